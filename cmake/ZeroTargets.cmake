@@ -1,0 +1,55 @@
+# How every target of the project is built, and the shapes of its tests.
+
+# Equal bits at every stage and on every machine need products and sums that are not contracted.
+add_library(zero_build_flags INTERFACE)
+target_compile_features(zero_build_flags INTERFACE cxx_std_20)
+target_compile_options(zero_build_flags INTERFACE -ffp-contract=off -Wall -Wextra -Wpedantic)
+if(ZERO_WARNINGS_AS_ERRORS)
+  target_compile_options(zero_build_flags INTERFACE -Werror)
+endif()
+if(ZERO_SANITIZE)
+  target_compile_options(zero_build_flags INTERFACE -fsanitize=${ZERO_SANITIZE} -fno-sanitize-recover=all
+                                                    -fno-omit-frame-pointer)
+  target_link_options(zero_build_flags INTERFACE -fsanitize=${ZERO_SANITIZE})
+endif()
+
+# zero_library(NAME SOURCES ... PUBLIC ... PRIVATE ...): one static library per folder.
+function(zero_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                                            $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_compile_features(${name} PUBLIC cxx_std_20)
+  target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:zero_build_flags> ${ARG_PRIVATE})
+endfunction()
+
+# zero_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [TIMEOUT seconds]): a doctest binary, run once.
+function(zero_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/main.cpp)
+  target_link_libraries(${name} PRIVATE zero_build_flags ${ARG_LIBRARIES} doctest::doctest)
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# zero_mpi_test(NAME TARGET binary RANKS 1 2 3 4 [ARGUMENTS ...] [TIMEOUT seconds]): the binary under
+# mpirun, one test per rank count.
+function(zero_mpi_test name)
+  cmake_parse_arguments(ARG "" "TARGET;TIMEOUT" "RANKS;ARGUMENTS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  foreach(ranks ${ARG_RANKS})
+    add_test(NAME ${name}_n${ranks}
+             COMMAND ${MPIEXEC_EXECUTABLE} -n ${ranks} --oversubscribe $<TARGET_FILE:${ARG_TARGET}> ${ARG_ARGUMENTS})
+    set_tests_properties(${name}_n${ranks} PROPERTIES LABELS mpi TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2
+      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1")
+  endforeach()
+endfunction()

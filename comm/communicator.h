@@ -1,0 +1,119 @@
+// A group of ranks and its collectives.
+//
+// Calls block the calling thread until this rank's part is complete and its buffers may be reused; the
+// engine issues them on its communication stream. All ranks of a group make the same calls in the
+// same order, one thread at a time. On a device back end calls launch on the given stream instead.
+//
+// Sums are taken in fp32 from the wire values, in rank order inside groups of reduce_group() ranks,
+// each partial sum rounded to the wire dtype, then over the groups in order, and rounded once more.
+// They do not depend on the transport, on buffer positions or on sizes. int64 sums are exact (mod 2^64).
+//
+// Counts are elements and may exceed 2^31. Errors: PeerFailed when another rank failed or died,
+// StalledError when the time limit passes (naming rank, operation and subject), UsageError for
+// arguments that cannot be right.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "zero/base/arena.h"
+#include "zero/base/dtype.h"
+#include "zero/base/stream.h"
+
+namespace zero::comm {
+
+enum class Operation : std::uint8_t {
+  all_gather,
+  reduce_scatter,
+  all_reduce,
+  broadcast,
+  all_to_all,
+  barrier,
+};
+inline constexpr int operation_count = 6;
+
+const char* name_of(Operation operation);
+
+// Calls and payload bytes sent by this rank to others (not to itself), by operation.
+struct Traffic {
+  std::array<std::int64_t, operation_count> calls{};
+  std::array<std::int64_t, operation_count> bytes_sent{};
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  // "self", "threads", "shm", "mpi".
+  virtual std::string_view transport() const = 0;
+
+  // What the next operations are about ("unit h.3"), for messages; kept by reference until changed.
+  void set_subject(std::string_view subject) { subject_ = subject; }
+
+  // G of the summation order. Equal on all ranks; 1 <= group <= size, or size when larger.
+  void set_reduce_group(int ranks);
+  int reduce_group() const { return reduce_group_; }
+  void set_time_limit(std::chrono::milliseconds limit) { time_limit_ = limit; }
+  std::chrono::milliseconds time_limit() const { return time_limit_; }
+
+  // recv + r * stride receives rank r's `count` elements; stride >= count, default count.
+  // In place when send == recv + rank * stride.
+  void all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
+                  std::int64_t stride = 0, Stream stream = {});
+  // send + r * stride holds what goes to rank r; recv gets the sum of this rank's `count` elements.
+  // In place when recv == send + rank * stride; the other parts of send are left as they were.
+  void reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
+                      std::int64_t stride = 0, Stream stream = {});
+  // In place.
+  void all_reduce(void* data, std::int64_t count, DType dtype, Stream stream = {});
+  void broadcast(void* data, std::int64_t count, DType dtype, int root, Stream stream = {});
+  // send + r * count goes to rank r's recv + rank * count. Not in place.
+  void all_to_all(const void* send, void* recv, std::int64_t count, DType dtype,
+                  Stream stream = {});
+  void barrier(Stream stream = {});
+
+  // Collective: ranks of equal color form a group, ordered by key, then by rank.
+  virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+  // Collective: makes a node-shared arena readable by peers, so that buffers inside it are read in
+  // place. Optional for correctness. The arena outlives its use; withdraw() before it goes.
+  virtual void share(const Arena& arena);
+  virtual void withdraw(const Arena& arena);
+
+  const Traffic& traffic() const { return traffic_; }
+  void reset_traffic() { traffic_ = {}; }
+
+ protected:
+  Communicator(int rank, int size) : rank_(rank), size_(size), reduce_group_(size) {}
+
+  // "reduce_scatter of unit h.3 (call 412)": for messages and for what peers may read.
+  std::string describe(Operation operation) const;
+  std::int64_t sequence() const { return sequence_; }
+
+  virtual void do_all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
+                             std::int64_t stride) = 0;
+  virtual void do_reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
+                                 std::int64_t stride) = 0;
+  virtual void do_all_reduce(void* data, std::int64_t count, DType dtype) = 0;
+  virtual void do_broadcast(void* data, std::int64_t count, DType dtype, int root) = 0;
+  virtual void do_all_to_all(const void* send, void* recv, std::int64_t count, DType dtype) = 0;
+  virtual void do_barrier() = 0;
+
+ private:
+  void begin(Operation operation, std::int64_t bytes_sent);
+
+  int rank_;
+  int size_;
+  int reduce_group_;
+  std::chrono::milliseconds time_limit_{600'000};
+  std::string_view subject_;
+  std::int64_t sequence_ = 0;
+  Traffic traffic_;
+};
+
+}  // namespace zero::comm

@@ -1,0 +1,60 @@
+// The ranks of a job as one process sees them: who they are, on which nodes, over which transport, and
+// how a failure on one reaches the others. Made once per Runtime; owns the world communicator.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace zero::comm {
+
+// Where the ranks are. Rank r runs on node node_of[r]; nodes are numbered by their lowest rank.
+struct Topology {
+  int rank = 0, size = 1;
+  int local_rank = 0, local_size = 1;  // among the ranks of this node, in rank order
+  int node = 0, node_count = 1;
+  std::vector<int> node_of = {0};
+};
+
+struct WorldOptions {
+  // "auto", "self", "shm", "mpi"; auto is self for one rank, shm on one node, else mpi.
+  std::string transport = "auto";
+  std::chrono::milliseconds time_limit{600'000};
+  std::chrono::milliseconds start_limit{120'000};
+  bool abort_job = true;  // false: a failure is only reported, the host program decides
+};
+
+class World {
+ public:
+  virtual ~World() = default;
+
+  virtual const Topology& topology() const = 0;
+  virtual Communicator& communicator() = 0;
+  // False where MPI gave less than MPI_THREAD_MULTIPLE: communication then runs on the caller's thread.
+  virtual bool communicates_from_any_thread() const = 0;
+  // "shm over 4 ranks on 1 node": the start-up line.
+  virtual std::string describe() const = 0;
+
+  // Any thread. Publishes this rank's failure as the first cause, unless another was first; wakes the
+  // waits of all ranks with PeerFailed. Returns true when this rank's was the first of its node, so
+  // that exactly one rank prints it.
+  virtual bool fail(const std::string& reason, int exit_code) noexcept = 0;
+  // After fail() or PeerFailed: ends the job with the code, in bounded time; peers get a moment to
+  // leave by themselves first. Returns only where abort_job is false.
+  virtual void abort(int exit_code) noexcept = 0;
+};
+
+// Over MPI, initialized when it is not (THREAD_MULTIPLE asked for); finalizes only what it began.
+// Without an MPI launcher it is one rank. Throws TopologyError when the environment's launcher
+// variables (OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_NTASKS) say more ranks than MPI sees.
+std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions& options);
+// One rank, without MPI.
+std::unique_ptr<World> create_single_world(const WorldOptions& options);
+// N ranks as threads of this process: element r belongs to the thread of rank r.
+std::vector<std::unique_ptr<World>> create_thread_worlds(int ranks, const WorldOptions& options);
+
+}  // namespace zero::comm

@@ -1,0 +1,34 @@
+// The sum of squares, independent of order and partition: every square of an fp32 value is exact in
+// fp64, is cut to a fixed grid of 2^-160, and is added in integers to limbs of 40 bits. So any stage,
+// world size and chunking gives the same bits (after the reproducible sums of Demmel and Nguyen, 2013).
+// Squares below the grid (|g| < 2^-80) count as zero.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "zero/base/dtype.h"
+
+namespace zero::optim {
+
+struct NormBins {
+  // Limb k counts units of 2^(40 k - 160). Between calls each limb is below 2^40 in magnitude except
+  // the last, so that limbs of 2^20 ranks can be added in int64.
+  std::array<std::int64_t, 11> limbs{};
+  std::int64_t non_finite = 0;  // elements left out of the limbs
+
+  void add(const NormBins& other);  // and normalises
+  // sqrt of the sum; infinity when non_finite > 0.
+  double norm() const;
+};
+
+// Adds the squares of `count` gradients. Local.
+void accumulate_norm(const void* gradient, DType dtype, std::int64_t count, NormBins& bins);
+
+// accumulated = round(accumulated + addend), element by element, in the dtype.
+void accumulate_gradient(void* accumulated, const void* addend, DType dtype, std::int64_t count);
+
+// to[i] = round(from[i]).
+void cast(const void* from, DType from_dtype, void* to, DType to_dtype, std::int64_t count);
+
+}  // namespace zero::optim

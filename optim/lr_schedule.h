@@ -1,0 +1,22 @@
+// Learning rates as DeepSpeed's schedulers give them. Their clock: the k-th applied step (k = 1, 2, ...)
+// runs with the initial rate for k = 1 and with f(k - 2) afterwards; a skipped step does not tick.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "optim/options.h"
+
+namespace zero::optim {
+
+class LrSchedule {
+ public:
+  virtual ~LrSchedule() = default;
+  // The rate of the applied step with this number, counted from 1.
+  virtual double rate(std::int64_t applied_step) const = 0;
+};
+
+std::unique_ptr<LrSchedule> create_lr_schedule(const SchedulerOptions& options,
+                                               double optimizer_learning_rate);
+
+}  // namespace zero::optim

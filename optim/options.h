@@ -1,0 +1,34 @@
+// What a config says about the update rule and the learning rate; plain values with DeepSpeed's defaults.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace zero::optim {
+
+struct OptimizerOptions {
+  std::string type = "AdamW";  // DeepSpeed's names, any case: AdamW, Adam, SGD
+  double learning_rate = 1e-3;
+  double weight_decay = 0;
+  // Adam, AdamW
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  bool adam_w_mode = true;  // Adam with true is AdamW, as in DeepSpeed; AdamW ignores it
+  bool bias_correction = true;
+  // SGD
+  double momentum = 0, dampening = 0;
+  bool nesterov = false;
+};
+
+struct SchedulerOptions {
+  std::string type = "";  // empty: constant; WarmupLR, WarmupDecayLR, WarmupCosineLR
+  double warmup_min_lr = 0;
+  std::optional<double> warmup_max_lr;  // WarmupLR: absent means the optimizer's own
+  std::int64_t warmup_num_steps = 1000;
+  std::string warmup_type = "log";      // or linear
+  std::int64_t total_num_steps = 0;     // required by WarmupDecayLR and WarmupCosineLR
+  double warmup_min_ratio = 0, cos_min_ratio = 1e-4;
+  std::int64_t last_batch_iteration = -1;
+};
+
+}  // namespace zero::optim

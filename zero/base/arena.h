@@ -1,0 +1,49 @@
+// One reservation of memory, cut up once at start and touched, so that its size is known and nothing
+// is taken from the system in a step. Shared arenas are memfd files: peers on the node map them to
+// read gradients and parameters in place, and nothing has a name that could be left behind.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace zero {
+
+class Arena {
+ public:
+  enum class Sharing { private_memory, node };
+
+  Arena() = default;
+  // Checks the bytes against free memory and the cgroup's limit, reserves, advises huge pages and
+  // touches every page. Throws MemoryError with the figures.
+  Arena(std::int64_t bytes, Sharing sharing, const std::string& name);
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&& other) noexcept;
+  ~Arena();
+
+  // The next `bytes`, aligned to 4096 and zeroed; throws std::logic_error beyond the reservation.
+  void* take(std::int64_t bytes);
+  // Bytes that take() needs in the reservation for a request.
+  static std::int64_t rounded(std::int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+  std::byte* data() const { return data_; }
+  std::int64_t size() const { return size_; }
+  std::int64_t taken() const { return taken_; }
+  // The memfd of a shared arena, -1 for a private one. Owned by the arena.
+  int fd() const { return fd_; }
+
+ private:
+  void release() noexcept;
+
+  std::byte* data_ = nullptr;
+  std::int64_t size_ = 0;
+  std::int64_t taken_ = 0;
+  int fd_ = -1;
+};
+
+// Bytes that can still be taken on this host: free memory, capped by the cgroup's limit.
+std::int64_t available_memory();
+// This process's resident bytes, shared pages counted by their share (PSS).
+std::int64_t proportional_set_size();
+
+}  // namespace zero

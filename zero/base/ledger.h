@@ -1,0 +1,52 @@
+// Who holds which bytes: one account per category, planned before anything is taken, then current and
+// peak. One thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace zero {
+
+enum class MemoryCategory {
+  parameters,
+  gradients,
+  master_weights,
+  optimizer_state,
+  parameter_slots,
+  gradient_slots,
+  communication,
+  activations,
+  host_pinned,
+  file,
+};
+inline constexpr int memory_category_count = 10;
+
+const char* name_of(MemoryCategory category);
+
+struct MemoryAccount {
+  std::int64_t planned = 0, current = 0, peak = 0;
+};
+
+class Ledger {
+ public:
+  void plan(MemoryCategory category, std::int64_t bytes);
+  void take(MemoryCategory category, std::int64_t bytes);
+  void give_back(MemoryCategory category, std::int64_t bytes);
+  // Replaces what the program itself tracks under this name (activations, say).
+  void track(const std::string& what, std::int64_t bytes);
+
+  const MemoryAccount& account(MemoryCategory category) const;
+  MemoryAccount total() const;
+  // One line per category that is in use.
+  std::string table() const;
+
+ private:
+  MemoryAccount& at(MemoryCategory category);
+
+  std::array<MemoryAccount, memory_category_count> accounts_{};
+  std::map<std::string, std::int64_t> tracked_;
+};
+
+}  // namespace zero

@@ -1,0 +1,54 @@
+// Ordered execution: streams run work in the order given, events order streams among each other.
+// The CPU compute stream is the caller's own thread; the communication stream is either inline (work
+// runs at once, on the caller's thread) or a worker thread. A device back end adds its own kind.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace zero {
+
+// A native stream by value, for programs that launch their own kernels; null on the CPU.
+struct Stream {
+  void* handle = nullptr;
+};
+
+// A point in a stream. Recorded again, it means the newer point. Events start as complete.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual bool complete() const = 0;
+  // Blocks the calling thread until complete; rethrows the failure of the stream that recorded it.
+  virtual void synchronize() = 0;
+};
+
+// One thread at a time gives work; work of one stream never runs concurrently with itself.
+class ExecutionStream {
+ public:
+  using Work = std::function<void(Stream)>;
+
+  virtual ~ExecutionStream() = default;
+  // "inline", "worker", ...: printed at start.
+  virtual const char* kind() const = 0;
+  virtual Stream native() const { return {}; }
+  virtual std::unique_ptr<Event> create_event() = 0;
+
+  // Queues the work. After a failure in the stream, later work is dropped, and the failure is thrown
+  // by the next call here or by synchronize() of an event recorded behind it.
+  virtual void enqueue(Work work) = 0;
+  // The event completes when all work queued so far has run. It must come from this stream.
+  virtual void record(Event& event) = 0;
+  // Work queued from now on runs after the event, which may belong to any stream.
+  virtual void wait(Event& event) = 0;
+  // Blocks the caller until the queue is empty; throws what failed.
+  virtual void synchronize() = 0;
+};
+
+// Work runs in enqueue(), on the calling thread.
+std::unique_ptr<ExecutionStream> create_inline_stream();
+// Work runs on one thread of its own, named for debuggers.
+std::unique_ptr<ExecutionStream> create_worker_stream(const std::string& thread_name);
+
+}  // namespace zero

@@ -1,0 +1,80 @@
+// The resolved configuration: plain values, one struct per section of the JSON. config_schemas/ fills
+// it from a file; a program may also fill it by hand and call resolve_batch().
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "optim/options.h"
+#include "zero/base/dtype.h"
+
+namespace zero {
+
+using Text = std::map<std::string, std::string>;
+
+// train_batch_size = micro x accumulation x data-parallel ranks, in samples. 0: not given.
+struct BatchOptions {
+  std::int64_t train_batch_size = 0;
+  std::int64_t train_micro_batch_size_per_gpu = 0;
+  std::int64_t gradient_accumulation_steps = 0;
+};
+
+// Samples per rank and micro step, micro steps per step, samples per step.
+struct Batch {
+  std::int64_t micro = 0, accumulation = 0, global = 0;
+};
+
+// DeepSpeed's rules for the eight given / not given cases. Throws ConfigError.
+Batch resolve_batch(const BatchOptions& options, int ranks);
+
+struct ZeroOptions {
+  int stage = 0;
+  std::int64_t reduce_bucket_size = 500'000'000;     // elements per reduce-scatter
+  std::int64_t allgather_bucket_size = 500'000'000;  // elements per all-gather
+  // Stage 3; act only where the file sets them (elements).
+  std::optional<std::int64_t> prefetch_bucket_size;
+  std::optional<std::int64_t> max_live_parameters;
+  std::optional<std::int64_t> max_reuse_distance;
+  std::optional<std::int64_t> param_persistence_threshold;
+  std::optional<std::int64_t> model_persistence_threshold;
+};
+
+enum class GradientSync { automatic, each, last };
+
+// Of one optimizer group, chosen by ParamOptions::group.
+struct ParamGroupOptions {
+  double lr_scale = 1;                 // times the scheduled rate
+  std::optional<double> weight_decay;  // instead of the optimizer's
+};
+
+// Our own section, "zero_core".
+struct CoreOptions {
+  bool reshard_after_forward = true;  // false at stage 3 is SHARD_GRAD_OP
+  GradientSync gradient_sync = GradientSync::automatic;
+  int reduce_group_size = 0;          // 0: "node", the ranks of one node
+  double time_limit_seconds = 600;    // of every wait for other ranks
+  std::map<std::string, ParamGroupOptions> param_groups;
+};
+
+struct Config {
+  BatchOptions batch;
+  ZeroOptions zero_optimization;
+  CoreOptions zero_core;
+  optim::OptimizerOptions optimizer;
+  optim::SchedulerOptions scheduler;
+  double gradient_clipping = 1.0;  // global L2 norm; 0 or less: off
+  bool bf16_enabled = false;
+  std::int64_t steps_per_print = 10;  // 0: never
+  std::uint64_t seed = 1234;
+};
+
+// Reads a DeepSpeed JSON file; "" gives the defaults. Overrides go by path, such as
+// {"zero_optimization.stage", "3"}. Throws ConfigError with all problems at once.
+Config load_config(const std::string& file, const Text& overrides = {});
+
+// Every value by path, sorted, one "path = value" a line: compared over ranks and written to logs.
+std::string describe(const Config& config);
+
+}  // namespace zero
