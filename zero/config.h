@@ -1,5 +1,5 @@
-// The resolved configuration: plain values, one struct per section of the JSON. config_schemas/ fills
-// it from a file; a program may also fill it by hand and call resolve_batch().
+// The resolved configuration: plain values, one struct per section of the JSON. config_schemas/
+// fills it from a file; a program may also fill it by hand and call resolve_batch().
 #pragma once
 
 #include <cstdint>
@@ -53,8 +53,8 @@ struct ParamGroupOptions {
 struct CoreOptions {
   bool reshard_after_forward = true;  // false at stage 3 is SHARD_GRAD_OP
   GradientSync gradient_sync = GradientSync::automatic;
-  int reduce_group_size = 0;          // 0: "node", the ranks of one node
-  double time_limit_seconds = 600;    // of every wait for other ranks
+  int reduce_group_size = 0;        // 0: "node", the ranks of one node
+  double time_limit_seconds = 600;  // of every wait for other ranks
   std::map<std::string, ParamGroupOptions> param_groups;
 };
 

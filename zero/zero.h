@@ -1,10 +1,11 @@
-// The public API of ZeroCore: a program declares its units, opens scopes around its kernels, and the
-// engine gathers, reduces and updates as the config's ZeRO stage says. The loop is the same at every
-// stage.
+// The public API of ZeroCore: a program declares its units, opens scopes around its kernels, and
+// the engine gathers, reduces and updates as the config's ZeRO stage says. The loop is the same at
+// every stage.
 //
-// C++20; includes only std and zero/; no vendor type, so it is fit for .cu files. Calls are collective
-// over the ranks of the Runtime unless a comment says "local", and come from one thread at a time.
-// Errors are exceptions of zero/base/error.h; after one, the engine refuses further work.
+// C++20; includes only std and zero/; no vendor type, so it is fit for .cu files. Calls are
+// collective over the ranks of the Runtime unless a comment says "local", and come from one thread
+// at a time. Errors are exceptions of zero/base/error.h; after one, the engine refuses further
+// work.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "zero/base/dtype.h"
@@ -24,42 +26,63 @@
 
 namespace zero {
 
+namespace detail {
+class RuntimeCore;
+class EngineCore;
+struct Model;
+}  // namespace detail
+
 struct RuntimeOptions {
-  std::string device = "auto";  // auto, cpu, cuda
-  Stream stream = {};           // the program's own compute stream, if it has one
-  bool abort_job = true;        // false in a hosted program: the library never aborts or exits
-  bool catch_signals = true;
+  std::string device = "auto";     // auto, cpu
+  Stream stream = {};              // the program's own compute stream, if it has one
+  bool abort_job = true;           // false in a hosted program: the library never aborts or exits
+  bool catch_signals = true;       // SIGTERM and SIGINT ask for a stop (StepResult::stop_requested)
+  std::string transport = "auto";  // auto, self, shm, mpi; the environment's ZERO_TRANSPORT wins
+  // Where communication runs on CPU ranks: inline (the caller's thread), worker (a thread of its
+  // own), auto (worker where a core is left for it). The environment's ZERO_EXECUTOR wins.
+  std::string executor = "auto";
+  int threads = 0;  // compute threads of this rank; 0: the node's cores shared by its ranks
 };
 
-// The ranks, their device and transport. Outlives its engines. <zero/mpi.h> adopts a program's communicators.
+// The ranks, their device and transport. Outlives its engines. <zero/mpi.h> adopts a program's own
+// communicators.
 class Runtime {
  public:
   // Calls MPI_Init unless it is already up; finalizes only what it began.
   Runtime(int& argc, char**& argv, RuntimeOptions = {});
+  explicit Runtime(std::unique_ptr<detail::RuntimeCore> core);
   // One rank, no MPI. <zero/testing.h> runs N ranks as threads of one process.
   static Runtime single(RuntimeOptions = {});
   Runtime(Runtime&&) noexcept;
   ~Runtime();
 
+  // These are local.
   int rank() const;
   int size() const;
   int local_rank() const;
+  int local_size() const;  // ranks on this node
   bool is_root() const;
+  int threads() const;
   Stream stream() const;
+  // "shm over 4 ranks on 1 node, ...": transport, executor and threads as chosen at start.
+  std::string describe() const;
 
-  // Sum of a small host value over ranks.
+  // Sum of a small host value over ranks, in rank order.
   double sum(double value);
-  // Local. Enters the program's own memory (activations, say) into the ledger and the plan.
+  // Local. Enters the program's own memory (activations, say) into the ledger and the plan; called
+  // again with the same name it replaces the figure.
   void track(std::string_view what, std::int64_t bytes);
   // Local. This rank gives up; the others throw PeerFailed with the reason.
   [[noreturn]] void fail(const std::string& reason);
 
+  detail::RuntimeCore& core() { return *core_; }
+
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<detail::RuntimeCore> core_;
 };
 
-// Runs the body with a Runtime; catches what it throws, tells the peers, returns the exit code.
+// Runs the body with a Runtime; catches what it throws, tells the peers, prints the first cause
+// once and returns its exit code.
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body, RuntimeOptions = {});
 
 using Shape = std::vector<std::int64_t>;
@@ -67,20 +90,27 @@ using Shape = std::vector<std::int64_t>;
 struct ParamOptions {
   bool decay = true;
   bool trainable = true;
-  std::string group = "";            // optimizer group by name, as the config's param_groups name it
-  std::optional<DType> dtype = {};   // other than the config's compute dtype
-  bool whole = false;                // the update rule needs the whole matrix (Muon)
+  std::string group = "";           // optimizer group by name, as zero_core.param_groups names it
+  std::optional<DType> dtype = {};  // other than the config's compute dtype
+  bool whole = false;               // the update rule needs the whole matrix (Muon)
 };
 
-// A unit travels together: one gather, one reduction. References stay valid while the ModelSpec lives.
+// A unit travels together: one gather, one reduction. References stay valid while the ModelSpec
+// lives.
 class UnitSpec {
  public:
   // Global name: "unit.name".
   UnitSpec& param(const std::string& name, Shape shape, ParamOptions = {});
   // Another unit's parameter, tied or read by a fused kernel: one storage, gradients add up.
   UnitSpec& uses(const std::string& global_name);
-  // Forward and backward happen in one BackwardScope (a loss head).
+  // Forward and backward happen in one BackwardScope (a loss head); evaluation opens forward().
   UnitSpec& fused();
+
+ private:
+  friend class ModelSpec;
+  UnitSpec(detail::Model& model, int index) : model_(model), index_(index) {}
+  detail::Model& model_;
+  int index_;
 };
 
 // Declaration order is the forward order.
@@ -89,29 +119,40 @@ class ModelSpec {
   ModelSpec();
   UnitSpec& unit(const std::string& name);
 
+  const detail::Model& declared() const { return *model_; }
+
  private:
-  struct Impl;
-  std::shared_ptr<Impl> impl_;
+  std::shared_ptr<detail::Model> model_;
+  std::vector<std::shared_ptr<UnitSpec>> units_;
 };
 
-// Pointers die with the scope. A type other than the parameter's dtype is a UsageError.
+// Pointers die with the scope. A type other than the parameter's dtype is a UsageError. Names are
+// the unit's own ("weight") or global ("embed.wte").
 class Scope {
  public:
   Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
   template <class T>
   const T* value(std::string_view name) const {
     return static_cast<const T*>(raw(name, dtype_of<T>::value));
   }
 
  protected:
-  Scope() = default;
+  Scope(detail::EngineCore& core, int unit) : core_(core), unit_(unit) {}
   const void* raw(std::string_view name, DType dtype) const;
+
+  detail::EngineCore& core_;
+  int unit_;
 };
 
 // Scopes of several units may overlap. Destructors record, they never wait or throw.
 class [[nodiscard]] ForwardScope : public Scope {
  public:
   ~ForwardScope();
+
+ private:
+  friend class Unit;
+  using Scope::Scope;
 };
 
 // Where a matrix product writes a gradient: beta 0 overwrites, beta 1 adds.
@@ -121,7 +162,8 @@ struct GradTarget {
   float beta = 0;
 };
 
-// Holds values too: recompute the forward in here. Its end queues the reduction; left by an exception, it sends nothing.
+// Holds values too: recompute the forward in here. Its end queues the reduction; left by an
+// exception, it sends nothing.
 class [[nodiscard]] BackwardScope : public Scope {
  public:
   ~BackwardScope();
@@ -130,6 +172,7 @@ class [[nodiscard]] BackwardScope : public Scope {
   T* grad(std::string_view name) {
     return static_cast<T*>(raw_grad(name, dtype_of<T>::value, nullptr));
   }
+  // Not zeroed at first use, beta says so: saves a pass where a matrix product writes it all.
   template <class T>
   GradTarget<T> grad_target(std::string_view name) {
     float beta = 0;
@@ -138,50 +181,73 @@ class [[nodiscard]] BackwardScope : public Scope {
   }
 
  private:
+  friend class Unit;
+  BackwardScope(detail::EngineCore& core, int unit);
   void* raw_grad(std::string_view name, DType dtype, float* beta);
+  int exceptions_at_entry_;
 };
 
 class Unit {
  public:
-  int index() const;
+  int index() const { return index_; }
   std::string_view name() const;
   ForwardScope forward();
   BackwardScope backward();
 
  private:
-  struct Impl;
-  Impl* impl_ = nullptr;
+  friend class detail::EngineCore;
+  Unit(detail::EngineCore& core, int index) : core_(&core), index_(index) {}
+  detail::EngineCore* core_;
+  int index_;
 };
 
 class MicroStep {
  public:
-  int index() const;
+  int index() const { return index_; }
   bool last() const;
-  // Multiply d(mean loss of this micro batch) by it, and by nothing else; the engine divides by ranks x micro steps.
-  // With dynamic scaling on a GPU the host value waits for the device; pass the device value to a kernel instead.
+  // Multiply d(mean loss of this micro batch) by it, and by nothing else; the engine divides by
+  // ranks x micro steps.
   float loss_scale() const;
-  const float* device_loss_scale() const;
-  // The mean loss of this micro batch, host or device; averaged over ranks with the control word.
+  // The mean loss of this micro batch; averaged over micro steps and ranks with the control word.
   void loss(double mean);
-  void loss(const float* device_mean);
 
  private:
-  void* impl_ = nullptr;
+  friend class MicroSteps;
+  MicroStep(detail::EngineCore& core, int index) : core_(&core), index_(index) {}
+  detail::EngineCore* core_;
+  int index_;
 };
 
+// The micro steps of one optimizer step; run all of them, then call Engine::step().
 class MicroSteps {
  public:
   class iterator {
    public:
     MicroStep operator*() const;
-    iterator& operator++();
-    bool operator!=(const iterator&) const;
+    iterator& operator++() {
+      ++index_;
+      return *this;
+    }
+    bool operator!=(const iterator& other) const { return index_ != other.index_; }
+
+   private:
+    friend class MicroSteps;
+    iterator(detail::EngineCore& core, int index) : core_(&core), index_(index) {}
+    detail::EngineCore* core_;
+    int index_;
   };
-  iterator begin() const;
-  iterator end() const;
+  iterator begin() const { return {core_, 0}; }
+  iterator end() const { return {core_, count_}; }
+
+ private:
+  friend class Engine;
+  MicroSteps(detail::EngineCore& core, int count) : core_(core), count_(count) {}
+  detail::EngineCore& core_;
+  int count_;
 };
 
-// A rank's part of a parameter (or gradient): fp32 on the host, elements [begin, begin + values.size()) of the whole.
+// A rank's part of a parameter (or gradient): fp32 on the host, elements
+// [begin, begin + values.size()) of the whole in row-major order.
 struct ParamShard {
   std::string_view name;
   std::span<const std::int64_t> shape;
@@ -195,18 +261,24 @@ class Gradients {
   double loss() const;
   double norm() const;
   double norm(std::string_view name) const;
+  // Changes this rank's part; the norm is taken again afterwards.
   void edit(const std::function<void(ParamShard)>& change);
+
+ private:
+  friend class detail::EngineCore;
+  explicit Gradients(detail::EngineCore& core) : core_(core) {}
+  detail::EngineCore& core_;
 };
 
 enum class Decision { apply, skip };
 
 struct StepOptions {
-  std::optional<double> learning_rate = {};             // overrides the scheduler
-  std::function<Decision(Gradients&)> inspect = {};     // costs one host wait
+  std::optional<double> learning_rate = {};          // overrides the scheduler
+  std::function<Decision(Gradients&)> inspect = {};  // on all ranks or on none
 };
 
 struct StepResult {
-  std::int64_t step = 0;
+  std::int64_t step = 0;  // optimizer steps so far, skipped ones included
   double loss = 0, grad_norm = 0, learning_rate = 0;
   float loss_scale = 1;
   bool skipped = false, stop_requested = false;
@@ -215,41 +287,64 @@ struct StepResult {
 // The step's result when it is ready: ask one step later on a GPU, and nothing stalls.
 class StepTicket {
  public:
-  StepResult wait() const;
+  StepResult wait() const { return result_; }
+
+ private:
+  friend class Engine;
+  explicit StepTicket(const StepResult& result) : result_(result) {}
+  StepResult result_;
 };
 
-// Forward scopes outside micro_steps(), without gradients. next() is false once this rank has no batch left and has
-// served the gathers of the others.
+// Forward scopes outside micro_steps(), without gradients. next() is false once this rank has no
+// batch left and has served the gathers of the others.
 class [[nodiscard]] Evaluation {
  public:
+  Evaluation(const Evaluation&) = delete;
   ~Evaluation();
   bool next(bool have_batch);
+
+ private:
+  friend class Engine;
+  explicit Evaluation(detail::EngineCore& core) : core_(core) {}
+  detail::EngineCore& core_;
 };
 
 // While it lives, forward() is local on the ranks that hold the whole model: sample on the root.
 class [[nodiscard]] FullModel {
  public:
+  FullModel(const FullModel&) = delete;
   ~FullModel();
+
+ private:
+  friend class Engine;
+  explicit FullModel(detail::EngineCore& core) : core_(core) {}
+  detail::EngineCore& core_;
 };
 
-enum class Resume { must_exist, if_any };
-
-struct Resumed {
-  std::int64_t step = 0;
-  std::string tag;
-  Text client_state;
+// Payload bytes that a rank has sent since the engine's first step, by collective ("all_gather",
+// ...); control words apart.
+struct TrafficUse {
+  std::string operation;
+  std::int64_t calls = 0, bytes_sent = 0;
 };
 
-struct SaveOptions {
-  std::string tag = "";      // empty: "step-N"
-  Text client_state = {};    // equal on all ranks
-  bool asynchronous = false;
+struct MemoryUse {
+  std::string category;
+  std::int64_t planned = 0, current = 0, peak = 0;  // bytes
 };
 
-// The save is committed when wait() returns; it throws what went wrong on any rank.
-class SaveTicket {
- public:
-  void wait() const;
+struct RankReport {
+  std::vector<MemoryUse> memory;
+  std::vector<TrafficUse> traffic;
+  std::int64_t control_bytes = 0;   // sent for agreement and other small host values
+  std::int64_t baseline_bytes = 0;  // resident (PSS) before the engine took its memory
+  std::int64_t resident_bytes = 0;  // now
+};
+
+struct EngineReport {
+  std::vector<RankReport> ranks;
+  std::uint64_t layout_hash = 0;
+  std::int64_t parameter_count = 0;  // trainable and frozen, without padding
 };
 
 // Several engines may share a Runtime. One thread at a time.
@@ -261,13 +356,13 @@ class Engine {
 
   // Each rank fills its own shard; a parameter left unfilled is an error.
   void initialize(const std::function<void(ParamShard)>& fill);
+  // From a safetensors file; name_in_file maps our global names to the file's.
   void load_weights(const std::string& safetensors,
                     const std::function<std::string(std::string_view)>& name_in_file = {});
-  // The newest valid checkpoint, or the one with the tag.
-  std::optional<Resumed> resume(const std::string& directory, Resume = Resume::must_exist,
-                                const std::string& tag = "");
 
+  // Local.
   std::span<Unit> units();
+  // Last unit first, down to the lowest one that has something to train.
   std::vector<Unit*> backward_units();
   Unit& unit(std::string_view name);
 
@@ -277,13 +372,15 @@ class Engine {
   // States its bytes, and throws when they do not fit. -1: on every rank.
   FullModel materialize(int only_rank = -1);
 
-  SaveTicket save_checkpoint(const std::string& directory, const SaveOptions& = {});
-  // Hugging Face safetensors, with one unit in memory at a time.
+  // Hugging Face safetensors in the compute dtype, with one unit in memory at a time.
   void export_model(const std::string& directory);
-  // The whole tensor of "value", "grad", "master", "exp_avg", ... of a parameter.
+  // The whole tensor of "value", "grad", "master" or a state ("exp_avg", ...) of a parameter, as
+  // fp32.
   void read(std::string_view name, std::string_view what, std::span<float> whole);
-  // At a step border.
-  void set_trainable(std::string_view pattern, bool trainable);
+  // A hash of all weights, master weights and optimizer states by name and element, whatever the
+  // stage.
+  std::uint64_t digest();
+  EngineReport report();
 
   // Local.
   const Config& config() const;
@@ -293,8 +390,7 @@ class Engine {
   std::string memory_table() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<detail::EngineCore> core_;
 };
 
 }  // namespace zero

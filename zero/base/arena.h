@@ -1,6 +1,6 @@
-// One reservation of memory, cut up once at start and touched, so that its size is known and nothing
-// is taken from the system in a step. Shared arenas are memfd files: peers on the node map them to
-// read gradients and parameters in place, and nothing has a name that could be left behind.
+// One reservation of memory, cut up once at start and touched, so that its size is known and
+// nothing is taken from the system in a step. Shared arenas are memfd files: peers on the node map
+// them to read gradients and parameters in place, and nothing has a name that could be left behind.
 #pragma once
 
 #include <cstddef>

@@ -47,15 +47,21 @@ constexpr std::int64_t size_of(DType dtype) {
 
 constexpr const char* name_of(DType dtype) {
   switch (dtype) {
-    case DType::fp32: return "fp32";
-    case DType::bf16: return "bf16";
-    case DType::fp16: return "fp16";
-    case DType::int64: return "int64";
+    case DType::fp32:
+      return "fp32";
+    case DType::bf16:
+      return "bf16";
+    case DType::fp16:
+      return "fp16";
+    case DType::int64:
+      return "int64";
   }
   return "?";
 }
 
-constexpr float to_float(float value) { return value; }
+constexpr float to_float(float value) {
+  return value;
+}
 
 constexpr float to_float(bf16 value) {
   return std::bit_cast<float>(std::uint32_t{value.bits} << 16);
@@ -99,7 +105,8 @@ constexpr fp16 from_float<fp16>(float value) {
   if (magnitude < 0x38800000u) {
     // Adding 0.5 aligns the mantissa to the denormal grid 2^-24 and rounds to nearest even.
     const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
-    return {static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(aligned) - 0x3f000000u))};
+    return {
+        static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(aligned) - 0x3f000000u))};
   }
   const std::uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u) - (112u << 23);
   return {static_cast<std::uint16_t>(sign | (rounded >> 13))};

@@ -1,5 +1,5 @@
-// What can go wrong, one type and one exit code per kind. Messages say what was expected and what to do.
-// After one of these the engine refuses further work.
+// What can go wrong, one type and one exit code per kind. Messages say what was expected and what
+// to do. After one of these the engine refuses further work.
 #pragma once
 
 #include <stdexcept>

@@ -1,5 +1,5 @@
-// Who holds which bytes: one account per category, planned before anything is taken, then current and
-// peak. One thread.
+// Who holds which bytes: one account per category, planned before anything is taken, then current
+// and peak. One thread.
 #pragma once
 
 #include <array>

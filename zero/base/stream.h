@@ -1,6 +1,7 @@
 // Ordered execution: streams run work in the order given, events order streams among each other.
-// The CPU compute stream is the caller's own thread; the communication stream is either inline (work
-// runs at once, on the caller's thread) or a worker thread. A device back end adds its own kind.
+// The CPU compute stream is the caller's own thread; the communication stream is either inline
+// (work runs at once, on the caller's thread) or a worker thread. A device back end adds its own
+// kind.
 #pragma once
 
 #include <chrono>
@@ -35,8 +36,8 @@ class ExecutionStream {
   virtual Stream native() const { return {}; }
   virtual std::unique_ptr<Event> create_event() = 0;
 
-  // Queues the work. After a failure in the stream, later work is dropped, and the failure is thrown
-  // by the next call here or by synchronize() of an event recorded behind it.
+  // Queues the work. After a failure in the stream, later work is dropped, and the failure is
+  // thrown by the next call here or by synchronize() of an event recorded behind it.
   virtual void enqueue(Work work) = 0;
   // The event completes when all work queued so far has run. It must come from this stream.
   virtual void record(Event& event) = 0;

@@ -1,5 +1,5 @@
-// The compute threads of one rank. Work is cut into one part per thread by position, never by speed, so
-// that results do not depend on timing.
+// The compute threads of one rank. Work is cut into one part per thread by position, never by
+// speed, so that results do not depend on timing.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,8 @@ class ThreadPool {
   // The first exception thrown by a part is rethrown. Not reentrant.
   void run(const std::function<void(int)>& part);
 
-  // Cuts [0, count) into threads() ranges at multiples of `grain` and runs body(begin, end) on each.
+  // Cuts [0, count) into threads() ranges at multiples of `grain` and runs body(begin, end) on
+  // each.
   void for_ranges(std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t)>& body);
 

@@ -1,0 +1,34 @@
+// The equivalence of stages over a real transport, under mpirun: equivalence_mpi shm|mpi.
+#include <cstdio>
+#include <string>
+
+#include "tests/support/toy_model.h"
+
+int main(int argc, char** argv) {
+  zero::RuntimeOptions options;
+  options.transport = argc > 1 ? argv[1] : "auto";
+  options.threads = 1;
+  return zero::run(
+      argc, argv,
+      [](zero::Runtime& runtime) {
+        if (runtime.is_root()) std::printf("%s\n", runtime.describe().c_str());
+        for (const bool bf16 : {false, true})
+          for (const int accumulation : {1, 3}) {
+            toy::Trace expected;
+            for (const int variant : {0, 1, 2, 3, 4}) {
+              zero::Config config = toy::config(std::min(variant, 3), {}, accumulation);
+              config.bf16_enabled = bf16;
+              config.zero_core.gradient_sync = zero::GradientSync::each;
+              config.zero_core.reshard_after_forward = variant != 4;
+              const toy::Trace trace = toy::train(runtime, {}, config, 8);
+              if (variant == 0) expected = trace;
+              if (trace == expected) continue;
+              runtime.fail("variant " + std::to_string(variant) + " differs from stage 0 (bf16 " +
+                           std::to_string(bf16) + ", accumulation " + std::to_string(accumulation) +
+                           ")");
+            }
+          }
+        if (runtime.is_root()) std::printf("equal bits at every stage\n");
+      },
+      options);
+}

@@ -1,0 +1,133 @@
+// Equal bits over stages, schedules, buckets, executors and delays, for every world size.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/toy_model.h"
+#include "zero/testing.h"
+
+namespace {
+
+constexpr int steps = 20;
+
+struct Variant {
+  std::string name;
+  std::function<void(zero::Config&)> change;
+  const char* executor = "inline";
+};
+
+toy::Trace run(int ranks, const zero::Config& config, const char* executor = "inline") {
+  toy::Trace trace;
+  zero::RuntimeOptions options;
+  options.executor = executor;
+  zero::testing::run_ranks(
+      ranks,
+      [&](zero::Runtime& runtime) {
+        toy::Trace own = toy::train(runtime, {}, config, steps);
+        if (runtime.is_root()) trace = std::move(own);
+      },
+      options);
+  return trace;
+}
+
+std::vector<Variant> variants() {
+  const auto stage = [](int number) {
+    return [number](zero::Config& c) { c.zero_optimization.stage = number; };
+  };
+  const auto stage3 = [](std::function<void(zero::Config&)> more) {
+    return [more = std::move(more)](zero::Config& c) {
+      c.zero_optimization.stage = 3;
+      more(c);
+    };
+  };
+  return {
+      {"stage 1", stage(1)},
+      {"stage 2", stage(2)},
+      {"stage 3", stage(3)},
+      {"SHARD_GRAD_OP", stage3([](auto& c) { c.zero_core.reshard_after_forward = false; })},
+      {"one slot", stage3([](auto& c) { c.zero_optimization.prefetch_bucket_size = 0; })},
+      {"all slots", stage3([](auto& c) { c.zero_optimization.prefetch_bucket_size = 1'000'000; })},
+      {"three slots, no reuse", stage3([](auto& c) {
+         c.zero_optimization.prefetch_bucket_size = 1500;
+         c.zero_optimization.max_reuse_distance = 0;
+       })},
+      {"persistent parameters",
+       stage3([](auto& c) { c.zero_optimization.param_persistence_threshold = 20; })},
+      {"small buckets", stage3([](auto& c) {
+         c.zero_optimization.reduce_bucket_size = 300;
+         c.zero_optimization.allgather_bucket_size = 300;
+       })},
+      {"stage 0, worker", stage(0), "worker"},
+      {"stage 1, worker", stage(1), "worker"},
+      {"stage 2, worker", stage(2), "worker"},
+      {"stage 3, worker", stage(3), "worker"},
+  };
+}
+
+void compare_all(int ranks, const zero::Config& base) {
+  const toy::Trace expected = run(ranks, base);
+  CHECK(expected.losses.size() == steps);
+  CHECK(*std::min_element(expected.losses.begin(), expected.losses.end()) <
+        expected.losses.front());
+  for (const Variant& variant : variants()) {
+    CAPTURE(variant.name);
+    CAPTURE(ranks);
+    zero::Config config = base;
+    variant.change(config);
+    const toy::Trace trace = run(ranks, config, variant.executor);
+    CHECK(trace.losses == expected.losses);
+    CHECK(trace.norms == expected.norms);
+    CHECK(trace.digest == expected.digest);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("fp32, one micro step") {
+  for (const int ranks : {1, 2, 3, 4}) compare_all(ranks, toy::config(0, {}));
+}
+
+TEST_CASE("bf16, one micro step") {
+  for (const int ranks : {1, 2, 3, 4}) {
+    zero::Config config = toy::config(0, {});
+    config.bf16_enabled = true;
+    compare_all(ranks, config);
+  }
+}
+
+TEST_CASE("three micro steps, synchronized in each or in the last") {
+  for (const auto sync : {zero::GradientSync::each, zero::GradientSync::last})
+    for (const bool bf16 : {false, true})
+      for (const int ranks : {1, 2, 3, 4}) {
+        zero::Config config = toy::config(0, {}, 3);
+        config.zero_core.gradient_sync = sync;
+        config.bf16_enabled = bf16;
+        compare_all(ranks, config);
+      }
+}
+
+TEST_CASE("the reduce group decides the bits, not the stage") {
+  zero::Config config = toy::config(0, {});
+  config.zero_core.reduce_group_size = 2;
+  compare_all(4, config);
+}
+
+TEST_CASE("random delays around every instruction") {
+  for (const int ranks : {2, 3}) {
+    zero::Config config = toy::config(0, {}, 2);
+    config.zero_core.gradient_sync = zero::GradientSync::each;
+    const toy::Trace expected = run(ranks, config);
+    zero::testing::inject_delays(static_cast<std::uint64_t>(ranks), 60);
+    for (const int stage : {1, 2, 3})
+      for (const char* executor : {"inline", "worker"}) {
+        config.zero_optimization.stage = stage;
+        CAPTURE(stage);
+        CHECK(run(ranks, config, executor) == expected);
+      }
+    zero::testing::inject_delays(0, 0);
+  }
+}

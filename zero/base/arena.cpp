@@ -1,0 +1,138 @@
+#include "zero/base/arena.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "zero/base/error.h"
+
+namespace zero {
+
+namespace {
+
+constexpr std::int64_t page_bytes = 4096;
+
+std::string mebibytes(std::int64_t bytes) {
+  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
+}
+
+[[noreturn]] void refuse(const std::string& name, std::int64_t bytes, const std::string& why) {
+  throw MemoryError("cannot reserve " + mebibytes(bytes) + " for " + name + ": " + why +
+                    "; use a higher ZeRO stage, more ranks or a smaller batch");
+}
+
+std::int64_t read_number(const char* path) {
+  std::ifstream file(path);
+  std::int64_t value = -1;
+  file >> value;  // "max" leaves -1
+  return file ? value : -1;
+}
+
+std::int64_t field_in_kilobytes(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  std::string word;
+  while (file >> word)
+    if (word == key) {
+      std::int64_t kilobytes = -1;
+      file >> kilobytes;
+      return kilobytes * 1024;
+    }
+  return -1;
+}
+
+// What the control group still allows; version 2, then version 1.
+std::int64_t cgroup_available() {
+  constexpr std::pair<const char*, const char*> files[] = {
+      {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
+      {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
+       "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
+  for (const auto& [limit_file, usage_file] : files) {
+    const std::int64_t limit = read_number(limit_file);
+    const std::int64_t usage = read_number(usage_file);
+    if (limit >= 0 && usage >= 0) return limit > usage ? limit - usage : 0;
+  }
+  return std::numeric_limits<std::int64_t>::max();
+}
+
+}  // namespace
+
+std::int64_t available_memory() {
+  const std::int64_t free_bytes = field_in_kilobytes("/proc/meminfo", "MemAvailable:");
+  const std::int64_t allowed = cgroup_available();
+  return free_bytes < 0 || allowed < free_bytes ? allowed : free_bytes;
+}
+
+std::int64_t proportional_set_size() {
+  return field_in_kilobytes("/proc/self/smaps_rollup", "Pss:");
+}
+
+Arena::Arena(std::int64_t bytes, Sharing sharing, const std::string& name) : size_(rounded(bytes)) {
+  if (size_ == 0) return;
+  const std::int64_t available = available_memory();
+  if (size_ > available) refuse(name, size_, "this host has " + mebibytes(available) + " left");
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+  if (sharing == Sharing::node) {
+    fd_ = memfd_create(name.c_str(), MFD_CLOEXEC);
+    if (fd_ < 0) refuse(name, size_, std::strerror(errno));
+    if (const int error = posix_fallocate(fd_, 0, size_); error != 0) {
+      close(fd_);
+      refuse(name, size_, std::strerror(error));
+    }
+    flags = MAP_SHARED;
+  }
+  void* mapping =
+      mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ | PROT_WRITE, flags, fd_, 0);
+  if (mapping == MAP_FAILED) {
+    const int error = errno;
+    if (fd_ >= 0) close(fd_);
+    refuse(name, size_, std::strerror(error));
+  }
+  data_ = static_cast<std::byte*>(mapping);
+  madvise(data_, static_cast<std::size_t>(size_), MADV_HUGEPAGE);  // advice: failing is harmless
+  for (std::int64_t page = 0; page < size_; page += page_bytes) data_[page] = std::byte{0};
+}
+
+Arena::Arena(Arena&& other) noexcept {
+  *this = std::move(other);
+}
+
+Arena& Arena::operator=(Arena&& other) noexcept {
+  if (this != &other) {
+    release();
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+    taken_ = std::exchange(other.taken_, 0);
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+Arena::~Arena() {
+  release();
+}
+
+void Arena::release() noexcept {
+  if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(size_));
+  if (fd_ >= 0) close(fd_);
+  data_ = nullptr;
+  fd_ = -1;
+}
+
+void* Arena::take(std::int64_t bytes) {
+  const std::int64_t need = rounded(bytes);
+  if (need > size_ - taken_)
+    throw std::logic_error("arena: " + std::to_string(need) + " bytes asked for, " +
+                           std::to_string(size_ - taken_) + " left");
+  void* start = data_ + taken_;
+  taken_ += need;
+  return start;
+}
+
+}  // namespace zero

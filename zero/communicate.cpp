@@ -1,0 +1,112 @@
+#include <algorithm>
+#include <cstring>
+
+#include "optim/gradient_norm.h"
+#include "zero/engine_core.h"
+
+namespace zero::detail {
+
+namespace {
+
+// Elements per rank of one collective, so that it moves at most `bucket` elements in all.
+std::int64_t piece_elements(std::int64_t bucket, int ranks) {
+  return std::max(alignment_elements, bucket / ranks / alignment_elements * alignment_elements);
+}
+
+}  // namespace
+
+void EngineCore::fold(Op op, int flat_unit, std::int64_t bytes) {
+  for (const auto value : {static_cast<std::uint64_t>(op), static_cast<std::uint64_t>(flat_unit),
+                           static_cast<std::uint64_t>(bytes)})
+    collectives_hash_ = (collectives_hash_ ^ value) * 0x100000001b3u;
+}
+
+void EngineCore::transfer(int flat_unit, std::function<void(comm::Communicator*)> work) {
+  if (!collective()) {
+    runtime_.communication().enqueue([work = std::move(work)](Stream) {
+      maybe_delay();
+      work(nullptr);
+    });
+    return;
+  }
+  runtime_.communicate([this, flat_unit, work = std::move(work)](comm::Communicator& communicator) {
+    communicator.set_subject(flat(flat_unit).name);
+    const comm::Traffic before = communicator.traffic();
+    work(&communicator);
+    const comm::Traffic& after = communicator.traffic();
+    for (std::size_t i = 0; i < comm::operation_count; ++i) {
+      traffic_.calls[i] += after.calls[i] - before.calls[i];
+      traffic_.bytes_sent[i] += after.bytes_sent[i] - before.bytes_sent[i];
+    }
+  });
+}
+
+void EngineCore::issue(const Instruction& instruction) {
+  fold(instruction.op, instruction.target, flat(instruction.target).elements());
+  if (instruction.op == Op::gather)
+    gather(instruction.target);
+  else
+    reduce(instruction.target);
+}
+
+void EngineCore::all_gather_whole(comm::Communicator& communicator, const Segment& segment,
+                                  const std::byte* shard, std::byte* whole, DType dtype) const {
+  const std::int64_t piece =
+      piece_elements(config_.zero_optimization.allgather_bucket_size, ranks());
+  for (std::int64_t begin = 0; begin < segment.shard; begin += piece) {
+    const std::int64_t offset = begin * size_of(dtype);
+    communicator.all_gather(shard + offset, whole + offset, std::min(piece, segment.shard - begin),
+                            dtype, segment.shard);
+  }
+}
+
+// Where the parameter rests whole, only what the update wrote is stale: the trainable segments.
+void EngineCore::gather(int flat_unit) {
+  transfer(flat_unit, [this, flat_unit](comm::Communicator* communicator) {
+    for (std::size_t s = 0; s < flat(flat_unit).segments.size(); ++s) {
+      const Segment& segment = flat(flat_unit).segments[s];
+      if (!segment.trainable && !state_->policy().parameters_sharded) continue;
+      const SegmentBuffers& buffers = state_->segment(flat_unit, static_cast<int>(s));
+      all_gather_whole(*communicator, segment, buffers.shard, buffers.whole, buffers.dtype);
+    }
+  });
+}
+
+void EngineCore::reduce(int flat_unit) {
+  const bool first = micro_step_ == 0 || !sync_each_;
+  const bool last = micro_step_ + 1 == accumulation();
+  transfer(flat_unit, [this, flat_unit, first, last](comm::Communicator* communicator) {
+    for (std::size_t s = 0; s < flat(flat_unit).segments.size(); ++s)
+      if (flat(flat_unit).segments[s].trainable)
+        reduce_segment(communicator, flat_unit, static_cast<int>(s), first, last);
+  });
+}
+
+// The sum lands in this rank's slice of the whole gradient; an accumulator beside it takes the
+// first one as it is and adds the later ones.
+void EngineCore::reduce_segment(comm::Communicator* communicator, int flat_unit, int segment_index,
+                                bool first, bool last) {
+  const Segment& segment = flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
+  const SegmentBuffers& buffers = state_->segment(flat_unit, segment_index);
+  const bool accumulates = buffers.has_separate_shard(segment, rank());
+  std::byte* slice = buffers.gradient_whole + rank() * segment.shard * size_of(buffers.dtype);
+  const std::int64_t piece = piece_elements(config_.zero_optimization.reduce_bucket_size, ranks());
+  for (std::int64_t begin = 0; begin < segment.shard; begin += piece) {
+    const std::int64_t count = std::min(piece, segment.shard - begin);
+    const std::int64_t offset = begin * size_of(buffers.dtype);
+    std::byte* sum = accumulates && first ? buffers.gradient_shard + offset : slice + offset;
+    if (communicator != nullptr)
+      communicator->reduce_scatter(buffers.gradient_whole + offset, sum, count, buffers.dtype,
+                                   segment.shard);
+    else if (sum != slice + offset)
+      std::memcpy(sum, slice + offset, static_cast<std::size_t>(count * size_of(buffers.dtype)));
+    if (accumulates && !first)
+      optim::accumulate_gradient(buffers.gradient_shard + offset, sum, buffers.dtype, count);
+  }
+  // Every rank updates everything: it needs the whole sum.
+  if (communicator == nullptr || !last || state_->policy().optimizer_sharded) return;
+  all_gather_whole(*communicator, segment, buffers.gradient_shard, buffers.gradient_whole,
+                   buffers.dtype);
+}
+
+}  // namespace zero::detail

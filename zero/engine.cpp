@@ -1,0 +1,246 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "zero/engine_core.h"
+#include "zero/plan_checker.h"
+
+namespace zero {
+
+namespace detail {
+
+EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config config)
+    : runtime_(runtime),
+      config_(std::move(config)),
+      model_(spec.declared()),
+      batch_(resolve_batch(config_.batch, runtime.topology().size)),
+      placement_(placement_for(config_.zero_optimization, config_.zero_core)),
+      optimizer_(optim::create_optimizer(config_.optimizer)),
+      schedule_(optim::create_lr_schedule(config_.scheduler, config_.optimizer.learning_rate)),
+      layout_(make_layout(model_, runtime.topology().size, config_.zero_optimization)) {
+  if (model_.params.empty()) throw UsageError("the model declares no parameter");
+  const GradientSync sync = config_.zero_core.gradient_sync;
+  sync_each_ = sync == GradientSync::automatic ? placement_.sync_each : sync == GradientSync::each;
+  agree_at_start();
+
+  const StatePolicy policy = make_state_policy();
+  plan_inputs_ = make_plan_inputs();
+  plans_ = make_step_plans(plan_inputs_, sync_each_);
+  check_plans(plan_inputs_, plans_);
+  state_ = std::make_unique<ModelState>(model_, layout_, plan_inputs_.parameter_slots,
+                                        plan_inputs_.gradient_slots, policy);
+  allocate();
+
+  units_.reserve(model_.units.size());
+  for (std::size_t u = 0; u < model_.units.size(); ++u)
+    units_.push_back(Unit(*this, static_cast<int>(u)));
+  touched_.assign(model_.params.size(), 0);
+  ever_touched_.assign(model_.params.size(), 0);
+  walker_ =
+      std::make_unique<PlanWalker>(plan_inputs_, runtime_.compute(), runtime_.communication(),
+                                   PlanWalker::Hooks{[this](const Instruction& i) { issue(i); },
+                                                     [this](const Instruction& i) { settle(i); },
+                                                     [this](int unit) { return unit_name(unit); }});
+}
+
+EngineCore::~EngineCore() {
+  try {
+    // Work in flight uses the buffers; peers read them.
+    runtime_.communication().synchronize();
+    if (collective()) runtime_.communicate([this](comm::Communicator& c) { c.withdraw(arena_); });
+    runtime_.communication().synchronize();
+  } catch (const std::exception&) {
+    // The failure has been thrown where it happened.
+  }
+  state_->give_back(runtime_.ledger());
+}
+
+void EngineCore::agree_at_start() {
+  agree_on_text(runtime_, "config", describe(config_));
+  agree_on_text(runtime_, "model", model_.describe());
+  agree_on_text(runtime_, "layout", layout_.describe(model_));
+  for (const auto& [name, options] : config_.zero_core.param_groups)
+    if (std::none_of(model_.params.begin(), model_.params.end(),
+                     [&](const ParamDeclaration& p) { return p.options.group == name; }))
+      throw ConfigError("zero_core.param_groups." + name + ": no parameter of the model is in it");
+}
+
+// A placement over one rank has nothing to place; what remains is when gradients are added up.
+StatePolicy EngineCore::make_state_policy() const {
+  StatePolicy policy;
+  policy.rank = rank();
+  policy.compute_dtype = compute_dtype();
+  policy.parameters_sharded = collective() && placement_.parameter == Rest::shard;
+  policy.optimizer_sharded = !collective() || placement_.optimizer == Rest::shard;
+  const bool accumulates = batch_.accumulation > 1;
+  const bool adds_shards = accumulates && sync_each_;
+  const bool shards_at_rest = placement_.gradient == Rest::shard && (collective() || adds_shards);
+  policy.gradients_whole = !shards_at_rest || (accumulates && !sync_each_);
+  policy.separate_accumulator = policy.gradients_whole && adds_shards;
+  for (const std::string_view name : optimizer_->state_names())
+    policy.optimizer_states.emplace_back(name);
+  return policy;
+}
+
+PlanInputs EngineCore::make_plan_inputs() const {
+  const StatePolicy policy = make_state_policy();
+  const ZeroOptions& options = config_.zero_optimization;
+  PlanInputs inputs;
+  inputs.model = &model_;
+  inputs.layout = &layout_;
+  inputs.gather_parameters = policy.parameters_sharded;
+  inputs.reshard_after_forward = placement_.reshard_after_forward;
+  inputs.gather_after_update =
+      collective() && policy.optimizer_sharded && !policy.parameters_sharded;
+  inputs.max_reuse_distance = options.max_reuse_distance;
+  constexpr int two_in_turn = 2, one_each = 0;
+  const bool in_turn = policy.parameters_sharded && placement_.reshard_after_forward;
+  inputs.parameter_slots =
+      assign_slots(layout_, {in_turn ? two_in_turn : one_each, false, options.prefetch_bucket_size,
+                             options.max_live_parameters});
+  inputs.gradient_slots = assign_slots(
+      layout_, {policy.gradients_whole ? one_each : two_in_turn, true, std::nullopt, std::nullopt});
+  return inputs;
+}
+
+int EngineCore::resolve_reduce_group() const {
+  const int configured = config_.zero_core.reduce_group_size;
+  return std::min(configured > 0 ? configured : runtime_.topology().local_size, ranks());
+}
+
+void EngineCore::allocate() {
+  Ledger& ledger = runtime_.ledger();
+  baseline_bytes_ = proportional_set_size();
+  state_->plan(ledger);
+  const auto sharing = collective() ? Arena::Sharing::node : Arena::Sharing::private_memory;
+  const std::int64_t bytes = state_->bytes();
+  try {
+    arena_ = Arena(bytes, sharing, "zero engine");
+  } catch (const MemoryError& error) {
+    throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
+  }
+  state_->allocate(arena_, ledger);
+  if (!collective()) return;
+  const std::vector<std::int64_t> groups =
+      runtime_.gather_words("start-up agreement on the reduce group", {resolve_reduce_group()});
+  runtime_.exchange("start-up", [&](comm::Communicator& communicator) {
+    // Unequal nodes: the smallest group is one that every rank can follow.
+    communicator.set_reduce_group(
+        static_cast<int>(*std::min_element(groups.begin(), groups.end())));
+    communicator.set_time_limit(
+        std::chrono::milliseconds(std::llround(config_.zero_core.time_limit_seconds * 1000)));
+    communicator.share(arena_);
+  });
+}
+
+void EngineCore::poison(const std::string& reason) noexcept {
+  if (failure_.empty()) failure_ = reason;
+}
+
+void EngineCore::require(Phase phase, const char* call) {
+  if (!failure_.empty()) throw UsageError(std::string(call) + " after a failure: " + failure_);
+  static constexpr const char* names[] = {"between steps", "inside a micro step",
+                                          "inside an evaluation", "while a FullModel lives"};
+  if (phase_ != phase)
+    throw UsageError(std::string(call) + " was called " + names[static_cast<int>(phase_)] +
+                     "; it belongs " + names[static_cast<int>(phase)]);
+}
+
+EngineReport EngineCore::report() {
+  runtime_.communication().synchronize();
+  std::vector<std::int64_t> words{runtime_.control_bytes(), baseline_bytes_,
+                                  proportional_set_size()};
+  for (int i = 0; i < comm::operation_count; ++i) {
+    words.push_back(traffic_.calls[static_cast<std::size_t>(i)]);
+    words.push_back(traffic_.bytes_sent[static_cast<std::size_t>(i)]);
+  }
+  for (int i = 0; i < memory_category_count; ++i) {
+    const MemoryAccount& account = runtime_.ledger().account(static_cast<MemoryCategory>(i));
+    words.insert(words.end(), {account.planned, account.current, account.peak});
+  }
+  const std::vector<std::int64_t> all = runtime_.gather_words("Engine::report", words);
+
+  EngineReport report;
+  report.layout_hash = layout_.hash;
+  report.parameter_count = model_.total_elements();
+  for (int r = 0; r < ranks(); ++r) {
+    const std::int64_t* word = &all[static_cast<std::size_t>(r) * words.size()];
+    RankReport& of_rank = report.ranks.emplace_back();
+    of_rank.control_bytes = *word++;
+    of_rank.baseline_bytes = *word++;
+    of_rank.resident_bytes = *word++;
+    for (int i = 0; i < comm::operation_count; ++i, word += 2)
+      of_rank.traffic.push_back({comm::name_of(static_cast<comm::Operation>(i)), word[0], word[1]});
+    for (int i = 0; i < memory_category_count; ++i, word += 3)
+      of_rank.memory.push_back(
+          {name_of(static_cast<MemoryCategory>(i)), word[0], word[1], word[2]});
+  }
+  return report;
+}
+
+}  // namespace detail
+
+Engine::Engine(Runtime& runtime, const ModelSpec& model, Config config)
+    : core_(std::make_unique<detail::EngineCore>(runtime.core(), model, std::move(config))) {}
+Engine::Engine(Engine&&) noexcept = default;
+Engine::~Engine() = default;
+
+void Engine::initialize(const std::function<void(ParamShard)>& fill) {
+  core_->initialize(fill);
+}
+void Engine::load_weights(const std::string& file,
+                          const std::function<std::string(std::string_view)>& name_in_file) {
+  core_->load_weights(file, name_in_file);
+}
+std::span<Unit> Engine::units() {
+  return core_->units();
+}
+std::vector<Unit*> Engine::backward_units() {
+  return core_->backward_units();
+}
+Unit& Engine::unit(std::string_view name) {
+  return core_->unit(name);
+}
+MicroSteps Engine::micro_steps() {
+  return {*core_, core_->accumulation()};
+}
+StepTicket Engine::step(const StepOptions& options) {
+  return StepTicket(core_->step(options));
+}
+Evaluation Engine::evaluate() {
+  core_->begin_evaluation();
+  return Evaluation(*core_);
+}
+FullModel Engine::materialize(int only_rank) {
+  core_->materialize(only_rank);
+  return FullModel(*core_);
+}
+void Engine::export_model(const std::string& directory) {
+  core_->export_model(directory);
+}
+void Engine::read(std::string_view name, std::string_view what, std::span<float> whole) {
+  core_->read(name, what, whole);
+}
+std::uint64_t Engine::digest() {
+  return core_->digest();
+}
+EngineReport Engine::report() {
+  return core_->report();
+}
+const Config& Engine::config() const {
+  return core_->config();
+}
+Batch Engine::batch() const {
+  return core_->batch();
+}
+std::int64_t Engine::step_count() const {
+  return core_->step_count();
+}
+DType Engine::compute_dtype() const {
+  return core_->compute_dtype();
+}
+std::string Engine::memory_table() const {
+  return core_->memory_table();
+}
+
+}  // namespace zero

@@ -1,0 +1,178 @@
+// The engine behind the public handles: owns layout, plans, buffers and the walk through a step.
+// The parts: engine.cpp builds it, scopes.cpp serves the loop, communicate.cpp moves data, step.cpp
+// applies the optimizer, weights.cpp fills and reads parameters, evaluation.cpp runs without
+// gradients.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "optim/lr_schedule.h"
+#include "optim/optimizer.h"
+#include "zero/agreement.h"
+#include "zero/base/arena.h"
+#include "zero/placement.h"
+#include "zero/plan_walker.h"
+#include "zero/runtime_core.h"
+#include "zero/state.h"
+#include "zero/step_plan.h"
+
+namespace zero::detail {
+
+class EngineCore {
+ public:
+  EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config config);
+  ~EngineCore();
+  EngineCore(const EngineCore&) = delete;
+
+  // scopes.cpp
+  std::span<Unit> units() { return units_; }
+  std::vector<Unit*> backward_units();
+  Unit& unit(std::string_view name);
+  const std::string& unit_name(int unit) const;
+  void enter(Op op, int unit);
+  void leave(Op op, int unit) noexcept;
+  // A backward scope was left by an exception: the step cannot be completed.
+  void poison(const std::string& reason) noexcept;
+  const void* value(int unit, std::string_view name, DType dtype) const;
+  void* gradient(int unit, std::string_view name, DType dtype, float* beta);
+  int accumulation() const { return static_cast<int>(batch_.accumulation); }
+  void begin_micro_step(int index);
+  void set_loss(double mean);
+
+  // step.cpp
+  StepResult step(const StepOptions& options);
+  double last_loss() const { return verdict_.loss; }
+  double gradient_norm() const;
+  double gradient_norm(std::string_view name);
+  void edit_gradients(const std::function<void(ParamShard)>& change);
+
+  // weights.cpp
+  void initialize(const std::function<void(ParamShard)>& fill);
+  void load_weights(const std::string& file,
+                    const std::function<std::string(std::string_view)>& name_in_file);
+  void export_model(const std::string& directory);
+  void read(std::string_view name, std::string_view what, std::span<float> whole);
+  std::uint64_t digest();
+
+  // evaluation.cpp
+  void begin_evaluation();
+  bool next_evaluation(bool have_batch);
+  void end_evaluation() noexcept;
+  void materialize(int only_rank);
+  void dematerialize() noexcept;
+
+  EngineReport report();
+  const Config& config() const { return config_; }
+  Batch batch() const { return batch_; }
+  std::int64_t step_count() const { return step_count_; }
+  DType compute_dtype() const { return config_.bf16_enabled ? DType::bf16 : DType::fp32; }
+  std::string memory_table() const { return runtime_.ledger().table(); }
+
+ private:
+  enum class Phase { idle, micro_step, evaluation, materialized };
+
+  int ranks() const { return layout_.ranks; }
+  int rank() const { return runtime_.topology().rank; }
+  bool collective() const { return ranks() > 1; }
+  const FlatUnit& flat(int index) const {
+    return layout_.flat_units[static_cast<std::size_t>(index)];
+  }
+  const ParamDeclaration& param(int index) const {
+    return model_.params[static_cast<std::size_t>(index)];
+  }
+  // Throws what an earlier failure left, or UsageError when the call does not fit the phase.
+  void require(Phase phase, const char* call);
+
+  // engine.cpp
+  StatePolicy make_state_policy() const;
+  PlanInputs make_plan_inputs() const;
+  void agree_at_start();
+  void allocate();
+  int resolve_reduce_group() const;
+
+  // scopes.cpp
+  int find_param(int unit, std::string_view name) const;
+  void finish_micro_step();
+  void settle(const Instruction& instruction);
+  void complete_gradients(int flat_unit);
+  const StepPlan& plan_of(int micro_step) const;
+
+  // communicate.cpp
+  void issue(const Instruction& instruction);
+  void gather(int flat_unit);
+  void reduce(int flat_unit);
+  void reduce_segment(comm::Communicator* communicator, int flat_unit, int segment, bool first,
+                      bool last);
+  void all_gather_whole(comm::Communicator& communicator, const Segment& segment,
+                        const std::byte* shard, std::byte* whole, DType dtype) const;
+  void fold(Op op, int flat_unit, std::int64_t bytes);
+  // Runs the work on the communication stream, counting its bytes as the step's traffic.
+  void transfer(int flat_unit, std::function<void(comm::Communicator*)> work);
+
+  // step.cpp
+  void take_norm(ControlWord& word);
+  const std::byte* gradient_slice(int flat_unit, int segment) const;
+  Decision inspect(const StepOptions& options, ControlWord& word);
+  double inverse_scale() const;
+  float gradient_multiplier(double norm) const;
+  void update(int flat_unit, const optim::StepScalars& scalars);
+  void report_skip(const Verdict& verdict);
+  std::string locate_non_finite() const;
+  void name_unasked_gradients();
+
+  // weights.cpp
+  void require_step_border(const char* call);
+  void fill_segment(int flat_unit, int segment, const std::function<void(ParamShard)>& fill);
+  void spread(int flat_unit, int segment);
+  // This rank's slice of what read() names; null where the segment has no such thing.
+  struct Slice {
+    const std::byte* data = nullptr;
+    DType dtype = DType::fp32;
+  };
+  Slice slice_of(int flat_unit, int segment, std::string_view what) const;
+  std::vector<std::byte> gather_segment(int flat_unit, int segment, const Slice& slice);
+
+  RuntimeCore& runtime_;
+  Config config_;
+  Model model_;
+  Batch batch_;
+  Placement placement_;
+  bool sync_each_ = false;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<optim::LrSchedule> schedule_;
+  Layout layout_;
+  PlanInputs plan_inputs_;
+  StepPlans plans_;
+  std::unique_ptr<ModelState> state_;
+  std::int64_t baseline_bytes_ = 0;
+  Arena arena_;
+  std::vector<Unit> units_;
+  std::unique_ptr<PlanWalker> walker_;
+
+  Phase phase_ = Phase::idle;
+  std::string failure_;
+  bool initialized_ = false;
+  int micro_step_ = -1;
+  int micro_steps_done_ = 0;
+  double loss_sum_ = 0;
+  std::int64_t step_count_ = 0, applied_steps_ = 0, skipped_in_a_row_ = 0;
+  std::vector<char> touched_;       // by parameter: its gradient was asked for in this period
+  std::vector<char> ever_touched_;  // by parameter
+  bool unasked_named_ = false;
+  Verdict verdict_;
+  double learning_rate_ = 0;  // of the current step
+  bool gradients_edited_ = false;
+  std::uint64_t collectives_hash_ = 0;
+  comm::Traffic traffic_;  // of plan transfers; written by the communication stream
+  int evaluation_passes_ = 0;
+  // While a full model lives: its memory, and SegmentBuffers::whole in it and before.
+  Arena full_model_;
+  std::vector<std::byte*> full_pointers_, slot_pointers_;
+  bool materialized_here_ = false;
+};
+
+}  // namespace zero::detail

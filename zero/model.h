@@ -1,0 +1,47 @@
+// The model as declared: units in forward order, parameters by global name.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "zero/zero.h"
+
+namespace zero::detail {
+
+struct ParamDeclaration {
+  std::string name;        // global: "unit.name"
+  std::string short_name;  // within its unit
+  Shape shape;
+  std::int64_t elements = 0;
+  ParamOptions options;
+  int unit = 0;
+};
+
+struct UnitDeclaration {
+  std::string name;
+  std::vector<int> params;                  // own, by index into Model::params
+  std::vector<std::string> borrowed_names;  // as declared by uses()
+  bool fused = false;
+};
+
+struct Model {
+  std::vector<UnitDeclaration> units;
+  std::vector<ParamDeclaration> params;
+  std::map<std::string, int, std::less<>> index_of_param;
+
+  // Index of the parameter with this global name, -1 if there is none.
+  int find(std::string_view global_name) const;
+  // Indices of what the unit borrows from others. Throws UsageError for a name that nothing
+  // declares.
+  std::vector<int> borrowed(int unit) const;
+  std::int64_t total_elements() const;
+  // One line per unit and parameter: compared over ranks.
+  std::string describe() const;
+};
+
+// The nearest of the candidates by edit distance, for error messages; "" when none is near.
+std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
+
+}  // namespace zero::detail

@@ -1,0 +1,221 @@
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+
+#include "zero/runtime_core.h"
+
+namespace zero {
+
+namespace {
+
+volatile std::sig_atomic_t stop_signals = 0;
+
+// The first signal asks for an orderly stop at the next step border; the second ends the process.
+void on_stop_signal(int number) {
+  stop_signals = stop_signals + 1;
+  std::signal(number, SIG_DFL);
+}
+
+std::string chosen(const char* variable, const std::string& option,
+                   std::initializer_list<const char*> allowed) {
+  const char* text = std::getenv(variable);
+  const std::string value = text != nullptr && *text != '\0' ? text : option;
+  std::string list;
+  for (const char* name : allowed) {
+    if (value == name) return value;
+    list += std::string(list.empty() ? "" : ", ") + name;
+  }
+  throw ConfigError(std::string(variable) + " (or RuntimeOptions) is \"" + value +
+                    "\"; expected one of " + list);
+}
+
+comm::WorldOptions world_options(const RuntimeOptions& options) {
+  if (options.device != "auto" && options.device != "cpu")
+    throw ConfigError("RuntimeOptions::device is \"" + options.device +
+                      "\"; this build has no such device, expected auto or cpu");
+  comm::WorldOptions result;
+  result.transport =
+      chosen("ZERO_TRANSPORT", options.transport, {"auto", "self", "threads", "shm", "mpi"});
+  result.abort_job = options.abort_job;
+  return result;
+}
+
+}  // namespace
+
+namespace detail {
+
+std::int64_t total_bytes(const comm::Traffic& traffic) {
+  std::int64_t total = 0;
+  for (const std::int64_t bytes : traffic.bytes_sent) total += bytes;
+  return total;
+}
+
+RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options)
+    : world_(std::move(world)), options_(std::move(options)) {
+  const int local_size = topology().local_size;
+  const int fair_share = default_compute_threads(local_size);
+  pool_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads : fair_share);
+  compute_ = create_inline_stream();
+
+  const std::string executor =
+      chosen("ZERO_EXECUTOR", options_.executor, {"auto", "inline", "worker"});
+  const bool any_thread = world_->communicates_from_any_thread();
+  const bool core_to_spare = pool_->threads() < fair_share;
+  const bool worker = any_thread && (executor == "worker" ||
+                                     (executor == "auto" && core_to_spare && topology().size > 1));
+  communication_ = worker ? create_worker_stream("zero-comm") : create_inline_stream();
+
+  if (options_.catch_signals) {
+    std::signal(SIGTERM, on_stop_signal);
+    std::signal(SIGINT, on_stop_signal);
+  }
+}
+
+RuntimeCore::~RuntimeCore() {
+  communication_.reset();
+  world_.reset();
+}
+
+std::string RuntimeCore::describe() const {
+  return world_->describe() + ", " + communication_->kind() + " communication" +
+         (world_->communicates_from_any_thread() ? "" : " (MPI gives no THREAD_MULTIPLE)") + ", " +
+         std::to_string(pool_->threads()) + " compute thread" + (pool_->threads() == 1 ? "" : "s") +
+         " per rank";
+}
+
+void RuntimeCore::communicate(std::function<void(comm::Communicator&)> operation) {
+  communication_->enqueue([this, operation = std::move(operation)](Stream) {
+    maybe_delay();
+    operation(world_->communicator());
+  });
+}
+
+void RuntimeCore::exchange(std::string_view subject,
+                           const std::function<void(comm::Communicator&)>& operation) {
+  if (topology().size == 1) return;
+  communicate([&](comm::Communicator& communicator) {
+    communicator.set_subject(subject);
+    const std::int64_t before = total_bytes(communicator.traffic());
+    operation(communicator);
+    control_bytes_ += total_bytes(communicator.traffic()) - before;
+  });
+  communication_->synchronize();
+}
+
+std::vector<std::int64_t> RuntimeCore::gather_words(std::string_view subject,
+                                                    const std::vector<std::int64_t>& own) {
+  std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(topology().size));
+  if (topology().size == 1) return own;
+  exchange(subject, [&](comm::Communicator& communicator) {
+    communicator.all_gather(own.data(), all.data(), static_cast<std::int64_t>(own.size()),
+                            DType::int64);
+  });
+  return all;
+}
+
+std::string RuntimeCore::broadcast_text(std::string_view subject, std::string text) {
+  std::vector<std::int64_t> words{static_cast<std::int64_t>(text.size())};
+  exchange(subject, [&](comm::Communicator& c) { c.broadcast(words.data(), 1, DType::int64, 0); });
+  text.resize(static_cast<std::size_t>(words[0]));
+  words.assign((text.size() + 7) / 8, 0);
+  std::memcpy(words.data(), text.data(), text.size());
+  exchange(subject, [&](comm::Communicator& c) {
+    c.broadcast(words.data(), static_cast<std::int64_t>(words.size()), DType::int64, 0);
+  });
+  std::memcpy(text.data(), words.data(), text.size());
+  return text;
+}
+
+bool RuntimeCore::stop_requested() const {
+  return options_.catch_signals && stop_signals > 0;
+}
+
+}  // namespace detail
+
+Runtime::Runtime(std::unique_ptr<detail::RuntimeCore> core) : core_(std::move(core)) {}
+
+Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)
+    : core_(std::make_unique<detail::RuntimeCore>(
+          comm::create_world(argc, argv, world_options(options)), options)) {}
+
+Runtime Runtime::single(RuntimeOptions options) {
+  const comm::WorldOptions world = world_options(options);
+  return Runtime(
+      std::make_unique<detail::RuntimeCore>(comm::create_single_world(world), std::move(options)));
+}
+
+Runtime::Runtime(Runtime&&) noexcept = default;
+Runtime::~Runtime() = default;
+
+int Runtime::rank() const {
+  return core_->topology().rank;
+}
+int Runtime::size() const {
+  return core_->topology().size;
+}
+int Runtime::local_rank() const {
+  return core_->topology().local_rank;
+}
+int Runtime::local_size() const {
+  return core_->topology().local_size;
+}
+bool Runtime::is_root() const {
+  return rank() == 0;
+}
+int Runtime::threads() const {
+  return core_->pool().threads();
+}
+Stream Runtime::stream() const {
+  return core_->compute().native();
+}
+std::string Runtime::describe() const {
+  return core_->describe();
+}
+
+double Runtime::sum(double value) {
+  const std::vector<std::int64_t> words =
+      core_->gather_words("Runtime::sum", {std::bit_cast<std::int64_t>(value)});
+  double total = 0;
+  for (const std::int64_t word : words) total += std::bit_cast<double>(word);
+  return total;
+}
+
+void Runtime::track(std::string_view what, std::int64_t bytes) {
+  core_->ledger().track(std::string(what), bytes);
+}
+
+void Runtime::fail(const std::string& reason) {
+  throw Error(reason);
+}
+
+int run(int argc, char** argv, const std::function<void(Runtime&)>& body, RuntimeOptions options) {
+  std::unique_ptr<Runtime> runtime;
+  std::string reason;
+  int code = 0;
+  try {
+    runtime = std::make_unique<Runtime>(argc, argv, options);
+    body(*runtime);
+    return 0;
+  } catch (const Error& error) {
+    reason = error.what();
+    code = error.exit_code();
+  } catch (const std::exception& error) {
+    reason = error.what();
+    code = 70;
+  }
+  if (!runtime) {
+    std::fprintf(stderr, "zero: %s\n", reason.c_str());
+    return code;
+  }
+  comm::World& world = runtime->core().world();
+  // Only the first cause is printed; who learned of it from another rank stays quiet.
+  if (world.fail(reason, code))
+    std::fprintf(stderr, "zero: rank %d: %s\n", runtime->rank(), reason.c_str());
+  std::fflush(nullptr);
+  if (options.abort_job) world.abort(code);
+  return code;
+}
+
+}  // namespace zero

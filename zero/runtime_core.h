@@ -1,0 +1,60 @@
+// What a Runtime owns: the ranks, the communication stream, the ledger and the compute threads.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/world.h"
+#include "zero/base/cpu/thread_pool.h"
+#include "zero/base/ledger.h"
+#include "zero/base/stream.h"
+#include "zero/zero.h"
+
+namespace zero::detail {
+
+class RuntimeCore {
+ public:
+  RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options);
+  ~RuntimeCore();
+
+  comm::World& world() { return *world_; }
+  const comm::Topology& topology() const { return world_->topology(); }
+  const RuntimeOptions& options() const { return options_; }
+  ExecutionStream& compute() { return *compute_; }
+  ExecutionStream& communication() { return *communication_; }
+  ThreadPool& pool() { return *pool_; }
+  Ledger& ledger() { return ledger_; }
+  std::string describe() const;
+
+  // Queues an operation on the communicator, behind everything queued so far.
+  void communicate(std::function<void(comm::Communicator&)> operation);
+  // The same, and waits; its bytes count as control traffic.
+  void exchange(std::string_view subject,
+                const std::function<void(comm::Communicator&)>& operation);
+  // Every rank's words, in rank order.
+  std::vector<std::int64_t> gather_words(std::string_view subject,
+                                         const std::vector<std::int64_t>& own);
+  // The root's text on every rank.
+  std::string broadcast_text(std::string_view subject, std::string text);
+  std::int64_t control_bytes() const { return control_bytes_; }
+
+  // A signal asked this rank to stop.
+  bool stop_requested() const;
+
+ private:
+  std::unique_ptr<comm::World> world_;
+  RuntimeOptions options_;
+  Ledger ledger_;
+  std::int64_t control_bytes_ = 0;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<ExecutionStream> compute_, communication_;
+};
+
+std::int64_t total_bytes(const comm::Traffic& traffic);
+
+// Sleeps a random time when zero::testing::inject_delays() asked for it.
+void maybe_delay();
+
+}  // namespace zero::detail

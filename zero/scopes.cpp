@@ -1,0 +1,237 @@
+#include <algorithm>
+#include <cstring>
+#include <exception>
+
+#include "zero/engine_core.h"
+
+namespace zero {
+
+namespace detail {
+
+std::vector<Unit*> EngineCore::backward_units() {
+  std::vector<Unit*> units;
+  for (const int unit : backward_order(model_, layout_))
+    units.push_back(&units_[static_cast<std::size_t>(unit)]);
+  return units;
+}
+
+Unit& EngineCore::unit(std::string_view name) {
+  std::vector<std::string> names;
+  for (Unit& unit : units_) {
+    if (unit.name() == name) return unit;
+    names.emplace_back(unit.name());
+  }
+  const std::string nearest = nearest_name(name, names);
+  throw UsageError("no unit is named \"" + std::string(name) + "\"" +
+                   (nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?"));
+}
+
+const std::string& EngineCore::unit_name(int unit) const {
+  return model_.units[static_cast<std::size_t>(unit)].name;
+}
+
+const StepPlan& EngineCore::plan_of(int micro_step) const {
+  if (accumulation() == 1) return plans_.only;
+  if (micro_step == 0) return plans_.first;
+  return micro_step + 1 == accumulation() ? plans_.last : plans_.middle;
+}
+
+void EngineCore::begin_micro_step(int index) {
+  if (phase_ == Phase::micro_step && micro_step_ == index) return;
+  if (phase_ == Phase::micro_step) finish_micro_step();
+  require(Phase::idle, "a micro step");
+  if (!initialized_)
+    throw UsageError("the parameters have no values: call Engine::initialize() or load_weights()");
+  if (index != micro_steps_done_)
+    throw UsageError("micro step " + std::to_string(index) + " was begun where micro step " +
+                     std::to_string(micro_steps_done_) + " of " + std::to_string(accumulation()) +
+                     " comes next; call Engine::step() after the last one");
+  if (index == 0) loss_sum_ = 0;
+  if (index == 0 || sync_each_) std::fill(touched_.begin(), touched_.end(), char{0});
+  micro_step_ = index;
+  phase_ = Phase::micro_step;
+  walker_->begin(plan_of(index));
+}
+
+void EngineCore::finish_micro_step() {
+  try {
+    walker_->finish();
+  } catch (const std::exception& error) {
+    poison(error.what());
+    throw;
+  }
+  ++micro_steps_done_;
+  phase_ = Phase::idle;
+}
+
+void EngineCore::set_loss(double mean) {
+  loss_sum_ += mean;
+}
+
+void EngineCore::enter(Op op, int unit) {
+  if (!failure_.empty()) throw UsageError("a scope was opened after a failure: " + failure_);
+  if (phase_ == Phase::materialized && op == Op::forward) {
+    if (!materialized_here_)
+      throw UsageError("forward of unit " + unit_name(unit) + ": rank " + std::to_string(rank()) +
+                       " does not hold the full model; see Engine::materialize(only_rank)");
+    return;
+  }
+  if (phase_ != Phase::micro_step && !(phase_ == Phase::evaluation && op == Op::forward))
+    throw UsageError(std::string(name_of(op)) + " of unit " + unit_name(unit) +
+                     " was called outside Engine::micro_steps()" +
+                     (op == Op::forward ? " and Engine::evaluate()" : ""));
+  try {
+    walker_->enter(op, unit);
+  } catch (const std::exception& error) {
+    poison(error.what());
+    throw;
+  }
+}
+
+void EngineCore::leave(Op op, int unit) noexcept {
+  if (phase_ != Phase::materialized) walker_->leave(op, unit);
+}
+
+int EngineCore::find_param(int unit, std::string_view name) const {
+  const UnitDeclaration& declaration = model_.units[static_cast<std::size_t>(unit)];
+  for (const int index : declaration.params)
+    if (param(index).short_name == name || param(index).name == name) return index;
+  for (const std::string& borrowed : declaration.borrowed_names)
+    if (borrowed == name) return model_.find(name);
+  std::vector<std::string> known = declaration.borrowed_names;
+  for (const int index : declaration.params) known.push_back(param(index).short_name);
+  const std::string nearest = nearest_name(name, known);
+  const bool elsewhere = model_.find(name) >= 0;
+  throw UsageError(
+      "unit " + declaration.name + " has no parameter \"" + std::string(name) + "\"" +
+      (elsewhere ? "; it belongs to another unit: declare .uses(\"" + std::string(name) + "\")"
+       : nearest.empty() ? ""
+                         : "; did you mean \"" + nearest + "\"?"));
+}
+
+namespace {
+
+void check_dtype(const std::string& name, DType asked, DType actual) {
+  if (asked != actual)
+    throw UsageError("parameter " + name + " is " + name_of(actual) + ", but " + name_of(asked) +
+                     " was asked for; see Engine::compute_dtype()");
+}
+
+}  // namespace
+
+const void* EngineCore::value(int unit, std::string_view name, DType dtype) const {
+  const int index = find_param(unit, name);
+  const Place& place = layout_.place_of_param[static_cast<std::size_t>(index)];
+  const SegmentBuffers& buffers = state_->segment(place.flat_unit, place.segment);
+  check_dtype(param(index).name, dtype, buffers.dtype);
+  return buffers.whole + place.offset * size_of(buffers.dtype);
+}
+
+void* EngineCore::gradient(int unit, std::string_view name, DType dtype, float* beta) {
+  const int index = find_param(unit, name);
+  const ParamDeclaration& declaration = param(index);
+  if (!declaration.options.trainable)
+    throw UsageError("parameter " + declaration.name + " is frozen and has no gradient");
+  if (!walker_->inside(Op::backward, unit))
+    throw UsageError("the gradient of " + declaration.name +
+                     " was asked for outside a backward scope");
+  const Place& place = layout_.place_of_param[static_cast<std::size_t>(index)];
+  const SegmentBuffers& buffers = state_->segment(place.flat_unit, place.segment);
+  check_dtype(declaration.name, dtype, buffers.dtype);
+  walker_->await({EventKind::gradient_free,
+                  plan_inputs_.gradient_slots.slot_of[static_cast<std::size_t>(place.flat_unit)]});
+  std::byte* data = buffers.gradient_whole + place.offset * size_of(buffers.dtype);
+  char& touched = touched_[static_cast<std::size_t>(index)];
+  if (beta != nullptr) {
+    *beta = touched ? 1.f : 0.f;
+  } else if (!touched) {
+    std::memset(data, 0, static_cast<std::size_t>(declaration.elements * size_of(buffers.dtype)));
+  }
+  touched = ever_touched_[static_cast<std::size_t>(index)] = 1;
+  return data;
+}
+
+// A compute step has ended: what it leaves for a reduction must be whole.
+void EngineCore::settle(const Instruction& instruction) {
+  if (instruction.op != Op::backward) return;
+  for (const int f : layout_.needs_of_unit[static_cast<std::size_t>(instruction.target)])
+    if (flat(f).users.front() == instruction.target) complete_gradients(f);
+}
+
+// Gradients never asked for count as zero, and so does the padding between parameters.
+void EngineCore::complete_gradients(int flat_unit) {
+  const int slot = plan_inputs_.gradient_slots.slot_of[static_cast<std::size_t>(flat_unit)];
+  if (slot >= 0) walker_->await({EventKind::gradient_free, slot});
+  for (std::size_t s = 0; s < flat(flat_unit).segments.size(); ++s) {
+    const Segment& segment = flat(flat_unit).segments[s];
+    if (!segment.trainable) continue;
+    const SegmentBuffers& buffers = state_->segment(flat_unit, static_cast<int>(s));
+    const auto zero = [&](std::int64_t begin, std::int64_t end) {
+      std::memset(buffers.gradient_whole + begin * size_of(buffers.dtype), 0,
+                  static_cast<std::size_t>((end - begin) * size_of(buffers.dtype)));
+    };
+    std::int64_t filled = 0;
+    for (const ParamPlace& place : segment.params) {
+      zero(filled, place.offset);
+      filled = place.offset;
+      if (touched_[static_cast<std::size_t>(place.param)]) filled += param(place.param).elements;
+    }
+    zero(filled, segment.length);
+  }
+}
+
+}  // namespace detail
+
+const void* Scope::raw(std::string_view name, DType dtype) const {
+  return core_.value(unit_, name, dtype);
+}
+
+ForwardScope::~ForwardScope() {
+  core_.leave(detail::Op::forward, unit_);
+}
+
+BackwardScope::BackwardScope(detail::EngineCore& core, int unit)
+    : Scope(core, unit), exceptions_at_entry_(std::uncaught_exceptions()) {}
+
+BackwardScope::~BackwardScope() {
+  if (std::uncaught_exceptions() > exceptions_at_entry_)
+    core_.poison("the backward scope of unit " + core_.unit_name(unit_) +
+                 " was left by an exception");
+  else
+    core_.leave(detail::Op::backward, unit_);
+}
+
+void* BackwardScope::raw_grad(std::string_view name, DType dtype, float* beta) {
+  return core_.gradient(unit_, name, dtype, beta);
+}
+
+std::string_view Unit::name() const {
+  return core_->unit_name(index_);
+}
+
+ForwardScope Unit::forward() {
+  core_->enter(detail::Op::forward, index_);
+  return {*core_, index_};
+}
+
+BackwardScope Unit::backward() {
+  core_->enter(detail::Op::backward, index_);
+  return {*core_, index_};
+}
+
+bool MicroStep::last() const {
+  return index_ + 1 == core_->accumulation();
+}
+float MicroStep::loss_scale() const {
+  return 1.f;
+}
+void MicroStep::loss(double mean) {
+  core_->set_loss(mean);
+}
+
+MicroStep MicroSteps::iterator::operator*() const {
+  core_->begin_micro_step(index_);
+  return {*core_, index_};
+}
+
+}  // namespace zero

@@ -1,0 +1,162 @@
+#include "zero/state.h"
+
+#include <algorithm>
+
+namespace zero::detail {
+
+ModelState::ModelState(const Model& model, const Layout& layout,
+                       const SlotAssignment& parameter_slots, const SlotAssignment& gradient_slots,
+                       StatePolicy policy)
+    : layout_(layout), policy_(std::move(policy)) {
+  for (const FlatUnit& flat : layout.flat_units) {
+    auto& segments = buffers_.emplace_back(flat.segments.size());
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+      const Segment& segment = flat.segments[s];
+      segments[s].dtype = segment.dtype.value_or(policy_.compute_dtype);
+      segments[s].update_begin = policy_.optimizer_sharded ? policy_.rank * segment.shard : 0;
+      segments[s].update_count = policy_.optimizer_sharded ? segment.shard : segment.length;
+      segments[s].states.assign(policy_.optimizer_states.size(), nullptr);
+    }
+  }
+  make_runs(model);
+  request_parameters(parameter_slots);
+  request_gradients(gradient_slots);
+  request_optimizer();
+}
+
+void ModelState::request(MemoryCategory category, std::int64_t bytes, std::byte** target) {
+  requests_.push_back({category, bytes, {{target, 0}}});
+}
+
+void ModelState::request_parameters(const SlotAssignment& slots) {
+  const MemoryCategory whole_category =
+      policy_.parameters_sharded ? MemoryCategory::parameter_slots : MemoryCategory::parameters;
+  std::vector<Request> slot_requests(static_cast<std::size_t>(slots.slots),
+                                     Request{whole_category, 0, {}});
+  for (std::size_t f = 0; f < buffers_.size(); ++f) {
+    Request& slot = slot_requests[static_cast<std::size_t>(slots.slot_of[f])];
+    std::int64_t offset = 0;
+    for (std::size_t s = 0; s < buffers_[f].size(); ++s) {
+      SegmentBuffers& buffers = buffers_[f][s];
+      const Segment& segment = layout_.flat_units[f].segments[s];
+      slot.targets.emplace_back(&buffers.whole, offset);
+      offset += segment.length * size_of(buffers.dtype);
+      if (policy_.parameters_sharded)
+        request(MemoryCategory::parameters, segment.shard * size_of(buffers.dtype), &buffers.shard);
+    }
+    slot.bytes = std::max(slot.bytes, offset);
+  }
+  requests_.insert(requests_.end(), slot_requests.begin(), slot_requests.end());
+}
+
+void ModelState::request_gradients(const SlotAssignment& slots) {
+  const MemoryCategory whole_category =
+      policy_.gradients_whole ? MemoryCategory::gradients : MemoryCategory::gradient_slots;
+  const bool shards = !policy_.gradients_whole || policy_.separate_accumulator;
+  std::vector<Request> slot_requests(static_cast<std::size_t>(slots.slots),
+                                     Request{whole_category, 0, {}});
+  for (std::size_t f = 0; f < buffers_.size(); ++f) {
+    std::int64_t offset = 0;
+    for (std::size_t s = 0; s < buffers_[f].size(); ++s) {
+      const Segment& segment = layout_.flat_units[f].segments[s];
+      if (!segment.trainable) continue;
+      SegmentBuffers& buffers = buffers_[f][s];
+      Request& slot = slot_requests[static_cast<std::size_t>(slots.slot_of[f])];
+      slot.targets.emplace_back(&buffers.gradient_whole, offset);
+      offset += segment.length * size_of(buffers.dtype);
+      slot.bytes = std::max(slot.bytes, offset);
+      if (shards)
+        request(MemoryCategory::gradients, segment.shard * size_of(buffers.dtype),
+                &buffers.gradient_shard);
+    }
+  }
+  requests_.insert(requests_.end(), slot_requests.begin(), slot_requests.end());
+}
+
+void ModelState::request_optimizer() {
+  for (std::size_t f = 0; f < buffers_.size(); ++f)
+    for (std::size_t s = 0; s < buffers_[f].size(); ++s) {
+      SegmentBuffers& buffers = buffers_[f][s];
+      if (!layout_.flat_units[f].segments[s].trainable) continue;
+      const std::int64_t bytes = buffers.update_count * size_of(DType::fp32);
+      if (buffers.dtype != DType::fp32)
+        request(MemoryCategory::master_weights, bytes,
+                reinterpret_cast<std::byte**>(&buffers.master));
+      for (float*& state : buffers.states)
+        request(MemoryCategory::optimizer_state, bytes, reinterpret_cast<std::byte**>(&state));
+    }
+}
+
+void ModelState::plan(Ledger& ledger) const {
+  for (const Request& request : requests_)
+    ledger.plan(request.category, Arena::rounded(request.bytes));
+}
+
+std::int64_t ModelState::bytes() const {
+  std::int64_t total = 0;
+  for (const Request& request : requests_) total += Arena::rounded(request.bytes);
+  return total;
+}
+
+void ModelState::allocate(Arena& arena, Ledger& ledger) {
+  for (const Request& request : requests_) {
+    auto* memory = static_cast<std::byte*>(arena.take(request.bytes));
+    ledger.take(request.category, Arena::rounded(request.bytes));
+    for (const auto& [target, offset] : request.targets) *target = memory + offset;
+  }
+  derive_pointers();
+}
+
+void ModelState::give_back(Ledger& ledger) const {
+  for (const Request& request : requests_) {
+    ledger.give_back(request.category, Arena::rounded(request.bytes));
+    ledger.plan(request.category, -Arena::rounded(request.bytes));
+  }
+}
+
+// Slices that lie inside a whole, and masters that are the parameter itself.
+void ModelState::derive_pointers() {
+  for (std::size_t f = 0; f < buffers_.size(); ++f)
+    for (std::size_t s = 0; s < buffers_[f].size(); ++s) {
+      const Segment& segment = layout_.flat_units[f].segments[s];
+      SegmentBuffers& buffers = buffers_[f][s];
+      const std::int64_t slice = policy_.rank * segment.shard * size_of(buffers.dtype);
+      if (buffers.shard == nullptr) buffers.shard = buffers.whole + slice;
+      if (segment.trainable && buffers.gradient_shard == nullptr)
+        buffers.gradient_shard = buffers.gradient_whole + slice;
+      if (segment.trainable && buffers.master == nullptr)
+        buffers.master =
+            reinterpret_cast<float*>(policy_.optimizer_sharded ? buffers.shard : buffers.whole);
+    }
+}
+
+void ModelState::make_runs(const Model& model) {
+  for (std::size_t f = 0; f < buffers_.size(); ++f)
+    for (std::size_t s = 0; s < buffers_[f].size(); ++s) {
+      const Segment& segment = layout_.flat_units[f].segments[s];
+      SegmentBuffers& buffers = buffers_[f][s];
+      if (!segment.trainable) continue;
+      const std::int64_t begin = buffers.update_begin;
+      const std::int64_t end = begin + buffers.update_count;
+      for (std::size_t p = 0; p < segment.params.size(); ++p) {
+        const ParamOptions& options =
+            model.params[static_cast<std::size_t>(segment.params[p].param)].options;
+        const std::pair<std::string, bool> key{options.group, options.decay};
+        auto group = std::find(groups_.begin(), groups_.end(), key);
+        if (group == groups_.end()) group = groups_.insert(groups_.end(), key);
+        const auto index = static_cast<int>(group - groups_.begin());
+        // Padding goes with the parameter before it: zeros stay zeros under every rule.
+        const bool last = p + 1 == segment.params.size();
+        const std::int64_t first_element = std::max(begin, segment.params[p].offset);
+        const std::int64_t last_element =
+            std::min(end, last ? segment.length : segment.params[p + 1].offset);
+        if (first_element >= last_element) continue;
+        if (!buffers.runs.empty() && buffers.runs.back().group == index)
+          buffers.runs.back().end = last_element;
+        else
+          buffers.runs.push_back({first_element, last_element, index});
+      }
+    }
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,283 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+
+#include "zero/engine_core.h"
+
+namespace zero {
+
+namespace detail {
+
+namespace {
+
+// The work of one thread at a time, in elements: one pass stays in cache.
+constexpr std::int64_t grain_elements = 1 << 14;
+constexpr std::int64_t most_skips_in_a_row = 50;
+
+}  // namespace
+
+const std::byte* EngineCore::gradient_slice(int flat_unit, int segment) const {
+  return state_->segment(flat_unit, segment).gradient_shard;
+}
+
+// Every rank adds the slice that it owns in the layout, at every stage, so each element counts
+// once.
+void EngineCore::take_norm(ControlWord& word) {
+  word.bins = {};
+  std::vector<optim::NormBins> partial(static_cast<std::size_t>(runtime_.pool().threads()));
+  for (std::size_t f = 0; f < layout_.flat_units.size(); ++f)
+    for (std::size_t s = 0; s < layout_.flat_units[f].segments.size(); ++s) {
+      const Segment& segment = layout_.flat_units[f].segments[s];
+      if (!segment.trainable) continue;
+      const DType dtype = state_->segment(static_cast<int>(f), static_cast<int>(s)).dtype;
+      const std::byte* slice = gradient_slice(static_cast<int>(f), static_cast<int>(s));
+      std::fill(partial.begin(), partial.end(), optim::NormBins{});
+      const auto parts = static_cast<std::int64_t>(partial.size());
+      runtime_.pool().run([&](int part) {
+        const std::int64_t begin = segment.shard * part / parts;
+        const std::int64_t end = segment.shard * (part + 1) / parts;
+        optim::accumulate_norm(slice + begin * size_of(dtype), dtype, end - begin,
+                               partial[static_cast<std::size_t>(part)]);
+      });
+      for (const optim::NormBins& bins : partial) word.bins.add(bins);
+    }
+}
+
+double EngineCore::inverse_scale() const {
+  return 1.0 / (static_cast<double>(ranks()) * static_cast<double>(batch_.accumulation));
+}
+
+double EngineCore::gradient_norm() const {
+  return verdict_.bins.norm() * inverse_scale();
+}
+
+double EngineCore::gradient_norm(std::string_view name) {
+  const int index = model_.find(name);
+  if (index < 0 || !param(index).options.trainable)
+    throw UsageError("no trainable parameter is named \"" + std::string(name) + "\"");
+  const Place& place = layout_.place_of_param[static_cast<std::size_t>(index)];
+  const Segment& segment = flat(place.flat_unit).segments[static_cast<std::size_t>(place.segment)];
+  const DType dtype = state_->segment(place.flat_unit, place.segment).dtype;
+  const std::int64_t begin = rank() * segment.shard;
+  ControlWord word;
+  word.step = step_count_ + 1;
+  for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard))
+    if (piece.param == index)
+      optim::accumulate_norm(gradient_slice(place.flat_unit, place.segment) +
+                                 (piece.segment_begin - begin) * size_of(dtype),
+                             dtype, piece.count, word.bins);
+  return agree_on_step(runtime_, word).bins.norm() * inverse_scale();
+}
+
+// The callback sees averages; what it leaves unchanged keeps its bits.
+void EngineCore::edit_gradients(const std::function<void(ParamShard)>& change) {
+  const auto inverse = static_cast<float>(inverse_scale());
+  std::vector<float> before, values, raw;
+  for (std::size_t f = 0; f < layout_.flat_units.size(); ++f)
+    for (std::size_t s = 0; s < layout_.flat_units[f].segments.size(); ++s) {
+      const Segment& segment = layout_.flat_units[f].segments[s];
+      if (!segment.trainable) continue;
+      const SegmentBuffers& buffers = state_->segment(static_cast<int>(f), static_cast<int>(s));
+      const std::int64_t begin = rank() * segment.shard;
+      for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard)) {
+        std::byte* data =
+            buffers.gradient_shard + (piece.segment_begin - begin) * size_of(buffers.dtype);
+        raw.resize(static_cast<std::size_t>(piece.count));
+        optim::cast(data, buffers.dtype, raw.data(), DType::fp32, piece.count);
+        values = raw;
+        for (float& value : values) value *= inverse;
+        before = values;
+        const ParamDeclaration& declaration = param(piece.param);
+        change({declaration.name, declaration.shape, piece.param_begin, values});
+        for (std::size_t i = 0; i < values.size(); ++i)
+          if (std::memcmp(&values[i], &before[i], sizeof(float)) != 0) raw[i] = values[i] / inverse;
+        optim::cast(raw.data(), DType::fp32, data, buffers.dtype, piece.count);
+      }
+      if (collective() && !state_->policy().optimizer_sharded)
+        transfer(static_cast<int>(f), [this, &segment, &buffers](comm::Communicator* communicator) {
+          all_gather_whole(*communicator, segment, buffers.gradient_shard, buffers.gradient_whole,
+                           buffers.dtype);
+        });
+    }
+  runtime_.communication().synchronize();
+  gradients_edited_ = true;
+}
+
+// Shows the agreed gradients to the program; what it changes and decides is agreed once more.
+Decision EngineCore::inspect(const StepOptions& options, ControlWord& word) {
+  Gradients gradients(*this);
+  gradients_edited_ = false;
+  const Decision decision = options.inspect(gradients);
+  if (gradients_edited_) take_norm(word);
+  word.skip = decision == Decision::skip;
+  verdict_ = agree_on_step(runtime_, word);
+  return decision;
+}
+
+// c / (norm + 1e-6) where that is below 1, as DeepSpeed's ZeRO stages clip.
+float EngineCore::gradient_multiplier(double norm) const {
+  double multiplier = inverse_scale();
+  if (config_.gradient_clipping > 0)
+    multiplier /= std::max((norm + 1e-6) / config_.gradient_clipping, 1.0);
+  return static_cast<float>(multiplier);
+}
+
+void EngineCore::update(int flat_unit, const optim::StepScalars& common) {
+  for (std::size_t s = 0; s < flat(flat_unit).segments.size(); ++s) {
+    const SegmentBuffers& buffers = state_->segment(flat_unit, static_cast<int>(s));
+    if (!flat(flat_unit).segments[s].trainable) continue;
+    const bool sliced = state_->policy().optimizer_sharded;
+    const std::byte* gradient = sliced ? buffers.gradient_shard : buffers.gradient_whole;
+    std::byte* parameter = sliced ? buffers.shard : buffers.whole;
+    for (const UpdateRun& run : buffers.runs) {
+      const auto& [group, decay] = state_->groups()[static_cast<std::size_t>(run.group)];
+      optim::StepScalars scalars = common;
+      const auto found = config_.zero_core.param_groups.find(group);
+      double weight_decay = config_.optimizer.weight_decay;
+      if (found != config_.zero_core.param_groups.end()) {
+        scalars.learning_rate = static_cast<float>(learning_rate_ * found->second.lr_scale);
+        weight_decay = found->second.weight_decay.value_or(weight_decay);
+      }
+      scalars.weight_decay = decay ? static_cast<float>(weight_decay) : 0.f;
+      const std::int64_t first = run.begin - buffers.update_begin;
+      runtime_.pool().for_ranges(
+          run.end - run.begin, grain_elements, [&](std::int64_t begin, std::int64_t end) {
+            const std::int64_t offset = first + begin;
+            std::vector<float*> states;
+            for (float* state : buffers.states) states.push_back(state + offset);
+            const bool copies = buffers.dtype != DType::fp32;
+            optimizer_->update(
+                scalars,
+                {end - begin, gradient + offset * size_of(buffers.dtype), buffers.dtype,
+                 buffers.master + offset, states,
+                 copies ? parameter + offset * size_of(buffers.dtype) : nullptr, buffers.dtype});
+          });
+    }
+  }
+}
+
+std::string EngineCore::locate_non_finite() const {
+  std::vector<float> values;
+  for (std::size_t f = 0; f < layout_.flat_units.size(); ++f)
+    for (std::size_t s = 0; s < layout_.flat_units[f].segments.size(); ++s) {
+      const Segment& segment = layout_.flat_units[f].segments[s];
+      if (!segment.trainable) continue;
+      const DType dtype = state_->segment(static_cast<int>(f), static_cast<int>(s)).dtype;
+      const std::int64_t begin = rank() * segment.shard;
+      for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard)) {
+        values.resize(static_cast<std::size_t>(piece.count));
+        optim::cast(gradient_slice(static_cast<int>(f), static_cast<int>(s)) +
+                        (piece.segment_begin - begin) * size_of(dtype),
+                    dtype, values.data(), DType::fp32, piece.count);
+        for (std::size_t i = 0; i < values.size(); ++i)
+          if (!std::isfinite(values[i]))
+            return param(piece.param).name + " (element " +
+                   std::to_string(piece.param_begin + static_cast<std::int64_t>(i)) + ")";
+      }
+    }
+  return "no parameter";
+}
+
+// The lowest rank that owns a non-finite element names it, once per run of skips.
+void EngineCore::report_skip(const Verdict& verdict) {
+  const bool mine = !verdict.non_finite_ranks.empty() && verdict.non_finite_ranks.front() == rank();
+  const std::string where = mine ? locate_non_finite() : "";
+  if (mine && skipped_in_a_row_ == 0)
+    std::fprintf(
+        stderr,
+        "zero: step %lld skipped on all ranks: non-finite gradient in %s, owned by rank %d\n",
+        static_cast<long long>(step_count_), where.c_str(), rank());
+  if (++skipped_in_a_row_ < most_skips_in_a_row) return;
+  throw NumericError("gradients were not finite for " + std::to_string(most_skips_in_a_row) +
+                     " steps in a row, last at step " + std::to_string(step_count_) +
+                     (mine ? " in " + where : "") + "; lower the learning rate or clip gradients");
+}
+
+void EngineCore::name_unasked_gradients() {
+  if (std::exchange(unasked_named_, true) || rank() != 0) return;
+  std::string names;
+  int count = 0;
+  for (std::size_t p = 0; p < model_.params.size(); ++p)
+    if (param(static_cast<int>(p)).options.trainable && param(static_cast<int>(p)).elements > 0 &&
+        !ever_touched_[p] && ++count <= 8)
+      names += (names.empty() ? "" : ", ") + param(static_cast<int>(p)).name;
+  if (count > 0)
+    std::fprintf(stderr, "zero: no gradient was asked for of %s%s; it counts as zero\n",
+                 names.c_str(),
+                 count > 8 ? (" and " + std::to_string(count - 8) + " more").c_str() : "");
+}
+
+StepResult EngineCore::step(const StepOptions& options) {
+  if (phase_ == Phase::micro_step) finish_micro_step();
+  require(Phase::idle, "Engine::step()");
+  if (micro_steps_done_ != accumulation())
+    throw UsageError("Engine::step() was called after " + std::to_string(micro_steps_done_) +
+                     " of " + std::to_string(accumulation()) +
+                     " micro steps; run every element of Engine::micro_steps()");
+  try {
+    micro_steps_done_ = 0;
+    name_unasked_gradients();
+    learning_rate_ = options.learning_rate.value_or(schedule_->rate(applied_steps_ + 1));
+    walker_->begin(plans_.update);
+    walker_->enter(Op::agree, 0);
+    ControlWord word;
+    word.step = ++step_count_;
+    word.collectives_hash = collectives_hash_;
+    word.learning_rate = learning_rate_;
+    word.loss = loss_sum_ / static_cast<double>(batch_.accumulation);
+    word.stop_requested = runtime_.stop_requested();
+    word.inspects = static_cast<bool>(options.inspect);
+    take_norm(word);
+    verdict_ = agree_on_step(runtime_, word);
+    const double loss = verdict_.loss;
+    if (options.inspect) inspect(options, word);
+    walker_->leave(Op::agree, 0);
+
+    const bool finite = verdict_.bins.non_finite == 0;
+    const bool skipped = !finite || verdict_.skip;
+    if (!finite)
+      report_skip(verdict_);
+    else
+      skipped_in_a_row_ = 0;
+    if (!skipped) {
+      optim::StepScalars scalars;
+      scalars.step = ++applied_steps_;
+      scalars.learning_rate = static_cast<float>(learning_rate_);
+      scalars.gradient_multiplier = gradient_multiplier(gradient_norm());
+      while (const Instruction* next = walker_->next_compute()) {
+        const Instruction instruction = *next;
+        walker_->enter(instruction.op, instruction.target);
+        maybe_delay();
+        update(instruction.target, scalars);
+        walker_->leave(instruction.op, instruction.target);
+      }
+      walker_->finish();
+    } else {
+      walker_->abandon();
+    }
+    return {step_count_, loss,    gradient_norm(),        learning_rate_,
+            1.f,         skipped, verdict_.stop_requested};
+  } catch (const std::exception& error) {
+    poison(error.what());
+    throw;
+  }
+}
+
+}  // namespace detail
+
+double Gradients::loss() const {
+  return core_.last_loss();
+}
+double Gradients::norm() const {
+  return core_.gradient_norm();
+}
+double Gradients::norm(std::string_view name) const {
+  return core_.gradient_norm(name);
+}
+void Gradients::edit(const std::function<void(ParamShard)>& change) {
+  core_.edit_gradients(change);
+}
+
+}  // namespace zero

@@ -1,0 +1,283 @@
+#include "zero/step_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace zero::detail {
+
+namespace {
+
+constexpr int nobody = -1;
+
+struct ComputeStep {
+  Op op;
+  int unit;
+};
+
+// A gather that some compute step needs; its slot is free once step `freed_after` has run.
+struct GatherRequest {
+  int flat_unit;
+  int at_step;
+  int freed_after;
+};
+
+// Which flat unit lies in each parameter slot.
+using SlotContents = std::vector<int>;
+
+class PlanBuilder {
+ public:
+  PlanBuilder(const PlanInputs& inputs, std::string name, std::vector<ComputeStep> steps)
+      : inputs_(inputs), steps_(std::move(steps)) {
+    plan_.name = std::move(name);
+  }
+
+  // Returns what lies in the slots at the end.
+  SlotContents request_gathers(SlotContents contents);
+  StepPlan build(bool reduce);
+
+ private:
+  const std::vector<int>& needs(int unit) const {
+    return inputs_.layout->needs_of_unit[static_cast<std::size_t>(unit)];
+  }
+  int parameter_slot(int flat) const {
+    return inputs_.parameter_slots.slot_of[static_cast<std::size_t>(flat)];
+  }
+  int gradient_slot(int flat) const {
+    return inputs_.gradient_slots.slot_of[static_cast<std::size_t>(flat)];
+  }
+  std::int64_t elements_between(int from_step, int to_step) const;
+  void emit(Op op, int target, const std::vector<EventId>& waits, std::vector<EventId> signals);
+  void emit_compute(int step);
+  void emit_gathers_before(int step);
+  void emit_reductions_after(int step);
+
+  const PlanInputs& inputs_;
+  std::vector<ComputeStep> steps_;
+  std::vector<GatherRequest> requests_;
+  std::size_t next_request_ = 0;
+  std::map<EventId, int> signalled_;
+  StepPlan plan_;
+};
+
+std::int64_t PlanBuilder::elements_between(int from_step, int to_step) const {
+  std::int64_t elements = 0;
+  for (int step = from_step + 1; step < to_step; ++step)
+    for (const int flat : needs(steps_[static_cast<std::size_t>(step)].unit))
+      elements += inputs_.layout->flat_units[static_cast<std::size_t>(flat)].elements();
+  return elements;
+}
+
+SlotContents PlanBuilder::request_gathers(SlotContents contents) {
+  std::vector<int> last_use(contents.size(), nobody);
+  for (int step = 0; step < static_cast<int>(steps_.size()); ++step)
+    for (const int flat : needs(steps_[static_cast<std::size_t>(step)].unit)) {
+      const auto slot = static_cast<std::size_t>(parameter_slot(flat));
+      const bool in_turn = inputs_.layout->flat_units[static_cast<std::size_t>(flat)].residence ==
+                           Residence::in_turn;
+      const bool too_far = inputs_.max_reuse_distance && in_turn && last_use[slot] != nobody &&
+                           elements_between(last_use[slot], step) > *inputs_.max_reuse_distance;
+      if (contents[slot] != flat || too_far) requests_.push_back({flat, step, last_use[slot]});
+      contents[slot] = flat;
+      last_use[slot] = step;
+    }
+  return contents;
+}
+
+void PlanBuilder::emit(Op op, int target, const std::vector<EventId>& waits,
+                       std::vector<EventId> signals) {
+  Instruction instruction{op, target, {}, std::move(signals)};
+  for (const EventId& event : waits) {
+    const auto found = signalled_.find(event);
+    instruction.waits.push_back({event, found == signalled_.end() ? 0 : found->second});
+  }
+  for (const EventId& event : instruction.signals) ++signalled_[event];
+  plan_.instructions.push_back(std::move(instruction));
+}
+
+void PlanBuilder::emit_compute(int step) {
+  const auto [op, unit] = steps_[static_cast<std::size_t>(step)];
+  std::vector<EventId> waits, signals;
+  for (const int flat : needs(unit)) {
+    waits.push_back({EventKind::parameter_ready, parameter_slot(flat)});
+    signals.push_back({EventKind::parameter_free, parameter_slot(flat)});
+    if (op != Op::backward || gradient_slot(flat) < 0) continue;
+    waits.push_back({EventKind::gradient_free, gradient_slot(flat)});
+    signals.push_back({EventKind::gradient_ready, gradient_slot(flat)});
+  }
+  emit(op, unit, waits, std::move(signals));
+}
+
+// What the step needs, then what later steps need as far as slots are free.
+void PlanBuilder::emit_gathers_before(int step) {
+  while (next_request_ < requests_.size()) {
+    const GatherRequest& request = requests_[next_request_];
+    if (request.freed_after >= step) return;
+    const int slot = parameter_slot(request.flat_unit);
+    emit(Op::gather, request.flat_unit,
+         {{EventKind::parameter_free, slot}, {EventKind::updated, request.flat_unit}},
+         {{EventKind::parameter_ready, slot}});
+    ++next_request_;
+  }
+}
+
+void PlanBuilder::emit_reductions_after(int step) {
+  const auto [op, unit] = steps_[static_cast<std::size_t>(step)];
+  if (op != Op::backward) return;
+  for (const int flat : needs(unit)) {
+    const int slot = gradient_slot(flat);
+    const bool lowest_user =
+        inputs_.layout->flat_units[static_cast<std::size_t>(flat)].users.front() == unit;
+    if (slot < 0 || !lowest_user) continue;
+    emit(Op::reduce, flat, {{EventKind::gradient_ready, slot}}, {{EventKind::gradient_free, slot}});
+  }
+}
+
+StepPlan PlanBuilder::build(bool reduce) {
+  for (int step = 0; step < static_cast<int>(steps_.size()); ++step) {
+    emit_gathers_before(step);
+    if (reduce && step > 0) emit_reductions_after(step - 1);
+    emit_compute(step);
+  }
+  if (reduce && !steps_.empty()) emit_reductions_after(static_cast<int>(steps_.size()) - 1);
+  return std::move(plan_);
+}
+
+std::vector<ComputeStep> training_steps(const PlanInputs& inputs) {
+  std::vector<ComputeStep> steps;
+  for (std::size_t u = 0; u < inputs.model->units.size(); ++u)
+    if (!inputs.model->units[u].fused) steps.push_back({Op::forward, static_cast<int>(u)});
+  for (const int unit : backward_order(*inputs.model, *inputs.layout))
+    steps.push_back({Op::backward, unit});
+  return steps;
+}
+
+std::vector<ComputeStep> evaluation_steps(const PlanInputs& inputs) {
+  std::vector<ComputeStep> steps;
+  for (std::size_t u = 0; u < inputs.model->units.size(); ++u)
+    steps.push_back({Op::forward, static_cast<int>(u)});
+  return steps;
+}
+
+SlotContents empty_slots(const PlanInputs& inputs) {
+  return SlotContents(static_cast<std::size_t>(inputs.parameter_slots.slots), nobody);
+}
+
+// Between micro steps units taken in turn stay where they are; tied ones are let go, as is
+// everything that is not resharded after forward (FSDP reshards it after backward).
+SlotContents after_micro_step(const PlanInputs& inputs, SlotContents contents) {
+  for (int& flat : contents) {
+    if (flat == nobody) continue;
+    const Residence residence = inputs.layout->flat_units[static_cast<std::size_t>(flat)].residence;
+    const bool stays = residence == Residence::persistent ||
+                       (residence == Residence::in_turn && inputs.reshard_after_forward);
+    if (!stays) flat = nobody;
+  }
+  return contents;
+}
+
+StepPlan make_micro_plan(const PlanInputs& inputs, const char* name, bool first, bool reduce) {
+  SlotContents start = empty_slots(inputs);
+  if (!first && inputs.gather_parameters) {
+    PlanBuilder previous(inputs, name, training_steps(inputs));
+    start = after_micro_step(inputs, previous.request_gathers(start));
+  }
+  PlanBuilder builder(inputs, name, training_steps(inputs));
+  if (inputs.gather_parameters) builder.request_gathers(start);
+  return builder.build(reduce);
+}
+
+StepPlan make_evaluation_plan(const PlanInputs& inputs, const char* name, bool first) {
+  SlotContents start = empty_slots(inputs);
+  if (!first && inputs.gather_parameters) {
+    PlanBuilder previous(inputs, name, evaluation_steps(inputs));
+    start = previous.request_gathers(start);
+  }
+  PlanBuilder builder(inputs, name, evaluation_steps(inputs));
+  if (inputs.gather_parameters) builder.request_gathers(start);
+  return builder.build(false);
+}
+
+StepPlan make_update_plan(const PlanInputs& inputs) {
+  StepPlan plan{"update", {}};
+  const auto flat_count = static_cast<int>(inputs.layout->flat_units.size());
+  std::vector<Wait> reduced;
+  for (int slot = 0; slot < inputs.gradient_slots.slots; ++slot)
+    reduced.push_back({{EventKind::gradient_free, slot}, 0});
+  plan.instructions.push_back({Op::agree, 0, reduced, {}});
+  // In forward order, so that the first units are ready for the next forward while others update.
+  for (int f = 0; f < flat_count; ++f) {
+    if (inputs.gradient_slots.slot_of[static_cast<std::size_t>(f)] < 0) continue;
+    const int slot = inputs.parameter_slots.slot_of[static_cast<std::size_t>(f)];
+    plan.instructions.push_back(
+        {Op::update, f, {{{EventKind::parameter_ready, slot}, 0}}, {{EventKind::updated, f}}});
+    if (inputs.gather_after_update)
+      plan.instructions.push_back(
+          {Op::gather,
+           f,
+           {{{EventKind::parameter_free, slot}, 0}, {{EventKind::updated, f}, 1}},
+           {{EventKind::parameter_ready, slot}}});
+  }
+  return plan;
+}
+
+}  // namespace
+
+const char* name_of(Op op) {
+  switch (op) {
+    case Op::forward:
+      return "forward";
+    case Op::backward:
+      return "backward";
+    case Op::agree:
+      return "agree";
+    case Op::update:
+      return "update";
+    case Op::gather:
+      return "gather";
+    case Op::reduce:
+      return "reduce";
+  }
+  return "?";
+}
+
+PlanStream stream_of(Op op) {
+  return op == Op::gather || op == Op::reduce ? PlanStream::communication : PlanStream::compute;
+}
+
+std::vector<int> backward_order(const Model& model, const Layout& layout) {
+  int lowest = static_cast<int>(model.units.size());
+  for (const FlatUnit& flat : layout.flat_units)
+    if (flat.trainable_elements() > 0 && !flat.users.empty())
+      lowest = std::min(lowest, flat.users.front());
+  std::vector<int> order;
+  for (int unit = static_cast<int>(model.units.size()) - 1; unit >= lowest; --unit)
+    order.push_back(unit);
+  return order;
+}
+
+StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {
+  StepPlans plans;
+  plans.first = make_micro_plan(inputs, "first micro step", true, sync_each);
+  plans.middle = make_micro_plan(inputs, "middle micro step", false, sync_each);
+  plans.last = make_micro_plan(inputs, "last micro step", false, true);
+  plans.only = make_micro_plan(inputs, "only micro step", true, true);
+  plans.update = make_update_plan(inputs);
+  plans.evaluation_first = make_evaluation_plan(inputs, "first evaluation pass", true);
+  plans.evaluation_next = make_evaluation_plan(inputs, "evaluation pass", false);
+  return plans;
+}
+
+PlanTraffic traffic_of(const StepPlan& plan, const Layout& layout) {
+  PlanTraffic traffic;
+  for (const Instruction& instruction : plan.instructions) {
+    const FlatUnit* flat = stream_of(instruction.op) == PlanStream::communication
+                               ? &layout.flat_units[static_cast<std::size_t>(instruction.target)]
+                               : nullptr;
+    if (instruction.op == Op::reduce) traffic.reduced += flat->trainable_elements();
+    if (instruction.op == Op::gather) traffic.gathered += flat->elements();
+  }
+  return traffic;
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,97 @@
+// The schedule of one kind of micro step (or of the optimizer step, or of an evaluation pass): an
+// ordered list of instructions on two streams, with explicit events between them. Made once; every
+// rank walks the same list, so collectives match and every wait is on an event recorded earlier in
+// it.
+//
+// Order within backward: the gather of unit i-1 stands before the reduction of unit i+1, since on
+// one communicator a reduction issued first would hold the gather back until its gradient exists.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "zero/layout.h"
+#include "zero/slots.h"
+
+namespace zero::detail {
+
+enum class PlanStream : std::uint8_t { compute, communication };
+
+enum class Op : std::uint8_t {
+  forward,   // compute, of a declared unit
+  backward,  // compute, of a declared unit
+  agree,     // compute: norm and control word
+  update,    // compute: optimizer on a flat unit
+  gather,    // communication: shard -> whole, of a flat unit
+  reduce,    // communication: whole-size summands -> shard, of a flat unit
+};
+
+const char* name_of(Op op);
+PlanStream stream_of(Op op);
+
+enum class EventKind : std::uint8_t {
+  parameter_ready,  // by parameter slot: gathered
+  parameter_free,   // by parameter slot: the unit that lay in it has been used
+  gradient_ready,   // by gradient slot: written by backward
+  gradient_free,    // by gradient slot: reduced
+  updated,          // by flat unit
+};
+inline constexpr int event_kind_count = 5;
+
+struct EventId {
+  EventKind kind{};
+  int index = 0;
+  auto operator<=>(const EventId&) const = default;
+};
+
+// `nth` signals of the event stand earlier in the same plan; 0 leaves it to an earlier plan.
+struct Wait {
+  EventId event;
+  int nth = 0;
+};
+
+struct Instruction {
+  Op op{};
+  int target = 0;  // declared unit for forward and backward, flat unit otherwise
+  std::vector<Wait> waits;
+  std::vector<EventId> signals;
+};
+
+struct StepPlan {
+  std::string name;
+  std::vector<Instruction> instructions;
+};
+
+// What the plans of an engine are made from.
+struct PlanInputs {
+  const Model* model = nullptr;
+  const Layout* layout = nullptr;
+  SlotAssignment parameter_slots, gradient_slots;
+  bool gather_parameters = false;  // parameters rest as shards
+  bool reshard_after_forward = false;
+  bool gather_after_update = false;  // parameters rest whole, the update writes a shard of them
+  std::optional<std::int64_t> max_reuse_distance;  // elements
+};
+
+// Units that have something to train in or below them, last unit first.
+std::vector<int> backward_order(const Model& model, const Layout& layout);
+
+struct StepPlans {
+  // Micro steps by position in a step; with `reduce` where gradients are synchronized in them.
+  StepPlan first, middle, last, only;
+  StepPlan update;
+  StepPlan evaluation_first, evaluation_next;
+};
+
+StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each);
+
+// Elements gathered and reduced by a plan, padding included.
+struct PlanTraffic {
+  std::int64_t gathered = 0, reduced = 0;
+};
+PlanTraffic traffic_of(const StepPlan& plan, const Layout& layout);
+
+}  // namespace zero::detail

@@ -1,0 +1,244 @@
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "optim/gradient_norm.h"
+#include "zero/checkpoint/safetensors.h"
+#include "zero/engine_core.h"
+
+namespace zero::detail {
+
+namespace {
+
+// What a fill callback finds; no initializer writes this NaN by accident.
+constexpr std::uint32_t unfilled_bits = 0x7fa5c3d1u;
+
+std::uint64_t mixed(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+std::string text(const Shape& shape) {
+  std::string result = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    result += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  return result + "]";
+}
+
+}  // namespace
+
+void EngineCore::require_step_border(const char* call) {
+  if (phase_ == Phase::micro_step) finish_micro_step();
+  require(Phase::idle, call);
+  runtime_.communication().synchronize();
+}
+
+void EngineCore::fill_segment(int flat_unit, int segment_index,
+                              const std::function<void(ParamShard)>& fill) {
+  const Segment& segment = flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
+  const SegmentBuffers& buffers = state_->segment(flat_unit, segment_index);
+  const std::int64_t begin = rank() * segment.shard;
+  std::vector<float> values;
+  for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard)) {
+    const ParamDeclaration& declaration = param(piece.param);
+    values.assign(static_cast<std::size_t>(piece.count), std::bit_cast<float>(unfilled_bits));
+    fill({declaration.name, declaration.shape, piece.param_begin, values});
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (std::bit_cast<std::uint32_t>(values[i]) == unfilled_bits)
+        throw UsageError("parameter " + declaration.name + " was left unfilled from element " +
+                         std::to_string(piece.param_begin + static_cast<std::int64_t>(i)) +
+                         " on rank " + std::to_string(rank()) +
+                         "; the callback must write every value of its shard");
+    const std::int64_t offset = piece.segment_begin - begin;
+    optim::cast(values.data(), DType::fp32, buffers.shard + offset * size_of(buffers.dtype),
+                buffers.dtype, piece.count);
+    if (segment.trainable && buffers.dtype != DType::fp32)
+      std::copy(values.begin(), values.end(),
+                buffers.master + (piece.segment_begin - buffers.update_begin));
+  }
+}
+
+// From the shards that were filled to wherever the placement wants copies.
+void EngineCore::spread(int flat_unit, int segment_index) {
+  const Segment& segment = flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
+  const SegmentBuffers& buffers = state_->segment(flat_unit, segment_index);
+  if (!collective()) return;
+  runtime_.exchange(flat(flat_unit).name, [&](comm::Communicator& communicator) {
+    if (!state_->policy().parameters_sharded)
+      all_gather_whole(communicator, segment, buffers.shard, buffers.whole, buffers.dtype);
+    if (segment.trainable && buffers.dtype != DType::fp32 && !state_->policy().optimizer_sharded)
+      all_gather_whole(communicator, segment,
+                       reinterpret_cast<std::byte*>(buffers.master + rank() * segment.shard),
+                       reinterpret_cast<std::byte*>(buffers.master), DType::fp32);
+  });
+}
+
+void EngineCore::initialize(const std::function<void(ParamShard)>& fill) {
+  require_step_border("Engine::initialize()");
+  for (std::size_t f = 0; f < layout_.flat_units.size(); ++f)
+    for (std::size_t s = 0; s < layout_.flat_units[f].segments.size(); ++s) {
+      fill_segment(static_cast<int>(f), static_cast<int>(s), fill);
+      spread(static_cast<int>(f), static_cast<int>(s));
+    }
+  initialized_ = true;
+}
+
+void EngineCore::load_weights(const std::string& file,
+                              const std::function<std::string(std::string_view)>& name_in_file) {
+  require_step_border("Engine::load_weights()");
+  const checkpoint::SafetensorsReader reader(file);
+  const auto name_of_param = [&](std::string_view name) {
+    return name_in_file ? name_in_file(name) : std::string(name);
+  };
+  std::string problems;
+  std::size_t used = 0;
+  for (const ParamDeclaration& declaration : model_.params) {
+    const std::string name = name_of_param(declaration.name);
+    const checkpoint::TensorEntry* tensor = reader.find(name);
+    if (tensor == nullptr)
+      problems += "\n  " + name + " is missing";
+    else if (tensor->shape != declaration.shape)
+      problems += "\n  " + name + " has shape " + text(tensor->shape) + ", the model has " +
+                  text(declaration.shape);
+    else
+      ++used;
+  }
+  if (!problems.empty()) throw LoadError(file + " does not fit the model:" + problems);
+  if (used < reader.tensors().size() && rank() == 0)
+    std::fprintf(stderr, "zero: %s holds %zu tensors that the model does not have; left alone\n",
+                 file.c_str(), reader.tensors().size() - used);
+  initialize([&](ParamShard shard) {
+    reader.read(*reader.find(name_of_param(shard.name)), shard.begin, shard.values);
+  });
+}
+
+EngineCore::Slice EngineCore::slice_of(int flat_unit, int segment_index,
+                                       std::string_view what) const {
+  const Segment& segment = flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
+  const SegmentBuffers& buffers = state_->segment(flat_unit, segment_index);
+  if (what == "value") return {buffers.shard, buffers.dtype};
+  if (!segment.trainable) return {};
+  if (what == "grad") return {buffers.gradient_shard, buffers.dtype};
+  const std::int64_t skipped = rank() * segment.shard - buffers.update_begin;
+  const auto of_floats = [&](const float* data) {
+    return Slice{reinterpret_cast<const std::byte*>(data + skipped), DType::fp32};
+  };
+  if (what == "master") return of_floats(buffers.master);
+  const std::vector<std::string>& states = state_->policy().optimizer_states;
+  for (std::size_t i = 0; i < states.size(); ++i)
+    if (states[i] == what) return of_floats(buffers.states[i]);
+  std::string known = "value, grad, master";
+  for (const std::string& state : states) known += ", " + state;
+  throw UsageError("Engine::read() knows " + known + ", not \"" + std::string(what) + "\"");
+}
+
+std::vector<std::byte> EngineCore::gather_segment(int flat_unit, int segment_index,
+                                                  const Slice& slice) {
+  const Segment& segment = flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
+  std::vector<std::byte> whole(static_cast<std::size_t>(segment.length * size_of(slice.dtype)));
+  if (!collective()) {
+    std::memcpy(whole.data(), slice.data, whole.size());
+    return whole;
+  }
+  runtime_.exchange(flat(flat_unit).name, [&](comm::Communicator& communicator) {
+    all_gather_whole(communicator, segment, slice.data, whole.data(), slice.dtype);
+  });
+  return whole;
+}
+
+void EngineCore::read(std::string_view name, std::string_view what, std::span<float> whole) {
+  require_step_border("Engine::read()");
+  const int index = model_.find(name);
+  if (index < 0) throw UsageError("no parameter is named \"" + std::string(name) + "\"");
+  const ParamDeclaration& declaration = param(index);
+  if (static_cast<std::int64_t>(whole.size()) != declaration.elements)
+    throw UsageError("Engine::read(): " + declaration.name + " has " +
+                     std::to_string(declaration.elements) + " elements, the span has " +
+                     std::to_string(whole.size()));
+  const Place& place = layout_.place_of_param[static_cast<std::size_t>(index)];
+  const Slice slice = slice_of(place.flat_unit, place.segment, what);
+  if (slice.data == nullptr)
+    throw UsageError("parameter " + declaration.name + " is frozen and has no " +
+                     std::string(what));
+  const std::vector<std::byte> segment = gather_segment(place.flat_unit, place.segment, slice);
+  optim::cast(segment.data() + place.offset * size_of(slice.dtype), slice.dtype, whole.data(),
+              DType::fp32, declaration.elements);
+  if (what == "grad")
+    for (float& value : whole) value *= static_cast<float>(inverse_scale());
+}
+
+std::uint64_t EngineCore::digest() {
+  require_step_border("Engine::digest()");
+  std::vector<std::string> kinds = {"value", "master"};
+  kinds.insert(kinds.end(), state_->policy().optimizer_states.begin(),
+               state_->policy().optimizer_states.end());
+  std::uint64_t sum = 0;
+  for (std::size_t f = 0; f < layout_.flat_units.size(); ++f)
+    for (std::size_t s = 0; s < layout_.flat_units[f].segments.size(); ++s) {
+      const Segment& segment = layout_.flat_units[f].segments[s];
+      const std::int64_t begin = rank() * segment.shard;
+      for (const std::string& kind : kinds) {
+        const Slice slice = slice_of(static_cast<int>(f), static_cast<int>(s), kind);
+        if (slice.data == nullptr) continue;
+        const auto bytes = static_cast<std::size_t>(size_of(slice.dtype));
+        for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard)) {
+          const std::uint64_t key = hash_of(param(piece.param).name) ^ hash_of(kind);
+          const std::byte* data = slice.data + (piece.segment_begin - begin) * size_of(slice.dtype);
+          for (std::int64_t i = 0; i < piece.count; ++i) {
+            std::uint64_t bits = 0;
+            std::memcpy(&bits, data + static_cast<std::size_t>(i) * bytes, bytes);
+            sum += mixed(mixed(key + static_cast<std::uint64_t>(piece.param_begin + i)) + bits);
+          }
+        }
+      }
+    }
+  std::uint64_t total = 0;
+  for (const std::int64_t word :
+       runtime_.gather_words("Engine::digest", {std::bit_cast<std::int64_t>(sum)}))
+    total += std::bit_cast<std::uint64_t>(word);
+  return total;
+}
+
+void EngineCore::export_model(const std::string& directory) {
+  require_step_border("Engine::export_model()");
+  std::vector<checkpoint::TensorEntry> tensors;
+  for (const FlatUnit& unit : layout_.flat_units)
+    for (const Segment& segment : unit.segments)
+      for (const ParamPlace& place : segment.params)
+        tensors.push_back({param(place.param).name,
+                           checkpoint::safetensors_name(segment.dtype.value_or(compute_dtype())),
+                           param(place.param).shape, 0, 0});
+  std::unique_ptr<checkpoint::SafetensorsWriter> writer;
+  if (rank() == 0) {
+    std::error_code failed;
+    std::filesystem::create_directories(directory, failed);
+    if (failed) throw SaveError("cannot create directory " + directory + ": " + failed.message());
+    writer = std::make_unique<checkpoint::SafetensorsWriter>(
+        directory + "/model.safetensors", std::move(tensors),
+        std::map<std::string, std::string>{{"format", "pt"}});
+  }
+  for (std::size_t f = 0; f < layout_.flat_units.size(); ++f)
+    for (std::size_t s = 0; s < layout_.flat_units[f].segments.size(); ++s) {
+      const Slice slice = slice_of(static_cast<int>(f), static_cast<int>(s), "value");
+      const std::vector<std::byte> whole =
+          gather_segment(static_cast<int>(f), static_cast<int>(s), slice);
+      if (!writer) continue;
+      for (const ParamPlace& place : layout_.flat_units[f].segments[s].params)
+        writer->write(std::span(whole).subspan(
+            static_cast<std::size_t>(place.offset * size_of(slice.dtype)),
+            static_cast<std::size_t>(param(place.param).elements * size_of(slice.dtype))));
+    }
+  if (writer) writer->finish();
+  runtime_.gather_words("Engine::export_model", {0});
+}
+
+}  // namespace zero::detail
