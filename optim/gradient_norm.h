@@ -1,7 +1,7 @@
 // The sum of squares, independent of order and partition: every square of an fp32 value is exact in
-// fp64, is cut to a fixed grid of 2^-160, and is added in integers to limbs of 40 bits. So any stage,
-// world size and chunking gives the same bits (after the reproducible sums of Demmel and Nguyen, 2013).
-// Squares below the grid (|g| < 2^-80) count as zero.
+// fp64, is cut to a fixed grid of 2^-160, and is added in integers to limbs of 40 bits. So any
+// stage, world size and chunking gives the same bits (after the reproducible sums of Demmel and
+// Nguyen, 2013). Squares below the grid (|g| < 2^-80) count as zero.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 namespace zero::optim {
 
 struct NormBins {
-  // Limb k counts units of 2^(40 k - 160). Between calls each limb is below 2^40 in magnitude except
-  // the last, so that limbs of 2^20 ranks can be added in int64.
+  // Limb k counts units of 2^(40 k - 160). Between calls each limb is below 2^40 in magnitude
+  // except the last, so that limbs of 2^20 ranks can be added in int64.
   std::array<std::int64_t, 11> limbs{};
   std::int64_t non_finite = 0;  // elements left out of the limbs
 

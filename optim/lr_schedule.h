@@ -1,5 +1,6 @@
-// Learning rates as DeepSpeed's schedulers give them. Their clock: the k-th applied step (k = 1, 2, ...)
-// runs with the initial rate for k = 1 and with f(k - 2) afterwards; a skipped step does not tick.
+// Learning rates as DeepSpeed's schedulers give them. Their clock: the k-th applied step (k = 1, 2,
+// ...) runs with the initial rate for k = 1 and with f(k - 2) afterwards; a skipped step does not
+// tick.
 #pragma once
 
 #include <cstdint>

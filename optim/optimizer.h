@@ -1,6 +1,6 @@
-// Update rules over flat shards: element-wise, one pass that reads gradient, master weights and state
-// and writes master, state and the 16-bit parameter. A rule knows nothing of ranks or layout: the
-// engine calls it per contiguous range of one parameter group.
+// Update rules over flat shards: element-wise, one pass that reads gradient, master weights and
+// state and writes master, state and the 16-bit parameter. A rule knows nothing of ranks or layout:
+// the engine calls it per contiguous range of one parameter group.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,14 @@ namespace zero::optim {
 
 // What one range of one step uses. Equal on all ranks.
 struct StepScalars {
-  std::int64_t step = 1;         // applied steps, counted from 1: bias correction
-  float learning_rate = 0;       // the group's
-  float weight_decay = 0;        // the group's
-  float gradient_multiplier = 1; // unscale, average and clip in one factor
+  std::int64_t step = 1;          // applied steps, counted from 1: bias correction
+  float learning_rate = 0;        // the group's
+  float weight_decay = 0;         // the group's
+  float gradient_multiplier = 1;  // unscale, average and clip in one factor
 };
 
-// Arrays of `count` elements. `master` is fp32 and is the parameter itself when it has no 16-bit copy.
+// Arrays of `count` elements. `master` is fp32 and is the parameter itself when it has no 16-bit
+// copy.
 struct UpdateSpans {
   std::int64_t count = 0;
   const void* gradient = nullptr;

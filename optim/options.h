@@ -1,4 +1,5 @@
-// What a config says about the update rule and the learning rate; plain values with DeepSpeed's defaults.
+// What a config says about the update rule and the learning rate; plain values with DeepSpeed's
+// defaults.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@ struct SchedulerOptions {
   double warmup_min_lr = 0;
   std::optional<double> warmup_max_lr;  // WarmupLR: absent means the optimizer's own
   std::int64_t warmup_num_steps = 1000;
-  std::string warmup_type = "log";      // or linear
-  std::int64_t total_num_steps = 0;     // required by WarmupDecayLR and WarmupCosineLR
+  std::string warmup_type = "log";   // or linear
+  std::int64_t total_num_steps = 0;  // required by WarmupDecayLR and WarmupCosineLR
   double warmup_min_ratio = 0, cos_min_ratio = 1e-4;
   std::int64_t last_batch_iteration = -1;
 };

@@ -1,0 +1,76 @@
+// The kernels of one vector type, with the dtypes resolved.
+#pragma once
+
+#include "optim/cpu/kernels.h"
+#include "optim/cpu/lanes.h"
+#include "optim/cpu/norm_kernel.h"
+#include "optim/cpu/update_kernel.h"
+
+namespace zero::optim::cpu {
+
+template <class V>
+struct KernelSet {
+  template <class Rule>
+  static void update(const typename Rule::template Factors<float>& factors,
+                     const UpdateArrays& arrays) {
+    const auto wide = broadcast<V>(factors);
+    with_type<V>(arrays.gradient_dtype, [&]<class Gradient>(const Gradient*) {
+      const auto* gradient = static_cast<const Gradient*>(arrays.gradient);
+      const auto run = [&]<class Copy>(Copy* copy) {
+        Update<V, Rule, Gradient, Copy>{gradient, arrays.master, arrays.state, copy}.run(
+            wide, arrays.count);
+      };
+      if (arrays.parameter == nullptr) return run(static_cast<NoCopy*>(nullptr));
+      if (arrays.parameter_dtype == DType::bf16) return run(static_cast<bf16*>(arrays.parameter));
+      run(static_cast<fp16*>(arrays.parameter));
+    });
+  }
+
+  static void adam(const AdamFactors<float>& factors, bool decoupled, const UpdateArrays& arrays) {
+    if (decoupled) return update<AdamRule<true>>(factors, arrays);
+    update<AdamRule<false>>(factors, arrays);
+  }
+
+  static void sgd(const SgdFactors<float>& factors, Momentum momentum, const UpdateArrays& arrays) {
+    if (momentum == Momentum::none) return update<SgdRule<Momentum::none>>(factors, arrays);
+    if (momentum == Momentum::plain) return update<SgdRule<Momentum::plain>>(factors, arrays);
+    update<SgdRule<Momentum::nesterov>>(factors, arrays);
+  }
+
+  static std::int64_t add_squares(const void* gradient, DType dtype, std::int64_t count,
+                                  std::int64_t* limbs) {
+    return with_type<V>(dtype, [&]<class T>(const T*) {
+      return add_block(SquareSum<V, T>{static_cast<const T*>(gradient), count}, limbs);
+    });
+  }
+
+  static void accumulate(void* accumulated, const void* addend, DType dtype, std::int64_t count) {
+    with_type<V>(dtype, [&]<class T>(const T*) {
+      auto* to = static_cast<T*>(accumulated);
+      const auto* from = static_cast<const T*>(addend);
+      std::int64_t at = 0;
+      for (; at + V::lanes <= count; at += V::lanes)
+        (V::load(to + at) + V::load(from + at)).store(to + at);
+      if (at < count)
+        store_some(load_some<V>(to + at, count - at) + load_some<V>(from + at, count - at), to + at,
+                   count - at);
+    });
+  }
+
+  static void cast(const void* from, DType from_dtype, void* to, DType to_dtype,
+                   std::int64_t count) {
+    with_type<V>(from_dtype, [&]<class From>(const From*) {
+      with_type<V>(to_dtype, [&]<class To>(const To*) {
+        const auto* source = static_cast<const From*>(from);
+        auto* target = static_cast<To*>(to);
+        std::int64_t at = 0;
+        for (; at + V::lanes <= count; at += V::lanes) V::load(source + at).store(target + at);
+        if (at < count) store_some(load_some<V>(source + at, count - at), target + at, count - at);
+      });
+    });
+  }
+
+  static constexpr Kernels kernels{adam, sgd, add_squares, accumulate, cast};
+};
+
+}  // namespace zero::optim::cpu

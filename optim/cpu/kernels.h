@@ -1,0 +1,50 @@
+// The CPU kernels of one SIMD level behind function pointers. The arguments are plain values,
+// because a file compiled for more instructions than the rest must not emit inline functions that
+// others share.
+#pragma once
+
+#include <cstdint>
+
+#include "optim/simd.h"
+#include "optim/update_rules.h"
+#include "zero/base/dtype.h"
+
+namespace zero::optim::cpu {
+
+struct UpdateArrays {
+  std::int64_t count;
+  const void* gradient;
+  DType gradient_dtype;  // fp32, bf16, fp16
+  float* master;
+  float* const* state;
+  void* parameter;        // or null
+  DType parameter_dtype;  // bf16, fp16
+};
+
+// As NormBins documents.
+inline constexpr int norm_limbs = 11;
+inline constexpr int limb_bits = 40;
+inline constexpr int grid_exponent = -160;  // of the unit of limb 0
+inline constexpr std::int64_t norm_block =
+    4096;  // most elements per call, so that no sum overflows
+
+struct Kernels {
+  void (*adam)(const AdamFactors<float>& factors, bool decoupled, const UpdateArrays& arrays);
+  void (*sgd)(const SgdFactors<float>& factors, Momentum momentum, const UpdateArrays& arrays);
+  // Adds up to norm_block squares to normalised limbs, without carrying; returns how many elements
+  // are not finite and were left out.
+  std::int64_t (*add_squares)(const void* gradient, DType dtype, std::int64_t count,
+                              std::int64_t* limbs);
+  void (*accumulate)(void* accumulated, const void* addend, DType dtype, std::int64_t count);
+  void (*cast)(const void* from, DType from_dtype, void* to, DType to_dtype, std::int64_t count);
+};
+
+extern const Kernels scalar_kernels;
+
+// Null where the build has none of this level or the CPU lacks it.
+const Kernels* find_kernels(SimdLevel level);
+
+// Of the level in use.
+const Kernels& kernels();
+
+}  // namespace zero::optim::cpu

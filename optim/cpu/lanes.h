@@ -1,0 +1,34 @@
+// Walks ranges in whole vectors; the rest goes through a padded copy on the stack, so that it takes
+// the same instructions and the results do not depend on where a range is cut.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "zero/base/dtype.h"
+
+namespace zero::optim::cpu {
+
+template <class V, class T>
+V load_some(const T* from, std::int64_t count) {
+  alignas(64) unsigned char padded[V::lanes * sizeof(T)] = {};
+  std::memcpy(padded, from, static_cast<std::size_t>(count) * sizeof(T));
+  return V::load(reinterpret_cast<const T*>(padded));
+}
+
+template <class V, class T>
+void store_some(const V& value, T* to, std::int64_t count) {
+  alignas(64) unsigned char padded[V::lanes * sizeof(T)];
+  value.store(reinterpret_cast<T*>(padded));
+  std::memcpy(to, padded, static_cast<std::size_t>(count) * sizeof(T));
+}
+
+// Calls body(T{}) with the C++ type of a floating dtype.
+template <class V, class Body>
+auto with_type(DType dtype, const Body& body) {
+  if (dtype == DType::bf16) return body(static_cast<const bf16*>(nullptr));
+  if (dtype == DType::fp16) return body(static_cast<const fp16*>(nullptr));
+  return body(static_cast<const float*>(nullptr));
+}
+
+}  // namespace zero::optim::cpu

@@ -1,0 +1,79 @@
+// One float in the shape of a vector: the portable level, and the meaning of the others.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "zero/base/dtype.h"
+
+namespace zero::optim::cpu {
+
+struct Scalar1 {
+  static constexpr int lanes = 1;
+  float value;
+
+  Scalar1() = default;
+  explicit Scalar1(float from) : value(from) {}
+
+  static Scalar1 load(const float* from) { return Scalar1(*from); }
+  static Scalar1 load(const bf16* from) { return Scalar1(to_float(*from)); }
+  static Scalar1 load(const fp16* from) {
+    // The hardware conversion makes a signalling NaN quiet; so does this one.
+    const bool nan = (from->bits & 0x7fffu) > 0x7c00u;
+    return Scalar1(to_float(fp16{static_cast<std::uint16_t>(from->bits | (nan ? 0x200u : 0u))}));
+  }
+  void store(float* to) const { *to = value; }
+  void store(bf16* to) const { *to = from_float<bf16>(value); }
+  void store(fp16* to) const { *to = from_float<fp16>(value); }
+
+  template <class T>
+  void stream(T* to) const {
+    store(to);
+  }
+  static void finish_streaming() {}
+
+  friend Scalar1 operator+(Scalar1 a, Scalar1 b) { return Scalar1(a.value + b.value); }
+  friend Scalar1 operator*(Scalar1 a, Scalar1 b) { return Scalar1(a.value * b.value); }
+  friend Scalar1 operator/(Scalar1 a, Scalar1 b) { return Scalar1(a.value / b.value); }
+  friend Scalar1 fma(Scalar1 a, Scalar1 b, Scalar1 c) {
+    return Scalar1(std::fma(a.value, b.value, c.value));
+  }
+  friend Scalar1 sqrt(Scalar1 a) { return Scalar1(std::sqrt(a.value)); }
+
+  // The largest magnitude as bits, and the smallest minus one, zero wrapping round to the largest.
+  struct Range {
+    std::uint32_t largest = 0, smallest = ~0u;
+    void include(Scalar1 element) {
+      const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(element.value) & 0x7fffffffu;
+      if (magnitude > largest) largest = magnitude;
+      if (magnitude - 1 < smallest) smallest = magnitude - 1;
+    }
+    void store(std::uint32_t* largest_lanes, std::uint32_t* smallest_lanes) const {
+      *largest_lanes = largest;
+      *smallest_lanes = smallest;
+    }
+  };
+
+  struct Doubles {
+    static constexpr int lanes = 1;
+    double value;
+    explicit Doubles(double from) : value(from) {}
+    friend Doubles operator+(Doubles a, Doubles b) { return Doubles(a.value + b.value); }
+    friend Doubles operator-(Doubles a, Doubles b) { return Doubles(a.value - b.value); }
+    friend Doubles operator*(Doubles a, Doubles b) { return Doubles(a.value * b.value); }
+  };
+  template <int part>
+  Doubles widen() const {
+    return Doubles(value);
+  }
+
+  struct Counts {
+    std::uint64_t value = 0;
+    void add_bits(Doubles from) { value += std::bit_cast<std::uint64_t>(from.value); }
+    void decrement_where_greater(Doubles a, Doubles b) { value -= a.value > b.value ? 1 : 0; }
+    void store(std::uint64_t* to) const { *to = value; }
+  };
+};
+
+}  // namespace zero::optim::cpu

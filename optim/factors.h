@@ -1,0 +1,22 @@
+// Turns options and the scalars of a step into the factors that the update rules use. Host only:
+// every device is handed the same fp32 numbers.
+#pragma once
+
+#include <cstdint>
+
+#include "optim/optimizer.h"
+#include "optim/options.h"
+#include "optim/update_rules.h"
+
+namespace zero::optim {
+
+// By binary powering: pow differs between C libraries.
+double power(double base, std::int64_t exponent);
+
+// AdamW, or Adam with adam_w_mode.
+bool decouples_weight_decay(const OptimizerOptions& options);
+
+AdamFactors<float> adam_factors(const OptimizerOptions& options, const StepScalars& scalars);
+SgdFactors<float> sgd_factors(const OptimizerOptions& options, const StepScalars& scalars);
+
+}  // namespace zero::optim

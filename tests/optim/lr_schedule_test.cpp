@@ -1,0 +1,133 @@
+// The values that DeepSpeed 0.19.8 gives, to the digits printed.
+#include "optim/lr_schedule.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "zero/base/error.h"
+
+namespace {
+
+using namespace zero;
+using namespace zero::optim;
+
+// Steps from `first` on.
+void check(const SchedulerOptions& options, double optimizer_rate,
+           const std::vector<double>& expected, std::int64_t first = 1) {
+  const auto schedule = create_lr_schedule(options, optimizer_rate);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto step = first + static_cast<std::int64_t>(i);
+    INFO(options.type << " " << options.warmup_type << ", step " << step);
+    CHECK(schedule->rate(step) == doctest::Approx(expected[i]).epsilon(1e-5));
+  }
+}
+
+SchedulerOptions warmup(const std::string& type, const std::string& warmup_type) {
+  SchedulerOptions options;
+  options.type = type;
+  options.warmup_type = warmup_type;
+  options.warmup_max_lr = 1e-3;
+  options.warmup_num_steps = 10;
+  return options;
+}
+
+SchedulerOptions decay(const std::string& warmup_type) {
+  SchedulerOptions options = warmup("WarmupDecayLR", warmup_type);
+  options.warmup_min_lr = 1e-5;
+  options.warmup_num_steps = 5;
+  options.total_num_steps = 20;
+  return options;
+}
+
+SchedulerOptions cosine() {
+  SchedulerOptions options;
+  options.type = "WarmupCosineLR";
+  options.warmup_type = "linear";
+  options.warmup_min_ratio = 0.1;
+  options.warmup_num_steps = 5;
+  options.cos_min_ratio = 0.01;
+  options.total_num_steps = 20;
+  return options;
+}
+
+std::string problem(const SchedulerOptions& options) {
+  try {
+    create_lr_schedule(options, 1e-3);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("no scheduler: the optimizer's rate") {
+  check({}, 3e-4, {3e-4, 3e-4, 3e-4});
+  CHECK(create_lr_schedule({}, 3e-4)->rate(1'000'000) == 3e-4);
+}
+
+TEST_CASE("WarmupLR") {
+  check(warmup("WarmupLR", "log"), 7,
+        {0, 0, 3.0103e-4, 4.77121e-4, 6.0206e-4, 6.9897e-4, 7.78151e-4, 8.45098e-4, 9.0309e-4,
+         9.54243e-4, 1e-3, 1e-3});
+  check(warmup("WarmupLR", "linear"), 7,
+        {0, 0, 1e-4, 2e-4, 3e-4, 4e-4, 5e-4, 6e-4, 7e-4, 8e-4, 9e-4, 1e-3, 1e-3});
+}
+
+TEST_CASE("WarmupLR without a maximum takes the optimizer's, one step counts as two") {
+  SchedulerOptions options = warmup("WarmupLR", "linear");
+  options.warmup_max_lr.reset();
+  options.warmup_num_steps = 1;
+  check(options, 4e-3, {0, 0, 2e-3, 4e-3, 4e-3});
+}
+
+TEST_CASE("WarmupDecayLR") {
+  check(decay("linear"), 7,
+        {1e-5, 1e-5, 2.08e-4, 4.06e-4, 6.04e-4, 8.02e-4, 1e-3, 9.34e-4, 8.68e-4});
+  check(decay("linear"), 7, {1.42e-4, 7.6e-5, 1e-5, 1e-5}, 20);
+  check(decay("log"), 7, {1e-5, 1e-5, 4.3637e-4, 6.8578e-4, 8.6274e-4, 1e-3, 1e-3, 9.34e-4});
+  SchedulerOptions options = decay("linear");
+  options.warmup_max_lr.reset();
+  check(options, 7, {1e-3}, 7);
+}
+
+TEST_CASE("WarmupCosineLR") {
+  check(cosine(), 1e-3,
+        {0, 1e-4, 2.8e-4, 4.6e-4, 6.4e-4, 8.2e-4, 9.89183e-4, 9.57205e-4, 9.05463e-4, 8.3622e-4,
+         7.525e-4});
+  check(cosine(), 1e-3, {2.08169e-5, 1e-5, 1e-5}, 20);
+}
+
+TEST_CASE("a restored clock starts with the optimizer's rate") {
+  SchedulerOptions options = decay("linear");
+  options.last_batch_iteration = 4;
+  check(options, 7, {7, 1e-3, 9.34e-4});
+}
+
+TEST_CASE("fewer steps in all than in the warm-up are allowed") {
+  SchedulerOptions options = decay("linear");
+  options.total_num_steps = 3;
+  check(options, 7, {1e-5, 1e-5, 2.08e-4, 4.06e-4, 6.04e-4, 8.02e-4, 1e-5, 1e-5});
+}
+
+TEST_CASE("unusable options are refused by name") {
+  SchedulerOptions options;
+  options.type = "warmuplr";
+  CHECK(has(problem(options), "WarmupLR, WarmupDecayLR or WarmupCosineLR"));
+  options.type = "OneCycle";
+  CHECK(has(problem(options), "\"OneCycle\""));
+  options = decay("cubic");
+  options.total_num_steps = 0;
+  options.warmup_num_steps = 0;
+  options.last_batch_iteration = -2;
+  for (const char* key :
+       {"total_num_steps", "warmup_num_steps", "log or linear", "last_batch_iteration"})
+    CHECK(has(problem(options), key));
+  CHECK(problem(warmup("WarmupLR", "log")).empty());
+}

@@ -1,0 +1,200 @@
+// Every level gives the bits of the scalar one.
+#include "optim/simd.h"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <string>
+
+#include "optim/cpu/kernels.h"
+#include "optim/factors.h"
+#include "tests/optim/support.h"
+#include "zero/base/error.h"
+
+namespace {
+
+using namespace zero;
+using namespace zero::optim;
+using namespace zero::optim::test;
+
+struct Result {
+  std::vector<float> master, first, second;
+  std::vector<std::uint16_t> copy;
+
+  bool operator==(const Result& other) const {
+    return same_bits(master, other.master) && same_bits(first, other.first) &&
+           same_bits(second, other.second) && copy == other.copy;
+  }
+};
+
+struct Case {
+  DType gradient, copy;  // fp32: no copy
+  std::size_t count, offset;
+  Numbers numbers;
+};
+
+template <class Run>
+Result update(const Case& c, const Run& run) {
+  const std::size_t size = c.offset + c.count;
+  Result result{random_floats(size, c.numbers, 1), random_floats(size, c.numbers, 2),
+                random_floats(size, c.numbers, 3), std::vector<std::uint16_t>(size, 7)};
+  for (float& x : result.second) x = std::fabs(x);
+  const auto gradient = encode(random_floats(size, c.numbers, 4), c.gradient);
+  float* state[] = {result.first.data() + c.offset, result.second.data() + c.offset};
+  run(cpu::UpdateArrays{
+      .count = static_cast<std::int64_t>(c.count),
+      .gradient = gradient.data() + c.offset * static_cast<std::size_t>(size_of(c.gradient)),
+      .gradient_dtype = c.gradient,
+      .master = result.master.data() + c.offset,
+      .state = state,
+      .parameter = c.copy == DType::fp32 ? nullptr : result.copy.data() + c.offset,
+      .parameter_dtype = c.copy});
+  return result;
+}
+
+constexpr int rules = 5;
+
+void run_rule(int rule, const cpu::Kernels& kernels, const cpu::UpdateArrays& arrays) {
+  OptimizerOptions options;
+  options.momentum = 0.9;
+  options.dampening = 0.1;
+  const StepScalars scalars{
+      .step = 3, .learning_rate = 1e-3f, .weight_decay = 0.1f, .gradient_multiplier = 0.3f};
+  options.type = rule == 0 ? "AdamW" : "Adam";
+  options.adam_w_mode = false;
+  if (rule < 2) return kernels.adam(adam_factors(options, scalars), rule == 0, arrays);
+  const Momentum momentum[] = {Momentum::none, Momentum::plain, Momentum::nesterov};
+  kernels.sgd(sgd_factors(options, scalars), momentum[rule - 2], arrays);
+}
+
+void compare(const Case& c) {
+  for (int rule = 0; rule < rules; ++rule) {
+    const auto result = [&](SimdLevel level) {
+      return update(c, [&](const cpu::UpdateArrays& arrays) {
+        run_rule(rule, *cpu::find_kernels(level), arrays);
+      });
+    };
+    const Result expected = result(SimdLevel::scalar);
+    for (const SimdLevel level : vector_levels()) {
+      INFO("rule " << rule << ", " << name_of(level) << ", gradient " << name_of(c.gradient)
+                   << ", copy " << name_of(c.copy) << ", count " << c.count);
+      CHECK(result(level) == expected);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("updates give equal bits at every level, count, offset and dtype") {
+  for (const DType gradient : floating)
+    for (const DType copy : floating) {
+      for (std::size_t count = 0; count <= 67; ++count)
+        compare({gradient, copy, count, count % 5, Numbers::wild});
+      compare({gradient, copy, 5000, 3, Numbers::usual});
+      compare({gradient, copy, 20000, 1, Numbers::wild});
+    }
+}
+
+TEST_CASE("the copy written past the caches has the bits of the cached one") {
+  for (const DType copy : {DType::bf16, DType::fp16})
+    for (std::size_t offset = 0; offset < 3; ++offset)
+      compare({DType::bf16, copy, (1 << 20) + 5, offset, Numbers::usual});
+}
+
+TEST_CASE("updates do not depend on where a range is cut") {
+  for (const SimdLevel level : {SimdLevel::scalar, SimdLevel::avx2, SimdLevel::avx512}) {
+    if (!supports(level)) continue;
+    const Case c{DType::fp32, DType::bf16, 1000, 0, Numbers::usual};
+    const cpu::Kernels& kernels = *cpu::find_kernels(level);
+    const Result whole = update(c, [&](const auto& arrays) { run_rule(0, kernels, arrays); });
+    const Result parts = update(c, [&](cpu::UpdateArrays arrays) {
+      const std::int64_t cuts[] = {0, 1, 18, 400, 999, 1000};
+      const cpu::UpdateArrays all = arrays;
+      for (int i = 0; i < 5; ++i) {
+        const std::int64_t at = cuts[i];
+        float* state[] = {all.state[0] + at, all.state[1] + at};
+        arrays.count = cuts[i + 1] - at;
+        arrays.gradient = static_cast<const float*>(all.gradient) + at;
+        arrays.master = all.master + at;
+        arrays.state = state;
+        arrays.parameter = static_cast<std::uint16_t*>(all.parameter) + at;
+        run_rule(0, kernels, arrays);
+      }
+    });
+    CHECK(whole == parts);
+  }
+}
+
+TEST_CASE("casts round as the base does, for every 16-bit pattern and for wild floats") {
+  std::vector<std::uint16_t> halves(1 << 16);
+  for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<std::uint16_t>(i);
+  const auto floats = random_floats(100001, Numbers::wild, 5);
+  const auto n = static_cast<std::int64_t>(floats.size());
+  for (const SimdLevel level : {SimdLevel::scalar, SimdLevel::avx2, SimdLevel::avx512}) {
+    if (!supports(level)) continue;
+    const cpu::Kernels& kernels = *cpu::find_kernels(level);
+    std::vector<float> wide(halves.size());
+    kernels.cast(halves.data(), DType::bf16, wide.data(), DType::fp32, 1 << 16);
+    for (std::size_t i = 0; i < halves.size(); ++i)
+      REQUIRE(std::bit_cast<std::uint32_t>(wide[i]) == static_cast<std::uint32_t>(i) << 16);
+    kernels.cast(halves.data(), DType::fp16, wide.data(), DType::fp32, 1 << 16);
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      const bool nan = (i & 0x7fff) > 0x7c00;
+      const float expected = to_float(fp16{static_cast<std::uint16_t>(i | (nan ? 0x200 : 0))});
+      REQUIRE(std::bit_cast<std::uint32_t>(wide[i]) == std::bit_cast<std::uint32_t>(expected));
+    }
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      auto narrow = encode(std::vector<float>(floats.size()), dtype);
+      kernels.cast(floats.data(), DType::fp32, narrow.data(), dtype, n);
+      CHECK(narrow == encode(floats, dtype));
+    }
+  }
+}
+
+TEST_CASE("infinities and NaNs keep their kind in casts") {
+  std::vector<float> values(19, 1.0f);
+  values[0] = INFINITY;
+  values[7] = -INFINITY;
+  values[17] = NAN;
+  values[18] = std::bit_cast<float>(0x7f800001u);
+  for (const SimdLevel level : {SimdLevel::scalar, SimdLevel::avx2, SimdLevel::avx512}) {
+    if (!supports(level)) continue;
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      std::vector<unsigned char> narrow(2 * values.size());
+      cpu::find_kernels(level)->cast(values.data(), DType::fp32, narrow.data(), dtype, 19);
+      CHECK(narrow == encode(values, dtype));
+    }
+  }
+}
+
+TEST_CASE("casts between the 16-bit types and accumulation give equal bits at every level") {
+  for (std::size_t count = 0; count <= 67; ++count)
+    for (const DType to : floating) {
+      const auto n = static_cast<std::int64_t>(count);
+      const auto sum = encode(random_floats(count, Numbers::wild, 8), to);
+      for (const DType from : floating) {
+        const auto source = encode(random_floats(count, Numbers::wild, 9), from);
+        auto expected = sum, added = sum;
+        const auto addend = encode(random_floats(count, Numbers::wild, 9), to);
+        cpu::scalar_kernels.cast(source.data(), from, expected.data(), to, n);
+        cpu::scalar_kernels.accumulate(added.data(), addend.data(), to, n);
+        for (const SimdLevel level : vector_levels()) {
+          auto result = sum, total = sum;
+          cpu::find_kernels(level)->cast(source.data(), from, result.data(), to, n);
+          CHECK(result == expected);
+          cpu::find_kernels(level)->accumulate(total.data(), addend.data(), to, n);
+          CHECK(total == added);
+        }
+      }
+    }
+}
+
+TEST_CASE("ZERO_SIMD") {
+  CHECK(choose_simd_level("scalar") == SimdLevel::scalar);
+  for (const SimdLevel level : vector_levels()) CHECK(choose_simd_level(name_of(level)) == level);
+  CHECK(choose_simd_level("") == choose_simd_level(nullptr));
+  CHECK(supports(simd_level()));
+  CHECK_THROWS_AS(choose_simd_level("sse2"), ConfigError);
+  for (const SimdLevel level : {SimdLevel::avx2, SimdLevel::avx512})
+    if (!supports(level)) CHECK_THROWS_AS(choose_simd_level(name_of(level)), ConfigError);
+}
