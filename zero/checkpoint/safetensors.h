@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "zero/base/dtype.h"
+#include "zero/checkpoint/atomic_file.h"
+#include "zero/checkpoint/mapped_file.h"
 
 namespace zero::checkpoint {
 
@@ -27,13 +29,12 @@ struct TensorEntry {
 class SafetensorsReader {
  public:
   explicit SafetensorsReader(const std::string& path);
-  ~SafetensorsReader();
-  SafetensorsReader(const SafetensorsReader&) = delete;
-  SafetensorsReader& operator=(const SafetensorsReader&) = delete;
 
   const std::string& path() const { return path_; }
+  // In the order of their data.
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  // Null if there is none.
   const TensorEntry* find(std::string_view name) const;
   // Elements [first, first + values.size()) of a F32, BF16, F16 or F64 tensor as fp32.
   void read(const TensorEntry& tensor, std::int64_t first, std::span<float> values) const;
@@ -42,34 +43,35 @@ class SafetensorsReader {
 
  private:
   std::string path_;
+  MappedFile file_;
   std::vector<TensorEntry> tensors_;
-  std::map<std::string, std::size_t> index_;
+  std::map<std::string, std::size_t, std::less<>> index_;
   std::map<std::string, std::string> metadata_;
-  const std::byte* mapping_ = nullptr;
-  std::int64_t mapping_bytes_ = 0;
-  std::int64_t data_offset_ = 0;
+  std::span<const std::byte> data_;
 };
 
-// Writes to a temporary file beside `path`, tensor by tensor in the declared order; finish() syncs and
-// renames. Destroyed before that, it removes the temporary file. Throws SaveError.
+// Writes to a temporary file beside `path`, tensor by tensor in the declared order; finish() syncs
+// and renames. Destroyed before that, it removes the temporary file. Throws SaveError.
 class SafetensorsWriter {
  public:
-  // begin and end of the entries are filled in by the writer.
+  // begin and end of the entries are filled in by the writer. Declare wider dtypes first where
+  // sizes are odd: other readers need every tensor aligned to its element. Throws UsageError for
+  // entries that no reader would accept.
   SafetensorsWriter(const std::string& path, std::vector<TensorEntry> tensors,
                     const std::map<std::string, std::string>& metadata);
-  ~SafetensorsWriter();
-  SafetensorsWriter(const SafetensorsWriter&) = delete;
-  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  // Appends to the current tensor; it must end up with exactly its size before the next begins.
+  const std::vector<TensorEntry>& tensors() const { return tensors_; }
+  // Appends to the current tensor, in as many pieces as the caller likes; no piece spans two
+  // tensors.
   void write(std::span<const std::byte> bytes);
   void finish();
 
  private:
-  std::string path_, temporary_;
+  std::string path_;
   std::vector<TensorEntry> tensors_;
-  int fd_ = -1;
-  std::int64_t written_ = 0;
+  AtomicFile file_;
+  std::size_t current_ = 0;   // the tensor being written
+  std::int64_t written_ = 0;  // bytes of data so far
 };
 
 // "F32" for DType::fp32 and so on.

@@ -1,0 +1,57 @@
+// A JSON document with the line and column of every key and value, so that messages point into the
+// user's file. Nothing is interpreted here: numbers stay as written.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zero::config_schemas {
+
+constexpr std::size_t max_document_bytes = std::size_t{1} << 20;
+constexpr std::size_t max_document_keys = 10'000;  // keys and array elements
+constexpr std::size_t max_document_depth = 32;
+constexpr std::size_t max_string_bytes = std::size_t{64} << 10;
+
+// Counted from 1, columns in characters. Line 0: not from a file.
+struct Position {
+  std::int64_t line = 0, column = 0;
+};
+
+struct Problem {
+  Position position;
+  std::string text;
+};
+
+struct Member;
+
+struct Node {
+  enum class Kind : std::uint8_t { null, boolean, number, string, array, object };
+  Kind kind = Kind::null;
+  Position position;
+  std::string text;             // a string's characters; any other scalar as written
+  std::vector<Member> members;  // of objects, and of arrays (with empty keys)
+};
+
+struct Member {
+  std::string key;
+  Position position;
+  Node value;
+};
+
+struct Document {
+  bool readable = false;  // false: `problems` says why, `root` is empty
+  Node root;
+  std::vector<Problem> problems;  // of a readable document: its duplicate keys
+};
+
+// Strict JSON in UTF-8, a byte order mark allowed, within the limits above. Bounded in time and
+// memory whatever the text; throws nothing of its own.
+Document parse_document(std::string_view text);
+
+// For messages: control and non-ASCII characters escaped, cut when long.
+std::string printable(std::string_view text, std::size_t limit = 80);
+
+}  // namespace zero::config_schemas

@@ -1,0 +1,90 @@
+#include "config_schemas/overrides.h"
+
+#include <algorithm>
+
+#include "config_schemas/keys.h"
+
+namespace zero::config_schemas {
+namespace {
+
+struct Step {
+  const Key* key;
+  std::string name;
+};
+
+// The rows along a path; empty if one of its names is not known.
+std::vector<Step> rows_along(std::string_view path) {
+  std::vector<Step> steps;
+  std::string_view section;
+  while (true) {
+    const std::string_view name = path.substr(0, path.find('.'));
+    const Key* key = find_key(section, name);
+    if (key == nullptr || name.empty()) return {};
+    steps.push_back({key, std::string(name)});
+    section = key->path;
+    if (name.size() == path.size()) return steps;
+    path.remove_prefix(name.size() + 1);
+  }
+}
+
+bool is_named(const Member& member, std::string_view section, const Step& step) {
+  if (last_name(step.key->path) == "*") return member.key == step.name;
+  return find_key(section, member.key) == step.key;
+}
+
+void forget_positions(Node& node) {
+  node.position = {};
+  for (Member& member : node.members) {
+    member.position = {};
+    forget_positions(member.value);
+  }
+}
+
+Node parse_value(const std::string& path, const std::string& text, ProblemList& problems) {
+  Document document = parse_document(text);
+  if (!document.readable) return {Node::Kind::string, {}, text, {}};
+  for (const Problem& problem : document.problems) problems.add({}, path + ": " + problem.text);
+  forget_positions(document.root);
+  return std::move(document.root);
+}
+
+// The object that holds the last name of the path. Null where the file has something else than an
+// object on the way, which is reported as the file's problem.
+Node* enclosing_object(Node& root, const std::vector<Step>& steps) {
+  Node* node = &root;
+  std::string_view section;
+  for (std::size_t i = 0; i + 1 < steps.size(); ++i) {
+    if (node->kind != Node::Kind::object) return nullptr;
+    const auto found = std::ranges::find_if(
+        node->members, [&](const Member& member) { return is_named(member, section, steps[i]); });
+    const Node empty{Node::Kind::object, {}, "{", {}};
+    if (found == node->members.end())
+      node = &node->members.emplace_back(Member{steps[i].name, {}, empty}).value;
+    else
+      node = &found->value;
+    if (node->kind == Node::Kind::null && steps[i].key->nullable) *node = empty;
+    section = steps[i].key->path;
+  }
+  return node->kind == Node::Kind::object ? node : nullptr;
+}
+
+}  // namespace
+
+void apply_overrides(Node& root, const Text& overrides, ProblemList& problems) {
+  for (const auto& [path, text] : overrides) {
+    const std::vector<Step> steps = rows_along(path);
+    if (steps.empty()) {
+      problems.unknown_key({}, path);
+      continue;
+    }
+    Node value = parse_value(path, text, problems);
+    Node* object = enclosing_object(root, steps);
+    if (object == nullptr) continue;
+    const std::string_view section = section_of(steps.back().key->path);
+    std::erase_if(object->members,
+                  [&](const Member& member) { return is_named(member, section, steps.back()); });
+    object->members.push_back({steps.back().name, {}, std::move(value)});
+  }
+}
+
+}  // namespace zero::config_schemas

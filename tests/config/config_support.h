@@ -1,0 +1,33 @@
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <string_view>
+
+#include "config_schemas/load.h"
+#include "zero/base/error.h"
+
+namespace zero::tests {
+
+inline Config parse(std::string_view text, const Text& overrides = {}) {
+  return config_schemas::parse_config(text, "ds.json", overrides);
+}
+
+// The message of the ConfigError that the text must end in.
+inline std::string refusal(std::string_view text, const Text& overrides = {}) {
+  try {
+    parse(text, overrides);
+  } catch (const ConfigError& error) {
+    CHECK(error.exit_code() == 10);
+    return error.what();
+  }
+  FAIL("accepted: " << std::string(text));
+  return "";
+}
+
+inline bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+}  // namespace zero::tests

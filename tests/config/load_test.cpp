@@ -1,0 +1,276 @@
+#include "config_schemas/load.h"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+
+#include "tests/checkpoint/temporary_directory.h"
+#include "tests/config/config_support.h"
+
+using namespace zero;
+using zero::tests::has;
+using zero::tests::parse;
+using zero::tests::refusal;
+using zero::tests::TemporaryDirectory;
+
+namespace {
+
+constexpr std::string_view complete = R"({
+  "train_batch_size": 64,
+  "train_micro_batch_size_per_gpu": 4,
+  "gradient_accumulation_steps": 2,
+  "gradient_clipping": 0.5,
+  "steps_per_print": 7,
+  "seed": 42,
+  "bf16": {"enabled": true},
+  "zero_optimization": {
+    "stage": 3,
+    "reduce_bucket_size": 2e8,
+    "allgather_bucket_size": 100000000,
+    "stage3_prefetch_bucket_size": 5e7,
+    "stage3_max_live_parameters": 1e9,
+    "max_reuse_distance": 1e8,
+    "stage3_param_persistence_threshold": 1e5,
+    "model_persistence_threshold": 0
+  },
+  "optimizer": {"type": "adamw", "params": {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-6,
+    "weight_decay": 0.1, "adam_w_mode": false, "bias_correction": false}},
+  "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 1e-6, "warmup_max_lr": 3e-4,
+    "warmup_num_steps": 10, "total_num_steps": 1e3, "warmup_type": "linear"}},
+  "zero_core": {"reshard_after_forward": false, "gradient_sync": "last", "reduce_group_size": 4,
+    "time_limit_seconds": 30, "param_groups": {"norms": {"weight_decay": 0, "lr_scale": 2}}}
+})";
+
+}  // namespace
+
+TEST_CASE("no file: the defaults") {
+  const Config config = load_config("");
+  CHECK(config.zero_optimization.stage == 0);
+  CHECK(config.gradient_clipping == 1.0);
+  CHECK(config.optimizer.type == "AdamW");
+  CHECK(config.scheduler.type.empty());
+  CHECK(describe(config) == describe(Config{}));
+}
+
+TEST_CASE("every key reaches its member") {
+  const Config config = parse(complete);
+  CHECK(config.batch.train_batch_size == 64);
+  CHECK(config.batch.train_micro_batch_size_per_gpu == 4);
+  CHECK(config.batch.gradient_accumulation_steps == 2);
+  CHECK(config.gradient_clipping == 0.5);
+  CHECK(config.steps_per_print == 7);
+  CHECK(config.seed == 42);
+  CHECK(config.bf16_enabled);
+  const ZeroOptions& zero = config.zero_optimization;
+  CHECK(zero.stage == 3);
+  CHECK(zero.reduce_bucket_size == 200'000'000);
+  CHECK(zero.allgather_bucket_size == 100'000'000);
+  CHECK(zero.prefetch_bucket_size == 50'000'000);
+  CHECK(zero.max_live_parameters == 1'000'000'000);
+  CHECK(zero.max_reuse_distance == 100'000'000);
+  CHECK(zero.param_persistence_threshold == 100'000);
+  CHECK(zero.model_persistence_threshold == 0);
+  CHECK(config.optimizer.type == "AdamW");
+  CHECK(config.optimizer.learning_rate == 3e-4);
+  CHECK(config.optimizer.beta2 == 0.95);
+  CHECK(config.optimizer.epsilon == 1e-6);
+  CHECK(config.optimizer.weight_decay == 0.1);
+  CHECK_FALSE(config.optimizer.adam_w_mode);
+  CHECK_FALSE(config.optimizer.bias_correction);
+  CHECK(config.scheduler.type == "WarmupDecayLR");
+  CHECK(config.scheduler.warmup_min_lr == 1e-6);
+  CHECK(config.scheduler.warmup_max_lr == 3e-4);
+  CHECK(config.scheduler.warmup_num_steps == 10);
+  CHECK(config.scheduler.total_num_steps == 1000);
+  CHECK(config.scheduler.warmup_type == "linear");
+  CHECK_FALSE(config.zero_core.reshard_after_forward);
+  CHECK(config.zero_core.gradient_sync == GradientSync::last);
+  CHECK(config.zero_core.reduce_group_size == 4);
+  CHECK(config.zero_core.time_limit_seconds == 30.0);
+  CHECK(config.zero_core.param_groups.at("norms").lr_scale == 2.0);
+}
+
+TEST_CASE("unknown and misspelt keys at every level name the nearest key") {
+  const struct {
+    const char *text, *message;
+  } cases[] = {
+      {R"({"train_batchsize": 1})",
+       "ds.json:1:2: train_batchsize: unknown key; nearest known key: train_batch_size"},
+      {R"({"zero_optimization": {"stagee": 1}})",
+       "ds.json:1:24: zero_optimization.stagee: unknown key; nearest known key: "
+       "zero_optimization.stage"},
+      {R"({"optimizer": {"param": {}}})",
+       "ds.json:1:16: optimizer.param: unknown key; nearest known key: optimizer.params"},
+      {R"({"optimizer": {"params": {"LR": 1}}})",
+       "ds.json:1:27: optimizer.params.LR: unknown key; nearest known key: optimizer.params.lr"},
+      {R"({"zero_core": {"param_groups": {"g": {"lr": 1}}}})",
+       "ds.json:1:39: zero_core.param_groups.g.lr: unknown key; nearest known key: "
+       "optimizer.params.lr"},
+      {R"({"optimizer.type": "Adam"})",
+       "ds.json:1:2: optimizer.type: unknown key; nearest known key: optimizer.type"},
+  };
+  for (const auto& c : cases) CHECK(refusal(c.text) == c.message);
+  CHECK(has(refusal(R"({"fp16": {"enabled": false}})"), "fp16: unknown key; nearest known key: "));
+}
+
+TEST_CASE("all problems at once, in the order of the file, overrides last") {
+  const std::string message = refusal(
+      "{\n"
+      "  \"zero_optimization\": {\"stage\": 4, \"overlap\": true, \"reduce_bucket_size\": 0},\n"
+      "  \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": \"auto\", \"betas\": [0.9, "
+      "0.95]}},\n"
+      "  \"seed\": 1, \"seed\": 2,\n"
+      "  \"train_batch_size\": 10, \"train_micro_batch_size_per_gpu\": 3\n"
+      "}",
+      {{"zero_optimization.max_live", "3"}, {"gradient_clipping", "much"}});
+  CHECK(
+      message ==
+      "ds.json:2:34: zero_optimization.stage: 4 is out of range; allowed: an integer from 0 to 3\n"
+      "ds.json:2:37: zero_optimization.overlap: unknown key; nearest known key: "
+      "zero_optimization.stage\n"
+      "ds.json:2:76: zero_optimization.reduce_bucket_size: 0 is out of range; allowed: an integer "
+      "of at "
+      "least 1\n"
+      "ds.json:3:49: optimizer.params.lr: \"auto\" cannot be resolved here: this value must be "
+      "given; "
+      "allowed: a number of at least 0\n"
+      "ds.json:3:66: optimizer.params.betas: optimizer SGD has no such parameter; it belongs to "
+      "Adam, "
+      "AdamW\n"
+      "ds.json:4:14: duplicate key \"seed\", first given in line 4\n"
+      "ds.json:5:23: train_batch_size: 10 fits no number of ranks; allowed: multiples of "
+      "train_micro_batch_size_per_gpu 3\n"
+      "override: zero_optimization.max_live: unknown key; nearest known key: "
+      "zero_optimization.max_live_parameters\n"
+      "override: gradient_clipping: \"much\" is not a number; allowed: a number");
+}
+
+TEST_CASE("many problems are counted, not all printed, in bounded time") {
+  std::string text = "{";
+  for (int i = 0; i < 9999; ++i) text += "\"zero_optimisation_" + std::to_string(i) + "\": 1,";
+  const std::string message = refusal(text + "\"x\": 1}");
+  CHECK(std::ranges::count(message, '\n') == 100);
+  CHECK(has(message, "and 9900 more problems"));
+}
+
+TEST_CASE("two spellings of one key") {
+  CHECK(
+      refusal(
+          R"({"zero_optimization": {"max_live_parameters": 1, "stage3_max_live_parameters": 1}})") ==
+      "ds.json:1:50: zero_optimization.stage3_max_live_parameters: is another spelling of "
+      "max_live_parameters, which is given too; keep one");
+}
+
+TEST_CASE("a parameter of another optimizer or schedule is refused") {
+  const auto in = [](const char* section, const char* type, const char* params) {
+    return "{\"" + std::string(section) + "\": {\"type\": \"" + type + "\", \"params\": {" +
+           params + "}}}";
+  };
+  for (const char* param : {"\"betas\": [0.9, 0.9]", "\"eps\": 1", "\"adam_w_mode\": true",
+                            "\"bias_correction\": true"})
+    CHECK(has(refusal(in("optimizer", "SGD", param)),
+              "optimizer SGD has no such parameter; it belongs to Adam"));
+  for (const char* type : {"Adam", "adamW"})
+    for (const char* param : {"\"momentum\": 0.9", "\"dampening\": 0", "\"nesterov\": false"})
+      CHECK(has(refusal(in("optimizer", type, param)), "has no such parameter; it belongs to SGD"));
+  CHECK(has(refusal(in("scheduler", "WarmupLR", "\"total_num_steps\": 5")),
+            "scheduler WarmupLR has no"));
+  CHECK(has(
+      refusal(in("scheduler", "WarmupCosineLR", "\"total_num_steps\": 5, \"warmup_max_lr\": 1")),
+      "scheduler WarmupCosineLR has no such parameter; it belongs to WarmupLR, WarmupDecayLR"));
+  CHECK(has(refusal(in("scheduler", "WarmupLR", "\"cos_min_ratio\": 0.1")),
+            "it belongs to WarmupCosineLR"));
+  CHECK(has(refusal(R"({"scheduler": {"params": {"warmup_num_steps": 5}}})"),
+            "no scheduler.type is given that has it"));
+  CHECK(
+      has(refusal(in("optimizer", "OneBitAdam", "\"lr\": 1")), "allowed: one of Adam, AdamW, SGD"));
+  CHECK(has(refusal(in("scheduler", "warmuplr", "")), "allowed: one of WarmupLR"));
+  // One wrong type does not make all its parameters wrong.
+  CHECK(std::ranges::count(refusal(in("optimizer", "Adamm", "\"lr\": 1, \"momentum\": 0.5")),
+                           '\n') == 0);
+}
+
+TEST_CASE("rules over several values") {
+  CHECK(has(refusal(R"({"scheduler": {"type": "WarmupDecayLR"}})"),
+            "total_num_steps: must be given for WarmupDecayLR"));
+  CHECK(has(refusal(R"({"scheduler": {"type": "WarmupCosineLR"}})"),
+            "must be given for WarmupCosineLR"));
+  const auto decay = [](const std::string& more) {
+    return parse(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 9)" +
+                 more + "}}}")
+        .scheduler;
+  };
+  CHECK(decay("").warmup_max_lr == 1e-3);
+  CHECK(decay("}}, \"optimizer\": {\"params\": {\"lr\": 0.25").warmup_max_lr == 1e-3);
+  CHECK(decay(", \"warmup_max_lr\": null}}, \"optimizer\": {\"params\": {\"lr\": 0.25")
+            .warmup_max_lr == 0.25);
+  CHECK(decay(", \"warmup_max_lr\": 0.5").warmup_max_lr == 0.5);
+  CHECK_FALSE(parse(R"({"scheduler": {"type": "WarmupLR"}})").scheduler.warmup_max_lr.has_value());
+  const std::string nesterov = R"({"optimizer": {"type": "SGD", "params": {"nesterov": true)";
+  CHECK(has(refusal(nesterov + "}}}"), "needs momentum greater than 0 and dampening 0"));
+  CHECK(has(refusal(nesterov + ", \"momentum\": 0.9, \"dampening\": 0.1}}}"), "dampening 0"));
+  CHECK(parse(nesterov + ", \"momentum\": 0.9}}}").optimizer.nesterov);
+  const auto batch = [](const char* text) {
+    return refusal("{\"train_batch_size\": " + std::string(text) + "}");
+  };
+  CHECK(has(batch("10, \"gradient_accumulation_steps\": 4"),
+            "multiples of gradient_accumulation_steps 4"));
+  CHECK(has(batch("10, \"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 4"),
+            "multiples of train_micro_batch_size_per_gpu 2 x gradient_accumulation_steps 4"));
+  CHECK(
+      has(batch("10, \"train_micro_batch_size_per_gpu\": 4e18, \"gradient_accumulation_steps\": 4"),
+          "multiples"));
+  CHECK(has(batch("0"), "0 is out of range"));
+}
+
+TEST_CASE("the root must be an object") {
+  for (const char* text : {"[]", "1", "null", "\"zero_optimization\""})
+    CHECK(has(refusal(text), "ds.json:1:1: a config must be a JSON object"));
+}
+
+TEST_CASE("files that cannot be read: the path, and never a wait") {
+  const TemporaryDirectory directory;
+  const auto message = [](const std::string& path) -> std::string {
+    try {
+      load_config(path);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(message(directory / "none.json") ==
+        (directory / "none.json") + ": cannot be read: No such file or directory");
+  CHECK(message(directory.path().string()) ==
+        directory.path().string() + ": is a directory; a JSON file is needed");
+  REQUIRE(::mkfifo((directory / "fifo").c_str(), 0600) == 0);
+  CHECK(has(message(directory / "fifo"), "is not a regular file"));
+  CHECK(has(message("/dev/zero"), "is not a regular file"));
+  if (::geteuid() != 0) {
+    const std::string locked = directory.file("locked.json", "{}");
+    ::chmod(locked.c_str(), 0);
+    CHECK(has(message(locked), "Permission denied"));
+  }
+  CHECK(has(message(directory.file("large.json", std::string((1 << 20) + 1, ' '))),
+            "larger than 1 MiB"));
+  CHECK(has(message(directory.file("bad.json", "{\n \"a\"")), "bad.json:2:5: not valid JSON"));
+  CHECK(load_config(directory.file("good.json", std::string(complete))).seed == 42);
+}
+
+TEST_CASE("cut short at every byte, and with every byte changed: a config or a ConfigError") {
+  std::mt19937 random(1);
+  for (std::size_t size = 0; size < complete.size(); ++size)
+    CHECK_THROWS_AS(parse(complete.substr(0, size)), ConfigError);
+  for (std::size_t i = 0; i < complete.size(); ++i)
+    for (int round = 0; round < 8; ++round) {
+      std::string text(complete);
+      text[i] = static_cast<char>(round < 4 ? random() : "{}[]\",:0-e\\ntf"[random() % 14]);
+      try {
+        parse(text);
+      } catch (const ConfigError&) {
+      }
+    }
+}

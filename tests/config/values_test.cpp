@@ -1,0 +1,190 @@
+// Each key with each form of value, through the whole loader.
+#include "config_schemas/values.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/config/config_support.h"
+
+using namespace zero;
+using namespace zero::config_schemas;
+using zero::tests::has;
+using zero::tests::parse;
+using zero::tests::refusal;
+
+namespace {
+
+// A document with only this value.
+std::string document_with(const Key& key, std::string value) {
+  std::string path(key.path);
+  if (const auto star = path.find('*'); star != std::string::npos) path.replace(star, 1, "norms");
+  for (std::string_view rest = path; !rest.empty(); rest = section_of(rest))
+    value = "{\"" + std::string(last_name(rest)) + "\": " + value + "}";
+  return value;
+}
+
+// What a parameter needs beside it.
+Text company_of(const Key& key) {
+  if (key.belongs_to.empty()) return {};
+  const std::string section(key.path.substr(0, key.path.find('.')));
+  Text overrides{{section + ".type", std::string(key.belongs_to.front())}};
+  const std::string total = "scheduler.params.total_num_steps";
+  if (section == "scheduler" && key.belongs_to.front() != "WarmupLR" && key.path != total)
+    overrides[total] = "100";
+  return overrides;
+}
+
+std::int64_t reduce_bucket(const std::string& value) {
+  return parse("{\"zero_optimization\": {\"reduce_bucket_size\": " + value + "}}")
+      .zero_optimization.reduce_bucket_size;
+}
+
+}  // namespace
+
+TEST_CASE("every key: its default is accepted, wrong types are refused with what is allowed") {
+  for (const Key& key : keys()) {
+    if (key.type == Type::section) continue;
+    CAPTURE(std::string(key.path));
+    std::vector<std::string> wrong{"{}", "\"\"", "\"nonsense\"", "\"auto\"", "\"AUTO\"", "[[]]"};
+    if (!key.nullable) wrong.push_back("null");
+    if (key.type != Type::pair) wrong.insert(wrong.end(), {"[]", "[1]"});
+    if (key.type == Type::integer)
+      wrong.insert(wrong.end(), {"1.5", "1e30", "99999999999999999999"});
+    if (key.type == Type::boolean) wrong.insert(wrong.end(), {"2", "0.5", "\"maybe\""});
+    if (key.type == Type::choice) wrong.insert(wrong.end(), {"1", "true"});
+    if (key.type == Type::number && !converts_values(key.path)) wrong.push_back("true");
+    if (std::isfinite(key.range.low)) wrong.push_back(key.type == Type::pair ? "[-1, 0]" : "-2");
+    if (std::isfinite(key.range.high)) wrong.push_back(key.type == Type::pair ? "[0, 1]" : "4");
+    for (const std::string& value : wrong) {
+      const std::string message = refusal(document_with(key, value), company_of(key));
+      CAPTURE(value);
+      CAPTURE(message);
+      CHECK(has(message, std::string(last_name(key.path)) + ": "));
+      CHECK(has(message, "allowed: " + allowed_values(key)));
+      CHECK(message.starts_with("ds.json:1:"));
+      CHECK(message.find('\n') == std::string::npos);
+    }
+    Config defaults;
+    defaults.zero_core.param_groups["norms"];
+    const std::string shown = show_value(key, "norms", defaults);
+    if (shown == not_set) continue;
+    const bool bare = key.type != Type::choice && key.type != Type::group_size;
+    CHECK_NOTHROW(parse(document_with(key, bare ? shown : '"' + shown + '"'), company_of(key)));
+  }
+}
+
+TEST_CASE("every section: only an object, null only where DeepSpeed takes it as absent") {
+  for (const Key& key : keys()) {
+    if (key.type != Type::section) continue;
+    CAPTURE(std::string(key.path));
+    for (const char* value : {"1", "true", "\"auto\"", "[]"})
+      CHECK(has(refusal(document_with(key, value)), ": must be an object { ... }"));
+    if (key.nullable)
+      CHECK_NOTHROW(parse(document_with(key, "null")));
+    else
+      CHECK(has(refusal(document_with(key, "null")), "must be an object"));
+    CHECK_NOTHROW(parse(document_with(key, "{}")));
+  }
+}
+
+TEST_CASE("integers: DeepSpeed's number forms") {
+  CHECK(reduce_bucket("5e8") == 500'000'000);
+  CHECK(reduce_bucket("16.0") == 16);
+  CHECK(reduce_bucket("1.6e1") == 16);
+  CHECK(reduce_bucket("\"16\"") == 16);
+  CHECK(reduce_bucket("\" 16 \"") == 16);
+  CHECK(reduce_bucket("\"16.0\"") == 16);
+  CHECK(reduce_bucket("true") == 1);
+  CHECK(reduce_bucket("9223372036854775807") == std::numeric_limits<std::int64_t>::max());
+  for (const char* value :
+       {"\"5e8\"", "\"0x10\"", "0", "-0", "0.0", "false", "1e30", "1.5", "\"1.5\"",
+        "9223372036854775808", "9223372036854775807.0", "\"inf\"", "\"nan\"", "\"1 2\""})
+    CHECK(has(
+        refusal("{\"zero_optimization\": {\"reduce_bucket_size\": " + std::string(value) + "}}"),
+        "allowed: an integer of at least 1"));
+}
+
+TEST_CASE("stage: 0 to 3, 2.0, \"2\", true") {
+  const auto stage = [](const std::string& value) {
+    return parse("{\"zero_optimization\": {\"stage\": " + value + "}}").zero_optimization.stage;
+  };
+  CHECK(stage("0") == 0);
+  CHECK(stage("3") == 3);
+  CHECK(stage("2.0") == 2);
+  CHECK(stage("\"2\"") == 2);
+  CHECK(stage("true") == 1);
+  for (const char* value : {"4", "-1", "2.5", "1e10", "\"three\"", "null", "[3]"})
+    CHECK(has(refusal("{\"zero_optimization\": {\"stage\": " + std::string(value) + "}}"),
+              "allowed: an integer from 0 to 3"));
+}
+
+TEST_CASE("booleans: lax strings only in sections that DeepSpeed validates") {
+  const auto enabled = [](const std::string& value) {
+    return parse("{\"bf16\": {\"enabled\": " + value + "}}").bf16_enabled;
+  };
+  for (const char* yes :
+       {"true", "1", "1.0", "\"true\"", "\"True\"", "\"YES\"", "\"on\"", "\"t\"", "\"y\"", "\"1\""})
+    CHECK(enabled(yes));
+  for (const char* no :
+       {"false", "0", "0.0", "\"False\"", "\"no\"", "\"OFF\"", "\"f\"", "\"n\"", "\"0\""})
+    CHECK_FALSE(enabled(no));
+  // Python would take any of these strings for true.
+  for (const char* value : {"\"false\"", "\"true\"", "\"no\""})
+    refusal("{\"optimizer\": {\"params\": {\"adam_w_mode\": " + std::string(value) + "}}}");
+  CHECK_FALSE(
+      parse("{\"optimizer\": {\"params\": {\"bias_correction\": 0}}}").optimizer.bias_correction);
+}
+
+TEST_CASE("numbers, pairs and strict integers") {
+  const auto params = [](const std::string& text) {
+    return parse("{\"optimizer\": {\"params\": {" + text + "}}}").optimizer;
+  };
+  CHECK(params("\"lr\": 3").learning_rate == 3.0);
+  CHECK(params("\"lr\": \"1e-5\"").learning_rate == 1e-5);
+  CHECK(params("\"betas\": [0, 0.95]").beta1 == 0.0);
+  CHECK(params("\"betas\": [0, 0.95]").beta2 == 0.95);
+  for (const char* betas :
+       {"[0.9]", "[0.9, 0.95, 0.99]", "[0.9, 1]", "[-0.1, 0.9]", "[\"a\", 0.9]", "0.9"})
+    CHECK(has(refusal("{\"optimizer\": {\"params\": {\"betas\": " + std::string(betas) + "}}}"),
+              "allowed: an array of two numbers in [0, 1)"));
+  const auto warmup = [](const std::string& value) {
+    return "{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": " + value +
+           "}}}";
+  };
+  CHECK(parse(warmup("10")).scheduler.warmup_num_steps == 10);
+  for (const char* value : {"1e3", "10.0", "\"10\"", "0", "true"})
+    CHECK(has(refusal(warmup(value)), "without point or exponent"));
+  CHECK(parse("{\"seed\": 18446744073709551615}").seed == 18446744073709551615u);
+  CHECK(parse("{\"gradient_clipping\": -1}").gradient_clipping == -1.0);
+  CHECK(parse("{\"steps_per_print\": null}").steps_per_print == 0);
+  CHECK(parse("{\"train_batch_size\": null}").batch.train_batch_size == 0);
+}
+
+TEST_CASE("zero_core") {
+  const auto core = [](const std::string& text) {
+    return parse("{\"zero_core\": {" + text + "}}").zero_core;
+  };
+  CHECK(core("").gradient_sync == GradientSync::automatic);
+  CHECK(core("\"gradient_sync\": \"each\"").gradient_sync == GradientSync::each);
+  CHECK(core("\"gradient_sync\": \"last\"").gradient_sync == GradientSync::last);
+  CHECK(core("\"reduce_group_size\": \"node\"").reduce_group_size == 0);
+  CHECK(core("\"reduce_group_size\": 2").reduce_group_size == 2);
+  CHECK_FALSE(core("\"reshard_after_forward\": false").reshard_after_forward);
+  CHECK(has(refusal("{\"zero_core\": {\"reduce_group_size\": 0}}"),
+            "\"node\" or an integer of at least 1"));
+  CHECK(has(refusal("{\"zero_core\": {\"time_limit_seconds\": 0}}"), "a number greater than 0"));
+  const auto groups =
+      core(R"("param_groups": {"norms": {"weight_decay": 0}, "head": {"lr_scale": 0.5}, "x": {}})")
+          .param_groups;
+  REQUIRE(groups.contains("norms"));
+  CHECK(groups.at("norms").weight_decay == 0.0);
+  CHECK(groups.at("norms").lr_scale == 1.0);
+  CHECK(groups.at("head").lr_scale == 0.5);
+  CHECK_FALSE(groups.at("head").weight_decay.has_value());
+  for (const char* name : {"", "a b", "a.b", "*", "a\\n"})
+    CHECK(has(refusal("{\"zero_core\": {\"param_groups\": {\"" + std::string(name) +
+                      "\": {\"lr_scale\": 1}}}}"),
+              "is no group name"));
+}
