@@ -1,0 +1,104 @@
+# ZeroCore::zerocore, the one target that users link, and what `cmake --install` puts where. The same
+# name works by find_package(ZeroCore) and by add_subdirectory.
+
+option(ZERO_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
+
+if(TARGET zero AND ZERO_INSTALL)
+  install(TARGETS zero RUNTIME)
+endif()
+# Without MPI there is the tool alone.
+if(NOT TARGET zero_comm)
+  return()
+endif()
+
+set(zero_libraries)
+foreach(folder base comm optim offload checkpoint engine config)
+  if(TARGET zero_${folder})
+    list(APPEND zero_libraries zero_${folder})
+  endif()
+endforeach()
+# A folder of its own, since `optim/` and `zero/` are names that others may use too.
+set(zero_include_dir ${CMAKE_INSTALL_INCLUDEDIR}/zerocore)
+
+add_library(zerocore INTERFACE)
+target_link_libraries(zerocore INTERFACE ${zero_libraries})
+target_include_directories(zerocore INTERFACE $<INSTALL_INTERFACE:${zero_include_dir}>)
+add_library(ZeroCore::zerocore ALIAS zerocore)
+
+if(NOT ZERO_INSTALL)
+  return()
+endif()
+
+# zero_public_headers(OUT ROOT...): the headers, and those of ours that they include, directly or not.
+function(zero_public_headers out)
+  set(found)
+  set(open ${ARGN})
+  while(open)
+    list(POP_FRONT open header)
+    if(header IN_LIST found OR NOT EXISTS ${PROJECT_SOURCE_DIR}/${header})
+      continue()
+    endif()
+    list(APPEND found ${header})
+    # A header that gains an include must reconfigure.
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${header})
+    file(STRINGS ${PROJECT_SOURCE_DIR}/${header} lines REGEX "^#include [\"<](zero|optim|comm)/")
+    foreach(line ${lines})
+      string(REGEX REPLACE "^#include [\"<]([^\">]+).*" "\\1" included "${line}")
+      list(APPEND open ${included})
+    endforeach()
+  endwhile()
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+zero_public_headers(zero_headers zero/zero.h zero/config.h zero/testing.h zero/mpi.h zero/cuda.h)
+foreach(header ${zero_headers})
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${zero_include_dir}/${folder})
+endforeach()
+
+# A static library passes the libraries behind it on to whoever links it: the package finds those, and
+# a new one without a line here stops the configuration, not the user.
+set(zero_find_Threads "find_dependency(Threads)")
+set(zero_find_MPI "find_dependency(MPI COMPONENTS C)")
+set(ZERO_DEPENDENCIES)
+foreach(library ${zero_libraries})
+  get_target_property(links ${library} INTERFACE_LINK_LIBRARIES)
+  if(NOT links)
+    continue()
+  endif()
+  string(REGEX REPLACE "\\$<BUILD_INTERFACE:[^>]*>" "" links "${links}")
+  string(REGEX MATCHALL "[A-Za-z0-9_]+::" packages "${links}")
+  foreach(package ${packages})
+    string(REPLACE "::" "" package ${package})
+    if(NOT DEFINED zero_find_${package})
+      message(FATAL_ERROR "${library} links ${package}::..., which ZeroCoreConfig.cmake cannot find: "
+                          "add zero_find_${package} to cmake/ZeroInstall.cmake")
+    endif()
+    list(APPEND ZERO_DEPENDENCIES "${zero_find_${package}}")
+  endforeach()
+endforeach()
+list(REMOVE_DUPLICATES ZERO_DEPENDENCIES)
+set(ZERO_ENABLE_C)
+if("${zero_find_MPI}" IN_LIST ZERO_DEPENDENCIES)
+  # FindMPI looks for the C binding in projects with C alone.
+  set(ZERO_ENABLE_C "enable_language(C)")
+endif()
+string(REPLACE ";" "\n" ZERO_DEPENDENCIES "${ZERO_DEPENDENCIES}")
+
+include(CMakePackageConfigHelpers)
+set(zero_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ZeroCore)
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/ZeroCoreConfig.cmake.in
+                              ${CMAKE_CURRENT_BINARY_DIR}/ZeroCoreConfig.cmake
+                              INSTALL_DESTINATION ${zero_package_dir})
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/ZeroCoreConfigVersion.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ZeroCoreConfig.cmake
+              ${CMAKE_CURRENT_BINARY_DIR}/ZeroCoreConfigVersion.cmake
+        DESTINATION ${zero_package_dir})
+
+install(TARGETS zerocore ${zero_libraries} EXPORT ZeroCoreTargets ARCHIVE)
+install(EXPORT ZeroCoreTargets NAMESPACE ZeroCore:: DESTINATION ${zero_package_dir})
+if(TARGET train_gpt)
+  install(TARGETS train_gpt RUNTIME)
+endif()
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

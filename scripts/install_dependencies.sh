@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Installs what building and testing ZeroCore needs and is missing, with apt (Debian 12, Ubuntu 24.04 or
+# newer). Does nothing where all is there. Usage: scripts/install_dependencies.sh [--list]
+set -euo pipefail
+
+# package, and how to see that it is there: a command, or a header under an include folder.
+required=(
+  g++:c++
+  cmake:cmake
+  ninja-build:ninja
+  openmpi-bin:mpirun
+  libopenmpi-dev:mpicc
+  nlohmann-json3-dev:nlohmann/json.hpp
+  libeigen3-dev:eigen3/Eigen/Core
+  libcli11-dev:CLI/CLI.hpp
+  doctest-dev:doctest/doctest.h
+  python3:python3
+)
+# Faster matrix products, benchmarks, quicker rebuilds.
+optional=(
+  libdnnl-dev:dnnl.hpp
+  libbenchmark-dev:benchmark/benchmark.h
+  ccache:ccache
+)
+
+is_there() {
+  case $1 in
+    */* | *.hpp)
+      local folder
+      for folder in /usr/include /usr/local/include "${CONDA_PREFIX:-/usr}/include"; do
+        [[ -e $folder/$1 ]] && return 0
+      done
+      return 1
+      ;;
+    *) command -v "$1" >/dev/null ;;
+  esac
+}
+
+# The packages among the arguments that are missing, one a line.
+missing_of() {
+  local entry
+  for entry in "$@"; do
+    is_there "${entry#*:}" || echo "${entry%%:*}"
+  done
+}
+
+as_root() {
+  if [[ $(id -u) == 0 ]]; then
+    "$@"
+  else
+    sudo "$@"
+  fi
+}
+
+check_cmake() {
+  local version
+  version=$(cmake --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')
+  if [[ $(printf '%s\n' 3.25 "$version" | sort -V | head -n 1) != 3.25 ]]; then
+    echo "CMake 3.25 or newer is needed, found $version: python3 -m pip install cmake" >&2
+    return 11
+  fi
+}
+
+install() {
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+}
+
+# What is needed, missing and out of reach ends the script; what is only wanted does not.
+install_missing() {
+  local needed wanted package
+  mapfile -t needed < <(missing_of "${required[@]}")
+  mapfile -t wanted < <(missing_of "${optional[@]}")
+  if ((${#needed[@]} == 0)) && { ((${#wanted[@]} == 0)) || [[ $(id -u) != 0 ]]; }; then
+    return 0
+  fi
+  if ! command -v apt-get >/dev/null; then
+    ((${#needed[@]} == 0)) && return 0
+    echo "There is no apt-get here. Please install what these Debian packages hold, then try again:" >&2
+    echo "  ${needed[*]}" >&2
+    return 11
+  fi
+  if [[ $(id -u) != 0 ]] && ! command -v sudo >/dev/null; then
+    echo "Neither root nor sudo. Please have these installed, then try again:" >&2
+    echo "  apt-get install ${needed[*]}" >&2
+    return 11
+  fi
+  echo "installing: ${needed[*]} ${wanted[*]}"
+  as_root apt-get update -qq
+  if ((${#needed[@]} > 0)); then
+    install "${needed[@]}"
+  fi
+  for package in "${wanted[@]}"; do
+    install "$package" || echo "$package is not available; going on without it" >&2
+  done
+}
+
+if [[ ${1:-} == --list ]]; then
+  printf '%s\n' "${required[@]%%:*}" "${optional[@]%%:*}"
+  exit
+fi
+install_missing
+check_cmake

@@ -1,0 +1,36 @@
+# Installs the build into a prefix of its own, builds the consumer against that, and runs it.
+# Usage: cmake -DBUILD=dir -DCONSUMER=dir -DWORK=dir -DCXX=compiler -DGENERATOR=name -DBUILD_TYPE=type -P this
+
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE code COMMAND_ECHO STDOUT)
+  if(NOT code EQUAL 0)
+    message(FATAL_ERROR "exit code ${code}")
+  endif()
+endfunction()
+
+set(prefix ${WORK}/prefix)
+file(REMOVE_RECURSE ${WORK})
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
+run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${WORK}/consumer -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${prefix}
+    -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=${BUILD_TYPE} -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF)
+run(${CMAKE_COMMAND} --build ${WORK}/consumer)
+
+# Nothing may lead back to the build or source tree.
+file(GLOB_RECURSE package ${prefix}/*.cmake)
+foreach(file ${package})
+  file(READ ${file} text)
+  string(FIND "${text}" "${BUILD}" at)
+  if(NOT at EQUAL -1)
+    message(FATAL_ERROR "${file} names the build folder")
+  endif()
+endforeach()
+
+set(mlp ${WORK}/consumer/mlp)
+set(config ${CONSUMER}/ds_config.json)
+run(${mlp} ${config})
+run(${mlp} ${config} 3)
+run(${prefix}/bin/zero run -n 2 ${mlp} ${config})
+run(${prefix}/bin/zero --version)
+if(EXISTS ${prefix}/bin/train_gpt)
+  run(${prefix}/bin/train_gpt --version)
+endif()

@@ -1,0 +1,125 @@
+"""Every rule of lint.py accepts a good sample and finds a bad one."""
+
+import os
+import tempfile
+import unittest
+
+from lint import Lint
+
+GOOD = {
+    "zero/zero.h": '#include <vector>\n#include "zero/base/dtype.h"\n#include "zero/config.h"\n',
+    "zero/config.h": '#include "optim/options.h"\nstruct Z { int stage = 0; };\n',
+    "zero/mpi.h": "#include <mpi.h>\nvoid adopt(MPI_Comm);\n",
+    "zero/base/dtype.h": "#pragma once\n#include <cstdint>\n#include <sys/mman.h>\n#include <unistd.h>\n",
+    "zero/base/device.h": "",
+    "zero/base/cuda/stream.cu": "#include <cuda_runtime.h>\n",
+    "zero/engine.cpp": '#include "comm/world.h"\n#include "optim/options.h"\n#include "zero/base/device.h"\n',
+    "zero/placement.cpp": "bool f(int stage) { return stage >= 2; }\n",
+    "zero/checkpoint/header.cpp": '#include <nlohmann/json.hpp>\n#include "zero/base/dtype.h"\n',
+    "comm/world.h": '#include "zero/base/dtype.h"\n// if MPI, then stage == 3\n#if defined(__AVX2__)\n#endif\n',
+    "optim/options.h": "#ifdef __COMPILER\n#endif\n",
+    "config_schemas/load.cpp": '#include <nlohmann/json.hpp>\n#include "zero/config.h"\n'
+                               'void f() { log << "stage == 3" << config.stage << std::vector<Stage>{}; }\n',
+    "examples/mlp.cpp": "#include <zero/zero.h>\n#include <zero/base/dtype.h>\n",
+    "tests/zero/engine_test.cpp": '#include "comm/world.h"\nfor (int stage = 0; stage < 4; ++stage) {}\n',
+    "docs/a.md": "A mark is a MARK.\n",
+}
+MARK = "TO" + "DO"
+
+
+class Rules(unittest.TestCase):
+    def findings(self, **changes):
+        with tempfile.TemporaryDirectory() as root:
+            for path, text in {**GOOD, **changes.pop("files", {})}.items():
+                os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
+                with open(os.path.join(root, path), "w") as file:
+                    file.write(text)
+            return Lint(root).run()
+
+    def finds(self, rule, path, text):
+        found = self.findings(files={path: text})
+        self.assertTrue(any(f.startswith(path + ":") and f": {rule}: " in f for f in found),
+                        f"{rule} not found in {text!r}; found {found}")
+
+    def accepts(self, path, text):
+        self.assertEqual(self.findings(files={path: text}), [], text)
+
+    def test_good_tree(self):
+        self.assertEqual(self.findings(), [])
+
+    def test_edges(self):
+        for path, target in (
+                ("zero/base/a.cpp", "zero/config.h"), ("zero/base/a.cpp", "comm/world.h"),
+                ("comm/a.cpp", "optim/options.h"), ("comm/a.cpp", "zero/zero.h"),
+                ("optim/a.cpp", "comm/world.h"), ("offload/a.cpp", "comm/world.h"),
+                ("comm/a.cpp", "offload/tier.h"), ("zero/a.cpp", "config_schemas/load.h"),
+                ("zero/checkpoint/a.cpp", "zero/engine.h"), ("config_schemas/a.cpp", "comm/world.h"),
+                ("zero/a.cpp", "tools/zero/run.h"), ("optim/a.cpp", "tests/support/x.h"),
+                ("examples/a.cpp", "comm/world.h"), ("examples/a.cpp", "zero/engine.h"),
+                ("examples/a.cpp", "zero/base/device.h"), ("examples/a.cpp", "tools/zero/launcher.h")):
+            self.finds("edge", path, f'#include "{target}"\n')
+            self.finds("edge", path, f"  #  include <{target}>\n")
+        self.finds("edge", "comm/a.cpp", '#include "world.h"\n')
+        self.accepts("tools/a.cpp", '#include "comm/world.h"\n')
+        self.accepts("examples/a.cpp", '#include "examples/b.h"\n#include "tools/report/html.h"\n')
+
+    def test_base_stands_on_std_alone(self):
+        for name in ("mpi.h", "Eigen/Core", "nlohmann/json.hpp", "cuda_runtime.h", "hwy/highway.h", "xxhash.h"):
+            self.finds("edge", "zero/base/a.cpp", f"#include <{name}>\n")
+
+    def test_json_stays_at_the_edge(self):
+        for folder in ("zero", "zero/base", "comm", "optim", "offload"):
+            self.finds("json", folder + "/a.cpp", "#include <nlohmann/json.hpp>\n")
+        for folder in ("config_schemas", "zero/checkpoint", "tools/zero", "examples", "tests"):
+            self.accepts(folder + "/a.cpp", "#include <nlohmann/json.hpp>\n")
+
+    def test_feature_macros(self):
+        for line in ("#ifdef ZERO_CUDA", "#if ZERO_HAVE_NCCL", "# ifndef OMPI_MAJOR_VERSION", "#elif defined(ZERO_MPI)",
+                     "#if __has_include(<mpi.h>)", "#if __has_include(<cuda_runtime.h>)", "#ifdef __CUDACC__",
+                     "#ifdef MPICH", "#if 1 && \\\n  defined(CUDA)"):
+            self.finds("feature-macro", "comm/a.cpp", line + "\n")
+            self.finds("feature-macro", "tests/a.cpp", line + "\n")
+        self.accepts("zero/mpi.h", "#define OMPI_SKIP_MPICXX 1\n#include <mpi.h>\n")
+
+    def test_stage_comparisons(self):
+        for text in ("if (stage == 3) {}", "if (config.zero_optimization.stage >= 2) {}", "if (3 == o.stage) {}",
+                     "return 2 <= stage_;", "bool x = stage() != 0;", "switch (options.stage) {}",
+                     "if (int(config.stage) > 1) {}", "x = stage < 3 ? a : b;", "if (zero_stage > 1) {}",
+                     "bool x = 2 < config->stage;", "if (1 < static_cast<int>(o.stage)) {}"):
+            for path in ("zero/engine2.cpp", "comm/a.cpp", "examples/a.cpp", "config_schemas/a.cpp"):
+                self.finds("stage", path, text + "\n")
+            self.accepts("zero/placement_table.cpp", text + "\n")
+        for text in ("// stage == 3", "/* stage\n  == 3 */ int x;", "std::optional<int> stage;", "int stage = 3;",
+                     "out << options.stage << 1;", "staging == other", 'say("stage == 3");', "in >> stage;",
+                     "f(static_cast<int>(stage));", "options->stage = 1;", "std::map<int, Stage> stages = {};",
+                     "target = in_zero<&ZeroOptions::stage>;"):
+            self.accepts("zero/a.cpp", text + "\n")
+
+    def test_length(self):
+        self.finds("length", "zero/a.cpp", "int x;\n" * 601)
+        self.finds("length", "tests/a.py", "x = 1\n" * 601)
+        self.accepts("zero/a.cpp", "int x;\n" * 600)
+        self.accepts("tests/data/golden.json", "1\n" * 601)
+
+    def test_marks(self):
+        for mark in (MARK, "FIX" + "ME", "XX" + "X", "HA" + "CK"):
+            for path in ("zero/a.cpp", "docs/b.md", "cmake/a.cmake", "tools/zero/CMakeLists.txt", "tests/run.sh"):
+                self.finds("marks", path, f"# {mark}: later\n")
+        self.accepts("zero/a.cpp", 'const char* t = "/tmp/a' + 6 * "X" + '";\n')
+
+    def test_openmp(self):
+        for text in ("#pragma omp parallel for", "#  pragma  omp simd", '_Pragma("omp simd")', "#include <omp.h>"):
+            self.finds("openmp", "optim/cpu/a.cpp", text + "\n")
+
+    def test_public_headers(self):
+        for text in ("#include <mpi.h>", "#include <nlohmann/json.hpp>", "#include <cuda_runtime.h>",
+                     "void f(MPI_Comm);", "cudaStream_t stream();", "ncclComm_t c;", "nlohmann::json j;",
+                     "Eigen::MatrixXf m;"):
+            self.finds("public", "zero/zero.h", text + "\n")
+        self.finds("public", "optim/options.h", "void f(MPI_Comm);\n")
+        self.accepts("zero/cuda.h", "#include <cuda_runtime.h>\ncudaStream_t f();\n")
+        self.accepts("comm/private.h", "void f(MPI_Comm);\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

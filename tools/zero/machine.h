@@ -1,0 +1,20 @@
+// Reads the facts about this machine that the launch depends on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/zero/launcher.h"
+
+namespace zero::tool {
+
+MachineFacts read_machine();
+
+// The names that mean this machine in a hostfile.
+std::vector<std::string> local_host_names();
+
+// Whole CPUs that a cgroup's quota pays for, rounded up; "max 100000" (version 2) and "-1" (version
+// 1) mean no limit and give 0.
+int cpus_of_quota(const std::string& quota, const std::string& period);
+
+}  // namespace zero::tool
