@@ -73,7 +73,7 @@ void EngineCore::gather(int flat_unit) {
 }
 
 void EngineCore::reduce(int flat_unit) {
-  const bool first = micro_step_ == 0 || !sync_each_;
+  const bool first = micro_step_ == 0 || !plan_.sync_each;
   const bool last = micro_step_ + 1 == accumulation();
   transfer(flat_unit, [this, flat_unit, first, last](comm::Communicator* communicator) {
     for (std::size_t s = 0; s < flat(flat_unit).segments.size(); ++s)

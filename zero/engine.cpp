@@ -3,32 +3,30 @@
 #include <cstdio>
 
 #include "zero/engine_core.h"
-#include "zero/plan_checker.h"
 
 namespace zero {
 
 namespace detail {
 
+namespace {
+
+std::vector<std::string> names_of(std::span<const std::string_view> states) {
+  return {states.begin(), states.end()};
+}
+
+}  // namespace
+
 EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config config)
     : runtime_(runtime),
       config_(std::move(config)),
       model_(spec.declared()),
-      batch_(resolve_batch(config_.batch, runtime.topology().size)),
-      placement_(placement_for(config_.zero_optimization, config_.zero_core)),
       optimizer_(optim::create_optimizer(config_.optimizer)),
       schedule_(optim::create_lr_schedule(config_.scheduler, config_.optimizer.learning_rate)),
-      layout_(make_layout(model_, runtime.topology().size, config_.zero_optimization)) {
+      plan_(model_, config_, rank(), runtime.topology().size, names_of(optimizer_->state_names())) {
   if (model_.params.empty()) throw UsageError("the model declares no parameter");
-  const GradientSync sync = config_.zero_core.gradient_sync;
-  sync_each_ = sync == GradientSync::automatic ? placement_.sync_each : sync == GradientSync::each;
   agree_at_start();
-
-  const StatePolicy policy = make_state_policy();
-  plan_inputs_ = make_plan_inputs();
-  plans_ = make_step_plans(plan_inputs_, sync_each_);
-  check_plans(plan_inputs_, plans_);
-  state_ = std::make_unique<ModelState>(model_, layout_, plan_inputs_.parameter_slots,
-                                        plan_inputs_.gradient_slots, policy);
+  state_ = std::make_unique<ModelState>(model_, plan_.layout, plan_.inputs.parameter_slots,
+                                        plan_.inputs.gradient_slots, plan_.policy);
   allocate();
 
   units_.reserve(model_.units.size());
@@ -37,7 +35,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   touched_.assign(model_.params.size(), 0);
   ever_touched_.assign(model_.params.size(), 0);
   walker_ =
-      std::make_unique<PlanWalker>(plan_inputs_, runtime_.compute(), runtime_.communication(),
+      std::make_unique<PlanWalker>(plan_.inputs, runtime_.compute(), runtime_.communication(),
                                    PlanWalker::Hooks{[this](const Instruction& i) { issue(i); },
                                                      [this](const Instruction& i) { settle(i); },
                                                      [this](int unit) { return unit_name(unit); }});
@@ -58,49 +56,11 @@ EngineCore::~EngineCore() {
 void EngineCore::agree_at_start() {
   agree_on_text(runtime_, "config", describe(config_));
   agree_on_text(runtime_, "model", model_.describe());
-  agree_on_text(runtime_, "layout", layout_.describe(model_));
+  agree_on_text(runtime_, "layout", plan_.layout.describe(model_));
   for (const auto& [name, options] : config_.zero_core.param_groups)
     if (std::none_of(model_.params.begin(), model_.params.end(),
                      [&](const ParamDeclaration& p) { return p.options.group == name; }))
       throw ConfigError("zero_core.param_groups." + name + ": no parameter of the model is in it");
-}
-
-// A placement over one rank has nothing to place; what remains is when gradients are added up.
-StatePolicy EngineCore::make_state_policy() const {
-  StatePolicy policy;
-  policy.rank = rank();
-  policy.compute_dtype = compute_dtype();
-  policy.parameters_sharded = collective() && placement_.parameter == Rest::shard;
-  policy.optimizer_sharded = !collective() || placement_.optimizer == Rest::shard;
-  const bool accumulates = batch_.accumulation > 1;
-  const bool adds_shards = accumulates && sync_each_;
-  const bool shards_at_rest = placement_.gradient == Rest::shard && (collective() || adds_shards);
-  policy.gradients_whole = !shards_at_rest || (accumulates && !sync_each_);
-  policy.separate_accumulator = policy.gradients_whole && adds_shards;
-  for (const std::string_view name : optimizer_->state_names())
-    policy.optimizer_states.emplace_back(name);
-  return policy;
-}
-
-PlanInputs EngineCore::make_plan_inputs() const {
-  const StatePolicy policy = make_state_policy();
-  const ZeroOptions& options = config_.zero_optimization;
-  PlanInputs inputs;
-  inputs.model = &model_;
-  inputs.layout = &layout_;
-  inputs.gather_parameters = policy.parameters_sharded;
-  inputs.reshard_after_forward = placement_.reshard_after_forward;
-  inputs.gather_after_update =
-      collective() && policy.optimizer_sharded && !policy.parameters_sharded;
-  inputs.max_reuse_distance = options.max_reuse_distance;
-  constexpr int two_in_turn = 2, one_each = 0;
-  const bool in_turn = policy.parameters_sharded && placement_.reshard_after_forward;
-  inputs.parameter_slots =
-      assign_slots(layout_, {in_turn ? two_in_turn : one_each, false, options.prefetch_bucket_size,
-                             options.max_live_parameters});
-  inputs.gradient_slots = assign_slots(
-      layout_, {policy.gradients_whole ? one_each : two_in_turn, true, std::nullopt, std::nullopt});
-  return inputs;
 }
 
 int EngineCore::resolve_reduce_group() const {
@@ -161,7 +121,7 @@ EngineReport EngineCore::report() {
   const std::vector<std::int64_t> all = runtime_.gather_words("Engine::report", words);
 
   EngineReport report;
-  report.layout_hash = layout_.hash;
+  report.layout_hash = plan_.layout.hash;
   report.parameter_count = model_.total_elements();
   for (int r = 0; r < ranks(); ++r) {
     const std::int64_t* word = &all[static_cast<std::size_t>(r) * words.size()];

@@ -14,11 +14,10 @@
 #include "optim/optimizer.h"
 #include "zero/agreement.h"
 #include "zero/base/arena.h"
-#include "zero/placement.h"
+#include "zero/engine_plan.h"
 #include "zero/plan_walker.h"
 #include "zero/runtime_core.h"
 #include "zero/state.h"
-#include "zero/step_plan.h"
 
 namespace zero::detail {
 
@@ -39,7 +38,7 @@ class EngineCore {
   void poison(const std::string& reason) noexcept;
   const void* value(int unit, std::string_view name, DType dtype) const;
   void* gradient(int unit, std::string_view name, DType dtype, float* beta);
-  int accumulation() const { return static_cast<int>(batch_.accumulation); }
+  int accumulation() const { return static_cast<int>(plan_.batch.accumulation); }
   void begin_micro_step(int index);
   void set_loss(double mean);
 
@@ -67,19 +66,19 @@ class EngineCore {
 
   EngineReport report();
   const Config& config() const { return config_; }
-  Batch batch() const { return batch_; }
+  Batch batch() const { return plan_.batch; }
   std::int64_t step_count() const { return step_count_; }
-  DType compute_dtype() const { return config_.bf16_enabled ? DType::bf16 : DType::fp32; }
+  DType compute_dtype() const { return plan_.policy.compute_dtype; }
   std::string memory_table() const { return runtime_.ledger().table(); }
 
  private:
   enum class Phase { idle, micro_step, evaluation, materialized };
 
-  int ranks() const { return layout_.ranks; }
+  int ranks() const { return plan_.layout.ranks; }
   int rank() const { return runtime_.topology().rank; }
   bool collective() const { return ranks() > 1; }
   const FlatUnit& flat(int index) const {
-    return layout_.flat_units[static_cast<std::size_t>(index)];
+    return plan_.layout.flat_units[static_cast<std::size_t>(index)];
   }
   const ParamDeclaration& param(int index) const {
     return model_.params[static_cast<std::size_t>(index)];
@@ -88,8 +87,6 @@ class EngineCore {
   void require(Phase phase, const char* call);
 
   // engine.cpp
-  StatePolicy make_state_policy() const;
-  PlanInputs make_plan_inputs() const;
   void agree_at_start();
   void allocate();
   int resolve_reduce_group() const;
@@ -139,14 +136,9 @@ class EngineCore {
   RuntimeCore& runtime_;
   Config config_;
   Model model_;
-  Batch batch_;
-  Placement placement_;
-  bool sync_each_ = false;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<optim::LrSchedule> schedule_;
-  Layout layout_;
-  PlanInputs plan_inputs_;
-  StepPlans plans_;
+  EnginePlan plan_;
   std::unique_ptr<ModelState> state_;
   std::int64_t baseline_bytes_ = 0;
   Arena arena_;

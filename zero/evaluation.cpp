@@ -27,13 +27,14 @@ bool EngineCore::next_evaluation(bool have_batch) {
     do {
       walker_->finish();
       bool anyone = have_batch;
-      if (plan_inputs_.gather_parameters) {
+      if (plan_.inputs.gather_parameters) {
         const std::vector<std::int64_t> flags =
             runtime_.gather_words("Evaluation::next", {have_batch ? 1 : 0});
         anyone = std::find(flags.begin(), flags.end(), 1) != flags.end();
       }
       if (!anyone) return false;
-      walker_->begin(evaluation_passes_++ == 0 ? plans_.evaluation_first : plans_.evaluation_next);
+      walker_->begin(evaluation_passes_++ == 0 ? plan_.steps.evaluation_first
+                                               : plan_.steps.evaluation_next);
       if (!have_batch) walker_->walk_without_compute();
     } while (!have_batch);
     return true;
@@ -59,7 +60,7 @@ void EngineCore::materialize(int only_rank) {
   runtime_.communication().synchronize();
   if (state_->policy().parameters_sharded) {
     std::int64_t bytes = 0;
-    for (std::size_t f = 0; f < layout_.flat_units.size(); ++f)
+    for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
       for (std::size_t s = 0; s < flat(static_cast<int>(f)).segments.size(); ++s)
         bytes += flat(static_cast<int>(f)).segments[s].length *
                  size_of(state_->segment(static_cast<int>(f), static_cast<int>(s)).dtype);
@@ -69,7 +70,7 @@ void EngineCore::materialize(int only_rank) {
       runtime_.ledger().take(MemoryCategory::parameters, full_model_.size());
     }
     std::int64_t offset = 0;
-    for (std::size_t f = 0; f < layout_.flat_units.size(); ++f) {
+    for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f) {
       gather(static_cast<int>(f));
       runtime_.communication().synchronize();
       for (std::size_t s = 0; s < flat(static_cast<int>(f)).segments.size() && holds; ++s) {
@@ -84,7 +85,7 @@ void EngineCore::materialize(int only_rank) {
     }
     // Only now: units that share a slot were gathered through it one after another.
     std::size_t next = 0;
-    for (std::size_t f = 0; f < layout_.flat_units.size() && holds; ++f)
+    for (std::size_t f = 0; f < plan_.layout.flat_units.size() && holds; ++f)
       for (std::size_t s = 0; s < flat(static_cast<int>(f)).segments.size(); ++s)
         state_->segment(static_cast<int>(f), static_cast<int>(s)).whole = full_pointers_[next++];
   }
@@ -94,7 +95,7 @@ void EngineCore::materialize(int only_rank) {
 
 void EngineCore::dematerialize() noexcept {
   std::size_t next = 0;
-  for (std::size_t f = 0; f < layout_.flat_units.size() && !slot_pointers_.empty(); ++f)
+  for (std::size_t f = 0; f < plan_.layout.flat_units.size() && !slot_pointers_.empty(); ++f)
     for (std::size_t s = 0; s < flat(static_cast<int>(f)).segments.size(); ++s)
       state_->segment(static_cast<int>(f), static_cast<int>(s)).whole = slot_pointers_[next++];
   slot_pointers_.clear();

@@ -10,7 +10,7 @@ namespace detail {
 
 std::vector<Unit*> EngineCore::backward_units() {
   std::vector<Unit*> units;
-  for (const int unit : backward_order(model_, layout_))
+  for (const int unit : backward_order(model_, plan_.layout))
     units.push_back(&units_[static_cast<std::size_t>(unit)]);
   return units;
 }
@@ -31,9 +31,9 @@ const std::string& EngineCore::unit_name(int unit) const {
 }
 
 const StepPlan& EngineCore::plan_of(int micro_step) const {
-  if (accumulation() == 1) return plans_.only;
-  if (micro_step == 0) return plans_.first;
-  return micro_step + 1 == accumulation() ? plans_.last : plans_.middle;
+  if (accumulation() == 1) return plan_.steps.only;
+  if (micro_step == 0) return plan_.steps.first;
+  return micro_step + 1 == accumulation() ? plan_.steps.last : plan_.steps.middle;
 }
 
 void EngineCore::begin_micro_step(int index) {
@@ -47,13 +47,14 @@ void EngineCore::begin_micro_step(int index) {
                      std::to_string(micro_steps_done_) + " of " + std::to_string(accumulation()) +
                      " comes next; call Engine::step() after the last one");
   if (index == 0) loss_sum_ = 0;
-  if (index == 0 || sync_each_) std::fill(touched_.begin(), touched_.end(), char{0});
+  if (index == 0 || plan_.sync_each) std::fill(touched_.begin(), touched_.end(), char{0});
   micro_step_ = index;
   phase_ = Phase::micro_step;
   walker_->begin(plan_of(index));
 }
 
 void EngineCore::finish_micro_step() {
+  if (!failure_.empty()) throw UsageError("the micro step cannot end after a failure: " + failure_);
   try {
     walker_->finish();
   } catch (const std::exception& error) {
@@ -121,7 +122,7 @@ void check_dtype(const std::string& name, DType asked, DType actual) {
 
 const void* EngineCore::value(int unit, std::string_view name, DType dtype) const {
   const int index = find_param(unit, name);
-  const Place& place = layout_.place_of_param[static_cast<std::size_t>(index)];
+  const Place& place = plan_.layout.place_of_param[static_cast<std::size_t>(index)];
   const SegmentBuffers& buffers = state_->segment(place.flat_unit, place.segment);
   check_dtype(param(index).name, dtype, buffers.dtype);
   return buffers.whole + place.offset * size_of(buffers.dtype);
@@ -135,11 +136,11 @@ void* EngineCore::gradient(int unit, std::string_view name, DType dtype, float* 
   if (!walker_->inside(Op::backward, unit))
     throw UsageError("the gradient of " + declaration.name +
                      " was asked for outside a backward scope");
-  const Place& place = layout_.place_of_param[static_cast<std::size_t>(index)];
+  const Place& place = plan_.layout.place_of_param[static_cast<std::size_t>(index)];
   const SegmentBuffers& buffers = state_->segment(place.flat_unit, place.segment);
   check_dtype(declaration.name, dtype, buffers.dtype);
   walker_->await({EventKind::gradient_free,
-                  plan_inputs_.gradient_slots.slot_of[static_cast<std::size_t>(place.flat_unit)]});
+                  plan_.inputs.gradient_slots.slot_of[static_cast<std::size_t>(place.flat_unit)]});
   std::byte* data = buffers.gradient_whole + place.offset * size_of(buffers.dtype);
   char& touched = touched_[static_cast<std::size_t>(index)];
   if (beta != nullptr) {
@@ -154,13 +155,13 @@ void* EngineCore::gradient(int unit, std::string_view name, DType dtype, float* 
 // A compute step has ended: what it leaves for a reduction must be whole.
 void EngineCore::settle(const Instruction& instruction) {
   if (instruction.op != Op::backward) return;
-  for (const int f : layout_.needs_of_unit[static_cast<std::size_t>(instruction.target)])
+  for (const int f : plan_.layout.needs_of_unit[static_cast<std::size_t>(instruction.target)])
     if (flat(f).users.front() == instruction.target) complete_gradients(f);
 }
 
 // Gradients never asked for count as zero, and so does the padding between parameters.
 void EngineCore::complete_gradients(int flat_unit) {
-  const int slot = plan_inputs_.gradient_slots.slot_of[static_cast<std::size_t>(flat_unit)];
+  const int slot = plan_.inputs.gradient_slots.slot_of[static_cast<std::size_t>(flat_unit)];
   if (slot >= 0) walker_->await({EventKind::gradient_free, slot});
   for (std::size_t s = 0; s < flat(flat_unit).segments.size(); ++s) {
     const Segment& segment = flat(flat_unit).segments[s];

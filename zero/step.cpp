@@ -27,9 +27,9 @@ const std::byte* EngineCore::gradient_slice(int flat_unit, int segment) const {
 void EngineCore::take_norm(ControlWord& word) {
   word.bins = {};
   std::vector<optim::NormBins> partial(static_cast<std::size_t>(runtime_.pool().threads()));
-  for (std::size_t f = 0; f < layout_.flat_units.size(); ++f)
-    for (std::size_t s = 0; s < layout_.flat_units[f].segments.size(); ++s) {
-      const Segment& segment = layout_.flat_units[f].segments[s];
+  for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
+    for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
+      const Segment& segment = plan_.layout.flat_units[f].segments[s];
       if (!segment.trainable) continue;
       const DType dtype = state_->segment(static_cast<int>(f), static_cast<int>(s)).dtype;
       const std::byte* slice = gradient_slice(static_cast<int>(f), static_cast<int>(s));
@@ -46,7 +46,7 @@ void EngineCore::take_norm(ControlWord& word) {
 }
 
 double EngineCore::inverse_scale() const {
-  return 1.0 / (static_cast<double>(ranks()) * static_cast<double>(batch_.accumulation));
+  return 1.0 / (static_cast<double>(ranks()) * static_cast<double>(plan_.batch.accumulation));
 }
 
 double EngineCore::gradient_norm() const {
@@ -57,7 +57,7 @@ double EngineCore::gradient_norm(std::string_view name) {
   const int index = model_.find(name);
   if (index < 0 || !param(index).options.trainable)
     throw UsageError("no trainable parameter is named \"" + std::string(name) + "\"");
-  const Place& place = layout_.place_of_param[static_cast<std::size_t>(index)];
+  const Place& place = plan_.layout.place_of_param[static_cast<std::size_t>(index)];
   const Segment& segment = flat(place.flat_unit).segments[static_cast<std::size_t>(place.segment)];
   const DType dtype = state_->segment(place.flat_unit, place.segment).dtype;
   const std::int64_t begin = rank() * segment.shard;
@@ -75,9 +75,9 @@ double EngineCore::gradient_norm(std::string_view name) {
 void EngineCore::edit_gradients(const std::function<void(ParamShard)>& change) {
   const auto inverse = static_cast<float>(inverse_scale());
   std::vector<float> before, values, raw;
-  for (std::size_t f = 0; f < layout_.flat_units.size(); ++f)
-    for (std::size_t s = 0; s < layout_.flat_units[f].segments.size(); ++s) {
-      const Segment& segment = layout_.flat_units[f].segments[s];
+  for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
+    for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
+      const Segment& segment = plan_.layout.flat_units[f].segments[s];
       if (!segment.trainable) continue;
       const SegmentBuffers& buffers = state_->segment(static_cast<int>(f), static_cast<int>(s));
       const std::int64_t begin = rank() * segment.shard;
@@ -160,9 +160,9 @@ void EngineCore::update(int flat_unit, const optim::StepScalars& common) {
 
 std::string EngineCore::locate_non_finite() const {
   std::vector<float> values;
-  for (std::size_t f = 0; f < layout_.flat_units.size(); ++f)
-    for (std::size_t s = 0; s < layout_.flat_units[f].segments.size(); ++s) {
-      const Segment& segment = layout_.flat_units[f].segments[s];
+  for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
+    for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
+      const Segment& segment = plan_.layout.flat_units[f].segments[s];
       if (!segment.trainable) continue;
       const DType dtype = state_->segment(static_cast<int>(f), static_cast<int>(s)).dtype;
       const std::int64_t begin = rank() * segment.shard;
@@ -220,13 +220,13 @@ StepResult EngineCore::step(const StepOptions& options) {
     micro_steps_done_ = 0;
     name_unasked_gradients();
     learning_rate_ = options.learning_rate.value_or(schedule_->rate(applied_steps_ + 1));
-    walker_->begin(plans_.update);
+    walker_->begin(plan_.steps.update);
     walker_->enter(Op::agree, 0);
     ControlWord word;
     word.step = ++step_count_;
     word.collectives_hash = collectives_hash_;
     word.learning_rate = learning_rate_;
-    word.loss = loss_sum_ / static_cast<double>(batch_.accumulation);
+    word.loss = loss_sum_ / static_cast<double>(plan_.batch.accumulation);
     word.stop_requested = runtime_.stop_requested();
     word.inspects = static_cast<bool>(options.inspect);
     take_norm(word);

@@ -84,8 +84,8 @@ void EngineCore::spread(int flat_unit, int segment_index) {
 
 void EngineCore::initialize(const std::function<void(ParamShard)>& fill) {
   require_step_border("Engine::initialize()");
-  for (std::size_t f = 0; f < layout_.flat_units.size(); ++f)
-    for (std::size_t s = 0; s < layout_.flat_units[f].segments.size(); ++s) {
+  for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
+    for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
       fill_segment(static_cast<int>(f), static_cast<int>(s), fill);
       spread(static_cast<int>(f), static_cast<int>(s));
     }
@@ -164,7 +164,7 @@ void EngineCore::read(std::string_view name, std::string_view what, std::span<fl
     throw UsageError("Engine::read(): " + declaration.name + " has " +
                      std::to_string(declaration.elements) + " elements, the span has " +
                      std::to_string(whole.size()));
-  const Place& place = layout_.place_of_param[static_cast<std::size_t>(index)];
+  const Place& place = plan_.layout.place_of_param[static_cast<std::size_t>(index)];
   const Slice slice = slice_of(place.flat_unit, place.segment, what);
   if (slice.data == nullptr)
     throw UsageError("parameter " + declaration.name + " is frozen and has no " +
@@ -182,9 +182,9 @@ std::uint64_t EngineCore::digest() {
   kinds.insert(kinds.end(), state_->policy().optimizer_states.begin(),
                state_->policy().optimizer_states.end());
   std::uint64_t sum = 0;
-  for (std::size_t f = 0; f < layout_.flat_units.size(); ++f)
-    for (std::size_t s = 0; s < layout_.flat_units[f].segments.size(); ++s) {
-      const Segment& segment = layout_.flat_units[f].segments[s];
+  for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
+    for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
+      const Segment& segment = plan_.layout.flat_units[f].segments[s];
       const std::int64_t begin = rank() * segment.shard;
       for (const std::string& kind : kinds) {
         const Slice slice = slice_of(static_cast<int>(f), static_cast<int>(s), kind);
@@ -211,7 +211,7 @@ std::uint64_t EngineCore::digest() {
 void EngineCore::export_model(const std::string& directory) {
   require_step_border("Engine::export_model()");
   std::vector<checkpoint::TensorEntry> tensors;
-  for (const FlatUnit& unit : layout_.flat_units)
+  for (const FlatUnit& unit : plan_.layout.flat_units)
     for (const Segment& segment : unit.segments)
       for (const ParamPlace& place : segment.params)
         tensors.push_back({param(place.param).name,
@@ -226,13 +226,13 @@ void EngineCore::export_model(const std::string& directory) {
         directory + "/model.safetensors", std::move(tensors),
         std::map<std::string, std::string>{{"format", "pt"}});
   }
-  for (std::size_t f = 0; f < layout_.flat_units.size(); ++f)
-    for (std::size_t s = 0; s < layout_.flat_units[f].segments.size(); ++s) {
+  for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
+    for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
       const Slice slice = slice_of(static_cast<int>(f), static_cast<int>(s), "value");
       const std::vector<std::byte> whole =
           gather_segment(static_cast<int>(f), static_cast<int>(s), slice);
       if (!writer) continue;
-      for (const ParamPlace& place : layout_.flat_units[f].segments[s].params)
+      for (const ParamPlace& place : plan_.layout.flat_units[f].segments[s].params)
         writer->write(std::span(whole).subspan(
             static_cast<std::size_t>(place.offset * size_of(slice.dtype)),
             static_cast<std::size_t>(param(place.param).elements * size_of(slice.dtype))));

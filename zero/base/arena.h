@@ -21,10 +21,10 @@ class Arena {
   Arena& operator=(Arena&& other) noexcept;
   ~Arena();
 
-  // The next `bytes`, aligned to 4096 and zeroed; throws std::logic_error beyond the reservation.
+  // The next `bytes`, aligned to 256 and zeroed; throws std::logic_error beyond the reservation.
   void* take(std::int64_t bytes);
   // Bytes that take() needs in the reservation for a request.
-  static std::int64_t rounded(std::int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+  static std::int64_t rounded(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
   std::byte* data() const { return data_; }
   std::int64_t size() const { return size_; }

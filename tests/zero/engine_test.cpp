@@ -1,0 +1,286 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/toy_model.h"
+#include "zero/testing.h"
+
+namespace {
+
+const toy::Dims dims;
+
+std::string failure_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const zero::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+void run_step(zero::Runtime& runtime, zero::Engine& engine, const zero::StepOptions& options = {}) {
+  toy::Activations a = toy::make_activations(dims);
+  for (zero::MicroStep micro : engine.micro_steps()) {
+    toy::load_samples(dims, a, (engine.step_count() * 8 + runtime.rank()) * dims.batch);
+    micro.loss(toy::micro_step<float>(engine, dims, a, micro.loss_scale()));
+  }
+  engine.step(options);
+}
+
+std::vector<float> read(zero::Engine& engine, const char* name, const char* what, int size) {
+  std::vector<float> values(static_cast<std::size_t>(size));
+  engine.read(name, what, values);
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("misuse is refused by name, and the engine then refuses to go on") {
+  zero::Runtime runtime = zero::Runtime::single();
+  const auto with_engine = [&](const std::function<void(zero::Engine&)>& misuse) {
+    zero::Engine engine(runtime, toy::describe(dims), toy::config(0, dims));
+    engine.initialize(toy::fill);
+    return failure_of([&] { misuse(engine); });
+  };
+  CHECK(contains(with_engine([](zero::Engine& e) { (void)e.unit("embed").forward(); }),
+                 "outside Engine::micro_steps()"));
+  CHECK(contains(with_engine([](zero::Engine& e) { e.step(); }), "0 of 1 micro steps"));
+  CHECK(contains(with_engine([](zero::Engine& e) { e.unit("blok.0"); }), "\"block.0\""));
+  CHECK(contains(with_engine([](zero::Engine& e) {
+                   for (auto micro : e.micro_steps()) {
+                     (void)micro;
+                     (void)e.unit("block.0").forward();
+                   }
+                 }),
+                 "forward of unit embed comes next"));
+  CHECK(contains(with_engine([](zero::Engine& e) {
+                   for (auto micro : e.micro_steps()) {
+                     (void)micro;
+                     (void)e.unit("embed").forward();
+                   }
+                   e.step();
+                 }),
+                 "ended before forward of unit block.0"));
+  CHECK(contains(with_engine([](zero::Engine& e) {
+                   for (auto micro : e.micro_steps()) {
+                     (void)micro;
+                     auto s = e.unit("embed").forward();
+                     (void)s.value<zero::bf16>("wte");
+                   }
+                 }),
+                 "is fp32, but bf16"));
+  CHECK(contains(with_engine([](zero::Engine& e) {
+                   for (auto micro : e.micro_steps()) {
+                     (void)micro;
+                     auto s = e.unit("embed").forward();
+                     (void)s.value<float>("block.0.weight");
+                   }
+                 }),
+                 "declare .uses(\"block.0.weight\")"));
+  CHECK(contains(with_engine([](zero::Engine& e) {
+                   try {
+                     e.step();
+                   } catch (const zero::UsageError&) {
+                   }
+                   for (auto micro : e.micro_steps()) {
+                     (void)micro;
+                     (void)e.unit("block.0").forward();
+                   }
+                 }),
+                 "comes next"));
+}
+
+TEST_CASE("a backward scope that an exception leaves sends nothing and poisons the step") {
+  zero::testing::run_ranks(2, [](zero::Runtime& runtime) {
+    zero::Engine engine(runtime, toy::describe(dims), toy::config(2, dims));
+    engine.initialize(toy::fill);
+    toy::Activations a = toy::make_activations(dims);
+    toy::load_samples(dims, a, 0);
+    try {
+      for (zero::MicroStep micro : engine.micro_steps()) {
+        (void)micro;
+        for (zero::Unit& unit : engine.units().first(engine.units().size() - 1))
+          (void)unit.forward();
+        auto s = engine.units().back().backward();
+        throw std::runtime_error("kernel");
+      }
+    } catch (const std::runtime_error&) {
+    }
+    CHECK(contains(failure_of([&] { engine.step(); }), "left by an exception"));
+  });
+}
+
+TEST_CASE("an unfilled parameter is an error that names it") {
+  zero::Runtime runtime = zero::Runtime::single();
+  zero::Engine engine(runtime, toy::describe(dims), toy::config(0, dims));
+  const std::string message = failure_of([&] {
+    engine.initialize([](zero::ParamShard s) {
+      if (s.name != "block.1.bias") toy::fill(s);
+    });
+  });
+  CHECK(contains(message, "block.1.bias"));
+}
+
+TEST_CASE("start values do not depend on world size or stage") {
+  std::uint64_t expected = 0;
+  for (const int ranks : {1, 2, 3, 4})
+    for (const int stage : {0, 1, 2, 3})
+      for (const bool bf16 : {false})
+        zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
+          zero::Config config = toy::config(stage, dims);
+          config.bf16_enabled = bf16;
+          zero::Engine engine(runtime, toy::describe(dims), config);
+          engine.initialize(toy::fill);
+          const std::uint64_t digest = engine.digest();
+          if (!runtime.is_root()) return;
+          if (expected == 0) expected = digest;
+          CHECK(digest == expected);
+        });
+}
+
+TEST_CASE("non-finite gradients skip the step on all ranks and leave the state as it was") {
+  for (const int stage : {0, 1, 2, 3})
+    for (const float poison :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+      zero::testing::run_ranks(3, [&](zero::Runtime& runtime) {
+        zero::Engine engine(runtime, toy::describe(dims), toy::config(stage, dims));
+        engine.initialize(toy::fill);
+        run_step(runtime, engine);
+        const std::uint64_t before = engine.digest();
+        toy::Activations a = toy::make_activations(dims);
+        for (zero::MicroStep micro : engine.micro_steps()) {
+          toy::load_samples(dims, a, 5);
+          const float scale = runtime.rank() == 1 ? poison : micro.loss_scale();
+          micro.loss(toy::micro_step<float>(engine, dims, a, scale));
+        }
+        const zero::StepResult result = engine.step().wait();
+        CHECK(result.skipped);
+        CHECK(result.step == 2);
+        CHECK(engine.digest() == before);
+        run_step(runtime, engine);
+        CHECK(engine.digest() != before);
+      });
+}
+
+TEST_CASE("evaluation serves ranks with uneven batches and changes nothing") {
+  for (const int stage : {0, 2, 3})
+    zero::testing::run_ranks(3, [&](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, toy::describe(dims), toy::config(stage, dims));
+      engine.initialize(toy::fill);
+      run_step(runtime, engine);
+      const std::uint64_t before = engine.digest();
+      toy::Activations a = toy::make_activations(dims);
+      double loss = 0;
+      int left = runtime.rank() + 1;
+      for (zero::Evaluation eval = engine.evaluate(); eval.next(left > 0); --left) {
+        toy::load_samples(dims, a, 100);
+        loss = toy::evaluate<float>(engine, dims, a);
+      }
+      CHECK(left == 0);
+      CHECK(runtime.sum(loss) == doctest::Approx(3 * loss));
+      CHECK(engine.digest() == before);
+      run_step(runtime, engine);
+    });
+}
+
+TEST_CASE("a materialized model runs forward on one rank alone") {
+  for (const int stage : {0, 1, 3})
+    zero::testing::run_ranks(3, [&](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, toy::describe(dims), toy::config(stage, dims));
+      engine.initialize(toy::fill);
+      run_step(runtime, engine);
+      toy::Activations a = toy::make_activations(dims);
+      double everywhere = 0, alone = 0;
+      toy::load_samples(dims, a, 7);
+      for (zero::Evaluation eval = engine.evaluate(); eval.next(everywhere == 0);)
+        everywhere = toy::evaluate<float>(engine, dims, a);
+      {
+        auto full = engine.materialize(1);
+        if (runtime.rank() == 1) {
+          alone = toy::evaluate<float>(engine, dims, a);
+          CHECK(alone == everywhere);
+        } else {
+          CHECK(contains(failure_of([&] { (void)engine.units().front().forward(); }),
+                         "does not hold the full model"));
+        }
+      }
+      run_step(runtime, engine);
+    });
+}
+
+TEST_CASE("inspect sees averaged gradients, may edit them, and may skip") {
+  std::vector<std::uint64_t> digests;
+  for (const int stage : {0, 1, 2, 3})
+    zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, toy::describe(dims), toy::config(stage, dims));
+      engine.initialize(toy::fill);
+      const std::uint64_t start = engine.digest();
+      zero::StepOptions skip;
+      skip.inspect = [](zero::Gradients&) { return zero::Decision::skip; };
+      run_step(runtime, engine, skip);
+      CHECK(engine.digest() == start);
+
+      zero::StepOptions halve;
+      halve.inspect = [&](zero::Gradients& g) {
+        const double before = g.norm("block.2.weight");
+        const double total = g.norm();
+        g.edit([](zero::ParamShard s) {
+          if (s.name == "block.2.weight")
+            for (float& v : s.values) v *= 0.5f;
+        });
+        CHECK(g.norm("block.2.weight") == doctest::Approx(before / 2));
+        CHECK(total > before);
+        return zero::Decision::apply;
+      };
+      run_step(runtime, engine, halve);
+      const std::uint64_t digest = engine.digest();
+      if (runtime.is_root()) digests.push_back(digest);
+    });
+  REQUIRE(digests.size() == 4);
+  for (const std::uint64_t digest : digests) CHECK(digest == digests[0]);
+}
+
+TEST_CASE("parameter groups set rate and decay by name") {
+  zero::Runtime runtime = zero::Runtime::single();
+  const auto bias_after = [&](double lr_scale) {
+    zero::Config config = toy::config(0, dims);
+    config.zero_core.param_groups["biases"] = {lr_scale, 0.0};
+    zero::Engine engine(runtime, toy::describe(dims), config);
+    engine.initialize(toy::fill);
+    run_step(runtime, engine);
+    return std::pair(read(engine, "block.0.bias", "value", dims.channels),
+                     read(engine, "block.0.norm", "value", dims.channels));
+  };
+  std::vector<float> start(static_cast<std::size_t>(dims.channels));
+  for (int i = 0; i < dims.channels; ++i) start[i] = toy::start_value("block.0.bias", i, 0.7f);
+  CHECK(bias_after(0).first == start);
+  CHECK(bias_after(1).first != start);
+  CHECK(bias_after(0).second == bias_after(1).second);
+
+  zero::Config config = toy::config(0, dims);
+  config.zero_core.param_groups["lora"] = {};
+  CHECK(contains(failure_of([&] { zero::Engine engine(runtime, toy::describe(dims), config); }),
+                 "zero_core.param_groups.lora"));
+}
+
+TEST_CASE("read gives whole tensors, and the gradient as the mean over ranks and micro steps") {
+  zero::testing::run_ranks(2, [](zero::Runtime& runtime) {
+    zero::Engine engine(runtime, toy::describe(dims), toy::config(3, dims, 2));
+    engine.initialize(toy::fill);
+    const std::vector<float> weight =
+        read(engine, "block.3.weight", "value", dims.channels * dims.channels);
+    CHECK(weight[100] == toy::start_value("block.3.weight", 100, 0.7f));
+    run_step(runtime, engine);
+    const std::vector<float> moment = read(engine, "block.3.bias", "exp_avg", dims.channels);
+    const std::vector<float> gradient = read(engine, "block.3.bias", "grad", dims.channels);
+    for (int i = 0; i < dims.channels; ++i)
+      if (gradient[i] != 0) CHECK(std::signbit(moment[i]) == std::signbit(gradient[i]));
+    CHECK(contains(failure_of([&] { read(engine, "block.3.frozen", "exp_avg", 15); }), "frozen"));
+    CHECK(contains(failure_of([&] { read(engine, "block.3.bias", "momentum", 18); }), "exp_avg"));
+  });
+}

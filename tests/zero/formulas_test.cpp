@@ -1,0 +1,127 @@
+// Memory and traffic against closed formulas, planned without taking memory.
+#include <doctest/doctest.h>
+
+#include "tests/support/models.h"
+#include "zero/base/ledger.h"
+#include "zero/engine_plan.h"
+
+using namespace zero::detail;
+using zero::MemoryCategory;
+
+namespace {
+
+zero::Config config_for(int stage, bool bf16, int accumulation = 1) {
+  zero::Config config;
+  config.batch.train_micro_batch_size_per_gpu = 1;
+  config.batch.gradient_accumulation_steps = accumulation;
+  config.zero_optimization.stage = stage;
+  config.bf16_enabled = bf16;
+  return config;
+}
+
+struct Planned {
+  zero::Ledger ledger;
+  double states() const {
+    double bytes = 0;
+    for (const auto category : {MemoryCategory::parameters, MemoryCategory::gradients,
+                                MemoryCategory::master_weights, MemoryCategory::optimizer_state})
+      bytes += static_cast<double>(ledger.account(category).planned);
+    return bytes;
+  }
+  std::int64_t slots() const {
+    return ledger.account(MemoryCategory::parameter_slots).planned +
+           ledger.account(MemoryCategory::gradient_slots).planned;
+  }
+};
+
+Planned planned(const zero::ModelSpec& spec, const zero::Config& config, int ranks) {
+  const EnginePlan plan(spec.declared(), config, ranks - 1, ranks, {"exp_avg", "exp_avg_sq"});
+  const ModelState state(spec.declared(), plan.layout, plan.inputs.parameter_slots,
+                         plan.inputs.gradient_slots, plan.policy);
+  Planned result;
+  state.plan(result.ledger);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("model states take the bytes of the ZeRO formulas within 0.1 %") {
+  for (const models::Gpt& gpt : {models::gpt2, models::gpt2_medium, models::gpt2_xl}) {
+    const zero::ModelSpec spec = models::describe(gpt);
+    const auto psi = static_cast<double>(spec.declared().total_elements());
+    for (const int n : {1, 2, 3, 4, 8, 64}) {
+      const double fp32[] = {16 * psi, 8 * psi + 8 * psi / n, 4 * psi + 12 * psi / n, 16 * psi / n};
+      const double bf16[] = {16 * psi, 4 * psi + 12 * psi / n, 2 * psi + 14 * psi / n,
+                             16 * psi / n};
+      for (int stage = 0; stage < 4; ++stage) {
+        CAPTURE(n);
+        CAPTURE(stage);
+        const double measured32 = planned(spec, config_for(stage, false), n).states();
+        const double measured16 = planned(spec, config_for(stage, true), n).states();
+        CHECK(std::abs(measured32 / fp32[stage] - 1) < 1e-3);
+        CHECK(std::abs(measured16 / bf16[stage] - 1) < 1e-3);
+      }
+    }
+  }
+}
+
+TEST_CASE("the other gradient_sync costs what is stated") {
+  const zero::ModelSpec spec = models::describe(models::gpt2);
+  const auto psi = static_cast<double>(spec.declared().total_elements());
+  constexpr int n = 4;
+  for (const int stage : {0, 1, 2, 3}) {
+    zero::Config config = config_for(stage, true, 3);
+    const double automatic = planned(spec, config, n).states();
+    config.zero_core.gradient_sync =
+        stage < 2 ? zero::GradientSync::each : zero::GradientSync::last;
+    const double other = planned(spec, config, n).states();
+    // each at 0 and 1: a shard beside the whole gradient; last at 2 and 3: the whole, instead of
+    // one.
+    const double expected = stage < 2 ? 2 * psi / n : 2 * psi - 2 * psi / n;
+    CHECK(std::abs((other - automatic) / expected - 1) < 2e-3);
+  }
+}
+
+TEST_CASE("slot bytes at stage 3 do not depend on depth, with DeepSpeed's default keys too") {
+  for (const bool default_keys : {false, true}) {
+    zero::Config config = config_for(3, true);
+    if (default_keys) {
+      config.zero_optimization.prefetch_bucket_size = 50'000'000;
+      config.zero_optimization.max_live_parameters = 1'000'000'000;
+      config.zero_optimization.max_reuse_distance = 1'000'000'000;
+      config.zero_optimization.param_persistence_threshold = 0;
+    }
+    const std::int64_t shallow = planned(models::describe({12, 768}), config, 4).slots();
+    CHECK(planned(models::describe({24, 768}), config, 4).slots() == shallow);
+    CHECK(planned(models::describe({96, 768}), config, 4).slots() == shallow);
+  }
+}
+
+TEST_CASE("elements gathered and reduced are those of the exact form") {
+  const zero::ModelSpec spec = models::describe(models::gpt2);
+  constexpr int n = 4, k = 2;
+  const EnginePlan plan(spec.declared(), config_for(3, false, 3), 0, n, {"m", "v"});
+  // Units by their padded lengths: u_i of the blocks, and those that have a slot to themselves.
+  std::int64_t block = 0, alone = 0, tied = 0, all = 0;
+  for (const FlatUnit& flat : plan.layout.flat_units) {
+    all += flat.elements();
+    if (flat.name.starts_with("h."))
+      block = flat.elements();
+    else if (flat.residence == Residence::held)
+      tied += flat.elements();
+    else
+      alone += flat.elements();
+  }
+  const auto traffic = [&](const StepPlan& step) { return traffic_of(step, plan.layout); };
+  constexpr int layers = 12;
+  CHECK(traffic(plan.steps.only).gathered == tied + alone + (2 * layers - k) * block);
+  CHECK(traffic(plan.steps.only).gathered / 1e6 == doctest::Approx(195.3).epsilon(0.001));
+  CHECK(traffic(plan.steps.only).reduced == all);
+  // m = 3: g = 2m, less m for the last k units, less m - 1 for the first k; tied units m.
+  const std::int64_t gathered = traffic(plan.steps.first).gathered +
+                                traffic(plan.steps.middle).gathered +
+                                traffic(plan.steps.last).gathered;
+  constexpr int m = 3;
+  CHECK(gathered == m * tied + alone + (2 * m * layers - m * k - (m - 1) * k) * block);
+  CHECK(traffic(plan.steps.update).gathered == 0);
+}

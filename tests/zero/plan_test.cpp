@@ -1,0 +1,89 @@
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "tests/support/models.h"
+#include "zero/engine_plan.h"
+#include "zero/plan_checker.h"
+
+using namespace zero::detail;
+
+namespace {
+
+zero::Config config_for(int stage, int accumulation = 1) {
+  zero::Config config;
+  config.batch.train_micro_batch_size_per_gpu = 1;
+  config.batch.gradient_accumulation_steps = accumulation;
+  config.zero_optimization.stage = stage;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("the checker accepts what the builder makes, for random models and settings") {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    std::mt19937_64 draw(seed);
+    const zero::ModelSpec spec = models::random(seed);
+    zero::Config config =
+        config_for(static_cast<int>(draw() % 4), 1 + static_cast<int>(draw() % 3));
+    config.zero_core.reshard_after_forward = draw() % 3 != 0;
+    config.zero_core.gradient_sync = static_cast<zero::GradientSync>(draw() % 3);
+    zero::ZeroOptions& options = config.zero_optimization;
+    if (draw() % 2) options.prefetch_bucket_size = static_cast<std::int64_t>(draw() % 6000);
+    if (draw() % 2) options.max_live_parameters = static_cast<std::int64_t>(draw() % 6000);
+    if (draw() % 2) options.max_reuse_distance = static_cast<std::int64_t>(draw() % 3000);
+    if (draw() % 2) options.param_persistence_threshold = static_cast<std::int64_t>(draw() % 300);
+    CAPTURE(seed);
+    CHECK_NOTHROW(EnginePlan(spec.declared(), config, 0, 1 + static_cast<int>(draw() % 4), {"m"}));
+  }
+}
+
+TEST_CASE("the checker finds waits that are left out, and every misplaced instruction") {
+  const zero::ModelSpec spec = models::describe({5, 64, 100, 32});
+  const EnginePlan plan(spec.declared(), config_for(3), 0, 2, {"m", "v"});
+  const std::vector<const StepPlan*> sound = {&plan.steps.only, &plan.steps.update,
+                                              &plan.steps.only, &plan.steps.update};
+  REQUIRE(find_plan_fault(plan.inputs, sound) == "");
+
+  int waits = 0, found = 0;
+  for (std::size_t i = 0; i < plan.steps.only.instructions.size(); ++i)
+    for (std::size_t w = 0; w < plan.steps.only.instructions[i].waits.size(); ++w) {
+      StepPlan broken = plan.steps.only;
+      broken.instructions[i].waits.erase(broken.instructions[i].waits.begin() +
+                                         static_cast<std::ptrdiff_t>(w));
+      const std::string fault =
+          find_plan_fault(plan.inputs, {&broken, &plan.steps.update, &broken, &plan.steps.update});
+      ++waits;
+      found += !fault.empty();
+    }
+  CHECK(waits > 40);
+  // The others are implied by a later wait on the same stream.
+  CHECK(found * 3 > waits);
+
+  StepPlan early = plan.steps.only;
+  const auto reduction = std::find_if(early.instructions.begin(), early.instructions.end(),
+                                      [](const Instruction& i) { return i.op == Op::reduce; });
+  std::rotate(early.instructions.begin(), reduction, reduction + 1);
+  CHECK(find_plan_fault(plan.inputs, {&plan.steps.update, &early}) != "");
+
+  StepPlan without_gather = plan.steps.only;
+  std::erase_if(without_gather.instructions,
+                [](const Instruction& i) { return i.op == Op::gather && i.target == 2; });
+  CHECK(find_plan_fault(plan.inputs, {&without_gather}).find("does not find") != std::string::npos);
+}
+
+TEST_CASE("in backward the gather of unit i-1 stands before the reduction of unit i+1") {
+  const zero::ModelSpec spec = models::describe({6, 64, 100, 32});
+  const EnginePlan plan(spec.declared(), config_for(3), 0, 2, {"m", "v"});
+  std::string order;
+  bool backward = false;
+  for (const Instruction& i : plan.steps.only.instructions) {
+    backward |= i.op == Op::backward;
+    const bool unit_in_turn = stream_of(i.op) == PlanStream::communication &&
+                              plan.layout.flat_units[std::size_t(i.target)].name.starts_with("h.");
+    if (backward && unit_in_turn)
+      order += std::string(i.op == Op::gather ? " AG" : " RS") +
+               plan.layout.flat_units[std::size_t(i.target)].name.substr(2);
+  }
+  CHECK(order == " AG3 RS5 AG2 RS4 AG1 RS3 AG0 RS2 RS1 RS0");
+}

@@ -1,0 +1,97 @@
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <stdexcept>
+
+#include "tests/support/models.h"
+#include "zero/testing.h"
+
+namespace {
+
+std::string failure_of(const std::function<void()>& call, int* code = nullptr) {
+  try {
+    call();
+  } catch (const zero::Error& error) {
+    if (code != nullptr) *code = error.exit_code();
+    return error.what();
+  }
+  return "";
+}
+
+zero::Config small_config() {
+  zero::Config config;
+  config.batch.train_micro_batch_size_per_gpu = 1;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("sum adds over ranks") {
+  zero::testing::run_ranks(3, [](zero::Runtime& runtime) {
+    CHECK(runtime.sum(runtime.rank() + 0.5) == 4.5);
+    CHECK(runtime.size() == 3);
+  });
+}
+
+TEST_CASE("the first cause reaches every rank") {
+  std::atomic<int> told{0};
+  int code = 0;
+  const std::string message = failure_of(
+      [&] {
+        zero::testing::run_ranks(3, [&](zero::Runtime& runtime) {
+          if (runtime.rank() == 1) runtime.fail("the data ran out");
+          try {
+            runtime.sum(1);
+          } catch (const zero::PeerFailed& error) {
+            if (std::string(error.what()).find("the data ran out") != std::string::npos) ++told;
+            throw;
+          }
+        });
+      },
+      &code);
+  CHECK(message.find("the data ran out") != std::string::npos);
+  CHECK(told == 2);
+}
+
+TEST_CASE("ranks with another config or model are named with the first difference") {
+  int code = 0;
+  const std::string config_message = failure_of(
+      [] {
+        zero::testing::run_ranks(3, [](zero::Runtime& runtime) {
+          zero::Config config = small_config();
+          if (runtime.rank() == 2) config.optimizer.learning_rate = 0.5;
+          zero::Engine engine(runtime, models::random(1), config);
+        });
+      },
+      &code);
+  CHECK(code == 12);
+  CHECK(config_message.find("rank 2") != std::string::npos);
+  CHECK(config_message.find("optimizer.params.lr = 0.5") != std::string::npos);
+
+  const std::string model_message = failure_of(
+      [] {
+        zero::testing::run_ranks(2, [](zero::Runtime& runtime) {
+          zero::ModelSpec model;
+          model.unit("fc").param("w", {4, 4 + runtime.rank()});
+          zero::Engine engine(runtime, model, small_config());
+        });
+      },
+      &code);
+  CHECK(code == 12);
+  CHECK(model_message.find("fc.w [4, 5]") != std::string::npos);
+}
+
+TEST_CASE("bad declarations are refused by name") {
+  zero::ModelSpec model;
+  zero::UnitSpec& unit = model.unit("fc");
+  unit.param("w", {2});
+  CHECK(failure_of([&] { unit.param("w", {3}); }).find("fc.w") != std::string::npos);
+  CHECK(failure_of([&] { unit.param("v", {-1}); }).find("fc.v") != std::string::npos);
+  CHECK(failure_of([&] { model.unit("fc"); }).find("twice") != std::string::npos);
+  unit.uses("embde.w");
+  model.unit("embed").param("w", {2});
+  zero::Runtime runtime = zero::Runtime::single();
+  const std::string message =
+      failure_of([&] { zero::Engine engine(runtime, model, small_config()); });
+  CHECK(message.find("did you mean \"embed.w\"") != std::string::npos);
+}

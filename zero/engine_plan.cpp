@@ -1,0 +1,70 @@
+#include "zero/engine_plan.h"
+
+#include "zero/plan_checker.h"
+
+namespace zero::detail {
+
+namespace {
+
+// A placement over one rank has nothing to place; what remains is when gradients are added up.
+StatePolicy make_state_policy(const EnginePlan& plan, int rank) {
+  const bool collective = plan.layout.ranks > 1;
+  const bool accumulates = plan.batch.accumulation > 1;
+  const bool adds_shards = accumulates && plan.sync_each;
+  const bool shards_at_rest = plan.placement.gradient == Rest::shard && (collective || adds_shards);
+  StatePolicy policy;
+  policy.rank = rank;
+  policy.parameters_sharded = collective && plan.placement.parameter == Rest::shard;
+  policy.optimizer_sharded = !collective || plan.placement.optimizer == Rest::shard;
+  policy.gradients_whole = !shards_at_rest || (accumulates && !plan.sync_each);
+  policy.separate_accumulator = policy.gradients_whole && adds_shards;
+  return policy;
+}
+
+PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model,
+                            const ZeroOptions& options) {
+  constexpr int two_in_turn = 2, one_each = 0;
+  const StatePolicy& policy = plan.policy;
+  PlanInputs inputs;
+  inputs.model = &model;
+  inputs.layout = &plan.layout;
+  inputs.gather_parameters = policy.parameters_sharded;
+  inputs.reshard_after_forward = plan.placement.reshard_after_forward;
+  inputs.gather_after_update =
+      plan.layout.ranks > 1 && policy.optimizer_sharded && !policy.parameters_sharded;
+  inputs.max_reuse_distance = options.max_reuse_distance;
+  const bool in_turn = policy.parameters_sharded && plan.placement.reshard_after_forward;
+  inputs.parameter_slots =
+      assign_slots(plan.layout, {in_turn ? two_in_turn : one_each, false,
+                                 options.prefetch_bucket_size, options.max_live_parameters});
+  inputs.gradient_slots = assign_slots(
+      plan.layout,
+      {policy.gradients_whole ? one_each : two_in_turn, true, std::nullopt, std::nullopt});
+  return inputs;
+}
+
+bool synchronizes_each(const Placement& placement, GradientSync sync) {
+  return sync == GradientSync::automatic ? placement.sync_each : sync == GradientSync::each;
+}
+
+}  // namespace
+
+EnginePlan::EnginePlan(const Model& model, const Config& config, int rank, int ranks,
+                       const std::vector<std::string>& optimizer_states)
+    : batch(resolve_batch(config.batch, ranks)),
+      placement(placement_for(config.zero_optimization, config.zero_core)),
+      sync_each(synchronizes_each(placement, config.zero_core.gradient_sync)),
+      layout(make_layout(model, ranks, config.zero_optimization)),
+      policy(make_state_policy(*this, rank)) {
+  policy.compute_dtype = compute_dtype(config);
+  policy.optimizer_states = optimizer_states;
+  inputs = make_plan_inputs(*this, model, config.zero_optimization);
+  steps = make_step_plans(inputs, sync_each);
+  check_plans(inputs, steps);
+}
+
+DType compute_dtype(const Config& config) {
+  return config.bf16_enabled ? DType::bf16 : DType::fp32;
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,33 @@
+// Everything that follows from model, config and ranks before any memory is taken: placement,
+// layout, slots, step plans and the bytes of each category. The same on a machine that could not
+// run it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "zero/placement.h"
+#include "zero/state.h"
+#include "zero/step_plan.h"
+
+namespace zero::detail {
+
+struct EnginePlan {
+  EnginePlan(const Model& model, const Config& config, int rank, int ranks,
+             const std::vector<std::string>& optimizer_states);
+  EnginePlan(const EnginePlan&) = delete;  // inputs points into it
+  EnginePlan& operator=(const EnginePlan&) = delete;
+
+  Batch batch;
+  Placement placement;
+  bool sync_each = false;  // gradients are synchronized in each micro step, not only in the last
+  Layout layout;
+  StatePolicy policy;
+  PlanInputs inputs;
+  StepPlans steps;
+};
+
+// The type of gathered parameters and of gradients.
+DType compute_dtype(const Config& config);
+
+}  // namespace zero::detail
