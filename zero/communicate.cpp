@@ -30,7 +30,7 @@ void EngineCore::transfer(int flat_unit, std::function<void(comm::Communicator*)
     return;
   }
   runtime_.communicate([this, flat_unit, work = std::move(work)](comm::Communicator& communicator) {
-    communicator.set_subject(flat(flat_unit).name);
+    communicator.set_subject(subjects_[static_cast<std::size_t>(flat_unit)]);
     const comm::Traffic before = communicator.traffic();
     work(&communicator);
     const comm::Traffic& after = communicator.traffic();

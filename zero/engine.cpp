@@ -32,6 +32,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   units_.reserve(model_.units.size());
   for (std::size_t u = 0; u < model_.units.size(); ++u)
     units_.push_back(Unit(*this, static_cast<int>(u)));
+  for (const FlatUnit& flat : plan_.layout.flat_units) subjects_.push_back("unit " + flat.name);
   touched_.assign(model_.params.size(), 0);
   ever_touched_.assign(model_.params.size(), 0);
   walker_ =

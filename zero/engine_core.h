@@ -159,7 +159,8 @@ class EngineCore {
   double learning_rate_ = 0;  // of the current step
   bool gradients_edited_ = false;
   std::uint64_t collectives_hash_ = 0;
-  comm::Traffic traffic_;  // of plan transfers; written by the communication stream
+  std::vector<std::string> subjects_;  // "unit h.3", by flat unit: what messages call a transfer
+  comm::Traffic traffic_;              // of plan transfers; written by the communication stream
   int evaluation_passes_ = 0;
   // While a full model lives: its memory, and SegmentBuffers::whole in it and before.
   Arena full_model_;

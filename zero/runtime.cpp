@@ -167,6 +167,9 @@ bool Runtime::is_root() const {
 int Runtime::threads() const {
   return core_->pool().threads();
 }
+ThreadPool& Runtime::pool() {
+  return core_->pool();
+}
 Stream Runtime::stream() const {
   return core_->compute().native();
 }

@@ -72,14 +72,16 @@ void EngineCore::spread(int flat_unit, int segment_index) {
   const Segment& segment = flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
   const SegmentBuffers& buffers = state_->segment(flat_unit, segment_index);
   if (!collective()) return;
-  runtime_.exchange(flat(flat_unit).name, [&](comm::Communicator& communicator) {
-    if (!state_->policy().parameters_sharded)
-      all_gather_whole(communicator, segment, buffers.shard, buffers.whole, buffers.dtype);
-    if (segment.trainable && buffers.dtype != DType::fp32 && !state_->policy().optimizer_sharded)
-      all_gather_whole(communicator, segment,
-                       reinterpret_cast<std::byte*>(buffers.master + rank() * segment.shard),
-                       reinterpret_cast<std::byte*>(buffers.master), DType::fp32);
-  });
+  runtime_.exchange(
+      subjects_[static_cast<std::size_t>(flat_unit)], [&](comm::Communicator& communicator) {
+        if (!state_->policy().parameters_sharded)
+          all_gather_whole(communicator, segment, buffers.shard, buffers.whole, buffers.dtype);
+        if (segment.trainable && buffers.dtype != DType::fp32 &&
+            !state_->policy().optimizer_sharded)
+          all_gather_whole(communicator, segment,
+                           reinterpret_cast<std::byte*>(buffers.master + rank() * segment.shard),
+                           reinterpret_cast<std::byte*>(buffers.master), DType::fp32);
+      });
 }
 
 void EngineCore::initialize(const std::function<void(ParamShard)>& fill) {
@@ -149,9 +151,10 @@ std::vector<std::byte> EngineCore::gather_segment(int flat_unit, int segment_ind
     std::memcpy(whole.data(), slice.data, whole.size());
     return whole;
   }
-  runtime_.exchange(flat(flat_unit).name, [&](comm::Communicator& communicator) {
-    all_gather_whole(communicator, segment, slice.data, whole.data(), slice.dtype);
-  });
+  runtime_.exchange(
+      subjects_[static_cast<std::size_t>(flat_unit)], [&](comm::Communicator& communicator) {
+        all_gather_whole(communicator, segment, slice.data, whole.data(), slice.dtype);
+      });
   return whole;
 }
 

@@ -26,6 +26,8 @@
 
 namespace zero {
 
+class ThreadPool;  // zero/base/cpu/thread_pool.h
+
 namespace detail {
 class RuntimeCore;
 class EngineCore;
@@ -63,6 +65,8 @@ class Runtime {
   int local_size() const;  // ranks on this node
   bool is_root() const;
   int threads() const;
+  // The compute threads, for the program's own kernels between engine calls.
+  ThreadPool& pool();
   Stream stream() const;
   // "shm over 4 ranks on 1 node, ...": transport, executor and threads as chosen at start.
   std::string describe() const;

@@ -17,18 +17,25 @@ struct Dims {
   int vocabulary = 29, channels = 18, blocks = 5, batch = 3;
 };
 
+// The parameter that block `block` borrows from the block after it.
+inline std::string next_norm(int block) {
+  return "block." + std::to_string(block + 1) + ".norm";
+}
+
 inline zero::ModelSpec describe(const Dims& d) {
   zero::ModelSpec model;
   model.unit("embed")
       .param("wte", {d.vocabulary, d.channels})
       .param("unused", {7})
       .param("empty", {0, 3});
-  for (int b = 0; b < d.blocks; ++b)
-    model.unit("block." + std::to_string(b))
-        .param("norm", {d.channels}, {.decay = false})
+  for (int b = 0; b < d.blocks; ++b) {
+    zero::UnitSpec& block = model.unit("block." + std::to_string(b));
+    block.param("norm", {d.channels}, {.decay = false})
         .param("weight", {d.channels, d.channels})
         .param("bias", {d.channels}, {.decay = false, .group = "biases"})
         .param("frozen", {3, 5}, {.trainable = false});
+    if (b + 1 < d.blocks) block.uses(next_norm(b));
+  }
   model.unit("head").param("gain", {d.channels}, {.decay = false}).uses("embed.wte").fused();
   return model;
 }
@@ -97,7 +104,7 @@ void embed_backward(const Dims& d, const Activations& a, T* dwte) {
       add(dwte, a.samples[n].token * d.channels + c, a.dx[n * d.channels + c]);
 }
 
-// y = x + tanh((x * norm) W + bias + frozen[0])
+// tanh((x * norm) W + bias + frozen[0]), column j
 template <class T>
 float pre_activation(const Dims& d, const float* x, const T* norm, const T* weight, const T* bias,
                      const T* frozen, int j) {
@@ -107,15 +114,27 @@ float pre_activation(const Dims& d, const float* x, const T* norm, const T* weig
   return std::tanh(sum);
 }
 
+constexpr float borrowed_share = 0.05f;
+
+// y = x + tanh(...) + borrowed_share * next_norm, which may be null.
 template <class T>
 void block_forward(const Dims& d, Activations& a, int block, const T* norm, const T* weight,
-                   const T* bias, const T* frozen) {
+                   const T* bias, const T* frozen, const T* next_norm) {
   for (int n = 0; n < d.batch; ++n)
     for (int j = 0; j < d.channels; ++j) {
       const float* x = &a.x[block][n * d.channels];
       a.x[block + 1][n * d.channels + j] =
-          x[j] + pre_activation(d, x, norm, weight, bias, frozen, j);
+          x[j] + pre_activation(d, x, norm, weight, bias, frozen, j) +
+          (next_norm == nullptr ? 0.f : borrowed_share * load(next_norm, j));
     }
+}
+
+// Before block_backward, which goes on with dx.
+template <class T>
+void borrowed_backward(const Dims& d, const Activations& a, T* dnext_norm) {
+  for (int n = 0; n < d.batch; ++n)
+    for (int j = 0; j < d.channels; ++j)
+      add(dnext_norm, j, borrowed_share * a.dx[n * d.channels + j]);
 }
 
 template <class T>
@@ -184,9 +203,8 @@ inline void load_samples(const Dims& d, Activations& a, std::int64_t first) {
   for (int n = 0; n < d.batch; ++n) a.samples[n] = sample(first + n, d);
 }
 
-// One micro step under the engine.
 template <class T>
-double micro_step(zero::Engine& engine, const Dims& d, Activations& a, float scale) {
+void forward_blocks(zero::Engine& engine, const Dims& d, Activations& a) {
   auto units = engine.units();
   {
     auto s = units.front().forward();
@@ -195,8 +213,15 @@ double micro_step(zero::Engine& engine, const Dims& d, Activations& a, float sca
   for (int b = 0; b < d.blocks; ++b) {
     auto s = units[b + 1].forward();
     block_forward<T>(d, a, b, s.value<T>("norm"), s.value<T>("weight"), s.value<T>("bias"),
-                     s.value<T>("frozen"));
+                     s.value<T>("frozen"), b + 1 < d.blocks ? s.value<T>(next_norm(b)) : nullptr);
   }
+}
+
+// One micro step under the engine.
+template <class T>
+double micro_step(zero::Engine& engine, const Dims& d, Activations& a, float scale) {
+  auto units = engine.units();
+  forward_blocks<T>(engine, d, a);
   double loss = 0;
   {
     auto s = units.back().backward();
@@ -205,6 +230,7 @@ double micro_step(zero::Engine& engine, const Dims& d, Activations& a, float sca
   }
   for (int b = d.blocks - 1; b >= 0; --b) {
     auto s = units[b + 1].backward();
+    if (b + 1 < d.blocks) borrowed_backward<T>(d, a, s.grad<T>(next_norm(b)));
     block_backward<T>(d, a, b, s.value<T>("norm"), s.value<T>("weight"), s.value<T>("bias"),
                       s.value<T>("frozen"), s.grad<T>("norm"), s.grad_target<T>("weight"),
                       s.grad<T>("bias"));
@@ -216,17 +242,8 @@ double micro_step(zero::Engine& engine, const Dims& d, Activations& a, float sca
 
 template <class T>
 double evaluate(zero::Engine& engine, const Dims& d, Activations& a) {
-  auto units = engine.units();
-  {
-    auto s = units.front().forward();
-    embed_forward<T>(d, a, s.value<T>("wte"));
-  }
-  for (int b = 0; b < d.blocks; ++b) {
-    auto s = units[b + 1].forward();
-    block_forward<T>(d, a, b, s.value<T>("norm"), s.value<T>("weight"), s.value<T>("bias"),
-                     s.value<T>("frozen"));
-  }
-  auto s = units.back().forward();
+  forward_blocks<T>(engine, d, a);
+  auto s = engine.units().back().forward();
   return head<T>(d, a, s.value<T>("gain"), s.value<T>("embed.wte"), nullptr, nullptr, 1);
 }
 
