@@ -5,17 +5,13 @@
 #include <cstring>
 #include <sstream>
 
+#include "zero/base/hash.h"
+
 namespace zero::detail {
 
 namespace {
 
 constexpr std::size_t message_words = 64;
-
-std::uint64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
 
 // "its line, where the root has that line", or "" when the texts are equal.
 std::string first_difference(const std::string& own, const std::string& root) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "zero/base/hash.h"
+
 namespace zero::detail {
 
 namespace {
@@ -49,12 +51,6 @@ FlatUnit make_flat_unit(const Model& model, std::string name, Residence residenc
     segment.length = segment.shard * ranks;
   }
   return unit;
-}
-
-std::uint64_t fnv1a(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
 }
 
 }  // namespace
@@ -120,7 +116,7 @@ Layout make_layout(const Model& model, int ranks, const ZeroOptions& zero_optimi
     for (const int user : flat.users)
       layout.needs_of_unit[static_cast<std::size_t>(user)].push_back(static_cast<int>(f));
   }
-  layout.hash = fnv1a(layout.describe(model));
+  layout.hash = hash_of(layout.describe(model));
   return layout;
 }
 

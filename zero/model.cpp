@@ -20,13 +20,6 @@ std::int64_t checked_elements(const std::string& name, const Shape& shape) {
   return elements;
 }
 
-std::string text(const Shape& shape) {
-  std::string result = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    result += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-  return result + "]";
-}
-
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -82,13 +75,20 @@ std::string Model::describe() const {
     for (const int index : unit.params) {
       const ParamDeclaration& param = params[static_cast<std::size_t>(index)];
       const ParamOptions& options = param.options;
-      lines += "param " + param.name + " " + text(param.shape) +
+      lines += "param " + param.name + " " + to_text(param.shape) +
                (options.trainable ? "" : " frozen") + (options.decay ? "" : " no-decay") +
                (options.group.empty() ? "" : " group " + options.group) +
                (options.dtype ? std::string(" ") + name_of(*options.dtype) : "") + "\n";
     }
   }
   return lines;
+}
+
+std::string to_text(const Shape& shape) {
+  std::string result = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    result += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  return result + "]";
 }
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {

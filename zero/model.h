@@ -41,6 +41,9 @@ struct Model {
   std::string describe() const;
 };
 
+// "[2, 3]".
+std::string to_text(const Shape& shape);
+
 // The nearest of the candidates by edit distance, for error messages; "" when none is near.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 

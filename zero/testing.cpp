@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "zero/base/hash.h"
 #include "zero/runtime_core.h"
 
 namespace zero {
@@ -20,11 +21,10 @@ std::atomic<std::uint64_t> delay_state{0};
 void detail::maybe_delay() {
   const int limit = delay_limit.load(std::memory_order_relaxed);
   if (limit == 0) return;
-  // splitmix64 over a shared counter: which thread draws which delay is left to chance on purpose.
-  std::uint64_t x = delay_state.fetch_add(0x9e3779b97f4a7c15u, std::memory_order_relaxed);
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  const auto pause = static_cast<int>((x ^ (x >> 31)) % static_cast<std::uint64_t>(limit + 1));
+  // One counter for all threads: which thread draws which delay is left to chance on purpose.
+  const std::uint64_t draw =
+      mixed(delay_state.fetch_add(0x9e3779b97f4a7c15u, std::memory_order_relaxed));
+  const auto pause = static_cast<int>(draw % static_cast<std::uint64_t>(limit + 1));
   std::this_thread::sleep_for(std::chrono::microseconds(pause));
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "optim/gradient_norm.h"
+#include "zero/base/hash.h"
 #include "zero/checkpoint/safetensors.h"
 #include "zero/engine_core.h"
 
@@ -14,25 +15,6 @@ namespace {
 
 // What a fill callback finds; no initializer writes this NaN by accident.
 constexpr std::uint32_t unfilled_bits = 0x7fa5c3d1u;
-
-std::uint64_t mixed(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
-
-std::string text(const Shape& shape) {
-  std::string result = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    result += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-  return result + "]";
-}
 
 }  // namespace
 
@@ -109,8 +91,8 @@ void EngineCore::load_weights(const std::string& file,
     if (tensor == nullptr)
       problems += "\n  " + name + " is missing";
     else if (tensor->shape != declaration.shape)
-      problems += "\n  " + name + " has shape " + text(tensor->shape) + ", the model has " +
-                  text(declaration.shape);
+      problems += "\n  " + name + " has shape " + to_text(tensor->shape) + ", the model has " +
+                  to_text(declaration.shape);
     else
       ++used;
   }
