@@ -1,12 +1,14 @@
 // A group of ranks and its collectives.
 //
-// Calls block the calling thread until this rank's part is complete and its buffers may be reused; the
-// engine issues them on its communication stream. All ranks of a group make the same calls in the
-// same order, one thread at a time. On a device back end calls launch on the given stream instead.
+// Calls block the calling thread until this rank's part is complete and its buffers may be reused;
+// the engine issues them on its communication stream. All ranks of a group make the same calls in
+// the same order, one thread at a time. On a device back end calls launch on the given stream
+// instead.
 //
 // Sums are taken in fp32 from the wire values, in rank order inside groups of reduce_group() ranks,
 // each partial sum rounded to the wire dtype, then over the groups in order, and rounded once more.
-// They do not depend on the transport, on buffer positions or on sizes. int64 sums are exact (mod 2^64).
+// They do not depend on the transport, on buffer positions or on sizes. int64 sums are exact (mod
+// 2^64).
 //
 // Counts are elements and may exceed 2^31. Errors: PeerFailed when another rank failed or died,
 // StalledError when the time limit passes (naming rank, operation and subject), UsageError for
@@ -38,7 +40,9 @@ inline constexpr int operation_count = 6;
 
 const char* name_of(Operation operation);
 
-// Calls and payload bytes sent by this rank to others (not to itself), by operation.
+// Calls and payload bytes sent by this rank to others (not to itself), by operation. all_reduce
+// counts as reduce-scatter plus all-gather, broadcast as sent by the root alone, whatever path they
+// take.
 struct Traffic {
   std::array<std::int64_t, operation_count> calls{};
   std::array<std::int64_t, operation_count> bytes_sent{};
@@ -81,7 +85,8 @@ class Communicator {
   // Collective: ranks of equal color form a group, ordered by key, then by rank.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
   // Collective: makes a node-shared arena readable by peers, so that buffers inside it are read in
-  // place. Optional for correctness. The arena outlives its use; withdraw() before it goes.
+  // place. Optional for correctness. The arena outlives its use; withdraw() before it goes, on
+  // every rank at the same point in its calls (it does not communicate).
   virtual void share(const Arena& arena);
   virtual void withdraw(const Arena& arena);
 
@@ -91,9 +96,28 @@ class Communicator {
  protected:
   Communicator(int rank, int size) : rank_(rank), size_(size), reduce_group_(size) {}
 
-  // "reduce_scatter of unit h.3 (call 412)": for messages and for what peers may read.
-  std::string describe(Operation operation) const;
+  // The call being made, for messages: "reduce_scatter of unit h.3 (call 412)".
+  std::string describe() const;
   std::int64_t sequence() const { return sequence_; }
+  Operation operation() const { return operation_; }
+  std::string_view subject() const { return subject_; }
+  // Called around every operation; left() only when it succeeded.
+  virtual void entered() {}
+  virtual void left() {}
+
+  // Gives messages a subject of our own while split() or share() talk to the peers.
+  class InternalCall {
+   public:
+    InternalCall(Communicator& communicator, Operation operation, std::string_view subject);
+    ~InternalCall();
+    InternalCall(const InternalCall&) = delete;
+    InternalCall& operator=(const InternalCall&) = delete;
+
+   private:
+    Communicator& communicator_;
+    Operation operation_;
+    std::string_view subject_;
+  };
 
   virtual void do_all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
                              std::int64_t stride) = 0;
@@ -112,6 +136,7 @@ class Communicator {
   int reduce_group_;
   std::chrono::milliseconds time_limit_{600'000};
   std::string_view subject_;
+  Operation operation_ = Operation::barrier;
   std::int64_t sequence_ = 0;
   Traffic traffic_;
 };

@@ -1,5 +1,5 @@
-// The ranks of a job as one process sees them: who they are, on which nodes, over which transport, and
-// how a failure on one reaches the others. Made once per Runtime; owns the world communicator.
+// The ranks of a job as one process sees them: who they are, on which nodes, over which transport,
+// and how a failure on one reaches the others. Made once per Runtime; owns the world communicator.
 #pragma once
 
 #include <chrono>
@@ -34,14 +34,15 @@ class World {
 
   virtual const Topology& topology() const = 0;
   virtual Communicator& communicator() = 0;
-  // False where MPI gave less than MPI_THREAD_MULTIPLE: communication then runs on the caller's thread.
+  // False where MPI gave less than MPI_THREAD_MULTIPLE: communication then runs on the caller's
+  // thread.
   virtual bool communicates_from_any_thread() const = 0;
   // "shm over 4 ranks on 1 node": the start-up line.
   virtual std::string describe() const = 0;
 
-  // Any thread. Publishes this rank's failure as the first cause, unless another was first; wakes the
-  // waits of all ranks with PeerFailed. Returns true when this rank's was the first of its node, so
-  // that exactly one rank prints it.
+  // Any thread. Publishes this rank's failure as the first cause, unless another was first; wakes
+  // the waits of all ranks with PeerFailed. Returns true when this rank's was the first of its
+  // node, so that exactly one rank prints it.
   virtual bool fail(const std::string& reason, int exit_code) noexcept = 0;
   // After fail() or PeerFailed: ends the job with the code, in bounded time; peers get a moment to
   // leave by themselves first. Returns only where abort_job is false.

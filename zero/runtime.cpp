@@ -37,7 +37,7 @@ comm::WorldOptions world_options(const RuntimeOptions& options) {
                       "\"; this build has no such device, expected auto or cpu");
   comm::WorldOptions result;
   result.transport =
-      chosen("ZERO_TRANSPORT", options.transport, {"auto", "self", "threads", "shm", "mpi"});
+      chosen("ZERO_TRANSPORT", options.transport, {"auto", "self", "shm", "mpi"});
   result.abort_job = options.abort_job;
   return result;
 }
@@ -201,6 +201,11 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body, Runtim
     runtime = std::make_unique<Runtime>(argc, argv, options);
     body(*runtime);
     return 0;
+  } catch (const PeerFailed& error) {
+    // Whoever failed has said so, also before this rank had a Runtime.
+    if (!runtime) return error.exit_code();
+    reason = error.what();
+    code = error.exit_code();
   } catch (const Error& error) {
     reason = error.what();
     code = error.exit_code();

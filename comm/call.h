@@ -1,0 +1,43 @@
+// What one rank says about a collective call it makes; ranks compare these before they trust each
+// other's data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "comm/communicator.h"
+
+namespace zero::comm {
+
+struct Call {
+  Operation operation = Operation::barrier;
+  DType dtype = DType::fp32;
+  std::int64_t count = 0;
+  int root = 0;
+  int reduce_group = 0;  // of sums, else 0
+
+  bool operator==(const Call&) const = default;
+
+  // Reversible, for shared memory and messages; count travels beside it.
+  std::uint64_t packed() const;
+  static Call unpack(std::uint64_t packed, std::int64_t count);
+};
+
+// "reduce_scatter of unit h.3 (call 412)".
+std::string describe_call(Operation operation, std::string_view subject, std::int64_t sequence);
+
+struct PostedCall {
+  int world_rank = 0;
+  Call call;
+  std::int64_t sequence = 0;
+  std::string subject;
+};
+
+// Throws DisagreementError naming what both ranks called.
+[[noreturn]] void throw_disagreement(const PostedCall& one, const PostedCall& other);
+
+// "2 s", "250 ms".
+std::string duration_text(std::chrono::milliseconds duration);
+
+}  // namespace zero::comm

@@ -1,0 +1,161 @@
+#include "comm/communicator.h"
+
+#include "comm/call.h"
+#include "comm/slices.h"
+#include "zero/base/error.h"
+
+namespace zero::comm {
+namespace {
+
+void require(bool good, Operation operation, const std::string& problem) {
+  if (!good) throw UsageError(std::string(name_of(operation)) + ": " + problem);
+}
+
+void require_vector(Operation operation, const void* data, std::int64_t count) {
+  require(count >= 0, operation, "the count is negative: " + std::to_string(count));
+  require(data != nullptr || count == 0, operation, "a buffer is null");
+}
+
+std::int64_t checked_stride(Operation operation, std::int64_t stride, std::int64_t count) {
+  if (stride == 0) return count;
+  require(stride >= count, operation,
+          "the stride " + std::to_string(stride) + " is below the count " + std::to_string(count));
+  return stride;
+}
+
+// `part` may overlap no slice of `whole`, unless it is slice `own` exactly.
+bool apart_or_in_place(const void* part, const void* whole, std::int64_t bytes,
+                       std::int64_t stride_bytes, int slices, int own) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(part);
+  const auto length = static_cast<std::uintptr_t>(bytes);
+  for (int r = 0; r < slices; ++r) {
+    const auto slice = reinterpret_cast<std::uintptr_t>(whole) +
+                       static_cast<std::uintptr_t>(stride_bytes) * static_cast<std::uintptr_t>(r);
+    if (r == own && begin == slice) continue;
+    if (begin < slice + length && slice < begin + length) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+const char* name_of(Operation operation) {
+  switch (operation) {
+    case Operation::all_gather:
+      return "all_gather";
+    case Operation::reduce_scatter:
+      return "reduce_scatter";
+    case Operation::all_reduce:
+      return "all_reduce";
+    case Operation::broadcast:
+      return "broadcast";
+    case Operation::all_to_all:
+      return "all_to_all";
+    case Operation::barrier:
+      return "barrier";
+  }
+  return "?";
+}
+
+void Communicator::set_reduce_group(int ranks) {
+  if (ranks < 1)
+    throw UsageError("the reduce group must be at least 1, not " + std::to_string(ranks));
+  reduce_group_ = std::min(ranks, size_);
+}
+
+void Communicator::begin(Operation operation, std::int64_t bytes_sent) {
+  operation_ = operation;
+  ++sequence_;
+  traffic_.calls[static_cast<std::size_t>(operation)] += 1;
+  traffic_.bytes_sent[static_cast<std::size_t>(operation)] += bytes_sent;
+  entered();
+}
+
+std::string Communicator::describe() const {
+  return describe_call(operation_, subject_, sequence_);
+}
+
+Communicator::InternalCall::InternalCall(Communicator& communicator, Operation operation,
+                                         std::string_view subject)
+    : communicator_(communicator),
+      operation_(communicator.operation_),
+      subject_(communicator.subject_) {
+  communicator.operation_ = operation;
+  communicator.subject_ = subject;
+  communicator.entered();
+}
+
+Communicator::InternalCall::~InternalCall() {
+  communicator_.operation_ = operation_;
+  communicator_.subject_ = subject_;
+}
+
+void Communicator::all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
+                              std::int64_t stride, Stream) {
+  constexpr auto operation = Operation::all_gather;
+  require_vector(operation, send, count);
+  require_vector(operation, recv, count);
+  stride = checked_stride(operation, stride, count);
+  const std::int64_t bytes = count * size_of(dtype);
+  require(apart_or_in_place(send, recv, bytes, stride * size_of(dtype), size_, rank_), operation,
+          "send overlaps recv, and is not this rank's slice of it");
+  begin(operation, (size_ - 1) * bytes);
+  do_all_gather(send, recv, count, dtype, stride);
+  left();
+}
+
+void Communicator::reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
+                                  std::int64_t stride, Stream) {
+  constexpr auto operation = Operation::reduce_scatter;
+  require_vector(operation, send, count);
+  require_vector(operation, recv, count);
+  stride = checked_stride(operation, stride, count);
+  const std::int64_t bytes = count * size_of(dtype);
+  require(apart_or_in_place(recv, send, bytes, stride * size_of(dtype), size_, rank_), operation,
+          "recv overlaps send, and is not this rank's slice of it");
+  begin(operation, (size_ - 1) * bytes);
+  do_reduce_scatter(send, recv, count, dtype, stride);
+  left();
+}
+
+void Communicator::all_reduce(void* data, std::int64_t count, DType dtype, Stream) {
+  require_vector(Operation::all_reduce, data, count);
+  const std::int64_t own = slice_of(count, size_, rank_).count;
+  begin(Operation::all_reduce, (count - own + (size_ - 1) * own) * size_of(dtype));
+  do_all_reduce(data, count, dtype);
+  left();
+}
+
+void Communicator::broadcast(void* data, std::int64_t count, DType dtype, int root, Stream) {
+  constexpr auto operation = Operation::broadcast;
+  require_vector(operation, data, count);
+  require(root >= 0 && root < size_, operation,
+          "the root is rank " + std::to_string(root) + " in a group of " + std::to_string(size_));
+  begin(operation, rank_ == root ? (size_ - 1) * count * size_of(dtype) : 0);
+  do_broadcast(data, count, dtype, root);
+  left();
+}
+
+void Communicator::all_to_all(const void* send, void* recv, std::int64_t count, DType dtype,
+                              Stream) {
+  constexpr auto operation = Operation::all_to_all;
+  require_vector(operation, send, count);
+  require_vector(operation, recv, count);
+  const std::int64_t bytes = count * size_of(dtype);
+  require(apart_or_in_place(send, recv, bytes * size_, 0, 1, -1), operation,
+          "send overlaps recv; it does not work in place");
+  begin(operation, (size_ - 1) * bytes);
+  do_all_to_all(send, recv, count, dtype);
+  left();
+}
+
+void Communicator::barrier(Stream) {
+  begin(Operation::barrier, 0);
+  do_barrier();
+  left();
+}
+
+void Communicator::share(const Arena&) {}
+void Communicator::withdraw(const Arena&) {}
+
+}  // namespace zero::comm

@@ -1,0 +1,66 @@
+// Memory that all ranks of a node (or all thread ranks) see: the first cause of failure, and what
+// each rank is doing. It stays readable after a rank has died, and holds no locks that a death
+// could keep.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "comm/shared_text.h"
+
+namespace zero::comm {
+
+struct Cause {
+  int rank = 0;
+  int exit_code = 0;
+  bool died = false;  // the rank ended without a word; the message was written by another
+  std::string message;
+};
+
+enum class RankState : std::uint32_t { starting, running, failing, left };
+
+// One per rank of the node.
+struct alignas(128) ControlSlot {
+  std::atomic<std::int32_t> pid{0};
+  std::atomic<std::uint64_t> pid_namespace{0};
+  std::atomic<RankState> state{RankState::starting};
+  std::atomic<std::uint32_t> in_call{0};
+  std::atomic<std::int64_t> sequence{0};
+  std::atomic<std::uint32_t> operation{0};
+  SharedText<64> subject;
+};
+
+class ControlPage {
+ public:
+  static std::int64_t bytes_for(int ranks);
+  // Constructs the page in zeroed memory of that size.
+  static ControlPage* create(void* memory, int ranks);
+
+  ControlSlot& slot(int local_rank);
+  int ranks() const { return ranks_; }
+
+  // Returns true for the first cause only; later ones are dropped.
+  bool publish(const Cause& cause);
+  bool failed() const { return phase_.load(std::memory_order_acquire) != empty; }
+  // Waits a moment for a publisher that is still writing.
+  std::optional<Cause> cause() const;
+  // True for one caller: the one that prints the cause.
+  bool claim_print() { return printed_.exchange(1, std::memory_order_acq_rel) == 0; }
+
+ private:
+  static constexpr std::uint32_t empty = 0, writing = 1, complete = 2;
+
+  explicit ControlPage(int ranks) : ranks_(ranks) {}
+
+  int ranks_;
+  alignas(128) std::atomic<std::uint32_t> phase_{empty};
+  std::atomic<std::uint32_t> printed_{0};
+  std::atomic<std::int32_t> rank_{0}, exit_code_{0};
+  std::atomic<std::uint32_t> died_{0};
+  SharedText<4096> message_;
+};
+
+}  // namespace zero::comm

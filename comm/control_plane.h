@@ -1,0 +1,54 @@
+// One rank's view of the job's health: publishes its own failure, sees that of others, and knows
+// what the ranks of its node are doing. Any thread may use it. Communicators share it with their
+// World.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/control_page.h"
+
+namespace zero::comm {
+
+class ControlPlane {
+ public:
+  // `memory` keeps the page alive. local_ranks are the world ranks of the page's slots.
+  ControlPlane(std::shared_ptr<void> memory, ControlPage* page, int local_rank,
+               std::vector<int> local_ranks);
+
+  // Polls other nodes for notices; set once, before the first wait.
+  void set_remote_poll(std::function<void()> poll) { remote_poll_ = std::move(poll); }
+
+  int world_rank() const { return local_ranks_[static_cast<std::size_t>(local_rank_)]; }
+  int local_rank() const { return local_rank_; }
+  const std::vector<int>& local_ranks() const { return local_ranks_; }
+  ControlPage& page() { return *page_; }
+  ControlSlot& slot() { return page_->slot(local_rank_); }
+
+  bool failed() const { return page_->failed(); }
+  // Throws PeerFailed with the first cause, if there is one.
+  void check();
+  // For waits: check() and, where there are other nodes, their notices.
+  void check_all();
+
+  void enter(Operation operation, std::int64_t sequence, std::string_view subject);
+  void leave() { slot().in_call.store(0, std::memory_order_relaxed); }
+  // "its last call was all_gather of unit h.4 (call 411)"; for ranks of this node.
+  std::string last_call(int world_rank) const;
+
+ private:
+  std::shared_ptr<void> memory_;
+  ControlPage* page_;
+  int local_rank_;
+  std::vector<int> local_ranks_;
+  std::function<void()> remote_poll_;
+};
+
+// What PeerFailed and the last line of a job say about a cause.
+std::string cause_text(const Cause& cause);
+
+}  // namespace zero::comm

@@ -1,0 +1,36 @@
+#include "comm/direct/board.h"
+
+#include <new>
+
+namespace zero::comm {
+namespace {
+
+std::int64_t slot_bytes(int ranks) {
+  return (static_cast<std::int64_t>(sizeof(Slot)) * ranks + 4095) / 4096 * 4096;
+}
+
+}  // namespace
+
+std::int64_t Board::bytes_for(int ranks, std::int64_t half_bytes) {
+  return slot_bytes(ranks) + 2 * half_bytes * ranks;
+}
+
+Board::Board(void* memory, int ranks, std::int64_t half_bytes)
+    : slots_(static_cast<Slot*>(memory)),
+      bounce_(static_cast<std::byte*>(memory) + slot_bytes(ranks)),
+      half_bytes_(half_bytes) {}
+
+Board Board::create(void* memory, int ranks, std::int64_t half_bytes) {
+  for (int r = 0; r < ranks; ++r) new (static_cast<Slot*>(memory) + r) Slot;
+  return attach(memory, ranks, half_bytes);
+}
+
+Board Board::attach(void* memory, int ranks, std::int64_t half_bytes) {
+  return {memory, ranks, half_bytes};
+}
+
+std::byte* Board::bounce(int rank, std::uint64_t round) const {
+  return bounce_ + half_bytes_ * (2 * rank + static_cast<std::int64_t>(round % 2));
+}
+
+}  // namespace zero::comm

@@ -1,0 +1,61 @@
+// The memory through which ranks that can read each other's memory meet: what every rank has
+// posted, how far it is, and a bounce area for data that peers cannot read where it lies.
+//
+// A round: each rank posts, waits until all have posted, reads what it needs, and marks itself
+// done. Postings and bounce areas exist twice, so that round n + 1 may begin while others still
+// read round n.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "comm/shared_text.h"
+
+namespace zero::comm {
+
+// Where a rank's data lies: in one of its shared segments, in its bounce area, or nowhere.
+struct Location {
+  static constexpr std::int64_t nothing = -2, bounce = -1;
+  std::int64_t segment = nothing;
+  std::uint64_t offset = 0;
+
+  bool bounced() const { return segment == bounce; }
+  bool direct() const { return segment >= 0; }
+};
+
+// Atomics, because a rank that looks for a late peer may read while the peer writes.
+struct Posting {
+  std::atomic<std::uint64_t> call{0};
+  std::atomic<std::int64_t> count{0}, sequence{0}, stride{0}, segment{Location::nothing};
+  std::atomic<std::uint64_t> offset{0};
+  SharedText<64> subject;
+};
+
+struct Slot {
+  alignas(128) std::atomic<std::uint64_t> posted{0};
+  alignas(128) std::atomic<std::uint64_t> done{0};
+  alignas(128) Posting postings[2];
+};
+
+// A view; whoever makes it keeps the memory.
+class Board {
+ public:
+  static std::int64_t bytes_for(int ranks, std::int64_t half_bytes);
+  // In zeroed memory aligned to 4096.
+  static Board create(void* memory, int ranks, std::int64_t half_bytes);
+  static Board attach(void* memory, int ranks, std::int64_t half_bytes);
+
+  Slot& slot(int rank) const { return slots_[rank]; }
+  std::byte* bounce(int rank, std::uint64_t round) const;
+  std::int64_t half_bytes() const { return half_bytes_; }
+
+ private:
+  Board(void* memory, int ranks, std::int64_t half_bytes);
+
+  Slot* slots_;
+  std::byte* bounce_;
+  std::int64_t half_bytes_;
+};
+
+}  // namespace zero::comm

@@ -1,0 +1,149 @@
+#include "comm/direct/direct_communicator.h"
+
+#include "comm/bytes.h"
+#include "comm/self/self_communicator.h"
+#include "comm/wait.h"
+#include "zero/base/error.h"
+
+namespace zero::comm {
+namespace {
+
+// Up to here a copy costs less than waiting until the peers have read the buffer.
+constexpr std::int64_t eager_bytes = 16 * 1024;
+
+}  // namespace
+
+DirectCommunicator::DirectCommunicator(Group group, std::shared_ptr<ControlPlane> plane,
+                                       Board board)
+    : Communicator(group.rank, group.size()),
+      group_(std::move(group)),
+      plane_(std::move(plane)),
+      board_(board),
+      sources_(static_cast<std::size_t>(group_.size())) {}
+
+void DirectCommunicator::entered() {
+  plane_->enter(operation(), sequence(), subject());
+}
+
+std::unique_ptr<Communicator> DirectCommunicator::split(int color, int key) {
+  const InternalCall internal(*this, Operation::all_gather, "the split of a group");
+  std::vector<std::int64_t> all(static_cast<std::size_t>(size()) * 2);
+  const std::int64_t own[2] = {color, key};
+  do_all_gather(own, all.data(), 2, DType::int64, 2);
+  const Subgroup part = subgroup_of(group_, all);
+  std::unique_ptr<Communicator> result = form(part);
+  if (part.group.size() == 1) result = std::make_unique<SelfCommunicator>();
+  result->set_time_limit(time_limit());
+  left();
+  return result;
+}
+
+Call DirectCommunicator::call_of(DType dtype, std::int64_t count, int root) const {
+  const bool sums =
+      operation() == Operation::reduce_scatter || operation() == Operation::all_reduce;
+  return {operation(), dtype, count, root, sums ? reduce_group() : 0};
+}
+
+bool DirectCommunicator::is_small(std::int64_t exposed_bytes) const {
+  return exposed_bytes <= std::min(eager_bytes, board_.half_bytes());
+}
+
+Location DirectCommunicator::place(const void* data, std::int64_t span_bytes,
+                                   std::int64_t exposed_bytes) const {
+  if (is_small(exposed_bytes)) return {Location::bounce, 0};
+  return locate(data, span_bytes);
+}
+
+template <class Counter>
+void DirectCommunicator::await(Counter counter, std::uint64_t round, bool posted) {
+  Wait wait(*plane_, time_limit());
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    while (counter(board_.slot(peer)).load(std::memory_order_acquire) < round)
+      if (!wait.pause()) throw_stalled(round, posted);
+  }
+}
+
+std::byte* DirectCommunicator::begin_round() {
+  ++round_;
+  if (round_ > 2)
+    await(
+        [](Slot & slot) -> auto& { return slot.done; }, round_ - 2, false);
+  return board_.bounce(rank(), round_);
+}
+
+void DirectCommunicator::post(const Exposure& exposure) {
+  constexpr auto relaxed = std::memory_order_relaxed;
+  Slot& own = board_.slot(rank());
+  Posting& posting = own.postings[round_ % 2];
+  posting.call.store(exposure.call.packed(), relaxed);
+  posting.count.store(exposure.call.count, relaxed);
+  posting.sequence.store(sequence(), relaxed);
+  posting.stride.store(exposure.stride, relaxed);
+  posting.segment.store(exposure.where.segment, relaxed);
+  posting.offset.store(exposure.where.offset, relaxed);
+  posting.subject.store(subject());
+  own.posted.store(round_, std::memory_order_release);
+}
+
+void DirectCommunicator::join() {
+  await(
+      [](Slot & slot) -> auto& { return slot.posted; }, round_, true);
+  // Compared with rank 0, so that all ranks name the same pair.
+  const std::uint64_t first = posting(0).call.load(std::memory_order_relaxed);
+  for (int peer = 1; peer < size(); ++peer) {
+    if (posting(peer).call.load(std::memory_order_relaxed) != first ||
+        posting(peer).count.load(std::memory_order_relaxed) !=
+            posting(0).count.load(std::memory_order_relaxed))
+      throw_disagreement(posted_call(0), posted_call(peer));
+  }
+}
+
+void DirectCommunicator::close_round() {
+  board_.slot(rank()).done.store(round_, std::memory_order_release);
+}
+
+void DirectCommunicator::await_done() {
+  await(
+      [](Slot & slot) -> auto& { return slot.done; }, round_, false);
+}
+
+bool DirectCommunicator::any_bounced() const {
+  for (int peer = 0; peer < size(); ++peer)
+    if (posting(peer).segment.load(std::memory_order_relaxed) == Location::bounce) return true;
+  return false;
+}
+
+const std::byte* DirectCommunicator::exposed(int peer, std::int64_t offset) const {
+  const Posting& posted = posting(peer);
+  const Location where{posted.segment.load(std::memory_order_relaxed),
+                       posted.offset.load(std::memory_order_relaxed)};
+  if (where.bounced()) return board_.bounce(peer, round_);
+  return resolve(peer, where) + offset;
+}
+
+PostedCall DirectCommunicator::posted_call(int peer) const {
+  const Posting& posted = posting(peer);
+  return {group_.world_ranks[static_cast<std::size_t>(peer)],
+          Call::unpack(posted.call.load(std::memory_order_relaxed),
+                       posted.count.load(std::memory_order_relaxed)),
+          posted.sequence.load(std::memory_order_relaxed), posted.subject.load()};
+}
+
+void DirectCommunicator::throw_stalled(std::uint64_t round, bool posted) const {
+  std::string late;
+  for (int peer = 0; peer < size(); ++peer) {
+    const Slot& slot = board_.slot(peer);
+    if (peer == rank() || (posted ? slot.posted : slot.done).load() >= round) continue;
+    const int world_rank = group_.world_ranks[static_cast<std::size_t>(peer)];
+    late += late.empty() ? "" : "; ";
+    late += "rank " + std::to_string(world_rank);
+    late += slot.posted.load() < round ? " has not entered it, " : " has not finished it, ";
+    late += plane_->last_call(world_rank);
+  }
+  throw StalledError("rank " + std::to_string(group_.world_rank()) + " waited " +
+                     duration_text(time_limit()) + " in " + describe() + ": " + late +
+                     "; look at that rank, or raise the time limit if it is only slow");
+}
+
+}  // namespace zero::comm

@@ -1,0 +1,63 @@
+#include "comm/environment.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "zero/base/error.h"
+
+namespace zero::comm {
+namespace {
+
+int number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? 0 : std::atoi(text);
+}
+
+}  // namespace
+
+Launcher find_launcher() {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    if (const int ranks = number_in(variable); ranks > 0) return {variable, ranks};
+  if (std::getenv("SLURM_STEP_ID") == nullptr) return {};
+  for (const char* variable : {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"})
+    if (const int ranks = number_in(variable); ranks > 0) return {variable, ranks};
+  return {};
+}
+
+void check_launcher(const Launcher& launcher, int mpi_ranks) {
+  if (launcher.ranks <= mpi_ranks) return;
+  throw TopologyError(
+      launcher.variable + " says " + std::to_string(launcher.ranks) + " ranks, but MPI sees " +
+      std::to_string(mpi_ranks) +
+      ": the program was built with another MPI than the launcher's; start it with the mpirun of "
+      "the "
+      "MPI it was built with, or with srun --mpi=pmix (srun --mpi=list shows what it can do)");
+}
+
+std::string chosen_transport(const WorldOptions& options) {
+  const char* forced = std::getenv("ZERO_TRANSPORT");
+  const bool from_environment = forced != nullptr && *forced != '\0';
+  const std::string name = from_environment ? forced : options.transport;
+  for (const char* known : {"auto", "self", "shm", "mpi"})
+    if (name == known) return name;
+  throw TopologyError(std::string(from_environment ? "ZERO_TRANSPORT" : "the transport") +
+                      " is \"" + name + "\"; it must be auto, self, shm or mpi");
+}
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+void die_with_parent() {
+  const pid_t parent = getppid();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // It may have died just before the request took effect.
+  if (getppid() != parent) raise(SIGKILL);
+}
+
+}  // namespace zero::comm

@@ -1,0 +1,34 @@
+// What the environment says about how this process was started.
+#pragma once
+
+#include <string>
+
+#include "comm/world.h"
+
+namespace zero::comm {
+
+// The launcher's variable that tells the number of ranks; an empty name where no launcher is seen.
+struct Launcher {
+  std::string variable;
+  int ranks = 0;
+
+  bool found() const { return !variable.empty(); }
+};
+
+// OMPI_COMM_WORLD_SIZE, PMI_SIZE, then those of Slurm, which count only inside a step made by srun:
+// a batch script has SLURM_NTASKS too, but its commands are single processes. An mpirun inside an
+// allocation sets its own variable, which goes first.
+Launcher find_launcher();
+
+// Throws TopologyError when the launcher started more ranks than MPI sees.
+void check_launcher(const Launcher& launcher, int mpi_ranks);
+
+// options.transport, or ZERO_TRANSPORT where that is set. Throws TopologyError for unknown names.
+std::string chosen_transport(const WorldOptions& options);
+
+std::string host_name();
+
+// This process is killed when its parent, the launcher, dies.
+void die_with_parent();
+
+}  // namespace zero::comm

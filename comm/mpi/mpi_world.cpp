@@ -1,0 +1,258 @@
+#include "comm/mpi/mpi_world.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <numeric>
+#include <optional>
+
+#include "comm/control_plane.h"
+#include "comm/mpi/hosted_world.h"
+#include "comm/mpi/mpi_communicator.h"
+#include "comm/mpi/notices.h"
+#include "comm/mpi/session.h"
+#include "comm/mpi/topology.h"
+#include "comm/self/self_communicator.h"
+#include "comm/shm/shm_communicator.h"
+#include "comm/watch.h"
+
+namespace zero::comm {
+namespace {
+
+using std::chrono::milliseconds;
+// The goodbye waits for slow ranks as long as they live; dead ones are noticed.
+constexpr auto no_limit = std::chrono::hours(24 * 365);
+constexpr int abort_grace_ms = 1000;
+
+class MpiWorld final : public World {
+ public:
+  MpiWorld(std::unique_ptr<MpiSession> session, MPI_Comm base, const WorldOptions& options);
+  ~MpiWorld() override;
+  // Collective; what can fail on one rank alone.
+  void open_communicator();
+
+  const Topology& topology() const override { return places_.topology; }
+  Communicator& communicator() override { return *communicator_; }
+  bool communicates_from_any_thread() const override { return session_->any_thread(); }
+  std::string describe() const override;
+  bool fail(const std::string& reason, int exit_code) noexcept override;
+  void abort(int exit_code) noexcept override;
+
+ private:
+  void open_plane();
+  std::string agreed_transport() const;
+  bool say_goodbye() noexcept;
+
+  WorldOptions options_;
+  std::unique_ptr<MpiSession> session_;
+  UniqueComm world_;
+  Places places_;
+  std::shared_ptr<Notices> notices_;
+  std::shared_ptr<ControlPlane> plane_;
+  std::unique_ptr<Watch> watch_;
+  std::unique_ptr<Communicator> communicator_;
+};
+
+MpiWorld::MpiWorld(std::unique_ptr<MpiSession> session, MPI_Comm base, const WorldOptions& options)
+    : options_(options),
+      session_(std::move(session)),
+      world_(UniqueComm::duplicate(base)),
+      places_(find_places(world_.get())) {
+  open_plane();
+}
+
+// The control page is made by the lowest rank of the node and handed to the others.
+void MpiWorld::open_plane() {
+  const Topology& topology = places_.topology;
+  FdMailbox mailbox;
+  std::vector<FdMailbox::Name> names(static_cast<std::size_t>(topology.local_size));
+  check_mpi(MPI_Allgather(mailbox.name().data(), sizeof(FdMailbox::Name), MPI_BYTE, names.data(),
+                          sizeof(FdMailbox::Name), MPI_BYTE, places_.node.get()),
+            "MPI_Allgather");
+  std::shared_ptr<Mapping> memory;
+  ControlPage* page = nullptr;
+  if (topology.local_rank == 0) {
+    const UniqueFd fd =
+        create_shared_memory("zero-control", ControlPage::bytes_for(topology.local_size));
+    memory = std::make_shared<Mapping>(fd.get(), Mapping::Access::read_write);
+    page = ControlPage::create(memory->data(), topology.local_size);
+    for (std::size_t r = 1; r < names.size(); ++r)
+      FdMailbox::send(names[r], 0, fd.get(), options_.start_limit);
+  } else {
+    const FdMailbox::Letter letter = mailbox.receive(nullptr, options_.start_limit);
+    memory = std::make_shared<Mapping>(letter.fd.get(), Mapping::Access::read_write);
+    page = reinterpret_cast<ControlPage*>(memory->data());
+  }
+  plane_ = std::make_shared<ControlPlane>(memory, page, topology.local_rank, places_.local_ranks);
+  plane_->slot().pid.store(getpid());
+  plane_->slot().pid_namespace.store(pid_namespace());
+  plane_->slot().state.store(RankState::running);
+  notices_ = std::make_shared<Notices>(UniqueComm::duplicate(world_.get()), topology,
+                                       session_->any_thread());
+  plane_->set_remote_poll([notices = notices_, page] { notices->poll(*page); });
+  check_mpi(MPI_Barrier(places_.node.get()), "MPI_Barrier");
+  watch_ = std::make_unique<Watch>(plane_, host_name(), options_.abort_job);
+}
+
+std::string MpiWorld::agreed_transport() const {
+  const Topology& topology = places_.topology;
+  char own[8] = {};
+  options_.transport.copy(own, sizeof own - 1);
+  std::vector<char> all(static_cast<std::size_t>(topology.size) * sizeof own);
+  check_mpi(
+      MPI_Allgather(own, sizeof own, MPI_CHAR, all.data(), sizeof own, MPI_CHAR, world_.get()),
+      "MPI_Allgather");
+  for (std::size_t r = 1; r < static_cast<std::size_t>(topology.size); ++r) {
+    const std::string first = all.data(), other = all.data() + r * sizeof own;
+    if (other != first)
+      throw TopologyError("rank 0 asks for transport " + first + ", rank " + std::to_string(r) +
+                          " for " + other + "; give all ranks the same option and ZERO_TRANSPORT");
+  }
+  if (options_.transport != "auto") return options_.transport;
+  if (topology.size == 1) return "self";
+  return topology.node_count == 1 ? "shm" : "mpi";
+}
+
+void MpiWorld::open_communicator() {
+  const Topology& topology = places_.topology;
+  const std::string transport = agreed_transport();
+  if (transport == "shm" && topology.node_count > 1)
+    throw TopologyError("transport shm is for one node, but the ranks are on " +
+                        std::to_string(topology.node_count) + "; use auto or mpi");
+  if (transport == "self" && topology.size > 1)
+    throw TopologyError("transport self is for one rank, but there are " +
+                        std::to_string(topology.size));
+  Subgroup everyone;
+  everyone.parent_ranks.resize(static_cast<std::size_t>(topology.size));
+  std::iota(everyone.parent_ranks.begin(), everyone.parent_ranks.end(), 0);
+  everyone.group = {everyone.parent_ranks, topology.rank};
+  auto over_mpi =
+      std::make_unique<MpiCommunicator>(everyone.group, plane_, UniqueComm::duplicate(world_.get()),
+                                        topology.node_of, options_.transport != "mpi");
+  over_mpi->set_time_limit(options_.start_limit);
+  over_mpi->set_subject("the start");
+  if (transport == "mpi") {
+    over_mpi->barrier();
+    communicator_ = std::move(over_mpi);
+  } else if (transport == "self") {
+    communicator_ = std::make_unique<SelfCommunicator>();
+  } else {
+    Mailboxes mailboxes{
+        {}, std::vector<FdMailbox::Name>(everyone.parent_ranks.size()), options_.start_limit};
+    over_mpi->all_gather(mailboxes.own.name().data(), mailboxes.names.data(),
+                         std::tuple_size_v<FdMailbox::Name>, DType::int64);
+    communicator_ = create_shm_communicator(mailboxes, everyone, plane_);
+    over_mpi->barrier();
+  }
+  communicator_->set_subject({});
+  communicator_->set_time_limit(options_.time_limit);
+}
+
+MpiWorld::~MpiWorld() {
+  const bool healthy = say_goodbye();
+  if (healthy) plane_->slot().state.store(RankState::left);
+  communicator_.reset();
+  watch_.reset();
+  if (healthy) return;
+  session_->forsake();
+  world_.forget();
+  places_.node.forget();
+  notices_->forget();
+}
+
+bool MpiWorld::say_goodbye() noexcept {
+  if (plane_->failed() || std::uncaught_exceptions() > 0 || !communicator_) return false;
+  try {
+    communicator_->set_subject("the goodbye");
+    communicator_->set_time_limit(no_limit);
+    communicator_->barrier();
+    return true;
+  } catch (const std::exception& error) {
+    const auto cause = plane_->page().cause();
+    const int exit_code = cause ? cause->exit_code : 70;
+    if (fail(error.what(), exit_code))
+      std::fprintf(stderr, "zero: rank %d: %s\n", places_.topology.rank, error.what());
+    abort(exit_code);
+    return false;
+  }
+}
+
+std::string MpiWorld::describe() const {
+  const Topology& topology = places_.topology;
+  const auto many = [](int count, const char* noun) {
+    return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+  };
+  std::string text = std::string(communicator_->transport()) + " over " +
+                     many(topology.size, "rank") + " on " + many(topology.node_count, "node");
+  if (!session_->any_thread()) text += ", MPI below THREAD_MULTIPLE: communication runs inline";
+  return text;
+}
+
+bool MpiWorld::fail(const std::string& reason, int exit_code) noexcept {
+  plane_->slot().state.store(RankState::failing);
+  ControlPage& page = plane_->page();
+  try {
+    notices_->poll(page);
+  } catch (const std::exception&) {
+    // Then this rank's own reason is the first that this node knows of.
+  }
+  page.publish({places_.topology.rank, exit_code, false, reason});
+  const bool first = page.claim_print();
+  if (const auto cause = page.cause(); first && cause) notices_->send(*cause);
+  return first;
+}
+
+void MpiWorld::abort(int exit_code) noexcept {
+  if (!plane_->failed())
+    fail("rank " + std::to_string(places_.topology.rank) + " aborted", exit_code);
+  plane_->slot().state.store(RankState::failing);
+  if (!options_.abort_job) return;
+  const auto all_notice = [&] {
+    for (int r = 0; r < plane_->page().ranks(); ++r)
+      if (plane_->page().slot(r).state.load() < RankState::failing) return false;
+    return true;
+  };
+  for (int waited = 0; waited < abort_grace_ms && !all_notice(); waited += 10)
+    std::this_thread::sleep_for(milliseconds(10));
+  // Whatever this rank met after it: the job ends with the first cause's code.
+  if (const auto cause = plane_->page().cause()) exit_code = cause->exit_code;
+  notices_->flush();
+  std::fflush(nullptr);
+  if (mpi_is_up()) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  _exit(exit_code);
+}
+
+std::unique_ptr<World> open(std::unique_ptr<MpiWorld> world) {
+  try {
+    world->open_communicator();
+  } catch (const Error& error) {
+    world->fail(error.what(), error.exit_code());
+    throw;
+  }
+  return world;
+}
+
+}  // namespace
+
+std::unique_ptr<World> create_mpi_world(int& argc, char**& argv, const Launcher& launcher,
+                                        const WorldOptions& options) {
+  std::optional<StartGuard> guard;
+  if (options.abort_job) guard.emplace(options.start_limit);
+  auto session = std::make_unique<MpiSession>(argc, argv);
+  if (session->began() && options.abort_job && launcher.found()) die_with_parent();
+  int ranks = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  check_launcher(launcher, ranks);
+  return open(std::make_unique<MpiWorld>(std::move(session), MPI_COMM_WORLD, options));
+}
+
+std::unique_ptr<World> create_hosted_world(MPI_Comm data_parallel, const WorldOptions& options) {
+  WorldOptions chosen = options;
+  chosen.transport = chosen_transport(options);
+  std::optional<StartGuard> guard;
+  if (options.abort_job) guard.emplace(options.start_limit);
+  return open(std::make_unique<MpiWorld>(std::make_unique<MpiSession>(), data_parallel, chosen));
+}
+
+}  // namespace zero::comm

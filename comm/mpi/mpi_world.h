@@ -1,0 +1,17 @@
+// A World over MPI, without MPI's types.
+#pragma once
+
+#include <memory>
+
+#include "comm/environment.h"
+#include "comm/world.h"
+
+namespace zero::comm {
+
+// By this library or by the program.
+bool mpi_initialized();
+
+std::unique_ptr<World> create_mpi_world(int& argc, char**& argv, const Launcher& launcher,
+                                        const WorldOptions& options);
+
+}  // namespace zero::comm

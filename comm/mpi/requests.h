@@ -1,0 +1,40 @@
+// Pending messages of one call: chunks in flight, waited for with a time limit. What is still
+// pending when the call fails is cancelled.
+#pragma once
+
+#include <vector>
+
+#include "comm/mpi/native.h"
+
+namespace zero::comm {
+
+class Requests {
+ public:
+  explicit Requests(MPI_Comm comm) : comm_(comm) {}
+  ~Requests() { cancel(); }
+  Requests(const Requests&) = delete;
+  Requests& operator=(const Requests&) = delete;
+
+  // At most 2^31 - 1 bytes each; empty messages are not sent.
+  void send(const void* data, std::int64_t bytes, int to, int tag);
+  void receive(void* data, std::int64_t bytes, int from, int tag);
+  // True when all are complete.
+  bool test();
+  // The ranks whose messages have come since the last call; empty() when that was all.
+  std::vector<int> test_received();
+  bool empty() const { return requests_.empty(); }
+  // Ranks that we still wait for, each once.
+  std::vector<int> waiting_for() const;
+
+ private:
+  void add(MPI_Request request, int peer, bool receives);
+  void clear();
+  void cancel() noexcept;
+
+  MPI_Comm comm_;
+  std::vector<MPI_Request> requests_;
+  std::vector<int> peers_;
+  std::vector<bool> receives_;
+};
+
+}  // namespace zero::comm

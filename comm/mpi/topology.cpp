@@ -1,0 +1,37 @@
+#include "comm/mpi/topology.h"
+
+#include <map>
+
+namespace zero::comm {
+
+Places find_places(MPI_Comm world) {
+  Places places;
+  Topology& topology = places.topology;
+  MPI_Comm_rank(world, &topology.rank);
+  MPI_Comm_size(world, &topology.size);
+  MPI_Comm node = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, topology.rank, MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type");
+  places.node = UniqueComm(node);
+  MPI_Comm_rank(node, &topology.local_rank);
+  MPI_Comm_size(node, &topology.local_size);
+
+  int lowest = topology.rank;
+  check_mpi(MPI_Bcast(&lowest, 1, MPI_INT, 0, node), "MPI_Bcast");
+  std::vector<int> lowest_of(static_cast<std::size_t>(topology.size));
+  check_mpi(MPI_Allgather(&lowest, 1, MPI_INT, lowest_of.data(), 1, MPI_INT, world),
+            "MPI_Allgather");
+  std::map<int, int> number_of;
+  topology.node_of.clear();
+  for (int r = 0; r < topology.size; ++r) {
+    const int first = lowest_of[static_cast<std::size_t>(r)];
+    const auto [entry, added] = number_of.try_emplace(first, static_cast<int>(number_of.size()));
+    topology.node_of.push_back(entry->second);
+    if (first == lowest) places.local_ranks.push_back(r);
+  }
+  topology.node = number_of.at(lowest);
+  topology.node_count = static_cast<int>(number_of.size());
+  return places;
+}
+
+}  // namespace zero::comm

@@ -1,0 +1,240 @@
+#include "comm/reduce.h"
+
+#include <algorithm>
+#include <bit>
+#include <type_traits>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace zero::comm {
+namespace {
+
+// Elements per pass: accumulators and one block of every stream stay in the first-level cache.
+constexpr std::int64_t block = 512;
+
+struct Sum {
+  std::span<const void* const> sources;
+  int group;
+  void* out;
+  std::int64_t count;
+};
+
+using Kernel = void (*)(const Sum&);
+
+// Same values as to_float() and from_float(), without branches, so that loops over them vectorize.
+[[gnu::always_inline]] inline float widen(float value) {
+  return value;
+}
+
+[[gnu::always_inline]] inline float widen(bf16 value) {
+  return to_float(value);
+}
+
+[[gnu::always_inline]] inline float widen(fp16 value) {
+  const std::uint32_t magnitude = value.bits & 0x7fffu;
+  // The exponent is rebiased by a product, which also normalizes denormals.
+  const float scaled =
+      std::bit_cast<float>(magnitude << 13) * std::bit_cast<float>(std::uint32_t{239} << 23);
+  const std::uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
+  const std::uint32_t sign = std::uint32_t{value.bits} << 16 & 0x80000000u;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);
+}
+
+template <class T>
+T narrow(float value);
+
+template <>
+[[gnu::always_inline]] inline float narrow<float>(float value) {
+  return value;
+}
+
+template <>
+[[gnu::always_inline]] inline bf16 narrow<bf16>(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const std::uint32_t quiet = (bits >> 16) | 0x40u;
+  return {static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded)};
+}
+
+template <>
+[[gnu::always_inline]] inline fp16 narrow<fp16>(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  const std::uint32_t nan = 0x7e00u | (magnitude >> 13 & 0x3ffu);
+  const std::uint32_t normal =
+      (magnitude + 0xfffu + (magnitude >> 13 & 1u) - (std::uint32_t{112} << 23)) >> 13;
+  // Adding 0.5 aligns the mantissa to the denormal grid and rounds to nearest even.
+  const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
+  const std::uint32_t denormal = std::bit_cast<std::uint32_t>(aligned) - 0x3f000000u;
+  std::uint32_t result = magnitude < 0x38800000u ? denormal : normal;
+  result = magnitude >= 0x477ff000u ? 0x7c00u : result;
+  result = magnitude > 0x7f800000u ? nan : result;
+  return {static_cast<std::uint16_t>(result | (bits >> 16 & 0x8000u))};
+}
+
+// What sums are made of, block by block; plain loops that every target vectorizes in its own way.
+template <class T>
+struct Loops {
+  [[gnu::always_inline]] static void load(float* acc, const T* a, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) acc[i] = widen(a[i]);
+  }
+  [[gnu::always_inline]] static void load_sum(float* acc, const T* a, const T* b, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) acc[i] = widen(a[i]) + widen(b[i]);
+  }
+  [[gnu::always_inline]] static void add(float* acc, const T* a, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) acc[i] += widen(a[i]);
+  }
+  [[gnu::always_inline]] static void store(T* out, const float* acc, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = narrow<T>(acc[i]);
+  }
+};
+
+// acc = sum in fp32 of sources [first, last), elements [at, at + n).
+template <class T, class Blocks>
+[[gnu::always_inline]] inline void sum_block(const Sum& sum, int first, int last, std::int64_t at,
+                                             std::int64_t n, float* acc) {
+  const auto source = [&](int r) { return static_cast<const T*>(sum.sources[r]) + at; };
+  if (last - first == 1) return Blocks::load(acc, source(first), n);
+  Blocks::load_sum(acc, source(first), source(first + 1), n);
+  for (int r = first + 2; r < last; ++r) Blocks::add(acc, source(r), n);
+}
+
+template <class T, class Blocks = Loops<T>>
+[[gnu::always_inline]] inline void sum_all(const Sum& sum) {
+  const int ranks = static_cast<int>(sum.sources.size());
+  alignas(64) float acc[block];
+  alignas(64) float total[block];
+  alignas(64) T rounded[block];
+  for (std::int64_t at = 0; at < sum.count; at += block) {
+    const std::int64_t n = std::min(block, sum.count - at);
+    sum_block<T, Blocks>(sum, 0, std::min(sum.group, ranks), at, n, total);
+    if (sum.group < ranks) {
+      Blocks::store(rounded, total, n);
+      Blocks::load(total, rounded, n);
+      for (int first = sum.group; first < ranks; first += sum.group) {
+        sum_block<T, Blocks>(sum, first, std::min(first + sum.group, ranks), at, n, acc);
+        Blocks::store(rounded, acc, n);
+        Blocks::add(total, rounded, n);
+      }
+    }
+    Blocks::store(static_cast<T*>(sum.out) + at, total, n);
+  }
+}
+
+// Integer sums associate, so neither groups nor order matter; unsigned, because overflow wraps.
+template <>
+[[gnu::always_inline]] inline void sum_all<std::uint64_t, Loops<std::uint64_t>>(const Sum& sum) {
+  std::uint64_t total[block];
+  for (std::int64_t at = 0; at < sum.count; at += block) {
+    const std::int64_t n = std::min(block, sum.count - at);
+    std::fill_n(total, n, std::uint64_t{0});
+    for (const void* source : sum.sources) {
+      const auto* values = static_cast<const std::uint64_t*>(source) + at;
+      for (std::int64_t i = 0; i < n; ++i) total[i] += values[i];
+    }
+    std::copy_n(total, n, static_cast<std::uint64_t*>(sum.out) + at);
+  }
+}
+
+template <class T>
+void sum_portable(const Sum& sum) {
+  sum_all<T>(sum);
+}
+
+#if defined(__x86_64__)
+template <class T>
+[[gnu::target("avx2")]] void sum_avx2(const Sum& sum) {
+  sum_all<T>(sum);
+}
+
+template <class T>
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]] void sum_avx512(
+    const Sum& sum) {
+  sum_all<T>(sum);
+}
+
+// The conversion instructions round as the integer code does, denormals included, whatever the
+// flush bits of the thread say (bf16 has no such instruction).
+struct HardwareHalf {
+  static constexpr int lanes = 8;
+
+  [[gnu::target("avx,f16c")]] static void load(float* acc, const fp16* a, std::int64_t n) {
+    std::int64_t i = 0;
+    for (; i + lanes <= n; i += lanes) _mm256_storeu_ps(acc + i, widened(a + i));
+    Loops<fp16>::load(acc + i, a + i, n - i);
+  }
+  [[gnu::target("avx,f16c")]] static void load_sum(float* acc, const fp16* a, const fp16* b,
+                                                   std::int64_t n) {
+    std::int64_t i = 0;
+    for (; i + lanes <= n; i += lanes)
+      _mm256_storeu_ps(acc + i, _mm256_add_ps(widened(a + i), widened(b + i)));
+    Loops<fp16>::load_sum(acc + i, a + i, b + i, n - i);
+  }
+  [[gnu::target("avx,f16c")]] static void add(float* acc, const fp16* a, std::int64_t n) {
+    std::int64_t i = 0;
+    for (; i + lanes <= n; i += lanes)
+      _mm256_storeu_ps(acc + i, _mm256_add_ps(_mm256_loadu_ps(acc + i), widened(a + i)));
+    Loops<fp16>::add(acc + i, a + i, n - i);
+  }
+  [[gnu::target("avx,f16c")]] static void store(fp16* out, const float* acc, std::int64_t n) {
+    constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    std::int64_t i = 0;
+    for (; i + lanes <= n; i += lanes)
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i),
+                       _mm256_cvtps_ph(_mm256_loadu_ps(acc + i), nearest));
+    Loops<fp16>::store(out + i, acc + i, n - i);
+  }
+
+ private:
+  [[gnu::always_inline, gnu::target("avx,f16c")]] static __m256 widened(const fp16* a) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a)));
+  }
+};
+
+void sum_f16c(const Sum& sum) {
+  sum_all<fp16, HardwareHalf>(sum);
+}
+
+template <class T>
+Kernel best_kernel() {
+  if (std::is_same_v<T, fp16> && __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c"))
+    return sum_f16c;
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+    return sum_avx512<T>;
+  if (__builtin_cpu_supports("avx2")) return sum_avx2<T>;
+  return sum_portable<T>;
+}
+#else
+template <class T>
+Kernel best_kernel() {
+  return sum_portable<T>;
+}
+#endif
+
+template <class T>
+void run(const Sum& sum) {
+  static const Kernel kernel = best_kernel<T>();
+  kernel(sum);
+}
+
+}  // namespace
+
+void ordered_sum(std::span<const void* const> sources, int group, void* out, std::int64_t count,
+                 DType dtype) {
+  const Sum sum{sources, group, out, count};
+  switch (dtype) {
+    case DType::fp32:
+      return run<float>(sum);
+    case DType::bf16:
+      return run<bf16>(sum);
+    case DType::fp16:
+      return run<fp16>(sum);
+    case DType::int64:
+      return run<std::uint64_t>(sum);
+  }
+}
+
+}  // namespace zero::comm

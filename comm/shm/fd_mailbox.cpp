@@ -1,0 +1,145 @@
+#include "comm/shm/fd_mailbox.h"
+
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include "comm/call.h"
+#include "comm/errno_text.h"
+#include "zero/base/error.h"
+
+namespace zero::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::uint32_t magic = 0x7a65726f;
+
+struct Body {
+  std::uint32_t magic;
+  std::int32_t sender;
+};
+
+struct Address {
+  sockaddr_un address{};
+  socklen_t length = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+Address address_of(const FdMailbox::Name& name) {
+  Address result;
+  result.address.sun_family = AF_UNIX;
+  // A leading zero byte makes the name abstract.
+  const int written = std::snprintf(result.address.sun_path + 1, sizeof result.address.sun_path - 1,
+                                    "zero-%016llx%016llx", static_cast<unsigned long long>(name[0]),
+                                    static_cast<unsigned long long>(name[1]));
+  result.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                         static_cast<std::size_t>(written));
+  return result;
+}
+
+UniqueFd open_socket() {
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) throw Error("cannot open a Unix socket: " + errno_text(errno));
+  return fd;
+}
+
+// Room for one descriptor beside a message.
+union Control {
+  char bytes[CMSG_SPACE(sizeof(int))];
+  cmsghdr align;
+};
+
+bool same_user(int socket_fd) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+         peer.uid == geteuid();
+}
+
+bool read_letter(int socket_fd, FdMailbox::Letter& letter) {
+  Body body{};
+  iovec data{&body, sizeof body};
+  Control control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes;
+  message.msg_controllen = sizeof control.bytes;
+  const ssize_t got = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
+  int fd = -1;
+  if (const cmsghdr* header = CMSG_FIRSTHDR(&message);
+      got >= 0 && header != nullptr && header->cmsg_type == SCM_RIGHTS)
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+  letter.fd = UniqueFd(fd);
+  letter.sender = body.sender;
+  return got == sizeof body && body.magic == magic;
+}
+
+}  // namespace
+
+FdMailbox::FdMailbox() : listener_(open_socket()) {
+  if (getrandom(name_.data(), sizeof name_, 0) != sizeof name_)
+    throw Error("getrandom failed: " + errno_text(errno));
+  const Address address = address_of(name_);
+  if (bind(listener_.get(), address.get(), address.length) != 0 ||
+      listen(listener_.get(), SOMAXCONN) != 0)
+    throw Error("cannot listen on a Unix socket: " + errno_text(errno));
+}
+
+void FdMailbox::send(const Name& to, int sender, int fd, std::chrono::milliseconds limit) {
+  const UniqueFd connection = open_socket();
+  const Address address = address_of(to);
+  const auto deadline = Clock::now() + limit;
+  // EAGAIN: the receiver's queue is full for the moment.
+  while (connect(connection.get(), address.get(), address.length) != 0) {
+    const int error = errno;
+    if ((error != EAGAIN && error != EINTR) || Clock::now() > deadline)
+      throw TopologyError(
+          "a rank of this host cannot be reached through a Unix socket: " + errno_text(error) +
+          "; where ranks of a host run in containers of their own, use transport mpi");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  Body body{magic, sender};
+  iovec data{&body, sizeof body};
+  Control control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (fd >= 0) {
+    message.msg_control = control.bytes;
+    message.msg_controllen = sizeof control.bytes;
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof fd);
+    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  }
+  if (sendmsg(connection.get(), &message, MSG_NOSIGNAL) != sizeof body)
+    throw Error("cannot hand a file descriptor to a peer: " + errno_text(errno));
+}
+
+FdMailbox::Letter FdMailbox::receive(ControlPlane* plane, std::chrono::milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  while (Clock::now() < deadline) {
+    if (plane != nullptr) plane->check();
+    pollfd waiting{listener_.get(), POLLIN, 0};
+    if (poll(&waiting, 1, 10) <= 0) continue;
+    const UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!connection || !same_user(connection.get())) continue;
+    // The sender wrote at once after it connected; a stranger that does not is dropped.
+    pollfd readable{connection.get(), POLLIN, 0};
+    Letter letter;
+    if (poll(&readable, 1, 1000) > 0 && read_letter(connection.get(), letter)) return letter;
+  }
+  throw StalledError("no rank of this host has handed over its shared memory within " +
+                     duration_text(limit));
+}
+
+}  // namespace zero::comm

@@ -1,0 +1,37 @@
+// Hands file descriptors to other processes of this node through a Unix socket with a random
+// abstract name: there is no file to leave behind, and only processes of the same user are heard.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+
+#include "comm/control_plane.h"
+#include "comm/shm/shared_memory.h"
+
+namespace zero::comm {
+
+class FdMailbox {
+ public:
+  // Random; travels as two int64 through any communicator.
+  using Name = std::array<std::int64_t, 2>;
+
+  FdMailbox();
+
+  const Name& name() const { return name_; }
+  // Does not wait for the receiver. fd -1: a letter without a descriptor.
+  static void send(const Name& to, int sender, int fd, std::chrono::milliseconds limit);
+
+  struct Letter {
+    int sender = -1;
+    UniqueFd fd;
+  };
+  // plane may be null while there is none yet. Throws StalledError when nothing comes in time.
+  Letter receive(ControlPlane* plane, std::chrono::milliseconds limit);
+
+ private:
+  Name name_{};
+  UniqueFd listener_;
+};
+
+}  // namespace zero::comm

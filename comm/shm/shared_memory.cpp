@@ -1,0 +1,63 @@
+#include "comm/shm/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "comm/errno_text.h"
+#include "zero/base/arena.h"
+#include "zero/base/error.h"
+
+namespace zero::comm {
+
+UniqueFd::~UniqueFd() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Mapping::Mapping(int fd, Access access) {
+  struct stat status {};
+  if (fstat(fd, &status) != 0) throw Error("cannot map shared memory: " + errno_text(errno));
+  const int protection = access == Access::read ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* memory = mmap(nullptr, static_cast<std::size_t>(status.st_size), protection,
+                      MAP_SHARED | MAP_POPULATE, fd, 0);
+  if (memory == MAP_FAILED)
+    throw MemoryError("cannot map " + std::to_string(status.st_size) +
+                      " bytes of memory shared by the ranks of this host: " + errno_text(errno) +
+                      "; look at the limit of address space (ulimit -v)");
+  data_ = static_cast<std::byte*>(memory);
+  size_ = status.st_size;
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(size_));
+}
+
+UniqueFd create_shared_memory(const char* name, std::int64_t bytes) {
+  const auto figures = [&] {
+    return std::to_string(bytes) + " bytes of memory shared by the ranks of this host";
+  };
+  if (const std::int64_t available = available_memory(); bytes > available)
+    throw MemoryError("cannot take " + figures() + ": " + std::to_string(available) +
+                      " bytes are available; use fewer ranks per host, or transport mpi");
+  UniqueFd fd(memfd_create(name, MFD_CLOEXEC));
+  if (!fd) throw Error("memfd_create failed: " + errno_text(errno));
+  int result = EINTR;
+  while (result == EINTR) result = posix_fallocate(fd.get(), 0, bytes);
+  if (result != 0) throw MemoryError("cannot take " + figures() + ": " + errno_text(result));
+  return fd;
+}
+
+}  // namespace zero::comm

@@ -1,0 +1,108 @@
+#include "comm/shm/shm_communicator.h"
+
+#include <algorithm>
+
+#include "comm/bytes.h"
+#include "zero/base/error.h"
+
+namespace zero::comm {
+namespace {
+
+constexpr std::int64_t name_words = std::tuple_size_v<FdMailbox::Name>;
+
+std::int64_t half_bytes_for(int ranks) {
+  return std::max<std::int64_t>(256 * 1024, ranks * 64);
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> create_shm_communicator(Mailboxes& mailboxes, const Subgroup& part,
+                                                      std::shared_ptr<ControlPlane> plane) {
+  const int ranks = part.group.size();
+  const std::int64_t half = half_bytes_for(ranks);
+  if (part.group.rank != 0) {
+    const FdMailbox::Letter letter = mailboxes.own.receive(plane.get(), mailboxes.limit);
+    Mapping memory(letter.fd.get(), Mapping::Access::read_write);
+    const Board board = Board::attach(memory.data(), ranks, half);
+    return std::make_unique<ShmCommunicator>(part.group, std::move(plane), std::move(memory),
+                                             board);
+  }
+  const UniqueFd fd = create_shared_memory("zero-board", Board::bytes_for(ranks, half));
+  Mapping memory(fd.get(), Mapping::Access::read_write);
+  const Board board = Board::create(memory.data(), ranks, half);
+  for (int r = 1; r < ranks; ++r) {
+    const auto peer = static_cast<std::size_t>(part.parent_ranks[static_cast<std::size_t>(r)]);
+    FdMailbox::send(mailboxes.names[peer], 0, fd.get(), mailboxes.limit);
+  }
+  return std::make_unique<ShmCommunicator>(part.group, std::move(plane), std::move(memory), board);
+}
+
+ShmCommunicator::ShmCommunicator(Group group, std::shared_ptr<ControlPlane> plane, Mapping memory,
+                                 Board board)
+    : DirectCommunicator(std::move(group), std::move(plane), board), memory_(std::move(memory)) {}
+
+void ShmCommunicator::share(const Arena& arena) {
+  const InternalCall internal(*this, Operation::all_gather, "the sharing of an arena");
+  FdMailbox mailbox;
+  std::vector<FdMailbox::Name> names(static_cast<std::size_t>(size()));
+  do_all_gather(mailbox.name().data(), names.data(), name_words, DType::int64, name_words);
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank())
+      FdMailbox::send(names[static_cast<std::size_t>(peer)], rank(), arena.fd(), time_limit());
+  Segment segment;
+  segment.own = arena.data();
+  segment.size = arena.size();
+  segment.readable = arena.fd() >= 0;
+  segment.peers.resize(static_cast<std::size_t>(size()));
+  for (int i = 1; i < size(); ++i) {
+    const FdMailbox::Letter letter = mailbox.receive(plane().get(), time_limit());
+    if (letter.sender < 0 || letter.sender >= size())
+      throw Error("a letter from rank " + std::to_string(letter.sender) + ", which is not ours");
+    if (letter.fd)
+      segment.peers[static_cast<std::size_t>(letter.sender)] =
+          Mapping(letter.fd.get(), Mapping::Access::read);
+  }
+  segments_.push_back(std::move(segment));
+  do_barrier();
+  left();
+}
+
+void ShmCommunicator::withdraw(const Arena& arena) {
+  // Numbers of other segments stay as they are; peers use the same numbers.
+  for (Segment& segment : segments_)
+    if (segment.own == arena.data()) segment = Segment{};
+}
+
+Location ShmCommunicator::locate(const void* data, std::int64_t bytes) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(segments_[i].own);
+    if (!segments_[i].readable || address < begin) continue;
+    const std::uint64_t offset = address - begin;
+    if (static_cast<std::int64_t>(offset) + bytes <= segments_[i].size)
+      return {static_cast<std::int64_t>(i), offset};
+  }
+  return {Location::bounce, 0};
+}
+
+const std::byte* ShmCommunicator::resolve(int peer, Location location) const {
+  const auto index = static_cast<std::size_t>(location.segment);
+  const std::byte* base = index < segments_.size() && !segments_[index].peers.empty()
+                              ? segments_[index].peers[static_cast<std::size_t>(peer)].data()
+                              : nullptr;
+  if (base == nullptr)
+    throw UsageError("rank " + std::to_string(peer) + " uses a shared arena in " + describe() +
+                     " that this rank has withdrawn; withdraw it on all ranks at the same point");
+  return base + location.offset;
+}
+
+std::unique_ptr<Communicator> ShmCommunicator::form(const Subgroup& part) {
+  Mailboxes mailboxes{
+      {}, std::vector<FdMailbox::Name>(static_cast<std::size_t>(size())), time_limit()};
+  do_all_gather(mailboxes.own.name().data(), mailboxes.names.data(), name_words, DType::int64,
+                name_words);
+  if (part.group.size() == 1) return nullptr;
+  return create_shm_communicator(mailboxes, part, plane());
+}
+
+}  // namespace zero::comm

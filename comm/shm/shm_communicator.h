@@ -1,0 +1,51 @@
+// Ranks as processes of one node, through a shared segment without a name. Buffers in arenas that
+// were shared are read in place, all others through the segment's bounce area.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/direct/direct_communicator.h"
+#include "comm/shm/fd_mailbox.h"
+#include "comm/shm/shared_memory.h"
+
+namespace zero::comm {
+
+class ShmCommunicator : public DirectCommunicator {
+ public:
+  ShmCommunicator(Group group, std::shared_ptr<ControlPlane> plane, Mapping memory, Board board);
+
+  std::string_view transport() const override { return "shm"; }
+  void share(const Arena& arena) override;
+  void withdraw(const Arena& arena) override;
+
+ protected:
+  Location locate(const void* data, std::int64_t bytes) const override;
+  const std::byte* resolve(int peer, Location location) const override;
+  std::unique_ptr<Communicator> form(const Subgroup& part) override;
+
+ private:
+  // One shared arena, and the peers' arenas that were shared with the same call.
+  struct Segment {
+    const std::byte* own = nullptr;
+    std::int64_t size = 0;
+    bool readable = false;  // not so for a private arena
+    std::vector<Mapping> peers;
+  };
+
+  Mapping memory_;
+  std::vector<Segment> segments_;
+};
+
+// Who to reach how, while a group is made: the mailboxes of all ranks of the parent, by rank there.
+struct Mailboxes {
+  FdMailbox own;
+  std::vector<FdMailbox::Name> names;
+  std::chrono::milliseconds limit;
+};
+
+// All ranks of the part call it at the same time; all of them run on this node.
+std::unique_ptr<Communicator> create_shm_communicator(Mailboxes& mailboxes, const Subgroup& part,
+                                                      std::shared_ptr<ControlPlane> plane);
+
+}  // namespace zero::comm

@@ -1,0 +1,91 @@
+#include "comm/threads/thread_world.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "comm/self/self_communicator.h"
+#include "comm/threads/thread_communicator.h"
+#include "zero/base/error.h"
+
+namespace zero::comm {
+namespace {
+
+class ThreadWorld final : public World {
+ public:
+  ThreadWorld(Topology topology, std::shared_ptr<ControlPlane> plane,
+              std::unique_ptr<Communicator> communicator)
+      : topology_(std::move(topology)),
+        plane_(std::move(plane)),
+        communicator_(std::move(communicator)) {
+    plane_->slot().pid.store(getpid());
+    plane_->slot().state.store(RankState::running);
+  }
+  ~ThreadWorld() override { plane_->slot().state.store(RankState::left); }
+
+  const Topology& topology() const override { return topology_; }
+  Communicator& communicator() override { return *communicator_; }
+  bool communicates_from_any_thread() const override { return true; }
+  std::string describe() const override {
+    if (topology_.size == 1) return "self: 1 rank";
+    return "threads over " + std::to_string(topology_.size) + " ranks in 1 process";
+  }
+
+  bool fail(const std::string& reason, int exit_code) noexcept override {
+    plane_->slot().state.store(RankState::failing);
+    ControlPage& page = plane_->page();
+    page.publish({topology_.rank, exit_code, false, reason});
+    return page.claim_print();
+  }
+  void abort(int exit_code) noexcept override {
+    fail("rank " + std::to_string(topology_.rank) + " aborted", exit_code);
+  }
+
+ private:
+  Topology topology_;
+  std::shared_ptr<ControlPlane> plane_;
+  std::unique_ptr<Communicator> communicator_;
+};
+
+std::shared_ptr<void> control_memory(int ranks) {
+  constexpr std::align_val_t alignment{4096};
+  const auto bytes = static_cast<std::size_t>(ControlPage::bytes_for(ranks));
+  void* memory = ::operator new(bytes, alignment);
+  std::memset(memory, 0, bytes);
+  return {memory, [](void* p) { ::operator delete(p, alignment); }};
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<World>> create_thread_worlds(int ranks, const WorldOptions& options,
+                                                         const ThreadSettings& settings) {
+  if (ranks < 1) throw UsageError("a job needs at least one rank, not " + std::to_string(ranks));
+  std::vector<int> everyone(static_cast<std::size_t>(ranks));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const auto memory = control_memory(ranks);
+  ControlPage* page = ControlPage::create(memory.get(), ranks);
+  const auto board = std::make_shared<const ThreadBoard>(
+      ranks, std::max<std::int64_t>(settings.half_bytes, ranks * 64), settings.read_in_place);
+  std::vector<std::unique_ptr<World>> worlds;
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto plane = std::make_shared<ControlPlane>(memory, page, rank, everyone);
+    std::unique_ptr<Communicator> communicator;
+    if (ranks == 1)
+      communicator = std::make_unique<SelfCommunicator>();
+    else
+      communicator = std::make_unique<ThreadCommunicator>(Group{everyone, rank}, plane, board);
+    communicator->set_time_limit(options.time_limit);
+    const Topology topology{
+        rank, ranks, rank, ranks, 0, 1, std::vector<int>(static_cast<std::size_t>(ranks), 0)};
+    worlds.push_back(std::make_unique<ThreadWorld>(topology, plane, std::move(communicator)));
+  }
+  return worlds;
+}
+
+std::vector<std::unique_ptr<World>> create_thread_worlds(int ranks, const WorldOptions& options) {
+  return create_thread_worlds(ranks, options, ThreadSettings{});
+}
+
+}  // namespace zero::comm

@@ -1,0 +1,99 @@
+// Reduce-scatter and all-gather of ours beside those of MPI, on the same buffers, interleaved:
+// mpirun -n N collectives [shm|mpi [BYTES]]. Prints the full vector's bytes per second, median of
+// the repetitions.
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "comm/world.h"
+#include "zero/base/arena.h"
+
+namespace {
+
+using namespace zero;
+using namespace zero::comm;
+
+// Seconds per call; all ranks start together, and the slowest counts.
+double seconds(int calls, const std::function<void()>& call) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < calls; ++i) call();
+  double own = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  MPI_Allreduce(MPI_IN_PLACE, &own, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return own / calls;
+}
+
+struct Contest {
+  const char* name;
+  std::function<void()> ours, theirs;
+};
+
+void run(const Contest& contest, std::int64_t bytes, bool print) {
+  const int repetitions = 11;
+  const int calls = static_cast<int>(std::clamp<std::int64_t>((64 << 20) / bytes, 1, 2000));
+  std::vector<double> ours, theirs;
+  contest.ours();
+  contest.theirs();
+  for (int i = 0; i < repetitions; ++i) {
+    ours.push_back(seconds(calls, contest.ours));
+    theirs.push_back(seconds(calls, contest.theirs));
+  }
+  std::sort(ours.begin(), ours.end());
+  std::sort(theirs.begin(), theirs.end());
+  const double mine = ours[repetitions / 2], other = theirs[repetitions / 2];
+  if (print)
+    std::printf("%-15s %9lld B  ours %9.1f us %6.2f GB/s  MPI %9.1f us %6.2f GB/s  ratio %5.2f\n",
+                contest.name, static_cast<long long>(bytes), mine * 1e6,
+                static_cast<double>(bytes) / mine / 1e9, other * 1e6,
+                static_cast<double>(bytes) / other / 1e9, other / mine);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int provided = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  {
+    WorldOptions options;
+    if (argc > 1) options.transport = argv[1];
+    const auto world = create_world(argc, argv, options);
+    Communicator& comm = world->communicator();
+    const bool print = comm.rank() == 0;
+    if (print) std::printf("%s\n", world->describe().c_str());
+    std::vector<std::int64_t> sizes = {4 << 10, 256 << 10, 2 << 20, 16 << 20, 128 << 20};
+    if (argc > 2) sizes = {std::atoll(argv[2])};
+    for (const std::int64_t bytes : sizes) {
+      const std::int64_t count = bytes / 4 / comm.size();
+      Arena arena(2 * Arena::rounded(bytes), Arena::Sharing::node, "benchmark");
+      comm.share(arena);
+      auto* whole = static_cast<float*>(arena.take(bytes));
+      auto* other = static_cast<float*>(arena.take(bytes));
+      float* own = whole + comm.rank() * count;
+      const int n = static_cast<int>(count);
+      run({"reduce_scatter", [&] { comm.reduce_scatter(whole, own, count, DType::fp32); },
+           [&] { MPI_Reduce_scatter_block(whole, other, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }},
+          bytes, print);
+      run({"all_gather", [&] { comm.all_gather(own, whole, count, DType::fp32); },
+           [&] {
+             MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, whole, n, MPI_FLOAT, MPI_COMM_WORLD);
+           }},
+          bytes, print);
+      run({"all_reduce", [&] { comm.all_reduce(whole, bytes / 4, DType::fp32); },
+           [&] {
+             MPI_Allreduce(MPI_IN_PLACE, whole, static_cast<int>(bytes / 4), MPI_FLOAT, MPI_SUM,
+                           MPI_COMM_WORLD);
+           }},
+          bytes, print);
+      comm.withdraw(arena);
+    }
+  }
+  MPI_Finalize();
+  return 0;
+}

@@ -1,0 +1,334 @@
+#include "tests/comm/conformance.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <set>
+#include <stdexcept>
+#include <string>
+
+#include "comm/slices.h"
+
+namespace zero::comm::testing {
+namespace {
+
+constexpr std::int64_t gap = 5;  // elements between slices where a stride is tested
+
+struct Case {
+  Operation operation = Operation::barrier;
+  DType dtype = DType::fp32;
+  std::int64_t count = 0;
+  std::int64_t stride = 0;
+  int reduce_group = 1;
+  bool in_place = false;
+  int root = 0;
+  std::uint64_t seed = 0;
+
+  std::int64_t step() const { return stride == 0 ? count : stride; }
+};
+
+std::string text_of(const Case& c, const Communicator& communicator) {
+  return std::string(name_of(c.operation)) + " of " + std::to_string(c.count) + " " +
+         name_of(c.dtype) + ", stride " + std::to_string(c.stride) + ", reduce group " +
+         std::to_string(c.reduce_group) + (c.in_place ? ", in place" : "") + ", root " +
+         std::to_string(c.root) + ", rank " + std::to_string(communicator.rank()) + " of " +
+         std::to_string(communicator.size()) + " over " + std::string(communicator.transport());
+}
+
+std::uint64_t mixed(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+// Finite values of both signs within a few binades, and one in eight denormal.
+template <class T>
+T value_of(std::uint64_t random);
+
+template <>
+float value_of<float>(std::uint64_t random) {
+  auto bits = static_cast<std::uint32_t>(random) & 0x807fffffu;
+  if (random >> 61 != 0) bits |= static_cast<std::uint32_t>(120 + (random >> 40) % 16) << 23;
+  return std::bit_cast<float>(bits);
+}
+template <>
+bf16 value_of<bf16>(std::uint64_t random) {
+  auto bits = static_cast<std::uint32_t>(random) & 0x807fu;
+  if (random >> 61 != 0) bits |= static_cast<std::uint32_t>(120 + (random >> 40) % 16) << 7;
+  return {static_cast<std::uint16_t>(bits)};
+}
+template <>
+fp16 value_of<fp16>(std::uint64_t random) {
+  auto bits = static_cast<std::uint32_t>(random) & 0x83ffu;
+  if (random >> 61 != 0) bits |= static_cast<std::uint32_t>(1 + (random >> 40) % 24) << 10;
+  return {static_cast<std::uint16_t>(bits)};
+}
+template <>
+std::int64_t value_of<std::int64_t>(std::uint64_t random) {
+  return static_cast<std::int64_t>(random);
+}
+
+template <class T>
+T sample(const Case& c, int rank, std::int64_t index) {
+  return value_of<T>(mixed(
+      c.seed ^ mixed(static_cast<std::uint64_t>(rank) << 40 ^ static_cast<std::uint64_t>(index))));
+}
+
+template <class T>
+T summed(const std::vector<T>& values, int group) {
+  float total = 0;
+  for (std::size_t first = 0; first < values.size(); first += static_cast<std::size_t>(group)) {
+    const std::size_t last = std::min(values.size(), first + static_cast<std::size_t>(group));
+    float part = to_float(values[first]);
+    for (std::size_t i = first + 1; i < last; ++i) part = part + to_float(values[i]);
+    const float rounded = to_float(from_float<T>(part));
+    total = first == 0 ? rounded : total + rounded;
+  }
+  return from_float<T>(total);
+}
+template <>
+std::int64_t summed(const std::vector<std::int64_t>& values, int) {
+  std::uint64_t total = 0;
+  for (const std::int64_t value : values) total += static_cast<std::uint64_t>(value);
+  return static_cast<std::int64_t>(total);
+}
+
+template <class T>
+T sum_of_samples(const Case& c, int ranks, std::int64_t index) {
+  std::vector<T> values;
+  for (int r = 0; r < ranks; ++r) values.push_back(sample<T>(c, r, index));
+  return summed(values, std::min(c.reduce_group, ranks));
+}
+
+template <class T>
+class Run {
+ public:
+  Run(Communicator& communicator, const Case& c, const Buffers& buffers)
+      : comm_(communicator), case_(c), n_(communicator.size()), rank_(communicator.rank()) {
+    const std::int64_t elements = n_ * case_.step() + gap;
+    for (int number : {0, 1}) {
+      // One element in, so that nothing is aligned beyond its own size.
+      data_[number] =
+          static_cast<T*>(buffers(number, (elements + 1) * std::int64_t{sizeof(T)})) + 1;
+      std::memset(static_cast<void*>(data_[number]), 0x5a,
+                  static_cast<std::size_t>(elements) * sizeof(T));
+    }
+    expected_.resize(static_cast<std::size_t>(elements));
+    std::memset(static_cast<void*>(expected_.data()), 0x5a, expected_.size() * sizeof(T));
+  }
+
+  void check() {
+    const Traffic before = comm_.traffic();
+    switch (case_.operation) {
+      case Operation::all_gather:
+        all_gather();
+        break;
+      case Operation::reduce_scatter:
+        reduce_scatter();
+        break;
+      case Operation::all_reduce:
+        all_reduce();
+        break;
+      case Operation::broadcast:
+        broadcast();
+        break;
+      case Operation::all_to_all:
+        all_to_all();
+        break;
+      case Operation::barrier:
+        comm_.barrier();
+        break;
+    }
+    check_traffic(before);
+  }
+
+ private:
+  T* slice(T* base, int r) { return base + r * case_.step(); }
+  T& expected(std::int64_t index) { return expected_[static_cast<std::size_t>(index)]; }
+
+  void all_gather() {
+    T* recv = data_[0];
+    T* send = case_.in_place ? slice(recv, rank_) : data_[1];
+    for (std::int64_t i = 0; i < case_.count; ++i) send[i] = sample<T>(case_, rank_, i);
+    comm_.all_gather(send, recv, case_.count, case_.dtype, case_.stride);
+    for (int r = 0; r < n_; ++r)
+      for (std::int64_t i = 0; i < case_.count; ++i)
+        expected(r * case_.step() + i) = sample<T>(case_, r, i);
+    compare(recv, n_ * case_.step() + gap);
+  }
+
+  void reduce_scatter() {
+    T* send = data_[0];
+    for (int r = 0; r < n_; ++r)
+      for (std::int64_t i = 0; i < case_.count; ++i) {
+        slice(send, r)[i] = sample<T>(case_, rank_, r * case_.count + i);
+        expected(r * case_.step() + i) = slice(send, r)[i];
+      }
+    T* recv = case_.in_place ? slice(send, rank_) : data_[1];
+    comm_.reduce_scatter(send, recv, case_.count, case_.dtype, case_.stride);
+    const auto sum = [&](std::int64_t i) {
+      return sum_of_samples<T>(case_, n_, rank_ * case_.count + i);
+    };
+    if (case_.in_place)
+      for (std::int64_t i = 0; i < case_.count; ++i) expected(rank_ * case_.step() + i) = sum(i);
+    compare(send, n_ * case_.step() + gap);
+    if (case_.in_place) return;
+    for (std::int64_t i = 0; i < case_.count; ++i) expected(i) = sum(i);
+    compare(recv, case_.count);
+  }
+
+  void all_reduce() {
+    T* data = data_[0];
+    for (std::int64_t i = 0; i < case_.count; ++i) {
+      data[i] = sample<T>(case_, rank_, i);
+      expected(i) = sum_of_samples<T>(case_, n_, i);
+    }
+    comm_.all_reduce(data, case_.count, case_.dtype);
+    compare(data, case_.count + gap);
+  }
+
+  void broadcast() {
+    T* data = data_[0];
+    for (std::int64_t i = 0; i < case_.count; ++i) {
+      data[i] = sample<T>(case_, rank_, i);
+      expected(i) = sample<T>(case_, case_.root, i);
+    }
+    comm_.broadcast(data, case_.count, case_.dtype, case_.root);
+    compare(data, case_.count + gap);
+  }
+
+  void all_to_all() {
+    T* send = data_[0];
+    T* recv = data_[1];
+    for (int r = 0; r < n_; ++r)
+      for (std::int64_t i = 0; i < case_.count; ++i) {
+        send[r * case_.count + i] = sample<T>(case_, rank_, r * case_.count + i);
+        expected(r * case_.count + i) = sample<T>(case_, r, rank_ * case_.count + i);
+      }
+    comm_.all_to_all(send, recv, case_.count, case_.dtype);
+    compare(recv, n_ * case_.count + gap);
+  }
+
+  void compare(const T* got, std::int64_t elements) {
+    const auto bytes = static_cast<std::size_t>(elements) * sizeof(T);
+    if (std::memcmp(got, expected_.data(), bytes) == 0) return;
+    std::int64_t i = 0;
+    while (std::memcmp(got + i, &expected(i), sizeof(T)) == 0) ++i;
+    throw std::runtime_error(text_of(case_, comm_) + ": element " + std::to_string(i) +
+                             " is wrong");
+  }
+
+  void check_traffic(const Traffic& before) {
+    const auto index = static_cast<std::size_t>(case_.operation);
+    const std::int64_t bytes = case_.count * size_of(case_.dtype);
+    const std::int64_t own = slice_of(case_.count, n_, rank_).count * size_of(case_.dtype);
+    std::int64_t sent = (n_ - 1) * bytes;
+    if (case_.operation == Operation::all_reduce) sent = bytes - own + (n_ - 1) * own;
+    if (case_.operation == Operation::broadcast && rank_ != case_.root) sent = 0;
+    if (case_.operation == Operation::barrier) sent = 0;
+    if (comm_.traffic().bytes_sent[index] - before.bytes_sent[index] != sent ||
+        comm_.traffic().calls[index] - before.calls[index] != 1)
+      throw std::runtime_error(text_of(case_, comm_) + ": the traffic is wrong");
+  }
+
+  Communicator& comm_;
+  const Case& case_;
+  std::int64_t n_;
+  int rank_;
+  T* data_[2] = {};
+  std::vector<T> expected_;
+};
+
+void run_case(Communicator& communicator, const Case& c, const Buffers& buffers) {
+  communicator.set_reduce_group(c.reduce_group);
+  communicator.set_subject("case");
+  switch (c.dtype) {
+    case DType::fp32:
+      return Run<float>(communicator, c, buffers).check();
+    case DType::bf16:
+      return Run<bf16>(communicator, c, buffers).check();
+    case DType::fp16:
+      return Run<fp16>(communicator, c, buffers).check();
+    case DType::int64:
+      return Run<std::int64_t>(communicator, c, buffers).check();
+  }
+}
+
+std::vector<Case> variants_of(Operation operation, std::int64_t count, int ranks) {
+  const bool strided = operation == Operation::all_gather || operation == Operation::reduce_scatter;
+  const bool sums = operation == Operation::reduce_scatter || operation == Operation::all_reduce;
+  std::set<int> groups = {ranks};
+  if (sums) groups.insert({1, 2, 3, ranks});
+  std::set<int> roots = {0};
+  if (operation == Operation::broadcast) roots.insert(ranks - 1);
+  std::vector<Case> cases;
+  for (const int group : groups)
+    for (const int root : roots)
+      for (const bool in_place : {false, true})
+        for (const std::int64_t stride : {std::int64_t{0}, count + gap}) {
+          if (!strided && (in_place || stride != 0)) continue;
+          if (group > ranks) continue;
+          // The large ones are many bytes; one variant of each kind will do.
+          if (count > 10'000 && (group != std::min(2, ranks) || in_place != (stride != 0)) && sums)
+            continue;
+          cases.push_back({operation, DType::fp32, count, stride, group, in_place, root, 0});
+        }
+  return cases;
+}
+
+}  // namespace
+
+std::int64_t largest_buffer(const Suite& suite, int ranks) {
+  const std::int64_t count = *std::max_element(suite.counts.begin(), suite.counts.end());
+  return ((count + gap) * ranks + gap + 1) * 8;
+}
+
+int run_suite(Communicator& communicator, const Suite& suite, const Buffers& buffers) {
+  int cases = 0;
+  for (int operation = 0; operation < operation_count; ++operation)
+    for (const std::int64_t count : suite.counts)
+      for (Case c : variants_of(static_cast<Operation>(operation), count, communicator.size()))
+        for (const DType dtype : suite.dtypes) {
+          c.dtype = dtype;
+          c.seed = static_cast<std::uint64_t>(++cases);
+          run_case(communicator, c, buffers);
+        }
+  return cases;
+}
+
+void check_splits(Communicator& communicator) {
+  const int n = communicator.size(), rank = communicator.rank();
+  const auto require = [](bool good, const char* what) {
+    if (!good) throw std::runtime_error(std::string("split: ") + what);
+  };
+  std::vector<std::byte> memory[2];
+  const Buffers buffers = [&](int number, std::int64_t bytes) {
+    auto& buffer = memory[number];
+    if (static_cast<std::int64_t>(buffer.size()) < bytes)
+      buffer.resize(static_cast<std::size_t>(bytes));
+    return static_cast<void*>(buffer.data());
+  };
+  const Suite small{{1, 129, 5000}, {DType::fp32, DType::bf16}};
+
+  // Reversed: the highest rank of each parity comes first.
+  const auto parity = communicator.split(rank % 2, -rank);
+  const int members = n / 2 + (rank % 2 == 0 ? n % 2 : 0);
+  require(parity->size() == members, "wrong size");
+  require(parity->rank() == members - 1 - rank / 2, "wrong order");
+  require(members > 1 || parity->transport() == "self", "a group of one is not self");
+  run_suite(*parity, small, buffers);
+
+  const auto same = parity->split(7, 0);
+  require(same->size() == members && same->rank() == parity->rank(), "equal keys lose the order");
+  run_suite(*same, small, buffers);
+
+  const auto pairs = communicator.split(rank / 2, 0);  // neighbours: often one node
+  run_suite(*pairs, small, buffers);
+
+  const auto alone = communicator.split(rank, 0);
+  require(alone->size() == 1 && alone->transport() == "self", "a group of one is not self");
+  run_suite(communicator, small, buffers);
+}
+
+}  // namespace zero::comm::testing

@@ -1,0 +1,104 @@
+#include "comm/reduce.h"
+
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "comm/call.h"
+#include "comm/slices.h"
+
+namespace zero::comm {
+namespace {
+
+// Every pattern of a 16-bit type through the kernel's conversions, against zero/base/dtype.h.
+template <class T>
+void check_all_patterns(DType dtype) {
+  std::vector<T> all(65536), zeros(65536), out(65536);
+  for (std::uint32_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<std::uint16_t>(i);
+  const void* sources[] = {all.data(), zeros.data()};
+  ordered_sum(sources, 2, out.data(), 65536, dtype);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const float sum = to_float(all[i]) + to_float(zeros[i]);
+    const T expected = from_float<T>(sum);
+    if (std::isnan(sum))
+      CHECK(std::isnan(to_float(out[i])));
+    else if (out[i].bits != expected.bits)
+      FAIL("pattern " << i << " gives " << out[i].bits << ", not " << expected.bits);
+  }
+}
+
+// Sums that round, over pairs of patterns.
+template <class T>
+void check_random_pairs(DType dtype) {
+  std::mt19937 random(7);
+  const std::int64_t count = 300'001;
+  std::vector<T> a(count), b(count), out(count);
+  for (auto* side : {&a, &b})
+    for (T& value : *side) value.bits = static_cast<std::uint16_t>(random());
+  const void* sources[] = {a.data(), b.data()};
+  ordered_sum(sources, 2, out.data(), count, dtype);
+  int wrong = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const float sum = to_float(a[i]) + to_float(b[i]);
+    if (!std::isnan(sum)) wrong += out[i].bits != from_float<T>(sum).bits;
+  }
+  CHECK(wrong == 0);
+}
+
+}  // namespace
+
+TEST_CASE("the kernel converts every 16-bit pattern as dtype.h does") {
+  check_all_patterns<bf16>(DType::bf16);
+  check_all_patterns<fp16>(DType::fp16);
+  check_random_pairs<bf16>(DType::bf16);
+  check_random_pairs<fp16>(DType::fp16);
+}
+
+TEST_CASE("sums start from their first value and keep negative zero") {
+  const float zero = -0.0f;
+  const void* sources[] = {&zero, &zero, &zero};
+  for (int group : {1, 2, 3}) {
+    float out = 1;
+    ordered_sum(sources, group, &out, 1, DType::fp32);
+    CHECK(std::bit_cast<std::uint32_t>(out) == 0x80000000u);
+  }
+}
+
+TEST_CASE("partial sums are rounded to the wire dtype") {
+  // 1 + 2^-8 ties to 1 in bf16, so groups of two lose both small terms, one group of four keeps
+  // them.
+  const bf16 one = from_float<bf16>(1.0f), small = from_float<bf16>(1.0f / 256);
+  const bf16 zero = from_float<bf16>(0.0f);
+  const void* sources[] = {&one, &small, &small, &zero};
+  bf16 out;
+  ordered_sum(sources, 4, &out, 1, DType::bf16);
+  CHECK(to_float(out) == 1.0f + 1.0f / 128);
+  ordered_sum(sources, 2, &out, 1, DType::bf16);
+  CHECK(to_float(out) == 1.0f);
+}
+
+TEST_CASE("slices cover a vector beyond 2^31 elements") {
+  for (const std::int64_t count :
+       {std::int64_t{0}, std::int64_t{1}, std::int64_t{1000}, (std::int64_t{1} << 33) + 12345}) {
+    for (const int parts : {1, 2, 3, 7, 64}) {
+      std::int64_t next = 0;
+      for (int r = 0; r < parts; ++r) {
+        const Slice slice = slice_of(count, parts, r);
+        CHECK(slice.first == next);
+        CHECK(slice.count >= 0);
+        next += slice.count;
+      }
+      CHECK(next == count);
+    }
+  }
+}
+
+TEST_CASE("a call survives packing") {
+  const Call call{Operation::reduce_scatter, DType::fp16, std::int64_t{1} << 40, 70000, 4096};
+  CHECK(Call::unpack(call.packed(), call.count) == call);
+}
+
+}  // namespace zero::comm
