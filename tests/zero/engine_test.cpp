@@ -284,3 +284,30 @@ TEST_CASE("read gives whole tensors, and the gradient as the mean over ranks and
     CHECK(contains(failure_of([&] { read(engine, "block.3.bias", "momentum", 18); }), "exp_avg"));
   });
 }
+
+TEST_CASE("scopes of several units may overlap as far as slots go") {
+  for (const int stage : {0, 1, 3})
+    zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
+      zero::Config config = toy::config(stage, dims);
+      zero::Engine engine(runtime, toy::describe(dims), config);
+      engine.initialize(toy::fill);
+      const std::string message = failure_of([&] {
+        for (zero::MicroStep micro : engine.micro_steps()) {
+          (void)micro;
+          (void)engine.unit("embed").forward();
+          const auto first = engine.unit("block.0").forward();
+          const auto second = engine.unit("block.1").forward();
+          CHECK(first.value<float>("weight")[3] == toy::start_value("block.0.weight", 3, 0.7f));
+          CHECK(second.value<float>("weight")[3] == toy::start_value("block.1.weight", 3, 0.7f));
+          const auto third = engine.unit("block.2").forward();
+          CHECK(first.value<float>("weight")[3] == toy::start_value("block.0.weight", 3, 0.7f));
+          throw zero::UsageError("all three fit");
+        }
+      });
+      // Two slots serve two blocks at a time.
+      if (stage == 3)
+        CHECK(contains(message, "block.2 needs the slot of a scope that is still open"));
+      else
+        CHECK(message == "all three fit");
+    });
+}
