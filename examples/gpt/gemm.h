@@ -1,0 +1,53 @@
+// What a matrix back end gives: products on the calling thread, with scratch memory of its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "zero/base/dtype.h"
+
+namespace gpt {
+
+// Row-major; lda, ldb, ldc are the distances of rows as stored. A transposed A is stored [k, m].
+struct ProductShape {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  std::int64_t lda = 0, ldb = 0, ldc = 0;
+  bool bias = false, accumulate = false;
+
+  bool operator==(const ProductShape&) const = default;
+};
+
+struct GemmCall {
+  ProductShape shape;
+  const void* a;
+  const void* b;
+  void* c;
+  const void* bias;
+};
+
+// Of one thread.
+class Gemm {
+ public:
+  Gemm();
+  ~Gemm();
+
+  static const char* name();
+  // False: the back end has no such product on this CPU. fp32 from fp32 is always there.
+  bool prepare(const ProductShape& shape, zero::DType in, zero::DType out);
+  // After prepare() said true for the same shape and dtypes.
+  void run(const GemmCall& call, zero::DType in, zero::DType out);
+  std::int64_t scratch_bytes() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// In fp64 on the calling thread, by Eigen whatever the back end.
+void gemm_double(const GemmCall& call);
+
+// Holds OpenMP and BLAS threads that a library would start for the calling thread at one.
+void pin_library_threads();
+
+}  // namespace gpt

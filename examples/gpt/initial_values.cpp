@@ -1,0 +1,42 @@
+#include "examples/gpt/initial_values.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "examples/gpt/random.h"
+
+namespace gpt {
+namespace {
+
+// Box and Muller: elements 2p and 2p + 1 are the two values of pair p.
+double normal(const CounterRandom& random, std::int64_t element) {
+  const auto pair = static_cast<std::uint64_t>(element / 2);
+  const double radius = std::sqrt(-2 * std::log(random.uniform(2 * pair)));
+  const double angle = 2 * std::numbers::pi * random.uniform(2 * pair + 1);
+  return radius * (element % 2 == 0 ? std::cos(angle) : std::sin(angle));
+}
+
+}  // namespace
+
+void fill_initial_values(const ModelConfig& config, std::uint64_t seed, zero::ThreadPool& pool,
+                         const zero::ParamShard& shard) {
+  const bool matrix = shard.shape.size() > 1;
+  if (!matrix) {
+    std::fill(shard.values.begin(), shard.values.end(),
+              shard.name.ends_with("weight") ? 1.0f : 0.0f);
+    return;
+  }
+  const bool residual = shard.name.ends_with("c_proj.weight");
+  const double deviation =
+      residual ? 0.02 / std::sqrt(2 * static_cast<double>(config.layers)) : 0.02;
+  const CounterRandom random(seed, shard.name);
+  pool.for_ranges(static_cast<std::int64_t>(shard.values.size()), 64,
+                  [&](std::int64_t begin, std::int64_t end) {
+                    for (std::int64_t i = begin; i < end; ++i)
+                      shard.values[static_cast<std::size_t>(i)] =
+                          static_cast<float>(deviation * normal(random, shard.begin + i));
+                  });
+}
+
+}  // namespace gpt

@@ -1,0 +1,14 @@
+#include "examples/gpt/kernels.h"
+
+namespace gpt {
+
+template <class T>
+const Kernels<T>& kernels() {
+  return baseline::kernels<T>();
+}
+
+template const Kernels<float>& kernels<float>();
+template const Kernels<zero::bf16>& kernels<zero::bf16>();
+template const Kernels<double>& kernels<double>();
+
+}  // namespace gpt

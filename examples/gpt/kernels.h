@@ -1,0 +1,136 @@
+// The element-wise and row-wise kernels of the model. Each works on a range of rows or columns, so
+// that a pool can share it out; a result never depends on the cut, on alignment or on the
+// instruction set: sums run over 16 fixed lanes, and nothing is contracted. Storage is T,
+// arithmetic is Acc.
+#pragma once
+
+#include <cstdint>
+
+#include "zero/base/dtype.h"
+
+namespace gpt {
+
+template <class T>
+struct accumulate_of {
+  using type = float;
+};
+template <>
+struct accumulate_of<double> {
+  using type = double;
+};
+template <class T>
+using accumulate_t = typename accumulate_of<T>::type;
+
+struct Range {
+  std::int64_t begin = 0, end = 0;
+};
+
+// out[r] = token_table[tokens[r]] + position_table[r % sequence]
+template <class T>
+struct EmbedForward {
+  const std::int32_t* tokens;
+  const T* token_table;
+  const T* position_table;
+  T* out;
+  std::int64_t sequence, channels;
+};
+
+// Adds the rows of each token, and of each position, in fp32, then once to the gradient.
+template <class T>
+struct EmbedBackward {
+  const std::int32_t* tokens;
+  const std::int32_t* rows_by_token;  // row numbers, sorted by token
+  const T* dout;
+  T* dtoken_table;
+  T* dposition_table;
+  std::int64_t rows, sequence, channels;
+};
+
+template <class T>
+struct LayerNormForward {
+  const T* in;
+  const T* weight;
+  const T* bias;
+  T* out;
+  accumulate_t<T>* mean;
+  accumulate_t<T>* inverse_deviation;
+  std::int64_t channels;
+  double epsilon;
+};
+
+// din += d(in); dweight and dbias are added to. `rows` is for the parameters' part.
+template <class T>
+struct LayerNormBackward {
+  const T* dout;
+  const T* in;
+  const T* weight;
+  const accumulate_t<T>* mean;
+  const accumulate_t<T>* inverse_deviation;
+  T* din;
+  T* dweight;
+  T* dbias;
+  std::int64_t rows, channels;
+};
+
+// out[c] += sum of in[r, c]
+template <class T>
+struct ColumnSum {
+  const T* in;
+  T* out;
+  std::int64_t rows, columns;
+};
+
+// One row of causal attention weights: `valid` entries, zeros up to `width`.
+template <class Acc>
+struct AttentionRow {
+  Acc* scores;
+  std::int64_t valid, width;
+  Acc scale;
+};
+
+template <class T>
+struct Kernels {
+  using Acc = accumulate_t<T>;
+
+  void (*embed_forward)(const EmbedForward<T>&, Range rows);
+  void (*embed_backward)(const EmbedBackward<T>&, Range columns);
+  void (*layer_norm_forward)(const LayerNormForward<T>&, Range rows);
+  void (*layer_norm_backward)(const LayerNormBackward<T>&, Range rows);
+  void (*layer_norm_parameters)(const LayerNormBackward<T>&, Range columns);
+  void (*column_sum)(const ColumnSum<T>&, Range columns);
+  // GELU in its tanh form ("gelu_new").
+  void (*gelu_forward)(const T* in, T* out, Range elements);
+  // gradient *= gelu'(in)
+  void (*gelu_backward)(const T* in, T* gradient, Range elements);
+  // scores become weights; returns the log of the sum of exponentials.
+  Acc (*softmax)(const AttentionRow<Acc>&);
+  // scores become the weights of a softmax whose log-sum is known.
+  void (*softmax_again)(const AttentionRow<Acc>&, Acc log_sum);
+  // gradient (of the weights) becomes the gradient of the scores.
+  void (*softmax_backward)(const AttentionRow<Acc>& weights, Acc* gradient, Acc delta);
+  Acc (*dot)(const T* a, const T* b, std::int64_t count);
+  // Returns the loss of one row and replaces its logits by scale * d(loss): as T, from the row's
+  // start.
+  double (*cross_entropy)(Acc* logits, std::int64_t count, std::int32_t target, Acc scale);
+  void (*narrow)(const Acc* from, T* to, std::int64_t count);
+};
+
+// The kernels for this CPU.
+template <class T>
+const Kernels<T>& kernels();
+
+// One set per instruction set; those beyond the baseline exist on x86-64 only.
+namespace baseline {
+template <class T>
+const Kernels<T>& kernels();
+}
+namespace avx2 {
+template <class T>
+const Kernels<T>& kernels();
+}
+namespace avx512 {
+template <class T>
+const Kernels<T>& kernels();
+}
+
+}  // namespace gpt

@@ -1,0 +1,85 @@
+#include "examples/gpt/log_json.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace gpt {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class T>
+std::string hexadecimal(T value) {
+  char text[2 * sizeof(T) + 1];
+  std::snprintf(text, sizeof text, "%0*llx", static_cast<int>(2 * sizeof(T)),
+                static_cast<unsigned long long>(value));
+  return text;
+}
+
+std::string bits_of(double value) {
+  return hexadecimal(std::bit_cast<std::uint32_t>(static_cast<float>(value)));
+}
+
+// JSON has no infinity and no NaN; the bits beside it tell which it was.
+Json number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
+Json rank_summary(const zero::RankReport& rank, int number) {
+  Json memory = Json::object(), traffic = Json::object();
+  for (const zero::MemoryUse& use : rank.memory)
+    memory[use.category] = {{"planned", use.planned}, {"peak", use.peak}};
+  for (const zero::TrafficUse& use : rank.traffic)
+    traffic[use.operation] = {{"calls", use.calls}, {"bytes", use.bytes_sent}};
+  return {{"rank", number},
+          {"memory", memory},
+          {"sent", traffic},
+          {"control_bytes", rank.control_bytes},
+          {"baseline_bytes", rank.baseline_bytes},
+          {"resident_bytes", rank.resident_bytes}};
+}
+
+}  // namespace
+
+JsonLog::JsonLog(const std::string& path) : path_(path) {
+  if (path.empty()) return;
+  out_.open(path, std::ios::trunc);
+  if (!out_) throw zero::ConfigError("--log-json " + path + " cannot be written");
+}
+
+void JsonLog::line(const std::string& text) {
+  if (path_.empty()) return;
+  out_ << text << '\n';
+  if (!out_.flush()) throw zero::SaveError("--log-json " + path_ + ": writing failed");
+}
+
+void JsonLog::write(const TrainingRecord& r) {
+  if (path_.empty()) return;
+  line(Json{{"step", r.step},
+            {"loss", number(r.loss)},
+            {"loss_bits", bits_of(r.loss)},
+            {"grad_norm", number(r.gradient_norm)},
+            {"grad_norm_bits", bits_of(r.gradient_norm)},
+            {"lr", r.learning_rate},
+            {"tokens_per_s", r.tokens_per_second},
+            {"step_ms", 1e3 * r.seconds},
+            {"skipped", r.skipped}}
+           .dump());
+}
+
+void JsonLog::write_summary(const zero::EngineReport& report, std::uint64_t digest) {
+  if (path_.empty()) return;
+  Json ranks = Json::array();
+  for (const zero::RankReport& rank : report.ranks)
+    ranks.push_back(rank_summary(rank, static_cast<int>(ranks.size())));
+  line(Json{{"summary",
+             {{"parameter_count", report.parameter_count},
+              {"layout_hash", hexadecimal(report.layout_hash)},
+              {"digest", hexadecimal(digest)},
+              {"ranks", ranks}}}}
+           .dump());
+}
+
+}  // namespace gpt

@@ -1,0 +1,123 @@
+#include "examples/gpt/loss_head.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+namespace gpt {
+namespace {
+
+// Enough rows to pay for reading and writing the embedding's gradient once per chunk.
+std::int64_t rows_of_chunk(const Dims& dims, std::int64_t logit_bytes) {
+  const std::int64_t fitting = logit_bytes / (4 * dims.vocabulary);
+  return std::min(dims.rows(), std::max<std::int64_t>(64, fitting / 64 * 64));
+}
+
+}  // namespace
+
+template <class T>
+LossHead<T>::LossHead(const Dims& dims, Matmul& matmul, std::int64_t logit_bytes)
+    : dims_(dims),
+      matmul_(matmul),
+      norm_(dims.rows(), dims.channels, dims.epsilon, matmul.pool()),
+      chunk_rows_(rows_of_chunk(dims, logit_bytes)),
+      normed_(dims.rows() * dims.channels),
+      normed_gradient_(dims.rows() * dims.channels),
+      logits_(chunk_rows_ * dims.vocabulary),
+      losses_(dims.rows()) {
+  for (const std::int64_t rows : {chunk_rows_, dims.rows() % chunk_rows_}) {
+    if (rows == 0) continue;
+    matmul.prepare<T, Acc>(logits_shape(rows));
+    matmul.prepare<T, T>(normed_gradient_shape(rows));
+    matmul.prepare<T, T>(embedding_gradient_shape(rows, false));
+    matmul.prepare<T, T>(embedding_gradient_shape(rows, true));
+  }
+}
+
+template <class T>
+ProductShape LossHead<T>::logits_shape(std::int64_t rows) const {
+  return {.m = rows,
+          .n = dims_.vocabulary,
+          .k = dims_.channels,
+          .transpose_b = true,
+          .lda = dims_.channels,
+          .ldb = dims_.channels,
+          .ldc = dims_.vocabulary};
+}
+
+template <class T>
+ProductShape LossHead<T>::normed_gradient_shape(std::int64_t rows) const {
+  return {.m = rows,
+          .n = dims_.channels,
+          .k = dims_.vocabulary,
+          .lda = dims_.vocabulary,
+          .ldb = dims_.channels,
+          .ldc = dims_.channels};
+}
+
+template <class T>
+ProductShape LossHead<T>::embedding_gradient_shape(std::int64_t rows, bool add) const {
+  return {.m = dims_.vocabulary,
+          .n = dims_.channels,
+          .k = rows,
+          .transpose_a = true,
+          .lda = dims_.vocabulary,
+          .ldb = dims_.channels,
+          .ldc = dims_.channels,
+          .accumulate = add};
+}
+
+template <class T>
+const T* LossHead<T>::differentiate(const Input& input, std::int64_t first, std::int64_t rows) {
+  const std::int64_t v = dims_.vocabulary;
+  const auto scale = static_cast<Acc>(input.gradient_scale / static_cast<double>(dims_.rows()));
+  matmul_.pool().for_ranges(rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r)
+      losses_.data()[first + r] =
+          kernels<T>().cross_entropy(logits_.data() + r * v, v, input.targets[first + r], scale);
+  });
+  // A row shorter than its logits' lies at their beginning: close the gaps, from the front.
+  auto* bytes = reinterpret_cast<std::byte*>(logits_.data());
+  const std::size_t row = static_cast<std::size_t>(v) * sizeof(T),
+                    step = static_cast<std::size_t>(v) * sizeof(Acc);
+  if (row != step)
+    for (std::size_t r = 1; r < static_cast<std::size_t>(rows); ++r)
+      std::memmove(bytes + r * row, bytes + r * step, row);
+  return reinterpret_cast<const T*>(bytes);
+}
+
+template <class T>
+double LossHead<T>::run(const Input& input, const HeadValues<T>& values,
+                        const HeadGradients<T>& gradients, T* gradient) {
+  const std::int64_t rows = dims_.rows(), c = dims_.channels;
+  norm_.forward(input.in, values.ln_f, normed_.data());
+  for (std::int64_t first = 0; first < rows; first += chunk_rows_) {
+    const std::int64_t count = std::min(chunk_rows_, rows - first);
+    matmul_.run<T, Acc>(
+        {logits_shape(count), normed_.data() + first * c, values.embedding, logits_.data()});
+    const T* dlogits = differentiate(input, first, count);
+    matmul_.run<T, T>({normed_gradient_shape(count), dlogits, values.embedding,
+                       normed_gradient_.data() + first * c});
+    const bool add = first > 0 || gradients.embedding.beta != 0;
+    matmul_.run<T, T>({embedding_gradient_shape(count, add), dlogits, normed_.data() + first * c,
+                       gradients.embedding.data});
+  }
+  std::fill_n(gradient, rows * c, T{});
+  norm_.backward(normed_gradient_.data(), input.in, values.ln_f, gradient, gradients.ln_f);
+  double loss = 0;
+  for (const double row : losses_.span()) loss += row;
+  return loss / static_cast<double>(rows);
+}
+
+template <class T>
+std::int64_t LossHead<T>::bytes() const {
+  return static_cast<std::int64_t>(normed_.bytes() + normed_gradient_.bytes() + logits_.bytes() +
+                                   losses_.bytes()) +
+         norm_.bytes();
+}
+
+template class LossHead<float>;
+template class LossHead<zero::bf16>;
+template class LossHead<double>;
+
+}  // namespace gpt

@@ -1,0 +1,147 @@
+#include "examples/gpt/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "zero/zero.h"
+
+namespace gpt {
+namespace {
+
+// Long option names in one spelling; values are left alone.
+std::vector<std::string> normalised(int argc, const char* const* argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  for (std::string& argument : arguments)
+    if (argument.starts_with("--"))
+      std::replace(argument.begin(), std::find(argument.begin(), argument.end(), '='), '_', '-');
+  return arguments;
+}
+
+void apply_settings(Options& options, const std::vector<std::string>& settings) {
+  for (const std::string& setting : settings) {
+    const auto equals = setting.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw zero::ConfigError("--set " + setting +
+                              ": expected path=value, such as zero_optimization.stage=3");
+    options.overrides[setting.substr(0, equals)] = setting.substr(equals + 1);
+  }
+}
+
+struct Parsed {
+  Options options;
+  std::vector<std::string> settings;
+  std::string deepspeed;
+  std::optional<int> stage;
+  std::optional<std::uint64_t> seed;
+};
+
+void declare(CLI::App& app, Parsed& p) {
+  Options& o = p.options;
+  app.add_option("--deepspeed-config", o.config_file,
+                 "DeepSpeed JSON file; without it, the defaults")
+      ->type_name("FILE");
+  app.add_option("--deepspeed", p.deepspeed, "The same; alone, without a file, it changes nothing")
+      ->type_name("FILE")
+      ->expected(0, 1);
+  app.add_option("--stage", p.stage, "ZeRO stage, 0 to 3: --set zero_optimization.stage=N");
+  app.add_option("--set", p.settings, "path=value: any key of the config; may be repeated")
+      ->type_name("PATH=VALUE")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--model", o.model,
+                 "tiny, mini, gpt2, gpt2-medium, gpt2-large, gpt2-xl or a config.json")
+      ->type_name("NAME|FILE")
+      ->capture_default_str();
+  app.add_option("--data", o.data,
+                 "Text or token file; may be repeated. Without it, built-in text of known entropy")
+      ->type_name("PATH")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--token-dtype", o.token_type, "auto, text, uint16 or uint32")
+      ->capture_default_str();
+  app.add_option("--steps", o.steps, "Optimizer steps")->capture_default_str();
+  app.add_option("--sequence-length", o.sequence_length,
+                 "Tokens of a sample; default: the model's context");
+  app.add_option("--seed", p.seed, "Of start values and data: --set seed=S");
+  app.add_option("--init", o.init_file, "Start from this model.safetensors of Hugging Face's GPT-2")
+      ->type_name("FILE");
+  app.add_option("--save-model", o.save_directory, "Write the result as a Hugging Face model")
+      ->type_name("DIR");
+  app.add_option("--log-json", o.log_file, "Write one JSON object per step, and a summary")
+      ->type_name("FILE");
+  app.add_option("--threads", o.threads,
+                 "Compute threads of a rank; default: the node's cores, shared");
+}
+
+void check(const Options& options) {
+  const auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
+    if (value < least)
+      throw zero::ConfigError(std::string(name) + " " + std::to_string(value) + ": must be " +
+                              std::to_string(least) + " or more");
+  };
+  at_least("--steps", options.steps, 0);
+  at_least("--sequence-length", options.sequence_length, 0);
+  at_least("--threads", options.threads, 0);
+}
+
+}  // namespace
+
+Options parse_options(int argc, const char* const* argv) {
+  CLI::App app(
+      "Trains a GPT-2 on CPU ranks at any ZeRO stage.\n"
+      "mpirun -n 4 train_gpt --deepspeed_config ds_config.json --model gpt2 --data text.txt",
+      "train_gpt");
+  Parsed parsed;
+  declare(app, parsed);
+  app.set_version_flag("--version", "train_gpt " ZERO_VERSION);
+  try {
+    std::vector<std::string> arguments = normalised(argc, argv);
+    std::reverse(arguments.begin(), arguments.end());
+    app.parse(arguments);
+  } catch (const CLI::CallForHelp&) {
+    parsed.options.answer = app.help();
+    return parsed.options;
+  } catch (const CLI::CallForVersion& version) {
+    parsed.options.answer = std::string(version.what()) + "\n";
+    return parsed.options;
+  } catch (const CLI::ExtrasError&) {
+    throw zero::ConfigError("unknown option " + app.remaining().front() +
+                            "; train_gpt --help lists the options");
+  } catch (const CLI::ParseError& error) {
+    throw zero::ConfigError(std::string(error.what()) + "; train_gpt --help lists the options");
+  }
+  Options& options = parsed.options;
+  if (!parsed.deepspeed.empty()) {
+    if (!options.config_file.empty() && options.config_file != parsed.deepspeed)
+      throw zero::ConfigError("--deepspeed and --deepspeed_config name different files");
+    options.config_file = parsed.deepspeed;
+  }
+  apply_settings(options, parsed.settings);
+  if (parsed.stage) options.overrides["zero_optimization.stage"] = std::to_string(*parsed.stage);
+  if (parsed.seed) options.overrides["seed"] = std::to_string(*parsed.seed);
+  check(options);
+  return options;
+}
+
+zero::Config load_training_config(const Options& options, std::int64_t channels) {
+  if (!options.config_file.empty())
+    return zero::load_config(options.config_file, options.overrides);
+  // Wider models want smaller steps: 0.003 for tiny, 0.00026 for gpt2.
+  const double learning_rate = std::min(0.003, 0.2 / static_cast<double>(channels));
+  // DeepSpeed's own default of stage 0 stays: --stage then shows what each stage saves.
+  zero::Text settings = {{"optimizer.type", "AdamW"},
+                         {"optimizer.params.lr", std::to_string(learning_rate)},
+                         {"optimizer.params.betas", "[0.9, 0.95]"},
+                         {"optimizer.params.weight_decay", "0.1"},
+                         {"scheduler.type", "WarmupLR"},
+                         {"scheduler.params.warmup_num_steps", "20"},
+                         {"scheduler.params.warmup_type", "linear"},
+                         {"gradient_clipping", "1.0"}};
+  const auto has = [&](const std::string& path) { return options.overrides.contains(path); };
+  if (!has("train_batch_size") && !has("train_micro_batch_size_per_gpu"))
+    settings["train_micro_batch_size_per_gpu"] = "4";
+  for (const auto& [path, value] : options.overrides) settings[path] = value;
+  return zero::load_config("", settings);
+}
+
+}  // namespace gpt

@@ -1,0 +1,35 @@
+// The command line of train_gpt. Dashes and underscores are alike.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "zero/config.h"
+
+namespace gpt {
+
+struct Options {
+  std::string config_file;  // empty: our defaults
+  zero::Text overrides;     // of the config, by path: --stage, --set, --seed
+  std::string model = "tiny";
+  std::vector<std::string> data;
+  std::string token_type = "auto";
+  std::int64_t steps = 100;
+  std::int64_t sequence_length = 0;  // 0: the model's context
+  std::string init_file, save_directory, log_file;
+  int threads = 0;
+
+  // Set instead of all others by --help and --version: what to print.
+  std::optional<std::string> answer;
+};
+
+// Throws ConfigError with what is wrong and how to get help.
+Options parse_options(int argc, const char* const* argv);
+
+// The file of --deepspeed_config, or without one the trainer's own defaults for a model of this
+// width, under the overrides.
+zero::Config load_training_config(const Options& options, std::int64_t channels);
+
+}  // namespace gpt

@@ -1,0 +1,87 @@
+#include "examples/gpt/progress.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <string>
+
+namespace gpt {
+namespace {
+
+constexpr int bar_width = 24;
+
+std::string duration(double seconds) {
+  const auto total = static_cast<long long>(seconds + 0.5);
+  char text[32];
+  if (total >= 3600)
+    std::snprintf(text, sizeof text, "%lldh%02lldm", total / 3600, total / 60 % 60);
+  else
+    std::snprintf(text, sizeof text, "%lldm%02llds", total / 60, total % 60);
+  return text;
+}
+
+std::string figures(const TrainingRecord& r) {
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "loss %.4f | norm %.3f | lr %.2e | %.0f tokens/s | %.3g TFLOP/s%s", r.loss,
+                r.gradient_norm, r.learning_rate, r.tokens_per_second, r.tflops,
+                r.skipped ? " | skipped" : "");
+  return text;
+}
+
+}  // namespace
+
+Progress::Progress(std::int64_t steps, std::int64_t steps_per_print, std::optional<double> floor)
+    : steps_(steps),
+      steps_per_print_(steps_per_print),
+      floor_(floor),
+      terminal_(::isatty(STDOUT_FILENO) == 1),
+      start_(std::chrono::steady_clock::now()) {}
+
+void Progress::show(const TrainingRecord& record) {
+  last_[shown_++ % recent] = record;
+  if (terminal_) {
+    draw_bar(record);
+    bar_drawn_ = true;
+  }
+  const bool due = steps_per_print_ > 0 && record.step % steps_per_print_ == 0;
+  if (!terminal_ && (due || record.step == 1 || record.step == steps_))
+    std::printf("step %lld/%lld | %s\n", static_cast<long long>(record.step),
+                static_cast<long long>(steps_), figures(record).c_str());
+  std::fflush(stdout);
+}
+
+void Progress::draw_bar(const TrainingRecord& record) const {
+  const double spent =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  const double left =
+      spent / static_cast<double>(shown_) * static_cast<double>(steps_ - record.step);
+  const auto filled =
+      static_cast<std::size_t>(bar_width * record.step / std::max<std::int64_t>(1, steps_));
+  const std::string bar = std::string(filled, '=') + std::string(bar_width - filled, ' ');
+  std::printf("\r[%s] %lld/%lld | %s | %s left\x1b[K", bar.c_str(),
+              static_cast<long long>(record.step), static_cast<long long>(steps_),
+              figures(record).c_str(), duration(left).c_str());
+}
+
+void Progress::finish() {
+  if (bar_drawn_) std::printf("\n");
+  const std::size_t count = std::min(shown_, recent);
+  if (count == 0) return;
+  double loss = 0, seconds = 0, tokens = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    loss += last_[i].loss / static_cast<double>(count);
+    seconds += last_[i].seconds;
+    tokens += last_[i].tokens_per_second * last_[i].seconds;
+  }
+  std::printf("last %zu steps: loss %.4f nats/token, %.0f tokens/s\n", count, loss,
+              tokens / seconds);
+  if (floor_)
+    std::printf("floor %.4f nats/token; now %.1f %% above it\n", *floor_,
+                100 * (loss / *floor_ - 1));
+  std::fflush(stdout);
+}
+
+}  // namespace gpt

@@ -1,0 +1,15 @@
+// What one step of training gives to the log and the terminal.
+#pragma once
+
+#include <cstdint>
+
+namespace gpt {
+
+struct TrainingRecord {
+  std::int64_t step = 0;  // counted from 1
+  double loss = 0, gradient_norm = 0, learning_rate = 0;
+  double seconds = 0, tokens_per_second = 0, tflops = 0;
+  bool skipped = false;
+};
+
+}  // namespace gpt

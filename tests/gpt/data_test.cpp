@@ -1,0 +1,210 @@
+// Token files of every kind, the order of samples, the built-in source and what is refused.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "examples/gpt/data_source.h"
+#include "examples/gpt/sample_order.h"
+#include "examples/gpt/word_source.h"
+#include "zero/zero.h"
+
+#include "tests/gpt/temporary_folder.h"
+
+namespace {
+
+using gpt::DataOptions;
+using gpt::TokenFile;
+using gpt::TokenType;
+using gpt::testing::config_error;
+using gpt::testing::contains;
+using gpt::testing::TemporaryFolder;
+
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  std::string bytes(values.size() * sizeof(T), '\0');
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+std::string llmc_header(std::int32_t magic, std::int32_t version, std::int32_t tokens) {
+  std::vector<std::int32_t> header(256);
+  header[0] = magic;
+  header[1] = version;
+  header[2] = tokens;
+  return bytes_of(header);
+}
+
+std::vector<std::int32_t> all_tokens(const TokenFile& file) {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(file.tokens()));
+  file.read(0, tokens);
+  return tokens;
+}
+
+const std::vector<std::uint16_t> small = {1, 2, 50256, 4, 5};
+const std::vector<std::int32_t> expected = {1, 2, 50256, 4, 5};
+const std::vector<std::uint32_t> wide = {1, 2, 50256, 4, 5};
+
+TEST_CASE("the kinds of token files are recognised") {
+  const TemporaryFolder folder;
+  const auto check = [&](const std::string& path, TokenType type, const std::string& kind) {
+    const TokenFile file(path, type);
+    CHECK(file.kind() == kind);
+    CHECK(all_tokens(file) == expected);
+  };
+  const TokenType automatic = TokenType::automatic;
+  check(folder.write("nano.bin", bytes_of(small)), automatic, "uint16 tokens");
+  check(folder.write("other.u16", bytes_of(small)), automatic, "uint16 tokens");
+  check(folder.write("raw", bytes_of(small)), TokenType::uint16, "uint16 tokens");
+  check(folder.write("wide.u32", bytes_of(wide)), automatic, "uint32 tokens");
+  check(folder.write("raw32", bytes_of(wide)), TokenType::uint32, "uint32 tokens");
+  check(folder.write("gpt2.bin", llmc_header(20240520, 1, 5) + bytes_of(small)), automatic,
+        "uint16 tokens (llm.c)");
+  check(folder.write("llama.bin", llmc_header(20240801, 7, 5) + bytes_of(wide)), automatic,
+        "uint32 tokens (llm.c)");
+  const TokenFile text(folder.write("text.txt", "a\xc3\xa9"), automatic);
+  CHECK(all_tokens(text) == std::vector<std::int32_t>{'a', 0xc3, 0xa9});
+}
+
+TEST_CASE("unusable files are refused by name") {
+  const TemporaryFolder folder;
+  const auto open = [](const std::string& path, TokenType type = TokenType::automatic) {
+    return config_error([&] { TokenFile(path, type); });
+  };
+  CHECK(contains(open(folder.path("absent")), folder.path("absent") + ": No such file"));
+  CHECK(contains(open(folder.path("")), "is a directory"));
+  CHECK(contains(open(folder.write("empty", "")), "is empty"));
+  CHECK(contains(open(folder.write("odd.bin", "abc")), "3 bytes, no multiple of the 2 bytes"));
+  CHECK(contains(open(folder.write("binary", std::string("ab\0c", 4))), "--token-dtype"));
+  CHECK(contains(open(folder.write("cut.bin", llmc_header(20240520, 1, 6) + bytes_of(small))),
+                 "incomplete"));
+  CHECK(contains(open(folder.path("cut.bin"), TokenType::uint32), "--token-dtype says otherwise"));
+  CHECK(contains(open("/dev/null"), "not a regular file"));
+}
+
+// All samples of one epoch, in the order of the stream.
+std::vector<std::vector<std::int32_t>> samples(const gpt::DataSource& data, std::int64_t first,
+                                               std::int64_t count, std::int64_t length) {
+  std::vector<std::vector<std::int32_t>> all;
+  for (std::int64_t i = first; i < first + count; ++i)
+    data.read(i, all.emplace_back(static_cast<std::size_t>(length + 1)));
+  return all;
+}
+
+TEST_CASE("several files are one text, and an epoch holds each sample once") {
+  const TemporaryFolder folder;
+  DataOptions options{
+      {folder.write("1.txt", "abcd"), folder.write("2.txt", "e"), folder.write("3.txt", "fghij")},
+      TokenType::automatic,
+      3,
+      256,
+      9};
+  const auto data = gpt::open_data(options);
+  const std::vector<std::int32_t> first = {'a', 'b', 'c', 'd'}, second = {'d', 'e', 'f', 'g'},
+                                  third = {'g', 'h', 'i', 'j'};
+  const std::set<std::vector<std::int32_t>> whole = {first, second, third};
+  for (std::int64_t epoch = 0; epoch < 5; ++epoch) {
+    const auto read = samples(*data, 3 * epoch, 3, 3);
+    CHECK(std::set<std::vector<std::int32_t>>(read.begin(), read.end()) == whole);
+  }
+  CHECK(contains(data->describe(), "10 tokens in 3 files of text, 3 samples an epoch"));
+  CHECK(!data->floor().has_value());
+}
+
+TEST_CASE("texts too short, mixed kinds and foreign tokens are refused, with what to do") {
+  const TemporaryFolder folder;
+  const auto open = [](std::vector<std::string> paths, std::int64_t length,
+                       std::int64_t vocabulary) {
+    return config_error([&] {
+      const auto data = gpt::open_data({paths, TokenType::automatic, length, vocabulary, 1});
+      samples(*data, 0, 1, length);
+    });
+  };
+  const std::string text = folder.write("a.txt", "hello"),
+                    tokens = folder.write("t.bin", bytes_of(small));
+  CHECK(open({text}, 4, 256) == "");
+  CHECK(contains(open({text}, 5, 256), "holds 5 tokens, fewer than the 6 of one sample"));
+  CHECK(contains(open({text}, 5, 256), "--sequence-length 4 or less"));
+  CHECK(contains(open({text, tokens}, 2, 60000), "give files of one kind"));
+  CHECK(contains(open({text}, 2, 100), "needs a vocabulary of 256; the model's is 100"));
+  CHECK(contains(open({}, 2, 100), "needs a vocabulary of 256; the model's is 100"));
+  CHECK(
+      contains(open({tokens}, 4, 256), "token 2 is 50256, outside the model's vocabulary of 256"));
+  CHECK(open({tokens}, 4, 50257) == "");
+  CHECK(
+      contains(open({folder.write("m.u32", bytes_of(std::vector<std::uint32_t>{1, 0xffffffff, 2}))},
+                    2, 50257),
+               "token 1 is 4294967295"));
+}
+
+TEST_CASE("the order of samples is a permutation of each epoch, and another one each time") {
+  for (const std::int64_t count : {1, 2, 3, 17, 256, 1000}) {
+    const gpt::SampleOrder order(count, 3), other(count, 4);
+    std::vector<std::int64_t> previous;
+    for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+      std::vector<std::int64_t> epoch_order, other_order;
+      for (std::int64_t i = 0; i < count; ++i) {
+        epoch_order.push_back(order.at(epoch * count + i));
+        other_order.push_back(other.at(epoch * count + i));
+      }
+      std::set<std::int64_t> seen(epoch_order.begin(), epoch_order.end());
+      CHECK(seen.size() == static_cast<std::size_t>(count));
+      CHECK(*seen.begin() == 0);
+      CHECK(*seen.rbegin() == count - 1);
+      if (count > 16) CHECK((epoch_order != previous && epoch_order != other_order));
+      previous = epoch_order;
+    }
+  }
+}
+
+// The probability of each text of the built-in source's words, by counting words that fit: another
+// way to the entropy than the source's own.
+double surprise(const std::string& text, std::size_t position) {
+  const std::size_t begin = position == 0 ? 0 : text.rfind(' ', position - 1) + 1;
+  const std::string before = text.substr(begin, position - begin);
+  double all = 0, matching = 0;
+  const auto words = gpt::WordSource::words();
+  for (std::size_t rank = 0; rank < words.size(); ++rank) {
+    const std::string word = std::string(words[rank]) + " ";
+    if (!word.starts_with(before)) continue;
+    all += 1.0 / static_cast<double>(rank + 1);
+    if (word[before.size()] == text[position]) matching += 1.0 / static_cast<double>(rank + 1);
+  }
+  return -std::log(matching / all);
+}
+
+TEST_CASE("the built-in text has the entropy it states") {
+  constexpr std::int64_t length = 40;
+  const auto data = gpt::open_data({{}, TokenType::automatic, length, 256, 11});
+  double total = 0, squares = 0;
+  constexpr int count = 4000;
+  for (const auto& sample : samples(*data, 0, count, length)) {
+    const std::string text(sample.begin(), sample.end());
+    double mean = 0;
+    for (std::size_t i = 1; i <= length; ++i) mean += surprise(text, i) / length;
+    total += mean;
+    squares += mean * mean;
+  }
+  const double mean = total / count;
+  const double error = std::sqrt((squares / count - mean * mean) / count);
+  INFO("measured ", mean, " +- ", error, ", stated ", *data->floor());
+  CHECK(std::abs(mean - *data->floor()) < 4 * error);
+  CHECK(error < 0.002);
+}
+
+TEST_CASE(
+    "samples of the built-in text are independent of what was read before, and depend on the "
+    "seed") {
+  const auto data = gpt::open_data({{}, TokenType::automatic, 64, 256, 1});
+  const auto other = gpt::open_data({{}, TokenType::automatic, 64, 256, 2});
+  const auto row = samples(*data, 0, 50, 64);
+  CHECK(samples(*data, 37, 1, 64)[0] == row[37]);
+  CHECK(samples(*other, 37, 1, 64)[0] != row[37]);
+  CHECK(std::set<std::vector<std::int32_t>>(row.begin(), row.end()).size() == 50);
+}
+
+}  // namespace

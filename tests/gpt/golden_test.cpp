@@ -1,0 +1,218 @@
+// GPT-2 through the engine against PyTorch in fp32 (tests/data, made by make_goldens.py): the
+// losses of 20 AdamW steps, gradients of two of them, and the final weights; on one rank and on
+// three, sharded or not.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "examples/gpt/model_spec.h"
+#include "examples/gpt/training_step.h"
+#include "tests/gpt/plain_model.h"
+#include "zero/checkpoint/safetensors.h"
+#include "zero/testing.h"
+
+namespace {
+
+using Tensors = std::map<std::string, std::vector<float>>;
+
+const std::string folder = GPT_TEST_DATA;
+
+Tensors read_tensors(const std::string& file) {
+  const zero::checkpoint::SafetensorsReader reader(folder + "/" + file);
+  Tensors tensors;
+  for (const auto& entry : reader.tensors()) {
+    tensors[entry.name].resize(static_cast<std::size_t>(entry.elements()));
+    reader.read(entry, 0, tensors[entry.name]);
+  }
+  return tensors;
+}
+
+struct Goldens {
+  Goldens() : json(nlohmann::json::parse(std::ifstream(folder + "/gpt2_goldens.json"))) {
+    config = {"golden",       json["n_layer"],    json["n_head"],
+              json["n_embd"], json["vocab_size"], json["n_positions"]};
+    losses = json["losses"].get<std::vector<double>>();
+    norms = json["gradient_norms"].get<std::vector<double>>();
+  }
+
+  // Rows [first, first + count) of the batch of a step.
+  gpt::testing::RandomBatch batch(std::size_t step, std::int64_t first, std::int64_t count) const {
+    const std::vector<std::int32_t> text = json["tokens"][step];
+    gpt::testing::RandomBatch batch(0, 0, 1);
+    for (std::int64_t row = first; row < first + count; ++row) {
+      const auto begin = text.begin() + row * (config.context + 1);
+      batch.tokens.insert(batch.tokens.end(), begin, begin + config.context);
+      batch.targets.insert(batch.targets.end(), begin + 1, begin + config.context + 1);
+    }
+    return batch;
+  }
+
+  zero::Config engine_config(int stage, int ranks) const {
+    zero::Config c;
+    c.zero_optimization.stage = stage;
+    c.batch.train_micro_batch_size_per_gpu = json["batch"].get<std::int64_t>() / ranks;
+    c.gradient_clipping = json["gradient_clipping"];
+    c.optimizer.type = "AdamW";
+    c.optimizer.learning_rate = json["optimizer"]["lr"];
+    c.optimizer.weight_decay = json["optimizer"]["weight_decay"];
+    c.optimizer.beta1 = json["optimizer"]["betas"][0];
+    c.optimizer.beta2 = json["optimizer"]["betas"][1];
+    c.optimizer.epsilon = json["optimizer"]["eps"];
+    return c;
+  }
+
+  nlohmann::json json;
+  gpt::ModelConfig config;
+  std::vector<double> losses, norms;
+};
+
+double norm_of(const std::vector<float>& values) {
+  double squares = 0;
+  for (const float value : values) squares += static_cast<double>(value) * value;
+  return std::sqrt(squares);
+}
+
+std::vector<float> difference(const std::vector<float>& a, const std::vector<float>& b) {
+  std::vector<float> result(a.size());
+  std::transform(a.begin(), a.end(), b.begin(), result.begin(), std::minus<>());
+  return result;
+}
+
+void check_gradients(const Tensors& gradients, std::size_t step) {
+  const Tensors expected = read_tensors("gpt2_gradients_" + std::to_string(step) + ".safetensors");
+  double squares = 0;
+  for (const auto& [name, values] : expected) squares += std::pow(norm_of(values), 2);
+  REQUIRE(gradients.size() == expected.size());
+  for (const auto& [name, values] : expected) {
+    INFO("step ", step, " ", name);
+    CHECK(norm_of(difference(gradients.at(name), values)) <= 1e-5 * std::sqrt(squares));
+  }
+}
+
+// The middle third of c_attn.bias is the keys': their gradient is zero in real arithmetic, and Adam
+// makes steps of full size of its rounding errors.
+void drop_key_biases(std::vector<float>& values) {
+  const auto third = static_cast<std::ptrdiff_t>(values.size() / 3);
+  values.erase(values.begin() + third, values.begin() + 2 * third);
+}
+
+void check_weights(const Tensors& end) {
+  const Tensors start = read_tensors("gpt2_start.safetensors"),
+                expected = read_tensors("gpt2_end.safetensors");
+  for (const auto& [name, values] : expected) {
+    auto change = difference(values, start.at(name)), error = difference(end.at(name), values);
+    if (name.ends_with("attn.c_attn.bias")) {
+      drop_key_biases(change);
+      drop_key_biases(error);
+    }
+    INFO(name);
+    CHECK(norm_of(error) <= 1e-3 * norm_of(change));
+  }
+}
+
+// What the ranks, threads of this process, see together.
+struct Shared {
+  std::mutex mutex;
+  Tensors gradients;
+};
+
+// Trains on every rank; the root checks.
+class Run {
+ public:
+  Run(const Goldens& goldens, zero::Runtime& runtime, int stage, Shared& shared)
+      : goldens_(goldens),
+        runtime_(runtime),
+        shared_(shared),
+        config_(goldens.engine_config(stage, runtime.size())),
+        engine_(runtime, gpt::describe(goldens.config), config_),
+        pool_(1),
+        model_(goldens.config, engine_.batch().micro, goldens.config.context, pool_),
+        step_(engine_, model_) {
+    engine_.load_weights(folder + "/gpt2_start.safetensors");
+  }
+
+  void train() {
+    for (std::size_t step = 1; step <= goldens_.losses.size(); ++step) {
+      const bool keep = step == 1 || step == 10;
+      const zero::StepResult result = one_step(step, keep);
+      runtime_.sum(0);  // all ranks have added their gradients
+      if (!runtime_.is_root()) continue;
+      INFO("step ", step);
+      CHECK(std::abs(result.loss - goldens_.losses[step - 1]) <= 1e-5 * goldens_.losses[step - 1]);
+      CHECK(result.grad_norm == doctest::Approx(goldens_.norms[step - 1]).epsilon(1e-4));
+      if (keep) check_gradients(shared_.gradients, step);
+    }
+    const Tensors end = read_all("value");
+    if (runtime_.is_root()) check_weights(end);
+  }
+
+ private:
+  zero::StepResult one_step(std::size_t step, bool keep_gradients) {
+    const std::int64_t rows = engine_.batch().micro;
+    for (zero::MicroStep micro : engine_.micro_steps()) {
+      const auto batch = goldens_.batch(step - 1, runtime_.rank() * rows, rows);
+      micro.loss(step_.run(batch.view(), micro.loss_scale()));
+    }
+    zero::StepOptions options;
+    if (keep_gradients)
+      options.inspect = [&](zero::Gradients& gradients) {
+        gradients.edit([&](const zero::ParamShard& shard) { keep(shard); });
+        return zero::Decision::apply;
+      };
+    return engine_.step(options).wait();
+  }
+
+  // Averaged, and not yet clipped.
+  void keep(const zero::ParamShard& shard) {
+    const std::lock_guard lock(shared_.mutex);
+    auto& whole = shared_.gradients[std::string(shard.name)];
+    whole.resize(static_cast<std::size_t>(
+        gpt::testing::elements_of({shard.shape.begin(), shard.shape.end()})));
+    std::copy(shard.values.begin(), shard.values.end(), whole.begin() + shard.begin);
+  }
+
+  Tensors read_all(const char* what) {
+    Tensors tensors;
+    for (const auto& [name, shape] : gpt::testing::parameters_of(goldens_.config)) {
+      auto& values = tensors[name];
+      values.resize(static_cast<std::size_t>(gpt::testing::elements_of(shape)));
+      engine_.read(name, what, values);
+    }
+    return tensors;
+  }
+
+  const Goldens& goldens_;
+  zero::Runtime& runtime_;
+  Shared& shared_;
+  zero::Config config_;
+  zero::Engine engine_;
+  zero::ThreadPool pool_;
+  gpt::Model<float> model_;
+  gpt::TrainingStep<float> step_;
+};
+
+void check(int ranks, int stage) {
+  const Goldens goldens;
+  Shared shared;
+  zero::testing::run_ranks(
+      ranks, [&](zero::Runtime& runtime) { Run(goldens, runtime, stage, shared).train(); });
+}
+
+TEST_CASE("training equals PyTorch's on one rank") {
+  check(1, 0);
+}
+TEST_CASE("training equals PyTorch's on three ranks at stage 0") {
+  check(3, 0);
+}
+TEST_CASE("training equals PyTorch's on three ranks at stage 3") {
+  check(3, 3);
+}
+
+}  // namespace

@@ -1,0 +1,174 @@
+// The kernels of every instruction set of this CPU give the baseline's bits, whatever the cut into
+// ranges.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <vector>
+
+#include "tests/gpt/plain_model.h"
+
+namespace {
+
+using gpt::Kernels;
+using gpt::Range;
+using gpt::testing::random_values;
+using zero::bf16;
+
+constexpr std::int64_t rows = 7, channels = 83, sequence = 7, vocabulary = 53;
+
+template <class T>
+std::vector<T> random(const char* name, std::int64_t count) {
+  auto values = random_values<T>(name, count);
+  for (T& value : values) value = zero::from_float<T>(8 * zero::to_float(value));
+  return values;
+}
+
+template <class T>
+void append(std::vector<float>& all, const std::vector<T>& values) {
+  for (const T value : values) all.push_back(zero::to_float(value));
+}
+
+// Calls a kernel on ranges of at most `cut` of [0, count).
+void in_ranges(std::int64_t count, std::int64_t cut, const std::function<void(Range)>& call) {
+  for (std::int64_t begin = 0; begin < count; begin += cut)
+    call({begin, std::min(count, begin + cut)});
+}
+
+template <class T>
+void run_norm(const Kernels<T>& k, std::int64_t cut, std::vector<float>& all) {
+  const auto in = random<T>("in", rows * channels), dout = random<T>("dout", rows * channels);
+  const auto weight = random<T>("weight", channels), bias = random<T>("bias", channels);
+  std::vector<T> out(in.size()), din(in.size()), dweight(channels), dbias(channels);
+  std::vector<float> mean(rows), inverse(rows);
+  in_ranges(rows, cut, [&](Range range) {
+    k.layer_norm_forward({in.data(), weight.data(), bias.data(), out.data(), mean.data(),
+                          inverse.data(), channels, 1e-5},
+                         range);
+  });
+  const gpt::LayerNormBackward<T> backward{dout.data(),    in.data(),  weight.data(),  mean.data(),
+                                           inverse.data(), din.data(), dweight.data(), dbias.data(),
+                                           rows,           channels};
+  in_ranges(rows, cut, [&](Range range) { k.layer_norm_backward(backward, range); });
+  in_ranges(channels, cut, [&](Range range) { k.layer_norm_parameters(backward, range); });
+  in_ranges(channels, cut, [&](Range range) {
+    k.column_sum({in.data(), dbias.data(), rows, channels}, range);
+  });
+  for (const auto& part : {out, din, dweight, dbias}) append(all, part);
+  append(all, mean);
+  append(all, inverse);
+}
+
+template <class T>
+void run_embedding(const Kernels<T>& k, std::int64_t cut, std::vector<float>& all) {
+  const auto table = random<T>("table", vocabulary * channels),
+             positions = random<T>("positions", sequence * channels);
+  const std::vector<std::int32_t> tokens = {3, 1, 52, 3, 3, 0, 1}, order = {5, 1, 6, 0, 3, 4, 2};
+  std::vector<T> out(rows * channels), dtable(table.size()), dpositions(positions.size());
+  in_ranges(rows, cut, [&](Range range) {
+    k.embed_forward({tokens.data(), table.data(), positions.data(), out.data(), sequence, channels},
+                    range);
+  });
+  in_ranges(channels, cut, [&](Range range) {
+    k.embed_backward({tokens.data(), order.data(), out.data(), dtable.data(), dpositions.data(),
+                      rows, sequence, channels},
+                     range);
+  });
+  for (const auto& part : {out, dtable, dpositions}) append(all, part);
+}
+
+template <class T>
+void run_elements(const Kernels<T>& k, std::int64_t cut, std::vector<float>& all) {
+  const auto in = random<T>("in", 1000);
+  std::vector<T> out(in.size()), gradient = random<T>("gradient", 1000);
+  in_ranges(1000, cut, [&](Range range) { k.gelu_forward(in.data(), out.data(), range); });
+  in_ranges(1000, cut, [&](Range range) { k.gelu_backward(in.data(), gradient.data(), range); });
+  append(all, out);
+  append(all, gradient);
+  all.push_back(k.dot(in.data(), out.data(), 999));
+}
+
+template <class T>
+void run_rows(const Kernels<T>& k, std::vector<float>& all) {
+  auto scores = random<float>("scores", 100), gradient = random<float>("gradient", 100);
+  auto again = scores, logits = random<float>("logits", 777);
+  const float log_sum = k.softmax({scores.data(), 91, 100, 0.3f});
+  k.softmax_again({again.data(), 91, 100, 0.3f}, log_sum);
+  k.softmax_backward({scores.data(), 91, 100, 0.3f}, gradient.data(), 0.01f);
+  std::vector<T> narrow(100);
+  k.narrow(scores.data(), narrow.data(), 100);
+  all.push_back(static_cast<float>(k.cross_entropy(logits.data(), 777, 13, 0.25f)));
+  for (const auto& part : {scores, again, gradient}) append(all, part);
+  append(all, narrow);
+  const T* dlogits = reinterpret_cast<const T*>(logits.data());
+  for (int i = 0; i < 777; ++i) all.push_back(zero::to_float(dlogits[i]));
+}
+
+template <class T>
+std::vector<float> results(const Kernels<T>& k, std::int64_t cut) {
+  std::vector<float> all;
+  run_norm(k, cut, all);
+  run_embedding(k, cut, all);
+  run_elements(k, cut, all);
+  run_rows(k, all);
+  return all;
+}
+
+bool equal_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+template <class T>
+void check_equal() {
+  const auto expected = results(gpt::baseline::kernels<T>(), 1000);
+  for (const std::int64_t cut : {1, 16, 64, 1000}) {
+    CHECK(equal_bits(expected, results(gpt::baseline::kernels<T>(), cut)));
+    CHECK(equal_bits(expected, results(gpt::kernels<T>(), cut)));
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2"))
+      CHECK(equal_bits(expected, results(gpt::avx2::kernels<T>(), cut)));
+#endif
+  }
+}
+
+TEST_CASE("fp32 kernels give equal bits with every instruction set and cut") {
+  check_equal<float>();
+}
+TEST_CASE("bf16 kernels give equal bits with every instruction set and cut") {
+  check_equal<bf16>();
+}
+
+TEST_CASE("softmax, cross-entropy and GELU agree with the library's functions") {
+  const Kernels<float>& k = gpt::kernels<float>();
+  auto scores = random<float>("scores", 64);
+  const auto before = scores;
+  k.softmax({scores.data(), 60, 64, 0.5f});
+  double total = 0;
+  for (int i = 0; i < 60; ++i) total += std::exp(0.5 * before[i]);
+  for (int i = 0; i < 60; ++i)
+    CHECK(scores[i] == doctest::Approx(std::exp(0.5 * before[i]) / total).epsilon(1e-6));
+  for (int i = 60; i < 64; ++i) CHECK(scores[i] == 0);
+  auto logits = before;
+  const double loss = k.cross_entropy(logits.data(), 60, 7, 1);
+  total = 0;
+  for (int i = 0; i < 60; ++i) total += std::exp(static_cast<double>(before[i]));
+  CHECK(loss == doctest::Approx(std::log(total) - before[7]).epsilon(1e-6));
+  for (const float x : {-30.0f, -10.0f, -3.0f, -1e-3f, 0.0f, 1e-3f, 1.0f, 3.0f, 30.0f}) {
+    float y = 0;
+    k.gelu_forward(&x, &y, {0, 1});
+    const double u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+    CHECK(std::abs(y - 0.5 * x * (1 + std::tanh(u))) <= 1e-6 * std::abs(x));
+  }
+}
+
+TEST_CASE("what is not a number stays visible") {
+  const Kernels<float>& k = gpt::kernels<float>();
+  auto logits = random<float>("logits", 50);
+  logits[20] = std::nanf("");
+  CHECK(std::isnan(k.cross_entropy(logits.data(), 50, 3, 1)));
+  CHECK(std::isnan(logits[5]));
+}
+
+}  // namespace
