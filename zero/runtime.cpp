@@ -31,20 +31,27 @@ std::string chosen(const char* variable, const std::string& option,
                     "\"; expected one of " + list);
 }
 
-comm::WorldOptions world_options(const RuntimeOptions& options) {
-  if (options.device != "auto" && options.device != "cpu")
-    throw ConfigError("RuntimeOptions::device is \"" + options.device +
-                      "\"; this build has no such device, expected auto or cpu");
-  comm::WorldOptions result;
-  result.transport =
-      chosen("ZERO_TRANSPORT", options.transport, {"auto", "self", "shm", "mpi"});
-  result.abort_job = options.abort_job;
-  return result;
+// Until the ranks know each other, the launcher's first one speaks for all: what is wrong with the
+// environment is wrong everywhere.
+bool is_launched_first() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(name)) return std::atoi(rank) == 0;
+  return true;
 }
 
 }  // namespace
 
 namespace detail {
+
+comm::WorldOptions world_options(const RuntimeOptions& options) {
+  if (options.device != "auto" && options.device != "cpu")
+    throw ConfigError("RuntimeOptions::device is \"" + options.device +
+                      "\"; this build has no such device, expected auto or cpu");
+  comm::WorldOptions result;
+  result.transport = options.transport;
+  result.abort_job = options.abort_job;
+  return result;
+}
 
 std::int64_t total_bytes(const comm::Traffic& traffic) {
   std::int64_t total = 0;
@@ -53,7 +60,9 @@ std::int64_t total_bytes(const comm::Traffic& traffic) {
 }
 
 RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options)
-    : world_(std::move(world)), options_(std::move(options)) {
+    : world_(std::move(world)),
+      options_(std::move(options)),
+      exceptions_at_start_(std::uncaught_exceptions()) {
   const int local_size = topology().local_size;
   const int fair_share = default_compute_threads(local_size);
   pool_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads : fair_share);
@@ -74,13 +83,16 @@ RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions opti
 }
 
 RuntimeCore::~RuntimeCore() {
+  // zero::run() tells the peers what went wrong; in a program of another shape only this is left.
+  if (std::uncaught_exceptions() > exceptions_at_start_)
+    publish_failure("an exception ended its Runtime; its own program has the reason",
+                    Error("").exit_code());
   communication_.reset();
   world_.reset();
 }
 
 std::string RuntimeCore::describe() const {
-  return world_->describe() + ", " + communication_->kind() + " communication" +
-         (world_->communicates_from_any_thread() ? "" : " (MPI gives no THREAD_MULTIPLE)") + ", " +
+  return world_->describe() + ", " + communication_->kind() + " communication" + ", " +
          std::to_string(pool_->threads()) + " compute thread" + (pool_->threads() == 1 ? "" : "s") +
          " per rank";
 }
@@ -128,6 +140,11 @@ std::string RuntimeCore::broadcast_text(std::string_view subject, std::string te
   return text;
 }
 
+bool RuntimeCore::publish_failure(const std::string& reason, int exit_code) noexcept {
+  failed_first_ = world_->fail(reason, exit_code) || failed_first_;
+  return failed_first_;
+}
+
 bool RuntimeCore::stop_requested() const {
   return options_.catch_signals && stop_signals > 0;
 }
@@ -138,10 +155,10 @@ Runtime::Runtime(std::unique_ptr<detail::RuntimeCore> core) : core_(std::move(co
 
 Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)
     : core_(std::make_unique<detail::RuntimeCore>(
-          comm::create_world(argc, argv, world_options(options)), options)) {}
+          comm::create_world(argc, argv, detail::world_options(options)), options)) {}
 
 Runtime Runtime::single(RuntimeOptions options) {
-  const comm::WorldOptions world = world_options(options);
+  const comm::WorldOptions world = detail::world_options(options);
   return Runtime(
       std::make_unique<detail::RuntimeCore>(comm::create_single_world(world), std::move(options)));
 }
@@ -214,15 +231,14 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body, Runtim
     code = 70;
   }
   if (!runtime) {
-    std::fprintf(stderr, "zero: %s\n", reason.c_str());
+    if (is_launched_first()) std::fprintf(stderr, "zero: %s\n", reason.c_str());
     return code;
   }
-  comm::World& world = runtime->core().world();
   // Only the first cause is printed; who learned of it from another rank stays quiet.
-  if (world.fail(reason, code))
+  if (runtime->core().publish_failure(reason, code))
     std::fprintf(stderr, "zero: rank %d: %s\n", runtime->rank(), reason.c_str());
   std::fflush(nullptr);
-  if (options.abort_job) world.abort(code);
+  if (options.abort_job) runtime->core().world().abort(code);
   return code;
 }
 

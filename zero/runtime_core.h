@@ -40,6 +40,10 @@ class RuntimeCore {
   std::string broadcast_text(std::string_view subject, std::string text);
   std::int64_t control_bytes() const { return control_bytes_; }
 
+  // Tells the peers why this rank gives up. True where this rank's reason is the one to print: it
+  // was the first of its node.
+  bool publish_failure(const std::string& reason, int exit_code) noexcept;
+
   // A signal asked this rank to stop.
   bool stop_requested() const;
 
@@ -48,9 +52,14 @@ class RuntimeCore {
   RuntimeOptions options_;
   Ledger ledger_;
   std::int64_t control_bytes_ = 0;
+  int exceptions_at_start_;
+  bool failed_first_ = false;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<ExecutionStream> compute_, communication_;
 };
+
+// Throws ConfigError for a device that this build does not have.
+comm::WorldOptions world_options(const RuntimeOptions& options);
 
 std::int64_t total_bytes(const comm::Traffic& traffic);
 

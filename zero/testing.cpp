@@ -51,7 +51,8 @@ void testing::run_ranks(int ranks, const std::function<void(Runtime&)>& body,
         body(runtime);
       } catch (const std::exception& error) {
         const auto* known = dynamic_cast<const Error*>(&error);
-        if (runtime.core().world().fail(error.what(), known != nullptr ? known->exit_code() : 70)) {
+        if (runtime.core().publish_failure(error.what(),
+                                           known != nullptr ? known->exit_code() : 70)) {
           const std::lock_guard lock(mutex);
           first_cause = std::current_exception();
         }

@@ -33,11 +33,13 @@ int main(int argc, char** argv) {
   }
   zero::RuntimeOptions runtime_options;
   runtime_options.threads = options.threads;
-  return zero::run(
+  int code = 0;
+  const int failed = zero::run(
       argc, argv,
       [&](zero::Runtime& runtime) {
         if (!problem.empty()) throw zero::ConfigError(problem);
-        gpt::train(runtime, options);
+        code = gpt::train(runtime, options);
       },
       runtime_options);
+  return failed != 0 ? failed : code;
 }

@@ -67,6 +67,18 @@ void declare(CLI::App& app, Parsed& p) {
       ->type_name("FILE");
   app.add_option("--save-model", o.save_directory, "Write the result as a Hugging Face model")
       ->type_name("DIR");
+  app.add_option("--checkpoint", o.checkpoint_directory,
+                 "Directory of checkpoints: resumed from at start, saved to after the last step")
+      ->type_name("DIR");
+  app.add_option("--resume", o.resume,
+                 "auto (the newest checkpoint, if there is one), a tag, or none")
+      ->type_name("TAG")
+      ->capture_default_str();
+  app.add_option("--save-every", o.save_every, "Save every N steps too")->type_name("N");
+  app.add_option("--keep", o.keep, "Remove all but the newest N checkpoints; default: keep all")
+      ->type_name("N");
+  app.add_flag("--overwrite-later", o.overwrite_later,
+               "With --resume none or a tag: move later checkpoints aside, to .trash-*");
   app.add_option("--log-json", o.log_file, "Write one JSON object per step, and a summary")
       ->type_name("FILE");
   app.add_option("--threads", o.threads,
@@ -82,6 +94,13 @@ void check(const Options& options) {
   at_least("--steps", options.steps, 0);
   at_least("--sequence-length", options.sequence_length, 0);
   at_least("--threads", options.threads, 0);
+  at_least("--save-every", options.save_every, 0);
+  at_least("--keep", options.keep, 0);
+  const bool asks = options.resume != "auto" || options.save_every > 0 || options.keep > 0 ||
+                    options.overwrite_later;
+  if (asks && options.checkpoint_directory.empty())
+    throw zero::ConfigError(
+        "--resume, --save-every, --keep and --overwrite-later need --checkpoint DIR");
 }
 
 }  // namespace

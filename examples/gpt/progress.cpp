@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 
 namespace gpt {
@@ -31,13 +33,24 @@ std::string figures(const TrainingRecord& r) {
   return text;
 }
 
+// Open MPI gives ranks a terminal of its own even where mpirun writes to a pipe or a file: under a
+// launcher, what counts is where the launcher's output goes.
+bool output_is_terminal() {
+  if (::isatty(STDOUT_FILENO) != 1) return false;
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return true;
+  std::error_code unreadable;
+  const std::filesystem::path output =
+      std::filesystem::read_symlink("/proc/" + std::to_string(::getppid()) + "/fd/1", unreadable);
+  return !unreadable && output.string().starts_with("/dev/");
+}
+
 }  // namespace
 
 Progress::Progress(std::int64_t steps, std::int64_t steps_per_print, std::optional<double> floor)
     : steps_(steps),
       steps_per_print_(steps_per_print),
       floor_(floor),
-      terminal_(::isatty(STDOUT_FILENO) == 1),
+      terminal_(output_is_terminal()),
       start_(std::chrono::steady_clock::now()) {}
 
 void Progress::show(const TrainingRecord& record) {

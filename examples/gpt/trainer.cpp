@@ -7,6 +7,7 @@
 #include <new>
 
 #include "examples/gpt/batch_loader.h"
+#include "examples/gpt/checkpoints.h"
 #include "examples/gpt/data_source.h"
 #include "examples/gpt/initial_values.h"
 #include "examples/gpt/log_json.h"
@@ -154,21 +155,26 @@ Loop<T> make_loop(zero::Runtime& runtime, zero::Engine& engine, const Task& task
   }
 }
 
+// True where a signal ended the run before its last step.
 template <class T>
-void run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task,
+bool run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task,
                zero::ThreadPool& pool, JsonLog& log) {
   Loop<T> loop = make_loop<T>(runtime, engine, task, pool);
-  set_start_values(engine, task, pool);
+  Checkpoints checkpoints(runtime, engine, task.options, task.data->describe());
+  if (!checkpoints.resume()) set_start_values(engine, task, pool);
   print_start(runtime, task, engine);
   Progress progress(task.options.steps, task.config.steps_per_print, task.data->floor());
   bool stop = false;
-  for (std::int64_t index = 0; index < task.options.steps && !stop; ++index) {
-    const TrainingRecord record = loop.step(index, stop);
+  std::int64_t index = engine.step_count();
+  while (index < task.options.steps && !stop) {
+    const TrainingRecord record = loop.step(index++, stop);
+    checkpoints.after_step(stop || index == task.options.steps);
     if (!runtime.is_root()) continue;
     log.write(record);
     progress.show(record);
   }
   if (runtime.is_root()) progress.finish();
+  return index < task.options.steps;
 }
 
 void save(zero::Runtime& runtime, zero::Engine& engine, const Task& task) {
@@ -191,20 +197,20 @@ void check_save_directory(const zero::Runtime& runtime, const std::string& direc
 
 }  // namespace
 
-void train(zero::Runtime& runtime, const Options& options) {
+int train(zero::Runtime& runtime, const Options& options) {
   const Task task = resolve(options);
   check_save_directory(runtime, options.save_directory);
   JsonLog log(runtime.is_root() ? options.log_file : "");
   zero::Engine engine(runtime, describe(task.model), task.config);
-  zero::ThreadPool pool(runtime.threads());
-  if (engine.compute_dtype() == zero::DType::bf16)
-    run_steps<zero::bf16>(runtime, engine, task, pool, log);
-  else
-    run_steps<float>(runtime, engine, task, pool, log);
+  zero::ThreadPool& pool = runtime.pool();
+  const bool interrupted = engine.compute_dtype() == zero::DType::bf16
+                               ? run_steps<zero::bf16>(runtime, engine, task, pool, log)
+                               : run_steps<float>(runtime, engine, task, pool, log);
   save(runtime, engine, task);
   const zero::EngineReport report = engine.report();
   const std::uint64_t digest = engine.digest();
   if (runtime.is_root()) log.write_summary(report, digest);
+  return interrupted && !options.checkpoint_directory.empty() ? saved_and_stopped : 0;
 }
 
 }  // namespace gpt

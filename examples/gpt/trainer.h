@@ -6,6 +6,10 @@
 
 namespace gpt {
 
-void train(zero::Runtime& runtime, const Options& options);
+// Of train(): a signal asked for a stop, and a checkpoint holds all that was done.
+inline constexpr int saved_and_stopped = 20;
+
+// Returns the exit code.
+int train(zero::Runtime& runtime, const Options& options);
 
 }  // namespace gpt

@@ -1,0 +1,227 @@
+"""Holds README.md and docs/ against the code and the programs.
+
+Usage: readme_test.py REPOSITORY --zero FILE --config-keys FILE --example FILE [--train-gpt FILE] [--update]
+--update writes the tables of docs/config.md anew instead of testing.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+
+import extract
+
+ARGS = None
+RANKS, MICRO_STEPS = 3, 3
+GENERATED = "<!-- From the key table, by tests/readme/readme_test.py --update. -->\n"
+
+
+def text_of(path):
+    with open(os.path.join(ARGS.repository, path), encoding="utf-8") as file:
+        return file.read()
+
+
+def output_of(*command):
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if result.returncode != 0:
+        raise AssertionError(f"{' '.join(command)}: code {result.returncode}\n{result.stdout}{result.stderr}")
+    return result.stdout
+
+
+def section(markdown, title):
+    """The text below a heading, up to the next one of its level."""
+    match = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", markdown, re.MULTILINE | re.DOTALL)
+    if not match:
+        raise AssertionError(f"there is no section {title}")
+    return match[1]
+
+
+def rows(markdown):
+    """The cells of all table rows, without headings and rules."""
+    cells = [[cell.strip() for cell in line.strip("|").split("|")]
+             for line in markdown.splitlines() if line.startswith("|")]
+    rules = [i for i, row in enumerate(cells) if set(row[0]) == {"-"}]
+    return [row for i, row in enumerate(cells) if i not in rules and i + 1 not in rules]
+
+
+def value_of(formula, **values):
+    """A formula as the README writes it: 2Ψ + 14Ψ/N, (m+1)bΨf."""
+    formula = formula.split(", or less")[0].rstrip(" *").replace("Ψ", "P")
+    return eval(re.sub(r"(?<=[0-9A-Za-z)])(?=[A-Za-z(])", "*", formula), {"__builtins__": {}}, values)
+
+
+class Pages(unittest.TestCase):
+    def test_readme_is_short(self):
+        self.assertLessEqual(text_of("README.md").count("\n"), 250)
+
+    def test_links_lead_somewhere(self):
+        docs = ["docs/" + name for name in os.listdir(os.path.join(ARGS.repository, "docs"))]
+        for page in ["README.md", *[name for name in docs if name.endswith(".md")]]:
+            text = text_of(page)
+            anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+                       for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+            for target in re.findall(r"\]\(([^)\s]+)\)", text):
+                with self.subTest(page=page, target=target):
+                    if target.startswith("#"):
+                        self.assertIn(target[1:], anchors)
+                    else:
+                        path = os.path.join(ARGS.repository, os.path.dirname(page), target.split("#")[0])
+                        self.assertTrue(os.path.exists(path))
+
+    def test_map_has_every_folder(self):
+        first_cells = " ".join(row[0] for row in rows(section(text_of("README.md"), "Map")))
+        mapped = set(re.findall(r"`(\w+)/`", first_cells))
+        folders = {name for name in os.listdir(ARGS.repository)
+                   if os.path.isdir(os.path.join(ARGS.repository, name))
+                   and not name.startswith((".", "build", "__"))}
+        self.assertEqual(mapped, folders)
+
+    def test_environment_variables(self):
+        read = set()
+        for folder in ("zero", "comm", "optim", "config_schemas", "tools", "examples", "tests"):
+            for path, _, names in os.walk(os.path.join(ARGS.repository, folder)):
+                for name in names:
+                    if name.endswith((".cpp", ".h")):
+                        source = text_of(os.path.join(path, name))
+                        read |= set(re.findall(r'(?:getenv|chosen)\(\s*"(ZERO_\w+)"', source))
+        self.assertEqual(set(re.findall(r"`(ZERO_\w+)`", section(text_of("README.md"), "Config"))), read)
+
+    def test_exit_codes(self):
+        declared = re.findall(r"class (\w+) : public detail::CodedError<(\d+)>", text_of("zero/base/error.h"))
+        listed = [(row[1].strip("`"), row[0]) for row in rows(text_of("docs/exit-codes.md"))
+                  if re.fullmatch(r"`\w+`", row[1])]
+        self.assertEqual(sorted(listed), sorted(declared))
+
+
+class ConfigKeys(unittest.TestCase):
+    def test_config_page(self):
+        tables = text_of("docs/config.md").split(GENERATED)[1]
+        self.assertEqual(tables, output_of(ARGS.config_keys), "run this script with --update")
+
+    def test_readme_names_every_honoured_key(self):
+        known = {row[0].split("`")[1] for row in rows(output_of(ARGS.config_keys))
+                 if "**not honoured**" not in row[-1]}
+        listed = set()
+        for place, keys in rows(section(text_of("README.md"), "Config")):
+            prefix = "" if place == "top level" else place.strip("`") + "."
+            listed |= {prefix + key for key in re.findall(r"`([^`]+)`", keys)}
+        self.assertIn("scheduler.params.*", listed)
+        listed |= {key for key in known if key.startswith("scheduler.params.")}
+        self.assertEqual(listed - {"scheduler.params.*"}, known)
+
+
+class Programs(unittest.TestCase):
+    def test_example_prints_the_same_at_every_stage(self):
+        config = json.loads(extract.block(os.path.join(ARGS.repository, "README.md"), "json"))
+        printed = {}
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "ds_config.json")
+            for stage in (3, 0):
+                config["zero_optimization"]["stage"] = stage
+                with open(path, "w", encoding="utf-8") as file:
+                    json.dump(config, file)
+                printed[stage] = output_of(ARGS.zero, "run", "-n", "2", ARGS.example, path)
+        self.assertEqual(printed[3], printed[0])
+        losses = [float(loss) for loss in re.findall(r"loss (\S+)", printed[0])]
+        self.assertEqual(len(losses), 5)
+        self.assertLess(losses[-1], losses[0] / 10)
+
+    def test_options_of_the_trainer(self):
+        if not ARGS.train_gpt:
+            self.skipTest("there is no train_gpt in this build")
+        known = output_of(ARGS.train_gpt, "--help").replace("-", "_")
+        for option in re.findall(r"--([\w-]+)", section(text_of("README.md"), "Training GPT-2")):
+            self.assertIn("__" + option.replace("-", "_"), known)
+
+    def test_commands(self):
+        for command in re.findall(r"`zero (\w+)`", text_of("README.md")):
+            self.assertIn(f"zero {command}", output_of(ARGS.zero, command, "--help"))
+
+
+class StageTables(unittest.TestCase):
+    """Runs the trainer at every row of the tables, and measures. Padding is at most `tolerance`."""
+
+    tolerance = 0.03
+    model = {"model_type": "gpt2", "n_layer": 8, "n_head": 2, "n_embd": 64, "n_positions": 16, "vocab_size": 256}
+    states = ("parameters", "gradients", "master_weights", "optimizer_state")
+
+    @classmethod
+    def setUpClass(cls):
+        if not ARGS.train_gpt:
+            raise unittest.SkipTest("there is no train_gpt in this build")
+        tables = rows(section(text_of("README.md"), "Stages"))
+        cls.memory = [row for row in tables if len(row) == 5]
+        cls.traffic = [row for row in tables if len(row) == 3]
+
+    def summary(self, row, *settings):
+        with tempfile.TemporaryDirectory() as folder:
+            log, model = os.path.join(folder, "log.jsonl"), os.path.join(folder, "config.json")
+            with open(model, "w", encoding="utf-8") as file:
+                json.dump(self.model, file)
+            settings += (f"zero_optimization.stage={row[0][0]}", "train_micro_batch_size_per_gpu=1",
+                         f"gradient_accumulation_steps={MICRO_STEPS}")
+            if "reshard_after_forward" in row[0]:
+                settings += ("zero_core.reshard_after_forward=false",)
+            options = [word for setting in settings for word in ("--set", setting)]
+            output_of(ARGS.zero, "run", "-n", str(RANKS), ARGS.train_gpt, "--model", model, "--steps", "1",
+                      "--log-json", log, *options)
+            with open(log, encoding="utf-8") as file:
+                return json.loads(file.readlines()[-1])["summary"]
+
+    def near(self, measured, expected, least=1.0):
+        self.assertLess(measured, expected * (1 + self.tolerance))
+        self.assertGreater(measured, expected * least * (1 - self.tolerance))
+
+    def bytes_of(self, summary):
+        return max(sum(rank["memory"][name]["peak"] for name in self.states) for rank in summary["ranks"])
+
+    def sent(self, summary):
+        return max(sum(use["bytes"] for use in rank["sent"].values()) for rank in summary["ranks"])
+
+    def test_tables_have_the_same_rows(self):
+        self.assertEqual(len(self.memory), 5)
+        self.assertEqual([row[0] for row in self.memory], [row[0] for row in self.traffic])
+
+    def test_memory(self):
+        for row in self.memory:
+            for dtype, formula in (("fp32", row[2]), ("bf16", row[3])):
+                with self.subTest(row=row[0], dtype=dtype):
+                    summary = self.summary(row, f"bf16.enabled={str(dtype == 'bf16').lower()}")
+                    expected = value_of(formula, P=summary["parameter_count"], N=RANKS)
+                    self.near(self.bytes_of(summary), expected)
+
+    def test_traffic_and_the_memory_of_the_other_sync(self):
+        for row, memory in zip(self.traffic, self.memory):
+            for sync, formula in zip(("last", "each"), row[1:]):
+                with self.subTest(row=row[0], sync=sync):
+                    summary = self.summary(row, f"zero_core.gradient_sync={sync}")
+                    count = summary["parameter_count"]
+                    expected = value_of(formula, P=count, b=4, m=MICRO_STEPS, f=(RANKS - 1) / RANKS)
+                    self.near(self.sent(summary), expected, 0.8 if "or less" in formula else 1.0)
+                    states = value_of(memory[2], P=count, N=RANKS)
+                    if not formula.endswith("*"):  # what the text below the table says
+                        states += 4 * count / RANKS if sync == "each" else 4 * count * (RANKS - 1) / RANKS
+                    self.near(self.bytes_of(summary), states)
+
+
+def update():
+    text = text_of("docs/config.md").split(GENERATED)[0] + GENERATED + output_of(ARGS.config_keys)
+    with open(os.path.join(ARGS.repository, "docs/config.md"), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("repository")
+    for program in ("--zero", "--config-keys", "--example", "--train-gpt"):
+        parser.add_argument(program)
+    parser.add_argument("--update", action="store_true")
+    ARGS, rest = parser.parse_known_args()
+    ARGS.repository = os.path.abspath(ARGS.repository)
+    if ARGS.update:
+        update()
+    else:
+        unittest.main(argv=["readme_test.py", *rest])
