@@ -115,6 +115,8 @@ ModelConfig read_file(const std::string& file) {
   }
   if (std::filesystem::is_directory(file, error))
     throw zero::ConfigError("--model " + file + " is a directory; give the config.json in it");
+  if (!std::filesystem::is_regular_file(file, error))
+    throw zero::ConfigError("--model " + file + " is not a regular file");
   std::ifstream in(file);
   if (!in) throw zero::ConfigError("--model " + file + " cannot be read");
   try {

@@ -1,5 +1,6 @@
 #include "examples/gpt/progress.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +13,13 @@
 namespace gpt {
 namespace {
 
-constexpr int bar_width = 24;
+constexpr int bar_width = 16;
+
+std::size_t terminal_width() {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return 80;
+}
 
 std::string duration(double seconds) {
   const auto total = static_cast<long long>(seconds + 0.5);
@@ -41,7 +48,8 @@ bool output_is_terminal() {
   std::error_code unreadable;
   const std::filesystem::path output =
       std::filesystem::read_symlink("/proc/" + std::to_string(::getppid()) + "/fd/1", unreadable);
-  return !unreadable && output.string().starts_with("/dev/");
+  const std::string name = unreadable ? "" : output.string();
+  return name.starts_with("/dev/pts/") || name.starts_with("/dev/tty");
 }
 
 }  // namespace
@@ -73,10 +81,11 @@ void Progress::draw_bar(const TrainingRecord& record) const {
       spent / static_cast<double>(shown_) * static_cast<double>(steps_ - record.step);
   const auto filled =
       static_cast<std::size_t>(bar_width * record.step / std::max<std::int64_t>(1, steps_));
-  const std::string bar = std::string(filled, '=') + std::string(bar_width - filled, ' ');
-  std::printf("\r[%s] %lld/%lld | %s | %s left\x1b[K", bar.c_str(),
-              static_cast<long long>(record.step), static_cast<long long>(steps_),
-              figures(record).c_str(), duration(left).c_str());
+  std::string line = "[" + std::string(filled, '=') + std::string(bar_width - filled, ' ') + "] " +
+                     std::to_string(record.step) + "/" + std::to_string(steps_) + ", " +
+                     duration(left) + " left | " + figures(record);
+  line.resize(std::min(line.size(), terminal_width() - 1));  // a wrapped line could not be redrawn
+  std::printf("\r%s\x1b[K", line.c_str());
 }
 
 void Progress::finish() {

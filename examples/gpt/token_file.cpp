@@ -38,7 +38,8 @@ constexpr LlmcKind llmc_kinds[] = {{20240520, 1, TokenType::uint16},
 class FileDescriptor {
  public:
   explicit FileDescriptor(const std::string& path)
-      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+      // A pipe must not make the open wait; it is refused when it turns out to be none of ours.
+      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {}
   ~FileDescriptor() {
     if (fd_ >= 0) ::close(fd_);
   }

@@ -55,6 +55,8 @@ double flops_per_token(const Task& task) {
 // A file that cannot be read is load_weights()'s to report.
 bool names_lack_prefix(const std::string& file) {
   constexpr std::uint64_t largest_header = 100'000'000;
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(file, unknown)) return false;
   std::ifstream in(file, std::ios::binary);
   std::uint64_t length = 0;
   in.read(reinterpret_cast<char*>(&length), sizeof length);

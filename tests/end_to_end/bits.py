@@ -1,0 +1,128 @@
+"""Stages, SHARD_GRAD_OP, executors, transports, slots and buckets change no bit of a training run.
+
+usage: bits.py MPIEXEC TRAIN_GPT [full]
+"""
+
+import itertools
+import os
+import pathlib
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
+import launch  # noqa: E402
+
+MPIEXEC, PROGRAM = launch.absolute(sys.argv[1:3])
+FULL = sys.argv[3:] == ["full"]
+STEPS = 20 if FULL else 6
+
+STAGE = "zero_optimization.stage"
+SHARD_GRAD_OP = {STAGE: 3, "zero_core.reshard_after_forward": "false"}
+STRATEGIES = {**{f"stage {stage}": {STAGE: stage} for stage in range(4)}, "SHARD_GRAD_OP": SHARD_GRAD_OP}
+
+# Of stage 3 and stage 1, which use all collectives, slots and buckets between them.
+VARIANTS = {
+    "worker": ({STAGE: 3}, {"ZERO_EXECUTOR": "worker"}),
+    "inline": ({STAGE: 3}, {"ZERO_EXECUTOR": "inline"}),
+    "stage 1, worker": ({STAGE: 1}, {"ZERO_EXECUTOR": "worker"}),
+    "SHARD_GRAD_OP, worker": (SHARD_GRAD_OP, {"ZERO_EXECUTOR": "worker"}),
+    "over MPI": ({STAGE: 3}, {"ZERO_TRANSPORT": "mpi"}),
+    "over MPI, worker": ({STAGE: 2}, {"ZERO_TRANSPORT": "mpi", "ZERO_EXECUTOR": "worker"}),
+    "small buckets": ({STAGE: 3, "zero_optimization.reduce_bucket_size": 1000,
+                       "zero_optimization.allgather_bucket_size": 700}, {}),
+    "stage 1, small buckets": ({STAGE: 1, "zero_optimization.reduce_bucket_size": 1000,
+                                "zero_optimization.allgather_bucket_size": 700}, {}),
+    "one slot": ({STAGE: 3, "zero_optimization.stage3_prefetch_bucket_size": 0}, {}),
+    "three slots": ({STAGE: 3, "zero_optimization.stage3_prefetch_bucket_size": 30000}, {"ZERO_EXECUTOR": "worker"}),
+    "few live": ({STAGE: 3, "zero_optimization.stage3_max_live_parameters": 1,
+                  "zero_optimization.stage3_max_reuse_distance": 0}, {}),
+    "DeepSpeed's keys": ({STAGE: 3, "zero_optimization.stage3_prefetch_bucket_size": 50000000,
+                          "zero_optimization.stage3_max_live_parameters": 1000000000,
+                          "zero_optimization.stage3_max_reuse_distance": 1000000000,
+                          "zero_optimization.stage3_param_persistence_threshold": 100000},
+                         {"ZERO_EXECUTOR": "worker"}),
+    "small stay": ({STAGE: 3, "zero_optimization.stage3_param_persistence_threshold": 100}, {}),
+}
+
+# (ranks, bf16, micro steps, when gradients are reduced, with the variants)
+SHORT = [(1, False, 3, "each", False), (2, True, 3, "each", False), (2, False, 1, None, False),
+         (3, False, 3, "each", True), (4, True, 1, None, False), (4, False, 3, "last", False)]
+ALL = [(ranks, bf16, *sync, True)
+       for ranks, bf16, sync in itertools.product((1, 2, 3, 4), (False, True), ((1, None), (3, "each"), (3, "last")))]
+
+
+def of_group(bf16, micro_steps, sync):
+    common = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": micro_steps,
+              "bf16.enabled": str(bf16).lower(), "gradient_clipping": 1.0, "optimizer.type": "AdamW",
+              "optimizer.params.lr": 0.003, "optimizer.params.weight_decay": 0.1}
+    return {**common, "zero_core.gradient_sync": sync} if sync else common
+
+
+def variants_at(ranks):
+    """One rank has one transport."""
+    return {name: variant for name, variant in VARIANTS.items() if ranks > 1 or "MPI" not in name}
+
+
+def check_group(model, group):
+    """The number of runs that were compared; raises when two differ."""
+    ranks, bf16, micro_steps, sync, with_variants = group
+    runs = {name: (strategy, {}) for name, strategy in STRATEGIES.items()}
+    if with_variants:
+        runs |= variants_at(ranks)
+    reference = None
+    for name, (strategy, environment) in runs.items():
+        arguments = ["--model", model, "--sequence-length", 13, "--steps", STEPS, "--seed", 7,
+                     *launch.settings({**of_group(bf16, micro_steps, sync), **strategy})]
+        run = launch.train(MPIEXEC, PROGRAM, ranks, arguments, environment)
+        check_chosen(run, environment)
+        bits = run.bits()
+        if reference is None:
+            reference = bits
+            check_trained(bits)
+        elif bits != reference:
+            raise launch.Failed(f"{name} differs from stage 0: {first_difference(reference, bits)}")
+    return len(runs)
+
+
+def check_chosen(run, environment):
+    """The environment did what the variant is for."""
+    for value in environment.values():
+        if not any(line.startswith("ranks ") and value in line for line in run.printed.splitlines()):
+            raise launch.Failed(f"{environment} had no effect:\n{run.printed}")
+
+
+def check_trained(bits):
+    steps, _ = bits
+    if len(steps) != STEPS or any(skipped for *_, skipped in steps):
+        raise launch.Failed(f"{len(steps)} steps, or skipped ones")
+    if len({loss for _, loss, _, _ in steps}) < STEPS // 2:
+        raise launch.Failed("the loss does not move")
+
+
+def first_difference(expected, found):
+    for ours, theirs in zip(expected[0], found[0]):
+        if ours != theirs:
+            return f"(step, loss, norm, skipped) {theirs}, not {ours}"
+    return f"digest {found[1]}, not {expected[1]}"
+
+
+def main():
+    failures = 0
+    with tempfile.TemporaryDirectory() as folder:
+        # Nothing here is a multiple of anything.
+        model = launch.write_model(os.path.join(folder, "odd.json"), 5, 21, 3, 259, 17)
+        for group in ALL if FULL else SHORT:
+            begin = time.monotonic()
+            try:
+                result = f"{check_group(model, group)} runs are equal"
+            except launch.Failed as failed:
+                failures += 1
+                result = f"FAILED: {failed}"
+            ranks, bf16, micro_steps, sync, _ = group
+            print(f"{ranks} ranks, {'bf16' if bf16 else 'fp32'}, {micro_steps} micro steps, sync {sync}: {result} "
+                  f"({time.monotonic() - begin:.1f} s)", flush=True)
+    sys.exit(failures != 0)
+
+
+main()

@@ -1,0 +1,135 @@
+"""Several hosts on one machine: network namespaces behind a bridge, each with a host name of its own, joined by links of
+a chosen rate. Needs root, iproute2 and util-linux; nothing of it outlives the object.
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+
+SUBNET = "10.213.7"
+
+# Open MPI starts its helpers on the other hosts with `AGENT HOST COMMAND...`.
+AGENT = """#!/bin/sh
+case $1 in
+{cases}
+*) echo "no such host: $1" >&2; exit 1 ;;
+esac
+shift
+exec ip netns exec "$space" unshare --uts sh -c "hostname $name; $*"
+"""
+
+
+class NotAllowed(Exception):
+    """This machine or user cannot have namespaces."""
+
+
+def command(*words):
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise NotAllowed(f"{' '.join(words)}: {done.stdout.strip()}")
+
+
+class Hosts:
+    """with Hosts([2, 2], "1gbit") as hosts: two hosts with two slots each."""
+
+    def __init__(self, slots, rate=None):
+        if os.geteuid() != 0:
+            raise NotAllowed("not root")
+        for program in ("ip", "unshare", "hostname", *(["tc"] if rate else [])):
+            if shutil.which(program) is None:
+                raise NotAllowed(f"there is no {program}")
+        self.slots, self.rate = slots, rate
+        self.mark = uuid.uuid4().hex[:8]
+        self.spaces, self.folder = [], None
+
+    def name(self, index):
+        return f"zero-host{index}"
+
+    def address(self, index):
+        return f"{SUBNET}.{index + 1}"
+
+    def space(self, suffix):
+        name = f"zero-{self.mark}-{suffix}"
+        command("ip", "netns", "add", name)
+        self.spaces.append(name)
+        command("ip", "-n", name, "link", "set", "lo", "up")
+        return name
+
+    def __enter__(self):
+        try:
+            self.open()
+        except NotAllowed:
+            self.__exit__()
+            raise
+        return self
+
+    def open(self):
+        switch = self.space("switch")
+        command("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
+        command("ip", "-n", switch, "link", "set", "bridge", "up")
+        for index in range(len(self.slots)):
+            host, port = self.space(f"host{index}"), f"port{index}"
+            command("ip", "-n", host, "link", "add", "net0", "type", "veth", "peer", "name", port, "netns", switch)
+            command("ip", "-n", switch, "link", "set", port, "master", "bridge", "up")
+            command("ip", "-n", host, "address", "add", f"{self.address(index)}/24", "dev", "net0")
+            command("ip", "-n", host, "link", "set", "net0", "up")
+            if self.rate:
+                command("tc", "-n", host, "qdisc", "add", "dev", "net0", "root", "tbf", "rate", self.rate, "burst",
+                        "256kb", "latency", "50ms")
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="hosts"))
+        cases = "\n".join(f"{self.address(i)}|{self.name(i)}) space={self.spaces[i + 1]}; name={self.name(i)} ;;"
+                          for i in range(len(self.slots)))
+        agent = self.folder / "agent"
+        agent.write_text(AGENT.format(cases=cases))
+        agent.chmod(0o755)
+
+    def mpirun(self, mpiexec, ranks, *program, options=(), exports=()):
+        """The command line, to be started on this machine."""
+        hosts = ",".join(f"{self.address(i)}:{slots}" for i, slots in enumerate(self.slots))
+        settings = {"plm_rsh_agent": str(self.folder / "agent"), "btl": "tcp,self", "pml": "ob1",
+                    "btl_tcp_if_include": f"{SUBNET}.0/24", "oob_tcp_if_include": f"{SUBNET}.0/24",
+                    "mpi_yield_when_idle": "1", "orte_keep_fqdn_hostnames": "1"}
+        words = [mpiexec, "--allow-run-as-root", "--host", hosts, "-n", str(ranks), *options, "--bind-to", "none"]
+        for key, value in settings.items():
+            words += ["--mca", key, value]
+        for variable in exports:
+            words += ["-x", variable]
+        start = 'hostname "$0"; exec "$@"'
+        return ["ip", "netns", "exec", self.spaces[1], "unshare", "--uts", "sh", "-c", start, self.name(0), *words,
+                *program]
+
+    def bytes_sent(self):
+        """By all hosts so far, with headers and what the launcher says."""
+        total = 0
+        for space in self.spaces[1:]:
+            text = subprocess.run(["ip", "netns", "exec", space, "cat", "/sys/class/net/net0/statistics/tx_bytes"],
+                                  stdout=subprocess.PIPE, text=True, check=True).stdout
+            total += int(text)
+        return total
+
+    def stop(self, index):
+        """Every process of the host dies at once."""
+        for pid in processes_in(self.spaces[index + 1]):
+            os.kill(pid, signal.SIGKILL)
+
+    def __exit__(self, *_):
+        deadline = time.monotonic() + 3
+        for space in self.spaces:
+            while pids := processes_in(space):
+                if time.monotonic() > deadline:
+                    for pid in pids:
+                        os.kill(pid, signal.SIGKILL)
+                time.sleep(0.05)
+            subprocess.run(["ip", "netns", "delete", space], stderr=subprocess.DEVNULL)
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def processes_in(space):
+    done = subprocess.run(["ip", "netns", "pids", space], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return [int(pid) for pid in done.stdout.split()]

@@ -1,0 +1,199 @@
+"""Signals to the processes of a running train_gpt: the job ends soon, with the right code, one message at most, and
+leaves nothing.
+
+usage: processes.py MPIEXEC TRAIN_GPT
+"""
+
+import json
+import os
+import pathlib
+import re
+import resource
+import signal
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
+import launch  # noqa: E402
+
+MPIEXEC, PROGRAM = launch.absolute(sys.argv[1:3])
+LIMIT_S = 15
+STALLED = 18
+
+
+class Training(launch.Job):
+    """A training without end, at work."""
+
+    def __init__(self, folder, stage, ranks=3, keys=None, environment=None, launcher_options=()):
+        self.log = pathlib.Path(folder) / f"log{time.monotonic_ns()}.json"
+        keys = {"train_micro_batch_size_per_gpu": 1, "zero_optimization.stage": stage, **(keys or {})}
+        program = [PROGRAM, "--model", "tiny", "--sequence-length", "16", "--steps", "100000000", "--threads", "1",
+                   "--log-json", str(self.log), *launch.settings(keys)]
+        command = [MPIEXEC, *launcher_options, *launch.mpirun(MPIEXEC, ranks, *program)[1:]]
+        super().__init__(command, folder, environment)
+        deadline = time.monotonic() + LIMIT_S
+        while len(self.steps()) < 5:
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                self.end()
+                raise launch.Failed("the training does not start\n" + self.text())
+            time.sleep(0.02)
+        self.pids = self.ranks()
+
+    def lines(self):
+        if not self.log.exists():
+            return []
+        return [json.loads(line) for line in self.log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def steps(self):
+        return [line["step"] for line in self.lines() if "step" in line]
+
+    def send(self, number, *ranks):
+        for rank in ranks:
+            os.kill(self.pids[rank], number)
+
+    def expect(self, condition, problem):
+        if not condition:
+            self.end()
+            raise launch.Failed(problem + "\n" + self.text())
+
+    def expect_end(self, codes, message=(), messages=(1,), limit=LIMIT_S, patience=5):
+        code = self.finish(limit)
+        self.expect(codes(code), f"exit code {code}")
+        self.expect(len(self.messages()) in messages, f"{len(self.messages())} messages")
+        for part in message:
+            self.expect(re.search(part, "\n".join(self.messages())), f"the message does not say {part!r}")
+        left = self.leftovers(patience)
+        self.expect(not left, "left behind: " + ", ".join(left))
+
+
+def failed(code):
+    return code != 0
+
+
+def any_code(_):
+    """With --enable-recovery mpirun returns 0 whatever happened."""
+    return True
+
+
+def killed_rank(folder, stage, **options):
+    """The launcher may be faster than the watch of the others: then it is the one that speaks."""
+    job = Training(folder, stage, **options)
+    job.send(signal.SIGKILL, 1)
+    job.expect_end(failed, messages=(0, 1))
+
+
+def killed_root(folder):
+    job = Training(folder, 3)
+    job.send(signal.SIGKILL, 0)
+    job.expect_end(failed, messages=(0, 1))
+
+
+def two_killed_ranks(folder):
+    job = Training(folder, 3, ranks=4)
+    job.send(signal.SIGKILL, 1, 3)
+    job.expect_end(failed, messages=(0, 1))
+
+
+def killed_rank_of_a_patient_launcher(folder, stage, environment=None):
+    """A launcher that does nothing: the others find out, name the rank and what it was at, and leave."""
+    job = Training(folder, stage, environment=environment, launcher_options=("--enable-recovery",))
+    job.send(signal.SIGKILL, 1)
+    job.expect_end(any_code, [r"rank 1 \(pid \d+ on host .*\) died", "rank 1 was|last call|in .* of"])
+
+
+def crashed_rank(folder):
+    """A segmentation fault; the core dump of a crash that we made is no leftover."""
+    job = Training(folder, 2, launcher_options=("--enable-recovery",))
+
+    resource.prlimit(job.pids[2], resource.RLIMIT_CORE, (0, 0))
+    job.send(signal.SIGSEGV, 2)
+    job.expect_end(any_code, ["rank 2 .* died"])
+
+
+def killed_launcher(folder):
+    job = Training(folder, 3)
+    job.process.kill()
+    job.expect_end(failed, messages=(0,), patience=3)
+
+
+def hung_up_launcher(folder):
+    """The terminal closes."""
+    job = Training(folder, 1)
+    job.process.send_signal(signal.SIGHUP)
+    job.expect_end(failed, messages=(0, 1))
+
+
+def stopped_rank(folder, stage, environment=None):
+    """Named with what the others wait for; once it runs again it ends, and writes nothing."""
+    job = Training(folder, stage, keys={"zero_core.time_limit_seconds": 1}, environment=environment)
+    job.send(signal.SIGSTOP, 2)
+    begin = time.monotonic()
+    job.expect_end(lambda code: code == STALLED, ["waited 1000 ms in|waited 1 s in", "rank 2", "unit|agreement"])
+    job.expect(time.monotonic() - begin < 11, "later than the limit and 10 s")
+
+
+def stopped_root(folder):
+    job = Training(folder, 3, keys={"zero_core.time_limit_seconds": 1})
+    job.send(signal.SIGSTOP, 0)
+    job.expect_end(lambda code: code == STALLED, ["rank 0"])
+
+
+def asked_rank(folder, number):
+    """An orderly stop, of all ranks at one step: the summary is written."""
+    job = Training(folder, 3)
+    job.send(number, 2)
+    job.expect_end(lambda code: code == 0, messages=(0,))
+    steps = job.steps()
+    job.expect(steps == list(range(1, len(steps) + 1)), "the log has gaps")
+    job.expect("summary" in job.lines()[-1], "no summary")
+
+
+def asked_launcher(folder, number):
+    """Open MPI ends its ranks itself."""
+    job = Training(folder, 2)
+    job.process.send_signal(number)
+    job.expect_end(failed, messages=(0, 1))
+
+
+TESTS = [
+    ("kill -9 of a rank, stage 0", killed_rank, {"stage": 0}),
+    ("kill -9 of a rank, stage 3", killed_rank, {"stage": 3}),
+    ("kill -9 of a rank, over MPI", killed_rank, {"stage": 3, "environment": {"ZERO_TRANSPORT": "mpi"}}),
+    ("kill -9 of the root", killed_root, {}),
+    ("kill -9 of two ranks", two_killed_ranks, {}),
+    ("kill -9 of a rank, patient launcher, stage 3", killed_rank_of_a_patient_launcher, {"stage": 3}),
+    ("kill -9 of a rank, patient launcher, stage 1, worker", killed_rank_of_a_patient_launcher,
+     {"stage": 1, "environment": {"ZERO_EXECUTOR": "worker"}}),
+    ("kill -9 of a rank, patient launcher, over MPI", killed_rank_of_a_patient_launcher,
+     {"stage": 3, "environment": {"ZERO_TRANSPORT": "mpi"}}),
+    ("segmentation fault of a rank", crashed_rank, {}),
+    ("kill -9 of mpirun", killed_launcher, {}),
+    ("SIGHUP to mpirun", hung_up_launcher, {}),
+    ("SIGSTOP of a rank, stage 0", stopped_rank, {"stage": 0}),
+    ("SIGSTOP of a rank, stage 3", stopped_rank, {"stage": 3}),
+    ("SIGSTOP of a rank, worker", stopped_rank, {"stage": 3, "environment": {"ZERO_EXECUTOR": "worker"}}),
+    ("SIGSTOP of a rank, over MPI", stopped_rank, {"stage": 3, "environment": {"ZERO_TRANSPORT": "mpi"}}),
+    ("SIGSTOP of the root", stopped_root, {}),
+    ("SIGTERM to a rank", asked_rank, {"number": signal.SIGTERM}),
+    ("SIGINT to a rank", asked_rank, {"number": signal.SIGINT}),
+    ("SIGTERM to mpirun", asked_launcher, {"number": signal.SIGTERM}),
+]
+
+
+def main():
+    failures = 0
+    for name, test, options in TESTS:
+        begin = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                test(folder, **options)
+                result = "ok"
+            except launch.Failed as problem:
+                failures += 1
+                result = f"FAILED: {problem}"
+        print(f"{name}: {result} ({time.monotonic() - begin:.1f} s)", flush=True)
+    sys.exit(failures != 0)
+
+
+main()

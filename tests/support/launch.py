@@ -1,0 +1,207 @@
+"""Jobs of train_gpt for the tests: start, limit in time, and what a job leaves behind.
+
+MPIEXEC and the program come from the command line of the test that imports this.
+"""
+
+import json
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+
+# Every process of a job has this in its environment, so that it is found after its parent died.
+MARK = "ZERO_TEST_JOB"
+# What Open MPI puts into its temporary folder, and may leave there when it is killed.
+LAUNCHER_NAMES = ("ompi", "openmpi", "pmix", "prte", "hwloc", "psm", "vader_segment")
+
+
+class Failed(Exception):
+    pass
+
+
+def absolute(paths):
+    """The jobs run in folders of their own; names without a folder are searched for as ever."""
+    return [os.path.abspath(path) if os.sep in path else path for path in paths]
+
+
+def mpirun(mpiexec, ranks, *command):
+    """The command line of `ranks` processes of one program."""
+    return [mpiexec, "--oversubscribe", "-n", str(ranks), *command]
+
+
+def mpirun_each(mpiexec, *commands):
+    """One rank per command."""
+    line = [mpiexec, "--oversubscribe"]
+    for index, command in enumerate(commands):
+        line += ([":"] if index else []) + ["-n", "1", *command]
+    return line
+
+
+class Job:
+    """A command in a folder of its own, with all that it prints."""
+
+    def __init__(self, command, folder, environment=None):
+        self.token = uuid.uuid4().hex
+        self.folder = pathlib.Path(folder)
+        self.temporary = pathlib.Path(tempfile.mkdtemp(dir=self.folder, prefix="tmp"))
+        self.shared_before = shared_names()
+        self.output, self.errors = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(
+            command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.errors,
+            preexec_fn=allow_core_dumps,
+            env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                 "OMPI_MCA_mpi_yield_when_idle": "1", "TMPDIR": str(self.temporary), MARK: self.token,
+                 # Open MPI leaves its segments behind when it is killed: there they go with the folder.
+                 "OMPI_MCA_btl_vader_backing_directory": str(self.temporary), **(environment or {})})
+
+    def finish(self, limit):
+        """The exit code; a job that takes longer is ended, and has failed."""
+        try:
+            self.code = self.process.wait(limit)
+        except subprocess.TimeoutExpired:
+            self.end()
+            raise Failed(f"the job still runs after {limit} s\n{self.text()}") from None
+        self.seconds = time.monotonic() - self.began
+        return self.code
+
+    def end(self):
+        for pid in [self.process.pid, *self.processes()]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.process.wait()
+
+    def text(self):
+        return "--- stdout\n" + content(self.output) + "--- stderr\n" + content(self.errors)
+
+    def printed(self):
+        return content(self.output)
+
+    def messages(self):
+        """Ours on stderr, each with the lines that belong to it."""
+        messages, open_message = [], False
+        for line in content(self.errors).splitlines():
+            if line.startswith("zero:"):
+                messages.append(line)
+                open_message = True
+            elif open_message and line and not line.startswith(("---", "[")):  # the launcher's own begin so
+                messages[-1] += "\n" + line
+            else:
+                open_message = False
+        return messages
+
+    def processes(self):
+        """Pids of the job, the launcher's own excepted."""
+        wanted = f"{MARK}={self.token}".encode()
+        found = []
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit() or int(entry) == self.process.pid:
+                continue
+            try:
+                with open(f"/proc/{entry}/environ", "rb") as file:
+                    if wanted in file.read().split(b"\0") and not is_zombie(entry):
+                        found.append(int(entry))
+            except OSError:
+                continue
+        return sorted(found)
+
+    def ranks(self):
+        """Pids by rank, of those that run a program of ours."""
+        pids = {}
+        for pid in self.processes():
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    names = dict(item.split(b"=", 1) for item in file.read().split(b"\0") if b"=" in item)
+            except OSError:
+                continue
+            for name in (b"OMPI_COMM_WORLD_RANK", b"PMI_RANK"):
+                if name in names:
+                    pids[int(names[name])] = pid
+        return pids
+
+    def leftovers(self, patience=5):
+        """Processes, files and core dumps that the job left; [] when clean."""
+        deadline = time.monotonic() + patience
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        found = [f"process {pid}" for pid in left]
+        self.end()
+        found += [f"/dev/shm/{name}" for name in shared_names() - self.shared_before if not of_launcher(name)
+                  and "zero" in name]
+        found += [f"temporary file {name}" for name in os.listdir(self.temporary) if not of_launcher(name)]
+        found += [f"core dump {path.name}" for path in self.folder.glob("core*")]
+        if "core dumped" in content(self.errors):
+            found.append("a core dump, says the launcher")
+        return found
+
+
+def is_zombie(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def content(file):
+    file.flush()
+    file.seek(0)
+    return file.read()
+
+
+def shared_names():
+    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+
+
+def of_launcher(name):
+    return name.lstrip(".").startswith(LAUNCHER_NAMES)
+
+
+def allow_core_dumps():
+    """So that a crash shows as a file."""
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+
+
+class Run:
+    """A finished training: its steps, its summary and what it printed."""
+
+    def __init__(self, log, printed):
+        self.printed = printed
+        lines = [json.loads(line) for line in pathlib.Path(log).read_text().splitlines()]
+        if not lines or "summary" not in lines[-1]:
+            raise Failed("the log has no summary")
+        self.steps, self.summary = lines[:-1], lines[-1]["summary"]
+
+    def bits(self):
+        """All that must not depend on the stage."""
+        steps = [(s["step"], s["loss_bits"], s["grad_norm_bits"], s["skipped"]) for s in self.steps]
+        return steps, self.summary["digest"]
+
+
+def settings(values):
+    """Arguments for these keys of the config."""
+    return [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+
+
+def train(mpiexec, program, ranks, arguments, environment=None, limit=120, wrapper=()):
+    """Trains to the end in a folder that goes away; a failure shows what the job printed."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = os.path.join(folder, "log.json")
+        command = [*wrapper, program, "--threads", "1", "--log-json", log, *map(str, arguments)]
+        job = Job(mpirun(mpiexec, ranks, *command), folder, environment)
+        code = job.finish(limit)
+        if code != 0:
+            raise Failed(f"exit code {code} of {' '.join(command)}\n{job.text()}")
+        return Run(log, job.printed())
+
+
+def write_model(path, layers, channels, heads, vocabulary, positions):
+    """A config.json as Hugging Face writes it."""
+    pathlib.Path(path).write_text(json.dumps({
+        "model_type": "gpt2", "n_layer": layers, "n_embd": channels, "n_head": heads, "vocab_size": vocabulary,
+        "n_positions": positions, "activation_function": "gelu_new"}))
+    return str(path)
