@@ -7,10 +7,6 @@
 namespace zero::config_schemas {
 namespace {
 
-std::string join(std::string_view section, std::string_view name) {
-  return section.empty() ? std::string(name) : std::string(section) + "." + std::string(name);
-}
-
 using Index = std::map<std::string, const Key*, std::less<>>;
 
 // Every spelling of every path.
@@ -98,6 +94,7 @@ std::string nearest_key(std::string_view path) {
   std::string best;
   std::size_t best_score = std::string::npos;
   for (const auto& [candidate, key] : spellings()) {
+    if (key->meaning == says_nothing) continue;
     std::size_t score = name_distance(last_name(wanted), last_name(candidate));
     // A key of the same section is more likely meant than one of another, which must be near.
     if (section_of(candidate) != section_of(wanted)) {
@@ -117,6 +114,10 @@ std::string_view section_of(std::string_view path) {
   return dot == std::string_view::npos ? std::string_view() : path.substr(0, dot);
 }
 
+std::string join(std::string_view section, std::string_view name) {
+  return section.empty() ? std::string(name) : std::string(section) + "." + std::string(name);
+}
+
 std::string_view last_name(std::string_view path) {
   const auto dot = path.rfind('.');
   return dot == std::string_view::npos ? path : path.substr(dot + 1);
@@ -134,8 +135,17 @@ std::string lower_case(std::string_view text) {
 }
 
 bool converts_values(std::string_view path) {
-  const auto section = path.substr(0, path.find('.'));
-  return section == "zero_optimization" || section == "bf16" || section == "zero_core";
+  constexpr std::string_view closed[] = {
+      "zero_optimization", "fp16",  "bf16",    "comms_logger",      "wandb",    "tensorboard",
+      "csv_monitor",       "comet", "compile", "timers.throughput", "zero_core"};
+  return std::ranges::any_of(closed, [&](std::string_view section) {
+    return path == section ||
+           (path.starts_with(section) && path.substr(section.size()).starts_with('.'));
+  });
+}
+
+bool is_comment(std::string_view name) {
+  return name.starts_with('_');
 }
 
 }  // namespace zero::config_schemas

@@ -1,5 +1,8 @@
 // The key table: one row per key of the JSON file, and the only place that knows their names.
-// Parser, checks, messages, describe() and documentation follow from it.
+// Parser, checks, messages, describe(), the JSON Schema and docs/config.md follow from it.
+//
+// A key whose engine part is missing is `refused`, and becomes honoured when its row gets a target
+// instead of a reason.
 #pragma once
 
 #include <array>
@@ -23,10 +26,15 @@ enum class Type : std::uint8_t {
   choice,      // one of `choices`
   pair,        // an array of two numbers
   group_size,  // "node" or an integer
+  text,        // any string
+  list,        // any array
+  block,       // an object whose inside the table does not list
+  any,
 };
 
-// What becomes of a key in a file: it acts, it is accepted without effect, or it is refused.
-enum class Status : std::uint8_t { honoured, no_effect, refused };
+// What becomes of a key in a file: it acts, it is accepted without effect, it is refused where it
+// asks for something, or it is an old name and converted.
+enum class Status : std::uint8_t { honoured, no_effect, refused, replaced };
 
 struct Range {
   double low = -std::numeric_limits<double>::infinity();
@@ -41,23 +49,41 @@ using Target =
     std::variant<std::monostate, bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
                  std::optional<std::int64_t>*, std::optional<double>*, GradientSync*, Pair>;
 
+struct RefusedChoice {
+  std::string_view name, reason;
+};
+
 struct Key {
   std::string_view path;        // "*" stands for a name of the user's choice
   std::string_view alias = "";  // another spelling of the last name
   Type type = Type::section;
   Range range = {};
   std::vector<std::string_view> choices = {};
-  bool any_case = false;        // of choices
-  bool nullable = false;        // null is the same as absent
+  std::vector<RefusedChoice> refused_choices = {};  // known, but not to be had
+  bool any_case = false;                            // of choices
+  bool nullable = false;                            // null is the same as absent
   bool strict = false;          // no strings or 1e3 for an integer, where DeepSpeed refuses them
   bool zero_is_absent = false;  // the member's 0 says that the file gives no value
+  bool auto_is_absent = false;  // of a section: "auto" is the same as absent
   std::vector<std::string_view> belongs_to =
-      {};  // the types of the section that have this parameter
+      {};                 // the types of the section that have this parameter
+  bool required = false;  // by the types that have it
   Status status = Status::honoured;
-  std::string_view reason = "";                                  // of a status other than honoured
+  std::string_view reason = "";  // of a status other than honoured; of `replaced`: the new path
+  // Of a row that is not honoured: values that ask for nothing, as shown; the default is one.
+  std::vector<std::string_view> harmless = {};
+  // Of a row that is not honoured: whether the value, as shown, is what is done here anyway.
+  bool (*met)(const Config&, std::string_view shown) = nullptr;
+  std::string_view switched_by = "";  // acts only while this boolean key is true
+  bool stage_3_only = false;          // without effect at other stages, in DeepSpeed too
+  bool on_by_presence = false;        // of a block without "enabled": being there switches it on
+  std::string_view initial = "";      // default of a row without a target, as shown
   Target (*target)(Config&, const std::string& name) = nullptr;  // `name` is what "*" stands for
   std::string_view meaning = "";
 };
+
+// The meaning of keys that DeepSpeed does not read either; none is proposed for a misspelt one.
+inline constexpr std::string_view says_nothing = "nothing";
 
 const std::vector<Key>& keys();
 
@@ -72,6 +98,7 @@ std::string nearest_key(std::string_view path);
 // "zero_optimization" of "zero_optimization.stage".
 std::string_view section_of(std::string_view path);
 std::string_view last_name(std::string_view path);
+std::string join(std::string_view section, std::string_view name);
 
 // Whether an optimizer or schedule of this type has the parameter.
 bool belongs_to(const Key& key, std::string_view type);
@@ -80,5 +107,8 @@ std::string lower_case(std::string_view text);
 
 // DeepSpeed validates some sections and converts values there; elsewhere it takes them as they are.
 bool converts_values(std::string_view path);
+
+// A name that starts with _ is a comment, as in "_comment": JSON has no other.
+bool is_comment(std::string_view name);
 
 }  // namespace zero::config_schemas

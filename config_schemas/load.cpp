@@ -1,210 +1,162 @@
 #include "config_schemas/load.h"
 
 #include <algorithm>
-#include <map>
+#include <filesystem>
+#include <system_error>
 
+#include "config_schemas/grammar.h"
+#include "config_schemas/import.h"
+#include "config_schemas/legacy.h"
 #include "config_schemas/overrides.h"
 #include "config_schemas/problems.h"
+#include "config_schemas/resolve.h"
 #include "config_schemas/values.h"
+#include "config_schemas/yaml.h"
 #include "zero/base/error.h"
 
 namespace zero::config_schemas {
 namespace {
 
-// A value found in the document, with its row.
-struct Given {
-  const Key* key;
-  std::string path;  // as the user spelled it
-  std::string name;  // what "*" of the row's path stands for
-  const Node* node;
-};
-
-bool valid_group_name(std::string_view name) {
-  const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
-  };
-  return !name.empty() && name.size() <= 64 && std::ranges::all_of(name, allowed);
+// A parameter of another optimizer or schedule than the chosen one says nothing.
+bool applies(const Key& key, const Config& config) {
+  if (key.belongs_to.empty()) return true;
+  return belongs_to(
+      key, key.path.starts_with("optimizer.") ? config.optimizer.type : config.scheduler.type);
 }
 
-class Loader {
- public:
-  explicit Loader(ProblemList& problems) : problems_(problems) {}
+Source source_of(const Given& given, const Conversions& conversions) {
+  if (given.source != Source::file) return given.source;
+  const std::string path = path_of(given);
+  const bool converted =
+      conversions.contains(path) || conversions.contains(section_of(path)) || given.path != path;
+  return converted ? Source::alias : Source::file;
+}
 
-  Config load(const Node& root) {
-    if (root.kind != Node::Kind::object) {
-      problems_.add(root.position, "a config must be a JSON object { ... }");
-      return {};
-    }
-    collect({.node = &root});
-    store();
-    check_parameters();
-    check_batch();
-    check_nesterov();
-    return std::move(config_);
-  }
-
- private:
-  struct Section {
-    std::string_view row_path = "";
-    std::string path = "", name = "";
-    const Node* node = nullptr;
-  };
-
-  // Recursion is as deep as the table, whatever the document.
-  void collect(const Section& section) {
-    std::map<const Key*, const Member*> seen;
-    for (const Member& member : section.node->members) {
-      const std::string path = section.path.empty() ? member.key : section.path + "." + member.key;
-      const Key* key = find_key(section.row_path, member.key);
-      if (key == nullptr) {
-        problems_.unknown_key(member.position, path);
-        continue;
-      }
-      const bool wildcard = last_name(key->path) == "*";
-      const auto [earlier, is_new] = seen.emplace(key, &member);
-      if (!is_new && !wildcard) {
-        const std::string& other = earlier->second->key;  // an equal key is a duplicate: reported
-        if (other != member.key)
-          problems_.add(member.position, path + ": is another spelling of " + other +
-                                             ", which is given too; keep one");
-        continue;
-      }
-      if (wildcard && !valid_group_name(member.key)) {
-        problems_.add(member.position,
-                      printable(path) + ": is no group name; allowed: letters, digits, _ and -");
-        continue;
-      }
-      add({key, path, wildcard ? member.key : section.name, &member.value}, member.position);
-    }
-  }
-
-  void add(Given given, Position key_position) {
+// Given values, and the defaults of honoured keys that the file leaves out.
+std::vector<Entry> entries_of(const Resolution& resolution, const Conversions& conversions) {
+  Config config = resolution.config;  // rows reach members through a Config that they may change
+  std::vector<Entry> entries;
+  for (const Given& given : resolution.given) {
+    if (!given.usable) continue;
     const Key& key = *given.key;
-    if (key.status == Status::refused) {
-      problems_.add(key_position, given.path + ": is not supported: " + std::string(key.reason));
-    } else if (key.type == Type::section) {
-      if (given.node->kind == Node::Kind::null && key.nullable) return;
-      if (given.node->kind != Node::Kind::object)
-        problems_.add(given.node->position, given.path + ": must be an object { ... }");
-      else
-        collect({key.path, given.path, given.name, given.node});
-    } else if (key.status == Status::honoured) {
-      given_.push_back(std::move(given));
-    }
+    const bool current = key.target != nullptr;
+    entries.push_back({&key, path_of(given),
+                       current ? show_value(key, given.name, config) : given.shown,
+                       source_of(given, conversions)});
   }
-
-  void store() {
-    // Types first: they decide which parameters belong, and some defaults.
-    std::stable_partition(given_.begin(), given_.end(),
-                          [](const Given& given) { return last_name(given.key->path) == "type"; });
-    bool types_done = false;
-    for (const Given& given : given_) {
-      if (!types_done && last_name(given.key->path) != "type") {
-        types_done = true;
-        set_type_defaults();
-      }
-      const std::string problem = set_value(*given.key, given.name, *given.node, config_);
-      if (problem.empty()) continue;
-      problems_.add(given.node->position, given.path + ": " + problem);
-      failed_.push_back(given.key);
-    }
-    if (!types_done) set_type_defaults();
-    if (decays() && !config_.scheduler.warmup_max_lr)
-      config_.scheduler.warmup_max_lr = config_.optimizer.learning_rate;
+  for (const Key& key : keys()) {
+    if (key.target == nullptr || !applies(key, config)) continue;
+    if (key.path.find('*') != std::string_view::npos) continue;
+    if (find(resolution.given, key.path) == nullptr)
+      entries.push_back({&key, std::string(key.path), show_value(key, "", config)});
   }
+  std::ranges::stable_sort(entries, {}, &Entry::key);  // rows lie in one array
+  return entries;
+}
 
-  bool decays() const { return config_.scheduler.type == "WarmupDecayLR"; }
+bool is_yaml(const std::string& file) {
+  return file.ends_with(".yaml") || file.ends_with(".yml");
+}
 
-  // DeepSpeed: WarmupLR without a maximum takes the optimizer's rate, WarmupDecayLR this one,
-  // unless the file says null.
-  void set_type_defaults() {
-    if (decays()) config_.scheduler.warmup_max_lr = 1e-3;
-  }
+bool exists(const std::string& file) {
+  std::error_code ignored;
+  return std::filesystem::exists(file, ignored);
+}
 
-  const Given* find(std::string_view path) const {
-    const auto found = std::ranges::find(given_, path, [](const Given& g) { return g.key->path; });
-    return found == given_.end() ? nullptr : &*found;
-  }
+// As it is named, else beside the file that names it.
+std::string find_named(const std::string& name, const std::string& by) {
+  const std::string beside = (std::filesystem::path(by).parent_path() / name).string();
+  return !exists(name) && exists(beside) ? beside : name;
+}
 
-  bool failed(std::string_view path) const {
-    return std::ranges::find(failed_, find_key(path)) != failed_.end();
-  }
-
-  // A parameter of another optimizer or schedule would have no effect: refused, as by DeepSpeed.
-  void check_parameters() {
-    for (const Given& given : given_) {
-      const Key& key = *given.key;
-      if (key.belongs_to.empty()) continue;
-      const bool optimizer = key.path.starts_with("optimizer.");
-      const std::string section = optimizer ? "optimizer" : "scheduler";
-      if (failed(section + ".type")) continue;
-      const std::string& type = optimizer ? config_.optimizer.type : config_.scheduler.type;
-      if (belongs_to(key, type)) continue;
-      std::string owners;
-      for (const auto owner : key.belongs_to)
-        owners += (owners.empty() ? "" : ", ") + std::string(owner);
-      problems_.add(given.node->position,
-                    given.path + ": " +
-                        (type.empty() ? "no " + section + ".type is given that has it"
-                                      : section + " " + type + " has no such parameter") +
-                        "; it belongs to " + owners);
-    }
-    const Given* type = find("scheduler.type");
-    constexpr std::string_view total = "scheduler.params.total_num_steps";
-    if (type != nullptr && !failed(type->key->path) && find(total) == nullptr &&
-        belongs_to(*find_key(total), config_.scheduler.type))
-      problems_.add(type->node->position, std::string(total) + ": must be given for " +
-                                              config_.scheduler.type +
-                                              "; allowed: " + allowed_values(*find_key(total)));
-  }
-
-  // What no number of ranks can repair; resolve_batch() does the rest.
-  void check_batch() {
-    const BatchOptions& batch = config_.batch;
-    const Given* total = find("train_batch_size");
-    if (total == nullptr || batch.train_batch_size == 0) return;
-    const std::int64_t micro = std::max<std::int64_t>(batch.train_micro_batch_size_per_gpu, 1);
-    const std::int64_t steps = std::max<std::int64_t>(batch.gradient_accumulation_steps, 1);
-    std::int64_t share = 0;
-    const bool overflow = __builtin_mul_overflow(micro, steps, &share);
-    if (!overflow && batch.train_batch_size % share == 0) return;
-    std::string of;
-    if (batch.train_micro_batch_size_per_gpu != 0)
-      of = "train_micro_batch_size_per_gpu " + std::to_string(micro);
-    if (batch.gradient_accumulation_steps != 0)
-      of += (of.empty() ? "" : " x ") + ("gradient_accumulation_steps " + std::to_string(steps));
-    problems_.add(total->node->position,
-                  "train_batch_size: " + std::to_string(batch.train_batch_size) +
-                      " fits no number of ranks; allowed: multiples of " + of);
-  }
-
-  void check_nesterov() {
-    const optim::OptimizerOptions& optimizer = config_.optimizer;
-    const Given* nesterov = find("optimizer.params.nesterov");
-    if (nesterov == nullptr || !optimizer.nesterov) return;
-    if (optimizer.momentum > 0 && optimizer.dampening == 0) return;
-    problems_.add(nesterov->node->position,
-                  nesterov->path + ": needs momentum greater than 0 and dampening 0");
-  }
-
-  ProblemList& problems_;
-  Config config_;
-  std::vector<Given> given_;
-  std::vector<const Key*> failed_;
+struct Input {
+  std::string_view text;
+  const std::string& file;
+  const Text& overrides;
+  TrainerValues values;
 };
+
+Loaded load_document(const Input& input, bool may_be_foreign);
+
+// Of an Accelerate or Trainer file that names a DeepSpeed config.
+Loaded load_named(const Input& input, const Imported& imported) {
+  const std::string file = find_named(imported.config_file, input.file);
+  const std::string text = read_config_file(file);
+  TrainerValues values = input.values;
+  values.fp16 = values.fp16 || imported.fp16;
+  values.bf16 = values.bf16 || imported.bf16;
+  return load_document({text, file, input.overrides, values}, false);
+}
+
+Loaded load_native(const Input& input, Node& root, ProblemList& problems) {
+  Conversions conversions;
+  convert_old_keys(root, conversions, problems);
+  apply_overrides(root, input.overrides, problems);
+  convert_old_keys(root, conversions, problems);
+  Resolution resolution =
+      resolve(collect_values(root, problems), input.values, !input.file.empty(), problems);
+  for (std::string& notice : judge(resolution, conversions, problems))
+    resolution.config.notices.push_back(std::move(notice));
+  problems.throw_if_any();
+  return {resolution.config, entries_of(resolution, conversions), {}};
+}
+
+Loaded load_foreign(const Input& input, const Node& root, ProblemList& problems) {
+  Imported imported = import_config(root, problems);
+  Loaded loaded;
+  if (imported.config_file.empty()) {
+    loaded = load_native(input, imported.root, problems);
+  } else {
+    problems.throw_if_any();
+    loaded = load_named(input, imported);
+  }
+  std::vector<std::string> notices;
+  for (const auto& [key, effect] : imported.effects) notices.push_back(key + ": " + effect);
+  loaded.config.notices.insert(loaded.config.notices.begin(), notices.begin(), notices.end());
+  loaded.imported = std::move(imported.effects);
+  return loaded;
+}
+
+Loaded load_document(const Input& input, bool may_be_foreign) {
+  ProblemList problems(input.file);
+  Document document =
+      is_yaml(input.file) ? parse_yaml(input.text) : parse_document(plain_json(input.text));
+  for (const Problem& problem : document.problems) problems.add(problem.position, problem.text);
+  if (!document.readable) problems.throw_if_any();
+  if (!is_foreign(document.root)) return load_native(input, document.root, problems);
+  if (may_be_foreign) return load_foreign(input, document.root, problems);
+  throw ConfigError(input.file + ": is named as a DeepSpeed config, but is an Accelerate file");
+}
 
 }  // namespace
 
-Config parse_config(std::string_view text, const std::string& file, const Text& overrides) {
-  ProblemList problems(file);
-  Document document = parse_document(text);
-  for (const Problem& problem : document.problems) problems.add(problem.position, problem.text);
-  if (!document.readable) problems.throw_if_any();
-  apply_overrides(document.root, overrides, problems);
-  Config config = Loader(problems).load(document.root);
-  problems.throw_if_any();
-  return config;
+const char* name_of(Source source) {
+  switch (source) {
+    case Source::file:
+      return "file";
+    case Source::alias:
+      return "alias";
+    case Source::override:
+      return "override";
+    case Source::automatic:
+      return "auto";
+    default:
+      return "default";
+  }
+}
+
+Loaded load_text(std::string_view text, const std::string& file, const Text& overrides,
+                 const TrainerValues& values) {
+  return load_document({text, file, overrides, values}, true);
+}
+
+Loaded load_file(const std::string& file, const Text& overrides, const TrainerValues& values) {
+  return load_text(file.empty() ? "{}" : read_config_file(file), file, overrides, values);
+}
+
+Config parse_config(std::string_view text, const std::string& file, const Text& overrides,
+                    const TrainerValues& values) {
+  return load_text(text, file, overrides, values).config;
 }
 
 }  // namespace zero::config_schemas
@@ -212,8 +164,11 @@ Config parse_config(std::string_view text, const std::string& file, const Text& 
 namespace zero {
 
 Config load_config(const std::string& file, const Text& overrides) {
-  using namespace config_schemas;
-  return parse_config(file.empty() ? "{}" : read_config_file(file), file, overrides);
+  return load_config(file, overrides, {});
+}
+
+Config load_config(const std::string& file, const Text& overrides, const TrainerValues& values) {
+  return config_schemas::load_file(file, overrides, values).config;
 }
 
 }  // namespace zero

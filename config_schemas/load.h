@@ -1,15 +1,46 @@
-// load_config of zero/config.h, for text that is already in memory.
+// load_config of zero/config.h, for text that is already in memory, and with an account of where
+// each value came from.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "config_schemas/keys.h"
 #include "zero/config.h"
 
 namespace zero::config_schemas {
 
-// `file` stands in messages. Throws ConfigError with all problems at once.
-Config parse_config(std::string_view text, const std::string& file, const Text& overrides = {});
+enum class Source : std::uint8_t { file, alias, override, automatic, fallback };
+const char* name_of(Source source);  // "file", ..., "default"
+
+// One value of the resolved config.
+struct Entry {
+  const Key* key = nullptr;
+  std::string path;   // as the table writes it
+  std::string value;  // as it is understood
+  Source source = Source::fallback;
+};
+
+// What became of a key of an Accelerate or Trainer file.
+struct ImportedKey {
+  std::string key, effect;
+};
+
+struct Loaded {
+  Config config;
+  std::vector<Entry> entries;         // in the order of the table
+  std::vector<ImportedKey> imported;  // empty for a DeepSpeed file
+};
+
+// `file` stands in messages; a name that ends in .yaml or .yml says that the text is YAML, and
+// files that the text names are looked for beside it. Throws ConfigError with all problems at once.
+Loaded load_text(std::string_view text, const std::string& file, const Text& overrides,
+                 const TrainerValues& values);
+Loaded load_file(const std::string& file, const Text& overrides, const TrainerValues& values);
+
+Config parse_config(std::string_view text, const std::string& file, const Text& overrides = {},
+                    const TrainerValues& values = {});
 
 // The whole of a regular file of at most the size that parse_config takes; never blocks on a FIFO
 // or device. Throws ConfigError.

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <optional>
 
 namespace zero::config_schemas {
 namespace {
@@ -32,21 +33,47 @@ bool contains(const Range& range, double value) {
          (range.below_high ? value < range.high : value <= range.high);
 }
 
-std::string shown(const Node& node) {
-  switch (node.kind) {
-    case Node::Kind::object:
-      return "an object";
-    case Node::Kind::array:
-      return "an array";
-    case Node::Kind::string:
-      return '"' + printable(node.text) + '"';
-    default:
-      return printable(node.text);
-  }
-}
-
 std::string wrong(const Key& key, const Node& node, std::string_view what) {
   return shown(node) + " " + std::string(what) + "; allowed: " + allowed_values(key);
+}
+
+// Where a value goes that no member of Config wants.
+struct Scratch {
+  bool truth = false;
+  std::int64_t integer = 0;
+  double number = 0, second = 0;
+  std::string text;
+
+  Target target(const Key& key) {
+    switch (key.type) {
+      case Type::boolean:
+        return &truth;
+      case Type::integer:
+        return &integer;
+      case Type::number:
+        return &number;
+      case Type::pair:
+        return Pair{&number, &second};
+      case Type::choice:
+      case Type::text:
+        return &text;
+      default:
+        return std::monostate{};
+    }
+  }
+};
+
+bool has_form(const Key& key, const Node& node) {
+  switch (key.type) {
+    case Type::text:
+      return node.kind == Node::Kind::string;
+    case Type::list:
+      return node.kind == Node::Kind::array;
+    case Type::block:
+      return node.kind == Node::Kind::object;
+    default:
+      return true;
+  }
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -116,11 +143,19 @@ std::optional<bool> to_boolean(const Key& key, const Node& node) {
 }
 
 std::optional<std::string_view> to_choice(const Key& key, const Node& node) {
-  if (node.kind != Node::Kind::string) return std::nullopt;
+  // 0.19 without quotes is a number.
+  if (node.kind != Node::Kind::string && node.kind != Node::Kind::number) return std::nullopt;
   for (const auto choice : key.choices)
     if (choice == node.text || (key.any_case && lower_case(choice) == lower_case(node.text)))
       return choice;
   return std::nullopt;
+}
+
+std::string unknown_choice(const Key& key, const Node& node) {
+  for (const RefusedChoice& choice : key.refused_choices)
+    if (node.kind == Node::Kind::string && lower_case(choice.name) == lower_case(node.text))
+      return shown(node) + ": " + std::string(choice.reason);
+  return wrong(key, node, "is not known");
 }
 
 bool is_whole_number(const Node& node) {
@@ -186,9 +221,10 @@ struct Setter {
   }
 
   std::string operator()(std::string* member) const {
-    const auto value = to_choice(key, node);
+    const auto value =
+        key.type == Type::text ? std::optional<std::string_view>(node.text) : to_choice(key, node);
     if (value) *member = *value;
-    return value ? "" : wrong(key, node, "is not known");
+    return value ? "" : unknown_choice(key, node);
   }
 
   std::string operator()(GradientSync* member) const {
@@ -273,26 +309,67 @@ std::string allowed_values(const Key& key) {
     case Type::choice:
       for (const auto choice : key.choices)
         text += (text.empty() ? "one of " : ", ") + std::string(choice);
+      break;
+    case Type::text:
+      text = "a string";
+      break;
+    case Type::list:
+      text = "an array";
+      break;
+    case Type::block:
+      text = "an object";
+      break;
+    case Type::any:
+      text = "any value";
   }
   if (key.strict) text += ", written without point or exponent";
   return key.nullable ? text + ", or null" : text;
 }
 
-std::string set_value(const Key& key, const std::string& name, const Node& node, Config& config) {
-  if (node.kind == Node::Kind::string && node.text == "auto")
-    return "\"auto\" cannot be resolved here: this value must be given; allowed: " +
-           allowed_values(key);
-  const Target target = key.target(config, name);
-  if (node.kind == Node::Kind::null) {
-    if (!key.nullable) return "null is no value here; allowed: " + allowed_values(key);
-    std::visit(ResetToAbsent{}, target);
-    return "";
+std::string shown(const Node& node) {
+  switch (node.kind) {
+    case Node::Kind::object:
+      return "an object";
+    case Node::Kind::array:
+      return node.members.empty() ? "[]" : "an array";
+    case Node::Kind::string:
+      return '"' + printable(node.text) + '"';
+    default:
+      return printable(node.text);
   }
-  return std::visit(Setter{key, node}, target);
+}
+
+bool takes_auto(const Key& key) {
+  return key.initial == "auto" || key.type == Type::text || key.type == Type::block;
+}
+
+Outcome set_value(const Key& key, const std::string& name, const Node& node, Config& config) {
+  Scratch scratch;
+  const Target target = key.target != nullptr ? key.target(config, name) : scratch.target(key);
+  if (node.kind == Node::Kind::null && key.type != Type::any) {
+    if (!key.nullable) return {"null is no value here; allowed: " + allowed_values(key), ""};
+    std::visit(ResetToAbsent{}, target);
+    return {"", key.target != nullptr ? show_value(key, name, config) : "null"};
+  }
+  if (!has_form(key, node)) return {wrong(key, node, "has another type"), ""};
+  if (std::holds_alternative<std::monostate>(target)) {
+    const bool plain = node.kind == Node::Kind::string;
+    return {"", plain ? printable(node.text) : shown(node)};
+  }
+  std::string problem = std::visit(Setter{key, node}, target);
+  if (!problem.empty()) return {problem, ""};
+  return {"", std::visit(Shower{key}, target)};
 }
 
 std::string show_value(const Key& key, const std::string& name, Config& config) {
+  if (key.target == nullptr) return show_default(key);
   return std::visit(Shower{key}, key.target(config, name));
+}
+
+std::string show_default(const Key& key) {
+  if (key.target == nullptr) return key.initial.empty() ? not_set : std::string(key.initial);
+  Config defaults;
+  return show_value(key, "NAME", defaults);
 }
 
 }  // namespace zero::config_schemas

@@ -11,11 +11,24 @@ namespace zero::config_schemas {
 // "an integer from 0 to 3", "one of each, last"
 std::string allowed_values(const Key& key);
 
-// What is wrong with the value, without the path; empty when it was stored.
-std::string set_value(const Key& key, const std::string& name, const Node& node, Config& config);
-
-// The value as a file would give it, exact; "(not set)" where a file would not give one.
+// The value as a file would give it, exact; "(not set)" where a file would not give one. Of a row
+// without a target: its default.
 constexpr const char* not_set = "(not set)";
 std::string show_value(const Key& key, const std::string& name, Config& config);
+// The default of any row.
+std::string show_default(const Key& key);
+// A value of the file in short, for messages and tables.
+std::string shown(const Node& node);
+
+// Either what is wrong with the value, without the path, or the value as it is understood. A row
+// with a target stores it there.
+struct Outcome {
+  std::string problem;
+  std::string shown;
+};
+Outcome set_value(const Key& key, const std::string& name, const Node& node, Config& config);
+
+// Whether "auto" is a value of its own here.
+bool takes_auto(const Key& key);
 
 }  // namespace zero::config_schemas

@@ -19,14 +19,13 @@ class Constant : public LrSchedule {
   double rate_;
 };
 
-// The clock and the warm-up that the three schedules share.
-class Warmup : public LrSchedule {
+// The clock that all schedules share.
+class Clocked : public LrSchedule {
  public:
-  Warmup(const SchedulerOptions& options, double first_rate)
-      : warmup_steps_(std::max<std::int64_t>(2, options.warmup_num_steps)),
-        logarithmic_(options.warmup_type == "log"),
-        start_(options.last_batch_iteration),
-        first_rate_(first_rate) {}
+  // With a restored clock the first step keeps the optimizer's own rate, as in DeepSpeed.
+  Clocked(const SchedulerOptions& options, double initial_rate, double optimizer_rate)
+      : start_(options.last_batch_iteration),
+        first_rate_(start_ == -1 ? initial_rate : optimizer_rate) {}
 
   double rate(std::int64_t applied_step) const override {
     return applied_step <= 1 ? first_rate_ : rate_at(start_ + applied_step - 1);
@@ -36,6 +35,19 @@ class Warmup : public LrSchedule {
   // The scheduler's own count, from 0.
   virtual double rate_at(std::int64_t iteration) const = 0;
 
+ private:
+  std::int64_t start_;
+  double first_rate_;
+};
+
+class Warmup : public Clocked {
+ public:
+  Warmup(const SchedulerOptions& options, double initial_rate, double optimizer_rate)
+      : Clocked(options, initial_rate, optimizer_rate),
+        warmup_steps_(std::max<std::int64_t>(2, options.warmup_num_steps)),
+        logarithmic_(options.warmup_type == "log") {}
+
+ protected:
   bool warming_up(std::int64_t iteration) const { return iteration < warmup_steps_; }
   double warmup(std::int64_t iteration) const {
     const auto n = static_cast<double>(iteration), steps = static_cast<double>(warmup_steps_);
@@ -46,23 +58,16 @@ class Warmup : public LrSchedule {
  private:
   std::int64_t warmup_steps_;
   bool logarithmic_;
-  std::int64_t start_;
-  double first_rate_;
 };
 
 struct Bounds {
   double least, most;
 };
 
-// With a restored clock the first step keeps the optimizer's own rate, as in DeepSpeed.
-double first_rate(const SchedulerOptions& options, double initial, double optimizer_rate) {
-  return options.last_batch_iteration == -1 ? initial : optimizer_rate;
-}
-
 class WarmupLr : public Warmup {
  public:
   WarmupLr(const SchedulerOptions& options, Bounds bounds, double optimizer_rate)
-      : Warmup(options, first_rate(options, bounds.least, optimizer_rate)), bounds_(bounds) {}
+      : Warmup(options, bounds.least, optimizer_rate), bounds_(bounds) {}
 
  protected:
   double rate_at(std::int64_t iteration) const override {
@@ -95,7 +100,7 @@ class WarmupDecayLr : public WarmupLr {
 class WarmupCosineLr : public Warmup {
  public:
   WarmupCosineLr(const SchedulerOptions& options, double optimizer_rate)
-      : Warmup(options, first_rate(options, 0, optimizer_rate)),
+      : Warmup(options, 0, optimizer_rate),
         total_steps_(options.total_num_steps),
         optimizer_rate_(optimizer_rate),
         warmup_min_ratio_(options.warmup_min_ratio),
@@ -121,13 +126,85 @@ class WarmupCosineLr : public Warmup {
   double optimizer_rate_, warmup_min_ratio_, cos_min_ratio_;
 };
 
-// All problems at once, one a line.
-void check(const SchedulerOptions& options) {
-  std::string problems;
-  const auto require = [&](bool holds, const std::string& message) {
+class LrRangeTest : public Clocked {
+ public:
+  LrRangeTest(const SchedulerOptions& options, double optimizer_rate)
+      : Clocked(options, options.lr_range_test_min_lr, optimizer_rate), options_(options) {}
+
+ protected:
+  double rate_at(std::int64_t iteration) const override {
+    double intervals =
+        static_cast<double>(iteration + 1) / static_cast<double>(options_.lr_range_test_step_size);
+    if (options_.lr_range_test_staircase) intervals = std::floor(intervals);
+    return options_.lr_range_test_min_lr * (1 + options_.lr_range_test_step_rate * intervals);
+  }
+
+ private:
+  SchedulerOptions options_;
+};
+
+class OneCycle : public Clocked {
+ public:
+  OneCycle(const SchedulerOptions& options, double optimizer_rate)
+      : Clocked(options, options.cycle_min_lr, optimizer_rate),
+        options_(options),
+        first_(options.cycle_first_step_size),
+        second_(options.cycle_second_step_size.value_or(first_)),
+        first_stairs_(options.cycle_first_stair_count),
+        second_stairs_(options.cycle_second_stair_count.value_or(first_stairs_)) {}
+
+ protected:
+  double rate_at(std::int64_t iteration) const override {
+    const double least = options_.cycle_min_lr;
+    if (iteration < first_ + second_)
+      return least + (options_.cycle_max_lr - least) * height(iteration + 1);
+    if (options_.decay_step_size == 0) return least;
+    const double decayed = static_cast<double>(iteration - first_ - second_ + 1) /
+                           static_cast<double>(options_.decay_step_size);
+    return least / (1 + options_.decay_lr_rate * decayed);
+  }
+
+ private:
+  // Between 0 and 1, of the step with this number in the cycle, counted from 1.
+  double height(std::int64_t step) const {
+    const auto length = static_cast<double>(first_ + second_);
+    const double top = static_cast<double>(first_) / length;
+    const double turns = 1 + static_cast<double>(step) / length;
+    const double place = turns - std::floor(turns);
+    const std::int64_t within = step % (first_ + second_);
+    if (place <= top) return first_stairs_ > 0 ? stair(first_stairs_, within, first_) : place / top;
+    if (second_stairs_ > 0) return stair(second_stairs_, first_ + second_ - within, second_);
+    return (place - 1) / (top - 1);
+  }
+
+  static double stair(std::int64_t count, std::int64_t step, std::int64_t steps) {
+    const auto stairs = static_cast<double>(count);
+    return std::floor(stairs * static_cast<double>(step) / static_cast<double>(steps)) / stairs;
+  }
+
+  SchedulerOptions options_;
+  std::int64_t first_, second_, first_stairs_, second_stairs_;
+};
+
+// Problems of one set of options, one a line.
+class Problems {
+ public:
+  void require(bool holds, const std::string& message) {
     if (holds) return;
-    if (!problems.empty()) problems += '\n';
-    problems += "scheduler.params." + message;
+    if (!text_.empty()) text_ += '\n';
+    text_ += "scheduler.params." + message;
+  }
+  void throw_if_any() const {
+    if (!text_.empty()) throw ConfigError(text_);
+  }
+
+ private:
+  std::string text_;
+};
+
+void check_warmup(const SchedulerOptions& options, Problems& problems) {
+  const auto require = [&](bool holds, const std::string& message) {
+    problems.require(holds, message);
   };
   require(options.warmup_num_steps > 0, "warmup_num_steps: expected a positive integer, got " +
                                             std::to_string(options.warmup_num_steps));
@@ -135,9 +212,48 @@ void check(const SchedulerOptions& options) {
           "warmup_type: unknown \"" + options.warmup_type + "\"; expected log or linear");
   require(options.type == "WarmupLR" || options.total_num_steps > 0,
           "total_num_steps: " + options.type + " needs the number of steps, a positive integer");
-  require(options.last_batch_iteration >= -1, "last_batch_iteration: expected -1 or more, got " +
-                                                  std::to_string(options.last_batch_iteration));
-  if (!problems.empty()) throw ConfigError(problems);
+}
+
+void check_cycle(const SchedulerOptions& options, Problems& problems) {
+  const auto not_negative = [&](const char* name, std::int64_t value) {
+    problems.require(value >= 0,
+                     std::string(name) + ": expected 0 or more, got " + std::to_string(value));
+  };
+  problems.require(options.cycle_first_step_size > 0,
+                   "cycle_first_step_size: expected a positive integer, got " +
+                       std::to_string(options.cycle_first_step_size));
+  not_negative("cycle_second_step_size", options.cycle_second_step_size.value_or(0));
+  constexpr std::int64_t most = std::int64_t{1} << 53;  // counts stay exact as doubles
+  problems.require(
+      options.cycle_first_step_size <= most && options.cycle_second_step_size.value_or(0) <= most,
+      "cycle_first_step_size, cycle_second_step_size: expected at most 2^53");
+  not_negative("cycle_first_stair_count", options.cycle_first_stair_count);
+  not_negative("cycle_second_stair_count", options.cycle_second_stair_count.value_or(0));
+  not_negative("decay_step_size", options.decay_step_size);
+}
+
+// All problems at once, one a line.
+void check(const SchedulerOptions& options) {
+  Problems problems;
+  if (options.type == "OneCycle")
+    check_cycle(options, problems);
+  else if (options.type == "LRRangeTest")
+    problems.require(options.lr_range_test_step_size > 0,
+                     "lr_range_test_step_size: expected a positive integer, got " +
+                         std::to_string(options.lr_range_test_step_size));
+  else
+    check_warmup(options, problems);
+  problems.require(options.last_batch_iteration >= -1,
+                   "last_batch_iteration: expected -1 or more, got " +
+                       std::to_string(options.last_batch_iteration));
+  problems.throw_if_any();
+}
+
+bool known(const std::string& type) {
+  for (const char* name :
+       {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest", "OneCycle"})
+    if (type == name) return true;
+  return false;
 }
 
 }  // namespace
@@ -146,11 +262,13 @@ std::unique_ptr<LrSchedule> create_lr_schedule(const SchedulerOptions& options,
                                                double optimizer_learning_rate) {
   const std::string& type = options.type;
   if (type.empty()) return std::make_unique<Constant>(optimizer_learning_rate);
-  if (type != "WarmupLR" && type != "WarmupDecayLR" && type != "WarmupCosineLR")
+  if (!known(type))
     throw ConfigError("scheduler.type: unknown \"" + type +
-                      "\"; expected WarmupLR, WarmupDecayLR or WarmupCosineLR, in this spelling, "
-                      "or no scheduler for a constant rate");
+                      "\"; expected WarmupLR, WarmupDecayLR, WarmupCosineLR, LRRangeTest or "
+                      "OneCycle, in this spelling, or no scheduler for a constant rate");
   check(options);
+  if (type == "LRRangeTest") return std::make_unique<LrRangeTest>(options, optimizer_learning_rate);
+  if (type == "OneCycle") return std::make_unique<OneCycle>(options, optimizer_learning_rate);
   if (type == "WarmupCosineLR")
     return std::make_unique<WarmupCosineLr>(options, optimizer_learning_rate);
   // The two differ in their default: the optimizer's rate, and a fixed one.

@@ -22,13 +22,23 @@ struct OptimizerOptions {
 };
 
 struct SchedulerOptions {
-  std::string type = "";  // empty: constant; WarmupLR, WarmupDecayLR, WarmupCosineLR
+  std::string type = "";  // empty: constant; else one of DeepSpeed's names below, in this spelling
+  // WarmupLR, WarmupDecayLR, WarmupCosineLR
   double warmup_min_lr = 0;
   std::optional<double> warmup_max_lr;  // WarmupLR: absent means the optimizer's own
   std::int64_t warmup_num_steps = 1000;
   std::string warmup_type = "log";   // or linear
   std::int64_t total_num_steps = 0;  // required by WarmupDecayLR and WarmupCosineLR
   double warmup_min_ratio = 0, cos_min_ratio = 1e-4;
+  // LRRangeTest
+  double lr_range_test_min_lr = 1e-3, lr_range_test_step_rate = 1;
+  std::int64_t lr_range_test_step_size = 2000;
+  bool lr_range_test_staircase = false;
+  // OneCycle, of the rate alone: its momentum stays what the optimizer says
+  double cycle_min_lr = 0, cycle_max_lr = 0, decay_lr_rate = 0;
+  std::int64_t decay_step_size = 0, cycle_first_step_size = 2000, cycle_first_stair_count = 0;
+  std::optional<std::int64_t> cycle_second_step_size, cycle_second_stair_count;  // absent: as first
+  // All
   std::int64_t last_batch_iteration = -1;
 };
 

@@ -11,21 +11,23 @@ required=(
   openmpi-bin:mpirun
   libopenmpi-dev:mpicc
   nlohmann-json3-dev:nlohmann/json.hpp
+  libxxhash-dev:xxhash.h
   libeigen3-dev:eigen3/Eigen/Core
   libcli11-dev:CLI/CLI.hpp
   doctest-dev:doctest/doctest.h
   python3:python3
 )
-# Faster matrix products, benchmarks, quicker rebuilds.
+# Faster matrix products, benchmarks, configs in YAML, quicker rebuilds.
 optional=(
   libdnnl-dev:dnnl.hpp
   libbenchmark-dev:benchmark/benchmark.h
+  libyaml-cpp-dev:yaml-cpp/yaml.h
   ccache:ccache
 )
 
 is_there() {
   case $1 in
-    */* | *.hpp)
+    */* | *.h | *.hpp)
       local folder
       for folder in /usr/include /usr/local/include "${CONDA_PREFIX:-/usr}/include"; do
         [[ -e $folder/$1 ]] && return 0

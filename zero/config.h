@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "optim/options.h"
 #include "zero/base/dtype.h"
@@ -53,8 +54,9 @@ struct ParamGroupOptions {
 struct CoreOptions {
   bool reshard_after_forward = true;  // false at stage 3 is SHARD_GRAD_OP
   GradientSync gradient_sync = GradientSync::automatic;
-  int reduce_group_size = 0;        // 0: "node", the ranks of one node
-  double time_limit_seconds = 600;  // of every wait for other ranks
+  int reduce_group_size = 0;                // 0: "node", the ranks of one node
+  double time_limit_seconds = 600;          // of every wait for other ranks
+  std::string deepspeed_defaults = "0.19";  // or "0.14": whose defaults the file was written for
   std::map<std::string, ParamGroupOptions> param_groups;
 };
 
@@ -68,11 +70,28 @@ struct Config {
   bool bf16_enabled = false;
   std::int64_t steps_per_print = 10;  // 0: never
   std::uint64_t seed = 1234;
+  // What load_config() found that acts otherwise than in DeepSpeed or not at all, one a line, to be
+  // printed once at start. Not part of describe().
+  std::vector<std::string> notices;
 };
 
-// Reads a DeepSpeed JSON file; "" gives the defaults. Overrides go by path, such as
+// What a file leaves to the training program by writing "auto", as for Hugging Face's Trainer,
+// whose defaults these are.
+struct TrainerValues {
+  std::optional<std::int64_t> micro_batch_size, accumulation_steps;
+  std::optional<std::int64_t> hidden_size;  // of the model: bucket sizes follow from it
+  std::optional<std::int64_t> total_steps;
+  std::int64_t warmup_steps = 0;
+  double learning_rate = 5e-5, weight_decay = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double gradient_clipping = 1.0;
+  bool fp16 = false, bf16 = false;
+};
+
+// Reads a DeepSpeed JSON file, or an Accelerate or Hugging Face Trainer file (JSON or YAML) with an
+// FSDP or DeepSpeed section; "" gives the defaults. Overrides go by path, such as
 // {"zero_optimization.stage", "3"}. Throws ConfigError with all problems at once.
 Config load_config(const std::string& file, const Text& overrides = {});
+Config load_config(const std::string& file, const Text& overrides, const TrainerValues& values);
 
 // Every value by path, sorted, one "path = value" a line: compared over ranks and written to logs.
 std::string describe(const Config& config);

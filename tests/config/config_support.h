@@ -10,8 +10,9 @@
 
 namespace zero::tests {
 
-inline Config parse(std::string_view text, const Text& overrides = {}) {
-  return config_schemas::parse_config(text, "ds.json", overrides);
+inline Config parse(std::string_view text, const Text& overrides = {},
+                    const TrainerValues& values = {}) {
+  return config_schemas::parse_config(text, "ds.json", overrides, values);
 }
 
 // The message of the ConfigError that the text must end in.

@@ -46,7 +46,8 @@ TEST_CASE("described values are sorted and read back exactly") {
   config.gradient_clipping = -0.0;
   config.bf16_enabled = true;
   for (const char* optimizer : {"Adam", "AdamW", "SGD"})
-    for (const char* scheduler : {"", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"}) {
+    for (const char* scheduler :
+         {"", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest"}) {
       config.optimizer.type = optimizer;
       config.optimizer.learning_rate = 1.0000000000000002e-3;
       config.scheduler.type = scheduler;

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "config_schemas/values.h"
@@ -15,9 +16,23 @@ TEST_CASE("the table is well formed") {
     CAPTURE(std::string(key.path));
     CHECK(paths.emplace(key.path).second);
     CHECK_FALSE(key.meaning.empty());
-    CHECK((key.target == nullptr) == (key.type == Type::section));
+    const bool acts = key.status == Status::honoured && key.type != Type::section;
+    CHECK((key.target != nullptr) == acts);
+    if (key.type == Type::section) CHECK(key.status == Status::honoured);
     CHECK((key.type == Type::choice) == !key.choices.empty());
     CHECK((key.status == Status::honoured) == key.reason.empty());
+    if (key.status == Status::replaced) CHECK(find_key(key.reason) != nullptr);
+    if (acts) CHECK(key.initial.empty());
+    if (!key.switched_by.empty()) {
+      const Key* by = find_key(key.switched_by);
+      REQUIRE(by != nullptr);
+      CHECK(by->type == Type::boolean);
+    }
+    const bool nothing = key.nullable && key.initial == "null";
+    if (key.type == Type::boolean && !key.initial.empty() && !nothing)
+      CHECK((key.initial == "true" || key.initial == "false"));
+    if (key.type == Type::choice && !key.initial.empty() && !nothing)
+      CHECK(std::ranges::find(key.choices, key.initial) != key.choices.end());
     const auto section = section_of(key.path);
     if (section.empty()) continue;
     const Key* parent = find_key(section);
@@ -64,12 +79,13 @@ TEST_CASE("the nearest key") {
        "zero_optimization.stage3_max_live_parameters"},
       {"zero_optimization.max_live_paramters", "zero_optimization.max_live_parameters"},
       {"zero_optimization.bucket_size", "zero_optimization.allgather_bucket_size"},
-      {"zero_optimization.overlap", "zero_optimization.stage"},
-      {"optimizer.lr", "optimizer.params.lr"},
+      {"zero_optimization.overlap", "zero_optimization.overlap_comm"},
+      {"optimizer.momentum", "optimizer.params.momentum"},
       {"optimizer.params.beta", "optimizer.params.betas"},
       {"optimizer.params.bteas", "optimizer.params.betas"},
       {"scheduler.params.num_warmup_steps", "scheduler.params.warmup_num_steps"},
-      {"bfloat16", "bf16"},
+      {"bfloat_16", "bfloat16"},
+      {"fp16.loss_scal", "fp16.loss_scale"},
       {"bf16.enable", "bf16.enabled"},
       {"zero_core.param_groups.norms.lr_scal", "zero_core.param_groups.NAME.lr_scale"},
       {"zero_core.param_groups.norms.weight_dcay", "zero_core.param_groups.NAME.weight_decay"},

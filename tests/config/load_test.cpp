@@ -114,14 +114,13 @@ TEST_CASE("unknown and misspelt keys at every level name the nearest key") {
        "ds.json:1:2: optimizer.type: unknown key; nearest known key: optimizer.type"},
   };
   for (const auto& c : cases) CHECK(refusal(c.text) == c.message);
-  CHECK(has(refusal(R"({"fp16": {"enabled": false}})"), "fp16: unknown key; nearest known key: "));
 }
 
 TEST_CASE("all problems at once, in the order of the file, overrides last") {
   const std::string message = refusal(
       "{\n"
       "  \"zero_optimization\": {\"stage\": 4, \"overlap\": true, \"reduce_bucket_size\": 0},\n"
-      "  \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": \"auto\", \"betas\": [0.9, "
+      "  \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": \"much\", \"betas\": [0.9, "
       "0.95]}},\n"
       "  \"seed\": 1, \"seed\": 2,\n"
       "  \"train_batch_size\": 10, \"train_micro_batch_size_per_gpu\": 3\n"
@@ -131,13 +130,12 @@ TEST_CASE("all problems at once, in the order of the file, overrides last") {
       message ==
       "ds.json:2:34: zero_optimization.stage: 4 is out of range; allowed: an integer from 0 to 3\n"
       "ds.json:2:37: zero_optimization.overlap: unknown key; nearest known key: "
-      "zero_optimization.stage\n"
+      "zero_optimization.overlap_comm\n"
       "ds.json:2:76: zero_optimization.reduce_bucket_size: 0 is out of range; allowed: an integer "
       "of at "
       "least 1\n"
-      "ds.json:3:49: optimizer.params.lr: \"auto\" cannot be resolved here: this value must be "
-      "given; "
-      "allowed: a number of at least 0\n"
+      "ds.json:3:49: optimizer.params.lr: \"much\" is not a number; allowed: a number of at least "
+      "0\n"
       "ds.json:3:66: optimizer.params.betas: optimizer SGD has no such parameter; it belongs to "
       "Adam, "
       "AdamW\n"
@@ -186,8 +184,7 @@ TEST_CASE("a parameter of another optimizer or schedule is refused") {
             "it belongs to WarmupCosineLR"));
   CHECK(has(refusal(R"({"scheduler": {"params": {"warmup_num_steps": 5}}})"),
             "no scheduler.type is given that has it"));
-  CHECK(
-      has(refusal(in("optimizer", "OneBitAdam", "\"lr\": 1")), "allowed: one of Adam, AdamW, SGD"));
+  CHECK(has(refusal(in("optimizer", "Adamax", "\"lr\": 1")), "allowed: one of Adam, AdamW, SGD"));
   CHECK(has(refusal(in("scheduler", "warmuplr", "")), "allowed: one of WarmupLR"));
   // One wrong type does not make all its parameters wrong.
   CHECK(std::ranges::count(refusal(in("optimizer", "Adamm", "\"lr\": 1, \"momentum\": 0.5")),

@@ -116,12 +116,64 @@ TEST_CASE("fewer steps in all than in the warm-up are allowed") {
   check(options, 7, {1e-5, 1e-5, 2.08e-4, 4.06e-4, 6.04e-4, 8.02e-4, 1e-5, 1e-5});
 }
 
+TEST_CASE("LRRangeTest") {
+  SchedulerOptions options;
+  options.type = "LRRangeTest";
+  options.lr_range_test_min_lr = 1e-4;
+  options.lr_range_test_step_size = 2;
+  options.lr_range_test_step_rate = 5;
+  check(options, 7, {1e-4, 3.5e-4, 6e-4, 8.5e-4, 1.1e-3, 1.35e-3, 1.6e-3});
+  options.lr_range_test_staircase = true;
+  check(options, 7, {1e-4, 1e-4, 6e-4, 6e-4, 1.1e-3, 1.1e-3, 1.6e-3});
+  options.last_batch_iteration = 2;
+  check(options, 7, {7, 1.1e-3, 1.1e-3, 1.6e-3});
+  options.lr_range_test_step_size = 0;
+  CHECK(has(problem(options), "lr_range_test_step_size"));
+}
+
+TEST_CASE("OneCycle") {
+  SchedulerOptions options;
+  options.type = "OneCycle";
+  options.cycle_min_lr = 1e-4;
+  options.cycle_max_lr = 1e-3;
+  options.cycle_first_step_size = 4;
+  options.decay_step_size = 2;
+  options.decay_lr_rate = 0.5;
+  check(options, 7,
+        {1e-4, 3.25e-4, 5.5e-4, 7.75e-4, 1e-3, 7.75e-4, 5.5e-4, 3.25e-4, 1e-4, 8e-5, 6.66667e-5,
+         5.71429e-5, 5e-5, 4.44444e-5, 4e-5});
+  options.decay_step_size = 0;
+  check(options, 7, {1e-4, 1e-4}, 9);
+  // Two stairs up, the same two down.
+  options.cycle_first_stair_count = 2;
+  check(options, 7, {1e-4, 1e-4, 5.5e-4, 5.5e-4, 1e-3, 5.5e-4, 5.5e-4, 1e-4, 1e-4});
+  options.cycle_second_stair_count = 0;
+  check(options, 7, {1e-4, 1e-4, 5.5e-4, 5.5e-4, 1e-3, 7.75e-4, 5.5e-4, 3.25e-4, 1e-4});
+  // No way back: the top ends the cycle.
+  options.cycle_second_step_size = 0;
+  options.cycle_first_stair_count = 0;
+  check(options, 7, {1e-4, 3.25e-4, 5.5e-4, 7.75e-4, 1e-4, 1e-4});
+}
+
+TEST_CASE("OneCycle: unusable options") {
+  SchedulerOptions options;
+  options.type = "OneCycle";
+  options.cycle_first_step_size = 0;
+  options.cycle_second_step_size = -1;
+  options.cycle_first_stair_count = -1;
+  options.cycle_second_stair_count = -1;
+  options.decay_step_size = -1;
+  for (const char* key : {"cycle_first_step_size", "cycle_second_step_size",
+                          "cycle_first_stair_count", "cycle_second_stair_count", "decay_step_size"})
+    CHECK(has(problem(options), key));
+}
+
 TEST_CASE("unusable options are refused by name") {
   SchedulerOptions options;
   options.type = "warmuplr";
-  CHECK(has(problem(options), "WarmupLR, WarmupDecayLR or WarmupCosineLR"));
-  options.type = "OneCycle";
-  CHECK(has(problem(options), "\"OneCycle\""));
+  CHECK(has(problem(options), "WarmupLR, WarmupDecayLR, WarmupCosineLR, LRRangeTest or OneCycle"));
+  options.type = "CosineAnnealingLR";
+  CHECK(has(problem(options), "\"CosineAnnealingLR\""));
   options = decay("cubic");
   options.total_num_steps = 0;
   options.warmup_num_steps = 0;

@@ -11,6 +11,8 @@ int main(int argc, char** argv) {
     CLI::App app{"The command-line tool of ZeroCore (sharded data-parallel training).", "zero"};
     app.set_version_flag("--version", "zero " ZERO_VERSION);
     app.require_subcommand(1);
+    zero::tool::add_config(app);
+    zero::tool::add_checkpoint(app);
     zero::tool::add_run(app);
     const std::string word = argc > 1 ? argv[1] : "-";
     const auto named = [&](const CLI::App* command) { return command->check_name(word); };

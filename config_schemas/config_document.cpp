@@ -1,0 +1,174 @@
+// docs/config.md: text by hand, tables from the key table.
+#include <map>
+
+#include "config_schemas/generate.h"
+#include "config_schemas/import.h"
+#include "config_schemas/values.h"
+
+namespace zero::config_schemas {
+namespace {
+
+constexpr const char* introduction = R"(# Configuration
+
+<!-- Made from the key table in config_schemas/: change that, then run
+     ZERO_UPDATE_GENERATED=1 build/release/bin/config_test -->
+
+ZeroCore reads the JSON file that DeepSpeed reads, unchanged. Every key is one of these; none is ever
+ignored in silence:
+
+| | what happens |
+|---|---|
+| honoured | it acts as in DeepSpeed, or as the table says |
+| no effect here | it is checked, and listed once at start with the reason, unless its value asks for what is done anyway |
+| refused | the file is refused with the reason where the value asks for something; a value that asks for nothing (`false`, `"none"`, the default) is fine |
+| old name | it is read as the key that replaced it, with a notice; giving both is refused |
+| anything else | an unknown key: refused, with the nearest known one |
+
+`zero config check FILE` says what would happen, `zero config explain FILE` shows every resolved value and
+where it came from, and `zero config new` writes a file to start from. Editors complete and check keys by
+`config_schemas/ds_config.schema.json`: name it as `"$schema"` in the file, or in the editor's settings.
+
+## The file
+
+* JSON, with what DeepSpeed's reader takes beside it: comments (`#`, `//`, `/* */`) and commas before a
+  closing bracket. Names that start with `_` are comments too. Unquoted strings are not read.
+* A key given twice is refused, at any depth. At most 1 MiB, 32 levels, 10,000 keys.
+* Integers may be written `5e8` or `16.0`. In the sections that DeepSpeed validates (`zero_optimization`,
+  `fp16`, `bf16`, `compile`, `comms_logger`, the monitors) numbers and truth values may also be strings.
+* All problems come in one message, each with line, column, path and what is allowed.
+* Command-line overrides go by path (`--set zero_optimization.stage=3`) and pass the same checks.
+
+## "auto"
+
+Hugging Face's Trainer and Accelerate replace `"auto"` before DeepSpeed sees it. Here the training program's
+values stand for it (`zero::TrainerValues`), and the Trainer's defaults where the program says nothing.
+
+| key | value |
+|---|---|
+| `train_micro_batch_size_per_gpu`, `gradient_accumulation_steps` | the program's; else 1, with a notice |
+| `train_batch_size` | follows from the other two |
+| `gradient_clipping` | 1.0 |
+| `optimizer.params.lr`, `betas`, `eps`, `weight_decay` | 5e-5, [0.9, 0.999], 1e-8, 0 |
+| `scheduler.params.warmup_min_lr`, `warmup_max_lr` | 0, the optimizer's `lr` |
+| `scheduler.params.warmup_num_steps` | the program's; else 1, the shortest |
+| `scheduler.params.total_num_steps` | the program's number of steps; refused where it says none |
+| `fp16.enabled`, `bf16.enabled` | the program's choice; else false |
+| `zero_optimization.reduce_bucket_size` | hidden size squared, where the program says the hidden size |
+| `zero_optimization.stage3_prefetch_bucket_size` | 0.9 times that |
+| `zero_optimization.stage3_param_persistence_threshold` | 10 times the hidden size |
+| other keys of validated sections, `steps_per_print` | the default, as if the key were absent |
+| anything else | refused |
+
+## Releases of DeepSpeed
+
+Defaults are those of DeepSpeed 0.19. `"zero_core": {"deepspeed_defaults": "0.14"}` takes those of 0.14 for
+what the file leaves out: `gradient_clipping` 0 instead of 1.0, and `warmup_max_lr` 0.001 in WarmupLR instead
+of the optimizer's rate. Blocks that DeepSpeed has removed by now are refused where they are switched on, and
+listed where they are off, although DeepSpeed 0.19 refuses their mere presence.
+
+)";
+
+constexpr const char* differences = R"(## Where values differ from DeepSpeed 0.19
+
+| key | DeepSpeed | here | why |
+|---|---|---|---|
+| `steps_per_print` | null, never | 10 | a run that shows nothing looks stalled |
+| `stage3_prefetch_bucket_size`, `stage3_max_live_parameters`, `stage3_max_reuse_distance` | 5e7, 1e9, 1e9 | not set: two units | the large defaults keep every block of a small model gathered, which is no stage 3 |
+| `stage3_param_persistence_threshold` | 1e5 | not set: none | small parameters travel with their unit and cost no message |
+| `bf16.check_grad_overflow` | looked at by stages 1 and 2 | always true | no stage applies non-finite gradients |
+| `overlap_comm` | false below stage 3 | always true | the sums are the same bits |
+| no batch size in the file | refused | micro batch 1, with a notice | the file leaves it to the program |
+| removed blocks that are off | refused | listed | they ask for nothing |
+| `bf16` and `bfloat16` both given | `bfloat16` is not read | refused | one of them would be without effect |
+| a misspelt key at top level | without effect | refused | a typing error should not change a run |
+| `scheduler.params.cycle_momentum` | true | must be false where the optimizer has betas | not supported by this version |
+
+)";
+
+std::string cell(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '|') result += '\\';
+    result += c;
+  }
+  return result;
+}
+
+std::string status_of(const Key& key) {
+  switch (key.status) {
+    case Status::no_effect:
+      return "no effect here: " + std::string(key.reason);
+    case Status::refused:
+      return "refused: " + std::string(key.reason);
+    case Status::replaced:
+      return "old name of `" + std::string(key.reason) + "`";
+    default:
+      return "honoured";
+  }
+}
+
+std::string row(const Key& key) {
+  std::string name = "`" + std::string(key.path) + "`";
+  if (!key.alias.empty()) name += ", `" + std::string(key.alias) + "`";
+  std::string meaning(key.meaning == says_nothing ? "-" : key.meaning);
+  if (!key.belongs_to.empty()) {
+    meaning += " (";
+    for (const auto owner : key.belongs_to)
+      meaning += (owner == key.belongs_to.front() ? "" : ", ") + std::string(owner);
+    meaning += ")";
+  }
+  const std::string initial = show_default(key);
+  const bool section = key.type == Type::section;
+  return "| " + name + " | " + cell(meaning) + " | " + cell(allowed_values(key)) + " | " +
+         (section || initial == not_set ? "-" : "`" + cell(initial) + "`") + " | " +
+         (section ? "-" : cell(status_of(key))) + " |\n";
+}
+
+std::string tables() {
+  std::string text;
+  std::string_view last;
+  std::map<std::string_view, std::string> sections;
+  std::vector<std::string_view> order;
+  for (const Key& key : keys()) {
+    std::string_view section = key.path.substr(0, key.path.find('.'));
+    const bool alone = key.path == section && key.type != Type::section;
+    if (alone) section = "";
+    if (!sections.contains(section)) order.push_back(section);
+    sections[section] += row(key);
+  }
+  for (const auto section : order) {
+    text +=
+        "### " + (section.empty() ? std::string("Top level") : "`" + std::string(section) + "`");
+    text += "\n\n| key | meaning | allowed | default | here |\n|---|---|---|---|---|\n";
+    text += sections[section] + "\n";
+  }
+  return text;
+}
+
+std::string import_table() {
+  std::string text =
+      "## Accelerate and FSDP files\n\n"
+      "The file may also be an Accelerate YAML or JSON (`distributed_type` FSDP, DEEPSPEED or "
+      "plain "
+      "data\nparallelism), or the JSON of a Trainer's arguments with `fsdp` and `fsdp_config`. Its "
+      "keys become DeepSpeed's,\nand `zero config check` prints what each became. YAML is read "
+      "where "
+      "the library was built with yaml-cpp.\nNames are shown in Accelerate's form; the Trainer's "
+      "lack the `fsdp_`.\n\n| key | effect |\n|---|---|\n";
+  for (const ImportRule& rule : import_rules())
+    text += "| `" + std::string(rule.key) + "` | " + cell(rule.effect) + " |\n";
+  return text;
+}
+
+}  // namespace
+
+std::string config_document() {
+  std::string text = introduction;
+  text += differences;
+  text += import_table();
+  text += "\n## Keys\n\n" + tables();
+  text.pop_back();
+  return text;
+}
+
+}  // namespace zero::config_schemas

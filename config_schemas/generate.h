@@ -1,0 +1,12 @@
+// Documents made from the key table: the JSON Schema that editors check configs with, and
+// docs/config.md. A test keeps the stored files equal to these.
+#pragma once
+
+#include <string>
+
+namespace zero::config_schemas {
+
+std::string json_schema();
+std::string config_document();
+
+}  // namespace zero::config_schemas

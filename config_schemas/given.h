@@ -1,0 +1,33 @@
+// The values that a document gives, each with its row of the key table.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config_schemas/document.h"
+#include "config_schemas/keys.h"
+#include "config_schemas/load.h"
+#include "config_schemas/problems.h"
+
+namespace zero::config_schemas {
+
+struct Given {
+  const Key* key;
+  std::string path;  // as the user spelled it
+  std::string name;  // what "*" of the row's path stands for
+  const Node* node;
+  Source source = Source::file;
+  std::string shown = "";  // the value as it is understood, once it is
+  bool usable = false;     // false: reported, or absent
+};
+
+// Reports unknown keys, double spellings and sections that are none. Keeps pointers into `root`.
+std::vector<Given> collect_values(const Node& root, ProblemList& problems);
+
+// "zero_core.param_groups.norms.lr_scale": the row's path with the name in place of "*".
+std::string path_of(const Given& given);
+
+// Those of `given` for one row; null if it is not given.
+const Given* find(const std::vector<Given>& given, std::string_view path);
+
+}  // namespace zero::config_schemas

@@ -1,0 +1,297 @@
+#include <algorithm>
+
+#include "config_schemas/importer.h"
+#include "config_schemas/values.h"
+
+namespace zero::config_schemas {
+namespace {
+
+constexpr std::string_view launcher = "the launcher's: zero run and mpirun decide";
+constexpr std::string_view units = "no effect: the program declares its units";
+constexpr std::string_view always = "no effect: always so";
+
+template <const char* const& path>
+std::string copy(Importer& import, const Node& node) {
+  return import.set(path, node);
+}
+
+std::string refuse_if_given(Importer& import, const Node& node) {
+  const bool empty = node.kind == Node::Kind::null || truth_of(node) == false ||
+                     (node.kind == Node::Kind::object && node.members.empty()) ||
+                     (node.kind == Node::Kind::array && node.members.empty());
+  if (!empty) import.refuse(node, shown(node) + " is not supported by this version; remove it");
+  return "";
+}
+
+bool as_truth(Importer& import, const Node& node) {
+  const auto truth = truth_of(node);
+  if (!truth) import.refuse(node, shown(node) + " is neither true nor false");
+  return truth.value_or(false);
+}
+
+std::string distributed_type(Importer& import, const Node& node) {
+  const std::string type = upper_case(node.text);
+  if (type == "FSDP" || type == "DEEPSPEED") return "";
+  if (type == "NO" || type.starts_with("MULTI_"))
+    return import.set_number("zero_optimization.stage", node, 0) + " (data parallel)";
+  import.refuse(node, shown(node) +
+                          " is not known; allowed: FSDP, DEEPSPEED, MULTI_CPU, "
+                          "MULTI_GPU, NO");
+  return "";
+}
+
+std::string mixed_precision(Importer& import, const Node& node) {
+  const std::string dtype = lower_case(node.text);
+  import.result.bf16 = dtype == "bf16";
+  import.result.fp16 = dtype == "fp16";
+  if (dtype == "bf16") return import.set_truth("bf16.enabled", node, true);
+  if (dtype == "fp16") return import.set_truth("fp16.enabled", node, true);
+  if (dtype != "no" && truth_of(node) != false)
+    import.refuse(node, shown(node) + " is not supported by this version; allowed: no, bf16");
+  return "fp32";
+}
+
+std::string processes(Importer&, const Node& node) {
+  return "start so many ranks: zero run -n " + printable(node.text);
+}
+
+std::string strategy(Importer& import, const Node& node) {
+  static constexpr const char* by_number[] = {"",         "FULL_SHARD",   "SHARD_GRAD_OP",
+                                              "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"};
+  std::string name = upper_case(node.text);
+  if (name.starts_with('_')) name.erase(0, 1);
+  if (name.size() == 1 && name[0] >= '1' && name[0] <= '5') name = by_number[name[0] - '0'];
+  import.fsdp.strategy = name;
+  import.fsdp.at = node.position;
+  if (name == "FULL_SHARD") return "zero_optimization.stage 3";
+  if (name == "SHARD_GRAD_OP")
+    return "zero_optimization.stage 3, zero_core.reshard_after_forward false";
+  if (name == "NO_SHARD") return "zero_optimization.stage 0";
+  const bool hybrid = name.starts_with("HYBRID_SHARD");
+  import.refuse(node, shown(node) +
+                          (hybrid ? " is not supported by this version: sharding inside "
+                                    "of groups; use FULL_SHARD"
+                                  : " is not known") +
+                          "; allowed: FULL_SHARD, SHARD_GRAD_OP, NO_SHARD");
+  return "";
+}
+
+std::string reshard(Importer& import, const Node& node) {
+  const bool number = node.kind == Node::Kind::number;
+  const auto truth = number ? std::nullopt : truth_of(node);
+  if (truth) {
+    import.fsdp.reshard = *truth;
+    import.fsdp.at = node.position;
+    return std::string("zero_optimization.stage 3, zero_core.reshard_after_forward ") +
+           (*truth ? "true" : "false");
+  }
+  if (!number) return strategy(import, node);  // Accelerate takes version 1's names here
+  import.refuse(node, shown(node) +
+                          " is not supported by this version: resharding to groups; use "
+                          "true or false");
+  return "";
+}
+
+std::string fsdp_version(Importer& import, const Node& node) {
+  if (node.text != "1" && node.text != "2")
+    import.refuse(node, shown(node) + " is not known; allowed: 1, 2");
+  return "names of version " + printable(node.text);
+}
+
+std::string backward_prefetch(Importer& import, const Node& node) {
+  const std::string when = upper_case(node.text);
+  if (when == "BACKWARD_PRE") return "as always: the next unit is gathered meanwhile";
+  if (when != "BACKWARD_POST" && when != "NO_PREFETCH" && node.kind != Node::Kind::null)
+    import.refuse(node, shown(node) +
+                            " is not known; allowed: BACKWARD_PRE, BACKWARD_POST, "
+                            "NO_PREFETCH");
+  import.fsdp.prefetch = false;
+  return "zero_optimization.stage3_prefetch_bucket_size 0: one unit at a time";
+}
+
+std::string offload_params(Importer& import, const Node& node) {
+  if (!as_truth(import, node)) return "parameters and states stay where they are";
+  import.set_text("zero_optimization.offload_param.device", node, "cpu");
+  return import.set_text("zero_optimization.offload_optimizer.device", node, "cpu") +
+         ", zero_optimization.offload_param.device cpu";
+}
+
+// "full_shard auto_wrap offload", the same as a list, or a truth value.
+std::string trainer_fsdp(Importer& import, const Node& node) {
+  std::string words = node.text;
+  for (const Member& member : node.members) words += " " + member.value.text;
+  if (node.kind == Node::Kind::boolean) return node.text == "true" ? "FSDP" : "off";
+  std::string effect;
+  for (std::size_t begin = 0; begin < words.size();) {
+    const std::size_t end = std::min(words.find(' ', begin), words.size());
+    const std::string word = words.substr(begin, end - begin);
+    begin = end + 1;
+    if (word.empty() || word == "auto_wrap") continue;
+    const Node value{Node::Kind::string, node.position, word == "offload" ? "true" : word, {}};
+    effect += (effect.empty() ? "" : ", ") +
+              (word == "offload" ? offload_params(import, value) : strategy(import, value));
+  }
+  return effect;
+}
+
+std::string plugin_file(Importer& import, const Node& node) {
+  if (node.kind != Node::Kind::string || node.text.empty())
+    import.refuse(node, shown(node) + " is not the name of a file");
+  import.result.config_file = node.text;
+  return "read instead";
+}
+
+std::string trainer_deepspeed(Importer& import, const Node& node) {
+  if (node.kind != Node::Kind::object) return plugin_file(import, node);
+  for (const Member& member : node.members) import.result.root.members.push_back(member);
+  return "read as it is";
+}
+
+std::string plugin_stage(Importer& import, const Node& node) {
+  return import.set("zero_optimization.stage", node);
+}
+
+template <int which>
+std::string device(Importer& import, const Node& node) {
+  const std::string section = which == 0 ? "offload_optimizer" : "offload_param";
+  if (node.kind == Node::Kind::null) return "none";
+  return import.set("zero_optimization." + section + ".device", node);
+}
+
+constexpr const char* clipping_path = "gradient_clipping";
+constexpr const char* steps_path = "gradient_accumulation_steps";
+constexpr const char* micro_path = "train_micro_batch_size_per_gpu";
+constexpr const char* seed_path = "seed";
+constexpr const char* rate_path = "optimizer.params.lr";
+constexpr const char* decay_path = "optimizer.params.weight_decay";
+constexpr const char* epsilon_path = "optimizer.params.eps";
+constexpr const char* bf16_path = "bf16.enabled";
+constexpr const char* fp16_path = "fp16.enabled";
+
+std::vector<Rule> accelerate_rules() {
+  std::vector<Rule> rules = {
+      {Scope::accelerate, "distributed_type", "FSDP, DEEPSPEED, or stage 0", distributed_type},
+      {Scope::accelerate, "mixed_precision", "bf16.enabled or fp16.enabled", mixed_precision},
+      {Scope::accelerate, "num_processes", "the number of ranks to start", processes},
+      {Scope::accelerate, "megatron_lm_config", "refused", refuse_if_given},
+      {Scope::accelerate, "parallelism_config", "refused", refuse_if_given},
+      {Scope::accelerate, "fp8_config", "refused", refuse_if_given},
+  };
+  for (const auto key : {"compute_environment",
+                         "debug",
+                         "downcast_bf16",
+                         "machine_rank",
+                         "main_process_ip",
+                         "main_process_port",
+                         "main_training_function",
+                         "num_machines",
+                         "rdzv_backend",
+                         "same_network",
+                         "tpu_env",
+                         "tpu_name",
+                         "tpu_zone",
+                         "tpu_use_cluster",
+                         "tpu_use_sudo",
+                         "use_cpu",
+                         "gpu_ids",
+                         "enable_cpu_affinity",
+                         "command_file",
+                         "commands",
+                         "mpirun_config",
+                         "ipex_config",
+                         "dynamo_config",
+                         "dynamo_backend"})
+    rules.push_back({Scope::accelerate, key, launcher});
+  return rules;
+}
+
+std::vector<Rule> fsdp_rules() {
+  return {
+      {Scope::fsdp, "fsdp_version", "chooses between the names of versions 1 and 2", fsdp_version},
+      {Scope::fsdp, "fsdp_sharding_strategy",
+       "FULL_SHARD: stage 3; SHARD_GRAD_OP: stage 3 with zero_core.reshard_after_forward false; "
+       "NO_SHARD: stage 0; hybrid ones: refused",
+       strategy},
+      {Scope::fsdp, "fsdp_reshard_after_forward",
+       "stage 3 with zero_core.reshard_after_forward; a number: refused", reshard},
+      {Scope::fsdp, "fsdp_backward_prefetch",
+       "BACKWARD_PRE: as always; BACKWARD_POST, NO_PREFETCH: stage3_prefetch_bucket_size 0",
+       backward_prefetch},
+      {Scope::fsdp, "fsdp_offload_params", "offload_optimizer.device and offload_param.device cpu",
+       offload_params},
+      {Scope::fsdp, "fsdp_auto_wrap_policy", units},
+      {Scope::fsdp, "fsdp_transformer_layer_cls_to_wrap", units},
+      {Scope::fsdp, "fsdp_min_num_params", units},
+      {Scope::fsdp, "fsdp_forward_prefetch", always},
+      {Scope::fsdp, "fsdp_limit_all_gathers", always},
+      {Scope::fsdp, "fsdp_use_orig_params", always},
+      {Scope::fsdp, "fsdp_sync_module_states", "no effect: ranks always start alike"},
+      {Scope::fsdp, "fsdp_cpu_ram_efficient_loading", "no effect: weights are always streamed"},
+      {Scope::fsdp, "fsdp_state_dict_type", "no effect: a saved model is always whole"},
+      {Scope::fsdp, "fsdp_activation_checkpointing",
+       "no effect: the model decides what it computes again"},
+      {Scope::fsdp, "fsdp_ignored_modules", "refused", refuse_if_given},
+      {Scope::fsdp, "fsdp_ignored_params", "refused", refuse_if_given},
+      {Scope::fsdp, "fsdp_xla", "refused", refuse_if_given},
+  };
+}
+
+std::vector<Rule> plugin_rules() {
+  return {
+      {Scope::plugin, "deepspeed_config_file", "this file is read instead", plugin_file},
+      {Scope::plugin, "zero_stage", "zero_optimization.stage", plugin_stage},
+      {Scope::plugin, "gradient_accumulation_steps", steps_path, copy<steps_path>},
+      {Scope::plugin, "gradient_clipping", clipping_path, copy<clipping_path>},
+      {Scope::plugin, "offload_optimizer_device", "zero_optimization.offload_optimizer.device",
+       device<0>},
+      {Scope::plugin, "offload_param_device", "zero_optimization.offload_param.device", device<1>},
+      {Scope::plugin, "offload_optimizer_nvme_path", "acts with offload only"},
+      {Scope::plugin, "offload_param_nvme_path", "acts with offload only"},
+      {Scope::plugin, "zero3_init_flag", always},
+      {Scope::plugin, "zero3_save_16bit_model", "no effect: a saved model is always whole"},
+      {Scope::plugin, "deepspeed_multinode_launcher", launcher},
+      {Scope::plugin, "deepspeed_hostfile", launcher},
+      {Scope::plugin, "deepspeed_exclusion_filter", launcher},
+      {Scope::plugin, "deepspeed_inclusion_filter", launcher},
+      {Scope::plugin, "deepspeed_moe_layer_cls_names", "refused", refuse_if_given},
+  };
+}
+
+std::vector<Rule> trainer_rules() {
+  return {
+      {Scope::trainer, "fsdp", "words: a strategy as above, offload; auto_wrap has no effect",
+       trainer_fsdp},
+      {Scope::trainer, "deepspeed", "read as it is, or the file that it names", trainer_deepspeed},
+      {Scope::trainer, "fsdp_transformer_layer_cls_to_wrap", units},
+      {Scope::trainer, "fsdp_min_num_params", units},
+      {Scope::trainer, "bf16", bf16_path, copy<bf16_path>},
+      {Scope::trainer, "fp16", fp16_path, copy<fp16_path>},
+      {Scope::trainer, "per_device_train_batch_size", micro_path, copy<micro_path>},
+      {Scope::trainer, "gradient_accumulation_steps", steps_path, copy<steps_path>},
+      {Scope::trainer, "max_grad_norm", clipping_path, copy<clipping_path>},
+      {Scope::trainer, "learning_rate", rate_path, copy<rate_path>},
+      {Scope::trainer, "weight_decay", decay_path, copy<decay_path>},
+      {Scope::trainer, "adam_epsilon", epsilon_path, copy<epsilon_path>},
+      {Scope::trainer, "seed", seed_path, copy<seed_path>},
+  };
+}
+
+}  // namespace
+
+const std::vector<Rule>& rules() {
+  static const std::vector<Rule> table = [] {
+    std::vector<Rule> result;
+    for (auto part : {accelerate_rules, fsdp_rules, plugin_rules, trainer_rules})
+      for (const Rule& rule : part()) result.push_back(rule);
+    return result;
+  }();
+  return table;
+}
+
+std::vector<ImportRule> import_rules() {
+  std::vector<ImportRule> result;
+  for (const Rule& rule : rules()) result.push_back({rule.key, rule.effect});
+  return result;
+}
+
+}  // namespace zero::config_schemas

@@ -1,0 +1,58 @@
+// What the rules of an import write into; import.cpp runs them, import_rules.cpp holds them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config_schemas/import.h"
+
+namespace zero::config_schemas {
+
+class Importer {
+ public:
+  explicit Importer(ProblemList& problems) : problems_(problems) {}
+
+  // Puts a value at a DeepSpeed path; returns it as an effect to print: "seed 3".
+  std::string set(const std::string& path, const Node& value);
+  std::string set_text(const std::string& path, const Node& at, const std::string& text);
+  std::string set_truth(const std::string& path, const Node& at, bool truth);
+  std::string set_number(const std::string& path, const Node& at, std::int64_t number);
+  void refuse(const Node& at, const std::string& message);
+
+  // Of FSDP, gathered from several keys.
+  struct Fsdp {
+    bool seen = false;
+    std::string strategy;         // upper case, without "HYBRID_SHARD_ZERO2"'s underscore
+    std::optional<bool> reshard;  // version 2
+    bool prefetch = true;
+    Position at;
+  };
+  Fsdp fsdp;
+  Imported result;
+  std::string key;  // being read, for messages
+
+  // The strategy becomes a stage, once all keys are read.
+  void finish();
+
+ private:
+  ProblemList& problems_;
+};
+
+enum class Scope : std::uint8_t { accelerate, fsdp, plugin, trainer };
+
+struct Rule {
+  Scope scope;
+  std::string_view key;
+  std::string_view effect;  // fixed, or what is documented of `apply`
+  // Returns the effect to print; empty: the fixed one.
+  std::string (*apply)(Importer&, const Node&) = nullptr;
+};
+
+const std::vector<Rule>& rules();
+
+// "true", "yes", 1 and so on; nothing where the node is none of these.
+std::optional<bool> truth_of(const Node& node);
+std::string upper_case(std::string_view text);
+
+}  // namespace zero::config_schemas

@@ -1,0 +1,147 @@
+#include <algorithm>
+
+#include "config_schemas/resolve.h"
+#include "config_schemas/values.h"
+
+namespace zero::config_schemas {
+namespace {
+
+enum class Switch : std::uint8_t { none, on, off };
+
+bool says_true(const Node& node) {
+  if (node.kind == Node::Kind::number) return node.text == "1";
+  const std::string text = lower_case(node.text);
+  return (node.kind == Node::Kind::boolean || node.kind == Node::Kind::string) && text == "true";
+}
+
+// What "enabled" says, here or further inside: documents are at most 32 levels deep.
+Switch switch_in(const Node& block) {
+  Switch result = Switch::none;
+  for (const Member& member : block.members) {
+    Switch inside = switch_in(member.value);
+    if (member.key == "enabled" && member.value.kind != Node::Kind::object)
+      inside = says_true(member.value) ? Switch::on : Switch::off;
+    if (inside == Switch::on) return Switch::on;
+    if (inside == Switch::off) result = Switch::off;
+  }
+  return result;
+}
+
+// What a key that is not honoured asks for.
+enum class Demand : std::uint8_t {
+  nothing,    // what is done anyway, or nothing at all
+  elsewhere,  // something that does not act in this config
+  off,        // a block that is switched off
+  effect,
+};
+
+class Judge {
+ public:
+  Judge(const Resolution& resolution, const Conversions& conversions, ProblemList& problems)
+      : resolution_(resolution), conversions_(conversions), problems_(problems) {}
+
+  std::vector<std::string> run() {
+    for (const auto& [today, old] : conversions_)
+      notices_.push_back(old + ": an old form of " + today + ", and read as such");
+    for (const Given& given : resolution_.given)
+      if (given.usable && given.key->status != Status::honoured) judge(given);
+    for (const auto& [reason, keys] : without_effect_)
+      notices_.push_back(keys + ": no effect here: " + reason);
+    return std::move(notices_);
+  }
+
+ private:
+  void judge(const Given& given) {
+    const Key& key = *given.key;
+    const bool removed = key.reason.starts_with("DeepSpeed removed");
+    switch (demand(given)) {
+      case Demand::nothing:
+        if (!removed) return;
+        [[fallthrough]];
+      case Demand::off:
+        notices_.push_back(given.path + ": switched off, and " +
+                           (removed ? "refused by DeepSpeed 0.19 all the same; remove it"
+                                    : "not supported by this version"));
+        return;
+      case Demand::elsewhere:
+        add_notice(given, "acts at stage 3 only");
+        return;
+      case Demand::effect:
+        if (key.status == Status::no_effect)
+          add_notice(given, std::string(key.reason));
+        else
+          refuse(given);
+    }
+  }
+
+  Demand demand(const Given& given) const {
+    const Key& key = *given.key;
+    if (!key.switched_by.empty() && !acts(key.switched_by)) return Demand::nothing;
+    if (key.type == Type::block) return demand_of_block(given);
+    if (key.met != nullptr && key.met(resolution_.config, given.shown)) return Demand::nothing;
+    if (!key.initial.empty() && given.shown == show_default(key)) return Demand::nothing;
+    if (std::ranges::find(key.harmless, given.shown) != key.harmless.end()) return Demand::nothing;
+    if (key.stage_3_only && !shards_parameters()) return Demand::elsewhere;
+    return Demand::effect;
+  }
+
+  static Demand demand_of_block(const Given& given) {
+    const Key& key = *given.key;
+    if (key.status == Status::no_effect)
+      return given.node->members.empty() ? Demand::nothing : Demand::effect;
+    const Switch state = switch_in(*given.node);
+    const bool present = key.on_by_presence && state == Switch::none;
+    return state == Switch::on || present ? Demand::effect : Demand::off;
+  }
+
+  // Whether a switch is on, and not reported itself.
+  bool acts(std::string_view path) const {
+    const Given* given = find(resolution_.given, path);
+    return given != nullptr && given->shown == "true" && (given->key->status != Status::refused);
+  }
+
+  bool shards_parameters() const {
+    const Given* given = find(resolution_.given, "zero_optimization.stage");
+    return given != nullptr && given->shown == "3";
+  }
+
+  void refuse(const Given& given) {
+    const auto old = conversions_.find(path_of(given));
+    const std::string from = old == conversions_.end() ? "" : " (written as " + old->second + ")";
+    const std::string value = given.key->type == Type::block ? "" : " " + quoted(given);
+    problems_.add(given.node->position, given.path + from + ":" + value +
+                                            " is refused: " + std::string(given.key->reason));
+  }
+
+  static std::string quoted(const Given& given) {
+    return given.node->kind == Node::Kind::string ? "\"" + given.shown + "\"" : given.shown;
+  }
+
+  // One line for all keys with one reason, in the order of their first.
+  void add_notice(const Given& given, const std::string& reason) {
+    std::string text = given.path;
+    const Node::Kind kind = given.node->kind;
+    if (kind != Node::Kind::object && kind != Node::Kind::array) text += " " + quoted(given);
+    for (auto& [known, keys] : without_effect_)
+      if (known == reason) {
+        keys += ", " + text;
+        return;
+      }
+    without_effect_.emplace_back(reason, text);
+  }
+
+  const Resolution& resolution_;
+  const Conversions& conversions_;
+  ProblemList& problems_;
+  std::vector<std::string> notices_;
+  std::vector<std::pair<std::string, std::string>> without_effect_;
+};
+
+}  // namespace
+
+std::vector<std::string> judge(const Resolution& resolution, const Conversions& conversions,
+                               ProblemList& problems) {
+  return Judge(resolution, conversions, problems).run();
+}
+
+}  // namespace zero::config_schemas

@@ -1,0 +1,65 @@
+// Rows of our own section, zero_core.
+#include "config_schemas/key_rows.h"
+
+namespace zero::config_schemas {
+namespace {
+
+template <auto member>
+Target in_core(Config& config, const std::string&) {
+  return &(config.zero_core.*member);
+}
+
+template <auto member>
+Target in_group(Config& config, const std::string& name) {
+  return &(config.zero_core.param_groups[name].*member);
+}
+
+}  // namespace
+
+std::vector<Key> core_rows() {
+  return {
+      {.path = "zero_core", .meaning = "what DeepSpeed has no key for"},
+      {.path = "zero_core.reshard_after_forward",
+       .type = Type::boolean,
+       .target = in_core<&CoreOptions::reshard_after_forward>,
+       .meaning =
+           "stage 3: give parameters back between forward and backward (false: SHARD_GRAD_OP)"},
+      {.path = "zero_core.gradient_sync",
+       .type = Type::choice,
+       .choices = {"each", "last"},
+       .target = in_core<&CoreOptions::gradient_sync>,
+       .meaning =
+           "reduce gradients after each micro step or after the last; not set: last at stages "
+           "0 and 1, each at 2 and 3"},
+      {.path = "zero_core.reduce_group_size",
+       .type = Type::group_size,
+       .range = at_least_one,
+       .target = in_core<&CoreOptions::reduce_group_size>,
+       .meaning = "ranks whose sums are formed first; \"node\": the ranks of one node"},
+      {.path = "zero_core.time_limit_seconds",
+       .type = Type::number,
+       .range = positive,
+       .target = in_core<&CoreOptions::time_limit_seconds>,
+       .meaning = "of every wait for other ranks"},
+      {.path = "zero_core.deepspeed_defaults",
+       .type = Type::choice,
+       .choices = {"0.19", "0.14"},
+       .target = in_core<&CoreOptions::deepspeed_defaults>,
+       .meaning = "whose defaults fill what the file leaves out: 0.14 clips no gradients, and its "
+                  "WarmupLR rises to 0.001"},
+      {.path = "zero_core.param_groups", .meaning = "optimizer groups by name"},
+      {.path = "zero_core.param_groups.*", .meaning = "one group"},
+      {.path = "zero_core.param_groups.*.lr_scale",
+       .type = Type::number,
+       .range = not_negative,
+       .target = in_group<&ParamGroupOptions::lr_scale>,
+       .meaning = "factor of the learning rate"},
+      {.path = "zero_core.param_groups.*.weight_decay",
+       .type = Type::number,
+       .range = not_negative,
+       .target = in_group<&ParamGroupOptions::weight_decay>,
+       .meaning = "instead of the optimizer's"},
+  };
+}
+
+}  // namespace zero::config_schemas

@@ -1,0 +1,95 @@
+// Rows of what DeepSpeed prints and records.
+#include "config_schemas/key_rows.h"
+
+namespace zero::config_schemas {
+namespace {
+
+constexpr std::string_view own_output =
+    "diagnostic output of DeepSpeed; the program prints its own";
+
+std::vector<Key> printing_rows() {
+  return {
+      no_effect("wall_clock_breakdown", Type::boolean, "false", own_output, "timers"),
+      no_effect("memory_breakdown", Type::boolean, "false", own_output, "memory reports"),
+      no_effect("dump_state", Type::boolean, "false", own_output, "the engine's state at start"),
+      or_null(one_of(no_effect("log_level", Type::choice, "null", own_output, "amount of output"),
+                     {"debug", "info", "warning", "error", "critical"})),
+      section("timers", "throughput timers"),
+      section("timers.throughput", "throughput timers"),
+      harmless(no_effect("timers.throughput.enabled", Type::boolean, "true", own_output,
+                         "measure throughput"),
+               {"false"}),
+      harmless(no_effect("timers.throughput.synchronized", Type::boolean, "true", own_output,
+                         "wait for the device"),
+               {"false"}),
+      section("comms_logger", "a log of communication; in DeepSpeed its presence switches it on"),
+      no_effect("comms_logger.enabled", Type::boolean, "false", own_output, says_nothing),
+      no_effect("comms_logger.prof_all", Type::boolean, "true", own_output, "all operations"),
+      no_effect("comms_logger.prof_ops", Type::list, "[]", own_output, "these operations"),
+      no_effect("comms_logger.verbose", Type::boolean, "false", own_output, "each call"),
+      no_effect("comms_logger.debug", Type::boolean, "false", own_output, "callers too"),
+  };
+}
+
+std::vector<Key> profiler_rows() {
+  const std::string_view on = "flops_profiler.enabled";
+  std::vector<Key> rows = {
+      no_effect(on, Type::boolean, "false", own_output, "count operations"),
+      no_effect("flops_profiler.profile_step", Type::integer, "1", own_output, "step to count"),
+      no_effect("flops_profiler.end_profile_step", Type::integer, "", own_output, "not read"),
+      no_effect("flops_profiler.module_depth", Type::integer, "-1", own_output, "modules printed"),
+      no_effect("flops_profiler.top_modules", Type::integer, "1", own_output, "modules printed"),
+      no_effect("flops_profiler.detailed", Type::boolean, "true", own_output, "more output"),
+      or_null(
+          no_effect("flops_profiler.output_file", Type::text, "null", own_output, "file to write")),
+      no_effect("flops_profiler.recompute_fwd_factor", Type::number, "0", own_output,
+                "forward passes that are computed again"),
+  };
+  for (Key& row : rows)
+    if (row.path != on) row.switched_by = on;
+  rows.insert(rows.begin(), section("flops_profiler", "a profile of one step"));
+  return rows;
+}
+
+struct Monitor {
+  std::string_view section, enabled;
+  std::vector<std::string_view> texts;  // further keys: strings or null
+};
+
+std::vector<Key> monitor_rows() {
+  const std::vector<Monitor> monitors = {
+      {"tensorboard", "tensorboard.enabled", {"tensorboard.output_path", "tensorboard.job_name"}},
+      {"csv_monitor", "csv_monitor.enabled", {"csv_monitor.output_path", "csv_monitor.job_name"}},
+      {"wandb", "wandb.enabled", {"wandb.group", "wandb.team", "wandb.project"}},
+      {"comet",
+       "comet.enabled",
+       {"comet.samples_log_interval", "comet.project", "comet.workspace", "comet.api_key",
+        "comet.experiment_name", "comet.experiment_key", "comet.online", "comet.mode"}},
+  };
+  constexpr std::string_view none =
+      "not supported by this version: monitors, so that the records would be missing; set it to "
+      "false (train_gpt --log-json writes one line per step)";
+  std::vector<Key> rows;
+  for (const Monitor& monitor : monitors) {
+    rows.push_back({.path = monitor.section,
+                    .auto_is_absent = true,
+                    .meaning = "records of training outside the program"});
+    rows.push_back(refused(monitor.enabled, Type::boolean, "false", none, "write records"));
+    for (const auto path : monitor.texts)
+      rows.push_back(under(
+          monitor.enabled,
+          or_null(no_effect(path, Type::any, "", "acts with its monitor only", "of the monitor"))));
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<Key> diagnostic_rows() {
+  std::vector<Key> result;
+  for (auto rows : {printing_rows, profiler_rows, monitor_rows})
+    for (const Key& key : rows()) result.push_back(key);
+  return result;
+}
+
+}  // namespace zero::config_schemas

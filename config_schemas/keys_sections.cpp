@@ -1,0 +1,180 @@
+// Rows of DeepSpeed's other sections, and of what it has removed.
+#include "config_schemas/key_rows.h"
+
+namespace zero::config_schemas {
+namespace {
+
+constexpr std::string_view python_compiler = "DeepSpeed's compiler passes over Python models";
+
+std::vector<Key> checkpoint_rows() {
+  constexpr std::string_view model_decides =
+      "the model decides what it computes again; DeepSpeed's engine does not read it either";
+  std::vector<Key> rows = {
+      section("activation_checkpointing", "recomputation of activations"),
+      no_effect("activation_checkpointing.partition_activations", Type::boolean, "false",
+                model_decides, "cut activations over model-parallel ranks"),
+      no_effect("activation_checkpointing.contiguous_memory_optimization", Type::boolean, "false",
+                model_decides, "one buffer for all"),
+      or_null(no_effect("activation_checkpointing.number_checkpoints", Type::integer, "null",
+                        model_decides, "how many there are")),
+      no_effect("activation_checkpointing.cpu_checkpointing", Type::boolean, "false", model_decides,
+                "keep them in host memory"),
+      no_effect("activation_checkpointing.synchronize_checkpoint_boundary", Type::boolean, "false",
+                model_decides, "wait at each one"),
+      no_effect("activation_checkpointing.profile", Type::boolean, "false", model_decides,
+                "measure them"),
+      section("checkpoint", "how checkpoints are written"),
+      one_of(no_effect("checkpoint.tag_validation", Type::choice, "Warn",
+                       "tags of checkpoints must be equal on all ranks",
+                       "are tags equal on all ranks"),
+             {"Ignore", "Warn", "Fail"}, true),
+      refused("checkpoint.load_universal", Type::boolean, "false",
+              "not supported by this version: DeepSpeed's universal checkpoints; set it to false",
+              "load the universal format"),
+      refused("checkpoint.use_node_local_storage", Type::boolean, "false",
+              "not supported by this version: a copy per node; set it to false",
+              "every node writes its own copy"),
+      section("checkpoint.parallel_write", "writers"),
+      no_effect("checkpoint.parallel_write.pipeline_stage", Type::boolean, "false",
+                "there are no pipeline stages", "pipeline stages write in parallel"),
+      no_effect("checkpoint.checkpoint_serialization", Type::boolean, "true",
+                "checkpoints are safetensors files", "Python's serialization"),
+      or_null(no_effect("checkpoint.writer", Type::block, "null",
+                        "checkpoints are safetensors files", "DeepSpeed's fast writer")),
+  };
+  return rows;
+}
+
+std::vector<Key> model_parallel_rows() {
+  return {
+      section("tensor_parallel", "tensor parallelism"),
+      harmless(in_range(refused("tensor_parallel.autotp_size", Type::integer, "0",
+                                "not supported by this version: tensor parallelism; set it to 1",
+                                "ranks that share a tensor"),
+                        not_negative),
+               {"1"}),
+      {.path = "tensor_parallel.tensor_parallel",
+       .alias = "tp",
+       .type = Type::block,
+       .status = Status::refused,
+       .reason = "not supported by this version: tensor parallelism; remove it",
+       .on_by_presence = true,
+       .meaning = "tensor parallelism"},
+      no_effect("tensor_parallel.tp_overlap_comm", Type::boolean, "false",
+                "acts with tensor parallelism only", "overlap"),
+      no_effect("tensor_parallel.preset_model", Type::any, "", "acts with tensor parallelism only",
+                "known models"),
+      no_effect("tensor_parallel.partition_config", Type::any, "",
+                "acts with tensor parallelism only", "how tensors are cut"),
+      no_effect("tensor_parallel.keep_module_on_host", Type::boolean, "false",
+                "acts with tensor parallelism only", "where modules rest"),
+      {.path = "expert_parallel",
+       .type = Type::block,
+       .nullable = true,
+       .status = Status::refused,
+       .reason = "not supported by this version: expert parallelism; remove it",
+       .meaning = "expert parallelism"},
+      no_effect("pipeline", Type::block, "", "acts with DeepSpeed's pipeline modules only",
+                "pipeline parallelism"),
+  };
+}
+
+std::vector<Key> compile_rows() {
+  std::vector<Key> rows{section("compile", python_compiler)};
+  for (const auto path :
+       {"compile.deepcompile", "compile.autoep_non_moe", "compile.free_activation",
+        "compile.free_activation_threshold", "compile.offload_activation",
+        "compile.offload_activation_pin_memory", "compile.offload_opt_states",
+        "compile.offload_parameters", "compile.double_buffer", "compile.symmetric_memory",
+        "compile.debug_log", "compile.sync_before_reduce", "compile.sync_after_reduce",
+        "compile.sync_before_allgather", "compile.sync_after_allgather",
+        "compile.keep_int_input_tensors", "compile.keep_all_input_tensors", "compile.passes"})
+    rows.push_back(no_effect(path, Type::any, "", python_compiler, "a compiler option"));
+  for (const auto path :
+       {"compile.enabled", "compile.disable", "compile.backend", "compile.kwargs"})
+    rows.push_back(no_effect(path, Type::any, "",
+                             "an option of 2024 for Python models; DeepSpeed 0.19 refuses it",
+                             "a compiler option"));
+  return rows;
+}
+
+Key block(std::string_view path, std::string_view reason, std::string_view meaning) {
+  return refused(path, Type::block, "", reason, meaning);
+}
+
+std::vector<Key> other_rows() {
+  std::vector<Key> rows = {
+      no_effect("autotuning", Type::block, "",
+                "DeepSpeed's launcher reads it; values act as they are written",
+                "search for fast settings"),
+      block("data_efficiency",
+            "not supported by this version: the training program chooses its data and layers",
+            "curricula and dropped tokens"),
+      block("hybrid_engine", "not supported by this version: inference inside of training",
+            "inference inside of training"),
+      block("weight_quantization", "not supported by this version: quantized weights",
+            "quantized weights"),
+      harmless(refused("datastates_ckpt", Type::any, "",
+                       "not supported by this version: an external checkpoint engine, which its "
+                       "presence switches on; remove it",
+                       "an external checkpoint engine"),
+               {"false"}),
+      {.path = "zero_optimization.zenflow",
+       .type = Type::block,
+       .nullable = true,
+       .auto_is_absent = true,
+       .status = Status::refused,
+       .reason = "not supported by this version: ZenFlow; remove it",
+       .on_by_presence = true,
+       .meaning = "updates of the most important gradients first"},
+  };
+  for (Key& row : rows)
+    if (row.path == "weight_quantization") row.on_by_presence = true;
+  return rows;
+}
+
+}  // namespace
+
+std::vector<Key> section_rows() {
+  std::vector<Key> result;
+  for (auto rows : {checkpoint_rows, model_parallel_rows, compile_rows, other_rows})
+    for (const Key& key : rows()) result.push_back(key);
+  return result;
+}
+
+std::vector<Key> removed_rows() {
+  std::vector<Key> rows = {
+      block("amp", "DeepSpeed removed Apex AMP in 0.19.8; use bf16.enabled", "Apex AMP"),
+      block("compression_training", "DeepSpeed removed it in 0.19.7; remove it",
+            "quantization and pruning"),
+      block("curriculum_learning", "DeepSpeed removed it in 0.19.8; remove it",
+            "a curriculum of sequence lengths"),
+      block("eigenvalue", "DeepSpeed removed it in 0.19.8; remove it", "eigenvalues of layers"),
+      block("elasticity",
+            "DeepSpeed removed it in 0.19.8; write the batch sizes for your number of ranks",
+            "batch sizes for many numbers of ranks"),
+      block("nebula", "DeepSpeed removed it in 0.19.7; remove it", "a checkpoint service"),
+      block("progressive_layer_drop", "DeepSpeed removed it in 0.19.8; remove it",
+            "dropped layers"),
+      block("quantize_training", "DeepSpeed removed it in 0.19.7; remove it", "quantized training"),
+      block("sparse_attention", "DeepSpeed removed it in 0.19.7; remove it", "sparse attention"),
+      block("zero_optimization.zeropp_loco_param", "DeepSpeed removed it in 0.19.8; remove it",
+            "error feedback"),
+      refused("sparse_gradients", Type::boolean, "false",
+              "DeepSpeed removed it in 0.19.8; gradients are dense", "sparse gradients"),
+      refused("graph_harvesting", Type::boolean, "false", "DeepSpeed removed it in 0.19.8",
+              "device graphs"),
+      refused("zero_optimization.mics_shard_size", Type::integer, "-1",
+              "DeepSpeed removed MiCS in 0.19.7, and sharding inside of groups is not supported by "
+              "this version",
+              "ranks of a shard group"),
+      refused("zero_optimization.mics_hierarchical_params_gather", Type::boolean, "false",
+              "DeepSpeed removed MiCS in 0.19.7", "gather in two steps"),
+  };
+  for (Key& row : rows)
+    if (row.path == "sparse_attention" || row.path.ends_with("zeropp_loco_param"))
+      row.on_by_presence = true;
+  return rows;
+}
+
+}  // namespace zero::config_schemas

@@ -1,0 +1,236 @@
+#include "config_schemas/resolve.h"
+
+#include <algorithm>
+
+#include "config_schemas/auto_values.h"
+#include "config_schemas/values.h"
+
+namespace zero::config_schemas {
+namespace {
+
+constexpr std::string_view defaults_key = "zero_core.deepspeed_defaults";
+
+bool is_auto(const Given& given) {
+  return given.node->kind == Node::Kind::string && given.node->text == "auto" &&
+         !takes_auto(*given.key);
+}
+
+// What other values depend on: the types decide which parameters belong, and some defaults.
+bool comes_first(const Given& given) {
+  return last_name(given.key->path) == "type" || given.key->path == defaults_key;
+}
+
+bool is_false(std::string_view shown) {
+  const std::string text = lower_case(shown);
+  return text == "false" || text == "0" || text == "0.0" || text == "null" || text.empty();
+}
+
+class Resolver {
+ public:
+  Resolver(std::vector<Given> given, const TrainerValues& values, ProblemList& problems)
+      : given_(std::move(given)), values_(values), problems_(problems) {}
+
+  Resolution run(bool complete) {
+    store();
+    check_parameters();
+    check_required();
+    check_batch();
+    check_nesterov();
+    check_cycle();
+    if (complete) complete_batch();
+    return {std::move(config_), std::move(given_)};
+  }
+
+ private:
+  void store() {
+    std::ranges::stable_partition(given_, comes_first);
+    const auto rest = std::ranges::find_if_not(given_, comes_first);
+    for (auto given = given_.begin(); given != rest; ++given) set(*given);
+    set_defaults();
+    for (auto given = rest; given != given_.end(); ++given)
+      if (!is_auto(*given)) set(*given);
+    set_auto_values();
+    if (config_.scheduler.type == "WarmupDecayLR" && !config_.scheduler.warmup_max_lr)
+      config_.scheduler.warmup_max_lr = config_.optimizer.learning_rate;
+    set_torch_decay();
+  }
+
+  void set(Given& given) {
+    Outcome outcome = set_value(*given.key, given.name, *given.node, config_);
+    given.usable = outcome.problem.empty();
+    given.shown = std::move(outcome.shown);
+    if (!given.usable) problems_.add(given.node->position, given.path + ": " + outcome.problem);
+  }
+
+  // WarmupLR without a maximum takes the optimizer's rate (0.001 before DeepSpeed 0.17.2),
+  // WarmupDecayLR 0.001, unless the file says null.
+  void set_defaults() {
+    const bool old = config_.zero_core.deepspeed_defaults == "0.14";
+    const std::string& type = config_.scheduler.type;
+    if (old) config_.gradient_clipping = 0;
+    if (type == "WarmupDecayLR" || (old && type == "WarmupLR"))
+      config_.scheduler.warmup_max_lr = 1e-3;
+  }
+
+  // In the order of the table, as the rate of the optimizer comes before the schedule's.
+  void set_auto_values() {
+    std::vector<Given*> open;
+    for (Given& given : given_)
+      if (is_auto(given) && !comes_first(given)) open.push_back(&given);
+    std::ranges::stable_sort(open, {}, [](const Given* given) { return given->key; });
+    for (Given* given : open) set_auto(*given);
+  }
+
+  void set_auto(Given& given) {
+    const bool has_rate = find(given_, "optimizer.params.lr") != nullptr;
+    const auto text = auto_value(
+        *given.key, {values_, has_rate ? config_.optimizer.learning_rate : values_.learning_rate});
+    if (!text) {
+      problems_.add(given.node->position,
+                    given.path +
+                        ": \"auto\" cannot be resolved here: this value must be given; "
+                        "allowed: " +
+                        allowed_values(*given.key));
+      return;
+    }
+    given.source = Source::automatic;
+    if (text->empty()) {
+      given.usable = given.key->target != nullptr;
+      if (given.usable) given.shown = show_value(*given.key, given.name, config_);
+      return;
+    }
+    Document value = parse_document(*text);
+    value.root.position = given.node->position;
+    Outcome outcome = set_value(*given.key, given.name, value.root, config_);
+    given.usable = outcome.problem.empty();
+    given.shown = std::move(outcome.shown);
+    if (!given.usable)
+      problems_.add(
+          given.node->position,
+          given.path + ": \"auto\" stands for a value that is not allowed: " + outcome.problem);
+  }
+
+  // PyTorch's AdamW decays by 0.01 where the file says nothing; its Adam by 0, as all others.
+  void set_torch_decay() {
+    const Given* torch = find(given_, "optimizer.params.torch_adam");
+    if (torch == nullptr || is_false(torch->shown)) return;
+    const optim::OptimizerOptions& optimizer = config_.optimizer;
+    const bool decoupled = lower_case(optimizer.type) == "adamw" || optimizer.adam_w_mode;
+    if (decoupled && find(given_, "optimizer.params.weight_decay") == nullptr)
+      config_.optimizer.weight_decay = 0.01;
+  }
+
+  bool failed(std::string_view path) const {
+    const Given* given = find(given_, path);
+    return given != nullptr && !given->usable;
+  }
+
+  static std::string section_of_type(const Key& key) {
+    return key.path.starts_with("optimizer.") ? "optimizer" : "scheduler";
+  }
+
+  const std::string& type_of(const Key& key) const {
+    return key.path.starts_with("optimizer.") ? config_.optimizer.type : config_.scheduler.type;
+  }
+
+  // A parameter of another optimizer or schedule would have no effect: refused, as by DeepSpeed.
+  void check_parameters() {
+    for (Given& given : given_) {
+      const Key& key = *given.key;
+      if (key.belongs_to.empty()) continue;
+      const std::string section = section_of_type(key);
+      const std::string& type = type_of(key);
+      const bool type_failed = failed(section + ".type");
+      if (!type_failed && belongs_to(key, type)) continue;
+      given.usable = false;
+      if (type_failed) continue;
+      std::string owners;
+      for (const auto owner : key.belongs_to)
+        owners += (owners.empty() ? "" : ", ") + std::string(owner);
+      problems_.add(given.node->position,
+                    given.path + ": " +
+                        (type.empty() ? "no " + section + ".type is given that has it"
+                                      : section + " " + type + " has no such parameter") +
+                        "; it belongs to " + owners);
+    }
+  }
+
+  void check_required() {
+    const Given* type = find(given_, "scheduler.type");
+    if (type == nullptr || !type->usable) return;
+    for (const Key& key : keys())
+      if (key.required && belongs_to(key, config_.scheduler.type) &&
+          find(given_, key.path) == nullptr)
+        problems_.add(type->node->position, std::string(key.path) + ": must be given for " +
+                                                config_.scheduler.type +
+                                                "; allowed: " + allowed_values(key));
+  }
+
+  // What no number of ranks can repair; resolve_batch() does the rest.
+  void check_batch() {
+    const BatchOptions& batch = config_.batch;
+    const Given* total = find(given_, "train_batch_size");
+    if (total == nullptr || batch.train_batch_size == 0) return;
+    const std::int64_t micro = std::max<std::int64_t>(batch.train_micro_batch_size_per_gpu, 1);
+    const std::int64_t steps = std::max<std::int64_t>(batch.gradient_accumulation_steps, 1);
+    std::int64_t share = 0;
+    const bool overflow = __builtin_mul_overflow(micro, steps, &share);
+    if (!overflow && batch.train_batch_size % share == 0) return;
+    std::string of;
+    if (batch.train_micro_batch_size_per_gpu != 0)
+      of = "train_micro_batch_size_per_gpu " + std::to_string(micro);
+    if (batch.gradient_accumulation_steps != 0)
+      of += (of.empty() ? "" : " x ") + ("gradient_accumulation_steps " + std::to_string(steps));
+    problems_.add(total->node->position,
+                  "train_batch_size: " + std::to_string(batch.train_batch_size) +
+                      " fits no number of ranks; allowed: multiples of " + of);
+  }
+
+  void check_nesterov() {
+    const optim::OptimizerOptions& optimizer = config_.optimizer;
+    const Given* nesterov = find(given_, "optimizer.params.nesterov");
+    if (nesterov == nullptr || !optimizer.nesterov) return;
+    if (optimizer.momentum > 0 && optimizer.dampening == 0) return;
+    problems_.add(nesterov->node->position,
+                  nesterov->path + ": needs momentum greater than 0 and dampening 0");
+  }
+
+  // OneCycle changes the first beta too unless told not to.
+  void check_cycle() {
+    const Given* type = find(given_, "scheduler.type");
+    if (type == nullptr || config_.scheduler.type != "OneCycle") return;
+    if (!belongs_to(*find_key("optimizer.params.betas"), config_.optimizer.type)) return;
+    const Given* momentum = find(given_, "scheduler.params.cycle_momentum");
+    if (momentum != nullptr && (!momentum->usable || momentum->shown == "false")) return;
+    problems_.add((momentum != nullptr ? momentum : type)->node->position,
+                  "scheduler.params.cycle_momentum: changing betas is not supported by this "
+                  "version; set it to false");
+  }
+
+  void complete_batch() {
+    BatchOptions& batch = config_.batch;
+    if (batch.train_batch_size != 0 || batch.train_micro_batch_size_per_gpu != 0) return;
+    for (const char* path : {"train_batch_size", "train_micro_batch_size_per_gpu"})
+      if (failed(path)) return;
+    batch.train_micro_batch_size_per_gpu =
+        std::max<std::int64_t>(1, values_.micro_batch_size.value_or(1));
+    config_.notices.push_back(
+        "train_micro_batch_size_per_gpu: " + std::to_string(batch.train_micro_batch_size_per_gpu) +
+        ", as the file leaves the batch to the program" +
+        (values_.micro_batch_size ? "" : "; set it for more samples per rank"));
+  }
+
+  std::vector<Given> given_;
+  const TrainerValues& values_;
+  ProblemList& problems_;
+  Config config_;
+};
+
+}  // namespace
+
+Resolution resolve(std::vector<Given> given, const TrainerValues& values, bool complete,
+                   ProblemList& problems) {
+  return Resolver(std::move(given), values, problems).run(complete);
+}
+
+}  // namespace zero::config_schemas

@@ -1,0 +1,304 @@
+// What becomes of keys that are not honoured, of old names, and of "auto".
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "tests/config/config_support.h"
+
+using namespace zero;
+using zero::tests::has;
+using zero::tests::parse;
+using zero::tests::refusal;
+
+namespace {
+
+std::string notices(std::string_view text, const TrainerValues& values = {}) {
+  std::string result;
+  for (const std::string& notice : parse(text, {}, values).notices) result += notice + "\n";
+  return result;
+}
+
+// With a batch, so that no notice says that there is none.
+std::string with_batch(const std::string& members) {
+  return "{\"train_batch_size\": 8, " + members + "}";
+}
+
+}  // namespace
+
+TEST_CASE("what asks for something that is missing is refused, what asks for nothing is fine") {
+  const struct {
+    const char *refused, *reason, *fine;
+  } cases[] = {
+      {R"("fp16": {"enabled": true, "loss_scale": 0})",
+       "fp16.enabled: true is refused: not supported",
+       R"("fp16": {"enabled": false, "loss_scale": 128, "hysteresis": 4})"},
+      {R"("fp16": {"enabled": "True"})", "fp16.enabled: \"true\" is refused", R"("fp16": {})"},
+      {R"("zero_optimization": {"offload_optimizer": {"device": "cpu"}})",
+       "zero_optimization.offload_optimizer.device: \"cpu\" is refused",
+       R"("zero_optimization": {"offload_optimizer": {"device": "none", "pin_memory": true}})"},
+      {R"("zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}})",
+       "offload_param.device: \"nvme\" is refused",
+       R"("zero_optimization": {"stage": 3, "offload_param": null, "offload_optimizer": "auto"})"},
+      {R"("communication_data_type": "fp16")", "communication_data_type: \"fp16\" is refused",
+       R"("communication_data_type": "fp32")"},
+      {R"("communication_data_type": "fp32", "bf16": {"enabled": true})", "is refused",
+       R"("communication_data_type": "BF16", "bf16": {"enabled": true})"},
+      {R"("data_types": {"grad_accum_dtype": "fp32"}, "bf16": {"enabled": true})", "is refused",
+       R"("data_types": {"grad_accum_dtype": "bf16"}, "bf16": {"enabled": true})"},
+      {R"("bf16": {"enabled": true, "bf16_master_weights_and_grads": true})", "is refused",
+       R"("bf16": {"enabled": false, "bf16_master_weights_and_grads": true})"},
+      {R"("gradient_allreduce_op": "SUM")", "\"sum\" is refused",
+       R"("gradient_allreduce_op": "MEAN")"},
+      {R"("tensorboard": {"enabled": true})", "tensorboard.enabled: true is refused",
+       R"("tensorboard": {"enabled": false, "output_path": "x"}, "wandb": "auto")"},
+      {R"("zero_optimization": {"zero_hpz_partition_size": 8})", "is refused",
+       R"("zero_optimization": {"zero_hpz_partition_size": 1})"},
+      {R"("zero_optimization": {"zenflow": {"topk_ratio": 0.1}})", "zenflow: is refused",
+       R"("zero_optimization": {"zenflow": null})"},
+      {R"("torch_autocast": {"enabled": true, "dtype": "bfloat16"})", "is refused",
+       R"("torch_autocast": {"enabled": false, "dtype": "bfloat16"})"},
+      {R"("datastates_ckpt": null)", "datastates_ckpt: null is refused",
+       R"("datastates_ckpt": false)"},
+      {R"("optimizer": {"type": "Adam", "params": {"amsgrad": true}})", "amsgrad: true is refused",
+       R"("optimizer": {"type": "Adam", "params": {"amsgrad": false}})"},
+      {R"("optimizer": {"type": "AdamW", "params": {"max_grad_norm": 1.0}})",
+       "it is written gradient_clipping", R"("gradient_clipping": 1.0)"},
+      {R"("tensor_parallel": {"autotp_size": 4})", "is refused",
+       R"("tensor_parallel": {"autotp_size": 1})"},
+  };
+  for (const auto& c : cases) {
+    CAPTURE(c.refused);
+    const std::string message = refusal(with_batch(c.refused));
+    CHECK(has(message, c.reason));
+    CHECK(message.find('\n') == std::string::npos);
+    CHECK(notices(with_batch(c.fine)).empty());
+  }
+}
+
+TEST_CASE("optimizers that are known but missing: the reason, and no complaint about parameters") {
+  const auto type = [](const char* name) {
+    return refusal("{\"optimizer\": {\"type\": \"" + std::string(name) +
+                   R"(", "params": {"lr": 1, "max_coeff": 1, "freeze_step": 3, "muon_lr": 1}}})");
+  };
+  for (const char* name : {"Lion", "adagrad", "LAMB", "Muon"})
+    CHECK(has(type(name), "\": not supported by this version; use AdamW, Adam or SGD"));
+  for (const char* name : {"OneBitAdam", "onebitadam", "ZeroOneAdam", "OneBitLamb"})
+    CHECK(has(type(name), "DeepSpeed removed in 0.19.7"));
+  CHECK(type("Lion").find('\n') == std::string::npos);
+}
+
+TEST_CASE(
+    "keys without effect are listed once, by reason, unless they ask for what is done anyway") {
+  CHECK(notices(with_batch(R"("zero_optimization": {"overlap_comm": true,
+      "contiguous_gradients": true, "reduce_scatter": true, "allgather_partitions": true,
+      "stage3_gather_16bit_weights_on_model_save": true, "sub_group_size": 1e9},
+      "wall_clock_breakdown": false, "zero_allow_untested_optimizer": false,
+      "activation_checkpointing": {"partition_activations": false}, "aio": null)"))
+            .empty());
+  CHECK(notices(with_batch(R"("zero_optimization": {"overlap_comm": false})")) ==
+        "zero_optimization.overlap_comm false: no effect here: communication always overlaps with "
+        "computation\n");
+  const std::string text = notices(with_batch(
+      R"("wall_clock_breakdown": true, "pipeline": {"stages": 2}, "memory_breakdown": true,
+         "flops_profiler": {"enabled": true, "profile_step": 5}, "log_level": "info")"));
+  CHECK(
+      has(text,
+          "wall_clock_breakdown true, memory_breakdown true, flops_profiler.enabled true, "
+          "flops_profiler.profile_step 5, log_level \"info\": no effect here: diagnostic output"));
+  CHECK(has(text, "pipeline: no effect here: acts with DeepSpeed's pipeline modules only"));
+  CHECK(std::ranges::count(text, '\n') == 2);
+}
+
+TEST_CASE("offload_param acts at stage 3 only, as in DeepSpeed") {
+  const auto at_stage = [](const char* stage) {
+    return with_batch("\"zero_optimization\": {\"stage\": " + std::string(stage) +
+                      ", \"offload_param\": {\"device\": \"cpu\"}}");
+  };
+  CHECK(
+      has(notices(at_stage("2")),
+          "zero_optimization.offload_param.device \"cpu\": no effect here: acts at stage 3 only"));
+  refusal(at_stage("3"));
+}
+
+TEST_CASE("removed blocks: refused where they are on, listed where they are off") {
+  const char* on[] = {
+      R"("amp": {"enabled": true, "opt_level": "O1"})",
+      R"("compression_training": {"weight_quantization": {"shared_parameters": {"enabled": true}}})",
+      R"("sparse_attention": {"mode": "fixed"})",
+      R"("nebula": {"enabled": true})",
+      R"("elasticity": {"enabled": true, "max_train_batch_size": 2000})",
+      R"("zero_optimization": {"mics_shard_size": 8})",
+      R"("sparse_gradients": true)",
+  };
+  for (const char* text : on) {
+    CAPTURE(text);
+    CHECK(has(refusal(with_batch(text)), "is refused: DeepSpeed removed"));
+  }
+  const char* off[] = {
+      R"("amp": {"enabled": "auto", "opt_level": "auto"})",
+      R"("compression_training": {"weight_quantization": {"shared_parameters": {"enabled": false}}})",
+      R"("nebula": {"enabled": false})",
+      R"("quantize_training": {"quantize_groups": 1})",
+      R"("curriculum_learning": {})",
+      R"("zero_optimization": {"mics_shard_size": -1})",
+      R"("sparse_gradients": false)",
+  };
+  for (const char* text : off) {
+    CAPTURE(text);
+    CHECK(has(notices(with_batch(text)), "switched off, and refused by DeepSpeed 0.19"));
+  }
+}
+
+TEST_CASE("old names are read as today's, with one notice") {
+  const Config config = parse(with_batch(R"("zero_optimization": true, "allgather_size": 1e6)"));
+  CHECK(config.zero_optimization.stage == 1);
+  CHECK(config.zero_optimization.allgather_bucket_size == 1'000'000);
+  CHECK(parse(with_batch(R"("zero_optimization": false)")).zero_optimization.stage == 0);
+  CHECK(parse(R"({"zero_optimization": true})", {{"zero_optimization.stage", "2"}})
+            .zero_optimization.stage == 2);
+
+  CHECK(notices(with_batch(R"("bfloat16": {"enabled": true})")) ==
+        "bfloat16: an old form of bf16, and read as such\n");
+  CHECK(parse(with_batch(R"("bfloat16": {"enabled": true}, "bf16": null)")).bf16_enabled);
+  CHECK(has(refusal(R"({"bf16": {}, "bfloat16": {}})"), "is the old name of bf16, which is given"));
+
+  const auto in_zero = [](const char* members) {
+    return with_batch("\"zero_optimization\": {" + std::string(members) + "}");
+  };
+  CHECK(notices(in_zero(R"("cpu_offload": false)")) ==
+        "zero_optimization.cpu_offload: an old form of zero_optimization.offload_optimizer.device, "
+        "and read as such\n");
+  CHECK(has(
+      refusal(in_zero(R"("cpu_offload": true)")),
+      "offload_optimizer.device (written as zero_optimization.cpu_offload): \"cpu\" is refused"));
+  CHECK(has(refusal(in_zero(R"("cpu_offload": false, "offload_optimizer": {"device": "none"})")),
+            "cpu_offload: is an old form of offload_optimizer, which is given too"));
+  CHECK(notices(in_zero(R"("cpu_offload": "auto", "offload_optimizer": {"device": "none"})"))
+            .empty());
+  CHECK(has(refusal(in_zero(R"("cpu_offload": 7)")), "7 is neither true nor false"));
+  CHECK(has(notices(in_zero(R"("stage3_gather_fp16_weights_on_model_save": true)")),
+            "stage3_gather_fp16_weights_on_model_save: an old form of"));
+  CHECK(has(refusal(in_zero(R"("stage3_gather_fp16_weights_on_model_save": false,
+                               "gather_16bit_weights_on_model_save": true)")),
+            "which is given too"));
+}
+
+TEST_CASE("auto: the program's values, else the Trainer's") {
+  const char* text = R"({
+    "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto", "gradient_clipping": "auto", "steps_per_print": "auto",
+    "fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"},
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto",
+      "weight_decay": "auto"}},
+    "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": "auto",
+      "warmup_max_lr": "auto", "warmup_num_steps": "auto", "total_num_steps": "auto"}},
+    "zero_optimization": {"stage": "auto", "reduce_bucket_size": "auto",
+      "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto",
+      "stage3_max_live_parameters": "auto", "overlap_comm": "auto"}})";
+  CHECK(has(refusal(text), "total_num_steps: \"auto\" cannot be resolved here"));
+  TrainerValues values;
+  values.total_steps = 500;
+  Config config = parse(text, {}, values);
+  CHECK(config.batch.train_micro_batch_size_per_gpu == 1);
+  CHECK(config.gradient_clipping == 1.0);
+  CHECK(config.optimizer.learning_rate == 5e-5);
+  CHECK(config.scheduler.warmup_max_lr == 5e-5);
+  CHECK(config.scheduler.warmup_num_steps == 1);
+  CHECK(config.scheduler.total_num_steps == 500);
+  CHECK_FALSE(config.bf16_enabled);
+  CHECK(config.zero_optimization.reduce_bucket_size == 500'000'000);
+  CHECK_FALSE(config.zero_optimization.prefetch_bucket_size.has_value());
+
+  values.micro_batch_size = 4;
+  values.accumulation_steps = 2;
+  values.hidden_size = 100;
+  values.warmup_steps = 20;
+  values.learning_rate = 3e-4;
+  values.weight_decay = 0.1;
+  values.beta2 = 0.95;
+  values.bf16 = true;
+  config = parse(text, {}, values);
+  CHECK(config.batch.train_micro_batch_size_per_gpu == 4);
+  CHECK(config.batch.gradient_accumulation_steps == 2);
+  CHECK(config.optimizer.beta2 == 0.95);
+  CHECK(config.optimizer.weight_decay == 0.1);
+  CHECK(config.scheduler.warmup_max_lr == 3e-4);
+  CHECK(config.scheduler.warmup_num_steps == 20);
+  CHECK(config.bf16_enabled);
+  CHECK(config.zero_optimization.reduce_bucket_size == 10'000);
+  CHECK(config.zero_optimization.prefetch_bucket_size == 9000);
+  CHECK(config.zero_optimization.param_persistence_threshold == 1000);
+
+  values.fp16 = true;
+  CHECK(has(refusal(R"({"fp16": {"enabled": true}})"), "fp16.enabled"));
+  CHECK_THROWS_AS(parse(text, {}, values), ConfigError);
+}
+
+TEST_CASE("auto: the schedule follows the optimizer's rate; elsewhere it is refused") {
+  CHECK(parse(R"({"optimizer": {"params": {"lr": 0.25}}, "scheduler": {"type": "WarmupLR",
+                  "params": {"warmup_max_lr": "auto"}}})")
+            .scheduler.warmup_max_lr == 0.25);
+  for (const char* text : {R"({"seed": "auto"})", R"({"optimizer": {"type": "auto"}})",
+                           R"({"scheduler": {"type": "auto"}})",
+                           R"({"optimizer": {"type": "SGD", "params": {"momentum": "auto"}}})"})
+    CHECK(has(refusal(text), "allowed: "));
+}
+
+TEST_CASE("a file without a batch gets the smallest, with a notice; no file gets none") {
+  const Config config = parse("{}");
+  CHECK(config.batch.train_micro_batch_size_per_gpu == 1);
+  REQUIRE(config.notices.size() == 1);
+  CHECK(has(config.notices[0], "train_micro_batch_size_per_gpu: 1, as the file leaves"));
+  CHECK(load_config("").batch.train_micro_batch_size_per_gpu == 0);
+  CHECK(parse(R"({"train_batch_size": 8})").notices.empty());
+  CHECK_FALSE(has(describe(config), "notice"));
+}
+
+TEST_CASE("the defaults of DeepSpeed 0.14") {
+  const auto with = [](const std::string& defaults, const std::string& more) {
+    return parse("{\"zero_core\": {\"deepspeed_defaults\": " + defaults + "}" + more + "}");
+  };
+  CHECK(with("\"0.14\"", "").gradient_clipping == 0.0);
+  CHECK(with("0.14", "").gradient_clipping == 0.0);
+  CHECK(with("\"0.14\"", ", \"gradient_clipping\": 2").gradient_clipping == 2.0);
+  CHECK(with("\"0.19\"", "").gradient_clipping == 1.0);
+  const std::string schedule = ", \"scheduler\": {\"type\": \"WarmupLR\"}";
+  CHECK(with("\"0.14\"", schedule).scheduler.warmup_max_lr == 0.001);
+  CHECK_FALSE(with("\"0.19\"", schedule).scheduler.warmup_max_lr.has_value());
+  CHECK(has(describe(with("\"0.14\"", "")), "zero_core.deepspeed_defaults = 0.14\n"));
+  CHECK(has(refusal(R"({"zero_core": {"deepspeed_defaults": "0.16"}})"), "one of 0.19, 0.14"));
+}
+
+TEST_CASE("torch_adam brings PyTorch's weight decay along") {
+  const auto decay = [](const char* type, const char* params) {
+    return parse("{\"optimizer\": {\"type\": \"" + std::string(type) + "\", \"params\": {" +
+                 params + "}}}")
+        .optimizer.weight_decay;
+  };
+  CHECK(decay("AdamW", "\"torch_adam\": true") == 0.01);
+  CHECK(decay("Adam", "\"torch_adam\": \"torch_impl\"") == 0.01);
+  CHECK(decay("Adam", "\"torch_adam\": true, \"adam_w_mode\": false") == 0.0);
+  CHECK(decay("AdamW", "\"torch_adam\": true, \"weight_decay\": 0.5") == 0.5);
+  CHECK(decay("AdamW", "\"torch_adam\": false") == 0.0);
+  CHECK(decay("AdamW", "\"lr\": 1") == 0.0);
+}
+
+TEST_CASE("OneCycle and LRRangeTest reach their members; OneCycle may not touch betas") {
+  const auto cycle = [](const char* optimizer, const char* more) {
+    return "{\"optimizer\": {\"type\": \"" + std::string(optimizer) +
+           R"("}, "scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 1e-4,
+           "cycle_max_lr": 1e-3, "cycle_first_step_size": 5, "decay_lr_rate": 0.5)" +
+           more + "}}}";
+  };
+  CHECK(has(refusal(cycle("AdamW", "")), "cycle_momentum: changing betas is not supported"));
+  CHECK(has(refusal(cycle("AdamW", ", \"cycle_momentum\": true")), "set it to false"));
+  const Config config = parse(cycle("AdamW", ", \"cycle_momentum\": false"));
+  CHECK(config.scheduler.cycle_max_lr == 1e-3);
+  CHECK(config.scheduler.cycle_first_step_size == 5);
+  CHECK_FALSE(config.scheduler.cycle_second_step_size.has_value());
+  parse(cycle("SGD", ""));
+  CHECK(has(refusal(R"({"scheduler": {"type": "OneCycle", "params": {"cycle_momentum": false}}})"),
+            "scheduler.params.cycle_max_lr: must be given for OneCycle"));
+  CHECK(parse(R"({"scheduler": {"type": "LRRangeTest", "params": {"lr_range_test_step_size": 7}}})")
+            .scheduler.lr_range_test_step_size == 7);
+}

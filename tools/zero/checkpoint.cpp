@@ -1,0 +1,243 @@
+// zero checkpoint: what is in a checkpoint, whether it is whole, the model out of it, and how two
+// differ. Needs neither the ranks nor the memory of the job that wrote it.
+#include <algorithm>
+#include <cinttypes>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/zero/commands.h"
+#include "tools/zero/model_export.h"
+#include "zero/base/error.h"
+#include "zero/checkpoint/store.h"
+#include "zero/checkpoint/tensor_reader.h"
+
+namespace zero::tool {
+namespace {
+
+using checkpoint::Manifest;
+using checkpoint::ManifestParameter;
+using checkpoint::TensorReader;
+
+constexpr std::int64_t piece_elements = std::int64_t{1} << 20;
+
+// As diff(1) says it.
+class Differ : public Error {
+ public:
+  using Error::Error;
+  int exit_code() const noexcept override { return 1; }
+};
+
+struct CheckpointOptions {
+  std::string directory, tag, other, output, dtype, max_shard_size;
+  bool tensors = false;
+};
+
+std::string text(const std::vector<std::int64_t>& shape) {
+  std::string result = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    result += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  return result + "]";
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string result;
+  for (const std::string& word : words) result += (result.empty() ? "" : ", ") + word;
+  return result;
+}
+
+// Control characters of a foreign file do not reach the terminal.
+std::string printable(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return text;
+}
+
+void list_all(const std::string& path) {
+  const auto root = checkpoint::Directory::open(path);
+  if (root.has(checkpoint::manifest_name)) return;
+  for (const checkpoint::Candidate& candidate : checkpoint::candidates(root))
+    if (candidate.manifest)
+      std::printf("%-24s step %" PRId64 ", save %" PRId64 ", %.1f MB\n", candidate.tag.c_str(),
+                  candidate.manifest->step, candidate.manifest->sequence,
+                  static_cast<double>(candidate.manifest->data_bytes()) / 1e6);
+    else
+      std::printf("%-24s damaged: %s\n", candidate.tag.c_str(), candidate.problem.c_str());
+  std::printf("\n");
+}
+
+void inspect(const CheckpointOptions& options) {
+  if (options.tag.empty()) list_all(options.directory);
+  const TensorReader reader(checkpoint::find_checkpoint(options.directory, options.tag));
+  const Manifest& m = reader.manifest();
+  std::int64_t trained = 0, frozen = 0;
+  std::size_t width = 9;
+  for (const ManifestParameter& p : m.parameters) {
+    (p.trainable ? trained : frozen) += p.elements();
+    width = std::max(width, p.name.size());
+  }
+  std::printf("checkpoint  %s\n", reader.path().c_str());
+  std::printf("step        %" PRId64 " (%" PRId64 " applied), after %" PRId64 " samples\n", m.step,
+              m.applied_steps, m.samples);
+  std::printf("save        number %" PRId64 ", id %s\n", m.sequence, printable(m.save_id).c_str());
+  std::printf("optimizer   %s (%s)\n", printable(m.optimizer).c_str(),
+              printable(joined(m.states)).c_str());
+  std::printf("scheduler   %s\n", m.scheduler.empty() ? "none" : printable(m.scheduler).c_str());
+  for (const auto& [term, value] : m.equality)
+    std::printf("saved with  %s %s\n", printable(term).c_str(), printable(value).c_str());
+  for (const auto& [key, value] : m.client_state)
+    std::printf("client      %s = %s\n", printable(key).c_str(),
+                printable(value.substr(0, 200)).c_str());
+  for (const checkpoint::ManifestFile& file : m.files)
+    std::printf("file        %s  %" PRId64 " bytes, %zu tensors\n", file.name.c_str(), file.bytes,
+                file.entries.size());
+  std::printf("parameters  %" PRId64 " trained, %" PRId64 " frozen\n\n", trained, frozen);
+  std::printf("%-*s  %-6s %-8s %12s  shape\n", static_cast<int>(width), "parameter", "stored",
+              "kind", "elements");
+  for (const ManifestParameter& p : m.parameters)
+    std::printf(
+        "%-*s  %-6s %-8s %12" PRId64 "  %s%s\n", static_cast<int>(width), printable(p.name).c_str(),
+        p.dtype.c_str(), p.trainable ? "trained" : "frozen", p.elements(), text(p.shape).c_str(),
+        p.used_by.empty() ? "" : (" (also used by " + printable(joined(p.used_by)) + ")").c_str());
+}
+
+void verify(const CheckpointOptions& options) {
+  TensorReader reader(checkpoint::find_checkpoint(options.directory, options.tag));
+  reader.verify();
+  std::printf("%s: whole: %zu parameters in %zu files, %" PRId64
+              " bytes of data, every digest right, every element there once\n",
+              reader.path().c_str(), reader.manifest().parameters.size(),
+              reader.manifest().files.size(), reader.manifest().data_bytes());
+}
+
+void export_to(const CheckpointOptions& options) {
+  TensorReader reader(checkpoint::find_checkpoint(options.directory, options.tag));
+  const std::vector<std::string> files =
+      export_model(reader, options.output, options.dtype, parse_size(options.max_shard_size));
+  for (const std::string& file : files) std::printf("wrote %s\n", file.c_str());
+}
+
+struct Difference {
+  std::int64_t elements = 0;
+  double largest = 0;
+};
+
+Difference compare(TensorReader& a, int in_a, int kind_a, TensorReader& b, int in_b, int kind_b) {
+  const std::int64_t elements = a.manifest().parameters[static_cast<std::size_t>(in_a)].elements();
+  Difference difference;
+  std::vector<float> left, right;
+  for (std::int64_t first = 0; first < elements; first += piece_elements) {
+    const auto count = static_cast<std::size_t>(std::min(piece_elements, elements - first));
+    left.resize(count);
+    right.resize(count);
+    a.read(in_a, kind_a, first, left);
+    b.read(in_b, kind_b, first, right);
+    for (std::size_t i = 0; i < count; ++i)
+      if (std::memcmp(&left[i], &right[i], sizeof(float)) != 0) {
+        ++difference.elements;
+        const double by = std::fabs(double{left[i]} - double{right[i]});
+        if (!(by <= difference.largest)) difference.largest = by;
+      }
+  }
+  return difference;
+}
+
+// Prints what differs; how many lines.
+int compare_parameter(TensorReader& a, TensorReader& b, std::size_t number) {
+  const ManifestParameter& own = a.manifest().parameters[number];
+  const int in_a = static_cast<int>(number), in_b = b.manifest().find(own.name);
+  const std::string name = printable(own.name);
+  if (in_b < 0) {
+    std::printf("%s: only in %s\n", name.c_str(), a.path().c_str());
+    return 1;
+  }
+  const ManifestParameter& other = b.manifest().parameters[static_cast<std::size_t>(in_b)];
+  if (own.shape != other.shape) {
+    std::printf("%s: shape %s and %s\n", name.c_str(), text(own.shape).c_str(),
+                text(other.shape).c_str());
+    return 1;
+  }
+  int lines = 0;
+  const auto line = [&](const std::string& what, const Difference& difference) {
+    if (difference.elements == 0) return;
+    ++lines;
+    std::printf("%s%s: %" PRId64 " of %" PRId64 " elements differ, by %.3g at most\n", name.c_str(),
+                what.c_str(), difference.elements, own.elements(), difference.largest);
+  };
+  line("", compare(a, in_a, 0, b, in_b, 0));
+  if (!own.trainable || !other.trainable) return lines;
+  const std::vector<std::string>&states = a.manifest().states, &others = b.manifest().states;
+  for (std::size_t k = 0; k < states.size(); ++k) {
+    const auto found = std::find(others.begin(), others.end(), states[k]);
+    if (found != others.end())
+      line(" " + printable(states[k]), compare(a, in_a, static_cast<int>(k) + 1, b, in_b,
+                                               static_cast<int>(found - others.begin()) + 1));
+  }
+  return lines;
+}
+
+void diff(const CheckpointOptions& options) {
+  TensorReader a(checkpoint::find_checkpoint(options.directory, options.tag));
+  TensorReader b(checkpoint::find_checkpoint(options.other, options.tag));
+  int lines = 0;
+  const auto field = [&](const char* name, const std::string& left, const std::string& right) {
+    if (left == right) return;
+    ++lines;
+    std::printf("%s: %s and %s\n", name, printable(left).c_str(), printable(right).c_str());
+  };
+  const Manifest &left = a.manifest(), &right = b.manifest();
+  field("step", std::to_string(left.step), std::to_string(right.step));
+  field("applied steps", std::to_string(left.applied_steps), std::to_string(right.applied_steps));
+  field("optimizer", left.optimizer, right.optimizer);
+  field("optimizer states", joined(left.states), joined(right.states));
+  for (std::size_t p = 0; p < left.parameters.size(); ++p) lines += compare_parameter(a, b, p);
+  for (const ManifestParameter& p : right.parameters)
+    if (left.find(p.name) < 0) {
+      ++lines;
+      std::printf("%s: only in %s\n", printable(p.name).c_str(), b.path().c_str());
+    }
+  if (lines > 0) throw Differ(a.path() + " and " + b.path() + " differ");
+  std::printf("%s and %s hold the same state\n", a.path().c_str(), b.path().c_str());
+}
+
+CLI::App* add(CLI::App& parent, const char* name, const char* help,
+              const std::shared_ptr<CheckpointOptions>& options,
+              void (*action)(const CheckpointOptions&)) {
+  CLI::App* command = parent.add_subcommand(name, help);
+  command
+      ->add_option("DIR", options->directory,
+                   "A checkpoint, or a directory of some: its newest valid one")
+      ->required();
+  command->add_option("--tag", options->tag, "The checkpoint with this tag");
+  command->callback([options, action] { action(*options); });
+  return command;
+}
+
+}  // namespace
+
+void add_checkpoint(CLI::App& app) {
+  auto options = std::make_shared<CheckpointOptions>();
+  CLI::App* command =
+      app.add_subcommand("checkpoint", "Look into, verify, export or compare checkpoints");
+  command->require_subcommand(1);
+  add(*command, "inspect", "What is in it: step, files, parameters", options, inspect);
+  add(*command, "verify", "Read every byte and check all digests and coverage", options, verify);
+  CLI::App* exported =
+      add(*command, "export", "Write the model as Hugging Face safetensors", options, export_to);
+  exported->add_option("OUTPUT", options->output, "Directory to write to")->required();
+  exported->add_option("--dtype", options->dtype,
+                       "fp32, bf16 or fp16 (default: what the run computed in)");
+  exported
+      ->add_option("--max-shard-size", options->max_shard_size,
+                   "Several files of at most this size, such as 500MB or 5GB (default: one file)")
+      ->type_name("SIZE");
+  add(*command, "diff", "Which parameters differ between two; exit code 1 if any", options, diff)
+      ->add_option("OTHER", options->other, "The checkpoint to compare with")
+      ->required();
+}
+
+}  // namespace zero::tool

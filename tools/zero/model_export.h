@@ -1,0 +1,22 @@
+// A checkpoint's parameters as a Hugging Face model: one safetensors file, or several and an index.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "zero/checkpoint/tensor_reader.h"
+
+namespace zero::tool {
+
+// dtype: "fp32", "bf16", "fp16", or "" for what the run computed in (frozen parameters as stored).
+// max_file_bytes 0: one file. Holds a piece of one tensor in memory at a time. Returns the files'
+// paths.
+std::vector<std::string> export_model(checkpoint::TensorReader& reader,
+                                      const std::string& directory, const std::string& dtype,
+                                      std::int64_t max_file_bytes);
+
+// "500MB", "5GB", "1GiB", "123"; "" is 0. Throws ConfigError.
+std::int64_t parse_size(const std::string& text);
+
+}  // namespace zero::tool
