@@ -1,7 +1,7 @@
 // The engine behind the public handles: owns layout, plans, buffers and the walk through a step.
 // The parts: engine.cpp builds it, scopes.cpp serves the loop, communicate.cpp moves data, step.cpp
-// applies the optimizer, weights.cpp fills and reads parameters, evaluation.cpp runs without
-// gradients.
+// applies the optimizer, weights.cpp fills and reads parameters, checkpointing.cpp saves and
+// resumes, evaluation.cpp runs without gradients.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,14 @@
 #include "zero/runtime_core.h"
 #include "zero/state.h"
 
+namespace zero::checkpoint {
+class Saver;
+}
+
 namespace zero::detail {
+
+class Checkpointing;
+struct PendingSave;
 
 class EngineCore {
  public:
@@ -64,6 +71,12 @@ class EngineCore {
   void materialize(int only_rank);
   void dematerialize() noexcept;
 
+  // checkpointing.cpp
+  std::shared_ptr<PendingSave> save_checkpoint(const std::string& directory,
+                                               const SaveOptions& options);
+  void finish_save(PendingSave& save);
+  std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag);
+
   EngineReport report();
   const Config& config() const { return config_; }
   Batch batch() const { return plan_.batch; }
@@ -72,6 +85,7 @@ class EngineCore {
   std::string memory_table() const { return runtime_.ledger().table(); }
 
  private:
+  friend class Checkpointing;
   enum class Phase { idle, micro_step, evaluation, materialized };
 
   int ranks() const { return plan_.layout.ranks; }
@@ -121,6 +135,9 @@ class EngineCore {
   std::string locate_non_finite() const;
   void name_unasked_gradients();
 
+  // checkpointing.cpp
+  void require_checkpoint_border(const char* call);
+
   // weights.cpp
   void require_step_border(const char* call);
   void fill_segment(int flat_unit, int segment, const std::function<void(ParamShard)>& fill);
@@ -166,6 +183,12 @@ class EngineCore {
   Arena full_model_;
   std::vector<std::byte*> full_pointers_, slot_pointers_;
   bool materialized_here_ = false;
+  // Of rank 0, from its first save on: it holds the directory's lock.
+  std::shared_ptr<checkpoint::Saver> saver_;
+  std::string saver_directory_;
+  std::shared_ptr<PendingSave> pending_save_;  // begun, not yet committed
+  // Samples that were seen before this step: by the run that was resumed.
+  std::int64_t samples_before_ = 0, samples_before_step_ = 0;
 };
 
 }  // namespace zero::detail

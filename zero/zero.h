@@ -32,6 +32,7 @@ namespace detail {
 class RuntimeCore;
 class EngineCore;
 struct Model;
+struct PendingSave;
 }  // namespace detail
 
 struct RuntimeOptions {
@@ -325,6 +326,48 @@ class [[nodiscard]] FullModel {
   detail::EngineCore& core_;
 };
 
+enum class Resume { must_exist, if_any };
+
+struct Resumed {
+  std::int64_t step = 0;
+  std::string tag;
+  Text client_state;
+};
+
+struct SaveOptions {
+  std::string tag = "";    // empty: "step-N"
+  Text client_state = {};  // equal on all ranks
+  bool asynchronous = false;
+  int keep = 0;  // after this save, remove all but the newest so many checkpoints; 0: keep all
+};
+
+// The save is committed when wait() returns; it throws what went wrong on any rank. Collective, at
+// a step border, before the engine ends; the next save waits too.
+class SaveTicket {
+ public:
+  void wait() const;
+
+ private:
+  friend class Engine;
+  SaveTicket(detail::EngineCore& core, std::shared_ptr<detail::PendingSave> save);
+  detail::EngineCore* core_;
+  std::shared_ptr<detail::PendingSave> save_;
+};
+
+// A checkpoint in a directory.
+struct SavedCheckpoint {
+  std::string tag;
+  std::int64_t step = 0;
+  std::int64_t sequence = 0;  // of saves into the directory; 0: damaged, cannot be resumed from
+};
+
+// Local. Newest first. Throws LoadError where the directory is there and cannot be read.
+std::vector<SavedCheckpoint> list_checkpoints(const std::string& directory);
+// Local, on one rank. Moves the checkpoints of a larger sequence number, and damaged ones, to
+// .trash-*, where they stay until somebody removes them. Returns what was moved where.
+std::vector<std::string> set_aside_checkpoints(const std::string& directory,
+                                               std::int64_t later_than_sequence);
+
 // Payload bytes that a rank has sent since the engine's first step, by collective ("all_gather",
 // ...); control words apart.
 struct TrafficUse {
@@ -364,6 +407,11 @@ class Engine {
   void load_weights(const std::string& safetensors,
                     const std::function<std::string(std::string_view)>& name_in_file = {});
 
+  // The newest valid checkpoint, or the one with the tag: saved at any world size and stage.
+  // Nothing where there is none and none was needed.
+  std::optional<Resumed> resume(const std::string& directory, Resume = Resume::must_exist,
+                                const std::string& tag = "");
+
   // Local.
   std::span<Unit> units();
   // Last unit first, down to the lowest one that has something to train.
@@ -376,6 +424,7 @@ class Engine {
   // States its bytes, and throws when they do not fit. -1: on every rank.
   FullModel materialize(int only_rank = -1);
 
+  SaveTicket save_checkpoint(const std::string& directory, const SaveOptions& = {});
   // Hugging Face safetensors in the compute dtype, with one unit in memory at a time.
   void export_model(const std::string& directory);
   // The whole tensor of "value", "grad", "master" or a state ("exp_avg", ...) of a parameter, as

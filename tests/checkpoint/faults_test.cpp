@@ -1,0 +1,317 @@
+// Saves that fail: on every rank with the same words, the checkpoint before untouched, nothing left
+// behind, and the run can go on.
+#include <doctest/doctest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "tests/checkpoint/engine_support.h"
+#include "tests/checkpoint/temporary_directory.h"
+#include "zero/checkpoint/file_layer.h"
+#include "zero/checkpoint/store.h"
+#include "zero/checkpoint/tensor_reader.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using zero::SaveError;
+using zero::checkpoint::FileEvent;
+using zero::checkpoint::FileOp;
+using zero::checkpoint::Saver;
+using zero::tests::config_of;
+using zero::tests::strategies;
+using zero::tests::TemporaryDirectory;
+using zero::tests::train_until;
+using zero::tests::with_engine;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const SaveError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::set<std::string> names_in(const std::string& root) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(root)) names.insert(entry.path().filename());
+  return names;
+}
+
+void verify(const std::string& root, const std::string& tag) {
+  zero::checkpoint::TensorReader(root + "/" + tag).verify();
+}
+
+// In a process of its own, which may change what it is allowed to do; true where `body` says so.
+bool in_child(const std::function<bool()>& body) {
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    bool good = false;
+    try {
+      good = body();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+    ::_exit(good ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// The words of a save by two ranks with a good checkpoint before it; "" where it succeeded. Checks
+// that the run can save afterwards.
+std::string save_under(const std::string& root, const std::function<void(bool on)>& fault) {
+  std::string words;
+  bool alike = true;
+  with_engine(2, config_of(strategies[3], true), [&](zero::Runtime& runtime, zero::Engine& engine) {
+    engine.initialize(toy::fill);
+    const std::uint64_t before = train_until(runtime, engine, 1).digest;
+    engine.save_checkpoint(root, {"first"}).wait();
+    runtime.sum(0);
+    if (runtime.is_root()) fault(true);
+    runtime.sum(0);
+    const std::string own = refusal([&] { engine.save_checkpoint(root, {"second"}).wait(); });
+    runtime.sum(0);
+    if (runtime.is_root()) {
+      fault(false);
+      words = own;
+    }
+    runtime.sum(0);
+    if (own != words) alike = false;
+    CHECK(engine.digest() == before);
+    engine.save_checkpoint(root, {"third"}).wait();
+  });
+  CHECK(alike);
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("any operation of a save may fail") {
+  for (const int error : {ENOSPC, EIO}) {
+    bool came_that_far = true;
+    int refused = 0;
+    for (int count = 0; came_that_far; ++count) {
+      const TemporaryDirectory directory;
+      const std::string root = directory / "root";
+      std::atomic<int> left{0};
+      std::atomic<bool> failed{false};
+      FileOp op{};
+      std::string path;
+      const std::string words = save_under(root, [&](bool on) {
+        left = count;
+        zero::checkpoint::set_file_hook({});
+        if (on)
+          zero::checkpoint::set_file_hook([&](const FileEvent& event) {
+            if (left-- != 0) return 0;
+            failed = true;
+            op = event.op;
+            path = event.path;
+            return error;
+          });
+      });
+      came_that_far = failed;
+      CAPTURE(count);
+      CAPTURE(static_cast<int>(op));
+      CAPTURE(path);
+      CAPTURE(words);
+      if (words.empty()) {
+        // Not needed: `latest`, and clearing up, come after the commit.
+        verify(root, "second");
+        if (failed)
+          CHECK((op == FileOp::read || contains(path, "latest") || op == FileOp::remove ||
+                 path == root));
+      } else {
+        ++refused;
+        CHECK(contains(words, std::strerror(error)));
+        CHECK(contains(words, root));
+        CHECK(!fs::exists(root + "/second"));
+      }
+      verify(root, "first");
+      verify(root, "third");
+      for (const std::string& name : names_in(root)) CHECK(!name.starts_with(".tmp"));
+    }
+    CHECK(refused > 20);
+  }
+}
+
+TEST_CASE("short writes are completed") {
+  const TemporaryDirectory directory;
+  const std::string root = directory / "root";
+  const std::string words = save_under(root, [&](bool on) {
+    zero::checkpoint::set_file_hook({});
+    if (on)
+      zero::checkpoint::set_file_hook(
+          [](const FileEvent& event) { return event.op == FileOp::write ? -1 : 0; });
+  });
+  CHECK(words == "");
+  verify(root, "second");
+}
+
+TEST_CASE("a limit on file sizes") {
+  const TemporaryDirectory directory;
+  const std::string root = directory / "root";
+  CHECK(in_child([&] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    rlimit old{};
+    ::getrlimit(RLIMIT_FSIZE, &old);
+    const std::string words = save_under(root, [&](bool on) {
+      rlimit limit = old;
+      if (on) limit.rlim_cur = 10'000;
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+    });
+    return contains(words, "File too large") && contains(words, ".safetensors");
+  }));
+  verify(root, "third");
+}
+
+TEST_CASE("a full file system is noticed before anything is written") {
+  const TemporaryDirectory directory;
+  bool mounted = false;
+  const bool good = in_child([&] {
+    const std::string small = directory / "small";
+    fs::create_directory(small);
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=2m") != 0)
+      return true;  // not permitted here
+    directory.file("mounted", "");
+    std::string words = save_under(small + "/root", [&](bool on) {
+      fs::remove(small + "/ballast");
+      if (on) std::ofstream(small + "/ballast") << std::string(1'200'000, 'x');
+    });
+    if (!contains(words, "the file system has")) return false;
+    // Without the check in front, the reservation or the write finds out.
+    fs::remove_all(small + "/root");
+    words = save_under(small + "/root", [&](bool on) {
+      zero::checkpoint::set_file_hook({});
+      fs::remove(small + "/ballast");
+      if (on)
+        zero::checkpoint::set_file_hook([&](const FileEvent& event) {
+          if (event.op == FileOp::create && !fs::exists(small + "/ballast"))
+            std::ofstream(small + "/ballast") << std::string(4'000'000, 'x');
+          return 0;
+        });
+    });
+    return contains(words, "No space left on device") && !fs::exists(small + "/root/second");
+  });
+  CHECK(good);
+  mounted = fs::exists(directory / "mounted");
+  WARN_MESSAGE(mounted, "no tmpfs could be mounted: nothing was tried");
+}
+
+TEST_CASE("directories that cannot be written to") {
+  const TemporaryDirectory directory;
+  directory.file("file", "x");
+  fs::create_directory(directory / "real");
+  fs::create_symlink(directory / "real", directory / "link");
+  CHECK(contains(refusal([&] { Saver(directory / "file"); }), "Not a directory"));
+  CHECK(contains(refusal([&] { Saver(directory / "file/below"); }), "cannot be made"));
+  CHECK(contains(refusal([&] { Saver(directory / "link"); }), "is a symbolic link"));
+  CHECK(contains(refusal([&] { Saver(directory / std::string(300, 'x')); }), "too long"));
+  fs::create_directory(directory / "locked");
+  fs::permissions(directory / "locked", fs::perms::owner_read | fs::perms::owner_exec |
+                                            fs::perms::others_read | fs::perms::others_exec);
+  fs::permissions(directory.path(), fs::perms::others_exec, fs::perm_options::add);
+  CHECK(in_child([&] {
+    if (::geteuid() == 0 && ::setuid(65534) != 0) return true;
+    return contains(refusal([&] { Saver(directory / "locked"); }), "Permission denied");
+  }));
+  // A link in the place of the lock is not followed.
+  fs::create_symlink(directory / "file", directory / "real/.lock");
+  CHECK(refusal([&] { Saver(directory / "real"); }) != "");
+  CHECK(zero::tests::read_text(directory / "file") == "x");
+  // DeepSpeed's directory is not ours to write to.
+  fs::create_directories(directory / "ds/global_step10");
+  directory.file("ds/global_step10/mp_rank_00_model_states.pt", "PK");
+  CHECK(contains(refusal([&] { Saver(directory / "ds").next_sequence(); }), "DeepSpeed"));
+}
+
+TEST_CASE("two jobs do not save to one directory") {
+  const TemporaryDirectory directory;
+  const std::string root = directory / "root";
+  {
+    const Saver first(root);
+    const std::string words = refusal([&] { Saver second(root); });
+    CHECK(contains(words, "another job saves here (host "));
+    CHECK(contains(words, "process " + std::to_string(::getpid())));
+  }
+  CHECK(refusal([&] { Saver second(root); }) == "");
+}
+
+TEST_CASE("retention keeps the newest valid ones, and what was set aside") {
+  const TemporaryDirectory directory;
+  const std::string root = directory / "root";
+  with_engine(2, config_of(strategies[1], false),
+              [&](zero::Runtime& runtime, zero::Engine& engine) {
+                engine.initialize(toy::fill);
+                for (int i = 1; i <= 5; ++i)
+                  engine.save_checkpoint(root, {.tag = "t" + std::to_string(i), .keep = 3}).wait();
+                if (!runtime.is_root()) return;
+                CHECK(names_in(root) == std::set<std::string>{".lock", "latest", "t3", "t4", "t5"});
+              });
+  // A damaged one counts for nothing, and is left alone.
+  fs::remove(root + "/t4/manifest.xxh3");
+  CHECK(contains(zero::list_checkpoints(root).at(1).tag, "t3"));
+  CHECK(zero::list_checkpoints(root).at(2).sequence == 0);
+  with_engine(
+      2, config_of(strategies[1], false), [&](zero::Runtime& runtime, zero::Engine& engine) {
+        CHECK(engine.resume(root, zero::Resume::must_exist, "t3"));
+        runtime.sum(0);
+        if (runtime.is_root()) CHECK(zero::set_aside_checkpoints(root, 3).size() == 2);
+        runtime.sum(0);
+        engine.save_checkpoint(root, {.tag = "t4", .keep = 2}).wait();
+        engine.save_checkpoint(root, {.tag = "t6", .keep = 2}).wait();
+        if (!runtime.is_root()) return;
+        CHECK(names_in(root) == std::set<std::string>{".lock", ".trash-set-aside-t4",
+                                                      ".trash-set-aside-t5", "latest", "t4", "t6"});
+      });
+}
+
+TEST_CASE("reading fails alike on all ranks") {
+  const TemporaryDirectory directory;
+  const std::string root = directory / "root";
+  with_engine(3, config_of(strategies[2], true), [&](zero::Runtime& runtime, zero::Engine& engine) {
+    engine.initialize(toy::fill);
+    engine.save_checkpoint(root, {"a"}).wait();
+    const std::uint64_t before = train_until(runtime, engine, 1).digest;
+    runtime.sum(0);
+    if (runtime.is_root())
+      zero::checkpoint::set_file_hook([](const FileEvent& event) {
+        return event.op == FileOp::read && contains(event.path, "00003-of") ? EIO : 0;
+      });
+    runtime.sum(0);
+    std::string words;
+    try {
+      engine.resume(root);
+    } catch (const zero::LoadError& error) {
+      words = error.what();
+    }
+    runtime.sum(0);
+    if (runtime.is_root()) zero::checkpoint::set_file_hook({});
+    runtime.sum(0);
+    CHECK(contains(words, "rank 2"));
+    CHECK(contains(words, "Input/output error"));
+    CHECK(engine.digest() == before);
+    CHECK(engine.resume(root)->tag == "a");
+  });
+}

@@ -1,0 +1,209 @@
+// Saved at any stage and world size, loaded at any other: the same state, and the same run where
+// the world size is the same.
+#include <doctest/doctest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "tests/checkpoint/engine_support.h"
+#include "tests/checkpoint/temporary_directory.h"
+
+namespace {
+
+using zero::Config;
+using zero::Engine;
+using zero::Runtime;
+using zero::tests::config_of;
+using zero::tests::strategies;
+using zero::tests::Strategy;
+using zero::tests::TemporaryDirectory;
+using zero::tests::train_until;
+using zero::tests::with_engine;
+
+constexpr int saved_step = 3, last_step = 5;
+constexpr int most_ranks = 5;
+
+std::string root_of(const TemporaryDirectory& directory, int ranks) {
+  return directory / ("ranks-" + std::to_string(ranks));
+}
+
+struct Reference {
+  std::uint64_t digest = 0;  // at saved_step
+  toy::Trace rest;           // from there to last_step
+};
+
+// One checkpoint per strategy, and how each run went on.
+Reference save_all(const TemporaryDirectory& directory, int ranks, bool bf16) {
+  Reference reference;
+  for (const Strategy& strategy : strategies)
+    with_engine(ranks, config_of(strategy, bf16), [&](Runtime& runtime, Engine& engine) {
+      engine.initialize(toy::fill);
+      const std::uint64_t digest = train_until(runtime, engine, saved_step).digest;
+      engine
+          .save_checkpoint(root_of(directory, ranks), {strategy.name, {{"note", "from the test"}}})
+          .wait();
+      const toy::Trace rest = train_until(runtime, engine, last_step);
+      if (!runtime.is_root()) return;
+      if (strategy.stage == 0) reference = {digest, rest};
+      CHECK(digest == reference.digest);
+      CHECK(rest == reference.rest);
+    });
+  return reference;
+}
+
+// The checkpoints of all strategies, one after another: the first into a fresh engine, the others
+// over what it holds by then.
+void check_loads(const TemporaryDirectory& directory, int saved_ranks, const Reference& reference,
+                 int ranks, const Config& config) {
+  with_engine(ranks, config, [&](Runtime& runtime, Engine& engine) {
+    for (const Strategy& saved : strategies) {
+      const auto resumed =
+          engine.resume(root_of(directory, saved_ranks), zero::Resume::must_exist, saved.name);
+      const std::uint64_t digest = engine.digest();
+      const bool same_world = ranks == saved_ranks;
+      const toy::Trace rest = same_world ? train_until(runtime, engine, last_step) : toy::Trace{};
+      if (!runtime.is_root()) continue;
+      CAPTURE(saved.name);
+      REQUIRE(resumed);
+      CHECK(resumed->step == saved_step);
+      CHECK(resumed->tag == saved.name);
+      CHECK(resumed->client_state == zero::Text{{"note", "from the test"}});
+      CHECK(digest == reference.digest);
+      if (same_world) CHECK(rest == reference.rest);
+    }
+  });
+}
+
+void check_matrix(bool bf16) {
+  const TemporaryDirectory directory;
+  for (int saved_ranks = 1; saved_ranks <= most_ranks; ++saved_ranks) {
+    const Reference reference = save_all(directory, saved_ranks, bf16);
+    for (int ranks = 1; ranks <= most_ranks; ++ranks)
+      for (const Strategy& loaded : strategies) {
+        CAPTURE(saved_ranks);
+        CAPTURE(ranks);
+        CAPTURE(loaded.name);
+        check_loads(directory, saved_ranks, reference, ranks, config_of(loaded, bf16));
+      }
+  }
+}
+
+using Arrays = std::map<std::string, std::vector<float>>;
+
+Arrays arrays_of(Engine& engine, const std::vector<std::string>& kinds) {
+  Arrays arrays;
+  const toy::Dims d;
+  const std::map<std::string, std::int64_t> sizes = {{"embed.wte", d.vocabulary * d.channels},
+                                                     {"block.2.weight", d.channels * d.channels},
+                                                     {"block.4.norm", d.channels},
+                                                     {"head.gain", d.channels},
+                                                     {"embed.unused", 7},
+                                                     {"embed.empty", 0}};
+  for (const auto& [name, size] : sizes)
+    for (const std::string& kind : kinds) {
+      std::vector<float>& values = arrays[name + " " + kind];
+      values.resize(static_cast<std::size_t>(size));
+      engine.read(name, kind, values);
+    }
+  return arrays;
+}
+
+}  // namespace
+
+TEST_CASE("fp32: save at N ranks, load at M, every pair of stages") {
+  check_matrix(false);
+}
+
+TEST_CASE("bf16: save at N ranks, load at M, every pair of stages") {
+  check_matrix(true);
+}
+
+TEST_CASE("fp32 loads into bf16 and back: masters and moments bit for bit") {
+  const TemporaryDirectory directory;
+  const std::vector<std::string> kinds = {"master", "exp_avg", "exp_avg_sq"};
+  for (const bool saved_bf16 : {false, true}) {
+    const std::string root = directory / (saved_bf16 ? "bf16" : "fp32");
+    Arrays expected;
+    with_engine(2, config_of(strategies[2], saved_bf16), [&](Runtime& runtime, Engine& engine) {
+      engine.initialize(toy::fill);
+      train_until(runtime, engine, saved_step);
+      engine.save_checkpoint(root).wait();
+      const Arrays own = arrays_of(engine, kinds);
+      if (runtime.is_root()) expected = own;
+    });
+    for (const Strategy& strategy : strategies)
+      with_engine(3, config_of(strategy, !saved_bf16), [&](Runtime& runtime, Engine& engine) {
+        engine.resume(root);
+        const Arrays own = arrays_of(engine, kinds);
+        const Arrays values = arrays_of(engine, {"value"});
+        const toy::Trace rest = train_until(runtime, engine, last_step);
+        if (!runtime.is_root()) return;
+        CHECK(own == expected);
+        CHECK(std::isfinite(rest.losses.back()));
+        for (const auto& [name, whole] : values) {
+          const auto& master = own.at(name.substr(0, name.find(' ')) + " master");
+          for (std::size_t i = 0; i < whole.size(); ++i)
+            REQUIRE(
+                whole[i] ==
+                (saved_bf16 ? master[i] : zero::to_float(zero::from_float<zero::bf16>(master[i]))));
+        }
+      });
+  }
+}
+
+TEST_CASE("a running engine goes back to a checkpoint") {
+  const TemporaryDirectory directory;
+  for (const Strategy& strategy : strategies)
+    with_engine(3, config_of(strategy, true), [&](Runtime& runtime, Engine& engine) {
+      const std::string root = directory / strategy.name;
+      engine.initialize(toy::fill);
+      train_until(runtime, engine, saved_step);
+      engine.save_checkpoint(root).wait();
+      const toy::Trace first = train_until(runtime, engine, last_step);
+      engine.resume(root);
+      const toy::Trace second = train_until(runtime, engine, last_step);
+      if (runtime.is_root()) CHECK(first == second);
+    });
+}
+
+TEST_CASE("an asynchronous save holds the state of its own step") {
+  const TemporaryDirectory directory;
+  with_engine(3, config_of(strategies[3], true), [&](Runtime& runtime, Engine& engine) {
+    engine.initialize(toy::fill);
+    const std::uint64_t first = train_until(runtime, engine, 1).digest;
+    const zero::SaveTicket ticket = engine.save_checkpoint(directory / "a", {.asynchronous = true});
+    const std::uint64_t second = train_until(runtime, engine, 2).digest;
+    ticket.wait();
+    ticket.wait();
+    // The next save waits for the one before it.
+    engine.save_checkpoint(directory / "a", {.asynchronous = true});
+    engine.save_checkpoint(directory / "a", {.tag = "again"}).wait();
+    CHECK(engine.resume(directory / "a", zero::Resume::must_exist, "step-1")->step == 1);
+    CHECK(engine.digest() == first);
+    CHECK(engine.resume(directory / "a", zero::Resume::must_exist, "step-2")->step == 2);
+    CHECK(engine.digest() == second);
+    CHECK(engine.resume(directory / "a")->tag == "again");
+  });
+}
+
+TEST_CASE("what a save and a resume demand of the program") {
+  const TemporaryDirectory directory;
+  with_engine(2, config_of(strategies[1], false), [&](Runtime& runtime, Engine& engine) {
+    CHECK(!engine.resume(directory / "none", zero::Resume::if_any));
+    CHECK_THROWS_AS(engine.resume(directory / "none"), zero::LoadError);
+    CHECK_THROWS_AS(engine.save_checkpoint(directory / "a"), zero::UsageError);
+    engine.initialize(toy::fill);
+    for (const char* tag : {"../a", "a/b", ".hidden", "latest", "a\nb"})
+      CHECK_THROWS_AS(engine.save_checkpoint(directory / "a", {tag}), zero::UsageError);
+    engine.save_checkpoint(directory / "a");
+    CHECK_THROWS_AS(engine.save_checkpoint(directory / "a"), zero::SaveError);
+    CHECK_THROWS_AS(
+        engine.save_checkpoint(directory / "a", {"t", {{"rank", std::to_string(runtime.rank())}}}),
+        zero::DisagreementError);
+    for (zero::MicroStep micro : engine.micro_steps()) {
+      if (micro.last()) CHECK_THROWS_AS(engine.save_checkpoint(directory / "a"), zero::UsageError);
+      break;
+    }
+  });
+}

@@ -1,0 +1,53 @@
+// xxHash3 with 128 bits: finds damage, is no proof of origin. Of a file of tensors: one digest per
+// chunk of its data, and one over the header and the chunk digests, so that any range can be
+// checked by reading the chunks that it touches.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zero::checkpoint {
+
+inline constexpr std::int64_t chunk_bytes = std::int64_t{4} << 20;
+
+struct Digest {
+  std::uint64_t high = 0, low = 0;
+
+  bool operator==(const Digest&) const = default;
+  std::string hex() const;
+  // Of 32 lower-case hexadecimal digits.
+  static std::optional<Digest> parse(std::string_view hex);
+};
+
+Digest digest_of(std::span<const std::byte> bytes);
+Digest digest_of(std::string_view text);
+// Over the header's bytes and the digests of the data's chunks, in their order.
+Digest file_digest(std::string_view header, const std::vector<Digest>& chunks);
+
+// Of data that comes in pieces: one digest per chunk_bytes, and one for what is left.
+class ChunkDigester {
+ public:
+  ChunkDigester();
+  ~ChunkDigester();
+  ChunkDigester(const ChunkDigester&) = delete;
+  ChunkDigester& operator=(const ChunkDigester&) = delete;
+
+  void update(std::span<const std::byte> bytes);
+  std::vector<Digest> finish();
+
+ private:
+  void close_chunk();
+
+  struct State;
+  std::unique_ptr<State> state_;
+  std::int64_t in_chunk_ = 0;
+  std::vector<Digest> chunks_;
+};
+
+}  // namespace zero::checkpoint

@@ -1,0 +1,82 @@
+// What a checkpoint says about itself: parameters by name and shape, files by size and digest, and
+// which elements of which parameter lie where. Nothing in it about stage, padding or rank count is
+// needed to read the rest.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "zero/checkpoint/digest.h"
+#include "zero/checkpoint/safetensors.h"
+
+namespace zero::checkpoint {
+
+inline constexpr std::int64_t manifest_schema = 1;
+inline constexpr const char* manifest_name = "manifest.json";
+inline constexpr const char* manifest_digest_name = "manifest.xxh3";
+inline constexpr std::int64_t max_manifest_bytes = std::int64_t{256} << 20;
+
+struct ManifestParameter {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::string dtype;  // as stored: F32 for what is trained, its own for what is frozen
+  bool trainable = true;
+  std::vector<std::string> used_by;  // other units that share it (tied tables)
+
+  std::int64_t elements() const;
+};
+
+// Elements [begin, begin + count) of a parameter (kind 0: its master weights where it has some), or
+// of optimizer state number kind - 1.
+struct ShardEntry {
+  int parameter = 0, kind = 0;
+  std::int64_t begin = 0, count = 0;
+};
+
+// A safetensors file; entries in the order of their data, without gaps.
+struct ManifestFile {
+  std::string name;
+  std::int64_t bytes = 0, header_bytes = 0;  // the 8 bytes of the header's length included
+  Digest digest;
+  std::vector<Digest> chunks;
+  std::vector<ShardEntry> entries;
+
+  std::int64_t data_bytes() const { return bytes - header_bytes; }
+};
+
+struct Manifest {
+  std::string save_id, tag;
+  std::int64_t sequence = 0;  // of saves into this directory: orders them, whatever the clock says
+  std::int64_t step = 0, applied_steps = 0, skipped_in_a_row = 0, samples = 0;
+  std::string optimizer, scheduler;
+  std::vector<std::string> states;
+  std::vector<ManifestParameter> parameters;
+  std::vector<ManifestFile> files;
+  std::map<std::string, std::string> client_state;
+  std::string config;  // the resolved one, a line per value
+  // What must be equal for a continued run to give equal bits.
+  std::map<std::string, std::string> equality;
+
+  int find(std::string_view name) const;  // -1: none
+  const std::string& dtype_of(const ShardEntry& entry) const;
+  std::int64_t width_of(const ShardEntry& entry) const;  // bytes per element
+  // "name@offset", "name:exp_avg@offset".
+  std::string name_of(const ShardEntry& entry) const;
+  std::int64_t data_bytes() const;  // of all files
+};
+
+std::string format_manifest(const Manifest& manifest);
+// Every field checked, every element of every parameter and state present exactly once. Throws
+// LoadError starting with `path`.
+Manifest parse_manifest(const std::string& path, std::string_view text);
+// The text of manifest.xxh3.
+std::string format_manifest_digest(std::string_view manifest);
+
+// The header of a shard, its 8-byte length included, and the entries as safetensors has them.
+std::vector<TensorEntry> tensor_entries(const Manifest& manifest, const ManifestFile& file);
+std::string shard_header(const Manifest& manifest, const ManifestFile& file);
+
+}  // namespace zero::checkpoint

@@ -1,0 +1,151 @@
+#include "zero/checkpoint/shard.h"
+
+#include <algorithm>
+
+#include "zero/base/error.h"
+#include "zero/checkpoint/safetensors_header.h"
+
+namespace zero::checkpoint {
+namespace {
+
+// A wanted range in bytes of the data section.
+struct Want {
+  std::int64_t begin, end;
+  EntryRange range;
+  std::int64_t width;
+};
+
+std::string header_of(const File& file, const ManifestFile& expected) {
+  const std::int64_t size = file.size();
+  if (size != expected.bytes)
+    throw LoadError(file.path() + ": has " + std::to_string(size) + " bytes, the manifest says " +
+                    std::to_string(expected.bytes) +
+                    (size < expected.bytes ? ": cut short" : ": something was added"));
+  std::string header(static_cast<std::size_t>(expected.header_bytes), '\0');
+  file.read(0, std::as_writable_bytes(std::span(header)));
+  const Digest found = file_digest(header, expected.chunks);
+  if (found != expected.digest)
+    throw LoadError(file.path() + ": its header (bytes 0 to " +
+                    std::to_string(expected.header_bytes) +
+                    ") is damaged or of another checkpoint: expected file digest " +
+                    expected.digest.hex() + ", found " + found.hex());
+  return header;
+}
+
+// The header is what any other reader of the file goes by: it must say what the manifest says.
+void check_header(const File& file, const Manifest& manifest, const ManifestFile& expected) {
+  const std::string header = header_of(file, expected);
+  const SafetensorsHeader parsed =
+      parse_header(file.path(), std::string_view(header).substr(8), expected.data_bytes());
+  const auto id = parsed.metadata.find("save_id");
+  if (id == parsed.metadata.end() || id->second != manifest.save_id)
+    throw LoadError(file.path() + ": belongs to save " +
+                    (id == parsed.metadata.end() ? "(none)" : in_quotes(id->second)) +
+                    ", the manifest is of save " + in_quotes(manifest.save_id));
+  const std::vector<TensorEntry> tensors = tensor_entries(manifest, expected);
+  const bool equal = std::equal(
+      tensors.begin(), tensors.end(), parsed.tensors.begin(), parsed.tensors.end(),
+      [](const TensorEntry& a, const TensorEntry& b) {
+        return a.name == b.name && a.dtype == b.dtype && a.shape == b.shape && a.begin == b.begin;
+      });
+  if (!equal) throw LoadError(file.path() + ": its header and the manifest name other tensors");
+}
+
+std::string tensors_in(const Manifest& manifest, const ManifestFile& file, std::int64_t begin,
+                       std::int64_t end) {
+  std::string names;
+  int count = 0;
+  for (const TensorEntry& tensor : tensor_entries(manifest, file))
+    if (tensor.begin < end && tensor.end > begin && ++count <= 3)
+      names += (names.empty() ? "" : ", ") + in_quotes(tensor.name);
+  return names + (count > 3 ? " and " + std::to_string(count - 3) + " more" : "");
+}
+
+}  // namespace
+
+void set_sizes(const Manifest& manifest, ManifestFile& file) {
+  file.header_bytes = static_cast<std::int64_t>(shard_header(manifest, file).size());
+  file.bytes = file.header_bytes;
+  for (const ShardEntry& entry : file.entries) file.bytes += entry.count * manifest.width_of(entry);
+}
+
+ShardWriter::ShardWriter(const Directory& directory, const Manifest& manifest,
+                         const ManifestFile& file)
+    : expected_(file.data_bytes()), file_(directory.create(file.name)) {
+  const std::string header = shard_header(manifest, file);
+  if (static_cast<std::int64_t>(header.size()) > max_header_bytes)
+    throw SaveError(file_.path() + ": the header would be larger than 64 MiB");
+  file_.reserve(file.bytes);
+  file_.write(std::as_bytes(std::span(header)));
+}
+
+void ShardWriter::write(std::span<const std::byte> bytes) {
+  // A piece is digested while it is in cache, then written.
+  constexpr std::size_t piece = std::size_t{1} << 20;
+  while (!bytes.empty()) {
+    const auto part = bytes.first(std::min(bytes.size(), piece));
+    digester_.update(part);
+    file_.write(part);
+    written_ += static_cast<std::int64_t>(part.size());
+    bytes = bytes.subspan(part.size());
+  }
+}
+
+std::vector<Digest> ShardWriter::finish() {
+  if (written_ != expected_)
+    throw SaveError(file_.path() + ": " + std::to_string(written_) + " of " +
+                    std::to_string(expected_) + " bytes were written");
+  file_.sync();
+  file_.close();
+  return digester_.finish();
+}
+
+void read_shard(const Directory& directory, const Manifest& manifest, const ManifestFile& file,
+                const std::vector<EntryRange>& wanted, std::span<std::byte> buffer,
+                const EntrySink& sink) {
+  const File shard = directory.open_file(file.name);
+  check_header(shard, manifest, file);
+  const std::vector<TensorEntry> tensors = tensor_entries(manifest, file);
+  std::vector<Want> wants;
+  for (const EntryRange& range : wanted) {
+    const std::int64_t width = manifest.width_of(file.entries[range.entry]);
+    const std::int64_t begin = tensors[range.entry].begin + range.begin * width;
+    wants.push_back({begin, begin + range.count * width, range, width});
+  }
+  std::sort(wants.begin(), wants.end(),
+            [](const Want& a, const Want& b) { return a.begin < b.begin; });
+  std::size_t first = 0;  // all before it end before the chunk
+  for (std::size_t chunk = 0; chunk < file.chunks.size() && first < wants.size(); ++chunk) {
+    const std::int64_t begin = static_cast<std::int64_t>(chunk) * chunk_bytes;
+    const std::int64_t end = std::min(begin + chunk_bytes, file.data_bytes());
+    if (wants[first].begin >= end) continue;
+    const auto bytes = buffer.first(static_cast<std::size_t>(end - begin));
+    shard.read(file.header_bytes + begin, bytes);
+    const Digest found = digest_of(std::span<const std::byte>(bytes));
+    if (found != file.chunks[chunk])
+      throw LoadError(shard.path() + ": bytes " + std::to_string(file.header_bytes + begin) +
+                      " to " + std::to_string(file.header_bytes + end) + " are damaged (" +
+                      tensors_in(manifest, file, begin, end) + "): expected digest " +
+                      file.chunks[chunk].hex() + ", found " + found.hex());
+    for (std::size_t w = first; w < wants.size() && wants[w].begin < end; ++w) {
+      const Want& want = wants[w];
+      const std::int64_t from = std::max(want.begin, begin), to = std::min(want.end, end);
+      if (from < to)
+        sink({want.range.entry, want.range.begin + (from - want.begin) / want.width,
+              (to - from) / want.width},
+             std::span<const std::byte>(bytes).subspan(static_cast<std::size_t>(from - begin),
+                                                       static_cast<std::size_t>(to - from)));
+    }
+    while (first < wants.size() && wants[first].end <= end) ++first;
+  }
+}
+
+void verify_shard(const Directory& directory, const Manifest& manifest, const ManifestFile& file,
+                  std::span<std::byte> buffer) {
+  std::vector<EntryRange> all;
+  for (std::size_t i = 0; i < file.entries.size(); ++i)
+    all.push_back({i, 0, file.entries[i].count});
+  read_shard(directory, manifest, file, all, buffer, [](const auto&, const auto&) {});
+}
+
+}  // namespace zero::checkpoint

@@ -1,0 +1,335 @@
+#include "zero/checkpoint/store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "zero/base/error.h"
+#include "zero/checkpoint/safetensors_header.h"
+
+namespace zero::checkpoint {
+namespace {
+
+constexpr const char* lock_name = ".lock";
+constexpr const char* latest_temporary = ".tmp-latest";
+constexpr const char* retired_prefix = ".trash-retired-";
+constexpr const char* set_aside_prefix = ".trash-set-aside-";
+// Manifests and directories beside the files of tensors.
+constexpr std::int64_t space_margin = std::int64_t{1} << 20;
+
+bool starts_with(const std::string& text, std::string_view prefix) {
+  return text.rfind(prefix, 0) == 0;
+}
+
+bool looks_like_checkpoint(const Directory& root, const std::string& name) {
+  if (name[0] == '.' || !root.is_directory(name)) return false;
+  const std::vector<std::string> inside = root.child(name).names();
+  return std::any_of(inside.begin(), inside.end(), [](const std::string& file) {
+    return file == manifest_name || file == manifest_digest_name || starts_with(file, "shard-");
+  });
+}
+
+// DeepSpeed's own directories look alike from outside: a `latest`, and a folder per tag.
+std::string deepspeed_trace(const Directory& root) {
+  for (const std::string& name : root.names()) {
+    if (starts_with(name, "zero_pp_rank_") || starts_with(name, "mp_rank_") ||
+        starts_with(name, "bf16_zero_pp_rank_") || name == "zero_to_fp32.py")
+      return name;
+    if (name[0] == '.' || !root.is_directory(name)) continue;
+    for (const std::string& file : root.child(name).names())
+      if (file.ends_with("_model_states.pt") || file.ends_with("_optim_states.pt"))
+        return name + "/" + file;
+  }
+  return "";
+}
+
+std::string read_latest(const Directory& root) {
+  if (!root.has(latest_name)) return "";
+  try {
+    std::string tag = root.read_text(latest_name, 4096);
+    while (!tag.empty() && (tag.back() == '\n' || tag.back() == '\r')) tag.pop_back();
+    return tag.empty() ? "(nothing)" : tag;
+  } catch (const LoadError&) {
+    return "(unreadable)";
+  }
+}
+
+std::string list_of(const std::vector<Candidate>& found) {
+  std::string list;
+  int count = 0;
+  for (const Candidate& candidate : found)
+    if (++count <= 8) list += (list.empty() ? "" : ", ") + candidate.tag;
+  return list + (count > 8 ? " and " + std::to_string(count - 8) + " more" : "");
+}
+
+Candidate open_candidate(const Directory& root, const std::string& tag) {
+  Candidate candidate{tag, {}, "", ""};
+  try {
+    Manifest manifest = read_manifest(root.child(tag), &candidate.manifest_text);
+    if (manifest.tag != tag)
+      throw LoadError(root.path() + "/" + tag + ": its manifest is of tag " +
+                      in_quotes(manifest.tag) + "; was it renamed?");
+    candidate.manifest = std::move(manifest);
+  } catch (const LoadError& error) {
+    candidate.problem = error.what();
+  }
+  return candidate;
+}
+
+template <class Work>
+void note_failure(std::vector<std::string>& notices, Work&& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    notices.emplace_back(error.what());
+  }
+}
+
+Directory make_root(const std::string& path) {
+  std::error_code failed;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(path, failed))) {
+    std::filesystem::create_directories(path, failed);
+    if (failed) throw SaveError(path + ": cannot be made: " + failed.message());
+    const std::string parent =
+        std::filesystem::absolute(std::filesystem::path(path) / "..").lexically_normal().string();
+    Directory::open(std::filesystem::canonical(parent).string()).sync();
+  }
+  try {
+    return Directory::open(path);
+  } catch (const LoadError& error) {
+    throw SaveError(error.what());
+  }
+}
+
+}  // namespace
+
+std::string tag_problem(const std::string& tag) {
+  if (tag == latest_name) return "is the name of the hint beside the checkpoints";
+  return file_name_problem(tag);
+}
+
+std::string temporary_name(const std::string& tag, const std::string& save_id) {
+  return ".tmp-" + tag + "-" + save_id;
+}
+
+std::string make_save_id() {
+  Digest random;
+  if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random))
+    throw SaveError("the system gives no random numbers for a save id");
+  return random.hex();
+}
+
+Manifest read_manifest(const Directory& checkpoint, std::string* text) {
+  const std::string path = checkpoint.path() + "/" + manifest_name;
+  const std::string document = checkpoint.read_text(manifest_name, max_manifest_bytes);
+  const std::string expected = checkpoint.read_text(manifest_digest_name, 4096);
+  const std::string found = format_manifest_digest(document);
+  if (found != expected)
+    throw LoadError(path + ": is damaged: " + manifest_digest_name + " says " +
+                    in_quotes(expected.substr(0, expected.size() - !expected.empty())) +
+                    ", the file gives " + in_quotes(found.substr(0, found.size() - 1)));
+  Manifest manifest = parse_manifest(path, document);
+  if (text != nullptr) *text = document;
+  return manifest;
+}
+
+std::vector<Candidate> candidates(const Directory& root) {
+  std::vector<Candidate> found;
+  for (const std::string& name : root.names())
+    if (looks_like_checkpoint(root, name)) found.push_back(open_candidate(root, name));
+  if (found.empty())
+    if (const std::string trace = deepspeed_trace(root); !trace.empty())
+      throw LoadError(root.path() + ": this is a DeepSpeed checkpoint (" + trace +
+                      "), not one of ZeroCore; convert it first");
+  const auto key = [](const Candidate& c) { return c.manifest ? c.manifest->sequence : -1; };
+  std::stable_sort(found.begin(), found.end(),
+                   [&](const Candidate& a, const Candidate& b) { return key(a) > key(b); });
+  return found;
+}
+
+std::optional<Choice> choose(const std::string& directory, const std::string& tag) {
+  std::error_code failed;
+  if (tag.empty() && !std::filesystem::exists(std::filesystem::symlink_status(directory, failed)))
+    return std::nullopt;
+  const Directory root = Directory::open(directory);
+  std::vector<Candidate> found = candidates(root);
+  if (!tag.empty()) {
+    const auto asked =
+        std::find_if(found.begin(), found.end(), [&](const Candidate& c) { return c.tag == tag; });
+    if (asked == found.end())
+      throw LoadError(root.path() + ": has no checkpoint " + in_quotes(tag) +
+                      (found.empty() ? "; it has none at all" : "; it has " + list_of(found)));
+    if (!asked->manifest) throw LoadError(asked->problem);
+    return Choice{std::move(*asked), {}};
+  }
+  if (found.empty()) return std::nullopt;
+  if (!found.front().manifest)
+    throw LoadError(root.path() + ": none of its checkpoints (" + list_of(found) +
+                    ") can be read: " + found.front().problem);
+  Choice choice;
+  for (const Candidate& candidate : found)
+    if (!candidate.manifest) choice.notices.push_back("left alone: " + candidate.problem);
+  const std::string latest = read_latest(root);
+  if (latest != found.front().tag)
+    choice.notices.push_back(root.path() + "/" + latest_name +
+                             (latest.empty() ? " is missing" : " says " + in_quotes(latest)) +
+                             "; the newest valid checkpoint is " + found.front().tag);
+  choice.candidate = std::move(found.front());
+  return choice;
+}
+
+Saver::Saver(const std::string& directory) : root_(make_root(directory)) {
+  lock_ = ::openat(root_.descriptor(), lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (lock_ < 0) {
+    const int error = errno;
+    throw SaveError(root_.path() + ": cannot be written to (" + lock_name +
+                    "): " + std::strerror(error));
+  }
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    const std::string by = error == EWOULDBLOCK ? holder() : "";
+    ::close(lock_);
+    throw SaveError(root_.path() + (error == EWOULDBLOCK ? ": another job saves here" + by
+                                                         : std::string(": cannot be locked: ") +
+                                                               std::strerror(error)));
+  }
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const std::string text =
+      std::string(host.data()) + ", process " + std::to_string(::getpid()) + "\n";
+  if (::ftruncate(lock_, 0) != 0 ||
+      ::pwrite(lock_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+    // The lock holds without its text.
+  }
+}
+
+Saver::~Saver() {
+  abandon();
+  ::close(lock_);
+}
+
+std::string Saver::holder() const {
+  std::array<char, 300> text{};
+  const ssize_t got = ::pread(lock_, text.data(), text.size() - 1, 0);
+  std::string holder(text.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  while (!holder.empty() && holder.back() == '\n') holder.pop_back();
+  return holder.empty() ? "" : " (host " + holder + ")";
+}
+
+std::int64_t Saver::next_sequence() {
+  if (sequence_ == 0) {
+    try {
+      for (const Candidate& candidate : candidates(root_))
+        if (candidate.manifest) sequence_ = std::max(sequence_, candidate.manifest->sequence);
+    } catch (const LoadError& error) {
+      throw SaveError(std::string(error.what()) + "; choose another directory to save to");
+    }
+  }
+  return ++sequence_;
+}
+
+void Saver::begin(const std::string& tag, const std::string& save_id, std::int64_t bytes_needed) {
+  for (const std::string& name : root_.names())
+    if (starts_with(name, ".tmp-") || starts_with(name, retired_prefix)) root_.remove_tree(name);
+  if (root_.has(tag)) {
+    // A run that was resumed from before a damaged one comes to its tag again.
+    if (!looks_like_checkpoint(root_, tag) || open_candidate(root_, tag).manifest)
+      throw SaveError(root_.path() + ": has " + tag +
+                      " already; a checkpoint is never overwritten");
+    set_aside(tag);
+  }
+  const std::int64_t free = root_.free_bytes();
+  if (free < bytes_needed + space_margin)
+    throw SaveError(root_.path() + ": the checkpoint needs " + std::to_string(bytes_needed) +
+                    " bytes, the file system has " + std::to_string(free) + " left");
+  tag_ = tag;
+  temporary_ = temporary_name(tag, save_id);
+  root_.make(temporary_);
+}
+
+void Saver::abandon() noexcept {
+  if (temporary_.empty()) return;
+  try {
+    root_.remove_tree(temporary_);
+  } catch (const std::exception&) {
+    // The next save clears it away.
+  }
+  temporary_.clear();
+}
+
+std::vector<std::string> Saver::commit(const Manifest& manifest) {
+  const std::string text = format_manifest(manifest);
+  if (static_cast<std::int64_t>(text.size()) > max_manifest_bytes)
+    throw SaveError(root_.path() + "/" + tag_ + ": the manifest would be larger than 256 MiB");
+  // What is committed must be readable.
+  parse_manifest(root_.path() + "/" + temporary_ + "/" + manifest_name, text);
+  {
+    const Directory inside = root_.child(temporary_);
+    inside.write_text(manifest_name, text);
+    inside.write_text(manifest_digest_name, format_manifest_digest(text));
+    inside.sync();
+  }
+  root_.rename(temporary_, tag_, false);
+  try {
+    root_.sync();
+  } catch (const SaveError&) {
+    // Not known to be on disk, so not committed: undone, and the error stands.
+    root_.rename(tag_, temporary_, false);
+    throw;
+  }
+  temporary_.clear();
+  committed_ = tag_;
+  std::vector<std::string> notices;
+  note_failure(notices, [&] { update_latest(tag_); });
+  return notices;
+}
+
+void Saver::update_latest(const std::string& tag) {
+  if (root_.has(latest_temporary)) root_.remove(latest_temporary);
+  root_.write_text(latest_temporary, tag + "\n");
+  root_.rename(latest_temporary, latest_name, true);
+  root_.sync();
+}
+
+std::vector<std::string> Saver::retain(int keep) {
+  std::vector<std::string> notices;
+  if (keep <= 0) return notices;
+  note_failure(notices, [&] {
+    int kept = 0;
+    for (const Candidate& candidate : candidates(root_)) {
+      if (!candidate.manifest) continue;
+      if (++kept <= keep || candidate.tag == committed_) continue;
+      const std::string retired = retired_prefix + candidate.tag;
+      root_.rename(candidate.tag, retired, false);
+      root_.sync();
+      root_.remove_tree(retired);
+    }
+  });
+  return notices;
+}
+
+std::string Saver::set_aside(const std::string& tag) {
+  std::string to = set_aside_prefix + tag;
+  for (int n = 2; root_.has(to); ++n) to = set_aside_prefix + tag + "-" + std::to_string(n);
+  root_.rename(tag, to, false);
+  return to;
+}
+
+std::vector<std::string> Saver::set_aside_later_than(std::int64_t sequence) {
+  std::vector<std::string> moved;
+  for (const Candidate& candidate : candidates(root_)) {
+    if (candidate.manifest && candidate.manifest->sequence <= sequence) continue;
+    moved.push_back(candidate.tag + " to " + set_aside(candidate.tag));
+  }
+  root_.sync();
+  return moved;
+}
+
+}  // namespace zero::checkpoint

@@ -1,0 +1,85 @@
+// A directory of checkpoints: one child directory per tag, complete from the moment it has its
+// name. Beside them `latest` (a hint), `.lock`, `.tmp-*` (saves in progress or given up) and
+// `.trash-*` (on their way out, or set aside).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "zero/checkpoint/file_layer.h"
+#include "zero/checkpoint/manifest.h"
+
+namespace zero::checkpoint {
+
+inline constexpr const char* latest_name = "latest";
+
+// "" or what is wrong with a tag.
+std::string tag_problem(const std::string& tag);
+
+// The manifest of one checkpoint, verified against its digest. Throws LoadError. `text`, where
+// given, gets the document itself.
+Manifest read_manifest(const Directory& checkpoint, std::string* text = nullptr);
+
+struct Candidate {
+  std::string tag;
+  std::optional<Manifest> manifest;
+  std::string manifest_text;
+  std::string problem;  // why there is no manifest
+};
+
+// Newest first by sequence number; damaged ones last. Throws LoadError where the directory is
+// another program's.
+std::vector<Candidate> candidates(const Directory& root);
+
+struct Choice {
+  Candidate candidate;
+  std::vector<std::string> notices;  // what the user should know: damaged ones, a differing latest
+};
+
+// The newest valid checkpoint, or the one with the tag. Nothing where there is no checkpoint and no
+// tag was asked for; where there are only damaged ones, LoadError.
+std::optional<Choice> choose(const std::string& directory, const std::string& tag);
+
+// The writing side, of one process of the job; holds the lock while it lives. Throws SaveError.
+class Saver {
+ public:
+  // Makes the directory where it is missing. Refused while another job holds the lock.
+  explicit Saver(const std::string& directory);
+  ~Saver();
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+
+  // Removes what dead jobs left, refuses a tag that exists (a damaged one is set aside), makes the
+  // temporary directory.
+  void begin(const std::string& tag, const std::string& save_id, std::int64_t bytes_needed);
+  std::int64_t next_sequence();
+  // Manifest, rename (the commit point), then `latest`. What fails after the commit point comes
+  // back as a notice.
+  std::vector<std::string> commit(const Manifest& manifest);
+  // Removes the temporary directory.
+  void abandon() noexcept;
+  // Removes all but the `keep` newest valid checkpoints, never the last one committed. Notices.
+  std::vector<std::string> retain(int keep);
+  // Moves those of a larger sequence number, and damaged ones, out of the way, to stay until
+  // somebody removes them.
+  std::vector<std::string> set_aside_later_than(std::int64_t sequence);
+
+ private:
+  std::string set_aside(const std::string& tag);
+  void update_latest(const std::string& tag);
+  std::string holder() const;
+
+  Directory root_;
+  int lock_ = -1;
+  std::string tag_, temporary_, committed_;
+  std::int64_t sequence_ = 0;  // last one given out, 0: not known yet
+};
+
+// What Saver::begin() calls the temporary directory.
+std::string temporary_name(const std::string& tag, const std::string& save_id);
+// 128 random bits.
+std::string make_save_id();
+
+}  // namespace zero::checkpoint

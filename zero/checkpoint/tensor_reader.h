@@ -1,0 +1,45 @@
+// The tensors of a checkpoint as wholes, whatever files their elements lie in; for tools, which
+// want them one after another. Every byte is checked against its digest on the way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "zero/checkpoint/shard.h"
+
+namespace zero::checkpoint {
+
+class TensorReader {
+ public:
+  // `path`: the directory of the checkpoint itself. Throws LoadError, as the others do.
+  explicit TensorReader(const std::string& path);
+
+  const std::string& path() const { return directory_.path(); }
+  const Manifest& manifest() const { return manifest_; }
+  // Elements [first, first + values.size()) of a parameter (kind 0) or state, as fp32.
+  void read(int parameter, int kind, std::int64_t first, std::span<float> values);
+  // Every byte of every file.
+  void verify();
+
+ private:
+  struct Part {
+    std::int64_t begin, end;
+    std::size_t file, entry;
+  };
+
+  Directory directory_;
+  Manifest manifest_;
+  std::map<std::pair<int, int>, std::vector<Part>> parts_;  // by parameter and kind, in order
+  std::vector<std::byte> buffer_;
+};
+
+// `path` itself where it is a checkpoint, else the one in it with the tag (empty: the newest valid
+// one). Throws LoadError.
+std::string find_checkpoint(const std::string& path, const std::string& tag);
+
+}  // namespace zero::checkpoint
