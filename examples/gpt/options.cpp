@@ -143,8 +143,13 @@ Options parse_options(int argc, const char* const* argv) {
 }
 
 zero::Config load_training_config(const Options& options, std::int64_t channels) {
-  if (!options.config_file.empty())
-    return zero::load_config(options.config_file, options.overrides);
+  if (!options.config_file.empty()) {
+    // What "auto" stands for where this trainer knows it.
+    zero::TrainerValues values;
+    values.hidden_size = channels;
+    values.total_steps = options.steps;
+    return zero::load_config(options.config_file, options.overrides, values);
+  }
   // Wider models want smaller steps: 0.003 for tiny, 0.00026 for gpt2.
   const double learning_rate = std::min(0.003, 0.2 / static_cast<double>(channels));
   // DeepSpeed's own default of stage 0 stays: --stage then shows what each stage saves.

@@ -85,6 +85,8 @@ void print_start(const zero::Runtime& runtime, const Task& task, const zero::Eng
   const zero::Batch batch = engine.batch();
   if (task.options.config_file.empty())
     std::printf("no --deepspeed_config; the defaults:\n%s\n", zero::describe(task.config).c_str());
+  for (const std::string& notice : task.config.notices)
+    std::printf("config   %s\n", notice.c_str());
   std::printf("ranks    %s\n", runtime.describe().c_str());
   std::printf(
       "model    %s: %.2f M parameters, %lld layers, %lld heads, %lld channels, vocabulary %lld\n",
