@@ -1,4 +1,4 @@
-// Byte positions in typed buffers; 64-bit, since counts may exceed 2^31.
+// Byte positions in typed buffers; 64-bit, since counts may exceed 2^31. And copies between them.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,16 @@ inline std::byte* at(void* base, std::int64_t bytes) {
   return static_cast<std::byte*>(base) + bytes;
 }
 
+// From here on a copy goes past the caches: what it writes would not stay in them, and a line that
+// is written as a whole need not be read first.
+inline constexpr std::int64_t streaming_bytes = 4 * 1024 * 1024;
+void copy_streaming(void* to, const void* from, std::int64_t bytes);
+
 // Nothing to do in place, and null is fine where there is nothing to copy.
 inline void copy_bytes(void* to, const void* from, std::int64_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  if (bytes <= 0 || to == from) return;
+  if (bytes >= streaming_bytes) return copy_streaming(to, from, bytes);
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
 }  // namespace zero::comm

@@ -57,6 +57,20 @@ const char* name_of(Operation operation) {
   return "?";
 }
 
+Traffic& Traffic::operator+=(const Traffic& other) {
+  for (const auto counters : {&Traffic::calls, &Traffic::bytes_sent, &Traffic::bytes_between_nodes,
+                              &Traffic::bytes_inside_node})
+    for (std::size_t i = 0; i < operation_count; ++i) (this->*counters)[i] += (other.*counters)[i];
+  return *this;
+}
+
+Traffic& Traffic::operator-=(const Traffic& other) {
+  for (const auto counters : {&Traffic::calls, &Traffic::bytes_sent, &Traffic::bytes_between_nodes,
+                              &Traffic::bytes_inside_node})
+    for (std::size_t i = 0; i < operation_count; ++i) (this->*counters)[i] -= (other.*counters)[i];
+  return *this;
+}
+
 void Communicator::set_reduce_group(int ranks) {
   if (ranks < 1)
     throw UsageError("the reduce group must be at least 1, not " + std::to_string(ranks));
@@ -68,7 +82,21 @@ void Communicator::begin(Operation operation, std::int64_t bytes_sent) {
   ++sequence_;
   traffic_.calls[static_cast<std::size_t>(operation)] += 1;
   traffic_.bytes_sent[static_cast<std::size_t>(operation)] += bytes_sent;
+  if (within_node()) count_moved(false, bytes_sent);
   entered();
+}
+
+void Communicator::count_moved(bool between_nodes, std::int64_t bytes) {
+  if (internal_) return;
+  auto& counters = between_nodes ? traffic_.bytes_between_nodes : traffic_.bytes_inside_node;
+  counters[static_cast<std::size_t>(operation_)] += bytes;
+}
+
+void Communicator::act_for(const Communicator& other) {
+  operation_ = other.operation_;
+  subject_ = other.subject_;
+  sequence_ = other.sequence_;
+  time_limit_ = other.time_limit_;
 }
 
 std::string Communicator::describe() const {
@@ -82,12 +110,14 @@ Communicator::InternalCall::InternalCall(Communicator& communicator, Operation o
       subject_(communicator.subject_) {
   communicator.operation_ = operation;
   communicator.subject_ = subject;
+  communicator.internal_ = true;
   communicator.entered();
 }
 
 Communicator::InternalCall::~InternalCall() {
   communicator_.operation_ = operation_;
   communicator_.subject_ = subject_;
+  communicator_.internal_ = false;
 }
 
 void Communicator::all_gather(const void* send, void* recv, std::int64_t count, DType dtype,

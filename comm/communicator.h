@@ -40,12 +40,20 @@ inline constexpr int operation_count = 6;
 
 const char* name_of(Operation operation);
 
-// Calls and payload bytes sent by this rank to others (not to itself), by operation. all_reduce
-// counts as reduce-scatter plus all-gather, broadcast as sent by the root alone, whatever path they
-// take.
+// Counters by operation.
 struct Traffic {
-  std::array<std::int64_t, operation_count> calls{};
-  std::array<std::int64_t, operation_count> bytes_sent{};
+  using Counters = std::array<std::int64_t, operation_count>;
+
+  Counters calls{};
+  // Payload sent by this rank to others (not to itself), equal on every transport: all_reduce
+  // counts as reduce-scatter plus all-gather, broadcast as sent by the root alone.
+  Counters bytes_sent{};
+  // Payload on the path that was really taken: what this rank sent to ranks of other nodes, and
+  // what it exchanged with ranks of its own. Summed over the ranks, nothing is counted twice.
+  Counters bytes_between_nodes{}, bytes_inside_node{};
+
+  Traffic& operator+=(const Traffic& other);
+  Traffic& operator-=(const Traffic& other);
 };
 
 class Communicator {
@@ -54,7 +62,7 @@ class Communicator {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // "self", "threads", "shm", "mpi".
+  // "self", "threads", "shm", "mpi", "hierarchical".
   virtual std::string_view transport() const = 0;
 
   // What the next operations are about ("unit h.3"), for messages; kept by reference until changed.
@@ -101,11 +109,16 @@ class Communicator {
   std::int64_t sequence() const { return sequence_; }
   Operation operation() const { return operation_; }
   std::string_view subject() const { return subject_; }
+  // For a group that does a part of another's call: its messages name that call.
+  void act_for(const Communicator& other);
+  // Counts in bytes_between_nodes or bytes_inside_node; for transports that are not within a node.
+  void count_moved(bool between_nodes, std::int64_t bytes);
+  virtual bool within_node() const { return true; }
   // Called around every operation; left() only when it succeeded.
   virtual void entered() {}
   virtual void left() {}
 
-  // Gives messages a subject of our own while split() or share() talk to the peers.
+  // Gives messages a subject of our own while split() or share() talk to the peers, uncounted.
   class InternalCall {
    public:
     InternalCall(Communicator& communicator, Operation operation, std::string_view subject);
@@ -138,6 +151,7 @@ class Communicator {
   std::string_view subject_;
   Operation operation_ = Operation::barrier;
   std::int64_t sequence_ = 0;
+  bool internal_ = false;
   Traffic traffic_;
 };
 

@@ -17,8 +17,14 @@ constexpr std::int64_t block = 512;
 struct Sum {
   std::span<const void* const> sources;
   int group;
+  std::span<const int> ends;  // empty: every `group` sources
   void* out;
   std::int64_t count;
+
+  // Of the group with that number, which begins at source `first`.
+  int end_of(std::size_t number, int first) const {
+    return ends.empty() ? std::min(first + group, static_cast<int>(sources.size())) : ends[number];
+  }
 };
 
 using Kernel = void (*)(const Sum&);
@@ -109,14 +115,17 @@ template <class T, class Blocks = Loops<T>>
   alignas(64) T rounded[block];
   for (std::int64_t at = 0; at < sum.count; at += block) {
     const std::int64_t n = std::min(block, sum.count - at);
-    sum_block<T, Blocks>(sum, 0, std::min(sum.group, ranks), at, n, total);
-    if (sum.group < ranks) {
+    int first = sum.end_of(0, 0);
+    sum_block<T, Blocks>(sum, 0, first, at, n, total);
+    if (first < ranks) {
       Blocks::store(rounded, total, n);
       Blocks::load(total, rounded, n);
-      for (int first = sum.group; first < ranks; first += sum.group) {
-        sum_block<T, Blocks>(sum, first, std::min(first + sum.group, ranks), at, n, acc);
+      for (std::size_t number = 1; first < ranks; ++number) {
+        const int last = sum.end_of(number, first);
+        sum_block<T, Blocks>(sum, first, last, at, n, acc);
         Blocks::store(rounded, acc, n);
         Blocks::add(total, rounded, n);
+        first = last;
       }
     }
     Blocks::store(static_cast<T*>(sum.out) + at, total, n);
@@ -220,11 +229,7 @@ void run(const Sum& sum) {
   kernel(sum);
 }
 
-}  // namespace
-
-void ordered_sum(std::span<const void* const> sources, int group, void* out, std::int64_t count,
-                 DType dtype) {
-  const Sum sum{sources, group, out, count};
+void run(const Sum& sum, DType dtype) {
   switch (dtype) {
     case DType::fp32:
       return run<float>(sum);
@@ -235,6 +240,18 @@ void ordered_sum(std::span<const void* const> sources, int group, void* out, std
     case DType::int64:
       return run<std::uint64_t>(sum);
   }
+}
+
+}  // namespace
+
+void ordered_sum(std::span<const void* const> sources, int group, void* out, std::int64_t count,
+                 DType dtype) {
+  run({sources, group, {}, out, count}, dtype);
+}
+
+void ordered_sum(std::span<const void* const> sources, std::span<const int> ends, void* out,
+                 std::int64_t count, DType dtype) {
+  run({sources, 0, ends, out, count}, dtype);
 }
 
 }  // namespace zero::comm

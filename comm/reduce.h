@@ -14,5 +14,9 @@ namespace zero::comm {
 // 2^64. `out` may be one of the sources. All CPU variants give equal bits, NaN payloads excepted.
 void ordered_sum(std::span<const void* const> sources, int group, void* out, std::int64_t count,
                  DType dtype);
+// The same with groups of any sizes: group i ends before source ends[i], the last one at the last
+// source.
+void ordered_sum(std::span<const void* const> sources, std::span<const int> ends, void* out,
+                 std::int64_t count, DType dtype);
 
 }  // namespace zero::comm

@@ -21,7 +21,8 @@ struct Topology {
 };
 
 struct WorldOptions {
-  // "auto", "self", "shm", "mpi"; auto is self for one rank, shm on one node, else mpi.
+  // "auto", "self", "shm", "mpi", "hierarchical"; auto is self for one rank, shm on one node, mpi
+  // where each rank has a node of its own, else hierarchical.
   std::string transport = "auto";
   std::chrono::milliseconds time_limit{600'000};
   std::chrono::milliseconds start_limit{120'000};

@@ -77,7 +77,6 @@ constexpr const char* differences = R"(## Where values differ from DeepSpeed 0.1
 | `stage3_param_persistence_threshold` | 1e5 | not set: none | small parameters travel with their unit and cost no message |
 | `bf16.check_grad_overflow` | looked at by stages 1 and 2 | always true | no stage applies non-finite gradients |
 | `overlap_comm` | false below stage 3 | always true | the sums are the same bits |
-| no batch size in the file | refused | micro batch 1, with a notice | the file leaves it to the program |
 | removed blocks that are off | refused | listed | they ask for nothing |
 | `bf16` and `bfloat16` both given | `bfloat16` is not read | refused | one of them would be without effect |
 | a misspelt key at top level | without effect | refused | a typing error should not change a run |

@@ -30,7 +30,7 @@ std::vector<Key> batch_rows() {
        .nullable = true,
        .zero_is_absent = true,
        .target = at<&Config::batch, &BatchOptions::train_micro_batch_size_per_gpu>,
-       .meaning = "samples per rank and micro step; 1 where the file names no batch"},
+       .meaning = "samples per rank and micro step"},
       {.path = "gradient_accumulation_steps",
        .type = Type::integer,
        .range = at_least_one,

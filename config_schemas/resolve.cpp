@@ -207,17 +207,17 @@ class Resolver {
                   "version; set it to false");
   }
 
+  // A file may leave the batch to the program; where that has none, resolve_batch() refuses it.
   void complete_batch() {
     BatchOptions& batch = config_.batch;
+    if (!values_.micro_batch_size) return;
     if (batch.train_batch_size != 0 || batch.train_micro_batch_size_per_gpu != 0) return;
     for (const char* path : {"train_batch_size", "train_micro_batch_size_per_gpu"})
       if (failed(path)) return;
-    batch.train_micro_batch_size_per_gpu =
-        std::max<std::int64_t>(1, values_.micro_batch_size.value_or(1));
+    batch.train_micro_batch_size_per_gpu = std::max<std::int64_t>(1, *values_.micro_batch_size);
     config_.notices.push_back(
         "train_micro_batch_size_per_gpu: " + std::to_string(batch.train_micro_batch_size_per_gpu) +
-        ", as the file leaves the batch to the program" +
-        (values_.micro_batch_size ? "" : "; set it for more samples per rank"));
+        ", as the file leaves the batch to the program");
   }
 
   std::vector<Given> given_;

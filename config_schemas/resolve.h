@@ -14,7 +14,7 @@ struct Resolution {
   std::vector<Given> given;
 };
 
-// `complete`: the document is a whole file, which must name a batch or gets the smallest.
+// `complete`: the document is a whole file, which takes the program's batch when it names none.
 Resolution resolve(std::vector<Given> given, const TrainerValues& values, bool complete,
                    ProblemList& problems);
 

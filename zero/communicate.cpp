@@ -31,13 +31,9 @@ void EngineCore::transfer(int flat_unit, std::function<void(comm::Communicator*)
   }
   runtime_.communicate([this, flat_unit, work = std::move(work)](comm::Communicator& communicator) {
     communicator.set_subject(subjects_[static_cast<std::size_t>(flat_unit)]);
-    const comm::Traffic before = communicator.traffic();
+    traffic_ -= communicator.traffic();
     work(&communicator);
-    const comm::Traffic& after = communicator.traffic();
-    for (std::size_t i = 0; i < comm::operation_count; ++i) {
-      traffic_.calls[i] += after.calls[i] - before.calls[i];
-      traffic_.bytes_sent[i] += after.bytes_sent[i] - before.bytes_sent[i];
-    }
+    traffic_ += communicator.traffic();
   });
 }
 

@@ -40,7 +40,7 @@ struct RuntimeOptions {
   Stream stream = {};              // the program's own compute stream, if it has one
   bool abort_job = true;           // false in a hosted program: the library never aborts or exits
   bool catch_signals = true;       // SIGTERM and SIGINT ask for a stop (StepResult::stop_requested)
-  std::string transport = "auto";  // auto, self, shm, mpi; the environment's ZERO_TRANSPORT wins
+  std::string transport = "auto";  // auto, self, shm, mpi, hierarchical; ZERO_TRANSPORT wins
   // Where communication runs on CPU ranks: inline (the caller's thread), worker (a thread of its
   // own), auto (worker where a core is left for it). The environment's ZERO_EXECUTOR wins.
   std::string executor = "auto";

@@ -44,10 +44,8 @@ void DirectCommunicator::stage_pieces(std::byte* bounce, const void* send, std::
 
 const std::byte* DirectCommunicator::piece(int peer, std::int64_t first, std::int64_t n,
                                            std::int64_t width) const {
-  const Posting& posted = posting(peer);
-  if (posted.segment.load(std::memory_order_relaxed) == Location::bounce)
-    return exposed(peer, 0) + rank() * n * width;
-  const std::int64_t stride = posted.stride.load(std::memory_order_relaxed);
+  if (bounced(peer)) return exposed(peer, 0) + rank() * n * width;
+  const std::int64_t stride = posting(peer).stride.load(std::memory_order_relaxed);
   return exposed(peer, (rank() * stride + first) * width);
 }
 

@@ -56,11 +56,13 @@ Location DirectCommunicator::place(const void* data, std::int64_t span_bytes,
 
 template <class Counter>
 void DirectCommunicator::await(Counter counter, std::uint64_t round, bool posted) {
-  Wait wait(*plane_, time_limit());
+  Wait wait(*plane_, time_limit(), poll_ ? Wait::Progress::polled : Wait::Progress::memory);
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
-    while (counter(board_.slot(peer)).load(std::memory_order_acquire) < round)
+    while (counter(board_.slot(peer)).load(std::memory_order_acquire) < round) {
+      if (poll_) poll_();
       if (!wait.pause()) throw_stalled(round, posted);
+    }
   }
 }
 
@@ -110,7 +112,7 @@ void DirectCommunicator::await_done() {
 
 bool DirectCommunicator::any_bounced() const {
   for (int peer = 0; peer < size(); ++peer)
-    if (posting(peer).segment.load(std::memory_order_relaxed) == Location::bounce) return true;
+    if (bounced(peer)) return true;
   return false;
 }
 

@@ -4,6 +4,7 @@
 // small ones, which saves a wait. Derived classes say what is readable.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -45,17 +46,13 @@ class DirectCommunicator : public Communicator {
   const Group& group() const { return group_; }
   const std::shared_ptr<ControlPlane>& plane() const { return plane_; }
 
- private:
   // What this rank exposes in a call, and where.
   struct Exposure {
     Call call;
     Location where;
     std::int64_t stride = 0;
   };
-
-  Call call_of(DType dtype, std::int64_t count, int root = 0) const;
-  // Small data is copied, even where peers could read it: equally on all ranks.
-  bool is_small(std::int64_t exposed_bytes) const;
+  // The location of span_bytes of which peers may read exposed_bytes.
   Location place(const void* data, std::int64_t span_bytes, std::int64_t exposed_bytes) const;
 
   // One round. begin_round() makes this rank's half of the bounce area writable.
@@ -68,11 +65,16 @@ class DirectCommunicator : public Communicator {
   void await_done();
 
   bool any_bounced() const;
+  bool bounced(int peer) const {
+    return posting(peer).segment.load(std::memory_order_relaxed) == Location::bounce;
+  }
   // Peer's exposed bytes: from `offset` of its buffer, or the start of its bounce area.
   const std::byte* exposed(int peer, std::int64_t offset) const;
-  // The `n` elements that peer exposed for this rank, of the chunk at `first`.
-  const std::byte* piece(int peer, std::int64_t first, std::int64_t n, std::int64_t width) const;
+  std::int64_t half_bytes() const { return board_.half_bytes(); }
+  // Called again and again in waits for peers.
+  void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
 
+ private:
   void stage_pieces(std::byte* bounce, const void* send, std::int64_t stride, std::int64_t first,
                     std::int64_t n, std::int64_t width) const;
   void sum_pieces(const void* own, void* out, std::int64_t first, std::int64_t n, DType dtype);
@@ -80,6 +82,12 @@ class DirectCommunicator : public Communicator {
   void reduce_chunk(void* data, std::int64_t first, std::int64_t n, DType dtype);
   void gather_chunk(const Exposure& exposure, void* data, std::int64_t first, std::int64_t n,
                     std::int64_t width);
+
+  Call call_of(DType dtype, std::int64_t count, int root = 0) const;
+  // Small data is copied, even where peers could read it: equally on all ranks.
+  bool is_small(std::int64_t exposed_bytes) const;
+  // The `n` elements that peer exposed for this rank, of the chunk at `first`.
+  const std::byte* piece(int peer, std::int64_t first, std::int64_t n, std::int64_t width) const;
 
   const Posting& posting(int peer) const { return board_.slot(peer).postings[round_ % 2]; }
   PostedCall posted_call(int peer) const;
@@ -92,6 +100,7 @@ class DirectCommunicator : public Communicator {
   std::shared_ptr<ControlPlane> plane_;
   Board board_;
   std::uint64_t round_ = 0;
+  std::function<void()> poll_;
   std::vector<const void*> sources_;
 };
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "comm/control_plane.h"
+#include "comm/hierarchical/hierarchical_communicator.h"
 #include "comm/mpi/hosted_world.h"
 #include "comm/mpi/mpi_communicator.h"
 #include "comm/mpi/notices.h"
@@ -97,7 +98,7 @@ void MpiWorld::open_plane() {
 
 std::string MpiWorld::agreed_transport() const {
   const Topology& topology = places_.topology;
-  char own[8] = {};
+  char own[16] = {};
   options_.transport.copy(own, sizeof own - 1);
   std::vector<char> all(static_cast<std::size_t>(topology.size) * sizeof own);
   check_mpi(
@@ -111,7 +112,8 @@ std::string MpiWorld::agreed_transport() const {
   }
   if (options_.transport != "auto") return options_.transport;
   if (topology.size == 1) return "self";
-  return topology.node_count == 1 ? "shm" : "mpi";
+  if (topology.node_count == 1) return "shm";
+  return topology.node_count == topology.size ? "mpi" : "hierarchical";
 }
 
 void MpiWorld::open_communicator() {
@@ -119,7 +121,7 @@ void MpiWorld::open_communicator() {
   const std::string transport = agreed_transport();
   if (transport == "shm" && topology.node_count > 1)
     throw TopologyError("transport shm is for one node, but the ranks are on " +
-                        std::to_string(topology.node_count) + "; use auto or mpi");
+                        std::to_string(topology.node_count) + "; use auto, hierarchical or mpi");
   if (transport == "self" && topology.size > 1)
     throw TopologyError("transport self is for one rank, but there are " +
                         std::to_string(topology.size));
@@ -127,9 +129,8 @@ void MpiWorld::open_communicator() {
   everyone.parent_ranks.resize(static_cast<std::size_t>(topology.size));
   std::iota(everyone.parent_ranks.begin(), everyone.parent_ranks.end(), 0);
   everyone.group = {everyone.parent_ranks, topology.rank};
-  auto over_mpi =
-      std::make_unique<MpiCommunicator>(everyone.group, plane_, UniqueComm::duplicate(world_.get()),
-                                        topology.node_of, options_.transport != "mpi");
+  auto over_mpi = std::make_unique<MpiCommunicator>(
+      everyone.group, plane_, UniqueComm::duplicate(world_.get()), topology.node_of);
   over_mpi->set_time_limit(options_.start_limit);
   over_mpi->set_subject("the start");
   if (transport == "mpi") {
@@ -142,7 +143,10 @@ void MpiWorld::open_communicator() {
         {}, std::vector<FdMailbox::Name>(everyone.parent_ranks.size()), options_.start_limit};
     over_mpi->all_gather(mailboxes.own.name().data(), mailboxes.names.data(),
                          std::tuple_size_v<FdMailbox::Name>, DType::int64);
-    communicator_ = create_shm_communicator(mailboxes, everyone, plane_);
+    communicator_ = transport == "shm" ? create_shm_communicator(mailboxes, everyone, plane_)
+                                       : create_hierarchical_communicator(
+                                             mailboxes, everyone, plane_,
+                                             UniqueComm::duplicate(world_.get()), topology.node_of);
     over_mpi->barrier();
   }
   communicator_->set_subject({});

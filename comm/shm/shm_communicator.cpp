@@ -10,22 +10,21 @@ namespace {
 
 constexpr std::int64_t name_words = std::tuple_size_v<FdMailbox::Name>;
 
-std::int64_t half_bytes_for(int ranks) {
-  return std::max<std::int64_t>(256 * 1024, ranks * 64);
+std::int64_t half_bytes_for(int pieces) {
+  return std::max<std::int64_t>(256 * 1024, std::int64_t{pieces} * 64);
 }
 
 }  // namespace
 
-std::unique_ptr<Communicator> create_shm_communicator(Mailboxes& mailboxes, const Subgroup& part,
-                                                      std::shared_ptr<ControlPlane> plane) {
+ShmBoard open_shm_board(Mailboxes& mailboxes, const Subgroup& part, int pieces,
+                        ControlPlane& plane) {
   const int ranks = part.group.size();
-  const std::int64_t half = half_bytes_for(ranks);
+  const std::int64_t half = half_bytes_for(pieces);
   if (part.group.rank != 0) {
-    const FdMailbox::Letter letter = mailboxes.own.receive(plane.get(), mailboxes.limit);
+    const FdMailbox::Letter letter = mailboxes.own.receive(&plane, mailboxes.limit);
     Mapping memory(letter.fd.get(), Mapping::Access::read_write);
     const Board board = Board::attach(memory.data(), ranks, half);
-    return std::make_unique<ShmCommunicator>(part.group, std::move(plane), std::move(memory),
-                                             board);
+    return {std::move(memory), board};
   }
   const UniqueFd fd = create_shared_memory("zero-board", Board::bytes_for(ranks, half));
   Mapping memory(fd.get(), Mapping::Access::read_write);
@@ -34,7 +33,14 @@ std::unique_ptr<Communicator> create_shm_communicator(Mailboxes& mailboxes, cons
     const auto peer = static_cast<std::size_t>(part.parent_ranks[static_cast<std::size_t>(r)]);
     FdMailbox::send(mailboxes.names[peer], 0, fd.get(), mailboxes.limit);
   }
-  return std::make_unique<ShmCommunicator>(part.group, std::move(plane), std::move(memory), board);
+  return {std::move(memory), board};
+}
+
+std::unique_ptr<Communicator> create_shm_communicator(Mailboxes& mailboxes, const Subgroup& part,
+                                                      std::shared_ptr<ControlPlane> plane) {
+  ShmBoard opened = open_shm_board(mailboxes, part, part.group.size(), *plane);
+  return std::make_unique<ShmCommunicator>(part.group, std::move(plane), std::move(opened.memory),
+                                           opened.board);
 }
 
 ShmCommunicator::ShmCommunicator(Group group, std::shared_ptr<ControlPlane> plane, Mapping memory,

@@ -44,7 +44,16 @@ struct Mailboxes {
   std::chrono::milliseconds limit;
 };
 
-// All ranks of the part call it at the same time; all of them run on this node.
+// A group's board, in memory that all its ranks have mapped.
+struct ShmBoard {
+  Mapping memory;
+  Board board;
+};
+
+// All ranks of the part call these at the same time; all of them run on this node. Calls move
+// `pieces` pieces through the bounce area at a time.
+ShmBoard open_shm_board(Mailboxes& mailboxes, const Subgroup& part, int pieces,
+                        ControlPlane& plane);
 std::unique_ptr<Communicator> create_shm_communicator(Mailboxes& mailboxes, const Subgroup& part,
                                                       std::shared_ptr<ControlPlane> plane);
 

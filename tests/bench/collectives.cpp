@@ -1,6 +1,6 @@
-// Reduce-scatter and all-gather of ours beside those of MPI, on the same buffers, interleaved:
-// mpirun -n N collectives [shm|mpi [BYTES]]. Prints the full vector's bytes per second, median of
-// the repetitions.
+// Collectives of ours beside those of MPI, on the same buffers, in turns:
+// mpirun -n N comm_bench [shm|mpi|hierarchical [BYTES]]. Prints the medians of 15 repetitions, the
+// full vector's bytes per second, and the paired ratio of times: its median and its quartiles.
 #include <mpi.h>
 
 #include <algorithm>
@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <vector>
 
 #include "comm/world.h"
@@ -35,24 +34,33 @@ struct Contest {
   std::function<void()> ours, theirs;
 };
 
+constexpr int repetitions = 15;
+
+// At a quarter of the way, a half, three quarters.
+double quantile(std::vector<double> values, int quarters) {
+  std::sort(values.begin(), values.end());
+  return values[(values.size() - 1) * static_cast<std::size_t>(quarters) / 4];
+}
+
 void run(const Contest& contest, std::int64_t bytes, bool print) {
-  const int repetitions = 11;
   const int calls = static_cast<int>(std::clamp<std::int64_t>((64 << 20) / bytes, 1, 2000));
-  std::vector<double> ours, theirs;
+  std::vector<double> ours, theirs, ratios;
   contest.ours();
   contest.theirs();
   for (int i = 0; i < repetitions; ++i) {
     ours.push_back(seconds(calls, contest.ours));
     theirs.push_back(seconds(calls, contest.theirs));
+    ratios.push_back(theirs.back() / ours.back());
   }
-  std::sort(ours.begin(), ours.end());
-  std::sort(theirs.begin(), theirs.end());
-  const double mine = ours[repetitions / 2], other = theirs[repetitions / 2];
+  const double mine = quantile(ours, 2), other = quantile(theirs, 2);
   if (print)
-    std::printf("%-15s %9lld B  ours %9.1f us %6.2f GB/s  MPI %9.1f us %6.2f GB/s  ratio %5.2f\n",
-                contest.name, static_cast<long long>(bytes), mine * 1e6,
-                static_cast<double>(bytes) / mine / 1e9, other * 1e6,
-                static_cast<double>(bytes) / other / 1e9, other / mine);
+    std::printf(
+        "%-15s %9lld B  ours %9.1f us %6.2f GB/s  MPI %9.1f us %6.2f GB/s  ratio %5.2f [%.2f, "
+        "%.2f]\n",
+        contest.name, static_cast<long long>(bytes), mine * 1e6,
+        static_cast<double>(bytes) / mine / 1e9, other * 1e6,
+        static_cast<double>(bytes) / other / 1e9, quantile(ratios, 2), quantile(ratios, 1),
+        quantile(ratios, 3));
 }
 
 }  // namespace

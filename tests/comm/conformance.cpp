@@ -230,6 +230,14 @@ class Run {
     if (comm_.traffic().bytes_sent[index] - before.bytes_sent[index] != sent ||
         comm_.traffic().calls[index] - before.calls[index] != 1)
       throw std::runtime_error(text_of(case_, comm_) + ": the traffic is wrong");
+    // The plain transports take the path that the count supposes, down to a tree's.
+    const std::int64_t moved =
+        comm_.traffic().bytes_inside_node[index] - before.bytes_inside_node[index] +
+        comm_.traffic().bytes_between_nodes[index] - before.bytes_between_nodes[index];
+    const bool tree = comm_.transport() == "mpi" && case_.operation == Operation::broadcast;
+    const bool small = comm_.transport() == "mpi" && case_.operation == Operation::all_reduce;
+    if (moved != sent && !tree && !small && comm_.transport() != "hierarchical")
+      throw std::runtime_error(text_of(case_, comm_) + ": the path's traffic is wrong");
   }
 
   Communicator& comm_;

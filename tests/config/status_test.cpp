@@ -244,12 +244,14 @@ TEST_CASE("auto: the schedule follows the optimizer's rate; elsewhere it is refu
     CHECK(has(refusal(text), "allowed: "));
 }
 
-TEST_CASE("a file without a batch gets the smallest, with a notice; no file gets none") {
-  const Config config = parse("{}");
-  CHECK(config.batch.train_micro_batch_size_per_gpu == 1);
+TEST_CASE("a file without a batch takes the program's, with a notice, and none of its own") {
+  zero::TrainerValues values;
+  values.micro_batch_size = 3;
+  const Config config = zero::config_schemas::parse_config("{}", "ds.json", {}, values);
+  CHECK(config.batch.train_micro_batch_size_per_gpu == 3);
   REQUIRE(config.notices.size() == 1);
-  CHECK(has(config.notices[0], "train_micro_batch_size_per_gpu: 1, as the file leaves"));
-  CHECK(load_config("").batch.train_micro_batch_size_per_gpu == 0);
+  CHECK(has(config.notices[0], "train_micro_batch_size_per_gpu: 3, as the file leaves"));
+  CHECK(parse("{}").batch.train_micro_batch_size_per_gpu == 0);
   CHECK(parse(R"({"train_batch_size": 8})").notices.empty());
   CHECK_FALSE(has(describe(config), "notice"));
 }

@@ -4,12 +4,12 @@ a chosen rate. Needs root, iproute2 and util-linux; nothing of it outlives the o
 
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-import uuid
 
 SUBNET = "10.213.7"
 
@@ -44,7 +44,7 @@ class Hosts:
             if shutil.which(program) is None:
                 raise NotAllowed(f"there is no {program}")
         self.slots, self.rate = slots, rate
-        self.mark = uuid.uuid4().hex[:8]
+        remove_orphans()
         self.spaces, self.folder = [], None
 
     def name(self, index):
@@ -54,7 +54,7 @@ class Hosts:
         return f"{SUBNET}.{index + 1}"
 
     def space(self, suffix):
-        name = f"zero-{self.mark}-{suffix}"
+        name = f"zero-{os.getpid()}-{suffix}"
         command("ip", "netns", "add", name)
         self.spaces.append(name)
         command("ip", "-n", name, "link", "set", "lo", "up")
@@ -114,18 +114,17 @@ class Hosts:
 
     def stop(self, index):
         """Every process of the host dies at once."""
-        for pid in processes_in(self.spaces[index + 1]):
-            os.kill(pid, signal.SIGKILL)
+        end_processes(self.spaces[index + 1])
 
     def __exit__(self, *_):
         deadline = time.monotonic() + 3
         for space in self.spaces:
-            while pids := processes_in(space):
+            while processes_in(space):
                 if time.monotonic() > deadline:
-                    for pid in pids:
-                        os.kill(pid, signal.SIGKILL)
+                    end_processes(space)
                 time.sleep(0.05)
-            subprocess.run(["ip", "netns", "delete", space], stderr=subprocess.DEVNULL)
+            subprocess.run(["ip", "netns", "delete", space], check=True)
+        self.spaces = []
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -133,3 +132,20 @@ class Hosts:
 def processes_in(space):
     done = subprocess.run(["ip", "netns", "pids", space], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return [int(pid) for pid in done.stdout.split()]
+
+
+def end_processes(space):
+    for pid in processes_in(space):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def remove_orphans():
+    """Of a test that was killed, and could not do it itself."""
+    done = subprocess.run(["ip", "netns", "list"], stdout=subprocess.PIPE, text=True)
+    for name in re.findall(r"^zero-\d+-\w+", done.stdout, re.MULTILINE):
+        if not os.path.exists(f"/proc/{name.split('-')[1]}"):
+            end_processes(name)
+            subprocess.run(["ip", "netns", "delete", name])

@@ -1,0 +1,60 @@
+#include "comm/bytes.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace zero::comm {
+
+#if defined(__x86_64__)
+namespace {
+
+constexpr std::int64_t line = 64, block = 4 * line;
+constexpr std::int64_t ahead = 4096;  // a page: its address is then known when its turn comes
+
+using Blocks = void (*)(std::byte* to, const std::byte* from, std::int64_t bytes);
+
+// `to` is aligned to a line, `bytes` a multiple of the block; prefetches may run past the end.
+void stream_sse2(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  for (std::int64_t i = 0; i < bytes; i += line) {
+    _mm_prefetch(reinterpret_cast<const char*>(from) + i + ahead, _MM_HINT_T0);
+    const auto* source = reinterpret_cast<const __m128i*>(from + i);
+    auto* target = reinterpret_cast<__m128i*>(to + i);
+    const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1);
+    const __m128i c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3);
+    _mm_stream_si128(target, a);
+    _mm_stream_si128(target + 1, b);
+    _mm_stream_si128(target + 2, c);
+    _mm_stream_si128(target + 3, d);
+  }
+}
+
+[[gnu::target("avx512f")]] void stream_avx512(std::byte* to, const std::byte* from,
+                                              std::int64_t bytes) {
+  for (std::int64_t i = 0; i < bytes; i += block)
+    for (std::int64_t k = i; k < i + block; k += line) {
+      _mm_prefetch(reinterpret_cast<const char*>(from) + k + ahead, _MM_HINT_T0);
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(to + k), _mm512_loadu_si512(from + k));
+    }
+}
+
+}  // namespace
+
+void copy_streaming(void* to, const void* from, std::int64_t bytes) {
+  static const Blocks stream = __builtin_cpu_supports("avx512f") ? stream_avx512 : stream_sse2;
+  const auto misaligned = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % line);
+  const std::int64_t head = misaligned == 0 ? 0 : line - misaligned;
+  const std::int64_t middle = (bytes - head) / block * block;
+  std::memcpy(to, from, static_cast<std::size_t>(head));
+  stream(at(to, head), at(from, head), middle);
+  _mm_sfence();  // before the flag that tells others of it
+  const std::int64_t done = head + middle;
+  std::memcpy(at(to, done), at(from, done), static_cast<std::size_t>(bytes - done));
+}
+#else
+void copy_streaming(void* to, const void* from, std::int64_t bytes) {
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+#endif
+
+}  // namespace zero::comm

@@ -1,0 +1,132 @@
+#include "comm/hierarchical/hierarchical_communicator.h"
+
+#include <algorithm>
+
+#include "comm/mpi/mpi_communicator.h"
+#include "comm/self/self_communicator.h"
+
+namespace zero::comm {
+namespace {
+
+// The ranks of this node, as a group of their own.
+Subgroup on_this_node(const Subgroup& part, const NodeMap& map) {
+  Subgroup result;
+  for (const int r : map.members(map.node(part.group.rank))) {
+    const auto index = static_cast<std::size_t>(r);
+    result.parent_ranks.push_back(part.parent_ranks[index]);
+    result.group.world_ranks.push_back(part.group.world_ranks[index]);
+  }
+  result.group.rank = map.local(part.group.rank);
+  return result;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> create_hierarchical_communicator(Mailboxes& mailboxes,
+                                                               const Subgroup& part,
+                                                               std::shared_ptr<ControlPlane> plane,
+                                                               UniqueComm comm,
+                                                               const std::vector<int>& node_of) {
+  const NodeMap map(part.group, node_of);
+  const Subgroup local = on_this_node(part, map);
+  // A piece for each rank of the whole group has to fit.
+  ShmBoard opened = open_shm_board(mailboxes, local, map.size(), *plane);
+  auto node =
+      std::make_unique<NodeRanks>(local.group, plane, std::move(opened.memory), opened.board);
+  return std::make_unique<HierarchicalCommunicator>(part.group, std::move(plane), std::move(comm),
+                                                    node_of, std::move(node));
+}
+
+HierarchicalCommunicator::HierarchicalCommunicator(Group members,
+                                                   std::shared_ptr<ControlPlane> plane,
+                                                   UniqueComm comm, std::vector<int> node_of,
+                                                   std::unique_ptr<NodeRanks> node)
+    : MessageCommunicator(std::move(members), std::move(plane), std::move(comm),
+                          std::move(node_of)),
+      map_(group(), this->node_of()),
+      node_(std::move(node)),
+      clients_(map_.clients(rank())),
+      sources_(static_cast<std::size_t>(size())) {
+  for (int n = 0; n < map_.nodes(); ++n) {
+    leaders_.push_back(map_.members(n).front());
+    if (n != own_node()) partners_.push_back(map_.partner(rank(), n));
+  }
+  correspondents_ = partners_;
+  correspondents_.insert(correspondents_.end(), clients_.begin(), clients_.end());
+  std::sort(correspondents_.begin(), correspondents_.end());
+  correspondents_.erase(std::unique(correspondents_.begin(), correspondents_.end()),
+                        correspondents_.end());
+  for (const int member : local_members()) {
+    own_slices_.push_back({member});
+    client_slices_.push_back(map_.clients(member));
+  }
+  // Peers of this node may wait for messages that move only while this rank is inside MPI.
+  if (map_.nodes() > 1)
+    node_->set_poll([this] {
+      int found = 0;
+      MPI_Iprobe(MPI_ANY_SOURCE, 0, native(), &found, MPI_STATUS_IGNORE);
+    });
+}
+
+void HierarchicalCommunicator::entered() {
+  MessageCommunicator::entered();
+  node_->act_for(*this);
+}
+
+std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key) {
+  const InternalCall internal(*this, Operation::all_gather, "the split of a group");
+  std::vector<std::int64_t> all(static_cast<std::size_t>(size()) * 2);
+  const std::int64_t own[2] = {color, key};
+  do_all_gather(own, all.data(), 2, DType::int64, 2);
+  const Subgroup part = subgroup_of(group(), all);
+  const NodeMap map(part.group, node_of());
+
+  Mailboxes mailboxes{
+      {}, std::vector<FdMailbox::Name>(static_cast<std::size_t>(size())), time_limit()};
+  const std::int64_t words = std::tuple_size_v<FdMailbox::Name>;
+  do_all_gather(mailboxes.own.name().data(), mailboxes.names.data(), words, DType::int64, words);
+  // All ranks have just been here together, so this does not wait long. Colors are made small and
+  // positive: MPI wants that.
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(native(), part.leader(), part.group.rank, &made), "MPI_Comm_split");
+  UniqueComm comm(made);
+
+  std::unique_ptr<Communicator> result;
+  if (part.group.size() == 1)
+    result = std::make_unique<SelfCommunicator>();
+  else if (map.nodes() == 1)
+    result = create_shm_communicator(mailboxes, part, plane());
+  else if (map.nodes() == map.size())
+    result = std::make_unique<MpiCommunicator>(part.group, plane(), std::move(comm), node_of());
+  else
+    result = create_hierarchical_communicator(mailboxes, part, plane(), std::move(comm), node_of());
+  result->set_time_limit(time_limit());
+  left();
+  return result;
+}
+
+void HierarchicalCommunicator::share(const Arena& arena) {
+  node_->act_for(*this);
+  node_->share(arena);
+}
+
+const SumPlan& HierarchicalCommunicator::plan() {
+  if (plan_.reduce_group != reduce_group()) plan_ = SumPlan(map_, reduce_group());
+  return plan_;
+}
+
+HierarchicalCommunicator::Exposure HierarchicalCommunicator::expose(const Call& call,
+                                                                    const void* data,
+                                                                    std::int64_t span,
+                                                                    std::int64_t exposed) const {
+  return {call, node_->place(data, span, exposed), 0};
+}
+
+void HierarchicalCommunicator::exchange_headers(Requests& head, const Header& header) {
+  for (const int peer : correspondents_) {
+    receive_header(head, peer);
+    send_header(head, header, peer);
+  }
+}
+
+}  // namespace zero::comm

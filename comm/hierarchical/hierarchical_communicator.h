@@ -1,0 +1,114 @@
+// Collectives over several nodes with several ranks each: shared memory inside a node, MPI messages
+// between them, in chunks, so that the network carries one while the node works on the next.
+//
+// What a node can add up crosses the network once per node and not once per rank, and a slice goes
+// to each node once. All ranks of a node send and receive: a rank and its partners on the other
+// nodes carry what concerns them. Reading a peer's buffer in place needs a shared arena, as in the
+// shm transport.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/hierarchical/node_map.h"
+#include "comm/hierarchical/node_ranks.h"
+#include "comm/mpi/message_communicator.h"
+
+namespace zero::comm {
+
+class HierarchicalCommunicator final : public MessageCommunicator {
+ public:
+  // node: the ranks of this node.
+  HierarchicalCommunicator(Group group, std::shared_ptr<ControlPlane> plane, UniqueComm comm,
+                           std::vector<int> node_of, std::unique_ptr<NodeRanks> node);
+
+  std::string_view transport() const override { return "hierarchical"; }
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void share(const Arena& arena) override;
+  void withdraw(const Arena& arena) override { node_->withdraw(arena); }
+
+ protected:
+  void entered() override;
+  void do_all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
+                     std::int64_t stride) override;
+  void do_reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
+                         std::int64_t stride) override;
+  void do_all_reduce(void* data, std::int64_t count, DType dtype) override;
+  void do_broadcast(void* data, std::int64_t count, DType dtype, int root) override;
+  void do_all_to_all(const void* send, void* recv, std::int64_t count, DType dtype) override;
+  void do_barrier() override;
+
+ private:
+  using Exposure = NodeRanks::Exposure;
+  // A sum of slices on its way: the vector that peers read, and the chunk that is worked on.
+  struct Reduction {
+    const Layout& layout;
+    const void* data;
+    Exposure exposure;
+    DType dtype;
+    std::int64_t chunk;     // elements
+    bool in_round = false;  // a round over buffers that are read in place stays open
+    std::int64_t width() const { return size_of(dtype); }
+  };
+  // Which slices a rank of this node holds and passes on to the others.
+  using Holdings = std::vector<std::vector<int>>;
+
+  // The phases of all_reduce, and the operations of their own name.
+  void reduce(const Call& call, const void* data, std::int64_t span, const Layout& layout,
+              void* out, DType dtype);
+  void gather(const Call& call, bool with_headers, void* recv, std::int64_t span,
+              const Layout& layout, std::int64_t width);
+  void reduce_small(const Call& call, void* data, DType dtype);
+
+  // Of chunk `index`: what this node has for each target, into its place of the staging memory.
+  void add_up(Reduction& work, std::int64_t index);
+  void open_round(Reduction& work, std::int64_t first, std::int64_t n);
+  void sum_item(Reduction& work, const SumPlan::Item& item, int target, std::int64_t first,
+                std::int64_t offset, std::int64_t n, void* out);
+  // The sums of all nodes into `out`.
+  void complete(const Reduction& work, std::int64_t index, void* out);
+  // The held slices' elements [first, first + n) reach the other ranks of the node.
+  void pass_on(const Exposure& exposure, const Holdings& holdings, void* recv, const Layout& layout,
+               std::int64_t first, std::int64_t n, std::int64_t width);
+  void exchange_on_node(const Exposure& exposure, const void* send, void* recv, std::int64_t count,
+                        std::int64_t width);
+  void share_on_node(const Exposure& exposure, void* data, std::int64_t first, std::int64_t bytes,
+                     int root);
+
+  const SumPlan& plan();
+  std::int64_t staging_chunk_bytes(const SumPlan& plan) const;
+  void prepare_staging();
+  // Where items of a chunk wait: those for a client, and those of a node for this rank.
+  std::byte* outgoing(std::size_t client, std::int64_t index);
+  std::byte* incoming(int node, std::int64_t index);
+
+  int own_node() const { return map_.node(rank()); }
+  const std::vector<int>& local_members() const { return map_.members(own_node()); }
+  bool leads() const { return map_.local(rank()) == 0; }
+  Exposure expose(const Call& call, const void* data, std::int64_t span,
+                  std::int64_t exposed) const;
+  void exchange_headers(Requests& head, const Header& header);
+  void read_inside(std::int64_t bytes) { count_moved(false, bytes); }
+
+  NodeMap map_;
+  std::unique_ptr<NodeRanks> node_;
+  std::vector<int> partners_;  // on the other nodes
+  std::vector<int> clients_;
+  std::vector<int> leaders_;         // by node
+  std::vector<int> correspondents_;  // partners and clients, each once
+  Holdings own_slices_, client_slices_;
+  SumPlan plan_;
+  std::int64_t staging_size_ = 0;  // of one item
+  std::vector<std::byte> staging_;
+  std::vector<std::byte> small_;  // items of all nodes in a small all_reduce
+  std::vector<const void*> sources_;
+};
+
+// All ranks of the part call it at the same time; comm holds them, in the part's order.
+std::unique_ptr<Communicator> create_hierarchical_communicator(Mailboxes& mailboxes,
+                                                               const Subgroup& part,
+                                                               std::shared_ptr<ControlPlane> plane,
+                                                               UniqueComm comm,
+                                                               const std::vector<int>& node_of);
+
+}  // namespace zero::comm

@@ -1,0 +1,56 @@
+// Where the ranks of a group are, and what that means for sums: what each node can add up before
+// anything is sent, so that the bits are those of the reduce group alone.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "comm/group.h"
+
+namespace zero::comm {
+
+// Ranks are those of the group; nodes are numbered by their lowest rank.
+class NodeMap {
+ public:
+  // node_of[world rank].
+  NodeMap(const Group& group, std::span<const int> node_of);
+
+  int size() const { return static_cast<int>(node_of_.size()); }
+  int nodes() const { return static_cast<int>(members_.size()); }
+  int node(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
+  // Among the ranks of its node, in rank order.
+  int local(int rank) const { return local_[static_cast<std::size_t>(rank)]; }
+  const std::vector<int>& members(int node) const {
+    return members_[static_cast<std::size_t>(node)];
+  }
+  // The rank of `node` that sends sums to `rank`, of another node, and that receives its slice.
+  int partner(int rank, int node) const;
+  // The ranks of other nodes whose partner here `rank` is, in rank order.
+  std::vector<int> clients(int rank) const;
+
+ private:
+  std::vector<int> node_of_, local_;
+  std::vector<std::vector<int>> members_;
+};
+
+// A node adds up the reduce groups that lie on it as a whole; of a group that spans nodes it sends
+// each rank's values. The receiver puts them in the order of the ranks again.
+struct SumPlan {
+  using Item = std::vector<int>;  // the ranks whose sum it is
+  struct Source {
+    int node = 0, item = 0;
+  };
+
+  SumPlan() = default;
+  SumPlan(const NodeMap& map, int reduce_group);
+  int items_of(int node) const {
+    return static_cast<int>(items[static_cast<std::size_t>(node)].size());
+  }
+
+  int reduce_group = 0;
+  std::vector<std::vector<Item>> items;  // by node
+  std::vector<Source> sources;           // in the order of the sum, in groups as ends says
+  std::vector<int> ends;
+};
+
+}  // namespace zero::comm

@@ -1,0 +1,214 @@
+// How HierarchicalCommunicator sums: each node adds up what it can of every slice, chunk by chunk,
+// sends it to the slice's rank, and that one puts the sums of all nodes together in order.
+#include <algorithm>
+
+#include "comm/bytes.h"
+#include "comm/hierarchical/hierarchical_communicator.h"
+#include "comm/reduce.h"
+
+namespace zero::comm {
+namespace {
+
+constexpr std::int64_t kib = 1024, mib = 1024 * kib;
+constexpr std::int64_t staging_budget = 8 * mib;  // of one chunk; there are two
+
+}  // namespace
+
+// Equal on all ranks, whatever their node holds.
+std::int64_t HierarchicalCommunicator::staging_chunk_bytes(const SumPlan& plan) const {
+  std::int64_t most = 0;
+  for (int r = 0; r < size(); ++r)
+    most = std::max(
+        most, static_cast<std::int64_t>(map_.clients(r).size()) * plan.items_of(map_.node(r)));
+  const auto pieces = static_cast<std::int64_t>(plan.sources.size()) + most;
+  return std::clamp(staging_budget / pieces / 64 * 64, 16 * kib, message_bytes);
+}
+
+std::byte* HierarchicalCommunicator::outgoing(std::size_t client, std::int64_t index) {
+  const std::int64_t items = plan_.items_of(own_node());
+  const auto all = static_cast<std::int64_t>(clients_.size()) * items;
+  return staging_.data() +
+         (index % 2 * all + static_cast<std::int64_t>(client) * items) * staging_size_;
+}
+
+std::byte* HierarchicalCommunicator::incoming(int node, std::int64_t index) {
+  const std::int64_t sent = static_cast<std::int64_t>(clients_.size()) * plan_.items_of(own_node());
+  auto place = 2 * sent + index % 2 * static_cast<std::int64_t>(plan_.sources.size());
+  for (int n = 0; n < node; ++n) place += plan_.items_of(n);
+  return staging_.data() + place * staging_size_;
+}
+
+// In a new round, unless buffers are read in place and the round is still open.
+void HierarchicalCommunicator::open_round(Reduction& work, std::int64_t first, std::int64_t n) {
+  if (work.in_round) return;
+  std::byte* bounce = node_->begin_round();
+  if (work.exposure.where.bounced())
+    for (int target = 0; target < size(); ++target)
+      copy_bytes(bounce + target * n * work.width(),
+                 at(work.data, (work.layout.first(target) + first) * work.width()),
+                 std::clamp<std::int64_t>(work.layout.count(target) - first, 0, n) * work.width());
+  node_->post(work.exposure);
+  node_->join();
+  work.in_round = true;
+}
+
+// Elements [first, first + n) of the target's slice; in the bounce area they are at `offset`.
+void HierarchicalCommunicator::sum_item(Reduction& work, const SumPlan::Item& item, int target,
+                                        std::int64_t first, std::int64_t offset, std::int64_t n,
+                                        void* out) {
+  const std::int64_t position = (work.layout.first(target) + first) * work.width();
+  for (std::size_t i = 0; i < item.size(); ++i) {
+    const int peer = map_.local(item[i]);
+    if (item[i] == rank())
+      sources_[i] = at(work.data, position);
+    else if (node_->bounced(peer))
+      sources_[i] = node_->exposed(peer, 0) + offset * work.width();
+    else
+      sources_[i] = node_->exposed(peer, position);
+    if (item[i] != rank()) read_inside(n * work.width());
+  }
+  if (item.size() == 1) return copy_bytes(out, sources_[0], n * work.width());
+  ordered_sum(std::span(sources_).first(item.size()), static_cast<int>(item.size()), out, n,
+              work.dtype);
+}
+
+void HierarchicalCommunicator::add_up(Reduction& work, std::int64_t index) {
+  const auto& items = plan_.items[static_cast<std::size_t>(own_node())];
+  const std::int64_t begin = index * work.chunk;
+  std::int64_t longest = 0;
+  for (int r = 0; r < size(); ++r)
+    longest = std::max(longest, chunk_count(work.layout.count(r), work.chunk, index));
+  const std::int64_t room =
+      std::max<std::int64_t>(1, node_->half_bytes() / (work.width() * size()));
+  for (std::int64_t done = 0;;) {
+    std::int64_t n = std::min(room, longest - done);
+    open_round(work, begin + done, n);
+    const bool in_place = !node_->any_bounced();
+    if (in_place) n = longest - done;
+    for (std::size_t t = 0; t <= clients_.size(); ++t) {
+      const bool own = t == clients_.size();
+      const int target = own ? rank() : clients_[t];
+      std::byte* out = own ? incoming(own_node(), index) : outgoing(t, index);
+      const std::int64_t length = chunk_count(work.layout.count(target), work.chunk, index);
+      const std::int64_t part = std::clamp<std::int64_t>(length - done, 0, n);
+      for (std::size_t i = 0; i < items.size() && part > 0; ++i)
+        sum_item(work, items[i], target, begin + done, target * n, part,
+                 out + (static_cast<std::int64_t>(i) * length + done) * work.width());
+    }
+    if (!in_place) {
+      node_->close_round();
+      work.in_round = false;
+    }
+    done += n;
+    if (done >= longest) return;
+  }
+}
+
+void HierarchicalCommunicator::complete(const Reduction& work, std::int64_t index, void* out) {
+  const std::int64_t n = chunk_count(work.layout.count(rank()), work.chunk, index);
+  for (std::size_t i = 0; i < plan_.sources.size(); ++i)
+    sources_[i] = incoming(plan_.sources[i].node, index) + plan_.sources[i].item * n * work.width();
+  ordered_sum(std::span(sources_).first(plan_.sources.size()), plan_.ends,
+              at(out, index * work.chunk * work.width()), n, work.dtype);
+}
+
+// Grows in the first call with a reduce group, so that no later call takes memory.
+void HierarchicalCommunicator::prepare_staging() {
+  staging_size_ = staging_chunk_bytes(plan());
+  const auto sent = static_cast<std::int64_t>(clients_.size()) * plan_.items_of(own_node());
+  const auto items = 2 * (sent + static_cast<std::int64_t>(plan_.sources.size()));
+  const auto need = static_cast<std::size_t>(items * staging_size_);
+  if (staging_.size() < need) staging_.resize(need);
+}
+
+void HierarchicalCommunicator::reduce(const Call& call, const void* data, std::int64_t span,
+                                      const Layout& layout, void* out, DType dtype) {
+  const std::int64_t width = size_of(dtype);
+  prepare_staging();
+  Reduction work{layout, data, expose(call, data, span, span), dtype, staging_size_ / width};
+  const std::int64_t chunks = chunks_of(layout, size(), work.chunk);
+  const Header header = own_header(call);
+  Requests head = requests(), in[2] = {requests(), requests()}, sent[2] = {requests(), requests()};
+  exchange_headers(head, header);
+  for (std::int64_t index = 0; index <= chunks; ++index) {
+    if (index < chunks) {
+      const std::int64_t own = chunk_count(layout.count(rank()), work.chunk, index) * width;
+      for (const int partner : partners_) {
+        const int node = map_.node(partner);
+        receive(in[index % 2], incoming(node, index), plan_.items_of(node) * own, partner);
+      }
+      finish(sent[index % 2]);
+      add_up(work, index);
+      for (std::size_t c = 0; c < clients_.size(); ++c)
+        send(sent[index % 2], outgoing(c, index),
+             plan_.items_of(own_node()) *
+                 chunk_count(layout.count(clients_[c]), work.chunk, index) * width,
+             clients_[c]);
+    }
+    if (index == 0) {
+      await_headers(head, header);
+      continue;
+    }
+    finish(in[(index - 1) % 2]);
+    complete(work, index - 1, out);
+  }
+  finish(sent[0]);
+  finish(sent[1]);
+  if (work.in_round) node_->close_round();
+  if (work.exposure.where.direct()) node_->await_done();
+}
+
+// One message between any two nodes: their first ranks sum, and hand the result to their nodes.
+void HierarchicalCommunicator::reduce_small(const Call& call, void* data, DType dtype) {
+  const std::int64_t bytes = call.count * size_of(dtype);
+  plan();
+  const Layout whole{[](int) { return 0; }, [&](int) { return call.count; }};
+  copy_bytes(node_->begin_round(), data, bytes);
+  node_->post({call, {Location::bounce, 0}, 0});
+  node_->join();
+  if (leads()) {
+    small_.resize(plan_.sources.size() * static_cast<std::size_t>(small_vector_bytes));
+    std::vector<std::byte*> of_node;
+    std::byte* place = small_.data();
+    for (int node = 0; node < map_.nodes(); ++node) {
+      of_node.push_back(place);
+      place += plan_.items_of(node) * bytes;
+    }
+    Reduction work{whole, data, {}, dtype, call.count};
+    std::byte* own = of_node[static_cast<std::size_t>(own_node())];
+    const auto& items = plan_.items[static_cast<std::size_t>(own_node())];
+    for (std::size_t i = 0; i < items.size(); ++i)
+      sum_item(work, items[i], rank(), 0, 0, call.count,
+               own + static_cast<std::int64_t>(i) * bytes);
+    const Header header = own_header(call);
+    Requests head = requests(), around = requests();
+    for (int node = 0; node < map_.nodes(); ++node) {
+      const int leader = leaders_[static_cast<std::size_t>(node)];
+      if (leader == rank()) continue;
+      receive_header(head, leader);
+      send_header(head, header, leader);
+      receive(around, of_node[static_cast<std::size_t>(node)], plan_.items_of(node) * bytes,
+              leader);
+      send(around, own, plan_.items_of(own_node()) * bytes, leader);
+    }
+    await_headers(head, header);
+    finish(around);
+    for (std::size_t i = 0; i < plan_.sources.size(); ++i)
+      sources_[i] =
+          of_node[static_cast<std::size_t>(plan_.sources[i].node)] + plan_.sources[i].item * bytes;
+    ordered_sum(std::span(sources_).first(plan_.sources.size()), plan_.ends, data, call.count,
+                dtype);
+  }
+  node_->close_round();
+  std::byte* bounce = node_->begin_round();
+  if (leads()) copy_bytes(bounce, data, bytes);
+  node_->post({call, {Location::bounce, 0}, 0});
+  node_->join();
+  if (!leads()) {
+    copy_bytes(data, node_->exposed(0, 0), bytes);
+    read_inside(bytes);
+  }
+  node_->close_round();
+}
+
+}  // namespace zero::comm

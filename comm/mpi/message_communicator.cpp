@@ -1,0 +1,177 @@
+#include "comm/mpi/message_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/bytes.h"
+#include "comm/mpi/tags.h"
+#include "comm/slices.h"
+#include "comm/wait.h"
+
+namespace zero::comm {
+
+Layout Layout::even(std::int64_t count, std::int64_t stride) {
+  return {[=](int r) { return r * stride; }, [=](int) { return count; }};
+}
+
+Layout Layout::cut(std::int64_t count, int ranks) {
+  return {[=](int r) { return slice_of(count, ranks, r).first; },
+          [=](int r) { return slice_of(count, ranks, r).count; }};
+}
+
+std::int64_t chunks_of(std::int64_t count, std::int64_t chunk) {
+  return std::max<std::int64_t>(1, (count + chunk - 1) / chunk);
+}
+
+std::int64_t chunks_of(const Layout& layout, int ranks, std::int64_t chunk) {
+  std::int64_t chunks = 1;
+  for (int r = 0; r < ranks; ++r) chunks = std::max(chunks, chunks_of(layout.count(r), chunk));
+  return chunks;
+}
+
+std::int64_t chunk_count(std::int64_t count, std::int64_t chunk, std::int64_t index) {
+  return std::clamp<std::int64_t>(count - index * chunk, 0, chunk);
+}
+
+Tree::Tree(int size, int root, int place) {
+  const int position = (place - root + size) % size;
+  const auto place_of = [&](int p) { return (p + root) % size; };
+  int level = 1;
+  for (; level < size; level *= 2) {
+    if (position % (2 * level) == 0) continue;
+    parent = place_of(position - level);
+    break;
+  }
+  for (int below = level / 2; below >= 1; below /= 2)
+    if (position + below < size) children.push_back(place_of(position + below));
+}
+
+MessageCommunicator::MessageCommunicator(Group group, std::shared_ptr<ControlPlane> plane,
+                                         UniqueComm comm, std::vector<int> node_of)
+    : Communicator(group.rank, group.size()),
+      group_(std::move(group)),
+      plane_(std::move(plane)),
+      comm_(std::move(comm)),
+      node_of_(std::move(node_of)),
+      headers_(static_cast<std::size_t>(group_.size())) {}
+
+MessageCommunicator::~MessageCommunicator() {
+  if (plane_->failed()) comm_.forget();
+}
+
+Call MessageCommunicator::call_of(DType dtype, std::int64_t count, int root) const {
+  const bool sums =
+      operation() == Operation::reduce_scatter || operation() == Operation::all_reduce;
+  return {operation(), dtype, count, root, sums ? reduce_group() : 0};
+}
+
+MessageCommunicator::Header MessageCommunicator::own_header(const Call& call) const {
+  Header header;
+  header.call = call.packed();
+  header.count = call.count;
+  header.sequence = sequence();
+  const auto text = subject().substr(0, sizeof header.subject - 1);
+  if (!text.empty()) std::memcpy(header.subject, text.data(), text.size());
+  return header;
+}
+
+void MessageCommunicator::receive_header(Requests& requests, int from) {
+  requests.receive(&headers_[static_cast<std::size_t>(from)], sizeof(Header), from, tag_header);
+}
+
+void MessageCommunicator::send_header(Requests& requests, const Header& header, int to) {
+  requests.send(&header, sizeof header, to, tag_header);
+}
+
+void MessageCommunicator::check_header(const Header& theirs, const Header& own, int peer) const {
+  if (theirs.call == own.call && theirs.count == own.count) return;
+  const auto posted = [&](const Header& header, int r) {
+    return PostedCall{world_rank_of(r), Call::unpack(header.call, header.count), header.sequence,
+                      std::string(header.subject, strnlen(header.subject, sizeof header.subject))};
+  };
+  const PostedCall mine = posted(own, rank()), other = posted(theirs, peer);
+  if (rank() < peer) throw_disagreement(mine, other);
+  throw_disagreement(other, mine);
+}
+
+void MessageCommunicator::await_headers(Requests& requests, const Header& own) {
+  Wait wait(*plane_, time_limit(), Wait::Progress::polled);
+  while (!requests.empty()) {
+    for (const int peer : requests.test_received())
+      check_header(headers_[static_cast<std::size_t>(peer)], own, peer);
+    if (!requests.empty() && !wait.pause()) throw_stalled(requests.waiting_for());
+  }
+}
+
+void MessageCommunicator::finish(Requests& requests) {
+  Wait wait(*plane_, time_limit(), Wait::Progress::polled);
+  while (!requests.test())
+    if (!wait.pause()) throw_stalled(requests.waiting_for());
+}
+
+void MessageCommunicator::throw_stalled(const std::vector<int>& late) const {
+  std::string who;
+  for (const int peer : late) {
+    who += who.empty() ? "" : "; ";
+    who += "nothing came from rank " + std::to_string(world_rank_of(peer)) + ", " +
+           plane_->last_call(world_rank_of(peer));
+  }
+  throw StalledError("rank " + std::to_string(group_.world_rank()) + " waited " +
+                     duration_text(time_limit()) + " in " + describe() + ": " + who +
+                     "; look at that rank, or raise the time limit if it is only slow");
+}
+
+void MessageCommunicator::send(Requests& requests, const void* data, std::int64_t bytes, int to) {
+  const auto node = [&](int r) { return node_of_[static_cast<std::size_t>(world_rank_of(r))]; };
+  count_moved(node(to) != node(rank()), bytes);
+  requests.send(data, bytes, to, tag_data);
+}
+
+void MessageCommunicator::receive(Requests& requests, void* data, std::int64_t bytes, int from) {
+  requests.receive(data, bytes, from, tag_data);
+}
+
+void MessageCommunicator::send_down(
+    const Tree& tree, const Header& header, void* data, std::int64_t bytes,
+    const std::function<void(std::int64_t, std::int64_t)>& arrived) {
+  Requests head = requests();
+  if (tree.parent >= 0) receive_header(head, tree.parent);
+  for (const int child : tree.children) send_header(head, header, child);
+
+  const std::int64_t chunks = chunks_of(bytes, message_bytes);
+  Requests in[2] = {requests(), requests()}, out[2] = {requests(), requests()};
+  const auto receive_chunk = [&](std::int64_t index) {
+    if (tree.parent >= 0 && index < chunks)
+      receive(in[index % 2], at(data, index * message_bytes),
+              chunk_count(bytes, message_bytes, index), tree.parent);
+  };
+  receive_chunk(0);
+  await_headers(head, header);
+  for (std::int64_t index = 0; index < chunks; ++index) {
+    const std::int64_t first = index * message_bytes;
+    const std::int64_t n = chunk_count(bytes, message_bytes, index);
+    receive_chunk(index + 1);
+    finish(in[index % 2]);
+    finish(out[index % 2]);
+    for (const int child : tree.children) send(out[index % 2], at(data, first), n, child);
+    if (arrived) arrived(first, n);
+  }
+  finish(out[0]);
+  finish(out[1]);
+}
+
+void MessageCommunicator::meet(std::span<const int> members, int own_place) {
+  const Header header = own_header(call_of(DType::int64, 0));
+  const int n = static_cast<int>(members.size());
+  for (int distance = 1; distance < n; distance *= 2) {
+    const auto member = [&](int place) {
+      return members[static_cast<std::size_t>((place + n) % n)];
+    };
+    Requests around = requests();
+    receive_header(around, member(own_place - distance));
+    send_header(around, header, member(own_place + distance));
+    await_headers(around, header);
+  }
+}
+
+}  // namespace zero::comm
