@@ -106,6 +106,7 @@ TEST_CASE("every real config loads, or is refused for a stated reason") {
   }
   TrainerValues values;
   values.hidden_size = 768;
+  values.micro_batch_size = 1;
   values.total_steps = 1000;
   Summary summary;
   int files = 0;

@@ -198,6 +198,7 @@ TEST_CASE("auto: the program's values, else the Trainer's") {
   CHECK(has(refusal(text), "total_num_steps: \"auto\" cannot be resolved here"));
   TrainerValues values;
   values.total_steps = 500;
+  values.micro_batch_size = 1;
   Config config = parse(text, {}, values);
   CHECK(config.batch.train_micro_batch_size_per_gpu == 1);
   CHECK(config.gradient_clipping == 1.0);
