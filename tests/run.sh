@@ -4,11 +4,12 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# One line per run: preset, target to build, and the tests that ctest takes.
+# One line per run: preset, target to build, and the tests that ctest takes. Under sanitizers the ranks
+# are threads of one process.
 runs=(
-  "release  all         -LE ^(slow|bench)$"
-  "asan     unit_tests  -L ^unit$ -LE ^(slow|bench)$"
-  "tsan     unit_tests  -L ^unit$ -LE ^(slow|bench)$"
+  "release  all             -LE ^(slow|bench)$"
+  "asan     sanitized_tests -R ^(comm|zero|equivalence|optim|config|checkpoint)_test$"
+  "tsan     threaded_tests  -R ^(comm|zero|equivalence)_test$"
 )
 
 case ${1:-} in
