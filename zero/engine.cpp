@@ -24,6 +24,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       schedule_(optim::create_lr_schedule(config_.scheduler, config_.optimizer.learning_rate)),
       plan_(model_, config_, rank(), runtime.topology().size, names_of(optimizer_->state_names())) {
   if (model_.params.empty()) throw UsageError("the model declares no parameter");
+  control_bytes_before_ = runtime_.control_bytes();
   agree_at_start();
   state_ = std::make_unique<ModelState>(model_, plan_.layout, plan_.inputs.parameter_slots,
                                         plan_.inputs.gradient_slots, plan_.policy);
@@ -35,11 +36,11 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   for (const FlatUnit& flat : plan_.layout.flat_units) subjects_.push_back("unit " + flat.name);
   touched_.assign(model_.params.size(), 0);
   ever_touched_.assign(model_.params.size(), 0);
-  walker_ =
-      std::make_unique<PlanWalker>(plan_.inputs, runtime_.compute(), runtime_.communication(),
-                                   PlanWalker::Hooks{[this](const Instruction& i) { issue(i); },
-                                                     [this](const Instruction& i) { settle(i); },
-                                                     [this](int unit) { return unit_name(unit); }});
+  walker_ = std::make_unique<PlanWalker>(
+      plan_.inputs, runtime_.compute(), runtime_.communication(), clock_,
+      PlanWalker::Hooks{[this](const Instruction& i) { issue(i); },
+                        [this](const Instruction& i) { settle(i); },
+                        [this](int unit) { return unit_name(unit); }});
 }
 
 EngineCore::~EngineCore() {
@@ -72,6 +73,7 @@ int EngineCore::resolve_reduce_group() const {
 void EngineCore::allocate() {
   Ledger& ledger = runtime_.ledger();
   baseline_bytes_ = proportional_set_size();
+  ledger.restart_peaks();
   state_->plan(ledger);
   const auto sharing = collective() ? Arena::Sharing::node : Arena::Sharing::private_memory;
   const std::int64_t bytes = state_->bytes();
@@ -109,12 +111,15 @@ void EngineCore::require(Phase phase, const char* call) {
 
 EngineReport EngineCore::report() {
   runtime_.communication().synchronize();
-  std::vector<std::int64_t> words{runtime_.control_bytes(), baseline_bytes_,
+  using Activity = StepClock::Activity;
+  std::vector<std::int64_t> words{runtime_.control_bytes() - control_bytes_before_, baseline_bytes_,
                                   proportional_set_size()};
-  for (int i = 0; i < comm::operation_count; ++i) {
-    words.push_back(traffic_.calls[static_cast<std::size_t>(i)]);
-    words.push_back(traffic_.bytes_sent[static_cast<std::size_t>(i)]);
-  }
+  for (const Activity activity :
+       {Activity::kernels, Activity::waiting, Activity::optimizer, Activity::other})
+    words.push_back(clock_.nanoseconds(activity));
+  for (std::size_t i = 0; i < comm::operation_count; ++i)
+    words.insert(words.end(), {traffic_.calls[i], traffic_.bytes_sent[i],
+                               traffic_.bytes_inside_node[i], traffic_.bytes_between_nodes[i]});
   for (int i = 0; i < memory_category_count; ++i) {
     const MemoryAccount& account = runtime_.ledger().account(static_cast<MemoryCategory>(i));
     words.insert(words.end(), {account.planned, account.current, account.peak});
@@ -130,8 +135,12 @@ EngineReport EngineCore::report() {
     of_rank.control_bytes = *word++;
     of_rank.baseline_bytes = *word++;
     of_rank.resident_bytes = *word++;
-    for (int i = 0; i < comm::operation_count; ++i, word += 2)
-      of_rank.traffic.push_back({comm::name_of(static_cast<comm::Operation>(i)), word[0], word[1]});
+    for (double* seconds : {&of_rank.time.kernels, &of_rank.time.waiting, &of_rank.time.optimizer,
+                            &of_rank.time.other})
+      *seconds = static_cast<double>(*word++) * 1e-9;
+    for (int i = 0; i < comm::operation_count; ++i, word += 4)
+      of_rank.traffic.push_back(
+          {comm::name_of(static_cast<comm::Operation>(i)), word[0], word[1], word[2], word[3]});
     for (int i = 0; i < memory_category_count; ++i, word += 3)
       of_rank.memory.push_back(
           {name_of(static_cast<MemoryCategory>(i)), word[0], word[1], word[2]});

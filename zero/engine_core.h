@@ -18,6 +18,7 @@
 #include "zero/plan_walker.h"
 #include "zero/runtime_core.h"
 #include "zero/state.h"
+#include "zero/step_clock.h"
 
 namespace zero::checkpoint {
 class Saver;
@@ -126,6 +127,7 @@ class EngineCore {
 
   // step.cpp
   void take_norm(ControlWord& word);
+  Verdict agree(const ControlWord& word);
   const std::byte* gradient_slice(int flat_unit, int segment) const;
   Decision inspect(const StepOptions& options, ControlWord& word);
   double inverse_scale() const;
@@ -157,9 +159,10 @@ class EngineCore {
   std::unique_ptr<optim::LrSchedule> schedule_;
   EnginePlan plan_;
   std::unique_ptr<ModelState> state_;
-  std::int64_t baseline_bytes_ = 0;
+  std::int64_t baseline_bytes_ = 0, control_bytes_before_ = 0;
   Arena arena_;
   std::vector<Unit> units_;
+  StepClock clock_;
   std::unique_ptr<PlanWalker> walker_;
 
   Phase phase_ = Phase::idle;

@@ -15,8 +15,8 @@ bool recorded_by_communication(EventKind kind) {
 }  // namespace
 
 PlanWalker::PlanWalker(const PlanInputs& inputs, ExecutionStream& compute,
-                       ExecutionStream& communication, Hooks hooks)
-    : hooks_(std::move(hooks)), compute_(compute), communication_(communication) {
+                       ExecutionStream& communication, StepClock& clock, Hooks hooks)
+    : hooks_(std::move(hooks)), compute_(compute), communication_(communication), clock_(clock) {
   const std::size_t counts[event_kind_count] = {
       static_cast<std::size_t>(inputs.parameter_slots.slots),
       static_cast<std::size_t>(inputs.parameter_slots.slots),
@@ -86,6 +86,7 @@ void PlanWalker::enter(Op op, int target) {
 }
 
 void PlanWalker::await(EventId event) {
+  const During waiting(clock_, StepClock::Activity::waiting);
   compute_.wait(*events_[index_of(event)]);
 }
 
@@ -118,6 +119,7 @@ void PlanWalker::settle() {
 }
 
 void PlanWalker::pump() {
+  const During waiting(clock_, StepClock::Activity::waiting);
   for (; next_communication_ < communication_steps_.size(); ++next_communication_) {
     const Instruction& instruction = plan_->instructions[communication_steps_[next_communication_]];
     const bool ready =

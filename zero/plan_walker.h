@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "zero/base/stream.h"
+#include "zero/step_clock.h"
 #include "zero/step_plan.h"
 
 namespace zero::detail {
@@ -20,8 +21,9 @@ class PlanWalker {
     std::function<std::string(int)> unit_name;
   };
 
+  // The clock is charged for the waits, and for communication that runs inline.
   PlanWalker(const PlanInputs& inputs, ExecutionStream& compute, ExecutionStream& communication,
-             Hooks hooks);
+             StepClock& clock, Hooks hooks);
 
   void begin(const StepPlan& plan);
   bool active() const { return plan_ != nullptr; }
@@ -36,6 +38,7 @@ class PlanWalker {
   // Records only: its effects come with the next call.
   void leave(Op op, int target) noexcept;
   bool inside(Op op, int target) const;
+  bool inside_any() const { return !open_.empty(); }
 
   // Issues the rest. Throws UsageError when compute steps are missing.
   void finish();
@@ -53,6 +56,7 @@ class PlanWalker {
   Hooks hooks_;
   ExecutionStream& compute_;
   ExecutionStream& communication_;
+  StepClock& clock_;
   std::vector<std::size_t> first_event_;  // by kind
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<int> signalled_;  // in this plan, by event

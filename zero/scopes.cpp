@@ -46,7 +46,10 @@ void EngineCore::begin_micro_step(int index) {
     throw UsageError("micro step " + std::to_string(index) + " was begun where micro step " +
                      std::to_string(micro_steps_done_) + " of " + std::to_string(accumulation()) +
                      " comes next; call Engine::step() after the last one");
-  if (index == 0) loss_sum_ = 0;
+  if (index == 0) {
+    loss_sum_ = 0;
+    clock_.start();
+  }
   if (index == 0 || plan_.sync_each) std::fill(touched_.begin(), touched_.end(), char{0});
   micro_step_ = index;
   phase_ = Phase::micro_step;
@@ -83,6 +86,7 @@ void EngineCore::enter(Op op, int unit) {
                      (op == Op::forward ? " and Engine::evaluate()" : ""));
   try {
     walker_->enter(op, unit);
+    clock_.turn_to(StepClock::Activity::kernels);
   } catch (const std::exception& error) {
     poison(error.what());
     throw;
@@ -90,7 +94,9 @@ void EngineCore::enter(Op op, int unit) {
 }
 
 void EngineCore::leave(Op op, int unit) noexcept {
-  if (phase_ != Phase::materialized) walker_->leave(op, unit);
+  if (phase_ == Phase::materialized) return;
+  walker_->leave(op, unit);
+  if (!walker_->inside_any()) clock_.turn_to(StepClock::Activity::other);
 }
 
 int EngineCore::find_param(int unit, std::string_view name) const {

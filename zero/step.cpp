@@ -25,6 +25,7 @@ const std::byte* EngineCore::gradient_slice(int flat_unit, int segment) const {
 // Every rank adds the slice that it owns in the layout, at every stage, so each element counts
 // once.
 void EngineCore::take_norm(ControlWord& word) {
+  const During optimizer(clock_, StepClock::Activity::optimizer);
   word.bins = {};
   std::vector<optim::NormBins> partial(static_cast<std::size_t>(runtime_.pool().threads()));
   for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
@@ -43,6 +44,11 @@ void EngineCore::take_norm(ControlWord& word) {
       });
       for (const optim::NormBins& bins : partial) word.bins.add(bins);
     }
+}
+
+Verdict EngineCore::agree(const ControlWord& word) {
+  const During waiting(clock_, StepClock::Activity::waiting);
+  return agree_on_step(runtime_, word);
 }
 
 double EngineCore::inverse_scale() const {
@@ -68,7 +74,7 @@ double EngineCore::gradient_norm(std::string_view name) {
       optim::accumulate_norm(gradient_slice(place.flat_unit, place.segment) +
                                  (piece.segment_begin - begin) * size_of(dtype),
                              dtype, piece.count, word.bins);
-  return agree_on_step(runtime_, word).bins.norm() * inverse_scale();
+  return agree(word).bins.norm() * inverse_scale();
 }
 
 // The callback sees averages; what it leaves unchanged keeps its bits.
@@ -112,7 +118,7 @@ Decision EngineCore::inspect(const StepOptions& options, ControlWord& word) {
   const Decision decision = options.inspect(gradients);
   if (gradients_edited_) take_norm(word);
   word.skip = decision == Decision::skip;
-  verdict_ = agree_on_step(runtime_, word);
+  verdict_ = agree(word);
   return decision;
 }
 
@@ -125,6 +131,7 @@ float EngineCore::gradient_multiplier(double norm) const {
 }
 
 void EngineCore::update(int flat_unit, const optim::StepScalars& common) {
+  const During optimizer(clock_, StepClock::Activity::optimizer);
   for (std::size_t s = 0; s < flat(flat_unit).segments.size(); ++s) {
     const SegmentBuffers& buffers = state_->segment(flat_unit, static_cast<int>(s));
     if (!flat(flat_unit).segments[s].trainable) continue;
@@ -230,7 +237,7 @@ StepResult EngineCore::step(const StepOptions& options) {
     word.stop_requested = runtime_.stop_requested();
     word.inspects = static_cast<bool>(options.inspect);
     take_norm(word);
-    verdict_ = agree_on_step(runtime_, word);
+    verdict_ = agree(word);
     const double loss = verdict_.loss;
     if (options.inspect) inspect(options, word);
     walker_->leave(Op::agree, 0);
@@ -257,6 +264,7 @@ StepResult EngineCore::step(const StepOptions& options) {
     } else {
       walker_->abandon();
     }
+    clock_.stop();
     return {step_count_, loss,    gradient_norm(),        learning_rate_,
             1.f,         skipped, verdict_.stop_requested};
   } catch (const std::exception& error) {

@@ -368,21 +368,35 @@ std::vector<SavedCheckpoint> list_checkpoints(const std::string& directory);
 std::vector<std::string> set_aside_checkpoints(const std::string& directory,
                                                std::int64_t later_than_sequence);
 
-// Payload bytes that a rank has sent since the engine's first step, by collective ("all_gather",
-// ...); control words apart.
+// Payload bytes of a rank since the engine's first step, by collective ("all_gather", ...); control
+// words apart.
 struct TrafficUse {
   std::string operation;
-  std::int64_t calls = 0, bytes_sent = 0;
+  std::int64_t calls = 0;
+  std::int64_t bytes_sent = 0;  // by the collective's definition, equal on every transport
+  // On the path really taken: to ranks of the same node, and to those of others.
+  std::int64_t bytes_inside_node = 0, bytes_between_nodes = 0;
 };
 
 struct MemoryUse {
   std::string category;
-  std::int64_t planned = 0, current = 0, peak = 0;  // bytes
+  // Bytes. The peak is that since the newest engine of the Runtime was made.
+  std::int64_t planned = 0, current = 0, peak = 0;
+};
+
+// Seconds that the program's thread has spent in steps, from the first micro step to the end of
+// Engine::step(). The four add up to the whole.
+struct TimeUse {
+  double kernels = 0;    // inside scopes
+  double waiting = 0;    // for communication and peers; communication itself where it runs inline
+  double optimizer = 0;  // gradient norm and update
+  double other = 0;      // outside scopes: the program's loading of data, the engine's bookkeeping
 };
 
 struct RankReport {
   std::vector<MemoryUse> memory;
   std::vector<TrafficUse> traffic;
+  TimeUse time;
   std::int64_t control_bytes = 0;   // sent for agreement and other small host values
   std::int64_t baseline_bytes = 0;  // resident (PSS) before the engine took its memory
   std::int64_t resident_bytes = 0;  // now

@@ -32,10 +32,19 @@ Json rank_summary(const zero::RankReport& rank, int number) {
   for (const zero::MemoryUse& use : rank.memory)
     memory[use.category] = {{"planned", use.planned}, {"peak", use.peak}};
   for (const zero::TrafficUse& use : rank.traffic)
-    traffic[use.operation] = {{"calls", use.calls}, {"bytes", use.bytes_sent}};
+    traffic[use.operation] = {{"calls", use.calls},
+                              {"bytes", use.bytes_sent},
+                              {"inside_node", use.bytes_inside_node},
+                              {"between_nodes", use.bytes_between_nodes}};
+  const zero::TimeUse& time = rank.time;
   return {{"rank", number},
           {"memory", memory},
           {"sent", traffic},
+          {"seconds",
+           {{"kernels", time.kernels},
+            {"waiting", time.waiting},
+            {"optimizer", time.optimizer},
+            {"other", time.other}}},
           {"control_bytes", rank.control_bytes},
           {"baseline_bytes", rank.baseline_bytes},
           {"resident_bytes", rank.resident_bytes}};

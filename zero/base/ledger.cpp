@@ -30,6 +30,10 @@ void Ledger::give_back(MemoryCategory category, std::int64_t bytes) {
   at(category).current -= bytes;
 }
 
+void Ledger::restart_peaks() {
+  for (MemoryAccount& account : accounts_) account.peak = account.current;
+}
+
 void Ledger::track(const std::string& what, std::int64_t bytes) {
   std::int64_t& tracked = tracked_[what];
   plan(MemoryCategory::activations, bytes - tracked);

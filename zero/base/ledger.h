@@ -34,6 +34,8 @@ class Ledger {
   void plan(MemoryCategory category, std::int64_t bytes);
   void take(MemoryCategory category, std::int64_t bytes);
   void give_back(MemoryCategory category, std::int64_t bytes);
+  // Peaks count from now on.
+  void restart_peaks();
   // Replaces what the program itself tracks under this name (activations, say).
   void track(const std::string& what, std::int64_t bytes);
 

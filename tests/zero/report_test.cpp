@@ -1,0 +1,122 @@
+// Engine::report(): each engine of a Runtime counts for itself, and a step's time is charged to
+// what the program's thread did.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/support/toy_model.h"
+#include "zero/testing.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+const toy::Dims dims;
+
+std::int64_t bytes_of(const zero::RankReport& rank, std::int64_t zero::TrafficUse::*bytes) {
+  std::int64_t total = 0;
+  for (const zero::TrafficUse& use : rank.traffic) total += use.*bytes;
+  return total;
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double all_of(const zero::TimeUse& time) {
+  return time.kernels + time.waiting + time.optimizer + time.other;
+}
+
+zero::EngineReport report_of_run(zero::Runtime& runtime, int stage) {
+  zero::Engine engine(runtime, toy::describe(dims), toy::config(stage, dims));
+  engine.initialize(toy::fill);
+  toy::Activations a = toy::make_activations(dims);
+  toy::load_samples(dims, a, runtime.rank());
+  for (int step = 0; step < 3; ++step) {
+    for (zero::MicroStep micro : engine.micro_steps())
+      micro.loss(toy::micro_step<float>(engine, dims, a, micro.loss_scale()));
+    engine.step();
+  }
+  return engine.report();
+}
+
+TEST_CASE("a later engine's report holds nothing of an earlier one") {
+  zero::testing::run_ranks(3, [](zero::Runtime& runtime) {
+    const zero::EngineReport alone = report_of_run(runtime, 3);
+    report_of_run(runtime, 0);  // takes the most memory
+    const zero::EngineReport again = report_of_run(runtime, 3);
+    for (std::size_t r = 0; r < alone.ranks.size(); ++r) {
+      const zero::RankReport &first = alone.ranks[r], &second = again.ranks[r];
+      CHECK(first.control_bytes > 0);
+      CHECK(first.control_bytes == second.control_bytes);
+      for (const auto bytes : {&zero::TrafficUse::bytes_sent, &zero::TrafficUse::bytes_inside_node})
+        CHECK(bytes_of(first, bytes) == bytes_of(second, bytes));
+      for (std::size_t c = 0; c < first.memory.size(); ++c) {
+        CHECK(first.memory[c].planned == second.memory[c].planned);
+        CHECK(first.memory[c].peak == second.memory[c].peak);
+        CHECK(second.memory[c].peak == second.memory[c].planned);
+      }
+    }
+  });
+}
+
+TEST_CASE("ranks as threads are one node: all that is sent stays inside") {
+  zero::testing::run_ranks(2, [](zero::Runtime& runtime) {
+    for (const zero::RankReport& rank : report_of_run(runtime, 2).ranks) {
+      const std::int64_t inside = bytes_of(rank, &zero::TrafficUse::bytes_inside_node);
+      CHECK(inside > 0);
+      CHECK(inside == bytes_of(rank, &zero::TrafficUse::bytes_sent));
+      CHECK(bytes_of(rank, &zero::TrafficUse::bytes_between_nodes) == 0);
+    }
+  });
+}
+
+TEST_CASE("a step's time is charged to what was done, and to nothing twice") {
+  constexpr auto nap = std::chrono::milliseconds(20);
+  constexpr double nap_seconds = 0.020;
+  zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
+    zero::ModelSpec model;
+    model.unit("first").param("a", {300});
+    model.unit("second").param("b", {300}).fused();
+    zero::Config config;
+    config.batch.train_micro_batch_size_per_gpu = 1;
+    config.zero_optimization.stage = 3;
+    zero::Engine engine(runtime, model, config);
+    engine.initialize(toy::fill);
+    std::this_thread::sleep_for(nap);  // before the step: charged to nothing
+    const Clock::time_point start = Clock::now();
+    for (zero::MicroStep micro : engine.micro_steps()) {
+      std::this_thread::sleep_for(nap);  // other
+      {
+        const auto scope = engine.unit("first").forward();
+        std::this_thread::sleep_for(nap);  // kernels
+      }
+      {
+        auto second = engine.unit("second").backward();
+        std::this_thread::sleep_for(nap);  // kernels
+        second.grad<float>("b");           // a wait inside the scope is none
+      }
+      (void)engine.unit("first").backward();
+      micro.loss(0);
+    }
+    // The late rank is what the other one waits for.
+    if (runtime.rank() == 1) std::this_thread::sleep_for(nap);
+    engine.step();
+    const double wall = seconds_since(start);
+    {
+      zero::Evaluation evaluation = engine.evaluate();
+      while (evaluation.next(false)) {
+      }
+    }
+    const zero::EngineReport report = engine.report();
+    const zero::TimeUse& time = report.ranks[static_cast<std::size_t>(runtime.rank())].time;
+    CHECK(all_of(time) <= wall);
+    CHECK(time.kernels >= 2 * nap_seconds);
+    CHECK(time.other >= nap_seconds);
+    CHECK(time.waiting > 0);
+    CHECK(time.optimizer > 0);
+  });
+}
+
+}  // namespace
