@@ -47,7 +47,7 @@ EngineCore::~EngineCore() {
   try {
     // Work in flight uses the buffers; peers read them.
     runtime_.communication().synchronize();
-    if (collective()) runtime_.communicate([this](comm::Communicator& c) { c.withdraw(arena_); });
+    if (collective()) runtime_.communicate([this](comm::Communicator& c, Stream) { c.withdraw(arena_); });
     runtime_.communication().synchronize();
   } catch (const std::exception&) {
     // The failure has been thrown where it happened.
@@ -78,7 +78,7 @@ void EngineCore::allocate() {
   const auto sharing = collective() ? Arena::Sharing::node : Arena::Sharing::private_memory;
   const std::int64_t bytes = state_->bytes();
   try {
-    arena_ = Arena(bytes, sharing, "zero engine");
+    arena_ = runtime_.device().reserve(bytes, sharing, "zero engine");
   } catch (const MemoryError& error) {
     throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
   }

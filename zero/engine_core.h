@@ -117,13 +117,24 @@ class EngineCore {
   void issue(const Instruction& instruction);
   void gather(int flat_unit);
   void reduce(int flat_unit);
-  void reduce_segment(comm::Communicator* communicator, int flat_unit, int segment, bool first,
-                      bool last);
-  void all_gather_whole(comm::Communicator& communicator, const Segment& segment,
-                        const std::byte* shard, std::byte* whole, DType dtype) const;
+  // What a transfer works with; no communicator where this rank is alone.
+  struct Wire {
+    comm::Communicator* communicator = nullptr;
+    Stream stream;
+  };
+  void reduce_segment(const Wire& wire, int flat_unit, int segment, bool first, bool last);
+  void all_gather_whole(const Wire& wire, const Segment& segment, const std::byte* shard,
+                        std::byte* whole, DType dtype) const;
   void fold(Op op, int flat_unit, std::int64_t bytes);
   // Runs the work on the communication stream, counting its bytes as the step's traffic.
-  void transfer(int flat_unit, std::function<void(comm::Communicator*)> work);
+  void transfer(int flat_unit, std::function<void(const Wire&)> work);
+  // On the compute stream.
+  void fill_zero(std::byte* data, std::int64_t bytes);
+  // Between steps: to or from the device, or on it.
+  void copy_and_wait(void* to, const void* from, std::int64_t bytes);
+  // The bytes where the host can read them: where they are, or copied into `staging`.
+  const std::byte* on_host(const std::byte* data, std::int64_t bytes,
+                           std::vector<std::byte>& staging);
 
   // step.cpp
   void take_norm(ControlWord& word);

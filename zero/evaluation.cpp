@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "zero/engine_core.h"
 
@@ -65,7 +64,8 @@ void EngineCore::materialize(int only_rank) {
         bytes += flat(static_cast<int>(f)).segments[s].length *
                  size_of(state_->segment(static_cast<int>(f), static_cast<int>(s)).dtype);
     if (holds) {
-      full_model_ = Arena(bytes, Arena::Sharing::private_memory, "the full model");
+      full_model_ = runtime_.device().reserve(bytes, Arena::Sharing::private_memory,
+                                              "the full model");
       runtime_.ledger().plan(MemoryCategory::parameters, full_model_.size());
       runtime_.ledger().take(MemoryCategory::parameters, full_model_.size());
     }
@@ -77,7 +77,7 @@ void EngineCore::materialize(int only_rank) {
         SegmentBuffers& buffers = state_->segment(static_cast<int>(f), static_cast<int>(s));
         const std::int64_t size =
             flat(static_cast<int>(f)).segments[s].length * size_of(buffers.dtype);
-        std::memcpy(full_model_.data() + offset, buffers.whole, static_cast<std::size_t>(size));
+        copy_and_wait(full_model_.data() + offset, buffers.whole, size);
         slot_pointers_.push_back(buffers.whole);
         full_pointers_.push_back(full_model_.data() + offset);
         offset += size;

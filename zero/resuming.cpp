@@ -196,12 +196,12 @@ void Checkpointing::spread_states(int flat_unit, int segment_index) {
   const SegmentBuffers& buffers = engine_.state_->segment(flat_unit, segment_index);
   if (!engine_.collective() || !segment.trainable || engine_.state_->policy().optimizer_sharded)
     return;
-  engine_.runtime_.exchange(
+  engine_.runtime_.exchange_on_device(
       engine_.subjects_[static_cast<std::size_t>(flat_unit)],
-      [&](comm::Communicator& communicator) {
+      [&](comm::Communicator& communicator, Stream stream) {
         for (float* state : buffers.states)
           engine_.all_gather_whole(
-              communicator, segment,
+              {&communicator, stream}, segment,
               reinterpret_cast<std::byte*>(state + engine_.rank() * segment.shard),
               reinterpret_cast<std::byte*>(state), DType::fp32);
       });

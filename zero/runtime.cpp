@@ -62,6 +62,7 @@ std::int64_t total_bytes(const comm::Traffic& traffic) {
 RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options)
     : world_(std::move(world)),
       options_(std::move(options)),
+      device_(host_device()),
       exceptions_at_start_(std::uncaught_exceptions()) {
   const int local_size = topology().local_size;
   const int fair_share = default_compute_threads(local_size);
@@ -97,20 +98,25 @@ std::string RuntimeCore::describe() const {
          " per rank";
 }
 
-void RuntimeCore::communicate(std::function<void(comm::Communicator&)> operation) {
-  communication_->enqueue([this, operation = std::move(operation)](Stream) {
+void RuntimeCore::communicate(Transfer operation) {
+  communication_->enqueue([this, operation = std::move(operation)](Stream stream) {
     maybe_delay();
-    operation(world_->communicator());
+    operation(world_->communicator(), stream);
   });
 }
 
 void RuntimeCore::exchange(std::string_view subject,
                            const std::function<void(comm::Communicator&)>& operation) {
+  exchange_on_device(subject,
+                     [&](comm::Communicator& communicator, Stream) { operation(communicator); });
+}
+
+void RuntimeCore::exchange_on_device(std::string_view subject, const Transfer& operation) {
   if (topology().size == 1) return;
-  communicate([&](comm::Communicator& communicator) {
+  communicate([&](comm::Communicator& communicator, Stream stream) {
     communicator.set_subject(subject);
     const std::int64_t before = total_bytes(communicator.traffic());
-    operation(communicator);
+    operation(communicator, stream);
     control_bytes_ += total_bytes(communicator.traffic()) - before;
   });
   communication_->synchronize();

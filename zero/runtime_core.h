@@ -8,6 +8,7 @@
 
 #include "comm/world.h"
 #include "zero/base/cpu/thread_pool.h"
+#include "zero/base/device.h"
 #include "zero/base/ledger.h"
 #include "zero/base/stream.h"
 #include "zero/zero.h"
@@ -22,17 +23,22 @@ class RuntimeCore {
   comm::World& world() { return *world_; }
   const comm::Topology& topology() const { return world_->topology(); }
   const RuntimeOptions& options() const { return options_; }
+  Device& device() { return device_; }
   ExecutionStream& compute() { return *compute_; }
   ExecutionStream& communication() { return *communication_; }
   ThreadPool& pool() { return *pool_; }
   Ledger& ledger() { return ledger_; }
   std::string describe() const;
 
-  // Queues an operation on the communicator, behind everything queued so far.
-  void communicate(std::function<void(comm::Communicator&)> operation);
-  // The same, and waits; its bytes count as control traffic.
+  using Transfer = std::function<void(comm::Communicator&, Stream)>;
+  // Queues an operation on device buffers, behind everything queued so far; the communicator's
+  // calls go to the stream that the operation is given.
+  void communicate(Transfer operation);
+  // An operation on host buffers; waits for it. Its bytes count as control traffic.
   void exchange(std::string_view subject,
                 const std::function<void(comm::Communicator&)>& operation);
+  // The same on device buffers.
+  void exchange_on_device(std::string_view subject, const Transfer& operation);
   // Every rank's words, in rank order.
   std::vector<std::int64_t> gather_words(std::string_view subject,
                                          const std::vector<std::int64_t>& own);
@@ -50,6 +56,7 @@ class RuntimeCore {
  private:
   std::unique_ptr<comm::World> world_;
   RuntimeOptions options_;
+  Device& device_;
   Ledger ledger_;
   std::int64_t control_bytes_ = 0;
   int exceptions_at_start_;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 #include <exception>
 
 #include "zero/engine_core.h"
@@ -152,7 +151,7 @@ void* EngineCore::gradient(int unit, std::string_view name, DType dtype, float* 
   if (beta != nullptr) {
     *beta = touched ? 1.f : 0.f;
   } else if (!touched) {
-    std::memset(data, 0, static_cast<std::size_t>(declaration.elements * size_of(buffers.dtype)));
+    fill_zero(data, declaration.elements * size_of(buffers.dtype));
   }
   touched = ever_touched_[static_cast<std::size_t>(index)] = 1;
   return data;
@@ -174,8 +173,8 @@ void EngineCore::complete_gradients(int flat_unit) {
     if (!segment.trainable) continue;
     const SegmentBuffers& buffers = state_->segment(flat_unit, static_cast<int>(s));
     const auto zero = [&](std::int64_t begin, std::int64_t end) {
-      std::memset(buffers.gradient_whole + begin * size_of(buffers.dtype), 0,
-                  static_cast<std::size_t>((end - begin) * size_of(buffers.dtype)));
+      fill_zero(buffers.gradient_whole + begin * size_of(buffers.dtype),
+                (end - begin) * size_of(buffers.dtype));
     };
     std::int64_t filled = 0;
     for (const ParamPlace& place : segment.params) {

@@ -102,8 +102,8 @@ void EngineCore::edit_gradients(const std::function<void(ParamShard)>& change) {
         optim::cast(raw.data(), DType::fp32, data, buffers.dtype, piece.count);
       }
       if (collective() && !state_->policy().optimizer_sharded)
-        transfer(static_cast<int>(f), [this, &segment, &buffers](comm::Communicator* communicator) {
-          all_gather_whole(*communicator, segment, buffers.gradient_shard, buffers.gradient_whole,
+        transfer(static_cast<int>(f), [this, &segment, &buffers](const Wire& wire) {
+          all_gather_whole(wire, segment, buffers.gradient_shard, buffers.gradient_whole,
                            buffers.dtype);
         });
     }

@@ -22,6 +22,7 @@ void EngineCore::require_step_border(const char* call) {
   if (phase_ == Phase::micro_step) finish_micro_step();
   require(Phase::idle, call);
   runtime_.communication().synchronize();
+  runtime_.compute().synchronize();
 }
 
 void EngineCore::fill_segment(int flat_unit, int segment_index,
@@ -30,6 +31,7 @@ void EngineCore::fill_segment(int flat_unit, int segment_index,
   const SegmentBuffers& buffers = state_->segment(flat_unit, segment_index);
   const std::int64_t begin = rank() * segment.shard;
   std::vector<float> values;
+  std::vector<std::byte> rounded;
   for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard)) {
     const ParamDeclaration& declaration = param(piece.param);
     values.assign(static_cast<std::size_t>(piece.count), std::bit_cast<float>(unfilled_bits));
@@ -40,12 +42,13 @@ void EngineCore::fill_segment(int flat_unit, int segment_index,
                          std::to_string(piece.param_begin + static_cast<std::int64_t>(i)) +
                          " on rank " + std::to_string(rank()) +
                          "; the callback must write every value of its shard");
-    const std::int64_t offset = piece.segment_begin - begin;
-    optim::cast(values.data(), DType::fp32, buffers.shard + offset * size_of(buffers.dtype),
-                buffers.dtype, piece.count);
+    std::byte* target = buffers.shard + (piece.segment_begin - begin) * size_of(buffers.dtype);
+    rounded.resize(static_cast<std::size_t>(piece.count * size_of(buffers.dtype)));
+    optim::cast(values.data(), DType::fp32, rounded.data(), buffers.dtype, piece.count);
+    copy_and_wait(target, rounded.data(), piece.count * size_of(buffers.dtype));
     if (segment.trainable && buffers.dtype != DType::fp32)
-      std::copy(values.begin(), values.end(),
-                buffers.master + (piece.segment_begin - buffers.update_begin));
+      copy_and_wait(buffers.master + (piece.segment_begin - buffers.update_begin), values.data(),
+                    piece.count * size_of(DType::fp32));
   }
 }
 
@@ -54,13 +57,15 @@ void EngineCore::spread(int flat_unit, int segment_index) {
   const Segment& segment = flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
   const SegmentBuffers& buffers = state_->segment(flat_unit, segment_index);
   if (!collective()) return;
-  runtime_.exchange(
-      subjects_[static_cast<std::size_t>(flat_unit)], [&](comm::Communicator& communicator) {
+  runtime_.exchange_on_device(
+      subjects_[static_cast<std::size_t>(flat_unit)],
+      [&](comm::Communicator& communicator, Stream stream) {
+        const Wire wire{&communicator, stream};
         if (!state_->policy().parameters_sharded)
-          all_gather_whole(communicator, segment, buffers.shard, buffers.whole, buffers.dtype);
+          all_gather_whole(wire, segment, buffers.shard, buffers.whole, buffers.dtype);
         if (segment.trainable && buffers.dtype != DType::fp32 &&
             !state_->policy().optimizer_sharded)
-          all_gather_whole(communicator, segment,
+          all_gather_whole(wire, segment,
                            reinterpret_cast<std::byte*>(buffers.master + rank() * segment.shard),
                            reinterpret_cast<std::byte*>(buffers.master), DType::fp32);
       });
@@ -130,12 +135,14 @@ std::vector<std::byte> EngineCore::gather_segment(int flat_unit, int segment_ind
   const Segment& segment = flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
   std::vector<std::byte> whole(static_cast<std::size_t>(segment.length * size_of(slice.dtype)));
   if (!collective()) {
-    std::memcpy(whole.data(), slice.data, whole.size());
+    copy_and_wait(whole.data(), slice.data, segment.length * size_of(slice.dtype));
     return whole;
   }
+  std::vector<std::byte> staging;
+  const std::byte* own = on_host(slice.data, segment.shard * size_of(slice.dtype), staging);
   runtime_.exchange(
       subjects_[static_cast<std::size_t>(flat_unit)], [&](comm::Communicator& communicator) {
-        all_gather_whole(communicator, segment, slice.data, whole.data(), slice.dtype);
+        all_gather_whole({&communicator, {}}, segment, own, whole.data(), slice.dtype);
       });
   return whole;
 }
@@ -167,6 +174,7 @@ std::uint64_t EngineCore::digest() {
   kinds.insert(kinds.end(), state_->policy().optimizer_states.begin(),
                state_->policy().optimizer_states.end());
   std::uint64_t sum = 0;
+  std::vector<std::byte> staging;
   for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
     for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
       const Segment& segment = plan_.layout.flat_units[f].segments[s];
@@ -175,9 +183,10 @@ std::uint64_t EngineCore::digest() {
         const Slice slice = slice_of(static_cast<int>(f), static_cast<int>(s), kind);
         if (slice.data == nullptr) continue;
         const auto bytes = static_cast<std::size_t>(size_of(slice.dtype));
+        const std::byte* own = on_host(slice.data, segment.shard * size_of(slice.dtype), staging);
         for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard)) {
           const std::uint64_t key = hash_of(param(piece.param).name) ^ hash_of(kind);
-          const std::byte* data = slice.data + (piece.segment_begin - begin) * size_of(slice.dtype);
+          const std::byte* data = own + (piece.segment_begin - begin) * size_of(slice.dtype);
           for (std::int64_t i = 0; i < piece.count; ++i) {
             std::uint64_t bits = 0;
             std::memcpy(&bits, data + static_cast<std::size_t>(i) * bytes, bytes);

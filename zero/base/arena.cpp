@@ -99,6 +99,11 @@ Arena::Arena(std::int64_t bytes, Sharing sharing, const std::string& name) : siz
   for (std::int64_t page = 0; page < size_; page += page_bytes) data_[page] = std::byte{0};
 }
 
+Arena::Arena(std::shared_ptr<void> memory, std::int64_t bytes)
+    : adopted_(std::move(memory)),
+      data_(static_cast<std::byte*>(adopted_.get())),
+      size_(bytes / 256 * 256) {}
+
 Arena::Arena(Arena&& other) noexcept {
   *this = std::move(other);
 }
@@ -106,6 +111,7 @@ Arena::Arena(Arena&& other) noexcept {
 Arena& Arena::operator=(Arena&& other) noexcept {
   if (this != &other) {
     release();
+    adopted_ = std::exchange(other.adopted_, nullptr);
     data_ = std::exchange(other.data_, nullptr);
     size_ = std::exchange(other.size_, 0);
     taken_ = std::exchange(other.taken_, 0);
@@ -119,7 +125,8 @@ Arena::~Arena() {
 }
 
 void Arena::release() noexcept {
-  if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(size_));
+  if (data_ != nullptr && !adopted_) munmap(data_, static_cast<std::size_t>(size_));
+  adopted_.reset();
   if (fd_ >= 0) close(fd_);
   data_ = nullptr;
   fd_ = -1;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace zero {
@@ -17,6 +18,8 @@ class Arena {
   // Checks the bytes against free memory and the cgroup's limit, reserves, advises huge pages and
   // touches every page. Throws MemoryError with the figures.
   Arena(std::int64_t bytes, Sharing sharing, const std::string& name);
+  // Memory that is there already, zeroed: a device's. Its deleter gives it back.
+  Arena(std::shared_ptr<void> memory, std::int64_t bytes);
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;
   ~Arena();
@@ -35,6 +38,7 @@ class Arena {
  private:
   void release() noexcept;
 
+  std::shared_ptr<void> adopted_;
   std::byte* data_ = nullptr;
   std::int64_t size_ = 0;
   std::int64_t taken_ = 0;
