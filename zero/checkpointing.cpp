@@ -211,7 +211,7 @@ std::vector<Checkpointing::Located> Checkpointing::located_entries(int of_rank) 
               .push_back({{piece.param, kind, piece.param_begin, piece.count},
                           static_cast<int>(f),
                           static_cast<int>(s),
-                          piece.segment_begin - begin});
+                          piece.segment_begin});
         }
     }
   wide.insert(wide.end(), narrow.begin(), narrow.end());
@@ -227,16 +227,15 @@ void Checkpointing::add_file(Manifest& manifest, int of_rank) const {
   manifest.files.push_back(std::move(file));
 }
 
-std::span<const std::byte> Checkpointing::bytes_of(const Located& located) const {
+void Checkpointing::visit(const Located& located,
+                          const std::function<void(std::span<const std::byte>)>& part) const {
   const bool trainable = engine_.param(located.entry.parameter).options.trainable;
   const int kind = located.entry.kind;
-  const EngineCore::Slice slice = engine_.slice_of(
-      located.flat_unit, located.segment,
-      kind > 0    ? engine_.state_->policy().optimizer_states[static_cast<std::size_t>(kind - 1)]
-      : trainable ? "master"
-                  : "value");
-  return {slice.data + located.offset * size_of(slice.dtype),
-          static_cast<std::size_t>(located.entry.count * size_of(slice.dtype))};
+  ArrayId array{located.flat_unit, located.segment,
+                trainable ? ArrayKind::master : ArrayKind::parameter};
+  if (kind > 0) array = {located.flat_unit, located.segment, ArrayKind::state, kind - 1};
+  engine_.store_->visit(array, located.offset, located.offset + located.entry.count, Access::read,
+                        [&](std::int64_t, std::span<std::byte> bytes) { part(bytes); });
 }
 
 // Rank 0 takes the lock and makes the temporary directory; all learn its name.
@@ -279,7 +278,8 @@ void Checkpointing::write_own_file(PendingSave& save) const {
   if (!save.staging.empty())
     writer.write(save.staging);
   else
-    for (const Located& located : located_entries(engine_.rank())) writer.write(bytes_of(located));
+    for (const Located& located : located_entries(engine_.rank()))
+      visit(located, [&](std::span<const std::byte> part) { writer.write(part); });
   save.chunks = writer.finish();
 }
 
@@ -302,10 +302,10 @@ std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
     return pending;
   }
   pending->outcome = attempt([&] {
-    for (const Located& located : located_entries(engine_.rank())) {
-      const auto bytes = bytes_of(located);
-      pending->staging.insert(pending->staging.end(), bytes.begin(), bytes.end());
-    }
+    for (const Located& located : located_entries(engine_.rank()))
+      visit(located, [&](std::span<const std::byte> part) {
+        pending->staging.insert(pending->staging.end(), part.begin(), part.end());
+      });
   });
   if (pending->outcome.code == 0)
     pending->writer = std::thread(

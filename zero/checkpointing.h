@@ -75,7 +75,7 @@ class Checkpointing {
   struct Located {
     checkpoint::ShardEntry entry;
     int flat_unit, segment;
-    std::int64_t offset;  // elements from the start of the slice
+    std::int64_t offset;  // elements from the start of the segment
   };
 
   // Which ranges of which entries of one file this rank needs.
@@ -96,7 +96,8 @@ class Checkpointing {
   checkpoint::Manifest describe_state(const SaveOptions& options);
   std::vector<Located> located_entries(int of_rank) const;
   void add_file(checkpoint::Manifest& manifest, int of_rank) const;
-  std::span<const std::byte> bytes_of(const Located& located) const;
+  void visit(const Located& located,
+             const std::function<void(std::span<const std::byte>)>& part) const;
   void open_save(PendingSave& save, const SaveOptions& options);
   void write_own_file(PendingSave& save) const;
   void gather_digests(PendingSave& save);

@@ -44,17 +44,7 @@ void EngineCore::fill_zero(std::byte* data, std::int64_t bytes) {
 }
 
 void EngineCore::copy_and_wait(void* to, const void* from, std::int64_t bytes) {
-  runtime_.compute().enqueue(
-      [&](Stream stream) { runtime_.device().copy(to, from, bytes, stream); });
-  runtime_.compute().synchronize();
-}
-
-const std::byte* EngineCore::on_host(const std::byte* data, std::int64_t bytes,
-                                     std::vector<std::byte>& staging) {
-  if (runtime_.device().is_host()) return data;
-  staging.resize(static_cast<std::size_t>(bytes));
-  copy_and_wait(staging.data(), data, bytes);
-  return staging.data();
+  detail::copy_and_wait(runtime_, to, from, bytes);
 }
 
 void EngineCore::issue(const Instruction& instruction) {

@@ -28,6 +28,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   agree_at_start();
   state_ = std::make_unique<ModelState>(model_, plan_.layout, plan_.inputs.parameter_slots,
                                         plan_.inputs.gradient_slots, plan_.policy);
+  store_ = std::make_unique<StateStore>(runtime_, plan_.layout, *state_, plan_.inputs.chunks);
   allocate();
 
   units_.reserve(model_.units.size());
@@ -47,7 +48,8 @@ EngineCore::~EngineCore() {
   try {
     // Work in flight uses the buffers; peers read them.
     runtime_.communication().synchronize();
-    if (collective()) runtime_.communicate([this](comm::Communicator& c, Stream) { c.withdraw(arena_); });
+    if (collective())
+      runtime_.communicate([this](comm::Communicator& c, Stream) { c.withdraw(arena_); });
     runtime_.communication().synchronize();
   } catch (const std::exception&) {
     // The failure has been thrown where it happened.

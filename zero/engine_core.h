@@ -18,6 +18,7 @@
 #include "zero/plan_walker.h"
 #include "zero/runtime_core.h"
 #include "zero/state.h"
+#include "zero/state_store.h"
 #include "zero/step_clock.h"
 
 namespace zero::checkpoint {
@@ -132,20 +133,17 @@ class EngineCore {
   void fill_zero(std::byte* data, std::int64_t bytes);
   // Between steps: to or from the device, or on it.
   void copy_and_wait(void* to, const void* from, std::int64_t bytes);
-  // The bytes where the host can read them: where they are, or copied into `staging`.
-  const std::byte* on_host(const std::byte* data, std::int64_t bytes,
-                           std::vector<std::byte>& staging);
 
   // step.cpp
   void take_norm(ControlWord& word);
   Verdict agree(const ControlWord& word);
-  const std::byte* gradient_slice(int flat_unit, int segment) const;
   Decision inspect(const StepOptions& options, ControlWord& word);
   double inverse_scale() const;
   float gradient_multiplier(double norm) const;
-  void update(int flat_unit, const optim::StepScalars& scalars);
+  optim::StepScalars scalars_of(int group, optim::StepScalars scalars) const;
+  void update(int chunk, const optim::StepScalars& scalars);
   void report_skip(const Verdict& verdict);
-  std::string locate_non_finite() const;
+  std::string locate_non_finite();
   void name_unasked_gradients();
 
   // checkpointing.cpp
@@ -155,13 +153,8 @@ class EngineCore {
   void require_step_border(const char* call);
   void fill_segment(int flat_unit, int segment, const std::function<void(ParamShard)>& fill);
   void spread(int flat_unit, int segment);
-  // This rank's slice of what read() names; null where the segment has no such thing.
-  struct Slice {
-    const std::byte* data = nullptr;
-    DType dtype = DType::fp32;
-  };
-  Slice slice_of(int flat_unit, int segment, std::string_view what) const;
-  std::vector<std::byte> gather_segment(int flat_unit, int segment, const Slice& slice);
+  std::vector<std::byte> gather_segment(const ArrayId& array);
+  std::uint64_t digest_of(const ArrayId& array, std::string_view kind);
 
   RuntimeCore& runtime_;
   Config config_;
@@ -170,6 +163,7 @@ class EngineCore {
   std::unique_ptr<optim::LrSchedule> schedule_;
   EnginePlan plan_;
   std::unique_ptr<ModelState> state_;
+  std::unique_ptr<StateStore> store_;
   std::int64_t baseline_bytes_ = 0, control_bytes_before_ = 0;
   Arena arena_;
   std::vector<Unit> units_;

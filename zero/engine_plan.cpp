@@ -33,6 +33,7 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model,
   inputs.gather_after_update =
       plan.layout.ranks > 1 && policy.optimizer_sharded && !policy.parameters_sharded;
   inputs.max_reuse_distance = options.max_reuse_distance;
+  inputs.chunks = make_chunks(plan.layout, policy);
   const bool in_turn = policy.parameters_sharded && plan.placement.reshard_after_forward;
   inputs.parameter_slots =
       assign_slots(plan.layout, {in_turn ? two_in_turn : one_each, false,

@@ -64,8 +64,8 @@ void EngineCore::materialize(int only_rank) {
         bytes += flat(static_cast<int>(f)).segments[s].length *
                  size_of(state_->segment(static_cast<int>(f), static_cast<int>(s)).dtype);
     if (holds) {
-      full_model_ = runtime_.device().reserve(bytes, Arena::Sharing::private_memory,
-                                              "the full model");
+      full_model_ =
+          runtime_.device().reserve(bytes, Arena::Sharing::private_memory, "the full model");
       runtime_.ledger().plan(MemoryCategory::parameters, full_model_.size());
       runtime_.ledger().take(MemoryCategory::parameters, full_model_.size());
     }

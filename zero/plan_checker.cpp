@@ -44,6 +44,12 @@ class PlanChecker {
   std::string check_contents(const Instruction& instruction);
   std::string check_access(const Access& access, std::size_t stream, const Clock& clock);
   std::string name(const Instruction& instruction) const;
+  // Of an instruction on a flat unit or on a chunk of one.
+  int flat_unit_of(const Instruction& instruction) const {
+    return instruction.op == Op::update
+               ? inputs_.chunks[static_cast<std::size_t>(instruction.target)].flat_unit
+               : instruction.target;
+  }
 
   const PlanInputs& inputs_;
   std::vector<int> contents_;
@@ -58,12 +64,13 @@ std::string PlanChecker::name(const Instruction& instruction) const {
   const auto target = static_cast<std::size_t>(instruction.target);
   const bool declared = instruction.op == Op::forward || instruction.op == Op::backward;
   return std::string(name_of(instruction.op)) + " of " +
-         (declared ? inputs_.model->units[target].name : inputs_.layout->flat_units[target].name);
+         (declared ? inputs_.model->units[target].name
+                   : inputs_.layout->flat_units[std::size_t(flat_unit_of(instruction))].name);
 }
 
 std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) const {
   std::vector<Access> accesses;
-  const int flat = instruction.target;
+  const int flat = flat_unit_of(instruction);
   const auto slot = [&](int f) { return inputs_.parameter_slots.slot_of[std::size_t(f)]; };
   const auto gradient = [&](int f) { return inputs_.gradient_slots.slot_of[std::size_t(f)]; };
   switch (instruction.op) {

@@ -165,28 +165,28 @@ void Checkpointing::deliver(const Manifest& manifest, const ShardEntry& entry, s
   const Place& place = engine_.plan_.layout.place_of_param[static_cast<std::size_t>(param)];
   const Segment& segment =
       engine_.flat(place.flat_unit).segments[static_cast<std::size_t>(place.segment)];
-  const SegmentBuffers& buffers = engine_.state_->segment(place.flat_unit, place.segment);
-  const std::int64_t in_segment = place.offset + first;
-  std::byte* shard =
-      buffers.shard + (in_segment - engine_.rank() * segment.shard) * size_of(buffers.dtype);
-  const std::int64_t in_update = in_segment - buffers.update_begin;
+  StateStore& store = *engine_.store_;
+  const std::int64_t begin = place.offset + first;
+  const ArrayId parameter{place.flat_unit, place.segment, ArrayKind::parameter};
+  const DType own = store.dtype_of(parameter);
   const DType stored = dtype_of_name(manifest.dtype_of(entry));
   const auto count = static_cast<std::int64_t>(bytes.size()) / size_of(stored);
   if (entry.kind > 0) {
-    const auto state =
-        static_cast<std::size_t>(state_of_[static_cast<std::size_t>(entry.kind - 1)]);
-    std::memcpy(buffers.states[state] + in_update, bytes.data(), bytes.size());
-  } else if (segment.trainable) {
-    float* master = buffers.master + in_update;
-    std::memcpy(master, bytes.data(), bytes.size());
-    if (buffers.dtype != DType::fp32) optim::cast(master, DType::fp32, shard, buffers.dtype, count);
-  } else if (stored == buffers.dtype) {
-    std::memcpy(shard, bytes.data(), bytes.size());
-  } else {
-    std::vector<float> values(static_cast<std::size_t>(count));
-    optim::cast(bytes.data(), stored, values.data(), DType::fp32, count);
-    optim::cast(values.data(), DType::fp32, shard, buffers.dtype, count);
+    const int state = state_of_[static_cast<std::size_t>(entry.kind - 1)];
+    store.write({place.flat_unit, place.segment, ArrayKind::state, state}, begin, bytes);
+    return;
   }
+  if (segment.trainable)
+    store.write({place.flat_unit, place.segment, ArrayKind::master}, begin, bytes);
+  if (stored == own) {
+    if (!segment.trainable) store.write(parameter, begin, bytes);
+    return;
+  }
+  std::vector<float> values(static_cast<std::size_t>(count));
+  optim::cast(bytes.data(), stored, values.data(), DType::fp32, count);
+  std::vector<std::byte> rounded(static_cast<std::size_t>(count * size_of(own)));
+  optim::cast(values.data(), DType::fp32, rounded.data(), own, count);
+  store.write(parameter, begin, rounded);
 }
 
 // Where the optimizer is not sharded, every rank holds all of its state.

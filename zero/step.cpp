@@ -16,11 +16,21 @@ namespace {
 constexpr std::int64_t grain_elements = 1 << 14;
 constexpr std::int64_t most_skips_in_a_row = 50;
 
-}  // namespace
-
-const std::byte* EngineCore::gradient_slice(int flat_unit, int segment) const {
-  return state_->segment(flat_unit, segment).gradient_shard;
+// One sum per thread.
+void sum_squares(ThreadPool& pool, std::span<const std::byte> gradients, DType dtype,
+                 std::vector<optim::NormBins>& partial) {
+  std::fill(partial.begin(), partial.end(), optim::NormBins{});
+  const auto parts = static_cast<std::int64_t>(partial.size());
+  const std::int64_t count = static_cast<std::int64_t>(gradients.size()) / size_of(dtype);
+  pool.run([&](int part) {
+    const std::int64_t begin = count * part / parts;
+    const std::int64_t end = count * (part + 1) / parts;
+    optim::accumulate_norm(gradients.data() + begin * size_of(dtype), dtype, end - begin,
+                           partial[static_cast<std::size_t>(part)]);
+  });
 }
+
+}  // namespace
 
 // Every rank adds the slice that it owns in the layout, at every stage, so each element counts
 // once.
@@ -32,17 +42,14 @@ void EngineCore::take_norm(ControlWord& word) {
     for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
       const Segment& segment = plan_.layout.flat_units[f].segments[s];
       if (!segment.trainable) continue;
-      const DType dtype = state_->segment(static_cast<int>(f), static_cast<int>(s)).dtype;
-      const std::byte* slice = gradient_slice(static_cast<int>(f), static_cast<int>(s));
-      std::fill(partial.begin(), partial.end(), optim::NormBins{});
-      const auto parts = static_cast<std::int64_t>(partial.size());
-      runtime_.pool().run([&](int part) {
-        const std::int64_t begin = segment.shard * part / parts;
-        const std::int64_t end = segment.shard * (part + 1) / parts;
-        optim::accumulate_norm(slice + begin * size_of(dtype), dtype, end - begin,
-                               partial[static_cast<std::size_t>(part)]);
-      });
-      for (const optim::NormBins& bins : partial) word.bins.add(bins);
+      const ArrayId gradient{static_cast<int>(f), static_cast<int>(s), ArrayKind::gradient};
+      const DType dtype = store_->dtype_of(gradient);
+      const std::int64_t first = rank() * segment.shard;
+      store_->visit(gradient, first, first + segment.shard, Access::read,
+                    [&](std::int64_t, std::span<std::byte> part) {
+                      sum_squares(runtime_.pool(), part, dtype, partial);
+                      for (const optim::NormBins& bins : partial) word.bins.add(bins);
+                    });
     }
 }
 
@@ -65,15 +72,19 @@ double EngineCore::gradient_norm(std::string_view name) {
     throw UsageError("no trainable parameter is named \"" + std::string(name) + "\"");
   const Place& place = plan_.layout.place_of_param[static_cast<std::size_t>(index)];
   const Segment& segment = flat(place.flat_unit).segments[static_cast<std::size_t>(place.segment)];
-  const DType dtype = state_->segment(place.flat_unit, place.segment).dtype;
+  const ArrayId gradient{place.flat_unit, place.segment, ArrayKind::gradient};
+  const DType dtype = store_->dtype_of(gradient);
   const std::int64_t begin = rank() * segment.shard;
   ControlWord word;
   word.step = step_count_ + 1;
   for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard))
     if (piece.param == index)
-      optim::accumulate_norm(gradient_slice(place.flat_unit, place.segment) +
-                                 (piece.segment_begin - begin) * size_of(dtype),
-                             dtype, piece.count, word.bins);
+      store_->visit(gradient, piece.segment_begin, piece.segment_begin + piece.count, Access::read,
+                    [&](std::int64_t, std::span<std::byte> part) {
+                      optim::accumulate_norm(
+                          part.data(), dtype,
+                          static_cast<std::int64_t>(part.size()) / size_of(dtype), word.bins);
+                    });
   return agree(word).bins.norm() * inverse_scale();
 }
 
@@ -81,17 +92,19 @@ double EngineCore::gradient_norm(std::string_view name) {
 void EngineCore::edit_gradients(const std::function<void(ParamShard)>& change) {
   const auto inverse = static_cast<float>(inverse_scale());
   std::vector<float> before, values, raw;
+  std::vector<std::byte> data;
   for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
     for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
       const Segment& segment = plan_.layout.flat_units[f].segments[s];
       if (!segment.trainable) continue;
       const SegmentBuffers& buffers = state_->segment(static_cast<int>(f), static_cast<int>(s));
+      const ArrayId gradient{static_cast<int>(f), static_cast<int>(s), ArrayKind::gradient};
       const std::int64_t begin = rank() * segment.shard;
       for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard)) {
-        std::byte* data =
-            buffers.gradient_shard + (piece.segment_begin - begin) * size_of(buffers.dtype);
+        data.resize(static_cast<std::size_t>(piece.count * size_of(buffers.dtype)));
+        store_->read(gradient, piece.segment_begin, piece.segment_begin + piece.count, data.data());
         raw.resize(static_cast<std::size_t>(piece.count));
-        optim::cast(data, buffers.dtype, raw.data(), DType::fp32, piece.count);
+        optim::cast(data.data(), buffers.dtype, raw.data(), DType::fp32, piece.count);
         values = raw;
         for (float& value : values) value *= inverse;
         before = values;
@@ -99,7 +112,8 @@ void EngineCore::edit_gradients(const std::function<void(ParamShard)>& change) {
         change({declaration.name, declaration.shape, piece.param_begin, values});
         for (std::size_t i = 0; i < values.size(); ++i)
           if (std::memcmp(&values[i], &before[i], sizeof(float)) != 0) raw[i] = values[i] / inverse;
-        optim::cast(raw.data(), DType::fp32, data, buffers.dtype, piece.count);
+        optim::cast(raw.data(), DType::fp32, data.data(), buffers.dtype, piece.count);
+        store_->write(gradient, piece.segment_begin, data);
       }
       if (collective() && !state_->policy().optimizer_sharded)
         transfer(static_cast<int>(f), [this, &segment, &buffers](const Wire& wire) {
@@ -130,54 +144,57 @@ float EngineCore::gradient_multiplier(double norm) const {
   return static_cast<float>(multiplier);
 }
 
-void EngineCore::update(int flat_unit, const optim::StepScalars& common) {
+// The step's scalars for one parameter group.
+optim::StepScalars EngineCore::scalars_of(int group, optim::StepScalars scalars) const {
+  const auto& [name, decay] = state_->groups()[static_cast<std::size_t>(group)];
+  const auto found = config_.zero_core.param_groups.find(name);
+  double weight_decay = config_.optimizer.weight_decay;
+  if (found != config_.zero_core.param_groups.end()) {
+    scalars.learning_rate = static_cast<float>(learning_rate_ * found->second.lr_scale);
+    weight_decay = found->second.weight_decay.value_or(weight_decay);
+  }
+  scalars.weight_decay = decay ? static_cast<float>(weight_decay) : 0.f;
+  return scalars;
+}
+
+void EngineCore::update(int chunk_number, const optim::StepScalars& common) {
   const During optimizer(clock_, StepClock::Activity::optimizer);
-  for (std::size_t s = 0; s < flat(flat_unit).segments.size(); ++s) {
-    const SegmentBuffers& buffers = state_->segment(flat_unit, static_cast<int>(s));
-    if (!flat(flat_unit).segments[s].trainable) continue;
-    const bool sliced = state_->policy().optimizer_sharded;
-    const std::byte* gradient = sliced ? buffers.gradient_shard : buffers.gradient_whole;
-    std::byte* parameter = sliced ? buffers.shard : buffers.whole;
-    for (const UpdateRun& run : buffers.runs) {
-      const auto& [group, decay] = state_->groups()[static_cast<std::size_t>(run.group)];
-      optim::StepScalars scalars = common;
-      const auto found = config_.zero_core.param_groups.find(group);
-      double weight_decay = config_.optimizer.weight_decay;
-      if (found != config_.zero_core.param_groups.end()) {
-        scalars.learning_rate = static_cast<float>(learning_rate_ * found->second.lr_scale);
-        weight_decay = found->second.weight_decay.value_or(weight_decay);
-      }
-      scalars.weight_decay = decay ? static_cast<float>(weight_decay) : 0.f;
-      const std::int64_t first = run.begin - buffers.update_begin;
-      runtime_.pool().for_ranges(
-          run.end - run.begin, grain_elements, [&](std::int64_t begin, std::int64_t end) {
-            const std::int64_t offset = first + begin;
-            std::vector<float*> states;
-            for (float* state : buffers.states) states.push_back(state + offset);
-            const bool copies = buffers.dtype != DType::fp32;
-            optimizer_->update(
-                scalars,
-                {end - begin, gradient + offset * size_of(buffers.dtype), buffers.dtype,
-                 buffers.master + offset, states,
-                 copies ? parameter + offset * size_of(buffers.dtype) : nullptr, buffers.dtype});
-          });
-    }
+  const Chunk& chunk = plan_.inputs.chunks[static_cast<std::size_t>(chunk_number)];
+  const ChunkView view = store_->view(chunk_number);
+  for (const UpdateRun& run : state_->segment(chunk.flat_unit, chunk.segment).runs) {
+    const std::int64_t first = std::max(run.begin, view.begin);
+    const std::int64_t last = std::min(run.end, view.begin + view.count);
+    if (first >= last) continue;
+    const optim::StepScalars scalars = scalars_of(run.group, common);
+    runtime_.pool().for_ranges(
+        last - first, grain_elements, [&](std::int64_t begin, std::int64_t end) {
+          const std::int64_t offset = first - view.begin + begin;
+          const std::int64_t bytes = offset * size_of(view.dtype);
+          std::vector<float*> states;
+          for (float* state : view.states) states.push_back(state + offset);
+          optimizer_->update(
+              scalars,
+              {end - begin, view.gradient + bytes, view.dtype, view.master + offset, states,
+               view.parameter == nullptr ? nullptr : view.parameter + bytes, view.dtype});
+        });
   }
 }
 
-std::string EngineCore::locate_non_finite() const {
+std::string EngineCore::locate_non_finite() {
   std::vector<float> values;
+  std::vector<std::byte> data;
   for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
     for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
       const Segment& segment = plan_.layout.flat_units[f].segments[s];
       if (!segment.trainable) continue;
-      const DType dtype = state_->segment(static_cast<int>(f), static_cast<int>(s)).dtype;
+      const ArrayId gradient{static_cast<int>(f), static_cast<int>(s), ArrayKind::gradient};
+      const DType dtype = store_->dtype_of(gradient);
       const std::int64_t begin = rank() * segment.shard;
       for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard)) {
+        data.resize(static_cast<std::size_t>(piece.count * size_of(dtype)));
+        store_->read(gradient, piece.segment_begin, piece.segment_begin + piece.count, data.data());
         values.resize(static_cast<std::size_t>(piece.count));
-        optim::cast(gradient_slice(static_cast<int>(f), static_cast<int>(s)) +
-                        (piece.segment_begin - begin) * size_of(dtype),
-                    dtype, values.data(), DType::fp32, piece.count);
+        optim::cast(data.data(), dtype, values.data(), DType::fp32, piece.count);
         for (std::size_t i = 0; i < values.size(); ++i)
           if (!std::isfinite(values[i]))
             return param(piece.param).name + " (element " +

@@ -200,18 +200,21 @@ StepPlan make_evaluation_plan(const PlanInputs& inputs, const char* name, bool f
 
 StepPlan make_update_plan(const PlanInputs& inputs) {
   StepPlan plan{"update", {}};
-  const auto flat_count = static_cast<int>(inputs.layout->flat_units.size());
   std::vector<Wait> reduced;
   for (int slot = 0; slot < inputs.gradient_slots.slots; ++slot)
     reduced.push_back({{EventKind::gradient_free, slot}, 0});
   plan.instructions.push_back({Op::agree, 0, reduced, {}});
   // In forward order, so that the first units are ready for the next forward while others update.
-  for (int f = 0; f < flat_count; ++f) {
-    if (inputs.gradient_slots.slot_of[static_cast<std::size_t>(f)] < 0) continue;
+  for (std::size_t c = 0; c < inputs.chunks.size(); ++c) {
+    const int f = inputs.chunks[c].flat_unit;
     const int slot = inputs.parameter_slots.slot_of[static_cast<std::size_t>(f)];
-    plan.instructions.push_back(
-        {Op::update, f, {{{EventKind::parameter_ready, slot}, 0}}, {{EventKind::updated, f}}});
-    if (inputs.gather_after_update)
+    std::vector<EventId> signals;
+    if (inputs.chunks[c].last_of_unit) signals.push_back({EventKind::updated, f});
+    plan.instructions.push_back({Op::update,
+                                 static_cast<int>(c),
+                                 {{{EventKind::parameter_ready, slot}, 0}},
+                                 std::move(signals)});
+    if (inputs.gather_after_update && inputs.chunks[c].last_of_unit)
       plan.instructions.push_back(
           {Op::gather,
            f,

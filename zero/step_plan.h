@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "zero/chunks.h"
 #include "zero/layout.h"
 #include "zero/slots.h"
 
@@ -24,7 +25,7 @@ enum class Op : std::uint8_t {
   forward,   // compute, of a declared unit
   backward,  // compute, of a declared unit
   agree,     // compute: norm and control word
-  update,    // compute: optimizer on a flat unit
+  update,    // compute: optimizer on a chunk
   gather,    // communication: shard -> whole, of a flat unit
   reduce,    // communication: whole-size summands -> shard, of a flat unit
 };
@@ -37,7 +38,7 @@ enum class EventKind : std::uint8_t {
   parameter_free,   // by parameter slot: the unit that lay in it has been used
   gradient_ready,   // by gradient slot: written by backward
   gradient_free,    // by gradient slot: reduced
-  updated,          // by flat unit
+  updated,          // by flat unit: all of its chunks
 };
 inline constexpr int event_kind_count = 5;
 
@@ -55,7 +56,7 @@ struct Wait {
 
 struct Instruction {
   Op op{};
-  int target = 0;  // declared unit for forward and backward, flat unit otherwise
+  int target = 0;  // declared unit for forward and backward, chunk for update, else flat unit
   std::vector<Wait> waits;
   std::vector<EventId> signals;
 };
@@ -70,6 +71,7 @@ struct PlanInputs {
   const Model* model = nullptr;
   const Layout* layout = nullptr;
   SlotAssignment parameter_slots, gradient_slots;
+  std::vector<Chunk> chunks;       // of the optimizer step
   bool gather_parameters = false;  // parameters rest as shards
   bool reshard_after_forward = false;
   bool gather_after_update = false;  // parameters rest whole, the update writes a shard of them

@@ -28,7 +28,6 @@ void EngineCore::require_step_border(const char* call) {
 void EngineCore::fill_segment(int flat_unit, int segment_index,
                               const std::function<void(ParamShard)>& fill) {
   const Segment& segment = flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
-  const SegmentBuffers& buffers = state_->segment(flat_unit, segment_index);
   const std::int64_t begin = rank() * segment.shard;
   std::vector<float> values;
   std::vector<std::byte> rounded;
@@ -42,13 +41,14 @@ void EngineCore::fill_segment(int flat_unit, int segment_index,
                          std::to_string(piece.param_begin + static_cast<std::int64_t>(i)) +
                          " on rank " + std::to_string(rank()) +
                          "; the callback must write every value of its shard");
-    std::byte* target = buffers.shard + (piece.segment_begin - begin) * size_of(buffers.dtype);
-    rounded.resize(static_cast<std::size_t>(piece.count * size_of(buffers.dtype)));
-    optim::cast(values.data(), DType::fp32, rounded.data(), buffers.dtype, piece.count);
-    copy_and_wait(target, rounded.data(), piece.count * size_of(buffers.dtype));
-    if (segment.trainable && buffers.dtype != DType::fp32)
-      copy_and_wait(buffers.master + (piece.segment_begin - buffers.update_begin), values.data(),
-                    piece.count * size_of(DType::fp32));
+    const ArrayId parameter{flat_unit, segment_index, ArrayKind::parameter};
+    const ArrayId master{flat_unit, segment_index, ArrayKind::master};
+    const DType dtype = store_->dtype_of(parameter);
+    rounded.resize(static_cast<std::size_t>(piece.count * size_of(dtype)));
+    optim::cast(values.data(), DType::fp32, rounded.data(), dtype, piece.count);
+    store_->write(parameter, piece.segment_begin, rounded);
+    if (segment.trainable && dtype != DType::fp32)
+      store_->write(master, piece.segment_begin, std::as_bytes(std::span(values)));
   }
 }
 
@@ -110,40 +110,18 @@ void EngineCore::load_weights(const std::string& file,
   });
 }
 
-EngineCore::Slice EngineCore::slice_of(int flat_unit, int segment_index,
-                                       std::string_view what) const {
-  const Segment& segment = flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
-  const SegmentBuffers& buffers = state_->segment(flat_unit, segment_index);
-  if (what == "value") return {buffers.shard, buffers.dtype};
-  if (!segment.trainable) return {};
-  if (what == "grad") return {buffers.gradient_shard, buffers.dtype};
-  const std::int64_t skipped = rank() * segment.shard - buffers.update_begin;
-  const auto of_floats = [&](const float* data) {
-    return Slice{reinterpret_cast<const std::byte*>(data + skipped), DType::fp32};
-  };
-  if (what == "master") return of_floats(buffers.master);
-  const std::vector<std::string>& states = state_->policy().optimizer_states;
-  for (std::size_t i = 0; i < states.size(); ++i)
-    if (states[i] == what) return of_floats(buffers.states[i]);
-  std::string known = "value, grad, master";
-  for (const std::string& state : states) known += ", " + state;
-  throw UsageError("Engine::read() knows " + known + ", not \"" + std::string(what) + "\"");
-}
-
-std::vector<std::byte> EngineCore::gather_segment(int flat_unit, int segment_index,
-                                                  const Slice& slice) {
-  const Segment& segment = flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
-  std::vector<std::byte> whole(static_cast<std::size_t>(segment.length * size_of(slice.dtype)));
-  if (!collective()) {
-    copy_and_wait(whole.data(), slice.data, segment.length * size_of(slice.dtype));
-    return whole;
-  }
-  std::vector<std::byte> staging;
-  const std::byte* own = on_host(slice.data, segment.shard * size_of(slice.dtype), staging);
-  runtime_.exchange(
-      subjects_[static_cast<std::size_t>(flat_unit)], [&](comm::Communicator& communicator) {
-        all_gather_whole({&communicator, {}}, segment, own, whole.data(), slice.dtype);
-      });
+std::vector<std::byte> EngineCore::gather_segment(const ArrayId& array) {
+  const Segment& segment = flat(array.flat_unit).segments[static_cast<std::size_t>(array.segment)];
+  const DType dtype = store_->dtype_of(array);
+  std::vector<std::byte> whole(static_cast<std::size_t>(segment.length * size_of(dtype)));
+  const std::int64_t begin = rank() * segment.shard;
+  std::byte* slice = whole.data() + begin * size_of(dtype);
+  store_->read(array, begin, begin + segment.shard, slice);
+  if (!collective()) return whole;
+  runtime_.exchange(subjects_[static_cast<std::size_t>(array.flat_unit)],
+                    [&](comm::Communicator& communicator) {
+                      all_gather_whole({&communicator, {}}, segment, slice, whole.data(), dtype);
+                    });
   return whole;
 }
 
@@ -157,15 +135,37 @@ void EngineCore::read(std::string_view name, std::string_view what, std::span<fl
                      std::to_string(declaration.elements) + " elements, the span has " +
                      std::to_string(whole.size()));
   const Place& place = plan_.layout.place_of_param[static_cast<std::size_t>(index)];
-  const Slice slice = slice_of(place.flat_unit, place.segment, what);
-  if (slice.data == nullptr)
+  const std::optional<ArrayId> array = store_->find(place.flat_unit, place.segment, what);
+  if (!array)
     throw UsageError("parameter " + declaration.name + " is frozen and has no " +
                      std::string(what));
-  const std::vector<std::byte> segment = gather_segment(place.flat_unit, place.segment, slice);
-  optim::cast(segment.data() + place.offset * size_of(slice.dtype), slice.dtype, whole.data(),
-              DType::fp32, declaration.elements);
+  const DType dtype = store_->dtype_of(*array);
+  const std::vector<std::byte> segment = gather_segment(*array);
+  optim::cast(segment.data() + place.offset * size_of(dtype), dtype, whole.data(), DType::fp32,
+              declaration.elements);
   if (what == "grad")
     for (float& value : whole) value *= static_cast<float>(inverse_scale());
+}
+
+// Of this rank's elements: a sum, so that the order of parts does not matter.
+std::uint64_t EngineCore::digest_of(const ArrayId& array, std::string_view kind) {
+  const Segment& segment = flat(array.flat_unit).segments[static_cast<std::size_t>(array.segment)];
+  const std::int64_t begin = rank() * segment.shard;
+  const auto bytes = static_cast<std::size_t>(size_of(store_->dtype_of(array)));
+  std::uint64_t sum = 0;
+  for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard)) {
+    const std::uint64_t key = hash_of(param(piece.param).name) ^ hash_of(kind);
+    std::int64_t element = piece.param_begin;
+    store_->visit(array, piece.segment_begin, piece.segment_begin + piece.count, Access::read,
+                  [&](std::int64_t, std::span<std::byte> part) {
+                    for (std::size_t at = 0; at < part.size(); at += bytes, ++element) {
+                      std::uint64_t bits = 0;
+                      std::memcpy(&bits, &part[at], bytes);
+                      sum += mixed(mixed(key + static_cast<std::uint64_t>(element)) + bits);
+                    }
+                  });
+  }
+  return sum;
 }
 
 std::uint64_t EngineCore::digest() {
@@ -174,27 +174,11 @@ std::uint64_t EngineCore::digest() {
   kinds.insert(kinds.end(), state_->policy().optimizer_states.begin(),
                state_->policy().optimizer_states.end());
   std::uint64_t sum = 0;
-  std::vector<std::byte> staging;
   for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
-    for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
-      const Segment& segment = plan_.layout.flat_units[f].segments[s];
-      const std::int64_t begin = rank() * segment.shard;
-      for (const std::string& kind : kinds) {
-        const Slice slice = slice_of(static_cast<int>(f), static_cast<int>(s), kind);
-        if (slice.data == nullptr) continue;
-        const auto bytes = static_cast<std::size_t>(size_of(slice.dtype));
-        const std::byte* own = on_host(slice.data, segment.shard * size_of(slice.dtype), staging);
-        for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard)) {
-          const std::uint64_t key = hash_of(param(piece.param).name) ^ hash_of(kind);
-          const std::byte* data = own + (piece.segment_begin - begin) * size_of(slice.dtype);
-          for (std::int64_t i = 0; i < piece.count; ++i) {
-            std::uint64_t bits = 0;
-            std::memcpy(&bits, data + static_cast<std::size_t>(i) * bytes, bytes);
-            sum += mixed(mixed(key + static_cast<std::uint64_t>(piece.param_begin + i)) + bits);
-          }
-        }
-      }
-    }
+    for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s)
+      for (const std::string& kind : kinds)
+        if (const auto array = store_->find(static_cast<int>(f), static_cast<int>(s), kind))
+          sum += digest_of(*array, kind);
   std::uint64_t total = 0;
   for (const std::int64_t word :
        runtime_.gather_words("Engine::digest", {std::bit_cast<std::int64_t>(sum)}))
@@ -222,14 +206,14 @@ void EngineCore::export_model(const std::string& directory) {
   }
   for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
     for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
-      const Slice slice = slice_of(static_cast<int>(f), static_cast<int>(s), "value");
-      const std::vector<std::byte> whole =
-          gather_segment(static_cast<int>(f), static_cast<int>(s), slice);
+      const ArrayId parameter{static_cast<int>(f), static_cast<int>(s), ArrayKind::parameter};
+      const auto bytes = size_of(store_->dtype_of(parameter));
+      const std::vector<std::byte> whole = gather_segment(parameter);
       if (!writer) continue;
       for (const ParamPlace& place : plan_.layout.flat_units[f].segments[s].params)
         writer->write(std::span(whole).subspan(
-            static_cast<std::size_t>(place.offset * size_of(slice.dtype)),
-            static_cast<std::size_t>(param(place.param).elements * size_of(slice.dtype))));
+            static_cast<std::size_t>(place.offset * bytes),
+            static_cast<std::size_t>(param(place.param).elements * bytes)));
     }
   if (writer) writer->finish();
   runtime_.gather_words("Engine::export_model", {0});

@@ -1,0 +1,96 @@
+#include "zero/state_store.h"
+
+#include "zero/base/error.h"
+
+namespace zero::detail {
+
+std::optional<ArrayId> StateStore::find(int flat_unit, int segment, std::string_view what) const {
+  const bool trainable = layout_.flat_units[static_cast<std::size_t>(flat_unit)]
+                             .segments[static_cast<std::size_t>(segment)]
+                             .trainable;
+  if (what == "value") return ArrayId{flat_unit, segment, ArrayKind::parameter};
+  const auto if_trainable = [&](ArrayKind kind, int state = 0) {
+    return trainable ? std::optional(ArrayId{flat_unit, segment, kind, state}) : std::nullopt;
+  };
+  if (what == "grad") return if_trainable(ArrayKind::gradient);
+  if (what == "master") return if_trainable(ArrayKind::master);
+  const std::vector<std::string>& states = state_.policy().optimizer_states;
+  std::string known = "value, grad, master";
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (states[i] == what) return if_trainable(ArrayKind::state, static_cast<int>(i));
+    known += ", " + states[i];
+  }
+  throw UsageError("Engine::read() knows " + known + ", not \"" + std::string(what) + "\"");
+}
+
+DType StateStore::dtype_of(const ArrayId& array) const {
+  return array.kind == ArrayKind::parameter || array.kind == ArrayKind::gradient
+             ? state_.segment(array.flat_unit, array.segment).dtype
+             : DType::fp32;
+}
+
+std::byte* StateStore::resident(const ArrayId& array, std::int64_t at) const {
+  const SegmentBuffers& buffers = state_.segment(array.flat_unit, array.segment);
+  const std::int64_t slice =
+      state_.policy().rank * layout_.flat_units[static_cast<std::size_t>(array.flat_unit)]
+                                 .segments[static_cast<std::size_t>(array.segment)]
+                                 .shard;
+  switch (array.kind) {
+    case ArrayKind::parameter:
+      return buffers.shard + (at - slice) * size_of(buffers.dtype);
+    case ArrayKind::gradient:
+      return buffers.gradient_shard + (at - slice) * size_of(buffers.dtype);
+    case ArrayKind::master:
+      return reinterpret_cast<std::byte*>(buffers.master + (at - buffers.update_begin));
+    default:
+      return reinterpret_cast<std::byte*>(buffers.states[static_cast<std::size_t>(array.state)] +
+                                          (at - buffers.update_begin));
+  }
+}
+
+void StateStore::visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
+                       const Visitor& visitor) {
+  if (begin == end) return;
+  const std::int64_t bytes = (end - begin) * size_of(dtype_of(array));
+  std::byte* home = resident(array, begin);
+  if (runtime_.device().is_host()) return visitor(begin, {home, static_cast<std::size_t>(bytes)});
+  staging_.resize(static_cast<std::size_t>(bytes));
+  copy_and_wait(runtime_, staging_.data(), home, bytes);
+  visitor(begin, staging_);
+  if (access == Access::write) copy_and_wait(runtime_, home, staging_.data(), bytes);
+}
+
+void StateStore::read(const ArrayId& array, std::int64_t begin, std::int64_t end, std::byte* to) {
+  if (begin == end) return;
+  copy_and_wait(runtime_, to, resident(array, begin), (end - begin) * size_of(dtype_of(array)));
+}
+
+void StateStore::write(const ArrayId& array, std::int64_t begin, std::span<const std::byte> from) {
+  if (from.empty()) return;
+  copy_and_wait(runtime_, resident(array, begin), from.data(),
+                static_cast<std::int64_t>(from.size()));
+}
+
+ChunkView StateStore::view(int number) const {
+  const Chunk& chunk = chunks_[static_cast<std::size_t>(number)];
+  const SegmentBuffers& buffers = state_.segment(chunk.flat_unit, chunk.segment);
+  const bool sliced = state_.policy().optimizer_sharded;
+  const std::int64_t bytes = chunk.begin * size_of(buffers.dtype);
+  ChunkView view;
+  view.begin = buffers.update_begin + chunk.begin;
+  view.count = chunk.count;
+  view.dtype = buffers.dtype;
+  view.gradient = (sliced ? buffers.gradient_shard : buffers.gradient_whole) + bytes;
+  view.master = buffers.master + chunk.begin;
+  for (float* state : buffers.states) view.states.push_back(state + chunk.begin);
+  if (buffers.dtype != DType::fp32)
+    view.parameter = (sliced ? buffers.shard : buffers.whole) + bytes;
+  return view;
+}
+
+void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes) {
+  runtime.compute().enqueue([&](Stream stream) { runtime.device().copy(to, from, bytes, stream); });
+  runtime.compute().synchronize();
+}
+
+}  // namespace zero::detail

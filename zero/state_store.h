@@ -1,0 +1,80 @@
+// The one way to the arrays of this rank's elements (parameter, gradient, fp32 master weights,
+// optimizer states), wherever they rest: whoever saves, loads, reads, fills or updates them asks
+// here for parts in host memory and does not know of tiers or devices. One thread; positions are
+// elements from the start of the segment.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "zero/chunks.h"
+#include "zero/runtime_core.h"
+#include "zero/state.h"
+
+namespace zero::detail {
+
+enum class ArrayKind : std::uint8_t { parameter, gradient, master, state };
+
+struct ArrayId {
+  int flat_unit = 0;
+  int segment = 0;
+  ArrayKind kind = ArrayKind::parameter;
+  int state = 0;  // of ArrayKind::state: index into StatePolicy::optimizer_states
+};
+
+enum class Access : std::uint8_t { read, write };  // write: the part may be read and changed
+
+// What the update of a chunk reads and writes; pointers are to its first element and hold until the
+// chunk's update ends.
+struct ChunkView {
+  std::int64_t begin = 0, count = 0;
+  DType dtype = DType::fp32;  // of gradient and parameter
+  const std::byte* gradient = nullptr;
+  float* master = nullptr;
+  std::vector<float*> states;
+  std::byte* parameter = nullptr;  // 16-bit copy to be written; null where master is the parameter
+};
+
+class StateStore {
+ public:
+  using Visitor = std::function<void(std::int64_t begin, std::span<std::byte> part)>;
+
+  StateStore(RuntimeCore& runtime, const Layout& layout, ModelState& state,
+             const std::vector<Chunk>& chunks)
+      : runtime_(runtime), layout_(layout), state_(state), chunks_(chunks) {}
+
+  // "value", "grad", "master" or the name of an optimizer state; nothing where the segment has no
+  // such array. Throws UsageError for an unknown name.
+  std::optional<ArrayId> find(int flat_unit, int segment, std::string_view what) const;
+  DType dtype_of(const ArrayId& array) const;
+
+  // Shows elements [begin, end), which must be this rank's, part by part in order. Between steps,
+  // or between the reductions and the update of one. A part is gone when the visitor returns.
+  void visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
+             const Visitor& visitor);
+  void read(const ArrayId& array, std::int64_t begin, std::int64_t end, std::byte* to);
+  void write(const ArrayId& array, std::int64_t begin, std::span<const std::byte> from);
+
+  // During the update of the chunk with this number.
+  ChunkView view(int chunk) const;
+
+ private:
+  // Element `at` of an array that rests in memory.
+  std::byte* resident(const ArrayId& array, std::int64_t at) const;
+
+  RuntimeCore& runtime_;
+  const Layout& layout_;
+  ModelState& state_;
+  const std::vector<Chunk>& chunks_;
+  std::vector<std::byte> staging_;  // of a part whose home the host cannot reach
+};
+
+// Between steps: to or from the device, or on it.
+void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes);
+
+}  // namespace zero::detail
