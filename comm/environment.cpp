@@ -43,8 +43,8 @@ std::string chosen_transport(const WorldOptions& options) {
   const std::string name = from_environment ? forced : options.transport;
   for (const char* known : {"auto", "self", "shm", "mpi", "hierarchical"})
     if (name == known) return name;
-  throw TopologyError(std::string(from_environment ? "ZERO_TRANSPORT" : "the transport") +
-                      " is \"" + name + "\"; it must be auto, self, shm, mpi or hierarchical");
+  throw ConfigError(std::string(from_environment ? "ZERO_TRANSPORT" : "the transport") + " is \"" +
+                    name + "\"; it must be auto, self, shm, mpi or hierarchical");
 }
 
 std::string host_name() {

@@ -23,7 +23,7 @@ Launcher find_launcher();
 // Throws TopologyError when the launcher started more ranks than MPI sees.
 void check_launcher(const Launcher& launcher, int mpi_ranks);
 
-// options.transport, or ZERO_TRANSPORT where that is set. Throws TopologyError for unknown names.
+// options.transport, or ZERO_TRANSPORT where that is set. Throws ConfigError for unknown names.
 std::string chosen_transport(const WorldOptions& options);
 
 std::string host_name();

@@ -176,7 +176,7 @@ TEST_CASE("a transport that does not exist or does not fit is refused") {
   int argc = 0;
   char** argv = nullptr;
   const Variable forced("ZERO_TRANSPORT", "carrier-pigeon");
-  CHECK_THROWS_AS(create_world(argc, argv, {}), TopologyError);
+  CHECK_THROWS_AS(create_world(argc, argv, {}), ConfigError);
   const Variable alone("ZERO_TRANSPORT", "self");
   CHECK(create_world(argc, argv, {})->topology().size == 1);
   const Variable size("PMI_SIZE", "2");
