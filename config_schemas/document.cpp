@@ -1,248 +1,302 @@
 #include "config_schemas/document.h"
 
-#include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <map>
-#include <nlohmann/json.hpp>
+
+#include "config_schemas/scanner.h"
 
 namespace zero::config_schemas {
 namespace {
 
-// Follows the parser through the text: nlohmann's events carry no position, but each is the next
-// token after blanks, commas and colons, and the parser has already checked the token.
-class Cursor {
- public:
-  explicit Cursor(std::string_view text) : text_(text) {}
-
-  // Moves behind the next token and returns where it starts.
-  Position take() {
-    while (more() && separates(text_[offset_])) advance();
-    const Position start = position_;
-    token_ = offset_;
-    if (!more()) return start;
-    const char first = text_[offset_];
-    advance();
-    if (first == '"')
-      finish_string();
-    else if (std::string_view("{}[]").find(first) == std::string_view::npos)
-      while (more() && !separates(text_[offset_]) && text_[offset_] != '}' && text_[offset_] != ']')
-        advance();
-    return start;
-  }
-
-  std::string_view token() const { return text_.substr(token_, offset_ - token_); }
-
-  // Where the character at `offset` is; it must not lie before this cursor.
-  Position seek(std::size_t offset) {
-    while (more() && offset_ < offset) advance();
-    return position_;
-  }
-
- private:
-  static bool separates(char c) {
-    return std::string_view(" \t\r\n,:").find(c) != std::string_view::npos;
-  }
-  bool more() const { return offset_ < text_.size(); }
-
-  void finish_string() {
-    while (more() && text_[offset_] != '"') {
-      if (text_[offset_] == '\\') advance();
-      if (more()) advance();
-    }
-    if (more()) advance();
-  }
-
-  void advance() {
-    const bool newline = text_[offset_++] == '\n';
-    if (newline)
-      position_ = {position_.line + 1, 1};
-    else if (!more() || (static_cast<unsigned char>(text_[offset_]) & 0xc0u) != 0x80u)
-      ++position_.column;  // behind the last byte of a UTF-8 sequence
-  }
-
-  std::string_view text_;
-  std::size_t offset_ = 0, token_ = 0;
-  Position position_{1, 1};
-};
-
-bool in_word(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-         std::string_view("+-._").find(c) != std::string_view::npos;
+std::string in_quotes(char c) {
+  return "'" + printable({&c, 1}) + "'";
 }
 
-// Where the token begins that broke the rule. `consumed` counts its last character, and one more at
-// the end of the text; `last_token` is exact for strings only.
-std::size_t fault_offset(std::string_view text, std::size_t consumed, std::string_view last_token,
-                         std::string_view what) {
-  const auto says = [&](std::string_view part) {
-    return what.find(part) != std::string_view::npos;
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// -?(0|[1-9][0-9]*)(.[0-9]+)?([eE][+-]?[0-9]+)?
+bool is_json_number(std::string_view text) {
+  std::size_t at = 0;
+  const auto peek = [&] { return at < text.size() ? text[at] : '\0'; };
+  const auto digits = [&] {
+    const std::size_t begin = at;
+    while (is_digit(peek())) ++at;
+    return at > begin;
   };
-  const std::size_t end = std::min(consumed, text.size());
-  if (says("missing closing quote") || says("unexpected string literal"))
-    return end - std::min(end, last_token.size());
-  std::size_t offset = std::min(consumed - std::min<std::size_t>(consumed, 1), text.size());
-  if (says("invalid string") || says("unexpected '") || says("unexpected end")) return offset;
-  while (offset > 0 && in_word(text[offset - 1])) --offset;
-  return offset;
-}
-
-// "[json.exception...] parse error at line 1, column 6: syntax error while parsing object separator
-// - unexpected number literal; last read: ...; expected ':'" without what only a programmer wants.
-std::string plain_message(std::string_view text, std::size_t fault, const std::string& what) {
-  constexpr std::string_view syntax = "syntax error while parsing ";
-  const auto begin = what.find(syntax);
-  const auto dash = what.find(" - ", begin);
-  if (begin == std::string::npos || dash == std::string::npos) {
-    const auto id = what.find("] ");
-    return "not valid JSON: " +
-           printable(id == std::string::npos ? what : what.substr(id + 2), 200);
-  }
-  const auto context = what.substr(begin + syntax.size(), dash - begin - syntax.size());
-  std::string reason = what.substr(dash + 3);
-  std::string expected;
-  if (const auto at = reason.rfind("; expected "); at != std::string::npos) {
-    expected = reason.substr(at);
-    reason.erase(at);
-  }
-  if (const auto at = reason.find("; last read: "); at != std::string::npos) reason.erase(at);
-  if (reason == "invalid literal") {
-    std::size_t end = fault;
-    while (end < text.size() && in_word(text[end])) ++end;
-    reason += " " + printable(text.substr(fault, std::max<std::size_t>(end - fault, 1)), 40);
-  }
-  return "not valid JSON: " + printable(reason, 200) + expected + " (while reading " + context +
-         ")";
-}
-
-// Builds the tree from the parser's events; returning false stops the parser.
-class TreeBuilder final : public nlohmann::json::json_sax_t {
- public:
-  TreeBuilder(std::string_view text, Document& document)
-      : text_(text), cursor_(text), document_(document) {}
-
-  bool null() override { return scalar(Node::Kind::null); }
-  bool boolean(bool) override { return scalar(Node::Kind::boolean); }
-  bool number_integer(number_integer_t) override { return scalar(Node::Kind::number); }
-  bool number_unsigned(number_unsigned_t) override { return scalar(Node::Kind::number); }
-  bool number_float(number_float_t, const string_t&) override { return scalar(Node::Kind::number); }
-  bool binary(binary_t&) override { return false; }
-
-  bool string(string_t& value) override {
-    const Position position = cursor_.take();
-    if (value.size() > max_string_bytes) return refuse(position, "a string is longer than 64 KiB");
-    Node* node = place(position, Node::Kind::string);
-    if (node != nullptr) node->text = value;
-    return node != nullptr;
-  }
-
-  bool start_object(std::size_t) override { return open(Node::Kind::object); }
-  bool end_object() override { return close(); }
-  bool start_array(std::size_t) override { return open(Node::Kind::array); }
-  bool end_array() override { return close(); }
-
-  bool key(string_t& value) override {
-    Frame& frame = open_.back();
-    frame.key_position = cursor_.take();
-    frame.key = value;
-    if (value.size() > max_string_bytes)
-      return refuse(frame.key_position, "a key is longer than 64 KiB");
-    const auto [earlier, is_new] = frame.keys.emplace(value, frame.key_position.line);
-    if (!is_new)
-      document_.problems.push_back({frame.key_position, "duplicate key \"" + printable(value) +
-                                                            "\", first given in line " +
-                                                            std::to_string(earlier->second)});
-    return true;
-  }
-
-  bool parse_error(std::size_t consumed, const std::string& last_token,
-                   const nlohmann::detail::exception& error) override {
-    const std::string what = error.what();
-    const std::size_t offset = fault_offset(text_, consumed, last_token, what);
-    // A cursor of its own: the other one may already stand behind the offset.
-    return refuse(Cursor(text_).seek(offset), plain_message(text_, offset, what));
-  }
-
- private:
-  struct Frame {
-    Node* node;
-    std::map<std::string, std::int64_t> keys;
-    std::string key;
-    Position key_position;
-  };
-
-  bool refuse(Position position, std::string text) {
-    document_.problems = {{position, std::move(text)}};
+  if (peek() == '-') ++at;
+  if (peek() == '0')
+    ++at;
+  else if (!digits())
     return false;
+  if (peek() == '.' && (++at, !digits())) return false;
+  if (peek() == 'e' || peek() == 'E') {
+    ++at;
+    if (peek() == '+' || peek() == '-') ++at;
+    if (!digits()) return false;
+  }
+  return at == text.size();
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+void append_utf8(std::string& result, std::uint32_t code) {
+  const auto put = [&](std::uint32_t byte) { result += static_cast<char>(byte); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xc0u | code >> 6);
+    put(0x80u | (code & 0x3fu));
+  } else if (code < 0x10000) {
+    put(0xe0u | code >> 12);
+    put(0x80u | (code >> 6 & 0x3fu));
+    put(0x80u | (code & 0x3fu));
+  } else {
+    put(0xf0u | code >> 18);
+    put(0x80u | (code >> 12 & 0x3fu));
+    put(0x80u | (code >> 6 & 0x3fu));
+    put(0x80u | (code & 0x3fu));
+  }
+}
+
+// A recursive descent, as deep as max_document_depth; throws Fault.
+class Reader {
+ public:
+  Reader(std::string_view text, std::vector<Problem>& problems)
+      : scanner_(text), problems_(problems) {}
+
+  Node document() {
+    scanner_.skip_blanks();
+    const bool bare = scanner_.peek() != '{' && scanner_.peek() != '[';
+    Node root = bare ? Node{Node::Kind::object, scanner_.position(), "", {}} : value();
+    if (bare) members_of(root, '\0');
+    expect_end();
+    return root;
   }
 
-  // A new node at the place that the parser is at. Null when there are too many.
-  Node* place(Position position, Node::Kind kind) {
-    Node* node = &document_.root;
-    if (!open_.empty()) {
-      Frame& frame = open_.back();
-      if (++members_ > max_document_keys) {
-        refuse(position, "more than 10000 keys and array elements");
-        return nullptr;
-      }
-      // Pointers in open_ stay valid: a vector grows only while its last element is closed.
-      node = &frame.node->members.emplace_back(Member{frame.key, frame.key_position, {}}).value;
-    }
-    node->kind = kind;
-    node->position = position;
+  Node single_value() {
+    scanner_.skip_blanks();
+    Node root = value();
+    expect_end();
+    return root;
+  }
+
+ private:
+  Node value() {
+    if (!scanner_.more()) ends_inside("a value");
+    const char c = scanner_.peek();
+    const Position at = scanner_.position();
+    if (c == '{' || c == '[') return group(at, c);
+    if (c == '"' || c == '\'') return {Node::Kind::string, at, quoted(), {}};
+    if (std::string_view("}],:").find(c) != std::string_view::npos)
+      throw Fault{at, "expected a value, not " + in_quotes(c)};
+    return unquoted(at);
+  }
+
+  Node group(Position at, char opens) {
+    if (++depth_ > max_document_depth) throw Fault{at, "nested deeper than 32 levels"};
+    Node node{opens == '{' ? Node::Kind::object : Node::Kind::array, at, "", {}};
+    scanner_.advance();
+    scanner_.skip_blanks();
+    members_of(node, opens == '{' ? '}' : ']');
+    --depth_;
     return node;
   }
 
-  bool scalar(Node::Kind kind) {
-    Node* node = place(cursor_.take(), kind);
-    if (node != nullptr) node->text = cursor_.token();
-    return node != nullptr;
+  // Up to and with the closing bracket; NUL: up to the end, where the outermost braces are left
+  // out. Commas may be missing, and one may stand behind the last member.
+  void members_of(Node& node, char closes) {
+    std::map<std::string, std::int64_t> lines;
+    while (scanner_.peek() != closes) {
+      if (!scanner_.more())
+        ends_inside(std::string(closes == '}' ? "an object" : "an array") + " that opens in line " +
+                    std::to_string(node.position.line) + ", column " +
+                    std::to_string(node.position.column));
+      if (++members_ > max_document_keys)
+        throw Fault{scanner_.position(), "more than 10000 keys and array elements"};
+      Member member{"", scanner_.position(), {}};
+      if (node.kind == Node::Kind::object) {
+        member.key = key();
+        note_duplicate(lines, member);
+      }
+      member.value = value();
+      node.members.push_back(std::move(member));
+      scanner_.skip_blanks();
+      if (scanner_.peek() == ',') {
+        scanner_.advance();
+        scanner_.skip_blanks();
+      }
+    }
+    if (closes != '\0') scanner_.advance();
   }
 
-  bool open(Node::Kind kind) {
-    const Position position = cursor_.take();
-    if (open_.size() >= max_document_depth) return refuse(position, "nested deeper than 32 levels");
-    Node* node = place(position, kind);
-    if (node != nullptr) open_.push_back({node, {}, {}, position});
-    return node != nullptr;
+  void note_duplicate(std::map<std::string, std::int64_t>& lines, const Member& member) {
+    const auto [earlier, is_new] = lines.emplace(member.key, member.position.line);
+    if (!is_new)
+      problems_.push_back({member.position, "duplicate key \"" + printable(member.key) +
+                                                "\", first given in line " +
+                                                std::to_string(earlier->second)});
   }
 
-  bool close() {
-    cursor_.take();
-    open_.pop_back();
-    return true;
+  // With the colon behind it.
+  std::string key() {
+    const Position at = scanner_.position();
+    const char first = scanner_.peek();
+    std::string result = first == '"' || first == '\'' ? quoted() : unquoted_key(at);
+    if (result.size() > max_string_bytes) throw Fault{at, "a key is longer than 64 KiB"};
+    scanner_.skip_blanks();
+    if (scanner_.peek() != ':')
+      throw Fault{scanner_.position(), "expected ':' behind the key " + printable(result)};
+    scanner_.advance();
+    scanner_.skip_blanks();
+    return result;
   }
 
-  std::string_view text_;
-  Cursor cursor_;
-  Document& document_;
-  std::vector<Frame> open_;
-  std::size_t members_ = 0;
+  std::string unquoted_key(Position at) {
+    const std::size_t begin = scanner_.offset();
+    while (scanner_.more() && scanner_.peek() != ':' && !is_blank(scanner_.peek())) {
+      if (std::string_view("{}[],").find(scanner_.peek()) != std::string_view::npos)
+        throw Fault{scanner_.position(), "expected a key, not " + in_quotes(scanner_.peek())};
+      scanner_.advance();
+    }
+    if (scanner_.offset() == begin) throw Fault{at, "expected a key before ':'"};
+    return std::string(scanner_.since(begin));
+  }
+
+  std::string quoted() {
+    const Position start = scanner_.position();
+    if (scanner_.at("'''"))
+      throw Fault{start, "a string of several lines (''') is not read; write one line"};
+    const char quote = scanner_.peek();
+    scanner_.advance();
+    std::string result;
+    while (scanner_.peek() != quote) {
+      const char c = scanner_.peek();
+      if (!scanner_.more()) throw Fault{start, "a string without its closing quote"};
+      if (static_cast<unsigned char>(c) < 0x20)
+        throw Fault{scanner_.position(), "a control character inside of a string; write \\n"};
+      if (c == '\\') {
+        escape(result);
+      } else {
+        result += c;
+        scanner_.advance();
+      }
+    }
+    scanner_.advance();
+    if (result.size() > max_string_bytes) throw Fault{start, "a string is longer than 64 KiB"};
+    return result;
+  }
+
+  void escape(std::string& result) {
+    constexpr std::string_view names = "\"'\\/bfnrt", meanings = "\"'\\/\b\f\n\r\t";
+    const Position at = scanner_.position();
+    const char c = scanner_.peek(1);
+    if (c == 'u') {
+      append_utf8(result, code_point(at));
+      return;
+    }
+    const std::size_t known = names.find(c);
+    if (c == '\0' || known == std::string_view::npos)
+      throw Fault{at, "an unknown escape sequence; a backslash is written \\\\"};
+    result += meanings[known];
+    scanner_.advance(2);
+  }
+
+  // \uXXXX, or two of them for what lies beyond U+FFFF.
+  std::uint32_t code_point(Position at) {
+    const std::uint32_t high = code_unit(at);
+    if (high < 0xd800 || high > 0xdfff) return high;
+    const std::uint32_t low = high < 0xdc00 && scanner_.at("\\u") ? code_unit(at) : 0;
+    if (low < 0xdc00 || low > 0xdfff) throw Fault{at, "half of a surrogate pair"};
+    return 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
+  }
+
+  std::uint32_t code_unit(Position at) {
+    scanner_.advance(2);
+    const std::size_t begin = scanner_.offset();
+    scanner_.advance(4);
+    const std::string_view digits = scanner_.since(begin);
+    std::uint32_t unit = 0;
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), unit, 16);
+    if (error != std::errc() || digits.size() != 4 || end != digits.data() + 4)
+      throw Fault{at, "\\u needs four hexadecimal digits"};
+    return unit;
+  }
+
+  // A word or number ends at a comma, closing bracket or comment; anything else without quotes is
+  // text to the end of its line, brackets and all.
+  Node unquoted(Position at) {
+    const std::size_t begin = scanner_.offset();
+    while (scanner_.more() && !scanner_.at_comment() &&
+           std::string_view("\r\n,}]").find(scanner_.peek()) == std::string_view::npos)
+      scanner_.advance();
+    std::string word(trimmed(scanner_.since(begin)));
+    if (word == "null") return {Node::Kind::null, at, std::move(word), {}};
+    if (word == "true" || word == "false") return {Node::Kind::boolean, at, std::move(word), {}};
+    if (is_json_number(word)) return {Node::Kind::number, at, std::move(word), {}};
+    while (scanner_.more() && scanner_.peek() != '\r' && scanner_.peek() != '\n')
+      scanner_.advance();
+    std::string line(trimmed(scanner_.since(begin)));
+    if (line.size() > max_string_bytes) throw Fault{at, "a string is longer than 64 KiB"};
+    if (line.size() > word.size()) swallowed_ = at;
+    return {Node::Kind::string, at, std::move(line), {}};
+  }
+
+  [[noreturn]] void ends_inside(const std::string& what) {
+    std::string text = "the text ends inside of " + what;
+    if (swallowed_.line > 0)
+      text += "; the value without quotes in line " + std::to_string(swallowed_.line) +
+              ", column " + std::to_string(swallowed_.column) +
+              " goes on to the end of its line: quote it, or mend it";
+    throw Fault{scanner_.position(), text};
+  }
+
+  void expect_end() {
+    scanner_.skip_blanks();
+    if (scanner_.more()) throw Fault{scanner_.position(), "text behind the end of the document"};
+  }
+
+  Scanner scanner_;
+  std::vector<Problem>& problems_;
+  std::size_t depth_ = 0, members_ = 0;
+  Position swallowed_;  // of the last text without quotes that took in a bracket or comma
 };
 
-// What the parser would misread: it takes a NUL for the end of the text.
-std::string unsuitable(std::string_view text) {
-  if (text.size() > max_document_bytes) return "larger than 1 MiB";
-  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
-    return "is UTF-16 text; save it as UTF-8";
-  if (text.find('\0') != std::string_view::npos) return "contains a NUL byte: not a text file";
-  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return "is empty";
-  return "";
+Document parse(std::string_view text, Node (Reader::*read)()) {
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+  Document document;
+  if (const Fault fault = unsuitable(text); !fault.text.empty()) {
+    document.problems = {{fault.position, fault.text}};
+    return document;
+  }
+  try {
+    document.root = (Reader(text, document.problems).*read)();
+    document.readable = true;
+  } catch (const Fault& fault) {
+    document.problems = {{fault.position, "not valid JSON: " + fault.text}};
+  }
+  return document;
 }
 
 }  // namespace
 
 Document parse_document(std::string_view text) {
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
-  Document document;
-  if (std::string reason = unsuitable(text); !reason.empty()) {
-    document.problems = {{{1, 1}, std::move(reason)}};
-    return document;
-  }
-  TreeBuilder builder(text, document);
-  document.readable = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
-  if (!document.readable) document.root = {};
-  return document;
+  Document document = parse(text, &Reader::document);
+  if (document.readable) return document;
+  Document scalar = parse(text, &Reader::single_value);
+  return scalar.readable ? scalar : document;
+}
+
+Document parse_value(std::string_view text) {
+  return parse(text, &Reader::single_value);
 }
 
 std::string printable(std::string_view text, std::size_t limit) {

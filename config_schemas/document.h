@@ -1,5 +1,10 @@
-// A JSON document with the line and column of every key and value, so that messages point into the
+// A document with the line and column of every key and value, so that messages point into the
 // user's file. Nothing is interpreted here: numbers stay as written.
+//
+// The grammar is Hjson's (hjson.github.io), as the Python library reads it that DeepSpeed loads its
+// files with: JSON; comments (#, //, /* */); commas that are missing, or stand before a closing
+// bracket; keys, strings and the outermost braces without quotes or braces. Only its strings of
+// several lines are not read, and half surrogate pairs are refused.
 #pragma once
 
 #include <cstddef>
@@ -47,9 +52,11 @@ struct Document {
   std::vector<Problem> problems;  // of a readable document: its duplicate keys
 };
 
-// Strict JSON in UTF-8, a byte order mark allowed, within the limits above. Bounded in time and
-// memory whatever the text; throws nothing of its own.
+// UTF-8, a byte order mark allowed, within the limits above. Takes time and memory in proportion to
+// the text, whatever it is; throws nothing of its own.
 Document parse_document(std::string_view text);
+// One value, as it may stand in a document.
+Document parse_value(std::string_view text);
 
 // For messages: control and non-ASCII characters escaped, cut when long.
 std::string printable(std::string_view text, std::size_t limit = 80);

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <system_error>
 
-#include "config_schemas/grammar.h"
 #include "config_schemas/import.h"
 #include "config_schemas/legacy.h"
 #include "config_schemas/overrides.h"
@@ -119,8 +118,7 @@ Loaded load_foreign(const Input& input, const Node& root, ProblemList& problems)
 
 Loaded load_document(const Input& input, bool may_be_foreign) {
   ProblemList problems(input.file);
-  Document document =
-      is_yaml(input.file) ? parse_yaml(input.text) : parse_document(plain_json(input.text));
+  Document document = is_yaml(input.file) ? parse_yaml(input.text) : parse_document(input.text);
   for (const Problem& problem : document.problems) problems.add(problem.position, problem.text);
   if (!document.readable) problems.throw_if_any();
   if (!is_foreign(document.root)) return load_native(input, document.root, problems);

@@ -40,8 +40,8 @@ void forget_positions(Node& node) {
   }
 }
 
-Node parse_value(const std::string& path, const std::string& text, ProblemList& problems) {
-  Document document = parse_document(text);
+Node value_of(const std::string& path, const std::string& text, ProblemList& problems) {
+  Document document = parse_value(text);
   if (!document.readable) return {Node::Kind::string, {}, text, {}};
   for (const Problem& problem : document.problems) problems.add({}, path + ": " + problem.text);
   forget_positions(document.root);
@@ -77,7 +77,7 @@ void apply_overrides(Node& root, const Text& overrides, ProblemList& problems) {
       problems.unknown_key({}, path);
       continue;
     }
-    Node value = parse_value(path, text, problems);
+    Node value = value_of(path, text, problems);
     Node* object = enclosing_object(root, steps);
     if (object == nullptr) continue;
     const std::string_view section = section_of(steps.back().key->path);

@@ -8,7 +8,7 @@
 
 namespace zero::config_schemas {
 
-// Values that parse as JSON are taken as such, others as strings. They replace what the file says,
+// Values that can be read are taken as such, others as strings. They replace what the file says,
 // in whichever spelling.
 void apply_overrides(Node& root, const Text& overrides, ProblemList& problems);
 

@@ -65,28 +65,41 @@ TEST_CASE("a UTF-8 byte order mark is skipped") {
   CHECK(document.root.position.column == 1);
 }
 
-TEST_CASE("malformed text: line, column, what was expected, no library names") {
+TEST_CASE("malformed text: line, column, what was expected") {
   const struct {
     std::string_view text, start, part;
   } cases[] = {
       {"", "1:1: ", "is empty"},
       {" \n\t", "1:1: ", "is empty"},
-      {"{", "1:2: ", "unexpected end of input"},
-      {"{\n  \"a\" 1}", "2:7: ", "expected ':'"},
-      {"{\n  \"a\": 1\n  \"b\": 2}", "3:3: ", "expected '}'"},
-      {"{\"a\": 1,}", "1:9: ", "expected string literal"},
-      {"[1, 2,]", "1:7: ", "unexpected ']'"},
-      {"{\"a\": 1} x", "1:10: ", "invalid literal"},
-      {"{\"a\": 1} 22", "1:10: ", "expected end of input"},
-      {"{\"a\": NaN}", "1:7: ", "invalid literal NaN"},
-      {"{\"a\": -Infinity}", "1:7: ", "invalid number"},
-      {"{\"a\": 1e999}", "1:7: ", "number overflow"},
-      {"{\"a\": 01}", "1:7: ", "unexpected number literal"},
-      {"{\"a\": \"x", "1:7: ", "missing closing quote"},
-      {"{\"a\": \"\xff\"}", "1:8: ", "UTF-8"},
-      {"{\"a\": \"\\ud800\"}", "1:14: ", "surrogate"},
+      {"{", "1:2: ", "ends inside of an object that opens in line 1, column 1"},
+      {"{\n  \"a\" 1}", "2:7: ", "expected ':' behind the key a"},
+      {"{,}", "1:2: ", "expected a key, not ','"},
+      {"{:1}", "1:2: ", "expected a key before ':'"},
+      {"{a b: 1}", "1:4: ", "expected ':'"},
+      {"{\"a\": 1,,}", "1:9: ", "expected a key"},
+      {"{\"a\":}", "1:6: ", "expected a value, not '}'"},
+      {"[,]", "1:2: ", "expected a value, not ','"},
+      {"[1,,]", "1:4: ", "expected a value"},
+      {"[1, 2", "1:6: ", "ends inside of an array"},
+      {"{\"a\": 1} x", "1:10: ", "behind the end"},
+      {"{\"a\": 1} 22", "1:10: ", "behind the end"},
+      {"{\"a\": truee}", "1:13: ", "line 1, column 7 goes on to the end of its line"},
+      {"{\"a\": \"x", "1:7: ", "closing quote"},
+      {"{\"a\": 'x\"}", "1:7: ", "closing quote"},
+      {"{\"a\": '''x'''}", "1:7: ", "several lines"},
+      {"{\"a\": \"\\q\"}", "1:8: ", "escape"},
+      {"{\"a\": \"\\", "1:8: ", "escape"},
+      {"{\"a\": \"\\u12g4\"}", "1:8: ", "hexadecimal"},
+      {"{\"a\": \"\\u12", "1:8: ", "hexadecimal"},
+      {"{\"a\": \"\\ud800\"}", "1:8: ", "surrogate"},
+      {"{\"a\": \"\\udc00\\ud800\"}", "1:8: ", "surrogate"},
       {"{\"a\": \"x\ny\"}", "1:9: ", "control character"},
-      {"{// no\n}", "1:2: ", "invalid literal"},
+      {"{\"a\": 1 /* open", "1:9: ", "never ends"},
+      {"{\"a\": \"\xff\"}", "1:8: ", "UTF-8"},
+      {"\"\xc0\x80\"", "1:2: ", "UTF-8"},
+      {"\"\xed\xa0\x80\"", "1:2: ", "UTF-8"},
+      {"\"\xf4\x90\x80\x80\"", "1:2: ", "UTF-8"},
+      {"\"\xe2\x82", "1:2: ", "UTF-8"},
       {"\xff\xfe{\0", "1:1: ", "UTF-16"},
       {std::string_view("{\"a\": 1}\0", 9), "1:1: ", "NUL"},
   };
@@ -96,8 +109,6 @@ TEST_CASE("malformed text: line, column, what was expected, no library names") {
     CAPTURE(problem);
     CHECK(problem.starts_with(c.start));
     CHECK(has(problem, c.part));
-    CHECK_FALSE(has(problem, "json.exception"));
-    CHECK_FALSE(has(problem, "parse error at"));
   }
 }
 
@@ -138,7 +149,6 @@ TEST_CASE("limits hold, each at its value and one beyond") {
   const auto padded = [](std::size_t bytes) { return "{}" + std::string(bytes - 2, ' '); };
   CHECK(parse_document(padded(max_document_bytes)).readable);
   CHECK(has(first_problem(padded(max_document_bytes + 1)), "larger than 1 MiB"));
-  CHECK(has(first_problem("[" + std::string(400, '9') + "]"), "number overflow"));
 }
 
 TEST_CASE("printable escapes and cuts") {

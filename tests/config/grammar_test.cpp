@@ -1,34 +1,74 @@
-#include "config_schemas/grammar.h"
-
+// Hjson: what a document may have beside JSON.
 #include <doctest/doctest.h>
 
+#include "config_schemas/document.h"
 #include "tests/config/config_support.h"
 
 using namespace zero;
-using zero::config_schemas::plain_json;
+using namespace zero::config_schemas;
 using zero::tests::has;
 using zero::tests::parse;
 using zero::tests::refusal;
 
-TEST_CASE("comments and commas before a closing bracket become blanks") {
-  CHECK(plain_json("{\"a\": 1, # one\n}") == "{\"a\": 1       \n}");
-  CHECK(plain_json("[1, /* two\n*/ 2, // end\n]") == "[1,       \n   2        \n]");
-  CHECK(plain_json("[[1,],\n]") == "[[1 ] \n]");
-  CHECK(plain_json("[1,] # h\xc3\xa4lt") == "[1 ]       ");
-  CHECK(plain_json("/**/[]//") == "    []  ");
+namespace {
+
+// JSON again, so that a case says in one line what was read.
+std::string json(const Node& node) {
+  const bool object = node.kind == Node::Kind::object;
+  if (node.kind == Node::Kind::string) return '"' + node.text + '"';
+  if (!object && node.kind != Node::Kind::array) return node.text;
+  std::string text;
+  for (const Member& member : node.members)
+    text +=
+        (text.empty() ? "" : ",") + (object ? '"' + member.key + "\":" : "") + json(member.value);
+  return object ? "{" + text + "}" : "[" + text + "]";
 }
 
-TEST_CASE("strings are left alone") {
-  for (const char* text : {R"(["# // /* ,]"])", R"(["\"#", "\\", "#"])", R"(["\n\"#\\\""])",
-                           "[\"\"]", "[\"unclosed # x", "[\"\\", "\""})
-    CHECK(plain_json(text) == text);
+std::string read(std::string_view text) {
+  const Document document = parse_document(text);
+  CAPTURE(std::string(text));
+  REQUIRE(document.readable);
+  return json(document.root);
 }
 
-TEST_CASE("commas that are mistakes stay") {
-  for (const char* text : {"{,}", "[,]", "[1,,]", "{\"a\":,}", ",", ",]"})
-    CHECK(plain_json(text) == text);
-  CHECK(has(refusal("[1,,]"), "ds.json:1:4: not valid JSON"));
-  CHECK(has(refusal("{\"a\": 1 /* open"), "ds.json:1:9: not valid JSON"));
+}  // namespace
+
+// Each was read by the Python library too (hjson 3.1.0).
+TEST_CASE("what Hjson has beside JSON") {
+  const struct {
+    std::string_view text, json;
+  } cases[] = {
+      {"{\"a\": 1, # one\n\"b\": 2 // two\n/* \"c\" */}", "{\"a\":1,\"b\":2}"},
+      {"{\"a\": [1, 2,], \"b\": {\"c\": null,},}", "{\"a\":[1,2],\"b\":{\"c\":null}}"},
+      {"{\"a\": 1\n\"b\": \"x\" \"c\": []\n}", "{\"a\":1,\"b\":\"x\",\"c\":[]}"},
+      {"{a: 1, b.c: true}", "{\"a\":1,\"b.c\":true}"},
+      {"a: 1\nb: [\n1\n2\n]\n", "{\"a\":1,\"b\":[1,2]}"},
+      {"{path: /home/x/run-1, # no comment}\n}", "{\"path\":\"/home/x/run-1, # no comment}\"}"},
+      {"{a: 5 rings\nb: 'it is', c: \"a'b\"}", "{\"a\":\"5 rings\",\"b\":\"it is\",\"c\":\"a'b\"}"},
+      {"{a: 1e5, b: -0.5e-3 , c: 01\n}", "{\"a\":1e5,\"b\":-0.5e-3,\"c\":\"01\"}"},
+      {"{a: NaN\nb: -Infinity\nc: nullable\n}",
+       "{\"a\":\"NaN\",\"b\":\"-Infinity\",\"c\":\"nullable\"}"},
+      {"{a\n: true}\r\n", "{\"a\":true}"},
+      {"{a: x\rb: 2}", "{\"a\":\"x\",\"b\":2}"},
+      {"[\"\\u00e9\\ud83d\\ude00\\t\"]", "[\"\xc3\xa9\xf0\x9f\x98\x80\t\"]"},
+      {"/**/[]//", "[]"},
+      {"\xef\xbb\xbf{}", "{}"},
+  };
+  for (const auto& c : cases) CHECK(read(c.text) == c.json);
+}
+
+TEST_CASE("comment signs and brackets inside of strings are text") {
+  for (const char* text : {R"(["# // /* ,]"])", R"(["\"#","\\","#"])", R"(["{[",":"])"})
+    CHECK(read(text).size() > 4);
+  CHECK(read(R"(["# // /* ,]"])") == R"(["# // /* ,]"])");
+}
+
+TEST_CASE("a single value, as an override gives it") {
+  CHECK(json(parse_value("3").root) == "3");
+  CHECK(json(parse_value("[0.9, 0.95]").root) == "[0.9,0.95]");
+  CHECK(json(parse_value("AdamW").root) == "\"AdamW\"");
+  CHECK_FALSE(parse_value("{\"a\": 1").readable);
+  CHECK_FALSE(parse_value("").readable);
 }
 
 TEST_CASE("a commented config; positions behind comments hold") {
@@ -43,4 +83,10 @@ TEST_CASE("a commented config; positions behind comments hold") {
   CHECK(config.zero_optimization.stage == 2);
   CHECK(refusal("{ /* \xc3\xa4 */ \"seed\": true} # x") ==
         "ds.json:1:19: seed: true is not an integer; allowed: an integer of at least 0");
+}
+
+TEST_CASE("numbers that no double or integer holds are refused by the key") {
+  CHECK(has(refusal("{\"gradient_clipping\": 1e999}"), "1e999 is not a number"));
+  CHECK(has(refusal("{\"gradient_clipping\": NaN\n}"), "\"NaN\" is not a number"));
+  CHECK(has(refusal("{\"seed\": " + std::string(400, '9') + "}"), "seed: 999"));
 }
