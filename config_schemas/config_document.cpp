@@ -30,8 +30,9 @@ where it came from, and `zero config new` writes a file to start from. Editors c
 
 ## The file
 
-* JSON, with what DeepSpeed's reader takes beside it: comments (`#`, `//`, `/* */`) and commas before a
-  closing bracket. Names that start with `_` are comments too. Unquoted strings are not read.
+* Hjson, as DeepSpeed reads it: JSON; comments (`#`, `//`, `/* */`); commas that are missing or stand before a
+  closing bracket; keys and strings without quotes (such a string goes on to the end of its line). Names that
+  start with `_` are comments too. Strings of several lines (`'''`) are not read.
 * A key given twice is refused, at any depth. At most 1 MiB, 32 levels, 10,000 keys.
 * Integers may be written `5e8` or `16.0`. In the sections that DeepSpeed validates (`zero_optimization`,
   `fp16`, `bf16`, `compile`, `comms_logger`, the monitors) numbers and truth values may also be strings.
@@ -45,7 +46,8 @@ values stand for it (`zero::TrainerValues`), and the Trainer's defaults where th
 
 | key | value |
 |---|---|
-| `train_micro_batch_size_per_gpu`, `gradient_accumulation_steps` | the program's; else 1, with a notice |
+| `train_micro_batch_size_per_gpu` | the program's; else 1, with a notice, as where a file names no batch at all |
+| `gradient_accumulation_steps` | the program's; else what the batch sizes leave, or 1 |
 | `train_batch_size` | follows from the other two |
 | `gradient_clipping` | 1.0 |
 | `optimizer.params.lr`, `betas`, `eps`, `weight_decay` | 5e-5, [0.9, 0.999], 1e-8, 0 |

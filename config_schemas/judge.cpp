@@ -53,15 +53,16 @@ class Judge {
  private:
   void judge(const Given& given) {
     const Key& key = *given.key;
-    const bool removed = key.reason.starts_with("DeepSpeed removed");
     switch (demand(given)) {
       case Demand::nothing:
-        if (!removed) return;
-        [[fallthrough]];
+        if (key.gone)
+          notices_.push_back(given.path +
+                             ": asks for nothing here, and DeepSpeed 0.19 refuses it; remove it");
+        return;
       case Demand::off:
         notices_.push_back(given.path + ": switched off, and " +
-                           (removed ? "refused by DeepSpeed 0.19 all the same; remove it"
-                                    : "not supported by this version"));
+                           (key.gone ? "refused by DeepSpeed 0.19 all the same; remove it"
+                                     : "not supported by this version"));
         return;
       case Demand::elsewhere:
         add_notice(given, "acts at stage 3 only");
@@ -87,9 +88,9 @@ class Judge {
 
   static Demand demand_of_block(const Given& given) {
     const Key& key = *given.key;
-    if (key.status == Status::no_effect)
-      return given.node->members.empty() ? Demand::nothing : Demand::effect;
     const Switch state = switch_in(*given.node);
+    if (key.status == Status::no_effect)
+      return given.node->members.empty() || state == Switch::off ? Demand::nothing : Demand::effect;
     const bool present = key.on_by_presence && state == Switch::none;
     return state == Switch::on || present ? Demand::effect : Demand::off;
   }

@@ -77,6 +77,7 @@ struct Key {
   std::string_view switched_by = "";  // acts only while this boolean key is true
   bool stage_3_only = false;          // without effect at other stages, in DeepSpeed too
   bool on_by_presence = false;        // of a block without "enabled": being there switches it on
+  bool gone = false;                  // DeepSpeed 0.19 refuses its mere presence
   std::string_view initial = "";      // default of a row without a target, as shown
   Target (*target)(Config&, const std::string& name) = nullptr;  // `name` is what "*" stands for
   std::string_view meaning = "";

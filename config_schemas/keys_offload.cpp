@@ -1,4 +1,8 @@
 // Rows of zero_optimization.offload_optimizer and offload_param, and of aio, which serves them.
+#include <deque>
+#include <string>
+#include <utility>
+
 #include "config_schemas/key_rows.h"
 
 namespace zero::config_schemas {
@@ -9,22 +13,39 @@ constexpr std::string_view no_offload =
     "ranks";
 constexpr std::string_view with_offload = "acts with offload only";
 
-std::vector<Key> optimizer_part() {
+// Rows keep views of their paths.
+std::string_view kept(std::string path) {
+  static std::deque<std::string> paths;
+  return paths.emplace_back(std::move(path));
+}
+
+// What both sections have.
+struct Tier {
+  std::string_view section;
+  std::string_view meaning;
+  std::string_view buffer_count;
+};
+
+std::vector<Key> tier_rows(const Tier& tier) {
+  const auto path = [&](std::string_view name) { return kept(join(tier.section, name)); };
   return {
-      {.path = "zero_optimization.offload_optimizer",
-       .nullable = true,
-       .auto_is_absent = true,
-       .meaning = "where optimizer states rest"},
-      one_of(refused("zero_optimization.offload_optimizer.device", Type::choice, "none", no_offload,
-                     "memory of the optimizer states"),
+      {.path = tier.section, .nullable = true, .auto_is_absent = true, .meaning = tier.meaning},
+      one_of(refused(path("device"), Type::choice, "none", no_offload, "memory they rest in"),
              {"none", "cpu", "nvme"}),
-      or_null(no_effect("zero_optimization.offload_optimizer.nvme_path", Type::text, "null",
-                        with_offload, "directory of the NVMe")),
-      in_range(no_effect("zero_optimization.offload_optimizer.buffer_count", Type::integer, "4",
-                         with_offload, "swap buffers"),
+      or_null(
+          no_effect(path("nvme_path"), Type::text, "null", with_offload, "directory of the NVMe")),
+      in_range(no_effect(path("buffer_count"), Type::integer, tier.buffer_count, with_offload,
+                         "swap buffers"),
                not_negative),
-      no_effect("zero_optimization.offload_optimizer.pin_memory", Type::boolean, "true",
-                with_offload, "page-locked host buffers"),
+      no_effect(path("pin_memory"), Type::boolean, "true", with_offload,
+                "page-locked host buffers"),
+  };
+}
+
+std::vector<Key> optimizer_part() {
+  std::vector<Key> rows =
+      tier_rows({"zero_optimization.offload_optimizer", "where the optimizer states rest", "4"});
+  const std::vector<Key> own = {
       no_effect("zero_optimization.offload_optimizer.pipeline_read", Type::boolean, "false",
                 with_offload, "read while stepping"),
       no_effect("zero_optimization.offload_optimizer.pipeline_write", Type::boolean, "false",
@@ -45,31 +66,23 @@ std::vector<Key> optimizer_part() {
        .reason = "zero_optimization.offload_optimizer",
        .meaning = "old form of offload_optimizer.device cpu"},
   };
+  rows.insert(rows.end(), own.begin(), own.end());
+  return rows;
 }
 
 std::vector<Key> param_part() {
-  std::vector<Key> rows = {
-      {.path = "zero_optimization.offload_param",
-       .nullable = true,
-       .auto_is_absent = true,
-       .meaning = "where the parameters of stage 3 rest"},
-      one_of(refused("zero_optimization.offload_param.device", Type::choice, "none", no_offload,
-                     "memory of the parameters"),
-             {"none", "cpu", "nvme"}),
-      or_null(no_effect("zero_optimization.offload_param.nvme_path", Type::text, "null",
-                        with_offload, "directory of the NVMe")),
-      in_range(no_effect("zero_optimization.offload_param.buffer_count", Type::integer, "5",
-                         with_offload, "buffers in the pool"),
-               not_negative),
+  std::vector<Key> rows =
+      tier_rows({"zero_optimization.offload_param", "where the parameters of stage 3 rest", "5"});
+  rows[1].stage_3_only = true;
+  const std::vector<Key> own = {
       in_range(no_effect("zero_optimization.offload_param.buffer_size", Type::integer, "100000000",
                          with_offload, "elements per buffer"),
                not_negative),
       in_range(no_effect("zero_optimization.offload_param.max_in_cpu", Type::integer, "1000000000",
                          with_offload, "elements that stay in host memory"),
                not_negative),
-      no_effect("zero_optimization.offload_param.pin_memory", Type::boolean, "true", with_offload,
-                "page-locked host buffers"),
       {.path = "zero_optimization.cpu_offload_param",
+       .alias = "cpu_offload_params",
        .type = Type::boolean,
        .status = Status::replaced,
        .reason = "zero_optimization.offload_param",
@@ -77,8 +90,15 @@ std::vector<Key> param_part() {
       harmless(no_effect("zero_optimization.cpu_offload_use_pin_memory", Type::boolean, "false",
                          "DeepSpeed has no use for it any more", "page-locked host buffers"),
                {"true"}),
+      no_effect("zero_optimization.cpu_offload_pin_memory", Type::boolean, "",
+                "DeepSpeed 0.19 refuses it; host buffers are page-locked by pin_memory",
+                says_nothing),
+      gone(refused("zero_optimization.cpu-offload", Type::boolean, "false",
+                   "no DeepSpeed release reads this spelling; it is written "
+                   "offload_optimizer.device",
+                   says_nothing)),
   };
-  rows[1].stage_3_only = true;
+  rows.insert(rows.end(), own.begin(), own.end());
   return rows;
 }
 

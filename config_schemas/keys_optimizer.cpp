@@ -1,4 +1,6 @@
 // Rows of optimizer.
+#include <charconv>
+
 #include "config_schemas/key_rows.h"
 
 namespace zero::config_schemas {
@@ -21,6 +23,13 @@ constexpr std::string_view later = "not supported by this version; use AdamW, Ad
 constexpr std::string_view one_bit =
     "a 1-bit optimizer, which DeepSpeed removed in 0.19.7; use Adam or Lamb's successor AdamW";
 constexpr std::string_view mup = "of the Python package mup, not supported; use AdamW or SGD";
+
+// A second place for gradient_clipping may repeat it.
+bool is_clipping(const Config& config, std::string_view shown) {
+  double value = 0;
+  std::from_chars(shown.data(), shown.data() + shown.size(), value);
+  return value == config.gradient_clipping;
+}
 
 Key type_row() {
   return {.path = "optimizer.type",
@@ -155,9 +164,11 @@ std::vector<Key> optimizer_rows() {
                           section("optimizer.params", "its parameters")};
   for (auto rows : {adam_rows, other_adam_rows, sgd_rows, foreign_rows})
     for (const Key& key : rows()) result.push_back(key);
-  result.push_back(refused("optimizer.params.max_grad_norm", Type::any, "",
-                           "DeepSpeed refuses it too: it is written gradient_clipping",
-                           says_nothing));
+  Key norm =
+      gone(refused("optimizer.params.max_grad_norm", Type::number, "",
+                   "DeepSpeed refuses it too: it is written gradient_clipping", says_nothing));
+  norm.met = is_clipping;
+  result.push_back(norm);
   for (const auto path :
        {"optimizer.lr", "optimizer.eps", "optimizer.weight_decay", "optimizer.betas"})
     result.push_back(no_effect(path, Type::any, "",

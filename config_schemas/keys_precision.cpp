@@ -47,7 +47,7 @@ std::vector<Key> fp16_rows() {
 }
 
 std::vector<Key> bf16_rows() {
-  return {
+  std::vector<Key> rows = {
       {.path = "bf16", .nullable = true, .meaning = "16-bit parameters and gradients (bfloat16)"},
       {.path = "bf16.enabled",
        .type = Type::boolean,
@@ -68,6 +68,12 @@ std::vector<Key> bf16_rows() {
        .reason = "bf16",
        .meaning = "old name of bf16, read where bf16 is absent"},
   };
+  for (const auto path : {"bf16.loss_scale", "bf16.initial_scale_power", "bf16.loss_scale_window",
+                          "bf16.hysteresis", "bf16.min_loss_scale"})
+    rows.push_back(no_effect(path, Type::any, "",
+                             "bfloat16 needs no loss scaling; DeepSpeed 0.19 refuses the key",
+                             "copied from fp16"));
+  return rows;
 }
 
 Key like_model(Key key) {
@@ -102,10 +108,10 @@ std::vector<Key> data_type_rows() {
       no_effect("data_types.keep_in_fp32_modules", Type::any, "auto", "models have no buffers here",
                 "buffers that stay in fp32"),
       section("torch_autocast", "PyTorch's automatic casts"),
-      refused("torch_autocast.enabled", Type::boolean, "false",
-              "not supported by this version: the program's kernels choose their dtype; use "
-              "bf16.enabled",
-              "cast per operation"),
+      no_effect("torch_autocast.enabled", Type::boolean, "false",
+                "about PyTorch's operations: kernels compute in the dtype of the parameters, which "
+                "bf16.enabled chooses",
+                "cast per operation"),
       under("torch_autocast.enabled",
             no_effect("torch_autocast.dtype", Type::text, "",
                       "acts with torch_autocast.enabled only", "dtype of the casts")),

@@ -28,12 +28,13 @@ std::vector<Key> checkpoint_rows() {
                        "tags of checkpoints must be equal on all ranks",
                        "are tags equal on all ranks"),
              {"Ignore", "Warn", "Fail"}, true),
-      refused("checkpoint.load_universal", Type::boolean, "false",
-              "not supported by this version: DeepSpeed's universal checkpoints; set it to false",
-              "load the universal format"),
-      refused("checkpoint.use_node_local_storage", Type::boolean, "false",
-              "not supported by this version: a copy per node; set it to false",
-              "every node writes its own copy"),
+      no_effect("checkpoint.load_universal", Type::boolean, "false",
+                "every checkpoint here loads at any stage and number of ranks; DeepSpeed's files "
+                "are not read",
+                "load the universal format"),
+      no_effect("checkpoint.use_node_local_storage", Type::boolean, "false",
+                "a checkpoint is one directory that all nodes see",
+                "every node writes its own copy"),
       section("checkpoint.parallel_write", "writers"),
       no_effect("checkpoint.parallel_write.pipeline_stage", Type::boolean, "false",
                 "there are no pipeline stages", "pipeline stages write in parallel"),
@@ -107,9 +108,10 @@ std::vector<Key> other_rows() {
       no_effect("autotuning", Type::block, "",
                 "DeepSpeed's launcher reads it; values act as they are written",
                 "search for fast settings"),
-      block("data_efficiency",
-            "not supported by this version: the training program chooses its data and layers",
-            "curricula and dropped tokens"),
+      no_effect("data_efficiency", Type::block, "",
+                "acts on data and layers that a Python program hands to it; in DeepSpeed too the "
+                "keys alone change nothing",
+                "curricula and dropped tokens"),
       block("hybrid_engine", "not supported by this version: inference inside of training",
             "inference inside of training"),
       block("weight_quantization", "not supported by this version: quantized weights",
@@ -171,6 +173,7 @@ std::vector<Key> removed_rows() {
       refused("zero_optimization.mics_hierarchical_params_gather", Type::boolean, "false",
               "DeepSpeed removed MiCS in 0.19.7", "gather in two steps"),
   };
+  for (Key& row : rows) row = gone(std::move(row));
   for (Key& row : rows)
     if (row.path == "sparse_attention" || row.path.ends_with("zeropp_loco_param"))
       row.on_by_presence = true;

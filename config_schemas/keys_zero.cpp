@@ -11,8 +11,8 @@ Target in_zero(Config& config, const std::string&) {
 
 constexpr std::string_view python_only = "about Python modules, which there are none of here";
 constexpr std::string_view loads_deepspeed = "acts when a DeepSpeed checkpoint is loaded";
-constexpr std::string_view zeropp =
-    "not supported by this version: ZeRO++ compression and secondary copies; set it to false";
+constexpr std::string_view unquantized =
+    "weights and gradients rest and travel unquantized, which is exact and takes more bytes";
 
 std::vector<Key> honoured_rows() {
   return {
@@ -146,18 +146,18 @@ std::vector<Key> stage3_rows() {
                 "log changes of the module order"),
       no_effect("zero_optimization.leaf_module", Type::block, "", "the program declares its units",
                 "modules that are fetched as one"),
-      harmless(in_range(refused("zero_optimization.zero_hpz_partition_size", Type::integer, "1",
-                                "not supported by this version: secondary copies (hpZ); set it to "
-                                "1",
-                                "ranks of the secondary partition"),
+      harmless(in_range(no_effect("zero_optimization.zero_hpz_partition_size", Type::integer, "1",
+                                  "parameters are always gathered from all ranks, which takes "
+                                  "less memory and more traffic",
+                                  "ranks of the secondary partition"),
                         not_negative),
                {"0"}),
-      refused("zero_optimization.zero_quantized_weights", Type::boolean, "false", zeropp,
-              "int8 weights between ranks"),
-      refused("zero_optimization.zero_quantized_nontrainable_weights", Type::boolean, "false",
-              zeropp, "int8 frozen weights"),
-      refused("zero_optimization.zero_quantized_gradients", Type::boolean, "false", zeropp,
-              "int4 and int8 gradients between ranks"),
+      no_effect("zero_optimization.zero_quantized_weights", Type::boolean, "false", unquantized,
+                "int8 weights between ranks"),
+      no_effect("zero_optimization.zero_quantized_nontrainable_weights", Type::boolean, "false",
+                unquantized, "int8 frozen weights"),
+      no_effect("zero_optimization.zero_quantized_gradients", Type::boolean, "false", unquantized,
+                "int4 and int8 gradients between ranks"),
   };
 }
 

@@ -33,6 +33,7 @@ class Converter {
     if (zero == nullptr || zero->value.kind != Node::Kind::object) return;
     offload(zero->value, "cpu_offload");
     offload(zero->value, "cpu_offload_param");
+    offload(zero->value, "cpu_offload_params");
     rename_gather(zero->value);
   }
 

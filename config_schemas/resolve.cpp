@@ -1,6 +1,7 @@
 #include "config_schemas/resolve.h"
 
 #include <algorithm>
+#include <array>
 
 #include "config_schemas/auto_values.h"
 #include "config_schemas/values.h"
@@ -9,6 +10,8 @@ namespace zero::config_schemas {
 namespace {
 
 constexpr std::string_view defaults_key = "zero_core.deepspeed_defaults";
+constexpr std::array<std::string_view, 2> cosine_rates{"scheduler.params.warmup_min_lr",
+                                                       "scheduler.params.warmup_max_lr"};
 
 bool is_auto(const Given& given) {
   return given.node->kind == Node::Kind::string && given.node->text == "auto" &&
@@ -37,6 +40,7 @@ class Resolver {
     check_batch();
     check_nesterov();
     check_cycle();
+    read_cosine_rates();
     if (complete) complete_batch();
     return {std::move(config_), std::move(given_)};
   }
@@ -99,7 +103,7 @@ class Resolver {
       if (given.usable) given.shown = show_value(*given.key, given.name, config_);
       return;
     }
-    Document value = parse_document(*text);
+    Document value = parse_value(*text);
     value.root.position = given.node->position;
     Outcome outcome = set_value(*given.key, given.name, value.root, config_);
     given.usable = outcome.problem.empty();
@@ -129,6 +133,11 @@ class Resolver {
     return key.path.starts_with("optimizer.") ? "optimizer" : "scheduler";
   }
 
+  bool is_cosine_rate(const Key& key) const {
+    return config_.scheduler.type == "WarmupCosineLR" &&
+           std::ranges::find(cosine_rates, key.path) != cosine_rates.end();
+  }
+
   const std::string& type_of(const Key& key) const {
     return key.path.starts_with("optimizer.") ? config_.optimizer.type : config_.scheduler.type;
   }
@@ -141,7 +150,7 @@ class Resolver {
       const std::string section = section_of_type(key);
       const std::string& type = type_of(key);
       const bool type_failed = failed(section + ".type");
-      if (!type_failed && belongs_to(key, type)) continue;
+      if (!type_failed && (belongs_to(key, type) || is_cosine_rate(key))) continue;
       given.usable = false;
       if (type_failed) continue;
       std::string owners;
@@ -207,17 +216,47 @@ class Resolver {
                   "version; set it to false");
   }
 
-  // A file may leave the batch to the program; where that has none, resolve_batch() refuses it.
+  // A file may leave the batch to the program, in so many words ("auto") or by naming none.
   void complete_batch() {
     BatchOptions& batch = config_.batch;
-    if (!values_.micro_batch_size) return;
     if (batch.train_batch_size != 0 || batch.train_micro_batch_size_per_gpu != 0) return;
-    for (const char* path : {"train_batch_size", "train_micro_batch_size_per_gpu"})
+    bool automatic = false;
+    for (const char* path : {"train_batch_size", "train_micro_batch_size_per_gpu"}) {
       if (failed(path)) return;
-    batch.train_micro_batch_size_per_gpu = std::max<std::int64_t>(1, *values_.micro_batch_size);
-    config_.notices.push_back(
-        "train_micro_batch_size_per_gpu: " + std::to_string(batch.train_micro_batch_size_per_gpu) +
-        ", as the file leaves the batch to the program");
+      const Given* given = find(given_, path);
+      automatic = automatic || (given != nullptr && given->source == Source::automatic);
+    }
+    batch.train_micro_batch_size_per_gpu =
+        std::max<std::int64_t>(1, values_.micro_batch_size.value_or(1));
+    const std::string why = automatic ? "as the file leaves it to the program, which names none"
+                            : values_.micro_batch_size
+                                ? "as the program has it, and the file names no batch"
+                                : "as neither the file nor the program names a batch";
+    config_.notices.push_back("train_micro_batch_size_per_gpu: " +
+                              std::to_string(batch.train_micro_batch_size_per_gpu) + ", " + why);
+  }
+
+  // Rates given to WarmupCosineLR, which knows shares of the optimizer's rate.
+  void read_cosine_rates() {
+    if (config_.scheduler.type != "WarmupCosineLR") return;
+    const double rate = config_.optimizer.learning_rate;
+    const Given* low = find(given_, cosine_rates[0]);
+    const Given* high = find(given_, cosine_rates[1]);
+    if (high != nullptr && high->usable && config_.scheduler.warmup_max_lr.value_or(rate) != rate)
+      problems_.add(high->node->position,
+                    high->path + ": WarmupCosineLR rises to optimizer.params.lr; write it there");
+    if (low != nullptr && low->usable) {
+      const double ratio = rate > 0 ? config_.scheduler.warmup_min_lr / rate : 0;
+      if (find(given_, "scheduler.params.warmup_min_ratio") != nullptr)
+        problems_.add(low->node->position,
+                      low->path + ": is another form of warmup_min_ratio, which is given too");
+      config_.scheduler.warmup_min_ratio = ratio;
+    }
+    for (const Given* given : {low, high})
+      if (given != nullptr && given->usable)
+        config_.notices.push_back(given->path +
+                                  ": read as a share of optimizer.params.lr, which WarmupCosineLR "
+                                  "scales; DeepSpeed refuses it");
   }
 
   std::vector<Given> given_;

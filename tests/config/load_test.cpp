@@ -177,9 +177,8 @@ TEST_CASE("a parameter of another optimizer or schedule is refused") {
       CHECK(has(refusal(in("optimizer", type, param)), "has no such parameter; it belongs to SGD"));
   CHECK(has(refusal(in("scheduler", "WarmupLR", "\"total_num_steps\": 5")),
             "scheduler WarmupLR has no"));
-  CHECK(has(
-      refusal(in("scheduler", "WarmupCosineLR", "\"total_num_steps\": 5, \"warmup_max_lr\": 1")),
-      "scheduler WarmupCosineLR has no such parameter; it belongs to WarmupLR, WarmupDecayLR"));
+  CHECK(has(refusal(in("scheduler", "LRRangeTest", "\"warmup_max_lr\": 1")),
+            "scheduler LRRangeTest has no such parameter; it belongs to WarmupLR, WarmupDecayLR"));
   CHECK(has(refusal(in("scheduler", "WarmupLR", "\"cos_min_ratio\": 0.1")),
             "it belongs to WarmupCosineLR"));
   CHECK(has(refusal(R"({"scheduler": {"params": {"warmup_num_steps": 5}}})"),
@@ -189,6 +188,20 @@ TEST_CASE("a parameter of another optimizer or schedule is refused") {
   // One wrong type does not make all its parameters wrong.
   CHECK(std::ranges::count(refusal(in("optimizer", "Adamm", "\"lr\": 1, \"momentum\": 0.5")),
                            '\n') == 0);
+}
+
+TEST_CASE("rates given to WarmupCosineLR are read as shares of the optimizer's") {
+  const auto with = [](const std::string& params) {
+    return R"({"train_batch_size": 8, "optimizer": {"params": {"lr": 0.5}}, "scheduler": {"type":
+               "WarmupCosineLR", "params": {"total_num_steps": 9, )" +
+           params + "}}}";
+  };
+  const Config config = parse(with("\"warmup_min_lr\": 0.125, \"warmup_max_lr\": 0.5"));
+  CHECK(config.scheduler.warmup_min_ratio == 0.25);
+  REQUIRE(config.notices.size() == 2);
+  CHECK(has(config.notices[0], "scheduler.params.warmup_min_lr: read as a share"));
+  CHECK(has(refusal(with("\"warmup_max_lr\": 0.25")), "rises to optimizer.params.lr"));
+  CHECK(has(refusal(with("\"warmup_min_lr\": 0, \"warmup_min_ratio\": 0")), "another form of"));
 }
 
 TEST_CASE("rules over several values") {
