@@ -31,14 +31,6 @@ std::string chosen(const char* variable, const std::string& option,
                     "\"; expected one of " + list);
 }
 
-// Until the ranks know each other, the launcher's first one speaks for all: what is wrong with the
-// environment is wrong everywhere.
-bool is_launched_first() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})
-    if (const char* rank = std::getenv(name)) return std::atoi(rank) == 0;
-  return true;
-}
-
 }  // namespace
 
 namespace detail {
@@ -216,6 +208,12 @@ void Runtime::fail(const std::string& reason) {
   throw Error(reason);
 }
 
+bool launched_as_root() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(name)) return std::atoi(rank) == 0;
+  return true;
+}
+
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body, RuntimeOptions options) {
   std::unique_ptr<Runtime> runtime;
   std::string reason;
@@ -237,7 +235,7 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body, Runtim
     code = 70;
   }
   if (!runtime) {
-    if (is_launched_first()) std::fprintf(stderr, "zero: %s\n", reason.c_str());
+    if (launched_as_root()) std::fprintf(stderr, "zero: %s\n", reason.c_str());
     return code;
   }
   // Only the first cause is printed; who learned of it from another rank stays quiet.

@@ -90,6 +90,11 @@ class Runtime {
 // once and returns its exit code.
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body, RuntimeOptions = {});
 
+// Local, before a Runtime is there: whether the launcher's environment calls this process rank 0 (a
+// process without a launcher is). What is wrong with the command line is wrong on every rank, and
+// one of them says it.
+bool launched_as_root();
+
 using Shape = std::vector<std::int64_t>;
 
 struct ParamOptions {

@@ -1,23 +1,11 @@
 // train_gpt: trains a GPT-2 at any ZeRO stage. The model is in model.h, what it asks of the engine
 // in training_step.h, the loop in trainer.cpp.
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include "examples/gpt/options.h"
 #include "examples/gpt/trainer.h"
 #include "zero/zero.h"
-
-namespace {
-
-// Before MPI is up, launchers tell ranks apart by their environment.
-bool launched_as_root() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})
-    if (const char* rank = std::getenv(name)) return std::string(rank) == "0";
-  return true;
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   gpt::Options options;
@@ -28,7 +16,7 @@ int main(int argc, char** argv) {
     problem = error.what();
   }
   if (options.answer) {
-    if (launched_as_root()) std::fputs(options.answer->c_str(), stdout);
+    if (zero::launched_as_root()) std::fputs(options.answer->c_str(), stdout);
     return 0;
   }
   zero::RuntimeOptions runtime_options;

@@ -2,7 +2,7 @@
 # Usage: cmake -DBUILD=dir -DCONSUMER=dir -DWORK=dir -DCXX=compiler -DGENERATOR=name -DBUILD_TYPE=type -P this
 
 function(run)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE code COMMAND_ECHO STDOUT)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE code COMMAND_ECHO STDOUT WORKING_DIRECTORY ${WORK})
   if(NOT code EQUAL 0)
     message(FATAL_ERROR "exit code ${code}")
   endif()
@@ -10,6 +10,7 @@ endfunction()
 
 set(prefix ${WORK}/prefix)
 file(REMOVE_RECURSE ${WORK})
+file(MAKE_DIRECTORY ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
 run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${WORK}/consumer -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${prefix}
     -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=${BUILD_TYPE} -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF)
@@ -27,8 +28,8 @@ endforeach()
 
 set(mlp ${WORK}/consumer/mlp)
 set(config ${CONSUMER}/ds_config.json)
+run(${WORK}/consumer/ranks)
 run(${mlp} ${config})
-run(${mlp} ${config} 3)
 run(${prefix}/bin/zero run -n 2 ${mlp} ${config})
 run(${prefix}/bin/zero --version)
 if(EXISTS ${prefix}/bin/train_gpt)
