@@ -1,9 +1,8 @@
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "config_schemas/generate.h"
-#include "config_schemas/values.h"
+#include "config_schemas/json_value.h"
 
 namespace zero::config_schemas {
 namespace {
@@ -87,6 +86,8 @@ Json value_schema(const Key& key) {
   if (key.status == Status::replaced) schema["deprecated"] = true;
   if (any.size() == 1) schema.update(any.front());
   if (any.size() > 1) schema["anyOf"] = any;
+  if (Json initial = json_value(key, show_default(key)); !initial.is_null())
+    schema["default"] = initial;
   return schema;
 }
 

@@ -46,6 +46,14 @@ def main():
         assert ["train_batch_size", "8", "file"] in [line[:3] for line in lines], text
         assert ["gradient_clipping", "1", "default"] in [line[:3] for line in lines], text
 
+        whole = json.loads(run("explain", good, "--json", "--world-size", "2"))
+        assert whole["values"]["train_batch_size"] == {"value": 8, "source": "file",
+                                                       "effect": "samples per optimizer step over all ranks"}, whole
+        assert whole["values"]["bf16.enabled"]["value"] is True, whole
+        assert whole["values"]["zero_core.gradient_sync"]["value"] is None, whole
+        assert whole["batch"]["train_micro_batch_size_per_gpu"] == 4, whole
+        assert whole["plan"]["strategy"] == "stage 2" and len(whole["notices"]) == 1, whole
+
         auto = file("auto.json", {"zero_optimization": {"stage": 3, "reduce_bucket_size": "auto",
                                                         "max_live_parameters": 1e9}})
         text = run("explain", auto, "--hidden-size", "64", "--set", "seed=7")

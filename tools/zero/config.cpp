@@ -4,6 +4,7 @@
 #include <fstream>
 #include <memory>
 
+#include "config_schemas/explanation.h"
 #include "config_schemas/load.h"
 #include "tools/zero/commands.h"
 #include "zero/base/error.h"
@@ -21,6 +22,7 @@ struct ConfigOptions {
   TrainerValues values;
   int ranks = 0;  // 0: not given
   std::int64_t parameters = 0;
+  bool json = false;
 
   Loaded load() const {
     Text overrides;
@@ -91,13 +93,6 @@ void check(const ConfigOptions& options) {
   std::printf("%s: good\n", options.file.c_str());
 }
 
-std::string effect_of(const Entry& entry) {
-  const Key& key = *entry.key;
-  if (key.status == Status::no_effect) return "no effect here: " + std::string(key.reason);
-  if (key.status == Status::refused) return "asks for nothing";
-  return std::string(key.meaning);
-}
-
 void print_entries(const Loaded& loaded) {
   std::size_t path = 0, value = 0;
   for (const Entry& entry : loaded.entries) {
@@ -119,38 +114,54 @@ double bytes_on(int bytes, detail::Rest rest, int ranks) {
   return rest == detail::Rest::shard ? static_cast<double>(bytes) / ranks : bytes;
 }
 
-void print_plan(const ConfigOptions& options, const Config& config) {
+// Strategy, dtypes and bytes, each by its name.
+std::vector<std::pair<std::string, std::string>> plan_lines(const ConfigOptions& options,
+                                                            const Config& config) {
   const detail::Placement plan = detail::placement_for(config.zero_optimization, config.zero_core);
   const int model = config.bf16_enabled ? 2 : 4;
   const bool sgd = lower_case(config.optimizer.type) == "sgd";
   const int moments = sgd ? (config.optimizer.momentum > 0 ? 4 : 0) : 8;
   const int states = (config.bf16_enabled ? 4 : 0) + moments;
-  std::printf("\nstrategy: %s\n", plan.strategy);
-  std::printf("dtypes: parameters, gradients and sums %s; master weights and moments fp32\n",
-              config.bf16_enabled ? "bf16" : "fp32");
-  std::printf(
-      "bytes per parameter on each of N ranks: parameters %s, gradients %s, optimizer %s; units in "
-      "use and activations come on top\n",
-      share(model, plan.parameter).c_str(), share(model, plan.gradient).c_str(),
-      share(states, plan.optimizer).c_str());
-  if (options.parameters == 0) return;
+  const std::string dtype = config.bf16_enabled ? "bf16" : "fp32";
+  std::vector<std::pair<std::string, std::string>> lines = {
+      {"strategy", plan.strategy},
+      {"dtypes", "parameters, gradients and sums " + dtype + "; master weights and moments fp32"},
+      {"bytes per parameter on each of N ranks",
+       "parameters " + share(model, plan.parameter) + ", gradients " + share(model, plan.gradient) +
+           ", optimizer " + share(states, plan.optimizer) +
+           "; units in use and activations come on top"}};
+  if (options.parameters == 0) return lines;
   const int ranks = std::max(options.ranks, 1);
   const double each = bytes_on(model, plan.parameter, ranks) +
                       bytes_on(model, plan.gradient, ranks) +
                       bytes_on(states, plan.optimizer, ranks);
-  std::printf("%lld parameters on %d rank%s: %.2f GiB on each\n",
-              static_cast<long long>(options.parameters), ranks, ranks == 1 ? "" : "s",
-              each * static_cast<double>(options.parameters) / (1 << 30));
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f GiB",
+                each * static_cast<double>(options.parameters) / (1 << 30));
+  lines.emplace_back(std::to_string(options.parameters) + " parameters on " +
+                         std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"),
+                     std::string(text) + " on each");
+  return lines;
+}
+
+void explain_as_json(const ConfigOptions& options, const Loaded& loaded) {
+  Explanation explanation{loaded, std::nullopt, {}};
+  if (options.ranks > 0) explanation.batch = resolve_batch(loaded.config.batch, options.ranks);
+  for (const auto& [name, text] : plan_lines(options, loaded.config)) explanation.plan[name] = text;
+  std::fputs(to_json(explanation).c_str(), stdout);
 }
 
 void explain(const ConfigOptions& options) {
   const Loaded loaded = options.load();
+  if (options.json) return explain_as_json(options, loaded);
   print_imported(loaded);
   print_entries(loaded);
   std::printf("\n");
   print_notices(loaded);
   print_batch(loaded.config, options.ranks);
-  print_plan(options, loaded.config);
+  std::printf("\n");
+  for (const auto& [name, text] : plan_lines(options, loaded.config))
+    std::printf("%s: %s\n", name.c_str(), text.c_str());
 }
 
 struct NewOptions {
@@ -240,6 +251,7 @@ void add_config(CLI::App& app) {
   add_options(*explain_command, *explained);
   explain_command->add_option("--params", explained->parameters,
                               "Parameters of the model: shows their bytes");
+  explain_command->add_flag("--json", explained->json, "One JSON object, for other programs");
   explain_command->callback([explained] { explain(*explained); });
 
   add_new(*config);

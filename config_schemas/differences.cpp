@@ -1,0 +1,90 @@
+#include "config_schemas/differences.h"
+
+namespace zero::config_schemas {
+namespace {
+
+std::vector<Difference> of_values() {
+  return {
+      {{"steps_per_print"}, "null, never", "10", "a run that shows nothing looks stalled"},
+      {{"zero_optimization.stage3_prefetch_bucket_size",
+        "zero_optimization.stage3_max_live_parameters",
+        "zero_optimization.stage3_max_reuse_distance"},
+       "5e7, 1e9, 1e9",
+       "not set: two units",
+       "the large defaults keep every block of a small model gathered, which is no stage 3"},
+      {{"zero_optimization.stage3_param_persistence_threshold",
+        "zero_optimization.stage3_model_persistence_threshold"},
+       "1e5, no limit",
+       "not set: none stays gathered",
+       "small parameters travel with their unit and cost no message"},
+      {{"zero_optimization.overlap_comm"},
+       "false below stage 3",
+       "always true",
+       "the sums are the same bits"},
+      {{"bf16.check_grad_overflow"},
+       "looked at by stages 1 and 2",
+       "always true",
+       "no stage applies non-finite gradients"},
+      {{"wall_clock_breakdown"},
+       "true with flops_profiler.enabled",
+       "as written",
+       "neither key acts here"},
+      {{"scheduler.params.warmup_min_lr", "scheduler.params.warmup_max_lr",
+        "scheduler.params.warmup_min_ratio"},
+       "WarmupCosineLR refuses rates",
+       "read as warmup_min_ratio; the maximum must be the optimizer's rate",
+       "the file says plainly what it wants"},
+      {{"scheduler.params.cycle_momentum"},
+       "true",
+       "must be false where the optimizer has betas",
+       "not supported by this version"},
+  };
+}
+
+std::vector<Difference> of_refusals() {
+  return {
+      {{"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"},
+       "refused where neither batch size is given; a number in quotes is a TypeError",
+       "micro batch 1, or the program's, with a notice; a number in quotes is read",
+       "the file leaves it to the program"},
+      {{"amp", "compression_training", "curriculum_learning", "elasticity", "eigenvalue",
+        "graph_harvesting", "nebula", "progressive_layer_drop", "quantize_training",
+        "sparse_attention", "sparse_gradients", "zero_optimization.mics_shard_size",
+        "zero_optimization.mics_hierarchical_params_gather", "zero_optimization.zeropp_loco_param"},
+       "refused by presence",
+       "refused where they are on, else a notice",
+       "what is off asks for nothing"},
+      {{"compile.enabled", "compile.disable", "compile.backend", "compile.kwargs",
+        "bf16.loss_scale", "bf16.initial_scale_power", "bf16.loss_scale_window", "bf16.hysteresis",
+        "bf16.min_loss_scale", "zero_optimization.cpu_offload_params",
+        "zero_optimization.cpu_offload_pin_memory", "zero_optimization.cpu-offload"},
+       "unknown, hence refused",
+       "read as the key that replaced them, or a notice",
+       "older releases took them, and none of them changes the result here"},
+      {{"optimizer.params.max_grad_norm"},
+       "refused",
+       "refused unless it repeats gradient_clipping",
+       "then it asks for what is done anyway"},
+      {{"optimizer.type"},
+       "passed on to PyTorch or mup; unknown names fail in the engine",
+       "the names of the table alone",
+       "every update rule here is our own"},
+      {{"bf16", "bfloat16"},
+       "bfloat16 is not read beside bf16",
+       "both together are refused",
+       "one of them would be without effect"},
+  };
+}
+
+}  // namespace
+
+const std::vector<Difference>& differences() {
+  static const std::vector<Difference> table = [] {
+    std::vector<Difference> rows = of_values();
+    for (const Difference& row : of_refusals()) rows.push_back(row);
+    return rows;
+  }();
+  return table;
+}
+
+}  // namespace zero::config_schemas
