@@ -9,6 +9,11 @@ constexpr std::string_view python_compiler = "DeepSpeed's compiler passes over P
 std::vector<Key> checkpoint_rows() {
   constexpr std::string_view model_decides =
       "the model decides what it computes again; DeepSpeed's engine does not read it either";
+  constexpr std::string_view own_writer = "checkpoints are safetensors files with a writer of their own";
+  const auto written_by = [](Key key) {
+    key.refused_choices = {{"mock", "it writes nothing; remove it"}};
+    return key;
+  };
   std::vector<Key> rows = {
       section("activation_checkpointing", "recomputation of activations"),
       no_effect("activation_checkpointing.partition_activations", Type::boolean, "false",
@@ -29,19 +34,37 @@ std::vector<Key> checkpoint_rows() {
                        "are tags equal on all ranks"),
              {"Ignore", "Warn", "Fail"}, true),
       no_effect("checkpoint.load_universal", Type::boolean, "false",
-                "every checkpoint here loads at any stage and number of ranks; DeepSpeed's files "
-                "are not read",
+                "checkpoints load at any stage and number of ranks; DeepSpeed's are converted "
+                "first, by examples/deepspeed_checkpoint",
                 "load the universal format"),
-      no_effect("checkpoint.use_node_local_storage", Type::boolean, "false",
-                "a checkpoint is one directory that all nodes see",
-                "every node writes its own copy"),
+      {.path = "checkpoint.use_node_local_storage",
+       .type = Type::boolean,
+       .target = at<&Config::checkpoint, &CheckpointOptions::use_node_local_storage>,
+       .meaning = "every node has a directory of its own: refused on several nodes"},
       section("checkpoint.parallel_write", "writers"),
       no_effect("checkpoint.parallel_write.pipeline_stage", Type::boolean, "false",
                 "there are no pipeline stages", "pipeline stages write in parallel"),
       no_effect("checkpoint.checkpoint_serialization", Type::boolean, "true",
                 "checkpoints are safetensors files", "Python's serialization"),
-      or_null(no_effect("checkpoint.writer", Type::block, "null",
-                        "checkpoints are safetensors files", "DeepSpeed's fast writer")),
+      or_null(section("checkpoint.writer", "how files are written")),
+      {.path = "checkpoint.writer.decoupled",
+       .type = Type::boolean,
+       .target = at<&Config::checkpoint, &CheckpointOptions::decoupled>,
+       .meaning = "save while training goes on"},
+      written_by(one_of(no_effect("checkpoint.writer.type", Type::choice, "fast", own_writer,
+                                  "which of DeepSpeed's writers"),
+                        {"python", "fast"})),
+      no_effect("checkpoint.writer.io_buffer_size", Type::integer, "67108864", own_writer,
+                "bytes of its buffer"),
+      no_effect("checkpoint.writer.io_buffer_double", Type::boolean, "true", own_writer,
+                "two of them"),
+      no_effect("checkpoint.writer.io_multiplier", Type::integer, "1", own_writer,
+                "writes per buffer"),
+      no_effect("checkpoint.writer.show_statistics", Type::boolean, "false", own_writer,
+                "print its speed"),
+      or_null(one_of(no_effect("checkpoint.writer.data_parallel", Type::choice, "null",
+                               "every rank writes what it owns", "which ranks write"),
+                     {"replica", "socket", "machine"})),
   };
   return rows;
 }

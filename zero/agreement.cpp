@@ -48,6 +48,8 @@ std::vector<std::int64_t> packed(const ControlWord& word) {
   for (const Field& field : agreed_fields) words.push_back(field.value(word));
   words.push_back(std::bit_cast<std::int64_t>(word.loss));
   words.push_back(word.stop_requested);
+  words.push_back(word.save_busy);
+  words.push_back(word.save_code);
   words.push_back(word.bins.non_finite);
   words.insert(words.end(), word.bins.limbs.begin(), word.bins.limbs.end());
   return words;
@@ -96,6 +98,8 @@ Verdict agree_on_step(RuntimeCore& runtime, const ControlWord& own) {
     }
     verdict.loss += std::bit_cast<double>(*words++);
     verdict.stop_requested |= *words++ != 0;
+    verdict.save_busy |= *words++ != 0;
+    verdict.save_failed |= *words++ != 0;
     optim::NormBins bins;
     bins.non_finite = *words++;
     std::copy_n(words, bins.limbs.size(), bins.limbs.begin());

@@ -26,6 +26,10 @@ struct ControlWord {
   bool stop_requested = false;
   bool skip = false;      // StepOptions::inspect decided so
   bool inspects = false;  // a second exchange follows
+  // How this rank's part of a save that is written behind stands: 0 done or none, else the exit
+  // code of its failure.
+  int save_code = 0;
+  bool save_busy = false;
 };
 
 struct Verdict {
@@ -34,6 +38,7 @@ struct Verdict {
   std::vector<int> non_finite_ranks;
   bool stop_requested = false;
   bool skip = false;
+  bool save_busy = false, save_failed = false;  // on any rank
 };
 
 // Throws DisagreementError where step, hash, rate or mode differ, naming ranks and values.

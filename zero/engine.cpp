@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <exception>
 
+#include "zero/checkpointing.h"
 #include "zero/engine_core.h"
 
 namespace zero {
@@ -45,6 +47,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
 }
 
 EngineCore::~EngineCore() {
+  end_checkpoints();
   try {
     // Work in flight uses the buffers; peers read them.
     runtime_.communication().synchronize();
@@ -58,6 +61,12 @@ EngineCore::~EngineCore() {
 }
 
 void EngineCore::agree_at_start() {
+  exceptions_at_start_ = std::uncaught_exceptions();
+  if (const int nodes = runtime_.topology().node_count;
+      config_.checkpoint.use_node_local_storage && nodes > 1)
+    throw ConfigError("checkpoint.use_node_local_storage: a checkpoint is one directory that all " +
+                      std::to_string(nodes) +
+                      " nodes see; set it to false and save to a shared file system");
   agree_on_text(runtime_, "config", describe(config_));
   agree_on_text(runtime_, "model", model_.describe());
   agree_on_text(runtime_, "layout", plan_.layout.describe(model_));
@@ -85,6 +94,11 @@ void EngineCore::allocate() {
     throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
   }
   state_->allocate(arena_, ledger);
+  try {
+    allocate_for_checkpoints();
+  } catch (const MemoryError& error) {
+    throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
+  }
   if (!collective()) return;
   const std::vector<std::int64_t> groups =
       runtime_.gather_words("start-up agreement on the reduce group", {resolve_reduce_group()});
@@ -187,8 +201,8 @@ FullModel Engine::materialize(int only_rank) {
   core_->materialize(only_rank);
   return FullModel(*core_);
 }
-void Engine::export_model(const std::string& directory) {
-  core_->export_model(directory);
+void Engine::export_model(const std::string& directory, const ExportOptions& options) {
+  core_->export_model(directory, options);
 }
 void Engine::read(std::string_view name, std::string_view what, std::span<float> whole) {
   core_->read(name, what, whole);

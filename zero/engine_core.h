@@ -1,7 +1,7 @@
 // The engine behind the public handles: owns layout, plans, buffers and the walk through a step.
 // The parts: engine.cpp builds it, scopes.cpp serves the loop, communicate.cpp moves data, step.cpp
-// applies the optimizer, weights.cpp fills and reads parameters, checkpointing.cpp saves and
-// resumes, evaluation.cpp runs without gradients.
+// applies the optimizer, weights.cpp fills and reads parameters, export.cpp writes whole models,
+// saving.cpp and resuming.cpp do checkpoints, evaluation.cpp runs without gradients.
 #pragma once
 
 #include <memory>
@@ -21,13 +21,10 @@
 #include "zero/state_store.h"
 #include "zero/step_clock.h"
 
-namespace zero::checkpoint {
-class Saver;
-}
-
 namespace zero::detail {
 
 class Checkpointing;
+struct CheckpointState;
 struct PendingSave;
 
 class EngineCore {
@@ -62,7 +59,7 @@ class EngineCore {
   void initialize(const std::function<void(ParamShard)>& fill);
   void load_weights(const std::string& file,
                     const std::function<std::string(std::string_view)>& name_in_file);
-  void export_model(const std::string& directory);
+  void export_model(const std::string& directory, const ExportOptions& options);
   void read(std::string_view name, std::string_view what, std::span<float> whole);
   std::uint64_t digest();
 
@@ -73,10 +70,12 @@ class EngineCore {
   void materialize(int only_rank);
   void dematerialize() noexcept;
 
-  // checkpointing.cpp
+  // saving.cpp, resuming.cpp
+  void open_checkpoints(const std::string& directory);
   std::shared_ptr<PendingSave> save_checkpoint(const std::string& directory,
                                                const SaveOptions& options);
-  void finish_save(PendingSave& save);
+  bool finish_save(PendingSave& save);
+  double predicted_save_seconds() const;
   std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag);
 
   EngineReport report();
@@ -146,11 +145,20 @@ class EngineCore {
   std::string locate_non_finite();
   void name_unasked_gradients();
 
-  // checkpointing.cpp
+  // saving.cpp
+  bool saves_asynchronously() const;
+  void allocate_for_checkpoints();
+  void end_checkpoints() noexcept;
+  void report_save(ControlWord& word) const;
+  void advance_save();
+  void await_copy(int flat_unit);
+  bool conclude(PendingSave& save);
+  void finish_pending_save();
   void require_checkpoint_border(const char* call);
 
   // weights.cpp
   void require_step_border(const char* call);
+  void refuse_non_finite(const std::string& file, const ParamShard& shard) const;
   void fill_segment(int flat_unit, int segment, const std::function<void(ParamShard)>& fill);
   void spread(int flat_unit, int segment);
   std::vector<std::byte> gather_segment(const ArrayId& array);
@@ -191,12 +199,8 @@ class EngineCore {
   Arena full_model_;
   std::vector<std::byte*> full_pointers_, slot_pointers_;
   bool materialized_here_ = false;
-  // Of rank 0, from its first save on: it holds the directory's lock.
-  std::shared_ptr<checkpoint::Saver> saver_;
-  std::string saver_directory_;
-  std::shared_ptr<PendingSave> pending_save_;  // begun, not yet committed
-  // Samples that were seen before this step: by the run that was resumed.
-  std::int64_t samples_before_ = 0, samples_before_step_ = 0;
+  std::unique_ptr<CheckpointState> checkpoints_;
+  int exceptions_at_start_ = 0;
 };
 
 }  // namespace zero::detail

@@ -14,15 +14,39 @@ using checkpoint::Manifest;
 using checkpoint::ManifestFile;
 using checkpoint::ShardEntry;
 
+// Elements of an array of the stored type; -1: all are finite.
+std::int64_t first_non_finite(std::span<const std::byte> bytes, std::string_view dtype) {
+  const auto find = [&](auto word, auto exponent) {
+    using Word = decltype(word);
+    const auto count = static_cast<std::int64_t>(bytes.size() / sizeof(Word));
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::memcpy(&word, bytes.data() + static_cast<std::size_t>(i) * sizeof(Word), sizeof word);
+      if ((word & exponent) == exponent) return i;
+    }
+    return std::int64_t{-1};
+  };
+  if (dtype == "BF16") return find(std::uint16_t{}, std::uint16_t{0x7f80});
+  if (dtype == "F16") return find(std::uint16_t{}, std::uint16_t{0x7c00});
+  return find(std::uint32_t{}, std::uint32_t{0x7f800000});
+}
+
+void refuse_non_finite(const std::string& file, const Manifest& manifest, const ShardEntry& entry,
+                       std::int64_t first, std::span<const std::byte> bytes) {
+  const std::int64_t at = first_non_finite(bytes, manifest.dtype_of(entry));
+  if (at < 0) return;
+  const std::string state =
+      entry.kind > 0 ? manifest.states[static_cast<std::size_t>(entry.kind - 1)] + " of " : "";
+  throw LoadError(file + ": " + state +
+                  manifest.parameters[static_cast<std::size_t>(entry.parameter)].name +
+                  " is not finite at element " + std::to_string(first + at) +
+                  "; zero_core.allow_non_finite_weights loads it nevertheless");
+}
+
 std::string text(const Shape& shape) {
   std::string result = "[";
   for (std::size_t i = 0; i < shape.size(); ++i)
     result += (i > 0 ? ", " : "") + std::to_string(shape[i]);
   return result + "]";
-}
-
-DType dtype_of_name(const std::string& name) {
-  return name == "BF16" ? DType::bf16 : name == "F16" ? DType::fp16 : DType::fp32;
 }
 
 }  // namespace
@@ -40,12 +64,29 @@ std::optional<Manifest> Checkpointing::choose(const std::string& directory, Resu
     for (const std::string& notice : choice->notices) print_notice(notice);
     document = std::move(choice->candidate.manifest_text);
   });
-  if (const Outcome joint = agree_on_outcome(engine_.runtime_, "the choice of a checkpoint", own);
-      joint.code != 0)
-    raise(joint);
+  agree_or_raise(engine_.runtime_, "the choice of a checkpoint", own);
   document = engine_.runtime_.broadcast_text("the manifest of a checkpoint", document);
   if (document.empty()) return std::nullopt;
+  check_visible(directory, document);
   return checkpoint::parse_manifest(directory + ": the manifest that rank 0 sent", document);
+}
+
+// A host with another directory under this name is no case of damage.
+void Checkpointing::check_visible(const std::string& directory, const std::string& document) {
+  const Patience patience(engine_);
+  agree_or_raise(engine_.runtime_, "the choice of a checkpoint", attempt([&] {
+                   if (engine_.rank() == 0) return;
+                   const std::string digest = checkpoint::format_manifest_digest(document);
+                   const std::string tag = checkpoint::parse_manifest(directory, document).tag;
+                   await_visible("the checkpoint " + tag + " in " + directory + " that rank 0 sees",
+                                 [&] {
+                                   const std::string own =
+                                       Directory::open(directory).child(tag).read_text(
+                                           checkpoint::manifest_digest_name,
+                                           static_cast<std::int64_t>(digest.size()));
+                                   if (own != digest) throw LoadError("another one is there");
+                                 });
+                 }));
 }
 
 // Fills param_of_ and state_of_; what does not fit is -1.
@@ -146,65 +187,19 @@ Checkpointing::ReadPlan Checkpointing::plan_reads(const Manifest& manifest) cons
 
 void Checkpointing::read_files(const std::string& path, const Manifest& manifest,
                                const ReadPlan& plan, bool into_state) {
-  std::vector<std::byte> buffer(static_cast<std::size_t>(checkpoint::chunk_bytes));
   const Directory directory = Directory::open(path);
+  const bool any_value = engine_.config_.zero_core.allow_non_finite_weights;
   for (const auto& [number, ranges] : plan) {
     const ManifestFile& file = manifest.files[number];
-    read_shard(directory, manifest, file, ranges, buffer,
+    read_shard(directory, manifest, file, ranges, state_.buffer,
                [&](const EntryRange& range, std::span<const std::byte> bytes) {
                  const ShardEntry& entry = file.entries[range.entry];
+                 if (!any_value)
+                   refuse_non_finite(path + "/" + file.name, manifest, entry,
+                                     entry.begin + range.begin, bytes);
                  if (into_state) deliver(manifest, entry, entry.begin + range.begin, bytes);
                });
   }
-}
-
-// Elements of the parameter from `first` on, all within this rank's slice.
-void Checkpointing::deliver(const Manifest& manifest, const ShardEntry& entry, std::int64_t first,
-                            std::span<const std::byte> bytes) {
-  const int param = param_of_[static_cast<std::size_t>(entry.parameter)];
-  const Place& place = engine_.plan_.layout.place_of_param[static_cast<std::size_t>(param)];
-  const Segment& segment =
-      engine_.flat(place.flat_unit).segments[static_cast<std::size_t>(place.segment)];
-  StateStore& store = *engine_.store_;
-  const std::int64_t begin = place.offset + first;
-  const ArrayId parameter{place.flat_unit, place.segment, ArrayKind::parameter};
-  const DType own = store.dtype_of(parameter);
-  const DType stored = dtype_of_name(manifest.dtype_of(entry));
-  const auto count = static_cast<std::int64_t>(bytes.size()) / size_of(stored);
-  if (entry.kind > 0) {
-    const int state = state_of_[static_cast<std::size_t>(entry.kind - 1)];
-    store.write({place.flat_unit, place.segment, ArrayKind::state, state}, begin, bytes);
-    return;
-  }
-  if (segment.trainable)
-    store.write({place.flat_unit, place.segment, ArrayKind::master}, begin, bytes);
-  if (stored == own) {
-    if (!segment.trainable) store.write(parameter, begin, bytes);
-    return;
-  }
-  std::vector<float> values(static_cast<std::size_t>(count));
-  optim::cast(bytes.data(), stored, values.data(), DType::fp32, count);
-  std::vector<std::byte> rounded(static_cast<std::size_t>(count * size_of(own)));
-  optim::cast(values.data(), DType::fp32, rounded.data(), own, count);
-  store.write(parameter, begin, rounded);
-}
-
-// Where the optimizer is not sharded, every rank holds all of its state.
-void Checkpointing::spread_states(int flat_unit, int segment_index) {
-  const Segment& segment =
-      engine_.flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
-  const SegmentBuffers& buffers = engine_.state_->segment(flat_unit, segment_index);
-  if (!engine_.collective() || !segment.trainable || engine_.state_->policy().optimizer_sharded)
-    return;
-  engine_.runtime_.exchange_on_device(
-      engine_.subjects_[static_cast<std::size_t>(flat_unit)],
-      [&](comm::Communicator& communicator, Stream stream) {
-        for (float* state : buffers.states)
-          engine_.all_gather_whole(
-              {&communicator, stream}, segment,
-              reinterpret_cast<std::byte*>(state + engine_.rank() * segment.shard),
-              reinterpret_cast<std::byte*>(state), DType::fp32);
-      });
 }
 
 void Checkpointing::adopt(const Manifest& manifest) {
@@ -216,8 +211,8 @@ void Checkpointing::adopt(const Manifest& manifest) {
   engine_.step_count_ = manifest.step;
   engine_.applied_steps_ = manifest.applied_steps;
   engine_.skipped_in_a_row_ = manifest.skipped_in_a_row;
-  engine_.samples_before_ = manifest.samples;
-  engine_.samples_before_step_ = manifest.step;
+  state_.samples_before = manifest.samples;
+  state_.samples_before_step = manifest.step;
   engine_.initialized_ = true;
 }
 
@@ -241,6 +236,13 @@ void Checkpointing::notice_differences(const Manifest& manifest) {
     print_notice(manifest.tag + " was saved after " + std::to_string(manifest.samples) +
                  " samples; with this run's batch, step " + std::to_string(manifest.step) +
                  " stands at sample " + std::to_string(samples));
+}
+
+std::optional<Resumed> EngineCore::resume(const std::string& directory, Resume mode,
+                                          const std::string& tag) {
+  require_checkpoint_border("Engine::resume()");
+  finish_pending_save();
+  return Checkpointing(*this).resume(directory, mode, tag);
 }
 
 std::optional<Resumed> Checkpointing::resume(const std::string& directory, Resume mode,

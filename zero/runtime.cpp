@@ -15,7 +15,8 @@ volatile std::sig_atomic_t stop_signals = 0;
 // The first signal asks for an orderly stop at the next step border; the second ends the process.
 void on_stop_signal(int number) {
   stop_signals = stop_signals + 1;
-  std::signal(number, SIG_DFL);
+  // A launcher may pass SIGUSR2 on more than once.
+  std::signal(number, number == SIGUSR2 ? on_stop_signal : SIG_DFL);
 }
 
 std::string chosen(const char* variable, const std::string& option,
@@ -72,6 +73,7 @@ RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions opti
   if (options_.catch_signals) {
     std::signal(SIGTERM, on_stop_signal);
     std::signal(SIGINT, on_stop_signal);
+    std::signal(SIGUSR2, on_stop_signal);
   }
 }
 

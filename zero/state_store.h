@@ -53,6 +53,9 @@ class StateStore {
   std::optional<ArrayId> find(int flat_unit, int segment, std::string_view what) const;
   DType dtype_of(const ArrayId& array) const;
 
+  // Whether another thread may visit to read while a step runs, but for what is being updated.
+  bool readable_beside_steps() const { return runtime_.device().is_host(); }
+
   // Shows elements [begin, end), which must be this rank's, part by part in order. Between steps,
   // or between the reductions and the update of one. A part is gone when the visitor returns.
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,

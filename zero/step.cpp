@@ -160,6 +160,7 @@ optim::StepScalars EngineCore::scalars_of(int group, optim::StepScalars scalars)
 void EngineCore::update(int chunk_number, const optim::StepScalars& common) {
   const During optimizer(clock_, StepClock::Activity::optimizer);
   const Chunk& chunk = plan_.inputs.chunks[static_cast<std::size_t>(chunk_number)];
+  await_copy(chunk.flat_unit);
   const ChunkView view = store_->view(chunk_number);
   for (const UpdateRun& run : state_->segment(chunk.flat_unit, chunk.segment).runs) {
     const std::int64_t first = std::max(run.begin, view.begin);
@@ -240,6 +241,7 @@ StepResult EngineCore::step(const StepOptions& options) {
     throw UsageError("Engine::step() was called after " + std::to_string(micro_steps_done_) +
                      " of " + std::to_string(accumulation()) +
                      " micro steps; run every element of Engine::micro_steps()");
+  StepResult result;
   try {
     micro_steps_done_ = 0;
     name_unasked_gradients();
@@ -253,6 +255,7 @@ StepResult EngineCore::step(const StepOptions& options) {
     word.loss = loss_sum_ / static_cast<double>(plan_.batch.accumulation);
     word.stop_requested = runtime_.stop_requested();
     word.inspects = static_cast<bool>(options.inspect);
+    report_save(word);
     take_norm(word);
     verdict_ = agree(word);
     const double loss = verdict_.loss;
@@ -282,12 +285,15 @@ StepResult EngineCore::step(const StepOptions& options) {
       walker_->abandon();
     }
     clock_.stop();
-    return {step_count_, loss,    gradient_norm(),        learning_rate_,
-            1.f,         skipped, verdict_.stop_requested};
+    result = {step_count_, loss,    gradient_norm(),        learning_rate_,
+              1.f,         skipped, verdict_.stop_requested};
   } catch (const std::exception& error) {
     poison(error.what());
     throw;
   }
+  // The step stands, whatever has become of a save.
+  advance_save();
+  return result;
 }
 
 }  // namespace detail

@@ -1,12 +1,9 @@
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 
 #include "optim/gradient_norm.h"
 #include "zero/base/hash.h"
-#include "zero/checkpoint/safetensors.h"
 #include "zero/engine_core.h"
 
 namespace zero::detail {
@@ -73,41 +70,13 @@ void EngineCore::spread(int flat_unit, int segment_index) {
 
 void EngineCore::initialize(const std::function<void(ParamShard)>& fill) {
   require_step_border("Engine::initialize()");
+  finish_pending_save();
   for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
     for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
       fill_segment(static_cast<int>(f), static_cast<int>(s), fill);
       spread(static_cast<int>(f), static_cast<int>(s));
     }
   initialized_ = true;
-}
-
-void EngineCore::load_weights(const std::string& file,
-                              const std::function<std::string(std::string_view)>& name_in_file) {
-  require_step_border("Engine::load_weights()");
-  const checkpoint::SafetensorsReader reader(file);
-  const auto name_of_param = [&](std::string_view name) {
-    return name_in_file ? name_in_file(name) : std::string(name);
-  };
-  std::string problems;
-  std::size_t used = 0;
-  for (const ParamDeclaration& declaration : model_.params) {
-    const std::string name = name_of_param(declaration.name);
-    const checkpoint::TensorEntry* tensor = reader.find(name);
-    if (tensor == nullptr)
-      problems += "\n  " + name + " is missing";
-    else if (tensor->shape != declaration.shape)
-      problems += "\n  " + name + " has shape " + to_text(tensor->shape) + ", the model has " +
-                  to_text(declaration.shape);
-    else
-      ++used;
-  }
-  if (!problems.empty()) throw LoadError(file + " does not fit the model:" + problems);
-  if (used < reader.tensors().size() && rank() == 0)
-    std::fprintf(stderr, "zero: %s holds %zu tensors that the model does not have; left alone\n",
-                 file.c_str(), reader.tensors().size() - used);
-  initialize([&](ParamShard shard) {
-    reader.read(*reader.find(name_of_param(shard.name)), shard.begin, shard.values);
-  });
 }
 
 std::vector<std::byte> EngineCore::gather_segment(const ArrayId& array) {
@@ -184,39 +153,6 @@ std::uint64_t EngineCore::digest() {
        runtime_.gather_words("Engine::digest", {std::bit_cast<std::int64_t>(sum)}))
     total += std::bit_cast<std::uint64_t>(word);
   return total;
-}
-
-void EngineCore::export_model(const std::string& directory) {
-  require_step_border("Engine::export_model()");
-  std::vector<checkpoint::TensorEntry> tensors;
-  for (const FlatUnit& unit : plan_.layout.flat_units)
-    for (const Segment& segment : unit.segments)
-      for (const ParamPlace& place : segment.params)
-        tensors.push_back({param(place.param).name,
-                           checkpoint::safetensors_name(segment.dtype.value_or(compute_dtype())),
-                           param(place.param).shape, 0, 0});
-  std::unique_ptr<checkpoint::SafetensorsWriter> writer;
-  if (rank() == 0) {
-    std::error_code failed;
-    std::filesystem::create_directories(directory, failed);
-    if (failed) throw SaveError("cannot create directory " + directory + ": " + failed.message());
-    writer = std::make_unique<checkpoint::SafetensorsWriter>(
-        directory + "/model.safetensors", std::move(tensors),
-        std::map<std::string, std::string>{{"format", "pt"}});
-  }
-  for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
-    for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
-      const ArrayId parameter{static_cast<int>(f), static_cast<int>(s), ArrayKind::parameter};
-      const auto bytes = size_of(store_->dtype_of(parameter));
-      const std::vector<std::byte> whole = gather_segment(parameter);
-      if (!writer) continue;
-      for (const ParamPlace& place : plan_.layout.flat_units[f].segments[s].params)
-        writer->write(std::span(whole).subspan(
-            static_cast<std::size_t>(place.offset * bytes),
-            static_cast<std::size_t>(param(place.param).elements * bytes)));
-    }
-  if (writer) writer->finish();
-  runtime_.gather_words("Engine::export_model", {0});
 }
 
 }  // namespace zero::detail

@@ -39,7 +39,9 @@ struct RuntimeOptions {
   std::string device = "auto";     // auto, cpu
   Stream stream = {};              // the program's own compute stream, if it has one
   bool abort_job = true;           // false in a hosted program: the library never aborts or exits
-  bool catch_signals = true;       // SIGTERM and SIGINT ask for a stop (StepResult::stop_requested)
+  // SIGTERM, SIGINT and SIGUSR2 ask for a stop (StepResult::stop_requested); a second one of the
+  // first two ends the process.
+  bool catch_signals = true;
   std::string transport = "auto";  // auto, self, shm, mpi, hierarchical; ZERO_TRANSPORT wins
   // Where communication runs on CPU ranks: inline (the caller's thread), worker (a thread of its
   // own), auto (worker where a core is left for it). The environment's ZERO_EXECUTOR wins.
@@ -342,15 +344,18 @@ struct Resumed {
 struct SaveOptions {
   std::string tag = "";    // empty: "step-N"
   Text client_state = {};  // equal on all ranks
-  bool asynchronous = false;
+  // Written while training goes on; not set: as checkpoint.writer.decoupled says.
+  std::optional<bool> asynchronous = {};
   int keep = 0;  // after this save, remove all but the newest so many checkpoints; 0: keep all
 };
 
-// The save is committed when wait() returns; it throws what went wrong on any rank. Collective, at
-// a step border, before the engine ends; the next save waits too.
+// Collective, at a step border. The save is committed when wait() returns true; false where it
+// failed on any rank and zero_core.on_save_error is "continue", else it throws what went wrong. An
+// asynchronous save may also be found to have failed by a later step(), which then throws so. The
+// next save, resume() and the engine's end wait too.
 class SaveTicket {
  public:
-  void wait() const;
+  bool wait() const;
 
  private:
   friend class Engine;
@@ -372,6 +377,10 @@ std::vector<SavedCheckpoint> list_checkpoints(const std::string& directory);
 // .trash-*, where they stay until somebody removes them. Returns what was moved where.
 std::vector<std::string> set_aside_checkpoints(const std::string& directory,
                                                std::int64_t later_than_sequence);
+
+struct ExportOptions {
+  std::int64_t max_file_bytes = 0;  // several files of at most so much data, and an index; 0: one
+};
 
 // Payload bytes of a rank since the engine's first step, by collective ("all_gather", ...); control
 // words apart.
@@ -422,7 +431,8 @@ class Engine {
 
   // Each rank fills its own shard; a parameter left unfilled is an error.
   void initialize(const std::function<void(ParamShard)>& fill);
-  // From a safetensors file; name_in_file maps our global names to the file's.
+  // From a safetensors file, or several with Hugging Face's index: the file, the index or their
+  // directory. Each rank reads its own elements. name_in_file maps our global names to the file's.
   void load_weights(const std::string& safetensors,
                     const std::function<std::string(std::string_view)>& name_in_file = {});
 
@@ -443,9 +453,13 @@ class Engine {
   // States its bytes, and throws when they do not fit. -1: on every rank.
   FullModel materialize(int only_rank = -1);
 
+  // Makes the directory where it is missing, takes its lock, clears away what a dead job left, and
+  // checks that every host sees it: SaveError, TopologyError. At start, so that the first save has
+  // no surprise; a save does it too.
+  void open_checkpoints(const std::string& directory);
   SaveTicket save_checkpoint(const std::string& directory, const SaveOptions& = {});
   // Hugging Face safetensors in the compute dtype, with one unit in memory at a time.
-  void export_model(const std::string& directory);
+  void export_model(const std::string& directory, const ExportOptions& = {});
   // The whole tensor of "value", "grad", "master" or a state ("exp_avg", ...) of a parameter, as
   // fp32.
   void read(std::string_view name, std::string_view what, std::span<float> whole);
@@ -460,6 +474,8 @@ class Engine {
   std::int64_t step_count() const;
   DType compute_dtype() const;
   std::string memory_table() const;
+  // As long as the last save took on the slowest rank; 0: there was none yet.
+  double predicted_save_seconds() const;
 
  private:
   std::unique_ptr<detail::EngineCore> core_;

@@ -12,7 +12,9 @@ constexpr const char* data_key = "data";
 
 Checkpoints::Checkpoints(zero::Runtime& runtime, zero::Engine& engine, const Options& options,
                          std::string data)
-    : runtime_(runtime), engine_(engine), options_(options), data_(std::move(data)) {}
+    : runtime_(runtime), engine_(engine), options_(options), data_(std::move(data)) {
+  last_begun_ = std::chrono::steady_clock::now();
+}
 
 // The root looks for all: a failure there ends every rank.
 void Checkpoints::clear_later_than(std::int64_t sequence, const std::string& instead) const {
@@ -33,6 +35,14 @@ void Checkpoints::clear_later_than(std::int64_t sequence, const std::string& ins
 bool Checkpoints::resume() {
   const std::string& directory = options_.checkpoint_directory;
   if (directory.empty()) return false;
+  const bool resumed = load();
+  // What would stop the first save stops the run before its first step.
+  engine_.open_checkpoints(directory);
+  return resumed;
+}
+
+bool Checkpoints::load() {
+  const std::string& directory = options_.checkpoint_directory;
   if (options_.resume == "none") {
     clear_later_than(-1, "; --resume auto goes on from there");
     return false;
@@ -58,14 +68,65 @@ bool Checkpoints::resume() {
   return true;
 }
 
-void Checkpoints::after_step(bool last) {
-  if (options_.checkpoint_directory.empty()) return;
-  const bool due = options_.save_every > 0 && engine_.step_count() % options_.save_every == 0;
-  if (!due && !last) return;
+bool Checkpoints::is_due() {
+  if (options_.save_every > 0 && engine_.step_count() % options_.save_every == 0) return true;
+  if (options_.save_minutes <= 0) return false;
+  const std::chrono::duration<double> age = std::chrono::steady_clock::now() - last_begun_;
+  // Rank 0's clock decides for all.
+  const bool due = runtime_.is_root() && age.count() >= 60 * options_.save_minutes;
+  return runtime_.sum(due ? 1 : 0) > 0;
+}
+
+// Whether a save fits between the signal and the end.
+bool Checkpoints::in_time() const {
+  const double grace = engine_.config().zero_core.preempt_grace_s;
+  const double predicted = engine_.predicted_save_seconds();
+  if (predicted <= grace) return true;
+  if (runtime_.is_root())
+    std::fprintf(stderr,
+                 "zero: asked to stop: a save takes %.3g s as the last one did, and "
+                 "zero_core.preempt_grace_s is %.3g: nothing saved after step %lld%s%s\n",
+                 predicted, grace, static_cast<long long>(engine_.step_count()),
+                 last_tag_.empty() ? "" : "; the last checkpoint is ", last_tag_.c_str());
+  return false;
+}
+
+void Checkpoints::save(bool wait) {
+  settle();
   zero::SaveOptions options;
   options.client_state = {{data_key, data_}};
   options.keep = static_cast<int>(options_.keep);
-  engine_.save_checkpoint(options_.checkpoint_directory, options).wait();
+  if (wait) options.asynchronous = false;
+  pending_tag_ = "step-" + std::to_string(engine_.step_count());
+  last_begun_ = std::chrono::steady_clock::now();
+  pending_ = engine_.save_checkpoint(options_.checkpoint_directory, options);
+}
+
+// Waits for what was begun; false where that failed.
+bool Checkpoints::settle() {
+  if (!pending_) return true;
+  const bool committed = pending_->wait();
+  pending_.reset();
+  if (committed) last_tag_ = pending_tag_;
+  return committed;
+}
+
+bool Checkpoints::after_step(bool last, bool stop) {
+  if (options_.checkpoint_directory.empty()) return false;
+  if (stop && !last) {
+    settle();
+    if (!in_time()) return false;
+  }
+  const bool due = is_due();
+  if (!due && !last && !stop) return false;
+  const bool wait = last || stop || !engine_.config().checkpoint.decoupled;
+  save(wait);
+  if (!wait) return false;
+  if (settle()) return true;
+  if (last)
+    throw zero::SaveError("the checkpoint after the last step could not be saved to " +
+                          options_.checkpoint_directory);
+  return false;
 }
 
 }  // namespace gpt

@@ -78,7 +78,8 @@ void JsonLog::write(const TrainingRecord& r) {
            .dump());
 }
 
-void JsonLog::write_summary(const zero::EngineReport& report, std::uint64_t digest) {
+void JsonLog::write_summary(const zero::EngineReport& report, std::uint64_t digest,
+                            const std::string& checkpoint) {
   if (path_.empty()) return;
   Json ranks = Json::array();
   for (const zero::RankReport& rank : report.ranks)
@@ -87,6 +88,7 @@ void JsonLog::write_summary(const zero::EngineReport& report, std::uint64_t dige
              {{"parameter_count", report.parameter_count},
               {"layout_hash", hexadecimal(report.layout_hash)},
               {"digest", hexadecimal(digest)},
+              {"checkpoint", checkpoint.empty() ? Json(nullptr) : Json(checkpoint)},
               {"ranks", ranks}}}}
            .dump());
 }

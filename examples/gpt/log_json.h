@@ -16,7 +16,9 @@ class JsonLog {
   explicit JsonLog(const std::string& path);
 
   void write(const TrainingRecord& record);
-  void write_summary(const zero::EngineReport& report, std::uint64_t digest);
+  // `checkpoint`: the tag of the last one saved, empty if there is none.
+  void write_summary(const zero::EngineReport& report, std::uint64_t digest,
+                     const std::string& checkpoint);
 
  private:
   void line(const std::string& text);

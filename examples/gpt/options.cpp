@@ -63,10 +63,15 @@ void declare(CLI::App& app, Parsed& p) {
   app.add_option("--sequence-length", o.sequence_length,
                  "Tokens of a sample; default: the model's context");
   app.add_option("--seed", p.seed, "Of start values and data: --set seed=S");
-  app.add_option("--init", o.init_file, "Start from this model.safetensors of Hugging Face's GPT-2")
-      ->type_name("FILE");
+  app.add_option("--init", o.init_file, "Start from this Hugging Face GPT-2: a safetensors file, an index of some, or "
+                 "their directory")
+      ->type_name("PATH");
   app.add_option("--save-model", o.save_directory, "Write the result as a Hugging Face model")
       ->type_name("DIR");
+  app.add_option("--max-shard-size", o.max_shard_bytes,
+                 "Of --save-model: several files of at most this size, such as 5GB")
+      ->transform(CLI::AsSizeValue(true))
+      ->type_name("SIZE");
   app.add_option("--checkpoint", o.checkpoint_directory,
                  "Directory of checkpoints: resumed from at start, saved to after the last step")
       ->type_name("DIR");
@@ -75,6 +80,8 @@ void declare(CLI::App& app, Parsed& p) {
       ->type_name("TAG")
       ->capture_default_str();
   app.add_option("--save-every", o.save_every, "Save every N steps too")->type_name("N");
+  app.add_option("--save-minutes", o.save_minutes, "Save when the last one is M minutes old, too")
+      ->type_name("M");
   app.add_option("--keep", o.keep, "Remove all but the newest N checkpoints; default: keep all")
       ->type_name("N");
   app.add_flag("--overwrite-later", o.overwrite_later,
@@ -96,11 +103,17 @@ void check(const Options& options) {
   at_least("--threads", options.threads, 0);
   at_least("--save-every", options.save_every, 0);
   at_least("--keep", options.keep, 0);
-  const bool asks = options.resume != "auto" || options.save_every > 0 || options.keep > 0 ||
-                    options.overwrite_later;
+  at_least("--max-shard-size", options.max_shard_bytes, 0);
+  if (!(options.save_minutes >= 0))
+    throw zero::ConfigError("--save-minutes must be 0 or more");
+  const bool asks = options.resume != "auto" || options.save_every > 0 ||
+                    options.save_minutes > 0 || options.keep > 0 || options.overwrite_later;
   if (asks && options.checkpoint_directory.empty())
     throw zero::ConfigError(
-        "--resume, --save-every, --keep and --overwrite-later need --checkpoint DIR");
+        "--resume, --save-every, --save-minutes, --keep and --overwrite-later need "
+        "--checkpoint DIR");
+  if (options.max_shard_bytes > 0 && options.save_directory.empty())
+    throw zero::ConfigError("--max-shard-size needs --save-model DIR");
 }
 
 }  // namespace

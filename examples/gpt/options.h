@@ -19,9 +19,11 @@ struct Options {
   std::int64_t steps = 100;
   std::int64_t sequence_length = 0;  // 0: the model's context
   std::string init_file, save_directory, log_file;
+  std::int64_t max_shard_bytes = 0;  // of a file in save_directory; 0: one file
   std::string checkpoint_directory;  // empty: no checkpoints
   std::string resume = "auto";       // auto, none or a tag
   std::int64_t save_every = 0;       // steps; 0: only after the last
+  double save_minutes = 0;           // by rank 0's clock; 0: never for that
   std::int64_t keep = 0;             // newest checkpoints; 0: all
   bool overwrite_later = false;
   int threads = 0;

@@ -10,15 +10,19 @@
 namespace gpt {
 namespace {
 
-// Whether Hugging Face's file names its tensors without "transformer.", as the published gpt2 does.
-// A file that cannot be read is load_weights()'s to report.
-bool names_lack_prefix(const std::string& file) {
+// Whether Hugging Face's model names its tensors without "transformer.", as the published gpt2
+// does. What cannot be read is load_weights()'s to report.
+bool names_lack_prefix(std::filesystem::path file) {
   constexpr std::uint64_t largest_header = 100'000'000;
   std::error_code unknown;
+  if (std::filesystem::is_directory(file, unknown)) {
+    const auto index = file / "model.safetensors.index.json";
+    file = std::filesystem::exists(index, unknown) ? index : file / "model.safetensors";
+  }
   if (!std::filesystem::is_regular_file(file, unknown)) return false;
   std::ifstream in(file, std::ios::binary);
-  std::uint64_t length = 0;
-  in.read(reinterpret_cast<char*>(&length), sizeof length);
+  std::uint64_t length = std::filesystem::file_size(file, unknown);
+  if (file.extension() != ".json") in.read(reinterpret_cast<char*>(&length), sizeof length);
   if (!in || length > largest_header) return false;
   std::string header(length, '\0');
   in.read(header.data(), static_cast<std::streamsize>(length));

@@ -27,6 +27,8 @@ void print_start(const zero::Runtime& runtime, const Task& task, const zero::Eng
 
 struct Outcome {
   bool interrupted = false;  // a signal ended the run before its last step
+  bool saved = false;        // a checkpoint of that step is on disk
+  std::string last_tag;      // of the last checkpoint
   zero::EngineReport report;
 };
 
@@ -37,23 +39,24 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
   if (!checkpoints.resume()) set_start_values(engine, task, runtime.pool());
   print_start(runtime, task, engine);
   Progress progress(task.options.steps, task.config.steps_per_print, task.data->floor());
-  bool stop = false;
+  bool stop = false, saved = false;
   std::int64_t index = engine.step_count();
   while (index < task.options.steps && !stop) {
     const TrainingRecord record = loop.step(index++, stop);
-    checkpoints.after_step(stop || index == task.options.steps);
+    saved = checkpoints.after_step(index == task.options.steps, stop);
     if (!runtime.is_root()) continue;
     log.write(record);
     progress.show(record);
   }
   if (runtime.is_root()) progress.finish();
-  return {index < task.options.steps, engine.report()};  // while the activations are in memory
+  // While the activations are in memory.
+  return {index < task.options.steps, saved, checkpoints.last_tag(), engine.report()};
 }
 
 void save(zero::Runtime& runtime, zero::Engine& engine, const Task& task) {
   const std::string& directory = task.options.save_directory;
   if (directory.empty()) return;
-  engine.export_model(directory);
+  engine.export_model(directory, {.max_file_bytes = task.options.max_shard_bytes});
   if (!runtime.is_root()) return;
   save_model_config(task.model, directory);
   std::printf("saved %s for Hugging Face transformers\n", directory.c_str());
@@ -80,8 +83,9 @@ int train(zero::Runtime& runtime, const Options& options) {
   });
   save(runtime, engine, task);
   const std::uint64_t digest = engine.digest();
-  if (runtime.is_root()) log.write_summary(outcome.report, digest);
-  return outcome.interrupted && !options.checkpoint_directory.empty() ? saved_and_stopped : 0;
+  if (runtime.is_root()) log.write_summary(outcome.report, digest, outcome.last_tag);
+  if (!outcome.interrupted || options.checkpoint_directory.empty()) return 0;
+  return outcome.saved ? saved_and_stopped : stopped_without_save;
 }
 
 }  // namespace gpt

@@ -8,6 +8,8 @@ namespace gpt {
 
 // Of train(): a signal asked for a stop, and a checkpoint holds all that was done.
 inline constexpr int saved_and_stopped = 20;
+// The same, without a checkpoint of the last step: it would not have fitted, or it failed.
+inline constexpr int stopped_without_save = 21;
 
 // Returns the exit code.
 int train(zero::Runtime& runtime, const Options& options);

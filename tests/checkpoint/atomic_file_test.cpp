@@ -7,7 +7,7 @@
 
 #include <csignal>
 
-#include "tests/checkpoint/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include "zero/base/error.h"
 
 using namespace zero;

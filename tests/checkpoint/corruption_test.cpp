@@ -9,7 +9,8 @@
 #include <string>
 
 #include "tests/checkpoint/engine_support.h"
-#include "tests/checkpoint/temporary_directory.h"
+#include "tests/support/refusal.h"
+#include "tests/support/temporary_directory.h"
 #include "zero/checkpoint/shard.h"
 #include "zero/checkpoint/store.h"
 
@@ -20,7 +21,9 @@ using zero::LoadError;
 using zero::checkpoint::Directory;
 using zero::checkpoint::Manifest;
 using zero::tests::config_of;
+using zero::tests::contains;
 using zero::tests::read_text;
+using zero::tests::refusal;
 using zero::tests::strategies;
 using zero::tests::TemporaryDirectory;
 using zero::tests::train_until;
@@ -69,19 +72,6 @@ void verify(const std::string& root, const std::string& tag = "b") {
   for (const auto& file : manifest.files) verify_shard(directory, manifest, file, buffer);
 }
 
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const LoadError& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 void set_manifest(const Copy& copy, const std::string& text) {
   copy.write(copy.file("manifest.json"), text);
   copy.write(copy.file("manifest.xxh3"), zero::checkpoint::format_manifest_digest(text));
@@ -93,13 +83,13 @@ std::string refusal_of_forged(const std::function<void(nlohmann::json&)>& change
   auto document = nlohmann::json::parse(read_text(copy.file("manifest.json")));
   change(document);
   set_manifest(copy, document.dump());
-  return refusal([&] { verify(copy.root); });
+  return refusal<LoadError>([&] { verify(copy.root); });
 }
 
 }  // namespace
 
 TEST_CASE("the original passes") {
-  CHECK(refusal([] { verify(original() / "root"); }) == "");
+  CHECK(refusal<LoadError>([] { verify(original() / "root"); }) == "");
 }
 
 TEST_CASE("every flipped bit of manifest and digest is noticed") {
@@ -111,7 +101,7 @@ TEST_CASE("every flipped bit of manifest and digest is noticed") {
       damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
       copy.write(copy.file(name), damaged);
       CAPTURE(i);
-      REQUIRE(contains(refusal([&] { read_manifest(Directory::open(copy.root).child("b")); }),
+      REQUIRE(contains(refusal<LoadError>([&] { read_manifest(Directory::open(copy.root).child("b")); }),
                        "manifest"));
     }
     copy.write(copy.file(name), text);
@@ -124,7 +114,7 @@ TEST_CASE("every cut of manifest and digest is noticed") {
     const std::string text = read_text(copy.file(name));
     for (std::size_t size = 0; size < text.size(); ++size) {
       fs::resize_file(copy.file(name), size);
-      REQUIRE(refusal([&] { read_manifest(Directory::open(copy.root).child("b")); }) != "");
+      REQUIRE(refusal<LoadError>([&] { read_manifest(Directory::open(copy.root).child("b")); }) != "");
       copy.write(copy.file(name), text);
     }
   }
@@ -140,7 +130,7 @@ TEST_CASE("flipped bits of shards are noticed, by file, bytes and tensor") {
       std::string damaged = text;
       damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
       copy.write(copy.file(shard), damaged);
-      const std::string what = refusal([&] { verify(copy.root); });
+      const std::string what = refusal<LoadError>([&] { verify(copy.root); });
       CAPTURE(i);
       CAPTURE(what);
       REQUIRE(contains(what, shard));
@@ -156,7 +146,7 @@ TEST_CASE("shards of another length, missing, swapped, foreign, or no plain file
   const auto with = [](const std::function<void(const Copy&)>& damage) {
     const Copy copy;
     damage(copy);
-    return refusal([&] { verify(copy.root); });
+    return refusal<LoadError>([&] { verify(copy.root); });
   };
   const std::uintmax_t size = fs::file_size(original() / ("root/b/" + first_shard));
   for (const std::uintmax_t cut : {std::uintmax_t{0}, std::uintmax_t{7}, std::uintmax_t{8},
@@ -252,11 +242,11 @@ TEST_CASE("forged manifests are refused") {
   const Copy copy;
   const std::string text = read_text(copy.file("manifest.json"));
   set_manifest(copy, "{\"step\":1," + text.substr(1));
-  CHECK(contains(refusal([&] { verify(copy.root); }), "the key \"step\" twice"));
+  CHECK(contains(refusal<LoadError>([&] { verify(copy.root); }), "the key \"step\" twice"));
   set_manifest(copy, text + std::string(1, '\0'));
-  CHECK(contains(refusal([&] { verify(copy.root); }), "NUL"));
+  CHECK(contains(refusal<LoadError>([&] { verify(copy.root); }), "NUL"));
   set_manifest(copy, std::string(1'000'000, '['));
-  CHECK(refusal([&] { verify(copy.root); }) != "");
+  CHECK(refusal<LoadError>([&] { verify(copy.root); }) != "");
 }
 
 TEST_CASE("a damaged checkpoint leaves a running engine as it was, on all ranks") {
@@ -308,14 +298,14 @@ TEST_CASE("the newest valid checkpoint is taken, and damage is said") {
   copy.write(copy.file("manifest.json"), "{");
   CHECK(chosen()->candidate.tag == "a");
   CHECK(contains(chosen()->notices.at(0), "is damaged"));
-  CHECK(contains(refusal([&] { chosen("b"); }), "is damaged"));
-  CHECK(contains(refusal([&] { chosen("c"); }), "has no checkpoint \"c\"; it has a, b"));
+  CHECK(contains(refusal<LoadError>([&] { chosen("b"); }), "is damaged"));
+  CHECK(contains(refusal<LoadError>([&] { chosen("c"); }), "has no checkpoint \"c\"; it has a, b"));
   fs::remove(copy.file("manifest.json", "a"));
-  CHECK(contains(refusal([&] { chosen(); }), "none of its checkpoints"));
+  CHECK(contains(refusal<LoadError>([&] { chosen(); }), "none of its checkpoints"));
   // A renamed one would come in under a name that its manifest does not have.
   fs::remove_all(copy.root + "/b");
   fs::copy(original() / "root/b", copy.root + "/c");
-  CHECK(contains(refusal([&] { chosen("c"); }), "was it renamed?"));
+  CHECK(contains(refusal<LoadError>([&] { chosen("c"); }), "was it renamed?"));
 }
 
 TEST_CASE("other people's directories are named as such") {
@@ -325,12 +315,12 @@ TEST_CASE("other people's directories are named as such") {
   fs::create_directories(directory / "ds/global_step10");
   directory.file("ds/latest", "global_step10");
   directory.file("ds/global_step10/mp_rank_00_model_states.pt", "PK");
-  CHECK(contains(refusal([&] { zero::checkpoint::choose(directory / "ds", ""); }),
+  CHECK(contains(refusal<LoadError>([&] { zero::checkpoint::choose(directory / "ds", ""); }),
                  "is a DeepSpeed checkpoint"));
   directory.file("file", "x");
-  CHECK(refusal([&] { zero::checkpoint::choose(directory / "file", ""); }) != "");
+  CHECK(refusal<LoadError>([&] { zero::checkpoint::choose(directory / "file", ""); }) != "");
   fs::create_symlink(original() / "root", directory / "link");
-  CHECK(contains(refusal([&] { zero::checkpoint::choose(directory / "link", ""); }),
+  CHECK(contains(refusal<LoadError>([&] { zero::checkpoint::choose(directory / "link", ""); }),
                  "is a symbolic link"));
 }
 
@@ -338,7 +328,7 @@ TEST_CASE("another model gets the list of differences") {
   zero::testing::run_ranks(2, [](zero::Runtime& runtime) {
     zero::Engine engine(runtime, toy::describe({.vocabulary = 31, .blocks = 6}),
                         config_of(strategies[1], true));
-    const std::string what = refusal([&] { engine.resume(original() / "root"); });
+    const std::string what = refusal<LoadError>([&] { engine.resume(original() / "root"); });
     CHECK(contains(what, "does not fit the model"));
     CHECK(contains(what, "embed.wte has shape [29, 18], the model has [31, 18]"));
     CHECK(contains(what, "block.5.weight is in the model, not in the checkpoint"));
@@ -346,7 +336,7 @@ TEST_CASE("another model gets the list of differences") {
     sgd.optimizer.type = "SGD";
     sgd.optimizer.momentum = 0.9;
     zero::Engine other(runtime, toy::describe({}), sgd);
-    CHECK(contains(refusal([&] { other.resume(original() / "root"); }),
+    CHECK(contains(refusal<LoadError>([&] { other.resume(original() / "root"); }),
                    "the optimizer state exp_avg of AdamW is not one of this run's SGD"));
   });
 }

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "tests/checkpoint/engine_support.h"
-#include "tests/checkpoint/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include "zero/checkpoint/file_layer.h"
 #include "zero/checkpoint/shard.h"
 #include "zero/checkpoint/store.h"

@@ -27,8 +27,8 @@ inline Config config_of(const Strategy& strategy, bool bf16) {
 }
 
 template <class T>
-void train_until(Engine& engine, int ranks, int rank, std::int64_t steps, toy::Trace& trace) {
-  const toy::Dims d;
+void train_until(Engine& engine, int ranks, int rank, std::int64_t steps, const toy::Dims& d,
+                 toy::Trace& trace) {
   toy::Activations a = toy::make_activations(d);
   while (engine.step_count() < steps) {
     const std::int64_t base = engine.step_count() * engine.batch().global;
@@ -43,12 +43,13 @@ void train_until(Engine& engine, int ranks, int rank, std::int64_t steps, toy::T
   trace.digest = engine.digest();
 }
 
-inline toy::Trace train_until(Runtime& runtime, Engine& engine, std::int64_t steps) {
+inline toy::Trace train_until(Runtime& runtime, Engine& engine, std::int64_t steps,
+                              const toy::Dims& dims = {}) {
   toy::Trace trace;
   if (engine.compute_dtype() == DType::bf16)
-    train_until<bf16>(engine, runtime.size(), runtime.rank(), steps, trace);
+    train_until<bf16>(engine, runtime.size(), runtime.rank(), steps, dims, trace);
   else
-    train_until<float>(engine, runtime.size(), runtime.rank(), steps, trace);
+    train_until<float>(engine, runtime.size(), runtime.rank(), steps, dims, trace);
   return trace;
 }
 

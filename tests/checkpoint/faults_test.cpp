@@ -18,7 +18,8 @@
 #include <string>
 
 #include "tests/checkpoint/engine_support.h"
-#include "tests/checkpoint/temporary_directory.h"
+#include "tests/support/refusal.h"
+#include "tests/support/temporary_directory.h"
 #include "zero/checkpoint/file_layer.h"
 #include "zero/checkpoint/store.h"
 #include "zero/checkpoint/tensor_reader.h"
@@ -31,23 +32,12 @@ using zero::checkpoint::FileEvent;
 using zero::checkpoint::FileOp;
 using zero::checkpoint::Saver;
 using zero::tests::config_of;
+using zero::tests::contains;
+using zero::tests::refusal;
 using zero::tests::strategies;
 using zero::tests::TemporaryDirectory;
 using zero::tests::train_until;
 using zero::tests::with_engine;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const SaveError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 std::set<std::string> names_in(const std::string& root) {
   std::set<std::string> names;
@@ -89,7 +79,7 @@ std::string save_under(const std::string& root, const std::function<void(bool on
     runtime.sum(0);
     if (runtime.is_root()) fault(true);
     runtime.sum(0);
-    const std::string own = refusal([&] { engine.save_checkpoint(root, {"second"}).wait(); });
+    const std::string own = refusal<SaveError>([&] { engine.save_checkpoint(root, {"second"}).wait(); });
     runtime.sum(0);
     if (runtime.is_root()) {
       fault(false);
@@ -224,26 +214,26 @@ TEST_CASE("directories that cannot be written to") {
   directory.file("file", "x");
   fs::create_directory(directory / "real");
   fs::create_symlink(directory / "real", directory / "link");
-  CHECK(contains(refusal([&] { Saver(directory / "file"); }), "Not a directory"));
-  CHECK(contains(refusal([&] { Saver(directory / "file/below"); }), "cannot be made"));
-  CHECK(contains(refusal([&] { Saver(directory / "link"); }), "is a symbolic link"));
-  CHECK(contains(refusal([&] { Saver(directory / std::string(300, 'x')); }), "too long"));
+  CHECK(contains(refusal<SaveError>([&] { Saver(directory / "file"); }), "Not a directory"));
+  CHECK(contains(refusal<SaveError>([&] { Saver(directory / "file/below"); }), "cannot be made"));
+  CHECK(contains(refusal<SaveError>([&] { Saver(directory / "link"); }), "is a symbolic link"));
+  CHECK(contains(refusal<SaveError>([&] { Saver(directory / std::string(300, 'x')); }), "too long"));
   fs::create_directory(directory / "locked");
   fs::permissions(directory / "locked", fs::perms::owner_read | fs::perms::owner_exec |
                                             fs::perms::others_read | fs::perms::others_exec);
   fs::permissions(directory.path(), fs::perms::others_exec, fs::perm_options::add);
   CHECK(in_child([&] {
     if (::geteuid() == 0 && ::setuid(65534) != 0) return true;
-    return contains(refusal([&] { Saver(directory / "locked"); }), "Permission denied");
+    return contains(refusal<SaveError>([&] { Saver(directory / "locked"); }), "Permission denied");
   }));
   // A link in the place of the lock is not followed.
   fs::create_symlink(directory / "file", directory / "real/.lock");
-  CHECK(refusal([&] { Saver(directory / "real"); }) != "");
+  CHECK(refusal<SaveError>([&] { Saver(directory / "real"); }) != "");
   CHECK(zero::tests::read_text(directory / "file") == "x");
   // DeepSpeed's directory is not ours to write to.
   fs::create_directories(directory / "ds/global_step10");
   directory.file("ds/global_step10/mp_rank_00_model_states.pt", "PK");
-  CHECK(contains(refusal([&] { Saver(directory / "ds").next_sequence(); }), "DeepSpeed"));
+  CHECK(contains(refusal<SaveError>([&] { Saver(directory / "ds").next_sequence(); }), "DeepSpeed"));
 }
 
 TEST_CASE("two jobs do not save to one directory") {
@@ -251,11 +241,11 @@ TEST_CASE("two jobs do not save to one directory") {
   const std::string root = directory / "root";
   {
     const Saver first(root);
-    const std::string words = refusal([&] { Saver second(root); });
+    const std::string words = refusal<SaveError>([&] { Saver second(root); });
     CHECK(contains(words, "another job saves here (host "));
     CHECK(contains(words, "process " + std::to_string(::getpid())));
   }
-  CHECK(refusal([&] { Saver second(root); }) == "");
+  CHECK(refusal<SaveError>([&] { Saver second(root); }) == "");
 }
 
 TEST_CASE("retention keeps the newest valid ones, and what was set aside") {

@@ -2,12 +2,16 @@
 // the world size is the same.
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
 
 #include "tests/checkpoint/engine_support.h"
-#include "tests/checkpoint/temporary_directory.h"
+#include "tests/support/refusal.h"
+#include "tests/support/temporary_directory.h"
 
 namespace {
 
@@ -15,6 +19,8 @@ using zero::Config;
 using zero::Engine;
 using zero::Runtime;
 using zero::tests::config_of;
+using zero::tests::contains;
+using zero::tests::refusal;
 using zero::tests::strategies;
 using zero::tests::Strategy;
 using zero::tests::TemporaryDirectory;
@@ -167,26 +173,6 @@ TEST_CASE("a running engine goes back to a checkpoint") {
     });
 }
 
-TEST_CASE("an asynchronous save holds the state of its own step") {
-  const TemporaryDirectory directory;
-  with_engine(3, config_of(strategies[3], true), [&](Runtime& runtime, Engine& engine) {
-    engine.initialize(toy::fill);
-    const std::uint64_t first = train_until(runtime, engine, 1).digest;
-    const zero::SaveTicket ticket = engine.save_checkpoint(directory / "a", {.asynchronous = true});
-    const std::uint64_t second = train_until(runtime, engine, 2).digest;
-    ticket.wait();
-    ticket.wait();
-    // The next save waits for the one before it.
-    engine.save_checkpoint(directory / "a", {.asynchronous = true});
-    engine.save_checkpoint(directory / "a", {.tag = "again"}).wait();
-    CHECK(engine.resume(directory / "a", zero::Resume::must_exist, "step-1")->step == 1);
-    CHECK(engine.digest() == first);
-    CHECK(engine.resume(directory / "a", zero::Resume::must_exist, "step-2")->step == 2);
-    CHECK(engine.digest() == second);
-    CHECK(engine.resume(directory / "a")->tag == "again");
-  });
-}
-
 TEST_CASE("what a save and a resume demand of the program") {
   const TemporaryDirectory directory;
   with_engine(2, config_of(strategies[1], false), [&](Runtime& runtime, Engine& engine) {
@@ -206,4 +192,89 @@ TEST_CASE("what a save and a resume demand of the program") {
       break;
     }
   });
+}
+
+TEST_CASE("values that are not finite are refused unless the config allows them") {
+  const TemporaryDirectory directory;
+  const auto fill = [](zero::ParamShard shard) {
+    toy::fill(shard);
+    const std::int64_t at = 77 - shard.begin;
+    if (shard.name == "block.2.weight" && at >= 0 && at < std::ssize(shard.values))
+      shard.values[static_cast<std::size_t>(at)] = std::nanf("");
+  };
+  for (const bool bf16 : {false, true}) {
+    const std::string root = directory / (bf16 ? "bf16" : "fp32");
+    const std::string model = root + "/model";
+    with_engine(2, config_of(strategies[2], bf16), [&](Runtime&, Engine& engine) {
+      engine.initialize(fill);
+      engine.save_checkpoint(root).wait();
+      engine.export_model(model);
+    });
+    with_engine(3, config_of(strategies[3], bf16), [&](Runtime& runtime, Engine& engine) {
+      engine.initialize(toy::fill);
+      const std::uint64_t before = engine.digest();
+      const std::string words = refusal<zero::LoadError>([&] { engine.resume(root); });
+      CHECK(contains(words, "block.2.weight is not finite at element 77"));
+      CHECK(contains(words, "zero_core.allow_non_finite_weights"));
+      CHECK(engine.digest() == before);
+      runtime.sum(0);
+    });
+    CHECK(contains(refusal<zero::LoadError>([&] {
+                     with_engine(2, config_of(strategies[1], bf16), [&](Runtime&, Engine& engine) {
+                       engine.load_weights(model);
+                     });
+                   }),
+                   "block.2.weight is not finite at element 77"));
+    Config config = config_of(strategies[3], bf16);
+    config.zero_core.allow_non_finite_weights = true;
+    with_engine(3, config, [&](Runtime&, Engine& engine) {
+      CHECK(engine.resume(root));
+      engine.load_weights(model);
+    });
+  }
+}
+
+TEST_CASE("a model in several files is the model in one") {
+  const TemporaryDirectory directory;
+  const std::string one = directory / "one", many = directory / "many";
+  std::uint64_t digest = 0;
+  with_engine(2, config_of(strategies[3], true), [&](Runtime& runtime, Engine& engine) {
+    engine.initialize(toy::fill);
+    engine.export_model(one);
+    engine.export_model(many);  // what is there goes
+    engine.export_model(many, {.max_file_bytes = 700});
+    if (runtime.is_root()) CHECK(!std::filesystem::exists(many + "/model.safetensors"));
+  });
+  for (const std::string& path :
+       {one, one + "/model.safetensors", many, many + "/model.safetensors.index.json"})
+    with_engine(3, config_of(strategies[1], true), [&](Runtime& runtime, Engine& engine) {
+      engine.load_weights(path);
+      const std::uint64_t own = engine.digest();
+      if (!runtime.is_root()) return;
+      if (digest == 0) digest = own;
+      CHECK(own == digest);
+    });
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(many))
+    files += entry.path().extension() == ".safetensors";
+  CHECK(files > 5);
+  const auto load = [&] {
+    with_engine(1, config_of(strategies[0], true),
+                [&](Runtime&, Engine& engine) { engine.load_weights(many); });
+  };
+  const std::string index = many + "/model.safetensors.index.json";
+  const std::string text = zero::tests::read_text(index);
+  const auto with = [&](const std::string& other) {
+    std::ofstream(index, std::ios::trunc) << other;
+    return refusal<zero::LoadError>(load);
+  };
+  CHECK(contains(with("{}"), "weight_map"));
+  CHECK(contains(with(R"({"weight_map": {}})"), "names no tensor"));
+  CHECK(contains(with(R"({"weight_map": {"a": "../x"}})"), "dot"));
+  CHECK(contains(with(R"({"weight_map": {"a": "missing.safetensors"}})"), "missing.safetensors"));
+  CHECK(contains(with(R"({"weight_map": {"a": "model-00001-of-000)" +
+                      std::string(files < 10 ? "0" : "") + std::to_string(files) +
+                      R"(.safetensors"}})"),
+                 "has no tensor \"a\""));
+  CHECK(with(text) == "");
 }

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <random>
 
-#include "tests/checkpoint/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include "zero/base/error.h"
 #include "zero/checkpoint/safetensors.h"
 #include "zero/checkpoint/safetensors_header.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "tests/checkpoint/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include "zero/base/error.h"
 #include "zero/checkpoint/safetensors_header.h"
 

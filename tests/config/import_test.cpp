@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "config_schemas/yaml.h"
-#include "tests/checkpoint/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/config/config_support.h"
 
 using namespace zero;

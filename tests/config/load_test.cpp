@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <random>
 
-#include "tests/checkpoint/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/config/config_support.h"
 
 using namespace zero;

@@ -33,8 +33,8 @@ class Differ : public Error {
 };
 
 struct CheckpointOptions {
-  std::string directory, tag, other, output, dtype, max_shard_size;
-  bool tensors = false;
+  std::string directory, tag, other, output, dtype;
+  std::int64_t max_file_bytes = 0;
 };
 
 std::string text(const std::vector<std::int64_t>& shape) {
@@ -117,7 +117,7 @@ void verify(const CheckpointOptions& options) {
 void export_to(const CheckpointOptions& options) {
   TensorReader reader(checkpoint::find_checkpoint(options.directory, options.tag));
   const std::vector<std::string> files =
-      export_model(reader, options.output, options.dtype, parse_size(options.max_shard_size));
+      export_model(reader, options.output, options.dtype, options.max_file_bytes);
   for (const std::string& file : files) std::printf("wrote %s\n", file.c_str());
 }
 
@@ -232,8 +232,9 @@ void add_checkpoint(CLI::App& app) {
   exported->add_option("--dtype", options->dtype,
                        "fp32, bf16 or fp16 (default: what the run computed in)");
   exported
-      ->add_option("--max-shard-size", options->max_shard_size,
+      ->add_option("--max-shard-size", options->max_file_bytes,
                    "Several files of at most this size, such as 500MB or 5GB (default: one file)")
+      ->transform(CLI::AsSizeValue(true))
       ->type_name("SIZE");
   add(*command, "diff", "Which parameters differ between two; exit code 1 if any", options, diff)
       ->add_option("OTHER", options->other, "The checkpoint to compare with")

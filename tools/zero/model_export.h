@@ -16,7 +16,4 @@ std::vector<std::string> export_model(checkpoint::TensorReader& reader,
                                       const std::string& directory, const std::string& dtype,
                                       std::int64_t max_file_bytes);
 
-// "500MB", "5GB", "1GiB", "123"; "" is 0. Throws ConfigError.
-std::int64_t parse_size(const std::string& text);
-
 }  // namespace zero::tool

@@ -20,8 +20,9 @@ enum class MemoryCategory {
   activations,
   host_pinned,
   file,
+  checkpoints,
 };
-inline constexpr int memory_category_count = 10;
+inline constexpr int memory_category_count = 11;
 
 const char* name_of(MemoryCategory category);
 

@@ -19,6 +19,7 @@ class ShardWriter {
   // `file` has name and entries; its sizes must be set as set_sizes() does.
   ShardWriter(const Directory& directory, const Manifest& manifest, const ManifestFile& file);
 
+  const std::string& path() const { return file_.path(); }
   // The data of the entries, in their order, in any pieces.
   void write(std::span<const std::byte> bytes);
   // Synced and closed; the digests of the file.

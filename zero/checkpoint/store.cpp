@@ -19,6 +19,7 @@ namespace {
 
 constexpr const char* lock_name = ".lock";
 constexpr const char* latest_temporary = ".tmp-latest";
+constexpr const char* sign_prefix = ".tmp-sign-";
 constexpr const char* retired_prefix = ".trash-retired-";
 constexpr const char* set_aside_prefix = ".trash-set-aside-";
 // Manifests and directories beside the files of tensors.
@@ -235,9 +236,32 @@ std::int64_t Saver::next_sequence() {
   return ++sequence_;
 }
 
-void Saver::begin(const std::string& tag, const std::string& save_id, std::int64_t bytes_needed) {
+void Saver::clear() const {
   for (const std::string& name : root_.names())
     if (starts_with(name, ".tmp-") || starts_with(name, retired_prefix)) root_.remove_tree(name);
+}
+
+std::string Saver::leave_sign() const {
+  const std::string sign = make_save_id();
+  root_.write_text(sign_prefix + sign, sign);
+  return sign;
+}
+
+void Saver::remove_sign(const std::string& sign) const noexcept {
+  try {
+    root_.remove(sign_prefix + sign);
+  } catch (const std::exception&) {
+    // The next save clears it away.
+  }
+}
+
+void check_sign(const Directory& root, const std::string& sign) {
+  if (root.read_text(sign_prefix + sign, static_cast<std::int64_t>(sign.size())) != sign)
+    throw LoadError(root.path() + "/" + sign_prefix + sign + ": has another content");
+}
+
+void Saver::begin(const std::string& tag, const std::string& save_id, std::int64_t bytes_needed) {
+  clear();
   if (root_.has(tag)) {
     // A run that was resumed from before a damaged one comes to its tag again.
     if (!looks_like_checkpoint(root_, tag) || open_candidate(root_, tag).manifest)

@@ -51,8 +51,12 @@ class Saver {
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
-  // Removes what dead jobs left, refuses a tag that exists (a damaged one is set aside), makes the
-  // temporary directory.
+  // Removes what dead jobs left.
+  void clear() const;
+  // A small file of random content, for check_sign() on other hosts; at most one at a time.
+  std::string leave_sign() const;
+  void remove_sign(const std::string& sign) const noexcept;
+  // Clears, refuses a tag that exists (a damaged one is set aside), makes the temporary directory.
   void begin(const std::string& tag, const std::string& save_id, std::int64_t bytes_needed);
   std::int64_t next_sequence();
   // Manifest, rename (the commit point), then `latest`. What fails after the commit point comes
@@ -77,6 +81,8 @@ class Saver {
   std::int64_t sequence_ = 0;  // last one given out, 0: not known yet
 };
 
+// Throws LoadError where the directory does not have what Saver::leave_sign() wrote.
+void check_sign(const Directory& root, const std::string& sign);
 // What Saver::begin() calls the temporary directory.
 std::string temporary_name(const std::string& tag, const std::string& save_id);
 // 128 random bits.

@@ -1,0 +1,65 @@
+"""kill -9 of all ranks at each point of a save: the old or the new checkpoint, whole; the next start clears the rest.
+
+usage: kill_test.py KILL_PROGRAM ZERO MPIRUN
+"""
+
+import os
+import pathlib
+import re
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
+import launch  # noqa: E402
+
+PROGRAM, ZERO, MPIEXEC = launch.absolute(sys.argv[1:4])
+LIMIT_S = 60
+COMMITTED_FROM = 7  # K7: after the rename, which other processes see at once
+
+
+def expect(job, condition, problem):
+    if not condition:
+        raise launch.Failed(problem + "\n" + job.text())
+
+
+def run(folder, *arguments):
+    job = launch.Job(launch.mpirun(MPIEXEC, 2, PROGRAM, os.path.join(folder, "root"), *arguments), folder)
+    job.finish(LIMIT_S)
+    return job
+
+
+def digest(job):
+    return re.search("digest (.*)", job.printed()).group(1)
+
+
+def killed_at(folder, point):
+    first = run(folder, f"K{point}")
+    expect(first, first.code != 0 and "saved" not in first.printed(), f"exit code {first.code}: it was not killed")
+    found = "new" if point >= COMMITTED_FROM else "old"
+    verify = launch.Job([ZERO, "checkpoint", "verify", os.path.join(folder, "root")], folder)
+    expect(verify, verify.finish(LIMIT_S) == 0, "what is found is not whole")
+    expect(verify, f"/root/{found}: whole" in verify.printed(), f"not the {found} one")
+    # The next start goes on from it, clears away what was left, and saves.
+    second = run(folder, "none")
+    expect(second, second.code == 0 and f"resumed {found}" in second.printed(), "it does not go on")
+    expect(second, digest(first) == digest(second), "another state")
+    saved = "newer" if found == "new" else "new"
+    names = sorted(os.listdir(os.path.join(folder, "root")))
+    expect(second, names == [".lock", "latest", saved], f"left: {names}")
+
+
+def main():
+    failures = 0
+    for point in range(10):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                killed_at(folder, point)
+                result = "ok"
+            except launch.Failed as problem:
+                failures += 1
+                result = f"FAILED: {problem}"
+        print(f"K{point}: {result}", flush=True)
+    sys.exit(failures != 0)
+
+
+main()

@@ -1,0 +1,197 @@
+"""A training that is asked to stop, and checkpoint directories that not every rank sees or may write to.
+
+usage: preemption.py MPIEXEC TRAIN_GPT
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
+import launch  # noqa: E402
+
+MPIEXEC, PROGRAM = launch.absolute(sys.argv[1:3])
+RANKS, LIMIT_S = 2, 60
+SAVED, NOT_SAVED = 20, 21
+
+
+def command(folder, *arguments, steps=100000000, stage=3):
+    return [PROGRAM, "--model", "tiny", "--sequence-length", "16", "--threads", "1", "--steps", str(steps),
+            "--stage", str(stage), "--set", "train_batch_size=4", "--set", "zero_core.gradient_sync=each",
+            "--checkpoint", os.path.join(folder, "c"), *map(str, arguments)]
+
+
+def lines(log):
+    path = pathlib.Path(log)
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def expect(job, condition, problem):
+    if not condition:
+        job.end()
+        raise launch.Failed(problem + "\n" + job.text())
+
+
+class Training(launch.Job):
+    """At work since a few steps."""
+
+    def __init__(self, folder, *arguments, **options):
+        self.log = os.path.join(folder, "log.json")
+        super().__init__(launch.mpirun(MPIEXEC, RANKS, *command(folder, "--log-json", self.log, *arguments, **options)),
+                         folder)
+        deadline = time.monotonic() + LIMIT_S
+        while len(lines(self.log)) < 5:
+            expect(self, time.monotonic() < deadline and self.process.poll() is None, "the training does not start")
+            time.sleep(0.02)
+
+    def expect_code(self, code):
+        got = self.finish(LIMIT_S)
+        expect(self, got == code, f"exit code {got}, not {code}")
+
+
+def tags(folder):
+    return sorted(name for name in os.listdir(os.path.join(folder, "c")) if name.startswith("step-"))
+
+
+def saved_and_goes_on(folder, ask, *arguments):
+    """One save at one step, code 20; resumed at another stage it ends as if nothing had happened."""
+    job = Training(folder, *arguments)
+    ask(job)
+    job.expect_code(SAVED)
+    done = [line["step"] for line in lines(job.log) if "step" in line]
+    tag = f"step-{done[-1]}"
+    expect(job, done == list(range(1, done[-1] + 1)), "the log has gaps")
+    expect(job, tag in tags(folder), f"{tags(folder)} after step {done[-1]}")
+    expect(job, lines(job.log)[-1]["summary"]["checkpoint"] == tag, "the summary names another checkpoint")
+    last = done[-1] + 3
+    digests = []
+    for name, more, stage in (("resumed", (), 1), ("straight", ("--resume", "none", "--overwrite-later"), 3)):
+        log = os.path.join(folder, name + ".json")
+        again = launch.Job(launch.mpirun(MPIEXEC, RANKS, *command(folder, "--log-json", log, *more, steps=last,
+                                                                  stage=stage)), folder)
+        expect(again, again.finish(LIMIT_S) == 0, "it does not go on")
+        digests.append(lines(log)[-1]["summary"]["digest"])
+    expect(again, digests[0] == digests[1], f"not the bits of the uninterrupted run: {digests}")
+
+
+def rank_asked(number, rank):
+    def ask(job):
+        os.kill(job.ranks()[rank], number)
+    return ask
+
+
+def launcher_asked(job):
+    """mpirun passes SIGUSR2 on to every rank."""
+    job.process.send_signal(signal.SIGUSR2)
+
+
+def asked_twice(job):
+    launcher_asked(job)
+    time.sleep(0.05)
+    launcher_asked(job)
+
+
+def no_time_left(folder):
+    job = Training(folder, "--save-every", "3", "--keep", "2", "--set", "zero_core.preempt_grace_s=1e-9")
+    rank_asked(signal.SIGTERM, 1)(job)
+    job.expect_code(NOT_SAVED)
+    message = "\n".join(job.messages())
+    expect(job, "zero_core.preempt_grace_s is 1e-09: nothing saved after step" in message, "no message with numbers")
+    expect(job, all(int(tag[5:]) % 3 == 0 for tag in tags(folder)), f"saved nevertheless: {tags(folder)}")
+
+
+def directory_of_one_rank(folder):
+    """Rank 1 has a file system of its own in the directory's place."""
+    os.mkdir(os.path.join(folder, "c"))
+    plain = command(folder, steps=3)
+    hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', os.path.join(folder, "c"), *plain]
+    job = launch.Job(launch.mpirun_each(MPIEXEC, plain, hidden), folder)
+    code = job.finish(LIMIT_S)
+    message = "\n".join(job.messages())
+    expect(job, code == 11, f"exit code {code}, not 11")
+    expect(job, f"rank 1: host {os.uname().nodename} does not see what rank 0 wrote to" in message, "the host is not named")
+    expect(job, not [name for name in os.listdir(os.path.join(folder, "c")) if name != ".lock"], "something is left")
+    # A checkpoint that one rank does not see is no damaged one.
+    first = launch.Job(launch.mpirun(MPIEXEC, RANKS, *plain), folder)
+    expect(first, first.finish(LIMIT_S) == 0, "the first run failed")
+    job = launch.Job(launch.mpirun_each(MPIEXEC, plain, hidden), folder)
+    code = job.finish(LIMIT_S)
+    expect(job, code == 11 and "does not see the checkpoint step-3" in "\n".join(job.messages()), f"exit code {code}")
+
+
+def read_only_directory(folder):
+    directory = os.path.join(folder, "c")
+    os.mkdir(directory)
+    script = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+    job = launch.Job(["unshare", "--mount", "sh", "-c", script, directory,
+                      *launch.mpirun(MPIEXEC, RANKS, *command(folder, "--log-json", os.path.join(folder, "l"), steps=3))],
+                     folder)
+    code = job.finish(LIMIT_S)
+    expect(job, code == 14 and "Read-only file system" in "\n".join(job.messages()), f"exit code {code}")
+    expect(job, not lines(os.path.join(folder, "l")), "found out after the first step")
+
+
+def node_local_storage(folder):
+    several = {"ZERO_TEST_NODES": "0,1"}
+    for environment, expected in ((None, 0), (several, 10)):
+        job = launch.Job(launch.mpirun(MPIEXEC, RANKS, *command(
+            folder, "--set", "checkpoint.use_node_local_storage=true", steps=2)), folder, environment)
+        code = job.finish(LIMIT_S)
+        expect(job, code == expected, f"exit code {code}, not {expected}")
+    expect(job, "checkpoint.use_node_local_storage: " in "\n".join(job.messages()), "the key is not named")
+
+
+def by_the_clock(folder):
+    job = launch.Job(launch.mpirun(MPIEXEC, RANKS, *command(folder, "--save-minutes", "1e-9", "--keep", "9", steps=4)),
+                     folder)
+    expect(job, job.finish(LIMIT_S) == 0, "it failed")
+    expect(job, tags(folder) == ["step-1", "step-2", "step-3", "step-4"], f"saved {tags(folder)}")
+
+
+def has_mount_namespaces():
+    with tempfile.TemporaryDirectory() as folder:
+        return subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "none", folder],
+                              stderr=subprocess.DEVNULL).returncode == 0
+
+
+TESTS = [
+    ("SIGTERM to a rank", saved_and_goes_on, (rank_asked(signal.SIGTERM, 1),)),
+    ("SIGUSR2 to mpirun", saved_and_goes_on, (launcher_asked,)),
+    ("SIGUSR2 to mpirun, twice, with saves in the background", saved_and_goes_on,
+     (asked_twice, "--save-every", "2", "--keep", "2", "--set", "checkpoint.writer.decoupled=true")),
+    ("no time left for a save", no_time_left, ()),
+    ("a node's own storage", node_local_storage, ()),
+    ("saves by the clock", by_the_clock, ()),
+]
+ISOLATED = [
+    ("a directory that one rank does not see", directory_of_one_rank, ()),
+    ("a read-only directory", read_only_directory, ()),
+]
+
+
+def main():
+    failures = 0
+    isolated = has_mount_namespaces()
+    if not isolated:
+        print("not tried, there are no mount namespaces: " + "; ".join(name for name, _, _ in ISOLATED))
+    for name, test, arguments in TESTS + (ISOLATED if isolated else []):
+        begin = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                test(folder, *arguments)
+                result = "ok"
+            except launch.Failed as problem:
+                failures += 1
+                result = f"FAILED: {problem}"
+        print(f"{name}: {result} ({time.monotonic() - begin:.1f} s)", flush=True)
+    sys.exit(failures != 0)
+
+
+main()

@@ -1,0 +1,106 @@
+"""What the fuzz targets start from: good inputs, and the attack shapes that safetensors publishes in its `attacks`
+folder and its validator's tests."""
+
+import json
+import struct
+
+
+def safetensors(header, data=b"", length=None):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+def tensor(shape, begin, end, dtype="F32"):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def safetensors_fuzz():
+    good = {"__metadata__": {"format": "pt"}, "a": tensor([2], 0, 8), "b": tensor([2, 1], 8, 12, "BF16")}
+    yield safetensors(good, bytes(12))
+    yield safetensors({}, b"")
+    yield safetensors({"a": tensor([], 0, 4)}, bytes(4))
+    yield safetensors({"a": tensor([0, 3], 0, 0)}, b"")
+    # Published attacks and errors: one tensor over another, many over the same bytes, a hole, beyond the file, a
+    # polyglot behind the data, products that wrap, names given twice, endless headers, pickles and archives.
+    yield safetensors({"a": tensor([2], 0, 8), "b": tensor([2], 4, 12)}, bytes(12))
+    yield safetensors({f"x{i}": tensor([2], 0, 8) for i in range(40)}, bytes(8))
+    yield safetensors({f"x{i}": tensor([0], 0, 0) for i in range(40)}, b"")
+    yield safetensors({"a": tensor([2], 0, 8), "b": tensor([2], 12, 20)}, bytes(20))
+    yield safetensors({"a": tensor([1 << 20], 0, 4 << 20)}, bytes(8))
+    yield safetensors({"a": tensor([2], 0, 8)}, bytes(8) + b"PK\3\4")
+    yield safetensors({"a": tensor([1 << 62, 4], 0, 0)}, b"")
+    yield safetensors({"a": tensor([(1 << 64) - 1, 2], 0, 8)}, bytes(8))
+    yield safetensors(b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},'
+                      b'"a":{"dtype":"I32","shape":[2],"data_offsets":[0,8]}}', bytes(8))
+    yield safetensors(b'{"a":{"dtype":"F32","dtype":"I8","shape":[2],"data_offsets":[0,8]}}', bytes(8))
+    yield safetensors({"a": tensor([2], 8, 0)}, bytes(8))
+    yield safetensors(b'{"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}}', bytes(8))
+    yield safetensors(b'{"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8e0]}}', bytes(8))
+    yield safetensors(b"[" * 2000)
+    yield safetensors(b'{"a":' * 500)
+    yield safetensors(b" {}")
+    yield safetensors(b"{}", length=1 << 63)
+    yield safetensors(b"{}", length=0)
+    yield safetensors(b'{"\xff\xfe":{}}')
+    yield safetensors({"__metadata__": {"a": 1}})
+    yield b"\x80\x02}q\x00."
+    yield b"PK\3\4" + bytes(40)
+
+
+def manifest():
+    return {
+        "format": "zerocore-checkpoint", "schema": 1, "save_id": "7" * 32, "tag": "step-3", "sequence": 1, "step": 3,
+        "applied_steps": 3, "skipped_in_a_row": 0, "samples": 12,
+        "optimizer": {"type": "SGD", "states": ["momentum_buffer"]}, "scheduler": {"type": ""},
+        "parameters": [{"name": "a.weight", "shape": [3, 5], "dtype": "F32", "trainable": True},
+                       {"name": "a.frozen", "shape": [7], "dtype": "BF16", "trainable": False}],
+        "files": [{"name": "shard-1", "bytes": 234, "header_bytes": 100, "digest": "0" * 32,
+                   "chunk_digests": ["1" * 32], "entries": [[0, 0, 0, 15], [0, 1, 0, 15], [1, 0, 0, 7]]}],
+        "client_state": {"a": "b"}, "config": "", "equality": {"ranks": "1"}}
+
+
+def changed(path, value):
+    document = manifest()
+    target = document
+    for key in path[:-1]:
+        target = target[key]
+    target[path[-1]] = value
+    return json.dumps(document).encode()
+
+
+def manifest_fuzz():
+    yield json.dumps(manifest()).encode()
+    entries = ("files", 0, "entries")
+    for path, value in (
+            (("files", 0, "name"), "../shard"), (("files", 0, "name"), "/etc/passwd"), (("schema",), 2),
+            (("files", 0, "bytes"), (1 << 63) - 1), (("files", 0, "header_bytes"), (1 << 63) - 1),
+            (("parameters", 0, "shape"), [1 << 32, 1 << 32]), (("parameters", 0, "shape"), [-1]),
+            (("parameters", 1, "name"), "a.weight"), (("parameters", 0, "dtype"), "I8"), (entries, []),
+            (entries, [[0, 0, 0, 15], [0, 0, 0, 15], [1, 0, 0, 7]]), (entries, [[9, 0, 0, 1]]),
+            (entries, [[0, 0, 14, (1 << 63) - 1]]), (("config",), [[[[[[[[[1]]]]]]]]]), (("step",), 1.5)):
+        yield changed(path, value)
+    yield b"[" * 1000
+    yield b'{"format":"zerocore-checkpoint","format":"x"}'
+
+
+def checkpoint_fuzz():
+    for seed in manifest_fuzz():
+        yield b"\0" + seed
+        yield b"\4" + seed
+    yield b"\1xxh3-128 " + b"0" * 32 + b"  manifest.json\n"
+    for seed in safetensors_fuzz():
+        yield b"\2" + seed
+    for text in (b"step-3\n", b"", b"../..", b"\0", b"x" * 5000):
+        yield b"\3" + text
+
+
+def model_index_fuzz():
+    files = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    good = {"metadata": {"total_size": 32}, "weight_map": dict(zip("ab", files))}
+    yield json.dumps(good).encode()
+    for weight_map in ({}, {"a": "../x"}, {"a": "/etc/passwd"}, {"a": files[1]}, {"a": "missing"}, {"a": 1}, [], None):
+        yield json.dumps({**good, "weight_map": weight_map}).encode()
+
+
+def of(target):
+    return globals()[target]()

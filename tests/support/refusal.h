@@ -1,0 +1,24 @@
+// What a call that must fail says.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace zero::tests {
+
+// The message of the error; "" where there is none. Other errors pass.
+template <class Kind>
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Kind& error) {
+    return error.what();
+  }
+  return "";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace zero::tests

@@ -1,0 +1,72 @@
+// A model in one or several safetensors files, as Hugging Face lays them out: model.safetensors, or
+// model-00001-of-00003.safetensors and so on with model.safetensors.index.json, which says where
+// each tensor is.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "zero/checkpoint/safetensors.h"
+
+namespace zero::checkpoint {
+
+inline constexpr const char* single_model_name = "model.safetensors";
+inline constexpr const char* model_index_name = "model.safetensors.index.json";
+
+struct ModelFile {
+  std::string name;
+  std::vector<TensorEntry> tensors;
+};
+
+// Divides tensors in their order into files of at most so many bytes of data (0: no limit); a
+// larger tensor gets a file of its own.
+std::vector<ModelFile> divide_model(const std::vector<TensorEntry>& tensors,
+                                    std::int64_t max_file_bytes);
+
+// The tensors of divide_model()'s files, in that order. Throws SaveError.
+class ModelWriter {
+ public:
+  ModelWriter(std::string directory, std::vector<ModelFile> files);
+
+  // Appends to the current tensor; no piece spans two.
+  void write(std::span<const std::byte> bytes);
+  // The index last; what an earlier model of other files would add to this one is removed. The
+  // paths of all files.
+  std::vector<std::string> finish();
+
+ private:
+  void write_index();
+
+  std::string directory_;
+  std::vector<ModelFile> files_;
+  std::size_t current_ = 0;
+  std::int64_t left_ = 0;  // of the current file's data
+  std::unique_ptr<SafetensorsWriter> writer_;
+};
+
+// A model to read: one file, an index, or a directory that has the one or the other. Throws
+// LoadError.
+class ModelReader {
+ public:
+  explicit ModelReader(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  std::size_t tensor_count() const;
+  // Null if there is none.
+  const TensorEntry* find(std::string_view name) const;
+  // Elements [first, first + values.size()) as fp32.
+  void read(std::string_view name, std::int64_t first, std::span<float> values) const;
+
+ private:
+  const SafetensorsReader& file_of(std::string_view name) const;
+
+  std::string path_;
+  std::map<std::string, std::unique_ptr<SafetensorsReader>> files_;
+  std::map<std::string, const SafetensorsReader*, std::less<>> where_;  // of an index
+};
+
+}  // namespace zero::checkpoint

@@ -1,0 +1,42 @@
+// How a rank's part of a collective action on files went, and what all ranks make of it: the same
+// error with the same words on each of them.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string>
+
+#include "zero/base/error.h"
+#include "zero/runtime_core.h"
+
+namespace zero::detail {
+
+// Code 0: well.
+struct Outcome {
+  int code = 0;
+  std::string text;
+};
+
+// What the work throws, as an outcome. It must not communicate.
+template <class Work>
+Outcome attempt(Work&& work) {
+  try {
+    work();
+    return {};
+  } catch (const Error& error) {
+    return {error.exit_code(), error.what()};
+  } catch (const std::bad_alloc&) {
+    return {MemoryError("").exit_code(), "out of memory"};
+  } catch (const std::exception& error) {
+    return {Error("").exit_code(), error.what()};
+  }
+}
+
+// As the exception that belongs to the code.
+[[noreturn]] void raise(const Outcome& outcome);
+// The outcome of all ranks together: the same on each of them.
+Outcome agree_on_outcome(RuntimeCore& runtime, const std::string& subject, const Outcome& own);
+// The same, thrown where it is no good one.
+void agree_or_raise(RuntimeCore& runtime, const std::string& subject, const Outcome& own);
+
+}  // namespace zero::detail

@@ -1,0 +1,413 @@
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <utility>
+
+#include "zero/checkpointing.h"
+
+namespace zero::detail {
+
+namespace {
+
+using checkpoint::Directory;
+using checkpoint::Manifest;
+using checkpoint::ManifestFile;
+using Clock = std::chrono::steady_clock;
+
+// A slow disk on one rank is no stall: dead ranks are noticed without a time limit.
+constexpr std::chrono::hours file_time_limit{24};
+constexpr std::chrono::seconds visibility_limit{10};
+
+std::string shard_name(int rank, int ranks) {
+  char name[64];
+  std::snprintf(name, sizeof name, "shard-%05d-of-%05d.safetensors", rank + 1, ranks);
+  return name;
+}
+
+}  // namespace
+
+void await_visible(const std::string& what, const std::function<void()>& work) {
+  const auto give_up = Clock::now() + visibility_limit;
+  while (true) {
+    try {
+      return work();
+    } catch (const LoadError& error) {
+      if (Clock::now() > give_up)
+        throw TopologyError("host " + host_name() + " does not see " + what + " (" + error.what() +
+                            "): checkpoints need a directory that all hosts share");
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+}
+
+Checkpointing::Patience::Patience(EngineCore& engine) : engine_(engine) {
+  set(file_time_limit);
+}
+
+Checkpointing::Patience::~Patience() {
+  try {
+    set(std::chrono::milliseconds(
+        std::llround(engine_.config_.zero_core.time_limit_seconds * 1000)));
+  } catch (const std::exception&) {
+    // The failure has been thrown where it happened.
+  }
+}
+
+void Checkpointing::Patience::set(std::chrono::milliseconds limit) {
+  engine_.runtime_.exchange("a checkpoint", [&](comm::Communicator& communicator) {
+    communicator.set_time_limit(limit);
+  });
+}
+
+PendingSave::~PendingSave() {
+  if (worker.joinable()) worker.join();
+}
+
+// Rank 0 takes the lock and leaves a file of random content; the others must see it.
+void Checkpointing::open(const std::string& directory) {
+  if (state_.directory == directory) return;
+  agree_on_text(engine_.runtime_, "checkpoint directory", directory);
+  const Patience patience(engine_);
+  const bool root = engine_.rank() == 0;
+  state_.directory.clear();
+  state_.saver.reset();
+  std::string sign;
+  agree_or_raise(engine_.runtime_, "the opening of a checkpoint directory", attempt([&] {
+                   if (!root) return;
+                   auto saver = std::make_shared<checkpoint::Saver>(directory);
+                   saver->clear();
+                   sign = saver->leave_sign();
+                   state_.saver = std::move(saver);
+                 }));
+  sign = engine_.runtime_.broadcast_text("the opening of a checkpoint directory", sign);
+  const Outcome seen =
+      agree_on_outcome(engine_.runtime_, "the opening of a checkpoint directory", attempt([&] {
+                         if (root) return;
+                         await_visible("what rank 0 wrote to " + directory, [&] {
+                           checkpoint::check_sign(Directory::open(directory), sign);
+                         });
+                       }));
+  if (state_.saver) state_.saver->remove_sign(sign);
+  if (seen.code != 0) {
+    state_.saver.reset();
+    raise({seen.code, seen.text + " (rank 0 is on host " +
+                          engine_.runtime_.broadcast_text("rank 0's host", host_name()) + ")"});
+  }
+  state_.directory = directory;
+}
+
+// Rank 0 makes the temporary directory; all learn its name.
+void Checkpointing::open_save(PendingSave& save, const SaveOptions& options) {
+  Manifest& manifest = save.manifest;
+  manifest = describe_state(options);
+  const bool root = engine_.rank() == 0;
+  agree_or_raise(engine_.runtime_, "the start of a save", attempt([&] {
+                   if (!root) return;
+                   if (const std::string wrong = checkpoint::tag_problem(manifest.tag);
+                       !wrong.empty())
+                     throw UsageError("Engine::save_checkpoint(): the tag \"" + manifest.tag +
+                                      "\" " + wrong);
+                   manifest.save_id = checkpoint::make_save_id();
+                   manifest.sequence = state_.saver->next_sequence();
+                   std::int64_t bytes = 0;
+                   for (int r = 0; r < engine_.ranks(); ++r) add_file(manifest, r);
+                   for (const ManifestFile& file : manifest.files) bytes += file.bytes;
+                   state_.saver->begin(manifest.tag, manifest.save_id, bytes);
+                 }));
+  manifest.save_id = engine_.runtime_.broadcast_text("the id of a save", manifest.save_id);
+  if (!root) add_file(manifest, engine_.rank());
+  const std::string own_name = shard_name(engine_.rank(), engine_.ranks());
+  for (std::size_t i = 0; i < manifest.files.size(); ++i)
+    if (manifest.files[i].name == own_name) save.own_file = static_cast<int>(i);
+}
+
+void Checkpointing::add_file(Manifest& manifest, int of_rank) const {
+  ManifestFile file;
+  file.name = shard_name(of_rank, engine_.ranks());
+  for (const Located& located : located_entries(of_rank)) file.entries.push_back(located.entry);
+  if (file.entries.empty()) return;
+  set_sizes(manifest, file);
+  manifest.files.push_back(std::move(file));
+}
+
+void Checkpointing::prepare_writer(PendingSave& save) const {
+  save.copy_before_update.assign(engine_.plan_.layout.flat_units.size(), 0);
+  if (save.own_file < 0) return;
+  std::vector<Located> entries = located_entries(engine_.rank());
+  // Frozen parameters never change: nobody waits for their copies.
+  for (const Located& located : entries)
+    if (engine_.param(located.entry.parameter).options.trainable)
+      save.copy_before_update[static_cast<std::size_t>(located.flat_unit)] =
+          located.data_begin + located.bytes;
+  save.writer = std::make_unique<StagedWriter>(
+      own_bytes(),
+      [*this, entries = std::move(entries)](std::int64_t offset, std::span<std::byte> out) {
+        read_state(entries, offset, out);
+      },
+      save.asynchronous ? state_.staging : state_.buffer);
+}
+
+void Checkpointing::write_own_file(PendingSave& save) const {
+  if (!save.writer) return;
+  const auto start = Clock::now();
+  save.chunks = save.writer->run([&] {
+    std::unique_ptr<checkpoint::ShardWriter> file;
+    const std::string name = checkpoint::temporary_name(save.manifest.tag, save.manifest.save_id);
+    std::optional<Directory> temporary;
+    await_visible(save.directory + "/" + name + ", which rank 0 made",
+                  [&] { temporary.emplace(Directory::open(save.directory).child(name)); });
+    return std::make_unique<checkpoint::ShardWriter>(
+        *temporary, save.manifest, save.manifest.files[static_cast<std::size_t>(save.own_file)]);
+  });
+  save.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Work of a stage: here, or on a thread of its own.
+template <class Work>
+void Checkpointing::launch(PendingSave& save, Work work) {
+  if (!save.asynchronous) {
+    save.outcome = attempt(work);
+    return;
+  }
+  save.idle.store(false, std::memory_order_relaxed);
+  save.worker = std::thread([&save, work = std::move(work)]() mutable {
+    save.outcome = attempt(work);
+    save.idle.store(true, std::memory_order_release);
+  });
+}
+
+std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
+                                                 const SaveOptions& options) {
+  const bool asynchronous =
+      options.asynchronous.value_or(engine_.config_.checkpoint.decoupled);
+  std::string request = "directory " + directory + "\ntag " + options.tag + "\nkeep " +
+                        std::to_string(options.keep) + "\n" +
+                        (asynchronous ? "asynchronous\n" : "");
+  for (const auto& [key, value] : options.client_state)
+    request += "client_state " + key + " = " + value + "\n";
+  agree_on_text(engine_.runtime_, "checkpoint request", request);
+  if (asynchronous && !engine_.saves_asynchronously())
+    throw UsageError(
+        "an asynchronous save needs memory from the start on: set checkpoint.writer.decoupled or "
+        "zero_core.async_staging_bytes in the config");
+  open(directory);
+  auto pending = std::make_shared<PendingSave>();
+  pending->directory = directory;
+  pending->keep = options.keep;
+  pending->asynchronous = asynchronous;
+  open_save(*pending, options);
+  prepare_writer(*pending);
+  if (asynchronous && pending->writer && !engine_.store_->readable_beside_steps())
+    pending->writer->copy_ahead();
+  launch(*pending, [*this, save = pending.get()] { write_own_file(*save); });
+  if (!asynchronous) finish(*pending);
+  return pending;
+}
+
+// Every rank's digests, to rank 0's manifest.
+void Checkpointing::gather_digests(PendingSave& save) {
+  std::int64_t most = 0;
+  const std::vector<std::int64_t> figures = engine_.runtime_.gather_words(
+      "the digests of a save",
+      {static_cast<std::int64_t>(save.chunks.size()), std::llround(save.seconds * 1e6)});
+  for (std::size_t i = 0; i < figures.size(); i += 2) {
+    most = std::max(most, figures[i]);
+    save.seconds = std::max(save.seconds, static_cast<double>(figures[i + 1]) / 1e6);
+  }
+  std::vector<std::int64_t> words(static_cast<std::size_t>(2 * most + 1), 0);
+  words[0] = static_cast<std::int64_t>(save.chunks.size());
+  for (std::size_t i = 0; i < save.chunks.size(); ++i) {
+    words[2 * i + 1] = static_cast<std::int64_t>(save.chunks[i].high);
+    words[2 * i + 2] = static_cast<std::int64_t>(save.chunks[i].low);
+  }
+  const std::vector<std::int64_t> all =
+      engine_.runtime_.gather_words("the digests of a save", words);
+  if (engine_.rank() != 0) return;
+  std::size_t next = 0;  // files are in rank order, ranks without data have none
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(engine_.ranks()); ++rank) {
+    const std::int64_t* word = &all[rank * words.size()];
+    if (word[0] == 0) continue;
+    ManifestFile& file = save.manifest.files.at(next++);
+    for (std::int64_t i = 0; i < word[0]; ++i)
+      file.chunks.push_back({static_cast<std::uint64_t>(word[2 * i + 1]),
+                             static_cast<std::uint64_t>(word[2 * i + 2])});
+    file.digest = file_digest(shard_header(save.manifest, file), file.chunks);
+  }
+}
+
+void Checkpointing::commit(const PendingSave& save) const {
+  if (engine_.rank() != 0) return;
+  for (const std::string& notice : state_.saver->commit(save.manifest)) print_notice(notice);
+  for (const std::string& notice : state_.saver->retain(save.keep)) print_notice(notice);
+}
+
+void Checkpointing::advance(PendingSave& save, bool known_good) {
+  if (save.worker.joinable()) save.worker.join();
+  const bool wrote = save.stage == PendingSave::Stage::writing;
+  if (!known_good)
+    save.outcome = agree_on_outcome(
+        engine_.runtime_, wrote ? "the files of a save" : "the commit of a save", save.outcome);
+  if (save.outcome.code == 0 && wrote) {
+    save.writer.reset();
+    gather_digests(save);
+    save.stage = PendingSave::Stage::committing;
+    launch(save, [*this, pending = &save] { commit(*pending); });
+    return;
+  }
+  save.stage = PendingSave::Stage::finished;
+  if (save.outcome.code == 0) {
+    state_.last_save_seconds = save.seconds;
+    return;
+  }
+  if (state_.saver) state_.saver->abandon();
+  // The layer that failed may speak of reading; to the caller it was a save.
+  if (save.outcome.code == LoadError("").exit_code() || save.outcome.code == Error("").exit_code())
+    save.outcome.code = SaveError("").exit_code();
+}
+
+void Checkpointing::finish(PendingSave& save) {
+  const Patience patience(engine_);
+  while (save.stage != PendingSave::Stage::finished) advance(save);
+}
+
+// ---- the engine's side ------------------------------------------------------------------------
+
+bool EngineCore::saves_asynchronously() const {
+  return config_.checkpoint.decoupled || config_.zero_core.async_staging_bytes > 0;
+}
+
+void EngineCore::allocate_for_checkpoints() {
+  checkpoints_ = std::make_unique<CheckpointState>();
+  const std::int64_t own = Checkpointing(*this).own_bytes();
+  // What no other thread can read is copied at once, and must fit.
+  const std::int64_t wished =
+      store_->readable_beside_steps() ? config_.zero_core.async_staging_bytes : 0;
+  const std::int64_t staging =
+      saves_asynchronously() ? StagedWriter::staging_for(wished > 0 ? std::min(wished, own) : own)
+                             : 0;
+  const std::int64_t bytes = checkpoint::chunk_bytes + staging;
+  runtime_.ledger().plan(MemoryCategory::checkpoints, bytes);
+  checkpoints_->memory = Arena(bytes, Arena::Sharing::private_memory, "zero checkpoints");
+  runtime_.ledger().take(MemoryCategory::checkpoints, bytes);
+  const auto take = [&](std::int64_t count) {
+    return std::span(static_cast<std::byte*>(checkpoints_->memory.take(count)),
+                     static_cast<std::size_t>(count));
+  };
+  checkpoints_->buffer = take(checkpoint::chunk_bytes);
+  if (staging > 0) checkpoints_->staging = take(staging);
+}
+
+// A save that was begun is finished by the engine's end, unless a failure brought that about.
+void EngineCore::end_checkpoints() noexcept {
+  try {
+    if (checkpoints_->pending && failure_.empty() &&
+        std::uncaught_exceptions() == exceptions_at_start_)
+      finish_save(*checkpoints_->pending);
+  } catch (const std::exception& error) {
+    print_notice(error.what());
+  }
+  // Somebody may still hold its ticket.
+  if (checkpoints_->pending && checkpoints_->pending->worker.joinable())
+    checkpoints_->pending->worker.join();
+  checkpoints_->pending.reset();
+  const std::int64_t bytes = checkpoints_->memory.size();
+  runtime_.ledger().give_back(MemoryCategory::checkpoints, bytes);
+  runtime_.ledger().plan(MemoryCategory::checkpoints, -bytes);
+}
+
+void EngineCore::open_checkpoints(const std::string& directory) {
+  require_checkpoint_border("Engine::open_checkpoints()");
+  finish_pending_save();
+  Checkpointing(*this).open(directory);
+}
+
+std::shared_ptr<PendingSave> EngineCore::save_checkpoint(const std::string& directory,
+                                                         const SaveOptions& options) {
+  require_checkpoint_border("Engine::save_checkpoint()");
+  if (!initialized_)
+    throw UsageError(
+        "the parameters have no values to save: call Engine::initialize(), load_weights() or "
+        "resume()");
+  finish_pending_save();
+  try {
+    auto save = Checkpointing(*this).save(directory, options);
+    if (save->stage != PendingSave::Stage::finished)
+      checkpoints_->pending = save;
+    else
+      conclude(*save);
+    return save;
+  } catch (const SaveError& error) {
+    // It did not even begin.
+    auto save = std::make_shared<PendingSave>();
+    save->stage = PendingSave::Stage::finished;
+    save->outcome = {error.exit_code(), error.what()};
+    conclude(*save);
+    return save;
+  }
+}
+
+// Throws what went wrong, or tells it once where training is to go on. True: committed.
+bool EngineCore::conclude(PendingSave& save) {
+  if (save.outcome.code == 0) return true;
+  const bool goes_on = config_.zero_core.on_save_error == "continue" &&
+                       save.outcome.code == SaveError("").exit_code();
+  if (!goes_on) raise(save.outcome);
+  if (!std::exchange(save.told, true) && rank() == 0)
+    print_notice("not saved, training goes on (zero_core.on_save_error): " + save.outcome.text);
+  return false;
+}
+
+bool EngineCore::finish_save(PendingSave& save) {
+  if (save.stage != PendingSave::Stage::finished) {
+    require_checkpoint_border("SaveTicket::wait()");
+    const std::shared_ptr<PendingSave> keep_alive =
+        checkpoints_->pending.get() == &save ? std::exchange(checkpoints_->pending, nullptr)
+                                             : nullptr;
+    Checkpointing(*this).finish(save);
+    return conclude(save);
+  }
+  return conclude(save);
+}
+
+void EngineCore::finish_pending_save() {
+  if (const std::shared_ptr<PendingSave> save = checkpoints_->pending) finish_save(*save);
+}
+
+void EngineCore::report_save(ControlWord& word) const {
+  const PendingSave* save = checkpoints_->pending.get();
+  if (save == nullptr) return;
+  word.save_busy = !save->idle.load(std::memory_order_acquire);
+  if (!word.save_busy) word.save_code = save->outcome.code;
+}
+
+// What the control words said: every rank does the same.
+void EngineCore::advance_save() {
+  const std::shared_ptr<PendingSave> save = checkpoints_->pending;
+  if (!save || verdict_.save_busy) return;
+  Checkpointing(*this).advance(*save, !verdict_.save_failed);
+  if (save->stage != PendingSave::Stage::finished) return;
+  checkpoints_->pending.reset();
+  conclude(*save);
+}
+
+// Before state changes that is still to be copied.
+void EngineCore::await_copy(int flat_unit) {
+  if (const PendingSave* save = checkpoints_->pending.get(); save != nullptr && save->writer)
+    save->writer->await_copy(save->copy_before_update[static_cast<std::size_t>(flat_unit)]);
+}
+
+void EngineCore::require_checkpoint_border(const char* call) {
+  if (phase_ == Phase::micro_step || micro_steps_done_ != 0)
+    throw UsageError(
+        std::string(call) +
+        " was called among the micro steps of a step; it belongs after Engine::step()");
+  require_step_border(call);
+}
+
+double EngineCore::predicted_save_seconds() const {
+  return checkpoints_->last_save_seconds;
+}
+
+}  // namespace zero::detail
