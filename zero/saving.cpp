@@ -153,7 +153,6 @@ void Checkpointing::write_own_file(PendingSave& save) const {
   if (!save.writer) return;
   const auto start = Clock::now();
   save.chunks = save.writer->run([&] {
-    std::unique_ptr<checkpoint::ShardWriter> file;
     const std::string name = checkpoint::temporary_name(save.manifest.tag, save.manifest.save_id);
     std::optional<Directory> temporary;
     await_visible(save.directory + "/" + name + ", which rank 0 made",
@@ -287,7 +286,7 @@ void EngineCore::allocate_for_checkpoints() {
   const std::int64_t staging =
       saves_asynchronously() ? StagedWriter::staging_for(wished > 0 ? std::min(wished, own) : own)
                              : 0;
-  const std::int64_t bytes = checkpoint::chunk_bytes + staging;
+  const std::int64_t bytes = checkpoint::read_buffer_bytes + staging;
   runtime_.ledger().plan(MemoryCategory::checkpoints, bytes);
   checkpoints_->memory = Arena(bytes, Arena::Sharing::private_memory, "zero checkpoints");
   runtime_.ledger().take(MemoryCategory::checkpoints, bytes);
@@ -295,7 +294,7 @@ void EngineCore::allocate_for_checkpoints() {
     return std::span(static_cast<std::byte*>(checkpoints_->memory.take(count)),
                      static_cast<std::size_t>(count));
   };
-  checkpoints_->buffer = take(checkpoint::chunk_bytes);
+  checkpoints_->buffer = take(checkpoint::read_buffer_bytes);
   if (staging > 0) checkpoints_->staging = take(staging);
 }
 

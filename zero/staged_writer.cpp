@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <string>
+#include <thread>
+#include <utility>
 
 namespace zero::detail {
 
@@ -40,55 +43,107 @@ std::int64_t StagedWriter::staging_for(std::int64_t wanted) {
   return (wanted + piece_bytes - 1) / piece_bytes * piece_bytes;
 }
 
-void StagedWriter::publish(std::int64_t copied) {
+std::span<std::byte> StagedWriter::piece_at(std::int64_t offset) const {
+  return staging_.subspan(static_cast<std::size_t>(offset % std::ssize(staging_)),
+                          static_cast<std::size_t>(std::min(piece_bytes, bytes_ - offset)));
+}
+
+bool StagedWriter::has_room() const {
+  return copied_ < bytes_ &&
+         copied_ - written_ + std::min(piece_bytes, bytes_ - copied_) <= std::ssize(staging_);
+}
+
+// By the one thread that copies.
+void StagedWriter::copy_piece() {
+  const std::span<std::byte> piece = piece_at(copied_);
+  source_(copied_, piece);
   {
     const std::lock_guard lock(mutex_);
-    copied_.store(copied, std::memory_order_release);
+    copied_ += std::ssize(piece);
   }
   advanced_.notify_all();
 }
 
-bool StagedWriter::copy_piece() {
-  const std::int64_t copied = copied_.load(std::memory_order_relaxed);
-  const auto capacity = static_cast<std::int64_t>(staging_.size());
-  const std::int64_t count = std::min(piece_bytes, bytes_ - copied);
-  if (count == 0 || copied - written_ + count > capacity) return false;
-  source_(copied, staging_.subspan(static_cast<std::size_t>(copied % capacity),
-                                   static_cast<std::size_t>(count)));
-  publish(copied + count);
-  return true;
+void StagedWriter::copy_ahead() {
+  while (has_room()) copy_piece();
 }
 
-void StagedWriter::copy_ahead() {
-  while (copy_piece()) {
+// The digest of a piece is made while it is in cache.
+void StagedWriter::copy_all() {
+  try {
+    while (digested_ < bytes_) {
+      if (copied_ == digested_) {
+        std::unique_lock lock(mutex_);
+        advanced_.wait(lock, [this] { return failure_ || has_room(); });
+        if (failure_) return;
+        lock.unlock();
+        copy_piece();
+      }
+      const std::span<std::byte> piece = piece_at(digested_);
+      digester_.update(piece);
+      {
+        const std::lock_guard lock(mutex_);
+        digested_ += std::ssize(piece);
+      }
+      advanced_.notify_all();
+    }
+  } catch (...) {
+    fail(std::current_exception());
   }
+}
+
+void StagedWriter::write_all(const Create& create) {
+  const std::unique_ptr<checkpoint::ShardWriter> file = create();
+  Progress progress(file->path(), bytes_);
+  while (written_ < bytes_) {
+    {
+      std::unique_lock lock(mutex_);
+      advanced_.wait(lock, [this] { return failure_ || digested_ > written_; });
+      if (failure_) return;
+    }
+    const std::span<std::byte> piece = piece_at(written_);
+    file->write(piece);
+    {
+      const std::lock_guard lock(mutex_);
+      written_ += std::ssize(piece);
+    }
+    advanced_.notify_all();
+    progress.show(written_);
+  }
+  file->finish();
+}
+
+void StagedWriter::fail(std::exception_ptr cause) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::move(cause);
+  }
+  advanced_.notify_all();
 }
 
 std::vector<checkpoint::Digest> StagedWriter::run(const Create& create) {
   try {
-    copy_ahead();
-    const std::unique_ptr<checkpoint::ShardWriter> file = create();
-    Progress progress(file->path(), bytes_);
-    const auto capacity = static_cast<std::int64_t>(staging_.size());
-    while (written_ < bytes_) {
-      const std::int64_t count = std::min(piece_bytes, bytes_ - written_);
-      file->write(staging_.subspan(static_cast<std::size_t>(written_ % capacity),
-                                   static_cast<std::size_t>(count)));
-      written_ += count;
-      progress.show(written_);
-      copy_ahead();
+    const std::jthread copier([this] { copy_all(); });
+    try {
+      write_all(create);
+    } catch (...) {
+      fail(std::current_exception());
     }
-    return file->finish();
   } catch (...) {
-    publish(bytes_);
-    throw;
+    fail(std::current_exception());  // there is no thread
   }
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  advanced_.notify_all();
+  if (failure_) std::rethrow_exception(failure_);
+  return digester_.finish();
 }
 
 void StagedWriter::await_copy(std::int64_t bytes) {
-  if (copied_.load(std::memory_order_acquire) >= bytes) return;
   std::unique_lock lock(mutex_);
-  advanced_.wait(lock, [&] { return copied_.load(std::memory_order_acquire) >= bytes; });
+  advanced_.wait(lock, [&] { return ended_ || copied_ >= bytes; });
 }
 
 }  // namespace zero::detail

@@ -1,13 +1,13 @@
-// Writes the data of one file from state that others will change: copies it to a staging memory as
-// fast as that takes it, writes from there, and tells how far the copy has come. Where the staging
-// is as large as the data, the state is free long before the file is written. Owned by a save; one
-// thread runs it, one other waits for it.
+// Writes the data of one file from state that others will change: one thread copies it to a staging
+// memory as fast as that takes it and makes the digests, another writes from there. It tells how far
+// the copy has come: where the staging is as large as the data, the state is free long before the
+// file is written. Owned by a save; whoever will change the state may wait for the copy.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -24,29 +24,38 @@ class StagedWriter {
   using Source = std::function<void(std::int64_t offset, std::span<std::byte> out)>;
   using Create = std::function<std::unique_ptr<checkpoint::ShardWriter>()>;
 
+  // The staging is a whole number of pieces, see staging_for().
   StagedWriter(std::int64_t bytes, Source source, std::span<std::byte> staging);
 
-  // Bytes of staging that hold `wanted`, in whole pieces.
+  // Bytes of staging that hold `wanted`.
   static std::int64_t staging_for(std::int64_t wanted);
 
   // As far as the staging reaches, on the calling thread; run() goes on from there.
   void copy_ahead();
-  // The file is created after the first copies, which somebody may be waiting for.
+  // Creates the file, writes it and returns its digests. Throws what goes wrong.
   std::vector<checkpoint::Digest> run(const Create& create);
-  // Any thread: returns when the first `bytes` have been copied, or the writing has failed.
+  // Any thread: returns when the first `bytes` have been copied, or nothing will be copied any more.
   void await_copy(std::int64_t bytes);
 
  private:
-  bool copy_piece();
-  void publish(std::int64_t copied);
+  bool has_room() const;
+  void copy_piece();
+  void copy_all();
+  void write_all(const Create& create);
+  void fail(std::exception_ptr cause);
+  std::span<std::byte> piece_at(std::int64_t offset) const;
 
   const std::int64_t bytes_;
   const Source source_;
   const std::span<std::byte> staging_;
-  std::int64_t written_ = 0;
-  std::atomic<std::int64_t> copied_{0};
+  checkpoint::ChunkDigester digester_;
+
   std::mutex mutex_;
   std::condition_variable advanced_;
+  // Under the mutex: bytes of the data that have been copied, digested and written.
+  std::int64_t copied_ = 0, digested_ = 0, written_ = 0;
+  std::exception_ptr failure_;
+  bool ended_ = false;  // run() has
 };
 
 }  // namespace zero::detail

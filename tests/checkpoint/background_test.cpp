@@ -99,7 +99,7 @@ TEST_CASE("staging is taken at start and stands in the plan") {
     Config config = background_config(3, true, on ? 1'500'000 : 0);
     config.checkpoint.decoupled = false;
     with_wide_engine(2, config, [&](Runtime&, Engine& engine) {
-      const std::int64_t buffer = std::int64_t{4} << 20;
+      const std::int64_t buffer = std::int64_t{8} << 20;
       CHECK(checkpoint_bytes(engine) == (on ? buffer + 2 * one_piece : buffer));
     });
   }

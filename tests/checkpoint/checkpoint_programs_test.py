@@ -119,6 +119,22 @@ class Programs(unittest.TestCase):
         self.assertEqual({t[0] for t in tensors(self.at("b/model.safetensors")).values()}, {"BF16"})
         call(ZERO, "checkpoint", "export", self.at("c"), self.at("b"), "--max-shard-size", "5 apples", code=10)
 
+    def test_model_in_several_files(self):
+        copy = self.at("several-c")
+        call("cp", "-r", self.at("c"), copy)
+        train(3, "--set", "train_batch_size=9", "--steps", "4", "--stage", "3", "--checkpoint", copy, "--resume",
+              "step-4", "--overwrite-later", "--save-model", self.at("several"), "--max-shard-size", "100KB")
+        with open(self.at("several/model.safetensors.index.json")) as file:
+            index = json.load(file)
+        files = {name: tensors(os.path.join(self.at("several"), name)) for name in set(index["weight_map"].values())}
+        self.assertGreater(len(files), 2)
+        self.assertEqual({name: files[file][name] for name, file in index["weight_map"].items()},
+                         tensors(self.at("m/model.safetensors")))
+        for start in ("m", "several", "several/model.safetensors.index.json"):
+            train(2, "--steps", "0", "--init", self.at(start), "--log-json", self.at("init.json"), "--save-model",
+                  self.at("again"))
+            self.assertEqual(tensors(self.at("again/model.safetensors")), tensors(self.at("m/model.safetensors")))
+
     def test_diff(self):
         same = call(ZERO, "checkpoint", "diff", self.at("c/step-6"), self.at("c/step-6"))
         self.assertIn("hold the same state", same)

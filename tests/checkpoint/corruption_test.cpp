@@ -68,7 +68,8 @@ struct Copy {
 void verify(const std::string& root, const std::string& tag = "b") {
   const Directory directory = Directory::open(root).child(tag);
   const Manifest manifest = read_manifest(directory);
-  std::vector<std::byte> buffer(static_cast<std::size_t>(zero::checkpoint::chunk_bytes));
+  std::vector<std::byte> buffer(
+      static_cast<std::size_t>(zero::checkpoint::read_buffer_bytes));
   for (const auto& file : manifest.files) verify_shard(directory, manifest, file, buffer);
 }
 

@@ -148,6 +148,31 @@ def node_local_storage(folder):
     expect(job, "checkpoint.use_node_local_storage: " in "\n".join(job.messages()), "the key is not named")
 
 
+def slurm_sample(folder):
+    """The batch script, with Slurm's signal and a scontrol that writes down what it is asked."""
+    tools = pathlib.Path(folder, "tools")
+    tools.mkdir()
+    called, log = pathlib.Path(folder, "called"), os.path.join(folder, "log.json")
+    (tools / "scontrol").write_text(f'#!/bin/sh\necho "$@" > {called}\n')
+    (tools / "mpirun").write_text(f'#!/bin/sh\nexec {MPIEXEC} -n {RANKS} --oversubscribe "$@"\n')
+    for tool in tools.iterdir():
+        tool.chmod(0o700)
+    root = pathlib.Path(__file__).parents[2]
+    options = command(folder, "--log-json", log)[1:]
+    job = launch.Job(["bash", str(root / "examples/slurm/train_mpirun.sbatch"), *options], folder, {
+        "PATH": f"{tools}:{os.environ['PATH']}", "SLURM_JOB_ID": "4711", "ZERO_PROGRAM": PROGRAM,
+        "ZERO_CONFIG": str(root / "examples/configs/zero3.json"), "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_MCA_hwloc_base_binding_policy": "none", "ZERO_CHECKPOINTS": os.path.join(folder, "c")})
+    deadline = time.monotonic() + LIMIT_S
+    while len(lines(log)) < 5:
+        expect(job, time.monotonic() < deadline and job.process.poll() is None, "the training does not start")
+        time.sleep(0.02)
+    job.process.send_signal(signal.SIGUSR2)
+    code = job.finish(LIMIT_S)
+    expect(job, code == 0 and called.read_text() == "requeue 4711\n", f"exit code {code}, no requeue")
+    expect(job, tags(folder), "nothing saved")
+
+
 def by_the_clock(folder):
     job = launch.Job(launch.mpirun(MPIEXEC, RANKS, *command(folder, "--save-minutes", "1e-9", "--keep", "9", steps=4)),
                      folder)
@@ -169,6 +194,7 @@ TESTS = [
     ("no time left for a save", no_time_left, ()),
     ("a node's own storage", node_local_storage, ()),
     ("saves by the clock", by_the_clock, ()),
+    ("the sample for Slurm", slurm_sample, ()),
 ]
 ISOLATED = [
     ("a directory that one rank does not see", directory_of_one_rank, ()),

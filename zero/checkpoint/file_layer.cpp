@@ -66,7 +66,11 @@ std::string file_name_problem(std::string_view name) {
 }
 
 File::File(File&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)), written_(other.written_) {}
+    : fd_(std::exchange(other.fd_, -1)),
+      path_(std::move(other.path_)),
+      written_(other.written_),
+      bypasses_(other.bypasses_),
+      direct_(other.direct_) {}
 
 File::~File() {
   if (fd_ >= 0) ::close(fd_);
@@ -78,14 +82,34 @@ std::int64_t File::size() const {
   return status.st_size;
 }
 
+// Sets the descriptor's mode for a transfer.
+bool File::is_direct(const std::byte* memory, std::int64_t at, std::size_t count) {
+  const bool wanted = bypasses_ && at % direct_alignment == 0 && count > 0 &&
+                      reinterpret_cast<std::uintptr_t>(memory) % direct_alignment == 0;
+  if (wanted == direct_) return direct_;
+  const int flags = ::fcntl(fd_, F_GETFL);
+  if (::fcntl(fd_, F_SETFL, wanted ? flags | O_DIRECT : flags & ~O_DIRECT) == 0)
+    direct_ = wanted;
+  else
+    bypasses_ = direct_;  // not on this file system
+  return direct_;
+}
+
 void File::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     std::size_t count = std::min(bytes.size(), longest_write);
+    const std::size_t aligned = count - count % direct_alignment;
+    const bool direct = is_direct(bytes.data(), written_, aligned);
+    if (direct) count = aligned;
     const int injected = before(FileOp::write, path_, "", bytes.first(count), written_);
     if (injected > 0) save_failed(path_, "write", injected);
     if (injected < 0) count = (count + 1) / 2;
     const ssize_t written = ::write(fd_, bytes.data(), count);
     if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EINVAL && direct) {
+      bypasses_ = false;
+      continue;
+    }
     if (written < 0) save_failed(path_, "write", errno);
     if (written == 0) save_failed(path_, "write", EIO);
     written_ += written;
@@ -114,15 +138,23 @@ void File::close() {
   if (result != 0) save_failed(path_, "close", errno);
 }
 
-void File::read(std::int64_t offset, std::span<std::byte> bytes) const {
+void File::read(std::int64_t offset, std::span<std::byte> bytes) {
   while (!bytes.empty()) {
+    const auto rounded = static_cast<std::size_t>(
+        (std::ssize(bytes) + direct_alignment - 1) / direct_alignment * direct_alignment);
+    const bool direct = is_direct(bytes.data(), offset, rounded);
     const int injected = before(FileOp::read, path_, "", {}, offset);
     if (injected > 0) load_failed(path_, injected);
-    const ssize_t got = ::pread(fd_, bytes.data(), bytes.size(), offset);
+    ssize_t got = ::pread(fd_, bytes.data(), direct ? rounded : bytes.size(), offset);
     if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EINVAL && direct) {
+      bypasses_ = false;
+      continue;
+    }
     if (got < 0) load_failed(path_, errno);
     if (got == 0)
       throw LoadError(path_ + ": ended at byte " + std::to_string(offset) + " while it was read");
+    got = std::min(got, std::ssize(bytes));
     offset += got;
     bytes = bytes.subspan(static_cast<std::size_t>(got));
   }
@@ -199,7 +231,7 @@ File Directory::open_file(const std::string& name) const {
 }
 
 std::string Directory::read_text(const std::string& name, std::int64_t max_bytes) const {
-  const File file = open_file(name);
+  File file = open_file(name);
   const std::int64_t size = file.size();
   if (size > max_bytes)
     throw LoadError(file.path() + ": has " + std::to_string(size) + " bytes; at most " +

@@ -35,6 +35,8 @@ struct FileEvent {
   std::int64_t offset = 0;          // of a write or read
 };
 
+inline constexpr std::int64_t direct_alignment = 4096;
+
 // Returns 0 to go on, an errno to fail with, or -1 to let a write take half of its bytes. Called by
 // any thread.
 using FileHook = std::function<int(const FileEvent&)>;
@@ -51,6 +53,9 @@ class File {
   const std::string& path() const { return path_; }
   int descriptor() const { return fd_; }
   std::int64_t size() const;
+  // From now on, parts that lie right for it (direct_alignment, in memory and in the file) go
+  // between disk and memory without the page cache, where the file system can.
+  void bypass_cache() { bypasses_ = true; }
   // Appends. Short writes go on, EINTR is tried again; nothing else is.
   void write(std::span<const std::byte> bytes);
   // Takes the blocks now, so that a full file system shows here; where the file system cannot,
@@ -59,13 +64,17 @@ class File {
   // A failed sync is final: the kernel may have dropped the pages, so a second one would lie.
   void sync();
   void close();
-  // All of the bytes, or LoadError.
-  void read(std::int64_t offset, std::span<std::byte> bytes) const;
+  // All of the bytes, or LoadError. Memory up to the next multiple of direct_alignment behind them
+  // may be overwritten after bypass_cache().
+  void read(std::int64_t offset, std::span<std::byte> bytes);
 
  private:
+  bool is_direct(const std::byte* memory, std::int64_t at, std::size_t count);
+
   int fd_;
   std::string path_;
   std::int64_t written_ = 0;
+  bool bypasses_ = false, direct_ = false;
 };
 
 class Directory {

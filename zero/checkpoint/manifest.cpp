@@ -272,8 +272,10 @@ std::vector<TensorEntry> tensor_entries(const Manifest& manifest, const Manifest
 }
 
 std::string shard_header(const Manifest& manifest, const ManifestFile& file) {
+  // Aligned, so that data may go past the page cache.
   const std::string json = format_header(
-      {tensor_entries(manifest, file), {{"format", format_word}, {"save_id", manifest.save_id}}});
+      {tensor_entries(manifest, file), {{"format", format_word}, {"save_id", manifest.save_id}}},
+      direct_alignment);
   const std::uint64_t length = json.size();
   std::string header(sizeof length, '\0');
   std::memcpy(header.data(), &length, sizeof length);

@@ -262,7 +262,7 @@ SafetensorsHeader parse_header(const std::string& path, std::string_view json,
   return header;
 }
 
-std::string format_header(const SafetensorsHeader& header) {
+std::string format_header(const SafetensorsHeader& header, std::size_t alignment) {
   std::string text = "{";
   if (!header.metadata.empty()) {
     text += "\"__metadata__\":{";
@@ -280,7 +280,9 @@ std::string format_header(const SafetensorsHeader& header) {
             std::to_string(tensor.begin) + "," + std::to_string(tensor.end) + "]}";
   }
   text += "}";
-  text.resize((text.size() + 7) / 8 * 8, ' ');
+  constexpr std::size_t length_bytes = 8;
+  const std::size_t end = text.size() + length_bytes;
+  text.resize((end + alignment - 1) / alignment * alignment - length_bytes, ' ');
   return text;
 }
 

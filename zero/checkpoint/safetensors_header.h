@@ -38,7 +38,7 @@ std::string in_quotes(std::string_view name);
 SafetensorsHeader parse_header(const std::string& path, std::string_view json,
                                std::int64_t data_bytes);
 
-// Padded with spaces so that the data after the 8-byte length starts at a multiple of 8.
-std::string format_header(const SafetensorsHeader& header);
+// Padded with spaces so that the data starts at such a multiple of bytes in the file.
+std::string format_header(const SafetensorsHeader& header, std::size_t alignment = 8);
 
 }  // namespace zero::checkpoint

@@ -1,6 +1,8 @@
 #include "zero/checkpoint/shard.h"
 
 #include <algorithm>
+#include <future>
+#include <optional>
 
 #include "zero/base/error.h"
 #include "zero/checkpoint/safetensors_header.h"
@@ -15,7 +17,7 @@ struct Want {
   std::int64_t width;
 };
 
-std::string header_of(const File& file, const ManifestFile& expected) {
+std::string header_of(File& file, const ManifestFile& expected) {
   const std::int64_t size = file.size();
   if (size != expected.bytes)
     throw LoadError(file.path() + ": has " + std::to_string(size) + " bytes, the manifest says " +
@@ -33,7 +35,7 @@ std::string header_of(const File& file, const ManifestFile& expected) {
 }
 
 // The header is what any other reader of the file goes by: it must say what the manifest says.
-void check_header(const File& file, const Manifest& manifest, const ManifestFile& expected) {
+void check_header(File& file, const Manifest& manifest, const ManifestFile& expected) {
   const std::string header = header_of(file, expected);
   const SafetensorsHeader parsed =
       parse_header(file.path(), std::string_view(header).substr(8), expected.data_bytes());
@@ -61,6 +63,70 @@ std::string tensors_in(const Manifest& manifest, const ManifestFile& file, std::
   return names + (count > 3 ? " and " + std::to_string(count - 3) + " more" : "");
 }
 
+std::vector<Want> in_bytes(const Manifest& manifest, const ManifestFile& file,
+                           const std::vector<EntryRange>& wanted) {
+  const std::vector<TensorEntry> tensors = tensor_entries(manifest, file);
+  std::vector<Want> wants;
+  for (const EntryRange& range : wanted) {
+    const std::int64_t width = manifest.width_of(file.entries[range.entry]);
+    const std::int64_t begin = tensors[range.entry].begin + range.begin * width;
+    wants.push_back({begin, begin + range.count * width, range, width});
+  }
+  std::sort(wants.begin(), wants.end(),
+            [](const Want& a, const Want& b) { return a.begin < b.begin; });
+  return wants;
+}
+
+struct Chunk {
+  std::int64_t begin, end;  // bytes of the data section
+  std::span<std::byte> bytes;
+};
+
+// The chunks that something is wanted of, in order; the next one is read while one is looked at.
+class ChunkStream {
+ public:
+  ChunkStream(File& shard, const ManifestFile& file, const std::vector<Want>& wants,
+              std::span<std::byte> buffer)
+      : shard_(shard), file_(file), buffer_(buffer) {
+    std::int64_t last = -1;
+    for (const Want& want : wants)
+      for (std::int64_t c = std::max(last + 1, want.begin / chunk_bytes);
+           c * chunk_bytes < want.end; ++c)
+        chunks_.push_back(last = c);
+    start();
+  }
+
+  std::optional<Chunk> next() {
+    if (!reading_.valid()) return std::nullopt;
+    reading_.get();
+    const Chunk chunk = place(started_ - 1);
+    start();
+    return chunk;
+  }
+
+ private:
+  Chunk place(std::size_t number) const {
+    const std::int64_t begin = chunks_[number] * chunk_bytes;
+    const std::int64_t end = std::min(begin + chunk_bytes, file_.data_bytes());
+    const auto half = static_cast<std::size_t>(number % 2 * chunk_bytes);
+    return {begin, end, buffer_.subspan(half, static_cast<std::size_t>(end - begin))};
+  }
+
+  void start() {
+    if (started_ == chunks_.size()) return;
+    const Chunk chunk = place(started_++);
+    reading_ = std::async(started_ == 1 ? std::launch::deferred : std::launch::async,
+                          [this, chunk] { shard_.read(file_.header_bytes + chunk.begin, chunk.bytes); });
+  }
+
+  File& shard_;
+  const ManifestFile& file_;
+  std::span<std::byte> buffer_;
+  std::vector<std::int64_t> chunks_;
+  std::size_t started_ = 0;
+  std::future<void> reading_;
+};
+
 }  // namespace
 
 void set_sizes(const Manifest& manifest, ManifestFile& file) {
@@ -77,64 +143,48 @@ ShardWriter::ShardWriter(const Directory& directory, const Manifest& manifest,
     throw SaveError(file_.path() + ": the header would be larger than 64 MiB");
   file_.reserve(file.bytes);
   file_.write(std::as_bytes(std::span(header)));
+  file_.bypass_cache();
 }
 
 void ShardWriter::write(std::span<const std::byte> bytes) {
-  // A piece is digested while it is in cache, then written.
-  constexpr std::size_t piece = std::size_t{1} << 20;
-  while (!bytes.empty()) {
-    const auto part = bytes.first(std::min(bytes.size(), piece));
-    digester_.update(part);
-    file_.write(part);
-    written_ += static_cast<std::int64_t>(part.size());
-    bytes = bytes.subspan(part.size());
-  }
+  file_.write(bytes);
+  written_ += std::ssize(bytes);
 }
 
-std::vector<Digest> ShardWriter::finish() {
+void ShardWriter::finish() {
   if (written_ != expected_)
     throw SaveError(file_.path() + ": " + std::to_string(written_) + " of " +
                     std::to_string(expected_) + " bytes were written");
   file_.sync();
   file_.close();
-  return digester_.finish();
 }
 
 void read_shard(const Directory& directory, const Manifest& manifest, const ManifestFile& file,
                 const std::vector<EntryRange>& wanted, std::span<std::byte> buffer,
                 const EntrySink& sink) {
-  const File shard = directory.open_file(file.name);
+  File shard = directory.open_file(file.name);
   check_header(shard, manifest, file);
-  const std::vector<TensorEntry> tensors = tensor_entries(manifest, file);
-  std::vector<Want> wants;
-  for (const EntryRange& range : wanted) {
-    const std::int64_t width = manifest.width_of(file.entries[range.entry]);
-    const std::int64_t begin = tensors[range.entry].begin + range.begin * width;
-    wants.push_back({begin, begin + range.count * width, range, width});
-  }
-  std::sort(wants.begin(), wants.end(),
-            [](const Want& a, const Want& b) { return a.begin < b.begin; });
+  shard.bypass_cache();
+  const std::vector<Want> wants = in_bytes(manifest, file, wanted);
+  ChunkStream stream(shard, file, wants, buffer);
   std::size_t first = 0;  // all before it end before the chunk
-  for (std::size_t chunk = 0; chunk < file.chunks.size() && first < wants.size(); ++chunk) {
-    const std::int64_t begin = static_cast<std::int64_t>(chunk) * chunk_bytes;
-    const std::int64_t end = std::min(begin + chunk_bytes, file.data_bytes());
-    if (wants[first].begin >= end) continue;
-    const auto bytes = buffer.first(static_cast<std::size_t>(end - begin));
-    shard.read(file.header_bytes + begin, bytes);
+  while (const std::optional<Chunk> chunk = stream.next()) {
+    const auto& [begin, end, bytes] = *chunk;
     const Digest found = digest_of(std::span<const std::byte>(bytes));
-    if (found != file.chunks[chunk])
+    const Digest& expected = file.chunks[static_cast<std::size_t>(begin / chunk_bytes)];
+    if (found != expected)
       throw LoadError(shard.path() + ": bytes " + std::to_string(file.header_bytes + begin) +
                       " to " + std::to_string(file.header_bytes + end) + " are damaged (" +
                       tensors_in(manifest, file, begin, end) + "): expected digest " +
-                      file.chunks[chunk].hex() + ", found " + found.hex());
+                      expected.hex() + ", found " + found.hex());
     for (std::size_t w = first; w < wants.size() && wants[w].begin < end; ++w) {
       const Want& want = wants[w];
       const std::int64_t from = std::max(want.begin, begin), to = std::min(want.end, end);
       if (from < to)
         sink({want.range.entry, want.range.begin + (from - want.begin) / want.width,
               (to - from) / want.width},
-             std::span<const std::byte>(bytes).subspan(static_cast<std::size_t>(from - begin),
-                                                       static_cast<std::size_t>(to - from)));
+             bytes.subspan(static_cast<std::size_t>(from - begin),
+                           static_cast<std::size_t>(to - from)));
     }
     while (first < wants.size() && wants[first].end <= end) ++first;
   }

@@ -1,5 +1,5 @@
-// The files of a checkpoint: written once with digests on the way, read in chunks that are checked
-// before anything of them is used.
+// The files of a checkpoint: written once, read in chunks that are checked before anything of them
+// is used.
 #pragma once
 
 #include <cstddef>
@@ -20,16 +20,19 @@ class ShardWriter {
   ShardWriter(const Directory& directory, const Manifest& manifest, const ManifestFile& file);
 
   const std::string& path() const { return file_.path(); }
-  // The data of the entries, in their order, in any pieces.
+  // The data of the entries, in their order, in any pieces; quickest where those are multiples of
+  // direct_alignment, in memory too.
   void write(std::span<const std::byte> bytes);
-  // Synced and closed; the digests of the file.
-  std::vector<Digest> finish();
+  // Synced and closed.
+  void finish();
 
  private:
   std::int64_t expected_, written_ = 0;
   File file_;
-  ChunkDigester digester_;
 };
+
+// Of the buffer that reading takes: one chunk is read while another is looked at.
+inline constexpr std::int64_t read_buffer_bytes = 2 * chunk_bytes;
 
 // Fills in bytes and header_bytes from the entries.
 void set_sizes(const Manifest& manifest, ManifestFile& file);
@@ -44,7 +47,7 @@ using EntrySink = std::function<void(const EntryRange& range, std::span<const st
 
 // Reads the wanted ranges, each in one or more pieces, after checking size, header and the chunks
 // they lie in. Throws LoadError naming file, tensor, bytes, expected and found. `buffer` has
-// chunk_bytes.
+// read_buffer_bytes.
 void read_shard(const Directory& directory, const Manifest& manifest, const ManifestFile& file,
                 const std::vector<EntryRange>& wanted, std::span<std::byte> buffer,
                 const EntrySink& sink);

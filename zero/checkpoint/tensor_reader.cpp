@@ -24,7 +24,8 @@ void widen(std::span<const std::byte> bytes, float* values) {
 TensorReader::TensorReader(const std::string& path)
     : directory_(Directory::open(path)),
       manifest_(read_manifest(directory_)),
-      buffer_(static_cast<std::size_t>(chunk_bytes)) {
+      memory_(std::make_unique_for_overwrite<std::byte[]>(read_buffer_bytes)),
+      buffer_(memory_.get(), read_buffer_bytes) {
   for (std::size_t f = 0; f < manifest_.files.size(); ++f)
     for (std::size_t e = 0; e < manifest_.files[f].entries.size(); ++e) {
       const ShardEntry& entry = manifest_.files[f].entries[e];

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -35,7 +36,8 @@ class TensorReader {
   Directory directory_;
   Manifest manifest_;
   std::map<std::pair<int, int>, std::vector<Part>> parts_;  // by parameter and kind, in order
-  std::vector<std::byte> buffer_;
+  std::unique_ptr<std::byte[]> memory_;
+  std::span<std::byte> buffer_;
 };
 
 // `path` itself where it is a checkpoint, else the one in it with the tag (empty: the newest valid
