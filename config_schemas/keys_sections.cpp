@@ -9,7 +9,8 @@ constexpr std::string_view python_compiler = "DeepSpeed's compiler passes over P
 std::vector<Key> checkpoint_rows() {
   constexpr std::string_view model_decides =
       "the model decides what it computes again; DeepSpeed's engine does not read it either";
-  constexpr std::string_view own_writer = "checkpoints are safetensors files with a writer of their own";
+  constexpr std::string_view own_writer =
+      "checkpoints are safetensors files with a writer of their own";
   const auto written_by = [](Key key) {
     key.refused_choices = {{"mock", "it writes nothing; remove it"}};
     return key;

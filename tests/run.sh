@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs all tests. Exits with 1 if anything failed.
-# Usage: tests/run.sh [--quick]    --quick: the release build alone, no sanitizers
+# Usage: tests/run.sh [--quick]    --quick: the release build alone, no sanitizers and no fuzzing
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -8,9 +8,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # are threads of one process.
 runs=(
   "release  all             -LE ^(slow|bench)$"
-  "asan     sanitized_tests -R ^(comm|zero|equivalence|optim|config|checkpoint)_test$"
-  "tsan     threaded_tests  -R ^(comm|zero|equivalence)_test$"
+  "asan     sanitized_tests -R ^(comm|zero|equivalence|optim|config|checkpoint|corruption|background)_test$"
+  "tsan     threaded_tests  -R ^(comm|zero|equivalence|background)_test$"
 )
+# Some seconds of fuzzing per reader, where clang is there.
+if command -v clang++ >/dev/null; then
+  runs+=("fuzz fuzz_targets -L ^fuzz$")
+fi
 
 case ${1:-} in
   "") ;;

@@ -76,8 +76,8 @@ Manifest Checkpointing::describe_state(const SaveOptions& options) {
   m.tag = options.tag.empty() ? "step-" + std::to_string(m.step) : options.tag;
   m.applied_steps = engine_.applied_steps_;
   m.skipped_in_a_row = engine_.skipped_in_a_row_;
-  m.samples = state_.samples_before +
-              (m.step - state_.samples_before_step) * engine_.plan_.batch.global;
+  m.samples =
+      state_.samples_before + (m.step - state_.samples_before_step) * engine_.plan_.batch.global;
   m.optimizer = engine_.config_.optimizer.type;
   m.scheduler = engine_.config_.scheduler.type;
   m.states = engine_.state_->policy().optimizer_states;
@@ -148,8 +148,7 @@ void Checkpointing::read_state(const std::vector<Located>& entries, std::int64_t
     if (kind > 0) array = {entry->flat_unit, entry->segment, ArrayKind::state, kind - 1};
     const std::int64_t width = entry->bytes / entry->entry.count;
     const std::int64_t skipped = (offset - entry->data_begin) / width;
-    const std::int64_t count =
-        std::min(std::ssize(out) / width, entry->entry.count - skipped);
+    const std::int64_t count = std::min(std::ssize(out) / width, entry->entry.count - skipped);
     const std::int64_t begin = entry->offset + skipped;
     std::byte* to = out.data();
     engine_.store_->visit(array, begin, begin + count, Access::read,

@@ -38,21 +38,21 @@ struct Located {
 
 // A save between its begin and its commit.
 struct PendingSave {
-  // Each stage is work on every rank, then an agreement on how it went.
-  enum class Stage { writing, committing, finished };
+  // Each phase is work on every rank, then an agreement on how it went.
+  enum class Phase { writing, committing, finished };
 
   checkpoint::Manifest manifest;  // on rank 0 with all files, elsewhere with this rank's
   int own_file = -1;              // index into manifest.files, -1: this rank owns nothing
   std::string directory;
   int keep = 0;
   bool asynchronous = false;
-  Stage stage = Stage::writing;
+  Phase phase = Phase::writing;
   std::unique_ptr<StagedWriter> writer;
   std::vector<std::int64_t> copy_before_update;  // bytes of the own file, by flat unit
   std::vector<checkpoint::Digest> chunks;
   double seconds = 0;  // of writing the files, on the slowest rank
   std::thread worker;
-  std::atomic<bool> idle{true};  // the stage's work has ended here; `outcome` says how
+  std::atomic<bool> idle{true};  // the phase's work has ended here; `outcome` says how
   Outcome outcome;
   bool told = false;  // a failure, where training goes on after one
 
@@ -84,8 +84,8 @@ class Checkpointing {
 
   void open(const std::string& directory);
   std::shared_ptr<PendingSave> save(const std::string& directory, const SaveOptions& options);
-  // Waits for this rank's work of the stage, and goes on where it went well on all ranks. Whether it
-  // did is agreed on here, unless the ranks know.
+  // Waits for this rank's work of the phase, and goes on where it went well on all ranks. Whether
+  // it did is agreed on here, unless the ranks know.
   void advance(PendingSave& save, bool known_good = false);
   void finish(PendingSave& save);
   std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag);

@@ -58,10 +58,10 @@ struct CoreOptions {
   double time_limit_seconds = 600;          // of every wait for other ranks
   std::string deepspeed_defaults = "0.19";  // or "0.14": whose defaults the file was written for
   std::map<std::string, ParamGroupOptions> param_groups;
-  std::string on_save_error = "stop";         // or "continue": a failed save is only told
-  double preempt_grace_s = 25;                // between a signal to stop and the end
-  std::int64_t async_staging_bytes = 0;       // of a rank; 0: as much as its file has
-  bool allow_non_finite_weights = false;      // in what is loaded
+  std::string on_save_error = "stop";     // or "continue": a failed save is only told
+  double preempt_grace_s = 25;            // between a signal to stop and the end
+  std::int64_t async_staging_bytes = 0;   // of a rank; 0: as much as its file has
+  bool allow_non_finite_weights = false;  // in what is loaded
 };
 
 // The section "checkpoint".

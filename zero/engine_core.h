@@ -1,7 +1,8 @@
 // The engine behind the public handles: owns layout, plans, buffers and the walk through a step.
 // The parts: engine.cpp builds it, scopes.cpp serves the loop, communicate.cpp moves data, step.cpp
 // applies the optimizer, weights.cpp fills and reads parameters, export.cpp writes whole models,
-// saving.cpp and resuming.cpp do checkpoints, evaluation.cpp runs without gradients.
+// engine_checkpoints.cpp, saving.cpp and resuming.cpp do checkpoints, evaluation.cpp runs without
+// gradients.
 #pragma once
 
 #include <memory>
@@ -70,7 +71,7 @@ class EngineCore {
   void materialize(int only_rank);
   void dematerialize() noexcept;
 
-  // saving.cpp, resuming.cpp
+  // engine_checkpoints.cpp, resuming.cpp
   void open_checkpoints(const std::string& directory);
   std::shared_ptr<PendingSave> save_checkpoint(const std::string& directory,
                                                const SaveOptions& options);
@@ -145,7 +146,7 @@ class EngineCore {
   std::string locate_non_finite();
   void name_unasked_gradients();
 
-  // saving.cpp
+  // engine_checkpoints.cpp
   bool saves_asynchronously() const;
   void allocate_for_checkpoints();
   void end_checkpoints() noexcept;

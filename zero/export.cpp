@@ -86,9 +86,9 @@ void EngineCore::export_model(const std::string& directory, const ExportOptions&
     if (!writer) continue;
     const std::int64_t width = size_of(dtype_of_segment(at));
     for (const ParamPlace& place : params_of(at))
-      writer->write(std::span(whole).subspan(
-          static_cast<std::size_t>(place.offset * width),
-          static_cast<std::size_t>(param(place.param).elements * width)));
+      writer->write(
+          std::span(whole).subspan(static_cast<std::size_t>(place.offset * width),
+                                   static_cast<std::size_t>(param(place.param).elements * width)));
   }
   if (writer) writer->finish();
   runtime_.gather_words("Engine::export_model", {0});

@@ -74,19 +74,17 @@ std::optional<Manifest> Checkpointing::choose(const std::string& directory, Resu
 // A host with another directory under this name is no case of damage.
 void Checkpointing::check_visible(const std::string& directory, const std::string& document) {
   const Patience patience(engine_);
-  agree_or_raise(engine_.runtime_, "the choice of a checkpoint", attempt([&] {
-                   if (engine_.rank() == 0) return;
-                   const std::string digest = checkpoint::format_manifest_digest(document);
-                   const std::string tag = checkpoint::parse_manifest(directory, document).tag;
-                   await_visible("the checkpoint " + tag + " in " + directory + " that rank 0 sees",
-                                 [&] {
-                                   const std::string own =
-                                       Directory::open(directory).child(tag).read_text(
-                                           checkpoint::manifest_digest_name,
-                                           static_cast<std::int64_t>(digest.size()));
-                                   if (own != digest) throw LoadError("another one is there");
-                                 });
-                 }));
+  agree_or_raise(
+      engine_.runtime_, "the choice of a checkpoint", attempt([&] {
+        if (engine_.rank() == 0) return;
+        const std::string digest = checkpoint::format_manifest_digest(document);
+        const std::string tag = checkpoint::parse_manifest(directory, document).tag;
+        await_visible("the checkpoint " + tag + " in " + directory + " that rank 0 sees", [&] {
+          const std::string own = Directory::open(directory).child(tag).read_text(
+              checkpoint::manifest_digest_name, static_cast<std::int64_t>(digest.size()));
+          if (own != digest) throw LoadError("another one is there");
+        });
+      }));
 }
 
 // Fills param_of_ and state_of_; what does not fit is -1.

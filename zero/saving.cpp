@@ -82,13 +82,12 @@ void Checkpointing::open(const std::string& directory) {
                    state_.saver = std::move(saver);
                  }));
   sign = engine_.runtime_.broadcast_text("the opening of a checkpoint directory", sign);
-  const Outcome seen =
-      agree_on_outcome(engine_.runtime_, "the opening of a checkpoint directory", attempt([&] {
-                         if (root) return;
-                         await_visible("what rank 0 wrote to " + directory, [&] {
-                           checkpoint::check_sign(Directory::open(directory), sign);
-                         });
-                       }));
+  const Outcome seen = agree_on_outcome(
+      engine_.runtime_, "the opening of a checkpoint directory", attempt([&] {
+        if (root) return;
+        await_visible("what rank 0 wrote to " + directory,
+                      [&] { checkpoint::check_sign(Directory::open(directory), sign); });
+      }));
   if (state_.saver) state_.saver->remove_sign(sign);
   if (seen.code != 0) {
     state_.saver.reset();
@@ -103,19 +102,18 @@ void Checkpointing::open_save(PendingSave& save, const SaveOptions& options) {
   Manifest& manifest = save.manifest;
   manifest = describe_state(options);
   const bool root = engine_.rank() == 0;
-  agree_or_raise(engine_.runtime_, "the start of a save", attempt([&] {
-                   if (!root) return;
-                   if (const std::string wrong = checkpoint::tag_problem(manifest.tag);
-                       !wrong.empty())
-                     throw UsageError("Engine::save_checkpoint(): the tag \"" + manifest.tag +
-                                      "\" " + wrong);
-                   manifest.save_id = checkpoint::make_save_id();
-                   manifest.sequence = state_.saver->next_sequence();
-                   std::int64_t bytes = 0;
-                   for (int r = 0; r < engine_.ranks(); ++r) add_file(manifest, r);
-                   for (const ManifestFile& file : manifest.files) bytes += file.bytes;
-                   state_.saver->begin(manifest.tag, manifest.save_id, bytes);
-                 }));
+  agree_or_raise(
+      engine_.runtime_, "the start of a save", attempt([&] {
+        if (!root) return;
+        if (const std::string wrong = checkpoint::tag_problem(manifest.tag); !wrong.empty())
+          throw UsageError("Engine::save_checkpoint(): the tag \"" + manifest.tag + "\" " + wrong);
+        manifest.save_id = checkpoint::make_save_id();
+        manifest.sequence = state_.saver->next_sequence();
+        std::int64_t bytes = 0;
+        for (int r = 0; r < engine_.ranks(); ++r) add_file(manifest, r);
+        for (const ManifestFile& file : manifest.files) bytes += file.bytes;
+        state_.saver->begin(manifest.tag, manifest.save_id, bytes);
+      }));
   manifest.save_id = engine_.runtime_.broadcast_text("the id of a save", manifest.save_id);
   if (!root) add_file(manifest, engine_.rank());
   const std::string own_name = shard_name(engine_.rank(), engine_.ranks());
@@ -163,7 +161,7 @@ void Checkpointing::write_own_file(PendingSave& save) const {
   save.seconds = std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Work of a stage: here, or on a thread of its own.
+// Work of a phase: here, or on a thread of its own.
 template <class Work>
 void Checkpointing::launch(PendingSave& save, Work work) {
   if (!save.asynchronous) {
@@ -179,8 +177,7 @@ void Checkpointing::launch(PendingSave& save, Work work) {
 
 std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
                                                  const SaveOptions& options) {
-  const bool asynchronous =
-      options.asynchronous.value_or(engine_.config_.checkpoint.decoupled);
+  const bool asynchronous = options.asynchronous.value_or(engine_.config_.checkpoint.decoupled);
   std::string request = "directory " + directory + "\ntag " + options.tag + "\nkeep " +
                         std::to_string(options.keep) + "\n" +
                         (asynchronous ? "asynchronous\n" : "");
@@ -244,18 +241,18 @@ void Checkpointing::commit(const PendingSave& save) const {
 
 void Checkpointing::advance(PendingSave& save, bool known_good) {
   if (save.worker.joinable()) save.worker.join();
-  const bool wrote = save.stage == PendingSave::Stage::writing;
+  const bool wrote = save.phase == PendingSave::Phase::writing;
   if (!known_good)
     save.outcome = agree_on_outcome(
         engine_.runtime_, wrote ? "the files of a save" : "the commit of a save", save.outcome);
   if (save.outcome.code == 0 && wrote) {
     save.writer.reset();
     gather_digests(save);
-    save.stage = PendingSave::Stage::committing;
+    save.phase = PendingSave::Phase::committing;
     launch(save, [*this, pending = &save] { commit(*pending); });
     return;
   }
-  save.stage = PendingSave::Stage::finished;
+  save.phase = PendingSave::Phase::finished;
   if (save.outcome.code == 0) {
     state_.last_save_seconds = save.seconds;
     return;
@@ -268,145 +265,7 @@ void Checkpointing::advance(PendingSave& save, bool known_good) {
 
 void Checkpointing::finish(PendingSave& save) {
   const Patience patience(engine_);
-  while (save.stage != PendingSave::Stage::finished) advance(save);
-}
-
-// ---- the engine's side ------------------------------------------------------------------------
-
-bool EngineCore::saves_asynchronously() const {
-  return config_.checkpoint.decoupled || config_.zero_core.async_staging_bytes > 0;
-}
-
-void EngineCore::allocate_for_checkpoints() {
-  checkpoints_ = std::make_unique<CheckpointState>();
-  const std::int64_t own = Checkpointing(*this).own_bytes();
-  // What no other thread can read is copied at once, and must fit.
-  const std::int64_t wished =
-      store_->readable_beside_steps() ? config_.zero_core.async_staging_bytes : 0;
-  const std::int64_t staging =
-      saves_asynchronously() ? StagedWriter::staging_for(wished > 0 ? std::min(wished, own) : own)
-                             : 0;
-  const std::int64_t bytes = checkpoint::read_buffer_bytes + staging;
-  runtime_.ledger().plan(MemoryCategory::checkpoints, bytes);
-  checkpoints_->memory = Arena(bytes, Arena::Sharing::private_memory, "zero checkpoints");
-  runtime_.ledger().take(MemoryCategory::checkpoints, bytes);
-  const auto take = [&](std::int64_t count) {
-    return std::span(static_cast<std::byte*>(checkpoints_->memory.take(count)),
-                     static_cast<std::size_t>(count));
-  };
-  checkpoints_->buffer = take(checkpoint::read_buffer_bytes);
-  if (staging > 0) checkpoints_->staging = take(staging);
-}
-
-// A save that was begun is finished by the engine's end, unless a failure brought that about.
-void EngineCore::end_checkpoints() noexcept {
-  try {
-    if (checkpoints_->pending && failure_.empty() &&
-        std::uncaught_exceptions() == exceptions_at_start_)
-      finish_save(*checkpoints_->pending);
-  } catch (const std::exception& error) {
-    print_notice(error.what());
-  }
-  // Somebody may still hold its ticket.
-  if (checkpoints_->pending && checkpoints_->pending->worker.joinable())
-    checkpoints_->pending->worker.join();
-  checkpoints_->pending.reset();
-  const std::int64_t bytes = checkpoints_->memory.size();
-  runtime_.ledger().give_back(MemoryCategory::checkpoints, bytes);
-  runtime_.ledger().plan(MemoryCategory::checkpoints, -bytes);
-}
-
-void EngineCore::open_checkpoints(const std::string& directory) {
-  require_checkpoint_border("Engine::open_checkpoints()");
-  finish_pending_save();
-  Checkpointing(*this).open(directory);
-}
-
-std::shared_ptr<PendingSave> EngineCore::save_checkpoint(const std::string& directory,
-                                                         const SaveOptions& options) {
-  require_checkpoint_border("Engine::save_checkpoint()");
-  if (!initialized_)
-    throw UsageError(
-        "the parameters have no values to save: call Engine::initialize(), load_weights() or "
-        "resume()");
-  finish_pending_save();
-  try {
-    auto save = Checkpointing(*this).save(directory, options);
-    if (save->stage != PendingSave::Stage::finished)
-      checkpoints_->pending = save;
-    else
-      conclude(*save);
-    return save;
-  } catch (const SaveError& error) {
-    // It did not even begin.
-    auto save = std::make_shared<PendingSave>();
-    save->stage = PendingSave::Stage::finished;
-    save->outcome = {error.exit_code(), error.what()};
-    conclude(*save);
-    return save;
-  }
-}
-
-// Throws what went wrong, or tells it once where training is to go on. True: committed.
-bool EngineCore::conclude(PendingSave& save) {
-  if (save.outcome.code == 0) return true;
-  const bool goes_on = config_.zero_core.on_save_error == "continue" &&
-                       save.outcome.code == SaveError("").exit_code();
-  if (!goes_on) raise(save.outcome);
-  if (!std::exchange(save.told, true) && rank() == 0)
-    print_notice("not saved, training goes on (zero_core.on_save_error): " + save.outcome.text);
-  return false;
-}
-
-bool EngineCore::finish_save(PendingSave& save) {
-  if (save.stage != PendingSave::Stage::finished) {
-    require_checkpoint_border("SaveTicket::wait()");
-    const std::shared_ptr<PendingSave> keep_alive =
-        checkpoints_->pending.get() == &save ? std::exchange(checkpoints_->pending, nullptr)
-                                             : nullptr;
-    Checkpointing(*this).finish(save);
-    return conclude(save);
-  }
-  return conclude(save);
-}
-
-void EngineCore::finish_pending_save() {
-  if (const std::shared_ptr<PendingSave> save = checkpoints_->pending) finish_save(*save);
-}
-
-void EngineCore::report_save(ControlWord& word) const {
-  const PendingSave* save = checkpoints_->pending.get();
-  if (save == nullptr) return;
-  word.save_busy = !save->idle.load(std::memory_order_acquire);
-  if (!word.save_busy) word.save_code = save->outcome.code;
-}
-
-// What the control words said: every rank does the same.
-void EngineCore::advance_save() {
-  const std::shared_ptr<PendingSave> save = checkpoints_->pending;
-  if (!save || verdict_.save_busy) return;
-  Checkpointing(*this).advance(*save, !verdict_.save_failed);
-  if (save->stage != PendingSave::Stage::finished) return;
-  checkpoints_->pending.reset();
-  conclude(*save);
-}
-
-// Before state changes that is still to be copied.
-void EngineCore::await_copy(int flat_unit) {
-  if (const PendingSave* save = checkpoints_->pending.get(); save != nullptr && save->writer)
-    save->writer->await_copy(save->copy_before_update[static_cast<std::size_t>(flat_unit)]);
-}
-
-void EngineCore::require_checkpoint_border(const char* call) {
-  if (phase_ == Phase::micro_step || micro_steps_done_ != 0)
-    throw UsageError(
-        std::string(call) +
-        " was called among the micro steps of a step; it belongs after Engine::step()");
-  require_step_border(call);
-}
-
-double EngineCore::predicted_save_seconds() const {
-  return checkpoints_->last_save_seconds;
+  while (save.phase != PendingSave::Phase::finished) advance(save);
 }
 
 }  // namespace zero::detail

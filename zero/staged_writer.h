@@ -1,7 +1,7 @@
 // Writes the data of one file from state that others will change: one thread copies it to a staging
-// memory as fast as that takes it and makes the digests, another writes from there. It tells how far
-// the copy has come: where the staging is as large as the data, the state is free long before the
-// file is written. Owned by a save; whoever will change the state may wait for the copy.
+// memory as fast as that takes it and makes the digests, another writes from there. It tells how
+// far the copy has come: where the staging is as large as the data, the state is free long before
+// the file is written. Owned by a save; whoever will change the state may wait for the copy.
 #pragma once
 
 #include <condition_variable>
@@ -34,7 +34,8 @@ class StagedWriter {
   void copy_ahead();
   // Creates the file, writes it and returns its digests. Throws what goes wrong.
   std::vector<checkpoint::Digest> run(const Create& create);
-  // Any thread: returns when the first `bytes` have been copied, or nothing will be copied any more.
+  // Any thread: returns when the first `bytes` have been copied, or nothing will be copied any
+  // more.
   void await_copy(std::int64_t bytes);
 
  private:

@@ -36,9 +36,9 @@ struct PendingSave;
 }  // namespace detail
 
 struct RuntimeOptions {
-  std::string device = "auto";     // auto, cpu
-  Stream stream = {};              // the program's own compute stream, if it has one
-  bool abort_job = true;           // false in a hosted program: the library never aborts or exits
+  std::string device = "auto";  // auto, cpu
+  Stream stream = {};           // the program's own compute stream, if it has one
+  bool abort_job = true;        // false in a hosted program: the library never aborts or exits
   // SIGTERM, SIGINT and SIGUSR2 ask for a stop (StepResult::stop_requested); a second one of the
   // first two ends the process.
   bool catch_signals = true;

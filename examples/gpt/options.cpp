@@ -63,7 +63,8 @@ void declare(CLI::App& app, Parsed& p) {
   app.add_option("--sequence-length", o.sequence_length,
                  "Tokens of a sample; default: the model's context");
   app.add_option("--seed", p.seed, "Of start values and data: --set seed=S");
-  app.add_option("--init", o.init_file, "Start from this Hugging Face GPT-2: a safetensors file, an index of some, or "
+  app.add_option("--init", o.init_file,
+                 "Start from this Hugging Face GPT-2: a safetensors file, an index of some, or "
                  "their directory")
       ->type_name("PATH");
   app.add_option("--save-model", o.save_directory, "Write the result as a Hugging Face model")
@@ -104,8 +105,7 @@ void check(const Options& options) {
   at_least("--save-every", options.save_every, 0);
   at_least("--keep", options.keep, 0);
   at_least("--max-shard-size", options.max_shard_bytes, 0);
-  if (!(options.save_minutes >= 0))
-    throw zero::ConfigError("--save-minutes must be 0 or more");
+  if (!(options.save_minutes >= 0)) throw zero::ConfigError("--save-minutes must be 0 or more");
   const bool asks = options.resume != "auto" || options.save_every > 0 ||
                     options.save_minutes > 0 || options.keep > 0 || options.overwrite_later;
   if (asks && options.checkpoint_directory.empty())

@@ -122,8 +122,7 @@ TEST_CASE("the ranks find out by themselves that a save is on disk, and the next
     engine.initialize(toy::fill);
     engine.save_checkpoint(root);
     const auto on_disk = [&] { return std::filesystem::exists(root + "/step-0") ? 1 : 0; };
-    for (int step = 1; runtime.sum(on_disk()) < 3; ++step)
-      train_until(runtime, engine, step, wide);
+    for (int step = 1; runtime.sum(on_disk()) < 3; ++step) train_until(runtime, engine, step, wide);
     runtime.sum(0);
     engine.save_checkpoint(root, {.tag = "second"});
     engine.save_checkpoint(root, {.tag = "third", .asynchronous = false});

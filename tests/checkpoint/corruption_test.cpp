@@ -68,8 +68,7 @@ struct Copy {
 void verify(const std::string& root, const std::string& tag = "b") {
   const Directory directory = Directory::open(root).child(tag);
   const Manifest manifest = read_manifest(directory);
-  std::vector<std::byte> buffer(
-      static_cast<std::size_t>(zero::checkpoint::read_buffer_bytes));
+  std::vector<std::byte> buffer(static_cast<std::size_t>(zero::checkpoint::read_buffer_bytes));
   for (const auto& file : manifest.files) verify_shard(directory, manifest, file, buffer);
 }
 
@@ -102,8 +101,9 @@ TEST_CASE("every flipped bit of manifest and digest is noticed") {
       damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
       copy.write(copy.file(name), damaged);
       CAPTURE(i);
-      REQUIRE(contains(refusal<LoadError>([&] { read_manifest(Directory::open(copy.root).child("b")); }),
-                       "manifest"));
+      REQUIRE(contains(
+          refusal<LoadError>([&] { read_manifest(Directory::open(copy.root).child("b")); }),
+          "manifest"));
     }
     copy.write(copy.file(name), text);
   }
@@ -115,7 +115,8 @@ TEST_CASE("every cut of manifest and digest is noticed") {
     const std::string text = read_text(copy.file(name));
     for (std::size_t size = 0; size < text.size(); ++size) {
       fs::resize_file(copy.file(name), size);
-      REQUIRE(refusal<LoadError>([&] { read_manifest(Directory::open(copy.root).child("b")); }) != "");
+      REQUIRE(refusal<LoadError>([&] { read_manifest(Directory::open(copy.root).child("b")); }) !=
+              "");
       copy.write(copy.file(name), text);
     }
   }

@@ -74,8 +74,7 @@ const Setting& setting() {
 std::string data_of(const std::string& root, const std::string& tag) {
   const Directory directory = Directory::open(root).child(tag);
   const Manifest manifest = read_manifest(directory);
-  std::vector<std::byte> buffer(
-      static_cast<std::size_t>(zero::checkpoint::read_buffer_bytes));
+  std::vector<std::byte> buffer(static_cast<std::size_t>(zero::checkpoint::read_buffer_bytes));
   std::string data;
   for (const auto& file : manifest.files) {
     verify_shard(directory, manifest, file, buffer);

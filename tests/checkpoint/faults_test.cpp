@@ -79,7 +79,8 @@ std::string save_under(const std::string& root, const std::function<void(bool on
     runtime.sum(0);
     if (runtime.is_root()) fault(true);
     runtime.sum(0);
-    const std::string own = refusal<SaveError>([&] { engine.save_checkpoint(root, {"second"}).wait(); });
+    const std::string own =
+        refusal<SaveError>([&] { engine.save_checkpoint(root, {"second"}).wait(); });
     runtime.sum(0);
     if (runtime.is_root()) {
       fault(false);
@@ -217,7 +218,8 @@ TEST_CASE("directories that cannot be written to") {
   CHECK(contains(refusal<SaveError>([&] { Saver(directory / "file"); }), "Not a directory"));
   CHECK(contains(refusal<SaveError>([&] { Saver(directory / "file/below"); }), "cannot be made"));
   CHECK(contains(refusal<SaveError>([&] { Saver(directory / "link"); }), "is a symbolic link"));
-  CHECK(contains(refusal<SaveError>([&] { Saver(directory / std::string(300, 'x')); }), "too long"));
+  CHECK(
+      contains(refusal<SaveError>([&] { Saver(directory / std::string(300, 'x')); }), "too long"));
   fs::create_directory(directory / "locked");
   fs::permissions(directory / "locked", fs::perms::owner_read | fs::perms::owner_exec |
                                             fs::perms::others_read | fs::perms::others_exec);
@@ -233,7 +235,8 @@ TEST_CASE("directories that cannot be written to") {
   // DeepSpeed's directory is not ours to write to.
   fs::create_directories(directory / "ds/global_step10");
   directory.file("ds/global_step10/mp_rank_00_model_states.pt", "PK");
-  CHECK(contains(refusal<SaveError>([&] { Saver(directory / "ds").next_sequence(); }), "DeepSpeed"));
+  CHECK(
+      contains(refusal<SaveError>([&] { Saver(directory / "ds").next_sequence(); }), "DeepSpeed"));
 }
 
 TEST_CASE("two jobs do not save to one directory") {

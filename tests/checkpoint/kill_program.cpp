@@ -81,7 +81,10 @@ int main(int argc, char** argv) {
     const std::vector<pid_t> pids = pids_of_all(runtime);
     for (const Point& point : points)
       if (std::string(argv[2]) == point.name) kill_at(point, pids);
-    engine.save_checkpoint(argv[1], {.tag = resumed && resumed->tag == "new" ? "newer" : "new", .keep = 1}).wait();
+    engine
+        .save_checkpoint(argv[1],
+                         {.tag = resumed && resumed->tag == "new" ? "newer" : "new", .keep = 1})
+        .wait();
     if (runtime.is_root()) std::printf("saved\n");
   });
 }

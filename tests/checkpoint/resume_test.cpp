@@ -220,9 +220,8 @@ TEST_CASE("values that are not finite are refused unless the config allows them"
       runtime.sum(0);
     });
     CHECK(contains(refusal<zero::LoadError>([&] {
-                     with_engine(2, config_of(strategies[1], bf16), [&](Runtime&, Engine& engine) {
-                       engine.load_weights(model);
-                     });
+                     with_engine(2, config_of(strategies[1], bf16),
+                                 [&](Runtime&, Engine& engine) { engine.load_weights(model); });
                    }),
                    "block.2.weight is not finite at element 77"));
     Config config = config_of(strategies[3], bf16);
@@ -272,9 +271,9 @@ TEST_CASE("a model in several files is the model in one") {
   CHECK(contains(with(R"({"weight_map": {}})"), "names no tensor"));
   CHECK(contains(with(R"({"weight_map": {"a": "../x"}})"), "dot"));
   CHECK(contains(with(R"({"weight_map": {"a": "missing.safetensors"}})"), "missing.safetensors"));
-  CHECK(contains(with(R"({"weight_map": {"a": "model-00001-of-000)" +
-                      std::string(files < 10 ? "0" : "") + std::to_string(files) +
-                      R"(.safetensors"}})"),
-                 "has no tensor \"a\""));
+  CHECK(contains(
+      with(R"({"weight_map": {"a": "model-00001-of-000)" + std::string(files < 10 ? "0" : "") +
+           std::to_string(files) + R"(.safetensors"}})"),
+      "has no tensor \"a\""));
   CHECK(with(text) == "");
 }

@@ -82,11 +82,10 @@ std::vector<std::string> export_model(checkpoint::TensorReader& reader,
   });
   std::vector<TensorEntry> tensors;
   for (const std::size_t p : order)
-    tensors.push_back({parameters[p].name, checkpoint::safetensors_name(dtypes[p]),
-                       parameters[p].shape, 0, 0});
+    tensors.push_back(
+        {parameters[p].name, checkpoint::safetensors_name(dtypes[p]), parameters[p].shape, 0, 0});
   ModelWriter writer(directory, checkpoint::divide_model(tensors, max_file_bytes));
-  for (const std::size_t p : order)
-    write_tensor(reader, static_cast<int>(p), dtypes[p], writer);
+  for (const std::size_t p : order) write_tensor(reader, static_cast<int>(p), dtypes[p], writer);
   return writer.finish();
 }
 

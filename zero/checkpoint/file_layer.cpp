@@ -140,8 +140,8 @@ void File::close() {
 
 void File::read(std::int64_t offset, std::span<std::byte> bytes) {
   while (!bytes.empty()) {
-    const auto rounded = static_cast<std::size_t>(
-        (std::ssize(bytes) + direct_alignment - 1) / direct_alignment * direct_alignment);
+    const auto rounded = static_cast<std::size_t>((std::ssize(bytes) + direct_alignment - 1) /
+                                                  direct_alignment * direct_alignment);
     const bool direct = is_direct(bytes.data(), offset, rounded);
     const int injected = before(FileOp::read, path_, "", {}, offset);
     if (injected > 0) load_failed(path_, injected);

@@ -31,9 +31,8 @@ std::int64_t bytes_of(const ModelFile& file) {
 std::map<std::string, std::string> parse_index(const std::string& path) {
   const fs::path location(path);
   const std::string folder = location.has_parent_path() ? location.parent_path().string() : ".";
-  const Json document =
-      parse_json(path, Directory::open(folder).read_text(location.filename().string(),
-                                                         max_index_bytes));
+  const Json document = parse_json(
+      path, Directory::open(folder).read_text(location.filename().string(), max_index_bytes));
   const std::map<std::string, std::string> weight_map =
       Fields(path, "", document).texts("weight_map");
   for (const auto& [tensor, file] : weight_map)
@@ -77,9 +76,9 @@ void ModelWriter::write(std::span<const std::byte> bytes) {
   if (!writer_) {
     const ModelFile& file = files_.at(current_);
     left_ = bytes_of(file);
-    writer_ = std::make_unique<SafetensorsWriter>(
-        directory_ + "/" + file.name, file.tensors,
-        std::map<std::string, std::string>{{"format", "pt"}});
+    writer_ =
+        std::make_unique<SafetensorsWriter>(directory_ + "/" + file.name, file.tensors,
+                                            std::map<std::string, std::string>{{"format", "pt"}});
   }
   writer_->write(bytes);
   left_ -= static_cast<std::int64_t>(bytes.size());
@@ -119,8 +118,7 @@ std::vector<std::string> ModelWriter::finish() {
   std::error_code failed;
   fs::remove(directory_ + "/" + (single ? model_index_name : single_model_name), failed);
   if (failed)
-    throw SaveError(directory_ + ": an earlier model in it cannot be removed: " +
-                    failed.message());
+    throw SaveError(directory_ + ": an earlier model in it cannot be removed: " + failed.message());
   return paths;
 }
 

@@ -115,8 +115,9 @@ class ChunkStream {
   void start() {
     if (started_ == chunks_.size()) return;
     const Chunk chunk = place(started_++);
-    reading_ = std::async(started_ == 1 ? std::launch::deferred : std::launch::async,
-                          [this, chunk] { shard_.read(file_.header_bytes + chunk.begin, chunk.bytes); });
+    reading_ =
+        std::async(started_ == 1 ? std::launch::deferred : std::launch::async,
+                   [this, chunk] { shard_.read(file_.header_bytes + chunk.begin, chunk.bytes); });
   }
 
   File& shard_;
