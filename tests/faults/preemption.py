@@ -158,7 +158,7 @@ def slurm_sample(folder):
     for tool in tools.iterdir():
         tool.chmod(0o700)
     root = pathlib.Path(__file__).parents[2]
-    options = command(folder, "--log-json", log)[1:]
+    options = [*command(folder)[1:-2], "--log-json", log]  # it names the checkpoints itself
     job = launch.Job(["bash", str(root / "examples/slurm/train_mpirun.sbatch"), *options], folder, {
         "PATH": f"{tools}:{os.environ['PATH']}", "SLURM_JOB_ID": "4711", "ZERO_PROGRAM": PROGRAM,
         "ZERO_CONFIG": str(root / "examples/configs/zero3.json"), "OMPI_MCA_rmaps_base_oversubscribe": "1",
