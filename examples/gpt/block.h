@@ -1,7 +1,7 @@
-// One transformer block, forward and backward. One object serves all layers: it holds the
-// intermediate values of the layer that ran last, and backward() recomputes them when they are
-// another layer's. So a layer's backward() follows a forward() of its micro batch, with the same
-// parameters.
+// One transformer block, forward and backward. It holds the intermediate values of the layer that
+// it ran last, and backward() recomputes them when they are another layer's: one object may serve
+// all layers, or each layer has its own. A layer's backward() follows a forward() of its micro
+// batch, with the same parameters.
 #pragma once
 
 #include <cstdint>
@@ -38,10 +38,21 @@ struct BlockGradients {
   LinearGradients<T> qkv, projection, expand, contract;
 };
 
+// What blocks need only while they run, so one serves them all.
+template <class T>
+struct BlockWorkspace {
+  BlockWorkspace(const Dims& dims, Matmul& matmul);
+  std::int64_t bytes() const;
+
+  Attention<T> attention;
+  Buffer<T> narrow_gradient, wide_gradient;  // [rows, C] and [rows, 4 C]
+};
+
 template <class T>
 class Block {
  public:
-  Block(const Dims& dims, Matmul& matmul);
+  // The workspace outlives the block.
+  Block(const Dims& dims, Matmul& matmul, BlockWorkspace<T>& workspace);
 
   // in [rows, C] -> out [rows, C]
   void forward(int layer, const T* in, const BlockValues<T>& values, T* out);
@@ -57,15 +68,13 @@ class Block {
   void backward_attention(const T* in, const BlockValues<T>& values,
                           const BlockGradients<T>& gradients, T* gradient);
 
-  Dims dims_;
   zero::ThreadPool& pool_;
   const Kernels<T>& kernels_;
+  BlockWorkspace<T>& workspace_;
   LayerNorm<T> ln_1_, ln_2_;
   Linear<T> qkv_linear_, projection_, expand_, contract_;
-  Attention<T> attention_;
   Buffer<T> normed_1_, qkv_, attended_, middle_, normed_2_, expanded_, activated_;
   Buffer<accumulate_t<T>> log_sums_;
-  Buffer<T> narrow_gradient_, wide_gradient_;
   int held_layer_ = -1;
 };
 

@@ -1,5 +1,8 @@
-// Memory of the trainer's own: taken and touched once at start, 64-byte aligned, zeroed.
+// Memory of the trainer's own: taken and touched once at start, zeroed, aligned to a cache line;
+// large ones lie in huge pages where the system grants them.
 #pragma once
+
+#include <sys/mman.h>
 
 #include <cstdint>
 #include <cstring>
@@ -15,7 +18,10 @@ class Buffer {
   Buffer() = default;
   explicit Buffer(std::int64_t count) : count_(count) {
     if (count == 0) return;
-    data_.reset(static_cast<T*>(::operator new (bytes(), std::align_val_t{64})));
+    const bool large = bytes() >= 4 * huge_page;
+    const std::align_val_t alignment{large ? huge_page : 64};
+    data_ = {static_cast<T*>(::operator new(bytes(), alignment)), Release{alignment}};
+    if (large) madvise(data_.get(), bytes(), MADV_HUGEPAGE);  // advice: failing is harmless
     std::memset(static_cast<void*>(data_.get()), 0, bytes());
   }
 
@@ -26,8 +32,11 @@ class Buffer {
   std::span<T> span() { return {data(), static_cast<std::size_t>(count_)}; }
 
  private:
+  static constexpr std::size_t huge_page = std::size_t{2} << 20;
+
   struct Release {
-    void operator()(T* data) const { ::operator delete (data, std::align_val_t{64}); }
+    std::align_val_t alignment{64};
+    void operator()(T* data) const { ::operator delete(data, alignment); }
   };
 
   std::unique_ptr<T, Release> data_;

@@ -15,14 +15,16 @@ Dims dims_of(const ModelConfig& config, std::int64_t batch, std::int64_t sequenc
 
 template <class T>
 Model<T>::Model(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
-                zero::ThreadPool& pool)
+                zero::ThreadPool& pool, Activations activations)
     : dims_(dims_of(config, batch, sequence)),
       pool_(pool),
       matmul_(pool),
-      block_(dims_, matmul_),
+      workspace_(dims_, matmul_),
       head_(dims_, matmul_),
       gradient_(dims_.rows() * dims_.channels),
       rows_by_token_(dims_.rows()) {
+  const std::int64_t blocks = activations == Activations::keep ? config.layers : 1;
+  for (std::int64_t i = 0; i < blocks; ++i) blocks_.emplace_back(dims_, matmul_, workspace_);
   for (std::int64_t i = 0; i <= config.layers; ++i)
     inputs_.emplace_back(dims_.rows() * dims_.channels);
 }
@@ -31,7 +33,8 @@ template <class T>
 std::int64_t Model<T>::bytes() const {
   auto bytes = static_cast<std::int64_t>(gradient_.bytes() + rows_by_token_.bytes());
   for (const Buffer<T>& input : inputs_) bytes += static_cast<std::int64_t>(input.bytes());
-  return bytes + block_.bytes() + head_.bytes() + matmul_.scratch_bytes();
+  for (const Block<T>& block : blocks_) bytes += block.bytes();
+  return bytes + workspace_.bytes() + head_.bytes() + matmul_.scratch_bytes();
 }
 
 template <class T>
@@ -45,7 +48,7 @@ void Model<T>::embed(const MicroBatch& batch, const EmbeddingValues<T>& values) 
 
 template <class T>
 void Model<T>::block(int layer, const BlockValues<T>& values) {
-  block_.forward(layer, input(layer), values, input(layer + 1));
+  block_of(layer).forward(layer, input(layer), values, input(layer + 1));
 }
 
 template <class T>
@@ -58,7 +61,7 @@ double Model<T>::head(const MicroBatch& batch, double gradient_scale, const Head
 template <class T>
 void Model<T>::block_backward(int layer, const BlockValues<T>& values,
                               const BlockGradients<T>& gradients) {
-  block_.backward(layer, input(layer), values, gradients, gradient_.data());
+  block_of(layer).backward(layer, input(layer), values, gradients, gradient_.data());
 }
 
 template <class T>

@@ -1,9 +1,10 @@
 // GPT-2 by hand: learned positions, pre-LayerNorm blocks, tied head. Knows nothing of ranks or
 // shards: the caller hands in the parameters of one part at a time (training_step.h takes them from
-// scopes). Only each block's input is kept between forward and backward.
+// scopes).
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -29,11 +30,16 @@ struct EmbeddingGradients {
   T* positions;
 };
 
+// What stays between forward and backward: all that backward reads, or only each block's input,
+// from which backward computes the rest again. The bits are the same.
+enum class Activations { keep, recompute };
+
 template <class T>
 class Model {
  public:
   Model(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
-        zero::ThreadPool& pool);
+        zero::ThreadPool& pool, Activations activations = Activations::keep);
+  Model(const Model&) = delete;
 
   int layers() const { return static_cast<int>(inputs_.size()) - 1; }
   std::int64_t bytes() const;
@@ -48,12 +54,16 @@ class Model {
   void embed_backward(const MicroBatch& batch, const EmbeddingGradients<T>& gradients);
 
  private:
+  Block<T>& block_of(int layer) {
+    return blocks_[static_cast<std::size_t>(layer) % blocks_.size()];
+  }
   T* input(int layer) { return inputs_[static_cast<std::size_t>(layer)].data(); }
 
   Dims dims_;
   zero::ThreadPool& pool_;
   Matmul matmul_;
-  Block<T> block_;
+  BlockWorkspace<T> workspace_;
+  std::deque<Block<T>> blocks_;  // of each layer, or one for all
   LossHead<T> head_;
   std::vector<Buffer<T>> inputs_;  // of each block, and of the head
   Buffer<T> gradient_;

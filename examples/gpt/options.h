@@ -27,6 +27,7 @@ struct Options {
   std::int64_t keep = 0;             // newest checkpoints; 0: all
   bool overwrite_later = false;
   int threads = 0;
+  bool recompute = false;  // of activations
 
   // Set instead of all others by --help and --version: what to print.
   std::optional<std::string> answer;

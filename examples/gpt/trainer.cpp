@@ -82,8 +82,10 @@ int train(zero::Runtime& runtime, const Options& options) {
     return run_steps(runtime, engine, task, loop, log);
   });
   save(runtime, engine, task);
-  const std::uint64_t digest = engine.digest();
-  if (runtime.is_root()) log.write_summary(outcome.report, digest, outcome.last_tag);
+  if (!options.log_file.empty()) {
+    const std::uint64_t digest = engine.digest();
+    if (runtime.is_root()) log.write_summary(outcome.report, digest, outcome.last_tag);
+  }
   if (!outcome.interrupted || options.checkpoint_directory.empty()) return 0;
   return outcome.saved ? saved_and_stopped : stopped_without_save;
 }

@@ -8,12 +8,14 @@ namespace {
 
 template <class T>
 Model<T> make_model(zero::Runtime& runtime, const zero::Batch& batch, const Task& task) {
+  const auto activations = task.options.recompute ? Activations::recompute : Activations::keep;
   try {
-    return Model<T>(task.model, batch.micro, task.sequence_length, runtime.pool());
+    return Model<T>(task.model, batch.micro, task.sequence_length, runtime.pool(), activations);
   } catch (const std::bad_alloc&) {
     throw zero::MemoryError("no memory for the activations of " + std::to_string(batch.micro) +
                             " samples of " + std::to_string(task.sequence_length) +
-                            " tokens; lower train_micro_batch_size_per_gpu or --sequence-length");
+                            " tokens; lower train_micro_batch_size_per_gpu or "
+                            "--sequence-length, or give --recompute");
   }
 }
 

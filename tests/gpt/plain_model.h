@@ -62,8 +62,8 @@ template <class T>
 class PlainModel {
  public:
   PlainModel(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
-             zero::ThreadPool& pool)
-      : config_(config), model_(config, batch, sequence, pool) {
+             zero::ThreadPool& pool, Activations activations = Activations::keep)
+      : config_(config), model_(config, batch, sequence, pool, activations) {
     for (const auto& [name, shape] : parameters_of(config)) {
       values[name] = random_values<T>(name, elements_of(shape));
       gradients[name].resize(values[name].size());
