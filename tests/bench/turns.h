@@ -1,0 +1,41 @@
+// A contestant's side of turns.py: the ranks of several programs stay resident, and each does its
+// work only when it is told to. A rank that waits sleeps in read(), outside of any collective, so
+// that the others have the machine to themselves.
+#pragma once
+
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <string>
+
+namespace zero::bench {
+
+class Turns {
+ public:
+  // Pipes of the directory: RANK.in brings orders, RANK.out takes answers.
+  Turns(const std::string& directory, int rank)
+      : orders_(directory + "/" + std::to_string(rank) + ".in"),
+        answers_(directory + "/" + std::to_string(rank) + ".out") {}
+
+  // Takes turns until there are no more: step() is called as often as each asks for, and returns
+  // what shall be reported with the seconds of a turn (a loss, say).
+  template <class Step>
+  void serve(Step step) {
+    answers_ << "ready " << getpid() << std::endl;
+    for (int count = 0; orders_ >> count;) {
+      const auto start = std::chrono::steady_clock::now();
+      double note = 0;
+      for (int i = 0; i < count; ++i) note = step();
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      answers_.precision(17);
+      answers_ << seconds.count() << ' ' << note << std::endl;
+    }
+  }
+
+ private:
+  std::ifstream orders_;
+  std::ofstream answers_;
+};
+
+}  // namespace zero::bench
