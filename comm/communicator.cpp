@@ -120,30 +120,30 @@ Communicator::InternalCall::~InternalCall() {
   communicator_.internal_ = false;
 }
 
+std::int64_t Communicator::begin_slices(Operation operation, const Slices& slices) {
+  const auto& [slice, whole, count, dtype, stride] = slices;
+  require_vector(operation, slice, count);
+  require_vector(operation, whole, count);
+  const std::int64_t checked = checked_stride(operation, stride, count);
+  const std::int64_t bytes = count * size_of(dtype);
+  const bool gathers = operation == Operation::all_gather;
+  require(apart_or_in_place(slice, whole, bytes, checked * size_of(dtype), size_, rank_), operation,
+          std::string(gathers ? "send overlaps recv" : "recv overlaps send") +
+              ", and is not this rank's slice of it");
+  begin(operation, (size_ - 1) * bytes);
+  return checked;
+}
+
 void Communicator::all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
                               std::int64_t stride, Stream) {
-  constexpr auto operation = Operation::all_gather;
-  require_vector(operation, send, count);
-  require_vector(operation, recv, count);
-  stride = checked_stride(operation, stride, count);
-  const std::int64_t bytes = count * size_of(dtype);
-  require(apart_or_in_place(send, recv, bytes, stride * size_of(dtype), size_, rank_), operation,
-          "send overlaps recv, and is not this rank's slice of it");
-  begin(operation, (size_ - 1) * bytes);
+  stride = begin_slices(Operation::all_gather, {send, recv, count, dtype, stride});
   do_all_gather(send, recv, count, dtype, stride);
   left();
 }
 
 void Communicator::reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
                                   std::int64_t stride, Stream) {
-  constexpr auto operation = Operation::reduce_scatter;
-  require_vector(operation, send, count);
-  require_vector(operation, recv, count);
-  stride = checked_stride(operation, stride, count);
-  const std::int64_t bytes = count * size_of(dtype);
-  require(apart_or_in_place(recv, send, bytes, stride * size_of(dtype), size_, rank_), operation,
-          "recv overlaps send, and is not this rank's slice of it");
-  begin(operation, (size_ - 1) * bytes);
+  stride = begin_slices(Operation::reduce_scatter, {recv, send, count, dtype, stride});
   do_reduce_scatter(send, recv, count, dtype, stride);
   left();
 }

@@ -142,7 +142,18 @@ class Communicator {
   virtual void do_barrier() = 0;
 
  private:
+  // One rank's slice, and the vector of all slices, `stride` elements apart.
+  struct Slices {
+    const void* slice;
+    const void* whole;
+    std::int64_t count;
+    DType dtype;
+    std::int64_t stride;
+  };
+
   void begin(Operation operation, std::int64_t bytes_sent);
+  // Checks the arguments and begins the call; returns the stride that holds.
+  std::int64_t begin_slices(Operation operation, const Slices& slices);
 
   int rank_;
   int size_;

@@ -56,7 +56,7 @@ inline Acc fold(Acc (&lane)[lanes]) {
   return lane[0];
 }
 
-// The sum of term(i) over fixed lanes. term may have effects on element i.
+// The sum of term(i) over fixed lanes. A term with effects would keep the loop from vectorizing.
 template <class Acc, class Term>
 inline Acc sum(int64_t count, Term term) {
   Acc lane[lanes] = {};
@@ -234,9 +234,8 @@ template <class Acc>
 Acc softmax(const AttentionRow<Acc>& a) {
   Acc* row = a.scores;
   const Acc top = largest(row, a.valid) * a.scale;
-  const Acc total = sum<Acc>(a.valid, [&](int64_t i) {
-    return row[i] = exponential(row[i] * a.scale - top);
-  });
+  for (int64_t i = 0; i < a.valid; ++i) row[i] = exponential(row[i] * a.scale - top);
+  const Acc total = sum<Acc>(a.valid, [&](int64_t i) { return row[i]; });
   const Acc inverse = 1 / total;
   for (int64_t i = 0; i < a.valid; ++i) row[i] *= inverse;
   for (int64_t i = a.valid; i < a.width; ++i) row[i] = 0;
@@ -280,8 +279,8 @@ double cross_entropy(accumulate_t<T>* logits, int64_t count, int32_t target, acc
   using Acc = accumulate_t<T>;
   const Acc top = largest(logits, count);
   const double wanted = static_cast<double>(logits[target]) - static_cast<double>(top);
-  const Acc total =
-      sum<Acc>(count, [&](int64_t i) { return logits[i] = exponential(logits[i] - top); });
+  for (int64_t i = 0; i < count; ++i) logits[i] = exponential(logits[i] - top);
+  const Acc total = sum<Acc>(count, [&](int64_t i) { return logits[i]; });
   const Acc factor = scale / total;
   for (int64_t i = 0; i < count; ++i) logits[i] *= factor;
   logits[target] -= scale;

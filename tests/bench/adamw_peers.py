@@ -1,6 +1,6 @@
 """Our AdamW in turns with what memory allows (a read-modify-write loop), torch's fused AdamW and DeepSpeedCPUAdam.
 
-  adamw_peers.py BENCH_ADAMW_STEP [--python PYTHON] [--json FILE]
+  adamw_peers.py BENCH_ADAMW_STEP [--peers limit torch deepspeed] [--python PYTHON] [--json FILE]
 
 fp32, one array; PYTHON is that of an environment with torch and deepspeed in it. Peers run with the threads of ours.
 """
@@ -16,17 +16,19 @@ HERE = pathlib.Path(__file__).parent
 UPDATE_BYTES, LIMIT_BYTES = 28, 24  # per element
 
 
-def contestants(args, threads):
+def contestant(args, name, threads):
     sizes = [threads, args.elements]
-    environment = {"OMP_NUM_THREADS": str(threads), "DS_ACCELERATOR": "cpu"}
-    yield Contestant("limit", [args.program, DIRECTORY, "limit", *sizes], 1)
-    for name in ("torch", "deepspeed"):
-        yield Contestant(name, [args.python, HERE / "peers/adam_peers.py", DIRECTORY, name, *sizes], 1, environment)
+    if name in ("update", "limit"):
+        return Contestant(name, [args.program, DIRECTORY, name, *sizes], 1)
+    return Contestant(name, [args.python, HERE / "peers/adam_peers.py", DIRECTORY, name, *sizes], 1,
+                      {"OMP_NUM_THREADS": str(threads), "DS_ACCELERATOR": "cpu"})
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
+    parser.add_argument("--peers", nargs="+", choices=("limit", "torch", "deepspeed"),
+                        default=["limit", "torch", "deepspeed"])
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--elements", type=int, default=1 << 25)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
@@ -34,17 +36,16 @@ def main():
     parser.add_argument("--json", help="append one object per pair to this file")
     args = parser.parse_args()
     for threads in args.threads:
-        command = [args.program, DIRECTORY, "update", threads, args.elements]
-        with Contestant("ours", command, 1) as ours:
-            for peer in contestants(args, threads):
-                with peer:
+        with contestant(args, "update", threads) as ours:
+            for name in args.peers:
+                with contestant(args, name, threads) as peer:
                     mine, theirs = play(ours, peer, args.turns, steps=4)
-                if peer.name == "limit":  # per byte
+                if name == "limit":  # per byte
                     theirs = [seconds * UPDATE_BYTES / LIMIT_BYTES for seconds in theirs]
                 result = summary(mine, theirs)
                 for key, seconds in (("ours_gb_s", mine), ("peer_gb_s", theirs)):
                     result[key] = UPDATE_BYTES * args.elements / statistics.median(seconds) / 1e9
-                report([f"ours, {threads} threads", peer.name], result, args.json)
+                report([f"ours, threads {threads}", name], result, args.json)
 
 
 if __name__ == "__main__":

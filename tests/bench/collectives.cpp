@@ -1,12 +1,15 @@
 // Collectives of ours beside those of MPI, on the same buffers, in turns:
-// mpirun -n N comm_bench [shm|mpi|hierarchical [BYTES]]. Prints the medians of 15 repetitions, the
-// full vector's bytes per second, and the paired ratio of times: its median and its quartiles.
+//   mpirun -n N bench_collectives [auto|shm|mpi|hierarchical [BYTES]]
+// and all_gather beside plain copies of as many bytes within each rank, which is what memory
+// allows. Prints the medians of 15 repetitions, the full vector's bytes per second, and the paired
+// ratio of times: its median and its quartiles.
 #include <mpi.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -32,6 +35,7 @@ double seconds(int calls, const std::function<void()>& call) {
 struct Contest {
   const char* name;
   std::function<void()> ours, theirs;
+  const char* peer = "MPI";
 };
 
 constexpr int repetitions = 15;
@@ -55,10 +59,10 @@ void run(const Contest& contest, std::int64_t bytes, bool print) {
   const double mine = quantile(ours, 2), other = quantile(theirs, 2);
   if (print)
     std::printf(
-        "%-15s %9lld B  ours %9.1f us %6.2f GB/s  MPI %9.1f us %6.2f GB/s  ratio %5.2f [%.2f, "
+        "%-15s %9lld B  ours %9.1f us %6.2f GB/s  %-4s %9.1f us %6.2f GB/s  ratio %5.2f [%.2f, "
         "%.2f]\n",
         contest.name, static_cast<long long>(bytes), mine * 1e6,
-        static_cast<double>(bytes) / mine / 1e9, other * 1e6,
+        static_cast<double>(bytes) / mine / 1e9, contest.peer, other * 1e6,
         static_cast<double>(bytes) / other / 1e9, quantile(ratios, 2), quantile(ratios, 1),
         quantile(ratios, 3));
 }
@@ -92,6 +96,10 @@ int main(int argc, char** argv) {
            [&] {
              MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, whole, n, MPI_FLOAT, MPI_COMM_WORLD);
            }},
+          bytes, print);
+      const std::int64_t received = bytes - count * 4;
+      run({"all_gather", [&] { comm.all_gather(own, whole, count, DType::fp32); },
+           [&] { std::memcpy(other, whole, static_cast<std::size_t>(received)); }, "copy"},
           bytes, print);
       run({"all_reduce", [&] { comm.all_reduce(whole, bytes / 4, DType::fp32); },
            [&] {

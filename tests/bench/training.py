@@ -51,7 +51,7 @@ def peer(args, name):
 
 def compete(args, stage, name):
     with ours(args, stage) as mine, peer(args, name) as other:
-        result = summary(*play(mine, other, args.turns, steps=args.steps))
+        result = summary(*play(mine, other, args.turns, args.warmup, args.steps))
         for key, milliseconds in (("ours_tokens_s", result["ours_ms"]), ("peer_tokens_s", result["peer_ms"])):
             result[key] = 1e3 * args.ranks * args.tokens / milliseconds
         if args.memory:
@@ -70,6 +70,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--warmup", type=int, default=2, help="turns before those that count")
     parser.add_argument("--steps", type=int, default=1, help="of one turn")
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--memory", action="store_true", help="resident memory too, sampled in steps of its own")

@@ -18,6 +18,11 @@ namespace zero {
 namespace {
 
 constexpr std::int64_t page_bytes = 4096;
+#if defined(MADV_POPULATE_WRITE)
+constexpr int populate_write = MADV_POPULATE_WRITE;
+#else
+constexpr int populate_write = 23;  // of Linux 5.14, for older headers
+#endif
 
 std::string mebibytes(std::int64_t bytes) {
   return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
@@ -61,6 +66,20 @@ std::int64_t cgroup_available() {
   return std::numeric_limits<std::int64_t>::max();
 }
 
+// Takes all pages now; the advice comes first, because pages that are there stay as small as they
+// are. Returns the error, or 0.
+int take_pages(std::byte* data, std::int64_t size, int fd) {
+  const auto bytes = static_cast<std::size_t>(size);
+  madvise(data, bytes, MADV_HUGEPAGE);  // advice: failing is harmless
+  if (madvise(data, bytes, populate_write) == 0) return 0;
+  if (errno != EINVAL) return errno == EFAULT ? ENOMEM : errno;
+  // An older kernel.
+  if (fd >= 0)
+    if (const int error = posix_fallocate(fd, 0, size); error != 0) return error;
+  for (std::int64_t page = 0; page < size; page += page_bytes) data[page] = std::byte{0};
+  return 0;
+}
+
 }  // namespace
 
 std::int64_t available_memory() {
@@ -81,28 +100,22 @@ Arena::Arena(std::int64_t bytes, Sharing sharing, const std::string& name) : siz
   if (sharing == Sharing::node) {
     fd_ = memfd_create(name.c_str(), MFD_CLOEXEC);
     if (fd_ < 0) refuse(name, size_, std::strerror(errno));
-    if (const int error = posix_fallocate(fd_, 0, size_); error != 0) {
-      close(fd_);
-      refuse(name, size_, std::strerror(error));
-    }
     flags = MAP_SHARED;
   }
-  void* mapping =
-      mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ | PROT_WRITE, flags, fd_, 0);
+  int error = 0;
+  void* mapping = MAP_FAILED;
+  if (fd_ < 0 || ftruncate(fd_, size_) == 0)
+    mapping = mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ | PROT_WRITE, flags, fd_, 0);
   if (mapping == MAP_FAILED) {
-    const int error = errno;
-    if (fd_ >= 0) close(fd_);
-    refuse(name, size_, std::strerror(error));
+    error = errno;
+  } else {
+    data_ = static_cast<std::byte*>(mapping);
+    error = take_pages(data_, size_, fd_);
   }
-  data_ = static_cast<std::byte*>(mapping);
-  madvise(data_, static_cast<std::size_t>(size_), MADV_HUGEPAGE);  // advice: failing is harmless
-  for (std::int64_t page = 0; page < size_; page += page_bytes) data_[page] = std::byte{0};
+  if (error == 0) return;
+  release();
+  refuse(name, size_, std::strerror(error));
 }
-
-Arena::Arena(std::shared_ptr<void> memory, std::int64_t bytes)
-    : adopted_(std::move(memory)),
-      data_(static_cast<std::byte*>(adopted_.get())),
-      size_(bytes / 256 * 256) {}
 
 Arena::Arena(Arena&& other) noexcept {
   *this = std::move(other);
