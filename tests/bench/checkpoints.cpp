@@ -1,7 +1,7 @@
 // One save or load of a model of many equal units, timed over all ranks; tests/bench/checkpoints.py
 // runs it beside fio and others and makes the table.
 //
-// usage: checkpoint_bench save|load|background|digest DIRECTORY MILLION_ELEMENTS
+// usage: bench_checkpoints save|load|background|digest DIRECTORY MILLION_ELEMENTS
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -84,7 +84,7 @@ void digest(std::int64_t elements) {
 int main(int argc, char** argv) {
   return zero::run(argc, argv, [&](zero::Runtime& runtime) {
     if (argc != 4)
-      throw zero::UsageError("usage: checkpoint_bench save|load|background|digest DIRECTORY M");
+      throw zero::UsageError("usage: bench_checkpoints save|load|background|digest DIRECTORY M");
     const std::string mode = argv[1], directory = argv[2];
     if (mode == "digest") return digest(std::atoll(argv[3]) * 1'000'000);
     const std::int64_t elements = std::atoll(argv[3]) * 1'000'000 / units;

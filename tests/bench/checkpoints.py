@@ -1,6 +1,6 @@
 """Checkpoints beside fio, torch.save and DeepSpeed on the same disk: medians of interleaved rounds, as a table.
 
-usage: checkpoints.py CHECKPOINT_BENCH MPIEXEC DIRECTORY [MILLION_ELEMENTS [ROUNDS]]
+usage: checkpoints.py BENCH_CHECKPOINTS MPIEXEC DIRECTORY [MILLION_ELEMENTS [ROUNDS]]
 
 DIRECTORY decides the disk. Two ranks save the fp32 state of stage 3 (weights, two moments): 12 bytes an element. fio
 writes and reads as many bytes with as many jobs, direct and synced; cold means that the page cache was dropped, which
@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 RANKS = 2
-PEER = pathlib.Path(__file__).with_name("checkpoint_peers.py")
+PEER = pathlib.Path(__file__).parent / "peers/checkpoint_peers.py"
 ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "DS_ACCELERATOR": "cpu"}
 

@@ -1,4 +1,4 @@
-"""One rank of torch.save or DeepSpeed, saving as much state as checkpoint_bench: for checkpoints.py."""
+"""One rank of torch.save or DeepSpeed, saving as much state as bench_checkpoints: for ../checkpoints.py."""
 
 import json
 import os
