@@ -90,7 +90,9 @@ def main():
         bench = Bench(program, mpiexec, inner, millions)
         found = {}
         for number in range(rounds):
-            for name, seconds in bench.round(number < 3).items():
+            times = bench.round(number < 3)
+            print(json.dumps(times), file=sys.stderr, flush=True)
+            for name, seconds in times.items():
                 found.setdefault(name, []).append(seconds)
     digest = json.loads(output(program, "digest", "-", "64"))
     print(f"{RANKS} ranks, {bench.bytes / 1e6:.0f} MB, medians of {rounds} rounds (fewest to most)\n")

@@ -9,7 +9,19 @@ import time
 import torch
 import torch.distributed
 
-UNITS = 8
+UNITS, WIDTH = 8, 1000
+
+
+class Model(torch.nn.Module):
+    """Units of one matrix each."""
+
+    def __init__(self, elements):
+        super().__init__()
+        self.units = torch.nn.ModuleList(
+            torch.nn.Linear(WIDTH, elements // UNITS // WIDTH, bias=False) for _ in range(UNITS))
+
+    def forward(self, x):
+        return sum(unit(x).sum() for unit in self.units)
 
 
 def timed(save):
@@ -36,12 +48,11 @@ def plain(folder, elements):
 
 def deepspeed(folder, elements):
     import deepspeed
-    model = torch.nn.ParameterList([torch.full((elements // UNITS // 1000, 1000), 1.5) for _ in range(UNITS)])
-    model.forward = lambda: sum(p.sum() for p in model)
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config={
+    model = Model(elements)
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config={
         "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0},
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}}})
-    engine.backward(engine())
+    engine.backward(engine(torch.ones(1, WIDTH)))
     engine.step()
     return timed(lambda: engine.save_checkpoint(str(folder), tag="t"))
 
