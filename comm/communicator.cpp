@@ -168,14 +168,26 @@ void Communicator::broadcast(void* data, std::int64_t count, DType dtype, int ro
 
 void Communicator::all_to_all(const void* send, void* recv, std::int64_t count, DType dtype,
                               Stream) {
+  all_to_all(send, recv, PairCounts::equal(size_, count), dtype);
+}
+
+void Communicator::all_to_all(const void* send, void* recv, const PairCounts& counts, DType dtype,
+                              Stream) {
   constexpr auto operation = Operation::all_to_all;
-  require_vector(operation, send, count);
-  require_vector(operation, recv, count);
-  const std::int64_t bytes = count * size_of(dtype);
-  require(apart_or_in_place(send, recv, bytes * size_, 0, 1, -1), operation,
+  require(counts.ranks() == size_, operation,
+          "the counts are of " + std::to_string(counts.ranks()) + " ranks, the group has " +
+              std::to_string(size_));
+  require(counts.least() >= 0, operation,
+          "the count is negative: " + std::to_string(counts.least()));
+  const std::int64_t sent = counts.sent(rank_), received = counts.received(rank_);
+  require_vector(operation, send, sent);
+  require_vector(operation, recv, received);
+  const auto* out = static_cast<const std::byte*>(send);
+  const auto* in = static_cast<const std::byte*>(recv);
+  require(out + sent * size_of(dtype) <= in || in + received * size_of(dtype) <= out, operation,
           "send overlaps recv; it does not work in place");
-  begin(operation, (size_ - 1) * bytes);
-  do_all_to_all(send, recv, count, dtype);
+  begin(operation, (sent - counts(rank_, rank_)) * size_of(dtype));
+  do_all_to_all(send, recv, counts, dtype);
   left();
 }
 

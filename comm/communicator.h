@@ -22,6 +22,7 @@
 #include <string>
 #include <string_view>
 
+#include "comm/pair_counts.h"
 #include "zero/base/arena.h"
 #include "zero/base/dtype.h"
 #include "zero/base/stream.h"
@@ -88,6 +89,9 @@ class Communicator {
   // send + r * count goes to rank r's recv + rank * count. Not in place.
   void all_to_all(const void* send, void* recv, std::int64_t count, DType dtype,
                   Stream stream = {});
+  // Of any number between each two. send and recv are packed and hold what the counts say.
+  void all_to_all(const void* send, void* recv, const PairCounts& counts, DType dtype,
+                  Stream stream = {});
   void barrier(Stream stream = {});
 
   // Collective: ranks of equal color form a group, ordered by key, then by rank.
@@ -138,7 +142,8 @@ class Communicator {
                                  std::int64_t stride) = 0;
   virtual void do_all_reduce(void* data, std::int64_t count, DType dtype) = 0;
   virtual void do_broadcast(void* data, std::int64_t count, DType dtype, int root) = 0;
-  virtual void do_all_to_all(const void* send, void* recv, std::int64_t count, DType dtype) = 0;
+  virtual void do_all_to_all(const void* send, void* recv, const PairCounts& counts,
+                             DType dtype) = 0;
   virtual void do_barrier() = 0;
 
  private:

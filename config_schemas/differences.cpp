@@ -34,10 +34,10 @@ std::vector<Difference> of_values() {
        "WarmupCosineLR refuses rates",
        "read as warmup_min_ratio; the maximum must be the optimizer's rate",
        "the file says plainly what it wants"},
-      {{"scheduler.params.cycle_momentum"},
-       "true",
-       "must be false where the optimizer has betas",
-       "not supported by this version"},
+      {{"optimizer.params.ns_method"},
+       "in fp16 or bf16, where the device has them",
+       "in fp32",
+       "the bits depend on the matrix alone"},
   };
 }
 
@@ -69,6 +69,11 @@ std::vector<Difference> of_refusals() {
        "passed on to PyTorch or mup; unknown names fail in the engine",
        "the names of the table alone",
        "every update rule here is our own"},
+      {{"scheduler.params.cycle_min_mom", "scheduler.params.cycle_max_mom",
+        "scheduler.params.decay_mom_rate"},
+       "any number",
+       "below 1, and the run stops where decay_mom_rate raises the momentum to 1",
+       "an average with such a weight diverges"},
       {{"bf16", "bfloat16"},
        "bfloat16 is not read beside bf16",
        "both together are refused",

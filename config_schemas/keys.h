@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -45,9 +46,9 @@ struct Range {
 
 // The member of Config that a row fills.
 using Pair = std::array<double*, 2>;
-using Target =
-    std::variant<std::monostate, bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
-                 std::optional<std::int64_t>*, std::optional<double>*, GradientSync*, Pair>;
+using Target = std::variant<std::monostate, bool*, int*, std::int64_t*, std::uint64_t*, double*,
+                            std::string*, std::optional<std::int64_t>*, std::optional<double>*,
+                            std::optional<std::pair<double, double>>*, GradientSync*, Pair>;
 
 struct RefusedChoice {
   std::string_view name, reason;

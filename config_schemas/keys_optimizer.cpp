@@ -17,11 +17,14 @@ Target betas(Config& config, const std::string&) {
 
 using Names = std::vector<std::string_view>;
 
-const Names adam{"Adam", "AdamW"}, sgd{"SGD"}, every{"Adam", "AdamW", "SGD"};
+const Names sgd{"SGD"}, adagrad{"Adagrad"}, lamb{"Lamb"}, muon{"Muon"},
+    every{"Adam", "AdamW", "Lamb", "Lion", "Adagrad", "SGD", "Muon"},
+    with_betas{"Adam", "AdamW", "Lamb", "Lion", "Muon"},
+    with_eps{"Adam", "AdamW", "Lamb", "Adagrad", "Muon"}, with_momentum{"SGD", "Muon"},
+    with_adam{"Adam", "AdamW", "Muon"};
 
-constexpr std::string_view later = "not supported by this version; use AdamW, Adam or SGD";
 constexpr std::string_view one_bit =
-    "a 1-bit optimizer, which DeepSpeed removed in 0.19.7; use Adam or Lamb's successor AdamW";
+    "a 1-bit optimizer, which DeepSpeed removed in 0.19.7; use AdamW or Lamb";
 constexpr std::string_view mup = "of the Python package mup, not supported; use AdamW or SGD";
 
 // A second place for gradient_clipping may repeat it.
@@ -35,11 +38,7 @@ Key type_row() {
   return {.path = "optimizer.type",
           .type = Type::choice,
           .choices = every,
-          .refused_choices = {{"Lion", later},
-                              {"Adagrad", later},
-                              {"Lamb", later},
-                              {"Muon", later},
-                              {"OneBitAdam", one_bit},
+          .refused_choices = {{"OneBitAdam", one_bit},
                               {"ZeroOneAdam", one_bit},
                               {"OneBitLamb", one_bit},
                               {"MuAdam", mup},
@@ -59,7 +58,7 @@ std::vector<Key> adam_rows() {
        .range = not_negative,
        .belongs_to = every,
        .target = in_optimizer<&optim::OptimizerOptions::learning_rate>,
-       .meaning = "learning rate"},
+       .meaning = "learning rate; not given: 0.01 for Adagrad, 0.02 for Muon"},
       {.path = "optimizer.params.weight_decay",
        .type = Type::number,
        .range = not_negative,
@@ -69,23 +68,24 @@ std::vector<Key> adam_rows() {
       {.path = "optimizer.params.betas",
        .type = Type::pair,
        .range = {.low = 0, .high = 1, .below_high = true},
-       .belongs_to = adam,
+       .belongs_to = with_betas,
        .target = betas,
-       .meaning = "decay of the running averages of gradients and squared gradients"},
+       .meaning = "decay of the running averages of gradients and squared gradients; not given: "
+                  "[0.9, 0.95] for Muon"},
       {.path = "optimizer.params.eps",
        .type = Type::number,
        .range = not_negative,
-       .belongs_to = adam,
+       .belongs_to = with_eps,
        .target = in_optimizer<&optim::OptimizerOptions::epsilon>,
-       .meaning = "added to the denominator"},
+       .meaning = "added to the denominator; not given: 1e-10 for Adagrad and Muon"},
       {.path = "optimizer.params.adam_w_mode",
        .type = Type::boolean,
-       .belongs_to = adam,
+       .belongs_to = with_adam,
        .target = in_optimizer<&optim::OptimizerOptions::adam_w_mode>,
        .meaning = "true: decoupled decay, also for Adam; AdamW ignores it"},
       {.path = "optimizer.params.bias_correction",
        .type = Type::boolean,
-       .belongs_to = adam,
+       .belongs_to = {"Adam", "AdamW", "Lamb"},
        .target = in_optimizer<&optim::OptimizerOptions::bias_correction>,
        .meaning = "correct the averages for their start at zero"},
   };
@@ -97,15 +97,18 @@ Key of(Names owners, Key key) {
 }
 
 std::vector<Key> other_adam_rows() {
+  const Names cpu{"Adam", "AdamW", "Lion", "Adagrad", "Muon"};
   return {
-      of(adam, no_effect("optimizer.params.torch_adam", Type::any, "false",
-                         "the update is the same; only its default weight_decay is taken over",
-                         "PyTorch's implementation")),
-      of(adam, refused("optimizer.params.amsgrad", Type::boolean, "false",
-                       "DeepSpeed refuses it too; remove it", "the AMSGrad variant")),
-      of(adam, no_effect("optimizer.params.set_grad_none", Type::boolean, "true",
-                         "gradients are zeroed at their first use", "how gradients are cleared")),
-      of(adam,
+      of(with_adam, no_effect("optimizer.params.torch_adam", Type::any, "false",
+                              "the update is the same; only its default weight_decay is taken over",
+                              "PyTorch's implementation")),
+      of({"Adam", "AdamW", "Lamb"},
+         refused("optimizer.params.amsgrad", Type::boolean, "false",
+                 "DeepSpeed refuses it too; remove it", "the AMSGrad variant")),
+      of({"Adam", "AdamW", "Lion", "Muon"},
+         no_effect("optimizer.params.set_grad_none", Type::boolean, "true",
+                   "gradients are zeroed at their first use", "how gradients are cleared")),
+      of(cpu,
          refused("optimizer.params.fp32_optimizer_states", Type::boolean, "true",
                  "not supported by this version: moments are fp32; remove it", "fp32 moments")),
   };
@@ -116,9 +119,9 @@ std::vector<Key> sgd_rows() {
       {.path = "optimizer.params.momentum",
        .type = Type::number,
        .range = not_negative,
-       .belongs_to = sgd,
+       .belongs_to = with_momentum,
        .target = in_optimizer<&optim::OptimizerOptions::momentum>,
-       .meaning = "share of the last update that is kept"},
+       .meaning = "share of the last update that is kept; not given: 0.95 for Muon"},
       {.path = "optimizer.params.dampening",
        .type = Type::number,
        .belongs_to = sgd,
@@ -132,9 +135,70 @@ std::vector<Key> sgd_rows() {
   };
 }
 
+std::vector<Key> lamb_and_adagrad_rows() {
+  return {
+      {.path = "optimizer.params.max_coeff",
+       .type = Type::number,
+       .range = not_negative,
+       .belongs_to = lamb,
+       .target = in_optimizer<&optim::OptimizerOptions::max_coeff>,
+       .meaning = "most that a tensor's trust ratio |parameter| / |update| may be"},
+      {.path = "optimizer.params.min_coeff",
+       .type = Type::number,
+       .range = not_negative,
+       .belongs_to = lamb,
+       .target = in_optimizer<&optim::OptimizerOptions::min_coeff>,
+       .meaning = "least that it may be"},
+      {.path = "optimizer.params.eps_inside_sqrt",
+       .type = Type::boolean,
+       .belongs_to = lamb,
+       .target = in_optimizer<&optim::OptimizerOptions::eps_inside_sqrt>,
+       .meaning = "add eps under the root"},
+      {.path = "optimizer.params.lr_decay",
+       .type = Type::number,
+       .range = not_negative,
+       .belongs_to = adagrad,
+       .target = in_optimizer<&optim::OptimizerOptions::lr_decay>,
+       .meaning = "step t runs with lr / (1 + (t - 1) lr_decay)"},
+      {.path = "optimizer.params.initial_accumulator_value",
+       .type = Type::number,
+       .range = not_negative,
+       .belongs_to = adagrad,
+       .target = in_optimizer<&optim::OptimizerOptions::initial_accumulator_value>,
+       .meaning = "sum of squares at the start"},
+  };
+}
+
+std::vector<Key> muon_rows() {
+  return {
+      {.path = "optimizer.params.muon_lr",
+       .type = Type::number,
+       .range = not_negative,
+       .belongs_to = muon,
+       .target = in_optimizer<&optim::OptimizerOptions::muon_lr>,
+       .meaning = "instead of lr, of the matrices: parameters of two or more dimensions whose name "
+                  "holds neither embed nor lm_head"},
+      {.path = "optimizer.params.adam_lr",
+       .type = Type::number,
+       .range = not_negative,
+       .belongs_to = muon,
+       .target = in_optimizer<&optim::OptimizerOptions::adam_lr>,
+       .meaning = "instead of lr, of all other parameters, which Adam updates; 0.0003 where lr is "
+                  "not given either"},
+      {.path = "optimizer.params.ns_method",
+       .type = Type::choice,
+       .choices = {"gram", "standard"},
+       .belongs_to = muon,
+       .target = in_optimizer<&optim::OptimizerOptions::ns_method>,
+       .meaning = "form of the Newton-Schulz iteration, in fp32"},
+      of(muon, refused("optimizer.params.per_head_muon", Type::boolean, "false",
+                       "the heads of a model are not known here; remove it",
+                       "each attention head as a matrix of its own")),
+  };
+}
+
 // Parameters of optimizers whose type is refused: known, so that only the type is reported.
 std::vector<Key> foreign_rows() {
-  const Names lamb{"Lamb", "OneBitLamb"}, muon{"Muon"}, adagrad{"Adagrad"};
   const Names one_bit_family{"OneBitAdam", "ZeroOneAdam", "OneBitLamb"};
   const Names zero_one{"ZeroOneAdam"}, one_bit_lamb{"OneBitLamb"};
   std::vector<Key> rows;
@@ -143,17 +207,12 @@ std::vector<Key> foreign_rows() {
       rows.push_back(of(owners, refused(path, Type::any, "", "its optimizer is not supported",
                                         "of optimizers that are refused")));
   };
-  add(lamb, {"optimizer.params.max_coeff", "optimizer.params.min_coeff",
-             "optimizer.params.eps_inside_sqrt"});
   add(one_bit_family, {"optimizer.params.freeze_step", "optimizer.params.cuda_aware",
                        "optimizer.params.comm_backend_name"});
   add(zero_one, {"optimizer.params.var_freeze_step", "optimizer.params.var_update_scaler",
                  "optimizer.params.local_step_scaler", "optimizer.params.local_step_clipper"});
   add(one_bit_lamb, {"optimizer.params.coeff_beta", "optimizer.params.factor_max",
                      "optimizer.params.factor_min", "optimizer.params.factor_threshold"});
-  add(muon, {"optimizer.params.muon_lr", "optimizer.params.adam_lr", "optimizer.params.ns_method",
-             "optimizer.params.per_head_muon"});
-  add(adagrad, {"optimizer.params.lr_decay", "optimizer.params.initial_accumulator_value"});
   return rows;
 }
 
@@ -162,7 +221,8 @@ std::vector<Key> foreign_rows() {
 std::vector<Key> optimizer_rows() {
   std::vector<Key> result{section("optimizer", "the update rule"), type_row(),
                           section("optimizer.params", "its parameters")};
-  for (auto rows : {adam_rows, other_adam_rows, sgd_rows, foreign_rows})
+  for (auto rows :
+       {adam_rows, other_adam_rows, sgd_rows, lamb_and_adagrad_rows, muon_rows, foreign_rows})
     for (const Key& key : rows()) result.push_back(key);
   Key norm =
       gone(refused("optimizer.params.max_grad_norm", Type::number, "",

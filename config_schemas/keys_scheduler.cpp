@@ -174,23 +174,31 @@ std::vector<Key> cycle_rows() {
 }
 
 std::vector<Key> momentum_rows() {
-  constexpr std::string_view no_momentum =
-      "acts with cycle_momentum only, which this version does not have";
-  std::vector<Key> rows = {
-      harmless(no_effect("scheduler.params.cycle_momentum", Type::boolean, "true",
-                         "not supported by this version; it must be false where the optimizer has "
-                         "betas",
-                         "let OneCycle change betas as well"),
-               {"false"}),
-      no_effect("scheduler.params.cycle_min_mom", Type::number, "0.8", no_momentum,
-                "least momentum"),
-      no_effect("scheduler.params.cycle_max_mom", Type::number, "0.9", no_momentum,
-                "most momentum"),
-      no_effect("scheduler.params.decay_mom_rate", Type::number, "0", no_momentum,
-                "change of momentum after the cycle"),
+  constexpr Range below_one{.low = 0, .high = 1, .below_high = true};
+  return {
+      {.path = "scheduler.params.cycle_momentum",
+       .type = Type::boolean,
+       .belongs_to = one_cycle,
+       .target = in_scheduler<&SchedulerOptions::cycle_momentum>,
+       .meaning = "move the first beta against the rate; the second is 0.99 then"},
+      {.path = "scheduler.params.cycle_min_mom",
+       .type = Type::number,
+       .range = below_one,
+       .belongs_to = one_cycle,
+       .target = in_scheduler<&SchedulerOptions::cycle_min_mom>,
+       .meaning = "least momentum, at the top of the cycle and in the first step"},
+      {.path = "scheduler.params.cycle_max_mom",
+       .type = Type::number,
+       .range = below_one,
+       .belongs_to = one_cycle,
+       .target = in_scheduler<&SchedulerOptions::cycle_max_mom>,
+       .meaning = "most momentum"},
+      {.path = "scheduler.params.decay_mom_rate",
+       .type = Type::number,
+       .belongs_to = one_cycle,
+       .target = in_scheduler<&SchedulerOptions::decay_mom_rate>,
+       .meaning = "growth of the momentum after the cycle, per decay_step_size; 0: none"},
   };
-  for (Key& row : rows) row.belongs_to = one_cycle;
-  return rows;
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ class Resolver {
     check_required();
     check_batch();
     check_nesterov();
-    check_cycle();
+    note_optimizer();
     read_cosine_rates();
     if (complete) complete_batch();
     return {std::move(config_), std::move(given_)};
@@ -57,7 +57,13 @@ class Resolver {
     if (config_.scheduler.type == "WarmupDecayLR" && !config_.scheduler.warmup_max_lr)
       config_.scheduler.warmup_max_lr = config_.optimizer.learning_rate;
     set_torch_decay();
+    // Muon's lr is both halves' where they have none of their own.
+    if (optim::has_auxiliary_rule(config_.optimizer) && !is_given("optimizer.params.adam_lr") &&
+        is_given("optimizer.params.lr"))
+      config_.optimizer.adam_lr.reset();
   }
+
+  bool is_given(std::string_view path) const { return find(given_, path) != nullptr; }
 
   void set(Given& given) {
     Outcome outcome = set_value(*given.key, given.name, *given.node, config_);
@@ -71,6 +77,7 @@ class Resolver {
   void set_defaults() {
     const bool old = config_.zero_core.deepspeed_defaults == "0.14";
     const std::string& type = config_.scheduler.type;
+    config_.optimizer = optim::default_options(config_.optimizer.type);
     if (old) config_.gradient_clipping = 0;
     if (type == "WarmupDecayLR" || (old && type == "WarmupLR"))
       config_.scheduler.warmup_max_lr = 1e-3;
@@ -120,7 +127,8 @@ class Resolver {
     if (torch == nullptr || is_false(torch->shown)) return;
     const optim::OptimizerOptions& optimizer = config_.optimizer;
     const bool decoupled = lower_case(optimizer.type) == "adamw" || optimizer.adam_w_mode;
-    if (decoupled && find(given_, "optimizer.params.weight_decay") == nullptr)
+    if (decoupled && !optim::has_auxiliary_rule(optimizer) &&
+        find(given_, "optimizer.params.weight_decay") == nullptr)
       config_.optimizer.weight_decay = 0.01;
   }
 
@@ -204,16 +212,21 @@ class Resolver {
                   nesterov->path + ": needs momentum greater than 0 and dampening 0");
   }
 
-  // OneCycle changes the first beta too unless told not to.
-  void check_cycle() {
-    const Given* type = find(given_, "scheduler.type");
-    if (type == nullptr || config_.scheduler.type != "OneCycle") return;
-    if (!belongs_to(*find_key("optimizer.params.betas"), config_.optimizer.type)) return;
-    const Given* momentum = find(given_, "scheduler.params.cycle_momentum");
-    if (momentum != nullptr && (!momentum->usable || momentum->shown == "false")) return;
-    problems_.add((momentum != nullptr ? momentum : type)->node->position,
-                  "scheduler.params.cycle_momentum: changing betas is not supported by this "
-                  "version; set it to false");
+  // What acts otherwise than in DeepSpeed, or not as the file may suppose.
+  void note_optimizer() {
+    const optim::OptimizerOptions& optimizer = config_.optimizer;
+    const bool muon = optim::has_auxiliary_rule(optimizer);
+    const bool cycles = config_.scheduler.type == "OneCycle" && config_.scheduler.cycle_momentum;
+    if (cycles && (muon || !optim::traits_of(optimizer).betas))
+      config_.notices.push_back(
+          "scheduler.params.cycle_momentum: switched off, as in DeepSpeed, as " + optimizer.type +
+          " has no betas for schedules");
+    const Given* given = find(given_, "zero_optimization.stage");
+    const bool sharded = given != nullptr && given->shown != "0";
+    if (muon && config_.gradient_clipping > 0 && sharded)
+      config_.notices.push_back(
+          "gradient_clipping: limits the gradients before Muon makes them orthogonal; in DeepSpeed "
+          "so only at stage 0, at stages 1 to 3 it limits the orthogonal updates");
   }
 
   // A file may leave the batch to the program, in so many words ("auto") or by naming none.

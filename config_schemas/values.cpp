@@ -233,6 +233,13 @@ struct Setter {
     return value ? "" : wrong(key, node, "is not known");
   }
 
+  std::string operator()(std::optional<std::pair<double, double>>* member) const {
+    std::pair<double, double> values;
+    std::string problem = (*this)(Pair{&values.first, &values.second});
+    if (problem.empty()) *member = values;
+    return problem;
+  }
+
   std::string operator()(const Pair& members) const {
     if (node.kind != Node::Kind::array || node.members.size() != 2)
       return wrong(key, node, "is not an array of two numbers");
@@ -273,6 +280,10 @@ struct Shower {
   template <class T>
   std::string operator()(const std::optional<T>* member) const {
     return *member ? exact(**member) : not_set;
+  }
+  std::string operator()(const std::optional<std::pair<double, double>>* member) const {
+    if (!*member) return not_set;
+    return "[" + exact((*member)->first) + ", " + exact((*member)->second) + "]";
   }
   std::string operator()(const GradientSync* member) const {
     if (*member == GradientSync::automatic) return not_set;

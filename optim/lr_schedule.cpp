@@ -28,10 +28,12 @@ class Clocked : public LrSchedule {
         first_rate_(start_ == -1 ? initial_rate : optimizer_rate) {}
 
   double rate(std::int64_t applied_step) const override {
-    return applied_step <= 1 ? first_rate_ : rate_at(start_ + applied_step - 1);
+    return applied_step <= 1 ? first_rate_ : rate_at(iteration_of(applied_step));
   }
 
  protected:
+  std::int64_t iteration_of(std::int64_t applied_step) const { return start_ + applied_step - 1; }
+  bool restored() const { return start_ != -1; }
   // The scheduler's own count, from 0.
   virtual double rate_at(std::int64_t iteration) const = 0;
 
@@ -153,18 +155,43 @@ class OneCycle : public Clocked {
         first_stairs_(options.cycle_first_stair_count),
         second_stairs_(options.cycle_second_stair_count.value_or(first_stairs_)) {}
 
+  // DeepSpeed's: the first step has the least momentum, though the cycle starts at the most; the
+  // second beta is 0.99 whatever the optimizer says.
+  std::optional<Betas> betas(std::int64_t applied_step) const override {
+    if (!options_.cycle_momentum || (applied_step <= 1 && restored())) return std::nullopt;
+    const double momentum =
+        applied_step <= 1 ? options_.cycle_min_mom : momentum_at(iteration_of(applied_step));
+    if (!(momentum < 1))
+      throw ConfigError("scheduler.params.decay_mom_rate: raises the momentum to " +
+                        std::to_string(momentum) + " at step " + std::to_string(applied_step) +
+                        "; expected a rate that keeps it below 1 to the end of training");
+    return Betas{momentum, 0.99};
+  }
+
  protected:
   double rate_at(std::int64_t iteration) const override {
     const double least = options_.cycle_min_lr;
     if (iteration < first_ + second_)
       return least + (options_.cycle_max_lr - least) * height(iteration + 1);
     if (options_.decay_step_size == 0) return least;
-    const double decayed = static_cast<double>(iteration - first_ - second_ + 1) /
-                           static_cast<double>(options_.decay_step_size);
-    return least / (1 + options_.decay_lr_rate * decayed);
+    return least / (1 + options_.decay_lr_rate * decayed(iteration));
   }
 
  private:
+  double momentum_at(std::int64_t iteration) const {
+    const double most = options_.cycle_max_mom;
+    if (iteration < first_ + second_)
+      return most - (most - options_.cycle_min_mom) * height(iteration + 1);
+    if (options_.decay_step_size == 0) return most;
+    return most * (1 + options_.decay_mom_rate * decayed(iteration));
+  }
+
+  // In units of decay_step_size.
+  double decayed(std::int64_t iteration) const {
+    return static_cast<double>(iteration - first_ - second_ + 1) /
+           static_cast<double>(options_.decay_step_size);
+  }
+
   // Between 0 and 1, of the step with this number in the cycle, counted from 1.
   double height(std::int64_t step) const {
     const auto length = static_cast<double>(first_ + second_);
@@ -230,6 +257,11 @@ void check_cycle(const SchedulerOptions& options, Problems& problems) {
   not_negative("cycle_first_stair_count", options.cycle_first_stair_count);
   not_negative("cycle_second_stair_count", options.cycle_second_stair_count.value_or(0));
   not_negative("decay_step_size", options.decay_step_size);
+  for (const auto& [name, value] : {std::pair{"cycle_min_mom", options.cycle_min_mom},
+                                    std::pair{"cycle_max_mom", options.cycle_max_mom}})
+    problems.require(
+        value >= 0 && value < 1,
+        std::string(name) + ": expected 0 <= momentum < 1, got " + std::to_string(value));
 }
 
 // All problems at once, one a line.

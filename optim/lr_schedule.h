@@ -5,16 +5,24 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "optim/options.h"
 
 namespace zero::optim {
+
+// Of one step, instead of the optimizer's.
+struct Betas {
+  double first = 0, second = 0;
+};
 
 class LrSchedule {
  public:
   virtual ~LrSchedule() = default;
   // The rate of the applied step with this number, counted from 1.
   virtual double rate(std::int64_t applied_step) const = 0;
+  // OneCycle moves the first beta against the rate; for optimizers that have betas.
+  virtual std::optional<Betas> betas(std::int64_t) const { return std::nullopt; }
 };
 
 std::unique_ptr<LrSchedule> create_lr_schedule(const SchedulerOptions& options,

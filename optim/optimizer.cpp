@@ -1,23 +1,17 @@
 #include "optim/optimizer.h"
 
-#include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
+#include <stdexcept>
 
 #include "optim/cpu/kernels.h"
 #include "optim/factors.h"
+#include "optim/orthogonalize.h"
 #include "zero/base/error.h"
 
 namespace zero::optim {
 
 namespace {
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 cpu::UpdateArrays check(const UpdateSpans& spans, std::size_t states) {
   if (spans.state.size() != states)
@@ -32,39 +26,53 @@ cpu::UpdateArrays check(const UpdateSpans& spans, std::size_t states) {
           spans.state.data(), spans.parameter, spans.parameter_dtype};
 }
 
-class Adam : public Optimizer {
+using Names = std::span<const std::string_view>;
+
+Names two_moments() {
+  static constexpr std::array<std::string_view, 2> names = {"exp_avg", "exp_avg_sq"};
+  return names;
+}
+
+Names momentum_buffer() {
+  static constexpr std::array<std::string_view, 1> names = {"momentum_buffer"};
+  return names;
+}
+
+// What the rules share: their options.
+class Rule : public Optimizer {
+ public:
+  explicit Rule(const OptimizerOptions& options) : options_(options) {}
+
+ protected:
+  OptimizerOptions options_;
+};
+
+class Adam : public Rule {
  public:
   explicit Adam(const OptimizerOptions& options)
-      : options_(options), decoupled_(decouples_weight_decay(options)) {}
+      : Rule(options), decoupled_(decouples_weight_decay(options)) {}
 
   std::string_view name() const override { return decoupled_ ? "AdamW" : "Adam"; }
-  std::span<const std::string_view> state_names() const override {
-    static constexpr std::array<std::string_view, 2> names = {"exp_avg", "exp_avg_sq"};
-    return names;
-  }
+  Names state_names() const override { return two_moments(); }
   void update(const StepScalars& scalars, const UpdateSpans& spans) const override {
-    cpu::kernels().adam(adam_factors(options_, scalars), decoupled_,
-                        check(spans, state_names().size()));
+    cpu::kernels().adam(adam_factors(options_, scalars), decoupled_, check(spans, 2));
   }
 
  private:
-  OptimizerOptions options_;
   bool decoupled_;
 };
 
-class Sgd : public Optimizer {
+class Sgd : public Rule {
  public:
   explicit Sgd(const OptimizerOptions& options)
-      : options_(options),
+      : Rule(options),
         momentum_(options.momentum == 0 ? Momentum::none
                   : options.nesterov    ? Momentum::nesterov
                                         : Momentum::plain) {}
 
   std::string_view name() const override { return "SGD"; }
-  std::span<const std::string_view> state_names() const override {
-    static constexpr std::array<std::string_view, 1> names = {"momentum_buffer"};
-    if (momentum_ == Momentum::none) return {};
-    return names;
+  Names state_names() const override {
+    return momentum_ == Momentum::none ? Names{} : momentum_buffer();
   }
   void update(const StepScalars& scalars, const UpdateSpans& spans) const override {
     cpu::kernels().sgd(sgd_factors(options_, scalars), momentum_,
@@ -72,17 +80,95 @@ class Sgd : public Optimizer {
   }
 
  private:
-  OptimizerOptions options_;
   Momentum momentum_;
+};
+
+class Lion : public Rule {
+ public:
+  using Rule::Rule;
+  std::string_view name() const override { return "Lion"; }
+  Names state_names() const override { return two_moments().first(1); }
+  void update(const StepScalars& scalars, const UpdateSpans& spans) const override {
+    cpu::kernels().lion(lion_factors(options_, scalars), check(spans, 1));
+  }
+};
+
+class Adagrad : public Rule {
+ public:
+  using Rule::Rule;
+  std::string_view name() const override { return "Adagrad"; }
+  Names state_names() const override {
+    static constexpr std::array<std::string_view, 1> names = {"sum"};
+    return names;
+  }
+  float initial_state() const override {
+    return static_cast<float>(options_.initial_accumulator_value);
+  }
+  void update(const StepScalars& scalars, const UpdateSpans& spans) const override {
+    cpu::kernels().adagrad(adagrad_factors(options_, scalars), check(spans, 1));
+  }
+};
+
+class Lamb : public Rule {
+ public:
+  using Rule::Rule;
+  std::string_view name() const override { return "Lamb"; }
+  Sees sees() const override { return Sees::tensor_norms; }
+  Names state_names() const override { return two_moments(); }
+  void direction(const StepScalars& scalars, const UpdateSpans& spans,
+                 float* directions) const override {
+    cpu::kernels().lamb_direction(lamb_factors(options_, scalars), options_.eps_inside_sqrt,
+                                  check(spans, 2), directions);
+  }
+  double step_scale(double parameter_norm, double direction_norm) const override {
+    return trust_ratio(parameter_norm, direction_norm, options_.min_coeff, options_.max_coeff);
+  }
+  void update(const StepScalars& scalars, const UpdateSpans& spans) const override {
+    cpu::kernels().lamb(lamb_factors(options_, scalars), options_.eps_inside_sqrt, check(spans, 2));
+  }
+};
+
+class Muon : public Rule {
+ public:
+  explicit Muon(const OptimizerOptions& options)
+      : Rule(options),
+        iteration_(options.ns_method == "gram" ? NewtonSchulz::gram : NewtonSchulz::standard) {}
+
+  std::string_view name() const override { return "Muon"; }
+  Sees sees() const override { return Sees::whole_matrices; }
+  Names state_names() const override { return momentum_buffer(); }
+  void direction(const StepScalars& scalars, const UpdateSpans& spans,
+                 float* directions) const override {
+    cpu::kernels().muon_direction(muon_factors(options_, scalars), check(spans, 1), directions);
+  }
+  std::int64_t scratch_elements(const MatrixShape& shape) const override {
+    return optim::scratch_elements(iteration_, shape);
+  }
+  void orthogonalize(const MatrixShape& shape, float* matrix, float* scratch,
+                     ThreadPool& pool) const override {
+    optim::orthogonalize(iteration_, shape, matrix, scratch, pool);
+  }
+  void update(const StepScalars& scalars, const UpdateSpans& spans) const override {
+    UpdateSpans without_state = spans;  // direction() has moved it
+    without_state.state = {};
+    cpu::kernels().muon(muon_factors(options_, scalars), check(without_state, 0));
+  }
+
+ private:
+  NewtonSchulz iteration_;
 };
 
 // One line per broken rule.
 class Problems {
  public:
   void require(bool holds, const std::string& key, const std::string& expected, double got) {
+    require(holds, key, expected, std::to_string(got));
+  }
+  void require(bool holds, const std::string& key, const std::string& expected,
+               const std::string& got) {
     if (holds) return;
     if (!text_.empty()) text_ += '\n';
-    text_ += "optimizer.params." + key + ": expected " + expected + ", got " + std::to_string(got);
+    text_ += "optimizer.params." + key + ": expected " + expected + ", got " + got;
   }
   void raise() const {
     if (!text_.empty()) throw ConfigError(text_);
@@ -92,12 +178,18 @@ class Problems {
   std::string text_;
 };
 
-void check_adam(const OptimizerOptions& options, Problems& problems) {
-  problems.require(options.beta1 >= 0 && options.beta1 < 1, "betas[0]", "0 <= beta < 1",
-                   options.beta1);
-  problems.require(options.beta2 >= 0 && options.beta2 < 1, "betas[1]", "0 <= beta < 1",
-                   options.beta2);
-  problems.require(options.epsilon >= 0, "eps", "0 or more", options.epsilon);
+void check_common(const OptimizerOptions& options, Problems& problems) {
+  const auto not_negative = [&](const char* key, double value) {
+    problems.require(value >= 0, key, "0 or more", value);
+  };
+  not_negative("lr", options.learning_rate);
+  not_negative("muon_lr", options.muon_lr.value_or(0));
+  not_negative("adam_lr", options.adam_lr.value_or(0));
+  not_negative("weight_decay", options.weight_decay);
+  for (const auto& [key, beta] :
+       {std::pair{"betas[0]", options.beta1}, std::pair{"betas[1]", options.beta2}})
+    problems.require(beta >= 0 && beta < 1, key, "0 <= beta < 1", beta);
+  not_negative("eps", options.epsilon);
 }
 
 void check_sgd(const OptimizerOptions& options, Problems& problems) {
@@ -107,65 +199,71 @@ void check_sgd(const OptimizerOptions& options, Problems& problems) {
   problems.require(options.dampening == 0, "dampening", "0 with nesterov", options.dampening);
 }
 
+void check_adagrad(const OptimizerOptions& options, Problems& problems) {
+  problems.require(options.lr_decay >= 0, "lr_decay", "0 or more", options.lr_decay);
+  problems.require(options.initial_accumulator_value >= 0, "initial_accumulator_value", "0 or more",
+                   options.initial_accumulator_value);
+}
+
+void check_lamb(const OptimizerOptions& options, Problems& problems) {
+  problems.require(options.min_coeff >= 0, "min_coeff", "0 or more", options.min_coeff);
+  problems.require(options.max_coeff >= options.min_coeff, "max_coeff", "min_coeff or more",
+                   options.max_coeff);
+}
+
+void check_muon(const OptimizerOptions& options, Problems& problems) {
+  problems.require(options.momentum >= 0 && options.momentum < 1, "momentum", "0 <= momentum < 1",
+                   options.momentum);
+  problems.require(options.ns_method == "gram" || options.ns_method == "standard", "ns_method",
+                   "gram or standard", options.ns_method);
+}
+
+template <class T>
+std::unique_ptr<Optimizer> make(const OptimizerOptions& options) {
+  return std::make_unique<T>(options);
+}
+
+struct Type {
+  std::string_view name;
+  std::unique_ptr<Optimizer> (*create)(const OptimizerOptions&);
+  void (*check)(const OptimizerOptions&, Problems&);
+};
+
+constexpr auto nothing_more = [](const OptimizerOptions&, Problems&) {};
+constexpr Type types[] = {
+    {"adamw", make<Adam>, nothing_more},       {"adam", make<Adam>, nothing_more},
+    {"lamb", make<Lamb>, check_lamb},          {"lion", make<Lion>, nothing_more},
+    {"adagrad", make<Adagrad>, check_adagrad}, {"sgd", make<Sgd>, check_sgd},
+    {"muon", make<Muon>, check_muon},
+};
+
 }  // namespace
 
-double power(double base, std::int64_t exponent) {
-  double result = 1;
-  for (; exponent > 0; exponent >>= 1) {
-    if (exponent & 1) result *= base;
-    base *= base;
-  }
-  return result;
+void Optimizer::direction(const StepScalars&, const UpdateSpans&, float*) const {
+  throw std::logic_error(std::string(name()) + " has no direction apart from its update");
 }
-
-bool decouples_weight_decay(const OptimizerOptions& options) {
-  return lower(options.type) == "adamw" || options.adam_w_mode;
+double Optimizer::step_scale(double, double) const {
+  return 1;
 }
-
-AdamFactors<float> adam_factors(const OptimizerOptions& options, const StepScalars& scalars) {
-  const bool corrects = options.bias_correction;
-  const double first = corrects ? 1 - power(options.beta1, scalars.step) : 1;
-  const double second = corrects ? 1 - power(options.beta2, scalars.step) : 1;
-  const double rate = scalars.learning_rate;
-  const double decay =
-      decouples_weight_decay(options) ? -rate * scalars.weight_decay : scalars.weight_decay;
-  return {.gradient_multiplier = scalars.gradient_multiplier,
-          .beta1 = static_cast<float>(options.beta1),
-          .gradient_share = static_cast<float>(1 - options.beta1),
-          .beta2 = static_cast<float>(options.beta2),
-          .square_share = static_cast<float>(1 - options.beta2),
-          .root_correction = static_cast<float>(1 / std::sqrt(second)),
-          .epsilon = static_cast<float>(options.epsilon),
-          .decay = static_cast<float>(decay),
-          .step = static_cast<float>(-rate / first)};
+std::int64_t Optimizer::scratch_elements(const MatrixShape&) const {
+  return 0;
 }
-
-SgdFactors<float> sgd_factors(const OptimizerOptions& options, const StepScalars& scalars) {
-  const bool first = scalars.step == 1;
-  return {.gradient_multiplier = scalars.gradient_multiplier,
-          .weight_decay = scalars.weight_decay,
-          .keep = first ? 0.0f : static_cast<float>(options.momentum),
-          .take = first ? 1.0f : static_cast<float>(1 - options.dampening),
-          .momentum = static_cast<float>(options.momentum),
-          .step = -scalars.learning_rate};
+void Optimizer::orthogonalize(const MatrixShape&, float*, float*, ThreadPool&) const {
+  throw std::logic_error(std::string(name()) + " does not work on matrices");
 }
 
 std::unique_ptr<Optimizer> create_optimizer(const OptimizerOptions& options) {
-  const std::string type = lower(options.type);
-  const bool adam = type == "adam" || type == "adamw";
-  if (!adam && type != "sgd")
-    throw ConfigError("optimizer.type: unknown \"" + options.type +
-                      "\"; expected AdamW, Adam or SGD");
-  Problems problems;
-  problems.require(options.learning_rate >= 0, "lr", "0 or more", options.learning_rate);
-  problems.require(options.weight_decay >= 0, "weight_decay", "0 or more", options.weight_decay);
-  if (adam)
-    check_adam(options, problems);
-  else
-    check_sgd(options, problems);
-  problems.raise();
-  if (adam) return std::make_unique<Adam>(options);
-  return std::make_unique<Sgd>(options);
+  const std::string name = lower_case(options.type);
+  for (const Type& type : types) {
+    if (type.name != name) continue;
+    Problems problems;
+    check_common(options, problems);
+    type.check(options, problems);
+    problems.raise();
+    return type.create(options);
+  }
+  throw ConfigError("optimizer.type: unknown \"" + options.type +
+                    "\"; expected AdamW, Adam, Lamb, Lion, Adagrad, SGD or Muon");
 }
 
 }  // namespace zero::optim

@@ -5,21 +5,49 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace zero::optim {
 
 struct OptimizerOptions {
-  std::string type = "AdamW";  // DeepSpeed's names, any case: AdamW, Adam, SGD
+  // DeepSpeed's names, any case: AdamW, Adam, Lamb, Lion, Adagrad, SGD, Muon.
+  std::string type = "AdamW";
   double learning_rate = 1e-3;
   double weight_decay = 0;
-  // Adam, AdamW
+  // AdamW, Adam, Lamb, Lion, and what Muon leaves to Adam; eps: Adagrad too, and not Lion
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   bool adam_w_mode = true;  // Adam with true is AdamW, as in DeepSpeed; AdamW ignores it
   bool bias_correction = true;
+  // SGD, Muon
+  double momentum = 0;
   // SGD
-  double momentum = 0, dampening = 0;
+  double dampening = 0;
   bool nesterov = false;
+  // Adagrad
+  double lr_decay = 0, initial_accumulator_value = 0;
+  // Lamb: the trust ratio stays between the two
+  double max_coeff = 10, min_coeff = 0.01;
+  bool eps_inside_sqrt = false;
+  // Muon: of matrices, and of what is left to Adam; absent: learning_rate
+  std::optional<double> muon_lr, adam_lr;
+  std::string ns_method = "gram";  // or standard
 };
+
+// Of DeepSpeed 0.19 (or PyTorch) for this type; unknown types have AdamW's.
+OptimizerOptions default_options(const std::string& type);
+
+// Which of the shared parameters a type has.
+struct OptimizerTraits {
+  bool betas = false, eps = false, momentum = false;
+};
+OptimizerTraits traits_of(const OptimizerOptions& options);
+
+// Muon leaves every parameter that is no hidden matrix to Adam; the others have one rule.
+bool has_auxiliary_rule(const OptimizerOptions& options);
+// The options of the rule itself, or of its auxiliary one.
+OptimizerOptions options_of_rule(const OptimizerOptions& options, bool auxiliary);
+// Muon's choice among matrices: no embedding and no lm_head, by name.
+bool takes_matrix_rule(std::string_view parameter_name);
 
 struct SchedulerOptions {
   std::string type = "";  // empty: constant; else one of DeepSpeed's names below, in this spelling
@@ -34,10 +62,12 @@ struct SchedulerOptions {
   double lr_range_test_min_lr = 1e-3, lr_range_test_step_rate = 1;
   std::int64_t lr_range_test_step_size = 2000;
   bool lr_range_test_staircase = false;
-  // OneCycle, of the rate alone: its momentum stays what the optimizer says
+  // OneCycle
   double cycle_min_lr = 0, cycle_max_lr = 0, decay_lr_rate = 0;
   std::int64_t decay_step_size = 0, cycle_first_step_size = 2000, cycle_first_stair_count = 0;
   std::optional<std::int64_t> cycle_second_step_size, cycle_second_stair_count;  // absent: as first
+  bool cycle_momentum = true;  // of optimizers that have betas
+  double cycle_min_mom = 0.8, cycle_max_mom = 0.9, decay_mom_rate = 0;
   // All
   std::int64_t last_batch_iteration = -1;
 };

@@ -93,12 +93,23 @@ Manifest Checkpointing::describe_state(const SaveOptions& options) {
                             declaration.shape,
                             checkpoint::safetensors_name(trainable ? DType::fp32 : own),
                             trainable,
-                            {}});
+                            {},
+                            trainable ? own_states(static_cast<int>(p)) : std::nullopt});
   }
   for (std::size_t u = 0; u < engine_.model_.units.size(); ++u)
     for (const int p : engine_.model_.borrowed(static_cast<int>(u)))
       m.parameters[static_cast<std::size_t>(p)].used_by.push_back(engine_.model_.units[u].name);
   return m;
+}
+
+// Named only where they are not all of the optimizer's.
+std::optional<std::vector<std::string>> Checkpointing::own_states(int param) const {
+  const std::vector<std::string>& all = engine_.state_->policy().optimizer_states;
+  std::vector<std::string> own;
+  for (std::size_t k = 0; k < all.size(); ++k)
+    if (engine_.state_->has_state(param, k)) own.push_back(all[k]);
+  if (own.size() == all.size()) return std::nullopt;
+  return own;
 }
 
 // A function of the layout alone, so rank 0 knows every rank's.
@@ -114,7 +125,10 @@ std::vector<Located> Checkpointing::located_entries(int of_rank) const {
       const std::vector<Piece> pieces =
           pieces_between(engine_.model_, segment, begin, begin + segment.shard);
       for (int kind = 0; kind <= (segment.trainable ? states : 0); ++kind)
-        for (const Piece& piece : pieces)
+        for (const Piece& piece : pieces) {
+          if (kind > 0 &&
+              !engine_.state_->has_state(piece.param, static_cast<std::size_t>(kind - 1)))
+            continue;
           (stored == DType::fp32 ? wide : narrow)
               .push_back({{piece.param, kind, piece.param_begin, piece.count},
                           static_cast<int>(f),
@@ -122,6 +136,7 @@ std::vector<Located> Checkpointing::located_entries(int of_rank) const {
                           piece.segment_begin,
                           0,
                           piece.count * size_of(stored)});
+        }
     }
   wide.insert(wide.end(), narrow.begin(), narrow.end());
   std::int64_t end = 0;
@@ -203,15 +218,35 @@ void Checkpointing::spread_states(int flat_unit, int segment_index) {
   const SegmentBuffers& buffers = engine_.state_->segment(flat_unit, segment_index);
   if (!engine_.collective() || !segment.trainable || engine_.state_->policy().optimizer_sharded)
     return;
-  engine_.runtime_.exchange_on_device(
-      engine_.subjects_[static_cast<std::size_t>(flat_unit)],
-      [&](comm::Communicator& communicator, Stream stream) {
-        for (float* state : buffers.states)
+  for (int k = 0; k < static_cast<int>(buffers.states.size()); ++k) {
+    const auto state = static_cast<std::size_t>(k);
+    if (!buffers.has_whole_state(state)) {
+      spread_partial_state({flat_unit, segment_index, ArrayKind::state, k});
+      continue;
+    }
+    engine_.runtime_.exchange_on_device(
+        engine_.subjects_[static_cast<std::size_t>(flat_unit)],
+        [&](comm::Communicator& communicator, Stream stream) {
+          float* own = buffers.states[state];
           engine_.all_gather_whole(
               {&communicator, stream}, segment,
-              reinterpret_cast<std::byte*>(state + engine_.rank() * segment.shard),
-              reinterpret_cast<std::byte*>(state), DType::fp32);
-      });
+              reinterpret_cast<std::byte*>(own + engine_.rank() * segment.shard),
+              reinterpret_cast<std::byte*>(own), DType::fp32);
+        });
+  }
+}
+
+// A state that some parameters of the segment lack has gaps: through a copy.
+void Checkpointing::spread_partial_state(const ArrayId& array) {
+  const SegmentBuffers& buffers = engine_.state_->segment(array.flat_unit, array.segment);
+  const auto state = static_cast<std::size_t>(array.state);
+  if (buffers.state_counts[state] == 0) return;
+  const std::vector<std::byte> whole = engine_.gather_segment(array);
+  for (const UpdateRun& run : buffers.runs)
+    if (run.state_begin[state] >= 0)
+      engine_.copy_and_wait(buffers.states[state] + run.state_begin[state],
+                            whole.data() + run.begin * size_of(DType::fp32),
+                            (run.end - run.begin) * size_of(DType::fp32));
 }
 
 }  // namespace detail

@@ -110,12 +110,14 @@ class Checkpointing {
   checkpoint::Manifest describe_state(const SaveOptions& options);
   std::map<std::string, std::string> equality_terms();
   std::vector<Located> located_entries(int of_rank) const;
+  std::optional<std::vector<std::string>> own_states(int param) const;
   void add_file(checkpoint::Manifest& manifest, int of_rank) const;
   void read_state(const std::vector<Located>& entries, std::int64_t offset,
                   std::span<std::byte> out) const;
   void deliver(const checkpoint::Manifest& manifest, const checkpoint::ShardEntry& entry,
                std::int64_t first, std::span<const std::byte> bytes);
   void spread_states(int flat_unit, int segment);
+  void spread_partial_state(const ArrayId& array);
 
   // saving.cpp
   void open_save(PendingSave& save, const SaveOptions& options);
@@ -131,6 +133,9 @@ class Checkpointing {
                                              const std::string& tag);
   void check_visible(const std::string& directory, const std::string& document);
   void check_model(const checkpoint::Manifest& manifest, const std::string& path) const;
+  void check_states(const checkpoint::Manifest& manifest,
+                    const checkpoint::ManifestParameter& saved, int param,
+                    std::vector<std::string>& problems) const;
   void match(const checkpoint::Manifest& manifest);
   ReadPlan plan_reads(const checkpoint::Manifest& manifest) const;
   void read_files(const std::string& path, const checkpoint::Manifest& manifest,

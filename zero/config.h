@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "optim/options.h"
@@ -46,8 +47,10 @@ enum class GradientSync { automatic, each, last };
 
 // Of one optimizer group, chosen by ParamOptions::group.
 struct ParamGroupOptions {
-  double lr_scale = 1;                 // times the scheduled rate
-  std::optional<double> weight_decay;  // instead of the optimizer's
+  double lr_scale = 1;  // times the scheduled rate
+  // Instead of the optimizer's:
+  std::optional<double> weight_decay = {}, lr = {}, eps = {}, momentum = {};
+  std::optional<std::pair<double, double>> betas = {};
 };
 
 // Our own section, "zero_core".

@@ -10,28 +10,26 @@ namespace zero {
 
 namespace detail {
 
-namespace {
-
-std::vector<std::string> names_of(std::span<const std::string_view> states) {
-  return {states.begin(), states.end()};
-}
-
-}  // namespace
-
 EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config config)
     : runtime_(runtime),
       config_(std::move(config)),
       model_(spec.declared()),
-      optimizer_(optim::create_optimizer(config_.optimizer)),
-      schedule_(optim::create_lr_schedule(config_.scheduler, config_.optimizer.learning_rate)),
-      plan_(model_, config_, rank(), runtime.topology().size, names_of(optimizer_->state_names())) {
+      plan_(model_, config_, rank(), runtime.topology().size) {
   if (model_.params.empty()) throw UsageError("the model declares no parameter");
   control_bytes_before_ = runtime_.control_bytes();
   agree_at_start();
-  state_ = std::make_unique<ModelState>(model_, plan_.layout, plan_.inputs.parameter_slots,
+  state_ = std::make_unique<ModelState>(plan_.layout, plan_.inputs.parameter_slots,
                                         plan_.inputs.gradient_slots, plan_.policy);
   store_ = std::make_unique<StateStore>(runtime_, plan_.layout, *state_, plan_.inputs.chunks);
   allocate();
+  updater_ = std::make_unique<Updater>(
+      runtime_, model_, plan_, *state_, *store_,
+      [this](int unit, const std::function<void(comm::Communicator&, Stream)>& operation) {
+        fold(Op::update, unit, 0);
+        transfer(unit, [&](const Wire& wire) { operation(*wire.communicator, wire.stream); });
+        runtime_.communication().synchronize();
+      });
+  updater_->fill_initial_states();
 
   units_.reserve(model_.units.size());
   for (std::size_t u = 0; u < model_.units.size(); ++u)
@@ -70,10 +68,6 @@ void EngineCore::agree_at_start() {
   agree_on_text(runtime_, "config", describe(config_));
   agree_on_text(runtime_, "model", model_.describe());
   agree_on_text(runtime_, "layout", plan_.layout.describe(model_));
-  for (const auto& [name, options] : config_.zero_core.param_groups)
-    if (std::none_of(model_.params.begin(), model_.params.end(),
-                     [&](const ParamDeclaration& p) { return p.options.group == name; }))
-      throw ConfigError("zero_core.param_groups." + name + ": no parameter of the model is in it");
 }
 
 int EngineCore::resolve_reduce_group() const {

@@ -11,8 +11,6 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "optim/lr_schedule.h"
-#include "optim/optimizer.h"
 #include "zero/agreement.h"
 #include "zero/base/arena.h"
 #include "zero/engine_plan.h"
@@ -21,6 +19,7 @@
 #include "zero/state.h"
 #include "zero/state_store.h"
 #include "zero/step_clock.h"
+#include "zero/updater.h"
 
 namespace zero::detail {
 
@@ -140,8 +139,8 @@ class EngineCore {
   Decision inspect(const StepOptions& options, ControlWord& word);
   double inverse_scale() const;
   float gradient_multiplier(double norm) const;
-  optim::StepScalars scalars_of(int group, optim::StepScalars scalars) const;
-  void update(int chunk, const optim::StepScalars& scalars);
+  void await_copies(const Instruction& instruction);
+  void apply(const UpdateTerms& terms);
   void report_skip(const Verdict& verdict);
   std::string locate_non_finite();
   void name_unasked_gradients();
@@ -168,11 +167,10 @@ class EngineCore {
   RuntimeCore& runtime_;
   Config config_;
   Model model_;
-  std::unique_ptr<optim::Optimizer> optimizer_;
-  std::unique_ptr<optim::LrSchedule> schedule_;
   EnginePlan plan_;
   std::unique_ptr<ModelState> state_;
   std::unique_ptr<StateStore> store_;
+  std::unique_ptr<Updater> updater_;
   std::int64_t baseline_bytes_ = 0, control_bytes_before_ = 0;
   Arena arena_;
   std::vector<Unit> units_;

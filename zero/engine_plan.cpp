@@ -6,6 +6,10 @@ namespace zero::detail {
 
 namespace {
 
+bool shards_optimizer(const EnginePlan& plan) {
+  return plan.layout.ranks == 1 || plan.placement.optimizer == Rest::shard;
+}
+
 // A placement over one rank has nothing to place; what remains is when gradients are added up.
 StatePolicy make_state_policy(const EnginePlan& plan, int rank) {
   const bool collective = plan.layout.ranks > 1;
@@ -15,9 +19,17 @@ StatePolicy make_state_policy(const EnginePlan& plan, int rank) {
   StatePolicy policy;
   policy.rank = rank;
   policy.parameters_sharded = collective && plan.placement.parameter == Rest::shard;
-  policy.optimizer_sharded = !collective || plan.placement.optimizer == Rest::shard;
+  policy.optimizer_sharded = shards_optimizer(plan);
   policy.gradients_whole = !shards_at_rest || (accumulates && !plan.sync_each);
   policy.separate_accumulator = policy.gradients_whole && adds_shards;
+  policy.optimizer_states = plan.updates.state_names();
+  policy.group_of_param = plan.updates.group_of_param();
+  for (const UpdateGroup& group : plan.updates.groups())
+    policy.states_of_group.push_back(group.states);
+  if (plan.updates.needs_tensor_norms())
+    policy.norm_words =
+        2 * ModelState::words_per_norm * static_cast<std::int64_t>(policy.group_of_param.size());
+  policy.matrix_staging = plan.matrices.staging(rank);
   return policy;
 }
 
@@ -32,6 +44,7 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model,
   inputs.reshard_after_forward = plan.placement.reshard_after_forward;
   inputs.gather_after_update =
       plan.layout.ranks > 1 && policy.optimizer_sharded && !policy.parameters_sharded;
+  inputs.tensor_norms = policy.norm_words > 0;
   inputs.max_reuse_distance = options.max_reuse_distance;
   inputs.chunks = make_chunks(plan.layout, policy);
   const bool in_turn = policy.parameters_sharded && plan.placement.reshard_after_forward;
@@ -50,15 +63,15 @@ bool synchronizes_each(const Placement& placement, GradientSync sync) {
 
 }  // namespace
 
-EnginePlan::EnginePlan(const Model& model, const Config& config, int rank, int ranks,
-                       const std::vector<std::string>& optimizer_states)
+EnginePlan::EnginePlan(const Model& model, const Config& config, int rank, int ranks)
     : batch(resolve_batch(config.batch, ranks)),
       placement(placement_for(config.zero_optimization, config.zero_core)),
       sync_each(synchronizes_each(placement, config.zero_core.gradient_sync)),
       layout(make_layout(model, ranks, config.zero_optimization)),
+      updates(model, config),
+      matrices(model, layout, updates, ranks > 1 && shards_optimizer(*this)),
       policy(make_state_policy(*this, rank)) {
   policy.compute_dtype = compute_dtype(config);
-  policy.optimizer_states = optimizer_states;
   inputs = make_plan_inputs(*this, model, config.zero_optimization);
   steps = make_step_plans(inputs, sync_each);
   check_plans(inputs, steps);

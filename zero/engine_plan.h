@@ -3,18 +3,16 @@
 // run it.
 #pragma once
 
-#include <string>
-#include <vector>
-
+#include "zero/matrix_plan.h"
 #include "zero/placement.h"
 #include "zero/state.h"
 #include "zero/step_plan.h"
+#include "zero/update_groups.h"
 
 namespace zero::detail {
 
 struct EnginePlan {
-  EnginePlan(const Model& model, const Config& config, int rank, int ranks,
-             const std::vector<std::string>& optimizer_states);
+  EnginePlan(const Model& model, const Config& config, int rank, int ranks);
   EnginePlan(const EnginePlan&) = delete;  // inputs points into it
   EnginePlan& operator=(const EnginePlan&) = delete;
 
@@ -22,6 +20,8 @@ struct EnginePlan {
   Placement placement;
   bool sync_each = false;  // gradients are synchronized in each micro step, not only in the last
   Layout layout;
+  UpdateGroups updates;
+  MatrixPlan matrices;
   StatePolicy policy;
   PlanInputs inputs;
   StepPlans steps;

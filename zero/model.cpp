@@ -35,6 +35,20 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// Whether the text is the pattern with something, or nothing, for every *.
+bool fits(std::string_view text, std::string_view pattern) {
+  const auto star = pattern.find('*');
+  if (star == std::string_view::npos) return text == pattern;
+  if (!text.starts_with(pattern.substr(0, star))) return false;
+  text.remove_prefix(star);
+  pattern.remove_prefix(star + 1);
+  const auto next = pattern.find('*');
+  if (next == std::string_view::npos) return text.ends_with(pattern);
+  // The earliest place for what stands between two stars leaves most to the rest.
+  const auto at = text.find(pattern.substr(0, next));
+  return at != std::string_view::npos && fits(text.substr(at), pattern);
+}
+
 }  // namespace
 
 int Model::find(std::string_view global_name) const {
@@ -78,7 +92,8 @@ std::string Model::describe() const {
       lines += "param " + param.name + " " + to_text(param.shape) +
                (options.trainable ? "" : " frozen") + (options.decay ? "" : " no-decay") +
                (options.group.empty() ? "" : " group " + options.group) +
-               (options.dtype ? std::string(" ") + name_of(*options.dtype) : "") + "\n";
+               (options.dtype ? std::string(" ") + name_of(*options.dtype) : "") +
+               (options.whole ? *options.whole ? " whole" : " not whole" : "") + "\n";
     }
   }
   return lines;
@@ -116,6 +131,19 @@ UnitSpec& ModelSpec::unit(const std::string& name) {
   const int index = static_cast<int>(model_->units.size()) - 1;
   units_.push_back(std::shared_ptr<UnitSpec>(new UnitSpec(*model_, index)));
   return *units_.back();
+}
+
+ModelSpec& ModelSpec::group(std::string_view pattern, const std::string& name) {
+  bool found = false;
+  for (detail::ParamDeclaration& param : model_->params) {
+    if (!detail::fits(param.name, pattern)) continue;
+    param.options.group = name;
+    found = true;
+  }
+  if (!found)
+    throw UsageError("ModelSpec::group: no parameter declared so far fits \"" +
+                     std::string(pattern) + "\"");
+  return *this;
 }
 
 UnitSpec& UnitSpec::param(const std::string& name, Shape shape, ParamOptions options) {

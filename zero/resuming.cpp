@@ -100,6 +100,20 @@ void Checkpointing::match(const Manifest& manifest) {
   }
 }
 
+// Where the rule of a parameter has changed, its states do not fit.
+void Checkpointing::check_states(const Manifest& manifest,
+                                 const checkpoint::ManifestParameter& saved, int param,
+                                 std::vector<std::string>& problems) const {
+  for (std::size_t i = 0; i < state_of_.size(); ++i) {
+    if (state_of_[i] < 0) continue;
+    const bool had = manifest.has(saved, static_cast<int>(i) + 1);
+    if (had != engine_.state_->has_state(param, static_cast<std::size_t>(state_of_[i])))
+      problems.push_back(saved.name + (had ? " was saved with " : " was saved without ") +
+                         manifest.states[i] + ", the optimizer now " +
+                         (had ? "has none" : "needs it"));
+  }
+}
+
 void Checkpointing::check_model(const Manifest& manifest, const std::string& path) const {
   std::vector<std::string> problems;
   std::vector<char> present(engine_.model_.params.size(), 0);
@@ -117,6 +131,8 @@ void Checkpointing::check_model(const Manifest& manifest, const std::string& pat
     if (saved.trainable != own.options.trainable)
       problems.push_back(saved.name + (saved.trainable ? " was trained, the model has it frozen"
                                                        : " was frozen, the model trains it"));
+    else
+      check_states(manifest, saved, param_of_[i], problems);
   }
   for (std::size_t p = 0; p < present.size(); ++p)
     if (!present[p])
@@ -165,6 +181,8 @@ Checkpointing::ReadPlan Checkpointing::plan_reads(const Manifest& manifest) cons
            pieces_between(engine_.model_, segment, slice, slice + segment.shard))
         for (int kind = 0; kind <= (segment.trainable ? static_cast<int>(state_of_.size()) : 0);
              ++kind) {
+          const auto number = static_cast<std::size_t>(number_of.at(piece.param));
+          if (!manifest.has(manifest.parameters[number], kind)) continue;
           std::int64_t next = piece.param_begin;
           const std::int64_t end = piece.param_begin + piece.count;
           const std::vector<Part>& list = parts[{number_of.at(piece.param), kind}];

@@ -4,9 +4,8 @@
 
 namespace zero::detail {
 
-ModelState::ModelState(const Model& model, const Layout& layout,
-                       const SlotAssignment& parameter_slots, const SlotAssignment& gradient_slots,
-                       StatePolicy policy)
+ModelState::ModelState(const Layout& layout, const SlotAssignment& parameter_slots,
+                       const SlotAssignment& gradient_slots, StatePolicy policy)
     : layout_(layout), policy_(std::move(policy)) {
   for (const FlatUnit& flat : layout.flat_units) {
     auto& segments = buffers_.emplace_back(flat.segments.size());
@@ -16,12 +15,14 @@ ModelState::ModelState(const Model& model, const Layout& layout,
       segments[s].update_begin = policy_.optimizer_sharded ? policy_.rank * segment.shard : 0;
       segments[s].update_count = policy_.optimizer_sharded ? segment.shard : segment.length;
       segments[s].states.assign(policy_.optimizer_states.size(), nullptr);
+      segments[s].state_counts.assign(policy_.optimizer_states.size(), 0);
     }
   }
-  make_runs(model);
+  make_runs();
   request_parameters(parameter_slots);
   request_gradients(gradient_slots);
   request_optimizer();
+  request_staging();
 }
 
 void ModelState::request(MemoryCategory category, std::int64_t bytes, std::byte** target) {
@@ -82,9 +83,20 @@ void ModelState::request_optimizer() {
       if (buffers.dtype != DType::fp32)
         request(MemoryCategory::master_weights, bytes,
                 reinterpret_cast<std::byte**>(&buffers.master));
-      for (float*& state : buffers.states)
-        request(MemoryCategory::optimizer_state, bytes, reinterpret_cast<std::byte**>(&state));
+      for (std::size_t k = 0; k < buffers.states.size(); ++k)
+        request(MemoryCategory::optimizer_state, buffers.state_counts[k] * size_of(DType::fp32),
+                reinterpret_cast<std::byte**>(&buffers.states[k]));
     }
+}
+
+void ModelState::request_staging() {
+  const MatrixStaging& matrices = policy_.matrix_staging;
+  for (const auto& [bytes, target] :
+       {std::pair{policy_.norm_words * size_of(DType::int64), &tensor_norms_},
+        std::pair{matrices.directions * size_of(DType::fp32), &directions_},
+        std::pair{matrices.matrices * size_of(DType::fp32), &matrices_},
+        std::pair{matrices.scratch * size_of(DType::fp32), &matrix_scratch_}})
+    request(MemoryCategory::update_staging, bytes, target);
 }
 
 void ModelState::plan(Ledger& ledger) const {
@@ -130,7 +142,16 @@ void ModelState::derive_pointers() {
     }
 }
 
-void ModelState::make_runs(const Model& model) {
+void ModelState::add_run(SegmentBuffers& buffers, UpdateRun run) const {
+  for (const int state : policy_.states_of_group[static_cast<std::size_t>(run.group)]) {
+    const auto k = static_cast<std::size_t>(state);
+    run.state_begin[k] = buffers.state_counts[k];
+    buffers.state_counts[k] += run.end - run.begin;
+  }
+  buffers.runs.push_back(std::move(run));
+}
+
+void ModelState::make_runs() {
   for (std::size_t f = 0; f < buffers_.size(); ++f)
     for (std::size_t s = 0; s < buffers_[f].size(); ++s) {
       const Segment& segment = layout_.flat_units[f].segments[s];
@@ -138,25 +159,33 @@ void ModelState::make_runs(const Model& model) {
       if (!segment.trainable) continue;
       const std::int64_t begin = buffers.update_begin;
       const std::int64_t end = begin + buffers.update_count;
+      UpdateRun run{begin, begin, -1, {}};
       for (std::size_t p = 0; p < segment.params.size(); ++p) {
-        const ParamOptions& options =
-            model.params[static_cast<std::size_t>(segment.params[p].param)].options;
-        const std::pair<std::string, bool> key{options.group, options.decay};
-        auto group = std::find(groups_.begin(), groups_.end(), key);
-        if (group == groups_.end()) group = groups_.insert(groups_.end(), key);
-        const auto index = static_cast<int>(group - groups_.begin());
+        const int group = policy_.group_of_param[static_cast<std::size_t>(segment.params[p].param)];
         // Padding goes with the parameter before it: zeros stay zeros under every rule.
         const bool last = p + 1 == segment.params.size();
-        const std::int64_t first_element = std::max(begin, segment.params[p].offset);
-        const std::int64_t last_element =
-            std::min(end, last ? segment.length : segment.params[p + 1].offset);
-        if (first_element >= last_element) continue;
-        if (!buffers.runs.empty() && buffers.runs.back().group == index)
-          buffers.runs.back().end = last_element;
-        else
-          buffers.runs.push_back({first_element, last_element, index});
+        const std::int64_t next = last ? segment.length : segment.params[p + 1].offset;
+        if (next <= run.end || segment.params[p].offset >= end) continue;
+        if (group != run.group && run.end > run.begin) add_run(buffers, run);
+        if (group != run.group) run = {run.end, run.end, group, no_states()};
+        run.end = std::min(end, next);
       }
+      if (run.end > run.begin) add_run(buffers, run);
     }
+}
+
+bool ModelState::has_state(int param, std::size_t state) const {
+  const int group = policy_.group_of_param[static_cast<std::size_t>(param)];
+  if (group < 0) return false;
+  const std::vector<int>& states = policy_.states_of_group[static_cast<std::size_t>(group)];
+  return std::find(states.begin(), states.end(), static_cast<int>(state)) != states.end();
+}
+
+std::int64_t SegmentBuffers::state_position(std::size_t state, std::int64_t element) const {
+  for (const UpdateRun& run : runs)
+    if (element < run.end && run.state_begin[state] >= 0)
+      return run.state_begin[state] + std::max<std::int64_t>(0, element - run.begin);
+  return state_counts[state];
 }
 
 }  // namespace zero::detail

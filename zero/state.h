@@ -10,6 +10,7 @@
 #include "zero/base/arena.h"
 #include "zero/base/ledger.h"
 #include "zero/layout.h"
+#include "zero/matrix_plan.h"
 #include "zero/slots.h"
 
 namespace zero::detail {
@@ -21,13 +22,20 @@ struct StatePolicy {
   bool optimizer_sharded = false;     // each rank updates its slice
   bool gradients_whole = false;       // a whole-size gradient per unit, instead of slots and shards
   bool separate_accumulator = false;  // whole-size gradients are reduced into a shard beside them
-  std::vector<std::string> optimizer_states;  // fp32 arrays per element, by name
+  // fp32 arrays, by name, and which of them each optimizer group's elements have, by index.
+  std::vector<std::string> optimizer_states;
+  std::vector<std::vector<int>> states_of_group;
+  std::vector<int> group_of_param;  // by index into Model::params; -1 for a frozen one
+  std::int64_t norm_words = 0;      // of rules that need tensor norms
+  MatrixStaging matrix_staging;     // of rules that need whole matrices
 };
 
-// Elements [begin, end) of a segment that one parameter group's hyper-parameters hold for.
+// Elements [begin, end) of a segment that belong to one optimizer group.
 struct UpdateRun {
   std::int64_t begin = 0, end = 0;
   int group = 0;
+  // Where `begin` lies in each array of SegmentBuffers::states; -1: the group has no such state.
+  std::vector<std::int64_t> state_begin;
 };
 
 // Pointers are to element 0 of what they name, unless said otherwise.
@@ -40,8 +48,16 @@ struct SegmentBuffers {
   // Of the elements that this rank updates.
   std::int64_t update_begin = 0, update_count = 0;
   float* master = nullptr;  // the parameter itself where that is fp32
+  // By name; each holds, without gaps, the elements whose group has that state.
   std::vector<float*> states;
+  std::vector<std::int64_t> state_counts;
   std::vector<UpdateRun> runs;
+
+  // Where the first element from this one on (within the segment) that has the state lies in its
+  // array.
+  std::int64_t state_position(std::size_t state, std::int64_t element) const;
+  // Every element that this rank updates has the state.
+  bool has_whole_state(std::size_t state) const { return state_counts[state] == update_count; }
 
   bool has_separate_shard(const Segment& segment, int rank) const {
     return gradient_shard != gradient_whole + rank * segment.shard * size_of(dtype);
@@ -50,7 +66,7 @@ struct SegmentBuffers {
 
 class ModelState {
  public:
-  ModelState(const Model& model, const Layout& layout, const SlotAssignment& parameter_slots,
+  ModelState(const Layout& layout, const SlotAssignment& parameter_slots,
              const SlotAssignment& gradient_slots, StatePolicy policy);
 
   // Enters the bytes into the ledger's plan. Then allocate() takes them.
@@ -66,8 +82,16 @@ class ModelState {
   const SegmentBuffers& segment(int flat, int segment) const {
     return buffers_[static_cast<std::size_t>(flat)][static_cast<std::size_t>(segment)];
   }
-  // Parameter groups by index, as UpdateRun::group counts them.
-  const std::vector<std::pair<std::string, bool>>& groups() const { return groups_; }
+  // Staging of the update: the sums behind the norms of each parameter and of its direction, and
+  // what MatrixStaging lists.
+  static constexpr std::int64_t words_per_norm = 12;
+  std::int64_t* tensor_norms() const { return reinterpret_cast<std::int64_t*>(tensor_norms_); }
+  float* directions() const { return reinterpret_cast<float*>(directions_); }
+  float* matrices() const { return reinterpret_cast<float*>(matrices_); }
+  float* matrix_scratch() const { return reinterpret_cast<float*>(matrix_scratch_); }
+
+  // By index into StatePolicy::optimizer_states.
+  bool has_state(int param, std::size_t state) const;
 
  private:
   // A piece of the arena, and what points into it.
@@ -80,15 +104,21 @@ class ModelState {
   void request_parameters(const SlotAssignment& slots);
   void request_gradients(const SlotAssignment& slots);
   void request_optimizer();
+  void request_staging();
   void request(MemoryCategory category, std::int64_t bytes, std::byte** target);
   void derive_pointers();
-  void make_runs(const Model& model);
+  void make_runs();
+  void add_run(SegmentBuffers& buffers, UpdateRun run) const;
+  std::vector<std::int64_t> no_states() const {
+    return std::vector<std::int64_t>(policy_.optimizer_states.size(), -1);
+  }
 
   const Layout& layout_;
   StatePolicy policy_;
   std::vector<std::vector<SegmentBuffers>> buffers_;
   std::vector<Request> requests_;
-  std::vector<std::pair<std::string, bool>> groups_;  // name, decay
+  std::byte *tensor_norms_ = nullptr, *directions_ = nullptr, *matrices_ = nullptr,
+            *matrix_scratch_ = nullptr;
 };
 
 }  // namespace zero::detail

@@ -23,6 +23,11 @@ std::optional<ArrayId> StateStore::find(int flat_unit, int segment, std::string_
   throw UsageError("Engine::read() knows " + known + ", not \"" + std::string(what) + "\"");
 }
 
+bool StateStore::holds(const ArrayId& array, int param) const {
+  return array.kind != ArrayKind::state ||
+         state_.has_state(param, static_cast<std::size_t>(array.state));
+}
+
 DType StateStore::dtype_of(const ArrayId& array) const {
   return array.kind == ArrayKind::parameter || array.kind == ArrayKind::gradient
              ? state_.segment(array.flat_unit, array.segment).dtype
@@ -42,9 +47,11 @@ std::byte* StateStore::resident(const ArrayId& array, std::int64_t at) const {
       return buffers.gradient_shard + (at - slice) * size_of(buffers.dtype);
     case ArrayKind::master:
       return reinterpret_cast<std::byte*>(buffers.master + (at - buffers.update_begin));
-    default:
-      return reinterpret_cast<std::byte*>(buffers.states[static_cast<std::size_t>(array.state)] +
-                                          (at - buffers.update_begin));
+    default: {
+      const auto state = static_cast<std::size_t>(array.state);
+      return reinterpret_cast<std::byte*>(buffers.states[state] +
+                                          buffers.state_position(state, at));
+    }
   }
 }
 
@@ -82,7 +89,8 @@ ChunkView StateStore::view(int number) const {
   view.dtype = buffers.dtype;
   view.gradient = (sliced ? buffers.gradient_shard : buffers.gradient_whole) + bytes;
   view.master = buffers.master + chunk.begin;
-  for (float* state : buffers.states) view.states.push_back(state + chunk.begin);
+  for (std::size_t k = 0; k < buffers.states.size(); ++k)
+    view.states.push_back(buffers.states[k] + buffers.state_position(k, view.begin));
   if (buffers.dtype != DType::fp32)
     view.parameter = (sliced ? buffers.shard : buffers.whole) + bytes;
   return view;

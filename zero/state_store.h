@@ -36,7 +36,7 @@ struct ChunkView {
   DType dtype = DType::fp32;  // of gradient and parameter
   const std::byte* gradient = nullptr;
   float* master = nullptr;
-  std::vector<float*> states;
+  std::vector<float*> states;      // by name; to the first element of the chunk that has the state
   std::byte* parameter = nullptr;  // 16-bit copy to be written; null where master is the parameter
 };
 
@@ -52,6 +52,9 @@ class StateStore {
   // such array. Throws UsageError for an unknown name.
   std::optional<ArrayId> find(int flat_unit, int segment, std::string_view what) const;
   DType dtype_of(const ArrayId& array) const;
+  // Whether the array has the elements of this parameter of its segment: states may be those of
+  // some parameters alone.
+  bool holds(const ArrayId& array, int param) const;
 
   // Whether another thread may visit to read while a step runs, but for what is being updated.
   bool readable_beside_steps() const { return runtime_.device().is_host(); }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "optim/update_rules.h"
 #include "zero/engine_core.h"
 
 namespace zero {
@@ -12,8 +13,6 @@ namespace detail {
 
 namespace {
 
-// The work of one thread at a time, in elements: one pass stays in cache.
-constexpr std::int64_t grain_elements = 1 << 14;
 constexpr std::int64_t most_skips_in_a_row = 50;
 
 // One sum per thread.
@@ -136,49 +135,35 @@ Decision EngineCore::inspect(const StepOptions& options, ControlWord& word) {
   return decision;
 }
 
-// c / (norm + 1e-6) where that is below 1, as DeepSpeed's ZeRO stages clip.
 float EngineCore::gradient_multiplier(double norm) const {
-  double multiplier = inverse_scale();
-  if (config_.gradient_clipping > 0)
-    multiplier /= std::max((norm + 1e-6) / config_.gradient_clipping, 1.0);
-  return static_cast<float>(multiplier);
+  return static_cast<float>(
+      optim::clipped_multiplier(inverse_scale(), norm, config_.gradient_clipping));
 }
 
-// The step's scalars for one parameter group.
-optim::StepScalars EngineCore::scalars_of(int group, optim::StepScalars scalars) const {
-  const auto& [name, decay] = state_->groups()[static_cast<std::size_t>(group)];
-  const auto found = config_.zero_core.param_groups.find(name);
-  double weight_decay = config_.optimizer.weight_decay;
-  if (found != config_.zero_core.param_groups.end()) {
-    scalars.learning_rate = static_cast<float>(learning_rate_ * found->second.lr_scale);
-    weight_decay = found->second.weight_decay.value_or(weight_decay);
-  }
-  scalars.weight_decay = decay ? static_cast<float>(weight_decay) : 0.f;
-  return scalars;
+// Of what the instruction changes and a save has yet to copy.
+void EngineCore::await_copies(const Instruction& instruction) {
+  if (instruction.op == Op::update)
+    return await_copy(plan_.inputs.chunks[static_cast<std::size_t>(instruction.target)].flat_unit);
+  for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f) await_copy(static_cast<int>(f));
 }
 
-void EngineCore::update(int chunk_number, const optim::StepScalars& common) {
-  const During optimizer(clock_, StepClock::Activity::optimizer);
-  const Chunk& chunk = plan_.inputs.chunks[static_cast<std::size_t>(chunk_number)];
-  await_copy(chunk.flat_unit);
-  const ChunkView view = store_->view(chunk_number);
-  for (const UpdateRun& run : state_->segment(chunk.flat_unit, chunk.segment).runs) {
-    const std::int64_t first = std::max(run.begin, view.begin);
-    const std::int64_t last = std::min(run.end, view.begin + view.count);
-    if (first >= last) continue;
-    const optim::StepScalars scalars = scalars_of(run.group, common);
-    runtime_.pool().for_ranges(
-        last - first, grain_elements, [&](std::int64_t begin, std::int64_t end) {
-          const std::int64_t offset = first - view.begin + begin;
-          const std::int64_t bytes = offset * size_of(view.dtype);
-          std::vector<float*> states;
-          for (float* state : view.states) states.push_back(state + offset);
-          optimizer_->update(
-              scalars,
-              {end - begin, view.gradient + bytes, view.dtype, view.master + offset, states,
-               view.parameter == nullptr ? nullptr : view.parameter + bytes, view.dtype});
-        });
+// The rest of the update plan.
+void EngineCore::apply(const UpdateTerms& terms) {
+  while (const Instruction* next = walker_->next_compute()) {
+    const Instruction instruction = *next;
+    walker_->enter(instruction.op, instruction.target);
+    maybe_delay();
+    {
+      const During optimizer(clock_, StepClock::Activity::optimizer);
+      await_copies(instruction);
+      if (instruction.op == Op::measure)
+        updater_->measure(terms);
+      else
+        updater_->update(instruction.target, terms);
+    }
+    walker_->leave(instruction.op, instruction.target);
   }
+  walker_->finish();
 }
 
 std::string EngineCore::locate_non_finite() {
@@ -245,7 +230,8 @@ StepResult EngineCore::step(const StepOptions& options) {
   try {
     micro_steps_done_ = 0;
     name_unasked_gradients();
-    learning_rate_ = options.learning_rate.value_or(schedule_->rate(applied_steps_ + 1));
+    learning_rate_ =
+        options.learning_rate.value_or(plan_.updates.learning_rate(applied_steps_ + 1));
     walker_->begin(plan_.steps.update);
     walker_->enter(Op::agree, 0);
     ControlWord word;
@@ -269,18 +255,10 @@ StepResult EngineCore::step(const StepOptions& options) {
     else
       skipped_in_a_row_ = 0;
     if (!skipped) {
-      optim::StepScalars scalars;
-      scalars.step = ++applied_steps_;
-      scalars.learning_rate = static_cast<float>(learning_rate_);
-      scalars.gradient_multiplier = gradient_multiplier(gradient_norm());
-      while (const Instruction* next = walker_->next_compute()) {
-        const Instruction instruction = *next;
-        walker_->enter(instruction.op, instruction.target);
-        maybe_delay();
-        update(instruction.target, scalars);
-        walker_->leave(instruction.op, instruction.target);
-      }
-      walker_->finish();
+      UpdateTerms terms{{}, options.learning_rate};
+      terms.scalars.step = ++applied_steps_;
+      terms.scalars.gradient_multiplier = gradient_multiplier(gradient_norm());
+      apply(terms);
     } else {
       walker_->abandon();
     }

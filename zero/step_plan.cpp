@@ -204,6 +204,12 @@ StepPlan make_update_plan(const PlanInputs& inputs) {
   for (int slot = 0; slot < inputs.gradient_slots.slots; ++slot)
     reduced.push_back({{EventKind::gradient_free, slot}, 0});
   plan.instructions.push_back({Op::agree, 0, reduced, {}});
+  if (inputs.tensor_norms) {
+    std::vector<Wait> gathered;
+    for (int slot = 0; slot < inputs.parameter_slots.slots; ++slot)
+      gathered.push_back({{EventKind::parameter_ready, slot}, 0});
+    plan.instructions.push_back({Op::measure, 0, gathered, {}});
+  }
   // In forward order, so that the first units are ready for the next forward while others update.
   for (std::size_t c = 0; c < inputs.chunks.size(); ++c) {
     const int f = inputs.chunks[c].flat_unit;
@@ -234,6 +240,8 @@ const char* name_of(Op op) {
       return "backward";
     case Op::agree:
       return "agree";
+    case Op::measure:
+      return "measure";
     case Op::update:
       return "update";
     case Op::gather:

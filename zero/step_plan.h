@@ -25,6 +25,7 @@ enum class Op : std::uint8_t {
   forward,   // compute, of a declared unit
   backward,  // compute, of a declared unit
   agree,     // compute: norm and control word
+  measure,   // compute: first half of updates that need the norms of whole tensors, on all chunks
   update,    // compute: optimizer on a chunk
   gather,    // communication: shard -> whole, of a flat unit
   reduce,    // communication: whole-size summands -> shard, of a flat unit
@@ -74,6 +75,7 @@ struct PlanInputs {
   std::vector<Chunk> chunks;       // of the optimizer step
   bool gather_parameters = false;  // parameters rest as shards
   bool reshard_after_forward = false;
+  bool tensor_norms = false;         // some update rule needs them
   bool gather_after_update = false;  // parameters rest whole, the update writes a shard of them
   std::optional<std::int64_t> max_reuse_distance;  // elements
 };

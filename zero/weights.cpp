@@ -85,7 +85,14 @@ std::vector<std::byte> EngineCore::gather_segment(const ArrayId& array) {
   std::vector<std::byte> whole(static_cast<std::size_t>(segment.length * size_of(dtype)));
   const std::int64_t begin = rank() * segment.shard;
   std::byte* slice = whole.data() + begin * size_of(dtype);
-  store_->read(array, begin, begin + segment.shard, slice);
+  if (array.kind != ArrayKind::state) {
+    store_->read(array, begin, begin + segment.shard, slice);
+  } else {
+    for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard))
+      if (store_->holds(array, piece.param))
+        store_->read(array, piece.segment_begin, piece.segment_begin + piece.count,
+                     whole.data() + piece.segment_begin * size_of(dtype));
+  }
   if (!collective()) return whole;
   runtime_.exchange(subjects_[static_cast<std::size_t>(array.flat_unit)],
                     [&](comm::Communicator& communicator) {
@@ -105,8 +112,9 @@ void EngineCore::read(std::string_view name, std::string_view what, std::span<fl
                      std::to_string(whole.size()));
   const Place& place = plan_.layout.place_of_param[static_cast<std::size_t>(index)];
   const std::optional<ArrayId> array = store_->find(place.flat_unit, place.segment, what);
-  if (!array)
-    throw UsageError("parameter " + declaration.name + " is frozen and has no " +
+  if (!array || !store_->holds(*array, index))
+    throw UsageError("parameter " + declaration.name +
+                     (array ? " is updated by a rule that" : " is frozen and") + " has no " +
                      std::string(what));
   const DType dtype = store_->dtype_of(*array);
   const std::vector<std::byte> segment = gather_segment(*array);
@@ -123,6 +131,7 @@ std::uint64_t EngineCore::digest_of(const ArrayId& array, std::string_view kind)
   const auto bytes = static_cast<std::size_t>(size_of(store_->dtype_of(array)));
   std::uint64_t sum = 0;
   for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard)) {
+    if (!store_->holds(array, piece.param)) continue;
     const std::uint64_t key = hash_of(param(piece.param).name) ^ hash_of(kind);
     std::int64_t element = piece.param_begin;
     store_->visit(array, piece.segment_begin, piece.segment_begin + piece.count, Access::read,

@@ -104,7 +104,8 @@ struct ParamOptions {
   bool trainable = true;
   std::string group = "";           // optimizer group by name, as zero_core.param_groups names it
   std::optional<DType> dtype = {};  // other than the config's compute dtype
-  bool whole = false;               // the update rule needs the whole matrix (Muon)
+  // Muon: whether its rule for whole matrices takes this one; not set: by shape and name.
+  std::optional<bool> whole = {};
 };
 
 // A unit travels together: one gather, one reduction. References stay valid while the ModelSpec
@@ -130,6 +131,9 @@ class ModelSpec {
  public:
   ModelSpec();
   UnitSpec& unit(const std::string& name);
+  // Puts the parameters declared so far whose global names fit into an optimizer group, as
+  // ParamOptions::group does; * stands for any characters ("h.*.ln_*").
+  ModelSpec& group(std::string_view pattern, const std::string& name);
 
   const detail::Model& declared() const { return *model_; }
 

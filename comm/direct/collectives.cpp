@@ -79,28 +79,41 @@ void DirectCommunicator::do_reduce_scatter(const void* send, void* recv, std::in
   if (exposure.where.direct()) await_done();
 }
 
-void DirectCommunicator::do_all_to_all(const void* send, void* recv, std::int64_t count,
+void DirectCommunicator::do_all_to_all(const void* send, void* recv, const PairCounts& counts,
                                        DType dtype) {
-  const std::int64_t width = size_of(dtype);
+  const std::int64_t width = size_of(dtype), longest = counts.largest();
   const std::int64_t chunk = std::max<std::int64_t>(1, board_.half_bytes() / (width * size()));
-  const std::int64_t total = count * size() * width;
-  const Exposure exposure{call_of(dtype, count), place(send, total, total), count};
+  const Exposure exposure{call_of(dtype, counts.summary()),
+                          place(send, counts.sent(rank()) * width, longest * size() * width), 0};
+  const auto left = [&](int from, int to, std::int64_t first, std::int64_t n) {
+    return std::clamp<std::int64_t>(counts(from, to) - first, 0, n) * width;
+  };
+  const auto own = [&](int to) { return at(send, counts.first_sent(rank(), to) * width); };
+  const auto place_of = [&](int from) {
+    return at(recv, counts.first_received(from, rank()) * width);
+  };
+  copy_bytes(place_of(rank()), own(rank()), counts(rank(), rank()) * width);
   for (std::int64_t first = 0;;) {
-    std::int64_t n = std::min(chunk, count - first);
+    std::int64_t n = std::min(chunk, longest - first);
     std::byte* bounce = begin_round();
-    if (exposure.where.bounced()) stage_pieces(bounce, send, count, first, n, width);
+    for (int peer = 0; peer < size() && exposure.where.bounced(); ++peer)
+      if (peer != rank())
+        copy_bytes(bounce + peer * n * width, own(peer) + first * width,
+                   left(rank(), peer, first, n));
     post(exposure);
-    if (first == 0)
-      copy_bytes(at(recv, rank() * count * width), at(send, rank() * count * width), count * width);
     join();
-    if (!any_bounced()) n = count - first;
+    const std::int64_t staged = n;
+    if (!any_bounced()) n = longest - first;
     for (int step = 1; step < size(); ++step) {
       const int peer = (rank() + step) % size();
-      copy_bytes(at(recv, (peer * count + first) * width), piece(peer, first, n, width), n * width);
+      const std::byte* from =
+          bounced(peer) ? exposed(peer, 0) + rank() * staged * width
+                        : exposed(peer, (counts.first_sent(peer, rank()) + first) * width);
+      copy_bytes(place_of(peer) + first * width, from, left(peer, rank(), first, n));
     }
     close_round();
     first += n;
-    if (first >= count) break;
+    if (first >= longest) break;
   }
   if (exposure.where.direct()) await_done();
 }

@@ -159,62 +159,73 @@ void HierarchicalCommunicator::do_broadcast(void* data, std::int64_t count, DTyp
 }
 
 void HierarchicalCommunicator::exchange_on_node(const Exposure& exposure, const void* send,
-                                                void* recv, std::int64_t count,
+                                                void* recv, const PairCounts& counts,
                                                 std::int64_t width) {
   const std::int64_t room =
       std::max<std::int64_t>(1, node_->half_bytes() / (width * node_->size()));
   const int own = map_.local(rank()), locals = node_->size();
+  const auto member = [&](int local) { return local_members()[static_cast<std::size_t>(local)]; };
+  const auto left = [&](int from, int to, std::int64_t first, std::int64_t n) {
+    return std::clamp<std::int64_t>(counts(from, to) - first, 0, n) * width;
+  };
+  std::int64_t longest = 0;
+  for (int from = 0; from < locals; ++from)
+    for (int to = 0; to < locals; ++to)
+      longest = std::max(longest, counts(member(from), member(to)));
   for (std::int64_t first = 0;;) {
-    std::int64_t n = std::min(room, count - first);
+    std::int64_t n = std::min(room, longest - first);
     std::byte* bounce = node_->begin_round();
     for (int peer = 0; peer < locals && exposure.where.bounced(); ++peer)
-      copy_bytes(
-          bounce + peer * n * width,
-          at(send, (local_members()[static_cast<std::size_t>(peer)] * count + first) * width),
-          n * width);
+      copy_bytes(bounce + peer * n * width,
+                 at(send, (counts.first_sent(rank(), member(peer)) + first) * width),
+                 left(rank(), member(peer), first, n));
     node_->post(exposure);
     node_->join();
     const std::int64_t staged = n;
-    if (!node_->any_bounced()) n = count - first;
+    if (!node_->any_bounced()) n = longest - first;
     for (int step = 0; step < locals; ++step) {
-      const int peer = (own + step) % locals;
-      const std::int64_t from = local_members()[static_cast<std::size_t>(peer)];
-      const std::byte* source = at(send, (rank() * count + first) * width);
+      const int peer = (own + step) % locals, from = member(peer);
+      const std::int64_t position = (counts.first_sent(from, rank()) + first) * width;
+      const std::byte* source = at(send, position);
       if (step > 0)
         source = node_->bounced(peer) ? node_->exposed(peer, 0) + own * staged * width
-                                      : node_->exposed(peer, (rank() * count + first) * width);
-      copy_bytes(at(recv, (from * count + first) * width), source, n * width);
-      if (step > 0) read_inside(n * width);
+                                      : node_->exposed(peer, position);
+      const std::int64_t bytes = left(from, rank(), first, n);
+      copy_bytes(at(recv, (counts.first_received(from, rank()) + first) * width), source, bytes);
+      if (step > 0) read_inside(bytes);
     }
     node_->close_round();
     first += n;
-    if (first >= count) return;
+    if (first >= longest) return;
   }
 }
 
-void HierarchicalCommunicator::do_all_to_all(const void* send, void* recv, std::int64_t count,
+void HierarchicalCommunicator::do_all_to_all(const void* send, void* recv, const PairCounts& counts,
                                              DType dtype) {
-  const Call call = call_of(dtype, count);
+  const Call call = call_of(dtype, counts.summary());
   const Header header = own_header(call);
   const std::int64_t width = size_of(dtype), chunk = message_bytes / width;
-  const std::int64_t chunks = chunks_of(count, chunk), total = size() * count * width;
+  const std::int64_t chunks = chunks_of(counts.largest(), chunk);
   Requests head = requests(), flights[2] = {requests(), requests()};
   const auto begin = [&](std::int64_t index) {
-    const std::int64_t bytes = chunk_count(count, chunk, index) * width;
     for (int step = 1; step < size(); ++step) {
       const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
       if (map_.node(from) != own_node())
-        receive(flights[index % 2], at(recv, (from * count + index * chunk) * width), bytes, from);
+        receive(flights[index % 2],
+                at(recv, (counts.first_received(from, rank()) + index * chunk) * width),
+                chunk_count(counts(from, rank()), chunk, index) * width, from);
       if (map_.node(to) != own_node())
         MessageCommunicator::send(flights[index % 2],
-                                  at(send, (to * count + index * chunk) * width), bytes, to);
+                                  at(send, (counts.first_sent(rank(), to) + index * chunk) * width),
+                                  chunk_count(counts(rank(), to), chunk, index) * width, to);
     }
   };
   exchange_headers(head, header);
   begin(0);
   await_headers(head, header);
-  const Exposure exposure = expose(call, send, total, total);
-  exchange_on_node(exposure, send, recv, count, width);
+  const Exposure exposure =
+      expose(call, send, counts.sent(rank()) * width, counts.largest() * size() * width);
+  exchange_on_node(exposure, send, recv, counts, width);
   for (std::int64_t index = 0; index < chunks; ++index) {
     if (index + 1 < chunks) begin(index + 1);
     finish(flights[index % 2]);

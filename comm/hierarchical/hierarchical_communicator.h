@@ -35,7 +35,7 @@ class HierarchicalCommunicator final : public MessageCommunicator {
                          std::int64_t stride) override;
   void do_all_reduce(void* data, std::int64_t count, DType dtype) override;
   void do_broadcast(void* data, std::int64_t count, DType dtype, int root) override;
-  void do_all_to_all(const void* send, void* recv, std::int64_t count, DType dtype) override;
+  void do_all_to_all(const void* send, void* recv, const PairCounts& counts, DType dtype) override;
   void do_barrier() override;
 
  private:
@@ -70,8 +70,8 @@ class HierarchicalCommunicator final : public MessageCommunicator {
   // The held slices' elements [first, first + n) reach the other ranks of the node.
   void pass_on(const Exposure& exposure, const Holdings& holdings, void* recv, const Layout& layout,
                std::int64_t first, std::int64_t n, std::int64_t width);
-  void exchange_on_node(const Exposure& exposure, const void* send, void* recv, std::int64_t count,
-                        std::int64_t width);
+  void exchange_on_node(const Exposure& exposure, const void* send, void* recv,
+                        const PairCounts& counts, std::int64_t width);
   void share_on_node(const Exposure& exposure, void* data, std::int64_t first, std::int64_t bytes,
                      int root);
 

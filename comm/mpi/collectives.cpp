@@ -101,19 +101,27 @@ void MpiCommunicator::do_all_reduce(void* data, std::int64_t count, DType dtype)
   gather(header, false, data, layout, width);
 }
 
-void MpiCommunicator::do_all_to_all(const void* send, void* recv, std::int64_t count, DType dtype) {
+void MpiCommunicator::do_all_to_all(const void* send, void* recv, const PairCounts& counts,
+                                    DType dtype) {
   const std::int64_t width = size_of(dtype);
   const std::int64_t chunk = message_bytes / width;
-  copy_bytes(at(recv, rank() * count * width), at(send, rank() * count * width), count * width);
-  const auto piece = [&](const void* base, int peer, std::int64_t index) {
-    return Piece{writable(at(base, (peer * count + index * chunk) * width)),
+  const int own = rank();
+  copy_bytes(at(recv, counts.first_received(own, own) * width),
+             at(send, counts.first_sent(own, own) * width), counts(own, own) * width);
+  const auto piece = [&](const void* base, std::int64_t first, std::int64_t count,
+                         std::int64_t index) {
+    return Piece{writable(at(base, (first + index * chunk) * width)),
                  chunk_count(count, chunk, index) * width};
   };
   Exchange plan;
-  plan.chunks = chunks_of(count, chunk);
-  plan.outgoing = [&](int peer, std::int64_t index) { return piece(send, peer, index); };
-  plan.incoming = [&](int peer, std::int64_t index) { return piece(recv, peer, index); };
-  exchange(own_header(call_of(dtype, count)), true, plan);
+  plan.chunks = chunks_of(counts.largest(), chunk);
+  plan.outgoing = [&](int peer, std::int64_t index) {
+    return piece(send, counts.first_sent(own, peer), counts(own, peer), index);
+  };
+  plan.incoming = [&](int peer, std::int64_t index) {
+    return piece(recv, counts.first_received(peer, own), counts(peer, own), index);
+  };
+  exchange(own_header(call_of(dtype, counts.summary())), true, plan);
 }
 
 void MpiCommunicator::do_broadcast(void* data, std::int64_t count, DType dtype, int root) {

@@ -26,7 +26,7 @@ class MpiCommunicator : public MessageCommunicator {
                          std::int64_t stride) override;
   void do_all_reduce(void* data, std::int64_t count, DType dtype) override;
   void do_broadcast(void* data, std::int64_t count, DType dtype, int root) override;
-  void do_all_to_all(const void* send, void* recv, std::int64_t count, DType dtype) override;
+  void do_all_to_all(const void* send, void* recv, const PairCounts& counts, DType dtype) override;
   void do_barrier() override;
 
  private:

@@ -19,7 +19,7 @@ class SelfCommunicator : public Communicator {
                          std::int64_t stride) override;
   void do_all_reduce(void*, std::int64_t, DType) override {}
   void do_broadcast(void*, std::int64_t, DType, int) override {}
-  void do_all_to_all(const void* send, void* recv, std::int64_t count, DType dtype) override;
+  void do_all_to_all(const void* send, void* recv, const PairCounts& counts, DType dtype) override;
   void do_barrier() override {}
 };
 

@@ -59,6 +59,12 @@ struct Avx2x8 {
     return Avx2x8(_mm256_fmadd_ps(a.value, b.value, c.value));
   }
   friend Avx2x8 sqrt(Avx2x8 a) { return Avx2x8(_mm256_sqrt_ps(a.value)); }
+  friend Avx2x8 sign(Avx2x8 a) {
+    const __m256 zero = _mm256_setzero_ps();
+    const __m256 above = _mm256_and_ps(_mm256_cmp_ps(a.value, zero, _CMP_GT_OQ), _mm256_set1_ps(1));
+    const __m256 below = _mm256_and_ps(_mm256_cmp_ps(a.value, zero, _CMP_LT_OQ), _mm256_set1_ps(1));
+    return Avx2x8(_mm256_sub_ps(above, below));
+  }
 
   struct Range {
     __m256i largest = _mm256_setzero_si256(), smallest = _mm256_set1_epi32(-1);

@@ -64,6 +64,13 @@ struct Avx512x16 {
     return Avx512x16(_mm512_fmadd_ps(a.value, b.value, c.value));
   }
   friend Avx512x16 sqrt(Avx512x16 a) { return Avx512x16(_mm512_sqrt_ps(a.value)); }
+  friend Avx512x16 sign(Avx512x16 a) {
+    const __m512 zero = _mm512_setzero_ps();
+    const __mmask16 above = _mm512_cmp_ps_mask(a.value, zero, _CMP_GT_OQ);
+    const __mmask16 below = _mm512_cmp_ps_mask(a.value, zero, _CMP_LT_OQ);
+    return Avx512x16(_mm512_sub_ps(_mm512_maskz_mov_ps(above, _mm512_set1_ps(1)),
+                                   _mm512_maskz_mov_ps(below, _mm512_set1_ps(1))));
+  }
 
   struct Range {
     __m512i largest = _mm512_setzero_si512(), smallest = _mm512_set1_epi32(-1);

@@ -4,6 +4,7 @@
 #include "optim/cpu/kernels.h"
 #include "optim/cpu/lanes.h"
 #include "optim/cpu/norm_kernel.h"
+#include "optim/cpu/product_kernel.h"
 #include "optim/cpu/update_kernel.h"
 
 namespace zero::optim::cpu {
@@ -35,6 +36,47 @@ struct KernelSet {
     if (momentum == Momentum::none) return update<SgdRule<Momentum::none>>(factors, arrays);
     if (momentum == Momentum::plain) return update<SgdRule<Momentum::plain>>(factors, arrays);
     update<SgdRule<Momentum::nesterov>>(factors, arrays);
+  }
+
+  static void lion(const LionFactors<float>& factors, const UpdateArrays& arrays) {
+    update<LionRule>(factors, arrays);
+  }
+  static void adagrad(const AdagradFactors<float>& factors, const UpdateArrays& arrays) {
+    update<AdagradRule>(factors, arrays);
+  }
+
+  template <class Rule>
+  static void direct(const typename Rule::template Factors<float>& factors,
+                     const UpdateArrays& arrays, float* directions) {
+    const auto wide = broadcast<V>(factors);
+    with_type<V>(arrays.gradient_dtype, [&]<class Gradient>(const Gradient*) {
+      Direct<V, Rule, Gradient>{static_cast<const Gradient*>(arrays.gradient), arrays.master,
+                                arrays.state, directions}
+          .run(wide, arrays.count);
+    });
+  }
+
+  static void lamb_direction(const LambFactors<float>& factors, bool eps_inside_sqrt,
+                             const UpdateArrays& arrays, float* directions) {
+    if (eps_inside_sqrt) return direct<LambRule<true>>(factors, arrays, directions);
+    direct<LambRule<false>>(factors, arrays, directions);
+  }
+  static void lamb(const LambFactors<float>& factors, bool eps_inside_sqrt,
+                   const UpdateArrays& arrays) {
+    if (eps_inside_sqrt) return update<LambRule<true>>(factors, arrays);
+    update<LambRule<false>>(factors, arrays);
+  }
+
+  static void muon_direction(const MuonFactors<float>& factors, const UpdateArrays& arrays,
+                             float* directions) {
+    direct<MuonRule>(factors, arrays, directions);
+  }
+  static void muon(const MuonFactors<float>& factors, const UpdateArrays& arrays) {
+    update<MuonStepRule>(factors, arrays);
+  }
+
+  static void product(const Product& product, std::int64_t begin, std::int64_t end) {
+    ProductKernel<V>{product}.run(begin, end);
   }
 
   static std::int64_t add_squares(const void* gradient, DType dtype, std::int64_t count,
@@ -70,7 +112,9 @@ struct KernelSet {
     });
   }
 
-  static constexpr Kernels kernels{adam, sgd, add_squares, accumulate, cast};
+  static constexpr Kernels kernels{adam,           sgd,         lion,           adagrad,
+                                   lamb_direction, lamb,        muon_direction, muon,
+                                   product,        add_squares, accumulate,     cast};
 };
 
 }  // namespace zero::optim::cpu

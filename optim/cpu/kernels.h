@@ -28,9 +28,35 @@ inline constexpr int grid_exponent = -160;  // of the unit of limb 0
 inline constexpr std::int64_t norm_block =
     4096;  // most elements per call, so that no sum overflows
 
+// out = scale * a b + add_scale * add, row-major: a[.., depth], b[depth, cols], or [cols, depth]
+// where it is transposed; add[.., cols] may be null. out overlaps none of them. Every element is
+// the sum over the depth in order, one fused multiplication and addition after the other, whatever
+// the rows, the threads and the vectors.
+struct Product {
+  const float* a;
+  const float* b;
+  float* out;
+  std::int64_t cols, depth;
+  bool transposed;
+  float scale;
+  const float* add;
+  float add_scale;
+};
+
 struct Kernels {
   void (*adam)(const AdamFactors<float>& factors, bool decoupled, const UpdateArrays& arrays);
   void (*sgd)(const SgdFactors<float>& factors, Momentum momentum, const UpdateArrays& arrays);
+  void (*lion)(const LionFactors<float>& factors, const UpdateArrays& arrays);
+  void (*adagrad)(const AdagradFactors<float>& factors, const UpdateArrays& arrays);
+  // Directions: fp32, one per element; what they do not write of the arrays stays.
+  void (*lamb_direction)(const LambFactors<float>& factors, bool eps_inside_sqrt,
+                         const UpdateArrays& arrays, float* directions);
+  void (*lamb)(const LambFactors<float>& factors, bool eps_inside_sqrt, const UpdateArrays& arrays);
+  void (*muon_direction)(const MuonFactors<float>& factors, const UpdateArrays& arrays,
+                         float* directions);
+  void (*muon)(const MuonFactors<float>& factors, const UpdateArrays& arrays);
+  // Rows [begin, end) of a product.
+  void (*product)(const Product& product, std::int64_t begin, std::int64_t end);
   // Adds up to norm_block squares to normalised limbs, without carrying; returns how many elements
   // are not finite and were left out.
   std::int64_t (*add_squares)(const void* gradient, DType dtype, std::int64_t count,

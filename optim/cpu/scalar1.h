@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "optim/update_rules.h"
 #include "zero/base/dtype.h"
 
 namespace zero::optim::cpu {
@@ -40,6 +41,7 @@ struct Scalar1 {
     return Scalar1(std::fma(a.value, b.value, c.value));
   }
   friend Scalar1 sqrt(Scalar1 a) { return Scalar1(std::sqrt(a.value)); }
+  friend Scalar1 sign(Scalar1 a) { return Scalar1(optim::sign(a.value)); }
 
   // The largest magnitude as bits, and the smallest minus one, zero wrapping round to the largest.
   struct Range {

@@ -71,4 +71,39 @@ struct Update {
   }
 };
 
+// One pass that moves the states and writes directions beside.
+template <class V, class Rule, class Gradient>
+struct Direct {
+  using Factors = typename Rule::template Factors<V>;
+
+  const Gradient* gradient;
+  const float* master;
+  float* const* state;
+  float* directions;
+
+  void whole(const Factors& factors, std::int64_t at) const {
+    V moments[Rule::states];
+    for (int i = 0; i < Rule::states; ++i) moments[i] = V::load(state[i] + at);
+    const V direction =
+        Rule::direct(factors, V::load(gradient + at), V::load(master + at), moments);
+    for (int i = 0; i < Rule::states; ++i) moments[i].store(state[i] + at);
+    direction.store(directions + at);
+  }
+
+  void some(const Factors& factors, std::int64_t at, std::int64_t count) const {
+    V moments[Rule::states];
+    for (int i = 0; i < Rule::states; ++i) moments[i] = load_some<V>(state[i] + at, count);
+    const V direction = Rule::direct(factors, load_some<V>(gradient + at, count),
+                                     load_some<V>(master + at, count), moments);
+    for (int i = 0; i < Rule::states; ++i) store_some(moments[i], state[i] + at, count);
+    store_some(direction, directions + at, count);
+  }
+
+  void run(const Factors& factors, std::int64_t count) const {
+    std::int64_t at = 0;
+    for (; at + V::lanes <= count; at += V::lanes) whole(factors, at);
+    if (at < count) some(factors, at, count - at);
+  }
+};
+
 }  // namespace zero::optim::cpu

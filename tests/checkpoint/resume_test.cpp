@@ -121,6 +121,59 @@ TEST_CASE("fp32: save at N ranks, load at M, every pair of stages") {
   check_matrix(false);
 }
 
+TEST_CASE("every optimizer goes on as if it had not stopped") {
+  for (const char* type : {"Lion", "Adagrad", "Lamb", "SGD", "Muon"})
+    for (const int ranks : {1, 3})
+      for (const Strategy& strategy : {strategies[0], strategies[3]}) {
+        CAPTURE(type);
+        CAPTURE(ranks);
+        const TemporaryDirectory directory;
+        Config config = config_of(strategy, false);
+        config.optimizer = zero::optim::default_options(type);
+        config.optimizer.learning_rate = 0.01;
+        if (config.optimizer.type == "SGD") config.optimizer.momentum = 0.9;
+        toy::Trace rest, resumed;
+        with_engine(ranks, config, [&](Runtime& runtime, Engine& engine) {
+          engine.initialize(toy::fill);
+          train_until(runtime, engine, saved_step);
+          engine.save_checkpoint(directory / "runs").wait();
+          const toy::Trace own = train_until(runtime, engine, last_step);
+          if (runtime.is_root()) rest = own;
+        });
+        config.zero_optimization.stage = strategy.stage == 0 ? 3 : 1;  // at another stage
+        with_engine(ranks, config, [&](Runtime& runtime, Engine& engine) {
+          engine.resume(directory / "runs");
+          const toy::Trace own = train_until(runtime, engine, last_step);
+          if (runtime.is_root()) resumed = own;
+        });
+        CHECK(resumed == rest);
+      }
+}
+
+TEST_CASE("states that another rule wrote are refused by parameter") {
+  const TemporaryDirectory directory;
+  Config config = config_of(strategies[3], false);
+  config.optimizer = zero::optim::default_options("Muon");
+  with_engine(2, config, [&](Runtime&, Engine& engine) {
+    engine.initialize(toy::fill);
+    engine.save_checkpoint(directory / "runs").wait();
+  });
+  zero::testing::run_ranks(2, [&](Runtime& runtime) {
+    Config other = config;
+    other.optimizer = {};
+    Engine engine(runtime, toy::describe({}), other);
+    try {
+      engine.resume(directory / "runs");
+      FAIL("was loaded");
+    } catch (const zero::LoadError& error) {
+      const std::string text = error.what();
+      CHECK(text.find("momentum_buffer of Muon is not one of this run's AdamW") !=
+            std::string::npos);
+      CHECK(text.find("block.0.weight was saved without exp_avg") != std::string::npos);
+    }
+  });
+}
+
 TEST_CASE("bf16: save at N ranks, load at M, every pair of stages") {
   check_matrix(true);
 }

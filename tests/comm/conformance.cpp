@@ -208,6 +208,43 @@ class Run {
       }
     comm_.all_to_all(send, recv, case_.count, case_.dtype);
     compare(recv, n_ * case_.count + gap);
+    uneven_all_to_all();
+  }
+
+  // Some ranks send nothing to some, and none sends as much as another.
+  std::int64_t uneven(std::int64_t from, std::int64_t to) const {
+    return (from + 2 * to) % 3 == 0 ? 0 : case_.count * (1 + from) / (n_ + to);
+  }
+
+  void uneven_all_to_all() {
+    PairCounts counts(static_cast<int>(n_));
+    for (int from = 0; from < n_; ++from)
+      for (int to = 0; to < n_; ++to) counts.add(from, to, uneven(from, to));
+    T* send = data_[0];
+    T* recv = data_[1];
+    std::memset(static_cast<void*>(recv), 0x5a, expected_.size() * sizeof(T));
+    std::memset(static_cast<void*>(expected_.data()), 0x5a, expected_.size() * sizeof(T));
+    std::int64_t sent = 0, received = 0;
+    for (int r = 0; r < n_; ++r) {
+      for (std::int64_t i = 0; i < uneven(rank_, r); ++i)
+        send[sent++] = sample<T>(case_, rank_, r * case_.count + i);
+      for (std::int64_t i = 0; i < uneven(r, rank_); ++i)
+        expected(received++) = sample<T>(case_, r, rank_ * case_.count + i);
+    }
+    const Traffic before = comm_.traffic();
+    comm_.all_to_all(send, recv, counts, case_.dtype);
+    compare(recv, n_ * case_.count + gap);
+    constexpr auto index = static_cast<std::size_t>(Operation::all_to_all);
+    const std::int64_t bytes = (sent - uneven(rank_, rank_)) * size_of(case_.dtype);
+    if (comm_.traffic().bytes_sent[index] - before.bytes_sent[index] != bytes)
+      throw std::runtime_error(text_of(case_, comm_) + ": the traffic of uneven counts is wrong");
+    comm_.all_to_all(recv, send, counts.reversed(), case_.dtype);
+    std::int64_t back = 0;
+    for (int r = 0; r < n_; ++r)
+      for (std::int64_t i = 0; i < uneven(rank_, r); ++i)
+        expected(back++) = sample<T>(case_, rank_, r * case_.count + i);
+    compare(send, back);
+    calls_ = 3, bytes_ = bytes + (received - uneven(rank_, rank_)) * size_of(case_.dtype);
   }
 
   void compare(const T* got, std::int64_t elements) {
@@ -227,8 +264,9 @@ class Run {
     if (case_.operation == Operation::all_reduce) sent = bytes - own + (n_ - 1) * own;
     if (case_.operation == Operation::broadcast && rank_ != case_.root) sent = 0;
     if (case_.operation == Operation::barrier) sent = 0;
+    sent += bytes_;
     if (comm_.traffic().bytes_sent[index] - before.bytes_sent[index] != sent ||
-        comm_.traffic().calls[index] - before.calls[index] != 1)
+        comm_.traffic().calls[index] - before.calls[index] != calls_)
       throw std::runtime_error(text_of(case_, comm_) + ": the traffic is wrong");
     // The plain transports take the path that the count supposes, down to a tree's.
     const std::int64_t moved =
@@ -245,6 +283,7 @@ class Run {
   std::int64_t n_;
   int rank_;
   T* data_[2] = {};
+  std::int64_t calls_ = 1, bytes_ = 0;  // bytes beyond those of the case's own call
   std::vector<T> expected_;
 };
 

@@ -107,9 +107,9 @@ TEST_CASE("unknown and misspelt keys at every level name the nearest key") {
        "ds.json:1:16: optimizer.param: unknown key; nearest known key: optimizer.params"},
       {R"({"optimizer": {"params": {"LR": 1}}})",
        "ds.json:1:27: optimizer.params.LR: unknown key; nearest known key: optimizer.params.lr"},
-      {R"({"zero_core": {"param_groups": {"g": {"lr": 1}}}})",
-       "ds.json:1:39: zero_core.param_groups.g.lr: unknown key; nearest known key: "
-       "optimizer.params.lr"},
+      {R"({"zero_core": {"param_groups": {"g": {"lr_scales": 1}}}})",
+       "ds.json:1:39: zero_core.param_groups.g.lr_scales: unknown key; nearest known key: "
+       "zero_core.param_groups.NAME.lr_scale"},
       {R"({"optimizer.type": "Adam"})",
        "ds.json:1:2: optimizer.type: unknown key; nearest known key: optimizer.type"},
   };
@@ -137,8 +137,7 @@ TEST_CASE("all problems at once, in the order of the file, overrides last") {
       "ds.json:3:49: optimizer.params.lr: \"much\" is not a number; allowed: a number of at least "
       "0\n"
       "ds.json:3:66: optimizer.params.betas: optimizer SGD has no such parameter; it belongs to "
-      "Adam, "
-      "AdamW\n"
+      "Adam, AdamW, Lamb, Lion, Muon\n"
       "ds.json:4:14: duplicate key \"seed\", first given in line 4\n"
       "ds.json:5:23: train_batch_size: 10 fits no number of ranks; allowed: multiples of "
       "train_micro_batch_size_per_gpu 3\n"
@@ -183,7 +182,8 @@ TEST_CASE("a parameter of another optimizer or schedule is refused") {
             "it belongs to WarmupCosineLR"));
   CHECK(has(refusal(R"({"scheduler": {"params": {"warmup_num_steps": 5}}})"),
             "no scheduler.type is given that has it"));
-  CHECK(has(refusal(in("optimizer", "Adamax", "\"lr\": 1")), "allowed: one of Adam, AdamW, SGD"));
+  CHECK(has(refusal(in("optimizer", "Adamax", "\"lr\": 1")),
+            "allowed: one of Adam, AdamW, Lamb, Lion, Adagrad, SGD, Muon"));
   CHECK(has(refusal(in("scheduler", "warmuplr", "")), "allowed: one of WarmupLR"));
   // One wrong type does not make all its parameters wrong.
   CHECK(std::ranges::count(refusal(in("optimizer", "Adamm", "\"lr\": 1, \"momentum\": 0.5")),

@@ -75,16 +75,82 @@ TEST_CASE("what asks for something that is missing is refused, what asks for not
   }
 }
 
-TEST_CASE("optimizers that are known but missing: the reason, and no complaint about parameters") {
+TEST_CASE("optimizers that are known but refused: the reason, and no complaint about parameters") {
   const auto type = [](const char* name) {
     return refusal("{\"optimizer\": {\"type\": \"" + std::string(name) +
                    R"(", "params": {"lr": 1, "max_coeff": 1, "freeze_step": 3, "muon_lr": 1}}})");
   };
-  for (const char* name : {"Lion", "adagrad", "LAMB", "Muon"})
-    CHECK(has(type(name), "\": not supported by this version; use AdamW, Adam or SGD"));
   for (const char* name : {"OneBitAdam", "onebitadam", "ZeroOneAdam", "OneBitLamb"})
     CHECK(has(type(name), "DeepSpeed removed in 0.19.7"));
-  CHECK(type("Lion").find('\n') == std::string::npos);
+  for (const char* name : {"MuAdam", "musgd"}) CHECK(has(type(name), "package mup"));
+  CHECK(type("OneBitLamb").find('\n') == std::string::npos);
+  CHECK(has(refusal(R"({"optimizer": {"type": "Muon", "params": {"per_head_muon": true}}})"),
+            "the heads of a model are not known here"));
+}
+
+TEST_CASE("every optimizer has DeepSpeed's defaults, and only its own parameters") {
+  const auto optimizer = [](const char* type, const char* params) {
+    return parse("{\"optimizer\": {\"type\": \"" + std::string(type) + R"(", "params": {)" +
+                 params + "}}}")
+        .optimizer;
+  };
+  const auto adagrad = optimizer("adagrad", R"("lr_decay": 0.5, "initial_accumulator_value": 2)");
+  CHECK(adagrad.learning_rate == 1e-2);
+  CHECK(adagrad.epsilon == 1e-10);
+  CHECK(adagrad.lr_decay == 0.5);
+  CHECK(adagrad.initial_accumulator_value == 2);
+  const auto lamb = optimizer("LAMB", R"("max_coeff": 5, "eps_inside_sqrt": true)");
+  CHECK(lamb.type == "Lamb");
+  CHECK(lamb.epsilon == 1e-8);
+  CHECK(lamb.max_coeff == 5);
+  CHECK(lamb.min_coeff == 0.01);
+  CHECK(lamb.eps_inside_sqrt);
+  CHECK(optimizer("Lion", R"("betas": [0.95, 0.98])").beta1 == 0.95);
+  CHECK(optimizer("Lion", "").beta2 == 0.999);
+  CHECK(optimizer("Lion", "").learning_rate == 1e-3);
+  for (const auto& [type, params] : {std::pair{"Lion", R"("eps": 1)"},
+                                     {"Adagrad", R"("betas": [0, 0])"},
+                                     {"SGD", R"("max_coeff": 1)"},
+                                     {"Lamb", R"("momentum": 1)"},
+                                     {"AdamW", R"("ns_method": "gram")"}})
+    CHECK(has(refusal("{\"optimizer\": {\"type\": \"" + std::string(type) + R"(", "params": {)" +
+                      params + "}}}"),
+              "has no such parameter"));
+}
+
+TEST_CASE("Muon's two rates follow lr, each unless it is given itself") {
+  const auto rates = [](const char* params) {
+    const auto options =
+        parse("{\"optimizer\": {\"type\": \"Muon\", \"params\": {" + std::string(params) + "}}}")
+            .optimizer;
+    return std::pair(optim::options_of_rule(options, false).learning_rate,
+                     optim::options_of_rule(options, true).learning_rate);
+  };
+  CHECK(rates("") == std::pair(0.02, 3e-4));
+  CHECK(rates(R"("lr": 0.5)") == std::pair(0.5, 0.5));
+  CHECK(rates(R"("lr": 0.5, "adam_lr": 0.25)") == std::pair(0.5, 0.25));
+  CHECK(rates(R"("muon_lr": 0.5)") == std::pair(0.5, 3e-4));
+  CHECK(rates(R"("muon_lr": 0.5, "lr": 0.125)") == std::pair(0.5, 0.125));
+  const auto options = parse(R"({"optimizer": {"type": "muon"}})").optimizer;
+  CHECK(options.momentum == 0.95);
+  CHECK(options.beta2 == 0.95);
+  CHECK(options.epsilon == 1e-10);
+  CHECK(options.ns_method == "gram");
+  CHECK(has(
+      notices(with_batch(R"("optimizer": {"type": "Muon"}, "zero_optimization": {"stage": 2})")),
+      "gradient_clipping: limits the gradients before Muon"));
+}
+
+TEST_CASE("groups may have a rate, betas and more of their own") {
+  const auto group = [](const char* values) {
+    return parse(R"({"zero_core": {"param_groups": {"g": {)" + std::string(values) + "}}}}")
+        .zero_core.param_groups.at("g");
+  };
+  CHECK(group(R"("lr": 0.5)").lr == 0.5);
+  CHECK(group(R"("betas": [0.5, 0.25])").betas == std::pair(0.5, 0.25));
+  CHECK(group(R"("eps": 0.5)").eps == 0.5);
+  CHECK(group(R"("momentum": 0.5)").momentum == 0.5);
+  CHECK_FALSE(group(R"("lr_scale": 0.5)").betas.has_value());
 }
 
 TEST_CASE(
@@ -306,15 +372,18 @@ TEST_CASE("torch_adam brings PyTorch's weight decay along") {
   CHECK(decay("AdamW", "\"lr\": 1") == 0.0);
 }
 
-TEST_CASE("OneCycle and LRRangeTest reach their members; OneCycle may not touch betas") {
+TEST_CASE("OneCycle and LRRangeTest reach their members") {
   const auto cycle = [](const char* optimizer, const char* more) {
     return "{\"optimizer\": {\"type\": \"" + std::string(optimizer) +
            R"("}, "scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 1e-4,
            "cycle_max_lr": 1e-3, "cycle_first_step_size": 5, "decay_lr_rate": 0.5)" +
            more + "}}}";
   };
-  CHECK(has(refusal(cycle("AdamW", "")), "cycle_momentum: changing betas is not supported"));
-  CHECK(has(refusal(cycle("AdamW", ", \"cycle_momentum\": true")), "set it to false"));
+  CHECK(parse(cycle("AdamW", "")).scheduler.cycle_momentum);
+  CHECK(parse(cycle("AdamW", ", \"cycle_min_mom\": 0.5")).scheduler.cycle_min_mom == 0.5);
+  CHECK(parse(cycle("AdamW", ", \"cycle_max_mom\": 0.5")).scheduler.cycle_max_mom == 0.5);
+  CHECK(parse(cycle("AdamW", ", \"decay_mom_rate\": 0.5")).scheduler.decay_mom_rate == 0.5);
+  CHECK(has(notices(cycle("SGD", "")), "cycle_momentum: switched off, as in DeepSpeed, as SGD"));
   const Config config = parse(cycle("AdamW", ", \"cycle_momentum\": false"));
   CHECK(config.scheduler.cycle_max_lr == 1e-3);
   CHECK(config.scheduler.cycle_first_step_size == 5);

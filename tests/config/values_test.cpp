@@ -33,8 +33,6 @@ Text company_of(const Key& key) {
   for (const Key& other : keys())
     if (other.required && &other != &key && belongs_to(other, key.belongs_to.front()))
       overrides[std::string(other.path)] = "100";
-  const std::string momentum = "scheduler.params.cycle_momentum";
-  if (key.belongs_to.front() == "OneCycle" && key.path != momentum) overrides[momentum] = "false";
   return overrides;
 }
 
@@ -74,7 +72,7 @@ TEST_CASE("every key: its default is accepted, wrong types are refused with what
       CHECK(message.find('\n') == std::string::npos);
     }
     const std::string shown = show_default(key);
-    if (shown == not_set || key.path == "scheduler.params.cycle_momentum") continue;
+    if (shown == not_set) continue;
     const bool bare = key.type != Type::choice && key.type != Type::group_size;
     CHECK_NOTHROW(parse(document_with(key, bare || shown == "null" ? shown : '"' + shown + '"'),
                         company_of(key)));

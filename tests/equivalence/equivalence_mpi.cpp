@@ -4,6 +4,25 @@
 
 #include "tests/support/toy_model.h"
 
+namespace {
+
+// Rules that see whole tensors talk to the other ranks in the update.
+void compare_optimizer(zero::Runtime& runtime, const char* type) {
+  toy::Trace expected;
+  for (const int stage : {0, 1, 3}) {
+    zero::Config config = toy::config(stage, {});
+    config.optimizer = zero::optim::default_options(type);
+    config.optimizer.learning_rate = 0.01;
+    const toy::Trace trace = toy::train(runtime, {}, config, 8);
+    if (stage == 0) expected = trace;
+    if (trace == expected) continue;
+    runtime.fail(std::string(type) + " at stage " + std::to_string(stage) +
+                 " differs from stage 0");
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   zero::RuntimeOptions options;
   options.transport = argc > 1 ? argv[1] : "auto";
@@ -12,6 +31,7 @@ int main(int argc, char** argv) {
       argc, argv,
       [](zero::Runtime& runtime) {
         if (runtime.is_root()) std::printf("%s\n", runtime.describe().c_str());
+        for (const char* type : {"AdamW", "Lamb", "Muon"}) compare_optimizer(runtime, type);
         for (const bool bf16 : {false, true})
           for (const int accumulation : {1, 3}) {
             toy::Trace expected;

@@ -68,12 +68,22 @@ std::vector<Variant> variants() {
   };
 }
 
-void compare_all(int ranks, const zero::Config& base) {
+// Those between which an optimizer could see a difference.
+std::vector<Variant> placements() {
+  std::vector<Variant> chosen;
+  for (const Variant& variant : variants())
+    for (const char* name : {"stage 1", "stage 2", "stage 3", "SHARD_GRAD_OP", "stage 3, worker"})
+      if (variant.name == name) chosen.push_back(variant);
+  return chosen;
+}
+
+void compare_all(int ranks, const zero::Config& base,
+                 const std::vector<Variant>& with = variants()) {
   const toy::Trace expected = run(ranks, base);
   CHECK(expected.losses.size() == steps);
   CHECK(*std::min_element(expected.losses.begin(), expected.losses.end()) <
         expected.losses.front());
-  for (const Variant& variant : variants()) {
+  for (const Variant& variant : with) {
     CAPTURE(variant.name);
     CAPTURE(ranks);
     zero::Config config = base;
@@ -114,6 +124,21 @@ TEST_CASE("the reduce group decides the bits, not the stage") {
   zero::Config config = toy::config(0, {});
   config.zero_core.reduce_group_size = 2;
   compare_all(4, config);
+}
+
+TEST_CASE("every optimizer, with groups of their own") {
+  for (const char* type : {"Lion", "Adagrad", "Lamb", "SGD", "Muon"})
+    for (const int ranks : {1, 2, 3, 4}) {
+      CAPTURE(type);
+      zero::Config config = toy::config(0, {}, 2);
+      config.optimizer = zero::optim::default_options(type);
+      config.optimizer.learning_rate = 0.01;
+      config.optimizer.weight_decay = 0.1;
+      config.zero_core.gradient_sync = zero::GradientSync::each;
+      config.zero_core.param_groups["biases"].lr = 0.02;
+      config.bf16_enabled = ranks % 2 == 0;
+      compare_all(ranks, config, placements());
+    }
 }
 
 TEST_CASE("random delays around every instruction") {

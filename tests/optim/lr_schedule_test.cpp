@@ -155,6 +155,31 @@ TEST_CASE("OneCycle") {
   check(options, 7, {1e-4, 3.25e-4, 5.5e-4, 7.75e-4, 1e-4, 1e-4});
 }
 
+TEST_CASE("OneCycle moves the first beta against the rate") {
+  SchedulerOptions options;
+  options.type = "OneCycle";
+  options.cycle_max_lr = 1e-3;
+  options.cycle_first_step_size = 4;
+  options.decay_step_size = 2;
+  options.decay_mom_rate = 0.1;
+  const auto schedule = create_lr_schedule(options, 7);
+  // DeepSpeed's own values, up to where they leave the range of a momentum.
+  const double expected[] = {0.8, 0.875, 0.85, 0.825, 0.8, 0.825, 0.85, 0.875, 0.9, 0.945, 0.99};
+  for (std::int64_t step = 1; step <= 11; ++step) {
+    CHECK(schedule->betas(step)->first == doctest::Approx(expected[step - 1]).epsilon(1e-12));
+    CHECK(schedule->betas(step)->second == 0.99);
+  }
+  CHECK_THROWS_AS(schedule->betas(12), ConfigError);
+  options.cycle_momentum = false;
+  CHECK_FALSE(create_lr_schedule(options, 7)->betas(1).has_value());
+  options.cycle_momentum = true;
+  options.last_batch_iteration = 3;
+  CHECK_FALSE(create_lr_schedule(options, 7)->betas(1).has_value());
+  CHECK_FALSE(create_lr_schedule({}, 7)->betas(1).has_value());
+  options.cycle_max_mom = 1;
+  CHECK(has(problem(options), "cycle_max_mom"));
+}
+
 TEST_CASE("OneCycle: unusable options") {
   SchedulerOptions options;
   options.type = "OneCycle";

@@ -183,6 +183,69 @@ TEST_CASE("SGD follows torch with momentum, dampening and nesterov") {
   CHECK(create_optimizer(options)->state_names()[0] == "momentum_buffer");
 }
 
+// After Chen and others, 2023: nothing moves where the direction is zero.
+TEST_CASE("Lion steps by the sign of its direction, and stands still at zero") {
+  OptimizerOptions options = default_options("Lion");
+  options.beta2 = 0.98;
+  compare(train(options, 20), 20, [](Reference& at, double g, std::int64_t) {
+    const double c = 0.9 * at.first + 0.1 * g;
+    at.parameter -= rate * decay * at.parameter + rate * (c > 0 ? 1 : c < 0 ? -1 : 0);
+    at.first = 0.98 * at.first + 0.02 * g;
+  });
+  float parameter = 2, gradient = 0, momentum = 0;
+  float* const state[] = {&momentum};
+  create_optimizer(options)->update(
+      {.step = 1, .learning_rate = 0.5f},
+      {.count = 1, .gradient = &gradient, .master = &parameter, .state = state});
+  CHECK(parameter == 2);
+}
+
+TEST_CASE("Adagrad follows torch with lr_decay") {
+  OptimizerOptions options = default_options("Adagrad");
+  CHECK(create_optimizer(options)->initial_state() == 0);
+  options.lr_decay = 0.1;
+  compare(train(options, 20), 20, [](Reference& at, double g, std::int64_t step) {
+    g += decay * at.parameter;
+    at.first += g * g;
+    at.parameter -=
+        rate / (1 + 0.1 * static_cast<double>(step - 1)) * g / (std::sqrt(at.first) + 1e-10);
+  });
+  options.initial_accumulator_value = 0.5;
+  CHECK(create_optimizer(options)->initial_state() == 0.5f);
+}
+
+TEST_CASE("LAMB's trust ratio keeps to its bounds, and is 1 where a norm is zero") {
+  OptimizerOptions options = default_options("Lamb");
+  const auto lamb = create_optimizer(options);
+  CHECK(lamb->sees() == Sees::tensor_norms);
+  CHECK(lamb->step_scale(3, 2) == 1.5);
+  CHECK(lamb->step_scale(300, 2) == 10);
+  CHECK(lamb->step_scale(1e-9, 2) == 0.01);
+  CHECK(lamb->step_scale(0, 2) == 1);
+  CHECK(lamb->step_scale(3, 0) == 1);
+}
+
+TEST_CASE("a schedule's betas stand in for the optimizer's") {
+  OptimizerOptions options;
+  options.beta1 = 0.5, options.beta2 = 0.75;
+  const StepScalars own{.step = 4, .learning_rate = 1};
+  StepScalars cycled = own;
+  cycled.betas = Betas{0.5, 0.75};
+  const auto expected = adam_factors(options, own);
+  const auto given = adam_factors(OptimizerOptions{}, cycled);
+  CHECK(given.beta1 == expected.beta1);
+  CHECK(given.root_correction == expected.root_correction);
+  CHECK(given.step == expected.step);
+  CHECK(lion_factors({}, cycled).beta2 == 0.75f);
+  CHECK(lamb_factors({}, cycled).step == lamb_factors(options, own).step);
+}
+
+TEST_CASE("clipping divides by the excess over the limit") {
+  CHECK(clipped_multiplier(0.5, 10, 0) == 0.5);
+  CHECK(clipped_multiplier(0.5, 0.25, 1) == 0.5);
+  CHECK(clipped_multiplier(0.5, 2, 1) == 0.5 / (2 + 1e-6));
+}
+
 TEST_CASE("the 16-bit parameter is the master, rounded; 16-bit gradients are read as they are") {
   const std::size_t count = 1003;
   const auto optimizer = create_optimizer({});
@@ -218,8 +281,9 @@ TEST_CASE("the 16-bit parameter is the master, rounded; 16-bit gradients are rea
 }
 
 TEST_CASE("unusable options are refused, all at once and by key") {
-  CHECK(problem(options_of("Lion")) ==
-        "optimizer.type: unknown \"Lion\"; expected AdamW, Adam or SGD");
+  CHECK(problem(options_of("Adamax")) ==
+        "optimizer.type: unknown \"Adamax\"; expected AdamW, Adam, Lamb, Lion, Adagrad, SGD or "
+        "Muon");
   OptimizerOptions options;
   options.learning_rate = -1;
   options.weight_decay = -1;
@@ -228,6 +292,14 @@ TEST_CASE("unusable options are refused, all at once and by key") {
   options.epsilon = -1;
   for (const char* key : {".lr:", ".weight_decay:", "betas[0]", "betas[1]", ".eps:"})
     CHECK(problem(options).find(key) != std::string::npos);
+  options = default_options("Muon");
+  options.momentum = 1;
+  options.ns_method = "cubic";
+  for (const char* key : {".momentum:", ".ns_method: expected gram or standard, got cubic"})
+    CHECK(problem(options).find(key) != std::string::npos);
+  options = default_options("Lamb");
+  options.max_coeff = 0.001;
+  CHECK(problem(options).find(".max_coeff: expected min_coeff or more") != std::string::npos);
   options = options_of("SGD");
   options.nesterov = true;
   options.dampening = 0.5;

@@ -20,10 +20,12 @@ using namespace zero::optim::test;
 struct Result {
   std::vector<float> master, first, second;
   std::vector<std::uint16_t> copy;
+  std::vector<float> directions = {};
 
   bool operator==(const Result& other) const {
     return same_bits(master, other.master) && same_bits(first, other.first) &&
-           same_bits(second, other.second) && copy == other.copy;
+           same_bits(second, other.second) && copy == other.copy &&
+           same_bits(directions, other.directions);
   }
 };
 
@@ -39,22 +41,25 @@ Result update(const Case& c, const Run& run) {
   Result result{random_floats(size, c.numbers, 1), random_floats(size, c.numbers, 2),
                 random_floats(size, c.numbers, 3), std::vector<std::uint16_t>(size, 7)};
   for (float& x : result.second) x = std::fabs(x);
+  result.directions.assign(size, 7.f);
   const auto gradient = encode(random_floats(size, c.numbers, 4), c.gradient);
   float* state[] = {result.first.data() + c.offset, result.second.data() + c.offset};
-  run(cpu::UpdateArrays{
+  const cpu::UpdateArrays arrays{
       .count = static_cast<std::int64_t>(c.count),
       .gradient = gradient.data() + c.offset * static_cast<std::size_t>(size_of(c.gradient)),
       .gradient_dtype = c.gradient,
       .master = result.master.data() + c.offset,
       .state = state,
       .parameter = c.copy == DType::fp32 ? nullptr : result.copy.data() + c.offset,
-      .parameter_dtype = c.copy});
+      .parameter_dtype = c.copy};
+  run(arrays, result.directions.data() + c.offset);
   return result;
 }
 
-constexpr int rules = 5;
+constexpr int rules = 13;
 
-void run_rule(int rule, const cpu::Kernels& kernels, const cpu::UpdateArrays& arrays) {
+void run_rule(int rule, const cpu::Kernels& kernels, const cpu::UpdateArrays& arrays,
+              float* directions) {
   OptimizerOptions options;
   options.momentum = 0.9;
   options.dampening = 0.1;
@@ -64,14 +69,23 @@ void run_rule(int rule, const cpu::Kernels& kernels, const cpu::UpdateArrays& ar
   options.adam_w_mode = false;
   if (rule < 2) return kernels.adam(adam_factors(options, scalars), rule == 0, arrays);
   const Momentum momentum[] = {Momentum::none, Momentum::plain, Momentum::nesterov};
-  kernels.sgd(sgd_factors(options, scalars), momentum[rule - 2], arrays);
+  if (rule < 5) return kernels.sgd(sgd_factors(options, scalars), momentum[rule - 2], arrays);
+  const bool inside = rule % 2 == 0;  // of eps in the root
+  if (rule == 5) return kernels.lion(lion_factors(options, scalars), arrays);
+  if (rule == 6) return kernels.adagrad(adagrad_factors(options, scalars), arrays);
+  const auto lamb = lamb_factors(options, scalars);
+  if (rule < 9) return kernels.lamb_direction(lamb, inside, arrays, directions);
+  if (rule < 11) return kernels.lamb(lamb, inside, arrays);
+  const auto muon = muon_factors(options, scalars);
+  if (rule == 11) return kernels.muon_direction(muon, arrays, directions);
+  kernels.muon(muon, arrays);
 }
 
 void compare(const Case& c) {
   for (int rule = 0; rule < rules; ++rule) {
     const auto result = [&](SimdLevel level) {
-      return update(c, [&](const cpu::UpdateArrays& arrays) {
-        run_rule(rule, *cpu::find_kernels(level), arrays);
+      return update(c, [&](const cpu::UpdateArrays& arrays, float* directions) {
+        run_rule(rule, *cpu::find_kernels(level), arrays, directions);
       });
     };
     const Result expected = result(SimdLevel::scalar);
@@ -102,27 +116,30 @@ TEST_CASE("the copy written past the caches has the bits of the cached one") {
 }
 
 TEST_CASE("updates do not depend on where a range is cut") {
-  for (const SimdLevel level : {SimdLevel::scalar, SimdLevel::avx2, SimdLevel::avx512}) {
-    if (!supports(level)) continue;
-    const Case c{DType::fp32, DType::bf16, 1000, 0, Numbers::usual};
-    const cpu::Kernels& kernels = *cpu::find_kernels(level);
-    const Result whole = update(c, [&](const auto& arrays) { run_rule(0, kernels, arrays); });
-    const Result parts = update(c, [&](cpu::UpdateArrays arrays) {
-      const std::int64_t cuts[] = {0, 1, 18, 400, 999, 1000};
-      const cpu::UpdateArrays all = arrays;
-      for (int i = 0; i < 5; ++i) {
-        const std::int64_t at = cuts[i];
-        float* state[] = {all.state[0] + at, all.state[1] + at};
-        arrays.count = cuts[i + 1] - at;
-        arrays.gradient = static_cast<const float*>(all.gradient) + at;
-        arrays.master = all.master + at;
-        arrays.state = state;
-        arrays.parameter = static_cast<std::uint16_t*>(all.parameter) + at;
-        run_rule(0, kernels, arrays);
-      }
-    });
-    CHECK(whole == parts);
-  }
+  for (const SimdLevel level : {SimdLevel::scalar, SimdLevel::avx2, SimdLevel::avx512})
+    for (int rule = 0; rule < rules && supports(level); ++rule) {
+      CAPTURE(rule);
+      const Case c{DType::fp32, DType::bf16, 1000, 0, Numbers::usual};
+      const cpu::Kernels& kernels = *cpu::find_kernels(level);
+      const Result whole = update(c, [&](const auto& arrays, float* directions) {
+        run_rule(rule, kernels, arrays, directions);
+      });
+      const Result parts = update(c, [&](cpu::UpdateArrays arrays, float* directions) {
+        const std::int64_t cuts[] = {0, 1, 18, 400, 999, 1000};
+        const cpu::UpdateArrays all = arrays;
+        for (int i = 0; i < 5; ++i) {
+          const std::int64_t at = cuts[i];
+          float* state[] = {all.state[0] + at, all.state[1] + at};
+          arrays.count = cuts[i + 1] - at;
+          arrays.gradient = static_cast<const float*>(all.gradient) + at;
+          arrays.master = all.master + at;
+          arrays.state = state;
+          arrays.parameter = static_cast<std::uint16_t*>(all.parameter) + at;
+          run_rule(rule, kernels, arrays, directions + at);
+        }
+      });
+      CHECK(whole == parts);
+    }
 }
 
 TEST_CASE("casts round as the base does, for every 16-bit pattern and for wild floats") {

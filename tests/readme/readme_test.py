@@ -101,9 +101,11 @@ class ConfigKeys(unittest.TestCase):
         for place, keys in rows(section(text_of("README.md"), "Config")):
             prefix = "" if place == "top level" else place.strip("`") + "."
             listed |= {prefix + key for key in re.findall(r"`([^`]+)`", keys)}
-        self.assertIn("scheduler.params.*", listed)
-        listed |= {key for key in known if key.startswith("scheduler.params.")}
-        self.assertEqual(listed - {"scheduler.params.*"}, known)
+        for params in ("optimizer.params.", "scheduler.params."):
+            self.assertIn(params + "*", listed)
+            listed |= {key for key in known if key.startswith(params)}
+            listed.remove(params + "*")
+        self.assertEqual(listed, known)
 
 
 class Programs(unittest.TestCase):

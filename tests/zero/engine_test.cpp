@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tests/support/toy_model.h"
+#include "zero/model.h"
 #include "zero/testing.h"
 
 namespace {
@@ -243,6 +244,68 @@ TEST_CASE("inspect sees averaged gradients, may edit them, and may skip") {
     });
   REQUIRE(digests.size() == 4);
   for (const std::uint64_t digest : digests) CHECK(digest == digests[0]);
+}
+
+TEST_CASE("a group has rate, betas and eps of its own; the program's rate keeps proportions") {
+  zero::Runtime runtime = zero::Runtime::single();
+  const auto bias_after = [&](const zero::Config& config, std::optional<double> rate) {
+    zero::Engine engine(runtime, toy::describe(dims), config);
+    engine.initialize(toy::fill);
+    run_step(runtime, engine, {.learning_rate = rate});
+    run_step(runtime, engine, {.learning_rate = rate});
+    return read(engine, "block.0.bias", "value", dims.channels);
+  };
+  zero::Config whole = toy::config(0, dims), group = whole;
+  whole.optimizer.learning_rate = 0.02;
+  whole.optimizer.beta1 = 0.5, whole.optimizer.beta2 = 0.75, whole.optimizer.epsilon = 1e-3;
+  group.zero_core.param_groups["biases"] = {.lr = 0.02, .eps = 1e-3, .betas = std::pair(0.5, 0.75)};
+  whole.gradient_clipping = group.gradient_clipping = 0;
+  CHECK(bias_after(whole, {}).size() == 18);
+  // Only the first step has the same gradients in both, as the rest of the model differs.
+  zero::Engine one(runtime, toy::describe(dims), whole), two(runtime, toy::describe(dims), group);
+  for (zero::Engine* engine : {&one, &two}) {
+    engine->initialize(toy::fill);
+    run_step(runtime, *engine);
+  }
+  CHECK(read(one, "block.0.bias", "value", dims.channels) ==
+        read(two, "block.0.bias", "value", dims.channels));
+  CHECK(bias_after(group, 0.01) == bias_after(group, {}));
+  group.optimizer.type = "SGD";
+  CHECK_THROWS_AS(bias_after(group, {}), zero::ConfigError);
+}
+
+TEST_CASE("groups by name pattern") {
+  zero::ModelSpec model = toy::describe(dims);
+  model.group("block.*.norm", "norms").group("*", "all").group("*.we*t", "weights");
+  const auto group = [&](const char* name) {
+    const zero::detail::Model& declared = model.declared();
+    return declared.params[static_cast<std::size_t>(declared.find(name))].options.group;
+  };
+  CHECK(group("block.3.norm") == "all");
+  CHECK(group("block.0.weight") == "weights");
+  model.group("b*.norm", "norms").group("embed.wte", "table");
+  CHECK(group("block.3.norm") == "norms");
+  CHECK(group("block.3.bias") == "all");
+  CHECK(group("embed.wte") == "table");
+  CHECK(group("head.gain") == "all");
+  CHECK_THROWS_AS(model.group("block.*.weigh", "none"), zero::UsageError);
+  CHECK_THROWS_AS(model.group("lock.*", "none"), zero::UsageError);
+}
+
+TEST_CASE("Muon keeps one state of matrices, two of the rest, and refuses a vector as a whole") {
+  zero::Runtime runtime = zero::Runtime::single();
+  zero::Config config = toy::config(3, dims);
+  config.optimizer = zero::optim::default_options("Muon");
+  zero::Engine engine(runtime, toy::describe(dims), config);
+  engine.initialize(toy::fill);
+  run_step(runtime, engine);
+  CHECK(read(engine, "block.0.weight", "momentum_buffer", 18 * 18).size() == 18 * 18);
+  CHECK(read(engine, "embed.wte", "exp_avg_sq", 29 * 18).size() == 29 * 18);
+  CHECK_THROWS_AS(read(engine, "block.0.weight", "exp_avg", 18 * 18), zero::UsageError);
+  CHECK_THROWS_AS(read(engine, "embed.wte", "momentum_buffer", 29 * 18), zero::UsageError);
+  zero::ModelSpec model;
+  model.unit("u").param("v", {7}, {.whole = true});
+  CHECK_THROWS_AS(zero::Engine(runtime, model, config), zero::UsageError);
 }
 
 TEST_CASE("parameter groups set rate and decay by name") {

@@ -35,9 +35,9 @@ struct Planned {
 };
 
 Planned planned(const zero::ModelSpec& spec, const zero::Config& config, int ranks) {
-  const EnginePlan plan(spec.declared(), config, ranks - 1, ranks, {"exp_avg", "exp_avg_sq"});
-  const ModelState state(spec.declared(), plan.layout, plan.inputs.parameter_slots,
-                         plan.inputs.gradient_slots, plan.policy);
+  const EnginePlan plan(spec.declared(), config, ranks - 1, ranks);
+  const ModelState state(plan.layout, plan.inputs.parameter_slots, plan.inputs.gradient_slots,
+                         plan.policy);
   Planned result;
   state.plan(result.ledger);
   return result;
@@ -63,6 +63,36 @@ TEST_CASE("model states take the bytes of the ZeRO formulas within 0.1 %") {
       }
     }
   }
+}
+
+TEST_CASE("states of other optimizers take the bytes of their rules, and staging is planned") {
+  const zero::ModelSpec spec = models::describe(models::gpt2);
+  const auto psi = static_cast<double>(spec.declared().total_elements());
+  const auto with = [&](const char* type, int stage, int n) {
+    zero::Config config = config_for(stage, false);
+    config.optimizer = zero::optim::default_options(type);
+    return planned(spec, config, n);
+  };
+  for (const int n : {1, 4}) {
+    for (const char* type : {"Lion", "Adagrad"})
+      CHECK(std::abs(with(type, 3, n).states() / (12 * psi / n) - 1) < 1e-3);
+    CHECK(std::abs(with("Lamb", 3, n).states() / (16 * psi / n) - 1) < 1e-3);
+    CHECK(std::abs(with("SGD", 3, n).states() / (8 * psi / n) - 1) < 1e-3);
+    // Matrices of the blocks have one state, all else two.
+    const double matrices = 12 * 12.0 * 768 * 768;
+    CHECK(std::abs(with("Muon", 3, n).states() / ((16 * psi - 4 * matrices) / n) - 1) < 1e-3);
+  }
+  const auto staging = [](const Planned& plan) {
+    return static_cast<double>(plan.ledger.account(MemoryCategory::update_staging).planned);
+  };
+  CHECK(staging(with("AdamW", 3, 4)) == 0);
+  CHECK(staging(with("Lion", 0, 1)) == 0);
+  const double tensors = static_cast<double>(spec.declared().params.size());
+  CHECK(staging(with("Lamb", 2, 4)) == doctest::Approx(2 * 96 * tensors).epsilon(0.02));
+  // Muon: a slice of a block's matrices, the largest owned one, and what its products need.
+  const double one = 4.0 * 768 * 768 * 4, scratch = 2 * one + 5 * 4.0 * 768 * 768;
+  CHECK(staging(with("Muon", 0, 4)) == doctest::Approx(one + scratch).epsilon(0.01));
+  CHECK(staging(with("Muon", 3, 4)) < 12.0 * 768 * 768 + 3 * one + scratch);
 }
 
 TEST_CASE("the other gradient_sync costs what is stated") {
@@ -100,7 +130,7 @@ TEST_CASE("slot bytes at stage 3 do not depend on depth, with DeepSpeed's defaul
 TEST_CASE("elements gathered and reduced are those of the exact form") {
   const zero::ModelSpec spec = models::describe(models::gpt2);
   constexpr int n = 4, k = 2;
-  const EnginePlan plan(spec.declared(), config_for(3, false, 3), 0, n, {"m", "v"});
+  const EnginePlan plan(spec.declared(), config_for(3, false, 3), 0, n);
   // Units by their padded lengths: u_i of the blocks, and those that have a slot to themselves.
   std::int64_t block = 0, alone = 0, tied = 0, all = 0;
   for (const FlatUnit& flat : plan.layout.flat_units) {

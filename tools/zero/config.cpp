@@ -6,6 +6,7 @@
 
 #include "config_schemas/explanation.h"
 #include "config_schemas/load.h"
+#include "optim/optimizer.h"
 #include "tools/zero/commands.h"
 #include "zero/base/error.h"
 #include "zero/config.h"
@@ -114,14 +115,20 @@ double bytes_on(int bytes, detail::Rest rest, int ranks) {
   return rest == detail::Rest::shard ? static_cast<double>(bytes) / ranks : bytes;
 }
 
+int state_bytes(const optim::OptimizerOptions& options, bool auxiliary) {
+  const auto rule = optim::create_optimizer(optim::options_of_rule(options, auxiliary));
+  return static_cast<int>(rule->state_names().size()) * 4;
+}
+
 // Strategy, dtypes and bytes, each by its name.
 std::vector<std::pair<std::string, std::string>> plan_lines(const ConfigOptions& options,
                                                             const Config& config) {
   const detail::Placement plan = detail::placement_for(config.zero_optimization, config.zero_core);
   const int model = config.bf16_enabled ? 2 : 4;
-  const bool sgd = lower_case(config.optimizer.type) == "sgd";
-  const int moments = sgd ? (config.optimizer.momentum > 0 ? 4 : 0) : 8;
-  const int states = (config.bf16_enabled ? 4 : 0) + moments;
+  const int master = config.bf16_enabled ? 4 : 0;
+  const int of_rule = master + state_bytes(config.optimizer, false);
+  const bool split = optim::has_auxiliary_rule(config.optimizer);
+  const int states = split ? master + state_bytes(config.optimizer, true) : of_rule;
   const std::string dtype = config.bf16_enabled ? "bf16" : "fp32";
   std::vector<std::pair<std::string, std::string>> lines = {
       {"strategy", plan.strategy},
@@ -129,6 +136,9 @@ std::vector<std::pair<std::string, std::string>> plan_lines(const ConfigOptions&
       {"bytes per parameter on each of N ranks",
        "parameters " + share(model, plan.parameter) + ", gradients " + share(model, plan.gradient) +
            ", optimizer " + share(states, plan.optimizer) +
+           (split
+                ? ", of " + config.optimizer.type + "'s matrices " + share(of_rule, plan.optimizer)
+                : "") +
            "; units in use and activations come on top"}};
   if (options.parameters == 0) return lines;
   const int ranks = std::max(options.ranks, 1);
@@ -140,7 +150,7 @@ std::vector<std::pair<std::string, std::string>> plan_lines(const ConfigOptions&
                 each * static_cast<double>(options.parameters) / (1 << 30));
   lines.emplace_back(std::to_string(options.parameters) + " parameters on " +
                          std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"),
-                     std::string(text) + " on each");
+                     (split ? "at most " : "") + std::string(text) + " on each");
   return lines;
 }
 

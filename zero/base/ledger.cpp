@@ -7,9 +7,9 @@ namespace zero {
 
 const char* name_of(MemoryCategory category) {
   static constexpr std::array<const char*, memory_category_count> names = {
-      "parameters",     "gradients",     "master_weights", "optimizer_state", "parameter_slots",
-      "gradient_slots", "communication", "activations",    "host_pinned",     "file",
-      "checkpoints"};
+      "parameters",      "gradients",      "master_weights", "optimizer_state", "update_staging",
+      "parameter_slots", "gradient_slots", "communication",  "activations",     "host_pinned",
+      "file",            "checkpoints"};
   return names[static_cast<std::size_t>(category)];
 }
 

@@ -14,6 +14,7 @@ enum class MemoryCategory {
   gradients,
   master_weights,
   optimizer_state,
+  update_staging,  // what rules that see whole tensors bring together
   parameter_slots,
   gradient_slots,
   communication,
@@ -22,7 +23,7 @@ enum class MemoryCategory {
   file,
   checkpoints,
 };
-inline constexpr int memory_category_count = 11;
+inline constexpr int memory_category_count = 12;
 
 const char* name_of(MemoryCategory category);
 

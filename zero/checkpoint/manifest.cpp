@@ -23,6 +23,7 @@ Json to_json(const ManifestParameter& parameter) {
                {"dtype", parameter.dtype},
                {"trainable", parameter.trainable}};
   if (!parameter.used_by.empty()) json["used_by"] = parameter.used_by;
+  if (parameter.states) json["states"] = *parameter.states;
   return json;
 }
 
@@ -43,8 +44,9 @@ Digest digest_from(const Fields& fields, const Json& value) {
   return *digest;
 }
 
-ManifestParameter parse_parameter(const std::string& path, const Json& json, std::size_t index) {
-  const Fields fields(path, "parameter " + std::to_string(index), json);
+ManifestParameter parse_parameter(const std::string& path, const Manifest& manifest,
+                                  const Json& json) {
+  const Fields fields(path, "parameter " + std::to_string(manifest.parameters.size()), json);
   ManifestParameter parameter;
   parameter.name = fields.text("name");
   if (const std::string wrong = name_problem(parameter.name); !wrong.empty()) fields.refuse(wrong);
@@ -59,6 +61,11 @@ ManifestParameter parse_parameter(const std::string& path, const Json& json, std
   parameter.shape = std::move(entry.shape);
   parameter.trainable = fields.boolean("trainable");
   if (json.contains("used_by")) parameter.used_by = fields.list("used_by");
+  if (json.contains("states")) parameter.states = fields.list("states");
+  for (const std::string& state : parameter.states.value_or(std::vector<std::string>{}))
+    if (std::find(manifest.states.begin(), manifest.states.end(), state) == manifest.states.end())
+      fields.refuse(in_quotes(parameter.name) + " has the state " + in_quotes(state) +
+                    ", which the optimizer has not");
   const bool known =
       parameter.dtype == "F32" || parameter.dtype == "BF16" || parameter.dtype == "F16";
   if (!known || (parameter.trainable && parameter.dtype != "F32"))
@@ -76,10 +83,10 @@ ShardEntry parse_entry(const Fields& fields, const Manifest& manifest, const Jso
     fields.refuse("an entry has parameter number " + std::to_string(parameter) + " of " +
                   std::to_string(manifest.parameters.size()));
   const ManifestParameter& of = manifest.parameters[static_cast<std::size_t>(parameter)];
-  const auto kinds = static_cast<std::int64_t>(of.trainable ? manifest.states.size() : 0) + 1;
-  if (kind >= kinds)
+  if (kind > static_cast<std::int64_t>(manifest.states.size()) ||
+      !manifest.has(of, static_cast<int>(kind)))
     fields.refuse("an entry of " + in_quotes(of.name) + " has kind " + std::to_string(kind) +
-                  " of " + std::to_string(kinds));
+                  ", which it does not have");
   const ShardEntry entry{static_cast<int>(parameter), static_cast<int>(kind),
                          json[2].get<std::int64_t>(), json[3].get<std::int64_t>()};
   if (entry.count < 1 || entry.begin > of.elements() || entry.count > of.elements() - entry.begin)
@@ -130,8 +137,8 @@ void check_coverage(const std::string& path, const Manifest& manifest) {
   auto range = ranges.begin();
   for (int p = 0; p < static_cast<int>(manifest.parameters.size()); ++p) {
     const ManifestParameter& parameter = manifest.parameters[static_cast<std::size_t>(p)];
-    const int kinds = parameter.trainable ? static_cast<int>(manifest.states.size()) + 1 : 1;
-    for (int k = 0; k < kinds; ++k) {
+    for (int k = 0; k <= static_cast<int>(manifest.states.size()); ++k) {
+      if (!manifest.has(parameter, k)) continue;
       const std::string what =
           (k == 0 ? "" : manifest.states[static_cast<std::size_t>(k - 1)] + " of ") +
           in_quotes(parameter.name);
@@ -164,6 +171,15 @@ int Manifest::find(std::string_view name) const {
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (parameters[i].name == name) return static_cast<int>(i);
   return -1;
+}
+
+bool Manifest::has(const ManifestParameter& parameter, int kind) const {
+  if (kind == 0) return true;
+  if (!parameter.trainable) return false;
+  if (!parameter.states) return true;
+  const std::string& state = states[static_cast<std::size_t>(kind - 1)];
+  return std::find(parameter.states->begin(), parameter.states->end(), state) !=
+         parameter.states->end();
 }
 
 const std::string& Manifest::dtype_of(const ShardEntry& entry) const {
@@ -244,7 +260,7 @@ Manifest parse_manifest(const std::string& path, std::string_view text) {
   m.equality = fields.texts("equality");
   std::set<std::string> names;
   for (const Json& json : fields.array("parameters")) {
-    m.parameters.push_back(parse_parameter(path, json, m.parameters.size()));
+    m.parameters.push_back(parse_parameter(path, m, json));
     if (!names.insert(m.parameters.back().name).second)
       fields.refuse("the parameter " + in_quotes(m.parameters.back().name) + " is given twice");
   }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,9 @@ struct ManifestParameter {
   std::string dtype;  // as stored: F32 for what is trained, its own for what is frozen
   bool trainable = true;
   std::vector<std::string> used_by;  // other units that share it (tied tables)
+  // Of the manifest's states, where the optimizer keeps others for other parameters (Muon); absent:
+  // all of them, if it is trained.
+  std::optional<std::vector<std::string>> states = {};
 
   std::int64_t elements() const;
 };
@@ -61,6 +65,8 @@ struct Manifest {
   std::map<std::string, std::string> equality;
 
   int find(std::string_view name) const;  // -1: none
+  // Whether the parameter has entries of this kind.
+  bool has(const ManifestParameter& parameter, int kind) const;
   const std::string& dtype_of(const ShardEntry& entry) const;
   std::int64_t width_of(const ShardEntry& entry) const;  // bytes per element
   // "name@offset", "name:exp_avg@offset".

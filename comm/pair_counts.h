@@ -1,0 +1,76 @@
+// How many elements each rank of a group sends to each other one: what an all-to-all moves. The
+// same table on all ranks. Buffers are packed: a sender's by receiver, a receiver's by sender.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace zero::comm {
+
+class PairCounts {
+ public:
+  // All zero.
+  explicit PairCounts(int ranks)
+      : ranks_(ranks), counts_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)) {}
+  // The same number between all.
+  static PairCounts equal(int ranks, std::int64_t count) {
+    PairCounts result(0);
+    result.ranks_ = ranks;
+    result.each_ = count;
+    return result;
+  }
+
+  std::int64_t operator()(int from, int to) const {
+    return counts_.empty() ? each_ : counts_[index(from, to)];
+  }
+  void add(int from, int to, std::int64_t count) { counts_[index(from, to)] += count; }
+  // The way back.
+  PairCounts reversed() const {
+    PairCounts result = *this;
+    for (int from = 0; from < ranks_ && !counts_.empty(); ++from)
+      for (int to = 0; to < ranks_; ++to) result.counts_[index(to, from)] = (*this)(from, to);
+    return result;
+  }
+
+  // Where the elements for `to` begin in the buffer of `from`, and those of `from` in that of `to`.
+  std::int64_t first_sent(int from, int to) const {
+    std::int64_t first = 0;
+    for (int r = 0; r < to; ++r) first += (*this)(from, r);
+    return first;
+  }
+  std::int64_t first_received(int from, int to) const {
+    std::int64_t first = 0;
+    for (int r = 0; r < from; ++r) first += (*this)(r, to);
+    return first;
+  }
+  std::int64_t sent(int from) const { return first_sent(from, ranks_); }
+  std::int64_t received(int to) const { return first_received(ranks_, to); }
+
+  std::int64_t largest() const {
+    return counts_.empty() ? each_ : *std::max_element(counts_.begin(), counts_.end());
+  }
+  std::int64_t least() const {
+    return counts_.empty() ? each_ : *std::min_element(counts_.begin(), counts_.end());
+  }
+  // What ranks compare before they trust each other's tables: the count, or all elements together.
+  std::int64_t summary() const {
+    if (counts_.empty()) return each_;
+    std::int64_t total = 0;
+    for (const std::int64_t count : counts_) total += count;
+    return total;
+  }
+  int ranks() const { return ranks_; }
+
+ private:
+  std::size_t index(int from, int to) const {
+    return static_cast<std::size_t>(from) * static_cast<std::size_t>(ranks_) +
+           static_cast<std::size_t>(to);
+  }
+
+  int ranks_;
+  std::int64_t each_ = 0;
+  std::vector<std::int64_t> counts_;
+};
+
+}  // namespace zero::comm

@@ -1,0 +1,62 @@
+// The optimizer groups of a model: which update rule, rate, decay and schedule each parameter has.
+// A group is what zero_core.param_groups names, split by decay and, where the optimizer leaves some
+// parameters to another rule (Muon), by rule. A pure function of model and config, equal on all
+// ranks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "optim/lr_schedule.h"
+#include "optim/optimizer.h"
+#include "zero/model.h"
+
+namespace zero::detail {
+
+struct UpdateGroup {
+  std::string name;  // ParamOptions::group
+  bool decay = true;
+  bool auxiliary = false;  // what the optimizer leaves to its auxiliary rule
+  std::unique_ptr<optim::Optimizer> rule;
+  std::unique_ptr<optim::LrSchedule> schedule;
+  double learning_rate = 0;  // that the schedule starts from
+  double lr_scale = 1, weight_decay = 0;
+  bool cycles_betas = false;  // a schedule may set them
+  std::vector<int> states;    // the rule's, as indices into UpdateGroups::state_names()
+};
+
+class UpdateGroups {
+ public:
+  // Throws ConfigError for a group without parameters or with values its rule does not take.
+  UpdateGroups(const Model& model, const Config& config);
+
+  const std::vector<UpdateGroup>& groups() const { return groups_; }
+  const UpdateGroup& group(int index) const { return groups_[static_cast<std::size_t>(index)]; }
+  // By index into Model::params; -1 for a frozen one.
+  const std::vector<int>& group_of_param() const { return group_of_param_; }
+  // Of all rules, by order of first use.
+  const std::vector<std::string>& state_names() const { return state_names_; }
+
+  bool needs_tensor_norms() const;
+
+  // The scheduled rate of parameters without a rate of their own.
+  double learning_rate(std::int64_t applied_step) const { return schedule_->rate(applied_step); }
+  // A group's part of a step. A rate that the program gives replaces the schedule's; groups with a
+  // rate of their own keep its proportion to the optimizer's.
+  optim::StepScalars scalars(int group, optim::StepScalars common,
+                             std::optional<double> given_rate) const;
+
+ private:
+  int find_or_add(const ParamDeclaration& param, const Config& config);
+
+  double learning_rate_ = 0;
+  std::unique_ptr<optim::LrSchedule> schedule_;
+  std::vector<UpdateGroup> groups_;
+  std::vector<int> group_of_param_;
+  std::vector<std::string> state_names_;
+};
+
+}  // namespace zero::detail
