@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing ZeroCore needs and is missing, with apt (Debian 12, Ubuntu 24.04 or
-# newer). Does nothing where all is there. Usage: scripts/install_dependencies.sh [--list]
+# newer). Does nothing where all is there. Usage: scripts/install_dependencies.sh [--tests | --list]
+# --tests: also what tests use and otherwise skip; --list: only print the packages, of all kinds
 set -euo pipefail
 
 # package, and how to see that it is there: a command, or a header under an include folder.
@@ -25,8 +26,15 @@ optional=(
   ccache:ccache
 )
 
+# A headless browser, and a font for it.
+for_tests=(
+  chromium-driver:chromedriver
+  fonts-dejavu-core:/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
+)
+
 is_there() {
   case $1 in
+    /*) [[ -e $1 ]] ;;
     */* | *.h | *.hpp)
       local folder
       for folder in /usr/include /usr/local/include "${CONDA_PREFIX:-/usr}/include"; do
@@ -97,8 +105,11 @@ install_missing() {
 }
 
 if [[ ${1:-} == --list ]]; then
-  printf '%s\n' "${required[@]%%:*}" "${optional[@]%%:*}"
+  printf '%s\n' "${required[@]%%:*}" "${optional[@]%%:*}" "${for_tests[@]%%:*}"
   exit
+fi
+if [[ ${1:-} == --tests ]]; then
+  optional+=("${for_tests[@]}")
 fi
 install_missing
 check_cmake

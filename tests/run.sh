@@ -26,7 +26,7 @@ case ${1:-} in
     ;;
 esac
 
-scripts/install_dependencies.sh
+scripts/install_dependencies.sh --tests
 jobs=$(nproc)
 if command -v ccache >/dev/null; then
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_C_COMPILER_LAUNCHER=ccache

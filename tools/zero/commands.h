@@ -9,6 +9,7 @@ namespace zero::tool {
 
 void add_config(CLI::App& app);
 void add_checkpoint(CLI::App& app);
+void add_compare(CLI::App& app);
 void add_run(CLI::App& app);
 
 }  // namespace zero::tool

@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     zero::tool::add_config(app);
     zero::tool::add_checkpoint(app);
+    zero::tool::add_compare(app);
     zero::tool::add_run(app);
     const std::string word = argc > 1 ? argv[1] : "-";
     const auto named = [&](const CLI::App* command) { return command->check_name(word); };

@@ -1,0 +1,37 @@
+// Stacked horizontal bars as inline SVG: a bar per variant, its segments by category, the sums
+// in a column at the right.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/report/number.h"
+
+namespace zero::report {
+
+struct Segment {
+  std::string category;  // its colour is that of the style's class "c-" + category
+  std::string label;
+  double value = 0;
+};
+
+struct Bar {
+  std::string name;
+  std::vector<Segment> segments;
+  double mark = 0;         // drawn as a tick across the bar where above zero
+  std::string mark_label;  // what it is, for its tooltip
+};
+
+struct BarChart {
+  std::string description;  // read to those who cannot see it
+  std::string sum_name;     // of the column at the right
+  Unit unit;
+  std::vector<Bar> bars;
+};
+
+std::string svg_of(const BarChart& chart);
+
+// The categories in use and their colours, as HTML. mark: the name of the ticks, if there are any.
+std::string legend_of(const BarChart& chart, const std::string& mark = "");
+
+}  // namespace zero::report

@@ -1,0 +1,77 @@
+// What a comparison of training runs found, as plain values: all that a report is written from.
+// Bytes and seconds. Knows nothing of the engine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace zero::report {
+
+// Of the rank that holds the most.
+struct MemoryUse {
+  std::string category;  // "optimizer_state", ...
+  std::int64_t planned = 0, peak = 0;
+};
+
+// Bytes per step, mean over ranks.
+struct WireUse {
+  std::string operation;                      // "all_gather", ...
+  double sent = 0;                            // by the operation's definition
+  double inside_node = 0, between_nodes = 0;  // on the path really taken
+};
+
+// Seconds per step, mean over ranks and measured steps.
+struct StepTime {
+  double compute = 0, waiting = 0, optimizer = 0, other = 0;
+
+  double total() const { return compute + waiting + optimizer + other; }
+};
+
+struct Step {
+  double loss = 0, gradient_norm = 0;
+  bool skipped = false;
+};
+
+// One run: a stage, say.
+struct Variant {
+  std::string name;
+  std::vector<MemoryUse> memory;
+  // Resident (PSS), mean over ranks: before the run took memory, and what came on top.
+  double baseline = 0, resident = 0;
+  std::vector<WireUse> wire;
+  StepTime time;
+  double tokens_per_second = 0;  // median of the measured steps
+  std::vector<Step> steps;
+  std::uint64_t digest = 0;  // of all weights, master weights and moments
+
+  std::int64_t planned() const;
+  std::int64_t peak() const;
+  double sent() const;
+  double inside_node() const;
+  double between_nodes() const;
+};
+
+struct Comparison {
+  std::string title;
+  std::vector<std::pair<std::string, std::string>> facts;  // of the run: name, value
+  std::int64_t ranks = 0, parameters = 0;
+  std::optional<double> loss_floor;  // the least mean loss, where it is known
+  std::vector<Variant> variants;     // the first one's bits are those that the others must have
+};
+
+// The first thing in which the other's bits differ ("step 3: loss 2.5 (4004...), not ..."), empty
+// where all are equal: every loss, gradient norm, skipped step, weight and moment.
+std::string first_difference(const Variant& reference, const Variant& other);
+bool bits_equal(const Comparison& comparison);
+
+// Categories and operations that any variant uses, in their order.
+std::vector<std::string> used_categories(const Comparison& comparison);
+std::vector<std::string> used_operations(const Comparison& comparison);
+// Zeros where the variant has no such entry.
+MemoryUse memory_of(const Variant& variant, const std::string& category);
+WireUse wire_of(const Variant& variant, const std::string& operation);
+
+}  // namespace zero::report

@@ -1,0 +1,202 @@
+#include "tools/report/html.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "tools/report/bar_chart.h"
+#include "tools/report/html_style.h"
+#include "tools/report/loss_chart.h"
+#include "tools/report/markup.h"
+#include "tools/report/notes.h"
+#include "tools/report/table.h"
+
+namespace zero::report {
+namespace {
+
+using Value = std::function<double(const Variant&)>;
+
+double largest(const Comparison& comparison, const Value& value) {
+  double found = 0;
+  for (const Variant& variant : comparison.variants) found = std::max(found, value(variant));
+  return found;
+}
+
+std::string percent(double value, double of) {
+  return fixed(100 * value / of, 0) + " %";
+}
+
+BarChart memory_chart(const Comparison& comparison) {
+  const double most =
+      std::max(largest(comparison, [](const Variant& v) { return static_cast<double>(v.peak()); }),
+               largest(comparison, [](const Variant& v) { return v.resident; }));
+  BarChart chart{
+      "Peak memory per rank by category, a bar per variant", "peak", byte_unit(most), {}};
+  for (const Variant& variant : comparison.variants) {
+    Bar bar{variant.name, {}, variant.resident, "resident (PSS)"};
+    for (const std::string& category : used_categories(comparison))
+      bar.segments.push_back(
+          {category, title_of(category), static_cast<double>(memory_of(variant, category).peak)});
+    chart.bars.push_back(std::move(bar));
+  }
+  return chart;
+}
+
+BarChart time_chart(const Comparison& comparison) {
+  const double longest = largest(comparison, [](const Variant& v) { return v.time.total(); });
+  BarChart chart{
+      "Time per step by what was done, a bar per variant", "step", time_unit(longest), {}};
+  for (const Variant& v : comparison.variants)
+    chart.bars.push_back({v.name,
+                          {{"compute", "compute", v.time.compute},
+                           {"waiting", "wait on communication", v.time.waiting},
+                           {"optimizer", "optimizer", v.time.optimizer},
+                           {"other", "other", v.time.other}},
+                          0,
+                          ""});
+  return chart;
+}
+
+BarChart wire_chart(const Comparison& comparison) {
+  const double most = largest(comparison, [](const Variant& v) { return v.sent(); });
+  BarChart chart{"Bytes sent per rank and step by operation", "sent", byte_unit(most), {}};
+  for (const Variant& variant : comparison.variants) {
+    Bar bar{variant.name, {}, 0, ""};
+    for (const std::string& operation : used_operations(comparison))
+      bar.segments.push_back({operation, title_of(operation), wire_of(variant, operation).sent});
+    chart.bars.push_back(std::move(bar));
+  }
+  return chart;
+}
+
+// What a reader should take along from the chart, in a sentence.
+std::string memory_lead(const Comparison& comparison) {
+  const auto peak = [](const Variant& a, const Variant& b) { return a.peak() < b.peak(); };
+  const auto [least, most] =
+      std::minmax_element(comparison.variants.begin(), comparison.variants.end(), peak);
+  const Unit unit = byte_unit(static_cast<double>(most->peak()));
+  const std::string figure = unit(static_cast<double>(least->peak())) + " " + unit.name;
+  if (least->peak() == most->peak()) return "Every variant takes " + figure + " per rank.";
+  return "Least: " + least->name + " with " + figure + " per rank, " +
+         percent(static_cast<double>(least->peak()), static_cast<double>(most->peak())) + " of " +
+         most->name + ".";
+}
+
+std::string wire_lead(const Comparison& comparison) {
+  const Variant& first = comparison.variants.front();
+  std::string text;
+  for (const Variant& variant : comparison.variants)
+    if (&variant != &first && first.sent() > 0)
+      text += (text.empty() ? "Relative to " + first.name + ": " : ", ") + variant.name +
+              " \u00d7 " + fixed(variant.sent() / first.sent(), 2);
+  const bool crosses = largest(comparison, [](const Variant& v) { return v.between_nodes(); }) > 0;
+  return text + (text.empty() ? "" : ". ") +
+         (crosses ? "The table says what crosses between nodes."
+                  : "All of it stays inside one node.");
+}
+
+std::string time_lead(const Comparison& comparison) {
+  const auto slower = [](const Variant& a, const Variant& b) {
+    return a.tokens_per_second < b.tokens_per_second;
+  };
+  const Variant& fastest =
+      *std::max_element(comparison.variants.begin(), comparison.variants.end(), slower);
+  return "Fastest here: " + fastest.name + " with " + fixed(fastest.tokens_per_second, 0) +
+         " tokens/s. Of its step, " +
+         percent(fastest.time.waiting, std::max(fastest.time.total(), 1e-12)) +
+         " went into waits on communication.";
+}
+
+std::string loss_lead(const Comparison& comparison) {
+  return bits_equal(comparison) ? "One curve: the variants have the same losses to the last bit."
+                                : "Variants with the same losses to the last bit share a curve.";
+}
+
+// A heading, what to see below it, and what is there.
+std::string section(const std::string& title, const std::string& lead, const std::string& body) {
+  return "<section>\n<h2>" + escape_html(title) + "</h2>\n<p class=\"lead\">" + escape_html(lead) +
+         "</p>\n" + body + "</section>\n";
+}
+
+std::string scrolling(const std::string& body) {
+  return "<div class=\"scroll\">\n" + body + "</div>\n";
+}
+
+std::string verdict(const Comparison& comparison) {
+  const bool equal = bits_equal(comparison);
+  std::string text =
+      std::string("<div class=\"verdict") + (equal ? "" : " differs") + "\" id=\"verdict\">\n";
+  for (const std::string& sentence : verdict_of(comparison))
+    text += "<p>" + escape_html(sentence) + "</p>\n";
+  return text + "</div>\n";
+}
+
+std::string facts(const Comparison& comparison) {
+  std::string text = "<dl class=\"facts\">\n";
+  for (const auto& [name, value] : comparison.facts)
+    text += "<dt>" + escape_html(name) + "</dt><dd>" + escape_html(value) + "</dd>\n";
+  return text + "</dl>\n";
+}
+
+std::string table(const Comparison& comparison) {
+  const Table table = table_of(comparison);
+  std::string text = "<table>\n<thead><tr><th></th>";
+  for (const std::string& column : table.columns)
+    text += "<th scope=\"col\">" + escape_html(column) + "</th>";
+  text += "</tr></thead>\n<tbody>\n";
+  for (const Row& row : table.rows) {
+    static constexpr const char* classes[] = {"heading", "part", "whole"};
+    text += std::string("<tr class=\"") + classes[static_cast<int>(row.kind)] +
+            "\"><th scope=\"row\">" + escape_html(row.label) + "</th>";
+    for (std::size_t i = 0; i < table.columns.size(); ++i) {
+      const std::string cell = row.cells.empty() ? "" : row.cells[i];
+      text += std::string("<td") + (cell == "NO" ? " class=\"differs\"" : "") + ">" +
+              escape_html(cell) + "</td>";
+    }
+    text += "</tr>\n";
+  }
+  return text + "</tbody>\n</table>\n";
+}
+
+std::string explanations() {
+  std::string text = "<dl class=\"notes\">\n";
+  for (const Note& note : notes)
+    text += "<dt>" + escape_html(note.term) + "</dt><dd>" + escape_html(note.meaning) + "</dd>\n";
+  return text + "</dl>\n";
+}
+
+std::string charts(const Comparison& comparison) {
+  const BarChart memory = memory_chart(comparison), time = time_chart(comparison),
+                 wire = wire_chart(comparison);
+  std::string text =
+      section(std::string("Memory per rank, ") + memory.unit.name, memory_lead(comparison),
+              legend_of(memory, "resident (PSS)") + scrolling(svg_of(memory)));
+  text += section(std::string("Time per step, ") + time.unit.name, time_lead(comparison),
+                  legend_of(time) + scrolling(svg_of(time)));
+  text += used_operations(comparison).empty()
+              ? section("On the wire", "Nothing is sent: there is one rank.", "")
+              : section(std::string("On the wire per rank and step, ") + wire.unit.name,
+                        wire_lead(comparison), legend_of(wire) + scrolling(svg_of(wire)));
+  return text + section("Training loss", loss_lead(comparison), scrolling(loss_svg_of(comparison)));
+}
+
+}  // namespace
+
+std::string html_of(const Comparison& comparison) {
+  const std::string title = "ZeRO stages side by side";
+  return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+         "<meta name=\"color-scheme\" content=\"light dark\">\n<title>" +
+         escape_html(title + ": " + comparison.title) + "</title>\n<style>" + html_style +
+         "</style>\n</head>\n<body>\n<header>\n<h1>" + title + "</h1>\n<p class=\"subtitle\">" +
+         escape_html(comparison.title) + "</p>\n</header>\n<main>\n" + verdict(comparison) +
+         facts(comparison) + charts(comparison) +
+         section("All figures",
+                 "A column per variant; the first is the one that bits are held against.",
+                 scrolling(table(comparison))) +
+         "<section class=\"text\">\n<h2>How to read this</h2>\n" + explanations() + "</section>\n" +
+         "</main>\n<footer>Written by ZeroCore; report.json holds every "
+         "value.</footer>\n</body>\n</html>\n";
+}
+
+}  // namespace zero::report

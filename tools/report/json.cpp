@@ -1,0 +1,147 @@
+#include "tools/report/json.h"
+
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tools/report/number.h"
+#include "zero/base/error.h"
+
+namespace zero::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* format_name = "zero-comparison";
+constexpr int format_version = 1;
+
+Json finite(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
+std::string bits_of(double value) {
+  return hexadecimal(std::bit_cast<std::uint64_t>(value));
+}
+
+std::uint64_t parse_hexadecimal(const std::string& text) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  if (!text.starts_with("0x") || std::from_chars(text.data() + 2, end, value, 16).ptr != end)
+    throw std::invalid_argument("\"" + text + "\" is no hexadecimal number");
+  return value;
+}
+
+double parse_bits(const Json& text) {
+  return std::bit_cast<double>(parse_hexadecimal(text.get<std::string>()));
+}
+
+Json steps_json(const Variant& variant) {
+  Json steps = Json::array();
+  for (const Step& step : variant.steps)
+    steps.push_back({{"loss", finite(step.loss)},
+                     {"loss_bits", bits_of(step.loss)},
+                     {"grad_norm", finite(step.gradient_norm)},
+                     {"grad_norm_bits", bits_of(step.gradient_norm)},
+                     {"skipped", step.skipped}});
+  return steps;
+}
+
+Json variant_json(const Variant& variant, const Variant& reference) {
+  Json memory = Json::object(), wire = Json::object();
+  for (const MemoryUse& use : variant.memory)
+    memory[use.category] = {{"planned", use.planned}, {"peak", use.peak}};
+  for (const WireUse& use : variant.wire)
+    wire[use.operation] = {
+        {"sent", use.sent}, {"inside_node", use.inside_node}, {"between_nodes", use.between_nodes}};
+  const std::string difference = first_difference(reference, variant);
+  return {{"name", variant.name},
+          {"bits_equal", difference.empty()},
+          {"first_difference", difference},
+          {"planned_bytes", variant.planned()},
+          {"peak_bytes", variant.peak()},
+          {"resident_bytes", variant.resident},
+          {"baseline_bytes", variant.baseline},
+          {"memory", memory},
+          {"wire_bytes_per_step", wire},
+          {"seconds_per_step",
+           {{"compute", variant.time.compute},
+            {"waiting", variant.time.waiting},
+            {"optimizer", variant.time.optimizer},
+            {"other", variant.time.other}}},
+          {"tokens_per_second", finite(variant.tokens_per_second)},
+          {"final_loss", variant.steps.empty() ? Json() : finite(variant.steps.back().loss)},
+          {"digest", hexadecimal(variant.digest)},
+          {"steps", steps_json(variant)}};
+}
+
+Variant parse_variant(const Json& json) {
+  Variant variant;
+  variant.name = json.at("name");
+  variant.resident = json.at("resident_bytes");
+  variant.baseline = json.at("baseline_bytes");
+  for (const auto& [category, use] : json.at("memory").items())
+    variant.memory.push_back({category, use.at("planned"), use.at("peak")});
+  for (const auto& [operation, use] : json.at("wire_bytes_per_step").items())
+    variant.wire.push_back(
+        {operation, use.at("sent"), use.at("inside_node"), use.at("between_nodes")});
+  const Json& time = json.at("seconds_per_step");
+  variant.time = {time.at("compute"), time.at("waiting"), time.at("optimizer"), time.at("other")};
+  const Json& rate = json.at("tokens_per_second");
+  variant.tokens_per_second = rate.is_null() ? std::nan("") : rate.get<double>();
+  variant.digest = parse_hexadecimal(json.at("digest"));
+  for (const Json& step : json.at("steps"))
+    variant.steps.push_back({parse_bits(step.at("loss_bits")),
+                             parse_bits(step.at("grad_norm_bits")), step.at("skipped")});
+  return variant;
+}
+
+Comparison parse(const Json& json) {
+  if (json.at("format") != format_name || json.at("version") != format_version)
+    throw std::invalid_argument("it is of another format or version");
+  Comparison comparison;
+  comparison.title = json.at("title");
+  comparison.ranks = json.at("ranks");
+  comparison.parameters = json.at("parameters");
+  if (!json.at("loss_floor").is_null()) comparison.loss_floor = json.at("loss_floor");
+  for (const Json& fact : json.at("facts"))
+    comparison.facts.emplace_back(fact.at("name"), fact.at("value"));
+  for (const Json& variant : json.at("variants"))
+    comparison.variants.push_back(parse_variant(variant));
+  if (comparison.variants.empty()) throw std::invalid_argument("it holds no variant");
+  return comparison;
+}
+
+}  // namespace
+
+std::string json_of(const Comparison& comparison) {
+  Json facts = Json::array(), variants = Json::array();
+  for (const auto& [name, value] : comparison.facts)
+    facts.push_back({{"name", name}, {"value", value}});
+  for (const Variant& variant : comparison.variants)
+    variants.push_back(variant_json(variant, comparison.variants.front()));
+  const Json json = {
+      {"format", format_name},
+      {"version", format_version},
+      {"title", comparison.title},
+      {"ranks", comparison.ranks},
+      {"parameters", comparison.parameters},
+      {"bits_equal", bits_equal(comparison)},
+      {"loss_floor", comparison.loss_floor ? finite(*comparison.loss_floor) : Json(nullptr)},
+      {"facts", facts},
+      {"variants", variants}};
+  // Names may come from file names, which need not be UTF-8.
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Comparison comparison_of(const std::string& json, const std::string& source) {
+  try {
+    return parse(Json::parse(json));
+  } catch (const Json::exception& error) {
+    throw ConfigError(source + " is no report.json of train_gpt --report: " + error.what());
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError(source + " is no report.json of train_gpt --report: " + error.what());
+  }
+}
+
+}  // namespace zero::report

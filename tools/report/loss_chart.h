@@ -1,0 +1,13 @@
+// The loss curves of a comparison as inline SVG. Variants with the same losses to the last bit
+// share a curve.
+#pragma once
+
+#include <string>
+
+#include "tools/report/comparison.h"
+
+namespace zero::report {
+
+std::string loss_svg_of(const Comparison& comparison);
+
+}  // namespace zero::report

@@ -1,0 +1,32 @@
+// Numbers as the reports write them; independent of the locale.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace zero::report {
+
+// "12,345.67"; "not finite" for infinities and NaN.
+std::string fixed(double value, int decimals);
+// Six significant digits.
+std::string general(double value);
+// "0x" and 16 digits.
+std::string hexadecimal(std::uint64_t value);
+
+// One unit for all figures of a chart or of rows that belong together.
+struct Unit {
+  const char* name;
+  double size;
+  int decimals;
+
+  std::string operator()(double value) const { return fixed(value / size, decimals); }
+};
+// kB, MB or GB, powers of 1000, fit for the largest value.
+Unit byte_unit(double largest);
+// us, ms or s.
+Unit time_unit(double largest_seconds);
+
+// A round distance of axis ticks, so that about `wanted` fit in a range.
+double tick_distance(double range, int wanted);
+
+}  // namespace zero::report

@@ -1,0 +1,18 @@
+// The files of --report: report.html for people, report.md for issues and wikis, report.json for
+// programs.
+#pragma once
+
+#include <string>
+
+#include "tools/report/comparison.h"
+
+namespace zero::report {
+
+// Makes the directory and sees that files can be written there, before the work that they are to
+// report. Throws ConfigError.
+void prepare_directory(const std::string& directory);
+
+// Replaces the files of an earlier report. Throws SaveError.
+void write_report(const Comparison& comparison, const std::string& directory);
+
+}  // namespace zero::report
