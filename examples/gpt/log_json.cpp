@@ -27,6 +27,13 @@ Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
 
+std::string text_of(const std::string& variant, const Json& record) {
+  Json line = Json::object();
+  if (!variant.empty()) line["variant"] = variant;
+  line.update(record);
+  return line.dump();
+}
+
 Json rank_summary(const zero::RankReport& rank, int number) {
   Json memory = Json::object(), traffic = Json::object();
   for (const zero::MemoryUse& use : rank.memory)
@@ -59,23 +66,21 @@ JsonLog::JsonLog(const std::string& path) : path_(path) {
 }
 
 void JsonLog::line(const std::string& text) {
-  if (path_.empty()) return;
   out_ << text << '\n';
   if (!out_.flush()) throw zero::SaveError("--log-json " + path_ + ": writing failed");
 }
 
 void JsonLog::write(const TrainingRecord& r) {
   if (path_.empty()) return;
-  line(Json{{"step", r.step},
-            {"loss", number(r.loss)},
-            {"loss_bits", bits_of(r.loss)},
-            {"grad_norm", number(r.gradient_norm)},
-            {"grad_norm_bits", bits_of(r.gradient_norm)},
-            {"lr", r.learning_rate},
-            {"tokens_per_s", r.tokens_per_second},
-            {"step_ms", 1e3 * r.seconds},
-            {"skipped", r.skipped}}
-           .dump());
+  line(text_of(variant_, {{"step", r.step},
+                          {"loss", number(r.loss)},
+                          {"loss_bits", bits_of(r.loss)},
+                          {"grad_norm", number(r.gradient_norm)},
+                          {"grad_norm_bits", bits_of(r.gradient_norm)},
+                          {"lr", r.learning_rate},
+                          {"tokens_per_s", r.tokens_per_second},
+                          {"step_ms", 1e3 * r.seconds},
+                          {"skipped", r.skipped}}));
 }
 
 void JsonLog::write_summary(const zero::EngineReport& report, std::uint64_t digest,
@@ -84,13 +89,12 @@ void JsonLog::write_summary(const zero::EngineReport& report, std::uint64_t dige
   Json ranks = Json::array();
   for (const zero::RankReport& rank : report.ranks)
     ranks.push_back(rank_summary(rank, static_cast<int>(ranks.size())));
-  line(Json{{"summary",
-             {{"parameter_count", report.parameter_count},
-              {"layout_hash", hexadecimal(report.layout_hash)},
-              {"digest", hexadecimal(digest)},
-              {"checkpoint", checkpoint.empty() ? Json(nullptr) : Json(checkpoint)},
-              {"ranks", ranks}}}}
-           .dump());
+  line(text_of(variant_, {{"summary",
+                           {{"parameter_count", report.parameter_count},
+                            {"layout_hash", hexadecimal(report.layout_hash)},
+                            {"digest", hexadecimal(digest)},
+                            {"checkpoint", checkpoint.empty() ? Json(nullptr) : Json(checkpoint)},
+                            {"ranks", ranks}}}}));
 }
 
 }  // namespace gpt

@@ -1,4 +1,5 @@
-// The log of --log-json: one object a line, and a summary as the last. Written by the root alone.
+// The log of --log-json: one object a line, and a summary as the last; with --compare-stages so for
+// each variant, whose name is then in every line. Written by the root alone.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,8 @@ class JsonLog {
   // Empty: writes nothing. Throws ConfigError when the file cannot be written.
   explicit JsonLog(const std::string& path);
 
+  // Of the lines from now on; empty: none.
+  void set_variant(const std::string& name) { variant_ = name; }
   void write(const TrainingRecord& record);
   // `checkpoint`: the tag of the last one saved, empty if there is none.
   void write_summary(const zero::EngineReport& report, std::uint64_t digest,
@@ -23,7 +26,7 @@ class JsonLog {
  private:
   void line(const std::string& text);
 
-  std::string path_;
+  std::string path_, variant_;
   std::ofstream out_;
 };
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "examples/gpt/options.h"
+#include "examples/gpt/stage_comparison.h"
 #include "examples/gpt/trainer.h"
 #include "zero/zero.h"
 
@@ -26,7 +27,8 @@ int main(int argc, char** argv) {
       argc, argv,
       [&](zero::Runtime& runtime) {
         if (!problem.empty()) throw zero::ConfigError(problem);
-        code = gpt::train(runtime, options);
+        code = options.compared.empty() ? gpt::train(runtime, options)
+                                        : gpt::compare_stages(runtime, options);
       },
       runtime_options);
   return failed != 0 ? failed : code;

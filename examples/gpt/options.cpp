@@ -31,6 +31,7 @@ struct Parsed {
   Options options;
   std::vector<std::string> settings;
   std::string deepspeed;
+  std::string compared;
   std::optional<int> stage;
   std::optional<std::uint64_t> seed;
 };
@@ -89,6 +90,12 @@ void declare(CLI::App& app, Parsed& p) {
                "With --resume none or a tag: move later checkpoints aside, to .trash-*");
   app.add_option("--log-json", o.log_file, "Write one JSON object per step, and a summary")
       ->type_name("FILE");
+  app.add_option("--compare-stages", p.compared,
+                 "Train the same steps at each of these stages and compare: 0,1,2,3,grad_op")
+      ->type_name("LIST");
+  app.add_option("--report", o.report_directory,
+                 "With --compare-stages: write report.html, report.md and report.json")
+      ->type_name("DIR");
   app.add_option("--threads", o.threads,
                  "Compute threads of a rank; default: the node's cores, shared");
   app.add_flag(
@@ -117,6 +124,27 @@ void check(const Options& options) {
         "--checkpoint DIR");
   if (options.max_shard_bytes > 0 && options.save_directory.empty())
     throw zero::ConfigError("--max-shard-size needs --save-model DIR");
+}
+
+// A comparison chooses the stage itself, and always starts from step 0.
+void check_comparison(const Options& options) {
+  if (options.compared.empty()) {
+    if (!options.report_directory.empty())
+      throw zero::ConfigError("--report needs --compare-stages, such as --compare-stages 0,1,2,3");
+    return;
+  }
+  const auto refuse = [](const std::string& other, const std::string& reason) {
+    throw zero::ConfigError("--compare-stages does not go with " + other + ": " + reason);
+  };
+  if (options.overrides.contains("zero_optimization.stage"))
+    refuse("--stage or --set zero_optimization.stage", "it sets the stage itself");
+  if (options.overrides.contains("zero_core.reshard_after_forward"))
+    refuse("--set zero_core.reshard_after_forward", "put grad_op into the list");
+  if (!options.checkpoint_directory.empty())
+    refuse("--checkpoint", "every stage starts from step 0");
+  if (!options.save_directory.empty())
+    refuse("--save-model", "there is no one result; train once, without --compare-stages");
+  if (options.steps < 1) refuse("--steps 0", "there would be nothing to compare");
 }
 
 }  // namespace
@@ -154,7 +182,9 @@ Options parse_options(int argc, const char* const* argv) {
   apply_settings(options, parsed.settings);
   if (parsed.stage) options.overrides["zero_optimization.stage"] = std::to_string(*parsed.stage);
   if (parsed.seed) options.overrides["seed"] = std::to_string(*parsed.seed);
+  if (!parsed.compared.empty()) options.compared = parse_stage_list(parsed.compared);
   check(options);
+  check_comparison(options);
   return options;
 }
 

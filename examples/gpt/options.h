@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/gpt/stage_variants.h"
 #include "zero/config.h"
 
 namespace gpt {
@@ -26,6 +27,8 @@ struct Options {
   double save_minutes = 0;           // by rank 0's clock; 0: never for that
   std::int64_t keep = 0;             // newest checkpoints; 0: all
   bool overwrite_later = false;
+  std::vector<StageVariant> compared;  // empty: train once
+  std::string report_directory;        // empty: no report
   int threads = 0;
   bool recompute = false;  // of activations
 

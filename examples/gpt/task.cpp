@@ -71,7 +71,8 @@ Facts facts_of(const zero::Runtime& runtime, const Task& task, const zero::Engin
           {"data", task.data->describe()},
           {"batch", samples},
           {"compute", std::string(name_of(engine.compute_dtype())) + ", matrix products by " +
-                          Gemm::name() + ", " + std::to_string(runtime.threads()) + " threads"}};
+                          Gemm::name() + ", " + std::to_string(runtime.threads()) +
+                          (runtime.threads() == 1 ? " thread" : " threads")}};
 }
 
 void set_start_values(zero::Engine& engine, const Task& task, zero::ThreadPool& pool) {

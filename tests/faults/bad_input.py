@@ -18,7 +18,7 @@ import launch  # noqa: E402
 
 MPIEXEC, PROGRAM = launch.absolute(sys.argv[1:3])
 LIMIT_S = 15
-CONFIG, TOPOLOGY, DISAGREEMENT, SAVE, LOAD = 10, 11, 12, 14, 15
+CONFIG, TOPOLOGY, DISAGREEMENT, MEMORY, SAVE, LOAD = 10, 11, 12, 13, 14, 15
 SMALL = {"--model": "tiny", "--sequence-length": 8, "--steps": 2, "--threads": 1}
 
 
@@ -129,6 +129,8 @@ def config_cases():
 
 def option_cases():
     pathlib.Path("a_file").write_text("text")
+    compared = ("--compare-stages", "0,3")
+    launch.write_model("giant.json", layers=4000, channels=16384, heads=1, vocabulary=256, positions=8)
     return [
         Case("bad option value", CONFIG, ["--steps", "many"], ("--steps", "many")),
         Case("negative steps", CONFIG, ["--steps", "-1"], ("--steps", -1)),
@@ -140,6 +142,11 @@ def option_cases():
         Case("unwritable log", CONFIG, ["--log-json", "missing_folder/log.json"],
              ("--log-json", "missing_folder/log.json")),
         Case("unwritable model folder", CONFIG, ["--save-model", "a_file/model"], ("--save-model", "a_file/model")),
+        Case("report folder is a file", CONFIG, ["--report a_file"], (*compared, "--report", "a_file")),
+        Case("report folder takes no file", CONFIG, ["--report /proc/self"], (*compared, "--report", "/proc/self")),
+        Case("a comparison's contradiction", CONFIG, ["--compare-stages", "--stage"], (*compared, "--stage", 1)),
+        Case("no memory for a stage", MEMORY, ["--compare-stages, stage 3 .leave it out", "this host has"],
+             (*compared, "--model", "giant.json")),
         Case("log on a full disk", SAVE, ["--log-json /dev/full"], ("--log-json", "/dev/full")),
         Case("model folder takes no file", SAVE, ["/proc"], ("--save-model", "/proc")),
         Case("model folder is a file", CONFIG, ["--save-model", "a_file"], ("--save-model", "a_file")),

@@ -1,0 +1,79 @@
+#include "examples/gpt/run_figures.h"
+
+#include <algorithm>
+
+namespace gpt {
+namespace {
+
+std::int64_t peak_of(const zero::RankReport& rank) {
+  std::int64_t peak = 0;
+  for (const zero::MemoryUse& use : rank.memory) peak += use.peak;
+  return peak;
+}
+
+void add_memory(const zero::EngineReport& end, zero::report::Variant& variant) {
+  const auto fullest =
+      std::max_element(end.ranks.begin(), end.ranks.end(),
+                       [](const auto& a, const auto& b) { return peak_of(a) < peak_of(b); });
+  for (const zero::MemoryUse& use : fullest->memory)
+    variant.memory.push_back({use.category, use.planned, use.peak});
+  const auto ranks = static_cast<double>(end.ranks.size());
+  for (const zero::RankReport& rank : end.ranks) {
+    variant.baseline += static_cast<double>(rank.baseline_bytes) / ranks;
+    variant.resident += static_cast<double>(rank.resident_bytes - rank.baseline_bytes) / ranks;
+  }
+}
+
+void add_wire(const zero::EngineReport& end, double steps, zero::report::Variant& variant) {
+  const double share = 1 / (steps * static_cast<double>(end.ranks.size()));
+  for (std::size_t i = 0; i < end.ranks.front().traffic.size(); ++i) {
+    zero::report::WireUse use{end.ranks.front().traffic[i].operation};
+    for (const zero::RankReport& rank : end.ranks) {
+      use.sent += share * static_cast<double>(rank.traffic[i].bytes_sent);
+      use.inside_node += share * static_cast<double>(rank.traffic[i].bytes_inside_node);
+      use.between_nodes += share * static_cast<double>(rank.traffic[i].bytes_between_nodes);
+    }
+    variant.wire.push_back(use);
+  }
+}
+
+zero::report::StepTime step_time(const MeasuredRun& run, double steps) {
+  const double share = 1 / (steps * static_cast<double>(run.after_all.ranks.size()));
+  zero::report::StepTime time;
+  for (std::size_t r = 0; r < run.after_all.ranks.size(); ++r) {
+    const zero::TimeUse &end = run.after_all.ranks[r].time,
+                        &begin = run.after_warm_up.ranks[r].time;
+    time.compute += share * (end.kernels - begin.kernels);
+    time.waiting += share * (end.waiting - begin.waiting);
+    time.optimizer += share * (end.optimizer - begin.optimizer);
+    time.other += share * (end.other - begin.other);
+  }
+  return time;
+}
+
+double median_rate(const MeasuredRun& run) {
+  std::vector<double> rates;
+  for (std::size_t i = static_cast<std::size_t>(run.warm_up); i < run.records.size(); ++i)
+    rates.push_back(run.records[i].tokens_per_second);
+  const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
+  std::nth_element(rates.begin(), middle, rates.end());
+  return *middle;
+}
+
+}  // namespace
+
+zero::report::Variant figures_of(const MeasuredRun& run) {
+  const auto steps = static_cast<double>(run.records.size());
+  zero::report::Variant variant;
+  variant.name = run.name;
+  variant.digest = run.digest;
+  variant.tokens_per_second = median_rate(run);
+  variant.time = step_time(run, steps - static_cast<double>(run.warm_up));
+  for (const TrainingRecord& record : run.records)
+    variant.steps.push_back({record.loss, record.gradient_norm, record.skipped});
+  add_memory(run.after_all, variant);
+  add_wire(run.after_all, steps, variant);
+  return variant;
+}
+
+}  // namespace gpt

@@ -1,0 +1,197 @@
+#include "examples/gpt/stage_comparison.h"
+
+#include <malloc.h>
+
+#include <cstdio>
+#include <ctime>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "examples/gpt/log_json.h"
+#include "examples/gpt/model_spec.h"
+#include "examples/gpt/progress.h"
+#include "examples/gpt/run_figures.h"
+#include "examples/gpt/task.h"
+#include "examples/gpt/training_loop.h"
+#include "tools/report/number.h"
+#include "tools/report/report.h"
+#include "tools/report/table.h"
+
+namespace gpt {
+namespace {
+
+// What C libraries keep for later would count in the next variant's baseline.
+void return_freed_memory() {
+#if defined(__GLIBC__)
+  ::malloc_trim(0);
+#endif
+}
+
+std::string time_now() {
+  const std::time_t now = std::time(nullptr);
+  char text[40];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", std::gmtime(&now));
+  return text;
+}
+
+// Of all variants, before the first one runs: what is wrong with one is said at once.
+std::vector<Task> resolve_variants(const Options& options) {
+  std::vector<Task> tasks;
+  for (const StageVariant& variant : options.compared) {
+    Options with_stage = options;
+    for (const auto& [path, value] : variant.overrides) with_stage.overrides[path] = value;
+    tasks.push_back(resolve(with_stage));
+    // Its default depends on the stage, and it decides bits under accumulation. `each` is what the
+    // stages that shard gradients are for.
+    zero::GradientSync& sync = tasks.back().config.zero_core.gradient_sync;
+    if (sync == zero::GradientSync::automatic) sync = zero::GradientSync::each;
+  }
+  return tasks;
+}
+
+class Comparing {
+ public:
+  Comparing(zero::Runtime& runtime, const Options& options)
+      : runtime_(runtime),
+        options_(options),
+        tasks_(resolve_variants(options)),
+        warm_up_(options.steps / 5),
+        log_(runtime.is_root() ? options.log_file : "") {
+    if (runtime.is_root() && !options.report_directory.empty())
+      zero::report::prepare_directory(options.report_directory);
+  }
+
+  int run() {
+    print_notices();
+    rehearse();
+    for (std::size_t i = 0; i < tasks_.size(); ++i) {
+      std::optional<MeasuredRun> run = measured(i);
+      if (!run) return stopped(options_.compared[i].name);
+      comparison_.variants.push_back(figures_of(*run));
+    }
+    if (runtime_.is_root()) show();
+    return zero::report::bits_equal(comparison_) ? 0 : not_equal;
+  }
+
+ private:
+  // One step that nobody looks at: code and tables of libraries are in memory for all variants
+  // alike, not in the first one's figures.
+  void rehearse() {
+    guarded(options_.compared.size() - 1, [&](zero::Engine& engine, const Task& task, auto& loop) {
+      set_start_values(engine, task, runtime_.pool());
+      begin_report(engine, task);
+      bool stop = false;
+      loop.step(0, stop);
+    });
+  }
+
+  std::optional<MeasuredRun> measured(std::size_t index) {
+    if (runtime_.is_root()) std::printf("\n== %s\n", options_.compared[index].name.c_str());
+    MeasuredRun run;
+    run.name = options_.compared[index].name;
+    run.warm_up = warm_up_;
+    guarded(index, [&](zero::Engine& engine, const Task& task, auto& loop) {
+      set_start_values(engine, task, runtime_.pool());
+      run_steps(engine, task, loop, run);
+      run.after_all = engine.report();
+      run.digest = engine.digest();
+      comparison_.ranks = runtime_.size();
+      comparison_.parameters = run.after_all.parameter_count;
+    });
+    if (static_cast<std::int64_t>(run.records.size()) < options_.steps) return std::nullopt;
+    if (runtime_.is_root()) log_.write_summary(run.after_all, run.digest, "");
+    return run;
+  }
+
+  template <class Loop>
+  void run_steps(zero::Engine& engine, const Task& task, Loop& loop, MeasuredRun& run) {
+    Progress progress(options_.steps, task.config.steps_per_print, task.data->floor());
+    log_.set_variant(run.name);
+    bool stop = false;
+    for (std::int64_t index = 0; index < options_.steps && !stop; ++index) {
+      if (index == warm_up_) run.after_warm_up = engine.report();
+      run.records.push_back(loop.step(index, stop));
+      if (!runtime_.is_root()) continue;
+      log_.write(run.records.back());
+      progress.show(run.records.back());
+    }
+    if (runtime_.is_root()) progress.finish();
+  }
+
+  // Calls body(engine, task, loop) for a variant; want of memory is an error that names it.
+  template <class Body>
+  void guarded(std::size_t index, const Body& body) {
+    return_freed_memory();
+    const Task& task = tasks_[index];
+    try {
+      zero::Engine engine(runtime_, describe(task.model), task.config);
+      with_training_loop(runtime_, engine, task, [&](auto& loop) { body(engine, task, loop); });
+    } catch (const zero::MemoryError& error) {
+      throw zero::MemoryError("--compare-stages, " + options_.compared[index].name +
+                              " (leave it out of the list to compare the others): " + error.what());
+    }
+  }
+
+  void print_notices() const {
+    if (!runtime_.is_root()) return;
+    std::set<std::string> said;
+    for (const Task& task : tasks_)
+      for (const std::string& notice : task.config.notices)
+        if (said.insert(notice).second) std::printf("config   %s\n", notice.c_str());
+  }
+
+  // What all variants have in common, known from the first engine on.
+  void begin_report(const zero::Engine& engine, const Task& task) {
+    comparison_.facts = facts_of(runtime_, task, engine);
+    const bool each = task.config.zero_core.gradient_sync == zero::GradientSync::each;
+    comparison_.facts.emplace_back("sync", std::string("gradients are reduced after ") +
+                                               (each ? "every micro step" : "the last micro step") +
+                                               " at all stages");
+    comparison_.facts.emplace_back(
+        "steps", std::to_string(options_.steps) +
+                     " from the same start at each stage; times leave out the first " +
+                     std::to_string(warm_up_));
+    comparison_.loss_floor = task.data->floor();
+    comparison_.title = task.model.name + " with " +
+                        zero::report::fixed(static_cast<double>(task.model.parameters()), 0) +
+                        " parameters, " + std::to_string(runtime_.size()) + " ranks, " +
+                        std::to_string(options_.steps) + " steps";
+    if (!runtime_.is_root()) return;
+    for (const auto& [name, value] : comparison_.facts)
+      std::printf("%-8s %s\n", name.c_str(), value.c_str());
+    std::fflush(stdout);
+  }
+
+  void show() {
+    if (!options_.config_file.empty())
+      comparison_.facts.emplace_back("config", options_.config_file);
+    comparison_.facts.emplace_back("program", "train_gpt " ZERO_VERSION ", " + time_now());
+    std::printf("\n%s", zero::report::text_of(comparison_).c_str());
+    if (options_.report_directory.empty()) return;
+    zero::report::write_report(comparison_, options_.report_directory);
+    std::printf("report: %s/report.html (and report.md, report.json)\n",
+                options_.report_directory.c_str());
+  }
+
+  int stopped(const std::string& variant) const {
+    if (runtime_.is_root())
+      std::printf("stopped by a signal in %s: there is no comparison\n", variant.c_str());
+    return not_equal;
+  }
+
+  zero::Runtime& runtime_;
+  const Options& options_;
+  std::vector<Task> tasks_;
+  std::int64_t warm_up_;
+  JsonLog log_;
+  zero::report::Comparison comparison_;
+};
+
+}  // namespace
+
+int compare_stages(zero::Runtime& runtime, const Options& options) {
+  return Comparing(runtime, options).run();
+}
+
+}  // namespace gpt

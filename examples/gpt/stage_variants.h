@@ -1,0 +1,20 @@
+// The list of --compare-stages: each item is a sharding strategy and the config keys that choose
+// it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "zero/config.h"
+
+namespace gpt {
+
+struct StageVariant {
+  std::string name;  // "stage 2", "grad_op"
+  zero::Text overrides;
+};
+
+// "0,1,2,3,grad_op" or a part of it, in any order. Throws ConfigError.
+std::vector<StageVariant> parse_stage_list(const std::string& list);
+
+}  // namespace gpt

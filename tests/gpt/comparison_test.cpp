@@ -1,0 +1,180 @@
+// --compare-stages: its list, its command line, the figures it takes from reports, and that it
+// tells variants apart by their real bits.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "examples/gpt/run_figures.h"
+#include "examples/gpt/stage_comparison.h"
+#include "tests/gpt/temporary_folder.h"
+#include "zero/testing.h"
+
+namespace {
+
+using gpt::testing::config_error;
+using gpt::testing::contains;
+using gpt::testing::TemporaryFolder;
+
+gpt::Options parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "train_gpt");
+  return gpt::parse_options(static_cast<int>(arguments.size()), arguments.data());
+}
+
+std::string error(std::vector<const char*> arguments) {
+  return config_error([&] { parse(arguments); });
+}
+
+TEST_CASE("the list names strategies, each once, in the user's order") {
+  const std::vector<gpt::StageVariant> list = gpt::parse_stage_list("3,grad_op,0");
+  REQUIRE(list.size() == 3);
+  CHECK(list[0].name == "stage 3");
+  CHECK(list[0].overrides ==
+        zero::Text{{"zero_optimization.stage", "3"}, {"zero_core.reshard_after_forward", "true"}});
+  CHECK(list[1].name == "grad_op");
+  CHECK(list[1].overrides ==
+        zero::Text{{"zero_optimization.stage", "3"}, {"zero_core.reshard_after_forward", "false"}});
+  CHECK(list[2].name == "stage 0");
+  for (const auto& [text, problem] : {std::pair{"0,4", "\"4\" is no stage"},
+                                      {"0,", "nothing to compare"},
+                                      {",0,1", "\"\" is no stage"},
+                                      {"0, 1", "\" 1\" is no stage"},
+                                      {"0,1,0", "0 is there twice"},
+                                      {"2", "nothing to compare"},
+                                      {"all", "\"all\" is no stage"}}) {
+    const std::string message = config_error([&, text = text] { gpt::parse_stage_list(text); });
+    CHECK_MESSAGE(contains(message, problem), message);
+    CHECK(contains(message, text));
+  }
+}
+
+TEST_CASE("options that a comparison contradicts are refused with both names") {
+  const gpt::Options good = parse({"--compare_stages", "0,3", "--report", "out", "--set",
+                                   "gradient_accumulation_steps=2", "--log-json", "log"});
+  CHECK(good.compared.size() == 2);
+  CHECK(good.report_directory == "out");
+  const auto refused = [](std::vector<const char*> others, const char* named) {
+    others.insert(others.begin(), {"--compare-stages", "0,3"});
+    const std::string message = error(others);
+    CHECK_MESSAGE(contains(message, "--compare-stages does not go with"), message);
+    CHECK_MESSAGE(contains(message, named), message);
+  };
+  refused({"--stage", "2"}, "--stage");
+  refused({"--set", "zero_optimization.stage=2"}, "zero_optimization.stage");
+  refused({"--set", "zero_core.reshard_after_forward=false"}, "reshard_after_forward");
+  refused({"--checkpoint", "dir"}, "--checkpoint");
+  refused({"--checkpoint", "dir", "--resume", "none"}, "--checkpoint");
+  refused({"--save-model", "dir"}, "--save-model");
+  refused({"--steps", "0"}, "--steps 0");
+  CHECK(contains(error({"--report", "dir"}), "--report needs --compare-stages"));
+  CHECK(contains(error({"--compare-stages", "0,5"}), "expected two or more of"));
+}
+
+zero::EngineReport made_up(double factor, std::int64_t first_peak) {
+  zero::EngineReport report;
+  for (int r = 0; r < 2; ++r) {
+    zero::RankReport& rank = report.ranks.emplace_back();
+    rank.memory = {{"parameters", 100, 100, r == 0 ? first_peak : 150}, {"file", 10, 0, 0}};
+    rank.traffic = {{"all_gather", 8, 60 + 60 * r, 40, 20}};
+    rank.time = {factor * (1 + r), factor * 2, factor * 4, factor * 8};
+    rank.baseline_bytes = 1000;
+    rank.resident_bytes = 1200 + 100 * r;
+  }
+  return report;
+}
+
+TEST_CASE("figures are of the fullest rank, per step, and of the measured steps") {
+  gpt::MeasuredRun run;
+  run.name = "x";
+  run.warm_up = 1;
+  run.digest = 7;
+  for (const double rate : {1., 500., 100., 300.})
+    run.records.push_back({.loss = rate / 8, .tokens_per_second = rate});
+  run.after_warm_up = made_up(1, 120);
+  run.after_all = made_up(4, 120);
+  const zero::report::Variant v = gpt::figures_of(run);
+  CHECK(v.peak() == 150);
+  CHECK(v.planned() == 110);
+  CHECK(v.baseline == 1000);
+  CHECK(v.resident == 250);
+  CHECK(v.wire[0].sent == doctest::Approx((60. + 120) / 2 / 4));
+  CHECK(v.wire[0].inside_node == doctest::Approx(10));
+  CHECK(v.wire[0].between_nodes == doctest::Approx(5));
+  // Three measured steps: 3 (1 + 2) / 2 seconds, and so on.
+  CHECK(v.time.compute == doctest::Approx(1.5));
+  CHECK(v.time.waiting == doctest::Approx(2));
+  CHECK(v.time.optimizer == doctest::Approx(4));
+  CHECK(v.time.other == doctest::Approx(8));
+  CHECK(v.tokens_per_second == 300);
+  CHECK(v.steps.size() == 4);
+  CHECK(v.digest == 7);
+}
+
+gpt::Options small_comparison(const std::string& folder) {
+  gpt::Options options;
+  options.sequence_length = 8;
+  options.steps = 3;
+  options.report_directory = folder;
+  options.overrides = {{"train_micro_batch_size_per_gpu", "1"}};
+  return options;
+}
+
+nlohmann::json run(const gpt::Options& options, int ranks, int expected_code) {
+  zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
+    CHECK(gpt::compare_stages(runtime, options) == expected_code);
+  });
+  std::ifstream in(options.report_directory + "/report.json");
+  return nlohmann::json::parse(in);
+}
+
+TEST_CASE("a variant that trains otherwise is told by its bits, and only that one") {
+  const TemporaryFolder folder;
+  gpt::Options options = small_comparison(folder.path("report"));
+  options.steps = 5;
+  options.compared = {{"stage 1", {{"zero_optimization.stage", "1"}}},
+                      {"more decay", {{"optimizer.params.weight_decay", "0.3"}}},
+                      {"stage 3", {{"zero_optimization.stage", "3"}}}};
+  const nlohmann::json report = run(options, 2, gpt::not_equal);
+  CHECK(report.at("bits_equal") == false);
+  const auto& variants = report.at("variants");
+  CHECK(variants[0].at("bits_equal") == true);
+  CHECK(variants[1].at("bits_equal") == false);
+  CHECK(variants[2].at("bits_equal") == true);
+  CHECK(variants[0].at("digest") == variants[2].at("digest"));
+  CHECK(variants[0].at("digest") != variants[1].at("digest"));
+  // The first two updates have the rate 0; what the third one does shows in step 4.
+  CHECK(contains(variants[1].at("first_difference"), "step 4: "));
+}
+
+TEST_CASE("one gradient_sync holds for all stages, and a given one is kept") {
+  const TemporaryFolder folder;
+  gpt::Options options = small_comparison(folder.path("report"));
+  options.compared = gpt::parse_stage_list("0,2");
+  options.overrides["gradient_accumulation_steps"] = "3";
+  const auto sent = [](const nlohmann::json& report, int variant) {
+    return report.at("variants")[variant].at("wire_bytes_per_step").at("reduce_scatter").at("sent");
+  };
+  const nlohmann::json each = run(options, 2, 0);
+  options.overrides["zero_core.gradient_sync"] = "last";
+  const nlohmann::json last = run(options, 2, 0);
+  for (int variant : {0, 1}) CHECK(sent(each, variant) == 3 * sent(last, variant).get<double>());
+}
+
+TEST_CASE("a variant that finds no memory is named") {
+  const TemporaryFolder folder;
+  gpt::Options options = small_comparison(folder.path("report"));
+  options.model = folder.write("config.json", R"({"n_layer": 4000, "n_head": 1, "n_embd": 16384,
+    "vocab_size": 300, "n_positions": 8})");
+  options.compared = gpt::parse_stage_list("0,3");
+  std::string message;
+  try {
+    zero::testing::run_ranks(
+        1, [&](zero::Runtime& runtime) { gpt::compare_stages(runtime, options); });
+  } catch (const zero::MemoryError& error) {
+    message = error.what();
+  }
+  CHECK_MESSAGE(message.starts_with("--compare-stages, stage 3 (leave it out"), message);
+}
+
+}  // namespace
