@@ -107,4 +107,5 @@ def main():
           f"digest: {digest['bytes'] / digest['seconds'] / 1e9:.1f} GB/s on a core")
 
 
-main()
+if __name__ == "__main__":
+    main()
