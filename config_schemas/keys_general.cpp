@@ -4,9 +4,6 @@
 namespace zero::config_schemas {
 namespace {
 
-constexpr std::string_view sums_in_fp32 =
-    "gradients are summed in fp32 and divided in the optimizer's kernel, so that neither order can "
-    "overflow or lose small values";
 constexpr std::string_view one_rank_one_model =
     "not supported by this version: every rank is a data-parallel rank; set it to 1";
 constexpr std::string_view not_read = "no DeepSpeed release reads this key; remove it";
@@ -61,11 +58,17 @@ std::vector<Key> step_rows() {
       refused("managed_gradient_accumulation", Type::boolean, "true",
               "not supported by this version: the engine counts micro steps itself; remove it",
               "whether the engine finds the accumulation boundary"),
-      no_effect("prescale_gradients", Type::boolean, "false", sums_in_fp32,
-                "divide gradients before they are summed over ranks"),
-      in_range(no_effect("gradient_predivide_factor", Type::number, "1", sums_in_fp32,
-                         "divide gradients by this before, and by the rest after the sum"),
-               positive),
+      {.path = "prescale_gradients",
+       .type = Type::boolean,
+       .target = top<&Config::prescale_gradients>,
+       .meaning = "divide gradients by the ranks before they are summed, in the dtype of the wire; "
+                  "so it is done for an fp16 wire anyway"},
+      {.path = "gradient_predivide_factor",
+       .type = Type::number,
+       .range = positive,
+       .target = top<&Config::gradient_predivide_factor>,
+       .meaning = "divide gradients by this before they are summed, and by the rest afterwards; "
+                  "prescale_gradients wins"},
       one_of(refused("gradient_allreduce_op", Type::choice, "mean",
                      "not supported by this version: gradients are averaged; set it to \"mean\" "
                      "and multiply the learning rate",

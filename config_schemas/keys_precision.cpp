@@ -6,44 +6,56 @@
 namespace zero::config_schemas {
 namespace {
 
-// Parameters, gradients at rest and the wire have one dtype.
+// What data_types.param_dtype must be, in DeepSpeed too.
 bool is_model_dtype(const Config& config, std::string_view shown) {
   std::string name = lower_case(shown);
   if (name.starts_with("torch.")) name.erase(0, 6);
+  if (config.fp16_enabled) return name == "fp16" || name == "float16" || name == "half";
   return config.bf16_enabled ? name == "bf16" || name == "bfloat16"
                              : name == "fp32" || name == "float32" || name == "float";
 }
 
-constexpr std::string_view no_fp16 =
-    "not supported by this version: fp16 and its loss scaling; use bf16.enabled, or fp32";
-constexpr std::string_view under_fp16 = "acts with fp16.enabled only";
 constexpr std::string_view fp32_masters =
     "not supported by this version: master weights and moments are fp32; remove it";
 
 std::vector<Key> fp16_rows() {
-  const std::string_view on = "fp16.enabled";
-  std::vector<Key> rows = {
-      no_effect("fp16.auto_cast", Type::boolean, "false", under_fp16, "cast inputs to fp16"),
-      in_range(no_effect("fp16.loss_scale", Type::number, "0", under_fp16,
-                         "factor of the loss; 0: found while training"),
-               not_negative),
-      no_effect("fp16.initial_scale_power", Type::integer, "16", under_fp16,
-                "the first dynamic scale is 2 to this power"),
-      no_effect("fp16.loss_scale_window", Type::integer, "1000", under_fp16,
-                "steps without overflow after which the scale doubles"),
-      no_effect("fp16.hysteresis", Type::integer, "2", under_fp16,
-                "overflows before the scale is halved"),
-      no_effect("fp16.consecutive_hysteresis", Type::boolean, "false", under_fp16,
-                "good steps refill the hysteresis"),
-      no_effect("fp16.min_loss_scale", Type::integer, "1", under_fp16, "floor of the scale"),
-      refused("fp16.fp16_master_weights_and_grads", Type::boolean, "false", fp32_masters,
-              "fp16 master weights and gradients"),
+  return {
+      section("fp16", "16-bit parameters and gradients (half)"),
+      {.path = "fp16.enabled",
+       .type = Type::boolean,
+       .target = top<&Config::fp16_enabled>,
+       .meaning = "compute in fp16 with fp32 master weights and a scaled loss"},
+      under("fp16.enabled",
+            no_effect("fp16.auto_cast", Type::boolean, "false",
+                      "the program hands its inputs to its own kernels", "cast inputs to fp16")),
+      {.path = "fp16.loss_scale",
+       .type = Type::number,
+       .range = not_negative,
+       .target = at<&Config::loss_scale, &optim::LossScaleOptions::loss_scale>,
+       .meaning = "factor of the loss; 0: found while training"},
+      {.path = "fp16.initial_scale_power",
+       .type = Type::integer,
+       .target = at<&Config::loss_scale, &optim::LossScaleOptions::initial_scale_power>,
+       .meaning = "the first dynamic scale is 2 to this power, at most 127"},
+      {.path = "fp16.loss_scale_window",
+       .type = Type::integer,
+       .target = at<&Config::loss_scale, &optim::LossScaleOptions::loss_scale_window>,
+       .meaning = "steps without overflow after which the scale doubles"},
+      {.path = "fp16.hysteresis",
+       .type = Type::integer,
+       .target = at<&Config::loss_scale, &optim::LossScaleOptions::hysteresis>,
+       .meaning = "the scale halves from the overflow with this number on; below 1: never"},
+      {.path = "fp16.consecutive_hysteresis",
+       .type = Type::boolean,
+       .target = at<&Config::loss_scale, &optim::LossScaleOptions::consecutive_hysteresis>,
+       .meaning = "good steps refill the hysteresis"},
+      {.path = "fp16.min_loss_scale",
+       .type = Type::integer,
+       .target = at<&Config::loss_scale, &optim::LossScaleOptions::min_loss_scale>,
+       .meaning = "floor of the dynamic scale; an overflow there ends the run"},
+      under("fp16.enabled", refused("fp16.fp16_master_weights_and_grads", Type::boolean, "false",
+                                    fp32_masters, "fp16 master weights and gradients")),
   };
-  for (Key& row : rows) row.switched_by = on;
-  rows.insert(rows.begin(), section("fp16", "16-bit parameters and gradients (half)"));
-  rows.insert(rows.begin() + 1, refused(on, Type::boolean, "false", no_fp16,
-                                        "compute in fp16 with fp32 master weights"));
-  return rows;
 }
 
 std::vector<Key> bf16_rows() {
@@ -82,25 +94,32 @@ Key like_model(Key key) {
 }
 
 std::vector<Key> data_type_rows() {
-  constexpr std::string_view one_dtype =
-      "not supported by this version: sums travel and rest in the model's dtype (bf16 with "
-      "bf16.enabled, else fp32), added in fp32; remove it";
   const std::vector<std::string_view> dtypes{
-      "fp16",  "float16", "half", "bf16",          "bfloat16",       "fp32",
-      "float", "float32", "int8", "torch.float16", "torch.bfloat16", "torch.float32"};
+      "fp16",  "float16", "half",          "bf16",           "bfloat16",     "fp32",
+      "float", "float32", "torch.float16", "torch.bfloat16", "torch.float32"};
   return {
-      like_model(one_of(refused("communication_data_type", Type::choice, "null", one_dtype,
-                                "dtype of gradients between ranks"),
-                        {"fp16", "bf16", "fp32"}, true)),
+      {.path = "communication_data_type",
+       .type = Type::choice,
+       .choices = {"fp16", "bf16", "fp32"},
+       .any_case = true,
+       .nullable = true,
+       .target = top<&Config::communication_data_type>,
+       .meaning = "dtype of gradients between ranks; null: the one that the model computes in"},
       one_of(no_effect("seq_parallel_communication_data_type", Type::choice, "fp32",
                        "acts with sequence parallelism only", "dtype between sequence ranks"),
              {"fp16", "bf16", "fp32"}, true),
       section("data_types", "dtypes of single parts"),
-      like_model(one_of(refused("data_types.grad_accum_dtype", Type::choice, "null", one_dtype,
-                                "dtype in which gradients are accumulated"),
-                        dtypes)),
+      {.path = "data_types.grad_accum_dtype",
+       .type = Type::choice,
+       .choices = dtypes,
+       .refused_choices = {{"int8", "gradients are added up in fp32, bf16 or fp16"}},
+       .nullable = true,
+       .target = top<&Config::grad_accum_dtype>,
+       .meaning = "dtype of sums of gradients over micro steps and of gradients at rest; null: the "
+                  "one that the model computes in"},
       like_model(one_of(refused("data_types.param_dtype", Type::choice, "null",
-                                "must be what bf16.enabled says; remove it", "dtype of parameters"),
+                                "must be what fp16.enabled and bf16.enabled say; remove it",
+                                "dtype of parameters"),
                         dtypes)),
       or_null(one_of(no_effect("data_types.buffer_dtype", Type::choice, "null",
                                "models have no buffers here", "dtype of buffers"),

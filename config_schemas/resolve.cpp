@@ -5,6 +5,7 @@
 
 #include "config_schemas/auto_values.h"
 #include "config_schemas/values.h"
+#include "zero/base/error.h"
 
 namespace zero::config_schemas {
 namespace {
@@ -40,6 +41,7 @@ class Resolver {
     check_batch();
     check_nesterov();
     note_optimizer();
+    check_precision();
     read_cosine_rates();
     if (complete) complete_batch();
     return {std::move(config_), std::move(given_)};
@@ -210,6 +212,21 @@ class Resolver {
     if (optimizer.momentum > 0 && optimizer.dampening == 0) return;
     problems_.add(nesterov->node->position,
                   nesterov->path + ": needs momentum greater than 0 and dampening 0");
+  }
+
+  void check_precision() {
+    const Given* bf16 = find(given_, "bf16.enabled");
+    if (bf16 != nullptr && config_.fp16_enabled && config_.bf16_enabled)
+      problems_.add(bf16->node->position,
+                    bf16->path + ": excludes fp16.enabled; set one of them to false");
+    if (!config_.fp16_enabled) return;
+    try {
+      const optim::LossScaler checked(config_.loss_scale);
+    } catch (const ConfigError& error) {
+      const std::string problem = error.what();
+      const Given* key = find(given_, problem.substr(0, problem.find(':')));
+      if (key != nullptr && key->usable) problems_.add(key->node->position, problem);
+    }
   }
 
   // What acts otherwise than in DeepSpeed, or not as the file may suppose.

@@ -158,6 +158,13 @@ std::string unknown_choice(const Key& key, const Node& node) {
   return wrong(key, node, "is not known");
 }
 
+// Of PyTorch's and DeepSpeed's names of the floating types.
+DType dtype_named(std::string_view name) {
+  if (name.starts_with("torch.")) name.remove_prefix(6);
+  if (name == "bf16" || name == "bfloat16") return DType::bf16;
+  return name == "fp16" || name == "float16" || name == "half" ? DType::fp16 : DType::fp32;
+}
+
 bool is_whole_number(const Node& node) {
   const auto value = node.kind == Node::Kind::number ? read_all<double>(node.text) : std::nullopt;
   return value && *value == std::floor(*value);
@@ -218,6 +225,13 @@ struct Setter {
     std::string problem = store_number(value);
     if (problem.empty()) *member = value;
     return problem;
+  }
+
+  std::string operator()(std::optional<DType>* member) const {
+    const auto value = to_choice(key, node);
+    if (!value) return unknown_choice(key, node);
+    *member = dtype_named(*value);
+    return "";
   }
 
   std::string operator()(std::string* member) const {
@@ -284,6 +298,9 @@ struct Shower {
   std::string operator()(const std::optional<std::pair<double, double>>* member) const {
     if (!*member) return not_set;
     return "[" + exact((*member)->first) + ", " + exact((*member)->second) + "]";
+  }
+  std::string operator()(const std::optional<DType>* member) const {
+    return *member ? name_of(**member) : not_set;
   }
   std::string operator()(const GradientSync* member) const {
     if (*member == GradientSync::automatic) return not_set;

@@ -72,9 +72,16 @@ void accumulate_norm(const void* gradient, DType dtype, std::int64_t count, Norm
   }
 }
 
-void accumulate_gradient(void* accumulated, const void* addend, DType dtype, std::int64_t count) {
+void accumulate_gradient(void* accumulated, DType dtype, const void* addend, DType addend_dtype,
+                         std::int64_t count) {
   check_floating(dtype, "accumulate_gradient");
-  cpu::kernels().accumulate(accumulated, addend, dtype, count);
+  check_floating(addend_dtype, "accumulate_gradient");
+  cpu::kernels().accumulate(accumulated, dtype, addend, addend_dtype, count);
+}
+
+void divide_gradient(void* gradient, DType dtype, std::int64_t count, float divisor) {
+  check_floating(dtype, "divide_gradient");
+  cpu::kernels().divide(gradient, dtype, count, divisor);
 }
 
 void cast(const void* from, DType from_dtype, void* to, DType to_dtype, std::int64_t count) {

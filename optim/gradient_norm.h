@@ -25,8 +25,12 @@ struct NormBins {
 // Adds the squares of `count` gradients. Local.
 void accumulate_norm(const void* gradient, DType dtype, std::int64_t count, NormBins& bins);
 
-// accumulated = round(accumulated + addend), element by element, in the dtype.
-void accumulate_gradient(void* accumulated, const void* addend, DType dtype, std::int64_t count);
+// accumulated = round(accumulated + addend), element by element, in the dtype of `accumulated`.
+void accumulate_gradient(void* accumulated, DType dtype, const void* addend, DType addend_dtype,
+                         std::int64_t count);
+
+// gradient = round(gradient / divisor), element by element.
+void divide_gradient(void* gradient, DType dtype, std::int64_t count, float divisor);
 
 // to[i] = round(from[i]).
 void cast(const void* from, DType from_dtype, void* to, DType to_dtype, std::int64_t count);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "optim/gradient_norm.h"
+#include "zero/scaler_record.h"
 
 namespace zero {
 
@@ -67,6 +68,8 @@ std::map<std::string, std::string> Checkpointing::equality_terms() {
           {"cpu", cpu_type()},
           {"compute_dtype", name_of(engine_.compute_dtype())},
           {"seed", std::to_string(engine_.config_.seed)},
+          {"communication_data_type", name_of(engine_.plan_.policy.precision.wire)},
+          {"grad_accum_dtype", name_of(engine_.plan_.policy.precision.accumulation)},
           {"layout_hash", hexadecimal(engine_.plan_.layout.hash)}};
 }
 
@@ -82,6 +85,7 @@ Manifest Checkpointing::describe_state(const SaveOptions& options) {
   m.scheduler = engine_.config_.scheduler.type;
   m.states = engine_.state_->policy().optimizer_states;
   m.client_state = options.client_state;
+  if (engine_.scaler_.dynamic()) m.loss_scaler = record_of(engine_.scaler_.state());
   m.config = describe(engine_.config_);
   m.equality = equality_terms();
   for (std::size_t p = 0; p < engine_.model_.params.size(); ++p) {

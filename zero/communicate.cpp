@@ -7,9 +7,16 @@ namespace zero::detail {
 
 namespace {
 
-// Elements per rank of one collective, so that it moves at most `bucket` elements in all.
-std::int64_t piece_elements(std::int64_t bucket, int ranks) {
-  return std::max(alignment_elements, bucket / ranks / alignment_elements * alignment_elements);
+struct Typed {
+  std::byte* data;
+  DType dtype;
+};
+
+void take_in(const Typed& sum, const Typed& addend, std::int64_t count, bool first) {
+  if (first)
+    optim::cast(addend.data, addend.dtype, sum.data, sum.dtype, count);
+  else
+    optim::accumulate_gradient(sum.data, sum.dtype, addend.data, addend.dtype, count);
 }
 
 }  // namespace
@@ -51,6 +58,8 @@ void EngineCore::issue(const Instruction& instruction) {
   fold(instruction.op, instruction.target, flat(instruction.target).elements());
   if (instruction.op == Op::gather)
     gather(instruction.target);
+  else if (instruction.op == Op::accumulate)
+    accumulate(instruction.target);
   else
     reduce(instruction.target);
 }
@@ -79,40 +88,87 @@ void EngineCore::gather(int flat_unit) {
   });
 }
 
+// To this rank's own sum over micro steps.
+void EngineCore::accumulate(int flat_unit) {
+  transfer(flat_unit,
+           [this, flat_unit, first = micro_step_ == 0](const Wire&) { add_up(flat_unit, first); });
+}
+
+void EngineCore::add_up(int flat_unit, bool first) {
+  for (std::size_t s = 0; s < flat(flat_unit).segments.size(); ++s) {
+    const Segment& segment = flat(flat_unit).segments[s];
+    if (!segment.trainable) continue;
+    const SegmentBuffers& buffers = state_->segment(flat_unit, static_cast<int>(s));
+    take_in({buffers.accumulated, buffers.sum}, {buffers.gradient_whole, buffers.dtype},
+            segment.length, first);
+  }
+}
+
 void EngineCore::reduce(int flat_unit) {
   const bool first = micro_step_ == 0 || !plan_.sync_each;
   const bool last = micro_step_ + 1 == accumulation();
   transfer(flat_unit, [this, flat_unit, first, last](const Wire& wire) {
+    if (state_->policy().accumulate_locally) add_up(flat_unit, false);
     for (std::size_t s = 0; s < flat(flat_unit).segments.size(); ++s)
       if (flat(flat_unit).segments[s].trainable)
         reduce_segment(wire, flat_unit, static_cast<int>(s), first, last);
   });
 }
 
-// The sum lands in this rank's slice of the whole gradient; an accumulator beside it takes the
-// first one as it is and adds the later ones.
+// The sum over ranks lands in this rank's slice of the gradient at rest: it replaces what lies
+// there, or is added to it.
 void EngineCore::reduce_segment(const Wire& wire, int flat_unit, int segment_index, bool first,
                                 bool last) {
   const Segment& segment = flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
   const SegmentBuffers& buffers = state_->segment(flat_unit, segment_index);
-  const bool accumulates = buffers.has_separate_shard(segment, rank());
-  std::byte* slice = buffers.gradient_whole + rank() * segment.shard * size_of(buffers.dtype);
-  const std::int64_t piece = piece_elements(config_.zero_optimization.reduce_bucket_size, ranks());
+  if (wire.communicator == nullptr) {
+    if (buffers.summands() != buffers.gradient_shard)
+      take_in({buffers.gradient_shard, buffers.sum}, {buffers.summands(), buffers.summand},
+              segment.shard, first);
+    return;
+  }
+  // Where every rank updates everything, it needs the whole sum.
+  const bool spreads = last && !state_->policy().optimizer_sharded;
+  // What is taken in once has the values of the wire, and travels on as such.
+  const bool spreads_wire = spreads && first && buffers.sum != buffers.wire;
+  const std::int64_t piece = state_->policy().reduce_piece;
   for (std::int64_t begin = 0; begin < segment.shard; begin += piece) {
     const std::int64_t count = std::min(piece, segment.shard - begin);
-    const std::int64_t offset = begin * size_of(buffers.dtype);
-    std::byte* sum = accumulates && first ? buffers.gradient_shard + offset : slice + offset;
-    if (wire.communicator != nullptr)
-      wire.communicator->reduce_scatter(buffers.gradient_whole + offset, sum, count, buffers.dtype,
-                                        segment.shard, wire.stream);
-    else if (sum != slice + offset)
-      runtime_.device().copy(sum, slice + offset, count * size_of(buffers.dtype), wire.stream);
-    if (accumulates && !first)
-      optim::accumulate_gradient(buffers.gradient_shard + offset, sum, buffers.dtype, count);
+    const Outgoing outgoing = cast_for_wire(segment, buffers, begin, count);
+    std::byte* own = outgoing.data + rank() * outgoing.stride * size_of(buffers.wire);
+    std::byte* target = buffers.gradient_shard + begin * size_of(buffers.sum);
+    const bool direct = first && buffers.sum == buffers.wire;
+    wire.communicator->reduce_scatter(outgoing.data, direct ? target : own, count, buffers.wire,
+                                      outgoing.stride, wire.stream);
+    if (!direct) take_in({target, buffers.sum}, {own, buffers.wire}, count, first);
+    if (!spreads_wire) continue;
+    wire.communicator->all_gather(own, outgoing.data, count, buffers.wire, outgoing.stride,
+                                  wire.stream);
+    for (int r = 0; r < ranks(); ++r)
+      optim::cast(outgoing.data + r * outgoing.stride * size_of(buffers.wire), buffers.wire,
+                  buffers.sum_whole() + (r * segment.shard + begin) * size_of(buffers.sum),
+                  buffers.sum, count);
   }
-  // Every rank updates everything: it needs the whole sum.
-  if (wire.communicator == nullptr || !last || state_->policy().optimizer_sharded) return;
-  all_gather_whole(wire, segment, buffers.gradient_shard, buffers.gradient_whole, buffers.dtype);
+  if (spreads && !spreads_wire)
+    all_gather_whole(wire, segment, buffers.gradient_shard, buffers.sum_whole(), buffers.sum);
+}
+
+// Every rank's part of a piece in the dtype of the wire: where it lies, or cast to the staging.
+EngineCore::Outgoing EngineCore::cast_for_wire(const Segment& segment,
+                                               const SegmentBuffers& buffers, std::int64_t begin,
+                                               std::int64_t count) const {
+  std::byte* summands = buffers.summands() + begin * size_of(buffers.summand);
+  Outgoing outgoing{summands, segment.shard};
+  if (buffers.summand != buffers.wire) outgoing = {state_->staging(), count};
+  for (int r = 0; r < ranks(); ++r) {
+    std::byte* part = outgoing.data + r * outgoing.stride * size_of(buffers.wire);
+    if (buffers.summand != buffers.wire)
+      optim::cast(summands + r * segment.shard * size_of(buffers.summand), buffers.summand, part,
+                  buffers.wire, count);
+    if (state_->policy().precision.predivision != 1)
+      optim::divide_gradient(part, buffers.wire, count, state_->policy().precision.predivision);
+  }
+  return outgoing;
 }
 
 }  // namespace zero::detail

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "optim/loss_scaler.h"
 #include "optim/options.h"
 #include "zero/base/dtype.h"
 
@@ -81,8 +82,13 @@ struct Config {
   optim::OptimizerOptions optimizer;
   optim::SchedulerOptions scheduler;
   double gradient_clipping = 1.0;  // global L2 norm; 0 or less: off
-  bool bf16_enabled = false;
-  std::int64_t steps_per_print = 10;  // 0: never
+  bool fp16_enabled = false, bf16_enabled = false;
+  optim::LossScaleOptions loss_scale;  // of fp16
+  // Of gradients: between ranks, and as sums over micro steps; absent: the compute dtype.
+  std::optional<DType> communication_data_type, grad_accum_dtype;
+  bool prescale_gradients = false;       // divide by the ranks before the sum over them
+  double gradient_predivide_factor = 1;  // or divide by this before, and by the rest after
+  std::int64_t steps_per_print = 10;     // 0: never
   std::uint64_t seed = 1234;
   // What load_config() found that acts otherwise than in DeepSpeed or not at all, one a line, to be
   // printed once at start. Not part of describe().

@@ -14,6 +14,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
     : runtime_(runtime),
       config_(std::move(config)),
       model_(spec.declared()),
+      scaler_(config_.fp16_enabled ? optim::LossScaler(config_.loss_scale) : optim::LossScaler()),
       plan_(model_, config_, rank(), runtime.topology().size) {
   if (model_.params.empty()) throw UsageError("the model declares no parameter");
   control_bytes_before_ = runtime_.control_bytes();

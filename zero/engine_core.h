@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "optim/loss_scaler.h"
 #include "zero/agreement.h"
 #include "zero/base/arena.h"
 #include "zero/engine_plan.h"
@@ -47,6 +48,7 @@ class EngineCore {
   int accumulation() const { return static_cast<int>(plan_.batch.accumulation); }
   void begin_micro_step(int index);
   void set_loss(double mean);
+  float loss_scale() const { return scaler_.scale(); }
 
   // step.cpp
   StepResult step(const StepOptions& options);
@@ -82,7 +84,7 @@ class EngineCore {
   const Config& config() const { return config_; }
   Batch batch() const { return plan_.batch; }
   std::int64_t step_count() const { return step_count_; }
-  DType compute_dtype() const { return plan_.policy.compute_dtype; }
+  DType compute_dtype() const { return plan_.policy.precision.compute; }
   std::string memory_table() const { return runtime_.ledger().table(); }
 
  private:
@@ -116,13 +118,22 @@ class EngineCore {
   // communicate.cpp
   void issue(const Instruction& instruction);
   void gather(int flat_unit);
+  void accumulate(int flat_unit);
+  void add_up(int flat_unit, bool first);
   void reduce(int flat_unit);
   // What a transfer works with; no communicator where this rank is alone.
   struct Wire {
     comm::Communicator* communicator = nullptr;
     Stream stream;
   };
+  // Rank r's part of a piece lies r * stride elements from `data`.
+  struct Outgoing {
+    std::byte* data = nullptr;
+    std::int64_t stride = 0;
+  };
   void reduce_segment(const Wire& wire, int flat_unit, int segment, bool first, bool last);
+  Outgoing cast_for_wire(const Segment& segment, const SegmentBuffers& buffers, std::int64_t begin,
+                         std::int64_t count) const;
   void all_gather_whole(const Wire& wire, const Segment& segment, const std::byte* shard,
                         std::byte* whole, DType dtype) const;
   void fold(Op op, int flat_unit, std::int64_t bytes);
@@ -141,6 +152,7 @@ class EngineCore {
   float gradient_multiplier(double norm) const;
   void await_copies(const Instruction& instruction);
   void apply(const UpdateTerms& terms);
+  void adjust_loss_scale(bool overflow);
   void report_skip(const Verdict& verdict);
   std::string locate_non_finite();
   void name_unasked_gradients();
@@ -167,6 +179,7 @@ class EngineCore {
   RuntimeCore& runtime_;
   Config config_;
   Model model_;
+  optim::LossScaler scaler_;
   EnginePlan plan_;
   std::unique_ptr<ModelState> state_;
   std::unique_ptr<StateStore> store_;
@@ -189,6 +202,7 @@ class EngineCore {
   bool unasked_named_ = false;
   Verdict verdict_;
   double learning_rate_ = 0;  // of the current step
+  float gradient_scale_ = 1;  // the loss scale that the gradients at rest carry
   bool gradients_edited_ = false;
   std::uint64_t collectives_hash_ = 0;
   std::vector<std::string> subjects_;  // "unit h.3", by flat unit: what messages call a transfer

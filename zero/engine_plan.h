@@ -27,7 +27,7 @@ struct EnginePlan {
   StepPlans steps;
 };
 
-// The type of gathered parameters and of gradients.
-DType compute_dtype(const Config& config);
+// Elements per rank of one collective, so that it moves at most `bucket` elements in all.
+std::int64_t piece_elements(std::int64_t bucket, int ranks);
 
 }  // namespace zero::detail

@@ -103,6 +103,7 @@ std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) con
       accesses.push_back({Resource::parameter_slot, slot(flat), true});
       break;
     case Op::reduce:
+    case Op::accumulate:
       accesses.push_back({Resource::gradient_slot, gradient(flat), true});
       accesses.push_back({Resource::gradient_shard, flat, true});
       break;
@@ -115,7 +116,7 @@ std::string PlanChecker::check_contents(const Instruction& instruction) {
   if (instruction.op == Op::gather) {
     const int slot = inputs_.parameter_slots.slot_of[target];
     contents_[static_cast<std::size_t>(slot)] = instruction.target;
-  } else if (instruction.op == Op::reduce) {
+  } else if (instruction.op == Op::reduce || instruction.op == Op::accumulate) {
     const auto users = static_cast<int>(inputs_.layout->flat_units[target].users.size());
     if (backward_uses_[target] % users != 0)
       return name(instruction) + " stands before its last backward use";

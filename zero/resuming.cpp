@@ -3,6 +3,7 @@
 
 #include "optim/gradient_norm.h"
 #include "zero/checkpointing.h"
+#include "zero/scaler_record.h"
 
 namespace zero::detail {
 
@@ -272,6 +273,9 @@ std::optional<Resumed> Checkpointing::resume(const std::string& directory, Resum
   match(*manifest);
   check_model(*manifest, path);  // the same on all ranks
   const ReadPlan plan = plan_reads(*manifest);
+  std::optional<optim::LossScalerState> scaler;
+  if (engine_.scaler_.dynamic() && !manifest->loss_scaler.empty())
+    scaler = scaler_state_from(path, manifest->loss_scaler);
 
   const Patience patience(engine_);
   const auto pass = [&](bool into_state) {
@@ -289,6 +293,7 @@ std::optional<Resumed> Checkpointing::resume(const std::string& directory, Resum
   if (spoiled) engine_.poison(outcome.text);
   if (outcome.code != 0) raise(outcome);
   adopt(*manifest);
+  if (scaler) engine_.scaler_.restore(*scaler);
   notice_differences(*manifest);
   return Resumed{manifest->step, manifest->tag, manifest->client_state};
 }

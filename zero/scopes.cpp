@@ -49,7 +49,8 @@ void EngineCore::begin_micro_step(int index) {
     loss_sum_ = 0;
     clock_.start();
   }
-  if (index == 0 || plan_.sync_each) std::fill(touched_.begin(), touched_.end(), char{0});
+  if (index == 0 || plan_.sync_each || plan_.inputs.accumulate_locally)
+    std::fill(touched_.begin(), touched_.end(), char{0});
   micro_step_ = index;
   phase_ = Phase::micro_step;
   walker_->begin(plan_of(index));
@@ -229,7 +230,7 @@ bool MicroStep::last() const {
   return index_ + 1 == core_->accumulation();
 }
 float MicroStep::loss_scale() const {
-  return 1.f;
+  return core_->loss_scale();
 }
 void MicroStep::loss(double mean) {
   core_->set_loss(mean);

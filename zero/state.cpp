@@ -11,7 +11,11 @@ ModelState::ModelState(const Layout& layout, const SlotAssignment& parameter_slo
     auto& segments = buffers_.emplace_back(flat.segments.size());
     for (std::size_t s = 0; s < segments.size(); ++s) {
       const Segment& segment = flat.segments[s];
-      segments[s].dtype = segment.dtype.value_or(policy_.compute_dtype);
+      segments[s].dtype = segment.dtype.value_or(policy_.precision.compute);
+      segments[s].wire = segment.dtype.value_or(policy_.precision.wire);
+      segments[s].sum = segment.dtype.value_or(policy_.precision.accumulation);
+      segments[s].adds_up = policy_.accumulate_locally;
+      segments[s].summand = policy_.accumulate_locally ? segments[s].sum : segments[s].dtype;
       segments[s].update_begin = policy_.optimizer_sharded ? policy_.rank * segment.shard : 0;
       segments[s].update_count = policy_.optimizer_sharded ? segment.shard : segment.length;
       segments[s].states.assign(policy_.optimizer_states.size(), nullptr);
@@ -53,7 +57,6 @@ void ModelState::request_parameters(const SlotAssignment& slots) {
 void ModelState::request_gradients(const SlotAssignment& slots) {
   const MemoryCategory whole_category =
       policy_.gradients_whole ? MemoryCategory::gradients : MemoryCategory::gradient_slots;
-  const bool shards = !policy_.gradients_whole || policy_.separate_accumulator;
   std::vector<Request> slot_requests(static_cast<std::size_t>(slots.slots),
                                      Request{whole_category, 0, {}});
   for (std::size_t f = 0; f < buffers_.size(); ++f) {
@@ -66,9 +69,12 @@ void ModelState::request_gradients(const SlotAssignment& slots) {
       slot.targets.emplace_back(&buffers.gradient_whole, offset);
       offset += segment.length * size_of(buffers.dtype);
       slot.bytes = std::max(slot.bytes, offset);
-      if (shards)
-        request(MemoryCategory::gradients, segment.shard * size_of(buffers.dtype),
+      if (policy_.accumulator == Accumulator::shard)
+        request(MemoryCategory::gradients, segment.shard * size_of(buffers.sum),
                 &buffers.gradient_shard);
+      if (policy_.accumulator == Accumulator::whole)
+        request(MemoryCategory::gradients, segment.length * size_of(buffers.sum),
+                &buffers.accumulated);
     }
   }
   requests_.insert(requests_.end(), slot_requests.begin(), slot_requests.end());
@@ -97,6 +103,15 @@ void ModelState::request_staging() {
         std::pair{matrices.matrices * size_of(DType::fp32), &matrices_},
         std::pair{matrices.scratch * size_of(DType::fp32), &matrix_scratch_}})
     request(MemoryCategory::update_staging, bytes, target);
+  std::int64_t bytes = 0;
+  for (std::size_t f = 0; f < buffers_.size(); ++f)
+    for (std::size_t s = 0; s < buffers_[f].size(); ++s) {
+      const Segment& segment = layout_.flat_units[f].segments[s];
+      if (!segment.trainable || buffers_[f][s].summand == buffers_[f][s].wire) continue;
+      const std::int64_t piece = std::min(policy_.reduce_piece, segment.shard);
+      bytes = std::max(bytes, piece * layout_.ranks * size_of(buffers_[f][s].wire));
+    }
+  if (bytes > 0) request(MemoryCategory::communication, bytes, &staging_);
 }
 
 void ModelState::plan(Ledger& ledger) const {
@@ -135,7 +150,8 @@ void ModelState::derive_pointers() {
       const std::int64_t slice = policy_.rank * segment.shard * size_of(buffers.dtype);
       if (buffers.shard == nullptr) buffers.shard = buffers.whole + slice;
       if (segment.trainable && buffers.gradient_shard == nullptr)
-        buffers.gradient_shard = buffers.gradient_whole + slice;
+        buffers.gradient_shard =
+            buffers.sum_whole() + policy_.rank * segment.shard * size_of(buffers.sum);
       if (segment.trainable && buffers.master == nullptr)
         buffers.master =
             reinterpret_cast<float*>(policy_.optimizer_sharded ? buffers.shard : buffers.whole);

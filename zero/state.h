@@ -11,17 +11,27 @@
 #include "zero/base/ledger.h"
 #include "zero/layout.h"
 #include "zero/matrix_plan.h"
+#include "zero/precision.h"
 #include "zero/slots.h"
 
 namespace zero::detail {
 
+// What gradients are added up in, beside where backward writes them.
+enum class Accumulator {
+  none,   // backward adds to the gradient itself
+  shard,  // this rank's slice of the reduced gradient
+  whole,  // all of it
+};
+
 struct StatePolicy {
   int rank = 0;
-  DType compute_dtype = DType::fp32;
-  bool parameters_sharded = false;    // rest as shards, gathered into slots
-  bool optimizer_sharded = false;     // each rank updates its slice
-  bool gradients_whole = false;       // a whole-size gradient per unit, instead of slots and shards
-  bool separate_accumulator = false;  // whole-size gradients are reduced into a shard beside them
+  Precision precision;
+  bool parameters_sharded = false;  // rest as shards, gathered into slots
+  bool optimizer_sharded = false;   // each rank updates its slice
+  bool gradients_whole = false;     // a whole-size gradient per unit, instead of slots and shards
+  Accumulator accumulator = Accumulator::none;
+  bool accumulate_locally = false;  // the whole one takes every gradient, and is reduced last
+  std::int64_t reduce_piece = 0;    // elements per rank of one reduction; 0: there is none
   // fp32 arrays, by name, and which of them each optimizer group's elements have, by index.
   std::vector<std::string> optimizer_states;
   std::vector<std::vector<int>> states_of_group;
@@ -40,11 +50,16 @@ struct UpdateRun {
 
 // Pointers are to element 0 of what they name, unless said otherwise.
 struct SegmentBuffers {
-  DType dtype = DType::fp32;
-  std::byte* whole = nullptr;           // the whole parameter, when gathered or resting whole
-  std::byte* shard = nullptr;           // this rank's slice; inside `whole` where that rests
+  DType dtype = DType::fp32;    // of the parameter, and of the gradient as backward writes it
+  DType wire = DType::fp32;     // of the gradient between ranks
+  DType sum = DType::fp32;      // of the gradient at rest
+  DType summand = DType::fp32;  // of what is reduced
+  bool adds_up = false;         // that is the sum of several gradients
+  std::byte* whole = nullptr;   // the whole parameter, when gathered or resting whole
+  std::byte* shard = nullptr;   // this rank's slice; inside `whole` where that rests
   std::byte* gradient_whole = nullptr;  // what backward writes
-  std::byte* gradient_shard = nullptr;  // this rank's reduced slice; may lie in gradient_whole
+  std::byte* accumulated = nullptr;     // a whole one in the dtype of sums, where there is one
+  std::byte* gradient_shard = nullptr;  // this rank's reduced slice; may lie in one of the wholes
   // Of the elements that this rank updates.
   std::int64_t update_begin = 0, update_count = 0;
   float* master = nullptr;  // the parameter itself where that is fp32
@@ -59,9 +74,10 @@ struct SegmentBuffers {
   // Every element that this rank updates has the state.
   bool has_whole_state(std::size_t state) const { return state_counts[state] == update_count; }
 
-  bool has_separate_shard(const Segment& segment, int rank) const {
-    return gradient_shard != gradient_whole + rank * segment.shard * size_of(dtype);
-  }
+  // What a reduction sums up.
+  std::byte* summands() const { return adds_up ? accumulated : gradient_whole; }
+  // The whole gradient in the dtype of sums; meaningful where it rests whole.
+  std::byte* sum_whole() const { return accumulated != nullptr ? accumulated : gradient_whole; }
 };
 
 class ModelState {
@@ -76,6 +92,8 @@ class ModelState {
   void give_back(Ledger& ledger) const;
 
   const StatePolicy& policy() const { return policy_; }
+  // Of one piece of a reduction, where gradients are cast for the way; null where none is.
+  std::byte* staging() const { return staging_; }
   SegmentBuffers& segment(int flat, int segment) {
     return buffers_[static_cast<std::size_t>(flat)][static_cast<std::size_t>(segment)];
   }
@@ -116,6 +134,7 @@ class ModelState {
   const Layout& layout_;
   StatePolicy policy_;
   std::vector<std::vector<SegmentBuffers>> buffers_;
+  std::byte* staging_ = nullptr;
   std::vector<Request> requests_;
   std::byte *tensor_norms_ = nullptr, *directions_ = nullptr, *matrices_ = nullptr,
             *matrix_scratch_ = nullptr;

@@ -29,9 +29,9 @@ bool StateStore::holds(const ArrayId& array, int param) const {
 }
 
 DType StateStore::dtype_of(const ArrayId& array) const {
-  return array.kind == ArrayKind::parameter || array.kind == ArrayKind::gradient
-             ? state_.segment(array.flat_unit, array.segment).dtype
-             : DType::fp32;
+  const SegmentBuffers& buffers = state_.segment(array.flat_unit, array.segment);
+  if (array.kind == ArrayKind::parameter) return buffers.dtype;
+  return array.kind == ArrayKind::gradient ? buffers.sum : DType::fp32;
 }
 
 std::byte* StateStore::resident(const ArrayId& array, std::int64_t at) const {
@@ -44,7 +44,7 @@ std::byte* StateStore::resident(const ArrayId& array, std::int64_t at) const {
     case ArrayKind::parameter:
       return buffers.shard + (at - slice) * size_of(buffers.dtype);
     case ArrayKind::gradient:
-      return buffers.gradient_shard + (at - slice) * size_of(buffers.dtype);
+      return buffers.gradient_shard + (at - slice) * size_of(buffers.sum);
     case ArrayKind::master:
       return reinterpret_cast<std::byte*>(buffers.master + (at - buffers.update_begin));
     default: {
@@ -82,17 +82,19 @@ ChunkView StateStore::view(int number) const {
   const Chunk& chunk = chunks_[static_cast<std::size_t>(number)];
   const SegmentBuffers& buffers = state_.segment(chunk.flat_unit, chunk.segment);
   const bool sliced = state_.policy().optimizer_sharded;
-  const std::int64_t bytes = chunk.begin * size_of(buffers.dtype);
   ChunkView view;
   view.begin = buffers.update_begin + chunk.begin;
   view.count = chunk.count;
   view.dtype = buffers.dtype;
-  view.gradient = (sliced ? buffers.gradient_shard : buffers.gradient_whole) + bytes;
+  view.gradient_dtype = buffers.sum;
+  view.gradient =
+      (sliced ? buffers.gradient_shard : buffers.sum_whole()) + chunk.begin * size_of(buffers.sum);
   view.master = buffers.master + chunk.begin;
   for (std::size_t k = 0; k < buffers.states.size(); ++k)
     view.states.push_back(buffers.states[k] + buffers.state_position(k, view.begin));
   if (buffers.dtype != DType::fp32)
-    view.parameter = (sliced ? buffers.shard : buffers.whole) + bytes;
+    view.parameter =
+        (sliced ? buffers.shard : buffers.whole) + chunk.begin * size_of(buffers.dtype);
   return view;
 }
 

@@ -33,7 +33,8 @@ enum class Access : std::uint8_t { read, write };  // write: the part may be rea
 // chunk's update ends.
 struct ChunkView {
   std::int64_t begin = 0, count = 0;
-  DType dtype = DType::fp32;  // of gradient and parameter
+  DType dtype = DType::fp32;  // of the parameter
+  DType gradient_dtype = DType::fp32;
   const std::byte* gradient = nullptr;
   float* master = nullptr;
   std::vector<float*> states;      // by name; to the first element of the chunk that has the state

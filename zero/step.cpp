@@ -58,7 +58,9 @@ Verdict EngineCore::agree(const ControlWord& word) {
 }
 
 double EngineCore::inverse_scale() const {
-  return 1.0 / (static_cast<double>(ranks()) * static_cast<double>(plan_.batch.accumulation));
+  return state_->policy().precision.predivision /
+         (static_cast<double>(ranks()) * static_cast<double>(plan_.batch.accumulation) *
+          gradient_scale_);
 }
 
 double EngineCore::gradient_norm() const {
@@ -100,10 +102,10 @@ void EngineCore::edit_gradients(const std::function<void(ParamShard)>& change) {
       const ArrayId gradient{static_cast<int>(f), static_cast<int>(s), ArrayKind::gradient};
       const std::int64_t begin = rank() * segment.shard;
       for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard)) {
-        data.resize(static_cast<std::size_t>(piece.count * size_of(buffers.dtype)));
+        data.resize(static_cast<std::size_t>(piece.count * size_of(buffers.sum)));
         store_->read(gradient, piece.segment_begin, piece.segment_begin + piece.count, data.data());
         raw.resize(static_cast<std::size_t>(piece.count));
-        optim::cast(data.data(), buffers.dtype, raw.data(), DType::fp32, piece.count);
+        optim::cast(data.data(), buffers.sum, raw.data(), DType::fp32, piece.count);
         values = raw;
         for (float& value : values) value *= inverse;
         before = values;
@@ -111,13 +113,12 @@ void EngineCore::edit_gradients(const std::function<void(ParamShard)>& change) {
         change({declaration.name, declaration.shape, piece.param_begin, values});
         for (std::size_t i = 0; i < values.size(); ++i)
           if (std::memcmp(&values[i], &before[i], sizeof(float)) != 0) raw[i] = values[i] / inverse;
-        optim::cast(raw.data(), DType::fp32, data.data(), buffers.dtype, piece.count);
+        optim::cast(raw.data(), DType::fp32, data.data(), buffers.sum, piece.count);
         store_->write(gradient, piece.segment_begin, data);
       }
       if (collective() && !state_->policy().optimizer_sharded)
         transfer(static_cast<int>(f), [this, &segment, &buffers](const Wire& wire) {
-          all_gather_whole(wire, segment, buffers.gradient_shard, buffers.gradient_whole,
-                           buffers.dtype);
+          all_gather_whole(wire, segment, buffers.gradient_shard, buffers.sum_whole(), buffers.sum);
         });
     }
   runtime_.communication().synchronize();
@@ -190,6 +191,17 @@ std::string EngineCore::locate_non_finite() {
   return "no parameter";
 }
 
+// The gradients of this step keep the scale that they were made with (DeepSpeed divides them by the
+// new one, which halves the step whenever the scale grows).
+void EngineCore::adjust_loss_scale(bool overflow) {
+  scaler_.update(overflow);
+  const float scale = scaler_.scale();
+  if (scale == gradient_scale_) return;
+  if (overflow && rank() == 0)
+    std::fprintf(stderr, "zero: the loss scale falls from %g to %g\n",
+                 static_cast<double>(gradient_scale_), static_cast<double>(scale));
+}
+
 // The lowest rank that owns a non-finite element names it, once per run of skips.
 void EngineCore::report_skip(const Verdict& verdict) {
   const bool mine = !verdict.non_finite_ranks.empty() && verdict.non_finite_ranks.front() == rank();
@@ -199,7 +211,7 @@ void EngineCore::report_skip(const Verdict& verdict) {
         stderr,
         "zero: step %lld skipped on all ranks: non-finite gradient in %s, owned by rank %d\n",
         static_cast<long long>(step_count_), where.c_str(), rank());
-  if (++skipped_in_a_row_ < most_skips_in_a_row) return;
+  if (++skipped_in_a_row_ < most_skips_in_a_row || scaler_.reaches_floor()) return;
   throw NumericError("gradients were not finite for " + std::to_string(most_skips_in_a_row) +
                      " steps in a row, last at step " + std::to_string(step_count_) +
                      (mine ? " in " + where : "") + "; lower the learning rate or clip gradients");
@@ -230,6 +242,7 @@ StepResult EngineCore::step(const StepOptions& options) {
   try {
     micro_steps_done_ = 0;
     name_unasked_gradients();
+    gradient_scale_ = scaler_.scale();
     learning_rate_ =
         options.learning_rate.value_or(plan_.updates.learning_rate(applied_steps_ + 1));
     walker_->begin(plan_.steps.update);
@@ -254,6 +267,7 @@ StepResult EngineCore::step(const StepOptions& options) {
       report_skip(verdict_);
     else
       skipped_in_a_row_ = 0;
+    adjust_loss_scale(!finite);
     if (!skipped) {
       UpdateTerms terms{{}, options.learning_rate};
       terms.scalars.step = ++applied_steps_;
@@ -263,8 +277,8 @@ StepResult EngineCore::step(const StepOptions& options) {
       walker_->abandon();
     }
     clock_.stop();
-    result = {step_count_, loss,    gradient_norm(),        learning_rate_,
-              1.f,         skipped, verdict_.stop_requested};
+    result = {step_count_,     loss,    gradient_norm(),        learning_rate_,
+              gradient_scale_, skipped, verdict_.stop_requested};
   } catch (const std::exception& error) {
     poison(error.what());
     throw;

@@ -34,7 +34,7 @@ class PlanBuilder {
 
   // Returns what lies in the slots at the end.
   SlotContents request_gathers(SlotContents contents);
-  StepPlan build(bool reduce);
+  StepPlan build(std::optional<Op> reduction);
 
  private:
   const std::vector<int>& needs(int unit) const {
@@ -50,7 +50,7 @@ class PlanBuilder {
   void emit(Op op, int target, const std::vector<EventId>& waits, std::vector<EventId> signals);
   void emit_compute(int step);
   void emit_gathers_before(int step);
-  void emit_reductions_after(int step);
+  void emit_reductions_after(int step, Op reduction);
 
   const PlanInputs& inputs_;
   std::vector<ComputeStep> steps_;
@@ -121,7 +121,7 @@ void PlanBuilder::emit_gathers_before(int step) {
   }
 }
 
-void PlanBuilder::emit_reductions_after(int step) {
+void PlanBuilder::emit_reductions_after(int step, Op reduction) {
   const auto [op, unit] = steps_[static_cast<std::size_t>(step)];
   if (op != Op::backward) return;
   for (const int flat : needs(unit)) {
@@ -129,17 +129,18 @@ void PlanBuilder::emit_reductions_after(int step) {
     const bool lowest_user =
         inputs_.layout->flat_units[static_cast<std::size_t>(flat)].users.front() == unit;
     if (slot < 0 || !lowest_user) continue;
-    emit(Op::reduce, flat, {{EventKind::gradient_ready, slot}}, {{EventKind::gradient_free, slot}});
+    emit(reduction, flat, {{EventKind::gradient_ready, slot}}, {{EventKind::gradient_free, slot}});
   }
 }
 
-StepPlan PlanBuilder::build(bool reduce) {
+StepPlan PlanBuilder::build(std::optional<Op> reduction) {
   for (int step = 0; step < static_cast<int>(steps_.size()); ++step) {
     emit_gathers_before(step);
-    if (reduce && step > 0) emit_reductions_after(step - 1);
+    if (reduction && step > 0) emit_reductions_after(step - 1, *reduction);
     emit_compute(step);
   }
-  if (reduce && !steps_.empty()) emit_reductions_after(static_cast<int>(steps_.size()) - 1);
+  if (reduction && !steps_.empty())
+    emit_reductions_after(static_cast<int>(steps_.size()) - 1, *reduction);
   return std::move(plan_);
 }
 
@@ -176,7 +177,8 @@ SlotContents after_micro_step(const PlanInputs& inputs, SlotContents contents) {
   return contents;
 }
 
-StepPlan make_micro_plan(const PlanInputs& inputs, const char* name, bool first, bool reduce) {
+StepPlan make_micro_plan(const PlanInputs& inputs, const char* name, bool first,
+                         std::optional<Op> reduction) {
   SlotContents start = empty_slots(inputs);
   if (!first && inputs.gather_parameters) {
     PlanBuilder previous(inputs, name, training_steps(inputs));
@@ -184,7 +186,7 @@ StepPlan make_micro_plan(const PlanInputs& inputs, const char* name, bool first,
   }
   PlanBuilder builder(inputs, name, training_steps(inputs));
   if (inputs.gather_parameters) builder.request_gathers(start);
-  return builder.build(reduce);
+  return builder.build(reduction);
 }
 
 StepPlan make_evaluation_plan(const PlanInputs& inputs, const char* name, bool first) {
@@ -195,7 +197,7 @@ StepPlan make_evaluation_plan(const PlanInputs& inputs, const char* name, bool f
   }
   PlanBuilder builder(inputs, name, evaluation_steps(inputs));
   if (inputs.gather_parameters) builder.request_gathers(start);
-  return builder.build(false);
+  return builder.build(std::nullopt);
 }
 
 StepPlan make_update_plan(const PlanInputs& inputs) {
@@ -248,12 +250,15 @@ const char* name_of(Op op) {
       return "gather";
     case Op::reduce:
       return "reduce";
+    case Op::accumulate:
+      return "accumulate";
   }
   return "?";
 }
 
 PlanStream stream_of(Op op) {
-  return op == Op::gather || op == Op::reduce ? PlanStream::communication : PlanStream::compute;
+  return op == Op::gather || op == Op::reduce || op == Op::accumulate ? PlanStream::communication
+                                                                      : PlanStream::compute;
 }
 
 std::vector<int> backward_order(const Model& model, const Layout& layout) {
@@ -269,10 +274,13 @@ std::vector<int> backward_order(const Model& model, const Layout& layout) {
 
 StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {
   StepPlans plans;
-  plans.first = make_micro_plan(inputs, "first micro step", true, sync_each);
-  plans.middle = make_micro_plan(inputs, "middle micro step", false, sync_each);
-  plans.last = make_micro_plan(inputs, "last micro step", false, true);
-  plans.only = make_micro_plan(inputs, "only micro step", true, true);
+  std::optional<Op> early;
+  if (inputs.accumulate_locally) early = Op::accumulate;
+  if (sync_each) early = Op::reduce;
+  plans.first = make_micro_plan(inputs, "first micro step", true, early);
+  plans.middle = make_micro_plan(inputs, "middle micro step", false, early);
+  plans.last = make_micro_plan(inputs, "last micro step", false, Op::reduce);
+  plans.only = make_micro_plan(inputs, "only micro step", true, Op::reduce);
   plans.update = make_update_plan(inputs);
   plans.evaluation_first = make_evaluation_plan(inputs, "first evaluation pass", true);
   plans.evaluation_next = make_evaluation_plan(inputs, "evaluation pass", false);

@@ -22,13 +22,14 @@ namespace zero::detail {
 enum class PlanStream : std::uint8_t { compute, communication };
 
 enum class Op : std::uint8_t {
-  forward,   // compute, of a declared unit
-  backward,  // compute, of a declared unit
-  agree,     // compute: norm and control word
-  measure,   // compute: first half of updates that need the norms of whole tensors, on all chunks
-  update,    // compute: optimizer on a chunk
-  gather,    // communication: shard -> whole, of a flat unit
-  reduce,    // communication: whole-size summands -> shard, of a flat unit
+  forward,     // compute, of a declared unit
+  backward,    // compute, of a declared unit
+  agree,       // compute: norm and control word
+  measure,     // compute: first half of updates that need norms of whole tensors, on all chunks
+  update,      // compute: optimizer on a chunk
+  gather,      // communication: shard -> whole, of a flat unit
+  reduce,      // communication: whole-size summands -> shard, of a flat unit
+  accumulate,  // communication: adds a flat unit's gradient to this rank's own sum, sends nothing
 };
 
 const char* name_of(Op op);
@@ -77,6 +78,7 @@ struct PlanInputs {
   bool reshard_after_forward = false;
   bool tensor_norms = false;         // some update rule needs them
   bool gather_after_update = false;  // parameters rest whole, the update writes a shard of them
+  bool accumulate_locally = false;   // micro steps that do not reduce empty the gradient slots
   std::optional<std::int64_t> max_reuse_distance;  // elements
 };
 
@@ -84,7 +86,8 @@ struct PlanInputs {
 std::vector<int> backward_order(const Model& model, const Layout& layout);
 
 struct StepPlans {
-  // Micro steps by position in a step; with `reduce` where gradients are synchronized in them.
+  // Micro steps by position in a step; with `reduce` where gradients are synchronized in them,
+  // `accumulate` where they are added up apart from where backward writes them.
   StepPlan first, middle, last, only;
   StepPlan update;
   StepPlan evaluation_first, evaluation_next;

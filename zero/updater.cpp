@@ -72,8 +72,8 @@ optim::UpdateSpans Updater::spans_of(const Range& range, std::span<float*> state
                                         range.buffers.state_position(k, view.begin));
   }
   optim::UpdateSpans spans{range.end - range.begin,
-                           view.gradient + bytes,
-                           view.dtype,
+                           view.gradient + at * size_of(view.gradient_dtype),
+                           view.gradient_dtype,
                            view.master + at,
                            states.first(count),
                            view.parameter == nullptr ? nullptr : view.parameter + bytes,

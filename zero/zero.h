@@ -296,7 +296,7 @@ struct StepOptions {
 struct StepResult {
   std::int64_t step = 0;  // optimizer steps so far, skipped ones included
   double loss = 0, grad_norm = 0, learning_rate = 0;
-  float loss_scale = 1;
+  float loss_scale = 1;  // of this step's gradients; they are unscaled before all else
   bool skipped = false, stop_requested = false;
 };
 

@@ -229,6 +229,7 @@ std::int64_t Attention<T>::bytes() const {
 
 template class Attention<float>;
 template class Attention<zero::bf16>;
+template class Attention<zero::fp16>;
 template class Attention<double>;
 
 }  // namespace gpt

@@ -112,9 +112,11 @@ std::int64_t Block<T>::bytes() const {
 
 template struct BlockWorkspace<float>;
 template struct BlockWorkspace<zero::bf16>;
+template struct BlockWorkspace<zero::fp16>;
 template struct BlockWorkspace<double>;
 template class Block<float>;
 template class Block<zero::bf16>;
+template class Block<zero::fp16>;
 template class Block<double>;
 
 }  // namespace gpt

@@ -15,6 +15,7 @@ const Kernels<T>& kernels() {
 
 template const Kernels<float>& kernels<float>();
 template const Kernels<zero::bf16>& kernels<zero::bf16>();
+template const Kernels<zero::fp16>& kernels<zero::fp16>();
 template const Kernels<double>& kernels<double>();
 
 }  // namespace gpt

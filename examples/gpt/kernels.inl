@@ -9,12 +9,25 @@ namespace {
 using std::int32_t;
 using std::int64_t;
 using zero::bf16;
+using zero::fp16;
 
 constexpr int lanes = 16;
 
 inline float load(float value) { return value; }
 inline double load(double value) { return value; }
 inline float load(bf16 value) { return __builtin_bit_cast(float, std::uint32_t{value.bits} << 16); }
+
+// As zero::to_float(fp16), without branches: a denormal is what 2^-14 exceeds 2^-14 by.
+inline float load(fp16 value) {
+  const std::uint32_t magnitude = (value.bits & 0x7fffu) << 13;
+  const std::uint32_t normal = magnitude + (112u << 23);
+  const std::uint32_t denormal = __builtin_bit_cast(
+      std::uint32_t, __builtin_bit_cast(float, magnitude + (113u << 23)) - 0x1p-14f);
+  const std::uint32_t special = magnitude + (224u << 23);
+  const std::uint32_t finite = magnitude < (1u << 23) ? denormal : normal;
+  const std::uint32_t bits = magnitude < (31u << 23) ? finite : special;
+  return __builtin_bit_cast(float, bits | (std::uint32_t{value.bits} & 0x8000u) << 16);
+}
 
 inline void store(float value, float& to) { to = value; }
 inline void store(double value, double& to) { to = value; }
@@ -24,6 +37,21 @@ inline void store(float value, bf16& to) {
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
   to.bits = static_cast<std::uint16_t>(nan ? (bits >> 16) | 0x40u : rounded);
+}
+
+// As zero::from_float<fp16>, without branches.
+inline void store(float value, fp16& to) {
+  const auto bits = __builtin_bit_cast(std::uint32_t, value);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  const std::uint32_t normal =
+      (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - (112u << 23)) >> 13;
+  const std::uint32_t denormal =
+      __builtin_bit_cast(std::uint32_t, __builtin_bit_cast(float, magnitude) + 0.5f) - 0x3f000000u;
+  const std::uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+  const std::uint32_t special = magnitude > 0x7f800000u ? nan : 0x7c00u;
+  const std::uint32_t finite = magnitude < 0x38800000u ? denormal : normal;
+  const std::uint32_t rounded = magnitude < 0x477ff000u ? finite : special;
+  to.bits = static_cast<std::uint16_t>(rounded | ((bits >> 16) & 0x8000u));
 }
 
 inline float square_root(float value) { return __builtin_sqrtf(value); }
@@ -303,6 +331,7 @@ const Kernels<T>& kernels() {
 
 template const Kernels<float>& kernels<float>();
 template const Kernels<bf16>& kernels<bf16>();
+template const Kernels<fp16>& kernels<fp16>();
 template const Kernels<double>& kernels<double>();
 
 }  // namespace GPT_KERNELS

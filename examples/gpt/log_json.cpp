@@ -80,6 +80,7 @@ void JsonLog::write(const TrainingRecord& r) {
                           {"lr", r.learning_rate},
                           {"tokens_per_s", r.tokens_per_second},
                           {"step_ms", 1e3 * r.seconds},
+                          {"loss_scale", r.loss_scale},
                           {"skipped", r.skipped}}));
 }
 

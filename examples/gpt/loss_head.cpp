@@ -118,6 +118,7 @@ std::int64_t LossHead<T>::bytes() const {
 
 template class LossHead<float>;
 template class LossHead<zero::bf16>;
+template class LossHead<zero::fp16>;
 template class LossHead<double>;
 
 }  // namespace gpt

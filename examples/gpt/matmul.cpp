@@ -10,6 +10,7 @@ namespace {
 
 using zero::bf16;
 using zero::DType;
+using zero::fp16;
 
 // Rows, or columns, that are not divided between threads.
 constexpr std::int64_t cut_grain = 16;
@@ -44,7 +45,8 @@ Range cut(const ProductShape& shape, int parts, int index) {
   return part_of(cut_by_rows(shape) ? shape.m : shape.n, cut_grain, parts, index);
 }
 
-void widen(const bf16* from, std::int64_t row_distance, std::int64_t rows, std::int64_t columns,
+template <class T>
+void widen(const T* from, std::int64_t row_distance, std::int64_t rows, std::int64_t columns,
            float* to) {
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < columns; ++c)
@@ -59,7 +61,7 @@ Range part_of(std::int64_t count, std::int64_t grain, int parts, int index) {
           std::min(count, grains * (index + 1) / parts * grain)};
 }
 
-// One thread's back end; where that has no bf16, operands are converted panel by panel.
+// One thread's back end; where that lacks a 16-bit type, operands are converted panel by panel.
 class Matmul::Worker {
  public:
   template <class T, class C>
@@ -85,8 +87,8 @@ class Matmul::Worker {
       pin();
       if (gemm_.prepare(call.shape, zero::dtype_of<T>::value, zero::dtype_of<C>::value))
         gemm_.run(call, zero::dtype_of<T>::value, zero::dtype_of<C>::value);
-      else if constexpr (std::is_same_v<T, bf16>)
-        run_widened<C>(call);
+      else if constexpr (sizeof(T) == 2)
+        run_widened<T, C>(call);
     }
   }
 
@@ -114,25 +116,25 @@ class Matmul::Worker {
     pinned_ = true;
   }
 
-  template <class C>
+  template <class T, class C>
   void run_widened(const GemmCall& call) {
-    prepare<bf16, C>(call.shape);
+    prepare<T, C>(call.shape);
     const ProductShape& s = call.shape;
-    widen(static_cast<const bf16*>(call.a), s.lda, s.transpose_a ? s.k : s.m,
+    widen(static_cast<const T*>(call.a), s.lda, s.transpose_a ? s.k : s.m,
           s.transpose_a ? s.m : s.k, wide_a_.data());
     for (std::int64_t first = 0; first < s.n; first += panel_columns) {
       const std::int64_t columns = std::min(panel_columns, s.n - first);
-      const auto* b = static_cast<const bf16*>(call.b) + (s.transpose_b ? first * s.ldb : first);
+      const auto* b = static_cast<const T*>(call.b) + (s.transpose_b ? first * s.ldb : first);
       widen(b, s.ldb, s.transpose_b ? columns : s.k, s.transpose_b ? s.k : columns, wide_b_.data());
       gemm_.run({widened(s, columns), wide_a_.data(), wide_b_.data(), wide_c_.data(), nullptr},
                 DType::fp32, DType::fp32);
-      finish_panel<C>(call, first, columns);
+      finish_panel<T, C>(call, first, columns);
     }
   }
 
-  template <class C>
+  template <class T, class C>
   void finish_panel(const GemmCall& call, std::int64_t first, std::int64_t columns) {
-    const auto* bias = static_cast<const bf16*>(call.bias);
+    const auto* bias = static_cast<const T*>(call.bias);
     for (std::int64_t r = 0; r < call.shape.m; ++r) {
       C* row = static_cast<C*>(call.c) + r * call.shape.ldc + first;
       for (std::int64_t c = 0; c < columns; ++c) {
@@ -204,6 +206,8 @@ GPT_INSTANTIATE(float, float)
 GPT_INSTANTIATE(double, double)
 GPT_INSTANTIATE(bf16, bf16)
 GPT_INSTANTIATE(bf16, float)
+GPT_INSTANTIATE(fp16, fp16)
+GPT_INSTANTIATE(fp16, float)
 #undef GPT_INSTANTIATE
 
 }  // namespace gpt

@@ -82,6 +82,7 @@ void Model<T>::embed_backward(const MicroBatch& batch, const EmbeddingGradients<
 
 template class Model<float>;
 template class Model<zero::bf16>;
+template class Model<zero::fp16>;
 template class Model<double>;
 
 }  // namespace gpt

@@ -32,10 +32,12 @@ std::string duration(double seconds) {
 }
 
 std::string figures(const TrainingRecord& r) {
-  char text[160];
+  char text[160], scale[32] = "";
+  if (r.loss_scale != 1)
+    std::snprintf(scale, sizeof scale, " | scale %g", static_cast<double>(r.loss_scale));
   std::snprintf(text, sizeof text,
-                "loss %.4f | norm %.3f | lr %.2e | %.0f tokens/s | %.3g TFLOP/s%s", r.loss,
-                r.gradient_norm, r.learning_rate, r.tokens_per_second, r.tflops,
+                "loss %.4f | norm %.3f | lr %.2e%s | %.0f tokens/s | %.3g TFLOP/s%s", r.loss,
+                r.gradient_norm, r.learning_rate, scale, r.tokens_per_second, r.tflops,
                 r.skipped ? " | skipped" : "");
   return text;
 }

@@ -50,10 +50,12 @@ TrainingRecord TrainingLoop<T>::step(std::int64_t index, bool& stop) {
           .seconds = seconds,
           .tokens_per_second = tokens_ / seconds,
           .tflops = flops_ / seconds / 1e12,
+          .loss_scale = result.loss_scale,
           .skipped = result.skipped};
 }
 
 template class TrainingLoop<float>;
 template class TrainingLoop<zero::bf16>;
+template class TrainingLoop<zero::fp16>;
 
 }  // namespace gpt

@@ -40,6 +40,10 @@ auto with_training_loop(zero::Runtime& runtime, zero::Engine& engine, const Task
     TrainingLoop<zero::bf16> loop(runtime, engine, task);
     return body(loop);
   }
+  if (engine.compute_dtype() == zero::DType::fp16) {
+    TrainingLoop<zero::fp16> loop(runtime, engine, task);
+    return body(loop);
+  }
   TrainingLoop<float> loop(runtime, engine, task);
   return body(loop);
 }

@@ -66,5 +66,6 @@ double TrainingStep<T>::run(const MicroBatch& batch, float loss_scale) {
 
 template class TrainingStep<float>;
 template class TrainingStep<zero::bf16>;
+template class TrainingStep<zero::fp16>;
 
 }  // namespace gpt

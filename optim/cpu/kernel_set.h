@@ -86,16 +86,29 @@ struct KernelSet {
     });
   }
 
-  static void accumulate(void* accumulated, const void* addend, DType dtype, std::int64_t count) {
+  static void accumulate(void* accumulated, DType dtype, const void* addend, DType addend_dtype,
+                         std::int64_t count) {
+    with_type<V>(dtype, [&]<class To>(const To*) {
+      with_type<V>(addend_dtype, [&]<class From>(const From*) {
+        auto* to = static_cast<To*>(accumulated);
+        const auto* from = static_cast<const From*>(addend);
+        std::int64_t at = 0;
+        for (; at + V::lanes <= count; at += V::lanes)
+          (V::load(to + at) + V::load(from + at)).store(to + at);
+        if (at < count)
+          store_some(load_some<V>(to + at, count - at) + load_some<V>(from + at, count - at),
+                     to + at, count - at);
+      });
+    });
+  }
+
+  static void divide(void* gradient, DType dtype, std::int64_t count, float divisor) {
+    const V wide(divisor);
     with_type<V>(dtype, [&]<class T>(const T*) {
-      auto* to = static_cast<T*>(accumulated);
-      const auto* from = static_cast<const T*>(addend);
+      auto* data = static_cast<T*>(gradient);
       std::int64_t at = 0;
-      for (; at + V::lanes <= count; at += V::lanes)
-        (V::load(to + at) + V::load(from + at)).store(to + at);
-      if (at < count)
-        store_some(load_some<V>(to + at, count - at) + load_some<V>(from + at, count - at), to + at,
-                   count - at);
+      for (; at + V::lanes <= count; at += V::lanes) (V::load(data + at) / wide).store(data + at);
+      if (at < count) store_some(load_some<V>(data + at, count - at) / wide, data + at, count - at);
     });
   }
 
@@ -114,7 +127,8 @@ struct KernelSet {
 
   static constexpr Kernels kernels{adam,           sgd,         lion,           adagrad,
                                    lamb_direction, lamb,        muon_direction, muon,
-                                   product,        add_squares, accumulate,     cast};
+                                   product,        add_squares, accumulate,     divide,
+                                   cast};
 };
 
 }  // namespace zero::optim::cpu

@@ -61,7 +61,9 @@ struct Kernels {
   // are not finite and were left out.
   std::int64_t (*add_squares)(const void* gradient, DType dtype, std::int64_t count,
                               std::int64_t* limbs);
-  void (*accumulate)(void* accumulated, const void* addend, DType dtype, std::int64_t count);
+  void (*accumulate)(void* accumulated, DType dtype, const void* addend, DType addend_dtype,
+                     std::int64_t count);
+  void (*divide)(void* gradient, DType dtype, std::int64_t count, float divisor);
   void (*cast)(const void* from, DType from_dtype, void* to, DType to_dtype, std::int64_t count);
 };
 

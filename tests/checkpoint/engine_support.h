@@ -39,6 +39,7 @@ void train_until(Engine& engine, int ranks, int rank, std::int64_t steps, const 
     const StepResult r = engine.step().wait();
     trace.losses.push_back(r.loss);
     trace.norms.push_back(r.grad_norm);
+    trace.scales.push_back(r.loss_scale);
   }
   trace.digest = engine.digest();
 }
@@ -48,6 +49,8 @@ inline toy::Trace train_until(Runtime& runtime, Engine& engine, std::int64_t ste
   toy::Trace trace;
   if (engine.compute_dtype() == DType::bf16)
     train_until<bf16>(engine, runtime.size(), runtime.rank(), steps, dims, trace);
+  else if (engine.compute_dtype() == DType::fp16)
+    train_until<fp16>(engine, runtime.size(), runtime.rank(), steps, dims, trace);
   else
     train_until<float>(engine, runtime.size(), runtime.rank(), steps, dims, trace);
   return trace;

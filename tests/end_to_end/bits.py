@@ -45,16 +45,18 @@ VARIANTS = {
     "small stay": ({STAGE: 3, "zero_optimization.stage3_param_persistence_threshold": 100}, {}),
 }
 
-# (ranks, bf16, micro steps, when gradients are reduced, with the variants)
-SHORT = [(1, False, 3, "each", False), (2, True, 3, "each", False), (2, False, 1, None, False),
-         (3, False, 3, "each", True), (4, True, 1, None, False), (4, False, 3, "last", False)]
-ALL = [(ranks, bf16, *sync, True)
-       for ranks, bf16, sync in itertools.product((1, 2, 3, 4), (False, True), ((1, None), (3, "each"), (3, "last")))]
+# (ranks, dtype, micro steps, when gradients are reduced, with the variants)
+SHORT = [(1, "fp32", 3, "each", False), (2, "bf16", 3, "each", False), (2, "fp32", 1, None, False),
+         (3, "fp32", 3, "each", True), (4, "bf16", 1, None, False), (4, "fp32", 3, "last", False),
+         (3, "fp16", 3, "last", False)]
+ALL = [(ranks, dtype, *sync, True) for ranks, dtype, sync in
+       itertools.product((1, 2, 3, 4), ("fp32", "bf16", "fp16"), ((1, None), (3, "each"), (3, "last")))]
 
 
-def of_group(bf16, micro_steps, sync):
+def of_group(dtype, micro_steps, sync):
     common = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": micro_steps,
-              "bf16.enabled": str(bf16).lower(), "gradient_clipping": 1.0, "optimizer.type": "AdamW",
+              "bf16.enabled": str(dtype == "bf16").lower(), "fp16.enabled": str(dtype == "fp16").lower(),
+              "fp16.initial_scale_power": 10, "fp16.loss_scale_window": 3, "gradient_clipping": 1.0, "optimizer.type": "AdamW",
               "optimizer.params.lr": 0.003, "optimizer.params.weight_decay": 0.1}
     return {**common, "zero_core.gradient_sync": sync} if sync else common
 
@@ -66,14 +68,14 @@ def variants_at(ranks):
 
 def check_group(model, group):
     """The number of runs that were compared; raises when two differ."""
-    ranks, bf16, micro_steps, sync, with_variants = group
+    ranks, dtype, micro_steps, sync, with_variants = group
     runs = {name: (strategy, {}) for name, strategy in STRATEGIES.items()}
     if with_variants:
         runs |= variants_at(ranks)
     reference = None
     for name, (strategy, environment) in runs.items():
         arguments = ["--model", model, "--sequence-length", 13, "--steps", STEPS, "--seed", 7,
-                     *launch.settings({**of_group(bf16, micro_steps, sync), **strategy})]
+                     *launch.settings({**of_group(dtype, micro_steps, sync), **strategy})]
         run = launch.train(MPIEXEC, PROGRAM, ranks, arguments, environment)
         check_chosen(run, environment)
         bits = run.bits()
@@ -119,8 +121,8 @@ def main():
             except launch.Failed as failed:
                 failures += 1
                 result = f"FAILED: {failed}"
-            ranks, bf16, micro_steps, sync, _ = group
-            print(f"{ranks} ranks, {'bf16' if bf16 else 'fp32'}, {micro_steps} micro steps, sync {sync}: {result} "
+            ranks, dtype, micro_steps, sync, _ = group
+            print(f"{ranks} ranks, {dtype}, {micro_steps} micro steps, sync {sync}: {result} "
                   f"({time.monotonic() - begin:.1f} s)", flush=True)
     sys.exit(failures != 0)
 

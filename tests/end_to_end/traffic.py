@@ -19,6 +19,11 @@ SHAPE = {"layers": 6, "channels": 36, "vocabulary": 259, "positions": 33}
 SHARD_GRAD_OP = "SHARD_GRAD_OP"
 STRATEGIES = (0, 1, 2, 3, SHARD_GRAD_OP)
 OTHER_KINDS = ("all_reduce", "broadcast", "all_to_all", "barrier")
+# (strategy, micro steps, gradient_sync, (computed in, between ranks, added up in))
+DTYPES = [(0, 1, "last", ("fp32", "bf16", "fp32")), (0, 3, "last", ("bf16", "bf16", "fp32")),
+          (0, 3, "each", ("bf16", "bf16", "fp32")), (1, 3, "last", ("fp16", "fp32", "fp32")),
+          (2, 3, "each", ("bf16", "fp32", "fp32")), (3, 1, "each", ("fp16", "fp16", "fp16")),
+          (3, 3, "each", ("fp32", "fp16", "fp32")), (SHARD_GRAD_OP, 3, "last", ("fp16", "bf16", "fp32"))]
 
 
 def expected(layout, strategy, micro_steps, sync, slots=2, b_p=4, b_c=4):
@@ -32,6 +37,29 @@ def expected(layout, strategy, micro_steps, sync, slots=2, b_p=4, b_c=4):
                 3: layout.gathered_in_stage_3(micro_steps, slots) * b_p,
                 SHARD_GRAD_OP: (micro_steps * (layout.total - layout.persistent) + layout.persistent) * b_p}[strategy]
     return gathered * (n - 1) // n, reductions * layout.total * b_c * (n - 1) // n
+
+
+def check_dtypes(model, ranks, strategy, micro_steps, sync, dtypes):
+    """Gradients travel in the dtype of the wire, sums of several in their own: (compute, wire, sum)."""
+    compute, wire, total = dtypes
+    size = {"fp32": 4, "bf16": 2, "fp16": 2}
+    layout = Layout(**SHAPE, ranks=ranks)
+    keys = {**keys_of(strategy, micro_steps, sync, compute == "bf16"), "communication_data_type": wire,
+            "data_types.grad_accum_dtype": total, "fp16.enabled": str(compute == "fp16").lower(),
+            "fp16.loss_scale": 128}
+    summary = train(model, ranks, keys)
+    gathered, reduced = (STEPS * b for b in expected(layout, strategy, micro_steps, sync, 2, size[compute], size[wire]))
+    if strategy == 0 and sync == "each" and micro_steps > 1:
+        gathered = gathered // size[wire] * size[total]
+    for rank in summary["ranks"]:
+        sent = {kind: use["bytes"] for kind, use in rank["sent"].items()}
+        require((sent["all_gather"], sent["reduce_scatter"]) == (gathered, reduced),
+                f"sent {sent}, not {gathered} gathered and {reduced} reduced")
+        staged = rank["memory"]["communication"]["planned"]
+        summand = total if sync == "last" and micro_steps > 1 else compute
+        most = max(layout.tied, layout.block, layout.positions, layout.head) * size[wire] if summand != wire else 0
+        require(staged == most, f"staging of {staged} bytes, not {most}")
+    return f"{(gathered + reduced) // STEPS} bytes per rank and step"
 
 
 def keys_of(strategy, micro_steps, sync, bf16):
@@ -96,6 +124,8 @@ def main():
              for ranks, strategy, m in itertools.product((2, 3, 4), STRATEGIES, (1, 3))]
     cases += [(f"3 ranks, {strategy}, 3 micro steps, sync {sync}", check, (3, strategy, 3, sync))
               for strategy, sync in ((0, "each"), (1, "each"), (2, "last"), (3, "last"), (SHARD_GRAD_OP, "last"))]
+    cases += [("3 ranks, {}, {} micro steps, sync {}, {} over {} into {}".format(*case, *dtypes), check_dtypes,
+               (3, *case, dtypes)) for *case, dtypes in DTYPES]
     cases += [(f"3 ranks, {strategy}, bf16", check, (3, strategy, 1, None, True)) for strategy in (0, 2, 3)]
     buckets = {"zero_optimization.reduce_bucket_size": 1000, "zero_optimization.allgather_bucket_size": 700}
     persistent = {"zero_optimization.stage3_param_persistence_threshold": 200}

@@ -82,22 +82,23 @@ TEST_CASE("gradients of several micro batches add up, and scale") {
 
 // Difference of two gradients of the same model, relative to their norm.
 template <class T>
-double distance(PlainModel<T>& model, PlainModel<double>& reference, const RandomBatch& batch) {
+double distance(PlainModel<T>& model, PlainModel<double>& reference, const RandomBatch& batch,
+                float scale = 1) {
   for (auto& [name, values] : reference.values)
     for (std::size_t i = 0; i < values.size(); ++i)
       values[i] = zero::to_float(model.values.at(name)[i]);
-  const double loss = model.run(batch.view()), expected = reference.run(batch.view());
+  const double loss = model.run(batch.view(), scale), expected = reference.run(batch.view());
   CHECK(loss == doctest::Approx(expected).epsilon(sizeof(T) == 4 ? 1e-6 : 1e-2));
   double squares = 0;
   for (const auto& [name, values] : reference.gradients)
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const double off = zero::to_float(model.gradients.at(name)[i]) - values[i];
+      const double off = zero::to_float(model.gradients.at(name)[i]) / scale - values[i];
       squares += off * off;
     }
   return std::sqrt(squares) / norm_of(reference.gradients);
 }
 
-TEST_CASE("fp32 and bf16 gradients are as near to fp64's as their roundings allow") {
+TEST_CASE("fp32, bf16 and fp16 gradients are as near to fp64's as their roundings allow") {
   zero::ThreadPool pool(2);
   const ModelConfig config{"test", 3, 4, 64, 67, 160};
   PlainModel<double> reference(config, 2, 150, pool);
@@ -107,6 +108,9 @@ TEST_CASE("fp32 and bf16 gradients are as near to fp64's as their roundings allo
   reference.zero_gradients();
   PlainModel<zero::bf16> half(config, 2, 150, pool);
   CHECK(distance(half, reference, batch) < 0.03);
+  reference.zero_gradients();
+  PlainModel<zero::fp16> scaled(config, 2, 150, pool);
+  CHECK(distance(scaled, reference, batch, 4096) < 0.004);
 }
 
 template <class T>
@@ -128,6 +132,7 @@ TEST_CASE("a second run gives equal bits, with activations kept and recomputed")
   for (const int threads : {1, 2, 3}) {
     check_repeats<float>(threads);
     check_repeats<zero::bf16>(threads);
+    check_repeats<zero::fp16>(threads);
   }
 }
 

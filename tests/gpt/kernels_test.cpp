@@ -2,6 +2,7 @@
 // ranges.
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -16,6 +17,7 @@ using gpt::Kernels;
 using gpt::Range;
 using gpt::testing::random_values;
 using zero::bf16;
+using zero::fp16;
 
 constexpr std::int64_t rows = 7, channels = 83, sequence = 7, vocabulary = 53;
 
@@ -138,6 +140,46 @@ TEST_CASE("fp32 kernels give equal bits with every instruction set and cut") {
 }
 TEST_CASE("bf16 kernels give equal bits with every instruction set and cut") {
   check_equal<bf16>();
+}
+TEST_CASE("fp16 kernels give equal bits with every instruction set and cut") {
+  check_equal<fp16>();
+}
+
+// Every 16-bit pattern through a load and a store, and wild floats through a store.
+template <class T>
+void check_conversions(const Kernels<T>& k) {
+  std::vector<T> patterns(1 << 16), zeros(1), back(patterns.size());
+  std::vector<std::int32_t> tokens(patterns.size());
+  for (std::size_t i = 0; i < patterns.size(); ++i) {
+    patterns[i].bits = static_cast<std::uint16_t>(i);
+    tokens[i] = static_cast<std::int32_t>(i);
+  }
+  k.embed_forward({tokens.data(), patterns.data(), zeros.data(), back.data(), 1, 1},
+                  {0, static_cast<std::int64_t>(back.size())});
+  int wrong = 0;
+  for (std::size_t i = 0; i < patterns.size(); ++i) {
+    const float expected = zero::to_float(patterns[i]), found = zero::to_float(back[i]);
+    wrong += std::isnan(expected) ? !std::isnan(found) : found != expected;
+  }
+  CHECK(wrong == 0);
+  std::vector<float> floats;
+  for (std::uint32_t i = 0; i < 1'000'000; ++i)
+    floats.push_back(std::bit_cast<float>(i * 0x9e3779b9u));
+  std::vector<T> narrowed(floats.size());
+  k.narrow(floats.data(), narrowed.data(), static_cast<std::int64_t>(floats.size()));
+  for (std::size_t i = 0; i < floats.size(); ++i) {
+    const bool nan = std::isnan(floats[i]);
+    wrong += nan ? !std::isnan(zero::to_float(narrowed[i]))
+                 : narrowed[i].bits != zero::from_float<T>(floats[i]).bits;
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("16-bit loads and stores round as the engine's do") {
+  check_conversions(gpt::baseline::kernels<bf16>());
+  check_conversions(gpt::kernels<bf16>());
+  check_conversions(gpt::baseline::kernels<fp16>());
+  check_conversions(gpt::kernels<fp16>());
 }
 
 TEST_CASE("softmax, cross-entropy and GELU agree with the library's functions") {

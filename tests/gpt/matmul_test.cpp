@@ -16,6 +16,7 @@ using gpt::Matmul;
 using gpt::Product;
 using gpt::ProductShape;
 using zero::bf16;
+using zero::fp16;
 
 template <class T>
 double value_of(T value) {
@@ -123,6 +124,13 @@ TEST_CASE("bf16 products round once") {
 }
 TEST_CASE("bf16 products accumulate in fp32") {
   check_back_end<bf16, float>(2e-6);
+}
+
+TEST_CASE("fp16 products round once") {
+  check_back_end<fp16, fp16>(1.0 / 2048);
+}
+TEST_CASE("fp16 products accumulate in fp32") {
+  check_back_end<fp16, float>(2e-6);
 }
 
 TEST_CASE("ranges cover everything once, at multiples of the grain") {

@@ -213,15 +213,33 @@ TEST_CASE("gradients of a type without a value are refused") {
   NormBins bins;
   std::int64_t word = 0;
   CHECK_THROWS_AS(accumulate_norm(&word, DType::int64, 1, bins), UsageError);
-  CHECK_THROWS_AS(accumulate_gradient(&word, &word, DType::int64, 1), UsageError);
+  CHECK_THROWS_AS(accumulate_gradient(&word, DType::int64, &word, DType::fp32, 1), UsageError);
+  CHECK_THROWS_AS(accumulate_gradient(&word, DType::fp32, &word, DType::int64, 1), UsageError);
+  CHECK_THROWS_AS(divide_gradient(&word, DType::int64, 1, 2), UsageError);
   CHECK_THROWS_AS(cast(&word, DType::int64, &word, DType::fp32, 1), UsageError);
 }
 
 TEST_CASE("accumulation rounds once per addition, in the dtype") {
   float sum = 1, addend = 0x1p-24f;
-  accumulate_gradient(&sum, &addend, DType::fp32, 1);
+  accumulate_gradient(&sum, DType::fp32, &addend, DType::fp32, 1);
   CHECK(sum == 1.0f);
   bf16 narrow = from_float<bf16>(1), small = from_float<bf16>(0x1p-7f * 0.75f);
-  accumulate_gradient(&narrow, &small, DType::bf16, 1);
+  accumulate_gradient(&narrow, DType::bf16, &small, DType::bf16, 1);
   CHECK(to_float(narrow) == 1.0f + 0x1p-7f);
+  accumulate_gradient(&sum, DType::fp32, &small, DType::bf16, 1);
+  CHECK(sum == 1.0f + 0x1p-7f * 0.75f);
+  accumulate_gradient(&narrow, DType::bf16, &addend, DType::fp32, 1);
+  CHECK(to_float(narrow) == 1.0f + 0x1p-7f);
+}
+
+TEST_CASE("division rounds once, in the dtype") {
+  fp16 half = from_float<fp16>(1);
+  divide_gradient(&half, DType::fp16, 1, 3);
+  CHECK(half.bits == from_float<fp16>(1.0f / 3.0f).bits);
+  fp16 least{1};  // the smallest denormal: a tie goes to even, which is zero
+  divide_gradient(&least, DType::fp16, 1, 2);
+  CHECK(least.bits == 0);
+  float wide = 1;
+  divide_gradient(&wide, DType::fp32, 1, 3);
+  CHECK(wide == 1.0f / 3.0f);
 }

@@ -184,23 +184,26 @@ TEST_CASE("infinities and NaNs keep their kind in casts") {
   }
 }
 
-TEST_CASE("casts between the 16-bit types and accumulation give equal bits at every level") {
+TEST_CASE("casts between the 16-bit types, sums and divisions give equal bits at every level") {
   for (std::size_t count = 0; count <= 67; ++count)
     for (const DType to : floating) {
       const auto n = static_cast<std::int64_t>(count);
       const auto sum = encode(random_floats(count, Numbers::wild, 8), to);
       for (const DType from : floating) {
         const auto source = encode(random_floats(count, Numbers::wild, 9), from);
-        auto expected = sum, added = sum;
-        const auto addend = encode(random_floats(count, Numbers::wild, 9), to);
+        auto expected = sum, added = sum, divided = source;
         cpu::scalar_kernels.cast(source.data(), from, expected.data(), to, n);
-        cpu::scalar_kernels.accumulate(added.data(), addend.data(), to, n);
+        cpu::scalar_kernels.accumulate(added.data(), to, source.data(), from, n);
+        cpu::scalar_kernels.divide(divided.data(), from, n, 3);
         for (const SimdLevel level : vector_levels()) {
-          auto result = sum, total = sum;
-          cpu::find_kernels(level)->cast(source.data(), from, result.data(), to, n);
+          const cpu::Kernels& kernels = *cpu::find_kernels(level);
+          auto result = sum, total = sum, quotient = source;
+          kernels.cast(source.data(), from, result.data(), to, n);
           CHECK(result == expected);
-          cpu::find_kernels(level)->accumulate(total.data(), addend.data(), to, n);
+          kernels.accumulate(total.data(), to, source.data(), from, n);
           CHECK(total == added);
+          kernels.divide(quotient.data(), from, n, 3);
+          CHECK(quotient == divided);
         }
       }
     }

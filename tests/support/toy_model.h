@@ -69,6 +69,9 @@ inline float load(const float* p, std::int64_t i) {
 inline float load(const zero::bf16* p, std::int64_t i) {
   return zero::to_float(p[i]);
 }
+inline float load(const zero::fp16* p, std::int64_t i) {
+  return zero::to_float(p[i]);
+}
 template <class T>
 void add(T* p, std::int64_t i, float value) {
   p[i] = zero::from_float<T>(zero::to_float(p[i]) + value);
@@ -249,7 +252,7 @@ double evaluate(zero::Engine& engine, const Dims& d, Activations& a) {
 
 // What a run leaves to compare.
 struct Trace {
-  std::vector<double> losses, norms;
+  std::vector<double> losses, norms, scales;
   std::uint64_t digest = 0;
   bool operator==(const Trace&) const = default;
 };
@@ -269,12 +272,14 @@ Trace train(zero::Runtime& runtime, const Dims& d, const zero::Config& config, i
     const zero::StepResult r = engine.step().wait();
     trace.losses.push_back(r.loss);
     trace.norms.push_back(r.grad_norm);
+    trace.scales.push_back(r.loss_scale);
   }
   trace.digest = engine.digest();
   return trace;
 }
 
 inline Trace train(zero::Runtime& runtime, const Dims& d, const zero::Config& config, int steps) {
+  if (config.fp16_enabled) return train<zero::fp16>(runtime, d, config, steps);
   return config.bf16_enabled ? train<zero::bf16>(runtime, d, config, steps)
                              : train<float>(runtime, d, config, steps);
 }

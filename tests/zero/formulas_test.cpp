@@ -112,6 +112,58 @@ TEST_CASE("the other gradient_sync costs what is stated") {
   }
 }
 
+TEST_CASE("gradients at rest take the bytes of their own dtype, and casts a piece of staging") {
+  using zero::DType;
+  const zero::ModelSpec spec = models::describe(models::gpt2);
+  const auto psi = static_cast<double>(spec.declared().total_elements());
+  const DType dtypes[] = {DType::fp32, DType::bf16, DType::fp16};
+  for (const DType compute : dtypes)
+    for (const DType sum : dtypes)
+      for (const int m : {1, 3})
+        for (const int n : {1, 4})
+          for (int stage = 0; stage < 4; ++stage) {
+            CAPTURE(name_of(compute));
+            CAPTURE(name_of(sum));
+            CAPTURE(m);
+            CAPTURE(n);
+            CAPTURE(stage);
+            zero::Config config = config_for(stage, compute == DType::bf16, m);
+            config.fp16_enabled = compute == DType::fp16;
+            config.grad_accum_dtype = sum;
+            const Planned plan = planned(spec, config, n);
+            // gradient_sync is last at stages 0 and 1, and then sums of several are whole.
+            const bool whole = compute == sum ? stage < 2 : stage == 0 || (stage == 1 && m > 1);
+            const double gradients =
+                static_cast<double>(size_of(sum)) * psi / (whole || n == 1 ? 1 : n);
+            const double parameters =
+                static_cast<double>(size_of(compute)) * psi / (stage == 3 ? n : 1);
+            const double optimizer = (compute == DType::fp32 ? 8 : 12) * psi / (stage > 0 ? n : 1);
+            CHECK(std::abs(plan.states() / (parameters + gradients + optimizer) - 1) < 1e-3);
+            CHECK((plan.ledger.account(MemoryCategory::gradient_slots).planned > 0) ==
+                  (compute != sum || (stage >= 2 && (n > 1 || m > 1))));
+            // What is reduced is the whole sum where there is one, else what backward wrote.
+            const bool casts = n > 1 && compute != sum && stage < 2 && m > 1;
+            const auto staging = plan.ledger.account(MemoryCategory::communication).planned;
+            CHECK((staging > 0) == casts);
+          }
+}
+
+TEST_CASE("the staging of a wire of another dtype is as large as a bucket, at most as a unit") {
+  const zero::ModelSpec spec = models::describe(models::gpt2);
+  zero::Config config = config_for(2, false);
+  config.communication_data_type = zero::DType::bf16;
+  const auto staging = [&](int ranks) {
+    return planned(spec, config, ranks).ledger.account(MemoryCategory::communication).planned;
+  };
+  CHECK(staging(1) == 0);
+  config.zero_optimization.reduce_bucket_size = 4 * 128 * 1000;
+  CHECK(staging(4) == 2 * 4 * 128 * 1000);
+  config.zero_optimization.reduce_bucket_size = 500'000'000;
+  CHECK(staging(4) / 2e6 == doctest::Approx(50257 * 768 / 1e6).epsilon(1e-3));  // the embedding
+  config.communication_data_type = zero::DType::fp32;
+  CHECK(staging(4) == 0);
+}
+
 TEST_CASE("slot bytes at stage 3 do not depend on depth, with DeepSpeed's default keys too") {
   for (const bool default_keys : {false, true}) {
     zero::Config config = config_for(3, true);

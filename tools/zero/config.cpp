@@ -11,6 +11,7 @@
 #include "zero/base/error.h"
 #include "zero/config.h"
 #include "zero/placement.h"
+#include "zero/precision.h"
 
 namespace zero::tool {
 namespace {
@@ -124,17 +125,20 @@ int state_bytes(const optim::OptimizerOptions& options, bool auxiliary) {
 std::vector<std::pair<std::string, std::string>> plan_lines(const ConfigOptions& options,
                                                             const Config& config) {
   const detail::Placement plan = detail::placement_for(config.zero_optimization, config.zero_core);
-  const int model = config.bf16_enabled ? 2 : 4;
-  const int master = config.bf16_enabled ? 4 : 0;
+  const detail::Precision precision = detail::precision_for(config, std::max(options.ranks, 1));
+  const auto model = static_cast<int>(size_of(precision.compute));
+  const auto gradient = static_cast<int>(size_of(precision.accumulation));
+  const int master = precision.compute == DType::fp32 ? 0 : 4;
   const int of_rule = master + state_bytes(config.optimizer, false);
   const bool split = optim::has_auxiliary_rule(config.optimizer);
   const int states = split ? master + state_bytes(config.optimizer, true) : of_rule;
-  const std::string dtype = config.bf16_enabled ? "bf16" : "fp32";
   std::vector<std::pair<std::string, std::string>> lines = {
       {"strategy", plan.strategy},
-      {"dtypes", "parameters, gradients and sums " + dtype + "; master weights and moments fp32"},
+      {"dtypes", std::string("parameters and gradients ") + name_of(precision.compute) +
+                     ", between ranks " + name_of(precision.wire) + ", added up " +
+                     name_of(precision.accumulation) + "; master weights and moments fp32"},
       {"bytes per parameter on each of N ranks",
-       "parameters " + share(model, plan.parameter) + ", gradients " + share(model, plan.gradient) +
+       "parameters " + share(model, plan.parameter) + ", gradients " + share(gradient, plan.gradient) +
            ", optimizer " + share(states, plan.optimizer) +
            (split
                 ? ", of " + config.optimizer.type + "'s matrices " + share(of_rule, plan.optimizer)
@@ -143,7 +147,7 @@ std::vector<std::pair<std::string, std::string>> plan_lines(const ConfigOptions&
   if (options.parameters == 0) return lines;
   const int ranks = std::max(options.ranks, 1);
   const double each = bytes_on(model, plan.parameter, ranks) +
-                      bytes_on(model, plan.gradient, ranks) +
+                      bytes_on(gradient, plan.gradient, ranks) +
                       bytes_on(states, plan.optimizer, ranks);
   char text[32];
   std::snprintf(text, sizeof text, "%.2f GiB",

@@ -207,22 +207,23 @@ std::string format_manifest(const Manifest& m) {
   Json parameters = Json::array(), files = Json::array();
   for (const ManifestParameter& parameter : m.parameters) parameters.push_back(to_json(parameter));
   for (const ManifestFile& file : m.files) files.push_back(to_json(file));
-  const Json document = {{"format", format_word},
-                         {"schema", manifest_schema},
-                         {"save_id", m.save_id},
-                         {"tag", m.tag},
-                         {"sequence", m.sequence},
-                         {"step", m.step},
-                         {"applied_steps", m.applied_steps},
-                         {"skipped_in_a_row", m.skipped_in_a_row},
-                         {"samples", m.samples},
-                         {"optimizer", {{"type", m.optimizer}, {"states", m.states}}},
-                         {"scheduler", {{"type", m.scheduler}}},
-                         {"parameters", parameters},
-                         {"files", files},
-                         {"client_state", m.client_state},
-                         {"config", m.config},
-                         {"equality", m.equality}};
+  Json document = {{"format", format_word},
+                   {"schema", manifest_schema},
+                   {"save_id", m.save_id},
+                   {"tag", m.tag},
+                   {"sequence", m.sequence},
+                   {"step", m.step},
+                   {"applied_steps", m.applied_steps},
+                   {"skipped_in_a_row", m.skipped_in_a_row},
+                   {"samples", m.samples},
+                   {"optimizer", {{"type", m.optimizer}, {"states", m.states}}},
+                   {"scheduler", {{"type", m.scheduler}}},
+                   {"parameters", parameters},
+                   {"files", files},
+                   {"client_state", m.client_state},
+                   {"config", m.config},
+                   {"equality", m.equality}};
+  if (!m.loss_scaler.empty()) document["loss_scaler"] = m.loss_scaler;
   try {
     return document.dump() + "\n";
   } catch (const Json::type_error&) {
@@ -256,6 +257,7 @@ Manifest parse_manifest(const std::string& path, std::string_view text) {
   m.states = optimizer.list("states");
   m.scheduler = Fields(path, "scheduler", fields.at("scheduler")).text("type");
   m.client_state = fields.texts("client_state");
+  if (document.contains("loss_scaler")) m.loss_scaler = fields.texts("loss_scaler");
   m.config = fields.text("config");
   m.equality = fields.texts("equality");
   std::set<std::string> names;

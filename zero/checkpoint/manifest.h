@@ -60,6 +60,7 @@ struct Manifest {
   std::vector<ManifestParameter> parameters;
   std::vector<ManifestFile> files;
   std::map<std::string, std::string> client_state;
+  std::map<std::string, std::string> loss_scaler;  // state of a dynamic one; else empty
   std::string config;  // the resolved one, a line per value
   // What must be equal for a continued run to give equal bits.
   std::map<std::string, std::string> equality;

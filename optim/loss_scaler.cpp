@@ -1,0 +1,69 @@
+#include "optim/loss_scaler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "zero/base/error.h"
+
+namespace zero::optim {
+
+namespace {
+
+constexpr double factor = 2;
+constexpr std::int64_t largest_power = 127;  // of a float
+
+void require(bool holds, const std::string& key, const std::string& expected) {
+  if (!holds) throw ConfigError("fp16." + key + ": expected " + expected);
+}
+
+}  // namespace
+
+LossScaler::LossScaler(const LossScaleOptions& options)
+    : options_(options), dynamic_(options.loss_scale == 0) {
+  if (!dynamic_) {
+    const auto scale = static_cast<float>(options.loss_scale);
+    require(std::isnormal(scale) && scale > 0, "loss_scale",
+            "0 for a dynamic scale, or a positive number that fp32 has");
+    state_.scale = options.loss_scale;
+    return;
+  }
+  require(options.initial_scale_power >= 0 && options.initial_scale_power <= largest_power,
+          "initial_scale_power", "0 to 127");
+  require(options.loss_scale_window > 0, "loss_scale_window", "more than 0");
+  require(options.min_loss_scale > 0, "min_loss_scale", "more than 0");
+  state_.scale = std::ldexp(1, static_cast<int>(options.initial_scale_power));
+  state_.hysteresis = options.hysteresis;
+}
+
+void LossScaler::update(bool overflow) {
+  if (!dynamic_) return;
+  if (overflow) {
+    lower();
+    state_.last_overflow = state_.iteration;
+  } else {
+    if (options_.consecutive_hysteresis) state_.hysteresis = options_.hysteresis;
+    const std::int64_t stable = state_.iteration - state_.last_overflow - 1;
+    if (stable > 0 && stable % options_.loss_scale_window == 0) {
+      state_.hysteresis = options_.hysteresis;
+      // DeepSpeed's has no bound; a float does.
+      if (state_.scale < std::ldexp(1, largest_power)) state_.scale *= factor;
+    }
+  }
+  ++state_.iteration;
+}
+
+void LossScaler::lower() {
+  if (options_.hysteresis != 1 && state_.hysteresis != 1) {
+    --state_.hysteresis;
+    return;
+  }
+  const auto floor = static_cast<double>(options_.min_loss_scale);
+  if (state_.scale == floor)
+    throw NumericError("gradients overflow with the loss scale at its floor, fp16.min_loss_scale " +
+                       std::to_string(options_.min_loss_scale) +
+                       "; lower the learning rate, clip gradients or use bf16");
+  state_.scale = std::max(state_.scale / factor, floor);
+}
+
+}  // namespace zero::optim

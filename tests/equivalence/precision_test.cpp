@@ -1,0 +1,251 @@
+// Every combination of dtypes: equal bits over stages, and the sums that were promised, against a
+// plain recomputation from each rank's gradients.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/toy_model.h"
+#include "zero/testing.h"
+
+using zero::DType;
+using zero::GradientSync;
+
+namespace {
+
+struct Dtypes {
+  DType compute = DType::fp32;
+  std::optional<DType> wire, sum;
+  std::string name() const {
+    return std::string(name_of(compute)) + " over " + name_of(wire.value_or(compute)) + " into " +
+           name_of(sum.value_or(compute));
+  }
+};
+
+std::vector<Dtypes> all_dtypes() {
+  std::vector<Dtypes> all;
+  for (const DType compute : {DType::fp32, DType::bf16, DType::fp16})
+    for (const DType wire : {DType::fp32, DType::bf16, DType::fp16})
+      for (const DType sum : {DType::fp32, DType::bf16, DType::fp16})
+        all.push_back({compute, wire, sum});
+  return all;
+}
+
+void set(zero::Config& config, const Dtypes& dtypes) {
+  config.bf16_enabled = dtypes.compute == DType::bf16;
+  config.fp16_enabled = dtypes.compute == DType::fp16;
+  config.communication_data_type = dtypes.wire;
+  config.grad_accum_dtype = dtypes.sum;
+}
+
+// Stages 0 to 3, then SHARD_GRAD_OP.
+constexpr int strategies = 5;
+void set_strategy(zero::Config& config, int strategy) {
+  config.zero_optimization.stage = std::min(strategy, 3);
+  config.zero_core.reshard_after_forward = strategy != 4;
+}
+
+toy::Trace train(int ranks, const zero::Config& config, int steps, const char* executor) {
+  toy::Trace trace;
+  zero::RuntimeOptions options;
+  options.executor = executor;
+  zero::testing::run_ranks(
+      ranks,
+      [&](zero::Runtime& runtime) {
+        toy::Trace own = toy::train(runtime, {}, config, steps);
+        if (runtime.is_root()) trace = std::move(own);
+      },
+      options);
+  return trace;
+}
+
+void compare_strategies(int ranks, zero::Config config, int steps) {
+  std::optional<toy::Trace> expected;
+  for (int strategy = 0; strategy < strategies; ++strategy) {
+    CAPTURE(strategy);
+    set_strategy(config, strategy);
+    const toy::Trace trace = train(ranks, config, steps, strategy % 2 == 0 ? "inline" : "worker");
+    if (!expected) expected = trace;
+    CHECK(trace == *expected);
+  }
+  CHECK(std::count_if(expected->norms.begin(), expected->norms.end(),
+                      [](double norm) { return std::isfinite(norm); }) >= steps / 2);
+}
+
+// Gradients that a test prescribes: of every size that the dtype holds.
+float prescribed(int rank, int micro_step, std::int64_t element) {
+  const float unit = toy::start_value("gradient", element * 64 + micro_step * 8 + rank, 2.f);
+  return unit * std::ldexp(1.f, static_cast<int>(element % 23) - 12);
+}
+
+constexpr int elements = 1000;
+
+struct Case {
+  Dtypes dtypes;
+  int ranks = 1, micro_steps = 1;
+  GradientSync sync = GradientSync::last;
+  bool prescale = false;
+  float predivide = 1;
+};
+
+float rounded(float value, DType dtype) {
+  if (dtype == DType::bf16) return zero::to_float(zero::from_float<zero::bf16>(value));
+  if (dtype == DType::fp16) return zero::to_float(zero::from_float<zero::fp16>(value));
+  return value;
+}
+
+float divisor_of(const Case& c, DType wire) {
+  if (c.ranks == 1) return 1;
+  if (c.prescale) return static_cast<float>(c.ranks);
+  if (c.predivide != 1) return c.predivide;
+  return wire == DType::fp16 ? static_cast<float>(c.ranks) : 1;
+}
+
+// accumulated = round_sum(accumulated + round_wire(sum over ranks in fp32)), element by element.
+float expected_sum(const Case& c, std::int64_t element) {
+  const DType compute = c.dtypes.compute;
+  const DType wire = c.dtypes.wire.value_or(compute), sum = c.dtypes.sum.value_or(compute);
+  const auto written = [&](int rank, int micro) {
+    return rounded(prescribed(rank, micro, element), compute);
+  };
+  const auto over_ranks = [&](auto&& of_rank) {
+    if (c.ranks == 1) return of_rank(0);
+    float total = 0;
+    for (int r = 0; r < c.ranks; ++r) {
+      const float part = rounded(rounded(of_rank(r), wire) / divisor_of(c, wire), wire);
+      total = r == 0 ? part : total + part;
+    }
+    return rounded(total, wire);
+  };
+  if (c.sync == GradientSync::last) {
+    return rounded(over_ranks([&](int r) {
+                     float local = 0;
+                     for (int m = 0; m < c.micro_steps; ++m)
+                       local = m == 0 ? rounded(written(r, 0), sum)
+                                      : rounded(local + written(r, m), sum);
+                     return c.micro_steps == 1 ? written(r, 0) : local;
+                   }),
+                   sum);
+  }
+  float accumulated = 0;
+  for (int m = 0; m < c.micro_steps; ++m) {
+    const float reduced = over_ranks([&](int r) { return written(r, m); });
+    accumulated = rounded(m == 0 ? reduced : accumulated + reduced, sum);
+  }
+  return accumulated;
+}
+
+template <class T>
+void write_gradients(zero::Engine& engine, int rank) {
+  for (zero::MicroStep micro : engine.micro_steps()) {
+    { auto scope = engine.unit("only").forward(); }
+    auto scope = engine.unit("only").backward();
+    T* grad = scope.grad<T>("w");
+    for (int i = 0; i < elements; ++i)
+      toy::add(grad, i, rounded(prescribed(rank, micro.index(), i), engine.compute_dtype()));
+    micro.loss(0);
+  }
+  engine.step();
+}
+
+std::vector<float> reduced_gradient(const Case& c, int strategy) {
+  std::vector<float> result(elements);
+  zero::Config config;
+  config.batch.train_micro_batch_size_per_gpu = 1;
+  config.batch.gradient_accumulation_steps = c.micro_steps;
+  config.zero_core.gradient_sync = c.sync;
+  config.optimizer.type = "SGD";
+  config.prescale_gradients = c.prescale;
+  config.gradient_predivide_factor = c.predivide;
+  config.loss_scale.loss_scale = 1;
+  config.zero_optimization.reduce_bucket_size = 600;  // more than one piece
+  set(config, c.dtypes);
+  set_strategy(config, strategy);
+  zero::testing::run_ranks(c.ranks, [&](zero::Runtime& runtime) {
+    zero::ModelSpec model;
+    model.unit("only").param("w", {elements});
+    zero::Engine engine(runtime, model, config);
+    engine.initialize(
+        [](zero::ParamShard shard) { std::fill(shard.values.begin(), shard.values.end(), 0.f); });
+    switch (c.dtypes.compute) {
+      case DType::fp16:
+        write_gradients<zero::fp16>(engine, runtime.rank());
+        break;
+      case DType::bf16:
+        write_gradients<zero::bf16>(engine, runtime.rank());
+        break;
+      default:
+        write_gradients<float>(engine, runtime.rank());
+    }
+    std::vector<float> whole(elements);
+    engine.read("only.w", "grad", whole);
+    if (runtime.is_root()) result = whole;
+  });
+  return result;
+}
+
+void check_sums(const Case& c) {
+  for (int strategy = 0; strategy < strategies; ++strategy) {
+    INFO(c.dtypes.name() << ", " << c.ranks << " ranks, " << c.micro_steps << " micro steps, "
+                         << (c.sync == GradientSync::each ? "each" : "last") << ", strategy "
+                         << strategy << ", divisor "
+                         << divisor_of(c, c.dtypes.wire.value_or(c.dtypes.compute)));
+    const std::vector<float> found = reduced_gradient(c, strategy);
+    const double scale = static_cast<double>(divisor_of(c, c.dtypes.wire.value_or(DType::fp32))) /
+                         (c.ranks * c.micro_steps);
+    int differing = 0;
+    for (int i = 0; i < elements; ++i)
+      differing +=
+          found[static_cast<std::size_t>(i)] != expected_sum(c, i) * static_cast<float>(scale);
+    CHECK(differing == 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("gradients are summed with the promised roundings") {
+  for (const Dtypes& dtypes : all_dtypes())
+    for (const int ranks : {1, 3})
+      for (const auto& [micro_steps, sync] :
+           {std::pair{1, GradientSync::last}, {3, GradientSync::last}, {3, GradientSync::each}})
+        check_sums({dtypes, ranks, micro_steps, sync});
+}
+
+TEST_CASE("prescaled and predivided gradients are divided on the wire, before they are summed") {
+  for (const DType wire : {DType::fp32, DType::bf16, DType::fp16})
+    for (const DType compute : {DType::fp32, DType::fp16}) {
+      check_sums({{compute, wire, std::nullopt}, 3, 2, GradientSync::each, true, 1});
+      check_sums({{compute, wire, std::nullopt}, 3, 2, GradientSync::last, false, 4});
+      check_sums({{compute, wire, DType::fp32}, 4, 1, GradientSync::last, false, 4});
+    }
+}
+
+TEST_CASE("equal bits at every stage for every combination of dtypes") {
+  for (const Dtypes& dtypes : all_dtypes())
+    for (const int ranks : {1, 3})
+      for (const auto& [micro_steps, sync] :
+           {std::pair{1, GradientSync::last}, {3, GradientSync::last}, {3, GradientSync::each}}) {
+        INFO(dtypes.name() << ", " << ranks << " ranks, " << micro_steps << " micro steps");
+        zero::Config config = toy::config(0, {}, micro_steps);
+        config.zero_core.gradient_sync = sync;
+        config.zero_optimization.reduce_bucket_size = 1000;
+        set(config, dtypes);
+        compare_strategies(ranks, config, 6);
+      }
+}
+
+TEST_CASE("fp16 with its default wire and sums trains the same at 1 to 4 ranks") {
+  for (const int ranks : {1, 2, 3, 4})
+    for (const int micro_steps : {1, 3}) {
+      CAPTURE(ranks);
+      zero::Config config = toy::config(0, {}, micro_steps);
+      config.zero_core.gradient_sync = GradientSync::each;
+      config.zero_core.reduce_group_size = 2;
+      set(config, {DType::fp16, std::nullopt, std::nullopt});
+      compare_strategies(ranks, config, 20);
+    }
+}

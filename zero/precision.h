@@ -1,0 +1,21 @@
+// The element types of a run, as data: made from the config once, read by layout of memory,
+// transfers and optimizer alike. A parameter that is declared with a dtype of its own keeps it
+// everywhere.
+#pragma once
+
+#include "zero/config.h"
+
+namespace zero::detail {
+
+struct Precision {
+  DType compute = DType::fp32;       // parameters as gathered, gradients as backward writes them
+  DType wire = DType::fp32;          // gradients between ranks
+  DType accumulation = DType::fp32;  // sums over micro steps, and gradients at rest
+  // Gradients are divided by it before they are summed over ranks, in the dtype of the wire.
+  float predivision = 1;
+};
+
+// Throws ConfigError where the config's keys exclude each other.
+Precision precision_for(const Config& config, int ranks);
+
+}  // namespace zero::detail
