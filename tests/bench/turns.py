@@ -20,7 +20,7 @@ import time
 
 DIRECTORY = "{turns}"  # in a command: the contestant's pipes
 
-START_LIMIT_S, TURN_LIMIT_S = 240, 300
+START_LIMIT_S, TURN_LIMIT_S = 600, 300
 
 
 class Contestant:
