@@ -7,10 +7,13 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 #include <sstream>
 
 #include "tests/tools/report_samples.h"
 #include "tools/report/html.h"
+#include "tools/report/html_style.h"
 #include "tools/report/json.h"
 #include "tools/report/markdown.h"
 #include "tools/report/markup.h"
@@ -18,6 +21,7 @@
 #include "tools/report/report.h"
 #include "tools/report/table.h"
 #include "zero/base/error.h"
+#include "zero/base/ledger.h"
 
 namespace {
 
@@ -158,6 +162,24 @@ TEST_CASE("the page holds all it needs, and names stay names") {
   CHECK(count_of(html_of(samples::plain()), "<svg") == 4);
   CHECK(count_of(html_of(samples::least()), "Nothing is sent") == 1);
   CHECK(escape_html("<a href=\"x\">&'") == "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
+}
+
+TEST_CASE("every category of the ledger has a colour of its own, in bars and legend alike") {
+  const std::string style = html_style;
+  std::set<std::string> colors;
+  for (int i = 0; i < zero::memory_category_count; ++i) {
+    const std::string name = zero::name_of(static_cast<zero::MemoryCategory>(i));
+    std::smatch bar, swatch;
+    const auto found = [&](const std::string& selector, const char* property, std::smatch& match) {
+      return std::regex_search(
+          style, match,
+          std::regex("\\." + selector + name + "[ ,][^{]*\\{ *" + property + ": (#[0-9a-f]{6})"));
+    };
+    REQUIRE_MESSAGE(found("c-", "fill", bar), name);
+    REQUIRE_MESSAGE(found("s-", "background", swatch), name);
+    CHECK(bar[1] == swatch[1]);
+    CHECK_MESSAGE(colors.insert(bar[1]).second, name);
+  }
 }
 
 TEST_CASE("a row of report.md has as many cells as the table, whatever the names") {

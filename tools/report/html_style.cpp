@@ -80,6 +80,8 @@ svg .c-communication, svg .c-broadcast { fill: #ad2f68; }
 svg .c-activations, svg .c-other, svg .c-all_to_all { fill: #a9b1bb; }
 svg .c-host_pinned { fill: #d3b53f; }
 svg .c-file { fill: #c3a78d; }
+svg .c-checkpoints { fill: #62b6b7; }
+svg .c-update_staging { fill: #bda9ea; }
 .s-parameters, .s-compute, .s-all_gather { background: #2460a7; }
 .s-parameter_slots { background: #9cc3f0; }
 .s-gradients, .s-waiting, .s-reduce_scatter { background: #e8862e; }
@@ -90,6 +92,8 @@ svg .c-file { fill: #c3a78d; }
 .s-activations, .s-other, .s-all_to_all { background: #a9b1bb; }
 .s-host_pinned { background: #d3b53f; }
 .s-file { background: #c3a78d; }
+.s-checkpoints { background: #62b6b7; }
+.s-update_staging { background: #bda9ea; }
 svg .on-parameters, svg .on-compute, svg .on-all_gather, svg .on-optimizer_state,
 svg .on-optimizer, svg .on-all_reduce, svg .on-master_weights, svg .on-communication,
 svg .on-broadcast { fill: #ffffff; }
