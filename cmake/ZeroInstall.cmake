@@ -50,7 +50,7 @@ function(zero_public_headers out)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
-zero_public_headers(zero_headers zero/zero.h zero/config.h zero/testing.h zero/mpi.h zero/cuda.h
+zero_public_headers(zero_headers zero/zero.h zero/config.h zero/testing.h zero/mpi.h zero/cuda.h zero/monitor/monitor.h
                                  zero/base/cpu/thread_pool.h)
 foreach(header ${zero_headers})
   get_filename_component(folder ${header} DIRECTORY)

@@ -76,6 +76,7 @@ class Reader {
     scanner_.skip_blanks();
     const bool bare = scanner_.peek() != '{' && scanner_.peek() != '[';
     Node root = bare ? Node{Node::Kind::object, scanner_.position(), "", {}} : value();
+    if (bare && !scanner_.more()) throw Fault{root.position, "expected an object { ... }"};
     if (bare) members_of(root, '\0');
     expect_end();
     return root;

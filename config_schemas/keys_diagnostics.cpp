@@ -1,4 +1,6 @@
 // Rows of what DeepSpeed prints and records.
+#include <array>
+
 #include "config_schemas/key_rows.h"
 
 namespace zero::config_schemas {
@@ -51,15 +53,35 @@ std::vector<Key> profiler_rows() {
   return rows;
 }
 
-struct Monitor {
+// The sections of two members of Config.
+template <MonitorOptions Config::*section>
+std::vector<Key> file_monitor_rows(const std::array<std::string_view, 4>& paths,
+                                   std::string_view meaning) {
+  return {
+      {.path = paths[0], .auto_is_absent = true, .meaning = meaning},
+      {.path = paths[1],
+       .type = Type::boolean,
+       .target = at<section, &MonitorOptions::enabled>,
+       .meaning = "write loss, learning rate and loss scale of every step over the samples so far; "
+                  "of programs that hand their steps to zero::Monitor, as train_gpt does"},
+      {.path = paths[2],
+       .type = Type::text,
+       .target = at<section, &MonitorOptions::output_path>,
+       .meaning = "folder"},
+      {.path = paths[3],
+       .type = Type::text,
+       .target = at<section, &MonitorOptions::job_name>,
+       .meaning = "folder inside of it"},
+  };
+}
+
+struct ServiceMonitor {
   std::string_view section, enabled;
   std::vector<std::string_view> texts;  // further keys: strings or null
 };
 
-std::vector<Key> monitor_rows() {
-  const std::vector<Monitor> monitors = {
-      {"tensorboard", "tensorboard.enabled", {"tensorboard.output_path", "tensorboard.job_name"}},
-      {"csv_monitor", "csv_monitor.enabled", {"csv_monitor.output_path", "csv_monitor.job_name"}},
+std::vector<Key> service_monitor_rows() {
+  const std::vector<ServiceMonitor> monitors = {
       {"wandb", "wandb.enabled", {"wandb.group", "wandb.team", "wandb.project"}},
       {"comet",
        "comet.enabled",
@@ -67,10 +89,9 @@ std::vector<Key> monitor_rows() {
         "comet.experiment_name", "comet.experiment_key", "comet.online", "comet.mode"}},
   };
   constexpr std::string_view none =
-      "not supported by this version: monitors, so that the records would be missing; set it to "
-      "false (train_gpt --log-json writes one line per step)";
+      "not supported by this version: records sent to a service; use tensorboard or csv_monitor";
   std::vector<Key> rows;
-  for (const Monitor& monitor : monitors) {
+  for (const ServiceMonitor& monitor : monitors) {
     rows.push_back({.path = monitor.section,
                     .auto_is_absent = true,
                     .meaning = "records of training outside the program"});
@@ -80,6 +101,19 @@ std::vector<Key> monitor_rows() {
           monitor.enabled,
           or_null(no_effect(path, Type::any, "", "acts with its monitor only", "of the monitor"))));
   }
+  return rows;
+}
+
+std::vector<Key> monitor_rows() {
+  std::vector<Key> rows = file_monitor_rows<&Config::tensorboard>(
+      {"tensorboard", "tensorboard.enabled", "tensorboard.output_path", "tensorboard.job_name"},
+      "TensorBoard event files");
+  for (const Key& key :
+       file_monitor_rows<&Config::csv_monitor>({"csv_monitor", "csv_monitor.enabled",
+                                                "csv_monitor.output_path", "csv_monitor.job_name"},
+                                               "a CSV file per value"))
+    rows.push_back(key);
+  for (const Key& key : service_monitor_rows()) rows.push_back(key);
   return rows;
 }
 

@@ -49,8 +49,7 @@ class Resolver {
 
  private:
   void store() {
-    std::ranges::stable_partition(given_, comes_first);
-    const auto rest = std::ranges::find_if_not(given_, comes_first);
+    const auto rest = std::stable_partition(given_.begin(), given_.end(), comes_first);
     for (auto given = given_.begin(); given != rest; ++given) set(*given);
     set_defaults();
     for (auto given = rest; given != given_.end(); ++given)

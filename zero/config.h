@@ -74,6 +74,12 @@ struct CheckpointOptions {
   bool decoupled = false;  // writer.decoupled: save_checkpoint() is asynchronous unless it says not
 };
 
+// "tensorboard" and "csv_monitor": records of training in files, see zero/monitor/monitor.h.
+struct MonitorOptions {
+  bool enabled = false;
+  std::string output_path = "", job_name = "DeepSpeedJobName";  // folder, and folder inside of it
+};
+
 struct Config {
   BatchOptions batch;
   ZeroOptions zero_optimization;
@@ -90,6 +96,7 @@ struct Config {
   double gradient_predivide_factor = 1;  // or divide by this before, and by the rest after
   std::int64_t steps_per_print = 10;     // 0: never
   std::uint64_t seed = 1234;
+  MonitorOptions tensorboard, csv_monitor;
   // What load_config() found that acts otherwise than in DeepSpeed or not at all, one a line, to be
   // printed once at start. Not part of describe().
   std::vector<std::string> notices;

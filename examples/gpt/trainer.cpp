@@ -9,6 +9,7 @@
 #include "examples/gpt/progress.h"
 #include "examples/gpt/task.h"
 #include "examples/gpt/training_loop.h"
+#include "zero/monitor/monitor.h"
 
 namespace gpt {
 namespace {
@@ -39,6 +40,7 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
   if (!checkpoints.resume()) set_start_values(engine, task, runtime.pool());
   print_start(runtime, task, engine);
   Progress progress(task.options.steps, task.config.steps_per_print, task.data->floor());
+  zero::Monitor monitor(task.config, runtime.is_root());
   bool stop = false, saved = false;
   std::int64_t index = engine.step_count();
   while (index < task.options.steps && !stop) {
@@ -46,6 +48,8 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
     saved = checkpoints.after_step(index == task.options.steps, stop);
     if (!runtime.is_root()) continue;
     log.write(record);
+    monitor.write({record.step * engine.batch().global, record.loss, record.learning_rate,
+                   record.loss_scale});
     progress.show(record);
   }
   if (runtime.is_root()) progress.finish();

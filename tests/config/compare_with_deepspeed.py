@@ -228,7 +228,7 @@ def plain(value):
     if isinstance(value, pathlib.Path):
         return str(value)
     if isinstance(value, str):
-        return value.lower()
+        return value.lower() or None  # "" is not set
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value

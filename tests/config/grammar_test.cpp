@@ -1,28 +1,17 @@
 // Hjson: what a document may have beside JSON.
 #include <doctest/doctest.h>
 
-#include "config_schemas/document.h"
 #include "tests/config/config_support.h"
+#include "tests/config/document_support.h"
 
 using namespace zero;
 using namespace zero::config_schemas;
 using zero::tests::has;
+using zero::tests::json;
 using zero::tests::parse;
 using zero::tests::refusal;
 
 namespace {
-
-// JSON again, so that a case says in one line what was read.
-std::string json(const Node& node) {
-  const bool object = node.kind == Node::Kind::object;
-  if (node.kind == Node::Kind::string) return '"' + node.text + '"';
-  if (!object && node.kind != Node::Kind::array) return node.text;
-  std::string text;
-  for (const Member& member : node.members)
-    text +=
-        (text.empty() ? "" : ",") + (object ? '"' + member.key + "\":" : "") + json(member.value);
-  return object ? "{" + text + "}" : "[" + text + "]";
-}
 
 std::string read(std::string_view text) {
   const Document document = parse_document(text);

@@ -2,6 +2,8 @@
 folder and its validator's tests."""
 
 import json
+import os
+import pathlib
 import struct
 
 
@@ -100,6 +102,21 @@ def model_index_fuzz():
     yield json.dumps(good).encode()
     for weight_map in ({}, {"a": "../x"}, {"a": "/etc/passwd"}, {"a": files[1]}, {"a": "missing"}, {"a": 1}, [], None):
         yield json.dumps({**good, "weight_map": weight_map}).encode()
+
+
+def config_fuzz():
+    """Real configs where ZERO_DS_CONFIGS names a folder of them, and a few of every kind."""
+    folder = os.environ.get("ZERO_DS_CONFIGS")
+    for file in sorted(pathlib.Path(folder).glob("*.json")) if folder else ():
+        yield file.read_bytes()
+    yield json.dumps({"train_batch_size": 8, "bf16": {"enabled": "auto"}, "zero_optimization": {
+        "stage": 3, "offload_param": {"device": "none"}, "stage3_prefetch_bucket_size": 5e7}}).encode()
+    yield json.dumps({"optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.95]}},
+                      "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 9}}}).encode()
+    yield b"# Hjson\nstage: [1 # one\n2,]\nzero_optimization: {stage: 3}\nlog: /tmp/a, b}\n"
+    yield json.dumps({"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2}}).encode()
+    yield b"\1distributed_type: FSDP\nmixed_precision: bf16\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n"
+    yield b"\1distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n"
 
 
 def of(target):

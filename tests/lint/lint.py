@@ -33,7 +33,7 @@ JSON_FOLDERS = ("config_schemas", "zero/checkpoint", "tools", "examples", "tests
 
 # Public headers are these and what they include; the last two may name their vendor's types.
 PUBLIC = ("zero/zero.h", "zero/config.h", "zero/testing.h", "zero/mpi.h", "zero/cuda.h",
-          "zero/base/cpu/thread_pool.h")
+          "zero/monitor/monitor.h", "zero/base/cpu/thread_pool.h")
 VENDOR_PUBLIC = ("zero/mpi.h", "zero/cuda.h")
 
 POSIX = ("sys/", "linux/", "netinet/", "arpa/", "net/")

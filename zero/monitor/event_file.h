@@ -1,0 +1,35 @@
+// A TensorBoard event file: TFRecord framing around protobuf events, with scalars alone.
+// One thread; owned by whoever writes.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+namespace zero::detail {
+
+// The checksum of TFRecord: CRC-32C (Castagnoli).
+std::uint32_t crc32c(std::string_view bytes);
+
+// An event's bytes; seconds since 1970.
+std::string scalar_event(double seconds, std::int64_t step, std::string_view tag, float value);
+std::string version_event(double seconds);
+// The event with its length and checksums around it.
+std::string framed(std::string_view event);
+
+class EventFile {
+ public:
+  // Makes the folder and a new file in it. Throws ConfigError where that fails.
+  explicit EventFile(const std::string& folder);
+
+  void add(std::string_view tag, double value, std::int64_t step);
+  // What was added reaches the file. Throws SaveError.
+  void flush();
+
+ private:
+  std::string path_;
+  std::ofstream out_;
+};
+
+}  // namespace zero::detail
