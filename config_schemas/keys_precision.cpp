@@ -50,7 +50,7 @@ std::vector<Key> fp16_rows() {
        .target = at<&Config::loss_scale, &optim::LossScaleOptions::consecutive_hysteresis>,
        .meaning = "good steps refill the hysteresis"},
       {.path = "fp16.min_loss_scale",
-       .type = Type::integer,
+       .type = Type::number,
        .target = at<&Config::loss_scale, &optim::LossScaleOptions::min_loss_scale>,
        .meaning = "floor of the dynamic scale; an overflow there ends the run"},
       under("fp16.enabled", refused("fp16.fp16_master_weights_and_grads", Type::boolean, "false",

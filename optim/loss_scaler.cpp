@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <string>
 
 #include "zero/base/error.h"
@@ -15,6 +16,12 @@ constexpr std::int64_t largest_power = 127;  // of a float
 
 void require(bool holds, const std::string& key, const std::string& expected) {
   if (!holds) throw ConfigError("fp16." + key + ": expected " + expected);
+}
+
+std::string shortest(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
 }
 
 }  // namespace
@@ -58,11 +65,10 @@ void LossScaler::lower() {
     --state_.hysteresis;
     return;
   }
-  const auto floor = static_cast<double>(options_.min_loss_scale);
+  const double floor = options_.min_loss_scale;
   if (state_.scale == floor)
     throw NumericError("gradients overflow with the loss scale at its floor, fp16.min_loss_scale " +
-                       std::to_string(options_.min_loss_scale) +
-                       "; lower the learning rate, clip gradients or use bf16");
+                       shortest(floor) + "; lower the learning rate, clip gradients or use bf16");
   state_.scale = std::max(state_.scale / factor, floor);
 }
 

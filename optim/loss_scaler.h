@@ -14,7 +14,7 @@ struct LossScaleOptions {
   std::int64_t loss_scale_window = 1000;
   std::int64_t hysteresis = 2;  // overflows that are forgiven, less one; below 1: all of them
   bool consecutive_hysteresis = false;
-  std::int64_t min_loss_scale = 1;
+  double min_loss_scale = 1;  // DeepSpeed takes integers; older releases took 0.01 too
 };
 
 // What a checkpoint keeps.

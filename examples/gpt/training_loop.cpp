@@ -47,7 +47,6 @@ TrainingRecord TrainingLoop<T>::step(std::int64_t index, bool& stop) {
           .loss = result.loss,
           .gradient_norm = result.grad_norm,
           .learning_rate = result.learning_rate,
-          .loss_scale = result.loss_scale,
           .seconds = seconds,
           .tokens_per_second = tokens_ / seconds,
           .tflops = flops_ / seconds / 1e12,
