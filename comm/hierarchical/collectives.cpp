@@ -30,8 +30,8 @@ void HierarchicalCommunicator::do_all_reduce(void* data, std::int64_t count, DTy
 }
 
 void HierarchicalCommunicator::pass_on(const Exposure& exposure, const Holdings& holdings,
-                                       void* recv, const Layout& layout, std::int64_t first,
-                                       std::int64_t n, std::int64_t width) {
+                                       void* recv, const Layout& layout, Slice elements,
+                                       std::int64_t width) {
   std::size_t most = 1;
   for (const auto& held : holdings) most = std::max(most, held.size());
   const std::int64_t room =
@@ -41,8 +41,8 @@ void HierarchicalCommunicator::pass_on(const Exposure& exposure, const Holdings&
   };
   const int own = map_.local(rank()), locals = node_->size();
   for (std::int64_t done = 0;;) {
-    std::int64_t part = std::min(room, n - done);
-    const std::int64_t begin = first + done;
+    std::int64_t part = std::min(room, elements.count - done);
+    const std::int64_t begin = elements.first + done;
     std::byte* bounce = node_->begin_round();
     const auto& mine = holdings[static_cast<std::size_t>(own)];
     for (std::size_t i = 0; i < mine.size() && exposure.where.bounced(); ++i)
@@ -51,7 +51,7 @@ void HierarchicalCommunicator::pass_on(const Exposure& exposure, const Holdings&
     node_->post(exposure);
     node_->join();
     const std::int64_t staged = part;
-    if (!node_->any_bounced()) part = n - done;
+    if (!node_->any_bounced()) part = elements.count - done;
     for (int step = 1; step < locals; ++step) {
       const int peer = (own + step) % locals;
       const auto& held = holdings[static_cast<std::size_t>(peer)];
@@ -68,7 +68,7 @@ void HierarchicalCommunicator::pass_on(const Exposure& exposure, const Holdings&
     }
     node_->close_round();
     done += part;
-    if (done >= n) return;
+    if (done >= elements.count) return;
   }
 }
 
@@ -99,12 +99,12 @@ void HierarchicalCommunicator::gather(const Call& call, bool with_headers, void*
   // The slices of the node itself, while the first messages travel.
   std::int64_t longest = 0;
   for (int r = 0; r < size(); ++r) longest = std::max(longest, layout.count(r));
-  pass_on(exposure, own_slices_, recv, layout, 0, longest, width);
+  pass_on(exposure, own_slices_, recv, layout, {0, longest}, width);
   for (std::int64_t index = 0; index < chunks && map_.nodes() > 1; ++index) {
     begin(index + 1);
     finish(in[index % 2]);
-    pass_on(exposure, client_slices_, recv, layout, index * chunk,
-            chunk_count(longest, chunk, index), width);
+    pass_on(exposure, client_slices_, recv, layout,
+            {index * chunk, chunk_count(longest, chunk, index)}, width);
   }
   finish(sent[0]);
   finish(sent[1]);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "comm/mpi/mpi_communicator.h"
-#include "comm/self/self_communicator.h"
 
 namespace zero::comm {
 namespace {
@@ -73,36 +72,18 @@ void HierarchicalCommunicator::entered() {
   node_->act_for(*this);
 }
 
-std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key) {
-  const InternalCall internal(*this, Operation::all_gather, "the split of a group");
-  std::vector<std::int64_t> all(static_cast<std::size_t>(size()) * 2);
-  const std::int64_t own[2] = {color, key};
-  do_all_gather(own, all.data(), 2, DType::int64, 2);
-  const Subgroup part = subgroup_of(group(), all);
+std::unique_ptr<Communicator> HierarchicalCommunicator::form(const Subgroup& part,
+                                                             UniqueComm comm) {
   const NodeMap map(part.group, node_of());
-
   Mailboxes mailboxes{
       {}, std::vector<FdMailbox::Name>(static_cast<std::size_t>(size())), time_limit()};
   const std::int64_t words = std::tuple_size_v<FdMailbox::Name>;
   do_all_gather(mailboxes.own.name().data(), mailboxes.names.data(), words, DType::int64, words);
-  // All ranks have just been here together, so this does not wait long. Colors are made small and
-  // positive: MPI wants that.
-  MPI_Comm made = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(native(), part.leader(), part.group.rank, &made), "MPI_Comm_split");
-  UniqueComm comm(made);
-
-  std::unique_ptr<Communicator> result;
-  if (part.group.size() == 1)
-    result = std::make_unique<SelfCommunicator>();
-  else if (map.nodes() == 1)
-    result = create_shm_communicator(mailboxes, part, plane());
-  else if (map.nodes() == map.size())
-    result = std::make_unique<MpiCommunicator>(part.group, plane(), std::move(comm), node_of());
-  else
-    result = create_hierarchical_communicator(mailboxes, part, plane(), std::move(comm), node_of());
-  result->set_time_limit(time_limit());
-  left();
-  return result;
+  if (part.group.size() == 1) return nullptr;
+  if (map.nodes() == 1) return create_shm_communicator(mailboxes, part, plane());
+  if (map.nodes() == map.size())
+    return std::make_unique<MpiCommunicator>(part.group, plane(), std::move(comm), node_of());
+  return create_hierarchical_communicator(mailboxes, part, plane(), std::move(comm), node_of());
 }
 
 void HierarchicalCommunicator::share(const Arena& arena) {

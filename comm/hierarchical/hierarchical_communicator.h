@@ -23,11 +23,11 @@ class HierarchicalCommunicator final : public MessageCommunicator {
                            std::vector<int> node_of, std::unique_ptr<NodeRanks> node);
 
   std::string_view transport() const override { return "hierarchical"; }
-  std::unique_ptr<Communicator> split(int color, int key) override;
   void share(const Arena& arena) override;
   void withdraw(const Arena& arena) override { node_->withdraw(arena); }
 
  protected:
+  std::unique_ptr<Communicator> form(const Subgroup& part, UniqueComm comm) override;
   void entered() override;
   void do_all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
                      std::int64_t stride) override;
@@ -63,13 +63,13 @@ class HierarchicalCommunicator final : public MessageCommunicator {
   // Of chunk `index`: what this node has for each target, into its place of the staging memory.
   void add_up(Reduction& work, std::int64_t index);
   void open_round(Reduction& work, std::int64_t first, std::int64_t n);
-  void sum_item(Reduction& work, const SumPlan::Item& item, int target, std::int64_t first,
-                std::int64_t offset, std::int64_t n, void* out);
+  void sum_item(Reduction& work, const SumPlan::Item& item, int target, Slice piece,
+                std::int64_t offset, void* out);
   // The sums of all nodes into `out`.
   void complete(const Reduction& work, std::int64_t index, void* out);
-  // The held slices' elements [first, first + n) reach the other ranks of the node.
+  // These elements of the held slices reach the other ranks of the node.
   void pass_on(const Exposure& exposure, const Holdings& holdings, void* recv, const Layout& layout,
-               std::int64_t first, std::int64_t n, std::int64_t width);
+               Slice elements, std::int64_t width);
   void exchange_on_node(const Exposure& exposure, const void* send, void* recv,
                         const PairCounts& counts, std::int64_t width);
   void share_on_node(const Exposure& exposure, void* data, std::int64_t first, std::int64_t bytes,

@@ -52,11 +52,10 @@ void HierarchicalCommunicator::open_round(Reduction& work, std::int64_t first, s
   work.in_round = true;
 }
 
-// Elements [first, first + n) of the target's slice; in the bounce area they are at `offset`.
+// A piece of the target's slice; in the bounce area it is at `offset`.
 void HierarchicalCommunicator::sum_item(Reduction& work, const SumPlan::Item& item, int target,
-                                        std::int64_t first, std::int64_t offset, std::int64_t n,
-                                        void* out) {
-  const std::int64_t position = (work.layout.first(target) + first) * work.width();
+                                        Slice piece, std::int64_t offset, void* out) {
+  const std::int64_t position = (work.layout.first(target) + piece.first) * work.width();
   for (std::size_t i = 0; i < item.size(); ++i) {
     const int peer = map_.local(item[i]);
     if (item[i] == rank())
@@ -65,11 +64,11 @@ void HierarchicalCommunicator::sum_item(Reduction& work, const SumPlan::Item& it
       sources_[i] = node_->exposed(peer, 0) + offset * work.width();
     else
       sources_[i] = node_->exposed(peer, position);
-    if (item[i] != rank()) read_inside(n * work.width());
+    if (item[i] != rank()) read_inside(piece.count * work.width());
   }
-  if (item.size() == 1) return copy_bytes(out, sources_[0], n * work.width());
-  ordered_sum(std::span(sources_).first(item.size()), static_cast<int>(item.size()), out, n,
-              work.dtype);
+  if (item.size() == 1) return copy_bytes(out, sources_[0], piece.count * work.width());
+  ordered_sum(std::span(sources_).first(item.size()), static_cast<int>(item.size()), out,
+              piece.count, work.dtype);
 }
 
 void HierarchicalCommunicator::add_up(Reduction& work, std::int64_t index) {
@@ -92,7 +91,7 @@ void HierarchicalCommunicator::add_up(Reduction& work, std::int64_t index) {
       const std::int64_t length = chunk_count(work.layout.count(target), work.chunk, index);
       const std::int64_t part = std::clamp<std::int64_t>(length - done, 0, n);
       for (std::size_t i = 0; i < items.size() && part > 0; ++i)
-        sum_item(work, items[i], target, begin + done, target * n, part,
+        sum_item(work, items[i], target, {begin + done, part}, target * n,
                  out + (static_cast<std::int64_t>(i) * length + done) * work.width());
     }
     if (!in_place) {
@@ -178,7 +177,7 @@ void HierarchicalCommunicator::reduce_small(const Call& call, void* data, DType 
     std::byte* own = of_node[static_cast<std::size_t>(own_node())];
     const auto& items = plan_.items[static_cast<std::size_t>(own_node())];
     for (std::size_t i = 0; i < items.size(); ++i)
-      sum_item(work, items[i], rank(), 0, 0, call.count,
+      sum_item(work, items[i], rank(), {0, call.count}, 0,
                own + static_cast<std::int64_t>(i) * bytes);
     const Header header = own_header(call);
     Requests head = requests(), around = requests();

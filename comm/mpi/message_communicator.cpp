@@ -5,6 +5,7 @@
 
 #include "comm/bytes.h"
 #include "comm/mpi/tags.h"
+#include "comm/self/self_communicator.h"
 #include "comm/slices.h"
 #include "comm/wait.h"
 
@@ -57,6 +58,23 @@ MessageCommunicator::MessageCommunicator(Group group, std::shared_ptr<ControlPla
 
 MessageCommunicator::~MessageCommunicator() {
   if (plane_->failed()) comm_.forget();
+}
+
+std::unique_ptr<Communicator> MessageCommunicator::split(int color, int key) {
+  const InternalCall internal(*this, Operation::all_gather, "the split of a group");
+  std::vector<std::int64_t> all(static_cast<std::size_t>(size()) * 2);
+  const std::int64_t own[2] = {color, key};
+  do_all_gather(own, all.data(), 2, DType::int64, 2);
+  const Subgroup part = subgroup_of(group_, all);
+  // All ranks have just been here together, so this does not wait long. Colors are made small and
+  // positive: MPI wants that.
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(native(), part.leader(), part.group.rank, &made), "MPI_Comm_split");
+  std::unique_ptr<Communicator> result = form(part, UniqueComm(made));
+  if (part.group.size() == 1) result = std::make_unique<SelfCommunicator>();
+  result->set_time_limit(time_limit());
+  left();
+  return result;
 }
 
 Call MessageCommunicator::call_of(DType dtype, std::int64_t count, int root) const {

@@ -49,10 +49,16 @@ class MessageCommunicator : public Communicator {
  public:
   ~MessageCommunicator() override;
 
+  std::unique_ptr<Communicator> split(int color, int key) override;
+
  protected:
   // node_of[world rank].
   MessageCommunicator(Group group, std::shared_ptr<ControlPlane> plane, UniqueComm comm,
                       std::vector<int> node_of);
+
+  // The communicator of this rank's part; what it makes for a part of one rank is not used. All
+  // ranks of this group are in it together.
+  virtual std::unique_ptr<Communicator> form(const Subgroup& part, UniqueComm comm) = 0;
 
   void entered() override { plane_->enter(operation(), sequence(), subject()); }
   void left() override { plane_->leave(); }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "comm/self/self_communicator.h"
-
 namespace zero::comm {
 namespace {
 
@@ -22,26 +20,8 @@ MpiCommunicator::MpiCommunicator(Group group, std::shared_ptr<ControlPlane> plan
       staging_bytes_(staging_bytes_for(size())),
       sources_(static_cast<std::size_t>(size())) {}
 
-std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
-  const InternalCall internal(*this, Operation::all_gather, "the split of a group");
-  std::vector<std::int64_t> all(static_cast<std::size_t>(size()) * 2);
-  const std::int64_t own[2] = {color, key};
-  do_all_gather(own, all.data(), 2, DType::int64, 2);
-  const Subgroup part = subgroup_of(group(), all);
-  // All ranks have just been here together, so this does not wait long. Colors are made small and
-  // positive: MPI wants that.
-  MPI_Comm made = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(native(), part.leader(), part.group.rank, &made), "MPI_Comm_split");
-  UniqueComm comm(made);
-
-  std::unique_ptr<Communicator> result;
-  if (part.group.size() == 1)
-    result = std::make_unique<SelfCommunicator>();
-  else
-    result = std::make_unique<MpiCommunicator>(part.group, plane(), std::move(comm), node_of());
-  result->set_time_limit(time_limit());
-  left();
-  return result;
+std::unique_ptr<Communicator> MpiCommunicator::form(const Subgroup& part, UniqueComm comm) {
+  return std::make_unique<MpiCommunicator>(part.group, plane(), std::move(comm), node_of());
 }
 
 void MpiCommunicator::exchange(const Header& header, bool with_headers, const Exchange& plan) {

@@ -17,9 +17,9 @@ class MpiCommunicator : public MessageCommunicator {
                   std::vector<int> node_of);
 
   std::string_view transport() const override { return "mpi"; }
-  std::unique_ptr<Communicator> split(int color, int key) override;
 
  protected:
+  std::unique_ptr<Communicator> form(const Subgroup& part, UniqueComm comm) override;
   void do_all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
                      std::int64_t stride) override;
   void do_reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,

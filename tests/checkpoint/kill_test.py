@@ -7,7 +7,6 @@ import os
 import pathlib
 import re
 import sys
-import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
 import launch  # noqa: E402
@@ -48,18 +47,4 @@ def killed_at(folder, point):
     expect(second, names == [".lock", "latest", saved], f"left: {names}")
 
 
-def main():
-    failures = 0
-    for point in range(10):
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                killed_at(folder, point)
-                result = "ok"
-            except launch.Failed as problem:
-                failures += 1
-                result = f"FAILED: {problem}"
-        print(f"K{point}: {result}", flush=True)
-    sys.exit(failures != 0)
-
-
-main()
+launch.run_all((f"K{point}", lambda folder, point=point: killed_at(folder, point)) for point in range(10))

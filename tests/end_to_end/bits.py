@@ -8,7 +8,6 @@ import os
 import pathlib
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
 import launch  # noqa: E402
@@ -109,22 +108,17 @@ def first_difference(expected, found):
     return f"digest {found[1]}, not {expected[1]}"
 
 
+def named(group):
+    ranks, dtype, micro_steps, sync, _ = group
+    return f"{ranks} ranks, {dtype}, {micro_steps} micro steps, sync {sync}"
+
+
 def main():
-    failures = 0
     with tempfile.TemporaryDirectory() as folder:
         # Nothing here is a multiple of anything.
         model = launch.write_model(os.path.join(folder, "odd.json"), 5, 21, 3, 259, 17)
-        for group in ALL if FULL else SHORT:
-            begin = time.monotonic()
-            try:
-                result = f"{check_group(model, group)} runs are equal"
-            except launch.Failed as failed:
-                failures += 1
-                result = f"FAILED: {failed}"
-            ranks, dtype, micro_steps, sync, _ = group
-            print(f"{ranks} ranks, {dtype}, {micro_steps} micro steps, sync {sync}: {result} "
-                  f"({time.monotonic() - begin:.1f} s)", flush=True)
-    sys.exit(failures != 0)
+        launch.run_all((named(group), lambda _, group=group: f"{check_group(model, group)} runs are equal")
+                       for group in (ALL if FULL else SHORT))
 
 
 main()

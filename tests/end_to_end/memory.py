@@ -6,7 +6,6 @@ usage: memory.py MPIEXEC TRAIN_GPT MALLOC_WATCH states|resident|steady|gpt2
 import os
 import pathlib
 import sys
-import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
 import launch  # noqa: E402
@@ -150,19 +149,5 @@ def steady(folder):
     return f"no request above 4 KB in steps 3 to 8 of {runs} runs"
 
 
-def main():
-    tests = {"states": (states_by_formula, slots_and_depth), "resident": (resident,), "steady": (steady,),
-             "gpt2": (gpt2,)}[sys.argv[4]]
-    failures = 0
-    for test in tests:
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                result = test(folder)
-            except launch.Failed as failed:
-                failures += 1
-                result = f"FAILED: {failed}"
-            print(f"{test.__name__}: {result}", flush=True)
-    sys.exit(failures != 0)
-
-
-main()
+TESTS = {"states": (states_by_formula, slots_and_depth), "resident": (resident,), "steady": (steady,), "gpt2": (gpt2,)}
+launch.run_all((test.__name__, test) for test in TESTS[sys.argv[4]])

@@ -138,18 +138,10 @@ def main():
               ("over MPI, stage 0", check, (3, 0, 3, None, False, None, 2, {"ZERO_TRANSPORT": "mpi"})),
               ("over MPI, stage 3", check, (3, 3, 3, None, False, None, 2, {"ZERO_TRANSPORT": "mpi"})),
               ("control words", check_control_words, ()), ("one rank", check_world_of_one, ())]
-    failures = 0
     with tempfile.TemporaryDirectory() as folder:
         model = launch.write_model(os.path.join(folder, "model.json"), SHAPE["layers"], SHAPE["channels"], 3,
                                    SHAPE["vocabulary"], SHAPE["positions"])
-        for name, test, arguments in cases:
-            try:
-                result = test(model, *arguments)
-            except launch.Failed as failed:
-                failures += 1
-                result = f"FAILED: {failed}"
-            print(f"{name}: {result}", flush=True)
-    sys.exit(failures != 0)
+        launch.run_all((name, lambda _, test=test, rest=rest: test(model, *rest)) for name, test, rest in cases)
 
 
 main()

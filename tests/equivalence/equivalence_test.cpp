@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/toy_model.h"
+#include "tests/support/toy_ranks.h"
 #include "zero/testing.h"
 
 namespace {
@@ -19,20 +19,6 @@ struct Variant {
   std::function<void(zero::Config&)> change;
   const char* executor = "inline";
 };
-
-toy::Trace run(int ranks, const zero::Config& config, const char* executor = "inline") {
-  toy::Trace trace;
-  zero::RuntimeOptions options;
-  options.executor = executor;
-  zero::testing::run_ranks(
-      ranks,
-      [&](zero::Runtime& runtime) {
-        toy::Trace own = toy::train(runtime, {}, config, steps);
-        if (runtime.is_root()) trace = std::move(own);
-      },
-      options);
-  return trace;
-}
 
 std::vector<Variant> variants() {
   const auto stage = [](int number) {
@@ -79,7 +65,7 @@ std::vector<Variant> placements() {
 
 void compare_all(int ranks, const zero::Config& base,
                  const std::vector<Variant>& with = variants()) {
-  const toy::Trace expected = run(ranks, base);
+  const toy::Trace expected = toy::train_ranks(ranks, base, steps);
   CHECK(expected.losses.size() == steps);
   CHECK(*std::min_element(expected.losses.begin(), expected.losses.end()) <
         expected.losses.front());
@@ -88,7 +74,7 @@ void compare_all(int ranks, const zero::Config& base,
     CAPTURE(ranks);
     zero::Config config = base;
     variant.change(config);
-    const toy::Trace trace = run(ranks, config, variant.executor);
+    const toy::Trace trace = toy::train_ranks(ranks, config, steps, variant.executor);
     CHECK(trace.losses == expected.losses);
     CHECK(trace.norms == expected.norms);
     CHECK(trace.digest == expected.digest);
@@ -145,13 +131,13 @@ TEST_CASE("random delays around every instruction") {
   for (const int ranks : {2, 3}) {
     zero::Config config = toy::config(0, {}, 2);
     config.zero_core.gradient_sync = zero::GradientSync::each;
-    const toy::Trace expected = run(ranks, config);
+    const toy::Trace expected = toy::train_ranks(ranks, config, steps);
     zero::testing::inject_delays(static_cast<std::uint64_t>(ranks), 60);
     for (const int stage : {1, 2, 3})
       for (const char* executor : {"inline", "worker"}) {
         config.zero_optimization.stage = stage;
         CAPTURE(stage);
-        CHECK(run(ranks, config, executor) == expected);
+        CHECK(toy::train_ranks(ranks, config, steps, executor) == expected);
       }
     zero::testing::inject_delays(0, 0);
   }

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/toy_model.h"
+#include "tests/support/toy_ranks.h"
 #include "zero/testing.h"
 
 using zero::DType;
@@ -49,26 +49,13 @@ void set_strategy(zero::Config& config, int strategy) {
   config.zero_core.reshard_after_forward = strategy != 4;
 }
 
-toy::Trace train(int ranks, const zero::Config& config, int steps, const char* executor) {
-  toy::Trace trace;
-  zero::RuntimeOptions options;
-  options.executor = executor;
-  zero::testing::run_ranks(
-      ranks,
-      [&](zero::Runtime& runtime) {
-        toy::Trace own = toy::train(runtime, {}, config, steps);
-        if (runtime.is_root()) trace = std::move(own);
-      },
-      options);
-  return trace;
-}
-
 void compare_strategies(int ranks, zero::Config config, int steps) {
   std::optional<toy::Trace> expected;
   for (int strategy = 0; strategy < strategies; ++strategy) {
     CAPTURE(strategy);
     set_strategy(config, strategy);
-    const toy::Trace trace = train(ranks, config, steps, strategy % 2 == 0 ? "inline" : "worker");
+    const toy::Trace trace =
+        toy::train_ranks(ranks, config, steps, strategy % 2 == 0 ? "inline" : "worker");
     if (!expected) expected = trace;
     CHECK(trace == *expected);
   }

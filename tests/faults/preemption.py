@@ -203,21 +203,12 @@ ISOLATED = [
 
 
 def main():
-    failures = 0
-    isolated = has_mount_namespaces()
-    if not isolated:
-        print("not tried, there are no mount namespaces: " + "; ".join(name for name, _, _ in ISOLATED))
-    for name, test, arguments in TESTS + (ISOLATED if isolated else []):
-        begin = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                test(folder, *arguments)
-                result = "ok"
-            except launch.Failed as problem:
-                failures += 1
-                result = f"FAILED: {problem}"
-        print(f"{name}: {result} ({time.monotonic() - begin:.1f} s)", flush=True)
-    sys.exit(failures != 0)
+    tests = TESTS
+    if has_mount_namespaces():
+        tests = TESTS + ISOLATED
+    else:
+        print("not tried, there are no mount namespaces: " + "; ".join(name for name, *_ in ISOLATED))
+    launch.run_all((name, lambda folder, test=test, rest=rest: test(folder, *rest)) for name, test, rest in tests)
 
 
 main()

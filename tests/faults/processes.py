@@ -11,7 +11,6 @@ import re
 import resource
 import signal
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
@@ -181,19 +180,5 @@ TESTS = [
 ]
 
 
-def main():
-    failures = 0
-    for name, test, options in TESTS:
-        begin = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                test(folder, **options)
-                result = "ok"
-            except launch.Failed as problem:
-                failures += 1
-                result = f"FAILED: {problem}"
-        print(f"{name}: {result} ({time.monotonic() - begin:.1f} s)", flush=True)
-    sys.exit(failures != 0)
-
-
-main()
+launch.run_all((name, lambda folder, test=test, options=options: test(folder, **options))
+               for name, test, options in TESTS)

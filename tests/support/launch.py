@@ -9,6 +9,7 @@ import pathlib
 import resource
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -21,6 +22,21 @@ LAUNCHER_NAMES = ("ompi", "openmpi", "pmix", "prte", "hwloc", "psm", "vader_segm
 
 class Failed(Exception):
     pass
+
+
+def run_all(tests):
+    """Runs each (name, test) in a folder of its own, prints what it returns, and ends the program: 1 if one failed."""
+    failures = 0
+    for name, test in tests:
+        begin = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                result = test(folder) or "ok"
+            except Failed as problem:
+                failures += 1
+                result = f"FAILED: {problem}"
+        print(f"{name}: {result} ({time.monotonic() - begin:.1f} s)", flush=True)
+    sys.exit(failures != 0)
 
 
 def absolute(paths):
