@@ -13,6 +13,7 @@
 #include "comm/hierarchical/node_map.h"
 #include "comm/hierarchical/node_ranks.h"
 #include "comm/mpi/message_communicator.h"
+#include "comm/slices.h"
 
 namespace zero::comm {
 

@@ -30,7 +30,7 @@ def main():
     parser.add_argument("--peers", nargs="+", choices=("limit", "torch", "deepspeed"),
                         default=["limit", "torch", "deepspeed"])
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--elements", type=int, default=1 << 25)
+    parser.add_argument("--elements", type=int, default=33_000_000)  # arrays a power of two apart share memory banks
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--turns", type=int, default=21)
     parser.add_argument("--json", help="append one object per pair to this file")
