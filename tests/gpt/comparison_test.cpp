@@ -8,14 +8,15 @@
 
 #include "examples/gpt/run_figures.h"
 #include "examples/gpt/stage_comparison.h"
-#include "tests/gpt/temporary_folder.h"
+#include "tests/support/refusal.h"
+#include "tests/support/temporary_directory.h"
 #include "zero/testing.h"
 
 namespace {
 
-using gpt::testing::config_error;
-using gpt::testing::contains;
-using gpt::testing::TemporaryFolder;
+using zero::tests::contains;
+using zero::tests::refusal;
+using zero::tests::TemporaryDirectory;
 
 gpt::Options parse(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "train_gpt");
@@ -23,7 +24,7 @@ gpt::Options parse(std::vector<const char*> arguments) {
 }
 
 std::string error(std::vector<const char*> arguments) {
-  return config_error([&] { parse(arguments); });
+  return refusal<zero::ConfigError>([&] { parse(arguments); });
 }
 
 TEST_CASE("the list names strategies, each once, in the user's order") {
@@ -43,7 +44,8 @@ TEST_CASE("the list names strategies, each once, in the user's order") {
                                       {"0,1,0", "0 is there twice"},
                                       {"2", "nothing to compare"},
                                       {"all", "\"all\" is no stage"}}) {
-    const std::string message = config_error([&, text = text] { gpt::parse_stage_list(text); });
+    const std::string message =
+        refusal<zero::ConfigError>([&, text = text] { gpt::parse_stage_list(text); });
     CHECK_MESSAGE(contains(message, problem), message);
     CHECK(contains(message, text));
   }
@@ -129,8 +131,8 @@ nlohmann::json run(const gpt::Options& options, int ranks, int expected_code) {
 }
 
 TEST_CASE("a variant that trains otherwise is told by its bits, and only that one") {
-  const TemporaryFolder folder;
-  gpt::Options options = small_comparison(folder.path("report"));
+  const TemporaryDirectory folder;
+  gpt::Options options = small_comparison(folder / "report");
   options.steps = 5;
   options.compared = {{"stage 1", {{"zero_optimization.stage", "1"}}},
                       {"more decay", {{"optimizer.params.weight_decay", "0.3"}}},
@@ -148,8 +150,8 @@ TEST_CASE("a variant that trains otherwise is told by its bits, and only that on
 }
 
 TEST_CASE("one gradient_sync holds for all stages, and a given one is kept") {
-  const TemporaryFolder folder;
-  gpt::Options options = small_comparison(folder.path("report"));
+  const TemporaryDirectory folder;
+  gpt::Options options = small_comparison(folder / "report");
   options.compared = gpt::parse_stage_list("0,2");
   options.overrides["gradient_accumulation_steps"] = "3";
   const auto sent = [](const nlohmann::json& report, int variant) {
@@ -162,9 +164,9 @@ TEST_CASE("one gradient_sync holds for all stages, and a given one is kept") {
 }
 
 TEST_CASE("a variant that finds no memory is named") {
-  const TemporaryFolder folder;
-  gpt::Options options = small_comparison(folder.path("report"));
-  options.model = folder.write("config.json", R"({"n_layer": 4000, "n_head": 1, "n_embd": 16384,
+  const TemporaryDirectory folder;
+  gpt::Options options = small_comparison(folder / "report");
+  options.model = folder.file("config.json", R"({"n_layer": 4000, "n_head": 1, "n_embd": 16384,
     "vocab_size": 300, "n_positions": 8})");
   options.compared = gpt::parse_stage_list("0,3");
   std::string message;

@@ -13,16 +13,17 @@
 #include "examples/gpt/word_source.h"
 #include "zero/zero.h"
 
-#include "tests/gpt/temporary_folder.h"
+#include "tests/support/refusal.h"
+#include "tests/support/temporary_directory.h"
 
 namespace {
 
 using gpt::DataOptions;
 using gpt::TokenFile;
 using gpt::TokenType;
-using gpt::testing::config_error;
-using gpt::testing::contains;
-using gpt::testing::TemporaryFolder;
+using zero::tests::contains;
+using zero::tests::refusal;
+using zero::tests::TemporaryDirectory;
 
 template <class T>
 std::string bytes_of(const std::vector<T>& values) {
@@ -50,39 +51,39 @@ const std::vector<std::int32_t> expected = {1, 2, 50256, 4, 5};
 const std::vector<std::uint32_t> wide = {1, 2, 50256, 4, 5};
 
 TEST_CASE("the kinds of token files are recognised") {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   const auto check = [&](const std::string& path, TokenType type, const std::string& kind) {
     const TokenFile file(path, type);
     CHECK(file.kind() == kind);
     CHECK(all_tokens(file) == expected);
   };
   const TokenType automatic = TokenType::automatic;
-  check(folder.write("nano.bin", bytes_of(small)), automatic, "uint16 tokens");
-  check(folder.write("other.u16", bytes_of(small)), automatic, "uint16 tokens");
-  check(folder.write("raw", bytes_of(small)), TokenType::uint16, "uint16 tokens");
-  check(folder.write("wide.u32", bytes_of(wide)), automatic, "uint32 tokens");
-  check(folder.write("raw32", bytes_of(wide)), TokenType::uint32, "uint32 tokens");
-  check(folder.write("gpt2.bin", llmc_header(20240520, 1, 5) + bytes_of(small)), automatic,
+  check(folder.file("nano.bin", bytes_of(small)), automatic, "uint16 tokens");
+  check(folder.file("other.u16", bytes_of(small)), automatic, "uint16 tokens");
+  check(folder.file("raw", bytes_of(small)), TokenType::uint16, "uint16 tokens");
+  check(folder.file("wide.u32", bytes_of(wide)), automatic, "uint32 tokens");
+  check(folder.file("raw32", bytes_of(wide)), TokenType::uint32, "uint32 tokens");
+  check(folder.file("gpt2.bin", llmc_header(20240520, 1, 5) + bytes_of(small)), automatic,
         "uint16 tokens (llm.c)");
-  check(folder.write("llama.bin", llmc_header(20240801, 7, 5) + bytes_of(wide)), automatic,
+  check(folder.file("llama.bin", llmc_header(20240801, 7, 5) + bytes_of(wide)), automatic,
         "uint32 tokens (llm.c)");
-  const TokenFile text(folder.write("text.txt", "a\xc3\xa9"), automatic);
+  const TokenFile text(folder.file("text.txt", "a\xc3\xa9"), automatic);
   CHECK(all_tokens(text) == std::vector<std::int32_t>{'a', 0xc3, 0xa9});
 }
 
 TEST_CASE("unusable files are refused by name") {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   const auto open = [](const std::string& path, TokenType type = TokenType::automatic) {
-    return config_error([&] { TokenFile(path, type); });
+    return refusal<zero::ConfigError>([&] { TokenFile(path, type); });
   };
-  CHECK(contains(open(folder.path("absent")), folder.path("absent") + ": No such file"));
-  CHECK(contains(open(folder.path("")), "is a directory"));
-  CHECK(contains(open(folder.write("empty", "")), "is empty"));
-  CHECK(contains(open(folder.write("odd.bin", "abc")), "3 bytes, no multiple of the 2 bytes"));
-  CHECK(contains(open(folder.write("binary", std::string("ab\0c", 4))), "--token-dtype"));
-  CHECK(contains(open(folder.write("cut.bin", llmc_header(20240520, 1, 6) + bytes_of(small))),
+  CHECK(contains(open(folder / "absent"), folder / "absent: No such file"));
+  CHECK(contains(open(folder.path().string()), "is a directory"));
+  CHECK(contains(open(folder.file("empty", "")), "is empty"));
+  CHECK(contains(open(folder.file("odd.bin", "abc")), "3 bytes, no multiple of the 2 bytes"));
+  CHECK(contains(open(folder.file("binary", std::string("ab\0c", 4))), "--token-dtype"));
+  CHECK(contains(open(folder.file("cut.bin", llmc_header(20240520, 1, 6) + bytes_of(small))),
                  "incomplete"));
-  CHECK(contains(open(folder.path("cut.bin"), TokenType::uint32), "--token-dtype says otherwise"));
+  CHECK(contains(open(folder / "cut.bin", TokenType::uint32), "--token-dtype says otherwise"));
   CHECK(contains(open("/dev/null"), "not a regular file"));
 }
 
@@ -96,9 +97,9 @@ std::vector<std::vector<std::int32_t>> samples(const gpt::DataSource& data, std:
 }
 
 TEST_CASE("several files are one text, and an epoch holds each sample once") {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   DataOptions options{
-      {folder.write("1.txt", "abcd"), folder.write("2.txt", "e"), folder.write("3.txt", "fghij")},
+      {folder.file("1.txt", "abcd"), folder.file("2.txt", "e"), folder.file("3.txt", "fghij")},
       TokenType::automatic,
       3,
       256,
@@ -116,16 +117,16 @@ TEST_CASE("several files are one text, and an epoch holds each sample once") {
 }
 
 TEST_CASE("texts too short, mixed kinds and foreign tokens are refused, with what to do") {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   const auto open = [](std::vector<std::string> paths, std::int64_t length,
                        std::int64_t vocabulary) {
-    return config_error([&] {
+    return refusal<zero::ConfigError>([&] {
       const auto data = gpt::open_data({paths, TokenType::automatic, length, vocabulary, 1});
       samples(*data, 0, 1, length);
     });
   };
-  const std::string text = folder.write("a.txt", "hello"),
-                    tokens = folder.write("t.bin", bytes_of(small));
+  const std::string text = folder.file("a.txt", "hello"),
+                    tokens = folder.file("t.bin", bytes_of(small));
   CHECK(open({text}, 4, 256) == "");
   CHECK(contains(open({text}, 5, 256), "holds 5 tokens, fewer than the 6 of one sample"));
   CHECK(contains(open({text}, 5, 256), "--sequence-length 4 or less"));
@@ -136,7 +137,7 @@ TEST_CASE("texts too short, mixed kinds and foreign tokens are refused, with wha
       contains(open({tokens}, 4, 256), "token 2 is 50256, outside the model's vocabulary of 256"));
   CHECK(open({tokens}, 4, 50257) == "");
   CHECK(
-      contains(open({folder.write("m.u32", bytes_of(std::vector<std::uint32_t>{1, 0xffffffff, 2}))},
+      contains(open({folder.file("m.u32", bytes_of(std::vector<std::uint32_t>{1, 0xffffffff, 2}))},
                     2, 50257),
                "token 1 is 4294967295"));
 }

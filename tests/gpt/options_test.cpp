@@ -9,14 +9,15 @@
 #include "examples/gpt/model_config.h"
 #include "examples/gpt/options.h"
 #include "tests/gpt/plain_model.h"
-#include "tests/gpt/temporary_folder.h"
+#include "tests/support/refusal.h"
+#include "tests/support/temporary_directory.h"
 
 namespace {
 
 using gpt::Options;
-using gpt::testing::config_error;
-using gpt::testing::contains;
-using gpt::testing::TemporaryFolder;
+using zero::tests::contains;
+using zero::tests::refusal;
+using zero::tests::TemporaryDirectory;
 
 Options parse(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "train_gpt");
@@ -47,7 +48,7 @@ TEST_CASE("help and version answer instead of training") {
 
 TEST_CASE("wrong options are errors that name them") {
   const auto error = [](std::vector<const char*> arguments) {
-    return config_error([&] { parse(arguments); });
+    return refusal<zero::ConfigError>([&] { parse(arguments); });
   };
   CHECK(contains(error({"--stpes", "3"}), "--stpes"));
   CHECK(contains(error({"--steps", "many"}), "many"));
@@ -86,10 +87,10 @@ TEST_CASE("presets have the published parameter counts") {
 }
 
 TEST_CASE("a config.json survives writing and reading") {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   gpt::ModelConfig config{"x", 3, 5, 40, 61, 24, 1e-6};
-  gpt::save_model_config(config, folder.path(""));
-  const gpt::ModelConfig read = gpt::load_model_config(folder.path("config.json"), 256);
+  gpt::save_model_config(config, folder.path().string());
+  const gpt::ModelConfig read = gpt::load_model_config(folder / "config.json", 256);
   CHECK(read.layers == 3);
   CHECK(read.heads == 5);
   CHECK(read.channels == 40);
@@ -99,10 +100,10 @@ TEST_CASE("a config.json survives writing and reading") {
 }
 
 TEST_CASE("unusable model configs name every key at once") {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   const auto error = [&](const std::string& text) {
-    const std::string path = folder.write("config.json", text);
-    return config_error([&] { gpt::load_model_config(path, 256); });
+    const std::string path = folder.file("config.json", text);
+    return refusal<zero::ConfigError>([&] { gpt::load_model_config(path, 256); });
   };
   const nlohmann::json good = {
       {"n_layer", 1}, {"n_head", 2}, {"n_embd", 8}, {"vocab_size", 10}, {"n_positions", 4}};
@@ -122,9 +123,11 @@ TEST_CASE("unusable model configs name every key at once") {
   CHECK(contains(error("[]"), "must hold a JSON object"));
   CHECK(contains(error(R"({"n_layer": 1e30})"), "n_layer must be an integer"));
   CHECK(contains(error(R"({"n_layer": 99999999})"), "outside 1 to 65536"));
-  CHECK(contains(config_error([] { gpt::load_model_config("gtp2", 256); }), "gpt2-medium"));
-  CHECK(contains(config_error([&] { gpt::load_model_config(folder.path(""), 256); }),
-                 "is a directory"));
+  CHECK(contains(refusal<zero::ConfigError>([] { gpt::load_model_config("gtp2", 256); }),
+                 "gpt2-medium"));
+  CHECK(contains(
+      refusal<zero::ConfigError>([&] { gpt::load_model_config(folder.path().string(), 256); }),
+      "is a directory"));
 }
 
 TEST_CASE("start values do not depend on the cut, and have GPT-2's deviations") {
