@@ -1,6 +1,6 @@
-// Causal self-attention over the output of the qkv product, head by head and in tiles of queries:
-// no more than a tile of the score matrix exists per thread, and keys behind a tile are never
-// touched.
+// Causal self-attention, head by head and in tiles of queries: no more than a tile of the score
+// matrix exists per thread, and keys behind a tile are never touched. Several heads of queries may
+// share one of keys and values (grouped-query attention).
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,13 @@
 
 namespace gpt {
 
+// Queries, keys and values of all heads, and the distances of their rows; keys and values have one.
+template <class P>
+struct Qkv {
+  P *query, *key, *value;
+  std::int64_t query_distance, key_distance;
+};
+
 template <class T>
 class Attention {
  public:
@@ -20,15 +27,15 @@ class Attention {
 
   Attention(const Dims& dims, Matmul& matmul);
 
-  // qkv [rows, 3 C] -> out [rows, C]; log_sums [batch, heads, sequence] is what backward() needs.
-  void forward(const T* qkv, T* out, Acc* log_sums);
+  // out [rows, query channels]; log_sums [batch, heads, sequence] is what backward() needs.
+  void forward(const Qkv<const T>& qkv, T* out, Acc* log_sums);
 
   struct Backward {
-    const T* qkv;
+    Qkv<const T> qkv;
     const T* out;
     const T* dout;
     const Acc* log_sums;
-    T* dqkv;  // overwritten
+    Qkv<T> dqkv;  // overwritten
   };
   void backward(const Backward& tensors);
 
@@ -49,18 +56,24 @@ class Attention {
     Buffer<Acc> scores, gradients;       // [tile, keys]
     Buffer<T> weights, score_gradients;  // rounded copies, where T is not Acc
   };
-  // Where one head of one sample begins.
+  // Where one head of one sample begins, in its row and in memory without gaps: first row, first
+  // channel, and the index in log_sums.
   struct Head {
-    std::int64_t out, qkv, log_sums;
+    std::int64_t row, channel, log_sums;
   };
 
   static std::int64_t bytes_of(const Scratch& scratch);
   Scratch make_scratch() const;
   void prepare();
-  Head head(std::int64_t item) const;
+  // A head of keys is an item of work; the heads of queries that it serves are its members.
+  std::int64_t items() const { return dims_.batch * dims_.key_heads; }
+  std::int64_t members() const { return dims_.heads / dims_.key_heads; }
+  Head key_head(std::int64_t item) const;
+  Head query_head(std::int64_t item, std::int64_t member) const;
   Tile tile(std::int64_t index) const;
   std::int64_t tiles() const;
-  void gather(const T* qkv, const Head& head, Scratch& scratch) const;
+  void gather_keys(const Qkv<const T>& qkv, const Head& head, Scratch& scratch) const;
+  void gather_queries(const Qkv<const T>& qkv, const Head& head, Scratch& scratch) const;
   // Rows of one head, out of rows that hold all heads, and back.
   void gather_rows(const T* from, std::int64_t distance, T* to) const;
   void scatter_rows(const T* from, std::int64_t rows, T* to, std::int64_t distance) const;
@@ -69,7 +82,7 @@ class Attention {
   const T* rounded(Buffer<Acc>& from, Buffer<T>& to, Tile tile) const;
   void forward_tile(int thread, const Head& head, Tile tile, T* out, Acc* log_sums);
   void backward_tile(int thread, const Head& head, Tile tile, const Backward& tensors);
-  void backward_head(int thread, const Head& head, const Backward& tensors);
+  void backward_item(int thread, std::int64_t item, const Backward& tensors);
 
   Dims dims_;
   Matmul& matmul_;

@@ -5,12 +5,19 @@
 
 namespace gpt {
 
+enum class NormKind { layer, rms };
+
 struct Dims {
   std::int64_t batch = 0, sequence = 0, channels = 0, heads = 0, vocabulary = 0;
   double epsilon = 1e-5;
+  NormKind norm = NormKind::layer;
+  std::int64_t key_heads = 0;      // each serves heads / key_heads queries' heads
+  std::int64_t head_channels = 0;  // heads * head_channels need not be channels
+  std::int64_t inner = 0;          // width of a block's second half
 
   std::int64_t rows() const { return batch * sequence; }
-  std::int64_t head_channels() const { return channels / heads; }
+  std::int64_t query_channels() const { return heads * head_channels; }
+  std::int64_t key_channels() const { return key_heads * head_channels; }
 };
 
 }  // namespace gpt

@@ -29,7 +29,7 @@ void fill_initial_values(const ModelConfig& config, std::uint64_t seed, zero::Th
   }
   const bool residual = shard.name.ends_with("c_proj.weight");
   const double deviation =
-      residual ? 0.02 / std::sqrt(2 * static_cast<double>(config.layers)) : 0.02;
+      config.initial_deviation / (residual ? std::sqrt(2 * static_cast<double>(config.layers)) : 1);
   const CounterRandom random(seed, shard.name);
   pool.for_ranges(static_cast<std::int64_t>(shard.values.size()), 64,
                   [&](std::int64_t begin, std::int64_t end) {

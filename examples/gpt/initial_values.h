@@ -1,6 +1,7 @@
-// GPT-2's start values: normal with deviation 0.02, residual projections divided by sqrt(2 layers),
-// biases 0, LayerNorm weights 1. Element e of a parameter depends on (seed, name, e) alone, so that
-// start values are the same at every world size and stage.
+// Start values as Hugging Face's models have them: normal with the config's deviation, biases 0,
+// weights of norms 1; GPT-2's residual projections divided by sqrt(2 layers). Element e of a
+// parameter depends on (seed, name, e) alone, so that start values are the same at every world size
+// and stage.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,8 @@ struct Range {
   std::int64_t begin = 0, end = 0;
 };
 
-// out[r] = token_table[tokens[r]] + position_table[r % sequence]
+// out[r] = token_table[tokens[r]] + position_table[r % sequence]; a null table of positions adds
+// nothing.
 template <class T>
 struct EmbedForward {
   const std::int32_t* tokens;
@@ -35,7 +36,8 @@ struct EmbedForward {
   std::int64_t sequence, channels;
 };
 
-// Adds the rows of each token, and of each position, in fp32, then once to the gradient.
+// Adds the rows of each token, and of each position if there is a table of them, in fp32, then once
+// to the gradient.
 template <class T>
 struct EmbedBackward {
   const std::int32_t* tokens;
@@ -46,6 +48,7 @@ struct EmbedBackward {
   std::int64_t rows, sequence, channels;
 };
 
+// Of LayerNorm, and of RMSNorm: there mean, bias and dbias are null.
 template <class T>
 struct LayerNormForward {
   const T* in;
@@ -78,6 +81,34 @@ struct ColumnSum {
   const T* in;
   T* out;
   std::int64_t rows, columns;
+};
+
+// Rotary position embedding, in place: of each head, the pair (i, i + channels / 2) turns by its
+// position's angle. Cosines and sines [sequence, channels / 2]; direction -1 turns back.
+template <class T>
+struct Rotation {
+  T* data;  // [rows, heads, channels]
+  const accumulate_t<T>* cosines;
+  const accumulate_t<T>* sines;
+  std::int64_t sequence, heads, channels;
+  accumulate_t<T> direction;
+};
+
+// out = silu(gate) * up
+template <class T>
+struct SwigluForward {
+  const T* gate;
+  const T* up;
+  T* out;
+};
+
+// `gradient` is that of the product, then that of `up`.
+template <class T>
+struct SwigluBackward {
+  const T* gate;
+  const T* up;
+  T* gradient;
+  T* dgate;
 };
 
 // One row of causal attention weights: `valid` entries, zeros up to `width`.
@@ -113,6 +144,12 @@ struct Kernels {
   // start.
   double (*cross_entropy)(Acc* logits, std::int64_t count, std::int32_t target, Acc scale);
   void (*narrow)(const Acc* from, T* to, std::int64_t count);
+  void (*rms_norm_forward)(const LayerNormForward<T>&, Range rows);
+  void (*rms_norm_backward)(const LayerNormBackward<T>&, Range rows);
+  void (*rms_norm_parameters)(const LayerNormBackward<T>&, Range columns);
+  void (*rotate)(const Rotation<T>&, Range rows);
+  void (*swiglu_forward)(const SwigluForward<T>&, Range elements);
+  void (*swiglu_backward)(const SwigluBackward<T>&, Range elements);
 };
 
 // The kernels for this CPU.

@@ -111,8 +111,12 @@ template <class T>
 void embed_forward(const EmbedForward<T>& a, Range rows) {
   for (int64_t r = rows.begin; r < rows.end; ++r) {
     const T* token = a.token_table + a.tokens[r] * a.channels;
-    const T* position = a.position_table + r % a.sequence * a.channels;
     T* __restrict out = a.out + r * a.channels;
+    if (a.position_table == nullptr) {
+      for (int64_t c = 0; c < a.channels; ++c) out[c] = token[c];
+      continue;
+    }
+    const T* position = a.position_table + r % a.sequence * a.channels;
     for (int64_t c = 0; c < a.channels; ++c) store(load(token[c]) + load(position[c]), out[c]);
   }
 }
@@ -137,7 +141,8 @@ void embed_backward_block(const EmbedBackward<T>& a, int64_t first, int64_t coun
     }
     add_columns(sums, a.dtoken_table + token * a.channels + first, count);
   }
-  for (int64_t position = 0; position < a.sequence; ++position) {
+  const int64_t positions = a.dposition_table == nullptr ? 0 : a.sequence;
+  for (int64_t position = 0; position < positions; ++position) {
     Acc sums[column_block] = {};
     for (int64_t r = position; r < a.rows; r += a.sequence)
       for (int64_t c = 0; c < count; ++c) sums[c] += load(a.dout[r * a.channels + first + c]);
@@ -316,6 +321,8 @@ double cross_entropy(accumulate_t<T>* logits, int64_t count, int32_t target, acc
   return __builtin_log(static_cast<double>(total)) - wanted;
 }
 
+#include "examples/gpt/llama_kernels.inl"
+
 }  // namespace
 
 template <class T>
@@ -325,7 +332,8 @@ const Kernels<T>& kernels() {
       embed_forward<T>,         embed_backward<T>, layer_norm_forward<T>, layer_norm_backward<T>,
       layer_norm_parameters<T>, column_sum<T>,     gelu_forward<T>,       gelu_backward<T>,
       softmax<Acc>,             softmax_again<Acc>, softmax_backward<Acc>, dot<T>,
-      cross_entropy<T>,         narrow<T>};
+      cross_entropy<T>,         narrow<T>,         rms_norm_forward<T>,   rms_norm_backward<T>,
+      rms_norm_parameters<T>,   rotate<T>,         swiglu_forward<T>,     swiglu_backward<T>};
   return table;
 }
 

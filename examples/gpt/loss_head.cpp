@@ -7,7 +7,7 @@
 namespace gpt {
 namespace {
 
-// Enough rows to pay for reading and writing the embedding's gradient once per chunk.
+// Enough rows to pay for reading and writing the classifier's gradient once per chunk.
 std::int64_t rows_of_chunk(const Dims& dims, std::int64_t logit_bytes) {
   const std::int64_t fitting = logit_bytes / (4 * dims.vocabulary);
   return std::min(dims.rows(), std::max<std::int64_t>(64, fitting / 64 * 64));
@@ -19,7 +19,7 @@ template <class T>
 LossHead<T>::LossHead(const Dims& dims, Matmul& matmul, std::int64_t logit_bytes)
     : dims_(dims),
       matmul_(matmul),
-      norm_(dims.rows(), dims.channels, dims.epsilon, matmul.pool()),
+      norm_(dims, matmul.pool()),
       chunk_rows_(rows_of_chunk(dims, logit_bytes)),
       normed_(dims.rows() * dims.channels),
       normed_gradient_(dims.rows() * dims.channels),
@@ -29,8 +29,8 @@ LossHead<T>::LossHead(const Dims& dims, Matmul& matmul, std::int64_t logit_bytes
     if (rows == 0) continue;
     matmul.prepare<T, Acc>(logits_shape(rows));
     matmul.prepare<T, T>(normed_gradient_shape(rows));
-    matmul.prepare<T, T>(embedding_gradient_shape(rows, false));
-    matmul.prepare<T, T>(embedding_gradient_shape(rows, true));
+    matmul.prepare<T, T>(classifier_gradient_shape(rows, false));
+    matmul.prepare<T, T>(classifier_gradient_shape(rows, true));
   }
 }
 
@@ -56,7 +56,7 @@ ProductShape LossHead<T>::normed_gradient_shape(std::int64_t rows) const {
 }
 
 template <class T>
-ProductShape LossHead<T>::embedding_gradient_shape(std::int64_t rows, bool add) const {
+ProductShape LossHead<T>::classifier_gradient_shape(std::int64_t rows, bool add) const {
   return {.m = dims_.vocabulary,
           .n = dims_.channels,
           .k = rows,
@@ -90,20 +90,20 @@ template <class T>
 double LossHead<T>::run(const Input& input, const HeadValues<T>& values,
                         const HeadGradients<T>& gradients, T* gradient) {
   const std::int64_t rows = dims_.rows(), c = dims_.channels;
-  norm_.forward(input.in, values.ln_f, normed_.data());
+  norm_.forward(input.in, values.norm, normed_.data());
   for (std::int64_t first = 0; first < rows; first += chunk_rows_) {
     const std::int64_t count = std::min(chunk_rows_, rows - first);
     matmul_.run<T, Acc>(
-        {logits_shape(count), normed_.data() + first * c, values.embedding, logits_.data()});
+        {logits_shape(count), normed_.data() + first * c, values.classifier, logits_.data()});
     const T* dlogits = differentiate(input, first, count);
-    matmul_.run<T, T>({normed_gradient_shape(count), dlogits, values.embedding,
+    matmul_.run<T, T>({normed_gradient_shape(count), dlogits, values.classifier,
                        normed_gradient_.data() + first * c});
-    const bool add = first > 0 || gradients.embedding.beta != 0;
-    matmul_.run<T, T>({embedding_gradient_shape(count, add), dlogits, normed_.data() + first * c,
-                       gradients.embedding.data});
+    const bool add = first > 0 || gradients.classifier.beta != 0;
+    matmul_.run<T, T>({classifier_gradient_shape(count, add), dlogits, normed_.data() + first * c,
+                       gradients.classifier.data});
   }
   std::fill_n(gradient, rows * c, T{});
-  norm_.backward(normed_gradient_.data(), input.in, values.ln_f, gradient, gradients.ln_f);
+  norm_.backward(normed_gradient_.data(), input.in, values.norm, gradient, gradients.norm);
   double loss = 0;
   for (const double row : losses_.span()) loss += row;
   return loss / static_cast<double>(rows);

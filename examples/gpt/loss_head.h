@@ -1,29 +1,29 @@
-// The end of the model, forward and backward at once: LayerNorm, the product with the tied
-// embedding, and the mean cross-entropy. Rows go through in chunks, so that the logits of a whole
-// batch never exist. In bf16 each chunk's part of the embedding's gradient is summed in fp32 and
-// rounded into it once.
+// The end of the model, forward and backward at once: norm, the product with the classifier (the
+// tied embedding, or a matrix of its own), and the mean cross-entropy. Rows go through in chunks,
+// so that the logits of a whole batch never exist. In bf16 each chunk's part of the classifier's
+// gradient is summed in fp32 and rounded into it once.
 #pragma once
 
 #include <cstdint>
 
 #include "examples/gpt/buffer.h"
 #include "examples/gpt/dims.h"
-#include "examples/gpt/layer_norm.h"
 #include "examples/gpt/matmul.h"
+#include "examples/gpt/norm.h"
 #include "zero/zero.h"
 
 namespace gpt {
 
 template <class T>
 struct HeadValues {
-  NormValues<T> ln_f;
-  const T* embedding;  // [V, C]
+  NormValues<T> norm;
+  const T* classifier;  // [V, C]
 };
 
 template <class T>
 struct HeadGradients {
-  NormGradients<T> ln_f;
-  zero::GradTarget<T> embedding;
+  NormGradients<T> norm;
+  zero::GradTarget<T> classifier;
 };
 
 template <class T>
@@ -46,16 +46,16 @@ class LossHead {
   std::int64_t bytes() const;
 
  private:
-  // Products of a chunk: logits, the gradient of the normed rows, and of the embedding.
+  // Products of a chunk: logits, the gradient of the normed rows, and of the classifier.
   ProductShape logits_shape(std::int64_t rows) const;
   ProductShape normed_gradient_shape(std::int64_t rows) const;
-  ProductShape embedding_gradient_shape(std::int64_t rows, bool add) const;
+  ProductShape classifier_gradient_shape(std::int64_t rows, bool add) const;
   // The logits' gradient takes the place of the logits. Returns it: [rows, V] without gaps.
   const T* differentiate(const Input& input, std::int64_t first, std::int64_t rows);
 
   Dims dims_;
   Matmul& matmul_;
-  LayerNorm<T> norm_;
+  Norm<T> norm_;
   std::int64_t chunk_rows_;
   Buffer<T> normed_, normed_gradient_;
   Buffer<Acc> logits_;

@@ -1,38 +1,24 @@
-// GPT-2 by hand: learned positions, pre-LayerNorm blocks, tied head. Knows nothing of ranks or
+// A transformer by hand, of any family: embedding, blocks, loss head. Knows nothing of ranks or
 // shards: the caller hands in the parameters of one part at a time (training_step.h takes them from
 // scopes).
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "examples/gpt/block.h"
+#include "examples/gpt/blocks.h"
+#include "examples/gpt/family.h"
 #include "examples/gpt/loss_head.h"
 #include "examples/gpt/model_config.h"
+#include "examples/gpt/parameters.h"
 
 namespace gpt {
 
 struct MicroBatch {
   std::span<const std::int32_t> tokens, targets;  // [batch, sequence]
 };
-
-template <class T>
-struct EmbeddingValues {
-  const T* tokens;     // [V, C]
-  const T* positions;  // [context, C]
-};
-
-template <class T>
-struct EmbeddingGradients {
-  T* tokens;
-  T* positions;
-};
-
-// What stays between forward and backward: all that backward reads, or only each block's input,
-// from which backward computes the rest again. The bits are the same.
-enum class Activations { keep, recompute };
 
 template <class T>
 class Model {
@@ -42,28 +28,25 @@ class Model {
   Model(const Model&) = delete;
 
   int layers() const { return static_cast<int>(inputs_.size()) - 1; }
+  const PartNames& names() const { return names_; }
   std::int64_t bytes() const;
 
   // In this order for each micro batch; blocks backward from the last.
-  void embed(const MicroBatch& batch, const EmbeddingValues<T>& values);
-  void block(int layer, const BlockValues<T>& values);
+  void embed(const MicroBatch& batch, const ParameterValues<T>& parameters);
+  void block(int layer, const ParameterValues<T>& parameters);
   // Returns the mean loss.
-  double head(const MicroBatch& batch, double gradient_scale, const HeadValues<T>& values,
-              const HeadGradients<T>& gradients);
-  void block_backward(int layer, const BlockValues<T>& values, const BlockGradients<T>& gradients);
-  void embed_backward(const MicroBatch& batch, const EmbeddingGradients<T>& gradients);
+  double head(const MicroBatch& batch, double gradient_scale, ParameterGradients<T>& parameters);
+  void block_backward(int layer, ParameterGradients<T>& parameters);
+  void embed_backward(const MicroBatch& batch, ParameterGradients<T>& parameters);
 
  private:
-  Block<T>& block_of(int layer) {
-    return blocks_[static_cast<std::size_t>(layer) % blocks_.size()];
-  }
   T* input(int layer) { return inputs_[static_cast<std::size_t>(layer)].data(); }
 
+  PartNames names_;
   Dims dims_;
   zero::ThreadPool& pool_;
   Matmul matmul_;
-  BlockWorkspace<T> workspace_;
-  std::deque<Block<T>> blocks_;  // of each layer, or one for all
+  std::unique_ptr<Blocks<T>> blocks_;
   LossHead<T> head_;
   std::vector<Buffer<T>> inputs_;  // of each block, and of the head
   Buffer<T> gradient_;

@@ -1,24 +1,42 @@
-// The shape of a GPT-2, from a preset or from a Hugging Face config.json.
+// The shape of a model, from a preset or from a Hugging Face config.json.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "examples/gpt/rope.h"
+
 namespace gpt {
+
+// What Llama has beside a GPT-2. Heads of queries share those of keys in even groups.
+struct LlamaConfig {
+  std::string model_type;  // Hugging Face's: llama or qwen2
+  std::int64_t key_heads = 0, head_channels = 0, inner = 0;
+  bool query_key_value_bias = false, output_bias = false, mlp_bias = false;
+  bool tied = false;  // the classifier is the embedding
+  RopeConfig rope = {};
+  // A part of the config.json, for which the trainer has no use: it is kept.
+  std::string token_ids = "{}";
+};
 
 struct ModelConfig {
   std::string name;
   std::int64_t layers = 0, heads = 0, channels = 0, vocabulary = 0, context = 0;
-  double layer_norm_epsilon = 1e-5;
+  double norm_epsilon = 1e-5;
+  double initial_deviation = 0.02;
+  std::optional<LlamaConfig> llama = {};  // none: a GPT-2
 
-  std::int64_t head_channels() const { return channels / heads; }
   std::int64_t parameters() const;
 };
 
-// A preset (tiny, mini, gpt2, gpt2-medium, gpt2-large, gpt2-xl) or the path of a config.json. The
-// small presets have no vocabulary of their own and take `data_vocabulary`: 256 for bytes. Throws
-// ConfigError with every problem of the file.
+// A preset (tiny, mini, gpt2, ..., llama-tiny, ...) or the path of a config.json of GPT-2, Llama or
+// Qwen2. The small presets have no vocabulary of their own and take `data_vocabulary`: 256 for
+// bytes. Throws ConfigError with every problem of the file.
 ModelConfig load_model_config(const std::string& name_or_file, std::int64_t data_vocabulary);
+
+// The presets' names, with commas between.
+std::string preset_names();
 
 // Writes config.json into the directory, as transformers reads it. Throws SaveError.
 void save_model_config(const ModelConfig& config, const std::string& directory);

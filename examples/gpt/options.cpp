@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "examples/gpt/model_config.h"
 #include "zero/zero.h"
 
 namespace gpt {
@@ -36,7 +37,7 @@ struct Parsed {
   std::optional<std::uint64_t> seed;
 };
 
-void declare(CLI::App& app, Parsed& p) {
+void declare_config(CLI::App& app, Parsed& p) {
   Options& o = p.options;
   app.add_option("--deepspeed-config", o.config_file,
                  "DeepSpeed JSON file; without it, the defaults")
@@ -49,8 +50,11 @@ void declare(CLI::App& app, Parsed& p) {
       ->type_name("PATH=VALUE")
       ->expected(1)
       ->take_all();
-  app.add_option("--model", o.model,
-                 "tiny, mini, gpt2, gpt2-medium, gpt2-large, gpt2-xl or a config.json")
+  app.add_option("--seed", p.seed, "Of start values and data: --set seed=S");
+}
+
+void declare_model(CLI::App& app, Options& o) {
+  app.add_option("--model", o.model, preset_names() + ", or a config.json of GPT-2, Llama or Qwen2")
       ->type_name("NAME|FILE")
       ->capture_default_str();
   app.add_option("--data", o.data,
@@ -62,10 +66,9 @@ void declare(CLI::App& app, Parsed& p) {
       ->capture_default_str();
   app.add_option("--steps", o.steps, "Optimizer steps")->capture_default_str();
   app.add_option("--sequence-length", o.sequence_length,
-                 "Tokens of a sample; default: the model's context");
-  app.add_option("--seed", p.seed, "Of start values and data: --set seed=S");
+                 "Tokens of a sample; default: the model's context, at most 2048");
   app.add_option("--init", o.init_file,
-                 "Start from this Hugging Face GPT-2: a safetensors file, an index of some, or "
+                 "Start from this Hugging Face model: a safetensors file, an index of some, or "
                  "their directory")
       ->type_name("PATH");
   app.add_option("--save-model", o.save_directory, "Write the result as a Hugging Face model")
@@ -74,6 +77,9 @@ void declare(CLI::App& app, Parsed& p) {
                  "Of --save-model: several files of at most this size, such as 5GB")
       ->transform(CLI::AsSizeValue(true))
       ->type_name("SIZE");
+}
+
+void declare_checkpoints(CLI::App& app, Options& o) {
   app.add_option("--checkpoint", o.checkpoint_directory,
                  "Directory of checkpoints: resumed from at start, saved to after the last step")
       ->type_name("DIR");
@@ -88,6 +94,10 @@ void declare(CLI::App& app, Parsed& p) {
       ->type_name("N");
   app.add_flag("--overwrite-later", o.overwrite_later,
                "With --resume none or a tag: move later checkpoints aside, to .trash-*");
+}
+
+void declare_run(CLI::App& app, Parsed& p) {
+  Options& o = p.options;
   app.add_option("--log-json", o.log_file, "Write one JSON object per step, and a summary")
       ->type_name("FILE");
   app.add_option("--compare-stages", p.compared,
@@ -101,6 +111,13 @@ void declare(CLI::App& app, Parsed& p) {
   app.add_flag(
       "--recompute", o.recompute,
       "Keep only each block's input for backward: less memory, up to a third more arithmetic");
+}
+
+void declare(CLI::App& app, Parsed& parsed) {
+  declare_config(app, parsed);
+  declare_model(app, parsed.options);
+  declare_checkpoints(app, parsed.options);
+  declare_run(app, parsed);
 }
 
 void check(const Options& options) {
@@ -151,7 +168,7 @@ void check_comparison(const Options& options) {
 
 Options parse_options(int argc, const char* const* argv) {
   CLI::App app(
-      "Trains a GPT-2 on CPU ranks at any ZeRO stage.\n"
+      "Trains a GPT-2, Llama or Qwen2 on CPU ranks at any ZeRO stage.\n"
       "mpirun -n 4 train_gpt --deepspeed_config ds_config.json --model gpt2 --data text.txt",
       "train_gpt");
   Parsed parsed;

@@ -18,7 +18,7 @@ struct Options {
   std::vector<std::string> data;
   std::string token_type = "auto";
   std::int64_t steps = 100;
-  std::int64_t sequence_length = 0;  // 0: the model's context
+  std::int64_t sequence_length = 0;  // 0: the model's context, at most 2048
   std::string init_file, save_directory, log_file;
   std::int64_t max_shard_bytes = 0;  // of a file in save_directory; 0: one file
   std::string checkpoint_directory;  // empty: no checkpoints

@@ -1,14 +1,19 @@
 #include "examples/gpt/task.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 
+#include "examples/gpt/family.h"
 #include "examples/gpt/gemm.h"
 #include "examples/gpt/initial_values.h"
 
 namespace gpt {
 namespace {
+
+// Of tokens. Llama's contexts would take all memory.
+constexpr std::int64_t largest_default_sequence = 2048;
 
 // Whether Hugging Face's model names its tensors without "transformer.", as the published gpt2
 // does. What cannot be read is load_weights()'s to report.
@@ -36,7 +41,8 @@ Task resolve(const Options& options) {
   const ModelConfig model = load_model_config(options.model, data_vocabulary(options.data, type));
   Task task{options, model, options.sequence_length, load_training_config(options, model.channels),
             nullptr};
-  if (task.sequence_length == 0) task.sequence_length = task.model.context;
+  if (task.sequence_length == 0)
+    task.sequence_length = std::min(task.model.context, largest_default_sequence);
   if (task.sequence_length > task.model.context)
     throw zero::ConfigError("--sequence-length " + std::to_string(task.sequence_length) +
                             " is beyond the model's context of " +
@@ -48,8 +54,9 @@ Task resolve(const Options& options) {
 
 double flops_per_token(const Task& task) {
   const ModelConfig& m = task.model;
-  const double weights = static_cast<double>(m.parameters() - m.context * m.channels);
-  const double attention = static_cast<double>(m.layers * m.channels * task.sequence_length);
+  const double weights = static_cast<double>(m.parameters() - family_of(m).looked_up(m));
+  const std::int64_t width = family_of(m).dims(m).query_channels();
+  const double attention = static_cast<double>(m.layers * width * task.sequence_length);
   return 6 * weights + 6 * attention;
 }
 

@@ -1,66 +1,67 @@
 #include "examples/gpt/training_step.h"
 
-#include "examples/gpt/model_spec.h"
+#include "examples/gpt/parameters.h"
 
 namespace gpt {
 namespace {
 
 template <class T>
-BlockValues<T> values_of(const zero::Scope& scope) {
-  const auto value = [&](const char* name) { return scope.value<T>(name); };
-  return {.ln_1 = {value("ln_1.weight"), value("ln_1.bias")},
-          .ln_2 = {value("ln_2.weight"), value("ln_2.bias")},
-          .qkv = {value("attn.c_attn.weight"), value("attn.c_attn.bias")},
-          .projection = {value("attn.c_proj.weight"), value("attn.c_proj.bias")},
-          .expand = {value("mlp.c_fc.weight"), value("mlp.c_fc.bias")},
-          .contract = {value("mlp.c_proj.weight"), value("mlp.c_proj.bias")}};
-}
+class ScopeValues final : public ParameterValues<T> {
+ public:
+  explicit ScopeValues(const zero::ForwardScope& scope) : scope_(scope) {}
+  const T* value(std::string_view name) const override { return scope_.value<T>(name); }
+
+ private:
+  const zero::ForwardScope& scope_;
+};
 
 template <class T>
-BlockGradients<T> gradients_of(zero::BackwardScope& scope) {
-  const auto grad = [&](const char* name) { return scope.grad<T>(name); };
-  const auto target = [&](const char* name) { return scope.grad_target<T>(name); };
-  return {.ln_1 = {grad("ln_1.weight"), grad("ln_1.bias")},
-          .ln_2 = {grad("ln_2.weight"), grad("ln_2.bias")},
-          .qkv = {target("attn.c_attn.weight"), grad("attn.c_attn.bias")},
-          .projection = {target("attn.c_proj.weight"), grad("attn.c_proj.bias")},
-          .expand = {target("mlp.c_fc.weight"), grad("mlp.c_fc.bias")},
-          .contract = {target("mlp.c_proj.weight"), grad("mlp.c_proj.bias")}};
-}
+class ScopeGradients final : public ParameterGradients<T> {
+ public:
+  explicit ScopeGradients(zero::BackwardScope& scope) : scope_(scope) {}
+  const T* value(std::string_view name) const override { return scope_.value<T>(name); }
+  T* grad(std::string_view name) override { return scope_.grad<T>(name); }
+  zero::GradTarget<T> target(std::string_view name) override { return scope_.grad_target<T>(name); }
+
+ private:
+  zero::BackwardScope& scope_;
+};
 
 }  // namespace
 
 template <class T>
 TrainingStep<T>::TrainingStep(zero::Engine& engine, Model<T>& model)
-    : embedding_(engine.unit(embedding_unit)), head_(engine.unit(head_unit)), model_(model) {
+    : embedding_(engine.unit(model.names().embedding_unit)),
+      head_(engine.unit(model.names().head_unit)),
+      model_(model) {
   for (int layer = 0; layer < model.layers(); ++layer)
-    blocks_.push_back(&engine.unit(block_unit(layer)));
+    blocks_.push_back(&engine.unit(model.names().block_unit(layer)));
 }
 
 template <class T>
 double TrainingStep<T>::run(const MicroBatch& batch, float loss_scale) {
   {
     const zero::ForwardScope scope = embedding_.forward();
-    model_.embed(batch, {scope.value<T>("wte.weight"), scope.value<T>("wpe.weight")});
+    model_.embed(batch, ScopeValues<T>(scope));
   }
   for (int layer = 0; layer < model_.layers(); ++layer) {
     const zero::ForwardScope scope = blocks_[static_cast<std::size_t>(layer)]->forward();
-    model_.block(layer, values_of<T>(scope));
+    model_.block(layer, ScopeValues<T>(scope));
   }
   double loss = 0;
   {
     zero::BackwardScope scope = head_.backward();
-    loss = model_.head(
-        batch, loss_scale,
-        {{scope.value<T>("weight"), scope.value<T>("bias")}, scope.value<T>(embedding_name)},
-        {{scope.grad<T>("weight"), scope.grad<T>("bias")}, scope.grad_target<T>(embedding_name)});
+    ScopeGradients<T> parameters(scope);
+    loss = model_.head(batch, loss_scale, parameters);
   }
   for (int layer = model_.layers() - 1; layer >= 0; --layer) {
     zero::BackwardScope scope = blocks_[static_cast<std::size_t>(layer)]->backward();
-    model_.block_backward(layer, values_of<T>(scope), gradients_of<T>(scope));
+    ScopeGradients<T> parameters(scope);
+    model_.block_backward(layer, parameters);
   }
   zero::BackwardScope scope = embedding_.backward();
-  model_.embed_backward(batch, {scope.grad<T>("wte.weight"), scope.grad<T>("wpe.weight")});
+  ScopeGradients<T> parameters(scope);
+  model_.embed_backward(batch, parameters);
   return loss;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/gpt/family.h"
 #include "examples/gpt/model_spec.h"
 #include "zero/zero.h"
 
@@ -29,14 +30,15 @@ struct Names {
 std::vector<Names> names() {
   const std::vector<std::string> parts = {"ln_1", "attn.c_attn", "attn.c_proj",
                                           "ln_2", "mlp.c_fc",    "mlp.c_proj"};
-  std::vector<Names> all = {{gpt::embedding_unit, {"wte.weight", "wpe.weight"}}};
+  const gpt::PartNames part = gpt::family_of(model()).names(model());
+  std::vector<Names> all = {{part.embedding_unit, {part.tokens, part.positions}}};
   for (int layer = 0; layer < model().layers; ++layer) {
-    Names block{gpt::block_unit(layer), {}};
-    for (const std::string& part : parts)
-      for (const char* end : {".weight", ".bias"}) block.parameters.push_back(part + end);
+    Names block{part.block_unit(layer), {}};
+    for (const std::string& layer_part : parts)
+      for (const char* end : {".weight", ".bias"}) block.parameters.push_back(layer_part + end);
     all.push_back(block);
   }
-  all.push_back({gpt::head_unit, {"weight", "bias", gpt::embedding_name}});
+  all.push_back({part.head_unit, {part.norm_weight, part.norm_bias, part.classifier}});
   return all;
 }
 

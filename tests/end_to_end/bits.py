@@ -4,6 +4,7 @@ usage: bits.py MPIEXEC TRAIN_GPT [full]
 """
 
 import itertools
+import json
 import os
 import pathlib
 import sys
@@ -19,6 +20,11 @@ STEPS = 20 if FULL else 6
 STAGE = "zero_optimization.stage"
 SHARD_GRAD_OP = {STAGE: 3, "zero_core.reshard_after_forward": "false"}
 STRATEGIES = {**{f"stage {stage}": {STAGE: stage} for stage in range(4)}, "SHARD_GRAD_OP": SHARD_GRAD_OP}
+
+# A classifier of its own, biases, grouped queries; nothing is a multiple of anything.
+LLAMA = {"model_type": "llama", "num_hidden_layers": 5, "hidden_size": 21, "num_attention_heads": 6,
+         "num_key_value_heads": 3, "head_dim": 10, "intermediate_size": 37, "vocab_size": 259,
+         "max_position_embeddings": 17, "attention_bias": True, "mlp_bias": True}
 
 # Of stage 3 and stage 1, which use all collectives, slots and buckets between them.
 VARIANTS = {
@@ -44,10 +50,11 @@ VARIANTS = {
     "small stay": ({STAGE: 3, "zero_optimization.stage3_param_persistence_threshold": 100}, {}),
 }
 
-# (ranks, dtype, micro steps, when gradients are reduced, with the variants)
+# (ranks, dtype, micro steps, when gradients are reduced, with the variants), of GPT-2 and of Llama
 SHORT = [(1, "fp32", 3, "each", False), (2, "bf16", 3, "each", False), (2, "fp32", 1, None, False),
          (3, "fp32", 3, "each", True), (4, "bf16", 1, None, False), (4, "fp32", 3, "last", False),
          (3, "fp16", 3, "last", False)]
+SHORT_OF_LLAMA = [(1, "fp32", 3, "each"), (2, "bf16", 1, None), (3, "fp32", 3, "each"), (4, "bf16", 3, "last")]
 ALL = [(ranks, dtype, *sync, True) for ranks, dtype, sync in
        itertools.product((1, 2, 3, 4), ("fp32", "bf16", "fp16"), ((1, None), (3, "each"), (3, "last")))]
 
@@ -108,17 +115,20 @@ def first_difference(expected, found):
     return f"digest {found[1]}, not {expected[1]}"
 
 
-def named(group):
+def named(model, group):
     ranks, dtype, micro_steps, sync, _ = group
-    return f"{ranks} ranks, {dtype}, {micro_steps} micro steps, sync {sync}"
+    return f"{pathlib.Path(model).stem}, {ranks} ranks, {dtype}, {micro_steps} micro steps, sync {sync}"
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
         # Nothing here is a multiple of anything.
-        model = launch.write_model(os.path.join(folder, "odd.json"), 5, 21, 3, 259, 17)
-        launch.run_all((named(group), lambda _, group=group: f"{check_group(model, group)} runs are equal")
-                       for group in (ALL if FULL else SHORT))
+        gpt2 = launch.write_model(os.path.join(folder, "gpt2.json"), 5, 21, 3, 259, 17)
+        llama = os.path.join(folder, "llama.json")
+        pathlib.Path(llama).write_text(json.dumps(LLAMA))
+        groups = [(gpt2, group) for group in (ALL if FULL else SHORT)]
+        groups += [(llama, (*group[:4], False)) for group in (ALL if FULL else SHORT_OF_LLAMA)]
+        launch.run_all((named(*run), lambda _, run=run: f"{check_group(*run)} runs are equal") for run in groups)
 
 
 main()

@@ -97,8 +97,9 @@ def check_resident(summary, what):
 
 
 def resident(_):
-    found = [check_resident(train("mini", ranks, stage, length=64), f"mini, {ranks} ranks, stage {stage}")
-             for ranks, stage in ((1, 0), (2, 0), (2, 3), (4, 1), (4, 3))]
+    found = [check_resident(train(model, ranks, stage, length=64), f"{model}, {ranks} ranks, stage {stage}")
+             for model, ranks, stage in (("mini", 1, 0), ("mini", 2, 0), ("mini", 2, 3), ("mini", 4, 1), ("mini", 4, 3),
+                                         ("llama-tiny", 3, 3))]
     return "; ".join(found)
 
 
@@ -133,18 +134,20 @@ def watched(folder, ranks, arguments, counting=False, environment=None):
 
 def steady(folder):
     """No request above 4 KB after step 2."""
-    tiny = ["--model", "tiny", "--sequence-length", 200]
-    loud = [report for report in watched(folder, 2, tiny, counting=True) if int(report.split()[1]) > 0]
+    length = ["--sequence-length", 200]
+    loud = [report for report in watched(folder, 2, length, counting=True) if int(report.split()[1]) > 0]
     require(len(loud) == 2, "the watch sees nothing")
     runs = 0
-    for stage, bf16, micro_steps, executor in ((0, False, 1, "inline"), (1, True, 3, "worker"), (2, False, 3, "worker"),
-                                               (3, False, 1, "inline"), (3, True, 3, "worker")):
+    for model, stage, bf16, micro_steps, executor in (
+            ("tiny", 0, False, 1, "inline"), ("tiny", 1, True, 3, "worker"), ("tiny", 2, False, 3, "worker"),
+            ("tiny", 3, False, 1, "inline"), ("tiny", 3, True, 3, "worker"), ("llama-tiny", 0, False, 1, "worker"),
+            ("llama-tiny", 3, True, 3, "inline")):
         keys = {"zero_optimization.stage": stage, "bf16.enabled": str(bf16).lower(),
                 "gradient_accumulation_steps": micro_steps, "train_micro_batch_size_per_gpu": 2}
-        reports = watched(folder, 2, [*tiny, *launch.settings(keys)], environment={"ZERO_EXECUTOR": executor})
+        reports = watched(folder, 2, ["--model", model, *length, *launch.settings(keys)], environment={"ZERO_EXECUTOR": executor})
         require(len(reports) == 2, f"{len(reports)} reports")
         for report in reports:
-            require(int(report.split()[1]) == 0, f"{keys}, {executor}: PID REQUESTS BYTES {report}")
+            require(int(report.split()[1]) == 0, f"{model}, {keys}, {executor}: PID REQUESTS BYTES {report}")
         runs += 1
     return f"no request above 4 KB in steps 3 to 8 of {runs} runs"
 

@@ -1,6 +1,6 @@
-// GPT-2 through the engine against PyTorch in fp32 (tests/data, made by make_goldens.py): the
-// losses of 20 AdamW steps, gradients of two of them, and the final weights; on one rank and on
-// three, sharded or not.
+// GPT-2, Llama and Qwen2 through the engine against PyTorch in fp32 (tests/data, made by
+// make_goldens.py): the losses of 20 AdamW steps, gradients of two of them, and the final weights;
+// on one rank and on three, sharded or not. And rotary frequencies against transformers'.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "examples/gpt/model_spec.h"
 #include "examples/gpt/training_step.h"
 #include "tests/gpt/plain_model.h"
+#include "tests/support/temporary_directory.h"
 #include "zero/checkpoint/safetensors.h"
 #include "zero/testing.h"
 
@@ -34,10 +35,22 @@ Tensors read_tensors(const std::string& file) {
   return tensors;
 }
 
+nlohmann::json read_json(const std::string& file) {
+  return nlohmann::json::parse(std::ifstream(folder + "/" + file));
+}
+
+gpt::ModelConfig config_of(const nlohmann::json& goldens) {
+  if (!goldens.contains("config"))
+    return {"golden",          goldens["n_layer"],    goldens["n_head"],
+            goldens["n_embd"], goldens["vocab_size"], goldens["n_positions"]};
+  const zero::tests::TemporaryDirectory directory;
+  return gpt::load_model_config(directory.file("config.json", goldens["config"].dump()), 0);
+}
+
 struct Goldens {
-  Goldens() : json(nlohmann::json::parse(std::ifstream(folder + "/gpt2_goldens.json"))) {
-    config = {"golden",       json["n_layer"],    json["n_head"],
-              json["n_embd"], json["vocab_size"], json["n_positions"]};
+  explicit Goldens(const std::string& model)
+      : name(model), json(read_json(model + "_goldens.json")), config(config_of(json)) {
+    sequence = json.value("sequence", config.context);
     losses = json["losses"].get<std::vector<double>>();
     norms = json["gradient_norms"].get<std::vector<double>>();
   }
@@ -47,9 +60,9 @@ struct Goldens {
     const std::vector<std::int32_t> text = json["tokens"][step];
     gpt::testing::RandomBatch batch(0, 0, 1);
     for (std::int64_t row = first; row < first + count; ++row) {
-      const auto begin = text.begin() + row * (config.context + 1);
-      batch.tokens.insert(batch.tokens.end(), begin, begin + config.context);
-      batch.targets.insert(batch.targets.end(), begin + 1, begin + config.context + 1);
+      const auto begin = text.begin() + row * (sequence + 1);
+      batch.tokens.insert(batch.tokens.end(), begin, begin + sequence);
+      batch.targets.insert(batch.targets.end(), begin + 1, begin + sequence + 1);
     }
     return batch;
   }
@@ -68,8 +81,10 @@ struct Goldens {
     return c;
   }
 
+  std::string name;
   nlohmann::json json;
   gpt::ModelConfig config;
+  std::int64_t sequence = 0;
   std::vector<double> losses, norms;
 };
 
@@ -85,8 +100,9 @@ std::vector<float> difference(const std::vector<float>& a, const std::vector<flo
   return result;
 }
 
-void check_gradients(const Tensors& gradients, std::size_t step) {
-  const Tensors expected = read_tensors("gpt2_gradients_" + std::to_string(step) + ".safetensors");
+void check_gradients(const Tensors& gradients, const std::string& model, std::size_t step) {
+  const Tensors expected =
+      read_tensors(model + "_gradients_" + std::to_string(step) + ".safetensors");
   double squares = 0;
   for (const auto& [name, values] : expected) squares += std::pow(norm_of(values), 2);
   REQUIRE(gradients.size() == expected.size());
@@ -103,9 +119,9 @@ void drop_key_biases(std::vector<float>& values) {
   values.erase(values.begin() + third, values.begin() + 2 * third);
 }
 
-void check_weights(const Tensors& end) {
-  const Tensors start = read_tensors("gpt2_start.safetensors"),
-                expected = read_tensors("gpt2_end.safetensors");
+void check_weights(const Tensors& end, const std::string& model) {
+  const Tensors start = read_tensors(model + "_start.safetensors"),
+                expected = read_tensors(model + "_end.safetensors");
   for (const auto& [name, values] : expected) {
     auto change = difference(values, start.at(name)), error = difference(end.at(name), values);
     if (name.ends_with("attn.c_attn.bias")) {
@@ -133,9 +149,9 @@ class Run {
         config_(goldens.engine_config(stage, runtime.size())),
         engine_(runtime, gpt::describe(goldens.config), config_),
         pool_(1),
-        model_(goldens.config, engine_.batch().micro, goldens.config.context, pool_),
+        model_(goldens.config, engine_.batch().micro, goldens.sequence, pool_),
         step_(engine_, model_) {
-    engine_.load_weights(folder + "/gpt2_start.safetensors");
+    engine_.load_weights(folder + "/" + goldens.name + "_start.safetensors");
   }
 
   void train() {
@@ -147,10 +163,10 @@ class Run {
       INFO("step ", step);
       CHECK(std::abs(result.loss - goldens_.losses[step - 1]) <= 1e-5 * goldens_.losses[step - 1]);
       CHECK(result.grad_norm == doctest::Approx(goldens_.norms[step - 1]).epsilon(1e-4));
-      if (keep) check_gradients(shared_.gradients, step);
+      if (keep) check_gradients(shared_.gradients, goldens_.name, step);
     }
     const Tensors end = read_all("value");
-    if (runtime_.is_root()) check_weights(end);
+    if (runtime_.is_root()) check_weights(end, goldens_.name);
   }
 
  private:
@@ -198,21 +214,48 @@ class Run {
   gpt::TrainingStep<float> step_;
 };
 
-void check(int ranks, int stage) {
-  const Goldens goldens;
+void check(const std::string& model, int ranks, int stage) {
+  const Goldens goldens(model);
   Shared shared;
   zero::testing::run_ranks(
       ranks, [&](zero::Runtime& runtime) { Run(goldens, runtime, stage, shared).train(); });
 }
 
 TEST_CASE("training equals PyTorch's on one rank") {
-  check(1, 0);
+  check("gpt2", 1, 0);
 }
 TEST_CASE("training equals PyTorch's on three ranks at stage 0") {
-  check(3, 0);
+  check("gpt2", 3, 0);
 }
 TEST_CASE("training equals PyTorch's on three ranks at stage 3") {
-  check(3, 3);
+  check("gpt2", 3, 3);
+}
+TEST_CASE("training of a Llama equals PyTorch's") {
+  check("llama", 1, 0);
+  check("llama", 3, 3);
+}
+TEST_CASE("training of a Qwen2 equals PyTorch's") {
+  check("qwen2", 1, 0);
+  check("qwen2", 3, 3);
+}
+
+TEST_CASE("rotary frequencies of every kind of scaling equal transformers'") {
+  const nlohmann::json goldens = read_json("rope_goldens.json");
+  for (const nlohmann::json& golden : goldens["cases"]) {
+    INFO(golden["rope_parameters"].dump());
+    std::string problems;
+    const nlohmann::json config = {{"rope_parameters", golden["rope_parameters"]}};
+    gpt::ConfigReader reader(config, problems);
+    const gpt::RopeConfig rope = gpt::read_rope(reader, goldens["context"]);
+    CHECK(problems == "");
+    const std::vector<double> found = gpt::frequencies(rope, goldens["head_channels"]),
+                              expected = golden["frequencies"];
+    REQUIRE(found.size() == expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i)
+      CHECK(std::abs(found[i] - expected[i]) <= 1e-6 * expected[i]);
+    CHECK(gpt::amplitude(rope) ==
+          doctest::Approx(golden["amplitude"].get<double>()).epsilon(1e-12));
+  }
 }
 
 }  // namespace

@@ -64,6 +64,40 @@ void run_norm(const Kernels<T>& k, std::int64_t cut, std::vector<float>& all) {
 }
 
 template <class T>
+void run_rms_norm(const Kernels<T>& k, std::int64_t cut, std::vector<float>& all) {
+  const auto in = random<T>("in", rows * channels), dout = random<T>("dout", rows * channels);
+  const auto weight = random<T>("weight", channels);
+  std::vector<T> out(in.size()), din(in.size()), dweight(channels);
+  std::vector<float> inverse(rows);
+  in_ranges(rows, cut, [&](Range range) {
+    k.rms_norm_forward(
+        {in.data(), weight.data(), nullptr, out.data(), nullptr, inverse.data(), channels, 1e-5},
+        range);
+  });
+  const gpt::LayerNormBackward<T> backward{dout.data(),    in.data(),  weight.data(),  nullptr,
+                                           inverse.data(), din.data(), dweight.data(), nullptr,
+                                           rows,           channels};
+  in_ranges(rows, cut, [&](Range range) { k.rms_norm_backward(backward, range); });
+  in_ranges(channels, cut, [&](Range range) { k.rms_norm_parameters(backward, range); });
+  for (const auto& part : {out, din, dweight}) append(all, part);
+  append(all, inverse);
+}
+
+// Rows of one head, then of two: 82 channels.
+template <class T>
+void run_rotation(const Kernels<T>& k, std::int64_t cut, std::vector<float>& all) {
+  const auto cosines = random<float>("cosines", sequence * 41),
+             sines = random<float>("sines", sequence * 41);
+  auto data = random<T>("data", rows * 2 * 82);
+  for (const std::int64_t heads : {1, 2})
+    in_ranges(rows, cut, [&](Range range) {
+      k.rotate({data.data(), cosines.data(), sines.data(), 3, heads, 82, heads == 1 ? 1.0f : -1.0f},
+               range);
+    });
+  append(all, data);
+}
+
+template <class T>
 void run_embedding(const Kernels<T>& k, std::int64_t cut, std::vector<float>& all) {
   const auto table = random<T>("table", vocabulary * channels),
              positions = random<T>("positions", sequence * channels);
@@ -89,6 +123,13 @@ void run_elements(const Kernels<T>& k, std::int64_t cut, std::vector<float>& all
   in_ranges(1000, cut, [&](Range range) { k.gelu_backward(in.data(), gradient.data(), range); });
   append(all, out);
   append(all, gradient);
+  std::vector<T> dgate(in.size());
+  const auto up = random<T>("up", 1000);
+  in_ranges(1000, cut, [&](Range r) { k.swiglu_forward({in.data(), up.data(), out.data()}, r); });
+  in_ranges(1000, cut, [&](Range r) {
+    k.swiglu_backward({in.data(), up.data(), gradient.data(), dgate.data()}, r);
+  });
+  for (const auto& part : {out, gradient, dgate}) append(all, part);
   all.push_back(k.dot(in.data(), out.data(), 999));
 }
 
@@ -112,6 +153,8 @@ template <class T>
 std::vector<float> results(const Kernels<T>& k, std::int64_t cut) {
   std::vector<float> all;
   run_norm(k, cut, all);
+  run_rms_norm(k, cut, all);
+  run_rotation(k, cut, all);
   run_embedding(k, cut, all);
   run_elements(k, cut, all);
   run_rows(k, all);

@@ -96,7 +96,7 @@ TEST_CASE("a config.json survives writing and reading") {
   CHECK(read.channels == 40);
   CHECK(read.vocabulary == 61);
   CHECK(read.context == 24);
-  CHECK(read.layer_norm_epsilon == 1e-6);
+  CHECK(read.norm_epsilon == 1e-6);
 }
 
 TEST_CASE("unusable model configs name every key at once") {

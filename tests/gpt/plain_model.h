@@ -7,19 +7,18 @@
 #include <vector>
 
 #include "examples/gpt/model.h"
-#include "examples/gpt/model_spec.h"
 #include "examples/gpt/random.h"
 
 namespace gpt::testing {
 
-// Name and shape of every parameter.
-inline std::vector<std::pair<std::string, zero::Shape>> parameters_of(const ModelConfig& config) {
+using NamedShape = std::pair<std::string, zero::Shape>;
+
+inline std::vector<NamedShape> parameters_of_gpt2(const ModelConfig& config) {
   const std::int64_t c = config.channels;
-  std::vector<std::pair<std::string, zero::Shape>> all = {
-      {"transformer.wte.weight", {config.vocabulary, c}},
-      {"transformer.wpe.weight", {config.context, c}}};
+  std::vector<NamedShape> all = {{"transformer.wte.weight", {config.vocabulary, c}},
+                                 {"transformer.wpe.weight", {config.context, c}}};
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    const std::string unit = block_unit(layer) + ".";
+    const std::string unit = "transformer.h." + std::to_string(layer) + ".";
     for (const char* norm : {"ln_1", "ln_2"})
       for (const char* part : {".weight", ".bias"}) all.push_back({unit + norm + part, {c}});
     const auto linear = [&](const char* name, std::int64_t in, std::int64_t out) {
@@ -36,17 +35,49 @@ inline std::vector<std::pair<std::string, zero::Shape>> parameters_of(const Mode
   return all;
 }
 
+inline std::vector<NamedShape> parameters_of_llama(const ModelConfig& config) {
+  const LlamaConfig& l = *config.llama;
+  const std::int64_t c = config.channels, queries = config.heads * l.head_channels,
+                     keys = l.key_heads * l.head_channels;
+  std::vector<NamedShape> all = {{"model.embed_tokens.weight", {config.vocabulary, c}},
+                                 {"model.norm.weight", {c}}};
+  if (!l.tied) all.push_back({"lm_head.weight", {config.vocabulary, c}});
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    const std::string unit = "model.layers." + std::to_string(layer) + ".";
+    for (const char* norm : {"input_layernorm.weight", "post_attention_layernorm.weight"})
+      all.push_back({unit + norm, {c}});
+    const auto linear = [&](const char* name, std::int64_t out, std::int64_t in, bool bias) {
+      all.push_back({unit + name + ".weight", {out, in}});
+      if (bias) all.push_back({unit + name + ".bias", {out}});
+    };
+    linear("self_attn.q_proj", queries, c, l.query_key_value_bias);
+    linear("self_attn.k_proj", keys, c, l.query_key_value_bias);
+    linear("self_attn.v_proj", keys, c, l.query_key_value_bias);
+    linear("self_attn.o_proj", c, queries, l.output_bias);
+    linear("mlp.gate_proj", l.inner, c, l.mlp_bias);
+    linear("mlp.up_proj", l.inner, c, l.mlp_bias);
+    linear("mlp.down_proj", c, l.inner, l.mlp_bias);
+  }
+  return all;
+}
+
+// Name and shape of every parameter.
+inline std::vector<NamedShape> parameters_of(const ModelConfig& config) {
+  return config.llama ? parameters_of_llama(config) : parameters_of_gpt2(config);
+}
+
 inline std::int64_t elements_of(const zero::Shape& shape) {
   std::int64_t count = 1;
   for (const std::int64_t extent : shape) count *= extent;
   return count;
 }
 
-// Start values that leave no gradient near zero: LayerNorm weights around 1, all others around 0.
+// Start values that leave no gradient near zero: weights of norms around 1, all others around 0.
 template <class T>
 std::vector<T> random_values(const std::string& name, std::int64_t count) {
   const CounterRandom random(5, name);
-  const bool norm_weight = name.find("ln_") != std::string::npos && name.ends_with("weight");
+  const bool norm_weight = (name.find("ln_") != std::string::npos && name.ends_with("weight")) ||
+                           name.ends_with("norm.weight");
   std::vector<T> values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double value = 0.6 * (random.uniform(i) - 0.5) + (norm_weight ? 1 : 0);
@@ -72,17 +103,17 @@ class PlainModel {
 
   // Adds the gradients of scale * loss, and returns the loss.
   double run(const MicroBatch& batch, double scale = 1) {
-    model_.embed(batch, {value("transformer.wte.weight"), value("transformer.wpe.weight")});
-    for (int layer = 0; layer < model_.layers(); ++layer) model_.block(layer, block_values(layer));
-    const double loss =
-        model_.head(batch, scale,
-                    {{value("transformer.ln_f.weight"), value("transformer.ln_f.bias")},
-                     value("transformer.wte.weight")},
-                    {{grad("transformer.ln_f.weight"), grad("transformer.ln_f.bias")},
-                     target("transformer.wte.weight")});
-    for (int layer = model_.layers() - 1; layer >= 0; --layer)
-      model_.block_backward(layer, block_values(layer), block_gradients(layer));
-    model_.embed_backward(batch, {grad("transformer.wte.weight"), grad("transformer.wpe.weight")});
+    const PartNames& names = model_.names();
+    Arrays embedding(*this, names.embedding_unit), head(*this, names.head_unit);
+    model_.embed(batch, embedding);
+    for (int layer = 0; layer < model_.layers(); ++layer)
+      model_.block(layer, Arrays(*this, names.block_unit(layer)));
+    const double loss = model_.head(batch, scale, head);
+    for (int layer = model_.layers() - 1; layer >= 0; --layer) {
+      Arrays block(*this, names.block_unit(layer));
+      model_.block_backward(layer, block);
+    }
+    model_.embed_backward(batch, embedding);
     return loss;
   }
 
@@ -96,36 +127,25 @@ class PlainModel {
   std::map<std::string, std::vector<T>> values, gradients;
 
  private:
-  const T* value(const std::string& name) { return values.at(name).data(); }
-  T* grad(const std::string& name) { return gradients.at(name).data(); }
-  zero::GradTarget<T> target(const std::string& name) { return {grad(name), 1}; }
+  // As the scope of a unit: names are the unit's own, or global.
+  class Arrays final : public ParameterGradients<T> {
+   public:
+    Arrays(PlainModel& model, const std::string& unit) : model_(model), prefix_(unit + ".") {}
+    const T* value(std::string_view name) const override {
+      return find(model_.values, name).data();
+    }
+    T* grad(std::string_view name) override { return find(model_.gradients, name).data(); }
+    zero::GradTarget<T> target(std::string_view name) override { return {grad(name), 1}; }
 
-  BlockValues<T> block_values(int layer) {
-    const std::string unit = block_unit(layer) + ".";
-    const auto pair = [&](const char* name) {
-      return std::pair{value(unit + name + ".weight"), value(unit + name + ".bias")};
-    };
-    const auto norm = [&](const char* name) {
-      return NormValues<T>{pair(name).first, pair(name).second};
-    };
-    const auto linear = [&](const char* name) {
-      return LinearValues<T>{pair(name).first, pair(name).second};
-    };
-    return {norm("ln_1"),          norm("ln_2"),       linear("attn.c_attn"),
-            linear("attn.c_proj"), linear("mlp.c_fc"), linear("mlp.c_proj")};
-  }
+   private:
+    std::vector<T>& find(std::map<std::string, std::vector<T>>& of, std::string_view name) const {
+      const auto own = of.find(prefix_ + std::string(name));
+      return own != of.end() ? own->second : of.at(std::string(name));
+    }
 
-  BlockGradients<T> block_gradients(int layer) {
-    const std::string unit = block_unit(layer) + ".";
-    const auto norm = [&](const char* name) {
-      return NormGradients<T>{grad(unit + name + ".weight"), grad(unit + name + ".bias")};
-    };
-    const auto linear = [&](const char* name) {
-      return LinearGradients<T>{target(unit + name + ".weight"), grad(unit + name + ".bias")};
-    };
-    return {norm("ln_1"),          norm("ln_2"),       linear("attn.c_attn"),
-            linear("attn.c_proj"), linear("mlp.c_fc"), linear("mlp.c_proj")};
-  }
+    PlainModel& model_;
+    std::string prefix_;
+  };
 
   ModelConfig config_;
   Model<T> model_;

@@ -128,7 +128,7 @@ class Programs(unittest.TestCase):
         if not ARGS.train_gpt:
             self.skipTest("there is no train_gpt in this build")
         known = output_of(ARGS.train_gpt, "--help").replace("-", "_")
-        for option in re.findall(r"--([\w-]+)", section(text_of("README.md"), "Training GPT-2")):
+        for option in re.findall(r"--([\w-]+)", section(text_of("README.md"), "Training GPT-2 or Llama")):
             self.assertIn("__" + option.replace("-", "_"), known)
 
     def test_commands(self):

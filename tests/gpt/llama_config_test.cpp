@@ -1,0 +1,200 @@
+// Llama and Qwen2: their config.json, read, written, and refused with which words; presets; the
+// parameters that the engine is told of.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "examples/gpt/initial_values.h"
+#include "examples/gpt/model_config.h"
+#include "examples/gpt/model_spec.h"
+#include "tests/gpt/plain_model.h"
+#include "tests/support/refusal.h"
+#include "tests/support/temporary_directory.h"
+#include "zero/testing.h"
+
+namespace {
+
+using nlohmann::json;
+using zero::tests::contains;
+using zero::tests::refusal;
+using zero::tests::TemporaryDirectory;
+
+json small_llama() {
+  return {{"model_type", "llama"},    {"num_hidden_layers", 3},
+          {"hidden_size", 40},        {"num_attention_heads", 10},
+          {"num_key_value_heads", 5}, {"intermediate_size", 70},
+          {"vocab_size", 61},         {"max_position_embeddings", 4096},
+          {"bos_token_id", 7},        {"eos_token_id", json::array({8, 9})}};
+}
+
+// The shared ones, with changes.
+json changed(const json& changes, json config = small_llama()) {
+  config.update(changes);
+  return config;
+}
+
+gpt::ModelConfig load(const json& config) {
+  const TemporaryDirectory folder;
+  return gpt::load_model_config(folder.file("config.json", config.dump()), 256);
+}
+
+std::string error(const json& config) {
+  return refusal<zero::ConfigError>([&] { load(config); });
+}
+
+// What the trainer makes of its own config.json.
+json written(const gpt::ModelConfig& config) {
+  const TemporaryDirectory folder;
+  gpt::save_model_config(config, folder.path().string());
+  return json::parse(std::ifstream(folder / "config.json"));
+}
+
+TEST_CASE("presets have the published parameter counts") {
+  CHECK(gpt::load_model_config("llama-3.2-1b", 256).parameters() == 1235814400);
+  CHECK(gpt::load_model_config("qwen2-0.5b", 256).parameters() == 494032768);
+  CHECK(gpt::load_model_config("llama-tiny", 300).vocabulary == 300);
+}
+
+TEST_CASE("parameter counts are those of the declared tensors") {
+  const json biased = {{"attention_bias", true}, {"mlp_bias", true}, {"head_dim", 6}};
+  for (const json& config : {small_llama(), changed(biased), changed({{"model_type", "qwen2"}}),
+                             changed({{"tie_word_embeddings", true}})}) {
+    const gpt::ModelConfig model = load(config);
+    std::int64_t count = 0;
+    for (const auto& [name, shape] : gpt::testing::parameters_of(model))
+      count += gpt::testing::elements_of(shape);
+    CHECK(count == model.parameters());
+    INFO(config.dump());
+    zero::Config engine_config;
+    engine_config.batch.train_micro_batch_size_per_gpu = 1;
+    zero::testing::run_ranks(1, [&](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, gpt::describe(model), engine_config);
+      CHECK(engine.report().parameter_count == count);
+    });
+  }
+}
+
+TEST_CASE("a config.json has transformers' defaults") {
+  const gpt::ModelConfig model = load(small_llama());
+  CHECK(model.llama->key_heads == 5);
+  CHECK(model.llama->head_channels == 4);
+  CHECK(model.norm_epsilon == 1e-6);
+  CHECK(!model.llama->tied);
+  CHECK(!model.llama->query_key_value_bias);
+  CHECK(model.llama->rope.type == "default");
+  CHECK(model.llama->rope.theta == 10000);
+  json alone = small_llama();
+  alone.erase("num_key_value_heads");
+  CHECK(load(alone).llama->key_heads == 10);
+  CHECK(load(changed({{"num_key_value_heads", nullptr}})).llama->key_heads == 10);
+  const gpt::LlamaConfig qwen = *load(changed({{"model_type", "qwen2"}})).llama;
+  CHECK(qwen.query_key_value_bias);
+  CHECK(!qwen.output_bias);
+  // The old way and the new one.
+  const json scaling = {{"type", "linear"}, {"factor", 4.0}};
+  const auto old_way = load(changed({{"rope_theta", 5000.0}, {"rope_scaling", scaling}}));
+  const auto new_way = load(changed(
+      {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 5000.0}}}}));
+  for (const gpt::ModelConfig& config : {old_way, new_way}) {
+    CHECK(config.llama->rope.type == "linear");
+    CHECK(config.llama->rope.factor == 4);
+    CHECK(config.llama->rope.theta == 5000);
+  }
+}
+
+TEST_CASE("a config.json survives reading and writing") {
+  const json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8.0},
+                       {"low_freq_factor", 1.5},
+                       {"high_freq_factor", 4.5},
+                       {"original_max_position_embeddings", 1024}};
+  const json yarn = {
+      {"rope_type", "yarn"}, {"factor", 4.0},           {"beta_fast", 30.0},
+      {"beta_slow", 2.0},    {"mscale", 0.5},           {"mscale_all_dim", 0.25},
+      {"truncate", false},   {"attention_factor", 1.5}, {"original_max_position_embeddings", 1024}};
+  for (const json& config :
+       {changed({{"rope_theta", 1234.5}, {"rope_scaling", llama3}, {"attention_bias", true}}),
+        changed({{"rope_scaling", yarn}, {"mlp_bias", true}, {"head_dim", 8}}),
+        changed({{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}}}}),
+        changed({{"model_type", "qwen2"}, {"tie_word_embeddings", true}})}) {
+    const json found = written(load(config));
+    for (const auto& [key, value] : config.items()) CHECK(found.at(key) == value);
+    CHECK(written(load(found)) == found);
+  }
+}
+
+TEST_CASE("unusable configs name every key at once") {
+  const std::string several = error(changed({{"num_hidden_layers", 0},
+                                             {"num_key_value_heads", 3},
+                                             {"hidden_act", "gelu"},
+                                             {"attention_dropout", 0.1},
+                                             {"attention_bias", 1},
+                                             {"rms_norm_eps", 0},
+                                             {"quantization_config", {{"bits", 4}}}}));
+  for (const char* part :
+       {"num_hidden_layers is 0, outside 1 to", "num_attention_heads 10 must be a multiple of",
+        "hidden_act is \"gelu\"; this trainer supports \"silu\"", "attention_dropout is 0.1",
+        "attention_bias must be true or false", "rms_norm_eps must be a positive number",
+        "quantization_config is"})
+    CHECK_MESSAGE(contains(several, part), several);
+  json missing = small_llama();
+  missing.erase("intermediate_size");
+  CHECK(contains(error(missing), "intermediate_size is missing"));
+  CHECK(contains(error(changed({{"head_dim", 5}})), "needs an even number"));
+  CHECK(
+      contains(error(changed({{"hidden_size", 41}})), "must be a multiple of num_attention_heads"));
+  CHECK(contains(error(changed({{"original_max_position_embeddings", 8}})),
+                 "original_max_position_embeddings is 8"));
+  const json qwen = changed({{"model_type", "qwen2"}});
+  CHECK(error(qwen) == "");
+  CHECK(
+      contains(error(changed({{"use_sliding_window", true}}, qwen)), "use_sliding_window is true"));
+  CHECK(contains(error(changed({{"layer_types", {"full_attention", "sliding_attention"}}}, qwen)),
+                 "layer_types has \"sliding_attention\""));
+  json headless = qwen;
+  headless.erase("num_key_value_heads");
+  CHECK(contains(error(headless), "num_key_value_heads is missing"));
+  CHECK(contains(
+      error(changed({{"model_type", "mistral"}})),
+      "model_type is \"mistral\"; this trainer supports \"gpt2\", \"llama\" and \"qwen2\""));
+}
+
+TEST_CASE("scaling of rotary embeddings that is not supported is refused by name") {
+  const auto scaled = [](const json& scaling) {
+    return error(changed({{"rope_scaling", scaling}}));
+  };
+  CHECK(contains(scaled({{"rope_type", "longrope"}, {"factor", 2.0}}),
+                 "rope_scaling.rope_type is \"longrope\"; this trainer supports default, linear"));
+  CHECK(contains(scaled({{"type", "linear"}}), "rope_scaling.factor is missing"));
+  CHECK(contains(scaled({{"type", "linear"}, {"factor", 0.5}}), "factor must be 1 or more"));
+  CHECK(contains(scaled({{"type", "llama3"}, {"factor", 2.0}, {"low_freq_factor", 1.0}}),
+                 "rope_scaling.high_freq_factor is missing"));
+  CHECK(contains(scaled({{"type", "default"}, {"mrope_section", {1, 2}}}),
+                 "rope_scaling.mrope_section is no key of rope_type default"));
+  CHECK(contains(scaled({{"type", "linear"}, {"factor", 2.0}, {"beta_fast", 2.0}}),
+                 "rope_scaling.beta_fast is no key of rope_type linear"));
+  CHECK(contains(scaled({{"type", "linear"}, {"factor", 2.0}, {"partial_rotary_factor", 0.5}}),
+                 "partial_rotary_factor is 0.5"));
+  CHECK(contains(scaled("linear"), "rope_scaling must be an object or null"));
+  CHECK(contains(error(changed({{"rope_theta", -1}})), "rope_theta must be a positive number"));
+}
+
+TEST_CASE("start values have the config's deviation, and norms are 1") {
+  const gpt::ModelConfig model = load(changed({{"initializer_range", 0.05}}));
+  zero::ThreadPool pool(1);
+  const std::vector<std::int64_t> square = {200, 200}, line = {40};
+  std::vector<float> matrix(40000), norm(40);
+  gpt::fill_initial_values(model, 1, pool,
+                           {"model.layers.0.mlp.down_proj.weight", square, 0, matrix});
+  gpt::fill_initial_values(model, 1, pool,
+                           {"model.layers.0.input_layernorm.weight", line, 0, norm});
+  double squares = 0;
+  for (const float value : matrix) squares += static_cast<double>(value) * value;
+  CHECK(std::sqrt(squares / 40000) == doctest::Approx(0.05).epsilon(0.02));
+  CHECK(std::all_of(norm.begin(), norm.end(), [](float value) { return value == 1; }));
+}
+
+}  // namespace
