@@ -18,11 +18,12 @@ required=(
   doctest-dev:doctest/doctest.h
   python3:python3
 )
-# Faster matrix products, benchmarks, configs in YAML, quicker rebuilds.
+# Faster matrix products, benchmarks, configs in YAML, offload by io_uring, quicker rebuilds.
 optional=(
   libdnnl-dev:dnnl.hpp
   libbenchmark-dev:benchmark/benchmark.h
   libyaml-cpp-dev:yaml-cpp/yaml.h
+  liburing-dev:liburing.h
   ccache:ccache
 )
 

@@ -66,6 +66,10 @@ class PeerFailed : public detail::CodedError<17> {
 class StalledError : public detail::CodedError<18> {
   using CodedError::CodedError;
 };
+// A block that rests in a file could not be read, written, or is not what was written.
+class OffloadError : public detail::CodedError<19> {
+  using CodedError::CodedError;
+};
 // The calling program broke a rule of the API.
 class UsageError : public detail::CodedError<70> {
   using CodedError::CodedError;

@@ -1,0 +1,44 @@
+// One preallocated file without a name: nothing of it can be left behind, whatever ends the
+// process, and two jobs in a folder cannot meet. O_DIRECT where the file system has it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace zero::offload {
+
+// Of offsets, sizes and memory: what O_DIRECT asks for on every disk.
+inline constexpr std::int64_t alignment_bytes = 4096;
+
+constexpr std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
+}
+
+class BlockFile {
+ public:
+  // Throws ConfigError where the directory is unusable or lies in memory (tmpfs), MemoryError where
+  // the file system has too little space.
+  BlockFile(const std::string& directory, std::int64_t bytes);
+  BlockFile(const BlockFile&) = delete;
+  ~BlockFile();
+
+  int descriptor() const { return fd_; }
+  const std::string& directory() const { return directory_; }
+  bool direct() const { return direct_; }
+  // What is done otherwise than asked for.
+  const std::vector<std::string>& notices() const { return notices_; }
+
+ private:
+  void check_directory() const;
+  int open_nameless(int flags);
+  void open();
+  void reserve(std::int64_t bytes) const;
+
+  std::string directory_;
+  int fd_ = -1;
+  bool direct_ = true;
+  std::vector<std::string> notices_;
+};
+
+}  // namespace zero::offload

@@ -1,0 +1,129 @@
+// What rests in a file instead of memory: extents, cut into blocks. Memory keeps for every block
+// its checksum and its generation (how often it was written), so that a flipped bit, a write that
+// never reached the disk and the content of another block are found when it is read.
+//
+// Extents are added first; open() makes the file. Then several channels move extents at a time, one
+// thread each; who orders accesses to the same extent is the caller. Every completion is checked:
+// a short transfer goes on, EAGAIN is tried again, all else throws OffloadError (StalledError when
+// nothing ends in time), after which a channel must not be used again.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "offload/block_file.h"
+#include "offload/request_queue.h"
+
+namespace zero::offload {
+
+struct StoreOptions {
+  std::string directory;
+  std::int64_t block_bytes = 1 << 20;             // of one request; rounded up to alignment_bytes
+  int depth = 8;                                  // requests under way in one channel
+  std::chrono::milliseconds time_limit{600'000};  // without any request ending
+};
+
+struct Transfer {
+  Direction direction{};
+  int extent = 0;
+  std::byte* data = nullptr;  // aligned, of aligned(the extent's bytes)
+};
+
+// Since the start. Moved by the file, busy while requests were under way.
+struct ChannelUse {
+  std::int64_t bytes_read = 0, bytes_written = 0, busy_nanoseconds = 0;
+};
+
+class BlockStore {
+ public:
+  class Channel;
+
+  explicit BlockStore(StoreOptions options);
+  BlockStore(const BlockStore&) = delete;
+  ~BlockStore();
+
+  // Returns the extent's number. The name is for messages.
+  int add(std::string name, std::int64_t bytes);
+  // Of the file, known before open().
+  std::int64_t bytes() const { return file_bytes_; }
+  void open();
+
+  // Buffers that most transfers of this channel use.
+  std::unique_ptr<Channel> create_channel(std::vector<std::span<std::byte>> buffers = {});
+  // Of the file and of all channels so far, without repetition.
+  const std::vector<std::string>& notices() const { return notices_; }
+  const std::string& directory() const { return options_.directory; }
+
+ private:
+  struct Extent {
+    std::string name;
+    std::int64_t offset = 0, bytes = 0;  // in the file, aligned
+    std::size_t first_block = 0;
+  };
+  struct Block {
+    std::uint64_t checksum = 0, checksum_before = 0;
+    std::uint32_t generation = 0;  // 0: never written, reads as zeros
+  };
+
+  void add_notices(const std::vector<std::string>& more);
+  std::string describe(int extent, std::size_t block) const;
+  // Why the content of a block is not what was last written.
+  std::string diagnose(std::size_t block, std::uint64_t found) const;
+
+  StoreOptions options_;
+  std::vector<Extent> extents_;
+  std::vector<Block> blocks_;
+  std::int64_t file_bytes_ = 0;
+  std::unique_ptr<BlockFile> file_;
+  std::vector<std::string> notices_;
+};
+
+class BlockStore::Channel {
+ public:
+  // Returns when all have ended; a block is checked when it has been read, and known by its new
+  // checksum when it has been written.
+  void transfer(std::span<const Transfer> transfers);
+  std::string kind() const { return queue_->kind(); }
+  // Any thread may ask.
+  ChannelUse use() const { return {bytes_read_, bytes_written_, busy_nanoseconds_}; }
+
+ private:
+  friend class BlockStore;
+  // One block on its way.
+  struct Move {
+    Direction direction{};
+    int extent = 0;
+    std::size_t block = 0;
+    std::int64_t offset = 0;  // in the file
+    std::span<std::byte> data = {};
+    std::int64_t moved = 0;
+    std::uint64_t checksum = 0;
+    int attempts = 0;
+  };
+
+  Channel(BlockStore& store, std::vector<std::span<std::byte>> buffers);
+  void start(const Move& move);
+  void submit(std::size_t slot);
+  void settle_one();
+  void finish(std::size_t slot);
+  Completion next_completion();
+  void drain() noexcept;
+  std::string describe(const Move& move) const;
+
+  BlockStore& store_;
+  std::unique_ptr<RequestQueue> queue_;
+  std::vector<Move> moves_;
+  std::vector<std::size_t> free_;
+  std::vector<Completion> made_up_;  // by a hook
+  std::size_t under_way_ = 0;        // in the queue
+  std::atomic<std::int64_t> bytes_read_ = 0, bytes_written_ = 0, busy_nanoseconds_ = 0;
+};
+
+}  // namespace zero::offload
