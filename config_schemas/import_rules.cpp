@@ -158,6 +158,14 @@ std::string device(Importer& import, const Node& node) {
   return import.set("zero_optimization." + section + ".device", node);
 }
 
+// Accelerate writes "none" for a path that it was not given.
+template <int which>
+std::string nvme_path(Importer& import, const Node& node) {
+  const std::string section = which == 0 ? "offload_optimizer" : "offload_param";
+  if (node.kind == Node::Kind::null || node.text == "none") return "none";
+  return import.set("zero_optimization." + section + ".nvme_path", node);
+}
+
 constexpr const char* clipping_path = "gradient_clipping";
 constexpr const char* steps_path = "gradient_accumulation_steps";
 constexpr const char* micro_path = "train_micro_batch_size_per_gpu";
@@ -245,8 +253,10 @@ std::vector<Rule> plugin_rules() {
       {Scope::plugin, "offload_optimizer_device", "zero_optimization.offload_optimizer.device",
        device<0>},
       {Scope::plugin, "offload_param_device", "zero_optimization.offload_param.device", device<1>},
-      {Scope::plugin, "offload_optimizer_nvme_path", "acts with offload only"},
-      {Scope::plugin, "offload_param_nvme_path", "acts with offload only"},
+      {Scope::plugin, "offload_optimizer_nvme_path",
+       "zero_optimization.offload_optimizer.nvme_path", nvme_path<0>},
+      {Scope::plugin, "offload_param_nvme_path", "zero_optimization.offload_param.nvme_path",
+       nvme_path<1>},
       {Scope::plugin, "zero3_init_flag", always},
       {Scope::plugin, "zero3_save_16bit_model", "no effect: a saved model is always whole"},
       {Scope::plugin, "deepspeed_multinode_launcher", launcher},

@@ -44,7 +44,8 @@ class Judge {
     for (const auto& [today, old] : conversions_)
       notices_.push_back(old + ": an old form of " + today + ", and read as such");
     for (const Given& given : resolution_.given)
-      if (given.usable && given.key->status != Status::honoured) judge(given);
+      if (given.usable && (given.key->status != Status::honoured || given.key->stage_3_only))
+        judge(given);
     for (const auto& [reason, keys] : without_effect_)
       notices_.push_back(keys + ": no effect here: " + reason);
     return std::move(notices_);
@@ -79,6 +80,9 @@ class Judge {
     const Key& key = *given.key;
     if (!key.switched_by.empty() && !acts(key.switched_by)) return Demand::nothing;
     if (key.type == Type::block) return demand_of_block(given);
+    if (key.status == Status::honoured)
+      return shards_parameters() || given.shown == show_default(key) ? Demand::nothing
+                                                                     : Demand::elsewhere;
     if (key.met != nullptr && key.met(resolution_.config, given.shown)) return Demand::nothing;
     if (!key.initial.empty() && given.shown == show_default(key)) return Demand::nothing;
     if (std::ranges::find(key.harmless, given.shown) != key.harmless.end()) return Demand::nothing;

@@ -1,64 +1,88 @@
 // Rows of zero_optimization.offload_optimizer and offload_param, and of aio, which serves them.
-#include <deque>
-#include <string>
-#include <utility>
 
 #include "config_schemas/key_rows.h"
 
 namespace zero::config_schemas {
 namespace {
 
-constexpr std::string_view no_offload =
-    "not supported by this version: offload; set it to \"none\" and use a higher stage or more "
-    "ranks";
-constexpr std::string_view with_offload = "acts with offload only";
+constexpr std::string_view with_gpu = "not supported by this version: it needs a GPU";
+constexpr std::string_view not_pinned = "nothing is pinned on CPU ranks";
 
-// Rows keep views of their paths.
-std::string_view kept(std::string path) {
-  static std::deque<std::string> paths;
-  return paths.emplace_back(std::move(path));
+template <auto member>
+Target in_optimizer(Config& config, const std::string&) {
+  return &(config.zero_optimization.offload_optimizer.*member);
 }
 
-// What both sections have.
-struct Tier {
-  std::string_view section;
-  std::string_view meaning;
-  std::string_view buffer_count;
-};
+template <auto member>
+Target in_param(Config& config, const std::string&) {
+  return &(config.zero_optimization.offload_param.*member);
+}
 
-std::vector<Key> tier_rows(const Tier& tier) {
-  const auto path = [&](std::string_view name) { return kept(join(tier.section, name)); };
+template <auto member>
+Target in_aio(Config& config, const std::string&) {
+  return &(config.aio.*member);
+}
+
+Key device(std::string_view path, Target (*target)(Config&, const std::string&),
+           std::string_view meaning) {
+  return {.path = path,
+          .type = Type::choice,
+          .choices = {"none", "cpu", "nvme"},
+          .target = target,
+          .meaning = meaning};
+}
+
+Key text(std::string_view path, Target (*target)(Config&, const std::string&),
+         std::string_view meaning) {
+  return {.path = path, .type = Type::text, .nullable = true, .target = target, .meaning = meaning};
+}
+
+Key integer(std::string_view path, Range range, Target (*target)(Config&, const std::string&),
+            std::string_view meaning) {
   return {
-      {.path = tier.section, .nullable = true, .auto_is_absent = true, .meaning = tier.meaning},
-      one_of(refused(path("device"), Type::choice, "none", no_offload, "memory they rest in"),
-             {"none", "cpu", "nvme"}),
-      or_null(
-          no_effect(path("nvme_path"), Type::text, "null", with_offload, "directory of the NVMe")),
-      in_range(no_effect(path("buffer_count"), Type::integer, tier.buffer_count, with_offload,
-                         "swap buffers"),
-               not_negative),
-      no_effect(path("pin_memory"), Type::boolean, "true", with_offload,
-                "page-locked host buffers"),
-  };
+      .path = path, .type = Type::integer, .range = range, .target = target, .meaning = meaning};
+}
+
+Key boolean(std::string_view path, Target (*target)(Config&, const std::string&),
+            std::string_view meaning) {
+  return {.path = path, .type = Type::boolean, .target = target, .meaning = meaning};
 }
 
 std::vector<Key> optimizer_part() {
-  std::vector<Key> rows =
-      tier_rows({"zero_optimization.offload_optimizer", "where the optimizer states rest", "4"});
-  const std::vector<Key> own = {
-      no_effect("zero_optimization.offload_optimizer.pipeline_read", Type::boolean, "false",
-                with_offload, "read while stepping"),
-      no_effect("zero_optimization.offload_optimizer.pipeline_write", Type::boolean, "false",
-                with_offload, "write while stepping"),
-      no_effect("zero_optimization.offload_optimizer.fast_init", Type::boolean, "false",
-                with_offload, "quick first write"),
-      in_range(no_effect("zero_optimization.offload_optimizer.ratio", Type::number, "1",
-                         with_offload, "share stepped on the CPU"),
-               unit_interval),
-      refused("zero_optimization.offload_optimizer.super_offload", Type::boolean, "false",
-              no_offload, "a CPU worker process"),
+  return {
+      {.path = "zero_optimization.offload_optimizer",
+       .nullable = true,
+       .auto_is_absent = true,
+       .meaning = "where optimizer states rest"},
+      device("zero_optimization.offload_optimizer.device",
+             in_optimizer<&OffloadOptimizerOptions::device>,
+             "cpu: memory of the host, which CPU ranks use anyway; nvme: a file"),
+      text("zero_optimization.offload_optimizer.nvme_path",
+           in_optimizer<&OffloadOptimizerOptions::nvme_path>,
+           "directory of the file, on a local disk"),
+      integer("zero_optimization.offload_optimizer.buffer_count", not_negative,
+              in_optimizer<&OffloadOptimizerOptions::buffer_count>,
+              "n: chunks pass through n - 1 slots, at least one"),
+      no_effect("zero_optimization.offload_optimizer.pin_memory", Type::boolean, "true", not_pinned,
+                "page-locked host buffers"),
+      boolean("zero_optimization.offload_optimizer.pipeline_read",
+              in_optimizer<&OffloadOptimizerOptions::pipeline_read>,
+              "read the next chunk while one is updated; not set: true"),
+      boolean("zero_optimization.offload_optimizer.pipeline_write",
+              in_optimizer<&OffloadOptimizerOptions::pipeline_write>,
+              "write the last chunk while one is updated; not set: true"),
+      boolean("zero_optimization.offload_optimizer.fast_init",
+              in_optimizer<&OffloadOptimizerOptions::fast_init>,
+              "do not write the zeros that states start as"),
+      {.path = "zero_optimization.offload_optimizer.ratio",
+       .type = Type::number,
+       .range = unit_interval,
+       .target = in_optimizer<&OffloadOptimizerOptions::ratio>,
+       .meaning = "share of chunks in the file; the first ones stay in memory"},
+      refused("zero_optimization.offload_optimizer.super_offload", Type::boolean, "false", with_gpu,
+              "a CPU worker process"),
       in_range(no_effect("zero_optimization.offload_optimizer.cpuadam_cores_perc", Type::number,
-                         "0.8", with_offload, "cores of that worker"),
+                         "0.8", "acts with super_offload only", "cores of that worker"),
                unit_interval),
       {.path = "zero_optimization.cpu_offload",
        .type = Type::boolean,
@@ -66,21 +90,29 @@ std::vector<Key> optimizer_part() {
        .reason = "zero_optimization.offload_optimizer",
        .meaning = "old form of offload_optimizer.device cpu"},
   };
-  rows.insert(rows.end(), own.begin(), own.end());
-  return rows;
 }
 
 std::vector<Key> param_part() {
-  std::vector<Key> rows =
-      tier_rows({"zero_optimization.offload_param", "where the parameters of stage 3 rest", "5"});
-  rows[1].stage_3_only = true;
-  const std::vector<Key> own = {
-      in_range(no_effect("zero_optimization.offload_param.buffer_size", Type::integer, "100000000",
-                         with_offload, "elements per buffer"),
-               not_negative),
-      in_range(no_effect("zero_optimization.offload_param.max_in_cpu", Type::integer, "1000000000",
-                         with_offload, "elements that stay in host memory"),
-               not_negative),
+  std::vector<Key> rows = {
+      {.path = "zero_optimization.offload_param",
+       .nullable = true,
+       .auto_is_absent = true,
+       .meaning = "where the parameters of stage 3 rest"},
+      device("zero_optimization.offload_param.device", in_param<&OffloadParamOptions::device>,
+             "as of offload_optimizer"),
+      text("zero_optimization.offload_param.nvme_path", in_param<&OffloadParamOptions::nvme_path>,
+           "directory of the file; offload_optimizer's wins where both have one"),
+      integer("zero_optimization.offload_param.buffer_count", not_negative,
+              in_param<&OffloadParamOptions::buffer_count>,
+              "shards that are read ahead, each as large as the largest"),
+      integer("zero_optimization.offload_param.buffer_size", not_negative,
+              in_param<&OffloadParamOptions::buffer_size>,
+              "elements: fewer buffers where they would exceed buffer_count times as many"),
+      integer("zero_optimization.offload_param.max_in_cpu", not_negative,
+              in_param<&OffloadParamOptions::max_in_cpu>,
+              "elements of a rank that stay in memory, first units first"),
+      no_effect("zero_optimization.offload_param.pin_memory", Type::boolean, "true", not_pinned,
+                "page-locked host buffers"),
       {.path = "zero_optimization.cpu_offload_param",
        .alias = "cpu_offload_params",
        .type = Type::boolean,
@@ -98,21 +130,27 @@ std::vector<Key> param_part() {
                    "offload_optimizer.device",
                    says_nothing)),
   };
-  rows.insert(rows.end(), own.begin(), own.end());
+  rows[1].stage_3_only = true;
   return rows;
 }
 
 std::vector<Key> aio_rows() {
-  constexpr std::string_view with_nvme = "acts with NVMe offload only";
+  constexpr std::string_view always =
+      "a request is sent as soon as another one has ended, while the rest are under way";
   return {
       {.path = "aio", .nullable = true, .meaning = "file access of NVMe offload"},
-      no_effect("aio.block_size", Type::integer, "1048576", with_nvme, "bytes per request"),
-      no_effect("aio.queue_depth", Type::integer, "8", with_nvme, "requests in flight"),
-      no_effect("aio.intra_op_parallelism", Type::integer, "1", with_nvme, "threads per request"),
-      no_effect("aio.thread_count", Type::integer, "1", with_nvme, "its old name, not read"),
-      no_effect("aio.single_submit", Type::boolean, "false", with_nvme, "one request at a time"),
-      no_effect("aio.overlap_events", Type::boolean, "true", with_nvme, "submit and wait together"),
-      no_effect("aio.use_gds", Type::boolean, "false", with_nvme, "GPU-direct storage"),
+      integer("aio.block_size", at_least_one, in_aio<&AioOptions::block_size>,
+              "bytes per request and checksum, rounded up to 4096"),
+      integer("aio.queue_depth", at_least_one, in_aio<&AioOptions::queue_depth>,
+              "requests under way, reads and writes each"),
+      integer("aio.intra_op_parallelism", at_least_one, in_aio<&AioOptions::intra_op_parallelism>,
+              "times as many requests under way"),
+      no_effect("aio.thread_count", Type::integer, "1",
+                "the old name of intra_op_parallelism, which DeepSpeed does not read either",
+                "its old name, not read"),
+      no_effect("aio.single_submit", Type::boolean, "false", always, "one request at a time"),
+      no_effect("aio.overlap_events", Type::boolean, "true", always, "submit and wait together"),
+      refused("aio.use_gds", Type::boolean, "false", with_gpu, "GPU-direct storage"),
   };
 }
 

@@ -254,6 +254,22 @@ struct Setter {
     return problem;
   }
 
+  std::string operator()(std::optional<bool>* member) const {
+    bool value = false;
+    std::string problem = (*this)(&value);
+    if (problem.empty()) *member = value;
+    return problem;
+  }
+
+  std::string operator()(OffloadDevice* member) const {
+    const auto value = to_choice(key, node);
+    if (value)
+      *member = *value == "nvme"  ? OffloadDevice::nvme
+                : *value == "cpu" ? OffloadDevice::cpu
+                                  : OffloadDevice::none;
+    return value ? "" : unknown_choice(key, node);
+  }
+
   std::string operator()(const Pair& members) const {
     if (node.kind != Node::Kind::array || node.members.size() != 2)
       return wrong(key, node, "is not an array of two numbers");
@@ -305,6 +321,12 @@ struct Shower {
   std::string operator()(const GradientSync* member) const {
     if (*member == GradientSync::automatic) return not_set;
     return *member == GradientSync::each ? "each" : "last";
+  }
+  std::string operator()(const std::optional<bool>* member) const {
+    return *member ? (**member ? "true" : "false") : not_set;
+  }
+  std::string operator()(const OffloadDevice* member) const {
+    return *member == OffloadDevice::nvme ? "nvme" : *member == OffloadDevice::cpu ? "cpu" : "none";
   }
   std::string operator()(const Pair& members) const {
     return "[" + exact(*members[0]) + ", " + exact(*members[1]) + "]";

@@ -33,7 +33,9 @@ struct StoreOptions {
 struct Transfer {
   Direction direction{};
   int extent = 0;
-  std::byte* data = nullptr;  // aligned, of aligned(the extent's bytes)
+  std::byte* data = nullptr;  // aligned, of aligned(the bytes to move)
+  // Part of the extent: from a multiple of the block size on, to another or to the end.
+  std::int64_t begin = 0, bytes = -1;  // -1: to the end
 };
 
 // Since the start. Moved by the file, busy while requests were under way.
@@ -60,6 +62,7 @@ class BlockStore {
   // Of the file and of all channels so far, without repetition.
   const std::vector<std::string>& notices() const { return notices_; }
   const std::string& directory() const { return options_.directory; }
+  std::int64_t block_bytes() const { return options_.block_bytes; }
 
  private:
   struct Extent {

@@ -39,13 +39,14 @@ void BlockStore::Channel::transfer(std::span<const Transfer> transfers) {
     for (const Transfer& transfer : transfers) {
       const Extent& extent = store_.extents_[static_cast<std::size_t>(transfer.extent)];
       const std::int64_t block_bytes = store_.options_.block_bytes;
-      for (std::int64_t at = 0; at < extent.bytes; at += block_bytes) {
-        const auto size = static_cast<std::size_t>(std::min(block_bytes, extent.bytes - at));
+      const std::int64_t end = transfer.bytes < 0 ? extent.bytes : transfer.begin + transfer.bytes;
+      for (std::int64_t at = transfer.begin; at < end; at += block_bytes) {
+        const auto size = static_cast<std::size_t>(std::min(block_bytes, end - at));
         start({transfer.direction,
                transfer.extent,
                extent.first_block + static_cast<std::size_t>(at / block_bytes),
                extent.offset + at,
-               {transfer.data + at, size}});
+               {transfer.data + (at - transfer.begin), size}});
       }
     }
     while (free_.size() < moves_.size()) settle_one();

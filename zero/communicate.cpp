@@ -2,24 +2,9 @@
 
 #include "optim/gradient_norm.h"
 #include "zero/engine_core.h"
+#include "zero/gradient_sum.h"
 
 namespace zero::detail {
-
-namespace {
-
-struct Typed {
-  std::byte* data;
-  DType dtype;
-};
-
-void take_in(const Typed& sum, const Typed& addend, std::int64_t count, bool first) {
-  if (first)
-    optim::cast(addend.data, addend.dtype, sum.data, sum.dtype, count);
-  else
-    optim::accumulate_gradient(sum.data, sum.dtype, addend.data, addend.dtype, count);
-}
-
-}  // namespace
 
 void EngineCore::fold(Op op, int flat_unit, std::int64_t bytes) {
   for (const auto value : {static_cast<std::uint64_t>(op), static_cast<std::uint64_t>(flat_unit),
@@ -54,7 +39,31 @@ void EngineCore::copy_and_wait(void* to, const void* from, std::int64_t bytes) {
   detail::copy_and_wait(runtime_, to, from, bytes);
 }
 
+// `micro_step_` may have gone on when the work runs.
+void EngineCore::issue_on_file(const Instruction& instruction) {
+  const int target = instruction.target;
+  const bool first = micro_step_ == 0 || !plan_.sync_each;
+  const bool last = micro_step_ + 1 == accumulation();
+  const auto enqueue = [this](ExecutionStream& stream, std::function<void(FileTier&)> work) {
+    stream.enqueue([this, work = std::move(work)](Stream) {
+      maybe_delay();
+      work(*tier_);
+    });
+  };
+  switch (instruction.op) {
+    case Op::fetch:
+      return enqueue(*file_read_, [=](FileTier& tier) { tier.fetch(target); });
+    case Op::load:
+      return enqueue(*file_read_, [=](FileTier& tier) { tier.load(target); });
+    case Op::store:
+      return enqueue(*file_write_, [=](FileTier& tier) { tier.store(target); });
+    default:
+      return enqueue(*file_write_, [=](FileTier& tier) { tier.spill(target, first, last); });
+  }
+}
+
 void EngineCore::issue(const Instruction& instruction) {
+  if (stream_of(instruction.op) != PlanStream::communication) return issue_on_file(instruction);
   fold(instruction.op, instruction.target, flat(instruction.target).elements());
   if (instruction.op == Op::gather)
     gather(instruction.target);
@@ -83,7 +92,11 @@ void EngineCore::gather(int flat_unit) {
       const Segment& segment = flat(flat_unit).segments[s];
       if (!segment.trainable && !state_->policy().parameters_sharded) continue;
       const SegmentBuffers& buffers = state_->segment(flat_unit, static_cast<int>(s));
-      all_gather_whole(wire, segment, buffers.shard, buffers.whole, buffers.dtype);
+      if (wire.communicator != nullptr)
+        all_gather_whole(wire, segment, buffers.shard, buffers.whole, buffers.dtype);
+      else
+        runtime_.device().copy(buffers.whole, buffers.shard,
+                               segment.length * size_of(buffers.dtype), wire.stream);
     }
   });
 }
@@ -116,13 +129,14 @@ void EngineCore::reduce(int flat_unit) {
 }
 
 // The sum over ranks lands in this rank's slice of the gradient at rest: it replaces what lies
-// there, or is added to it.
+// there, or is added to it. What rests in a file is spilled from where it lands.
 void EngineCore::reduce_segment(const Wire& wire, int flat_unit, int segment_index, bool first,
                                 bool last) {
   const Segment& segment = flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
   const SegmentBuffers& buffers = state_->segment(flat_unit, segment_index);
+  const bool to_file = buffers.landing != nullptr;
   if (wire.communicator == nullptr) {
-    if (buffers.summands() != buffers.gradient_shard)
+    if (!to_file && buffers.summands() != buffers.gradient_shard)
       take_in({buffers.gradient_shard, buffers.sum}, {buffers.summands(), buffers.summand},
               segment.shard, first);
     return;
@@ -135,6 +149,12 @@ void EngineCore::reduce_segment(const Wire& wire, int flat_unit, int segment_ind
   for (std::int64_t begin = 0; begin < segment.shard; begin += piece) {
     const std::int64_t count = std::min(piece, segment.shard - begin);
     const Outgoing outgoing = cast_for_wire(segment, buffers, begin, count);
+    if (to_file) {
+      wire.communicator->reduce_scatter(outgoing.data,
+                                        buffers.landing + begin * size_of(buffers.wire), count,
+                                        buffers.wire, outgoing.stride, wire.stream);
+      continue;
+    }
     std::byte* own = outgoing.data + rank() * outgoing.stride * size_of(buffers.wire);
     std::byte* target = buffers.gradient_shard + begin * size_of(buffers.sum);
     const bool direct = first && buffers.sum == buffers.wire;

@@ -32,6 +32,33 @@ struct Batch {
 // DeepSpeed's rules for the eight given / not given cases. Throws ConfigError.
 Batch resolve_batch(const BatchOptions& options, int ranks);
 
+// Where what a rank owns rests between its uses.
+enum class OffloadDevice { none, cpu, nvme };
+
+struct OffloadOptimizerOptions {
+  OffloadDevice device = OffloadDevice::none;
+  std::string nvme_path;                              // a directory on a disk
+  std::int64_t buffer_count = 4;                      // n gives max(1, n - 1) slots
+  std::optional<bool> pipeline_read, pipeline_write;  // absent: pipelined
+  bool fast_init = false;  // states start as zeros that no block of the file holds yet
+  double ratio = 1;        // share of chunks that rest in the file
+};
+
+struct OffloadParamOptions {
+  OffloadDevice device = OffloadDevice::none;
+  std::string nvme_path;
+  std::int64_t buffer_count = 5;
+  std::int64_t buffer_size = 100'000'000;   // elements
+  std::int64_t max_in_cpu = 1'000'000'000;  // elements of a rank that stay in memory
+};
+
+// How files are read and written.
+struct AioOptions {
+  std::int64_t block_size = 1 << 20;      // bytes per request, under one checksum
+  std::int64_t queue_depth = 8;           // requests under way
+  std::int64_t intra_op_parallelism = 1;  // times as many
+};
+
 struct ZeroOptions {
   int stage = 0;
   std::int64_t reduce_bucket_size = 500'000'000;     // elements per reduce-scatter
@@ -42,6 +69,8 @@ struct ZeroOptions {
   std::optional<std::int64_t> max_reuse_distance;
   std::optional<std::int64_t> param_persistence_threshold;
   std::optional<std::int64_t> model_persistence_threshold;
+  OffloadOptimizerOptions offload_optimizer;
+  OffloadParamOptions offload_param;
 };
 
 enum class GradientSync { automatic, each, last };
@@ -62,10 +91,12 @@ struct CoreOptions {
   double time_limit_seconds = 600;          // of every wait for other ranks
   std::string deepspeed_defaults = "0.19";  // or "0.14": whose defaults the file was written for
   std::map<std::string, ParamGroupOptions> param_groups;
-  std::string on_save_error = "stop";     // or "continue": a failed save is only told
-  double preempt_grace_s = 25;            // between a signal to stop and the end
-  std::int64_t async_staging_bytes = 0;   // of a rank; 0: as much as its file has
-  bool allow_non_finite_weights = false;  // in what is loaded
+  std::int64_t offload_chunk_bytes = 48'000'000;  // at most, of what is read, updated and written
+  std::int64_t offload_cache_bytes = 0;           // of the first chunks, which stay in memory
+  std::string on_save_error = "stop";             // or "continue": a failed save is only told
+  double preempt_grace_s = 25;                    // between a signal to stop and the end
+  std::int64_t async_staging_bytes = 0;           // of a rank; 0: as much as its file has
+  bool allow_non_finite_weights = false;          // in what is loaded
 };
 
 // The section "checkpoint".
@@ -85,6 +116,7 @@ struct Config {
   ZeroOptions zero_optimization;
   CoreOptions zero_core;
   CheckpointOptions checkpoint;
+  AioOptions aio;
   optim::OptimizerOptions optimizer;
   optim::SchedulerOptions scheduler;
   double gradient_clipping = 1.0;  // global L2 norm; 0 or less: off

@@ -2,6 +2,8 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <mutex>
+#include <set>
 
 #include "zero/checkpointing.h"
 #include "zero/engine_core.h"
@@ -10,6 +12,17 @@ namespace zero {
 
 namespace detail {
 
+namespace {
+
+void say_once(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (said.insert(text).second) std::fprintf(stderr, "zero: %s\n", text.c_str());
+}
+
+}  // namespace
+
 EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config config)
     : runtime_(runtime),
       config_(std::move(config)),
@@ -17,12 +30,22 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       scaler_(config_.fp16_enabled ? optim::LossScaler(config_.loss_scale) : optim::LossScaler()),
       plan_(model_, config_, rank(), runtime.topology().size) {
   if (model_.params.empty()) throw UsageError("the model declares no parameter");
+  const ZeroOptions& zero = config_.zero_optimization;
+  if (!runtime_.device().is_host() && (zero.offload_optimizer.device != OffloadDevice::none ||
+                                       zero.offload_param.device != OffloadDevice::none))
+    throw ConfigError(
+        "zero_optimization.offload_optimizer and offload_param are not supported by this version "
+        "on GPU ranks: set their device to \"none\"");
   control_bytes_before_ = runtime_.control_bytes();
   agree_at_start();
-  state_ = std::make_unique<ModelState>(plan_.layout, plan_.inputs.parameter_slots,
-                                        plan_.inputs.gradient_slots, plan_.policy);
-  store_ = std::make_unique<StateStore>(runtime_, plan_.layout, *state_, plan_.inputs.chunks);
+  state_ =
+      std::make_unique<ModelState>(plan_.layout, plan_.inputs.parameter_slots,
+                                   plan_.inputs.gradient_slots, plan_.policy, plan_.inputs.file);
+  if (plan_.inputs.file.used()) tier_ = std::make_unique<FileTier>(plan_.inputs, *state_, config_);
+  store_ = std::make_unique<StateStore>(runtime_, plan_.layout, *state_, plan_.inputs.chunks,
+                                        tier_.get());
   allocate();
+  say_offload();
   updater_ = std::make_unique<Updater>(
       runtime_, model_, plan_, *state_, *store_,
       [this](int unit, const std::function<void(comm::Communicator&, Stream)>& operation) {
@@ -38,8 +61,13 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   for (const FlatUnit& flat : plan_.layout.flat_units) subjects_.push_back("unit " + flat.name);
   touched_.assign(model_.params.size(), 0);
   ever_touched_.assign(model_.params.size(), 0);
+  file_read_ = tier_ ? runtime_.create_stream("zero-file-read") : create_inline_stream();
+  file_write_ = tier_ ? runtime_.create_stream("zero-file-write") : create_inline_stream();
   walker_ = std::make_unique<PlanWalker>(
-      plan_.inputs, runtime_.compute(), runtime_.communication(), clock_,
+      plan_.inputs,
+      PlanWalker::Streams{&runtime_.compute(), &runtime_.communication(), file_read_.get(),
+                          file_write_.get()},
+      clock_,
       PlanWalker::Hooks{[this](const Instruction& i) { issue(i); },
                         [this](const Instruction& i) { settle(i); },
                         [this](int unit) { return unit_name(unit); }});
@@ -56,7 +84,13 @@ EngineCore::~EngineCore() {
   } catch (const std::exception&) {
     // The failure has been thrown where it happened.
   }
+  for (ExecutionStream* stream : {file_read_.get(), file_write_.get()}) try {
+      stream->synchronize();
+    } catch (const std::exception&) {
+      // Likewise; and what ended with the engine needs no file.
+    }
   state_->give_back(runtime_.ledger());
+  if (tier_) tier_->give_back(runtime_.ledger());
 }
 
 void EngineCore::agree_at_start() {
@@ -71,6 +105,18 @@ void EngineCore::agree_at_start() {
   agree_on_text(runtime_, "layout", plan_.layout.describe(model_));
 }
 
+// What offload does here, and does otherwise than asked for: once, by one rank of each node.
+void EngineCore::say_offload() const {
+  if (runtime_.topology().local_rank != 0) return;
+  const ZeroOptions& zero = config_.zero_optimization;
+  if (zero.offload_optimizer.device == OffloadDevice::cpu ||
+      zero.offload_param.device == OffloadDevice::cpu)
+    say_once("offload to cpu: CPU ranks keep their state in host memory anyway; nothing is pinned");
+  if (!tier_) return;
+  say_once(tier_->describe());
+  for (const std::string& notice : tier_->notices()) say_once(notice);
+}
+
 int EngineCore::resolve_reduce_group() const {
   const int configured = config_.zero_core.reduce_group_size;
   return std::min(configured > 0 ? configured : runtime_.topology().local_size, ranks());
@@ -81,6 +127,7 @@ void EngineCore::allocate() {
   baseline_bytes_ = proportional_set_size();
   ledger.restart_peaks();
   state_->plan(ledger);
+  if (tier_) tier_->plan(ledger);
   const auto sharing = collective() ? Arena::Sharing::node : Arena::Sharing::private_memory;
   const std::int64_t bytes = state_->bytes();
   try {
@@ -89,6 +136,7 @@ void EngineCore::allocate() {
     throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
   }
   state_->allocate(arena_, ledger);
+  if (tier_) tier_->open(ledger);
   try {
     allocate_for_checkpoints();
   } catch (const MemoryError& error) {

@@ -106,6 +106,7 @@ class EngineCore {
   // engine.cpp
   void agree_at_start();
   void allocate();
+  void say_offload() const;
   int resolve_reduce_group() const;
 
   // scopes.cpp
@@ -117,6 +118,7 @@ class EngineCore {
 
   // communicate.cpp
   void issue(const Instruction& instruction);
+  void issue_on_file(const Instruction& instruction);
   void gather(int flat_unit);
   void accumulate(int flat_unit);
   void add_up(int flat_unit, bool first);
@@ -145,7 +147,8 @@ class EngineCore {
   void copy_and_wait(void* to, const void* from, std::int64_t bytes);
 
   // step.cpp
-  void take_norm(ControlWord& word);
+  enum class Squares : std::uint8_t { as_reduced, all };  // of gradients in the file
+  void take_norm(ControlWord& word, Squares squares);
   Verdict agree(const ControlWord& word);
   Decision inspect(const StepOptions& options, ControlWord& word);
   double inverse_scale() const;
@@ -182,12 +185,14 @@ class EngineCore {
   optim::LossScaler scaler_;
   EnginePlan plan_;
   std::unique_ptr<ModelState> state_;
+  std::unique_ptr<FileTier> tier_;  // where something rests in a file
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<Updater> updater_;
   std::int64_t baseline_bytes_ = 0, control_bytes_before_ = 0;
   Arena arena_;
   std::vector<Unit> units_;
   StepClock clock_;
+  std::unique_ptr<ExecutionStream> file_read_, file_write_;  // theirs is all work of tier_
   std::unique_ptr<PlanWalker> walker_;
 
   Phase phase_ = Phase::idle;

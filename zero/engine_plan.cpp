@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "zero/base/error.h"
 #include "zero/plan_checker.h"
 
 namespace zero::detail {
@@ -13,18 +14,13 @@ bool shards_optimizer(const EnginePlan& plan) {
 }
 
 // A placement over one rank has nothing to place; what remains is when gradients are added up.
-StatePolicy make_state_policy(const EnginePlan& plan, const Precision& precision, int rank) {
-  const bool collective = plan.layout.ranks > 1;
+void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   const bool accumulates = plan.batch.accumulation > 1;
   const bool adds_shards = accumulates && plan.sync_each;
   const bool adds_wholes = accumulates && !plan.sync_each;
-  const bool shards_at_rest = plan.placement.gradient == Rest::shard && (collective || adds_shards);
-  StatePolicy policy;
-  policy.rank = rank;
-  policy.precision = precision;
-  policy.parameters_sharded = collective && plan.placement.parameter == Rest::shard;
-  policy.optimizer_sharded = shards_optimizer(plan);
-  if (precision.accumulation != precision.compute) {
+  const bool shards_at_rest = plan.placement.gradient == Rest::shard &&
+                              (plan.layout.ranks > 1 || adds_shards || policy.optimizer_in_file);
+  if (policy.precision.accumulation != policy.precision.compute) {
     // Backward cannot write the dtype of sums: its gradients pass through slots.
     const bool whole = adds_wholes || !policy.optimizer_sharded;
     policy.accumulator = whole ? Accumulator::whole : Accumulator::shard;
@@ -34,6 +30,23 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Precision& precision
     const bool shard = !policy.gradients_whole || adds_shards;
     policy.accumulator = shard ? Accumulator::shard : Accumulator::none;
   }
+  policy.gradients_in_file = policy.optimizer_in_file && !policy.gradients_whole &&
+                             policy.accumulator == Accumulator::shard;
+}
+
+StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, int rank) {
+  const ZeroOptions& options = config.zero_optimization;
+  const bool shards_parameters = plan.placement.parameter == Rest::shard;
+  StatePolicy policy;
+  policy.rank = rank;
+  policy.precision = precision_for(config, plan.layout.ranks);
+  policy.optimizer_in_file = options.offload_optimizer.device == OffloadDevice::nvme;
+  policy.parameters_in_file =
+      shards_parameters && options.offload_param.device == OffloadDevice::nvme;
+  policy.parameters_sharded =
+      shards_parameters && (plan.layout.ranks > 1 || policy.parameters_in_file);
+  policy.optimizer_sharded = shards_optimizer(plan);
+  place_gradients(plan, policy);
   policy.optimizer_states = plan.updates.state_names();
   policy.group_of_param = plan.updates.group_of_param();
   for (const UpdateGroup& group : plan.updates.groups())
@@ -45,8 +58,8 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Precision& precision
   return policy;
 }
 
-PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model,
-                            const ZeroOptions& options) {
+PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Config& config) {
+  const ZeroOptions& options = config.zero_optimization;
   constexpr int two_in_turn = 2, one_each = 0;
   const StatePolicy& policy = plan.policy;
   PlanInputs inputs;
@@ -59,7 +72,9 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model,
   inputs.tensor_norms = policy.norm_words > 0;
   inputs.accumulate_locally = policy.accumulate_locally;
   inputs.max_reuse_distance = options.max_reuse_distance;
-  inputs.chunks = make_chunks(plan.layout, policy);
+  Chunking chunking = make_chunking(plan.layout, policy, config);
+  inputs.chunks = std::move(chunking.chunks);
+  inputs.file = std::move(chunking.file);
   const bool in_turn = policy.parameters_sharded && plan.placement.reshard_after_forward;
   inputs.parameter_slots =
       assign_slots(plan.layout, {in_turn ? two_in_turn : one_each, false,
@@ -68,6 +83,36 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model,
       plan.layout,
       {policy.gradients_whole ? one_each : two_in_turn, true, std::nullopt, std::nullopt});
   return inputs;
+}
+
+// Rules that see more than elements would have to bring tensors together out of files, and a state
+// that some groups lack has gaps.
+void check_rules(const UpdateGroups& updates) {
+  for (const UpdateGroup& group : updates.groups())
+    if (group.rule->sees() != optim::Sees::elements ||
+        group.states.size() != updates.state_names().size())
+      throw ConfigError("optimizer " + std::string(group.rule->name()) +
+                        " cannot have its state in a file: set "
+                        "zero_optimization.offload_optimizer.device to \"none\" or \"cpu\", or "
+                        "choose Adam, AdamW, Lion, Adagrad or SGD");
+}
+
+void check_offload(const Config& config, const EnginePlan& plan) {
+  const ZeroOptions& options = config.zero_optimization;
+  if (options.offload_optimizer.device == OffloadDevice::nvme &&
+      plan.placement.optimizer == Rest::replicate)
+    throw ConfigError(
+        "zero_optimization.offload_optimizer.device nvme needs stage 1, 2 or 3: at stage 0 every "
+        "rank would write the whole optimizer state to its file");
+  if (options.offload_optimizer.device == OffloadDevice::nvme) check_rules(plan.updates);
+  const auto require_path = [](OffloadDevice device, const std::string& path, const char* section) {
+    if (device == OffloadDevice::nvme && path.empty())
+      throw ConfigError(std::string("zero_optimization.") + section +
+                        ".nvme_path must be given with device nvme: a directory on a local disk");
+  };
+  require_path(options.offload_optimizer.device, options.offload_optimizer.nvme_path,
+               "offload_optimizer");
+  require_path(options.offload_param.device, options.offload_param.nvme_path, "offload_param");
 }
 
 bool synchronizes_each(const Placement& placement, GradientSync sync) {
@@ -83,10 +128,11 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, int rank, int r
       layout(make_layout(model, ranks, config.zero_optimization)),
       updates(model, config),
       matrices(model, layout, updates, ranks > 1 && shards_optimizer(*this)),
-      policy(make_state_policy(*this, precision_for(config, ranks), rank)) {
+      policy(make_state_policy(*this, config, rank)) {
   if (ranks > 1)
     policy.reduce_piece = piece_elements(config.zero_optimization.reduce_bucket_size, ranks);
-  inputs = make_plan_inputs(*this, model, config.zero_optimization);
+  check_offload(config, *this);
+  inputs = make_plan_inputs(*this, model, config);
   steps = make_step_plans(inputs, sync_each);
   check_plans(inputs, steps);
 }

@@ -24,6 +24,10 @@ void raise(const Outcome& outcome) {
       throw SaveError(outcome.text);
     case 15:
       throw LoadError(outcome.text);
+    case 18:
+      throw StalledError(outcome.text);
+    case 19:
+      throw OffloadError(outcome.text);
     default:
       throw UsageError(outcome.text);
   }

@@ -10,7 +10,15 @@ namespace zero::detail {
 
 namespace {
 
-enum class Resource { parameter_slot, parameter_shard, gradient_slot, gradient_shard };
+enum class Resource {
+  parameter_slot,
+  parameter_shard,  // in memory
+  gradient_slot,
+  gradient_shard,
+  shard_buffer,
+  state_slot,
+  state,  // of a chunk, with its parameters where they rest in the file
+};
 
 struct Access {
   Resource resource;
@@ -19,10 +27,13 @@ struct Access {
 };
 
 // Instructions finished before a point, by stream.
-using Clock = std::array<int, 2>;
+using Clock = std::array<int, plan_stream_count>;
+constexpr Clock nothing_finished = {-1, -1, -1, -1};
 
 Clock joined(const Clock& a, const Clock& b) {
-  return {std::max(a[0], b[0]), std::max(a[1], b[1])};
+  Clock result = a;
+  for (std::size_t i = 0; i < result.size(); ++i) result[i] = std::max(a[i], b[i]);
+  return result;
 }
 
 class PlanChecker {
@@ -36,26 +47,30 @@ class PlanChecker {
 
  private:
   struct History {
-    Clock last_write{-1, -1};
-    Clock last_read{-1, -1};
+    Clock last_write = nothing_finished;
+    Clock last_read = nothing_finished;
   };
 
   std::vector<Access> accesses_of(const Instruction& instruction) const;
+  std::vector<Access> accesses_of_update(int chunk) const;
+  int chunk_slot(int chunk) const { return inputs_.chunks[static_cast<std::size_t>(chunk)].slot; }
   std::string check_contents(const Instruction& instruction);
   std::string check_access(const Access& access, std::size_t stream, const Clock& clock);
   std::string name(const Instruction& instruction) const;
   // Of an instruction on a flat unit or on a chunk of one.
   int flat_unit_of(const Instruction& instruction) const {
-    return instruction.op == Op::update
-               ? inputs_.chunks[static_cast<std::size_t>(instruction.target)].flat_unit
-               : instruction.target;
+    const bool on_chunk =
+        instruction.op == Op::update || instruction.op == Op::load || instruction.op == Op::store;
+    return on_chunk ? inputs_.chunks[static_cast<std::size_t>(instruction.target)].flat_unit
+                    : instruction.target;
   }
 
   const PlanInputs& inputs_;
   std::vector<int> contents_;
   std::vector<int> backward_uses_;
-  std::array<Clock, 2> clocks_{Clock{-1, -1}, Clock{-1, -1}};
-  std::array<int, 2> issued_{0, 0};
+  std::array<Clock, plan_stream_count> clocks_{nothing_finished, nothing_finished, nothing_finished,
+                                               nothing_finished};
+  std::array<int, plan_stream_count> issued_{};
   std::map<EventId, Clock> events_;
   std::map<std::pair<Resource, int>, History> histories_;
 };
@@ -93,21 +108,56 @@ std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) con
       }
       break;
     case Op::update:
-      accesses.push_back({Resource::gradient_shard, flat, false});
-      accesses.push_back({Resource::parameter_shard, flat, true});
-      if (!inputs_.gather_parameters)
-        accesses.push_back({Resource::parameter_slot, slot(flat), true});
+      accesses = accesses_of_update(instruction.target);
+      break;
+    case Op::load:
+      accesses = {{Resource::state, instruction.target, false},
+                  {Resource::state_slot, chunk_slot(instruction.target), true}};
+      if (inputs_.file.gradients) accesses.push_back({Resource::gradient_shard, flat, false});
+      break;
+    case Op::store:
+      accesses = {{Resource::state_slot, chunk_slot(instruction.target), false},
+                  {Resource::state, instruction.target, true}};
+      break;
+    case Op::fetch:
+      for (std::size_t c = 0; c < inputs_.chunks.size(); ++c)
+        if (inputs_.chunks[c].flat_unit == flat)
+          accesses.push_back({Resource::state, static_cast<int>(c), false});
+      accesses.push_back({Resource::shard_buffer, inputs_.file.shard_slot(flat), true});
       break;
     case Op::gather:
-      accesses.push_back({Resource::parameter_shard, flat, false});
+      if (const int buffer = inputs_.file.shard_slot(flat); buffer >= 0)
+        accesses.push_back({Resource::shard_buffer, buffer, false});
+      else
+        accesses.push_back({Resource::parameter_shard, flat, false});
       accesses.push_back({Resource::parameter_slot, slot(flat), true});
       break;
     case Op::reduce:
     case Op::accumulate:
       accesses.push_back({Resource::gradient_slot, gradient(flat), true});
-      accesses.push_back({Resource::gradient_shard, flat, true});
+      if (!inputs_.file.gradients) accesses.push_back({Resource::gradient_shard, flat, true});
+      break;
+    case Op::spill:
+      accesses = {{Resource::gradient_slot, gradient(flat), true},
+                  {Resource::gradient_shard, flat, true}};
       break;
   }
+  return accesses;
+}
+
+std::vector<Access> PlanChecker::accesses_of_update(int number) const {
+  const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
+  const int flat = chunk.flat_unit;
+  std::vector<Access> accesses;
+  if (chunk.slot >= 0) accesses.push_back({Resource::state_slot, chunk.slot, true});
+  if (chunk.slot < 0) accesses.push_back({Resource::state, number, true});
+  if (!chunk.state_in_file || !inputs_.file.gradients)
+    accesses.push_back({Resource::gradient_shard, flat, false});
+  if (inputs_.file.shard_slot(flat) < 0)
+    accesses.push_back({Resource::parameter_shard, flat, true});
+  if (!inputs_.gather_parameters)
+    accesses.push_back(
+        {Resource::parameter_slot, inputs_.parameter_slots.slot_of[std::size_t(flat)], true});
   return accesses;
 }
 
@@ -135,13 +185,16 @@ std::string PlanChecker::check_contents(const Instruction& instruction) {
 std::string PlanChecker::check_access(const Access& access, std::size_t stream,
                                       const Clock& clock) {
   History& history = histories_[{access.resource, access.index}];
-  const std::size_t other = 1 - stream;
-  const bool after_writes = clock[other] >= history.last_write[other];
-  const bool after_reads = !access.write || clock[other] >= history.last_read[other];
+  bool ordered = true;
+  for (std::size_t other = 0; other < clock.size(); ++other)
+    if (other != stream)
+      ordered = ordered && clock[other] >= history.last_write[other] &&
+                (!access.write || clock[other] >= history.last_read[other]);
   (access.write ? history.last_write : history.last_read)[stream] = issued_[stream];
-  if (after_writes && after_reads) return "";
-  static constexpr std::array<const char*, 4> names = {"parameter slot", "parameter shard",
-                                                       "gradient slot", "gradient shard"};
+  if (ordered) return "";
+  static constexpr std::array<const char*, 7> names = {
+      "parameter slot", "parameter shard", "gradient slot", "gradient shard",
+      "shard buffer",   "state slot",      "state of chunk"};
   return std::string("is not ordered after an earlier access to ") +
          names[static_cast<std::size_t>(access.resource)] + " " + std::to_string(access.index);
 }

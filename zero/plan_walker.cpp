@@ -8,25 +8,64 @@ namespace zero::detail {
 
 namespace {
 
-bool recorded_by_communication(EventKind kind) {
-  return kind == EventKind::parameter_ready || kind == EventKind::gradient_free;
+constexpr std::size_t compute_index = 0;
+
+PlanStream recorder_of(EventKind kind, const FilePlan& file) {
+  switch (kind) {
+    case EventKind::gradient_free:
+      return file.gradients ? PlanStream::file_write : PlanStream::communication;
+    case EventKind::parameter_ready:
+    case EventKind::gradient_reduced:
+    case EventKind::shard_free:
+      return PlanStream::communication;
+    case EventKind::state_ready:
+    case EventKind::shard_ready:
+      return PlanStream::file_read;
+    case EventKind::state_free:
+    case EventKind::saved:
+      return PlanStream::file_write;
+    default:
+      return PlanStream::compute;
+  }
+}
+
+int count_of(EventKind kind, const PlanInputs& inputs) {
+  switch (kind) {
+    case EventKind::parameter_ready:
+    case EventKind::parameter_free:
+      return inputs.parameter_slots.slots;
+    case EventKind::gradient_ready:
+    case EventKind::gradient_free:
+    case EventKind::gradient_reduced:
+      return inputs.gradient_slots.slots;
+    case EventKind::state_ready:
+    case EventKind::state_stepped:
+    case EventKind::state_free:
+      return inputs.file.state_slots;
+    case EventKind::shard_ready:
+    case EventKind::shard_free:
+      return inputs.file.shard_slots;
+    case EventKind::agreed:
+      return 1;
+    default:
+      return static_cast<int>(inputs.layout->flat_units.size());
+  }
 }
 
 }  // namespace
 
-PlanWalker::PlanWalker(const PlanInputs& inputs, ExecutionStream& compute,
-                       ExecutionStream& communication, StepClock& clock, Hooks hooks)
-    : hooks_(std::move(hooks)), compute_(compute), communication_(communication), clock_(clock) {
-  const std::size_t counts[event_kind_count] = {
-      static_cast<std::size_t>(inputs.parameter_slots.slots),
-      static_cast<std::size_t>(inputs.parameter_slots.slots),
-      static_cast<std::size_t>(inputs.gradient_slots.slots),
-      static_cast<std::size_t>(inputs.gradient_slots.slots), inputs.layout->flat_units.size()};
-  for (int kind = 0; kind < event_kind_count; ++kind) {
+PlanWalker::PlanWalker(const PlanInputs& inputs, const Streams& streams, StepClock& clock,
+                       Hooks hooks)
+    : hooks_(std::move(hooks)),
+      streams_(streams),
+      compute_(*streams[compute_index]),
+      clock_(clock) {
+  for (int i = 0; i < event_kind_count; ++i) {
+    const auto kind = static_cast<EventKind>(i);
+    const auto recorder = static_cast<std::size_t>(recorder_of(kind, inputs.file));
     first_event_.push_back(events_.size());
-    ExecutionStream& recorder =
-        recorded_by_communication(static_cast<EventKind>(kind)) ? communication_ : compute_;
-    for (std::size_t i = 0; i < counts[kind]; ++i) events_.push_back(recorder.create_event());
+    for (int n = count_of(kind, inputs); n > 0; --n)
+      events_.push_back(streams_[recorder]->create_event());
   }
   signalled_.resize(events_.size());
 }
@@ -41,23 +80,21 @@ std::string PlanWalker::describe(const Instruction& instruction) const {
 
 void PlanWalker::begin(const StepPlan& plan) {
   plan_ = &plan;
-  compute_steps_.clear();
-  communication_steps_.clear();
+  for (auto& steps : steps_) steps.clear();
   for (std::size_t i = 0; i < plan.instructions.size(); ++i)
-    (stream_of(plan.instructions[i].op) == PlanStream::compute ? compute_steps_
-                                                               : communication_steps_)
-        .push_back(i);
-  next_compute_ = next_communication_ = 0;
+    steps_[static_cast<std::size_t>(stream_of(plan.instructions[i].op))].push_back(i);
+  next_ = {};
   open_.clear();
   ended_.clear();
-  open_.reserve(compute_steps_.size());
-  ended_.reserve(compute_steps_.size());
+  open_.reserve(steps_[compute_index].size());
+  ended_.reserve(steps_[compute_index].size());
   std::fill(signalled_.begin(), signalled_.end(), 0);
 }
 
 const Instruction* PlanWalker::next_compute() const {
-  if (plan_ == nullptr || next_compute_ == compute_steps_.size()) return nullptr;
-  return &plan_->instructions[compute_steps_[next_compute_]];
+  const std::vector<std::size_t>& steps = steps_[compute_index];
+  if (plan_ == nullptr || next_[compute_index] == steps.size()) return nullptr;
+  return &plan_->instructions[steps[next_[compute_index]]];
 }
 
 void PlanWalker::enter(Op op, int target) {
@@ -82,7 +119,7 @@ void PlanWalker::enter(Op op, int target) {
     }
     if (wait.event.kind != EventKind::gradient_free || op == Op::agree) await(wait.event);
   }
-  open_.push_back(compute_steps_[next_compute_++]);
+  open_.push_back(steps_[compute_index][next_[compute_index]++]);
 }
 
 void PlanWalker::await(EventId event) {
@@ -118,21 +155,35 @@ void PlanWalker::settle() {
   ended_.clear();
 }
 
+// Reads first: an inline gather blocks on its own, and later ones should be on their way.
 void PlanWalker::pump() {
   const During waiting(clock_, StepClock::Activity::waiting);
-  for (; next_communication_ < communication_steps_.size(); ++next_communication_) {
-    const Instruction& instruction = plan_->instructions[communication_steps_[next_communication_]];
+  bool progress = true;
+  while (progress) {
+    progress = false;
+    for (const PlanStream stream :
+         {PlanStream::file_read, PlanStream::file_write, PlanStream::communication})
+      progress |= pump(static_cast<std::size_t>(stream));
+  }
+}
+
+bool PlanWalker::pump(std::size_t stream) {
+  const std::size_t before = next_[stream];
+  for (; next_[stream] < steps_[stream].size(); ++next_[stream]) {
+    const Instruction& instruction = plan_->instructions[steps_[stream][next_[stream]]];
     const bool ready =
         std::all_of(instruction.waits.begin(), instruction.waits.end(),
                     [&](const Wait& wait) { return signalled_[index_of(wait.event)] >= wait.nth; });
-    if (!ready) return;
-    for (const Wait& wait : instruction.waits) communication_.wait(*events_[index_of(wait.event)]);
+    if (!ready) break;
+    for (const Wait& wait : instruction.waits)
+      streams_[stream]->wait(*events_[index_of(wait.event)]);
     hooks_.issue(instruction);
     for (const EventId& event : instruction.signals) {
-      communication_.record(*events_[index_of(event)]);
+      streams_[stream]->record(*events_[index_of(event)]);
       ++signalled_[index_of(event)];
     }
   }
+  return next_[stream] > before;
 }
 
 void PlanWalker::finish() {

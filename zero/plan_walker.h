@@ -1,7 +1,9 @@
 // Walks a step plan on one host thread: checks that compute steps come in the planned order, issues
-// communication as soon as what it waits for has been recorded, and keeps streams apart by events.
+// the instructions of the other streams as soon as what it waits for has been recorded, and keeps
+// streams apart by events.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,14 +18,15 @@ namespace zero::detail {
 class PlanWalker {
  public:
   struct Hooks {
-    std::function<void(const Instruction&)> issue;    // queue a communication instruction
+    std::function<void(const Instruction&)> issue;    // queue an instruction of another stream
     std::function<void(const Instruction&)> settled;  // a compute step has ended
     std::function<std::string(int)> unit_name;
   };
 
   // The clock is charged for the waits, and for communication that runs inline.
-  PlanWalker(const PlanInputs& inputs, ExecutionStream& compute, ExecutionStream& communication,
-             StepClock& clock, Hooks hooks);
+  // Streams are in the order of PlanStream.
+  using Streams = std::array<ExecutionStream*, plan_stream_count>;
+  PlanWalker(const PlanInputs& inputs, const Streams& streams, StepClock& clock, Hooks hooks);
 
   void begin(const StepPlan& plan);
   bool active() const { return plan_ != nullptr; }
@@ -51,19 +54,22 @@ class PlanWalker {
   std::size_t index_of(EventId event) const;
   void settle();
   void pump();
+  // Issues what is ready of one stream; true where there was something.
+  bool pump(std::size_t stream);
   std::string describe(const Instruction& instruction) const;
 
   Hooks hooks_;
+  Streams streams_;
   ExecutionStream& compute_;
-  ExecutionStream& communication_;
   StepClock& clock_;
   std::vector<std::size_t> first_event_;  // by kind
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<int> signalled_;  // in this plan, by event
 
   const StepPlan* plan_ = nullptr;
-  std::vector<std::size_t> compute_steps_, communication_steps_;
-  std::size_t next_compute_ = 0, next_communication_ = 0;
+  // By stream: its instructions, and how many have been entered or issued.
+  std::array<std::vector<std::size_t>, plan_stream_count> steps_;
+  std::array<std::size_t, plan_stream_count> next_{};
   std::vector<std::size_t> open_;   // entered compute steps, by instruction
   std::vector<std::size_t> ended_;  // left, not settled
 };

@@ -69,6 +69,7 @@ RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions opti
   const bool worker = any_thread && (executor == "worker" ||
                                      (executor == "auto" && core_to_spare && topology().size > 1));
   communication_ = worker ? create_worker_stream("zero-comm") : create_inline_stream();
+  all_inline_ = executor == "inline";
 
   if (options_.catch_signals) {
     std::signal(SIGTERM, on_stop_signal);
@@ -90,6 +91,10 @@ std::string RuntimeCore::describe() const {
   return world_->describe() + ", " + communication_->kind() + " communication" + ", " +
          std::to_string(pool_->threads()) + " compute thread" + (pool_->threads() == 1 ? "" : "s") +
          " per rank";
+}
+
+std::unique_ptr<ExecutionStream> RuntimeCore::create_stream(const std::string& thread_name) const {
+  return all_inline_ ? create_inline_stream() : create_worker_stream(thread_name);
 }
 
 void RuntimeCore::communicate(Transfer operation) {

@@ -27,6 +27,8 @@ class RuntimeCore {
   ExecutionStream& compute() { return *compute_; }
   ExecutionStream& communication() { return *communication_; }
   ThreadPool& pool() { return *pool_; }
+  // For work that mostly waits: a worker unless all is asked to run inline.
+  std::unique_ptr<ExecutionStream> create_stream(const std::string& thread_name) const;
   Ledger& ledger() { return ledger_; }
   std::string describe() const;
 
@@ -61,6 +63,7 @@ class RuntimeCore {
   std::int64_t control_bytes_ = 0;
   int exceptions_at_start_;
   bool failed_first_ = false;
+  bool all_inline_ = false;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<ExecutionStream> compute_, communication_;
 };

@@ -2,27 +2,34 @@
 
 #include <algorithm>
 
+#include "offload/block_file.h"
+
 namespace zero::detail {
 
 ModelState::ModelState(const Layout& layout, const SlotAssignment& parameter_slots,
-                       const SlotAssignment& gradient_slots, StatePolicy policy)
-    : layout_(layout), policy_(std::move(policy)) {
+                       const SlotAssignment& gradient_slots, StatePolicy policy,
+                       const FilePlan& file)
+    : layout_(layout), policy_(std::move(policy)), file_(file) {
   for (const FlatUnit& flat : layout.flat_units) {
     auto& segments = buffers_.emplace_back(flat.segments.size());
     for (std::size_t s = 0; s < segments.size(); ++s) {
       const Segment& segment = flat.segments[s];
       segments[s].dtype = segment.dtype.value_or(policy_.precision.compute);
-      segments[s].wire = segment.dtype.value_or(policy_.precision.wire);
       segments[s].sum = segment.dtype.value_or(policy_.precision.accumulation);
       segments[s].adds_up = policy_.accumulate_locally;
       segments[s].summand = policy_.accumulate_locally ? segments[s].sum : segments[s].dtype;
+      segments[s].wire =
+          layout.ranks > 1 ? segment.dtype.value_or(policy_.precision.wire) : segments[s].summand;
       segments[s].update_begin = policy_.optimizer_sharded ? policy_.rank * segment.shard : 0;
       segments[s].update_count = policy_.optimizer_sharded ? segment.shard : segment.length;
+      segments[s].resident = file_.resident.empty() ? segments[s].update_count
+                                                    : file_.resident[buffers_.size() - 1][s];
       segments[s].states.assign(policy_.optimizer_states.size(), nullptr);
       segments[s].state_counts.assign(policy_.optimizer_states.size(), 0);
     }
   }
   make_runs();
+  request_shard_buffers();
   request_parameters(parameter_slots);
   request_gradients(gradient_slots);
   request_optimizer();
@@ -31,6 +38,32 @@ ModelState::ModelState(const Layout& layout, const SlotAssignment& parameter_slo
 
 void ModelState::request(MemoryCategory category, std::int64_t bytes, std::byte** target) {
   requests_.push_back({category, bytes, {{target, 0}}});
+}
+
+// First in the arena, so that they start and end on pages, as O_DIRECT wants them.
+void ModelState::request_shard_buffers() {
+  requests_.resize(static_cast<std::size_t>(file_.shard_slots),
+                   Request{MemoryCategory::offload_buffers, 0, {}});
+  for (std::size_t f = 0; f < buffers_.size(); ++f) {
+    if (file_.shard_slot(static_cast<int>(f)) < 0) continue;
+    Request& slot = requests_[static_cast<std::size_t>(file_.shard_slot_of[f])];
+    std::int64_t offset = 0;
+    for (std::size_t s = 0; s < buffers_[f].size(); ++s) {
+      slot.targets.emplace_back(&buffers_[f][s].shard, offset);
+      offset +=
+          offload::aligned(layout_.flat_units[f].segments[s].shard * size_of(buffers_[f][s].dtype));
+    }
+    slot.bytes = std::max(slot.bytes, offset);
+  }
+}
+
+std::vector<std::span<std::byte>> ModelState::shard_buffers() const {
+  std::vector<std::span<std::byte>> buffers;
+  for (int slot = 0; slot < file_.shard_slots; ++slot) {
+    const Request& request = requests_[static_cast<std::size_t>(slot)];
+    buffers.emplace_back(*request.targets.front().first, static_cast<std::size_t>(request.bytes));
+  }
+  return buffers;
 }
 
 void ModelState::request_parameters(const SlotAssignment& slots) {
@@ -46,7 +79,7 @@ void ModelState::request_parameters(const SlotAssignment& slots) {
       const Segment& segment = layout_.flat_units[f].segments[s];
       slot.targets.emplace_back(&buffers.whole, offset);
       offset += segment.length * size_of(buffers.dtype);
-      if (policy_.parameters_sharded)
+      if (policy_.parameters_sharded && file_.shard_slot(static_cast<int>(f)) < 0)
         request(MemoryCategory::parameters, segment.shard * size_of(buffers.dtype), &buffers.shard);
     }
     slot.bytes = std::max(slot.bytes, offset);
@@ -68,9 +101,14 @@ void ModelState::request_gradients(const SlotAssignment& slots) {
       Request& slot = slot_requests[static_cast<std::size_t>(slots.slot_of[f])];
       slot.targets.emplace_back(&buffers.gradient_whole, offset);
       offset += segment.length * size_of(buffers.dtype);
+      if (file_.gradients && buffers.summand != buffers.wire) {
+        slot.targets.emplace_back(&buffers.landing, offset);
+        offset += segment.shard * size_of(buffers.wire);
+      }
       slot.bytes = std::max(slot.bytes, offset);
       if (policy_.accumulator == Accumulator::shard)
-        request(MemoryCategory::gradients, segment.shard * size_of(buffers.sum),
+        request(MemoryCategory::gradients,
+                (file_.gradients ? buffers.resident : segment.shard) * size_of(buffers.sum),
                 &buffers.gradient_shard);
       if (policy_.accumulator == Accumulator::whole)
         request(MemoryCategory::gradients, segment.length * size_of(buffers.sum),
@@ -85,12 +123,13 @@ void ModelState::request_optimizer() {
     for (std::size_t s = 0; s < buffers_[f].size(); ++s) {
       SegmentBuffers& buffers = buffers_[f][s];
       if (!layout_.flat_units[f].segments[s].trainable) continue;
-      const std::int64_t bytes = buffers.update_count * size_of(DType::fp32);
+      const std::int64_t bytes = buffers.resident * size_of(DType::fp32);
       if (buffers.dtype != DType::fp32)
         request(MemoryCategory::master_weights, bytes,
                 reinterpret_cast<std::byte**>(&buffers.master));
       for (std::size_t k = 0; k < buffers.states.size(); ++k)
-        request(MemoryCategory::optimizer_state, buffers.state_counts[k] * size_of(DType::fp32),
+        request(MemoryCategory::optimizer_state,
+                std::min(buffers.state_counts[k], buffers.resident) * size_of(DType::fp32),
                 reinterpret_cast<std::byte**>(&buffers.states[k]));
     }
 }
@@ -149,6 +188,8 @@ void ModelState::derive_pointers() {
       SegmentBuffers& buffers = buffers_[f][s];
       const std::int64_t slice = policy_.rank * segment.shard * size_of(buffers.dtype);
       if (buffers.shard == nullptr) buffers.shard = buffers.whole + slice;
+      if (segment.trainable && file_.gradients && buffers.landing == nullptr)
+        buffers.landing = buffers.gradient_whole + slice;
       if (segment.trainable && buffers.gradient_shard == nullptr)
         buffers.gradient_shard =
             buffers.sum_whole() + policy_.rank * segment.shard * size_of(buffers.sum);

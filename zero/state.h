@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "zero/base/arena.h"
 #include "zero/base/ledger.h"
+#include "zero/chunks.h"
 #include "zero/layout.h"
 #include "zero/matrix_plan.h"
 #include "zero/precision.h"
@@ -32,6 +34,8 @@ struct StatePolicy {
   Accumulator accumulator = Accumulator::none;
   bool accumulate_locally = false;  // the whole one takes every gradient, and is reduced last
   std::int64_t reduce_piece = 0;    // elements per rank of one reduction; 0: there is none
+  // Rest in a file, except what config keeps in memory.
+  bool optimizer_in_file = false, gradients_in_file = false, parameters_in_file = false;
   // fp32 arrays, by name, and which of them each optimizer group's elements have, by index.
   std::vector<std::string> optimizer_states;
   std::vector<std::vector<int>> states_of_group;
@@ -51,17 +55,22 @@ struct UpdateRun {
 // Pointers are to element 0 of what they name, unless said otherwise.
 struct SegmentBuffers {
   DType dtype = DType::fp32;    // of the parameter, and of the gradient as backward writes it
-  DType wire = DType::fp32;     // of the gradient between ranks
+  DType wire = DType::fp32;     // of the gradient between ranks; one rank alone: of what it sums up
   DType sum = DType::fp32;      // of the gradient at rest
   DType summand = DType::fp32;  // of what is reduced
   bool adds_up = false;         // that is the sum of several gradients
   std::byte* whole = nullptr;   // the whole parameter, when gathered or resting whole
-  std::byte* shard = nullptr;   // this rank's slice; inside `whole` where that rests
+  // This rank's slice: inside `whole` where that rests; where the slice rests in a file, the buffer
+  // from which it is gathered.
+  std::byte* shard = nullptr;
   std::byte* gradient_whole = nullptr;  // what backward writes
   std::byte* accumulated = nullptr;     // a whole one in the dtype of sums, where there is one
   std::byte* gradient_shard = nullptr;  // this rank's reduced slice; may lie in one of the wholes
-  // Of the elements that this rank updates.
-  std::int64_t update_begin = 0, update_count = 0;
+  // Where the reduced slice waits, in the dtype of the wire, to go to a file; null where none does.
+  std::byte* landing = nullptr;
+  // Of the elements that this rank updates. The first `resident` have what follows, and their
+  // gradient shard, in memory.
+  std::int64_t update_begin = 0, update_count = 0, resident = 0;
   float* master = nullptr;  // the parameter itself where that is fp32
   // By name; each holds, without gaps, the elements whose group has that state.
   std::vector<float*> states;
@@ -83,7 +92,7 @@ struct SegmentBuffers {
 class ModelState {
  public:
   ModelState(const Layout& layout, const SlotAssignment& parameter_slots,
-             const SlotAssignment& gradient_slots, StatePolicy policy);
+             const SlotAssignment& gradient_slots, StatePolicy policy, const FilePlan& file = {});
 
   // Enters the bytes into the ledger's plan. Then allocate() takes them.
   void plan(Ledger& ledger) const;
@@ -110,6 +119,8 @@ class ModelState {
 
   // By index into StatePolicy::optimizer_states.
   bool has_state(int param, std::size_t state) const;
+  // The buffers from which shards that rest in a file are gathered.
+  std::vector<std::span<std::byte>> shard_buffers() const;
 
  private:
   // A piece of the arena, and what points into it.
@@ -119,6 +130,7 @@ class ModelState {
     std::vector<std::pair<std::byte**, std::int64_t>> targets;  // pointer, offset in bytes
   };
 
+  void request_shard_buffers();
   void request_parameters(const SlotAssignment& slots);
   void request_gradients(const SlotAssignment& slots);
   void request_optimizer();
@@ -133,6 +145,7 @@ class ModelState {
 
   const Layout& layout_;
   StatePolicy policy_;
+  FilePlan file_;
   std::vector<std::vector<SegmentBuffers>> buffers_;
   std::byte* staging_ = nullptr;
   std::vector<Request> requests_;

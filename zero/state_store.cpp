@@ -1,5 +1,9 @@
 #include "zero/state_store.h"
 
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
 #include "zero/base/error.h"
 
 namespace zero::detail {
@@ -55,46 +59,86 @@ std::byte* StateStore::resident(const ArrayId& array, std::int64_t at) const {
   }
 }
 
+std::int64_t StateStore::end_in_memory(const ArrayId& array) const {
+  return tier_ != nullptr ? tier_->first_in_file(array) : std::numeric_limits<std::int64_t>::max();
+}
+
 void StateStore::visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
-                       const Visitor& visitor) {
-  if (begin == end) return;
-  const std::int64_t bytes = (end - begin) * size_of(dtype_of(array));
-  std::byte* home = resident(array, begin);
-  if (runtime_.device().is_host()) return visitor(begin, {home, static_cast<std::size_t>(bytes)});
-  staging_.resize(static_cast<std::size_t>(bytes));
-  copy_and_wait(runtime_, staging_.data(), home, bytes);
-  visitor(begin, staging_);
-  if (access == Access::write) copy_and_wait(runtime_, home, staging_.data(), bytes);
+                       const PartVisitor& visitor) {
+  const std::int64_t border = std::clamp(end_in_memory(array), begin, end);
+  if (begin < border) {
+    const std::int64_t bytes = (border - begin) * size_of(dtype_of(array));
+    std::byte* home = resident(array, begin);
+    if (runtime_.device().is_host()) {
+      visitor(begin, {home, static_cast<std::size_t>(bytes)});
+    } else {
+      staging_.resize(static_cast<std::size_t>(bytes));
+      if (access != Access::replace) copy_and_wait(runtime_, staging_.data(), home, bytes);
+      visitor(begin, staging_);
+      if (access != Access::read) copy_and_wait(runtime_, home, staging_.data(), bytes);
+    }
+  }
+  if (border < end) tier_->visit(array, border, end, access, visitor);
 }
 
 void StateStore::read(const ArrayId& array, std::int64_t begin, std::int64_t end, std::byte* to) {
-  if (begin == end) return;
-  copy_and_wait(runtime_, to, resident(array, begin), (end - begin) * size_of(dtype_of(array)));
+  const std::int64_t border = std::clamp(end_in_memory(array), begin, end);
+  const std::int64_t bytes = (border - begin) * size_of(dtype_of(array));
+  if (begin < border) copy_and_wait(runtime_, to, resident(array, begin), bytes);
+  to += bytes;
+  if (border < end)
+    tier_->visit(array, border, end, Access::read, [&](std::int64_t, std::span<std::byte> part) {
+      std::memcpy(to, part.data(), part.size());
+      to += part.size();
+    });
 }
 
 void StateStore::write(const ArrayId& array, std::int64_t begin, std::span<const std::byte> from) {
-  if (from.empty()) return;
-  copy_and_wait(runtime_, resident(array, begin), from.data(),
-                static_cast<std::int64_t>(from.size()));
+  const std::int64_t size = size_of(dtype_of(array));
+  const std::int64_t end = begin + static_cast<std::int64_t>(from.size()) / size;
+  const std::int64_t border = std::clamp(end_in_memory(array), begin, end);
+  const std::int64_t bytes = (border - begin) * size;
+  if (begin < border) copy_and_wait(runtime_, resident(array, begin), from.data(), bytes);
+  from = from.subspan(static_cast<std::size_t>(bytes));
+  if (border < end)
+    tier_->visit(array, border, end, Access::replace, [&](std::int64_t, std::span<std::byte> part) {
+      std::memcpy(part.data(), from.data(), part.size());
+      from = from.subspan(part.size());
+    });
 }
 
 ChunkView StateStore::view(int number) const {
   const Chunk& chunk = chunks_[static_cast<std::size_t>(number)];
   const SegmentBuffers& buffers = state_.segment(chunk.flat_unit, chunk.segment);
   const bool sliced = state_.policy().optimizer_sharded;
+  // In the chunk's slot, or else at home in memory.
+  const auto placed = [&](std::byte* home, ArrayKind kind, int state = 0) {
+    std::byte* in_slot = tier_ != nullptr ? tier_->in_slot(number, kind, state) : nullptr;
+    return in_slot != nullptr ? in_slot : home;
+  };
+  const auto floats = [](std::byte* data) { return reinterpret_cast<float*>(data); };
+  const auto home_of = [&](float* array) {
+    return reinterpret_cast<std::byte*>(array + chunk.begin);
+  };
   ChunkView view;
   view.begin = buffers.update_begin + chunk.begin;
   view.count = chunk.count;
   view.dtype = buffers.dtype;
   view.gradient_dtype = buffers.sum;
-  view.gradient =
-      (sliced ? buffers.gradient_shard : buffers.sum_whole()) + chunk.begin * size_of(buffers.sum);
-  view.master = buffers.master + chunk.begin;
-  for (std::size_t k = 0; k < buffers.states.size(); ++k)
-    view.states.push_back(buffers.states[k] + buffers.state_position(k, view.begin));
-  if (buffers.dtype != DType::fp32)
-    view.parameter =
-        (sliced ? buffers.shard : buffers.whole) + chunk.begin * size_of(buffers.dtype);
+  view.gradient = placed(
+      (sliced ? buffers.gradient_shard : buffers.sum_whole()) + chunk.begin * size_of(buffers.sum),
+      ArrayKind::gradient);
+  std::byte* parameter =
+      placed((sliced ? buffers.shard : buffers.whole) + chunk.begin * size_of(buffers.dtype),
+             ArrayKind::parameter);
+  const bool has_master = buffers.dtype != DType::fp32;
+  view.master = floats(has_master ? placed(home_of(buffers.master), ArrayKind::master) : parameter);
+  view.parameter = has_master ? parameter : nullptr;
+  for (std::size_t k = 0; k < buffers.states.size(); ++k) {
+    float* home = buffers.states[k] + buffers.state_position(k, view.begin);
+    view.states.push_back(
+        floats(placed(reinterpret_cast<std::byte*>(home), ArrayKind::state, static_cast<int>(k))));
+  }
   return view;
 }
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,21 +12,12 @@
 #include <vector>
 
 #include "zero/chunks.h"
+#include "zero/file_tier.h"
 #include "zero/runtime_core.h"
 #include "zero/state.h"
+#include "zero/state_array.h"
 
 namespace zero::detail {
-
-enum class ArrayKind : std::uint8_t { parameter, gradient, master, state };
-
-struct ArrayId {
-  int flat_unit = 0;
-  int segment = 0;
-  ArrayKind kind = ArrayKind::parameter;
-  int state = 0;  // of ArrayKind::state: index into StatePolicy::optimizer_states
-};
-
-enum class Access : std::uint8_t { read, write };  // write: the part may be read and changed
 
 // What the update of a chunk reads and writes; pointers are to its first element and hold until the
 // chunk's update ends.
@@ -43,11 +33,9 @@ struct ChunkView {
 
 class StateStore {
  public:
-  using Visitor = std::function<void(std::int64_t begin, std::span<std::byte> part)>;
-
   StateStore(RuntimeCore& runtime, const Layout& layout, ModelState& state,
-             const std::vector<Chunk>& chunks)
-      : runtime_(runtime), layout_(layout), state_(state), chunks_(chunks) {}
+             const std::vector<Chunk>& chunks, FileTier* tier)
+      : runtime_(runtime), layout_(layout), state_(state), chunks_(chunks), tier_(tier) {}
 
   // "value", "grad", "master" or the name of an optimizer state; nothing where the segment has no
   // such array. Throws UsageError for an unknown name.
@@ -58,14 +46,17 @@ class StateStore {
   bool holds(const ArrayId& array, int param) const;
 
   // Whether another thread may visit to read while a step runs, but for what is being updated.
-  bool readable_beside_steps() const { return runtime_.device().is_host(); }
+  bool readable_beside_steps() const { return runtime_.device().is_host() && tier_ == nullptr; }
 
   // Shows elements [begin, end), which must be this rank's, part by part in order. Between steps,
   // or between the reductions and the update of one. A part is gone when the visitor returns.
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
-             const Visitor& visitor);
+             const PartVisitor& visitor);
   void read(const ArrayId& array, std::int64_t begin, std::int64_t end, std::byte* to);
   void write(const ArrayId& array, std::int64_t begin, std::span<const std::byte> from);
+
+  // This rank's elements below it rest in memory.
+  std::int64_t end_in_memory(const ArrayId& array) const;
 
   // During the update of the chunk with this number.
   ChunkView view(int chunk) const;
@@ -78,6 +69,7 @@ class StateStore {
   const Layout& layout_;
   ModelState& state_;
   const std::vector<Chunk>& chunks_;
+  FileTier* tier_;                  // null: all rests in memory
   std::vector<std::byte> staging_;  // of a part whose home the host cannot reach
 };
 

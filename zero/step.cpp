@@ -33,7 +33,7 @@ void sum_squares(ThreadPool& pool, std::span<const std::byte> gradients, DType d
 
 // Every rank adds the slice that it owns in the layout, at every stage, so each element counts
 // once.
-void EngineCore::take_norm(ControlWord& word) {
+void EngineCore::take_norm(ControlWord& word, Squares squares) {
   const During optimizer(clock_, StepClock::Activity::optimizer);
   word.bins = {};
   std::vector<optim::NormBins> partial(static_cast<std::size_t>(runtime_.pool().threads()));
@@ -44,12 +44,15 @@ void EngineCore::take_norm(ControlWord& word) {
       const ArrayId gradient{static_cast<int>(f), static_cast<int>(s), ArrayKind::gradient};
       const DType dtype = store_->dtype_of(gradient);
       const std::int64_t first = rank() * segment.shard;
-      store_->visit(gradient, first, first + segment.shard, Access::read,
+      std::int64_t end = first + segment.shard;
+      if (squares == Squares::as_reduced) end = std::min(end, store_->end_in_memory(gradient));
+      store_->visit(gradient, first, end, Access::read,
                     [&](std::int64_t, std::span<std::byte> part) {
                       sum_squares(runtime_.pool(), part, dtype, partial);
                       for (const optim::NormBins& bins : partial) word.bins.add(bins);
                     });
     }
+  if (tier_ && squares == Squares::as_reduced) word.bins.add(tier_->take_squares());
 }
 
 Verdict EngineCore::agree(const ControlWord& word) {
@@ -130,7 +133,7 @@ Decision EngineCore::inspect(const StepOptions& options, ControlWord& word) {
   Gradients gradients(*this);
   gradients_edited_ = false;
   const Decision decision = options.inspect(gradients);
-  if (gradients_edited_) take_norm(word);
+  if (gradients_edited_) take_norm(word, Squares::all);
   word.skip = decision == Decision::skip;
   verdict_ = agree(word);
   return decision;
@@ -255,7 +258,7 @@ StepResult EngineCore::step(const StepOptions& options) {
     word.stop_requested = runtime_.stop_requested();
     word.inspects = static_cast<bool>(options.inspect);
     report_save(word);
-    take_norm(word);
+    take_norm(word, Squares::as_reduced);
     verdict_ = agree(word);
     const double loss = verdict_.loss;
     if (options.inspect) inspect(options, word);

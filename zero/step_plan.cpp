@@ -25,12 +25,22 @@ struct GatherRequest {
 // Which flat unit lies in each parameter slot.
 using SlotContents = std::vector<int>;
 
+// A plan that grows by instructions, counting the signals of each event.
+class Emitter {
+ public:
+  explicit Emitter(std::string name) { plan_.name = std::move(name); }
+  void emit(Op op, int target, const std::vector<EventId>& waits, std::vector<EventId> signals);
+  StepPlan take() { return std::move(plan_); }
+
+ private:
+  std::map<EventId, int> signalled_;
+  StepPlan plan_;
+};
+
 class PlanBuilder {
  public:
   PlanBuilder(const PlanInputs& inputs, std::string name, std::vector<ComputeStep> steps)
-      : inputs_(inputs), steps_(std::move(steps)) {
-    plan_.name = std::move(name);
-  }
+      : inputs_(inputs), steps_(std::move(steps)), out_(std::move(name)) {}
 
   // Returns what lies in the slots at the end.
   SlotContents request_gathers(SlotContents contents);
@@ -47,8 +57,9 @@ class PlanBuilder {
     return inputs_.gradient_slots.slot_of[static_cast<std::size_t>(flat)];
   }
   std::int64_t elements_between(int from_step, int to_step) const;
-  void emit(Op op, int target, const std::vector<EventId>& waits, std::vector<EventId> signals);
   void emit_compute(int step);
+  void emit_gather(int flat);
+  void emit_reduction(int flat, Op reduction);
   void emit_gathers_before(int step);
   void emit_reductions_after(int step, Op reduction);
 
@@ -56,8 +67,7 @@ class PlanBuilder {
   std::vector<ComputeStep> steps_;
   std::vector<GatherRequest> requests_;
   std::size_t next_request_ = 0;
-  std::map<EventId, int> signalled_;
-  StepPlan plan_;
+  Emitter out_;
 };
 
 std::int64_t PlanBuilder::elements_between(int from_step, int to_step) const {
@@ -84,8 +94,8 @@ SlotContents PlanBuilder::request_gathers(SlotContents contents) {
   return contents;
 }
 
-void PlanBuilder::emit(Op op, int target, const std::vector<EventId>& waits,
-                       std::vector<EventId> signals) {
+void Emitter::emit(Op op, int target, const std::vector<EventId>& waits,
+                   std::vector<EventId> signals) {
   Instruction instruction{op, target, {}, std::move(signals)};
   for (const EventId& event : waits) {
     const auto found = signalled_.find(event);
@@ -105,7 +115,7 @@ void PlanBuilder::emit_compute(int step) {
     waits.push_back({EventKind::gradient_free, gradient_slot(flat)});
     signals.push_back({EventKind::gradient_ready, gradient_slot(flat)});
   }
-  emit(op, unit, waits, std::move(signals));
+  out_.emit(op, unit, waits, std::move(signals));
 }
 
 // What the step needs, then what later steps need as far as slots are free.
@@ -113,12 +123,31 @@ void PlanBuilder::emit_gathers_before(int step) {
   while (next_request_ < requests_.size()) {
     const GatherRequest& request = requests_[next_request_];
     if (request.freed_after >= step) return;
-    const int slot = parameter_slot(request.flat_unit);
-    emit(Op::gather, request.flat_unit,
-         {{EventKind::parameter_free, slot}, {EventKind::updated, request.flat_unit}},
-         {{EventKind::parameter_ready, slot}});
+    emit_gather(request.flat_unit);
     ++next_request_;
   }
+}
+
+// How far a fetch runs ahead of its gather is decided by the free buffers.
+void PlanBuilder::emit_gather(int flat) {
+  std::vector<EventId> waits = {{EventKind::parameter_free, parameter_slot(flat)},
+                                {EventKind::updated, flat}};
+  std::vector<EventId> signals = {{EventKind::parameter_ready, parameter_slot(flat)}};
+  if (const int buffer = inputs_.file.shard_slot(flat); buffer >= 0) {
+    out_.emit(Op::fetch, flat, {{EventKind::shard_free, buffer}, {EventKind::saved, flat}},
+              {{EventKind::shard_ready, buffer}});
+    waits.push_back({EventKind::shard_ready, buffer});
+    signals.push_back({EventKind::shard_free, buffer});
+  }
+  out_.emit(Op::gather, flat, waits, std::move(signals));
+}
+
+void PlanBuilder::emit_reduction(int flat, Op reduction) {
+  const int slot = gradient_slot(flat);
+  const EventId ready{EventKind::gradient_ready, slot}, free{EventKind::gradient_free, slot};
+  const EventId reduced{EventKind::gradient_reduced, slot};
+  out_.emit(reduction, flat, {ready}, {inputs_.file.gradients ? reduced : free});
+  if (inputs_.file.gradients) out_.emit(Op::spill, flat, {reduced}, {free});
 }
 
 void PlanBuilder::emit_reductions_after(int step, Op reduction) {
@@ -129,7 +158,7 @@ void PlanBuilder::emit_reductions_after(int step, Op reduction) {
     const bool lowest_user =
         inputs_.layout->flat_units[static_cast<std::size_t>(flat)].users.front() == unit;
     if (slot < 0 || !lowest_user) continue;
-    emit(reduction, flat, {{EventKind::gradient_ready, slot}}, {{EventKind::gradient_free, slot}});
+    emit_reduction(flat, reduction);
   }
 }
 
@@ -141,7 +170,7 @@ StepPlan PlanBuilder::build(std::optional<Op> reduction) {
   }
   if (reduction && !steps_.empty())
     emit_reductions_after(static_cast<int>(steps_.size()) - 1, *reduction);
-  return std::move(plan_);
+  return out_.take();
 }
 
 std::vector<ComputeStep> training_steps(const PlanInputs& inputs) {
@@ -200,37 +229,71 @@ StepPlan make_evaluation_plan(const PlanInputs& inputs, const char* name, bool f
   return builder.build(std::nullopt);
 }
 
-StepPlan make_update_plan(const PlanInputs& inputs) {
-  StepPlan plan{"update", {}};
-  std::vector<Wait> reduced;
-  for (int slot = 0; slot < inputs.gradient_slots.slots; ++slot)
-    reduced.push_back({{EventKind::gradient_free, slot}, 0});
-  plan.instructions.push_back({Op::agree, 0, reduced, {}});
-  if (inputs.tensor_norms) {
-    std::vector<Wait> gathered;
-    for (int slot = 0; slot < inputs.parameter_slots.slots; ++slot)
-      gathered.push_back({{EventKind::parameter_ready, slot}, 0});
-    plan.instructions.push_back({Op::measure, 0, gathered, {}});
+// Read a chunk into its slot, step it, write it back; three slots in turn do all at once. Nothing
+// is read before the ranks agree, as gradients may still be edited.
+class UpdateBuilder {
+ public:
+  explicit UpdateBuilder(const PlanInputs& inputs) : inputs_(inputs), out_("update") {}
+
+  StepPlan build() {
+    std::vector<EventId> reduced;
+    for (int slot = 0; slot < inputs_.gradient_slots.slots; ++slot)
+      reduced.push_back({EventKind::gradient_free, slot});
+    out_.emit(Op::agree, 0, reduced, {{EventKind::agreed, 0}});
+    if (inputs_.tensor_norms) {
+      std::vector<EventId> gathered;
+      for (int slot = 0; slot < inputs_.parameter_slots.slots; ++slot)
+        gathered.push_back({EventKind::parameter_ready, slot});
+      out_.emit(Op::measure, 0, gathered, {});
+    }
+    // In forward order, so that the first units are ready for the next forward while others update.
+    for (std::size_t c = 0; c < inputs_.chunks.size(); ++c) emit_chunk(static_cast<int>(c));
+    return out_.take();
   }
-  // In forward order, so that the first units are ready for the next forward while others update.
-  for (std::size_t c = 0; c < inputs.chunks.size(); ++c) {
-    const int f = inputs.chunks[c].flat_unit;
-    const int slot = inputs.parameter_slots.slot_of[static_cast<std::size_t>(f)];
-    std::vector<EventId> signals;
-    if (inputs.chunks[c].last_of_unit) signals.push_back({EventKind::updated, f});
-    plan.instructions.push_back({Op::update,
-                                 static_cast<int>(c),
-                                 {{{EventKind::parameter_ready, slot}, 0}},
-                                 std::move(signals)});
-    if (inputs.gather_after_update && inputs.chunks[c].last_of_unit)
-      plan.instructions.push_back(
-          {Op::gather,
-           f,
-           {{{EventKind::parameter_free, slot}, 0}, {{EventKind::updated, f}, 1}},
-           {{EventKind::parameter_ready, slot}}});
+
+ private:
+  void emit_load(int number) {
+    const int slot = inputs_.chunks[static_cast<std::size_t>(number)].slot;
+    std::vector<EventId> waits = {{EventKind::agreed, 0}, {EventKind::state_free, slot}};
+    if (!inputs_.file.pipeline_read && previous_ >= 0) {
+      waits.push_back({EventKind::state_stepped, previous_});
+      if (!inputs_.file.pipeline_write) waits.push_back({EventKind::state_free, previous_});
+    }
+    out_.emit(Op::load, number, waits, {{EventKind::state_ready, slot}});
   }
-  return plan;
-}
+
+  void emit_chunk(int number) {
+    const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
+    const int flat = chunk.flat_unit, slot = chunk.slot;
+    const int whole = inputs_.parameter_slots.slot_of[static_cast<std::size_t>(flat)];
+    std::vector<EventId> waits = {{EventKind::parameter_ready, whole}}, signals;
+    if (slot >= 0) {
+      emit_load(number);
+      waits.push_back({EventKind::state_ready, slot});
+      if (!inputs_.file.pipeline_write && previous_ >= 0)
+        waits.push_back({EventKind::state_free, previous_});
+      signals.push_back({EventKind::state_stepped, slot});
+    }
+    if (chunk.last_of_unit) signals.push_back({EventKind::updated, flat});
+    out_.emit(Op::update, number, waits, std::move(signals));
+    if (slot >= 0) emit_store(number);
+    if (inputs_.gather_after_update && chunk.last_of_unit)
+      out_.emit(Op::gather, flat, {{EventKind::parameter_free, whole}, {EventKind::updated, flat}},
+                {{EventKind::parameter_ready, whole}});
+  }
+
+  void emit_store(int number) {
+    const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
+    std::vector<EventId> signals = {{EventKind::state_free, chunk.slot}};
+    if (chunk.last_of_unit) signals.push_back({EventKind::saved, chunk.flat_unit});
+    out_.emit(Op::store, number, {{EventKind::state_stepped, chunk.slot}}, std::move(signals));
+    previous_ = chunk.slot;
+  }
+
+  const PlanInputs& inputs_;
+  Emitter out_;
+  int previous_ = -1;  // slot of the chunk before
+};
 
 }  // namespace
 
@@ -252,13 +315,33 @@ const char* name_of(Op op) {
       return "reduce";
     case Op::accumulate:
       return "accumulate";
+    case Op::fetch:
+      return "fetch";
+    case Op::load:
+      return "load";
+    case Op::store:
+      return "store";
+    case Op::spill:
+      return "spill";
   }
   return "?";
 }
 
 PlanStream stream_of(Op op) {
-  return op == Op::gather || op == Op::reduce || op == Op::accumulate ? PlanStream::communication
-                                                                      : PlanStream::compute;
+  switch (op) {
+    case Op::gather:
+    case Op::reduce:
+    case Op::accumulate:
+      return PlanStream::communication;
+    case Op::fetch:
+    case Op::load:
+      return PlanStream::file_read;
+    case Op::store:
+    case Op::spill:
+      return PlanStream::file_write;
+    default:
+      return PlanStream::compute;
+  }
 }
 
 std::vector<int> backward_order(const Model& model, const Layout& layout) {
@@ -281,7 +364,7 @@ StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {
   plans.middle = make_micro_plan(inputs, "middle micro step", false, early);
   plans.last = make_micro_plan(inputs, "last micro step", false, Op::reduce);
   plans.only = make_micro_plan(inputs, "only micro step", true, Op::reduce);
-  plans.update = make_update_plan(inputs);
+  plans.update = UpdateBuilder(inputs).build();
   plans.evaluation_first = make_evaluation_plan(inputs, "first evaluation pass", true);
   plans.evaluation_next = make_evaluation_plan(inputs, "evaluation pass", false);
   return plans;

@@ -54,9 +54,13 @@ void Updater::fill_initial_states() {
       const UpdateGroup& group = plan_.updates.group(run.group);
       const float initial = group.rule->initial_state();
       if (initial == 0) continue;
-      const std::vector<float> values(static_cast<std::size_t>(run.end - run.begin), initial);
+      const std::int64_t first = buffers.update_begin + chunk.begin;
+      const std::int64_t begin = std::max(run.begin, first);
+      const std::int64_t end = std::min(run.end, first + chunk.count);
+      if (begin >= end) continue;
+      const std::vector<float> values(static_cast<std::size_t>(end - begin), initial);
       for (const int state : group.states)
-        store_.write({chunk.flat_unit, chunk.segment, ArrayKind::state, state}, run.begin,
+        store_.write({chunk.flat_unit, chunk.segment, ArrayKind::state, state}, begin,
                      std::as_bytes(std::span(values)));
     }
   }

@@ -20,6 +20,8 @@ void EngineCore::require_step_border(const char* call) {
   require(Phase::idle, call);
   runtime_.communication().synchronize();
   runtime_.compute().synchronize();
+  file_read_->synchronize();
+  file_write_->synchronize();
 }
 
 void EngineCore::fill_segment(int flat_unit, int segment_index,

@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "config_schemas/yaml.h"
-#include "tests/support/temporary_directory.h"
 #include "tests/config/config_support.h"
+#include "tests/support/temporary_directory.h"
 
 using namespace zero;
 using namespace zero::config_schemas;
@@ -121,7 +121,6 @@ TEST_CASE("what cannot be honoured is refused, by the user's own key and place")
       {R"("fsdp_sharding_strategy": 5)", "sharding inside of groups"},
       {R"("fsdp_sharding_strategy": "ALL")", "\"ALL\" is not known"},
       {R"("fsdp_reshard_after_forward": 8)", "8 is not supported by this version"},
-      {R"("fsdp_offload_params": true)", "offload_optimizer.device: \"cpu\" is refused"},
       {R"("fsdp_offload_params": "maybe")", "neither true nor false"},
       {R"("fsdp_ignored_modules": ["lm_head"])", "is not supported by this version"},
       {R"("fsdp_version": 3)", "3 is not known; allowed: 1, 2"},
@@ -146,13 +145,16 @@ TEST_CASE("what cannot be honoured is refused, by the user's own key and place")
 TEST_CASE("an Accelerate file with DeepSpeed inside") {
   const Loaded loaded = load(R"({"distributed_type": "DEEPSPEED", "mixed_precision": "bf16",
       "deepspeed_config": {"zero_stage": 1, "gradient_accumulation_steps": 4,
-      "gradient_clipping": 0.5, "offload_optimizer_device": "none", "offload_param_device": "none",
+      "gradient_clipping": 0.5, "offload_optimizer_device": "nvme", "offload_param_device": "none",
+      "offload_optimizer_nvme_path": "/disk", "offload_param_nvme_path": "none",
       "zero3_init_flag": false}})",
                              "a.json");
   CHECK(loaded.config.zero_optimization.stage == 1);
   CHECK(loaded.config.batch.gradient_accumulation_steps == 4);
   CHECK(loaded.config.gradient_clipping == 0.5);
   CHECK(loaded.config.bf16_enabled);
+  CHECK(loaded.config.zero_optimization.offload_optimizer.nvme_path == "/disk");
+  CHECK(loaded.config.zero_optimization.offload_param.nvme_path.empty());
   const Loaded bare =
       load(R"({"distributed_type": "DEEPSPEED", "deepspeed_config": {}})", "a.json");
   CHECK(bare.config.zero_optimization.stage == 2);
@@ -193,7 +195,8 @@ TEST_CASE("a Trainer's arguments") {
   CHECK(config(R"({"deepspeed": {"zero_optimization": {"stage": 2}}})").zero_optimization.stage ==
         2);
   CHECK(has(refused(R"({"fsdp": "hybrid_shard"})", "a.json"), "sharding inside of groups"));
-  CHECK(has(refused(R"({"fsdp": "full_shard offload"})", "a.json"), "\"cpu\" is refused"));
+  CHECK(config(R"({"fsdp": "full_shard offload"})").zero_optimization.offload_param.device ==
+        OffloadDevice::cpu);
   CHECK(has(refused(R"({"fsdp": "full_shard", "lr_scheduler_type": "linear"})", "a.json"),
             "lr_scheduler_type: is not read"));
 }

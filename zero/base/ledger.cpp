@@ -7,9 +7,10 @@ namespace zero {
 
 const char* name_of(MemoryCategory category) {
   static constexpr std::array<const char*, memory_category_count> names = {
-      "parameters",      "gradients",      "master_weights", "optimizer_state", "update_staging",
-      "parameter_slots", "gradient_slots", "communication",  "activations",     "host_pinned",
-      "file",            "checkpoints"};
+      "parameters",     "gradients",       "master_weights", "optimizer_state",
+      "update_staging", "parameter_slots", "gradient_slots", "communication",
+      "activations",    "host_pinned",     "file",           "checkpoints",
+      "offload_buffers"};
   return names[static_cast<std::size_t>(category)];
 }
 
@@ -48,7 +49,9 @@ const MemoryAccount& Ledger::account(MemoryCategory category) const {
 
 MemoryAccount Ledger::total() const {
   MemoryAccount sum;
-  for (const MemoryAccount& account : accounts_) {
+  for (int i = 0; i < memory_category_count; ++i) {
+    if (static_cast<MemoryCategory>(i) == MemoryCategory::file) continue;
+    const MemoryAccount& account = accounts_[static_cast<std::size_t>(i)];
     sum.planned += account.planned;
     sum.current += account.current;
     sum.peak += account.peak;

@@ -22,8 +22,9 @@ enum class MemoryCategory {
   host_pinned,
   file,
   checkpoints,
+  offload_buffers,
 };
-inline constexpr int memory_category_count = 12;
+inline constexpr int memory_category_count = 13;
 
 const char* name_of(MemoryCategory category);
 
@@ -42,6 +43,7 @@ class Ledger {
   void track(const std::string& what, std::int64_t bytes);
 
   const MemoryAccount& account(MemoryCategory category) const;
+  // Of memory: bytes in files are apart.
   MemoryAccount total() const;
   // One line per category that is in use.
   std::string table() const;

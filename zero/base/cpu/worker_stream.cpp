@@ -21,6 +21,8 @@ class WorkerEvent final : public Event {
   bool complete() const override;
   void synchronize() override;
   void record(std::uint64_t ticket) { ticket_ = ticket; }
+  WorkerStream& stream() const { return stream_; }
+  std::uint64_t ticket() const { return ticket_; }
 
  private:
   WorkerStream& stream_;
@@ -62,6 +64,11 @@ class WorkerStream final : public ExecutionStream {
 
   void wait(Event& event) override {
     if (event.complete()) return event.synchronize();
+    // The point that is recorded now: the event may be recorded again before this runs.
+    if (const auto* worker = dynamic_cast<WorkerEvent*>(&event))
+      return enqueue([&stream = worker->stream(), ticket = worker->ticket()](Stream) {
+        stream.synchronize(ticket);
+      });
     enqueue([&event](Stream) { event.synchronize(); });
   }
 

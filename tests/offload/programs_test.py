@@ -1,0 +1,153 @@
+"""Offload in whole jobs of train_gpt: bits, what the system forbids, and what a job leaves behind.
+
+usage: programs_test.py MPIEXEC TRAIN_GPT quick|memory
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
+import launch  # noqa: E402
+
+MPIEXEC, PROGRAM = launch.absolute(sys.argv[1:3])
+WITHOUT_URING = pathlib.Path(__file__).with_name("without_uring.py")
+MIB = 1 << 20
+
+
+def require(condition, problem):
+    if not condition:
+        raise launch.Failed(problem)
+
+
+def keys(folder, stage, parameters=False, **more):
+    values = {"train_micro_batch_size_per_gpu": 1, "zero_optimization.stage": stage, "bf16.enabled": "true",
+              "zero_core.offload_chunk_bytes": 200000, "aio.block_size": 16384,
+              "zero_optimization.offload_optimizer.device": "nvme",
+              "zero_optimization.offload_optimizer.nvme_path": folder, **more}
+    if parameters:
+        values |= {"zero_optimization.offload_param.device": "nvme", "zero_optimization.offload_param.nvme_path": folder,
+                   "zero_optimization.offload_param.max_in_cpu": 0}
+    return launch.settings(values)
+
+
+def arguments(settings, steps=4, model="tiny"):
+    return ["--model", model, "--sequence-length", 16, "--steps", steps, *settings]
+
+
+def job(folder, settings, wrapper=(), steps=4, ranks=2):
+    command = [*wrapper, PROGRAM, "--threads", "1", *map(str, arguments(settings, steps))]
+    return launch.Job(launch.mpirun(MPIEXEC, ranks, *command), folder)
+
+
+def bits(folder):
+    """None, nvme states, nvme states and parameters: the same steps and digest."""
+    plain = launch.settings({"train_micro_batch_size_per_gpu": 1, "zero_optimization.stage": 3, "bf16.enabled": "true"})
+    for ranks in (1, 3):
+        expected = launch.train(MPIEXEC, PROGRAM, ranks, arguments(plain)).bits()
+        for stage, parameters in ((1, False), (2, False), (3, True)):
+            run = launch.train(MPIEXEC, PROGRAM, ranks, arguments(keys(folder, stage, parameters)))
+            require(run.bits() == expected, f"{ranks} ranks, stage {stage}: other bits than without offload")
+            memory = run.summary["ranks"][0]["memory"]
+            require(memory["file"]["planned"] == memory["file"]["peak"] > MIB // 4, f"no file in the plan: {memory}")
+    require(not os.listdir(folder), f"left behind: {os.listdir(folder)}")
+
+
+def lacking(folder):
+    """What the system forbids is said, and done otherwise. Root has to lose its right to lock any memory."""
+    for wrapper, said, needs_root in (
+            ((sys.executable, str(WITHOUT_URING)), "io_uring is not to be had", False),
+            (("setpriv", "--bounding-set=-ipc_lock", "prlimit", "--memlock=65536:65536"),
+             "buffers cannot be registered", True)):
+        if needs_root and os.geteuid() != 0:
+            print(f"not root: no test of \"{said}\"")
+            continue
+        with tempfile.TemporaryDirectory() as place:
+            run = job(place, keys(folder, 2), wrapper)
+            require(run.finish(120) == 0, f"{wrapper}: exit code {run.code}\n{run.text()}")
+            require(said in run.text() or "built without io_uring" in run.text(), f"not said: {said}\n{run.text()}")
+
+
+def small_disk(folder):
+    """Too little space is known at start, with the figures."""
+    image, mount = os.path.join(folder, "image"), os.path.join(folder, "mount")
+    os.mkdir(mount)
+    commands = (["truncate", "-s", "8M", image], ["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, mount])
+    for command in commands:
+        if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            print(f"{command[0]} fails here: no test of a full disk")
+            return
+    try:
+        free = os.statvfs(mount)
+        with open(os.path.join(mount, "filler"), "wb") as filler:
+            os.posix_fallocate(filler.fileno(), 0, free.f_bavail * free.f_frsize - MIB // 2)
+        with tempfile.TemporaryDirectory() as place:
+            run = job(place, keys(mount, 2))
+            require(run.finish(120) == 13, f"exit code {run.code} on a full disk\n{run.text()}")
+            require("MiB for offload in nvme_path" in run.text(), run.text())
+    finally:
+        subprocess.run(["umount", mount], check=True)
+
+
+def together_and_killed(folder):
+    """Two jobs in a folder; one of them dies in the middle of its swapping."""
+    with tempfile.TemporaryDirectory() as place:
+        first = job(place, keys(folder, 3, True), steps=400)
+        second = job(place, keys(folder, 3, True))
+        require(second.finish(120) == 0, second.text())
+        deadline = time.monotonic() + 60
+        while len(first.ranks()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for pid in first.ranks().values():
+            os.kill(pid, signal.SIGKILL)
+        first.finish(60)
+        require(not os.listdir(folder), f"left behind: {os.listdir(folder)}")
+
+
+def memory(folder):
+    """6.3 GB of states, gradients and parameters train within 2 GB over all ranks."""
+    group = pathlib.Path("/sys/fs/cgroup/memory") / f"zero-offload-{os.getpid()}"
+    limit = 2_000_000_000
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(limit))
+    except OSError:
+        group = None
+        print("no control group: the sum of the ranks' resident memory is looked at instead")
+    model = launch.write_model(os.path.join(folder, "model.json"), 14, 1536, 12, 256, 64)
+    values = keys(folder, 3, True, **{"zero_core.offload_chunk_bytes": 24_000_000, "aio.block_size": MIB,
+                                      "zero_optimization.offload_optimizer.fast_init": "true",
+                                      "zero_optimization.offload_param.buffer_count": 2})
+    entry = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh") if group else ()
+    try:
+        run = launch.train(MPIEXEC, PROGRAM, 2, arguments(values, 3, model), limit=1500, wrapper=entry)
+        peak = int((group / "memory.max_usage_in_bytes").read_text()) if group else None
+    finally:
+        if group:
+            group.rmdir()
+    ranks = run.summary["ranks"]
+    files = sum(rank["memory"]["file"]["peak"] for rank in ranks)
+    planned = sum(account["planned"] for rank in ranks for name, account in rank["memory"].items() if name != "file")
+    resident = sum(rank["resident_bytes"] for rank in ranks)
+    print(f"{files / 1e9:.2f} GB in files, {planned / 1e9:.2f} GB of memory planned, {resident / 1e9:.2f} GB resident, "
+          f"peak of the control group {(peak or 0) / 1e9:.2f} GB")
+    require(files > 6_000_000_000, f"the files hold {files} bytes")
+    require(planned < limit and resident < limit, f"planned {planned}, resident {resident}")
+    losses = [step["loss"] for step in run.steps]
+    require(losses[-1] < losses[0], f"losses {losses}")
+
+
+def main():
+    tests = {"quick": (bits, lacking, small_disk, together_and_killed), "memory": (memory,)}[sys.argv[3]]
+    for test in tests:
+        with tempfile.TemporaryDirectory(dir=os.getcwd()) as folder:
+            test(folder)
+        print(f"{test.__name__}: {test.__doc__.splitlines()[0]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+// The names of a rank's arrays, and how parts of them are shown.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+namespace zero::detail {
+
+enum class ArrayKind : std::uint8_t { parameter, gradient, master, state };
+
+struct ArrayId {
+  int flat_unit = 0;
+  int segment = 0;
+  ArrayKind kind = ArrayKind::parameter;
+  int state = 0;  // of ArrayKind::state: index into StatePolicy::optimizer_states
+
+  bool operator==(const ArrayId&) const = default;
+};
+
+enum class Access : std::uint8_t {
+  read,
+  write,    // the part may be read and changed
+  replace,  // the visitor writes all of the part
+};
+
+// Positions are elements from the start of the segment.
+using PartVisitor = std::function<void(std::int64_t begin, std::span<std::byte> part)>;
+
+}  // namespace zero::detail
