@@ -85,16 +85,26 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Co
   return inputs;
 }
 
-// Rules that see more than elements would have to bring tensors together out of files, and a state
+// Rules that see whole tensors need a segment's state at one time and in one place, and a state
 // that some groups lack has gaps.
-void check_rules(const UpdateGroups& updates) {
-  for (const UpdateGroup& group : updates.groups())
-    if (group.rule->sees() != optim::Sees::elements ||
-        group.states.size() != updates.state_names().size())
-      throw ConfigError("optimizer " + std::string(group.rule->name()) +
-                        " cannot have its state in a file: set "
-                        "zero_optimization.offload_optimizer.device to \"none\" or \"cpu\", or "
-                        "choose Adam, AdamW, Lion, Adagrad or SGD");
+void check_chunks(const EnginePlan& plan, const std::string& optimizer) {
+  for (const Chunk& chunk : plan.inputs.chunks) {
+    const Segment& segment = plan.layout.flat_units[static_cast<std::size_t>(chunk.flat_unit)]
+                                 .segments[static_cast<std::size_t>(chunk.segment)];
+    const bool whole =
+        chunk.count == (plan.policy.optimizer_sharded ? segment.shard : segment.length);
+    for (const ParamPlace& place : segment.params) {
+      const UpdateGroup& group =
+          plan.updates.group(plan.updates.group_of_param()[static_cast<std::size_t>(place.param)]);
+      const bool gaps = group.states.size() != plan.updates.state_names().size();
+      const bool by_elements = group.rule->sees() == optim::Sees::elements;
+      if ((!by_elements && (!whole || chunk.slot >= 0)) || (gaps && chunk.state_in_file))
+        throw ConfigError("optimizer " + optimizer +
+                          " cannot have its state or its parameters in a file: set "
+                          "zero_optimization.offload_optimizer.device and offload_param.device to "
+                          "\"none\" or \"cpu\", or choose Adam, AdamW, Lion, Adagrad or SGD");
+    }
+  }
 }
 
 void check_offload(const Config& config, const EnginePlan& plan) {
@@ -104,7 +114,6 @@ void check_offload(const Config& config, const EnginePlan& plan) {
     throw ConfigError(
         "zero_optimization.offload_optimizer.device nvme needs stage 1, 2 or 3: at stage 0 every "
         "rank would write the whole optimizer state to its file");
-  if (options.offload_optimizer.device == OffloadDevice::nvme) check_rules(plan.updates);
   const auto require_path = [](OffloadDevice device, const std::string& path, const char* section) {
     if (device == OffloadDevice::nvme && path.empty())
       throw ConfigError(std::string("zero_optimization.") + section +
@@ -112,7 +121,8 @@ void check_offload(const Config& config, const EnginePlan& plan) {
   };
   require_path(options.offload_optimizer.device, options.offload_optimizer.nvme_path,
                "offload_optimizer");
-  require_path(options.offload_param.device, options.offload_param.nvme_path, "offload_param");
+  if (plan.policy.parameters_in_file)
+    require_path(options.offload_param.device, options.offload_param.nvme_path, "offload_param");
 }
 
 bool synchronizes_each(const Placement& placement, GradientSync sync) {
@@ -133,6 +143,7 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, int rank, int r
     policy.reduce_piece = piece_elements(config.zero_optimization.reduce_bucket_size, ranks);
   check_offload(config, *this);
   inputs = make_plan_inputs(*this, model, config);
+  check_chunks(*this, config.optimizer.type);
   steps = make_step_plans(inputs, sync_each);
   check_plans(inputs, steps);
 }

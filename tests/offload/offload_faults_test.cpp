@@ -113,13 +113,15 @@ TEST_CASE("too little space is known at start, code 13; a bad directory too, cod
 
 TEST_CASE("optimizers that see more than elements are refused by name with nvme, code 10") {
   const DiskDirectory directory;
-  for (const char* type : {"Lamb", "Muon"}) {
-    zero::Config c = with_states(config(2), directory.path());
-    c.optimizer.type = type;
-    const Failure failure = failure_of(2, c, "inline");
-    CHECK(failure.code == 10);
-    CHECK(contains(failure.text, "cannot have its state in a file"));
-  }
+  for (const char* type : {"Lamb", "Muon"})
+    for (zero::Config c :
+         {with_states(config(2), directory.path()), with_parameters(config(3), directory.path())}) {
+      c.optimizer.type = type;
+      const Failure failure = failure_of(2, c, "inline");
+      CHECK(failure.code == 10);
+      CHECK(contains(failure.text, "optimizer " + std::string(type) +
+                                       " cannot have its state or its parameters in a file"));
+    }
 }
 
 TEST_CASE("every fallback gives the same bits") {
