@@ -79,6 +79,33 @@ TEST_CASE("optimizer state in a file: every number of ranks, with accumulation")
       }
 }
 
+TEST_CASE("gradients in a file: every mix of dtypes, as they travel and as they rest") {
+  using zero::DType;
+  const DiskDirectory directory;
+  const DType all[] = {DType::fp32, DType::bf16, DType::fp16};
+  int number = 0;
+  for (const DType compute : all)
+    for (const DType wire : all)
+      for (const DType sum : all) {
+        const int ranks = number % 3 + 1, stage = number % 2 + 2;
+        zero::Config base = config(0, number % 4 == 0 ? 1 : 3, compute == DType::bf16);
+        base.fp16_enabled = compute == DType::fp16;
+        base.communication_data_type = wire;
+        base.grad_accum_dtype = sum;
+        base.zero_core.gradient_sync =
+            number % 5 == 0 ? zero::GradientSync::last : zero::GradientSync::each;
+        zero::Config c = with_states(base, directory.path());
+        c.zero_optimization.stage = stage;
+        c.zero_optimization.reduce_bucket_size = 1000;
+        c.zero_optimization.offload_optimizer.ratio = number % 2 == 0 ? 1 : 0.6;
+        CAPTURE(name_of(compute));
+        CAPTURE(name_of(wire));
+        CAPTURE(name_of(sum));
+        CAPTURE(ranks);
+        CHECK(run(ranks, c, 4, number++ % 2 == 0 ? "worker" : "inline") == run(ranks, base));
+      }
+}
+
 TEST_CASE("parameters in a file at stage 3, with and without the states") {
   const DiskDirectory directory;
   for (const int ranks : {1, 2, 3, 4})
