@@ -41,6 +41,7 @@ class Candidate:
         self.features = {f"stage {values['zero_optimization.stage']}"}
         self.features |= {dtype for dtype in ("fp16", "bf16") if values.get(f"{dtype}.enabled")}
         self.features |= {values["scheduler.type"]} if values["scheduler.type"] else set()
+        self.wants_disk = any(values.get(f"zero_optimization.offload_{part}.device") == "nvme" for part in ("optimizer", "param"))
         self.features |= {"auto"} if any(e["source"] == "auto" for e in config["values"].values()) else set()
 
 
@@ -49,7 +50,9 @@ def candidates(directory):
         for ranks in (2, 4, 3, 1):
             config = explained(file, ranks)
             if config is not None and config["batch"]["train_batch_size"] <= MOST_SAMPLES:
-                yield Candidate(file, ranks, config)
+                candidate = Candidate(file, ranks, config)
+                if not candidate.wants_disk:  # by its path, which is not here
+                    yield candidate
                 break
 
 
