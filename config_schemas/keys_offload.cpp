@@ -150,7 +150,8 @@ std::vector<Key> aio_rows() {
                 "its old name, not read"),
       no_effect("aio.single_submit", Type::boolean, "false", always, "one request at a time"),
       no_effect("aio.overlap_events", Type::boolean, "true", always, "submit and wait together"),
-      refused("aio.use_gds", Type::boolean, "false", with_gpu, "GPU-direct storage"),
+      no_effect("aio.use_gds", Type::boolean, "false",
+                "what is read and written lies in host memory on CPU ranks", "GPU-direct storage"),
   };
 }
 

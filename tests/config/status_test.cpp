@@ -45,7 +45,8 @@ TEST_CASE("what asks for something that is missing is refused, what asks for not
       {R"("zero_optimization": {"offload_optimizer": {"super_offload": true}})",
        "zero_optimization.offload_optimizer.super_offload: true is refused",
        R"("zero_optimization": {"offload_optimizer": {"device": "cpu", "pin_memory": true}})"},
-      {R"("aio": {"use_gds": true})", "aio.use_gds: true is refused",
+      {R"("zero_optimization": {"stage": 3, "offload_optimizer": {"super_offload": "True"}})",
+       "super_offload: \"true\" is refused: not supported by this version: it needs a GPU",
        R"("zero_optimization": {"stage": 3, "offload_param": null, "offload_optimizer": "auto"})"},
       {R"("communication_data_type": "fp8")", "communication_data_type: \"fp8\" is not known",
        R"("communication_data_type": "BF16")"},
@@ -177,6 +178,7 @@ TEST_CASE(
           "flops_profiler.profile_step 5, log_level \"info\": no effect here: diagnostic output"));
   CHECK(has(text, "pipeline: no effect here: acts with DeepSpeed's pipeline modules only"));
   CHECK(std::ranges::count(text, '\n') == 2);
+  CHECK(has(notices(with_batch(R"("aio": {"use_gds": true})")), "aio.use_gds true: no effect"));
 }
 
 TEST_CASE("offload_param acts at stage 3 only, as in DeepSpeed") {
