@@ -144,7 +144,8 @@ void Checkpointing::prepare_writer(PendingSave& save) const {
       [*this, entries = std::move(entries)](std::int64_t offset, std::span<std::byte> out) {
         read_state(entries, offset, out);
       },
-      save.asynchronous ? state_.staging : state_.buffer);
+      save.asynchronous ? state_.staging : state_.buffer,
+      save.asynchronous ? StagedWriter::Copying::first : StagedWriter::Copying::in_turn);
 }
 
 void Checkpointing::write_own_file(PendingSave& save) const {

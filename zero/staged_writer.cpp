@@ -36,8 +36,9 @@ class Progress {
 
 }  // namespace
 
-StagedWriter::StagedWriter(std::int64_t bytes, Source source, std::span<std::byte> staging)
-    : bytes_(bytes), source_(std::move(source)), staging_(staging) {}
+StagedWriter::StagedWriter(std::int64_t bytes, Source source, std::span<std::byte> staging,
+                           Copying copying)
+    : bytes_(bytes), source_(std::move(source)), staging_(staging), copying_(copying) {}
 
 std::int64_t StagedWriter::staging_for(std::int64_t wanted) {
   return (wanted + piece_bytes - 1) / piece_bytes * piece_bytes;
@@ -68,16 +69,21 @@ void StagedWriter::copy_ahead() {
   while (has_room()) copy_piece();
 }
 
-// The digest of a piece is made while it is in cache.
+bool StagedWriter::copies_next() const {
+  return has_room() && (copying_ == Copying::first || copied_ == digested_);
+}
+
 void StagedWriter::copy_all() {
   try {
     while (digested_ < bytes_) {
-      if (copied_ == digested_) {
-        std::unique_lock lock(mutex_);
-        advanced_.wait(lock, [this] { return failure_ || has_room(); });
-        if (failure_) return;
-        lock.unlock();
+      std::unique_lock lock(mutex_);
+      advanced_.wait(lock, [this] { return failure_ || copied_ > digested_ || has_room(); });
+      if (failure_) return;
+      const bool copies = copies_next();
+      lock.unlock();
+      if (copies) {
         copy_piece();
+        continue;
       }
       const std::span<std::byte> piece = piece_at(digested_);
       digester_.update(piece);

@@ -1,7 +1,8 @@
 // Writes the data of one file from state that others will change: one thread copies it to a staging
 // memory as fast as that takes it and makes the digests, another writes from there. It tells how
 // far the copy has come: where the staging is as large as the data, the state is free long before
-// the file is written. Owned by a save; whoever will change the state may wait for the copy.
+// the file is written, and with Copying::first before anything is digested. Owned by a save; whoever
+// will change the state may wait for the copy.
 #pragma once
 
 #include <condition_variable>
@@ -24,8 +25,12 @@ class StagedWriter {
   using Source = std::function<void(std::int64_t offset, std::span<std::byte> out)>;
   using Create = std::function<std::unique_ptr<checkpoint::ShardWriter>()>;
 
+  // in_turn: a piece is digested while it is in cache. first: as soon as the staging has room, for
+  // the state is waited for.
+  enum class Copying : std::uint8_t { in_turn, first };
+
   // The staging is a whole number of pieces, see staging_for().
-  StagedWriter(std::int64_t bytes, Source source, std::span<std::byte> staging);
+  StagedWriter(std::int64_t bytes, Source source, std::span<std::byte> staging, Copying copying);
 
   // Bytes of staging that hold `wanted`.
   static std::int64_t staging_for(std::int64_t wanted);
@@ -40,6 +45,7 @@ class StagedWriter {
 
  private:
   bool has_room() const;
+  bool copies_next() const;
   void copy_piece();
   void copy_all();
   void write_all(const Create& create);
@@ -49,6 +55,7 @@ class StagedWriter {
   const std::int64_t bytes_;
   const Source source_;
   const std::span<std::byte> staging_;
+  const Copying copying_;
   checkpoint::ChunkDigester digester_;
 
   std::mutex mutex_;
