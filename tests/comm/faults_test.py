@@ -6,6 +6,7 @@ usage: faults_test.py MPIEXEC FAULT_PROGRAM
 
 import glob
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -20,6 +21,8 @@ LIMIT_S = 20
 
 
 class Job:
+    started = []
+
     def __init__(self, scenario, transport="shm", limit_ms=60000, ranks=3, options=()):
         self.ranks = ranks
         self.output = tempfile.TemporaryFile("w+")
@@ -27,6 +30,7 @@ class Job:
             [MPIEXEC, "--oversubscribe", *options, "-n", str(ranks), PROGRAM, scenario, transport, str(limit_ms)],
             stdout=subprocess.PIPE, stderr=self.output, text=True)
         self.pids = {}
+        Job.started.append(self)
 
     def wait_until_at_work(self):
         for line in self.process.stdout:
@@ -189,18 +193,29 @@ def all_is_well(transport):
     expect(not job.messages(), job, "a healthy job complains")
 
 
-def entries():
-    """What we could leave behind; Open MPI has names of its own there."""
-    found = set()
-    for folder in ("/dev/shm", "/tmp"):
-        found |= {os.path.join(folder, name) for name in os.listdir(folder) if "zero" in name}
-    return found
+def left_behind(folder):
+    """In this run's own TMPDIR, and in /dev/shm under the number of one of its processes. Open MPI's own is not ours."""
+    pids = {str(pid) for job in Job.started for pid in (job.process.pid, *job.pids.values())}
+    shared = [path for path in pathlib.Path("/dev/shm").iterdir() if pids & set(re.findall(r"\d+", path.name))]
+    return [str(path) for path in (*pathlib.Path(folder).iterdir(), *shared)
+            if not re.match(r"ompi\.|vader_segment", path.name)]
 
 
 def main():
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        failed = run_all()
+        if left := left_behind(folder):
+            failed += 1
+            print("left behind:", left)
+        tempfile.tempdir = None
+    sys.exit(failed != 0)
+
+
+def run_all():
+    """How many tests failed."""
     os.environ["OMPI_ALLOW_RUN_AS_ROOT"] = os.environ["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     os.environ["OMPI_MCA_mpi_yield_when_idle"] = "1"
-    before = entries()
     failed = 0
     for transport in ("shm", "mpi", "hierarchical"):
         os.environ["ZERO_TEST_NODES"] = "0,0,1" if transport == "hierarchical" else ""
@@ -215,10 +230,7 @@ def main():
                 failed += 1
                 result = f"FAILED: {error}"
             print(f"{transport} {test.__name__}: {result} ({time.monotonic() - begin:.1f} s)", flush=True)
-    if entries() - before:
-        failed += 1
-        print("left behind:", entries() - before)
-    sys.exit(failed != 0)
+    return failed
 
 
 main()
