@@ -111,6 +111,7 @@ def config_fuzz():
         yield file.read_bytes()
     yield json.dumps({"train_batch_size": 8, "bf16": {"enabled": "auto"}, "zero_optimization": {
         "stage": 3, "offload_param": {"device": "none"}, "stage3_prefetch_bucket_size": 5e7}}).encode()
+    yield b'{"train_micro_batch_size_per_gpu": "auto"}'
     yield json.dumps({"optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.95]}},
                       "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 9}}}).encode()
     yield b"# Hjson\nstage: [1 # one\n2,]\nzero_optimization: {stage: 3}\nlog: /tmp/a, b}\n"
