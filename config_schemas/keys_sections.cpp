@@ -6,16 +6,10 @@ namespace {
 
 constexpr std::string_view python_compiler = "DeepSpeed's compiler passes over Python models";
 
-std::vector<Key> checkpoint_rows() {
+std::vector<Key> recomputation_rows() {
   constexpr std::string_view model_decides =
       "the model decides what it computes again; DeepSpeed's engine does not read it either";
-  constexpr std::string_view own_writer =
-      "checkpoints are safetensors files with a writer of their own";
-  const auto written_by = [](Key key) {
-    key.refused_choices = {{"mock", "it writes nothing; remove it"}};
-    return key;
-  };
-  std::vector<Key> rows = {
+  return {
       section("activation_checkpointing", "recomputation of activations"),
       no_effect("activation_checkpointing.partition_activations", Type::boolean, "false",
                 model_decides, "cut activations over model-parallel ranks"),
@@ -29,6 +23,11 @@ std::vector<Key> checkpoint_rows() {
                 model_decides, "wait at each one"),
       no_effect("activation_checkpointing.profile", Type::boolean, "false", model_decides,
                 "measure them"),
+  };
+}
+
+std::vector<Key> checkpoint_rows() {
+  return {
       section("checkpoint", "how checkpoints are written"),
       one_of(no_effect("checkpoint.tag_validation", Type::choice, "Warn",
                        "tags of checkpoints must be equal on all ranks",
@@ -47,6 +46,17 @@ std::vector<Key> checkpoint_rows() {
                 "there are no pipeline stages", "pipeline stages write in parallel"),
       no_effect("checkpoint.checkpoint_serialization", Type::boolean, "true",
                 "checkpoints are safetensors files", "Python's serialization"),
+  };
+}
+
+std::vector<Key> writer_rows() {
+  constexpr std::string_view own_writer =
+      "checkpoints are safetensors files with a writer of their own";
+  const auto written_by = [](Key key) {
+    key.refused_choices = {{"mock", "it writes nothing; remove it"}};
+    return key;
+  };
+  return {
       or_null(section("checkpoint.writer", "how files are written")),
       {.path = "checkpoint.writer.decoupled",
        .type = Type::boolean,
@@ -67,7 +77,6 @@ std::vector<Key> checkpoint_rows() {
                                "every rank writes what it owns", "which ranks write"),
                      {"replica", "socket", "machine"})),
   };
-  return rows;
 }
 
 std::vector<Key> model_parallel_rows() {
@@ -178,7 +187,7 @@ std::vector<Key> other_rows() {
 
 std::vector<Key> section_rows() {
   std::vector<Key> result;
-  for (auto rows : {checkpoint_rows, model_parallel_rows, compile_rows, other_rows})
+  for (auto rows : {recomputation_rows, checkpoint_rows, writer_rows, model_parallel_rows, compile_rows, other_rows})
     for (const Key& key : rows()) result.push_back(key);
   return result;
 }
