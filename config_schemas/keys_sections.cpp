@@ -187,7 +187,8 @@ std::vector<Key> other_rows() {
 
 std::vector<Key> section_rows() {
   std::vector<Key> result;
-  for (auto rows : {recomputation_rows, checkpoint_rows, writer_rows, model_parallel_rows, compile_rows, other_rows})
+  for (auto rows : {recomputation_rows, checkpoint_rows, writer_rows, model_parallel_rows,
+                    compile_rows, other_rows})
     for (const Key& key : rows()) result.push_back(key);
   return result;
 }

@@ -61,10 +61,9 @@ struct PendingSave {
 
 // What an engine keeps for its checkpoints.
 struct CheckpointState {
-  // Taken at start: what loads and saves pass through.
-  Arena memory;
-  std::span<std::byte> buffer;
-  std::span<std::byte> staging;  // of asynchronous saves; empty: there are none
+  std::vector<Arena> memory;
+  std::span<std::byte> buffer;   // what loads and saves pass through; empty: there was none yet
+  std::span<std::byte> staging;  // of asynchronous saves, taken at start; empty: there are none
   // Of rank 0, from the opening of the directory on: holds its lock.
   std::shared_ptr<checkpoint::Saver> saver;
   std::string directory;

@@ -20,16 +20,21 @@ void EngineCore::allocate_for_checkpoints() {
   const std::int64_t staging =
       saves_asynchronously() ? StagedWriter::staging_for(wished > 0 ? std::min(wished, own) : own)
                              : 0;
-  const std::int64_t bytes = checkpoint::read_buffer_bytes + staging;
+  if (staging > 0) checkpoints_->staging = take_for_checkpoints(staging);
+}
+
+std::span<std::byte> EngineCore::take_for_checkpoints(std::int64_t bytes) {
   runtime_.ledger().plan(MemoryCategory::checkpoints, bytes);
-  checkpoints_->memory = Arena(bytes, Arena::Sharing::private_memory, "zero checkpoints");
+  Arena& arena =
+      checkpoints_->memory.emplace_back(bytes, Arena::Sharing::private_memory, "zero checkpoints");
   runtime_.ledger().take(MemoryCategory::checkpoints, bytes);
-  const auto take = [&](std::int64_t count) {
-    return std::span(static_cast<std::byte*>(checkpoints_->memory.take(count)),
-                     static_cast<std::size_t>(count));
-  };
-  checkpoints_->buffer = take(checkpoint::read_buffer_bytes);
-  if (staging > 0) checkpoints_->staging = take(staging);
+  return {static_cast<std::byte*>(arena.take(bytes)), static_cast<std::size_t>(bytes)};
+}
+
+// Not before somebody opens, saves or resumes: many runs never do.
+void EngineCore::take_checkpoint_buffer() {
+  if (checkpoints_->buffer.empty())
+    checkpoints_->buffer = take_for_checkpoints(checkpoint::read_buffer_bytes);
 }
 
 // A save that was begun is finished by the engine's end, unless a failure brought that about.
@@ -45,9 +50,10 @@ void EngineCore::end_checkpoints() noexcept {
   if (checkpoints_->pending && checkpoints_->pending->worker.joinable())
     checkpoints_->pending->worker.join();
   checkpoints_->pending.reset();
-  const std::int64_t bytes = checkpoints_->memory.size();
-  runtime_.ledger().give_back(MemoryCategory::checkpoints, bytes);
-  runtime_.ledger().plan(MemoryCategory::checkpoints, -bytes);
+  for (const Arena& arena : checkpoints_->memory) {
+    runtime_.ledger().give_back(MemoryCategory::checkpoints, arena.size());
+    runtime_.ledger().plan(MemoryCategory::checkpoints, -arena.size());
+  }
 }
 
 void EngineCore::open_checkpoints(const std::string& directory) {

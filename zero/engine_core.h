@@ -163,6 +163,8 @@ class EngineCore {
   // engine_checkpoints.cpp
   bool saves_asynchronously() const;
   void allocate_for_checkpoints();
+  std::span<std::byte> take_for_checkpoints(std::int64_t bytes);
+  void take_checkpoint_buffer();
   void end_checkpoints() noexcept;
   void report_save(ControlWord& word) const;
   void advance_save();

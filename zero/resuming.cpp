@@ -57,6 +57,7 @@ std::optional<Manifest> Checkpointing::choose(const std::string& directory, Resu
                                               const std::string& tag) {
   std::string document;
   const Outcome own = attempt([&] {
+    engine_.take_checkpoint_buffer();
     if (engine_.rank() != 0) return;
     std::optional<checkpoint::Choice> choice = checkpoint::choose(directory, tag);
     if (!choice && mode == Resume::must_exist)

@@ -75,6 +75,7 @@ void Checkpointing::open(const std::string& directory) {
   state_.saver.reset();
   std::string sign;
   agree_or_raise(engine_.runtime_, "the opening of a checkpoint directory", attempt([&] {
+                   engine_.take_checkpoint_buffer();
                    if (!root) return;
                    auto saver = std::make_shared<checkpoint::Saver>(directory);
                    saver->clear();

@@ -94,16 +94,18 @@ TEST_CASE("a save in the background holds the state of its own step, with little
       }
 }
 
-TEST_CASE("staging is taken at start and stands in the plan") {
+TEST_CASE("staging is taken at start, a buffer for files when a directory is opened") {
+  const TemporaryDirectory directory;
   for (const bool on : {false, true}) {
     Config config = background_config(3, true, on ? 1'500'000 : 0);
     config.checkpoint.decoupled = false;
+    const std::int64_t staging = on ? 2 * one_piece : 0;
     with_wide_engine(2, config, [&](Runtime&, Engine& engine) {
-      const std::int64_t buffer = std::int64_t{8} << 20;
-      CHECK(checkpoint_bytes(engine) == (on ? buffer + 2 * one_piece : buffer));
+      CHECK(checkpoint_bytes(engine) == staging);
+      engine.open_checkpoints(directory / "any");
+      CHECK(checkpoint_bytes(engine) == staging + (std::int64_t{8} << 20));
     });
   }
-  const TemporaryDirectory directory;
   Config config = background_config(3, true);
   config.checkpoint.decoupled = false;
   with_wide_engine(2, config, [&](Runtime&, Engine& engine) {
