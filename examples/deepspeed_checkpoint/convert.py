@@ -170,7 +170,21 @@ def read_universal(folder, names, parameters, shared):
     return step
 
 
+def frozen_at_stage_1(model, parameters):
+    """What the module holds beside trained parameters, their other names and buffers: DeepSpeed does not list it."""
+    others = {*parameters, *(model.get("shared_params") or {}), *(model.get("buffer_names") or [])}
+    for name, tensor in (model.get("module") or {}).items():
+        if name in others or not torch.is_tensor(tensor):
+            continue
+        parameter = parameters[name] = Parameter(tensor.shape, trainable=False, dtype=DTYPES.get(tensor.dtype))
+        if parameter.dtype is None:
+            refuse(f"the frozen parameter {name} is stored as {tensor.dtype}")
+        parameter.read["fp32"] = lambda tensor=tensor: tensor.reshape(-1)
+
+
 def read_frozen(model_files, model, parameters):
+    if model.get("frozen_param_shapes") is None:
+        frozen_at_stage_1(model, parameters)
     fragments = model.get("frozen_param_fragments") or {}
     for name, shape in (model.get("frozen_param_shapes") or {}).items():
         parts = [(file.get("frozen_param_fragments") or {}).get(name) for file in model_files]

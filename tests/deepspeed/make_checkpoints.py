@@ -4,11 +4,12 @@ Needs torch, transformers, numpy and deepspeed 0.19.8:
 
     DS_ACCELERATOR=cpu python3 tests/deepspeed/make_checkpoints.py tests/data/deepspeed
 
-For each stage two CPU ranks train a small GPT-2 in fp32 for 5 steps, save, and train for 10 more. Stored: the
-checkpoints (that of stage 2 also as a universal one), the model's config, the four samples that each step sees, and
-the losses of the 10 steps.
+For each kind two CPU ranks train a small GPT-2 for 5 steps, save, and train for 10 more. Stored: the checkpoints (that
+of stage 2 also as a universal one), the model's config, the four samples that each step sees, the losses of the 10
+steps, and digests of all that was saved, as DeepSpeed itself gives it out.
 """
 
+import hashlib
 import json
 import os
 import pathlib
@@ -19,18 +20,29 @@ import sys
 import numpy
 
 RANKS, SAVED, MORE, MICRO, SEQUENCE, VOCABULARY = 2, 5, 10, 2, 12, 37
+# Changes of the config by what is stored under the name; "frozen": parameters that are not trained.
+SGD = {"type": "SGD", "params": {"lr": 3e-2, "momentum": 0.9, "weight_decay": 0.1}}
+BF16 = {"bf16": {"enabled": True}}
+KINDS = {
+    "stage1": (1, {}), "stage2": (2, {}), "stage3": (3, {}),
+    "sgd": (1, {"optimizer": SGD, "zero_allow_untested_optimizer": True}),
+    "bf16-stage1": (1, {**BF16, "data_types": {"grad_accum_dtype": "fp32"}}),
+    "bf16-stage2": (2, {**BF16, "frozen": ["transformer.wpe.weight", "transformer.h.1.ln_2.bias"]}),
+    "frozen-stage1": (1, {"frozen": ["transformer.wpe.weight", "transformer.h.0.mlp.c_fc.weight"]}),
+    "bf16-stage3": (3, {**BF16, "frozen": ["transformer.wte.weight", "transformer.h.0.attn.c_attn.bias"]})}
 MODEL = {"model_type": "gpt2", "vocab_size": VOCABULARY, "n_positions": SEQUENCE, "n_embd": 12, "n_layer": 2,
          "n_head": 3, "activation_function": "gelu_new"}
 
 
-def config(stage):
+def config(stage, changes=None):
+    changes = {key: value for key, value in (changes or {}).items() if key != "frozen"}
     return {
         "train_batch_size": RANKS * MICRO, "train_micro_batch_size_per_gpu": MICRO, "gradient_clipping": 1.0,
         "zero_optimization": {"stage": stage},
         "optimizer": {"type": "AdamW", "params": {"lr": 3e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1,
                                                   "torch_adam": True}},
         "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 3e-3, "warmup_num_steps": 8,
-                                                     "warmup_type": "linear"}}}
+                                                     "warmup_type": "linear"}}, **changes}
 
 
 def samples():
@@ -53,8 +65,31 @@ def make_model():
     return model
 
 
-def train(stage, folder):
+def sha256(tensor):
+    """Of the values in fp32, or in the own type of what is frozen."""
+    import torch
+    return hashlib.sha256(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
+def digests(engine, states):
+    """By name; all ranks call it."""
+    from deepspeed import zero
+    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+    found = {}
+    for name, param in engine.module.named_parameters():
+        if not param.requires_grad:
+            with zero.GatheredParameters([param]):
+                found[name] = sha256(param)
+            continue
+        found[name] = sha256(safe_get_full_fp32_param(param).float())
+        for state in states:
+            found[f"{name}:{state}"] = sha256(safe_get_full_optimizer_state(param, state).float())
+    return found
+
+
+def train(kind, folder):
     """One rank."""
+    stage, changes = KINDS[kind]
     import deepspeed
     import torch
     import torch.distributed
@@ -62,15 +97,20 @@ def train(stage, folder):
     deepspeed.init_distributed(dist_backend="gloo")
     rank = torch.distributed.get_rank()
     model = make_model()
-    groups = [{"params": [p for p in model.parameters() if p.dim() > 1]},
-              {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0}]
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=groups, config=config(stage))
+    for name in changes.get("frozen", ()):
+        model.get_parameter(name).requires_grad_(False)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    groups = [{"params": [p for p in trained if p.dim() > 1]},
+              {"params": [p for p in trained if p.dim() == 1], "weight_decay": 0.0}]
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=groups, config=config(stage, changes))
+    states = ["momentum_buffer"] if "optimizer" in changes else ["exp_avg", "exp_avg_sq"]
     batch = torch.from_numpy(samples()[1][rank * MICRO:(rank + 1) * MICRO])
     losses = []
     for step in range(SAVED + MORE):
         if step == SAVED:
             engine.save_checkpoint(folder, tag=f"global_step{SAVED}")
-        logits = engine(batch[:, :-1]).logits
+            saved = digests(engine, states)
+        logits = engine(batch[:, :-1]).logits.float()
         loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), batch[:, 1:].reshape(-1))
         engine.backward(loss)
         engine.step()
@@ -79,28 +119,30 @@ def train(stage, folder):
         losses.append(mean.item() / RANKS)
     if rank == 0:
         pathlib.Path(folder, "losses.json").write_text(json.dumps(losses[SAVED:]) + "\n")
+        pathlib.Path(folder, "digests.json").write_text(json.dumps(saved, indent=1) + "\n")
 
 
-def start(stage, folder):
-    ranks = [subprocess.Popen([sys.executable, __file__, "--rank", str(stage), folder], env={
+def start(kind, folder):
+    ranks = [subprocess.Popen([sys.executable, __file__, "--rank", kind, folder], env={
         **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29541", "DS_ACCELERATOR": "cpu"}) for rank in range(RANKS)]
     if any([process.wait() for process in ranks]):
-        sys.exit(f"stage {stage} failed")
+        sys.exit(f"{kind} failed")
 
 
 def main(folder):
     shutil.rmtree(folder, ignore_errors=True)
-    for stage in (1, 2, 3):
-        start(stage, str(folder / f"stage{stage}"))
+    for kind in KINDS:
+        start(kind, str(folder / kind))
         # The script that DeepSpeed puts beside its checkpoints is none of ours.
-        (folder / f"stage{stage}" / "zero_to_torch.py").unlink(missing_ok=True)
+        (folder / kind / "zero_to_torch.py").unlink(missing_ok=True)
     universal = folder / "universal"
     subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",
                     str(folder / "stage2" / f"global_step{SAVED}"), "--output_folder",
                     str(universal / f"global_step{SAVED}"), "--inject_missing_state"], check=True,
                    env={**os.environ, "DS_ACCELERATOR": "cpu"})
-    shutil.copy(folder / "stage2" / "losses.json", universal)
+    for name in ("losses.json", "digests.json"):
+        shutil.copy(folder / "stage2" / name, universal)
     (universal / "latest").write_text(f"global_step{SAVED}")
     samples()[0].tofile(folder / "tokens.bin")
     (folder / "config.json").write_text(json.dumps(MODEL) + "\n")
@@ -111,6 +153,6 @@ def main(folder):
 
 if __name__ == "__main__":
     if sys.argv[1] == "--rank":
-        train(int(sys.argv[2]), sys.argv[3])
+        train(sys.argv[2], sys.argv[3])
     else:
         main(pathlib.Path(sys.argv[1]).absolute())
