@@ -75,6 +75,10 @@ def digests(engine, states):
     """By name; all ranks call it."""
     from deepspeed import zero
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+    if hasattr(engine.optimizer, "_hp_optimizer_states_linked"):
+        # Stages 1 and 2 link parameters to states once, which may be before there are any.
+        engine.optimizer._hp_optimizer_states_linked = False
+        engine.optimizer._lazy_init_hp_params_optimizer_state()
     found = {}
     for name, param in engine.module.named_parameters():
         if not param.requires_grad:
@@ -135,7 +139,7 @@ def main(folder):
     for kind in KINDS:
         start(kind, str(folder / kind))
         # The script that DeepSpeed puts beside its checkpoints is none of ours.
-        (folder / kind / "zero_to_torch.py").unlink(missing_ok=True)
+        (folder / kind / "zero_to_fp32.py").unlink(missing_ok=True)
     universal = folder / "universal"
     subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",
                     str(folder / "stage2" / f"global_step{SAVED}"), "--output_folder",
