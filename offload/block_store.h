@@ -38,7 +38,7 @@ struct Transfer {
   std::int64_t begin = 0, bytes = -1;  // -1: to the end
 };
 
-// Since the start. Moved by the file, busy while requests were under way.
+// Since the start, what is under way included. Busy: while there were requests.
 struct ChannelUse {
   std::int64_t bytes_read = 0, bytes_written = 0, busy_nanoseconds = 0;
 };
@@ -95,7 +95,7 @@ class BlockStore::Channel {
   void transfer(std::span<const Transfer> transfers);
   std::string kind() const { return queue_->kind(); }
   // Any thread may ask.
-  ChannelUse use() const { return {bytes_read_, bytes_written_, busy_nanoseconds_}; }
+  ChannelUse use() const;
 
  private:
   friend class BlockStore;
@@ -126,7 +126,9 @@ class BlockStore::Channel {
   std::vector<std::size_t> free_;
   std::vector<Completion> made_up_;  // by a hook
   std::size_t under_way_ = 0;        // in the queue
-  std::atomic<std::int64_t> bytes_read_ = 0, bytes_written_ = 0, busy_nanoseconds_ = 0;
+  std::atomic<std::int64_t> bytes_read_ = 0, bytes_written_ = 0;
+  // Nanoseconds; less the present time, and so below zero, while requests are under way.
+  std::atomic<std::int64_t> busy_ = 0;
 };
 
 }  // namespace zero::offload

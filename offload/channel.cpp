@@ -17,6 +17,20 @@ namespace {
 // Of one request that the kernel puts off, 1 ms apart.
 constexpr int most_attempts = 10'000;
 
+std::int64_t nanoseconds_now() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+class Busy {
+ public:
+  explicit Busy(std::atomic<std::int64_t>& total) : total_(total) { total_ -= nanoseconds_now(); }
+  ~Busy() { total_ += nanoseconds_now(); }
+  Busy(const Busy&) = delete;
+
+ private:
+  std::atomic<std::int64_t>& total_;
+};
+
 std::uint64_t checksum_of(std::span<const std::byte> data) {
   return XXH3_64bits(data.data(), data.size());
 }
@@ -34,7 +48,7 @@ BlockStore::Channel::Channel(BlockStore& store, std::vector<std::span<std::byte>
 }
 
 void BlockStore::Channel::transfer(std::span<const Transfer> transfers) {
-  const auto begin = std::chrono::steady_clock::now();
+  const Busy busy(busy_);
   try {
     for (const Transfer& transfer : transfers) {
       const Extent& extent = store_.extents_[static_cast<std::size_t>(transfer.extent)];
@@ -54,7 +68,11 @@ void BlockStore::Channel::transfer(std::span<const Transfer> transfers) {
     drain();
     throw;
   }
-  busy_nanoseconds_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
+}
+
+ChannelUse BlockStore::Channel::use() const {
+  const std::int64_t busy = busy_;
+  return {bytes_read_, bytes_written_, busy < 0 ? busy + nanoseconds_now() : busy};
 }
 
 void BlockStore::Channel::start(const Move& move) {

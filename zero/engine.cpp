@@ -136,7 +136,13 @@ void EngineCore::allocate() {
     throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
   }
   state_->allocate(arena_, ledger);
-  if (tier_) tier_->open(ledger);
+  if (tier_) {
+    tier_->open(ledger);
+    clock_.watch([this] {
+      const auto uses = tier_->uses();
+      return StepClock::Meters{uses[0].busy_nanoseconds, uses[1].busy_nanoseconds};
+    });
+  }
   try {
     allocate_for_checkpoints();
   } catch (const MemoryError& error) {
@@ -166,45 +172,6 @@ void EngineCore::require(Phase phase, const char* call) {
   if (phase_ != phase)
     throw UsageError(std::string(call) + " was called " + names[static_cast<int>(phase_)] +
                      "; it belongs " + names[static_cast<int>(phase)]);
-}
-
-EngineReport EngineCore::report() {
-  runtime_.communication().synchronize();
-  using Activity = StepClock::Activity;
-  std::vector<std::int64_t> words{runtime_.control_bytes() - control_bytes_before_, baseline_bytes_,
-                                  proportional_set_size()};
-  for (const Activity activity :
-       {Activity::kernels, Activity::waiting, Activity::optimizer, Activity::other})
-    words.push_back(clock_.nanoseconds(activity));
-  for (std::size_t i = 0; i < comm::operation_count; ++i)
-    words.insert(words.end(), {traffic_.calls[i], traffic_.bytes_sent[i],
-                               traffic_.bytes_inside_node[i], traffic_.bytes_between_nodes[i]});
-  for (int i = 0; i < memory_category_count; ++i) {
-    const MemoryAccount& account = runtime_.ledger().account(static_cast<MemoryCategory>(i));
-    words.insert(words.end(), {account.planned, account.current, account.peak});
-  }
-  const std::vector<std::int64_t> all = runtime_.gather_words("Engine::report", words);
-
-  EngineReport report;
-  report.layout_hash = plan_.layout.hash;
-  report.parameter_count = model_.total_elements();
-  for (int r = 0; r < ranks(); ++r) {
-    const std::int64_t* word = &all[static_cast<std::size_t>(r) * words.size()];
-    RankReport& of_rank = report.ranks.emplace_back();
-    of_rank.control_bytes = *word++;
-    of_rank.baseline_bytes = *word++;
-    of_rank.resident_bytes = *word++;
-    for (double* seconds : {&of_rank.time.kernels, &of_rank.time.waiting, &of_rank.time.optimizer,
-                            &of_rank.time.other})
-      *seconds = static_cast<double>(*word++) * 1e-9;
-    for (int i = 0; i < comm::operation_count; ++i, word += 4)
-      of_rank.traffic.push_back(
-          {comm::name_of(static_cast<comm::Operation>(i)), word[0], word[1], word[2], word[3]});
-    for (int i = 0; i < memory_category_count; ++i, word += 3)
-      of_rank.memory.push_back(
-          {name_of(static_cast<MemoryCategory>(i)), word[0], word[1], word[2]});
-  }
-  return report;
 }
 
 }  // namespace detail

@@ -109,6 +109,11 @@ class EngineCore {
   void say_offload() const;
   int resolve_reduce_group() const;
 
+  // engine_report.cpp
+  // One rank's report as words: written by it, read by all.
+  std::vector<std::int64_t> report_words() const;
+  RankReport read_report(const std::int64_t* words) const;
+
   // scopes.cpp
   int find_param(int unit, std::string_view name) const;
   void finish_micro_step();

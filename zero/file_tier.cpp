@@ -29,6 +29,19 @@ offload::StoreOptions store_options(const Config& config) {
   return options;
 }
 
+MemoryCategory category_of(ArrayKind kind) {
+  switch (kind) {
+    case ArrayKind::parameter:
+      return MemoryCategory::parameters;
+    case ArrayKind::gradient:
+      return MemoryCategory::gradients;
+    case ArrayKind::master:
+      return MemoryCategory::master_weights;
+    default:
+      return MemoryCategory::optimizer_state;
+  }
+}
+
 }  // namespace
 
 FileTier::FileTier(const PlanInputs& inputs, ModelState& state, const Config& config)
@@ -63,9 +76,11 @@ FileTier::Part FileTier::add_part(const ArrayId& array, std::int64_t begin, std:
           ? state_.policy().optimizer_states[static_cast<std::size_t>(array.state)]
           : names[static_cast<std::size_t>(array.kind)];
   const FlatUnit& flat = inputs_.layout->flat_units[static_cast<std::size_t>(array.flat_unit)];
+  const std::int64_t bytes = count * size_of(dtype_of(array));
+  in_file_[category_of(array.kind)] += aligned(bytes);
   const int extent = store_->add(what + " of unit " + flat.name + ", elements " +
                                      std::to_string(begin) + " to " + std::to_string(begin + count),
-                                 count * size_of(dtype_of(array)));
+                                 bytes);
   return {array, begin, count, extent, 0};
 }
 
@@ -110,7 +125,7 @@ void FileTier::add_frozen(int flat_unit, int segment_index) {
 void FileTier::plan(Ledger& ledger) const {
   ledger.plan(MemoryCategory::offload_buffers,
               inputs_.file.state_slots * slot_bytes_ + spill_bytes_ + window_bytes_);
-  ledger.plan(MemoryCategory::file, store_->bytes());
+  for (const auto& [category, bytes] : in_file_) ledger.plan(category, bytes, Tier::file);
 }
 
 void FileTier::open(Ledger& ledger) {
@@ -121,7 +136,7 @@ void FileTier::open(Ledger& ledger) {
   spill_buffer_ = arena_.data() + slots;
   window_ = spill_buffer_ + spill_bytes_;
   store_->open();
-  ledger.take(MemoryCategory::file, store_->bytes());
+  for (const auto& [category, bytes] : in_file_) ledger.take(category, bytes, Tier::file);
   std::vector<std::span<std::byte>> read_buffers = state_.shard_buffers(), write_buffers;
   const std::span<std::byte> of_slots{arena_.data(), static_cast<std::size_t>(slots)};
   if (slots > 0) read_buffers.push_back(of_slots);
@@ -134,10 +149,11 @@ void FileTier::open(Ledger& ledger) {
 }
 
 void FileTier::give_back(Ledger& ledger) const {
-  for (const auto& [category, bytes] : {std::pair{MemoryCategory::offload_buffers, arena_.size()},
-                                        std::pair{MemoryCategory::file, store_->bytes()}}) {
-    ledger.give_back(category, bytes);
-    ledger.plan(category, -bytes);
+  ledger.give_back(MemoryCategory::offload_buffers, arena_.size());
+  ledger.plan(MemoryCategory::offload_buffers, -arena_.size());
+  for (const auto& [category, bytes] : in_file_) {
+    ledger.give_back(category, bytes, Tier::file);
+    ledger.plan(category, -bytes, Tier::file);
   }
 }
 

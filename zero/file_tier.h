@@ -8,7 +8,9 @@
 // gradient, parameter (where it rests in the file), master, states.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -54,8 +56,9 @@ class FileTier {
   // The array's first element in the chunk's slot; null where it does not pass through it.
   std::byte* in_slot(int chunk, ArrayKind kind, int state = 0) const;
 
-  offload::ChannelUse reads() const { return read_->use(); }
-  offload::ChannelUse writes() const { return write_->use(); }
+  // Of the file-read stream and the file-write stream, which also reads the gradients that it adds
+  // to. Any thread may ask.
+  std::array<offload::ChannelUse, 2> uses() const { return {read_->use(), write_->use()}; }
 
  private:
   // One array of one chunk.
@@ -82,6 +85,7 @@ class FileTier {
   bool fast_init_;
   std::int64_t window_bytes_;  // of a visit
   std::unique_ptr<offload::BlockStore> store_;
+  std::map<MemoryCategory, std::int64_t> in_file_;               // bytes
   std::vector<std::vector<Part>> chunk_parts_;                   // by chunk
   std::vector<std::vector<std::vector<Part>>> parameter_parts_;  // by flat unit and segment
   std::int64_t slot_bytes_ = 0, spill_bytes_ = 0;

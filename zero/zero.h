@@ -396,6 +396,7 @@ struct TrafficUse {
   std::int64_t bytes_inside_node = 0, bytes_between_nodes = 0;
 };
 
+// Of memory, or of the file beside it.
 struct MemoryUse {
   std::string category;
   // Bytes. The peak is that since the newest engine of the Runtime was made.
@@ -411,8 +412,20 @@ struct TimeUse {
   double other = 0;      // outside scopes: the program's loading of data, the engine's bookkeeping
 };
 
+// Between memory and the file in which a rank's state rests, since the engine's first step.
+struct FileUse {
+  std::string direction;  // "read", or "write", with the gradients that are read to be added to
+  std::int64_t bytes = 0;
+  double seconds = 0;  // while requests were under way
+  // Of these, while the program's thread waited in a step, for the file or for anything else. The
+  // rest is hidden.
+  double waited = 0;
+};
+
 struct RankReport {
   std::vector<MemoryUse> memory;
+  std::vector<MemoryUse> in_file;  // where something rests in a file: what
+  std::vector<FileUse> file;       // likewise
   std::vector<TrafficUse> traffic;
   TimeUse time;
   std::int64_t control_bytes = 0;   // sent for agreement and other small host values

@@ -34,10 +34,17 @@ std::string text_of(const std::string& variant, const Json& record) {
   return line.dump();
 }
 
+Json tier_summary(const std::vector<zero::MemoryUse>& tier) {
+  Json summary = Json::object();
+  for (const zero::MemoryUse& use : tier)
+    summary[use.category] = {{"planned", use.planned}, {"peak", use.peak}};
+  return summary;
+}
+
 Json rank_summary(const zero::RankReport& rank, int number) {
-  Json memory = Json::object(), traffic = Json::object();
-  for (const zero::MemoryUse& use : rank.memory)
-    memory[use.category] = {{"planned", use.planned}, {"peak", use.peak}};
+  Json traffic = Json::object(), file = Json::object();
+  for (const zero::FileUse& use : rank.file)
+    file[use.direction] = {{"bytes", use.bytes}, {"seconds", use.seconds}, {"waited", use.waited}};
   for (const zero::TrafficUse& use : rank.traffic)
     traffic[use.operation] = {{"calls", use.calls},
                               {"bytes", use.bytes_sent},
@@ -45,7 +52,9 @@ Json rank_summary(const zero::RankReport& rank, int number) {
                               {"between_nodes", use.bytes_between_nodes}};
   const zero::TimeUse& time = rank.time;
   return {{"rank", number},
-          {"memory", memory},
+          {"memory", tier_summary(rank.memory)},
+          {"in_file", tier_summary(rank.in_file)},
+          {"file", file},
           {"sent", traffic},
           {"seconds",
            {{"kernels", time.kernels},

@@ -90,6 +90,22 @@ void Progress::draw_bar(const TrainingRecord& record) const {
   std::printf("\r%s\x1b[K", line.c_str());
 }
 
+void print_file_use(const zero::EngineReport& report) {
+  for (std::size_t i = 0; i < report.ranks.front().file.size(); ++i) {
+    double bytes = 0, seconds = 0, waited = 0;
+    for (const zero::RankReport& rank : report.ranks) {
+      bytes += static_cast<double>(rank.file[i].bytes);
+      seconds += rank.file[i].seconds;
+      waited += rank.file[i].waited;
+    }
+    if (seconds <= 0) continue;
+    std::printf("file %s: %.3f GB per rank at %.2f GB/s, %.0f %% of the time hidden\n",
+                report.ranks.front().file[i].direction.c_str(),
+                bytes / 1e9 / static_cast<double>(report.ranks.size()), bytes / seconds / 1e9,
+                100 * (1 - waited / seconds));
+  }
+}
+
 void Progress::finish() {
   if (bar_drawn_) std::printf("\n");
   const std::size_t count = std::min(shown_, recent);

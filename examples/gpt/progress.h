@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "examples/gpt/training_record.h"
+#include "zero/zero.h"
 
 namespace gpt {
 
@@ -34,5 +35,8 @@ class Progress {
   std::array<TrainingRecord, recent> last_;  // a ring
   std::size_t shown_ = 0;
 };
+
+// What moved between memory and the file in which state rests, if it does: mean over ranks.
+void print_file_use(const zero::EngineReport& report);
 
 }  // namespace gpt

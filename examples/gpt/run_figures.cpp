@@ -17,6 +17,8 @@ void add_memory(const zero::EngineReport& end, zero::report::Variant& variant) {
                        [](const auto& a, const auto& b) { return peak_of(a) < peak_of(b); });
   for (const zero::MemoryUse& use : fullest->memory)
     variant.memory.push_back({use.category, use.planned, use.peak});
+  for (const zero::MemoryUse& use : fullest->in_file)
+    variant.in_file.push_back({use.category, use.planned, use.peak});
   const auto ranks = static_cast<double>(end.ranks.size());
   for (const zero::RankReport& rank : end.ranks) {
     variant.baseline += static_cast<double>(rank.baseline_bytes) / ranks;
@@ -34,6 +36,21 @@ void add_wire(const zero::EngineReport& end, double steps, zero::report::Variant
       use.between_nodes += share * static_cast<double>(rank.traffic[i].bytes_between_nodes);
     }
     variant.wire.push_back(use);
+  }
+}
+
+void add_file(const MeasuredRun& run, double steps, zero::report::Variant& variant) {
+  const std::vector<zero::RankReport>&end = run.after_all.ranks, &begin = run.after_warm_up.ranks;
+  const double share = 1 / (steps * static_cast<double>(end.size()));
+  for (std::size_t i = 0; i < end.front().file.size(); ++i) {
+    zero::report::FileUse use{end.front().file[i].direction};
+    for (std::size_t r = 0; r < end.size(); ++r) {
+      const zero::FileUse &after = end[r].file[i], &before = begin[r].file[i];
+      use.bytes += share * static_cast<double>(after.bytes - before.bytes);
+      use.seconds += share * (after.seconds - before.seconds);
+      use.waited += share * (after.waited - before.waited);
+    }
+    variant.file.push_back(use);
   }
 }
 
@@ -68,7 +85,9 @@ zero::report::Variant figures_of(const MeasuredRun& run) {
   variant.name = run.name;
   variant.digest = run.digest;
   variant.tokens_per_second = median_rate(run);
-  variant.time = step_time(run, steps - static_cast<double>(run.warm_up));
+  const double measured_steps = steps - static_cast<double>(run.warm_up);
+  variant.time = step_time(run, measured_steps);
+  add_file(run, measured_steps, variant);
   for (const TrainingRecord& record : run.records)
     variant.steps.push_back({record.loss, record.gradient_norm, record.skipped});
   add_memory(run.after_all, variant);

@@ -13,24 +13,39 @@ struct Item {
   const char* text;
   const char* name;
   const char* stage;
-  const char* reshard_after_forward;
+  bool reshards = true;
+  bool to_file = false;  // all that can rest in a file does
 };
 
-constexpr std::array<Item, 5> items = {{{"0", "stage 0", "0", "true"},
-                                        {"1", "stage 1", "1", "true"},
-                                        {"2", "stage 2", "2", "true"},
-                                        {"3", "stage 3", "3", "true"},
-                                        {"grad_op", "grad_op", "3", "false"}}};
+constexpr std::array<Item, 8> items = {{{"0", "stage 0", "0"},
+                                        {"1", "stage 1", "1"},
+                                        {"2", "stage 2", "2"},
+                                        {"3", "stage 3", "3"},
+                                        {"grad_op", "grad_op", "3", false},
+                                        {"1+nvme", "stage 1 + nvme", "1", true, true},
+                                        {"2+nvme", "stage 2 + nvme", "2", true, true},
+                                        {"3+nvme", "stage 3 + nvme", "3", true, true}}};
 
 [[noreturn]] void refuse(const std::string& list, const std::string& problem) {
   throw zero::ConfigError("--compare-stages " + list + ": " + problem +
-                          "; expected two or more of 0, 1, 2, 3 and grad_op (stage 3 without "
-                          "resharding after forward), with commas between");
+                          "; expected two or more of 0, 1, 2, 3, grad_op (stage 3 without "
+                          "resharding after forward), 1+nvme, 2+nvme and 3+nvme (offload to a file "
+                          "in nvme_path), with commas between");
+}
+
+// A list that offloads to a file compares it with none; else that is for the config to say.
+void set_offload(StageVariant& variant, const Item& item) {
+  const std::string section = "zero_optimization.offload_";
+  const char* device = item.to_file ? "nvme" : "none";
+  for (const char* part : {"optimizer", "param"})
+    variant.overrides[section + part + ".device"] = device;
+  if (item.to_file) variant.overrides[section + "param.max_in_cpu"] = "0";
 }
 
 }  // namespace
 
 std::vector<StageVariant> parse_stage_list(const std::string& list) {
+  const bool offloads = list.find("+nvme") != std::string::npos;
   std::vector<StageVariant> variants;
   std::istringstream stream(list);
   for (std::string text; std::getline(stream, text, ',');) {
@@ -41,7 +56,8 @@ std::vector<StageVariant> parse_stage_list(const std::string& list) {
       if (before.name == item->name) refuse(list, text + " is there twice");
     variants.push_back({item->name,
                         {{"zero_optimization.stage", item->stage},
-                         {"zero_core.reshard_after_forward", item->reshard_after_forward}}});
+                         {"zero_core.reshard_after_forward", item->reshards ? "true" : "false"}}});
+    if (offloads) set_offload(variants.back(), *item);
   }
   if (variants.size() < 2) refuse(list, "nothing to compare");
   return variants;

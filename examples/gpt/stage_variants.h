@@ -14,7 +14,7 @@ struct StageVariant {
   zero::Text overrides;
 };
 
-// "0,1,2,3,grad_op" or a part of it, in any order. Throws ConfigError.
+// "0,1,2,3,grad_op,3+nvme" or a part of it, in any order. Throws ConfigError.
 std::vector<StageVariant> parse_stage_list(const std::string& list);
 
 }  // namespace gpt

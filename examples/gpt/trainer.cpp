@@ -52,9 +52,12 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
                    record.loss_scale});
     progress.show(record);
   }
-  if (runtime.is_root()) progress.finish();
-  // While the activations are in memory.
-  return {index < task.options.steps, saved, checkpoints.last_tag(), engine.report()};
+  const zero::EngineReport report = engine.report();  // while the activations are in memory
+  if (runtime.is_root()) {
+    progress.finish();
+    print_file_use(report);
+  }
+  return {index < task.options.steps, saved, checkpoints.last_tag(), report};
 }
 
 void save(zero::Runtime& runtime, zero::Engine& engine, const Task& task) {

@@ -4,6 +4,7 @@ usage: compare.py MPIEXEC TRAIN_GPT
 """
 
 import json
+import os
 import pathlib
 import re
 import sys
@@ -17,7 +18,10 @@ STEPS = 6
 MIB = 1 << 20
 STAGE, RESHARD, SYNC = "zero_optimization.stage", "zero_core.reshard_after_forward", "zero_core.gradient_sync"
 ITEMS = {**{str(stage): (f"stage {stage}", {STAGE: stage}) for stage in range(4)},
-         "grad_op": ("grad_op", {STAGE: 3, RESHARD: "false"})}
+         "grad_op": ("grad_op", {STAGE: 3, RESHARD: "false"}),
+         "3+nvme": ("stage 3 + nvme", {STAGE: 3, "zero_optimization.offload_optimizer.device": "nvme",
+                                       "zero_optimization.offload_param.device": "nvme",
+                                       "zero_optimization.offload_param.max_in_cpu": 0})}
 
 
 def require(condition, problem):
@@ -64,10 +68,11 @@ def check_against_single_run(variant, log, single):
     require(variant["final_loss"] == single.steps[-1]["loss"], f"{name}: another final loss")
     ranks = single.summary["ranks"]
     for ours, theirs in zip(summary["ranks"], ranks):
-        for key in ("memory", "sent"):
+        for key in ("memory", "in_file", "sent"):
             require(ours[key] == theirs[key], f"{name}: {key} {ours[key]}, alone {theirs[key]}")
     fullest = max(ranks, key=lambda rank: sum(use["peak"] for use in rank["memory"].values()))
     require(variant["memory"] == fullest["memory"], f"{name}: memory {variant['memory']}")
+    require(variant["in_file"] == fullest["in_file"], f"{name}: in the file {variant['in_file']}")
     for operation, use in variant["wire_bytes_per_step"].items():
         for ours, theirs in (("sent", "bytes"), ("inside_node", "inside_node"), ("between_nodes", "between_nodes")):
             mean = sum(rank["sent"][operation][theirs] for rank in ranks) / len(ranks) / STEPS
@@ -81,6 +86,19 @@ def check_measures(variant):
     require(variant["tokens_per_second"] > 0, "no speed")
     seconds = variant["seconds_per_step"]
     require(seconds["compute"] > 0 and seconds["optimizer"] > 0 and seconds["waiting"] > 0, f"times {seconds}")
+
+
+def check_file(job):
+    """The last variant is in a file; what is said of it fits together."""
+    variant = job.report["variants"][-1]
+    rests = {name: use["peak"] for name, use in variant["in_file"].items() if use["peak"]}
+    require(set(rests) == {"parameters", "gradients", "master_weights", "optimizer_state"}, f"in the file: {rests}")
+    require(variant["memory"]["optimizer_state"]["peak"] == 0, "optimizer state in memory too")
+    for direction, moved in (("read", sum(rests.values())), ("write", sum(rests.values()))):
+        use = variant["file_per_step"][direction]
+        require(0 < use["bytes"] <= 3 * moved, f"{direction}: {use['bytes']} bytes of {moved}")
+        require(0 <= use["waited"] <= use["seconds"], f"{direction}: waited {use['waited']} of {use['seconds']} s")
+    require(len(job.row("read, GB/s")) == 1, "a speed for a variant without a file")
 
 
 def check_reports(job, names):
@@ -99,6 +117,8 @@ def check(ranks, items, keys, single_keys):
     with tempfile.TemporaryDirectory() as folder:
         job = Compared(folder, ranks, items, keys)
     check_reports(job, [ITEMS[item][0] for item in items])
+    if "3+nvme" in items:
+        check_file(job)
     for item, variant in zip(items, job.report["variants"]):
         name, stage_keys = ITEMS[item]
         log = [{key: value for key, value in line.items() if key != "variant"} for line in job.log
@@ -116,6 +136,10 @@ def main():
               {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 3}, {SYNC: "each"})
         check(3, ["3", "grad_op", "0"], {"train_micro_batch_size_per_gpu": 2, "bf16.enabled": "true",
                                          "gradient_accumulation_steps": 2, SYNC: "last"}, {})
+        with tempfile.TemporaryDirectory(dir=os.getcwd()) as folder:
+            check(2, ["0", "3+nvme"], {"train_micro_batch_size_per_gpu": 1, "bf16.enabled": "true",
+                                       "zero_optimization.offload_optimizer.nvme_path": folder,
+                                       "zero_optimization.offload_param.nvme_path": folder}, {})
     except launch.Failed as failed:
         print(f"FAILED: {failed}")
         sys.exit(1)

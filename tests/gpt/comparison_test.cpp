@@ -37,6 +37,13 @@ TEST_CASE("the list names strategies, each once, in the user's order") {
   CHECK(list[1].overrides ==
         zero::Text{{"zero_optimization.stage", "3"}, {"zero_core.reshard_after_forward", "false"}});
   CHECK(list[2].name == "stage 0");
+  const std::vector<gpt::StageVariant> offloaded = gpt::parse_stage_list("2,3+nvme");
+  CHECK(offloaded[0].overrides.at("zero_optimization.offload_optimizer.device") == "none");
+  CHECK(offloaded[1].name == "stage 3 + nvme");
+  CHECK(offloaded[1].overrides.at("zero_optimization.stage") == "3");
+  CHECK(offloaded[1].overrides.at("zero_optimization.offload_optimizer.device") == "nvme");
+  CHECK(offloaded[1].overrides.at("zero_optimization.offload_param.device") == "nvme");
+  CHECK(offloaded[1].overrides.at("zero_optimization.offload_param.max_in_cpu") == "0");
   for (const auto& [text, problem] : {std::pair{"0,4", "\"4\" is no stage"},
                                       {"0,", "nothing to compare"},
                                       {",0,1", "\"\" is no stage"},
@@ -80,6 +87,9 @@ zero::EngineReport made_up(double factor, std::int64_t first_peak) {
     rank.memory = {{"parameters", 100, 100, r == 0 ? first_peak : 150}, {"file", 10, 0, 0}};
     rank.traffic = {{"all_gather", 8, 60 + 60 * r, 40, 20}};
     rank.time = {factor * (1 + r), factor * 2, factor * 4, factor * 8};
+    rank.in_file = {{"optimizer_state", 70, 70, 70 + r}};
+    rank.file = {
+        {"read", static_cast<std::int64_t>(1000 * factor) * (1 + r), factor * 2, factor / 2}};
     rank.baseline_bytes = 1000;
     rank.resident_bytes = 1200 + 100 * r;
   }
@@ -108,6 +118,10 @@ TEST_CASE("figures are of the fullest rank, per step, and of the measured steps"
   CHECK(v.time.waiting == doctest::Approx(2));
   CHECK(v.time.optimizer == doctest::Approx(4));
   CHECK(v.time.other == doctest::Approx(8));
+  CHECK(v.file_bytes() == 71);
+  CHECK(v.file[0].bytes == doctest::Approx(1500));
+  CHECK(v.file[0].seconds == doctest::Approx(2));
+  CHECK(v.file[0].waited == doctest::Approx(0.5));
   CHECK(v.tokens_per_second == 300);
   CHECK(v.steps.size() == 4);
   CHECK(v.digest == 7);

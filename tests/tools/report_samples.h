@@ -15,6 +15,8 @@ inline zero::report::Variant variant(const std::string& name, std::int64_t optim
   v.memory = {{"parameters", 4'000'000, 4'000'000},
               {"optimizer_state", optimizer_bytes, optimizer_bytes},
               {"file", 0, 0}};
+  v.in_file = {{"optimizer_state", 2'000'000, 2'000'000}, {"gradients", 0, 0}};
+  v.file = {{"read", 2e6, 0.001, 0.00025}, {"write", 0, 0, 0}};
   v.baseline = 9e6;
   v.resident = static_cast<double>(v.planned()) + 1.5e6;
   v.wire = {{"all_gather", 3e6, 2e6, 1e6}, {"all_to_all", 0, 0, 0}};

@@ -70,6 +70,11 @@ TEST_CASE("the table has the figures of each variant and no row that nobody uses
   CHECK(cells_of(table, "peak, all of these") == Cells{"12.00", "8.00"});
   CHECK(cells_of(table, "planned") == Cells{"12.00", "8.00"});
   CHECK(cells_of(table, "resident (PSS)") == Cells{"13.50", "9.50"});
+  CHECK(cells_of(table, "in the file, all of these") == Cells{"2.00", "2.00"});
+  CHECK(cells_of(table, "read per step") == Cells{"2.00", "2.00"});
+  CHECK(cells_of(table, "read, GB/s") == Cells{"2.00", "2.00"});
+  CHECK(cells_of(table, "read, % hidden") == Cells{"75", "75"});
+  CHECK(cells_of(table, "written, GB/s") == Cells{"", ""});
   CHECK(cells_of(table, "all gather") == Cells{"3.00", "3.00"});
   CHECK(cells_of(table, "inside nodes") == Cells{"2.00", "2.00"});
   CHECK(cells_of(table, "between nodes") == Cells{"1.00", "1.00"});

@@ -54,6 +54,17 @@ std::vector<std::string> used_names(const Comparison& comparison, std::vector<Us
   return all;
 }
 
+template <class Use>
+Use named(const std::vector<Use>& uses, std::string Use::*name, const std::string& wanted) {
+  for (const Use& use : uses)
+    if (use.*name == wanted) return use;
+  return {wanted};
+}
+
+bool takes_bytes(const MemoryUse& use) {
+  return use.peak != 0 || use.planned != 0;
+}
+
 }  // namespace
 
 std::int64_t Variant::planned() const {
@@ -61,6 +72,9 @@ std::int64_t Variant::planned() const {
 }
 std::int64_t Variant::peak() const {
   return sum(memory, &MemoryUse::peak);
+}
+std::int64_t Variant::file_bytes() const {
+  return sum(in_file, &MemoryUse::peak);
 }
 double Variant::sent() const {
   return sum(wire, &WireUse::sent);
@@ -94,9 +108,11 @@ bool bits_equal(const Comparison& comparison) {
 }
 
 std::vector<std::string> used_categories(const Comparison& comparison) {
-  return used_names<MemoryUse>(
-      comparison, &Variant::memory, &MemoryUse::category,
-      [](const MemoryUse& use) { return use.peak != 0 || use.planned != 0; });
+  return used_names<MemoryUse>(comparison, &Variant::memory, &MemoryUse::category, takes_bytes);
+}
+
+std::vector<std::string> used_in_file(const Comparison& comparison) {
+  return used_names<MemoryUse>(comparison, &Variant::in_file, &MemoryUse::category, takes_bytes);
 }
 
 std::vector<std::string> used_operations(const Comparison& comparison) {
@@ -107,15 +123,19 @@ std::vector<std::string> used_operations(const Comparison& comparison) {
 }
 
 MemoryUse memory_of(const Variant& variant, const std::string& category) {
-  for (const MemoryUse& use : variant.memory)
-    if (use.category == category) return use;
-  return {category};
+  return named(variant.memory, &MemoryUse::category, category);
+}
+
+MemoryUse in_file_of(const Variant& variant, const std::string& category) {
+  return named(variant.in_file, &MemoryUse::category, category);
+}
+
+FileUse file_of(const Variant& variant, const std::string& direction) {
+  return named(variant.file, &FileUse::direction, direction);
 }
 
 WireUse wire_of(const Variant& variant, const std::string& operation) {
-  for (const WireUse& use : variant.wire)
-    if (use.operation == operation) return use;
-  return {operation};
+  return named(variant.wire, &WireUse::operation, operation);
 }
 
 }  // namespace zero::report

@@ -23,6 +23,14 @@ struct WireUse {
   double inside_node = 0, between_nodes = 0;  // on the path really taken
 };
 
+// Between memory and a file, in one direction: bytes and seconds per step, mean over ranks and
+// measured steps.
+struct FileUse {
+  std::string direction;          // "read", "write"
+  double bytes = 0, seconds = 0;  // seconds: while requests were under way
+  double waited = 0;              // of these, while the program's thread waited
+};
+
 // Seconds per step, mean over ranks and measured steps.
 struct StepTime {
   double compute = 0, waiting = 0, optimizer = 0, other = 0;
@@ -39,6 +47,8 @@ struct Step {
 struct Variant {
   std::string name;
   std::vector<MemoryUse> memory;
+  std::vector<MemoryUse> in_file;  // beside it
+  std::vector<FileUse> file;
   // Resident (PSS), mean over ranks: before the run took memory, and what came on top.
   double baseline = 0, resident = 0;
   std::vector<WireUse> wire;
@@ -49,6 +59,7 @@ struct Variant {
 
   std::int64_t planned() const;
   std::int64_t peak() const;
+  std::int64_t file_bytes() const;
   double sent() const;
   double inside_node() const;
   double between_nodes() const;
@@ -69,9 +80,12 @@ bool bits_equal(const Comparison& comparison);
 
 // Categories and operations that any variant uses, in their order.
 std::vector<std::string> used_categories(const Comparison& comparison);
+std::vector<std::string> used_in_file(const Comparison& comparison);
 std::vector<std::string> used_operations(const Comparison& comparison);
 // Zeros where the variant has no such entry.
 MemoryUse memory_of(const Variant& variant, const std::string& category);
+MemoryUse in_file_of(const Variant& variant, const std::string& category);
+FileUse file_of(const Variant& variant, const std::string& direction);
 WireUse wire_of(const Variant& variant, const std::string& operation);
 
 }  // namespace zero::report

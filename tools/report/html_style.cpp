@@ -79,7 +79,6 @@ svg .c-master_weights { fill: #6d4aad; }
 svg .c-communication, svg .c-broadcast { fill: #ad2f68; }
 svg .c-activations, svg .c-other, svg .c-all_to_all { fill: #a9b1bb; }
 svg .c-host_pinned { fill: #d3b53f; }
-svg .c-file { fill: #c3a78d; }
 svg .c-offload_buffers { fill: #c1d37a; }
 svg .c-checkpoints { fill: #62b6b7; }
 svg .c-update_staging { fill: #bda9ea; }
@@ -92,7 +91,6 @@ svg .c-update_staging { fill: #bda9ea; }
 .s-communication, .s-broadcast { background: #ad2f68; }
 .s-activations, .s-other, .s-all_to_all { background: #a9b1bb; }
 .s-host_pinned { background: #d3b53f; }
-.s-file { background: #c3a78d; }
 .s-offload_buffers { background: #c1d37a; }
 .s-checkpoints { background: #62b6b7; }
 .s-update_staging { background: #bda9ea; }

@@ -54,6 +54,11 @@ Json variant_json(const Variant& variant, const Variant& reference) {
   for (const WireUse& use : variant.wire)
     wire[use.operation] = {
         {"sent", use.sent}, {"inside_node", use.inside_node}, {"between_nodes", use.between_nodes}};
+  Json in_file = Json::object(), file = Json::object();
+  for (const MemoryUse& use : variant.in_file)
+    in_file[use.category] = {{"planned", use.planned}, {"peak", use.peak}};
+  for (const FileUse& use : variant.file)
+    file[use.direction] = {{"bytes", use.bytes}, {"seconds", use.seconds}, {"waited", use.waited}};
   const std::string difference = first_difference(reference, variant);
   return {{"name", variant.name},
           {"bits_equal", difference.empty()},
@@ -63,6 +68,8 @@ Json variant_json(const Variant& variant, const Variant& reference) {
           {"resident_bytes", variant.resident},
           {"baseline_bytes", variant.baseline},
           {"memory", memory},
+          {"in_file", in_file},
+          {"file_per_step", file},
           {"wire_bytes_per_step", wire},
           {"seconds_per_step",
            {{"compute", variant.time.compute},
@@ -82,6 +89,13 @@ Variant parse_variant(const Json& json) {
   variant.baseline = json.at("baseline_bytes");
   for (const auto& [category, use] : json.at("memory").items())
     variant.memory.push_back({category, use.at("planned"), use.at("peak")});
+  // Reports from before offload have none of this.
+  const Json in_file = json.value("in_file", Json::object());
+  const Json file = json.value("file_per_step", Json::object());
+  for (const auto& [category, use] : in_file.items())
+    variant.in_file.push_back({category, use.at("planned"), use.at("peak")});
+  for (const auto& [direction, use] : file.items())
+    variant.file.push_back({direction, use.at("bytes"), use.at("seconds"), use.at("waited")});
   for (const auto& [operation, use] : json.at("wire_bytes_per_step").items())
     variant.wire.push_back(
         {operation, use.at("sent"), use.at("inside_node"), use.at("between_nodes")});

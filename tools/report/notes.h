@@ -10,7 +10,7 @@ struct Note {
   const char* meaning;
 };
 
-inline constexpr std::array<Note, 6> notes = {{
+inline constexpr std::array<Note, 7> notes = {{
     {"memory per rank",
      "What the rank that holds the most has reserved, by what it is for. Planned is known before "
      "the first step; peak is the most that was taken. The two are equal unless something was "
@@ -19,12 +19,17 @@ inline constexpr std::array<Note, 6> notes = {{
      "What the system counts for the process beyond what it had before the run took its memory, "
      "mean over ranks; pages that ranks share are divided among them. The part beyond the plan is "
      "code, tables and buffers of libraries, which do not grow with the model."},
+    {"in the file",
+     "What of a rank's state rests in its file on disk instead of memory, where a run offloads to "
+     "one, and what moves between the two in a step. Hidden is the share of the moving during "
+     "which the program's thread did something else than wait."},
     {"on the wire",
      "Payload that a rank sends per step, mean over ranks. Sent is what the collective needs by "
      "its definition; inside and between nodes is what moved on the path really taken."},
     {"time per step",
      "Of the program's thread, mean over ranks and measured steps. Wait on communication holds "
-     "waits for other ranks, and the communication itself where it runs on the same thread; what "
+     "waits for other ranks, for the file where there is one, and the communication itself where "
+     "it runs on the same thread; what "
      "a second thread hides behind compute is not in it. Optimizer is gradient norm and update. "
      "Other is loading data and bookkeeping."},
     {"tokens/s", "Of all ranks together, median of the measured steps."},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "tools/report/number.h"
 
@@ -57,6 +58,33 @@ void add_memory(Builder& builder, const Comparison& comparison) {
   builder.figures(whole, "resident (PSS)", unit, resident);
 }
 
+void add_file(Builder& builder, const Comparison& comparison) {
+  const std::vector<std::string> categories = used_in_file(comparison);
+  if (categories.empty()) return;
+  const auto rests = [](const Variant& v) { return static_cast<double>(v.file_bytes()); };
+  const Unit unit = byte_unit(builder.largest(rests));
+  builder.heading(std::string("in the file per rank, ") + unit.name);
+  for (const std::string& category : categories)
+    builder.figures(part, title_of(category), unit, [&](const Variant& v) {
+      return static_cast<double>(in_file_of(v, category).peak);
+    });
+  builder.figures(whole, "in the file, all of these", unit, rests);
+  for (const auto& [direction, did] : {std::pair{"read", "read"}, {"write", "written"}}) {
+    const auto per_second = [&](const Variant& v) {
+      const FileUse use = file_of(v, direction);
+      return use.seconds > 0 ? fixed(use.bytes / use.seconds / 1e9, 2) : "";
+    };
+    const auto hidden = [&](const Variant& v) {
+      const FileUse use = file_of(v, direction);
+      return use.seconds > 0 ? fixed(100 * (1 - use.waited / use.seconds), 0) : "";
+    };
+    builder.figures(part, std::string(did) + " per step", unit,
+                    [&](const Variant& v) { return file_of(v, direction).bytes; });
+    builder.row(part, std::string(did) + ", GB/s", per_second);
+    builder.row(part, std::string(did) + ", % hidden", hidden);
+  }
+}
+
 void add_wire(Builder& builder, const Comparison& comparison) {
   const auto sent = [](const Variant& v) { return v.sent(); };
   const Unit unit = byte_unit(builder.largest(sent));
@@ -100,6 +128,7 @@ std::string trimmed(std::string line) {
 Table table_of(const Comparison& comparison) {
   Builder builder(comparison);
   add_memory(builder, comparison);
+  add_file(builder, comparison);
   add_wire(builder, comparison);
   add_time(builder);
   builder.row(whole, "tokens/s", [](const Variant& v) { return fixed(v.tokens_per_second, 0); });

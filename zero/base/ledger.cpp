@@ -9,31 +9,31 @@ const char* name_of(MemoryCategory category) {
   static constexpr std::array<const char*, memory_category_count> names = {
       "parameters",     "gradients",       "master_weights", "optimizer_state",
       "update_staging", "parameter_slots", "gradient_slots", "communication",
-      "activations",    "host_pinned",     "file",           "checkpoints",
-      "offload_buffers"};
+      "activations",    "host_pinned",     "checkpoints",    "offload_buffers"};
   return names[static_cast<std::size_t>(category)];
 }
 
-MemoryAccount& Ledger::at(MemoryCategory category) {
-  return accounts_[static_cast<std::size_t>(category)];
+MemoryAccount& Ledger::at(MemoryCategory category, Tier tier) {
+  return accounts_[static_cast<std::size_t>(tier)][static_cast<std::size_t>(category)];
 }
 
-void Ledger::plan(MemoryCategory category, std::int64_t bytes) {
-  at(category).planned += bytes;
+void Ledger::plan(MemoryCategory category, std::int64_t bytes, Tier tier) {
+  at(category, tier).planned += bytes;
 }
 
-void Ledger::take(MemoryCategory category, std::int64_t bytes) {
-  MemoryAccount& account = at(category);
+void Ledger::take(MemoryCategory category, std::int64_t bytes, Tier tier) {
+  MemoryAccount& account = at(category, tier);
   account.current += bytes;
   account.peak = std::max(account.peak, account.current);
 }
 
-void Ledger::give_back(MemoryCategory category, std::int64_t bytes) {
-  at(category).current -= bytes;
+void Ledger::give_back(MemoryCategory category, std::int64_t bytes, Tier tier) {
+  at(category, tier).current -= bytes;
 }
 
 void Ledger::restart_peaks() {
-  for (MemoryAccount& account : accounts_) account.peak = account.current;
+  for (auto& tier : accounts_)
+    for (MemoryAccount& account : tier) account.peak = account.current;
 }
 
 void Ledger::track(const std::string& what, std::int64_t bytes) {
@@ -43,15 +43,13 @@ void Ledger::track(const std::string& what, std::int64_t bytes) {
   tracked = bytes;
 }
 
-const MemoryAccount& Ledger::account(MemoryCategory category) const {
-  return accounts_[static_cast<std::size_t>(category)];
+const MemoryAccount& Ledger::account(MemoryCategory category, Tier tier) const {
+  return accounts_[static_cast<std::size_t>(tier)][static_cast<std::size_t>(category)];
 }
 
-MemoryAccount Ledger::total() const {
+MemoryAccount Ledger::total(Tier tier) const {
   MemoryAccount sum;
-  for (int i = 0; i < memory_category_count; ++i) {
-    if (static_cast<MemoryCategory>(i) == MemoryCategory::file) continue;
-    const MemoryAccount& account = accounts_[static_cast<std::size_t>(i)];
+  for (const MemoryAccount& account : accounts_[static_cast<std::size_t>(tier)]) {
     sum.planned += account.planned;
     sum.current += account.current;
     sum.peak += account.peak;
@@ -69,13 +67,20 @@ std::string Ledger::table() const {
                   static_cast<double>(account.peak) / mib);
     return std::string(line);
   };
+  const auto rows = [&](Tier tier) {
+    std::string text;
+    for (int i = 0; i < memory_category_count; ++i) {
+      const auto category = static_cast<MemoryCategory>(i);
+      const MemoryAccount& used = account(category, tier);
+      if (used.planned != 0 || used.peak != 0) text += row(name_of(category), used);
+    }
+    return text;
+  };
   std::string text = "MiB                   planned      current         peak\n";
-  for (int i = 0; i < memory_category_count; ++i) {
-    const MemoryAccount& account = accounts_[static_cast<std::size_t>(i)];
-    if (account.planned != 0 || account.peak != 0)
-      text += row(name_of(static_cast<MemoryCategory>(i)), account);
-  }
-  return text + row("total", total());
+  text += rows(Tier::memory) + row("total", total());
+  if (const std::string in_file = rows(Tier::file); !in_file.empty())
+    text += "in the file\n" + in_file + row("total", total(Tier::file));
+  return text;
 }
 
 }  // namespace zero

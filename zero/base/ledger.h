@@ -1,5 +1,5 @@
-// Who holds which bytes: one account per category, planned before anything is taken, then current
-// and peak. One thread.
+// Who holds which bytes on which tier: one account per category, planned before anything is taken,
+// then current and peak. One thread.
 #pragma once
 
 #include <array>
@@ -20,11 +20,13 @@ enum class MemoryCategory {
   communication,
   activations,
   host_pinned,
-  file,
   checkpoints,
-  offload_buffers,
+  offload_buffers,  // between memory and a file
 };
-inline constexpr int memory_category_count = 13;
+inline constexpr int memory_category_count = 12;
+
+enum class Tier { memory, file };
+inline constexpr int tier_count = 2;
 
 const char* name_of(MemoryCategory category);
 
@@ -34,24 +36,23 @@ struct MemoryAccount {
 
 class Ledger {
  public:
-  void plan(MemoryCategory category, std::int64_t bytes);
-  void take(MemoryCategory category, std::int64_t bytes);
-  void give_back(MemoryCategory category, std::int64_t bytes);
+  void plan(MemoryCategory category, std::int64_t bytes, Tier tier = Tier::memory);
+  void take(MemoryCategory category, std::int64_t bytes, Tier tier = Tier::memory);
+  void give_back(MemoryCategory category, std::int64_t bytes, Tier tier = Tier::memory);
   // Peaks count from now on.
   void restart_peaks();
   // Replaces what the program itself tracks under this name (activations, say).
   void track(const std::string& what, std::int64_t bytes);
 
-  const MemoryAccount& account(MemoryCategory category) const;
-  // Of memory: bytes in files are apart.
-  MemoryAccount total() const;
-  // One line per category that is in use.
+  const MemoryAccount& account(MemoryCategory category, Tier tier = Tier::memory) const;
+  MemoryAccount total(Tier tier = Tier::memory) const;
+  // Tier by tier, one line per category that is in use.
   std::string table() const;
 
  private:
-  MemoryAccount& at(MemoryCategory category);
+  MemoryAccount& at(MemoryCategory category, Tier tier);
 
-  std::array<MemoryAccount, memory_category_count> accounts_{};
+  std::array<std::array<MemoryAccount, memory_category_count>, tier_count> accounts_{};
   std::map<std::string, std::int64_t> tracked_;
 };
 
