@@ -85,6 +85,9 @@ void BlockFile::open() {
                        ": the file system has no O_DIRECT; its page cache takes memory too");
     fd_ = open_nameless(0);
   }
+  if (fd_ < 0 && (errno == EMFILE || errno == ENFILE))
+    throw TopologyError("no file for offload can be opened in nvme_path " + directory_ + ": " +
+                        std::strerror(errno) + "; raise the limit (ulimit -n)");
   if (fd_ < 0) refuse(directory_, std::string("cannot hold a file: ") + std::strerror(errno));
 }
 

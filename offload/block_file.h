@@ -18,7 +18,7 @@ constexpr std::int64_t aligned(std::int64_t bytes) {
 class BlockFile {
  public:
   // Throws ConfigError where the directory is unusable or lies in memory (tmpfs), MemoryError where
-  // the file system has too little space.
+  // the file system has too little space, TopologyError where no more files may be open.
   BlockFile(const std::string& directory, std::int64_t bytes);
   BlockFile(const BlockFile&) = delete;
   ~BlockFile();

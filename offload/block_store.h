@@ -125,6 +125,7 @@ class BlockStore::Channel {
   std::vector<Move> moves_;
   std::vector<std::size_t> free_;
   std::vector<Completion> made_up_;  // by a hook
+  std::vector<Request> late_;        // likewise
   std::size_t under_way_ = 0;        // in the queue
   std::atomic<std::int64_t> bytes_read_ = 0, bytes_written_ = 0;
   // Nanoseconds; less the present time, and so below zero, while requests are under way.

@@ -101,7 +101,9 @@ void BlockStore::Channel::submit(std::size_t slot) {
     return;
   }
   if (answer == io_half) rest = rest.first(rest.size() / 2);
-  queue_->submit({move.direction, offset, rest, slot});
+  const Request request{move.direction, offset, rest, slot};
+  if (answer == io_late) return late_.push_back(request);
+  queue_->submit(request);
   ++under_way_;
 }
 
@@ -110,6 +112,11 @@ Completion BlockStore::Channel::next_completion() {
     const Completion completion = made_up_.back();
     made_up_.pop_back();
     return completion;
+  }
+  if (under_way_ == 0 && !late_.empty()) {
+    queue_->submit(late_.back());
+    late_.pop_back();
+    ++under_way_;
   }
   const auto completion = queue_->wait(store_.options_.time_limit);
   if (!completion)

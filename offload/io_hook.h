@@ -30,6 +30,7 @@ struct IoEvent {
 inline constexpr int io_half = -1;   // move half of the bytes
 inline constexpr int io_lost = -2;   // report success and move nothing
 inline constexpr int io_never = -3;  // never complete
+inline constexpr int io_late = -4;   // carry out when nothing else is under way
 
 // Called by any thread.
 using IoHook = std::function<int(const IoEvent&)>;

@@ -178,6 +178,23 @@ TEST_CASE("short transfers, EAGAIN and EINTR are gone on with, at every request"
   CHECK(stored.reads_back());
 }
 
+TEST_CASE("requests may end in any order") {
+  for (const int uring : {0, EPERM})
+    for (unsigned seed = 0; seed < 6; ++seed) {
+      const Hooked hook([=, draw = std::mt19937(seed)](const IoEvent& event) mutable {
+        if (event.op == IoOp::set_up_uring) return uring;
+        const bool moves = event.op == IoOp::read || event.op == IoOp::write;
+        return moves && draw() % 2 == 0 ? io_late : 0;
+      });
+      Stored stored;
+      for (std::uint64_t round = 0; round < 3; ++round) {
+        stored.second.fill(round);
+        stored.write();
+        CHECK(stored.reads_back());
+      }
+    }
+}
+
 TEST_CASE("EIO and ENOSPC at any request name array, block, offset and reason") {
   for (const int n : {0, 4, 9}) {
     const Hooked hook(nth(IoOp::write, n, ENOSPC));
@@ -260,6 +277,10 @@ TEST_CASE("directories that cannot serve are refused with the figures") {
   options.directory = "/dev/null";
   CHECK(contains(message(), "is no directory"));
 
+  {
+    const Hooked hook(nth(IoOp::create, 0, EMFILE));
+    CHECK(contains(message_of<zero::TopologyError>([] { Stored stored; }), "(ulimit -n)"));
+  }
   DiskDirectory directory;
   BlockStore store({directory.path()});
   store.add("too much", std::int64_t{1} << 42);

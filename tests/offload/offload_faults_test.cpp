@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <memory>
 
 #include "offload/io_hook.h"
@@ -63,6 +64,38 @@ TEST_CASE("EIO and ENOSPC at any request end the engine with code 19") {
                        op == IoOp::read ? "offload: read of block" : "offload: write of block"));
         CHECK(contains(failure.text, "(errno " + std::to_string(error) + ")"));
       }
+}
+
+TEST_CASE("short transfers, EAGAIN and any order of requests change no bit") {
+  const DiskDirectory directory;
+  const zero::Config c =
+      with_parameters(with_states(config(3, 2), directory.path()), directory.path());
+  const toy::Trace expected = run(2, config(3, 2));
+  for (const char* executor : {"inline", "worker"})
+    for (const int uring : {0, EPERM}) {
+      const auto count = std::make_shared<std::atomic<unsigned>>(0);
+      const Hooked hook([=](const IoEvent& event) {
+        if (event.op == IoOp::set_up_uring) return uring;
+        if (event.op != IoOp::read && event.op != IoOp::write) return 0;
+        const unsigned n = (*count)++ * 2654435761u >> 16;
+        if (n % 64 == 0) return EAGAIN;  // costs a millisecond
+        return n % 4 == 0 ? zero::offload::io_half : n % 4 == 1 ? zero::offload::io_late : 0;
+      });
+      CHECK(run(2, c, 4, executor) == expected);
+    }
+}
+
+TEST_CASE("a directory that is deleted meanwhile takes nothing along") {
+  const toy::Trace expected = run(2, config(3));
+  const DiskDirectory directory;
+  const zero::Config c =
+      with_parameters(with_states(config(3), directory.path()), directory.path());
+  const Hooked hook([&, count = std::make_shared<std::atomic<int>>(0)](const IoEvent& event) {
+    if (event.op == IoOp::read && (*count)++ == 100) std::filesystem::remove(directory.path());
+    return 0;
+  });
+  CHECK(run(2, c, 4, "worker") == expected);
+  CHECK(!std::filesystem::exists(directory.path()));
 }
 
 TEST_CASE("a flipped bit and a lost write end the engine with code 19") {
