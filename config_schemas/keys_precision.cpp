@@ -15,8 +15,11 @@ bool is_model_dtype(const Config& config, std::string_view shown) {
                              : name == "fp32" || name == "float32" || name == "float";
 }
 
-constexpr std::string_view fp32_masters =
-    "not supported by this version: master weights and moments are fp32; remove it";
+// Acts with the dtype enabled, whose section it stands in.
+template <auto member>
+Key low_precision(std::string_view path, std::string_view meaning) {
+  return {.path = path, .type = Type::boolean, .target = top<member>, .meaning = meaning};
+}
 
 std::vector<Key> fp16_rows() {
   return {
@@ -53,8 +56,9 @@ std::vector<Key> fp16_rows() {
        .type = Type::number,
        .target = at<&Config::loss_scale, &optim::LossScaleOptions::min_loss_scale>,
        .meaning = "floor of the dynamic scale; an overflow there ends the run"},
-      under("fp16.enabled", refused("fp16.fp16_master_weights_and_grads", Type::boolean, "false",
-                                    fp32_masters, "fp16 master weights and gradients")),
+      low_precision<&Config::fp16_master_weights_and_grads>(
+          "fp16.fp16_master_weights_and_grads",
+          "with fp16.enabled: the fp16 parameters are their own master weights, moments stay fp32"),
   };
 }
 
@@ -70,10 +74,11 @@ std::vector<Key> bf16_rows() {
       no_effect("bf16.check_grad_overflow", Type::boolean, "true",
                 "a step with non-finite gradients is always skipped, on all ranks",
                 "skip steps with non-finite gradients"),
-      under("bf16.enabled", refused("bf16.bf16_master_weights_and_grads", Type::boolean, "false",
-                                    fp32_masters, "bf16 master weights and gradients")),
-      under("bf16.enabled", refused("bf16.bf16_optimizer_states", Type::boolean, "false",
-                                    fp32_masters, "bf16 moments")),
+      low_precision<&Config::bf16_master_weights_and_grads>(
+          "bf16.bf16_master_weights_and_grads",
+          "with bf16.enabled: the bf16 parameters are their own master weights"),
+      low_precision<&Config::bf16_optimizer_states>(
+          "bf16.bf16_optimizer_states", "moments in bf16 too; needs bf16_master_weights_and_grads"),
       {.path = "bfloat16",
        .type = Type::any,
        .status = Status::replaced,

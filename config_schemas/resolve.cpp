@@ -218,6 +218,11 @@ class Resolver {
     if (bf16 != nullptr && config_.fp16_enabled && config_.bf16_enabled)
       problems_.add(bf16->node->position,
                     bf16->path + ": excludes fp16.enabled; set one of them to false");
+    const Given* states = find(given_, "bf16.bf16_optimizer_states");
+    if (states != nullptr && config_.bf16_optimizer_states &&
+        !config_.bf16_master_weights_and_grads)
+      problems_.add(states->node->position,
+                    states->path + ": needs bf16.bf16_master_weights_and_grads; set that to true");
     if (!config_.fp16_enabled) return;
     try {
       const optim::LossScaler checked(config_.loss_scale);

@@ -70,6 +70,8 @@ std::map<std::string, std::string> Checkpointing::equality_terms() {
           {"seed", std::to_string(engine_.config_.seed)},
           {"communication_data_type", name_of(engine_.plan_.policy.precision.wire)},
           {"grad_accum_dtype", name_of(engine_.plan_.policy.precision.accumulation)},
+          {"master_dtype", name_of(engine_.plan_.policy.precision.master)},
+          {"state_dtype", name_of(engine_.plan_.policy.precision.state)},
           {"layout_hash", hexadecimal(engine_.plan_.layout.hash)}};
 }
 
@@ -91,14 +93,16 @@ Manifest Checkpointing::describe_state(const SaveOptions& options) {
   for (std::size_t p = 0; p < engine_.model_.params.size(); ++p) {
     const ParamDeclaration& declaration = engine_.model_.params[p];
     const Place& place = engine_.plan_.layout.place_of_param[p];
-    const DType own = engine_.state_->segment(place.flat_unit, place.segment).dtype;
+    const SegmentBuffers& buffers = engine_.state_->segment(place.flat_unit, place.segment);
     const bool trainable = declaration.options.trainable;
-    m.parameters.push_back({declaration.name,
-                            declaration.shape,
-                            checkpoint::safetensors_name(trainable ? DType::fp32 : own),
-                            trainable,
-                            {},
-                            trainable ? own_states(static_cast<int>(p)) : std::nullopt});
+    m.parameters.push_back(
+        {declaration.name,
+         declaration.shape,
+         checkpoint::safetensors_name(trainable ? buffers.master_dtype : buffers.dtype),
+         trainable,
+         {},
+         trainable ? own_states(static_cast<int>(p)) : std::nullopt,
+         checkpoint::safetensors_name(trainable ? buffers.state_dtype : DType::fp32)});
   }
   for (std::size_t u = 0; u < engine_.model_.units.size(); ++u)
     for (const int p : engine_.model_.borrowed(static_cast<int>(u)))
@@ -123,12 +127,14 @@ std::vector<Located> Checkpointing::located_entries(int of_rank) const {
   for (std::size_t f = 0; f < engine_.plan_.layout.flat_units.size(); ++f)
     for (std::size_t s = 0; s < engine_.plan_.layout.flat_units[f].segments.size(); ++s) {
       const Segment& segment = engine_.plan_.layout.flat_units[f].segments[s];
-      const DType own = engine_.state_->segment(static_cast<int>(f), static_cast<int>(s)).dtype;
-      const DType stored = segment.trainable ? DType::fp32 : own;
+      const SegmentBuffers& buffers =
+          engine_.state_->segment(static_cast<int>(f), static_cast<int>(s));
+      const DType of_parameter = segment.trainable ? buffers.master_dtype : buffers.dtype;
       const std::int64_t begin = of_rank * segment.shard;
       const std::vector<Piece> pieces =
           pieces_between(engine_.model_, segment, begin, begin + segment.shard);
-      for (int kind = 0; kind <= (segment.trainable ? states : 0); ++kind)
+      for (int kind = 0; kind <= (segment.trainable ? states : 0); ++kind) {
+        const DType stored = kind == 0 ? of_parameter : buffers.state_dtype;
         for (const Piece& piece : pieces) {
           if (kind > 0 &&
               !engine_.state_->has_state(piece.param, static_cast<std::size_t>(kind - 1)))
@@ -141,6 +147,7 @@ std::vector<Located> Checkpointing::located_entries(int of_rank) const {
                           0,
                           piece.count * size_of(stored)});
         }
+      }
     }
   wide.insert(wide.end(), narrow.begin(), narrow.end());
   std::int64_t end = 0;
@@ -180,39 +187,40 @@ void Checkpointing::read_state(const std::vector<Located>& entries, std::int64_t
   }
 }
 
-// Elements of the parameter from `first` on, all within this rank's slice.
-void Checkpointing::deliver(const Manifest& manifest, const ShardEntry& entry, std::int64_t first,
-                            std::span<const std::byte> bytes) {
-  const int param = param_of_[static_cast<std::size_t>(entry.parameter)];
-  const Place& place = engine_.plan_.layout.place_of_param[static_cast<std::size_t>(param)];
-  const Segment& segment =
-      engine_.flat(place.flat_unit).segments[static_cast<std::size_t>(place.segment)];
+// In the dtype of the array.
+void Checkpointing::write_as(const ArrayId& array, std::int64_t begin, DType stored,
+                             std::span<const std::byte> bytes) {
   StateStore& store = *engine_.store_;
-  const std::int64_t begin = place.offset + first;
-  const ArrayId parameter{place.flat_unit, place.segment, ArrayKind::parameter};
-  const DType own = store.dtype_of(parameter);
-  const DType stored = dtype_of_name(manifest.dtype_of(entry));
+  const DType own = store.dtype_of(array);
+  if (stored == own) return store.write(array, begin, bytes);
   const auto count = static_cast<std::int64_t>(bytes.size()) / size_of(stored);
-  if (entry.kind > 0) {
-    const int state = state_of_[static_cast<std::size_t>(entry.kind - 1)];
-    store.write({place.flat_unit, place.segment, ArrayKind::state, state}, begin, bytes);
-    return;
-  }
-  if (segment.trainable)
-    store.write({place.flat_unit, place.segment, ArrayKind::master}, begin, bytes);
-  if (stored == own) {
-    if (!segment.trainable) store.write(parameter, begin, bytes);
-    return;
-  }
   std::array<float, 1 << 14> values;
   std::array<std::byte, values.size() * sizeof(float)> rounded;
   for (std::int64_t done = 0; done < count; done += std::ssize(values)) {
     const std::int64_t part = std::min(count - done, std::ssize(values));
     optim::cast(bytes.data() + done * size_of(stored), stored, values.data(), DType::fp32, part);
     optim::cast(values.data(), DType::fp32, rounded.data(), own, part);
-    store.write(parameter, begin + done,
+    store.write(array, begin + done,
                 std::span(rounded).first(static_cast<std::size_t>(part * size_of(own))));
   }
+}
+
+// Elements of the parameter from `first` on, all within this rank's slice.
+void Checkpointing::deliver(const Manifest& manifest, const ShardEntry& entry, std::int64_t first,
+                            std::span<const std::byte> bytes) {
+  const int param = param_of_[static_cast<std::size_t>(entry.parameter)];
+  const Place& place = engine_.plan_.layout.place_of_param[static_cast<std::size_t>(param)];
+  const std::int64_t begin = place.offset + first;
+  const DType stored = dtype_of_name(manifest.dtype_of(entry));
+  const auto write = [&](ArrayKind kind, int state = 0) {
+    write_as({place.flat_unit, place.segment, kind, state}, begin, stored, bytes);
+  };
+  if (entry.kind > 0)
+    return write(ArrayKind::state, state_of_[static_cast<std::size_t>(entry.kind - 1)]);
+  if (engine_.param(param).options.trainable &&
+      engine_.state_->segment(place.flat_unit, place.segment).has_master())
+    write(ArrayKind::master);
+  write(ArrayKind::parameter);
 }
 
 // Where the optimizer is not sharded, every rank holds all of its state.
@@ -231,11 +239,11 @@ void Checkpointing::spread_states(int flat_unit, int segment_index) {
     engine_.runtime_.exchange_on_device(
         engine_.subjects_[static_cast<std::size_t>(flat_unit)],
         [&](comm::Communicator& communicator, Stream stream) {
-          float* own = buffers.states[state];
+          std::byte* all = buffers.states[state];
           engine_.all_gather_whole(
               {&communicator, stream}, segment,
-              reinterpret_cast<std::byte*>(own + engine_.rank() * segment.shard),
-              reinterpret_cast<std::byte*>(own), DType::fp32);
+              all + engine_.rank() * segment.shard * size_of(buffers.state_dtype), all,
+              buffers.state_dtype);
         });
   }
 }
@@ -245,12 +253,12 @@ void Checkpointing::spread_partial_state(const ArrayId& array) {
   const SegmentBuffers& buffers = engine_.state_->segment(array.flat_unit, array.segment);
   const auto state = static_cast<std::size_t>(array.state);
   if (buffers.state_counts[state] == 0) return;
+  const std::int64_t width = size_of(buffers.state_dtype);
   const std::vector<std::byte> whole = engine_.gather_segment(array);
   for (const UpdateRun& run : buffers.runs)
     if (run.state_begin[state] >= 0)
-      engine_.copy_and_wait(buffers.states[state] + run.state_begin[state],
-                            whole.data() + run.begin * size_of(DType::fp32),
-                            (run.end - run.begin) * size_of(DType::fp32));
+      engine_.copy_and_wait(buffers.states[state] + run.state_begin[state] * width,
+                            whole.data() + run.begin * width, (run.end - run.begin) * width);
 }
 
 }  // namespace detail

@@ -113,6 +113,8 @@ class Checkpointing {
   void add_file(checkpoint::Manifest& manifest, int of_rank) const;
   void read_state(const std::vector<Located>& entries, std::int64_t offset,
                   std::span<std::byte> out) const;
+  void write_as(const ArrayId& array, std::int64_t begin, DType stored,
+                std::span<const std::byte> bytes);
   void deliver(const checkpoint::Manifest& manifest, const checkpoint::ShardEntry& entry,
                std::int64_t first, std::span<const std::byte> bytes);
   void spread_states(int flat_unit, int segment);

@@ -54,8 +54,9 @@ class ChunkMaker {
     const bool parameter = result_.file.shard_slot(flat_unit) >= 0;
     std::int64_t bytes = parameter ? size_of(dtype) : 0;
     if (!policy_.optimizer_in_file) return bytes;
-    bytes += static_cast<std::int64_t>(policy_.optimizer_states.size()) * size_of(DType::fp32);
-    if (dtype != DType::fp32) bytes += size_of(DType::fp32);
+    const Precision& precision = policy_.precision;
+    bytes += std::ssize(policy_.optimizer_states) * size_of(precision.state_of(dtype));
+    if (const DType master = precision.master_of(dtype); master != dtype) bytes += size_of(master);
     if (policy_.gradients_in_file)
       bytes += size_of(segment.dtype.value_or(policy_.precision.accumulation));
     return bytes;

@@ -121,12 +121,16 @@ struct Config {
   optim::SchedulerOptions scheduler;
   double gradient_clipping = 1.0;  // global L2 norm; 0 or less: off
   bool fp16_enabled = false, bf16_enabled = false;
+  // Act with their dtype enabled: parameters are their own master weights; states too, in bf16.
+  bool fp16_master_weights_and_grads = false, bf16_master_weights_and_grads = false;
+  bool bf16_optimizer_states = false;
   optim::LossScaleOptions loss_scale;  // of fp16
   // Of gradients: between ranks, and as sums over micro steps; absent: the compute dtype.
   std::optional<DType> communication_data_type, grad_accum_dtype;
-  bool prescale_gradients = false;       // divide by the ranks before the sum over them
-  double gradient_predivide_factor = 1;  // or divide by this before, and by the rest after
-  std::int64_t steps_per_print = 10;     // 0: never
+  bool prescale_gradients = false;             // divide by the ranks before the sum over them
+  double gradient_predivide_factor = 1;        // or divide by this before, and by the rest after
+  std::string gradient_allreduce_op = "mean";  // or "sum": of the ranks' gradients
+  std::int64_t steps_per_print = 10;           // 0: never
   std::uint64_t seed = 1234;
   MonitorOptions tensorboard, csv_monitor;
   // What load_config() found that acts otherwise than in DeepSpeed or not at all, one a line, to be

@@ -64,9 +64,7 @@ FileTier::FileTier(const PlanInputs& inputs, ModelState& state, const Config& co
 FileTier::~FileTier() = default;
 
 DType FileTier::dtype_of(const ArrayId& array) const {
-  const SegmentBuffers& buffers = state_.segment(array.flat_unit, array.segment);
-  if (array.kind == ArrayKind::parameter) return buffers.dtype;
-  return array.kind == ArrayKind::gradient ? buffers.sum : DType::fp32;
+  return state_.segment(array.flat_unit, array.segment).dtype_of(array.kind);
 }
 
 FileTier::Part FileTier::add_part(const ArrayId& array, std::int64_t begin, std::int64_t count) {
@@ -94,7 +92,7 @@ void FileTier::add_parts(const PlanInputs& inputs, int number) {
   };
   if (chunk.state_in_file && inputs.file.gradients) add(ArrayKind::gradient);
   if (inputs.file.shard_slot(chunk.flat_unit) >= 0) add(ArrayKind::parameter);
-  if (chunk.state_in_file && buffers.dtype != DType::fp32) add(ArrayKind::master);
+  if (chunk.state_in_file && buffers.has_master()) add(ArrayKind::master);
   for (std::size_t i = 0; chunk.state_in_file && i < buffers.states.size(); ++i)
     add(ArrayKind::state, static_cast<int>(i));
   std::int64_t offset = 0;
@@ -186,11 +184,12 @@ std::byte* FileTier::in_slot(int chunk, ArrayKind kind, int state) const {
   return nullptr;
 }
 
-// A 16-bit parameter is only written.
+// A parameter with master weights is only written.
 void FileTier::load(int chunk) {
   std::vector<Transfer> transfers;
   for (const Part& part : chunk_parts_[static_cast<std::size_t>(chunk)])
-    if (part.array.kind != ArrayKind::parameter || dtype_of(part.array) == DType::fp32)
+    if (part.array.kind != ArrayKind::parameter ||
+        !state_.segment(part.array.flat_unit, part.array.segment).has_master())
       transfers.push_back({Direction::read, part.extent, slot_of(chunk) + part.slot_offset});
   read_->transfer(transfers);
 }
@@ -257,7 +256,7 @@ std::int64_t FileTier::first_in_file(const ArrayId& array) const {
   const Segment& segment = inputs_.layout->flat_units[static_cast<std::size_t>(array.flat_unit)]
                                .segments[static_cast<std::size_t>(array.segment)];
   const bool parameter = array.kind == ArrayKind::parameter ||
-                         (array.kind == ArrayKind::master && buffers.dtype == DType::fp32);
+                         (array.kind == ArrayKind::master && !buffers.has_master());
   const std::int64_t slice = state_.policy().rank * segment.shard;
   if (parameter)
     return inputs_.file.shard_slot(array.flat_unit) >= 0 ? slice : slice + segment.shard;
@@ -269,7 +268,7 @@ void FileTier::visit(const ArrayId& asked, std::int64_t begin, std::int64_t end,
                      const PartVisitor& visitor) {
   ArrayId array = asked;
   if (array.kind == ArrayKind::master &&
-      state_.segment(array.flat_unit, array.segment).dtype == DType::fp32)
+      !state_.segment(array.flat_unit, array.segment).has_master())
     array.kind = ArrayKind::parameter;
   const auto visit_all = [&](const std::vector<Part>& parts) {
     for (const Part& part : parts) {

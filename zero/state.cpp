@@ -16,6 +16,8 @@ ModelState::ModelState(const Layout& layout, const SlotAssignment& parameter_slo
       const Segment& segment = flat.segments[s];
       segments[s].dtype = segment.dtype.value_or(policy_.precision.compute);
       segments[s].sum = segment.dtype.value_or(policy_.precision.accumulation);
+      segments[s].master_dtype = policy_.precision.master_of(segments[s].dtype);
+      segments[s].state_dtype = policy_.precision.state_of(segments[s].dtype);
       segments[s].adds_up = policy_.accumulate_locally;
       segments[s].summand = policy_.accumulate_locally ? segments[s].sum : segments[s].dtype;
       segments[s].wire =
@@ -123,14 +125,13 @@ void ModelState::request_optimizer() {
     for (std::size_t s = 0; s < buffers_[f].size(); ++s) {
       SegmentBuffers& buffers = buffers_[f][s];
       if (!layout_.flat_units[f].segments[s].trainable) continue;
-      const std::int64_t bytes = buffers.resident * size_of(DType::fp32);
-      if (buffers.dtype != DType::fp32)
-        request(MemoryCategory::master_weights, bytes,
-                reinterpret_cast<std::byte**>(&buffers.master));
+      if (buffers.has_master())
+        request(MemoryCategory::master_weights, buffers.resident * size_of(buffers.master_dtype),
+                &buffers.master);
       for (std::size_t k = 0; k < buffers.states.size(); ++k)
         request(MemoryCategory::optimizer_state,
-                std::min(buffers.state_counts[k], buffers.resident) * size_of(DType::fp32),
-                reinterpret_cast<std::byte**>(&buffers.states[k]));
+                std::min(buffers.state_counts[k], buffers.resident) * size_of(buffers.state_dtype),
+                &buffers.states[k]);
     }
 }
 
@@ -194,8 +195,7 @@ void ModelState::derive_pointers() {
         buffers.gradient_shard =
             buffers.sum_whole() + policy_.rank * segment.shard * size_of(buffers.sum);
       if (segment.trainable && buffers.master == nullptr)
-        buffers.master =
-            reinterpret_cast<float*>(policy_.optimizer_sharded ? buffers.shard : buffers.whole);
+        buffers.master = policy_.optimizer_sharded ? buffers.shard : buffers.whole;
     }
 }
 
@@ -236,6 +236,19 @@ bool ModelState::has_state(int param, std::size_t state) const {
   if (group < 0) return false;
   const std::vector<int>& states = policy_.states_of_group[static_cast<std::size_t>(group)];
   return std::find(states.begin(), states.end(), static_cast<int>(state)) != states.end();
+}
+
+DType SegmentBuffers::dtype_of(ArrayKind kind) const {
+  switch (kind) {
+    case ArrayKind::parameter:
+      return dtype;
+    case ArrayKind::gradient:
+      return sum;
+    case ArrayKind::master:
+      return master_dtype;
+    default:
+      return state_dtype;
+  }
 }
 
 std::int64_t SegmentBuffers::state_position(std::size_t state, std::int64_t element) const {

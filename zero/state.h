@@ -15,6 +15,7 @@
 #include "zero/matrix_plan.h"
 #include "zero/precision.h"
 #include "zero/slots.h"
+#include "zero/state_array.h"
 
 namespace zero::detail {
 
@@ -36,7 +37,7 @@ struct StatePolicy {
   std::int64_t reduce_piece = 0;    // elements per rank of one reduction; 0: there is none
   // Rest in a file, except what config keeps in memory.
   bool optimizer_in_file = false, gradients_in_file = false, parameters_in_file = false;
-  // fp32 arrays, by name, and which of them each optimizer group's elements have, by index.
+  // Arrays by name, and which of them each optimizer group's elements have, by index.
   std::vector<std::string> optimizer_states;
   std::vector<std::vector<int>> states_of_group;
   std::vector<int> group_of_param;  // by index into Model::params; -1 for a frozen one
@@ -58,8 +59,9 @@ struct SegmentBuffers {
   DType wire = DType::fp32;     // of the gradient between ranks; one rank alone: of what it sums up
   DType sum = DType::fp32;      // of the gradient at rest
   DType summand = DType::fp32;  // of what is reduced
-  bool adds_up = false;         // that is the sum of several gradients
-  std::byte* whole = nullptr;   // the whole parameter, when gathered or resting whole
+  DType master_dtype = DType::fp32, state_dtype = DType::fp32;
+  bool adds_up = false;        // that is the sum of several gradients
+  std::byte* whole = nullptr;  // the whole parameter, when gathered or resting whole
   // This rank's slice: inside `whole` where that rests; where the slice rests in a file, the buffer
   // from which it is gathered.
   std::byte* shard = nullptr;
@@ -71,9 +73,9 @@ struct SegmentBuffers {
   // Of the elements that this rank updates. The first `resident` have what follows, and their
   // gradient shard, in memory.
   std::int64_t update_begin = 0, update_count = 0, resident = 0;
-  float* master = nullptr;  // the parameter itself where that is fp32
+  std::byte* master = nullptr;  // the parameter itself where that has the master's dtype
   // By name; each holds, without gaps, the elements whose group has that state.
-  std::vector<float*> states;
+  std::vector<std::byte*> states;
   std::vector<std::int64_t> state_counts;
   std::vector<UpdateRun> runs;
 
@@ -83,6 +85,9 @@ struct SegmentBuffers {
   // Every element that this rank updates has the state.
   bool has_whole_state(std::size_t state) const { return state_counts[state] == update_count; }
 
+  DType dtype_of(ArrayKind kind) const;
+  // Apart from the parameter.
+  bool has_master() const { return master_dtype != dtype; }
   // What a reduction sums up.
   std::byte* summands() const { return adds_up ? accumulated : gradient_whole; }
   // The whole gradient in the dtype of sums; meaningful where it rests whole.

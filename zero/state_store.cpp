@@ -33,9 +33,7 @@ bool StateStore::holds(const ArrayId& array, int param) const {
 }
 
 DType StateStore::dtype_of(const ArrayId& array) const {
-  const SegmentBuffers& buffers = state_.segment(array.flat_unit, array.segment);
-  if (array.kind == ArrayKind::parameter) return buffers.dtype;
-  return array.kind == ArrayKind::gradient ? buffers.sum : DType::fp32;
+  return state_.segment(array.flat_unit, array.segment).dtype_of(array.kind);
 }
 
 std::byte* StateStore::resident(const ArrayId& array, std::int64_t at) const {
@@ -50,11 +48,11 @@ std::byte* StateStore::resident(const ArrayId& array, std::int64_t at) const {
     case ArrayKind::gradient:
       return buffers.gradient_shard + (at - slice) * size_of(buffers.sum);
     case ArrayKind::master:
-      return reinterpret_cast<std::byte*>(buffers.master + (at - buffers.update_begin));
+      return buffers.master + (at - buffers.update_begin) * size_of(buffers.master_dtype);
     default: {
       const auto state = static_cast<std::size_t>(array.state);
-      return reinterpret_cast<std::byte*>(buffers.states[state] +
-                                          buffers.state_position(state, at));
+      return buffers.states[state] +
+             buffers.state_position(state, at) * size_of(buffers.state_dtype);
     }
   }
 }
@@ -116,10 +114,6 @@ ChunkView StateStore::view(int number) const {
     std::byte* in_slot = tier_ != nullptr ? tier_->in_slot(number, kind, state) : nullptr;
     return in_slot != nullptr ? in_slot : home;
   };
-  const auto floats = [](std::byte* data) { return reinterpret_cast<float*>(data); };
-  const auto home_of = [&](float* array) {
-    return reinterpret_cast<std::byte*>(array + chunk.begin);
-  };
   ChunkView view;
   view.begin = buffers.update_begin + chunk.begin;
   view.count = chunk.count;
@@ -131,14 +125,17 @@ ChunkView StateStore::view(int number) const {
   std::byte* parameter =
       placed((sliced ? buffers.shard : buffers.whole) + chunk.begin * size_of(buffers.dtype),
              ArrayKind::parameter);
-  const bool has_master = buffers.dtype != DType::fp32;
-  view.master = floats(has_master ? placed(home_of(buffers.master), ArrayKind::master) : parameter);
-  view.parameter = has_master ? parameter : nullptr;
-  for (std::size_t k = 0; k < buffers.states.size(); ++k) {
-    float* home = buffers.states[k] + buffers.state_position(k, view.begin);
-    view.states.push_back(
-        floats(placed(reinterpret_cast<std::byte*>(home), ArrayKind::state, static_cast<int>(k))));
-  }
+  view.master_dtype = buffers.master_dtype;
+  view.state_dtype = buffers.state_dtype;
+  view.parameter = buffers.has_master() ? parameter : nullptr;
+  view.master =
+      buffers.has_master()
+          ? placed(buffers.master + chunk.begin * size_of(buffers.master_dtype), ArrayKind::master)
+          : parameter;
+  for (std::size_t k = 0; k < buffers.states.size(); ++k)
+    view.states.push_back(placed(
+        buffers.states[k] + buffers.state_position(k, view.begin) * size_of(buffers.state_dtype),
+        ArrayKind::state, static_cast<int>(k)));
   return view;
 }
 

@@ -1,5 +1,5 @@
-// The one way to the arrays of this rank's elements (parameter, gradient, fp32 master weights,
-// optimizer states), wherever they rest: whoever saves, loads, reads, fills or updates them asks
+// The one way to the arrays of this rank's elements (parameter, gradient, master weights, optimizer
+// states), wherever they rest: whoever saves, loads, reads, fills or updates them asks
 // here for parts in host memory and does not know of tiers or devices. One thread; positions are
 // elements from the start of the segment.
 #pragma once
@@ -24,10 +24,10 @@ namespace zero::detail {
 struct ChunkView {
   std::int64_t begin = 0, count = 0;
   DType dtype = DType::fp32;  // of the parameter
-  DType gradient_dtype = DType::fp32;
+  DType gradient_dtype = DType::fp32, master_dtype = DType::fp32, state_dtype = DType::fp32;
   const std::byte* gradient = nullptr;
-  float* master = nullptr;
-  std::vector<float*> states;      // by name; to the first element of the chunk that has the state
+  std::byte* master = nullptr;
+  std::vector<std::byte*> states;  // by name; to the first element of the chunk that has the state
   std::byte* parameter = nullptr;  // 16-bit copy to be written; null where master is the parameter
 };
 

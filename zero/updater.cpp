@@ -12,7 +12,6 @@ constexpr std::int64_t grain_elements = 1 << 14;
 // Of directions that are measured and not kept.
 constexpr std::int64_t block_elements = 4096;
 constexpr int parameter_norm = 0, direction_norm = 1;
-constexpr std::size_t most_states = 2;  // of any rule
 
 using optim::Sees;
 
@@ -59,29 +58,40 @@ void Updater::fill_initial_states() {
       const std::int64_t end = std::min(run.end, first + chunk.count);
       if (begin >= end) continue;
       const std::vector<float> values(static_cast<std::size_t>(end - begin), initial);
+      std::vector<std::byte> stored(values.size() *
+                                    static_cast<std::size_t>(size_of(buffers.state_dtype)));
+      optim::cast(values.data(), DType::fp32, stored.data(), buffers.state_dtype,
+                  std::ssize(values));
       for (const int state : group.states)
-        store_.write({chunk.flat_unit, chunk.segment, ArrayKind::state, state}, begin,
-                     std::as_bytes(std::span(values)));
+        store_.write({chunk.flat_unit, chunk.segment, ArrayKind::state, state}, begin, stored);
     }
   }
 }
 
-optim::UpdateSpans Updater::spans_of(const Range& range, std::span<float*> states) const {
+StateAtRest Updater::at_rest(const Range& range) const {
   const ChunkView& view = range.view;
-  const std::int64_t at = range.begin - view.begin, bytes = at * size_of(view.dtype);
-  std::size_t count = 0;
+  StateAtRest rest{view.master_dtype, view.state_dtype,
+                   view.master + (range.begin - view.begin) * size_of(view.master_dtype)};
   for (const int state : plan_.updates.group(range.run.group).states) {
     const auto k = static_cast<std::size_t>(state);
-    states[count++] = view.states[k] + (range.buffers.state_position(k, range.begin) -
-                                        range.buffers.state_position(k, view.begin));
+    rest.states[rest.state_count++] =
+        view.states[k] + (range.buffers.state_position(k, range.begin) -
+                          range.buffers.state_position(k, view.begin)) *
+                             size_of(view.state_dtype);
   }
-  optim::UpdateSpans spans{range.end - range.begin,
-                           view.gradient + at * size_of(view.gradient_dtype),
-                           view.gradient_dtype,
-                           view.master + at,
-                           states.first(count),
-                           view.parameter == nullptr ? nullptr : view.parameter + bytes,
-                           view.dtype};
+  return rest;
+}
+
+// But for master weights and states.
+optim::UpdateSpans Updater::spans_of(const Range& range) const {
+  const ChunkView& view = range.view;
+  const std::int64_t at = range.begin - view.begin;
+  optim::UpdateSpans spans;
+  spans.count = range.end - range.begin;
+  spans.gradient = view.gradient + at * size_of(view.gradient_dtype);
+  spans.gradient_dtype = view.gradient_dtype;
+  if (view.parameter != nullptr) spans.parameter = view.parameter + at * size_of(view.dtype);
+  spans.parameter_dtype = view.dtype;
   if (range.directions != nullptr) {
     spans.gradient = range.directions;
     spans.gradient_dtype = DType::fp32;
@@ -89,20 +99,46 @@ optim::UpdateSpans Updater::spans_of(const Range& range, std::span<float*> state
   return spans;
 }
 
+template <class Each>
+void Updater::in_fp32(const Range& range, const Each& each) const {
+  if (const StateAtRest rest = at_rest(range); rest.in_fp32()) {
+    std::array<float*, most_states> states{};
+    for (std::size_t i = 0; i < rest.state_count; ++i)
+      states[i] = reinterpret_cast<float*>(rest.states[i]);
+    optim::UpdateSpans spans = spans_of(range);
+    spans.master = reinterpret_cast<float*>(rest.master);
+    spans.state = std::span(states).first(rest.state_count);
+    return each(spans, std::int64_t{0});
+  }
+  const std::int64_t count = range.end - range.begin;
+  for (std::int64_t at = 0; at < count; at += WideBlock::elements) {
+    const Range part = range.part(at, std::min(count, at + WideBlock::elements));
+    const StateAtRest rest = at_rest(part);
+    WideBlock block(rest, part.end - part.begin);
+    optim::UpdateSpans spans = spans_of(part);
+    spans.master = block.master();
+    spans.state = block.states();
+    each(spans, at);
+    block.store();
+  }
+}
+
 void Updater::update_range(const Range& range, const optim::StepScalars& scalars) {
   const optim::Optimizer& rule = *plan_.updates.group(range.run.group).rule;
-  runtime_.pool().for_ranges(range.end - range.begin, grain_elements,
-                             [&](std::int64_t begin, std::int64_t end) {
-                               std::array<float*, most_states> states{};
-                               rule.update(scalars, spans_of(range.part(begin, end), states));
-                             });
+  runtime_.pool().for_ranges(
+      range.end - range.begin, grain_elements, [&](std::int64_t begin, std::int64_t end) {
+        in_fp32(range.part(begin, end), [&](const optim::UpdateSpans& spans, std::int64_t) {
+          rule.update(scalars, spans);
+        });
+      });
 }
 
 void Updater::direct(const Range& range, const optim::StepScalars& scalars,
                      float* directions) const {
-  std::array<float*, most_states> states{};
-  plan_.updates.group(range.run.group)
-      .rule->direction(scalars, spans_of(range, states), directions);
+  const optim::Optimizer& rule = *plan_.updates.group(range.run.group).rule;
+  in_fp32(range, [&](const optim::UpdateSpans& spans, std::int64_t at) {
+    rule.direction(scalars, spans, directions + at);
+  });
 }
 
 void Updater::for_measured(const OpenChunk& open,
@@ -132,8 +168,8 @@ void Updater::measure_range(const Range& range, const optim::StepScalars& scalar
     for (std::int64_t at = count * part / parts; at < end; at += block_elements) {
       float directions[block_elements];
       const std::int64_t length = std::min(block_elements, end - at);
-      const float* master = range.view.master + (range.begin + at - range.view.begin);
-      optim::accumulate_norm(master, DType::fp32, length, own.parameter);
+      const StateAtRest rest = at_rest(range.part(at, at + length));
+      optim::accumulate_norm(rest.master, rest.master_dtype, length, own.parameter);
       direct(range.part(at, at + length), scalars, directions);
       optim::accumulate_norm(directions, DType::fp32, length, own.direction);
     }

@@ -17,6 +17,7 @@
 #include "zero/engine_plan.h"
 #include "zero/runtime_core.h"
 #include "zero/state_store.h"
+#include "zero/wide_block.h"
 
 namespace zero::detail {
 
@@ -69,7 +70,11 @@ class Updater {
   // Calls each(range, param) for the parts of the chunk's parameters whose rule sees tensor norms.
   void for_measured(const OpenChunk& open,
                     const std::function<void(const Range&, int)>& each) const;
-  optim::UpdateSpans spans_of(const Range& range, std::span<float*> states) const;
+  StateAtRest at_rest(const Range& range) const;
+  optim::UpdateSpans spans_of(const Range& range) const;
+  // Calls each(spans, first element of the range): once, or in blocks where state rests in 16 bits.
+  template <class Each>
+  void in_fp32(const Range& range, const Each& each) const;
   void update_range(const Range& range, const optim::StepScalars& scalars);
   void direct(const Range& range, const optim::StepScalars& scalars, float* directions) const;
   void measure_range(const Range& range, const optim::StepScalars& scalars, int param);

@@ -46,7 +46,7 @@ void EngineCore::fill_segment(int flat_unit, int segment_index,
     rounded.resize(static_cast<std::size_t>(piece.count * size_of(dtype)));
     optim::cast(values.data(), DType::fp32, rounded.data(), dtype, piece.count);
     store_->write(parameter, piece.segment_begin, rounded);
-    if (segment.trainable && dtype != DType::fp32)
+    if (segment.trainable && store_->dtype_of(master) != dtype)
       store_->write(master, piece.segment_begin, std::as_bytes(std::span(values)));
   }
 }
@@ -62,11 +62,10 @@ void EngineCore::spread(int flat_unit, int segment_index) {
         const Wire wire{&communicator, stream};
         if (!state_->policy().parameters_sharded)
           all_gather_whole(wire, segment, buffers.shard, buffers.whole, buffers.dtype);
-        if (segment.trainable && buffers.dtype != DType::fp32 &&
-            !state_->policy().optimizer_sharded)
+        if (segment.trainable && buffers.has_master() && !state_->policy().optimizer_sharded)
           all_gather_whole(wire, segment,
-                           reinterpret_cast<std::byte*>(buffers.master + rank() * segment.shard),
-                           reinterpret_cast<std::byte*>(buffers.master), DType::fp32);
+                           buffers.master + rank() * segment.shard * size_of(buffers.master_dtype),
+                           buffers.master, buffers.master_dtype);
       });
 }
 

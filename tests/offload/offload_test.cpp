@@ -131,6 +131,28 @@ TEST_CASE("parameters in a file at stage 3, with and without the states") {
       }
 }
 
+TEST_CASE("master weights and states in 16 bits, in a file") {
+  const DiskDirectory directory;
+  for (const int ranks : {1, 3})
+    for (const bool bf16 : {false, true})
+      for (const bool states : {false, true}) {
+        zero::Config base = config(3, 2, bf16);
+        base.fp16_enabled = !bf16;
+        base.bf16_master_weights_and_grads = bf16;
+        base.fp16_master_weights_and_grads = !bf16;
+        base.bf16_optimizer_states = bf16 && states;
+        const toy::Trace expected = run(ranks, base, 3);
+        CAPTURE(ranks);
+        CAPTURE(bf16);
+        const zero::Config parameters = with_parameters(base, directory.path());
+        CHECK(run(ranks, parameters, 3) == expected);
+        CHECK(run(ranks, with_states(parameters, directory.path()), 3, "worker") == expected);
+        zero::Config some = with_states(base, directory.path());
+        some.zero_optimization.offload_optimizer.ratio = 0.5;
+        CHECK(run(ranks, some, 3) == expected);
+      }
+}
+
 TEST_CASE("random delays around every instruction and file access") {
   const DiskDirectory directory;
   zero::Config base = config(3, 2, true);

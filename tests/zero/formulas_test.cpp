@@ -148,6 +148,25 @@ TEST_CASE("gradients at rest take the bytes of their own dtype, and casts a piec
           }
 }
 
+TEST_CASE("16-bit master weights take no bytes of their own, 16-bit states two each") {
+  const zero::ModelSpec spec = models::describe(models::gpt2);
+  const auto psi = static_cast<double>(spec.declared().total_elements());
+  for (const bool states : {false, true})
+    for (const int n : {1, 4})
+      for (int stage = 0; stage < 4; ++stage) {
+        CAPTURE(n);
+        CAPTURE(stage);
+        zero::Config config = config_for(stage, true);
+        config.bf16_master_weights_and_grads = true;
+        config.bf16_optimizer_states = states;
+        const Planned plan = planned(spec, config, n);
+        CHECK(plan.ledger.account(MemoryCategory::master_weights).planned == 0);
+        const double expected = 2 * psi / (stage == 3 ? n : 1) + 2 * psi / (stage >= 2 ? n : 1) +
+                                (states ? 4 : 8) * psi / (stage > 0 ? n : 1);
+        CHECK(std::abs(plan.states() / expected - 1) < 1e-3);
+      }
+}
+
 TEST_CASE("the staging of a wire of another dtype is as large as a bucket, at most as a unit") {
   const zero::ModelSpec spec = models::describe(models::gpt2);
   zero::Config config = config_for(2, false);

@@ -70,6 +70,14 @@ void list_all(const std::string& path) {
   std::printf("\n");
 }
 
+std::string remarks_on(const ManifestParameter& parameter) {
+  std::string result;
+  if (parameter.states_dtype != "F32") result = " (states in " + parameter.states_dtype + ")";
+  if (!parameter.used_by.empty())
+    result += " (also used by " + printable(joined(parameter.used_by)) + ")";
+  return result;
+}
+
 void inspect(const CheckpointOptions& options) {
   if (options.tag.empty()) list_all(options.directory);
   const TensorReader reader(checkpoint::find_checkpoint(options.directory, options.tag));
@@ -99,10 +107,9 @@ void inspect(const CheckpointOptions& options) {
   std::printf("%-*s  %-6s %-8s %12s  shape\n", static_cast<int>(width), "parameter", "stored",
               "kind", "elements");
   for (const ManifestParameter& p : m.parameters)
-    std::printf(
-        "%-*s  %-6s %-8s %12" PRId64 "  %s%s\n", static_cast<int>(width), printable(p.name).c_str(),
-        p.dtype.c_str(), p.trainable ? "trained" : "frozen", p.elements(), text(p.shape).c_str(),
-        p.used_by.empty() ? "" : (" (also used by " + printable(joined(p.used_by)) + ")").c_str());
+    std::printf("%-*s  %-6s %-8s %12" PRId64 "  %s%s\n", static_cast<int>(width),
+                printable(p.name).c_str(), p.dtype.c_str(), p.trainable ? "trained" : "frozen",
+                p.elements(), text(p.shape).c_str(), remarks_on(p).c_str());
 }
 
 void verify(const CheckpointOptions& options) {

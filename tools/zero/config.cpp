@@ -116,9 +116,9 @@ double bytes_on(int bytes, detail::Rest rest, int ranks) {
   return rest == detail::Rest::shard ? static_cast<double>(bytes) / ranks : bytes;
 }
 
-int state_bytes(const optim::OptimizerOptions& options, bool auxiliary) {
+int states_of(const optim::OptimizerOptions& options, bool auxiliary) {
   const auto rule = optim::create_optimizer(optim::options_of_rule(options, auxiliary));
-  return static_cast<int>(rule->state_names().size()) * 4;
+  return static_cast<int>(rule->state_names().size());
 }
 
 // Strategy, dtypes and bytes, each by its name.
@@ -128,18 +128,20 @@ std::vector<std::pair<std::string, std::string>> plan_lines(const ConfigOptions&
   const detail::Precision precision = detail::precision_for(config, std::max(options.ranks, 1));
   const auto model = static_cast<int>(size_of(precision.compute));
   const auto gradient = static_cast<int>(size_of(precision.accumulation));
-  const int master = precision.compute == DType::fp32 ? 0 : 4;
-  const int of_rule = master + state_bytes(config.optimizer, false);
+  const int master = precision.master == precision.compute ? 0 : 4;
+  const auto state = static_cast<int>(size_of(precision.state));
+  const int of_rule = master + state * states_of(config.optimizer, false);
   const bool split = optim::has_auxiliary_rule(config.optimizer);
-  const int states = split ? master + state_bytes(config.optimizer, true) : of_rule;
+  const int states = split ? master + state * states_of(config.optimizer, true) : of_rule;
   std::vector<std::pair<std::string, std::string>> lines = {
       {"strategy", plan.strategy},
       {"dtypes", std::string("parameters and gradients ") + name_of(precision.compute) +
                      ", between ranks " + name_of(precision.wire) + ", added up " +
-                     name_of(precision.accumulation) + "; master weights and moments fp32"},
+                     name_of(precision.accumulation) + "; master weights " +
+                     name_of(precision.master) + ", moments " + name_of(precision.state)},
       {"bytes per parameter on each of N ranks",
-       "parameters " + share(model, plan.parameter) + ", gradients " + share(gradient, plan.gradient) +
-           ", optimizer " + share(states, plan.optimizer) +
+       "parameters " + share(model, plan.parameter) + ", gradients " +
+           share(gradient, plan.gradient) + ", optimizer " + share(states, plan.optimizer) +
            (split
                 ? ", of " + config.optimizer.type + "'s matrices " + share(of_rule, plan.optimizer)
                 : "") +

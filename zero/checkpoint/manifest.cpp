@@ -24,6 +24,7 @@ Json to_json(const ManifestParameter& parameter) {
                {"trainable", parameter.trainable}};
   if (!parameter.used_by.empty()) json["used_by"] = parameter.used_by;
   if (parameter.states) json["states"] = *parameter.states;
+  if (parameter.states_dtype != "F32") json["states_dtype"] = parameter.states_dtype;
   return json;
 }
 
@@ -66,10 +67,10 @@ ManifestParameter parse_parameter(const std::string& path, const Manifest& manif
     if (std::find(manifest.states.begin(), manifest.states.end(), state) == manifest.states.end())
       fields.refuse(in_quotes(parameter.name) + " has the state " + in_quotes(state) +
                     ", which the optimizer has not");
-  const bool known =
-      parameter.dtype == "F32" || parameter.dtype == "BF16" || parameter.dtype == "F16";
-  if (!known || (parameter.trainable && parameter.dtype != "F32"))
-    fields.refuse(in_quotes(parameter.name) + " cannot be stored as " + in_quotes(parameter.dtype));
+  if (json.contains("states_dtype")) parameter.states_dtype = fields.text("states_dtype");
+  for (const std::string& dtype : {parameter.dtype, parameter.states_dtype})
+    if (dtype != "F32" && dtype != "BF16" && dtype != "F16")
+      fields.refuse(in_quotes(parameter.name) + " cannot be stored as " + in_quotes(dtype));
   return parameter;
 }
 
@@ -183,8 +184,8 @@ bool Manifest::has(const ManifestParameter& parameter, int kind) const {
 }
 
 const std::string& Manifest::dtype_of(const ShardEntry& entry) const {
-  static const std::string fp32 = "F32";
-  return entry.kind > 0 ? fp32 : parameters[static_cast<std::size_t>(entry.parameter)].dtype;
+  const ManifestParameter& parameter = parameters[static_cast<std::size_t>(entry.parameter)];
+  return entry.kind > 0 ? parameter.states_dtype : parameter.dtype;
 }
 
 std::int64_t Manifest::width_of(const ShardEntry& entry) const {

@@ -23,12 +23,13 @@ inline constexpr std::int64_t max_manifest_bytes = std::int64_t{256} << 20;
 struct ManifestParameter {
   std::string name;
   std::vector<std::int64_t> shape;
-  std::string dtype;  // as stored: F32 for what is trained, its own for what is frozen
+  std::string dtype;  // as stored: the master's for what is trained, its own for what is frozen
   bool trainable = true;
   std::vector<std::string> used_by;  // other units that share it (tied tables)
   // Of the manifest's states, where the optimizer keeps others for other parameters (Muon); absent:
   // all of them, if it is trained.
   std::optional<std::vector<std::string>> states = {};
+  std::string states_dtype = "F32";
 
   std::int64_t elements() const;
 };
@@ -61,7 +62,7 @@ struct Manifest {
   std::vector<ManifestFile> files;
   std::map<std::string, std::string> client_state;
   std::map<std::string, std::string> loss_scaler;  // state of a dynamic one; else empty
-  std::string config;  // the resolved one, a line per value
+  std::string config;                              // the resolved one, a line per value
   // What must be equal for a continued run to give equal bits.
   std::map<std::string, std::string> equality;
 
