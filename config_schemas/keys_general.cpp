@@ -69,11 +69,14 @@ std::vector<Key> step_rows() {
        .target = top<&Config::gradient_predivide_factor>,
        .meaning = "divide gradients by this before they are summed, and by the rest afterwards; "
                   "prescale_gradients wins"},
-      one_of(refused("gradient_allreduce_op", Type::choice, "mean",
-                     "not supported by this version: gradients are averaged; set it to \"mean\" "
-                     "and multiply the learning rate",
-                     "average or sum of the ranks' gradients"),
-             {"mean", "sum"}, true),
+      {.path = "gradient_allreduce_op",
+       .type = Type::choice,
+       .choices = {"mean", "sum"},
+       .any_case = true,
+       .target = top<&Config::gradient_allreduce_op>,
+       .meaning =
+           "average or sum of the ranks' gradients; a sum is not divided on the wire either, "
+           "and clipped as it is"},
   };
 }
 

@@ -61,9 +61,9 @@ Verdict EngineCore::agree(const ControlWord& word) {
 }
 
 double EngineCore::inverse_scale() const {
+  const double summands = config_.gradient_allreduce_op == "sum" ? 1 : ranks();
   return state_->policy().precision.predivision /
-         (static_cast<double>(ranks()) * static_cast<double>(plan_.batch.accumulation) *
-          gradient_scale_);
+         (summands * static_cast<double>(plan_.batch.accumulation) * gradient_scale_);
 }
 
 double EngineCore::gradient_norm() const {

@@ -77,6 +77,7 @@ struct Case {
   GradientSync sync = GradientSync::last;
   bool prescale = false;
   float predivide = 1;
+  bool sums = false;  // over ranks, instead of the average
 };
 
 float rounded(float value, DType dtype) {
@@ -86,7 +87,7 @@ float rounded(float value, DType dtype) {
 }
 
 float divisor_of(const Case& c, DType wire) {
-  if (c.ranks == 1) return 1;
+  if (c.ranks == 1 || c.sums) return 1;
   if (c.prescale) return static_cast<float>(c.ranks);
   if (c.predivide != 1) return c.predivide;
   return wire == DType::fp16 ? static_cast<float>(c.ranks) : 1;
@@ -148,6 +149,7 @@ std::vector<float> reduced_gradient(const Case& c, int strategy) {
   config.optimizer.type = "SGD";
   config.prescale_gradients = c.prescale;
   config.gradient_predivide_factor = c.predivide;
+  config.gradient_allreduce_op = c.sums ? "sum" : "mean";
   config.loss_scale.loss_scale = 1;
   config.zero_optimization.reduce_bucket_size = 600;  // more than one piece
   set(config, c.dtypes);
@@ -183,7 +185,7 @@ void check_sums(const Case& c) {
                          << divisor_of(c, c.dtypes.wire.value_or(c.dtypes.compute)));
     const std::vector<float> found = reduced_gradient(c, strategy);
     const double scale = static_cast<double>(divisor_of(c, c.dtypes.wire.value_or(DType::fp32))) /
-                         (c.ranks * c.micro_steps);
+                         ((c.sums ? 1 : c.ranks) * c.micro_steps);
     int differing = 0;
     for (int i = 0; i < elements; ++i)
       differing +=
@@ -209,6 +211,12 @@ TEST_CASE("prescaled and predivided gradients are divided on the wire, before th
       check_sums({{compute, wire, std::nullopt}, 3, 2, GradientSync::last, false, 4});
       check_sums({{compute, wire, DType::fp32}, 4, 1, GradientSync::last, false, 4});
     }
+}
+
+TEST_CASE("gradients that are summed over ranks are not divided, on the wire neither") {
+  for (const DType wire : {DType::fp32, DType::bf16, DType::fp16})
+    for (const int ranks : {1, 3})
+      check_sums({{DType::fp16, wire, std::nullopt}, ranks, 2, GradientSync::each, true, 4, true});
 }
 
 TEST_CASE("equal bits at every stage for every combination of dtypes") {
