@@ -235,8 +235,15 @@ def plain(value):
 
 
 def equal(ours, theirs):
+    if isinstance(theirs, pathlib.PurePath) and isinstance(ours, str):
+        return pathlib.PurePath(ours) == theirs
     ours, theirs = plain(ours), plain(theirs)
     return ours == theirs and isinstance(ours, bool) == isinstance(theirs, bool) or str(ours) == str(theirs)
+
+
+# Errors of DeepSpeed that do not name the key that they are about.
+ABOUT = {"GDS currently only supported for CUDA": "aio.use_gds",
+         "not supported between instances of 'str' and 'int'": "train_batch_size"}
 
 
 class Documented:
@@ -260,6 +267,7 @@ class Documented:
     def explains(self, error):
         """Whether an error of DeepSpeed is about a key that a row names."""
         found = [key for key in self.keys if re.search(rf"\b{re.escape(key.split('.')[-1])}\b", error, re.IGNORECASE)]
+        found += [key for words, key in ABOUT.items() if words in error and key in self.keys]
         self.used.update(found)
         return bool(found)
 
