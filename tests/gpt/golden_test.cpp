@@ -52,6 +52,7 @@ struct Goldens {
       : name(model), json(read_json(model + "_goldens.json")), config(config_of(json)) {
     sequence = json.value("sequence", config.context);
     losses = json["losses"].get<std::vector<double>>();
+    bf16_losses = json.value("bf16_losses", std::vector<double>());
     norms = json["gradient_norms"].get<std::vector<double>>();
   }
 
@@ -67,8 +68,9 @@ struct Goldens {
     return batch;
   }
 
-  zero::Config engine_config(int stage, int ranks) const {
+  zero::Config engine_config(int stage, int ranks, bool bf16) const {
     zero::Config c;
+    c.bf16_enabled = bf16;
     c.zero_optimization.stage = stage;
     c.batch.train_micro_batch_size_per_gpu = json["batch"].get<std::int64_t>() / ranks;
     c.gradient_clipping = json["gradient_clipping"];
@@ -85,7 +87,7 @@ struct Goldens {
   nlohmann::json json;
   gpt::ModelConfig config;
   std::int64_t sequence = 0;
-  std::vector<double> losses, norms;
+  std::vector<double> losses, bf16_losses, norms;
 };
 
 double norm_of(const std::vector<float>& values) {
@@ -140,13 +142,14 @@ struct Shared {
 };
 
 // Trains on every rank; the root checks.
+template <class T>
 class Run {
  public:
   Run(const Goldens& goldens, zero::Runtime& runtime, int stage, Shared& shared)
       : goldens_(goldens),
         runtime_(runtime),
         shared_(shared),
-        config_(goldens.engine_config(stage, runtime.size())),
+        config_(goldens.engine_config(stage, runtime.size(), std::is_same_v<T, zero::bf16>)),
         engine_(runtime, gpt::describe(goldens.config), config_),
         pool_(1),
         model_(goldens.config, engine_.batch().micro, goldens.sequence, pool_),
@@ -167,6 +170,16 @@ class Run {
     }
     const Tensors end = read_all("value");
     if (runtime_.is_root()) check_weights(end, goldens_.name);
+  }
+
+  // Of a 16-bit run: the losses are as near to PyTorch's in fp32 as those of its own bf16 are.
+  void train_near() {
+    double distance = 0, pytorch_distance = 0;
+    for (std::size_t i = 0; i < goldens_.losses.size(); ++i) {
+      distance += std::abs(one_step(i + 1, false).loss - goldens_.losses[i]);
+      pytorch_distance += std::abs(goldens_.bf16_losses[i] - goldens_.losses[i]);
+    }
+    if (runtime_.is_root()) CHECK(distance <= 1.5 * pytorch_distance);
   }
 
  private:
@@ -210,15 +223,15 @@ class Run {
   zero::Config config_;
   zero::Engine engine_;
   zero::ThreadPool pool_;
-  gpt::Model<float> model_;
-  gpt::TrainingStep<float> step_;
+  gpt::Model<T> model_;
+  gpt::TrainingStep<T> step_;
 };
 
 void check(const std::string& model, int ranks, int stage) {
   const Goldens goldens(model);
   Shared shared;
   zero::testing::run_ranks(
-      ranks, [&](zero::Runtime& runtime) { Run(goldens, runtime, stage, shared).train(); });
+      ranks, [&](zero::Runtime& runtime) { Run<float>(goldens, runtime, stage, shared).train(); });
 }
 
 TEST_CASE("training equals PyTorch's on one rank") {
@@ -237,6 +250,22 @@ TEST_CASE("training of a Llama equals PyTorch's") {
 TEST_CASE("training of a Qwen2 equals PyTorch's") {
   check("qwen2", 1, 0);
   check("qwen2", 3, 3);
+}
+
+void check_bf16(const std::string& model, int ranks, int stage) {
+  const Goldens goldens(model);
+  Shared shared;
+  zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
+    Run<zero::bf16>(goldens, runtime, stage, shared).train_near();
+  });
+}
+
+TEST_CASE("losses in bf16 are as near to fp32's as PyTorch's are") {
+  for (const char* model : {"llama", "qwen2"}) {
+    INFO(model);
+    check_bf16(model, 1, 0);
+    check_bf16(model, 3, 3);
+  }
 }
 
 TEST_CASE("rotary frequencies of every kind of scaling equal transformers'") {

@@ -5,8 +5,9 @@ Needs torch, transformers, safetensors and numpy (pip install torch transformers
     python3 tests/gpt/make_goldens.py tests/data [gpt2] [llama] [qwen2] [rope]
 
 A small model with random weights is trained for 20 AdamW steps in fp32 on random tokens. Stored: the start weights,
-the tokens, the loss of each step, the gradients (before clipping) of steps 1 and 10, and the final weights. "rope":
-the frequencies of rotary embeddings under several kinds of rope_scaling.
+the tokens, the loss of each step, the gradients (before clipping) of steps 1 and 10, the final weights, and, of the
+newer families, the losses of PyTorch's own bf16 with fp32 master weights. "rope": the frequencies of rotary embeddings
+under several kinds of rope_scaling.
 """
 
 import json
@@ -80,21 +81,49 @@ def settings_of(name, model):
     return GPT2 if name == "gpt2" else {"config": json.loads(model.config.to_json_string(use_diff=False))}
 
 
+def optimizer_of(parameters):
+    return torch.optim.AdamW(
+        [{"params": [p for p in parameters if p.dim() > 1]},
+         {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}],
+        lr=OPTIMIZER["lr"], betas=OPTIMIZER["betas"], eps=OPTIMIZER["eps"], weight_decay=OPTIMIZER["weight_decay"])
+
+
+def loss_of(model, tokens):
+    logits = model(tokens[:, :-1]).logits.float()
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), tokens[:, 1:].reshape(-1))
+
+
+def bf16_losses(name, tokens):
+    """The same training with parameters, activations and gradients in bf16."""
+    masters, model = MAKERS[name]()[0].float(), MAKERS[name]()[0].bfloat16()
+    fill(masters.named_parameters())
+    optimizer = optimizer_of(list(masters.parameters()))
+    losses = []
+    for step in range(STEPS):
+        with torch.no_grad():
+            for master, value in zip(masters.parameters(), model.parameters()):
+                value.copy_(master)
+        model.zero_grad()
+        loss = loss_of(model, tokens[step])
+        loss.backward()
+        for master, value in zip(masters.parameters(), model.parameters()):
+            master.grad = value.grad.float()
+        torch.nn.utils.clip_grad_norm_(masters.parameters(), CLIP)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 def train(folder, name):
     model, module, prefix = MAKERS[name]()
     model.float()
     fill(module.named_parameters())
     save_file(tensors(module, prefix), folder / f"{name}_start.safetensors", metadata={"format": "pt"})
-    named = list(module.named_parameters())
-    optimizer = torch.optim.AdamW(
-        [{"params": [p for _, p in named if p.dim() > 1]},
-         {"params": [p for _, p in named if p.dim() == 1], "weight_decay": 0.0}],
-        lr=OPTIMIZER["lr"], betas=OPTIMIZER["betas"], eps=OPTIMIZER["eps"], weight_decay=OPTIMIZER["weight_decay"])
+    optimizer = optimizer_of(list(module.parameters()))
     tokens = torch.randint(0, VOCABULARY, (STEPS, BATCH, SEQUENCE + 1), generator=torch.Generator().manual_seed(7))
     losses, norms = [], []
     for step in range(STEPS):
-        logits = model(tokens[step, :, :-1]).logits
-        loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), tokens[step, :, 1:].reshape(-1))
+        loss = loss_of(model, tokens[step])
         optimizer.zero_grad()
         loss.backward()
         if step + 1 in GRADIENT_STEPS:
@@ -103,10 +132,11 @@ def train(folder, name):
         optimizer.step()
         losses.append(loss.item())
     save_file(tensors(module, prefix), folder / f"{name}_end.safetensors", metadata={"format": "pt"})
+    bf16 = {} if name == "gpt2" else {"bf16_losses": bf16_losses(name, tokens)}
     (folder / f"{name}_goldens.json").write_text(json.dumps({
         "torch": torch.__version__, "transformers": transformers.__version__, **settings_of(name, model),
         "sequence": SEQUENCE, "batch": BATCH, "optimizer": OPTIMIZER, "gradient_clipping": CLIP,
-        "gradient_steps": GRADIENT_STEPS, "losses": losses, "gradient_norms": norms,
+        "gradient_steps": GRADIENT_STEPS, "losses": losses, **bf16, "gradient_norms": norms,
         "tokens": tokens.reshape(STEPS, -1).tolist()}) + "\n")
 
 
