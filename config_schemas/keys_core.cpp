@@ -14,9 +14,7 @@ Target in_group(Config& config, const std::string& name) {
   return &(config.zero_core.param_groups[name].*member);
 }
 
-}  // namespace
-
-std::vector<Key> core_rows() {
+std::vector<Key> step_rows() {
   return {
       {.path = "zero_core", .meaning = "what DeepSpeed has no key for"},
       {.path = "zero_core.reshard_after_forward",
@@ -47,6 +45,12 @@ std::vector<Key> core_rows() {
        .target = in_core<&CoreOptions::deepspeed_defaults>,
        .meaning = "whose defaults fill what the file leaves out: 0.14 clips no gradients, and its "
                   "WarmupLR rises to 0.001"},
+  };
+}
+
+// Checkpoints, and what rests in a file.
+std::vector<Key> file_rows() {
+  return {
       {.path = "zero_core.on_save_error",
        .type = Type::choice,
        .choices = {"stop", "continue"},
@@ -78,6 +82,11 @@ std::vector<Key> core_rows() {
        .range = not_negative,
        .target = in_core<&CoreOptions::offload_cache_bytes>,
        .meaning = "memory for the first chunks, which then stay out of the file"},
+  };
+}
+
+std::vector<Key> group_rows() {
+  return {
       {.path = "zero_core.param_groups", .meaning = "optimizer groups by name"},
       {.path = "zero_core.param_groups.*", .meaning = "one group"},
       {.path = "zero_core.param_groups.*.lr_scale",
@@ -111,6 +120,15 @@ std::vector<Key> core_rows() {
        .target = in_group<&ParamGroupOptions::weight_decay>,
        .meaning = "instead of the optimizer's"},
   };
+}
+
+}  // namespace
+
+std::vector<Key> core_rows() {
+  std::vector<Key> result;
+  for (auto rows : {step_rows, file_rows, group_rows})
+    for (const Key& key : rows()) result.push_back(key);
+  return result;
 }
 
 }  // namespace zero::config_schemas
