@@ -1,0 +1,94 @@
+// A contestant of swap.py: optimizer steps of a model of many equal units, whose state rests in
+// memory or in a file. Reports the seconds of Engine::step(), to the end of its last write, or
+// those of them in which neither reads nor writes were under way.
+//
+// usage: bench_swap PIPES none|DIRECTORY MILLION_ELEMENTS BLOCK_BYTES DEPTH all|uncovered
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+
+#include "tests/bench/turns.h"
+#include "zero/zero.h"
+
+namespace {
+
+constexpr int units = 8;
+
+// No zeros, which a disk may treat in its own way.
+void fill(std::span<float> gradient) {
+  std::uint32_t x = 1;
+  for (float& value : gradient) {
+    x = x * 1664525 + 1013904223;
+    value = static_cast<float>(x >> 8) * 1e-9f;
+  }
+}
+
+double step(zero::Engine& engine, std::size_t elements) {
+  for (zero::MicroStep micro : engine.micro_steps()) {
+    for (zero::Unit& unit : engine.units()) {
+      const auto scope = unit.forward();
+    }
+    for (zero::Unit* unit : engine.backward_units()) {
+      auto scope = unit->backward();
+      if (unit->name() == "last")
+        *scope.grad<float>("bias") = 1;
+      else
+        fill({scope.grad<float>("weight"), elements});
+    }
+    micro.loss(0);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  engine.step();
+  float one = 0;
+  engine.read("last.bias", "value", {&one, 1});  // after the last write has ended
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The busier of the two directions.
+double file_seconds(zero::Engine& engine) {
+  double most = 0;
+  for (const zero::FileUse& use : engine.report().ranks.front().file)
+    most = std::max(most, use.seconds);
+  return most;
+}
+
+zero::Config config_of(char** argv) {
+  zero::Config config;
+  config.batch.train_micro_batch_size_per_gpu = 1;
+  config.zero_optimization.stage = 1;
+  config.gradient_clipping = 0;
+  auto& offload = config.zero_optimization.offload_optimizer;
+  if (std::string(argv[2]) != "none") {
+    offload.device = zero::OffloadDevice::nvme;
+    offload.nvme_path = argv[2];
+  }
+  config.aio.block_size = std::atoll(argv[4]);
+  config.aio.queue_depth = std::atoll(argv[5]);
+  return config;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return zero::run(argc, argv, [&](zero::Runtime& runtime) {
+    if (argc != 7)
+      throw zero::UsageError(
+          "usage: bench_swap PIPES none|DIRECTORY MILLION_ELEMENTS BLOCK DEPTH all|uncovered");
+    const bool uncovered = std::string(argv[6]) == "uncovered";
+    const std::int64_t elements = std::atoll(argv[3]) * 1'000'000 / units;
+    zero::ModelSpec model;
+    for (int u = 0; u < units; ++u) model.unit("u" + std::to_string(u)).param("weight", {elements});
+    model.unit("last").param("bias", {1});
+    zero::Engine engine(runtime, model, config_of(argv));
+    engine.initialize([](zero::ParamShard shard) {
+      for (float& value : shard.values) value = 1;
+    });
+    zero::bench::Turns(argv[1], runtime.rank()).serve([&] {
+      if (!uncovered) return step(engine, static_cast<std::size_t>(elements));
+      const double before = file_seconds(engine);
+      const double seconds = step(engine, static_cast<std::size_t>(elements));
+      return seconds - (file_seconds(engine) - before);
+    });
+  });
+}
