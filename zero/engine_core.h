@@ -182,6 +182,8 @@ class EngineCore {
   void require_step_border(const char* call);
   void refuse_non_finite(const std::string& file, const ParamShard& shard) const;
   void fill_segment(int flat_unit, int segment, const std::function<void(ParamShard)>& fill);
+  void fill_piece(const ArrayId& parameter, const Piece& piece,
+                  const std::function<void(ParamShard)>& fill);
   void spread(int flat_unit, int segment);
   std::vector<std::byte> gather_segment(const ArrayId& array);
   std::uint64_t digest_of(const ArrayId& array, std::string_view kind);

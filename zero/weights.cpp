@@ -12,6 +12,7 @@ namespace {
 
 // What a fill callback finds; no initializer writes this NaN by accident.
 constexpr std::uint32_t unfilled_bits = 0x7fa5c3d1u;
+constexpr std::int64_t most_filled_elements = 1 << 20;  // at a time
 
 }  // namespace
 
@@ -24,31 +25,40 @@ void EngineCore::require_step_border(const char* call) {
   file_write_->synchronize();
 }
 
+// Part by part, since what the callback fills is in no plan.
 void EngineCore::fill_segment(int flat_unit, int segment_index,
                               const std::function<void(ParamShard)>& fill) {
   const Segment& segment = flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
   const std::int64_t begin = rank() * segment.shard;
-  std::vector<float> values;
-  std::vector<std::byte> rounded;
-  for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard)) {
-    const ParamDeclaration& declaration = param(piece.param);
-    values.assign(static_cast<std::size_t>(piece.count), std::bit_cast<float>(unfilled_bits));
-    fill({declaration.name, declaration.shape, piece.param_begin, values});
-    for (std::size_t i = 0; i < values.size(); ++i)
-      if (std::bit_cast<std::uint32_t>(values[i]) == unfilled_bits)
-        throw UsageError("parameter " + declaration.name + " was left unfilled from element " +
-                         std::to_string(piece.param_begin + static_cast<std::int64_t>(i)) +
-                         " on rank " + std::to_string(rank()) +
-                         "; the callback must write every value of its shard");
-    const ArrayId parameter{flat_unit, segment_index, ArrayKind::parameter};
-    const ArrayId master{flat_unit, segment_index, ArrayKind::master};
-    const DType dtype = store_->dtype_of(parameter);
-    rounded.resize(static_cast<std::size_t>(piece.count * size_of(dtype)));
-    optim::cast(values.data(), DType::fp32, rounded.data(), dtype, piece.count);
-    store_->write(parameter, piece.segment_begin, rounded);
-    if (segment.trainable && store_->dtype_of(master) != dtype)
-      store_->write(master, piece.segment_begin, std::as_bytes(std::span(values)));
-  }
+  for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard))
+    for (std::int64_t from = 0; from < piece.count; from += most_filled_elements) {
+      const std::int64_t count = std::min(most_filled_elements, piece.count - from);
+      fill_piece({flat_unit, segment_index, ArrayKind::parameter},
+                 {piece.param, piece.param_begin + from, piece.segment_begin + from, count}, fill);
+    }
+}
+
+void EngineCore::fill_piece(const ArrayId& parameter, const Piece& piece,
+                            const std::function<void(ParamShard)>& fill) {
+  const ParamDeclaration& declaration = param(piece.param);
+  std::vector<float> values(static_cast<std::size_t>(piece.count),
+                            std::bit_cast<float>(unfilled_bits));
+  fill({declaration.name, declaration.shape, piece.param_begin, values});
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (std::bit_cast<std::uint32_t>(values[i]) == unfilled_bits)
+      throw UsageError("parameter " + declaration.name + " was left unfilled from element " +
+                       std::to_string(piece.param_begin + static_cast<std::int64_t>(i)) +
+                       " on rank " + std::to_string(rank()) +
+                       "; the callback must write every value of its shard");
+  const DType dtype = store_->dtype_of(parameter);
+  std::vector<std::byte> rounded(static_cast<std::size_t>(piece.count * size_of(dtype)));
+  optim::cast(values.data(), DType::fp32, rounded.data(), dtype, piece.count);
+  store_->write(parameter, piece.segment_begin, rounded);
+  const Segment& segment =
+      flat(parameter.flat_unit).segments[static_cast<std::size_t>(parameter.segment)];
+  const ArrayId master{parameter.flat_unit, parameter.segment, ArrayKind::master};
+  if (segment.trainable && store_->dtype_of(master) != dtype)
+    store_->write(master, piece.segment_begin, std::as_bytes(std::span(values)));
 }
 
 // From the shards that were filled to wherever the placement wants copies.
