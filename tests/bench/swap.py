@@ -49,7 +49,8 @@ class Fio:
     def run(self, jobs):
         """Seconds of the slowest of the jobs, which are given with their depth."""
         command = ["fio", f"--filename={self.path}", f"--bs={BLOCK}", f"--offset={self.offset}", f"--size={self.bytes}",
-                   "--direct=1", "--ioengine=io_uring", "--allow_file_create=0", "--thread", "--output-format=json"]
+                   "--direct=1", "--ioengine=io_uring", "--fixedbufs=1", "--allow_file_create=0", "--thread",
+                   "--output-format=json"]
         for kind, depth in jobs.items():
             total = self.bytes * (2 if kind == "rw" else 1)
             command += [f"--name={kind}", f"--rw={kind}", f"--io_size={total}", f"--iodepth={depth}"]
