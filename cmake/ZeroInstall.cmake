@@ -61,6 +61,7 @@ endforeach()
 # a new one without a line here stops the configuration, not the user.
 set(zero_find_Threads "find_dependency(Threads)")
 set(zero_find_MPI "find_dependency(MPI COMPONENTS C)")
+set(zero_find_CUDA "find_dependency(CUDAToolkit)")
 set(zero_find_yaml-cpp "find_dependency(yaml-cpp)")
 set(ZERO_DEPENDENCIES)
 foreach(library ${zero_libraries})

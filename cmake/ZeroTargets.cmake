@@ -3,12 +3,13 @@
 # Equal bits at every stage and on every machine need products and sums that are not contracted.
 add_library(zero_build_flags INTERFACE)
 target_compile_features(zero_build_flags INTERFACE cxx_std_20)
-target_compile_options(zero_build_flags INTERFACE -ffp-contract=off -Wall -Wextra -Wpedantic
+target_compile_options(zero_build_flags INTERFACE $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-ffp-contract=off -Wall -Wextra
+  -Wpedantic
   # GCC 12 sees overlaps in its own std::string (bug 105651).
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>>)
 # Under sanitizers GCC 12 finds fault with its own headers.
 if(ZERO_WARNINGS_AS_ERRORS AND NOT ZERO_SANITIZE)
-  target_compile_options(zero_build_flags INTERFACE -Werror)
+  target_compile_options(zero_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=>-Werror)
 endif()
 if(ZERO_SANITIZE)
   target_compile_options(zero_build_flags INTERFACE -fsanitize=${ZERO_SANITIZE} -fno-sanitize-recover=all
@@ -25,6 +26,18 @@ function(zero_library name)
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:zero_build_flags> ${ARG_PRIVATE})
+endfunction()
+
+# zero_cuda_sources(NAME SOURCES ... ELSE ...): the folder's CUDA back end, or what stands for it where
+# there is none.
+function(zero_cuda_sources name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;ELSE" ${ARGN})
+  if(NOT zero_has_cuda)
+    target_sources(${name} PRIVATE ${ARG_ELSE})
+    return()
+  endif()
+  target_sources(${name} PRIVATE ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE CUDA::cudart_static $<BUILD_INTERFACE:zero_cuda_flags>)
 endfunction()
 
 # zero_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [TIMEOUT seconds]): a doctest binary, run once.

@@ -78,10 +78,13 @@ AdagradFactors<float> adagrad_factors(const OptimizerOptions& options, const Ste
           .step = static_cast<float>(-scalars.learning_rate / slowed)};
 }
 
+double lamb_rate(const OptimizerOptions& options, const StepScalars& scalars) {
+  const auto [first, second] = corrections(options, betas_of(options, scalars), scalars.step);
+  return scalars.learning_rate * std::sqrt(second) / first;
+}
+
 LambFactors<float> lamb_factors(const OptimizerOptions& options, const StepScalars& scalars) {
   const Betas betas = betas_of(options, scalars);
-  const auto [first, second] = corrections(options, betas, scalars.step);
-  const double rate = scalars.learning_rate * std::sqrt(second) / first;
   return {.gradient_multiplier = scalars.gradient_multiplier,
           .beta1 = static_cast<float>(betas.first),
           .gradient_share = static_cast<float>(1 - betas.first),
@@ -89,7 +92,7 @@ LambFactors<float> lamb_factors(const OptimizerOptions& options, const StepScala
           .square_share = static_cast<float>(1 - betas.second),
           .epsilon = static_cast<float>(options.epsilon),
           .weight_decay = scalars.weight_decay,
-          .step = static_cast<float>(-rate * scalars.step_scale)};
+          .step = static_cast<float>(-lamb_rate(options, scalars) * scalars.step_scale)};
 }
 
 MuonFactors<float> muon_factors(const OptimizerOptions& options, const StepScalars& scalars) {

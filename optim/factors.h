@@ -24,6 +24,8 @@ AdamFactors<float> adam_factors(const OptimizerOptions& options, const StepScala
 SgdFactors<float> sgd_factors(const OptimizerOptions& options, const StepScalars& scalars);
 LionFactors<float> lion_factors(const OptimizerOptions& options, const StepScalars& scalars);
 AdagradFactors<float> adagrad_factors(const OptimizerOptions& options, const StepScalars& scalars);
+// The rate of a step with a trust ratio of 1.
+double lamb_rate(const OptimizerOptions& options, const StepScalars& scalars);
 LambFactors<float> lamb_factors(const OptimizerOptions& options, const StepScalars& scalars);
 MuonFactors<float> muon_factors(const OptimizerOptions& options, const StepScalars& scalars);
 

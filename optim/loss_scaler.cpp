@@ -1,6 +1,5 @@
 #include "optim/loss_scaler.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -11,7 +10,6 @@ namespace zero::optim {
 
 namespace {
 
-constexpr double factor = 2;
 constexpr std::int64_t largest_power = 127;  // of a float
 
 void require(bool holds, const std::string& key, const std::string& expected) {
@@ -44,32 +42,10 @@ LossScaler::LossScaler(const LossScaleOptions& options)
 }
 
 void LossScaler::update(bool overflow) {
-  if (!dynamic_) return;
-  if (overflow) {
-    lower();
-    state_.last_overflow = state_.iteration;
-  } else {
-    if (options_.consecutive_hysteresis) state_.hysteresis = options_.hysteresis;
-    const std::int64_t stable = state_.iteration - state_.last_overflow - 1;
-    if (stable > 0 && stable % options_.loss_scale_window == 0) {
-      state_.hysteresis = options_.hysteresis;
-      // DeepSpeed's has no bound; a float does.
-      if (state_.scale < std::ldexp(1, largest_power)) state_.scale *= factor;
-    }
-  }
-  ++state_.iteration;
-}
-
-void LossScaler::lower() {
-  if (options_.hysteresis != 1 && state_.hysteresis != 1) {
-    --state_.hysteresis;
-    return;
-  }
-  const double floor = options_.min_loss_scale;
-  if (state_.scale == floor)
-    throw NumericError("gradients overflow with the loss scale at its floor, fp16.min_loss_scale " +
-                       shortest(floor) + "; lower the learning rate, clip gradients or use bf16");
-  state_.scale = std::max(state_.scale / factor, floor);
+  if (!dynamic_ || advance(options_, overflow, state_)) return;
+  throw NumericError("gradients overflow with the loss scale at its floor, fp16.min_loss_scale " +
+                     shortest(options_.min_loss_scale) +
+                     "; lower the learning rate, clip gradients or use bf16");
 }
 
 }  // namespace zero::optim

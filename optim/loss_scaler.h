@@ -24,6 +24,31 @@ struct LossScalerState {
   bool operator==(const LossScalerState&) const = default;
 };
 
+// The state after a step; false where an overflow met the floor, so that no step can follow. Host
+// code and, with --expt-relaxed-constexpr, device code.
+constexpr bool advance(const LossScaleOptions& options, bool overflow, LossScalerState& state) {
+  constexpr double factor = 2, largest = 0x1p127;  // of a float
+  bool sound = true;
+  if (!overflow) {
+    if (options.consecutive_hysteresis) state.hysteresis = options.hysteresis;
+    const std::int64_t stable = state.iteration - state.last_overflow - 1;
+    if (stable > 0 && stable % options.loss_scale_window == 0) {
+      state.hysteresis = options.hysteresis;
+      // DeepSpeed's has no bound; a float does.
+      if (state.scale < largest) state.scale *= factor;
+    }
+  } else if (options.hysteresis != 1 && state.hysteresis != 1) {
+    --state.hysteresis;
+  } else {
+    const double lower = state.scale / factor, floor = options.min_loss_scale;
+    sound = state.scale != floor;
+    state.scale = lower < floor ? floor : lower;
+  }
+  if (overflow) state.last_overflow = state.iteration;
+  ++state.iteration;
+  return sound;
+}
+
 class LossScaler {
  public:
   LossScaler() = default;  // without scaling: 1 for ever
@@ -37,12 +62,11 @@ class LossScaler {
   // After a step. Throws NumericError for an overflow at the floor, where no step can follow.
   void update(bool overflow);
 
+  const LossScaleOptions& options() const { return options_; }
   const LossScalerState& state() const { return state_; }
   void restore(const LossScalerState& state) { state_ = state; }
 
  private:
-  void lower();
-
   LossScaleOptions options_;
   bool dynamic_ = false;
   LossScalerState state_;

@@ -27,7 +27,7 @@ esac
 scripts/install_dependencies.sh --tests
 jobs=$(nproc)
 if command -v ccache >/dev/null; then
-  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_C_COMPILER_LAUNCHER=ccache
+  export CMAKE_{C,CXX,CUDA}_COMPILER_LAUNCHER=ccache
 fi
 run() {
   local preset=$1 target=$2

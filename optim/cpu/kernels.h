@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "optim/product.h"
 #include "optim/simd.h"
 #include "optim/update_rules.h"
 #include "zero/base/dtype.h"
@@ -27,21 +28,6 @@ inline constexpr int limb_bits = 40;
 inline constexpr int grid_exponent = -160;  // of the unit of limb 0
 inline constexpr std::int64_t norm_block =
     4096;  // most elements per call, so that no sum overflows
-
-// out = scale * a b + add_scale * add, row-major: a[.., depth], b[depth, cols], or [cols, depth]
-// where it is transposed; add[.., cols] may be null. out overlaps none of them. Every element is
-// the sum over the depth in order, one fused multiplication and addition after the other, whatever
-// the rows, the threads and the vectors.
-struct Product {
-  const float* a;
-  const float* b;
-  float* out;
-  std::int64_t cols, depth;
-  bool transposed;
-  float scale;
-  const float* add;
-  float add_scale;
-};
 
 struct Kernels {
   void (*adam)(const AdamFactors<float>& factors, bool decoupled, const UpdateArrays& arrays);

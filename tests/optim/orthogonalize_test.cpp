@@ -78,8 +78,8 @@ TEST_CASE("products have the same bits at every level and cut, and are right") {
       const auto add = random_floats(count(size.rows * size.cols), Numbers::usual, 3);
       const auto product = [&](SimdLevel level, std::int64_t cut) {
         std::vector<float> out(add.size(), 7.f);
-        const cpu::Product p{a.data(),   b.data(), out.data(), size.cols, size.depth,
-                             transposes, -0.5f,    add.data(), 3.f};
+        const Product p{a.data(),   b.data(), out.data(), size.cols, size.depth,
+                        transposes, -0.5f,    add.data(), 3.f};
         const cpu::Kernels& kernels = *cpu::find_kernels(level);
         kernels.product(p, 0, cut);
         kernels.product(p, cut, size.rows);

@@ -117,6 +117,11 @@ Arena::Arena(std::int64_t bytes, Sharing sharing, const std::string& name) : siz
   refuse(name, size_, std::strerror(error));
 }
 
+Arena::Arena(std::shared_ptr<void> memory, std::int64_t bytes)
+    : adopted_(std::move(memory)),
+      data_(static_cast<std::byte*>(adopted_.get())),
+      size_(rounded(bytes)) {}
+
 Arena::Arena(Arena&& other) noexcept {
   *this = std::move(other);
 }

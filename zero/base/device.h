@@ -1,8 +1,8 @@
-// Where an engine's buffers live and what moves bytes in them: the host itself, or one GPU. Owned
-// by the Runtime. Streams and memory of a device are used by the ranks' own threads; a device
-// outlives what it made.
+// Where an engine's buffers live and what moves bytes in them: the host itself, or one GPU. Made
+// by the Runtime, on the thread of its rank; outlives the streams, events and memory that it made.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,24 +14,39 @@ namespace zero {
 
 class Device {
  public:
+  enum class Role { compute, communication };
+
   virtual ~Device() = default;
   // "cpu", "cuda".
   virtual const char* kind() const = 0;
+  // For the start-up line: the model of a GPU, with its number.
+  virtual std::string describe() const { return kind(); }
   // Buffers are host memory, and what is asked of a stream has happened when the call returns (or
   // when that stream's worker has run it).
   virtual bool is_host() const = 0;
+  // Equal for two ranks exactly where they use the same GPU.
+  virtual std::array<std::int64_t, 2> identity() const { return {}; }
+
+  virtual std::unique_ptr<ExecutionStream> create_stream(Role role) = 0;
+  // The program's own stream, as it is. Throws UsageError where it belongs to another device.
+  virtual std::unique_ptr<ExecutionStream> borrow_stream(Stream stream) = 0;
 
   // Zeroed; its whole size is taken now. Throws MemoryError with the figures.
   virtual Arena reserve(std::int64_t bytes, Arena::Sharing sharing, const std::string& name) = 0;
   // Host memory, zeroed, that copies to and from the device reach without a bounce.
   virtual Arena reserve_pinned(std::int64_t bytes, const std::string& name) = 0;
 
-  // In the order of the stream, whose work calls these. Buffers do not overlap.
+  // In the order of the stream, whose work calls these. Buffers do not overlap; either may be
+  // pinned host memory.
   virtual void copy(void* to, const void* from, std::int64_t bytes, Stream stream) = 0;
   virtual void fill_zero(void* to, std::int64_t bytes, Stream stream) = 0;
+
+  // Names what the calling thread does, for profilers; begin returns what end takes.
+  virtual std::uint64_t begin_range(const std::string&) { return 0; }
+  virtual void end_range(std::uint64_t) {}
 };
 
-// The host. One for the process.
+// The host. One for the process; its streams run work at once.
 Device& host_device();
 
 }  // namespace zero

@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "zero/base/device.h"
+#include "zero/base/error.h"
 
 namespace zero {
 
@@ -10,6 +11,11 @@ class HostDevice final : public Device {
  public:
   const char* kind() const override { return "cpu"; }
   bool is_host() const override { return true; }
+
+  std::unique_ptr<ExecutionStream> create_stream(Role) override { return create_inline_stream(); }
+  std::unique_ptr<ExecutionStream> borrow_stream(Stream) override {
+    throw UsageError("RuntimeOptions::stream is set, but the device is the CPU; ask for cuda");
+  }
 
   Arena reserve(std::int64_t bytes, Arena::Sharing sharing, const std::string& name) override {
     return {bytes, sharing, name};

@@ -1,0 +1,56 @@
+# CUDA, where it is wanted and there: each library folder then compiles its cuda/ folder in place of its
+# no_cuda.cpp. NCCL is loaded at run time; only its header is needed here. Sets zero_has_cuda and
+# zero_has_nccl.
+
+set(ZERO_CUDA AUTO CACHE STRING "The CUDA back end: AUTO (where nvcc is found), ON or OFF")
+set_property(CACHE ZERO_CUDA PROPERTY STRINGS AUTO ON OFF)
+
+set(zero_has_cuda OFF)
+set(zero_has_nccl OFF)
+# Sanitizers check the host code; the GPU has compute-sanitizer.
+if(NOT ZERO_CUDA OR (ZERO_CUDA STREQUAL AUTO AND ZERO_SANITIZE))
+  return()
+endif()
+
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  # Ampere, Hopper, and PTX for what comes later.
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+endif()
+if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER)
+  set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+endif()
+include(CheckLanguage)
+find_package(CUDAToolkit 12.8 QUIET)
+if(CUDAToolkit_FOUND)
+  check_language(CUDA)
+endif()
+if(NOT CMAKE_CUDA_COMPILER)
+  if(ZERO_CUDA STREQUAL AUTO)
+    message(STATUS "CUDA: no nvcc 12.8 or newer that takes this C++ compiler; left out")
+    return()
+  endif()
+  message(FATAL_ERROR "ZERO_CUDA=ON, but there is no nvcc 12.8 or newer that takes ${CMAKE_CXX_COMPILER}: install the "
+                      "CUDA Toolkit and put nvcc on the PATH, or set CMAKE_CUDA_COMPILER")
+endif()
+enable_language(CUDA)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  # CMake 3.25 does not know that nvcc does.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(zero_has_cuda ON)
+
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+mark_as_advanced(NCCL_INCLUDE_DIR)
+if(NCCL_INCLUDE_DIR)
+  set(zero_has_nccl ON)
+endif()
+
+# What equal bits need of nvcc: no contraction, IEEE division and square root, denormals kept.
+add_library(zero_cuda_flags INTERFACE)
+target_compile_options(zero_cuda_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr
+    --generate-line-info -Xcompiler=-ffp-contract=off,-Wall,-Wextra>)
+message(STATUS "CUDA ${CUDAToolkit_VERSION}, NCCL header: ${zero_has_nccl}")

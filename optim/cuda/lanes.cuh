@@ -1,0 +1,118 @@
+// How the kernels of a step reach their arrays: eight elements of a thread at a time, in accesses
+// of 16 bytes. Starts of arrays are aligned to 256 bytes and counts are multiples of 128.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "zero/base/cuda/launch.h"
+#include "zero/base/dtype.h"
+#include "zero/base/stream.h"
+
+namespace zero::optim::cuda {
+
+inline constexpr int threads = 256;
+inline constexpr int lane_elements =
+    8;  // per thread and access: 32 bytes of fp32, 16 of a 16-bit type
+inline constexpr int most_blocks = 2048;
+
+inline cudaStream_t native(Stream stream) {
+  return static_cast<cudaStream_t>(stream.handle);
+}
+
+inline unsigned blocks_for(std::int64_t work_items) {
+  const std::int64_t blocks = (work_items + threads - 1) / threads;
+  return static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, most_blocks));
+}
+
+using zero::cuda::Launch;
+using zero::cuda::launch;
+
+// A thread per item, or every so many.
+inline Launch over(const char* name, std::int64_t items, cudaStream_t stream) {
+  return {name, dim3(blocks_for(items)), threads, stream};
+}
+// One thread.
+inline Launch once(const char* name, cudaStream_t stream) {
+  return {name, dim3(1), 1, stream};
+}
+
+__device__ inline void load_lane(const float* from, float* to) {
+  const float4 low = reinterpret_cast<const float4*>(from)[0];
+  const float4 high = reinterpret_cast<const float4*>(from)[1];
+  to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
+  to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
+}
+
+__device__ inline void store_lane(const float* from, float* to) {
+  reinterpret_cast<float4*>(to)[0] = make_float4(from[0], from[1], from[2], from[3]);
+  reinterpret_cast<float4*>(to)[1] = make_float4(from[4], from[5], from[6], from[7]);
+}
+
+template <class T>
+__device__ inline void load_lane(const T* from, float* to) {
+  const uint4 packed = *reinterpret_cast<const uint4*>(from);
+  const unsigned words[4] = {packed.x, packed.y, packed.z, packed.w};
+  for (int i = 0; i < 4; ++i) {
+    to[2 * i] = to_float(T{static_cast<std::uint16_t>(words[i] & 0xffffu)});
+    to[2 * i + 1] = to_float(T{static_cast<std::uint16_t>(words[i] >> 16)});
+  }
+}
+
+template <class T>
+__device__ inline void store_lane(const float* from, T* to) {
+  unsigned words[4];
+  for (int i = 0; i < 4; ++i)
+    words[i] = from_float<T>(from[2 * i]).bits |
+               (static_cast<unsigned>(from_float<T>(from[2 * i + 1]).bits) << 16);
+  *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+__device__ inline void load_lane(const void* from, DType dtype, std::int64_t at, float* to) {
+  if (dtype == DType::fp32) return load_lane(static_cast<const float*>(from) + at, to);
+  if (dtype == DType::bf16) return load_lane(static_cast<const bf16*>(from) + at, to);
+  load_lane(static_cast<const fp16*>(from) + at, to);
+}
+
+__device__ inline void store_lane(const float* from, void* to, DType dtype, std::int64_t at) {
+  if (dtype == DType::fp32) return store_lane(from, static_cast<float*>(to) + at);
+  if (dtype == DType::bf16) return store_lane(from, static_cast<bf16*>(to) + at);
+  store_lane(from, static_cast<fp16*>(to) + at);
+}
+
+// Calls body(at) with the first element of every lane of the calling thread.
+template <class Body>
+__device__ inline void for_lanes(std::int64_t count, const Body& body) {
+  const std::int64_t stride = std::int64_t{gridDim.x} * threads * lane_elements;
+  for (std::int64_t at = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * lane_elements;
+       at < count; at += stride)
+    body(at);
+}
+
+// An element of an array without alignment.
+__device__ inline float load_one(const void* from, DType dtype, std::int64_t at) {
+  if (dtype == DType::fp32) return static_cast<const float*>(from)[at];
+  if (dtype == DType::bf16) return to_float(static_cast<const bf16*>(from)[at]);
+  return to_float(static_cast<const fp16*>(from)[at]);
+}
+
+__device__ inline void store_one(float value, void* to, DType dtype, std::int64_t at) {
+  if (dtype == DType::fp32)
+    static_cast<float*>(to)[at] = value;
+  else if (dtype == DType::bf16)
+    static_cast<bf16*>(to)[at] = from_float<bf16>(value);
+  else
+    static_cast<fp16*>(to)[at] = from_float<fp16>(value);
+}
+
+// Calls body(at) for every element of the calling thread.
+template <class Body>
+__device__ void for_elements(std::int64_t count, const Body& body) {
+  const std::int64_t stride = std::int64_t{gridDim.x} * threads;
+  for (std::int64_t at = std::int64_t{blockIdx.x} * threads + threadIdx.x; at < count; at += stride)
+    body(at);
+}
+
+}  // namespace zero::optim::cuda

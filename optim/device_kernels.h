@@ -1,0 +1,110 @@
+// What an optimizer step does on a device, in the order of a stream: nothing here waits. The CUDA
+// kernels and their host twins share the formulas of square_sum.h, device_step.h and
+// update_rules.h, and give the bits of the CPU kernels. All pointers are to the device's memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "optim/device_step.h"
+#include "optim/product.h"
+#include "optim/rule_kind.h"
+#include "optim/tensor_step.h"
+#include "zero/base/dtype.h"
+#include "zero/base/stream.h"
+
+namespace zero::optim {
+
+// Elements up to `end`, from the end of the range before, belong to one parameter group. Multiples
+// of 128.
+struct GroupRange {
+  std::int64_t end = 0;
+  std::int64_t group = 0;
+  // Where the rule sees tensor norms: they are of one tensor, and padding from `filled` on.
+  std::int64_t tensor = 0;
+  std::int64_t filled = 0;
+};
+
+inline constexpr int most_states = 2;
+
+// Elements of one flat shard whose groups have one rule, in one launch.
+struct DeviceUpdate {
+  std::int64_t count = 0;
+  const void* gradient = nullptr;
+  DType gradient_dtype = DType::fp32;
+  float* master = nullptr;
+  float* states[most_states] = {};
+  void* parameter = nullptr;  // 16-bit copy, or null
+  DType parameter_dtype = DType::bf16;
+  const GroupRange* ranges = nullptr;
+  int range_count = 0;
+  // [candidate][group][most_factors]
+  const float* factors = nullptr;
+  int groups = 1;
+  float* steps = nullptr;  // by range, where the rule sees tensor norms
+  std::int64_t group = 0;  // of all elements, where the rule sees matrices: there are no ranges
+};
+
+// A group's factors, for the candidate that the verdict picked.
+template <class Verdict>
+constexpr const float* factors_of_group(const DeviceUpdate& update, const Verdict& verdict,
+                                        std::int64_t group) {
+  return update.factors + (verdict.candidate * update.groups + group) * most_factors;
+}
+
+class DeviceKernels {
+ public:
+  virtual ~DeviceKernels() = default;
+
+  // As cast(), accumulate_gradient() and divide_gradient() of gradient_norm.h; counts are multiples
+  // of 128.
+  virtual void cast(const void* from, DType from_dtype, void* to, DType to_dtype,
+                    std::int64_t count, Stream stream) = 0;
+  virtual void accumulate(void* sum, DType dtype, const void* addend, DType addend_dtype,
+                          std::int64_t count, Stream stream) = 0;
+  virtual void divide(void* gradient, DType dtype, std::int64_t count, float divisor,
+                      Stream stream) = 0;
+  // sum += *loss.
+  virtual void add_loss(const float* loss, double* sum, Stream stream) = 0;
+  // Adds squares and non-finite elements to the word, which was zeroed at the start of the step.
+  virtual void add_norm(const void* gradient, DType dtype, std::int64_t count, StepWord* word,
+                        Stream stream) = 0;
+  virtual void seal(const StepRequest* request, const double* loss_sum, StepWord* word,
+                    Stream stream) = 0;
+  virtual void decide(const StepWord* words, int ranks, const StepRequest* request,
+                      StepVerdict* verdict, Stream stream) = 0;
+  // Of rules that see tensor norms, before update(): moves the states, and adds to the sums of the
+  // tensors; then, when the sums of all ranks are there, takes the steps. These do nothing unless
+  // the verdict says apply.
+  virtual void measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,
+                       const StepVerdict* verdict, Stream stream) = 0;
+  virtual void take_steps(const DeviceUpdate& update, const TensorSums* sums,
+                          const StepVerdict* verdict, Stream stream) = 0;
+
+  // Of rules that see whole matrices, on any elements of one: moves the states and writes
+  // directions, which may lie anywhere; then, with orthogonal directions for the gradient, takes
+  // the step. Both do nothing unless the verdict says apply.
+  virtual void direct(const DeviceUpdate& update, float* directions, const StepVerdict* verdict,
+                      Stream stream) = 0;
+  virtual void step_along(const DeviceUpdate& update, double scale, const StepVerdict* verdict,
+                          Stream stream) = 0;
+  // What the iteration in between needs, see newton_schulz.h.
+  virtual void product(const Product& product, std::int64_t rows, Stream stream) = 0;
+  virtual void transpose(const float* from, std::int64_t rows, std::int64_t cols, float* to,
+                         Stream stream) = 0;
+  virtual void add_to_diagonal(float* matrix, std::int64_t edge, float value, Stream stream) = 0;
+  // `values` is aligned to 16 bytes.
+  virtual void normalise(float* values, std::int64_t count, NormSum* norm, Stream stream) = 0;
+
+  // Does nothing unless the verdict says apply.
+  virtual void update(RuleKind rule, const DeviceUpdate& update, const StepVerdict* verdict,
+                      Stream stream) = 0;
+};
+
+// Over host memory, on the calling thread, element by element: for tests of what a device is asked
+// to do.
+std::unique_ptr<DeviceKernels> create_host_kernels();
+// Of the current GPU; throws TopologyError in a build without CUDA.
+std::unique_ptr<DeviceKernels> create_cuda_kernels();
+
+}  // namespace zero::optim

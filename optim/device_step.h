@@ -1,0 +1,163 @@
+// The optimizer step as a device takes it, without the host: what the host asks for, what the ranks
+// tell each other, and what a device decides from that. Plain words in the device's memory, the
+// same on the host. Constexpr templates, as in update_rules.h.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "optim/loss_scaler.h"
+#include "optim/square_sum.h"
+#include "optim/update_rules.h"
+
+namespace zero::optim {
+
+// The host does not know yet whether the step before this one was applied: a request holds what
+// both outcomes need.
+inline constexpr int step_candidates = 2;
+// Factors of an update rule, the gradient multiplier first; the device puts that in.
+inline constexpr int most_factors = 16;
+
+// One rank's part of the agreement. 64-bit words alone: it travels as int64.
+struct StepWord {
+  std::int64_t step = 0;
+  std::uint64_t collectives_hash = 0;
+  std::uint64_t rates_hash = 0;
+  double loss = 0;
+  std::int64_t stop_requested = 0;
+  std::int64_t non_finite = 0;
+  std::int64_t limbs[norm_limb_count] = {};
+};
+inline constexpr int step_word_count = sizeof(StepWord) / 8;
+
+// Of this rank, uploaded before the step. The factors of every group and candidate lie beside it.
+struct StepRequest {
+  std::int64_t step = 0;
+  std::uint64_t collectives_hash = 0;
+  std::uint64_t rates_hash = 0;
+  double loss = 0;  // sum over micro steps of what the host was given
+  double micro_steps = 1;
+  std::int64_t stop_requested = 0;
+  double predivision = 1;          // what gradients were divided by before the sum over ranks
+  double summands = 1;             // ranks * micro steps
+  double clipping = 0;             // 0: none
+  std::int64_t first_applied = 1;  // applied step number of candidate 0
+  // Where no step is in flight the host knows the count of applied steps, after a resumed
+  // checkpoint say; else -1.
+  std::int64_t known_applied = -1;
+  double learning_rates[step_candidates] = {};
+  std::int64_t scales_loss = 0;  // dynamically, by the options
+  LossScaleOptions scaling;
+};
+
+enum class Differs : std::int64_t { nothing, step, collectives, learning_rate, applied_steps };
+
+// In the device's memory from step to step; a copy goes to the host after each.
+struct StepVerdict {
+  std::int64_t step = 0;
+  std::int64_t apply = 0;  // skip is what it starts with, and what every doubt leaves
+  std::int64_t candidate = 0;
+  std::int64_t applied_steps = 0;
+  double loss = 0, norm = 0, learning_rate = 0;
+  double gradient_multiplier = 0;  // an fp32 value
+  double loss_scale = 1;           // that this step's gradients carried
+  LossScalerState scaler;          // after the step
+  float next_loss_scale = 1;       // the scaler's, for kernels
+  std::int64_t non_finite = 0, first_non_finite_rank = -1;
+  std::int64_t stop_requested = 0;
+  // The first disagreement of all; it stays.
+  std::int64_t differs = 0, differing_rank = 0, differing_step = 0;
+  std::int64_t value = 0, value_of_root = 0;
+  bool operator==(const StepVerdict&) const = default;
+};
+
+// The word's norm is in its limbs; the rest comes from the request. device_loss: what the device
+// itself was given.
+template <class Word>
+constexpr void seal_word(const StepRequest& request, double device_loss, Word& word) {
+  word.step = request.step;
+  word.collectives_hash = request.collectives_hash;
+  word.rates_hash = request.rates_hash;
+  word.loss = (request.loss + device_loss) / request.micro_steps;
+  word.stop_requested = request.stop_requested;
+  carry_limbs(word.limbs);
+}
+
+template <class Verdict>
+constexpr void note_difference(Differs what, std::int64_t step, int rank, std::int64_t value,
+                               std::int64_t value_of_root, Verdict& verdict) {
+  if (verdict.differs != 0) return;
+  verdict.differs = static_cast<std::int64_t>(what);
+  verdict.differing_rank = rank;
+  verdict.differing_step = step;
+  verdict.value = value;
+  verdict.value_of_root = value_of_root;
+}
+
+template <class Verdict>
+constexpr void compare_word(const StepRequest& request, const StepWord& word, const StepWord& root,
+                            int rank, Verdict& verdict) {
+  const auto note = [&](Differs what, std::uint64_t value, std::uint64_t of_root) {
+    note_difference(what, request.step, rank, static_cast<std::int64_t>(value),
+                    static_cast<std::int64_t>(of_root), verdict);
+  };
+  if (word.step != request.step)
+    note(Differs::step, static_cast<std::uint64_t>(word.step),
+         static_cast<std::uint64_t>(request.step));
+  if (word.collectives_hash != root.collectives_hash)
+    note(Differs::collectives, word.collectives_hash, root.collectives_hash);
+  if (word.rates_hash != root.rates_hash)
+    note(Differs::learning_rate, word.rates_hash, root.rates_hash);
+}
+
+// From the words of all ranks, by one thread. What differs once is never applied again.
+template <class Verdict>
+constexpr void decide_step(const StepWord* words, int ranks, const StepRequest& request,
+                           Verdict& verdict) {
+  if (request.known_applied >= 0) verdict.applied_steps = request.known_applied;
+  verdict.step = request.step;
+  verdict.apply = 0;
+  verdict.loss = 0;
+  verdict.non_finite = 0;
+  verdict.first_non_finite_rank = -1;
+  verdict.stop_requested = 0;
+  std::int64_t limbs[norm_limb_count] = {};
+  for (int rank = 0; rank < ranks; ++rank) {
+    const StepWord& word = words[rank];
+    compare_word(request, word, words[0], rank, verdict);
+    verdict.loss += word.loss;
+    if (word.stop_requested != 0) verdict.stop_requested = 1;
+    if (word.non_finite > 0 && verdict.first_non_finite_rank < 0)
+      verdict.first_non_finite_rank = rank;
+    verdict.non_finite += word.non_finite;
+    for (int k = 0; k < norm_limb_count; ++k) limbs[k] += word.limbs[k];
+    carry_limbs(limbs);
+  }
+  verdict.loss = verdict.loss / static_cast<double>(ranks);
+  const double norm =
+      verdict.non_finite > 0 ? std::numeric_limits<double>::infinity() : root_of_limbs(limbs);
+  verdict.loss_scale = static_cast<double>(verdict.next_loss_scale);
+  const double inverse = request.predivision / (request.summands * verdict.loss_scale);
+  verdict.norm = norm * inverse;
+  verdict.candidate = verdict.applied_steps + 1 - request.first_applied;
+  if (verdict.candidate < 0 || verdict.candidate >= step_candidates) {
+    note_difference(Differs::applied_steps, request.step, 0, verdict.applied_steps,
+                    request.first_applied, verdict);
+    verdict.candidate = 0;
+  }
+  verdict.learning_rate = request.learning_rates[verdict.candidate];
+  verdict.gradient_multiplier = static_cast<double>(
+      static_cast<float>(clipped_multiplier(inverse, verdict.norm, request.clipping)));
+  if (verdict.differs != 0) return;
+  if (request.scales_loss != 0) {
+    // The host, which keeps the same books, stops at the floor.
+    advance(request.scaling, verdict.non_finite > 0, verdict.scaler);
+    verdict.next_loss_scale = static_cast<float>(verdict.scaler.scale);
+  }
+  if (verdict.non_finite > 0) return;
+  verdict.apply = 1;
+  verdict.applied_steps += 1;
+}
+
+}  // namespace zero::optim

@@ -1,0 +1,150 @@
+// The squares of gradients as exact integers, for devices: what optim/cpu/norm_kernel.h does with
+// vectors, cut into pieces that the threads of a block share. Constexpr templates: host code and,
+// with --expt-relaxed-constexpr, device code. Compiled without contraction.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "zero/base/dtype.h"
+
+namespace zero::optim {
+
+inline constexpr int norm_limb_count = 11;
+inline constexpr int norm_limb_bits = 40;
+inline constexpr int norm_grid = -160;  // exponent of the unit of limb 0
+// Elements summed in one go: squares below 2^48 units do not overflow.
+inline constexpr int norm_tile = 4096;
+inline constexpr int norm_unit_bits = 48;
+inline constexpr int norm_most_units = 9;
+
+template <class T>
+inline constexpr int norm_significand_bits = 24;
+template <>
+inline constexpr int norm_significand_bits<bf16> = 8;
+template <>
+inline constexpr int norm_significand_bits<fp16> = 11;
+
+// Magnitudes as bits: the largest, and the smallest that is not zero, minus one.
+struct MagnitudeRange {
+  std::uint32_t largest = 0, smallest = ~0u;
+
+  template <class F>
+  constexpr void include(F value) {
+    const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(value) & 0x7fffffffu;
+    if (magnitude > largest) largest = magnitude;
+    if (magnitude - 1 < smallest) smallest = magnitude - 1;
+  }
+};
+
+template <class F>
+constexpr bool is_finite_value(F value) {
+  return (std::bit_cast<std::uint32_t>(value) & 0x7fffffffu) < 0x7f800000u;
+}
+
+// The units that the squares of a range are summed in, from 2^lowest up, each norm_unit_bits wide.
+struct SquareUnits {
+  int lowest = 0, count = 0;
+  bool cut = false;  // squares reach below the grid and are rounded down to it
+};
+
+template <class T>
+constexpr SquareUnits units_of(const MagnitudeRange& range) {
+  const int top = 2 * (static_cast<int>(range.largest >> 23) - 127) + 2;
+  const int bottom =
+      2 * (static_cast<int>((range.smallest + 1) >> 23) - 127 - (norm_significand_bits<T> - 1));
+  const int reached = bottom < norm_grid ? norm_grid : bottom;
+  const int bits = top - reached;
+  const int needed = (bits + norm_unit_bits - 1) / norm_unit_bits;
+  const int count = needed > 4 ? norm_most_units : needed < 1 ? 1 : needed;
+  const int fitting = top - count * norm_unit_bits;
+  const int lowest = fitting < norm_grid ? norm_grid : fitting;
+  return {lowest, count, bottom < lowest};
+}
+
+// The bits of the double 1.5 * 2^(52 + exponent): adding it leaves a value, rounded to units of
+// 2^exponent, in the integer bits.
+constexpr std::uint64_t shift_bits(int exponent) {
+  return (static_cast<std::uint64_t>(52 + exponent + 1023) << 52) | (std::uint64_t{1} << 51);
+}
+
+template <int units, bool cut, class F>
+constexpr void add_square(F value, int lowest, std::uint64_t* counts) {
+  const auto wide = static_cast<double>(value);
+  double rest = wide * wide;
+  for (int k = units - 1; k >= 0; --k) {
+    const auto shift = std::bit_cast<double>(shift_bits(lowest + k * norm_unit_bits));
+    const double shifted = rest + shift;
+    counts[k] += std::bit_cast<std::uint64_t>(shifted);
+    if (cut && k == 0) counts[k] -= shifted - shift > rest ? 1 : 0;
+    if (k > 0) rest = rest - (shifted - shift);
+  }
+}
+
+// Runs body.template operator()<units, cut>() for the units of a tile.
+template <class Body>
+constexpr void with_units(const SquareUnits& units, const Body& body) {
+  if (units.cut) {
+    if (units.count == 1) return body.template operator()<1, true>();
+    if (units.count == 2) return body.template operator()<2, true>();
+    if (units.count == 3) return body.template operator()<3, true>();
+    if (units.count == 4) return body.template operator()<4, true>();
+    return body.template operator()<norm_most_units, true>();
+  }
+  if (units.count == 1) return body.template operator()<1, false>();
+  if (units.count == 2) return body.template operator()<2, false>();
+  if (units.count == 3) return body.template operator()<3, false>();
+  if (units.count == 4) return body.template operator()<4, false>();
+  body.template operator()<norm_most_units, false>();
+}
+
+// counts: the bits that `added` calls of add_square left in one unit.
+template <class Limb>
+constexpr void add_unit(std::uint64_t counts, std::uint64_t added, int exponent, Limb* limbs) {
+  const auto sum = static_cast<std::int64_t>(counts - added * shift_bits(exponent));
+  const int position = exponent - norm_grid;
+  const int limb = position / norm_limb_bits, shift = position % norm_limb_bits;
+  const std::int64_t low = sum & ((std::int64_t{1} << (norm_limb_bits - shift)) - 1);
+  limbs[limb] += low << shift;
+  limbs[limb + 1] += sum >> (norm_limb_bits - shift);
+}
+
+// Every limb but the last in [0, 2^40), whatever the signs before.
+template <class Limb>
+constexpr void carry_limbs(Limb* limbs) {
+  for (int k = 0; k + 1 < norm_limb_count; ++k) {
+    limbs[k + 1] += limbs[k] >> norm_limb_bits;
+    limbs[k] &= (Limb{1} << norm_limb_bits) - 1;
+  }
+}
+
+template <class Limb>
+constexpr int leading_zeros(Limb value) {
+  int zeros = 64;
+  for (; value > 0; value >>= 1) --zeros;
+  return zeros;
+}
+
+// sqrt of the sum that carried limbs hold; as NormBins::norm().
+template <class Limb>
+constexpr double root_of_limbs(const Limb* limbs) {
+  using std::ldexp;
+  using std::sqrt;
+  int k = norm_limb_count - 1;
+  while (k > 0 && limbs[k] == 0) --k;
+  auto significand = static_cast<std::uint64_t>(limbs[k]);
+  int exponent = norm_limb_bits * k + norm_grid;
+  bool sticky = false;
+  while (--k >= 0) {
+    const int room = leading_zeros(significand);
+    const int taken = room < norm_limb_bits ? room : norm_limb_bits;
+    const auto limb = static_cast<std::uint64_t>(limbs[k]);
+    significand = (significand << taken) | (limb >> (norm_limb_bits - taken));
+    exponent -= taken;
+    sticky |= (limb & ((std::uint64_t{1} << (norm_limb_bits - taken)) - 1)) != 0;
+  }
+  return sqrt(ldexp(static_cast<double>(significand | (sticky ? 1u : 0u)), exponent));
+}
+
+}  // namespace zero::optim

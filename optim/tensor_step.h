@@ -1,0 +1,70 @@
+// How far rules that see whole tensors move each of them, found on the device: the sums behind two
+// norms, added up over ranks, and the step that follows from them. Constexpr templates, as in
+// update_rules.h.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+#include "optim/square_sum.h"
+#include "optim/update_rules.h"
+
+namespace zero::optim {
+
+// 64-bit words alone: they are added up as int64, in any order.
+struct NormSum {
+  std::int64_t limbs[norm_limb_count] = {};
+  std::int64_t non_finite = 0;
+};
+
+struct TensorSums {
+  NormSum parameter, direction;
+};
+inline constexpr int tensor_sum_words = sizeof(TensorSums) / 8;
+
+// What lies behind the factors of such a rule.
+struct TensorStep {
+  double rate = 0;
+  double least = 0, most = 0;  // of the trust ratio
+};
+inline constexpr int tensor_step_at = 8;  // floats from the first factor
+inline constexpr int tensor_step_floats = sizeof(TensorStep) / sizeof(float);
+
+template <class Sum>
+constexpr double norm_of(const Sum& sum) {
+  if (sum.non_finite > 0) return std::numeric_limits<double>::infinity();
+  std::int64_t limbs[norm_limb_count] = {};
+  for (int k = 0; k < norm_limb_count; ++k) limbs[k] = sum.limbs[k];
+  carry_limbs(limbs);
+  return root_of_limbs(limbs);
+}
+
+template <class F>
+constexpr TensorStep tensor_step(const F* factors) {
+  std::array<float, tensor_step_floats> floats{};
+  for (int i = 0; i < tensor_step_floats; ++i) floats[i] = factors[tensor_step_at + i];
+  return std::bit_cast<TensorStep>(floats);
+}
+
+// With a scale that is known: Muon's, of the matrix.
+constexpr float step_by(const TensorStep& step, double scale) {
+  return static_cast<float>(-step.rate * scale);
+}
+
+template <class Sums>
+constexpr float step_of(const float* factors, const Sums& sums) {
+  const TensorStep step = tensor_step(factors);
+  return step_by(
+      step, trust_ratio(norm_of(sums.parameter), norm_of(sums.direction), step.least, step.most));
+}
+
+// A rule with a direction, whose norm is needed before the step.
+template <class Rule>
+concept HasDirection = requires(const typename Rule::template Factors<float>& factors,
+                                float* state) {
+  Rule::direct(factors, 0.f, 0.f, state);
+};
+
+}  // namespace zero::optim

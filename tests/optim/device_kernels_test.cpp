@@ -1,0 +1,487 @@
+// The host twins of the device kernels share every formula with them; here they are held against
+// the vector kernels of the CPU, bit by bit.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "optim/device_orthogonalize.h"
+#include "optim/gradient_norm.h"
+#include "optim/optimizer.h"
+#include "tests/optim/support.h"
+#include "zero/base/cpu/thread_pool.h"
+
+namespace {
+
+using namespace zero;
+using namespace zero::optim;
+using namespace zero::optim::test;
+
+StepWord word_of(const std::vector<float>& values, DType dtype, std::int64_t cut) {
+  const auto bytes = encode(values, dtype);
+  const auto kernels = create_host_kernels();
+  const auto count = static_cast<std::int64_t>(values.size());
+  StepWord word;
+  kernels->add_norm(bytes.data(), dtype, cut, &word, {});
+  kernels->add_norm(bytes.data() + cut * size_of(dtype), dtype, count - cut, &word, {});
+  return word;
+}
+
+NormBins bins_of(const std::vector<float>& values, DType dtype) {
+  NormBins bins;
+  accumulate_norm(encode(values, dtype).data(), dtype, static_cast<std::int64_t>(values.size()),
+                  bins);
+  return bins;
+}
+
+std::vector<OptimizerOptions> all_rules() {
+  std::vector<OptimizerOptions> rules(7);
+  for (OptimizerOptions& rule : rules) rule.weight_decay = 0.1;
+  rules[1].type = "Adam";
+  rules[1].adam_w_mode = false;
+  for (int r : {2, 3, 4}) rules[static_cast<std::size_t>(r)].type = "SGD";
+  rules[3].momentum = rules[4].momentum = 0.9;
+  rules[3].dampening = 0.25;
+  rules[4].nesterov = true;
+  rules[5].type = "Lion";
+  rules[6].type = "Adagrad";
+  return rules;
+}
+
+// Arrays of one shard.
+struct Shard {
+  std::vector<float> master, states[most_states];
+  std::vector<unsigned char> gradient, copy;
+};
+
+Shard make_shard(std::size_t count, DType gradient, Numbers numbers, unsigned seed) {
+  Shard shard;
+  shard.master = random_floats(count, Numbers::usual, seed);
+  for (auto& state : shard.states) {
+    state = random_floats(count, Numbers::usual, seed + 7);
+    for (float& value : state) value = std::fabs(value);
+  }
+  shard.gradient = encode(random_floats(count, numbers, seed + 13), gradient);
+  shard.copy.resize(count * 2);
+  return shard;
+}
+
+constexpr std::int64_t count = 3 * 128;
+constexpr std::int64_t split = 128;  // group 0 before, group 1 from here on
+const float multiplier = 0.37f;
+
+StepScalars scalars_of(int candidate, int group) {
+  StepScalars scalars;
+  scalars.step = 4 + candidate;
+  scalars.learning_rate = group == 0 ? 1e-2f : 3e-3f;
+  scalars.weight_decay = group == 0 ? 0.1f : 0.f;
+  scalars.gradient_multiplier = multiplier;
+  return scalars;
+}
+
+void update_on_cpu(const OptimizerOptions& options, int candidate, DType dtype, bool copies,
+                   Shard& shard) {
+  const auto optimizer = create_optimizer(options);
+  for (const int group : {0, 1}) {
+    const std::int64_t begin = group == 0 ? 0 : split, end = group == 0 ? split : count;
+    std::vector<float*> states;
+    for (std::size_t s = 0; s < optimizer->state_names().size(); ++s)
+      states.push_back(shard.states[s].data() + begin);
+    optimizer->update(
+        scalars_of(candidate, group),
+        {end - begin, shard.gradient.data() + begin * size_of(dtype), dtype,
+         shard.master.data() + begin, states, copies ? shard.copy.data() + begin * 2 : nullptr,
+         dtype == DType::fp16 ? DType::fp16 : DType::bf16});
+  }
+}
+
+// Two groups' factors for each candidate, as the engine uploads them.
+std::vector<float> factors_for(const OptimizerOptions& options) {
+  std::vector<float> factors(step_candidates * 2 * most_factors);
+  for (int candidate = 0; candidate < step_candidates; ++candidate)
+    for (const int group : {0, 1})
+      write_factors(options, scalars_of(candidate, group),
+                    factors.data() + (candidate * 2 + group) * most_factors);
+  return factors;
+}
+
+void update_on_device(const OptimizerOptions& options, const StepVerdict& verdict, DType dtype,
+                      bool copies, Shard& shard) {
+  const auto factors = factors_for(options);
+  const GroupRange ranges[] = {{split, 0}, {count, 1}};
+  DeviceUpdate update;
+  update.count = count;
+  update.gradient = shard.gradient.data();
+  update.gradient_dtype = dtype;
+  update.master = shard.master.data();
+  for (int s = 0; s < most_states; ++s) update.states[s] = shard.states[s].data();
+  update.parameter = copies ? shard.copy.data() : nullptr;
+  update.parameter_dtype = dtype == DType::fp16 ? DType::fp16 : DType::bf16;
+  update.ranges = ranges;
+  update.range_count = 2;
+  update.factors = factors.data();
+  update.groups = 2;
+  create_host_kernels()->update(rule_kind(options), update, &verdict, {});
+}
+
+}  // namespace
+
+TEST_CASE("device norm: the bins of the vector kernels, for any numbers and any cut") {
+  for (const DType dtype : floating)
+    for (const Numbers numbers : {Numbers::usual, Numbers::wild})
+      for (const std::size_t size : {1u, 7u, 128u, 4096u, 4097u, 20000u}) {
+        CAPTURE(size);
+        auto values = random_floats(size, numbers, static_cast<unsigned>(size));
+        StepWord word = word_of(values, dtype, static_cast<std::int64_t>(size / 3));
+        const NormBins bins = bins_of(values, dtype);
+        CHECK(word.non_finite == bins.non_finite);
+        carry_limbs(word.limbs);
+        CHECK(std::equal(bins.limbs.begin(), bins.limbs.end(), word.limbs));
+        if (bins.non_finite == 0) CHECK(root_of_limbs(word.limbs) == bins.norm());
+      }
+}
+
+TEST_CASE("device norm: what is not finite is counted and left out") {
+  auto values = random_floats(5000, Numbers::usual, 3);
+  values[17] = std::numeric_limits<float>::infinity();
+  values[4999] = std::numeric_limits<float>::quiet_NaN();
+  StepWord word = word_of(values, DType::fp32, 100);
+  CHECK(word.non_finite == 2);
+  const NormBins bins = bins_of(values, DType::fp32);
+  carry_limbs(word.limbs);
+  CHECK(std::equal(bins.limbs.begin(), bins.limbs.end(), word.limbs));
+}
+
+TEST_CASE("device updates: the bits of the vector kernels, by rule, dtype, group and candidate") {
+  for (const OptimizerOptions& options : all_rules())
+    for (const DType dtype : floating)
+      for (const Numbers numbers : {Numbers::usual, Numbers::wild})
+        for (const bool copies : {false, true})
+          for (const int candidate : {0, 1}) {
+            CAPTURE(options.type);
+            CAPTURE(name_of(dtype));
+            Shard expected = make_shard(count, dtype, numbers, 11);
+            Shard actual = expected;
+            StepVerdict verdict;
+            verdict.apply = 1;
+            verdict.candidate = candidate;
+            verdict.gradient_multiplier = static_cast<double>(multiplier);
+            update_on_cpu(options, candidate, dtype, copies, expected);
+            update_on_device(options, verdict, dtype, copies, actual);
+            CHECK(same_bits(actual.master, expected.master));
+            for (int s = 0; s < most_states; ++s)
+              CHECK(same_bits(actual.states[s], expected.states[s]));
+            if (copies && numbers == Numbers::usual) CHECK(actual.copy == expected.copy);
+          }
+}
+
+TEST_CASE("device updates: a verdict of skip leaves everything as it was") {
+  const Shard before = make_shard(count, DType::fp32, Numbers::usual, 5);
+  Shard shard = before;
+  update_on_device(all_rules()[0], StepVerdict{}, DType::fp32, true, shard);
+  CHECK(same_bits(shard.master, before.master));
+  CHECK(same_bits(shard.states[0], before.states[0]));
+  CHECK(shard.copy == before.copy);
+}
+
+TEST_CASE("device casts, sums and quotients: the bits of the vector kernels, for all dtypes") {
+  constexpr std::int64_t size = 1024;
+  const auto kernels = create_host_kernels();
+  for (const DType dtype : floating) {
+    const auto start = encode(random_floats(size, Numbers::wild, 1), dtype);
+    for (const DType other : floating) {
+      CAPTURE(name_of(dtype));
+      CAPTURE(name_of(other));
+      const auto more = encode(random_floats(size, Numbers::wild, 2), other);
+      auto expected = start, actual = start;
+      accumulate_gradient(expected.data(), dtype, more.data(), other, size);
+      kernels->accumulate(actual.data(), dtype, more.data(), other, size, {});
+      CHECK(actual == expected);
+      optim::cast(more.data(), other, expected.data(), dtype, size);
+      kernels->cast(more.data(), other, actual.data(), dtype, size, {});
+      if (other != dtype) CHECK(actual == expected);
+    }
+    for (const float divisor : {2.f, 3.f}) {
+      auto expected = start, actual = start;
+      divide_gradient(expected.data(), dtype, size, divisor);
+      kernels->divide(actual.data(), dtype, size, divisor, {});
+      CHECK(actual == expected);
+    }
+  }
+}
+
+namespace {
+
+StepVerdict applying() {
+  StepVerdict verdict;
+  verdict.apply = verdict.candidate = 1;
+  verdict.gradient_multiplier = static_cast<double>(multiplier);
+  return verdict;
+}
+
+DeviceUpdate update_of(Shard& shard, DType dtype, const std::vector<float>& factors) {
+  DeviceUpdate update;
+  update.count = count;
+  update.gradient = shard.gradient.data();
+  update.gradient_dtype = dtype;
+  update.master = shard.master.data();
+  for (int s = 0; s < most_states; ++s) update.states[s] = shard.states[s].data();
+  update.parameter = shard.copy.data();
+  update.factors = factors.data();
+  update.groups = 2;
+  return update;
+}
+
+double norm_of_floats(const float* values, std::int64_t size) {
+  NormBins bins;
+  accumulate_norm(values, DType::fp32, size, bins);
+  return bins.norm();
+}
+
+// Tensors of 100 and of 200 elements, in two groups, with padding behind each.
+struct Tensor {
+  std::int64_t begin, size;
+};
+constexpr Tensor tensors[] = {{0, 100}, {split, 200}};
+
+void lamb_on_cpu(const OptimizerOptions& options, DType dtype, Shard& shard) {
+  const auto rule = create_optimizer(options);
+  for (const int t : {0, 1}) {
+    const auto [begin, size] = tensors[t];
+    std::vector<float*> states{shard.states[0].data() + begin, shard.states[1].data() + begin};
+    const UpdateSpans spans{size,       shard.gradient.data() + begin * size_of(dtype),
+                            dtype,      shard.master.data() + begin,
+                            states,     shard.copy.data() + begin * 2,
+                            DType::bf16};
+    std::vector<float> directions(static_cast<std::size_t>(size));
+    StepScalars scalars = scalars_of(1, t);
+    rule->direction(scalars, spans, directions.data());
+    scalars.step_scale = rule->step_scale(norm_of_floats(spans.master, size),
+                                          norm_of_floats(directions.data(), size));
+    rule->update(scalars, spans);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("Lamb on a device: norms, steps and updates have the bits of the vector kernels") {
+  const auto kernels = create_host_kernels();
+  for (const bool inside : {false, true})
+    for (const DType dtype : floating) {
+      CAPTURE(inside);
+      CAPTURE(name_of(dtype));
+      OptimizerOptions options;
+      options.type = "Lamb";
+      options.eps_inside_sqrt = inside;
+      options.max_coeff = inside ? 10 : 0.3;
+      Shard expected = make_shard(count, dtype, Numbers::usual, 17);
+      Shard actual = expected;
+      lamb_on_cpu(options, dtype, expected);
+
+      const auto factors = factors_for(options);
+      const StepVerdict verdict = applying();
+      const GroupRange ranges[] = {{split, 0, 0, 100}, {count, 1, 1, split + 200}};
+      TensorSums sums[2];
+      float steps[2] = {};
+      DeviceUpdate update = update_of(actual, dtype, factors);
+      update.ranges = ranges;
+      update.range_count = 2;
+      update.steps = steps;
+      kernels->measure(rule_kind(options), update, sums, &verdict, {});
+      kernels->take_steps(update, sums, &verdict, {});
+      kernels->update(rule_kind(options), update, &verdict, {});
+      CHECK(steps[0] != steps[1]);
+      CHECK(same_bits(actual.master, expected.master));
+      CHECK(same_bits(actual.states[0], expected.states[0]));
+      CHECK(same_bits(actual.states[1], expected.states[1]));
+      CHECK(actual.copy == expected.copy);
+
+      const Shard before = actual;
+      const StepVerdict skip;
+      kernels->measure(rule_kind(options), update, sums, &skip, {});
+      kernels->update(rule_kind(options), update, &skip, {});
+      CHECK(same_bits(actual.master, before.master));
+      CHECK(same_bits(actual.states[0], before.states[0]));
+    }
+}
+
+TEST_CASE("Muon on a device: directions and steps have the bits of the vector kernels") {
+  const auto kernels = create_host_kernels();
+  for (const DType dtype : floating) {
+    CAPTURE(name_of(dtype));
+    OptimizerOptions options = default_options("Muon");
+    Shard expected = make_shard(count, dtype, Numbers::usual, 23);
+    Shard actual = expected;
+    const auto rule = create_optimizer(options);
+    std::vector<float> directions(count), own(count);
+    StepScalars scalars = scalars_of(1, 1);
+    float* states[] = {expected.states[0].data()};
+    UpdateSpans spans{count,  expected.gradient.data(), dtype,      expected.master.data(),
+                      states, expected.copy.data(),     DType::bf16};
+    rule->direction(scalars, spans, directions.data());
+    spans.gradient = directions.data();
+    spans.gradient_dtype = DType::fp32;
+    scalars.step_scale = 1.7;
+    rule->update(scalars, spans);
+
+    const auto factors = factors_for(options);
+    const StepVerdict verdict = applying(), skip;
+    DeviceUpdate update = update_of(actual, dtype, factors);
+    update.group = 1;
+    kernels->direct(update, own.data(), &skip, {});
+    CHECK(own == std::vector<float>(count));
+    kernels->direct(update, own.data(), &verdict, {});
+    CHECK(same_bits(own, directions));
+    update.gradient = own.data();
+    update.gradient_dtype = DType::fp32;
+    kernels->step_along(update, 1.7, &skip, {});
+    kernels->step_along(update, 1.7, &verdict, {});
+    CHECK(same_bits(actual.master, expected.master));
+    CHECK(same_bits(actual.states[0], expected.states[0]));
+    CHECK(actual.copy == expected.copy);
+  }
+}
+
+TEST_CASE("Muon on a device: matrices are made orthogonal with the bits of the host's threads") {
+  const auto kernels = create_host_kernels();
+  ThreadPool pool(2);
+  for (const auto iteration : {NewtonSchulz::gram, NewtonSchulz::standard})
+    for (const MatrixShape& shape :
+         {MatrixShape{1, 5, 31, 1}, {1, 31, 5, 1}, {2, 12, 12, 1}, {3, 17, 6, 1}}) {
+      CAPTURE(shape.rows);
+      auto expected = random_floats(static_cast<std::size_t>(shape.elements()), Numbers::usual, 29);
+      auto actual = expected;
+      std::vector<float> scratch(static_cast<std::size_t>(scratch_elements(iteration, shape)));
+      orthogonalize(iteration, shape, expected.data(), scratch.data(), pool);
+      NormSum norm;
+      orthogonalize(*kernels, iteration, {shape, actual.data(), scratch.data(), &norm}, {});
+      CHECK(same_bits(actual, expected));
+    }
+}
+
+namespace {
+
+StepRequest request_of(std::int64_t step) {
+  StepRequest request;
+  request.step = step;
+  request.summands = 4;
+  request.clipping = 0.5;
+  request.first_applied = 1;
+  request.learning_rates[0] = 0.1;
+  request.learning_rates[1] = 0.2;
+  return request;
+}
+
+std::vector<StepWord> words_of(const StepRequest& request, int ranks) {
+  std::vector<StepWord> words;
+  for (int r = 0; r < ranks; ++r) {
+    words.push_back(
+        word_of(random_floats(300, Numbers::usual, static_cast<unsigned>(r)), DType::fp32, 0));
+    seal_word(request, 1.5 + r, words.back());
+  }
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("the device's decision: norm, loss and multiplier as the host takes them") {
+  const StepRequest request = request_of(1);
+  const auto words = words_of(request, 3);
+  NormBins bins;
+  double loss = 0;
+  for (const StepWord& word : words) {
+    NormBins own;
+    std::copy_n(word.limbs, norm_limb_count, own.limbs.begin());
+    bins.add(own);
+    loss += word.loss;
+  }
+  StepVerdict verdict;
+  decide_step(words.data(), 3, request, verdict);
+  const double norm = bins.norm() * 0.25;
+  CHECK(verdict.apply == 1);
+  CHECK(verdict.applied_steps == 1);
+  CHECK(verdict.norm == norm);
+  CHECK(verdict.loss == loss / 3);
+  CHECK(verdict.learning_rate == 0.1);
+  CHECK(verdict.gradient_multiplier ==
+        static_cast<double>(
+            static_cast<float>(0.25 / std::max((norm + 1e-6) / request.clipping, 1.0))));
+}
+
+TEST_CASE("the device's decision: the applied count picks the candidate, a skip does not count") {
+  StepVerdict verdict;
+  StepRequest request = request_of(1);
+  auto words = words_of(request, 2);
+  words[1].non_finite = 3;
+  decide_step(words.data(), 2, request, verdict);
+  CHECK(verdict.apply == 0);
+  CHECK(verdict.applied_steps == 0);
+  CHECK(verdict.first_non_finite_rank == 1);
+  CHECK(std::isinf(verdict.norm));
+
+  request = request_of(2);
+  words = words_of(request, 2);
+  decide_step(words.data(), 2, request, verdict);
+  CHECK(verdict.candidate == 0);
+  request = request_of(3);
+  words = words_of(request, 2);
+  decide_step(words.data(), 2, request, verdict);
+  CHECK(verdict.candidate == 1);
+  CHECK(verdict.learning_rate == 0.2);
+  CHECK(verdict.applied_steps == 2);
+}
+
+TEST_CASE("the device's decision: gradients lose the scale they carry, which then moves") {
+  StepRequest request = request_of(1);
+  request.clipping = 0;
+  request.predivision = 2;
+  request.scales_loss = 1;
+  request.scaling.hysteresis = 1;
+  request.scaling.loss_scale_window = 1;
+  LossScaler host(request.scaling);
+  StepVerdict verdict;
+  verdict.scaler = host.state();
+  verdict.next_loss_scale = host.scale();
+  for (int step = 1; step <= 8; ++step) {
+    CAPTURE(step);
+    request.step = request.first_applied = step;
+    request.known_applied = step - 1;
+    auto words = words_of(request, 2);
+    const bool overflow = step == 2 || step == 6;
+    words[0].non_finite = overflow;
+    decide_step(words.data(), 2, request, verdict);
+    CHECK(verdict.loss_scale == static_cast<double>(host.scale()));
+    CHECK(verdict.gradient_multiplier ==
+          static_cast<double>(static_cast<float>(2 / (4 * static_cast<double>(host.scale())))));
+    host.update(overflow);
+    CHECK(verdict.scaler == host.state());
+    CHECK(verdict.next_loss_scale == host.scale());
+  }
+  CHECK(host.scale() != 65536);
+}
+
+TEST_CASE(
+    "the device's decision: words that are not this step's, or that differ, apply nothing, "
+    "ever after") {
+  const auto spoil = [](auto change, Differs expected) {
+    StepVerdict verdict;
+    StepRequest request = request_of(5);
+    request.known_applied = 0;
+    auto words = words_of(request, 3);
+    change(words);
+    decide_step(words.data(), 3, request, verdict);
+    CHECK(verdict.apply == 0);
+    CHECK(verdict.applied_steps == 0);
+    CHECK(verdict.differs == static_cast<std::int64_t>(expected));
+    CHECK(verdict.differing_rank == 2);
+    const StepRequest next = request_of(6);
+    const auto sound = words_of(next, 3);
+    decide_step(sound.data(), 3, next, verdict);
+    CHECK(verdict.apply == 0);
+    CHECK(verdict.differing_step == 5);
+  };
+  // An exchange that was cut off leaves the words of an older step.
+  spoil([](auto& words) { words[2].step = 4; }, Differs::step);
+  spoil([](auto& words) { words[2].collectives_hash ^= 1; }, Differs::collectives);
+  spoil([](auto& words) { words[2].rates_hash ^= 1; }, Differs::learning_rate);
+}

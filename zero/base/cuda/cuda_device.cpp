@@ -1,0 +1,132 @@
+// The CUDA device behind Device. Its memory is one cudaMalloc per arena, zeroed at start.
+#include <cuda_runtime_api.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include <cstring>
+
+#include "zero/base/cuda/check.h"
+#include "zero/base/cuda/cuda_stream.h"
+#include "zero/base/cuda/pinned.h"
+#include "zero/base/error.h"
+#include "zero/base/gpu.h"
+#include "zero/base/numa.h"
+
+namespace zero {
+
+namespace {
+
+using cuda::check;
+
+std::string mebibytes(std::size_t bytes) {
+  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
+}
+
+struct FreeDevice {
+  void operator()(void* data) const { cuda::note(cudaFree(data), "cudaFree"); }
+};
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(int number) : number_(number) {
+    check(cudaSetDevice(number), "cudaSetDevice");
+    check(cudaGetDeviceProperties(&properties_, number), "cudaGetDeviceProperties");
+    char bus[32] = {};
+    check(cudaDeviceGetPCIBusId(bus, sizeof bus, number), "cudaDeviceGetPCIBusId");
+    numa_node_ = numa_node_of_pci(bus);
+  }
+
+  const char* kind() const override { return "cuda"; }
+  std::string describe() const override {
+    return std::string(properties_.name) + " (GPU " + std::to_string(number_) + ")";
+  }
+  bool is_host() const override { return false; }
+  std::array<std::int64_t, 2> identity() const override {
+    std::array<std::int64_t, 2> words;
+    static_assert(sizeof words == sizeof properties_.uuid);
+    std::memcpy(words.data(), &properties_.uuid, sizeof words);
+    return words;
+  }
+
+  std::unique_ptr<ExecutionStream> create_stream(Role role) override {
+    return cuda::create_stream(role == Role::communication);
+  }
+  std::unique_ptr<ExecutionStream> borrow_stream(Stream stream) override {
+    const auto handle = static_cast<cudaStream_t>(stream.handle);
+    int owner = -1;
+    check(cudaStreamGetDevice(handle, &owner), "cudaStreamGetDevice");
+    if (owner != number_)
+      throw UsageError("RuntimeOptions::stream belongs to GPU " + std::to_string(owner) +
+                       ", but this rank uses GPU " + std::to_string(number_) +
+                       " (its local rank modulo the visible GPUs); make the stream there");
+    return cuda::borrow_stream(handle);
+  }
+
+  Arena reserve(std::int64_t bytes, Arena::Sharing, const std::string& name) override {
+    const std::int64_t size = Arena::rounded(bytes);
+    if (size == 0) return {};
+    const auto count = static_cast<std::size_t>(size);
+    std::size_t available = 0, total = 0;
+    check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+    void* data = nullptr;
+    if (count > available || cudaMalloc(&data, count) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      throw MemoryError("cannot reserve " + mebibytes(count) + " for " + name + ": " + describe() +
+                        " has " + mebibytes(available) + " of " + mebibytes(total) +
+                        " left; use a higher ZeRO stage, more ranks or a smaller batch");
+    }
+    std::shared_ptr<void> memory(data, FreeDevice());
+    check(cudaMemset(data, 0, count), "cudaMemset");
+    // The streams of the engine do not wait for the default one.
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    return {std::move(memory), size};
+  }
+
+  Arena reserve_pinned(std::int64_t bytes, const std::string& name) override {
+    const std::int64_t size = Arena::rounded(bytes);
+    return {cuda::allocate_pinned(size, numa_node_, name), size};
+  }
+
+  void copy(void* to, const void* from, std::int64_t bytes, Stream stream) override {
+    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault,
+                          static_cast<cudaStream_t>(stream.handle)),
+          "cudaMemcpyAsync");
+  }
+  void fill_zero(void* to, std::int64_t bytes, Stream stream) override {
+    check(cudaMemsetAsync(to, 0, static_cast<std::size_t>(bytes),
+                          static_cast<cudaStream_t>(stream.handle)),
+          "cudaMemsetAsync");
+  }
+
+  std::uint64_t begin_range(const std::string& name) override {
+    return nvtxRangeStartA(name.c_str());
+  }
+  void end_range(std::uint64_t range) override { nvtxRangeEnd(range); }
+
+ private:
+  int number_;
+  int numa_node_ = -1;
+  cudaDeviceProp properties_{};
+};
+
+}  // namespace
+
+int gpu_count() noexcept {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  static_cast<void>(cudaGetLastError());
+  return 0;
+}
+
+std::unique_ptr<Device> create_gpu(int local_rank) {
+  int count = 0;
+  const cudaError_t state = cudaGetDeviceCount(&count);
+  if (state != cudaSuccess || count == 0) {
+    static_cast<void>(cudaGetLastError());
+    throw TopologyError(std::string("device cuda: this process sees no GPU (") +
+                        cudaGetErrorString(state == cudaSuccess ? cudaErrorNoDevice : state) +
+                        "); check nvidia-smi and CUDA_VISIBLE_DEVICES, or use device cpu");
+  }
+  return std::make_unique<CudaDevice>(local_rank % count);
+}
+
+}  // namespace zero

@@ -1,0 +1,19 @@
+// CUDA streams and events behind ExecutionStream and Event. Work is called at once, on the caller's
+// thread, and launches into the stream; waits between streams are the device's. An event binds a
+// wait to its latest record at the call, and one that was never recorded passes.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include "zero/base/stream.h"
+
+namespace zero::cuda {
+
+// A new stream of the current device; high priority for communication.
+std::unique_ptr<ExecutionStream> create_stream(bool high_priority);
+// The program's stream; it is not destroyed.
+std::unique_ptr<ExecutionStream> borrow_stream(cudaStream_t stream);
+
+}  // namespace zero::cuda

@@ -1,0 +1,30 @@
+// Launches of kernels as calls of the runtime's interface, without nvcc's syntax.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <type_traits>
+
+#include "zero/base/cuda/check.h"
+
+namespace zero::cuda {
+
+struct Launch {
+  const char* name;  // for messages
+  dim3 blocks;
+  unsigned threads;  // of a block
+  cudaStream_t stream;
+};
+
+// Throws as check().
+template <class... Parameters>
+void launch(const Launch& how, void (*kernel)(Parameters...),
+            const std::type_identity_t<Parameters>&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = how.blocks;
+  config.blockDim = dim3(how.threads);
+  config.stream = how.stream;
+  check(cudaLaunchKernelEx(&config, kernel, arguments...), how.name);
+}
+
+}  // namespace zero::cuda

@@ -1,0 +1,49 @@
+#include "zero/base/cuda/pinned.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+#include "zero/base/arena.h"
+#include "zero/base/cuda/check.h"
+#include "zero/base/error.h"
+#include "zero/base/numa.h"
+
+namespace zero::cuda {
+
+namespace {
+
+void say_once(const std::string& why) {
+  static std::once_flag said;
+  std::call_once(said, [&] {
+    std::fprintf(stderr, "zero: pinned memory is not placed beside the GPU: %s\n", why.c_str());
+  });
+}
+
+struct Unmap {
+  std::size_t bytes;
+  void operator()(void* data) const { munmap(data, bytes); }
+};
+
+}  // namespace
+
+std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const std::string& name) {
+  if (bytes == 0) return nullptr;
+  const std::string what = "cannot pin " + std::to_string(bytes) + " bytes for " + name + ": ";
+  if (bytes > available_memory())
+    throw MemoryError(what + "this host has " + std::to_string(available_memory()) + " left");
+  const auto size = static_cast<std::size_t>(bytes);
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) throw MemoryError(what + std::strerror(errno));
+  const std::shared_ptr<void> mapped(data, Unmap{size});
+  if (const std::string why = prefer_numa_node(data, bytes, numa_node); !why.empty()) say_once(why);
+  std::memset(data, 0, size);
+  check(cudaHostRegister(data, size, cudaHostRegisterPortable), "cudaHostRegister");
+  // Unregistered before the mapping goes.
+  return {data, [mapped](void* pinned) { note(cudaHostUnregister(pinned), "cudaHostUnregister"); }};
+}
+
+}  // namespace zero::cuda

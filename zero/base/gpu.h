@@ -1,0 +1,18 @@
+// The GPU of a rank, without naming its vendor. In a build without CUDA there is none, and the
+// messages say so.
+#pragma once
+
+#include <memory>
+
+#include "zero/base/device.h"
+
+namespace zero {
+
+// GPUs that this process sees; 0 without a driver.
+int gpu_count() noexcept;
+
+// GPU number `local_rank` modulo gpu_count(), which becomes the calling thread's current one.
+// Throws TopologyError, in one line, where there is none.
+std::unique_ptr<Device> create_gpu(int local_rank);
+
+}  // namespace zero

@@ -1,0 +1,16 @@
+#include "zero/base/error.h"
+#include "zero/base/gpu.h"
+
+namespace zero {
+
+int gpu_count() noexcept {
+  return 0;
+}
+
+std::unique_ptr<Device> create_gpu(int) {
+  throw TopologyError(
+      "device cuda: this program was built without CUDA; build with ZERO_CUDA=ON where nvcc is, or "
+      "use device cpu");
+}
+
+}  // namespace zero

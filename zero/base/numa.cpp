@@ -1,0 +1,43 @@
+#include "zero/base/numa.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+namespace zero {
+
+namespace {
+
+constexpr int mpol_preferred = 1;  // linux/mempolicy.h, which is not always installed
+
+}  // namespace
+
+int numa_node_of_pci(const std::string& bus_id) {
+  std::string name = bus_id;
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  // CUDA writes the domain with eight digits, the kernel with four.
+  if (name.size() > 12 && name.compare(0, 4, "0000") == 0) name.erase(0, 4);
+  std::ifstream file("/sys/bus/pci/devices/" + name + "/numa_node");
+  int node = -1;
+  file >> node;
+  return file ? node : -1;
+}
+
+std::string prefer_numa_node(void* data, std::int64_t bytes, int node) {
+  if (node < 0) return "the machine does not say which NUMA node it belongs to";
+  if (node >= 64) return "NUMA node " + std::to_string(node) + " is beyond the mask of 64";
+  const unsigned long mask = 1ul << node;
+  // The kernel reads one bit less than it is told.
+  if (syscall(SYS_mbind, data, static_cast<unsigned long>(bytes), mpol_preferred, &mask, 65ul, 0) ==
+      0)
+    return "";
+  return "mbind to NUMA node " + std::to_string(node) + ": " + std::strerror(errno);
+}
+
+}  // namespace zero

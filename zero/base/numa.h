@@ -1,0 +1,16 @@
+// Where host memory lies among the sockets of a machine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace zero {
+
+// Of a PCI device such as "0000:3b:00.0"; -1 where the machine does not say.
+int numa_node_of_pci(const std::string& bus_id);
+
+// Asks that pages not yet touched come from the node. Returns why not, or "" when it was granted;
+// a node of -1 is "unknown".
+std::string prefer_numa_node(void* data, std::int64_t bytes, int node);
+
+}  // namespace zero
