@@ -77,8 +77,9 @@ void Communicator::set_reduce_group(int ranks) {
   reduce_group_ = std::min(ranks, size_);
 }
 
-void Communicator::begin(Operation operation, std::int64_t bytes_sent) {
+void Communicator::begin(Operation operation, std::int64_t bytes_sent, Stream stream) {
   operation_ = operation;
+  stream_ = stream;
   ++sequence_;
   traffic_.calls[static_cast<std::size_t>(operation)] += 1;
   traffic_.bytes_sent[static_cast<std::size_t>(operation)] += bytes_sent;
@@ -121,7 +122,7 @@ Communicator::InternalCall::~InternalCall() {
 }
 
 std::int64_t Communicator::begin_slices(Operation operation, const Slices& slices) {
-  const auto& [slice, whole, count, dtype, stride] = slices;
+  const auto& [slice, whole, count, dtype, stride, stream] = slices;
   require_vector(operation, slice, count);
   require_vector(operation, whole, count);
   const std::int64_t checked = checked_stride(operation, stride, count);
@@ -130,49 +131,49 @@ std::int64_t Communicator::begin_slices(Operation operation, const Slices& slice
   require(apart_or_in_place(slice, whole, bytes, checked * size_of(dtype), size_, rank_), operation,
           std::string(gathers ? "send overlaps recv" : "recv overlaps send") +
               ", and is not this rank's slice of it");
-  begin(operation, (size_ - 1) * bytes);
+  begin(operation, (size_ - 1) * bytes, stream);
   return checked;
 }
 
 void Communicator::all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
-                              std::int64_t stride, Stream) {
-  stride = begin_slices(Operation::all_gather, {send, recv, count, dtype, stride});
+                              std::int64_t stride, Stream stream) {
+  stride = begin_slices(Operation::all_gather, {send, recv, count, dtype, stride, stream});
   do_all_gather(send, recv, count, dtype, stride);
   left();
 }
 
 void Communicator::reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
-                                  std::int64_t stride, Stream) {
-  stride = begin_slices(Operation::reduce_scatter, {recv, send, count, dtype, stride});
+                                  std::int64_t stride, Stream stream) {
+  stride = begin_slices(Operation::reduce_scatter, {recv, send, count, dtype, stride, stream});
   do_reduce_scatter(send, recv, count, dtype, stride);
   left();
 }
 
-void Communicator::all_reduce(void* data, std::int64_t count, DType dtype, Stream) {
+void Communicator::all_reduce(void* data, std::int64_t count, DType dtype, Stream stream) {
   require_vector(Operation::all_reduce, data, count);
   const std::int64_t own = slice_of(count, size_, rank_).count;
-  begin(Operation::all_reduce, (count - own + (size_ - 1) * own) * size_of(dtype));
+  begin(Operation::all_reduce, (count - own + (size_ - 1) * own) * size_of(dtype), stream);
   do_all_reduce(data, count, dtype);
   left();
 }
 
-void Communicator::broadcast(void* data, std::int64_t count, DType dtype, int root, Stream) {
+void Communicator::broadcast(void* data, std::int64_t count, DType dtype, int root, Stream stream) {
   constexpr auto operation = Operation::broadcast;
   require_vector(operation, data, count);
   require(root >= 0 && root < size_, operation,
           "the root is rank " + std::to_string(root) + " in a group of " + std::to_string(size_));
-  begin(operation, rank_ == root ? (size_ - 1) * count * size_of(dtype) : 0);
+  begin(operation, rank_ == root ? (size_ - 1) * count * size_of(dtype) : 0, stream);
   do_broadcast(data, count, dtype, root);
   left();
 }
 
 void Communicator::all_to_all(const void* send, void* recv, std::int64_t count, DType dtype,
-                              Stream) {
-  all_to_all(send, recv, PairCounts::equal(size_, count), dtype);
+                              Stream stream) {
+  all_to_all(send, recv, PairCounts::equal(size_, count), dtype, stream);
 }
 
 void Communicator::all_to_all(const void* send, void* recv, const PairCounts& counts, DType dtype,
-                              Stream) {
+                              Stream stream) {
   constexpr auto operation = Operation::all_to_all;
   require(counts.ranks() == size_, operation,
           "the counts are of " + std::to_string(counts.ranks()) + " ranks, the group has " +
@@ -186,13 +187,13 @@ void Communicator::all_to_all(const void* send, void* recv, const PairCounts& co
   const auto* in = static_cast<const std::byte*>(recv);
   require(out + sent * size_of(dtype) <= in || in + received * size_of(dtype) <= out, operation,
           "send overlaps recv; it does not work in place");
-  begin(operation, (sent - counts(rank_, rank_)) * size_of(dtype));
+  begin(operation, (sent - counts(rank_, rank_)) * size_of(dtype), stream);
   do_all_to_all(send, recv, counts, dtype);
   left();
 }
 
-void Communicator::barrier(Stream) {
-  begin(Operation::barrier, 0);
+void Communicator::barrier(Stream stream) {
+  begin(Operation::barrier, 0, stream);
   do_barrier();
   left();
 }

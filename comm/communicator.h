@@ -63,7 +63,7 @@ class Communicator {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // "self", "threads", "shm", "mpi", "hierarchical".
+  // "self", "threads", "shm", "mpi", "hierarchical", "nccl", "staged".
   virtual std::string_view transport() const = 0;
 
   // What the next operations are about ("unit h.3"), for messages; kept by reference until changed.
@@ -102,6 +102,14 @@ class Communicator {
   virtual void share(const Arena& arena);
   virtual void withdraw(const Arena& arena);
 
+  // Where calls only launch: throws what has ended this communicator meanwhile.
+  virtual void check() {}
+  // Where sums in the order above cost time: whether to take them. They always are on the host.
+  virtual void set_deterministic(bool) {}
+  // Of device memory that reduce_scatter of `count` elements per rank needs beside its buffers.
+  virtual std::int64_t staging_bytes(std::int64_t, DType) const { return 0; }
+  virtual void use_staging(void*, std::int64_t) {}
+
   const Traffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }
 
@@ -112,6 +120,8 @@ class Communicator {
   std::string describe() const;
   std::int64_t sequence() const { return sequence_; }
   Operation operation() const { return operation_; }
+  // That the call was given.
+  Stream stream() const { return stream_; }
   std::string_view subject() const { return subject_; }
   // For a group that does a part of another's call: its messages name that call.
   void act_for(const Communicator& other);
@@ -154,9 +164,10 @@ class Communicator {
     std::int64_t count;
     DType dtype;
     std::int64_t stride;
+    Stream stream;
   };
 
-  void begin(Operation operation, std::int64_t bytes_sent);
+  void begin(Operation operation, std::int64_t bytes_sent, Stream stream);
   // Checks the arguments and begins the call; returns the stride that holds.
   std::int64_t begin_slices(Operation operation, const Slices& slices);
 
@@ -166,6 +177,7 @@ class Communicator {
   std::chrono::milliseconds time_limit_{600'000};
   std::string_view subject_;
   Operation operation_ = Operation::barrier;
+  Stream stream_;
   std::int64_t sequence_ = 0;
   bool internal_ = false;
   Traffic traffic_;

@@ -7,6 +7,11 @@
 
 namespace zero::comm {
 
+std::unique_ptr<Communicator> World::connect(Device& device) {
+  throw TopologyError(describe() + ": no transport for buffers of device " + device.kind() +
+                      "; use device cpu");
+}
+
 std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions& options) {
   const Launcher launcher = find_launcher();
   WorldOptions chosen = options;

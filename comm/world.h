@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "zero/base/device.h"
 
 namespace zero::comm {
 
@@ -26,7 +27,8 @@ struct WorldOptions {
   std::string transport = "auto";
   std::chrono::milliseconds time_limit{600'000};
   std::chrono::milliseconds start_limit{120'000};
-  bool abort_job = true;  // false: a failure is only reported, the host program decides
+  bool share_gpu = false;  // several ranks may use one GPU
+  bool abort_job = true;   // false: a failure is only reported, the host program decides
 };
 
 class World {
@@ -35,6 +37,9 @@ class World {
 
   virtual const Topology& topology() const = 0;
   virtual Communicator& communicator() = 0;
+  // Collective: the same ranks, for buffers in the memory of these devices, with calls that go to a
+  // stream. Throws TopologyError where this world cannot have that.
+  virtual std::unique_ptr<Communicator> connect(Device& device);
   // False where MPI gave less than MPI_THREAD_MULTIPLE: communication then runs on the caller's
   // thread.
   virtual bool communicates_from_any_thread() const = 0;

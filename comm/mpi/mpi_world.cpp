@@ -14,6 +14,7 @@
 #include "comm/mpi/notices.h"
 #include "comm/mpi/session.h"
 #include "comm/mpi/topology.h"
+#include "comm/nccl/connect.h"
 #include "comm/self/self_communicator.h"
 #include "comm/shm/shm_communicator.h"
 #include "comm/watch.h"
@@ -35,6 +36,7 @@ class MpiWorld final : public World {
 
   const Topology& topology() const override { return places_.topology; }
   Communicator& communicator() override { return *communicator_; }
+  std::unique_ptr<Communicator> connect(Device& device) override;
   bool communicates_from_any_thread() const override { return session_->any_thread(); }
   std::string describe() const override;
   bool fail(const std::string& reason, int exit_code) noexcept override;
@@ -151,6 +153,24 @@ void MpiWorld::open_communicator() {
   }
   communicator_->set_subject({});
   communicator_->set_time_limit(options_.time_limit);
+}
+
+std::unique_ptr<Communicator> MpiWorld::connect(Device& device) {
+  nccl::ConnectOptions options;
+  options.start_limit = options_.start_limit;
+  options.share_gpu = options_.share_gpu;
+  options.abort_job = options_.abort_job;
+  options.peer_failure = [plane = plane_]() -> nccl::Failure {
+    const auto cause = plane->page().cause();
+    if (!cause) return {};
+    return {nccl::Failure::Kind::peer, cause_text(*cause), cause->exit_code};
+  };
+  communicator_->set_time_limit(options_.start_limit);
+  auto data = nccl::connect(*communicator_, device, options);
+  communicator_->set_subject({});
+  communicator_->set_time_limit(options_.time_limit);
+  data->set_time_limit(options_.time_limit);
+  return data;
 }
 
 MpiWorld::~MpiWorld() {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "comm/self/self_communicator.h"
+#include "comm/staged_communicator.h"
 #include "comm/threads/thread_communicator.h"
 #include "zero/base/error.h"
 
@@ -27,6 +28,9 @@ class ThreadWorld final : public World {
 
   const Topology& topology() const override { return topology_; }
   Communicator& communicator() override { return *communicator_; }
+  std::unique_ptr<Communicator> connect(Device& device) override {
+    return std::make_unique<StagedCommunicator>(communicator_->split(0, topology_.rank), device);
+  }
   bool communicates_from_any_thread() const override { return true; }
   std::string describe() const override {
     if (topology_.size == 1) return "self: 1 rank";

@@ -274,7 +274,8 @@ class Run {
         comm_.traffic().bytes_between_nodes[index] - before.bytes_between_nodes[index];
     const bool tree = comm_.transport() == "mpi" && case_.operation == Operation::broadcast;
     const bool small = comm_.transport() == "mpi" && case_.operation == Operation::all_reduce;
-    if (moved != sent && !tree && !small && comm_.transport() != "hierarchical")
+    if (moved != sent && !tree && !small && comm_.transport() != "hierarchical" &&
+        comm_.transport() != "nccl")
       throw std::runtime_error(text_of(case_, comm_) + ": the path's traffic is wrong");
   }
 
@@ -333,7 +334,8 @@ std::int64_t largest_buffer(const Suite& suite, int ranks) {
 
 int run_suite(Communicator& communicator, const Suite& suite, const Buffers& buffers) {
   int cases = 0;
-  for (int operation = 0; operation < operation_count; ++operation)
+  const int operations = suite.barriers ? operation_count : operation_count - 1;  // it is the last
+  for (int operation = 0; operation < operations; ++operation)
     for (const std::int64_t count : suite.counts)
       for (Case c : variants_of(static_cast<Operation>(operation), count, communicator.size()))
         for (const DType dtype : suite.dtypes) {

@@ -1,0 +1,44 @@
+#include "comm/cuda/ordered_sum.h"
+
+#include <algorithm>
+
+#include "comm/ordered_element.h"
+#include "zero/base/cuda/launch.h"
+#include "zero/base/error.h"
+
+namespace zero::comm::cuda {
+
+namespace {
+
+constexpr int threads = 256;
+constexpr std::int64_t most_blocks = 2048;
+
+template <class T>
+__global__ void __launch_bounds__(threads) ordered_sum_kernel(OrderedSum sum) {
+  const auto* sources = static_cast<const T*>(sum.sources);
+  auto* out = static_cast<T*>(sum.out);
+  const std::int64_t step = std::int64_t{gridDim.x} * threads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < sum.count; i += step)
+    out[i] = ordered_element(sources + i, sum.stride, sum.source_count, sum.group);
+}
+
+}  // namespace
+
+void launch_ordered_sum(const OrderedSum& sum, cudaStream_t stream) {
+  if (sum.count == 0) return;
+  const auto blocks =
+      static_cast<unsigned>(std::min((sum.count + threads - 1) / threads, most_blocks));
+  const zero::cuda::Launch how{"ordered_sum_kernel", dim3(blocks), threads, stream};
+  switch (sum.dtype) {
+    case DType::fp32:
+      return zero::cuda::launch(how, ordered_sum_kernel<float>, sum);
+    case DType::bf16:
+      return zero::cuda::launch(how, ordered_sum_kernel<bf16>, sum);
+    case DType::fp16:
+      return zero::cuda::launch(how, ordered_sum_kernel<fp16>, sum);
+    case DType::int64:
+      throw UsageError("ordered sums on a GPU are of fp32, bf16 and fp16");
+  }
+}
+
+}  // namespace zero::comm::cuda

@@ -1,0 +1,25 @@
+// The ordered sum of comm/reduce.h on the GPU.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "zero/base/dtype.h"
+
+namespace zero::comm::cuda {
+
+// Source s lies s * stride elements behind the first; `out` may be one of them.
+struct OrderedSum {
+  const void* sources = nullptr;
+  std::int64_t stride = 0;
+  int source_count = 1, group = 1;
+  void* out = nullptr;
+  std::int64_t count = 0;
+  DType dtype = DType::fp32;
+};
+
+// Throws UsageError for int64.
+void launch_ordered_sum(const OrderedSum& sum, cudaStream_t stream);
+
+}  // namespace zero::comm::cuda

@@ -1,0 +1,75 @@
+// What the NCCL communicator asks of NCCL and of the GPU beside it, without their types: the real
+// one loads libnccl at run time, tests have their own. Calls throw Error with NCCL's own text.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "zero/base/dtype.h"
+#include "zero/base/stream.h"
+
+namespace zero::comm::nccl {
+
+using Handle = void*;  // a communicator of NCCL
+using Id = std::array<std::int64_t, 16>;
+
+inline constexpr int oldest_version = 21900;
+
+enum class Progress { done, going_on, failed };
+
+class Api {
+ public:
+  virtual ~Api() = default;
+
+  // By every thread of ours that calls in here, once.
+  virtual void attach_thread() = 0;
+  virtual int version() = 0;  // 22809 is 2.28.9
+  virtual Id make_id() = 0;
+  // Non-blocking: the handle is there at once, progress() tells when it may be used.
+  virtual Handle begin_join(const Id& id, int size, int rank) = 0;
+  // A blocking communicator with resources of its own. May return before it is complete: progress()
+  // of the parent tells, and finish_split() then hands it out.
+  virtual void begin_split(Handle parent, int color, int key) = 0;
+  virtual Handle finish_split(Handle parent) = 0;
+  virtual Progress progress(Handle communicator) = 0;
+  // This process's rank in it, and its size.
+  virtual std::pair<int, int> place(Handle communicator) = 0;
+  virtual std::string last_error(Handle communicator) = 0;
+  // Both may block; abort() ends what runs on the device.
+  virtual void destroy(Handle communicator) = 0;
+  virtual void abort(Handle communicator) = 0;
+  // Optional: lets NCCL use the memory in place. Returns why not, or "".
+  virtual std::string enroll(Handle communicator, void* data, std::int64_t bytes) = 0;
+
+  virtual void group_start() = 0;
+  virtual void group_end() = 0;
+  virtual void send(const void* data, std::int64_t count, DType dtype, int peer,
+                    Handle communicator, Stream stream) = 0;
+  virtual void receive(void* data, std::int64_t count, DType dtype, int peer, Handle communicator,
+                       Stream stream) = 0;
+  virtual void all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
+                          Handle communicator, Stream stream) = 0;
+  virtual void reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
+                              Handle communicator, Stream stream) = 0;
+  virtual void reduce(const void* send, void* recv, std::int64_t count, DType dtype, int root,
+                      Handle communicator, Stream stream) = 0;
+  virtual void all_reduce(void* data, std::int64_t count, DType dtype, Handle communicator,
+                          Stream stream) = 0;
+  virtual void broadcast(void* data, std::int64_t count, DType dtype, int root, Handle communicator,
+                         Stream stream) = 0;
+
+  // On the stream, with the result of comm/reduce.h: sources lie `stride` elements apart.
+  virtual void ordered_sum(const void* sources, std::int64_t stride, int source_count, int group,
+                           void* out, std::int64_t count, DType dtype, Stream stream) = 0;
+  virtual void copy(void* to, const void* from, std::int64_t bytes, Stream stream) = 0;
+  // Complete when the stream has run all that was launched into it so far; any thread may ask.
+  virtual std::unique_ptr<Event> mark(Stream stream) = 0;
+};
+
+// Throws TopologyError where this build or this machine has no NCCL, or one that is too old.
+std::shared_ptr<Api> load_nccl();
+
+}  // namespace zero::comm::nccl

@@ -1,0 +1,82 @@
+#include "comm/nccl/connect.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/nccl/nccl_communicator.h"
+#include "zero/base/error.h"
+
+namespace zero::comm::nccl {
+
+namespace {
+
+// Every rank's GPU, in rank order.
+std::vector<std::array<std::int64_t, 2>> gather_identities(Communicator& host, Device& device) {
+  std::vector<std::array<std::int64_t, 2>> all(static_cast<std::size_t>(host.size()));
+  const std::array<std::int64_t, 2> own = device.identity();
+  host.set_subject("the check-in before NCCL");
+  host.all_gather(own.data(), all.data(), static_cast<std::int64_t>(own.size()), DType::int64);
+  return all;
+}
+
+void refuse_shared_gpus(const std::vector<std::array<std::int64_t, 2>>& identities) {
+  for (std::size_t a = 0; a < identities.size(); ++a)
+    for (std::size_t b = a + 1; b < identities.size(); ++b)
+      if (identities[a] == identities[b])
+        throw TopologyError("ranks " + std::to_string(a) + " and " + std::to_string(b) +
+                            " would share one GPU, which NCCL refuses: start at most one rank per "
+                            "GPU, or give --share-gpu (RuntimeOptions::share_gpu) to test on it, "
+                            "over sockets and slowly");
+}
+
+}  // namespace
+
+void set_shared_gpu_environment(int rank) {
+  const std::string id = "zero-" + std::to_string(getpid()) + "-" + std::to_string(rank);
+  const std::pair<const char*, const char*> settings[] = {
+      {"NCCL_HOSTID", id.c_str()}, {"NCCL_NET", "Socket"},    {"NCCL_SOCKET_IFNAME", "lo"},
+      {"NCCL_P2P_DISABLE", "1"},   {"NCCL_SHM_DISABLE", "1"}, {"NCCL_NVLS_ENABLE", "0"},
+      {"NCCL_MNNVL_ENABLE", "0"},  {"NCCL_IB_DISABLE", "1"},  {"NCCL_RAS_ENABLE", "0"},
+      {"NCCL_MAX_CTAS", "2"},
+  };
+  for (const auto& [name, value] : settings) setenv(name, value, 1);
+}
+
+std::unique_ptr<Communicator> connect(Communicator& host, Device& device,
+                                      const ConnectOptions& options) {
+  const auto identities = gather_identities(host, device);
+  if (options.share_gpu)
+    set_shared_gpu_environment(host.rank());
+  else
+    refuse_shared_gpus(identities);
+  const std::shared_ptr<Api> api = options.load();
+
+  Id id{};
+  if (host.rank() == 0) id = api->make_id();
+  host.broadcast(id.data(), static_cast<std::int64_t>(id.size()), DType::int64, 0);
+  GuardOptions guard;
+  guard.api = api;
+  guard.peer_failure = options.peer_failure;
+  guard.may_exit = options.abort_job;
+  guard.exit = [](int code) {
+    std::fflush(nullptr);
+    _exit(code);
+  };
+  guard.communicator = api->begin_join(id, host.size(), host.rank());
+  await_progress(*api, guard.communicator, options.start_limit,
+                 "rank " + std::to_string(host.rank()) + ": joining NCCL's communicator");
+  // Work may be queued behind a blocking communicator at once; behind the parent it may not.
+  NcclCommunicator parent(host.rank(), host.size(),
+                          std::make_shared<Connection>(std::move(guard), nullptr));
+  parent.set_time_limit(options.start_limit);
+  auto data = parent.split(0, host.rank());
+  data->set_time_limit(host.time_limit());
+  return data;
+}
+
+}  // namespace zero::comm::nccl

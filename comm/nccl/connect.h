@@ -1,0 +1,28 @@
+// How ranks that know each other over a host transport become a communicator of NCCL.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "comm/nccl/guard.h"
+#include "comm/world.h"
+
+namespace zero::comm::nccl {
+
+struct ConnectOptions {
+  std::function<std::shared_ptr<Api>()> load = load_nccl;  // called once the environment is set
+  std::function<Failure()> peer_failure;
+  std::chrono::milliseconds start_limit{120'000};
+  bool share_gpu = false;  // several ranks on one GPU: correct, and slow
+  bool abort_job = true;
+};
+
+// Collective. The check-in over the host names ranks that do not come; two ranks on one GPU are a
+// TopologyError unless share_gpu is set, which sets NCCL's environment for it.
+std::unique_ptr<Communicator> connect(Communicator& host, Device& device,
+                                      const ConnectOptions& options);
+
+// What share_gpu sets, overwriting: every process is a host of its own to NCCL, over sockets.
+void set_shared_gpu_environment(int rank);
+
+}  // namespace zero::comm::nccl

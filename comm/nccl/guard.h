@@ -1,0 +1,97 @@
+// Watches what a communicator has launched: a thread that asks NCCL for asynchronous errors, knows
+// the oldest operation that has not ended, and ends the communicator when a peer has failed, NCCL
+// has, or the time limit has passed. NCCL is not told to abort while a thread of ours is inside it,
+// and an abort that blocks is not waited for: the handle is then leaked, or the process ended.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "comm/nccl/api.h"
+
+namespace zero::comm::nccl {
+
+struct Failure {
+  enum class Kind { none, peer, nccl, stalled } kind = Kind::none;
+  std::string message;
+  int exit_code = 0;
+};
+
+struct GuardOptions {
+  std::shared_ptr<Api> api;
+  Handle communicator = nullptr;
+  // What another rank published as the first cause, if one did; any thread.
+  std::function<Failure()> peer_failure;
+  // Ends the process where abort() blocks; false: it may not, and the handle is leaked.
+  bool may_exit = true;
+  std::function<void(int exit_code)> exit;
+  std::chrono::milliseconds abort_limit{5'000};
+  std::chrono::milliseconds tick{20};
+};
+
+class Guard {
+ public:
+  explicit Guard(GuardOptions options);
+  ~Guard();
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+  // Around every call of NCCL on the communicator; throws as check(). Either the guard sees the
+  // thread inside, or the thread sees that the communicator has ended.
+  class Inside {
+   public:
+    explicit Inside(Guard& guard) : guard_(guard) {
+      ++guard_.inside_;
+      try {
+        guard_.check();
+      } catch (...) {
+        --guard_.inside_;
+        throw;
+      }
+    }
+    ~Inside() { --guard_.inside_; }
+    Inside(const Inside&) = delete;
+
+   private:
+    Guard& guard_;
+  };
+
+  // What was launched; `ended` tells when it has run.
+  void launched(std::string what, std::unique_ptr<Event> ended, std::chrono::milliseconds limit);
+  // Throws what ended the communicator.
+  void check() const;
+  bool failed() const { return failed_; }
+  // After an abort that blocked, or one that could not be made: NCCL must not see the handle again.
+  bool leaked() const { return leaked_; }
+  bool aborted() const { return aborted_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Operation {
+    std::string what;
+    std::unique_ptr<Event> ended;
+    Clock::time_point start;
+    std::chrono::milliseconds limit;
+  };
+
+  void run();
+  Failure look();
+  void end(Failure failure);
+
+  GuardOptions options_;
+  std::atomic<int> inside_{0};
+  std::atomic<bool> failed_{false}, leaked_{false}, aborted_{false};
+  mutable std::mutex mutex_;
+  std::deque<Operation> operations_;
+  Failure failure_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace zero::comm::nccl

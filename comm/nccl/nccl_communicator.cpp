@@ -1,0 +1,170 @@
+#include "comm/nccl/nccl_communicator.h"
+
+#include <thread>
+
+#include "comm/bytes.h"
+#include "comm/call.h"
+#include "comm/slices.h"
+#include "zero/base/error.h"
+
+namespace zero::comm::nccl {
+
+void await_progress(Api& api, Handle communicator, std::chrono::milliseconds limit,
+                    const std::string& what) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  for (;;) {
+    const Progress progress = api.progress(communicator);
+    if (progress == Progress::done) return;
+    if (progress == Progress::failed) throw Error(what + ": " + api.last_error(communicator));
+    if (std::chrono::steady_clock::now() > deadline)
+      throw StalledError(what + " took longer than " + duration_text(limit) +
+                         "; NCCL_DEBUG=INFO shows what it waits for");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+Connection::Connection(GuardOptions options, std::shared_ptr<Connection> parent)
+    : options_(std::move(options)),
+      parent_(std::move(parent)),
+      guard_(std::make_unique<Guard>(options_)) {}
+
+Connection::~Connection() {
+  const bool given_up = guard_->failed();
+  guard_.reset();
+  if (given_up) return;
+  try {
+    options_.api->destroy(options_.communicator);
+  } catch (const std::exception&) {
+    // The process goes on without it.
+  }
+}
+
+NcclCommunicator::NcclCommunicator(int rank, int size, std::shared_ptr<Connection> connection)
+    : Communicator(rank, size), connection_(std::move(connection)) {}
+
+template <class Call>
+void NcclCommunicator::launch(const Call& call) {
+  {
+    const Guard::Inside inside(connection_->guard());
+    call(connection_->api(), connection_->handle());
+  }
+  connection_->guard().launched(describe(), connection_->api().mark(stream()), time_limit());
+}
+
+void NcclCommunicator::exchange(const void* send, std::int64_t send_stride, void* recv,
+                                std::int64_t recv_stride, std::int64_t count, DType dtype) {
+  const std::int64_t width = size_of(dtype);
+  launch([&](Api& api, Handle handle) {
+    api.group_start();
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer == rank()) continue;
+      api.send(at(send, peer * send_stride * width), count, dtype, peer, handle, stream());
+      api.receive(at(recv, peer * recv_stride * width), count, dtype, peer, handle, stream());
+    }
+    api.group_end();
+  });
+  const std::byte* own = at(send, rank() * send_stride * width);
+  std::byte* to = at(recv, rank() * recv_stride * width);
+  if (own != to) connection_->api().copy(to, own, count * width, stream());
+}
+
+void NcclCommunicator::do_all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
+                                     std::int64_t stride) {
+  if (stride != count) return exchange(send, 0, recv, stride, count, dtype);
+  launch(
+      [&](Api& api, Handle handle) { api.all_gather(send, recv, count, dtype, handle, stream()); });
+}
+
+void NcclCommunicator::do_reduce_scatter(const void* send, void* recv, std::int64_t count,
+                                         DType dtype, std::int64_t stride) {
+  if (sums_in_order(dtype)) return reduce_in_order(send, recv, count, dtype, stride);
+  launch([&](Api& api, Handle handle) {
+    if (stride == count) return api.reduce_scatter(send, recv, count, dtype, handle, stream());
+    api.group_start();
+    for (int root = 0; root < size(); ++root)
+      api.reduce(at(send, root * stride * size_of(dtype)), recv, count, dtype, root, handle,
+                 stream());
+    api.group_end();
+  });
+}
+
+std::int64_t NcclCommunicator::staging_bytes(std::int64_t count, DType dtype) const {
+  return sums_in_order(dtype) ? size() * count * size_of(dtype) : 0;
+}
+
+void NcclCommunicator::use_staging(void* memory, std::int64_t bytes) {
+  staging_ = static_cast<std::byte*>(memory);
+  staging_size_ = bytes;
+}
+
+void NcclCommunicator::reduce_in_order(const void* send, void* recv, std::int64_t count,
+                                       DType dtype, std::int64_t stride) {
+  if (staging_bytes(count, dtype) > staging_size_)
+    throw UsageError(describe() + ": a sum in rank order needs " +
+                     std::to_string(staging_bytes(count, dtype)) + " bytes of staging, there are " +
+                     std::to_string(staging_size_));
+  exchange(send, stride, staging_, count, count, dtype);
+  connection_->api().ordered_sum(staging_, count, size(), reduce_group(), recv, count, dtype,
+                                 stream());
+}
+
+void NcclCommunicator::do_all_reduce(void* data, std::int64_t count, DType dtype) {
+  if (!sums_in_order(dtype)) {
+    launch([&](Api& api, Handle handle) { api.all_reduce(data, count, dtype, handle, stream()); });
+    return;
+  }
+  // Every rank sums everything: deterministic mode reduces large gradients by reduce_scatter.
+  if (staging_bytes(count, dtype) > staging_size_)
+    throw UsageError(describe() + ": too long for the staging memory of sums in rank order");
+  exchange(data, 0, staging_, count, count, dtype);
+  connection_->api().ordered_sum(staging_, count, size(), reduce_group(), data, count, dtype,
+                                 stream());
+}
+
+void NcclCommunicator::do_broadcast(void* data, std::int64_t count, DType dtype, int root) {
+  launch(
+      [&](Api& api, Handle handle) { api.broadcast(data, count, dtype, root, handle, stream()); });
+}
+
+void NcclCommunicator::do_all_to_all(const void* send, void* recv, const PairCounts& counts,
+                                     DType dtype) {
+  const std::int64_t width = size_of(dtype);
+  const auto from = [&](int peer) { return at(send, counts.first_sent(rank(), peer) * width); };
+  const auto to = [&](int peer) { return at(recv, counts.first_received(peer, rank()) * width); };
+  launch([&](Api& api, Handle handle) {
+    api.group_start();
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer == rank()) continue;
+      api.send(from(peer), counts(rank(), peer), dtype, peer, handle, stream());
+      api.receive(to(peer), counts(peer, rank()), dtype, peer, handle, stream());
+    }
+    api.group_end();
+  });
+  connection_->api().copy(to(rank()), from(rank()), counts(rank(), rank()) * width, stream());
+}
+
+// NCCL has none, and on a stream there is nothing to wait for: the host's communicator has one.
+void NcclCommunicator::do_barrier() {
+  throw UsageError("a barrier is the host's: device communicators order streams, not ranks");
+}
+
+std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
+  Api& api = connection_->api();
+  api.begin_split(connection_->handle(), color, key);
+  await_progress(api, connection_->handle(), time_limit(), "the split of an NCCL communicator");
+  GuardOptions options = connection_->options();
+  options.communicator = api.finish_split(connection_->handle());
+  const auto [part_rank, part_size] = api.place(options.communicator);
+  auto part = std::make_unique<NcclCommunicator>(
+      part_rank, part_size, std::make_shared<Connection>(std::move(options), connection_));
+  part->set_time_limit(time_limit());
+  part->set_deterministic(deterministic_);
+  return part;
+}
+
+void NcclCommunicator::share(const Arena& arena) {
+  // Refused, it only costs copies inside NCCL.
+  connection_->api().enroll(connection_->handle(), arena.data(), arena.size());
+}
+
+}  // namespace zero::comm::nccl

@@ -1,0 +1,79 @@
+// Collectives of NCCL on device buffers. Calls launch into the given stream and return; an error
+// shows in a later call, in check(), or not at all where the process had to be ended. One thread at
+// a time.
+//
+// Sums: in deterministic mode all-to-all and then the ordered sum that comm/communicator.h
+// promises; else NCCL's own, which are equal from run to run on equal hosts with equal settings,
+// and round to the wire dtype at each hop.
+#pragma once
+
+#include "comm/communicator.h"
+#include "comm/nccl/guard.h"
+
+namespace zero::comm::nccl {
+
+// One communicator of NCCL, destroyed unless its guard had to give it up.
+class Connection {
+ public:
+  Connection(GuardOptions options, std::shared_ptr<Connection> parent);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  Api& api() { return *options_.api; }
+  Handle handle() const { return options_.communicator; }
+  Guard& guard() { return *guard_; }
+  const GuardOptions& options() const { return options_; }
+
+ private:
+  GuardOptions options_;
+  std::shared_ptr<Connection> parent_;
+  std::unique_ptr<Guard> guard_;
+};
+
+// Waits for a non-blocking call to end, and throws StalledError or Error with `what`.
+void await_progress(Api& api, Handle communicator, std::chrono::milliseconds limit,
+                    const std::string& what);
+
+class NcclCommunicator final : public Communicator {
+ public:
+  // split() takes parts of the connection's parent.
+  NcclCommunicator(int rank, int size, std::shared_ptr<Connection> connection);
+
+  std::string_view transport() const override { return "nccl"; }
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void share(const Arena& arena) override;
+  void check() override { connection_->guard().check(); }
+
+  void set_deterministic(bool deterministic) override { deterministic_ = deterministic; }
+  std::int64_t staging_bytes(std::int64_t count, DType dtype) const override;
+  void use_staging(void* memory, std::int64_t bytes) override;
+
+ protected:
+  bool within_node() const override { return false; }
+  void do_all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
+                     std::int64_t stride) override;
+  void do_reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
+                         std::int64_t stride) override;
+  void do_all_reduce(void* data, std::int64_t count, DType dtype) override;
+  void do_broadcast(void* data, std::int64_t count, DType dtype, int root) override;
+  void do_all_to_all(const void* send, void* recv, const PairCounts& counts, DType dtype) override;
+  void do_barrier() override;
+
+ private:
+  template <class Call>
+  void launch(const Call& call);
+  // Rank r's slice of `send` to its slice of `recv`; strides in elements, 0 for one same slice.
+  void exchange(const void* send, std::int64_t send_stride, void* recv, std::int64_t recv_stride,
+                std::int64_t count, DType dtype);
+  void reduce_in_order(const void* send, void* recv, std::int64_t count, DType dtype,
+                       std::int64_t stride);
+  bool sums_in_order(DType dtype) const { return deterministic_ && dtype != DType::int64; }
+
+  std::shared_ptr<Connection> connection_;
+  bool deterministic_ = false;
+  std::byte* staging_ = nullptr;
+  std::int64_t staging_size_ = 0;
+};
+
+}  // namespace zero::comm::nccl

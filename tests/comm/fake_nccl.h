@@ -1,0 +1,183 @@
+// NCCL as one rank's communicator sees it, over the ranks as threads and host memory: collectives
+// happen at once, joining and splitting take a few polls.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/nccl/api.h"
+#include "comm/reduce.h"
+#include "comm/world.h"
+#include "zero/base/error.h"
+
+namespace zero::comm::testing {
+
+class FakeEvent final : public Event {
+ public:
+  explicit FakeEvent(const std::atomic<bool>& complete) : complete_(complete) {}
+  bool complete() const override { return complete_; }
+  void synchronize() override {}
+
+ private:
+  const std::atomic<bool>& complete_;
+};
+
+class FakeNccl : public nccl::Api {
+ public:
+  explicit FakeNccl(Communicator& host) : host_(host) {}
+
+  // What tests set.
+  int number = 22809;
+  std::atomic<bool> events_complete{true};
+  std::atomic<bool> broken{false};        // an asynchronous error
+  std::atomic<bool> abort_blocks{false};  // until it is reset
+  std::atomic<int> aborts{0}, destroyed{0};
+  int polls_to_join = 3;
+
+  void attach_thread() override {}
+  int version() override { return number; }
+  nccl::Id make_id() override {
+    nccl::Id id;
+    id.fill(77);
+    return id;
+  }
+  nccl::Handle begin_join(const nccl::Id& id, int size, int rank) override {
+    if (id[15] != 77 || size != host_.size() || rank != host_.rank())
+      throw Error("fake: joined with another's id, size or rank");
+    polls_left_ = polls_to_join;
+    return keep(host_.split(0, rank));
+  }
+  void begin_split(nccl::Handle parent, int color, int key) override {
+    polls_left_ = polls_to_join;
+    split_ = keep(of(parent).split(color, key));
+  }
+  nccl::Handle finish_split(nccl::Handle) override {
+    if (polls_left_ > 0) throw Error("fake: taken before it was complete");
+    return split_;
+  }
+  nccl::Progress progress(nccl::Handle) override {
+    if (broken) return nccl::Progress::failed;
+    return polls_left_.fetch_sub(1) > 0 ? nccl::Progress::going_on : nccl::Progress::done;
+  }
+  std::pair<int, int> place(nccl::Handle handle) override {
+    return {of(handle).rank(), of(handle).size()};
+  }
+  std::string last_error(nccl::Handle) override { return "fake: unhandled system error"; }
+  void destroy(nccl::Handle) override { ++destroyed; }
+  void abort(nccl::Handle) override {
+    ++aborts;
+    while (abort_blocks) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::string enroll(nccl::Handle, void*, std::int64_t) override { return ""; }
+
+  void group_start() override {
+    sends_.assign(static_cast<std::size_t>(host_.size()), {});
+    receives_ = sends_;
+    grouped_ = true;
+  }
+  void group_end() override {
+    grouped_ = false;
+    if (group_ == nullptr) return;
+    Communicator& all = *std::exchange(group_, nullptr);
+    const auto ranks = static_cast<std::size_t>(all.size());
+    // In elements of two bytes, which every dtype's size is a multiple of.
+    std::vector<std::int64_t> own, table(ranks * ranks);
+    for (std::size_t peer = 0; peer < ranks; ++peer)
+      own.push_back(static_cast<std::int64_t>(sends_[peer].bytes / 2));
+    all.all_gather(own.data(), table.data(), all.size(), DType::int64);
+    PairCounts counts(all.size());
+    for (int from = 0; from < all.size(); ++from)
+      for (int to = 0; to < all.size(); ++to)
+        counts.add(from, to, table[static_cast<std::size_t>(from * all.size() + to)]);
+    std::vector<std::byte> out(static_cast<std::size_t>(2 * counts.sent(all.rank())) + 2);
+    std::vector<std::byte> in(static_cast<std::size_t>(2 * counts.received(all.rank())) + 2);
+    for (int peer = 0; peer < all.size(); ++peer)
+      if (const Piece& piece = sends_[static_cast<std::size_t>(peer)]; piece.bytes > 0)
+        std::memcpy(out.data() + 2 * counts.first_sent(all.rank(), peer), piece.data, piece.bytes);
+    all.all_to_all(out.data(), in.data(), counts, DType::bf16);
+    for (int peer = 0; peer < all.size(); ++peer)
+      if (const Piece& piece = receives_[static_cast<std::size_t>(peer)]; piece.bytes > 0)
+        std::memcpy(piece.data, in.data() + 2 * counts.first_received(peer, all.rank()),
+                    piece.bytes);
+  }
+  void send(const void* data, std::int64_t count, DType dtype, int peer, nccl::Handle handle,
+            Stream) override {
+    note(sends_, const_cast<void*>(data), count, dtype, peer, handle);
+  }
+  void receive(void* data, std::int64_t count, DType dtype, int peer, nccl::Handle handle,
+               Stream) override {
+    note(receives_, data, count, dtype, peer, handle);
+  }
+  void all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
+                  nccl::Handle handle, Stream) override {
+    of(handle).all_gather(send, recv, count, dtype);
+  }
+  void reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
+                      nccl::Handle handle, Stream) override {
+    of(handle).set_reduce_group(host_.reduce_group());
+    of(handle).reduce_scatter(send, recv, count, dtype);
+  }
+  void reduce(const void* send, void* recv, std::int64_t count, DType dtype, int root,
+              nccl::Handle handle, Stream) override {
+    std::vector<std::byte> sum(static_cast<std::size_t>(count * size_of(dtype)));
+    std::memcpy(sum.data(), send, sum.size());
+    of(handle).set_reduce_group(host_.reduce_group());
+    of(handle).all_reduce(sum.data(), count, dtype);
+    if (of(handle).rank() == root) std::memcpy(recv, sum.data(), sum.size());
+  }
+  void all_reduce(void* data, std::int64_t count, DType dtype, nccl::Handle handle,
+                  Stream) override {
+    of(handle).set_reduce_group(host_.reduce_group());
+    of(handle).all_reduce(data, count, dtype);
+  }
+  void broadcast(void* data, std::int64_t count, DType dtype, int root, nccl::Handle handle,
+                 Stream) override {
+    of(handle).broadcast(data, count, dtype, root);
+  }
+  void ordered_sum(const void* sources, std::int64_t stride, int source_count, int group, void* out,
+                   std::int64_t count, DType dtype, Stream) override {
+    std::vector<const void*> pointers;
+    for (int s = 0; s < source_count; ++s)
+      pointers.push_back(static_cast<const std::byte*>(sources) + s * stride * size_of(dtype));
+    comm::ordered_sum(pointers, group, out, count, dtype);
+  }
+  void copy(void* to, const void* from, std::int64_t bytes, Stream) override {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+  std::unique_ptr<Event> mark(Stream) override {
+    return std::make_unique<FakeEvent>(events_complete);
+  }
+
+ private:
+  struct Piece {
+    void* data = nullptr;
+    std::size_t bytes = 0;
+  };
+
+  nccl::Handle keep(std::unique_ptr<Communicator> made) {
+    made_.push_back(std::move(made));
+    return made_.back().get();
+  }
+  static Communicator& of(nccl::Handle handle) { return *static_cast<Communicator*>(handle); }
+  void note(std::vector<Piece>& pieces, void* data, std::int64_t count, DType dtype, int peer,
+            nccl::Handle handle) {
+    if (!grouped_) throw Error("fake: sends and receives to all peers stand in one group");
+    group_ = &of(handle);
+    pieces[static_cast<std::size_t>(peer)] = {data,
+                                              static_cast<std::size_t>(count * size_of(dtype))};
+  }
+
+  Communicator& host_;
+  std::vector<std::unique_ptr<Communicator>> made_;
+  nccl::Handle split_ = nullptr;
+  std::atomic<int> polls_left_{0};
+  bool grouped_ = false;
+  std::vector<Piece> sends_, receives_;
+  Communicator* group_ = nullptr;
+};
+
+}  // namespace zero::comm::testing
