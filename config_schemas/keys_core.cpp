@@ -34,6 +34,12 @@ std::vector<Key> step_rows() {
        .range = at_least_one,
        .target = in_core<&CoreOptions::reduce_group_size>,
        .meaning = "ranks whose sums are formed first; \"node\": the ranks of one node"},
+      {.path = "zero_core.deterministic",
+       .type = Type::boolean,
+       .target = in_core<&CoreOptions::deterministic>,
+       .meaning =
+           "on GPUs: sums in rank order instead of NCCL's own, for equal bits at every stage; "
+           "CPU ranks always have them"},
       {.path = "zero_core.time_limit_seconds",
        .type = Type::number,
        .range = positive,

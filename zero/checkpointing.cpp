@@ -59,6 +59,8 @@ std::map<std::string, std::string> Checkpointing::equality_terms() {
        engine_.runtime_.gather_words("a checkpoint's terms", {reduce_group}))
     reduce_group = std::min(reduce_group, group);
   const Batch& batch = engine_.plan_.batch;
+  Device& device = engine_.runtime_.device();
+  const bool ordered = device.is_host() || engine_.config_.zero_core.deterministic;
   return {{"ranks", std::to_string(engine_.ranks())},
           {"reduce_group_size", std::to_string(reduce_group)},
           {"gradient_sync", engine_.plan_.sync_each && batch.accumulation > 1 ? "each" : "last"},
@@ -66,6 +68,8 @@ std::map<std::string, std::string> Checkpointing::equality_terms() {
           {"accumulation", std::to_string(batch.accumulation)},
           {"threads", std::to_string(engine_.runtime_.pool().threads())},
           {"cpu", cpu_type()},
+          {"device", device.kind()},
+          {"sums", ordered ? "in rank order" : "of NCCL"},
           {"compute_dtype", name_of(engine_.compute_dtype())},
           {"seed", std::to_string(engine_.config_.seed)},
           {"communication_data_type", name_of(engine_.plan_.policy.precision.wire)},

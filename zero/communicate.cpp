@@ -1,8 +1,6 @@
 #include <algorithm>
 
-#include "optim/gradient_norm.h"
 #include "zero/engine_core.h"
-#include "zero/gradient_sum.h"
 
 namespace zero::detail {
 
@@ -23,10 +21,32 @@ void EngineCore::transfer(int flat_unit, std::function<void(const Wire&)> work) 
   runtime_.communicate(
       [this, flat_unit, work = std::move(work)](comm::Communicator& communicator, Stream stream) {
         communicator.set_subject(subjects_[static_cast<std::size_t>(flat_unit)]);
+        communicator.use_staging(staging_.data(), staging_.size());
         traffic_ -= communicator.traffic();
         work({&communicator, stream});
         traffic_ += communicator.traffic();
       });
+}
+
+// Beside the buffers of the longest reduction, where the communicator needs that.
+void EngineCore::reserve_staging() {
+  std::int64_t bytes = 0;
+  const std::int64_t piece = state_->policy().reduce_piece;
+  runtime_.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
+    for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
+      for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
+        const Segment& segment = plan_.layout.flat_units[f].segments[s];
+        const DType dtype = state_->segment(static_cast<int>(f), static_cast<int>(s)).wire;
+        if (segment.trainable)
+          bytes =
+              std::max(bytes, communicator.staging_bytes(std::min(piece, segment.shard), dtype));
+      }
+  });
+  if (bytes == 0) return;
+  runtime_.ledger().plan(MemoryCategory::communication, Arena::rounded(bytes));
+  staging_ = runtime_.device().reserve(bytes, Arena::Sharing::private_memory,
+                                       "the staging of sums in rank order");
+  runtime_.ledger().take(MemoryCategory::communication, staging_.size());
 }
 
 void EngineCore::fill_zero(std::byte* data, std::int64_t bytes) {
@@ -65,12 +85,15 @@ void EngineCore::issue_on_file(const Instruction& instruction) {
 void EngineCore::issue(const Instruction& instruction) {
   if (stream_of(instruction.op) != PlanStream::communication) return issue_on_file(instruction);
   fold(instruction.op, instruction.target, flat(instruction.target).elements());
+  const std::uint64_t range =
+      device_step_ ? begin_range(instruction.op, flat(instruction.target).name) : 0;
   if (instruction.op == Op::gather)
     gather(instruction.target);
   else if (instruction.op == Op::accumulate)
     accumulate(instruction.target);
   else
     reduce(instruction.target);
+  if (device_step_) runtime_.device().end_range(range);
 }
 
 void EngineCore::all_gather_whole(const Wire& wire, const Segment& segment, const std::byte* shard,
@@ -103,17 +126,18 @@ void EngineCore::gather(int flat_unit) {
 
 // To this rank's own sum over micro steps.
 void EngineCore::accumulate(int flat_unit) {
-  transfer(flat_unit,
-           [this, flat_unit, first = micro_step_ == 0](const Wire&) { add_up(flat_unit, first); });
+  transfer(flat_unit, [this, flat_unit, first = micro_step_ == 0](const Wire& wire) {
+    add_up(flat_unit, first, wire.stream);
+  });
 }
 
-void EngineCore::add_up(int flat_unit, bool first) {
+void EngineCore::add_up(int flat_unit, bool first, Stream stream) {
   for (std::size_t s = 0; s < flat(flat_unit).segments.size(); ++s) {
     const Segment& segment = flat(flat_unit).segments[s];
     if (!segment.trainable) continue;
     const SegmentBuffers& buffers = state_->segment(flat_unit, static_cast<int>(s));
     take_in({buffers.accumulated, buffers.sum}, {buffers.gradient_whole, buffers.dtype},
-            segment.length, first);
+            segment.length, first, stream);
   }
 }
 
@@ -121,7 +145,7 @@ void EngineCore::reduce(int flat_unit) {
   const bool first = micro_step_ == 0 || !plan_.sync_each;
   const bool last = micro_step_ + 1 == accumulation();
   transfer(flat_unit, [this, flat_unit, first, last](const Wire& wire) {
-    if (state_->policy().accumulate_locally) add_up(flat_unit, false);
+    if (state_->policy().accumulate_locally) add_up(flat_unit, false, wire.stream);
     for (std::size_t s = 0; s < flat(flat_unit).segments.size(); ++s)
       if (flat(flat_unit).segments[s].trainable)
         reduce_segment(wire, flat_unit, static_cast<int>(s), first, last);
@@ -138,7 +162,7 @@ void EngineCore::reduce_segment(const Wire& wire, int flat_unit, int segment_ind
   if (wire.communicator == nullptr) {
     if (!to_file && buffers.summands() != buffers.gradient_shard)
       take_in({buffers.gradient_shard, buffers.sum}, {buffers.summands(), buffers.summand},
-              segment.shard, first);
+              segment.shard, first, wire.stream);
     return;
   }
   // Where every rank updates everything, it needs the whole sum.
@@ -148,7 +172,7 @@ void EngineCore::reduce_segment(const Wire& wire, int flat_unit, int segment_ind
   const std::int64_t piece = state_->policy().reduce_piece;
   for (std::int64_t begin = 0; begin < segment.shard; begin += piece) {
     const std::int64_t count = std::min(piece, segment.shard - begin);
-    const Outgoing outgoing = cast_for_wire(segment, buffers, begin, count);
+    const Outgoing outgoing = cast_for_wire(segment, buffers, begin, count, wire.stream);
     if (to_file) {
       wire.communicator->reduce_scatter(outgoing.data,
                                         buffers.landing + begin * size_of(buffers.wire), count,
@@ -160,14 +184,14 @@ void EngineCore::reduce_segment(const Wire& wire, int flat_unit, int segment_ind
     const bool direct = first && buffers.sum == buffers.wire;
     wire.communicator->reduce_scatter(outgoing.data, direct ? target : own, count, buffers.wire,
                                       outgoing.stride, wire.stream);
-    if (!direct) take_in({target, buffers.sum}, {own, buffers.wire}, count, first);
+    if (!direct) take_in({target, buffers.sum}, {own, buffers.wire}, count, first, wire.stream);
     if (!spreads_wire) continue;
     wire.communicator->all_gather(own, outgoing.data, count, buffers.wire, outgoing.stride,
                                   wire.stream);
     for (int r = 0; r < ranks(); ++r)
-      optim::cast(outgoing.data + r * outgoing.stride * size_of(buffers.wire), buffers.wire,
-                  buffers.sum_whole() + (r * segment.shard + begin) * size_of(buffers.sum),
-                  buffers.sum, count);
+      cast({outgoing.data + r * outgoing.stride * size_of(buffers.wire), buffers.wire},
+           {buffers.sum_whole() + (r * segment.shard + begin) * size_of(buffers.sum), buffers.sum},
+           count, wire.stream);
   }
   if (spreads && !spreads_wire)
     all_gather_whole(wire, segment, buffers.gradient_shard, buffers.sum_whole(), buffers.sum);
@@ -176,17 +200,17 @@ void EngineCore::reduce_segment(const Wire& wire, int flat_unit, int segment_ind
 // Every rank's part of a piece in the dtype of the wire: where it lies, or cast to the staging.
 EngineCore::Outgoing EngineCore::cast_for_wire(const Segment& segment,
                                                const SegmentBuffers& buffers, std::int64_t begin,
-                                               std::int64_t count) const {
+                                               std::int64_t count, Stream stream) {
   std::byte* summands = buffers.summands() + begin * size_of(buffers.summand);
   Outgoing outgoing{summands, segment.shard};
   if (buffers.summand != buffers.wire) outgoing = {state_->staging(), count};
   for (int r = 0; r < ranks(); ++r) {
     std::byte* part = outgoing.data + r * outgoing.stride * size_of(buffers.wire);
     if (buffers.summand != buffers.wire)
-      optim::cast(summands + r * segment.shard * size_of(buffers.summand), buffers.summand, part,
-                  buffers.wire, count);
+      cast({summands + r * segment.shard * size_of(buffers.summand), buffers.summand},
+           {part, buffers.wire}, count, stream);
     if (state_->policy().precision.predivision != 1)
-      optim::divide_gradient(part, buffers.wire, count, state_->policy().precision.predivision);
+      divide({part, buffers.wire}, count, state_->policy().precision.predivision, stream);
   }
   return outgoing;
 }

@@ -88,6 +88,7 @@ struct CoreOptions {
   bool reshard_after_forward = true;  // false at stage 3 is SHARD_GRAD_OP
   GradientSync gradient_sync = GradientSync::automatic;
   int reduce_group_size = 0;                // 0: "node", the ranks of one node
+  bool deterministic = false;               // GPUs: sums in rank order, not NCCL's
   double time_limit_seconds = 600;          // of every wait for other ranks
   std::string deepspeed_defaults = "0.19";  // or "0.14": whose defaults the file was written for
   std::map<std::string, ParamGroupOptions> param_groups;

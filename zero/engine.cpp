@@ -59,6 +59,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   for (std::size_t u = 0; u < model_.units.size(); ++u)
     units_.push_back(Unit(*this, static_cast<int>(u)));
   for (const FlatUnit& flat : plan_.layout.flat_units) subjects_.push_back("unit " + flat.name);
+  open_ranges_.assign(2 * model_.units.size(), 0);
   touched_.assign(model_.params.size(), 0);
   ever_touched_.assign(model_.params.size(), 0);
   file_read_ = tier_ ? runtime_.create_stream("zero-file-read") : create_inline_stream();
@@ -78,6 +79,7 @@ EngineCore::~EngineCore() {
   try {
     // Work in flight uses the buffers; peers read them.
     runtime_.communication().synchronize();
+    runtime_.compute().synchronize();
     if (collective())
       runtime_.communicate([this](comm::Communicator& c, Stream) { c.withdraw(arena_); });
     runtime_.communication().synchronize();
@@ -89,6 +91,9 @@ EngineCore::~EngineCore() {
     } catch (const std::exception&) {
       // Likewise; and what ended with the engine needs no file.
     }
+  if (device_step_) device_step_->give_back(runtime_.ledger());
+  runtime_.ledger().give_back(MemoryCategory::communication, staging_.size());
+  runtime_.ledger().plan(MemoryCategory::communication, -staging_.size());
   state_->give_back(runtime_.ledger());
   if (tier_) tier_->give_back(runtime_.ledger());
 }
@@ -126,12 +131,25 @@ void EngineCore::allocate() {
   Ledger& ledger = runtime_.ledger();
   baseline_bytes_ = proportional_set_size();
   ledger.restart_peaks();
+  if (!runtime_.device().is_host())
+    device_step_ = std::make_unique<DeviceStep>(
+        runtime_, plan_, *state_, [this](int unit, RuntimeCore::Transfer operation) {
+          fold(Op::update, unit, 0);
+          transfer(unit, [operation = std::move(operation)](const Wire& wire) {
+            operation(*wire.communicator, wire.stream);
+          });
+        });
   state_->plan(ledger);
   if (tier_) tier_->plan(ledger);
+  if (device_step_) device_step_->plan(ledger);
   const auto sharing = collective() ? Arena::Sharing::node : Arena::Sharing::private_memory;
   const std::int64_t bytes = state_->bytes();
   try {
     arena_ = runtime_.device().reserve(bytes, sharing, "zero engine");
+    if (device_step_) {
+      device_step_->allocate(ledger);
+      device_step_->set_scaler(scaler_.state());
+    }
   } catch (const MemoryError& error) {
     throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
   }
@@ -151,14 +169,16 @@ void EngineCore::allocate() {
   if (!collective()) return;
   const std::vector<std::int64_t> groups =
       runtime_.gather_words("start-up agreement on the reduce group", {resolve_reduce_group()});
-  runtime_.exchange("start-up", [&](comm::Communicator& communicator) {
+  runtime_.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
     // Unequal nodes: the smallest group is one that every rank can follow.
     communicator.set_reduce_group(
         static_cast<int>(*std::min_element(groups.begin(), groups.end())));
     communicator.set_time_limit(
         std::chrono::milliseconds(std::llround(config_.zero_core.time_limit_seconds * 1000)));
+    communicator.set_deterministic(config_.zero_core.deterministic);
     communicator.share(arena_);
   });
+  reserve_staging();
 }
 
 void EngineCore::poison(const std::string& reason) noexcept {
@@ -201,7 +221,8 @@ MicroSteps Engine::micro_steps() {
   return {*core_, core_->accumulation()};
 }
 StepTicket Engine::step(const StepOptions& options) {
-  return StepTicket(core_->step(options));
+  detail::EngineCore::Stepped stepped = core_->step(options);
+  return stepped.pending ? StepTicket(std::move(stepped.pending)) : StepTicket(stepped.result);
 }
 Evaluation Engine::evaluate() {
   core_->begin_evaluation();

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <utility>
 
@@ -7,11 +8,20 @@
 // The engine's side of saves: their memory, what a step has to do with them, and their end.
 namespace zero::detail {
 
-bool EngineCore::saves_asynchronously() const {
+bool EngineCore::asks_for_asynchronous_saves() const {
   return config_.checkpoint.decoupled || config_.zero_core.async_staging_bytes > 0;
 }
 
+// The ranks tell each other how a save stands with a word that a device's step does not have.
+bool EngineCore::saves_asynchronously() const {
+  return runtime_.device().is_host() && asks_for_asynchronous_saves();
+}
+
 void EngineCore::allocate_for_checkpoints() {
+  if (asks_for_asynchronous_saves() && !saves_asynchronously() && rank() == 0)
+    std::fprintf(stderr,
+                 "zero: on a GPU checkpoints are written before save_checkpoint() returns: "
+                 "checkpoint.writer.decoupled and zero_core.async_staging_bytes have no effect\n");
   checkpoints_ = std::make_unique<CheckpointState>();
   const std::int64_t own = Checkpointing(*this).own_bytes();
   // What no other thread can read is copied at once, and must fit.

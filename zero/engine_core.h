@@ -5,6 +5,7 @@
 // gradients.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,7 +15,9 @@
 #include "optim/loss_scaler.h"
 #include "zero/agreement.h"
 #include "zero/base/arena.h"
+#include "zero/device_step.h"
 #include "zero/engine_plan.h"
+#include "zero/gradient_sum.h"
 #include "zero/plan_walker.h"
 #include "zero/runtime_core.h"
 #include "zero/state.h"
@@ -48,10 +51,17 @@ class EngineCore {
   int accumulation() const { return static_cast<int>(plan_.batch.accumulation); }
   void begin_micro_step(int index);
   void set_loss(double mean);
-  float loss_scale() const { return scaler_.scale(); }
+  void set_loss(const float* mean);
+  float loss_scale();
+  const float* device_loss_scale();
 
   // step.cpp
-  StepResult step(const StepOptions& options);
+  // The result is there at once, or the step is pending on the device.
+  struct Stepped {
+    StepResult result;
+    std::shared_ptr<PendingStep> pending;
+  };
+  Stepped step(const StepOptions& options);
   double last_loss() const { return verdict_.loss; }
   double gradient_norm() const;
   double gradient_norm(std::string_view name);
@@ -126,7 +136,7 @@ class EngineCore {
   void issue_on_file(const Instruction& instruction);
   void gather(int flat_unit);
   void accumulate(int flat_unit);
-  void add_up(int flat_unit, bool first);
+  void add_up(int flat_unit, bool first, Stream stream);
   void reduce(int flat_unit);
   // What a transfer works with; no communicator where this rank is alone.
   struct Wire {
@@ -140,18 +150,42 @@ class EngineCore {
   };
   void reduce_segment(const Wire& wire, int flat_unit, int segment, bool first, bool last);
   Outgoing cast_for_wire(const Segment& segment, const SegmentBuffers& buffers, std::int64_t begin,
-                         std::int64_t count) const;
+                         std::int64_t count, Stream stream);
   void all_gather_whole(const Wire& wire, const Segment& segment, const std::byte* shard,
                         std::byte* whole, DType dtype) const;
   void fold(Op op, int flat_unit, std::int64_t bytes);
   // Runs the work on the communication stream, counting its bytes as the step's traffic.
   void transfer(int flat_unit, std::function<void(const Wire&)> work);
+  void reserve_staging();
   // On the compute stream.
   void fill_zero(std::byte* data, std::int64_t bytes);
   // Between steps: to or from the device, or on it.
   void copy_and_wait(void* to, const void* from, std::int64_t bytes);
 
+  // engine_on_device.cpp
+  // For profilers: "gather of h.3".
+  std::uint64_t begin_range(Op op, const std::string& name);
+  std::uint64_t& range_of(Op op, int unit) {
+    return open_ranges_[static_cast<std::size_t>(2 * unit + (op == Op::backward ? 1 : 0))];
+  }
+  std::shared_ptr<PendingStep> step_on_device(const StepOptions& options);
+  void update_on_device(const Instruction& instruction);
+  optim::StepRequest request_of(const StepOptions& options) const;
+  // Reads the verdicts of all steps in flight but the newest `keep`.
+  void settle_steps(std::size_t keep);
+  void note_skip(const PendingStep& step);
+  void restore_scaler(const optim::LossScalerState& state);
+  // On the host or the device, in the order of the stream whose work calls these. take_in replaces
+  // the sum where the addend is its first.
+  using Source = Typed<const std::byte>;
+  using Target = Typed<std::byte>;
+  void cast(const Source& from, const Target& to, std::int64_t count, Stream stream);
+  void take_in(const Target& sum, const Source& addend, std::int64_t count, bool first,
+               Stream stream);
+  void divide(const Target& gradient, std::int64_t count, float divisor, Stream stream);
+
   // step.cpp
+  StepResult step_on_host(const StepOptions& options);
   enum class Squares : std::uint8_t { as_reduced, all };  // of gradients in the file
   void take_norm(ControlWord& word, Squares squares);
   Verdict agree(const ControlWord& word);
@@ -166,6 +200,7 @@ class EngineCore {
   void name_unasked_gradients();
 
   // engine_checkpoints.cpp
+  bool asks_for_asynchronous_saves() const;
   bool saves_asynchronously() const;
   void allocate_for_checkpoints();
   std::span<std::byte> take_for_checkpoints(std::int64_t bytes);
@@ -198,11 +233,14 @@ class EngineCore {
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<Updater> updater_;
   std::int64_t baseline_bytes_ = 0, control_bytes_before_ = 0;
-  Arena arena_;
+  Arena arena_, staging_;
   std::vector<Unit> units_;
   StepClock clock_;
   std::unique_ptr<ExecutionStream> file_read_, file_write_;  // theirs is all work of tier_
   std::unique_ptr<PlanWalker> walker_;
+  std::unique_ptr<DeviceStep> device_step_;  // null on the host
+  std::deque<std::shared_ptr<PendingStep>> in_flight_;
+  std::vector<std::uint64_t> open_ranges_;  // by declared unit: forward, backward
 
   Phase phase_ = Phase::idle;
   std::string failure_;
@@ -215,8 +253,9 @@ class EngineCore {
   std::vector<char> ever_touched_;  // by parameter
   bool unasked_named_ = false;
   Verdict verdict_;
-  double learning_rate_ = 0;  // of the current step
-  float gradient_scale_ = 1;  // the loss scale that the gradients at rest carry
+  double learning_rate_ = 0;   // of the current step
+  float gradient_scale_ = 1;   // the loss scale that the gradients at rest carry
+  float host_loss_scale_ = 1;  // behind device_loss_scale() on the host
   bool gradients_edited_ = false;
   std::uint64_t collectives_hash_ = 0;
   std::vector<std::string> subjects_;  // "unit h.3", by flat unit: what messages call a transfer

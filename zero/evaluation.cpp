@@ -57,6 +57,7 @@ void EngineCore::materialize(int only_rank) {
                      std::to_string(ranks()) + " ranks");
   const bool holds = only_rank < 0 || only_rank == rank();
   runtime_.communication().synchronize();
+  runtime_.compute().synchronize();
   if (state_->policy().parameters_sharded) {
     std::int64_t bytes = 0;
     for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)

@@ -294,7 +294,7 @@ std::optional<Resumed> Checkpointing::resume(const std::string& directory, Resum
   if (spoiled) engine_.poison(outcome.text);
   if (outcome.code != 0) raise(outcome);
   adopt(*manifest);
-  if (scaler) engine_.scaler_.restore(*scaler);
+  if (scaler) engine_.restore_scaler(*scaler);
   notice_differences(*manifest);
   return Resumed{manifest->step, manifest->tag, manifest->client_state};
 }

@@ -37,12 +37,11 @@ std::string chosen(const char* variable, const std::string& option,
 namespace detail {
 
 comm::WorldOptions world_options(const RuntimeOptions& options) {
-  if (options.device != "auto" && options.device != "cpu")
-    throw ConfigError("RuntimeOptions::device is \"" + options.device +
-                      "\"; this build has no such device, expected auto or cpu");
+  require_device(options);
   comm::WorldOptions result;
   result.transport = options.transport;
   result.abort_job = options.abort_job;
+  result.share_gpu = options.share_gpu;
   return result;
 }
 
@@ -52,23 +51,53 @@ std::int64_t total_bytes(const comm::Traffic& traffic) {
   return total;
 }
 
+namespace {
+
+// A rank that finds no device of its own tells the others.
+Accelerator accelerator_of(comm::World& world, const RuntimeOptions& options) {
+  try {
+    return create_accelerator(world, options);
+  } catch (const Error& error) {
+    world.fail(error.what(), error.exit_code());
+    throw;
+  }
+}
+
+}  // namespace
+
 RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options)
     : world_(std::move(world)),
       options_(std::move(options)),
-      device_(host_device()),
+      accelerator_(accelerator_of(*world_, options_)),
       exceptions_at_start_(std::uncaught_exceptions()) {
+  start_streams();
+}
+
+RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options,
+                         Accelerator accelerator)
+    : world_(std::move(world)),
+      options_(std::move(options)),
+      accelerator_(std::move(accelerator)),
+      exceptions_at_start_(std::uncaught_exceptions()) {
+  start_streams();
+}
+
+void RuntimeCore::start_streams() {
   const int local_size = topology().local_size;
   const int fair_share = default_compute_threads(local_size);
   pool_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads : fair_share);
-  compute_ = create_inline_stream();
+  compute_ = options_.stream.handle != nullptr ? device().borrow_stream(options_.stream)
+                                               : device().create_stream(Device::Role::compute);
 
   const std::string executor =
       chosen("ZERO_EXECUTOR", options_.executor, {"auto", "inline", "worker"});
   const bool any_thread = world_->communicates_from_any_thread();
   const bool core_to_spare = pool_->threads() < fair_share;
-  const bool worker = any_thread && (executor == "worker" ||
-                                     (executor == "auto" && core_to_spare && topology().size > 1));
-  communication_ = worker ? create_worker_stream("zero-comm") : create_inline_stream();
+  const bool worker =
+      device().is_host() && any_thread &&
+      (executor == "worker" || (executor == "auto" && core_to_spare && topology().size > 1));
+  communication_ = worker ? create_worker_stream("zero-comm")
+                          : device().create_stream(Device::Role::communication);
   all_inline_ = executor == "inline";
 
   if (options_.catch_signals) {
@@ -84,11 +113,14 @@ RuntimeCore::~RuntimeCore() {
     publish_failure("an exception ended its Runtime; its own program has the reason",
                     Error("").exit_code());
   communication_.reset();
+  compute_.reset();
+  accelerator_.communicator.reset();
   world_.reset();
 }
 
-std::string RuntimeCore::describe() const {
-  return world_->describe() + ", " + communication_->kind() + " communication" + ", " +
+std::string RuntimeCore::describe() {
+  const std::string where = device().is_host() ? "" : device().describe() + ", ";
+  return where + world_->describe() + ", " + communication_->kind() + " communication" + ", " +
          std::to_string(pool_->threads()) + " compute thread" + (pool_->threads() == 1 ? "" : "s") +
          " per rank";
 }
@@ -100,23 +132,37 @@ std::unique_ptr<ExecutionStream> RuntimeCore::create_stream(const std::string& t
 void RuntimeCore::communicate(Transfer operation) {
   communication_->enqueue([this, operation = std::move(operation)](Stream stream) {
     maybe_delay();
-    operation(world_->communicator(), stream);
+    operation(data_communicator(), stream);
   });
+}
+
+void RuntimeCore::communicate_control(Transfer operation) {
+  communicate(
+      [this, operation = std::move(operation)](comm::Communicator& communicator, Stream stream) {
+        const std::int64_t before = total_bytes(communicator.traffic());
+        operation(communicator, stream);
+        control_bytes_ += total_bytes(communicator.traffic()) - before;
+      });
 }
 
 void RuntimeCore::exchange(std::string_view subject,
                            const std::function<void(comm::Communicator&)>& operation) {
-  exchange_on_device(subject,
-                     [&](comm::Communicator& communicator, Stream) { operation(communicator); });
+  if (device().is_host())
+    return exchange_on_device(
+        subject, [&](comm::Communicator& communicator, Stream) { operation(communicator); });
+  if (topology().size == 1) return;
+  comm::Communicator& communicator = world_->communicator();
+  communicator.set_subject(subject);
+  const std::int64_t before = total_bytes(communicator.traffic());
+  operation(communicator);
+  control_bytes_ += total_bytes(communicator.traffic()) - before;
 }
 
 void RuntimeCore::exchange_on_device(std::string_view subject, const Transfer& operation) {
   if (topology().size == 1) return;
-  communicate([&](comm::Communicator& communicator, Stream stream) {
+  communicate_control([&](comm::Communicator& communicator, Stream stream) {
     communicator.set_subject(subject);
-    const std::int64_t before = total_bytes(communicator.traffic());
     operation(communicator, stream);
-    control_bytes_ += total_bytes(communicator.traffic()) - before;
   });
   communication_->synchronize();
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "zero/accelerator.h"
 #include "zero/base/cpu/thread_pool.h"
 #include "zero/base/device.h"
 #include "zero/base/ledger.h"
@@ -18,24 +19,29 @@ namespace zero::detail {
 class RuntimeCore {
  public:
   RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options);
+  RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options, Accelerator accelerator);
   ~RuntimeCore();
 
   comm::World& world() { return *world_; }
   const comm::Topology& topology() const { return world_->topology(); }
   const RuntimeOptions& options() const { return options_; }
-  Device& device() { return device_; }
+  Device& device() { return accelerator_.device ? *accelerator_.device : host_device(); }
+  // Of a device that is not the host.
+  optim::DeviceKernels& kernels() { return *accelerator_.kernels; }
   ExecutionStream& compute() { return *compute_; }
   ExecutionStream& communication() { return *communication_; }
   ThreadPool& pool() { return *pool_; }
   // For work that mostly waits: a worker unless all is asked to run inline.
   std::unique_ptr<ExecutionStream> create_stream(const std::string& thread_name) const;
   Ledger& ledger() { return ledger_; }
-  std::string describe() const;
+  std::string describe();
 
   using Transfer = std::function<void(comm::Communicator&, Stream)>;
   // Queues an operation on device buffers, behind everything queued so far; the communicator's
   // calls go to the stream that the operation is given.
   void communicate(Transfer operation);
+  // Queues an operation whose bytes count as control traffic.
+  void communicate_control(Transfer operation);
   // An operation on host buffers; waits for it. Its bytes count as control traffic.
   void exchange(std::string_view subject,
                 const std::function<void(comm::Communicator&)>& operation);
@@ -55,10 +61,20 @@ class RuntimeCore {
   // A signal asked this rank to stop.
   bool stop_requested() const;
 
+  // Throws what has ended the device's communicator meanwhile.
+  void check_communicator() {
+    if (accelerator_.communicator) accelerator_.communicator->check();
+  }
+
  private:
+  void start_streams();
+  comm::Communicator& data_communicator() {
+    return accelerator_.communicator ? *accelerator_.communicator : world_->communicator();
+  }
+
   std::unique_ptr<comm::World> world_;
   RuntimeOptions options_;
-  Device& device_;
+  Accelerator accelerator_;
   Ledger ledger_;
   std::int64_t control_bytes_ = 0;
   int exceptions_at_start_;
@@ -68,7 +84,7 @@ class RuntimeCore {
   std::unique_ptr<ExecutionStream> compute_, communication_;
 };
 
-// Throws ConfigError for a device that this build does not have.
+// Throws as require_device().
 comm::WorldOptions world_options(const RuntimeOptions& options);
 
 std::int64_t total_bytes(const comm::Traffic& traffic);

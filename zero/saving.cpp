@@ -179,7 +179,8 @@ void Checkpointing::launch(PendingSave& save, Work work) {
 
 std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
                                                  const SaveOptions& options) {
-  const bool asynchronous = options.asynchronous.value_or(engine_.config_.checkpoint.decoupled);
+  const bool asynchronous = engine_.runtime_.device().is_host() &&
+                            options.asynchronous.value_or(engine_.config_.checkpoint.decoupled);
   std::string request = "directory " + directory + "\ntag " + options.tag + "\nkeep " +
                         std::to_string(options.keep) + "\n" +
                         (asynchronous ? "asynchronous\n" : "");

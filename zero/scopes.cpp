@@ -47,6 +47,7 @@ void EngineCore::begin_micro_step(int index) {
                      " comes next; call Engine::step() after the last one");
   if (index == 0) {
     loss_sum_ = 0;
+    if (device_step_) device_step_->begin_losses();
     clock_.start();
   }
   if (index == 0 || plan_.sync_each || plan_.inputs.accumulate_locally)
@@ -86,6 +87,7 @@ void EngineCore::enter(Op op, int unit) {
                      (op == Op::forward ? " and Engine::evaluate()" : ""));
   try {
     walker_->enter(op, unit);
+    if (device_step_) range_of(op, unit) = begin_range(op, unit_name(unit));
     clock_.turn_to(StepClock::Activity::kernels);
   } catch (const std::exception& error) {
     poison(error.what());
@@ -95,6 +97,7 @@ void EngineCore::enter(Op op, int unit) {
 
 void EngineCore::leave(Op op, int unit) noexcept {
   if (phase_ == Phase::materialized) return;
+  if (device_step_) runtime_.device().end_range(range_of(op, unit));
   walker_->leave(op, unit);
   if (!walker_->inside_any()) clock_.turn_to(StepClock::Activity::other);
 }
@@ -232,8 +235,14 @@ bool MicroStep::last() const {
 float MicroStep::loss_scale() const {
   return core_->loss_scale();
 }
+const float* MicroStep::device_loss_scale() const {
+  return core_->device_loss_scale();
+}
 void MicroStep::loss(double mean) {
   core_->set_loss(mean);
+}
+void MicroStep::loss(const float* device_mean) {
+  core_->set_loss(device_mean);
 }
 
 MicroStep MicroSteps::iterator::operator*() const {

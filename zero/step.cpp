@@ -234,61 +234,67 @@ void EngineCore::name_unasked_gradients() {
                  count > 8 ? (" and " + std::to_string(count - 8) + " more").c_str() : "");
 }
 
-StepResult EngineCore::step(const StepOptions& options) {
+StepResult EngineCore::step_on_host(const StepOptions& options) {
+  gradient_scale_ = scaler_.scale();
+  learning_rate_ = options.learning_rate.value_or(plan_.updates.learning_rate(applied_steps_ + 1));
+  walker_->begin(plan_.steps.update);
+  walker_->enter(Op::agree, 0);
+  ControlWord word;
+  word.step = ++step_count_;
+  word.collectives_hash = collectives_hash_;
+  word.learning_rate = learning_rate_;
+  word.loss = loss_sum_ / static_cast<double>(plan_.batch.accumulation);
+  word.stop_requested = runtime_.stop_requested();
+  word.inspects = static_cast<bool>(options.inspect);
+  report_save(word);
+  take_norm(word, Squares::as_reduced);
+  verdict_ = agree(word);
+  const double loss = verdict_.loss;
+  if (options.inspect) inspect(options, word);
+  walker_->leave(Op::agree, 0);
+
+  const bool finite = verdict_.bins.non_finite == 0;
+  const bool skipped = !finite || verdict_.skip;
+  if (!finite)
+    report_skip(verdict_);
+  else
+    skipped_in_a_row_ = 0;
+  adjust_loss_scale(!finite);
+  if (!skipped) {
+    UpdateTerms terms{{}, options.learning_rate};
+    terms.scalars.step = ++applied_steps_;
+    terms.scalars.gradient_multiplier = gradient_multiplier(gradient_norm());
+    apply(terms);
+  } else {
+    walker_->abandon();
+  }
+  return {step_count_,     loss,    gradient_norm(),        learning_rate_,
+          gradient_scale_, skipped, verdict_.stop_requested};
+}
+
+EngineCore::Stepped EngineCore::step(const StepOptions& options) {
   if (phase_ == Phase::micro_step) finish_micro_step();
   require(Phase::idle, "Engine::step()");
   if (micro_steps_done_ != accumulation())
     throw UsageError("Engine::step() was called after " + std::to_string(micro_steps_done_) +
                      " of " + std::to_string(accumulation()) +
                      " micro steps; run every element of Engine::micro_steps()");
-  StepResult result;
+  Stepped stepped;
   try {
     micro_steps_done_ = 0;
     name_unasked_gradients();
-    gradient_scale_ = scaler_.scale();
-    learning_rate_ =
-        options.learning_rate.value_or(plan_.updates.learning_rate(applied_steps_ + 1));
-    walker_->begin(plan_.steps.update);
-    walker_->enter(Op::agree, 0);
-    ControlWord word;
-    word.step = ++step_count_;
-    word.collectives_hash = collectives_hash_;
-    word.learning_rate = learning_rate_;
-    word.loss = loss_sum_ / static_cast<double>(plan_.batch.accumulation);
-    word.stop_requested = runtime_.stop_requested();
-    word.inspects = static_cast<bool>(options.inspect);
-    report_save(word);
-    take_norm(word, Squares::as_reduced);
-    verdict_ = agree(word);
-    const double loss = verdict_.loss;
-    if (options.inspect) inspect(options, word);
-    walker_->leave(Op::agree, 0);
-
-    const bool finite = verdict_.bins.non_finite == 0;
-    const bool skipped = !finite || verdict_.skip;
-    if (!finite)
-      report_skip(verdict_);
+    if (device_step_)
+      stepped.pending = step_on_device(options);
     else
-      skipped_in_a_row_ = 0;
-    adjust_loss_scale(!finite);
-    if (!skipped) {
-      UpdateTerms terms{{}, options.learning_rate};
-      terms.scalars.step = ++applied_steps_;
-      terms.scalars.gradient_multiplier = gradient_multiplier(gradient_norm());
-      apply(terms);
-    } else {
-      walker_->abandon();
-    }
+      stepped.result = step_on_host(options);
     clock_.stop();
-    result = {step_count_,     loss,    gradient_norm(),        learning_rate_,
-              gradient_scale_, skipped, verdict_.stop_requested};
   } catch (const std::exception& error) {
     poison(error.what());
     throw;
   }
   // The step stands, whatever has become of a save.
   advance_save();
-  return result;
+  return stepped;
 }
 
 }  // namespace detail

@@ -70,6 +70,7 @@ int UpdateGroups::find_or_add(const ParamDeclaration& param, const Config& confi
         groups_[i].auxiliary == group.auxiliary)
       return static_cast<int>(i);
   const optim::OptimizerOptions options = options_of(config, group);
+  group.options = options;
   group.rule = optim::create_optimizer(options);
   group.learning_rate = options.learning_rate;
   group.schedule = optim::create_lr_schedule(config.scheduler, group.learning_rate);

@@ -19,7 +19,8 @@ namespace zero::detail {
 struct UpdateGroup {
   std::string name;  // ParamOptions::group
   bool decay = true;
-  bool auxiliary = false;  // what the optimizer leaves to its auxiliary rule
+  bool auxiliary = false;           // what the optimizer leaves to its auxiliary rule
+  optim::OptimizerOptions options;  // of the rule
   std::unique_ptr<optim::Optimizer> rule;
   std::unique_ptr<optim::LrSchedule> schedule;
   double learning_rate = 0;  // that the schedule starts from

@@ -19,6 +19,7 @@ constexpr std::int64_t most_filled_elements = 1 << 20;  // at a time
 void EngineCore::require_step_border(const char* call) {
   if (phase_ == Phase::micro_step) finish_micro_step();
   require(Phase::idle, call);
+  if (device_step_) settle_steps(0);
   runtime_.communication().synchronize();
   runtime_.compute().synchronize();
   file_read_->synchronize();

@@ -8,6 +8,7 @@
 // work.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,12 +34,16 @@ class RuntimeCore;
 class EngineCore;
 struct Model;
 struct PendingSave;
+struct PendingStep;
 }  // namespace detail
 
 struct RuntimeOptions {
-  std::string device = "auto";  // auto, cpu
-  Stream stream = {};           // the program's own compute stream, if it has one
-  bool abort_job = true;        // false in a hosted program: the library never aborts or exits
+  // cpu, or cuda: where parameters and gradients lie, hence what the program's kernels must be for.
+  // auto is cpu.
+  std::string device = "auto";
+  Stream stream = {};      // the program's own compute stream on that device, if it has one
+  bool share_gpu = false;  // several ranks may use one GPU: for tests, slowly
+  bool abort_job = true;   // false in a hosted program: the library never aborts or exits
   // SIGTERM, SIGINT and SIGUSR2 ask for a stop (StepResult::stop_requested); a second one of the
   // first two ends the process.
   bool catch_signals = true;
@@ -222,10 +227,15 @@ class MicroStep {
   int index() const { return index_; }
   bool last() const;
   // Multiply d(mean loss of this micro batch) by it, and by nothing else; the engine divides by
-  // ranks x micro steps.
+  // ranks x micro steps. On a GPU with a dynamic scale it waits for the step before.
   float loss_scale() const;
-  // The mean loss of this micro batch; averaged over micro steps and ranks with the control word.
+  // The same in the device's memory, for kernels; never waits.
+  const float* device_loss_scale() const;
+  // The mean loss of this micro batch, from the host or from the device's memory (read in the order
+  // of the compute stream); averaged over micro steps and ranks with the control word.
   void loss(double mean);
+  void loss(const float* device_mean);
+  void loss(std::integral auto mean) { loss(static_cast<double>(mean)); }  // 0 is no null pointer
 
  private:
   friend class MicroSteps;
@@ -300,15 +310,19 @@ struct StepResult {
   bool skipped = false, stop_requested = false;
 };
 
-// The step's result when it is ready: ask one step later on a GPU, and nothing stalls.
+// The step's result when it is ready: ask one step later on a GPU, and nothing stalls. Local; used
+// before the engine ends.
 class StepTicket {
  public:
-  StepResult wait() const { return result_; }
+  StepResult wait() const;
 
  private:
   friend class Engine;
   explicit StepTicket(const StepResult& result) : result_(result) {}
+  explicit StepTicket(std::shared_ptr<detail::PendingStep> pending)
+      : pending_(std::move(pending)) {}
   StepResult result_;
+  std::shared_ptr<detail::PendingStep> pending_;  // of a step on a device
 };
 
 // Forward scopes outside micro_steps(), without gradients. next() is false once this rank has no

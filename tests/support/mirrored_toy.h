@@ -1,0 +1,132 @@
+// The toy model trained on any device by host kernels: every scope copies what it needs to the
+// host, computes there, and copies gradients back. Slow, and the same bits on every device.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tests/support/toy_model.h"
+#include "zero/runtime_core.h"
+
+namespace toy {
+
+template <class T>
+class Mirror {
+ public:
+  explicit Mirror(zero::Runtime& runtime) : runtime_(runtime) {}
+
+  const T* value(const T* device, std::int64_t count) { return fetch(device, count); }
+  // What is there already is kept, as kernels add.
+  T* grad(T* device, std::int64_t count) {
+    T* host = fetch(device, count);
+    writes_.push_back({device, host, count});
+    return host;
+  }
+  // Before the scope ends.
+  void finish() {
+    for (const Write& write : writes_) copy(write.device, write.host, write.count);
+  }
+
+ private:
+  struct Write {
+    T* device;
+    const T* host;
+    std::int64_t count;
+  };
+
+  T* fetch(const T* device, std::int64_t count) {
+    copies_.push_back(std::make_unique<std::vector<T>>(static_cast<std::size_t>(count)));
+    copy(copies_.back()->data(), device, count);
+    return copies_.back()->data();
+  }
+  void copy(void* to, const void* from, std::int64_t count) {
+    zero::detail::RuntimeCore& core = runtime_.core();
+    core.compute().enqueue([&](zero::Stream stream) {
+      core.device().copy(to, from, count * static_cast<std::int64_t>(sizeof(T)), stream);
+    });
+    core.compute().synchronize();
+  }
+
+  zero::Runtime& runtime_;
+  std::vector<std::unique_ptr<std::vector<T>>> copies_;
+  std::vector<Write> writes_;
+};
+
+template <class T>
+double mirrored_micro_step(zero::Runtime& runtime, zero::Engine& engine, const Dims& d,
+                           Activations& a, float scale = 1) {
+  auto units = engine.units();
+  const std::int64_t c = d.channels, table = c * d.vocabulary;
+  {
+    auto s = units.front().forward();
+    Mirror<T> m(runtime);
+    embed_forward<T>(d, a, m.value(s.template value<T>("wte"), table));
+  }
+  for (int b = 0; b < d.blocks; ++b) {
+    auto s = units[b + 1].forward();
+    Mirror<T> m(runtime);
+    block_forward<T>(d, a, b, m.value(s.template value<T>("norm"), c),
+                     m.value(s.template value<T>("weight"), c * c),
+                     m.value(s.template value<T>("bias"), c),
+                     m.value(s.template value<T>("frozen"), 15),
+                     b + 1 < d.blocks ? m.value(s.template value<T>(next_norm(b)), c) : nullptr);
+  }
+  double loss = 0;
+  {
+    auto s = units.back().backward();
+    Mirror<T> m(runtime);
+    loss = head<T>(d, a, m.value(s.template value<T>("gain"), c),
+                   m.value(s.template value<T>("embed.wte"), table),
+                   m.grad(s.template grad<T>("gain"), c),
+                   m.grad(s.template grad<T>("embed.wte"), table), scale);
+    m.finish();
+  }
+  for (int b = d.blocks - 1; b >= 0; --b) {
+    auto s = units[b + 1].backward();
+    Mirror<T> m(runtime);
+    if (b + 1 < d.blocks) borrowed_backward<T>(d, a, m.grad(s.template grad<T>(next_norm(b)), c));
+    const zero::GradTarget<T> target = s.template grad_target<T>("weight");
+    block_backward<T>(
+        d, a, b, m.value(s.template value<T>("norm"), c),
+        m.value(s.template value<T>("weight"), c * c), m.value(s.template value<T>("bias"), c),
+        m.value(s.template value<T>("frozen"), 15), m.grad(s.template grad<T>("norm"), c),
+        {m.grad(target.data, c * c), target.beta}, m.grad(s.template grad<T>("bias"), c));
+    m.finish();
+  }
+  auto s = units.front().backward();
+  Mirror<T> m(runtime);
+  embed_backward<T>(d, a, m.grad(s.template grad<T>("wte"), table));
+  m.finish();
+  return loss;
+}
+
+template <class T>
+Trace mirrored_train_in(zero::Runtime& runtime, const Dims& d, const zero::Config& config,
+                        int steps) {
+  zero::Engine engine(runtime, describe(d), config);
+  engine.initialize(fill);
+  Activations a = make_activations(d);
+  Trace trace;
+  while (engine.step_count() < steps) {
+    const std::int64_t base = engine.step_count() * engine.batch().global;
+    for (zero::MicroStep micro : engine.micro_steps()) {
+      load_samples(d, a, base + (micro.index() * runtime.size() + runtime.rank()) * d.batch);
+      micro.loss(mirrored_micro_step<T>(runtime, engine, d, a, micro.loss_scale()));
+    }
+    const zero::StepResult r = engine.step().wait();
+    trace.losses.push_back(r.loss);
+    trace.norms.push_back(r.grad_norm);
+    trace.scales.push_back(r.loss_scale);
+  }
+  trace.digest = engine.digest();
+  return trace;
+}
+
+inline Trace mirrored_train(zero::Runtime& runtime, const Dims& d, const zero::Config& config,
+                            int steps) {
+  if (config.fp16_enabled) return mirrored_train_in<zero::fp16>(runtime, d, config, steps);
+  return config.bf16_enabled ? mirrored_train_in<zero::bf16>(runtime, d, config, steps)
+                             : mirrored_train_in<float>(runtime, d, config, steps);
+}
+
+}  // namespace toy

@@ -1,0 +1,278 @@
+// The schedule of a device whose streams run apart from the host, on one that picks the worst order
+// that the events allow: the bits are those of the CPU.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "tests/support/mirrored_toy.h"
+#include "tests/support/mock_ranks.h"
+#include "tests/support/temporary_directory.h"
+#include "zero/testing.h"
+
+namespace {
+
+constexpr int steps = 6;
+
+toy::Trace on_host(int ranks, const zero::Config& config) {
+  toy::Trace trace;
+  zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
+    toy::Trace own = mock::train(runtime, {}, config, steps);
+    if (runtime.is_root()) trace = std::move(own);
+  });
+  return trace;
+}
+
+toy::Trace on_mock(int ranks, const zero::Config& config, mock::Order order, std::uint64_t seed) {
+  toy::Trace trace;
+  mock::run_ranks(ranks, order, seed, [&](zero::Runtime& runtime) {
+    toy::Trace own = mock::train(runtime, {}, config, steps);
+    if (runtime.is_root()) trace = std::move(own);
+  });
+  return trace;
+}
+
+void compare(int ranks, const zero::Config& config) {
+  const toy::Trace expected = on_host(ranks, config);
+  REQUIRE(expected.losses.size() == steps);
+  REQUIRE(expected.losses.back() != expected.losses.front());
+  std::uint64_t seed = 0;
+  for (const auto order : {mock::Order::compute_first, mock::Order::communication_first,
+                           mock::Order::random, mock::Order::random}) {
+    CAPTURE(ranks);
+    CAPTURE(config.zero_optimization.stage);
+    CAPTURE(static_cast<int>(order));
+    const toy::Trace trace = on_mock(ranks, config, order, ++seed);
+    CHECK(trace.losses == expected.losses);
+    CHECK(trace.norms == expected.norms);
+    CHECK(trace.scales == expected.scales);
+    CHECK(trace.digest == expected.digest);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a device gives the CPU's bits at every stage, in any order of its streams") {
+  for (const int ranks : {1, 2, 3})
+    for (const int stage : {0, 1, 2, 3}) compare(ranks, toy::config(stage, {}));
+}
+
+TEST_CASE("the same in bf16 with three micro steps, and without resharding") {
+  for (const int ranks : {1, 2, 4})
+    for (const int stage : {0, 2, 3}) {
+      zero::Config config = toy::config(stage, {}, 3);
+      config.bf16_enabled = true;
+      config.zero_core.gradient_sync = zero::GradientSync::each;
+      config.zero_core.reshard_after_forward = stage == 2;
+      compare(ranks, config);
+    }
+}
+
+TEST_CASE("the same with other dtypes on the wire and at rest, and divided before the sum") {
+  struct Types {
+    zero::DType compute, wire, rest;
+  };
+  using enum zero::DType;
+  for (const Types& types : {Types{bf16, fp32, fp32}, Types{bf16, bf16, fp32},
+                             Types{bf16, fp16, bf16}, Types{fp32, bf16, fp32}})
+    for (const int stage : {0, 1, 2, 3}) {
+      zero::Config config = toy::config(stage, {}, 2);
+      config.bf16_enabled = types.compute == bf16;
+      config.communication_data_type = types.wire;
+      config.grad_accum_dtype = types.rest;
+      config.prescale_gradients = types.wire == bf16;
+      CAPTURE(name_of(types.wire));
+      CAPTURE(name_of(types.rest));
+      compare(2, config);
+    }
+}
+
+TEST_CASE("Lamb and Muon have the CPU's bits on a device, and so have groups of several rules") {
+  for (const int ranks : {1, 2, 3})
+    for (const char* type : {"Lamb", "Muon", "SGD"})
+      for (const int stage : {0, 1, 3}) {
+        CAPTURE(type);
+        zero::Config config = toy::config(stage, {});
+        config.optimizer = zero::optim::default_options(type);
+        config.optimizer.learning_rate = 0.01;
+        config.optimizer.weight_decay = 0.1;
+        config.bf16_enabled = stage != 1;
+        if (config.optimizer.type == "SGD") config.zero_core.param_groups["biases"].momentum = 0.9;
+        compare(ranks, config);
+      }
+}
+
+namespace {
+
+// The first steps overflow; then the scale grows again.
+zero::Config fp16_config(int stage) {
+  zero::Config config = toy::config(stage, {});
+  config.fp16_enabled = true;
+  config.loss_scale.initial_scale_power = 22;
+  config.loss_scale.loss_scale_window = 2;
+  config.loss_scale.hysteresis = 1;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("fp16: the loss scale lives on the device, and falls and grows as on the CPU") {
+  for (const int ranks : {1, 2})
+    for (const int stage : {0, 3}) {
+      const zero::Config config = fp16_config(stage);
+      const toy::Trace expected = on_host(ranks, config);
+      CHECK(std::isinf(expected.norms.front()));
+      CHECK(expected.scales.back() != expected.scales.front());
+      for (const auto order : {mock::Order::compute_first, mock::Order::random})
+        CHECK(on_mock(ranks, config, order, 7) == expected);
+    }
+}
+
+TEST_CASE("fp16: the host's loss scale waits for the device's") {
+  toy::Trace expected, trace;
+  const zero::Config config = fp16_config(2);
+  const auto train_into = [&](toy::Trace& to) {
+    return [&](zero::Runtime& runtime) {
+      toy::Trace own = toy::mirrored_train(runtime, {}, config, steps);
+      if (runtime.is_root()) to = std::move(own);
+    };
+  };
+  zero::testing::run_ranks(2, train_into(expected));
+  mock::run_ranks(2, mock::Order::random, 9, train_into(trace));
+  CHECK(expected.scales.back() != expected.scales.front());
+  CHECK(trace == expected);
+}
+
+TEST_CASE("a device's checkpoint goes on on a device and on the CPU, to the bit") {
+  constexpr int saved = 4;
+  const zero::Config config = fp16_config(3);
+  for (const int ranks : {1, 2}) {
+    const zero::tests::TemporaryDirectory directory;
+    toy::Trace expected;
+    mock::run_ranks(ranks, mock::Order::random, 11, [&](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, toy::describe({}), config);
+      engine.initialize(toy::fill);
+      mock::train_until(runtime, engine, saved);
+      CHECK(engine.save_checkpoint(directory / "all").wait());
+      const toy::Trace rest = mock::train_until(runtime, engine, 2 * saved);
+      if (runtime.is_root()) expected = rest;
+    });
+    const auto go_on = [&](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, toy::describe({}), config);
+      engine.resume(directory / "all");
+      const toy::Trace rest = mock::train_until(runtime, engine, 2 * saved);
+      if (runtime.is_root()) CHECK(rest == expected);
+    };
+    mock::run_ranks(ranks, mock::Order::communication_first, 12, go_on);
+    zero::testing::run_ranks(ranks, go_on);
+  }
+}
+
+TEST_CASE("in the steady state the host waits for verdicts of steps before, and for nothing else") {
+  for (const int ranks : {1, 2})
+    for (const int stage : {0, 1, 2, 3})
+      mock::run_ranks(ranks, mock::Order::compute_first, 1, [&](zero::Runtime& runtime) {
+        const toy::Dims d;
+        toy::Activations a = toy::make_activations(d);  // outlives what is queued
+        float loss = 0;
+        const mock::Launcher launch(runtime);
+        zero::Engine engine(runtime, toy::describe(d), toy::config(stage, d, 2));
+        engine.initialize(toy::fill);
+        auto& scheduler = static_cast<mock::Device&>(runtime.core().device()).scheduler();
+        std::optional<zero::StepTicket> previous;
+        for (int step = 0; step < 5; ++step) {
+          const int waits = scheduler.waits();
+          for (zero::MicroStep micro : engine.micro_steps()) {
+            launch([&d, &a] { toy::load_samples(d, a, 0); });
+            mock::queue_micro_step<float>(engine, d, a, micro, &loss, launch);
+          }
+          const zero::StepTicket ticket = engine.step();
+          if (previous) previous->wait();
+          previous = ticket;
+          if (step > 1) CHECK(scheduler.waits() - waits <= 1);
+        }
+      });
+}
+
+TEST_CASE("the program of the GPU tests has the CPU's bits on a mock device") {
+  for (const int stage : {0, 3}) {
+    zero::Config config = toy::config(stage, {}, 2);
+    config.bf16_enabled = true;
+    toy::Trace expected, trace;
+    zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
+      toy::Trace own = toy::mirrored_train(runtime, {}, config, 3);
+      if (runtime.is_root()) expected = std::move(own);
+    });
+    mock::run_ranks(2, mock::Order::random, 5, [&](zero::Runtime& runtime) {
+      toy::Trace own = toy::mirrored_train(runtime, {}, config, 3);
+      if (runtime.is_root()) trace = std::move(own);
+    });
+    CHECK(trace == expected);
+  }
+}
+
+TEST_CASE("a gradient that is not finite skips the step on the device, and does not count") {
+  mock::run_ranks(2, mock::Order::random, 3, [](zero::Runtime& runtime) {
+    const toy::Dims d;
+    zero::Engine engine(runtime, toy::describe(d), toy::config(2, d));
+    engine.initialize(toy::fill);
+    toy::Activations a = toy::make_activations(d);
+    const auto step = [&](bool spoil) {
+      for (zero::MicroStep micro : engine.micro_steps()) {
+        toy::load_samples(d, a, runtime.rank() * d.batch);
+        toy::mirrored_micro_step<float>(runtime, engine, d, a,
+                                        spoil && runtime.rank() == 1 ? INFINITY : 1.f);
+        micro.loss(1);
+      }
+      return engine.step();
+    };
+    const zero::StepTicket first = step(false), second = step(true), third = step(false);
+    CHECK_FALSE(first.wait().skipped);
+    CHECK(second.wait().skipped);
+    CHECK(std::isinf(second.wait().grad_norm));
+    CHECK_FALSE(third.wait().skipped);
+    CHECK(engine.step_count() == 3);
+  });
+}
+
+TEST_CASE("ranks that differ apply nothing; the ticket and a later step say so on all ranks") {
+  for (const int late : {0, 1}) {
+    CAPTURE(late);
+    CHECK_THROWS_WITH_AS(
+        mock::run_ranks(2, mock::Order::communication_first, 1,
+                        [&](zero::Runtime& runtime) {
+                          const toy::Dims d;
+                          zero::Engine engine(runtime, toy::describe(d), toy::config(1, d));
+                          engine.initialize(toy::fill);
+                          toy::Activations a = toy::make_activations(d);
+                          for (int s = 0; s < 4; ++s) {
+                            for (zero::MicroStep micro : engine.micro_steps()) {
+                              toy::load_samples(d, a, 0);
+                              toy::mirrored_micro_step<float>(runtime, engine, d, a);
+                              micro.loss(1);
+                            }
+                            const auto ticket =
+                                engine.step({.learning_rate = runtime.rank() + 1.0});
+                            if (late == 0) ticket.wait();
+                          }
+                        }),
+        doctest::Contains("before step 1 ranks differ in learning rate"), zero::DisagreementError);
+  }
+}
+
+TEST_CASE("what a device does not have is refused by name") {
+  mock::run_ranks(1, mock::Order::random, 1, [](zero::Runtime& runtime) {
+    const toy::Dims d;
+    zero::Engine engine(runtime, toy::describe(d), toy::config(0, d));
+    engine.initialize(toy::fill);
+    toy::Activations a = toy::make_activations(d);
+    for (zero::MicroStep micro : engine.micro_steps()) {
+      toy::load_samples(d, a, 0);
+      toy::mirrored_micro_step<float>(runtime, engine, d, a);
+      micro.loss(1);
+    }
+    zero::StepOptions options;
+    options.inspect = [](zero::Gradients&) { return zero::Decision::apply; };
+    CHECK_THROWS_WITH_AS(engine.step(options), doctest::Contains("StepOptions::inspect"),
+                         zero::UsageError);
+  });
+}

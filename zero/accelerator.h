@@ -1,0 +1,27 @@
+// What a rank computes on where that is not the host: the device, its optimizer kernels, and the
+// communicator for buffers in its memory.
+#pragma once
+
+#include <memory>
+
+#include "comm/world.h"
+#include "optim/device_kernels.h"
+#include "zero/base/device.h"
+#include "zero/zero.h"
+
+namespace zero::detail {
+
+struct Accelerator {
+  std::unique_ptr<Device> device;  // null: the host
+  std::unique_ptr<optim::DeviceKernels> kernels;
+  std::unique_ptr<comm::Communicator> communicator;  // null where the rank is alone
+};
+
+// Local, before the ranks meet: throws ConfigError for an unknown RuntimeOptions::device, and
+// TopologyError where this process lacks what it asks for.
+void require_device(const RuntimeOptions& options);
+
+// Collective over the world, unless it is the host.
+Accelerator create_accelerator(comm::World& world, const RuntimeOptions& options);
+
+}  // namespace zero::detail
