@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# What needs a GPU, in parts that each end within nine minutes; every test has a limit of its own.
+# Usage: tests/gpu.sh [--build DIR] [--results FILE] bits | sanitize | bench
+#        tests/gpu.sh [--build DIR] --pack FILE.tar.xz
+#   bits      kernels, streams and stages: equal bits on 1, 2 and 4 ranks that share the GPU
+#   sanitize  compute-sanitizer's memcheck and racecheck on the kernels
+#   bench     the optimizer step against the device copy
+#   --pack    one bundle of programs and libraries for a machine that has the driver, CUDA and NCCL alone
+# Results are appended to FILE (gpu-results.txt) after each test. Without a GPU: one line, and 77.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+build=build/release
+results=gpu-results.txt
+pack=
+part=
+while (($# > 0)); do
+  case $1 in
+    --build) build=$2 && shift ;;
+    --results) results=$2 && shift ;;
+    --pack) pack=$2 && shift ;;
+    bits | sanitize | bench) part=$1 ;;
+    *)
+      sed -n '2,9s/^# //p' "$0"
+      [[ $1 == --help || $1 == -h ]] && exit 0
+      exit 10
+      ;;
+  esac
+  shift
+done
+bin=$build/bin
+[[ -x bin/gpu_test ]] && bin=bin # in an unpacked bundle
+
+failed=0
+# record LIMIT NAME COMMAND...: runs it, notes the outcome.
+record() {
+  local limit=$1 name=$2 start=$SECONDS code=0 output
+  shift 2
+  output=$(timeout -k 5 "$limit" "$@" 2>&1) || code=$?
+  [[ $code == 0 ]] || failed=1
+  {
+    echo "== $name: exit $code, $((SECONDS - start)) s"
+    tail -n 25 <<<"$output"
+  } | tee -a "$results"
+}
+
+launch() { # launch RANKS PROGRAM ARGUMENTS...
+  local ranks=$1
+  shift
+  if [[ $ranks == 1 ]]; then
+    "$@"
+  else
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+      mpirun -n "$ranks" --oversubscribe --bind-to none "$@"
+  fi
+}
+export -f launch
+
+digests() { grep -o 'digest .*' | sort; }
+
+# The stages on GPUs, and the same digests as on CPU ranks.
+compare_with_cpu() {
+  local ranks=$1 on_gpu on_cpu
+  on_gpu=$(launch "$ranks" "$bin/gpu_ranks") || {
+    echo "$on_gpu"
+    return 1
+  }
+  on_cpu=$(launch "$ranks" "$bin/gpu_ranks" cpu) || {
+    echo "$on_cpu"
+    return 1
+  }
+  echo "$on_gpu"
+  [[ $(digests <<<"$on_gpu") == "$(digests <<<"$on_cpu")" ]] || {
+    echo "the CPU ranks give:" && echo "$on_cpu"
+    return 1
+  }
+}
+export -f compare_with_cpu digests
+export bin
+
+run_bits() {
+  record 120 "kernels, streams, one rank" "$bin/gpu_test"
+  local ranks
+  for ranks in 1 2 4; do
+    record 120 "stages on $ranks ranks, deterministic, against CPU ranks" bash -c "compare_with_cpu $ranks"
+  done
+  record 100 "2 ranks, plain NCCL, run to run" bash -c "launch 2 $bin/gpu_ranks plain"
+}
+
+run_sanitize() {
+  local tool
+  if ! command -v compute-sanitizer >/dev/null; then
+    echo "== sanitize: no compute-sanitizer here" | tee -a "$results"
+    return
+  fi
+  for tool in memcheck racecheck; do
+    record 250 "compute-sanitizer $tool" compute-sanitizer --tool "$tool" --error-exitcode 1 \
+      "$bin/gpu_test" --test-case='*updates*,*bins*,*decision*'
+  done
+}
+
+run_bench() {
+  record 200 "optimizer step and norm against the device copy" "$bin/gpu_bench"
+}
+
+mpi_path() { ompi_info --parsable --path "$1" | sed -n "1s/path:$1://p"; }
+
+# Open MPI relocated beside our programs; libraries of CUDA and the C library stay out.
+make_pack() {
+  local program library
+  folder=$(mktemp -d) # global: the trap outlives the function
+  trap 'rm -rf "$folder"' EXIT
+  mkdir -p "$folder/zero-gpu/bin" "$folder/zero-gpu/lib" "$folder/zero-gpu/tests"
+  cp tests/gpu.sh "$folder/zero-gpu/tests/"
+  local programs=("$bin/gpu_test" "$bin/gpu_ranks" "$bin/gpu_bench" "$(command -v mpirun)" "$(command -v orted)")
+  for program in "${programs[@]}"; do
+    cp -L "$program" "$folder/zero-gpu/bin/" || return 1
+  done
+  # Where OPAL_PREFIX will look for them.
+  local prefix path
+  prefix=$(mpi_path prefix)
+  for path in "$(mpi_path pkglibdir)" "$(mpi_path pkgdatadir)"; do
+    mkdir -p "$folder/zero-gpu/$(dirname "${path#"$prefix"/}")"
+    cp -rL "$path" "$folder/zero-gpu/${path#"$prefix"/}" || return 1
+  done
+  while read -r library; do
+    cp -Ln "$library" "$folder/zero-gpu/lib/"
+  done < <(find "$folder/zero-gpu/bin" "$folder/zero-gpu/lib" -type f -exec ldd {} + 2>/dev/null |
+    sed -n 's/.*=> \(\/[^ ]*\).*/\1/p' | sort -u |
+    grep -vE '/(libc|libm|libdl|librt|libpthread|ld-linux[^/]*|libcuda|libnccl|libcudnn[^/]*|libcublas[^/]*)\.so')
+  strip --strip-unneeded "$folder"/zero-gpu/bin/* "$folder"/zero-gpu/lib/*.so* 2>/dev/null
+  tar -C "$folder" -cJf "$pack" zero-gpu || return 1
+  local bytes
+  bytes=$(stat -c %s "$pack")
+  echo "$pack: $bytes bytes; unpack, then:"
+  echo "  OPAL_PREFIX=\$PWD LD_LIBRARY_PATH=\$PWD/lib:\$LD_LIBRARY_PATH PATH=\$PWD/bin:\$PATH tests/gpu.sh bits"
+  ((bytes < 40 * 1024 * 1024)) || { echo "that is more than 40 MiB" && return 1; }
+}
+
+if [[ -n $pack ]]; then
+  make_pack
+  exit
+fi
+[[ -n $part ]] || exec "$0" --help
+if ! "$bin/gpu_test" --count >/dev/null 2>&1; then
+  "$bin/gpu_test" | head -n 1
+  exit 77
+fi
+echo "# $part, $(date -u +%FT%TZ), $(nvidia-smi -L 2>/dev/null | head -n 1)" >>"$results"
+"run_$part"
+exit "$failed"

@@ -1,0 +1,73 @@
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+#include "tests/gpu/device_memory.h"
+#include "zero/base/error.h"
+#include "zero/base/gpu.h"
+
+using namespace zero;
+
+TEST_CASE("gpu: arenas are zeroed, copies and fills follow the stream") {
+  const auto device = create_gpu(0);
+  const auto stream = device->create_stream(Device::Role::compute);
+  Arena arena = device->reserve(1 << 20, Arena::Sharing::private_memory, "a test");
+  Arena pinned = device->reserve_pinned(1 << 20, "a test");
+  CHECK(pinned.size() == 1 << 20);
+  auto* data = static_cast<std::byte*>(arena.take(1 << 20));
+  auto* host = static_cast<std::byte*>(pinned.take(1 << 20));
+  std::memset(host, 1, 1 << 20);
+  stream->enqueue([&](Stream s) {
+    device->copy(host, data, 512, s);
+    device->copy(data, host + 512, 512, s);
+    device->fill_zero(data, 256, s);
+    device->copy(host + 1024, data, 512, s);
+  });
+  stream->synchronize();
+  CHECK(host[0] == std::byte{0});
+  CHECK(host[511] == std::byte{0});
+  CHECK(host[1024 + 255] == std::byte{0});
+  CHECK(host[1024 + 256] == std::byte{1});
+}
+
+TEST_CASE("gpu: a stream waits for the record of another") {
+  const auto device = create_gpu(0);
+  const auto compute = device->create_stream(Device::Role::compute);
+  const auto communication = device->create_stream(Device::Role::communication);
+  const auto event = compute->create_event();
+  CHECK(event->complete());
+  communication->wait(*event);
+  gpu::OnDevice<float> from(*device, *compute, std::vector<float>(1 << 22, 3.f));
+  gpu::OnDevice<float> to(*device, *compute, std::vector<float>(1 << 22, 0.f));
+  gpu::OnDevice<float> last(*device, *compute, std::vector<float>(1 << 22, 0.f));
+  constexpr std::int64_t bytes = (1 << 22) * 4;
+  compute->enqueue([&](Stream s) { device->copy(to.data(), from.data(), bytes, s); });
+  compute->record(*event);
+  communication->wait(*event);
+  communication->enqueue([&](Stream s) { device->copy(last.data(), to.data(), bytes, s); });
+  communication->synchronize();
+  CHECK(event->complete());
+  CHECK(last.read() == std::vector<float>(1 << 22, 3.f));
+}
+
+TEST_CASE("gpu: too much memory is refused with the figures, and the GPU stays usable") {
+  const auto device = create_gpu(0);
+  CHECK_THROWS_AS(device->reserve(std::int64_t{1} << 46, Arena::Sharing::private_memory, "a test"),
+                  MemoryError);
+  CHECK_NOTHROW(device->reserve(1024, Arena::Sharing::private_memory, "a test"));
+}
+
+TEST_CASE("gpu: a borrowed stream is used, not destroyed; ranks on one GPU are seen to be") {
+  const auto device = create_gpu(0);
+  const auto stream = device->create_stream(Device::Role::compute);
+  {
+    const auto borrowed = device->borrow_stream(stream->native());
+    CHECK(borrowed->native().handle == stream->native().handle);
+  }
+  CHECK_NOTHROW(stream->synchronize());
+  CHECK(create_gpu(gpu_count())->identity() == device->identity());
+  if (gpu_count() < 2) return;
+  const auto other = create_gpu(1);
+  CHECK(other->identity() != device->identity());
+  CHECK_THROWS_AS(other->borrow_stream(stream->native()), UsageError);
+}

@@ -1,0 +1,263 @@
+// The CUDA kernels against their host twins, which tests/optim holds against the CPU's.
+#include <doctest/doctest.h>
+
+#include "optim/device_orthogonalize.h"
+#include "tests/gpu/device_memory.h"
+#include "tests/optim/support.h"
+#include "zero/base/gpu.h"
+
+using namespace zero;
+using namespace zero::optim;
+using namespace zero::optim::test;
+
+namespace {
+
+struct Gpu {
+  std::unique_ptr<Device> device = create_gpu(0);
+  std::unique_ptr<ExecutionStream> stream = device->create_stream(Device::Role::compute);
+  std::unique_ptr<DeviceKernels> kernels = create_cuda_kernels();
+  std::unique_ptr<DeviceKernels> host = create_host_kernels();
+
+  template <class T>
+  gpu::OnDevice<T> put(const std::vector<T>& values) {
+    return {*device, *stream, values};
+  }
+};
+
+struct Shard {
+  std::vector<float> master, states[most_states];
+  std::vector<unsigned char> gradient, copy;
+};
+
+DeviceUpdate update_of(std::int64_t count, DType dtype) {
+  DeviceUpdate update;
+  update.count = count;
+  update.gradient_dtype = dtype;
+  update.parameter_dtype = dtype == DType::fp16 ? DType::fp16 : DType::bf16;
+  update.range_count = 2;
+  update.groups = 2;
+  return update;
+}
+
+void compare_update(Gpu& g, const OptimizerOptions& options, DType dtype, Numbers numbers) {
+  constexpr std::int64_t count = 128 * 301;
+  Shard shard;
+  shard.master = random_floats(count, Numbers::usual, 1);
+  shard.gradient = encode(random_floats(count, numbers, 2), dtype);
+  shard.copy.resize(count * 2);
+  for (auto& state : shard.states) {
+    state = random_floats(count, Numbers::usual, 3);
+    for (float& value : state) value = std::fabs(value);
+  }
+  const std::vector<GroupRange> ranges = {{128 * 100, 0}, {count, 1}};
+  std::vector<float> factors(step_candidates * 2 * most_factors);
+  for (int i = 0; i < step_candidates * 2; ++i) {
+    StepScalars scalars;
+    scalars.step = 2 + i / 2;
+    scalars.learning_rate = 1e-2f / static_cast<float>(i + 1);
+    scalars.weight_decay = i % 2 ? 0.f : 0.1f;
+    write_factors(options, scalars, factors.data() + i * most_factors);
+  }
+  std::vector<StepVerdict> verdict(1);
+  verdict[0].apply = verdict[0].candidate = 1;
+  verdict[0].gradient_multiplier = 0.25;
+
+  auto master = g.put(shard.master), first = g.put(shard.states[0]),
+       second = g.put(shard.states[1]);
+  auto gradient = g.put(shard.gradient), copy = g.put(shard.copy);
+  auto device_ranges = g.put(ranges);
+  auto device_factors = g.put(factors);
+  auto device_verdict = g.put(verdict);
+  DeviceUpdate on_device = update_of(count, dtype);
+  on_device.gradient = gradient.data();
+  on_device.master = master.data();
+  on_device.states[0] = first.data();
+  on_device.states[1] = second.data();
+  on_device.parameter = copy.data();
+  on_device.ranges = device_ranges.data();
+  on_device.factors = device_factors.data();
+  g.stream->enqueue([&](Stream stream) {
+    g.kernels->update(rule_kind(options), on_device, device_verdict.data(), stream);
+  });
+
+  DeviceUpdate on_host = update_of(count, dtype);
+  on_host.gradient = shard.gradient.data();
+  on_host.master = shard.master.data();
+  for (int s = 0; s < most_states; ++s) on_host.states[s] = shard.states[s].data();
+  on_host.parameter = shard.copy.data();
+  on_host.ranges = ranges.data();
+  on_host.factors = factors.data();
+  g.host->update(rule_kind(options), on_host, verdict.data(), {});
+
+  CHECK(same_bits(master.read(), shard.master));
+  CHECK(same_bits(first.read(), shard.states[0]));
+  CHECK(same_bits(second.read(), shard.states[1]));
+  if (numbers == Numbers::usual) CHECK(copy.read() == shard.copy);
+}
+
+}  // namespace
+
+TEST_CASE("gpu: updates have the host's bits") {
+  Gpu g;
+  std::vector<OptimizerOptions> rules(6);
+  rules[1].type = "Adam";
+  rules[1].adam_w_mode = false;
+  rules[2].type = rules[3].type = "SGD";
+  rules[3].momentum = 0.9;
+  rules[3].nesterov = true;
+  rules[4].type = "Lion";
+  rules[5].type = "Adagrad";
+  for (const OptimizerOptions& rule : rules)
+    for (const DType dtype : floating)
+      for (const Numbers numbers : {Numbers::usual, Numbers::wild}) {
+        CAPTURE(rule.type);
+        CAPTURE(name_of(dtype));
+        compare_update(g, rule, dtype, numbers);
+      }
+}
+
+TEST_CASE("gpu: Lamb's norms and steps are the host's") {
+  Gpu g;
+  constexpr std::int64_t count = 128 * 90;
+  OptimizerOptions options;
+  options.type = "Lamb";
+  std::vector<float> factors(step_candidates * most_factors);
+  for (int c = 0; c < step_candidates; ++c) {
+    StepScalars scalars;
+    scalars.step = c + 1;
+    scalars.learning_rate = 1e-2f;
+    write_factors(options, scalars, factors.data() + c * most_factors);
+  }
+  const std::vector<GroupRange> ranges = {{128 * 80, 0, 0, 128 * 80 - 5},
+                                          {count, 0, 1, count - 127}};
+  std::vector<StepVerdict> verdict(1);
+  verdict[0].apply = 1;
+  verdict[0].gradient_multiplier = 0.5;
+  std::vector<float> master = random_floats(count, Numbers::usual, 1);
+  const auto gradient = random_floats(count, Numbers::usual, 2);
+  std::vector<float> first(count), second(count), steps(2);
+  std::vector<TensorSums> sums(2);
+  auto device_master = g.put(master), device_gradient = g.put(gradient),
+       device_first = g.put(first), device_second = g.put(second), device_steps = g.put(steps),
+       device_factors = g.put(factors);
+  auto device_ranges = g.put(ranges);
+  auto device_sums = g.put(sums);
+  auto device_verdict = g.put(verdict);
+  const auto run = [&](DeviceKernels& kernels, DeviceUpdate update, TensorSums* to,
+                       const StepVerdict* by, Stream stream) {
+    update.count = count;
+    update.range_count = 2;
+    kernels.measure(RuleKind::lamb, update, to, by, stream);
+    kernels.take_steps(update, to, by, stream);
+    kernels.update(RuleKind::lamb, update, by, stream);
+  };
+  DeviceUpdate update;
+  update.gradient = device_gradient.data(), update.master = device_master.data();
+  update.states[0] = device_first.data(), update.states[1] = device_second.data();
+  update.ranges = device_ranges.data(), update.factors = device_factors.data();
+  update.steps = device_steps.data();
+  g.stream->enqueue([&](Stream stream) {
+    run(*g.kernels, update, device_sums.data(), device_verdict.data(), stream);
+  });
+  update.gradient = gradient.data(), update.master = master.data();
+  update.states[0] = first.data(), update.states[1] = second.data();
+  update.ranges = ranges.data(), update.factors = factors.data(), update.steps = steps.data();
+  run(*g.host, update, sums.data(), verdict.data(), {});
+  CHECK(same_bits(device_steps.read(), steps));
+  CHECK(same_bits(device_master.read(), master));
+  CHECK(same_bits(device_first.read(), first));
+  CHECK(same_bits(device_second.read(), second));
+}
+
+TEST_CASE("gpu: matrices are made orthogonal as on the host") {
+  Gpu g;
+  for (const auto iteration : {NewtonSchulz::gram, NewtonSchulz::standard})
+    for (const MatrixShape& shape :
+         {MatrixShape{1, 5, 31, 1}, {1, 131, 65, 1}, {2, 64, 64, 1}, {1, 100, 300, 1}}) {
+      CAPTURE(shape.rows);
+      auto matrix = random_floats(static_cast<std::size_t>(shape.elements()), Numbers::usual, 4);
+      std::vector<float> scratch(static_cast<std::size_t>(scratch_elements(iteration, shape)));
+      std::vector<NormSum> norm(1);
+      auto device_matrix = g.put(matrix), device_scratch = g.put(scratch);
+      auto device_norm = g.put(norm);
+      g.stream->enqueue([&](Stream stream) {
+        orthogonalize(*g.kernels, iteration,
+                      {shape, device_matrix.data(), device_scratch.data(), device_norm.data()},
+                      stream);
+      });
+      orthogonalize(*g.host, iteration, {shape, matrix.data(), scratch.data(), norm.data()}, {});
+      CHECK(same_bits(device_matrix.read(), matrix));
+    }
+}
+
+TEST_CASE("gpu: the norm's bins are the host's") {
+  Gpu g;
+  for (const DType dtype : floating)
+    for (const Numbers numbers : {Numbers::usual, Numbers::wild})
+      for (const std::size_t size : {128u, 4096u, 4224u, 130000u}) {
+        CAPTURE(size);
+        const auto bytes = encode(random_floats(size, numbers, 9), dtype);
+        auto gradient = g.put(bytes);
+        auto word = g.put(std::vector<StepWord>(1));
+        const auto count = static_cast<std::int64_t>(size);
+        g.stream->enqueue([&](Stream stream) {
+          g.kernels->add_norm(gradient.data(), dtype, count, word.data(), stream);
+        });
+        StepWord expected, actual = word.read()[0];
+        g.host->add_norm(bytes.data(), dtype, count, &expected, {});
+        carry_limbs(actual.limbs);
+        CHECK(std::equal(actual.limbs, actual.limbs + norm_limb_count, expected.limbs));
+        CHECK(actual.non_finite == expected.non_finite);
+      }
+}
+
+TEST_CASE("gpu: casts, sums and quotients are the host's") {
+  Gpu g;
+  constexpr std::int64_t size = 1280;
+  for (const DType dtype : floating)
+    for (const DType other : floating) {
+      CAPTURE(name_of(dtype));
+      CAPTURE(name_of(other));
+      auto expected = encode(random_floats(size, Numbers::wild, 1), dtype);
+      const auto more = encode(random_floats(size, Numbers::wild, 2), other);
+      auto sum = g.put(expected), addend = g.put(more);
+      g.stream->enqueue([&](Stream stream) {
+        g.kernels->accumulate(sum.data(), dtype, addend.data(), other, size, stream);
+        g.kernels->divide(sum.data(), dtype, size, 3, stream);
+      });
+      g.host->accumulate(expected.data(), dtype, more.data(), other, size, {});
+      g.host->divide(expected.data(), dtype, size, 3, {});
+      CHECK(sum.read() == expected);
+      g.stream->enqueue([&](Stream stream) {
+        g.kernels->cast(addend.data(), other, sum.data(), dtype, size, stream);
+      });
+      g.host->cast(more.data(), other, expected.data(), dtype, size, {});
+      CHECK(sum.read() == expected);
+    }
+}
+
+TEST_CASE("gpu: the decision is the host's") {
+  Gpu g;
+  std::vector<StepRequest> request(1);
+  request[0].step = 3;
+  request[0].summands = 3;
+  request[0].scales_loss = 1;
+  request[0].clipping = 0.01;
+  std::vector<StepWord> words(3);
+  for (int r = 0; r < 3; ++r) {
+    const auto values = random_floats(1000, Numbers::usual, static_cast<unsigned>(r));
+    g.host->add_norm(values.data(), DType::fp32, 1000, &words[static_cast<std::size_t>(r)], {});
+    seal_word(request[0], 0.1 * r, words[static_cast<std::size_t>(r)]);
+  }
+  auto device_words = g.put(words);
+  auto device_request = g.put(request);
+  auto verdict = g.put(std::vector<StepVerdict>(1));
+  g.stream->enqueue([&](Stream stream) {
+    g.kernels->decide(device_words.data(), 3, device_request.data(), verdict.data(), stream);
+  });
+  StepVerdict expected;
+  decide_step(words.data(), 3, request[0], expected);
+  const StepVerdict actual = verdict.read()[0];
+  CHECK(actual.apply == 1);
+  CHECK(actual == expected);
+}

@@ -1,0 +1,86 @@
+// Kernels on the host: a file of CUDA is compiled as C++, and every block of a launch runs as
+// fibers that meet at barriers and exchange values within their warp. One launch at a time.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#include "cuda_runtime_api.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __launch_bounds__(threads)
+// One block runs at a time.
+#define __shared__ static
+
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+inline dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+// Accesses of their size are aligned, as the GPU demands.
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+inline float4 make_float4(float x, float y, float z, float w) {
+  return {x, y, z, w};
+}
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
+  return {x, y, z, w};
+}
+
+namespace cuda_on_host {
+
+// Runs thread() for every thread of every block.
+cudaError_t run(dim3 blocks, dim3 threads, const std::function<void()>& thread);
+void wait_for_block();
+// What the thread of the warp whose lane differs by these bits has given to the same call.
+std::uint64_t exchanged(std::uint64_t value, int lanes_apart);
+
+}  // namespace cuda_on_host
+
+inline void __syncthreads() {
+  cuda_on_host::wait_for_block();
+}
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int lanes_apart) {
+  return static_cast<T>(cuda_on_host::exchanged(value, lanes_apart));
+}
+inline int __popc(unsigned value) {
+  return std::popcount(value);
+}
+template <class T>
+T min(T a, T b) {
+  return b < a ? b : a;
+}
+template <class T>
+T max(T a, T b) {
+  return a < b ? b : a;
+}
+// Fibers take turns at barriers alone.
+template <class T>
+T atomicAdd(T* sum, T value) {
+  const T before = *sum;
+  *sum += value;
+  return before;
+}
+
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  std::size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+};
+
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               const Arguments&... arguments) {
+  return cuda_on_host::run(config->gridDim, config->blockDim, [&] { kernel(arguments...); });
+}

@@ -1,0 +1,151 @@
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <cstdio>
+#include <mutex>
+#include <stdexcept>
+#include <vector>
+
+#include "cuda_runtime.h"
+
+namespace cuda_on_host {
+
+namespace {
+
+constexpr unsigned warp_lanes = 32, most_threads = 1024;
+constexpr std::size_t stack_bytes = 128 << 10;
+
+// Where a thread stands. One that has ended counts as waiting for nothing.
+enum class State { ready, at_block, at_warp, ended };
+
+struct Fiber {
+  ucontext_t context;
+  State state = State::ended;
+  unsigned exchanges = 0;  // so far: they use two rows of values in turn
+};
+
+// The block that runs, under the lock of run().
+class Block {
+ public:
+  Block() : fibers_(most_threads) {
+    void* stacks = mmap(nullptr, most_threads * stack_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stacks == MAP_FAILED) throw std::runtime_error("no memory for the stacks of a block");
+    stacks_ = static_cast<char*>(stacks);
+  }
+
+  // False where threads wait for each other for ever.
+  bool run(unsigned threads, const std::function<void()>& body) {
+    body_ = &body;
+    threads_ = threads;
+    for (unsigned t = 0; t < threads; ++t) start(t);
+    for (;;) {
+      bool ran = false;
+      for (current_ = 0; current_ < threads; ++current_)
+        if (fibers_[current_].state == State::ready) {
+          threadIdx = dim3(current_, 0, 0);
+          swapcontext(&scheduler_, &fibers_[current_].context);
+          ran = true;
+        }
+      if (all(0, threads, State::ended)) return true;
+      if (!release() && !ran) return false;
+    }
+  }
+
+  void wait(State at) {
+    Fiber& fiber = fibers_[current_];
+    fiber.state = at;
+    swapcontext(&fiber.context, &scheduler_);
+  }
+
+  std::uint64_t exchanged(std::uint64_t value, int lanes_apart) {
+    const unsigned own = current_, row = fibers_[own].exchanges++ % 2;
+    values_[row][own] = value;
+    wait(State::at_warp);
+    return values_[row][own ^ static_cast<unsigned>(lanes_apart)];
+  }
+
+ private:
+  static Block* running;
+
+  static void enter() {
+    Block& block = *running;
+    (*block.body_)();
+    block.wait(State::ended);
+  }
+
+  void start(unsigned t) {
+    Fiber& fiber = fibers_[t];
+    running = this;
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = stacks_ + t * stack_bytes;
+    fiber.context.uc_stack.ss_size = stack_bytes;
+    fiber.context.uc_link = nullptr;
+    fiber.state = State::ready;
+    fiber.exchanges = 0;
+    makecontext(&fiber.context, enter, 0);
+  }
+
+  bool all(unsigned begin, unsigned end, State state) const {
+    for (unsigned t = begin; t < end; ++t)
+      if (fibers_[t].state != state) return false;
+    return true;
+  }
+  bool release(unsigned begin, unsigned end, State state) {
+    if (!all(begin, end, state)) return false;
+    for (unsigned t = begin; t < end; ++t) fibers_[t].state = State::ready;
+    return true;
+  }
+  // All threads of a block, or of a warp, must come to a barrier.
+  bool release() {
+    bool any = release(0, threads_, State::at_block);
+    for (unsigned begin = 0; begin + warp_lanes <= threads_; begin += warp_lanes)
+      any |= release(begin, begin + warp_lanes, State::at_warp);
+    return any;
+  }
+
+  std::vector<Fiber> fibers_;
+  char* stacks_;
+  ucontext_t scheduler_;
+  unsigned current_ = 0, threads_ = 0;
+  const std::function<void()>* body_ = nullptr;
+  std::uint64_t values_[2][most_threads] = {};
+};
+
+Block* Block::running = nullptr;
+
+Block& block() {
+  static Block one;
+  return one;
+}
+
+}  // namespace
+
+cudaError_t run(dim3 blocks, dim3 threads, const std::function<void()>& thread) {
+  static std::mutex one_launch;
+  const std::lock_guard lock(one_launch);
+  if (threads.x == 0 || threads.x > most_threads || blocks.x == 0 || blocks.y == 0 ||
+      blocks.y > 65535)
+    return cudaErrorInvalidValue;
+  gridDim = blocks;
+  blockDim = threads;
+  for (unsigned y = 0; y < blocks.y; ++y)
+    for (unsigned x = 0; x < blocks.x; ++x) {
+      blockIdx = dim3(x, y, 0);
+      if (block().run(threads.x, thread)) continue;
+      std::fprintf(stderr, "cuda_on_host: threads of block %u, %u wait for different things\n", x,
+                   y);
+      return cudaErrorLaunchFailure;
+    }
+  return cudaSuccess;
+}
+
+void wait_for_block() {
+  block().wait(State::at_block);
+}
+
+std::uint64_t exchanged(std::uint64_t value, int lanes_apart) {
+  return block().exchanged(value, lanes_apart);
+}
+
+}  // namespace cuda_on_host
