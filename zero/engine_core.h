@@ -190,6 +190,7 @@ class EngineCore {
   void take_norm(ControlWord& word, Squares squares);
   Verdict agree(const ControlWord& word);
   Decision inspect(const StepOptions& options, ControlWord& word);
+  double summands() const;  // that gradients are divided by
   double inverse_scale() const;
   float gradient_multiplier(double norm) const;
   void await_copies(const Instruction& instruction);

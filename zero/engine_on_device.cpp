@@ -89,7 +89,7 @@ optim::StepRequest EngineCore::request_of(const StepOptions& options) const {
   request.micro_steps = static_cast<double>(plan_.batch.accumulation);
   request.stop_requested = runtime_.stop_requested();
   request.predivision = static_cast<double>(state_->policy().precision.predivision);
-  request.summands = static_cast<double>(ranks()) * request.micro_steps;
+  request.summands = summands();
   request.scales_loss = scaler_.dynamic();
   request.scaling = scaler_.options();
   request.clipping = config_.gradient_clipping;

@@ -58,7 +58,9 @@ RankReport EngineCore::read_report(const std::int64_t* word) const {
 }
 
 EngineReport EngineCore::report() {
-  for (ExecutionStream* stream : {&runtime_.communication(), file_read_.get(), file_write_.get()})
+  if (device_step_) settle_steps(0);
+  for (ExecutionStream* stream :
+       {&runtime_.communication(), &runtime_.compute(), file_read_.get(), file_write_.get()})
     stream->synchronize();
   const std::vector<std::int64_t> words = report_words();
   const std::vector<std::int64_t> all = runtime_.gather_words("Engine::report", words);

@@ -60,10 +60,13 @@ Verdict EngineCore::agree(const ControlWord& word) {
   return agree_on_step(runtime_, word);
 }
 
+double EngineCore::summands() const {
+  const double ranks = config_.gradient_allreduce_op == "sum" ? 1 : this->ranks();
+  return ranks * static_cast<double>(plan_.batch.accumulation);
+}
+
 double EngineCore::inverse_scale() const {
-  const double summands = config_.gradient_allreduce_op == "sum" ? 1 : ranks();
-  return state_->policy().precision.predivision /
-         (summands * static_cast<double>(plan_.batch.accumulation) * gradient_scale_);
+  return state_->policy().precision.predivision / (summands() * gradient_scale_);
 }
 
 double EngineCore::gradient_norm() const {
