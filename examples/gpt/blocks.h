@@ -6,7 +6,6 @@
 #include <deque>
 
 #include "examples/gpt/dims.h"
-#include "examples/gpt/matmul.h"
 #include "examples/gpt/parameters.h"
 
 namespace gpt {
@@ -30,12 +29,12 @@ class Blocks {
 
 // Block: of one family. It holds the intermediate values of the layer that it ran last, and its
 // backward() recomputes them when they are another layer's. Block::Workspace is what blocks need
-// only while they run, so one serves them all.
+// only while they run, so one serves them all. Products: Matmul, or a GPU's.
 template <class T, class Block>
 class BlocksOf final : public Blocks<T> {
  public:
-  template <class... Settings>
-  BlocksOf(std::int64_t held, const Dims& dims, Matmul& matmul, const Settings&... settings)
+  template <class Products, class... Settings>
+  BlocksOf(std::int64_t held, const Dims& dims, Products& matmul, const Settings&... settings)
       : workspace_(dims, matmul, settings...) {
     for (std::int64_t i = 0; i < held; ++i)
       blocks_.emplace_back(dims, matmul, workspace_, settings...);

@@ -28,8 +28,47 @@ struct LinearShape {
   std::int64_t rows, in, out;
   WeightLayout layout = WeightLayout::in_out;
   bool bias = true;
-  // input_gradient() adds to that of another user of x.
+  // The input's gradient adds to that of another user of x.
   bool shares_input = false;
+
+  bool transposed() const { return layout == WeightLayout::out_in; }
+  // Between rows of W.
+  std::int64_t weight_distance() const { return transposed() ? in : out; }
+
+  // add: y += x W + b
+  ProductShape forward(bool add) const {
+    return {.m = rows,
+            .n = out,
+            .k = in,
+            .transpose_b = transposed(),
+            .lda = in,
+            .ldb = weight_distance(),
+            .ldc = out,
+            .bias = bias,
+            .accumulate = add};
+  }
+  ProductShape input_gradient() const {
+    return {.m = rows,
+            .n = in,
+            .k = out,
+            .transpose_b = !transposed(),
+            .lda = out,
+            .ldb = weight_distance(),
+            .ldc = in,
+            .accumulate = shares_input};
+  }
+  // [in, out] = x^T dy, or [out, in] = dy^T x
+  ProductShape weight_gradient(bool add) const {
+    const std::int64_t m = transposed() ? out : in, n = weight_distance();
+    return {.m = m,
+            .n = n,
+            .k = rows,
+            .transpose_a = true,
+            .lda = m,
+            .ldb = n,
+            .ldc = n,
+            .accumulate = add};
+  }
 };
 
 template <class T>
@@ -37,27 +76,27 @@ class Linear {
  public:
   Linear(const LinearShape& shape, Matmul& matmul) : shape_(shape), matmul_(matmul) {
     for (const bool add : {false, true}) {
-      matmul.prepare<T, T>(forward_shape(add));
-      matmul.prepare<T, T>(weight_shape(add));
+      matmul.prepare<T, T>(shape_.forward(add));
+      matmul.prepare<T, T>(shape_.weight_gradient(add));
     }
-    matmul.prepare<T, T>(input_shape());
+    matmul.prepare<T, T>(shape_.input_gradient());
   }
 
   // add: y += x W + b
   void forward(const T* x, const LinearValues<T>& values, T* y, bool add = false) {
-    matmul_.run<T, T>({forward_shape(add), x, values.weight, y, values.bias});
+    matmul_.run<T, T>({shape_.forward(add), x, values.weight, y, values.bias});
   }
 
   void input_gradient(const T* dy, const T* weight, T* dx) {
-    matmul_.run<T, T>({input_shape(), dy, weight, dx});
+    matmul_.run<T, T>({shape_.input_gradient(), dy, weight, dx});
   }
 
   void parameter_gradients(const T* x, const T* dy, const LinearGradients<T>& gradients) {
     const bool add = gradients.weight.beta != 0;
-    if (transposed())
-      matmul_.run<T, T>({weight_shape(add), dy, x, gradients.weight.data});
+    if (shape_.transposed())
+      matmul_.run<T, T>({shape_.weight_gradient(add), dy, x, gradients.weight.data});
     else
-      matmul_.run<T, T>({weight_shape(add), x, dy, gradients.weight.data});
+      matmul_.run<T, T>({shape_.weight_gradient(add), x, dy, gradients.weight.data});
     if (!shape_.bias) return;
     const ColumnSum<T> sum{dy, gradients.bias, shape_.rows, shape_.out};
     matmul_.pool().for_ranges(shape_.out, 64, [&](std::int64_t begin, std::int64_t end) {
@@ -66,44 +105,6 @@ class Linear {
   }
 
  private:
-  bool transposed() const { return shape_.layout == WeightLayout::out_in; }
-  // Between rows of W.
-  std::int64_t weight_distance() const { return transposed() ? shape_.in : shape_.out; }
-
-  ProductShape forward_shape(bool add) const {
-    return {.m = shape_.rows,
-            .n = shape_.out,
-            .k = shape_.in,
-            .transpose_b = transposed(),
-            .lda = shape_.in,
-            .ldb = weight_distance(),
-            .ldc = shape_.out,
-            .bias = shape_.bias,
-            .accumulate = add};
-  }
-  ProductShape input_shape() const {
-    return {.m = shape_.rows,
-            .n = shape_.in,
-            .k = shape_.out,
-            .transpose_b = !transposed(),
-            .lda = shape_.out,
-            .ldb = weight_distance(),
-            .ldc = shape_.in,
-            .accumulate = shape_.shares_input};
-  }
-  // [in, out] = x^T dy, or [out, in] = dy^T x
-  ProductShape weight_shape(bool add) const {
-    const std::int64_t m = transposed() ? shape_.out : shape_.in, n = weight_distance();
-    return {.m = m,
-            .n = n,
-            .k = shape_.rows,
-            .transpose_a = true,
-            .lda = m,
-            .ldb = n,
-            .ldc = n,
-            .accumulate = add};
-  }
-
   LinearShape shape_;
   Matmul& matmul_;
 };

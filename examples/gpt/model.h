@@ -5,24 +5,25 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "examples/gpt/blocks.h"
 #include "examples/gpt/family.h"
 #include "examples/gpt/loss_head.h"
+#include "examples/gpt/matmul.h"
+#include "examples/gpt/micro_batch.h"
 #include "examples/gpt/model_config.h"
 #include "examples/gpt/parameters.h"
 
 namespace gpt {
 
-struct MicroBatch {
-  std::span<const std::int32_t> tokens, targets;  // [batch, sequence]
-};
-
 template <class T>
 class Model {
  public:
+  using Element = T;
+  using Loss = double;
+  using Scale = float;
+
   Model(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
         zero::ThreadPool& pool, Activations activations = Activations::keep);
   Model(const Model&) = delete;
@@ -35,7 +36,7 @@ class Model {
   void embed(const MicroBatch& batch, const ParameterValues<T>& parameters);
   void block(int layer, const ParameterValues<T>& parameters);
   // Returns the mean loss.
-  double head(const MicroBatch& batch, double gradient_scale, ParameterGradients<T>& parameters);
+  Loss head(const MicroBatch& batch, double gradient_scale, ParameterGradients<T>& parameters);
   void block_backward(int layer, ParameterGradients<T>& parameters);
   void embed_backward(const MicroBatch& batch, ParameterGradients<T>& parameters);
 

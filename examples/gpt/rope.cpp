@@ -165,29 +165,34 @@ double amplitude(const RopeConfig& rope) {
 }
 
 // Angles are rounded to fp32 as transformers rounds them: models are trained with that.
-template <class T>
-Rope<T>::Rope(const RopeConfig& rope, std::int64_t sequence, std::int64_t head_channels)
-    : sequence_(sequence),
-      head_channels_(head_channels),
-      cosines_(sequence * head_channels / 2),
-      sines_(sequence * head_channels / 2) {
-  using Acc = accumulate_t<T>;
+template <class Acc>
+RopeTable<Acc>::RopeTable(const RopeConfig& rope, std::int64_t sequence, std::int64_t head_channels)
+    : cosines(sequence * head_channels / 2), sines(cosines.size()) {
   const std::vector<double> frequency = frequencies(rope, head_channels);
   const double scale = amplitude(rope);
   for (std::int64_t position = 0; position < sequence; ++position)
     for (std::size_t i = 0; i < frequency.size(); ++i) {
       const double angle = static_cast<float>(position) * static_cast<float>(frequency[i]);
       const std::int64_t at = position * head_channels / 2 + static_cast<std::int64_t>(i);
-      cosines_.data()[at] = static_cast<Acc>(std::cos(angle) * scale);
-      sines_.data()[at] = static_cast<Acc>(std::sin(angle) * scale);
+      cosines.data()[at] = static_cast<Acc>(std::cos(angle) * scale);
+      sines.data()[at] = static_cast<Acc>(std::sin(angle) * scale);
     }
 }
+
+template struct RopeTable<float>;
+template struct RopeTable<double>;
+
+template <class T>
+Rope<T>::Rope(const RopeConfig& rope, std::int64_t sequence, std::int64_t head_channels)
+    : sequence_(sequence),
+      head_channels_(head_channels),
+      table_(rope, sequence, head_channels) {}
 
 template <class T>
 void Rope<T>::rotate(const Rows& tensor, Direction direction, zero::ThreadPool& pool) const {
   const Rotation<T> call{tensor.data,
-                         cosines_.data(),
-                         sines_.data(),
+                         table_.cosines.data(),
+                         table_.sines.data(),
                          sequence_,
                          tensor.heads,
                          head_channels_,
@@ -199,7 +204,7 @@ void Rope<T>::rotate(const Rows& tensor, Direction direction, zero::ThreadPool& 
 
 template <class T>
 std::int64_t Rope<T>::bytes() const {
-  return static_cast<std::int64_t>(cosines_.bytes() + sines_.bytes());
+  return static_cast<std::int64_t>(table_.cosines.bytes() + table_.sines.bytes());
 }
 
 template class Rope<float>;

@@ -37,6 +37,13 @@ void write_rope(const RopeConfig& rope, nlohmann::json& config);
 std::vector<double> frequencies(const RopeConfig& rope, std::int64_t head_channels);
 // What sines and cosines are multiplied by.
 double amplitude(const RopeConfig& rope);
+// Of every position and pair, [sequence, head_channels / 2]; Acc: float or double.
+template <class Acc>
+struct RopeTable {
+  RopeTable(const RopeConfig& rope, std::int64_t sequence, std::int64_t head_channels);
+
+  Buffer<Acc> cosines, sines;
+};
 
 // Turns queries and keys, [rows, heads, head channels], by their positions; and gradients back.
 template <class T>
@@ -54,7 +61,7 @@ class Rope {
 
  private:
   std::int64_t sequence_, head_channels_;
-  Buffer<accumulate_t<T>> cosines_, sines_;
+  RopeTable<accumulate_t<T>> table_;
 };
 
 }  // namespace gpt
