@@ -4,7 +4,7 @@
 #        tests/gpu.sh [--build DIR] --pack FILE.tar.xz
 #   bits      kernels, streams and stages: equal bits on 1, 2 and 4 ranks that share the GPU
 #   sanitize  compute-sanitizer's memcheck and racecheck on the kernels
-#   bench     the optimizer step against the device copy
+#   bench     the optimizer step against the device copy; steps of GPT-2 124M
 #   --pack    one bundle of programs and libraries for a machine that has the driver, CUDA and NCCL alone
 # Results are appended to FILE (gpu-results.txt) after each test. Without a GPU: one line, and 77.
 set -uo pipefail
@@ -79,12 +79,13 @@ export -f compare_with_cpu digests
 export bin
 
 run_bits() {
-  record 120 "kernels, streams, one rank" "$bin/gpu_test"
+  record 70 "kernels, streams, one rank" "$bin/gpu_test"
+  record 100 "the trainer's kernels, models and loop" "$bin/gpt_gpu_test"
   local ranks
   for ranks in 1 2 4; do
-    record 120 "stages on $ranks ranks, deterministic, against CPU ranks" bash -c "compare_with_cpu $ranks"
+    record 90 "stages on $ranks ranks, deterministic, against CPU ranks" bash -c "compare_with_cpu $ranks"
   done
-  record 100 "2 ranks, plain NCCL, run to run" bash -c "launch 2 $bin/gpu_ranks plain"
+  record 80 "2 ranks, plain NCCL, run to run" bash -c "launch 2 $bin/gpu_ranks plain"
 }
 
 run_sanitize() {
@@ -94,13 +95,17 @@ run_sanitize() {
     return
   fi
   for tool in memcheck racecheck; do
-    record 250 "compute-sanitizer $tool" compute-sanitizer --tool "$tool" --error-exitcode 1 \
+    record 120 "compute-sanitizer $tool" compute-sanitizer --tool "$tool" --error-exitcode 1 \
       "$bin/gpu_test" --test-case='*updates*,*bins*,*decision*'
+    record 120 "compute-sanitizer $tool, the trainer's kernels" compute-sanitizer --tool "$tool" --error-exitcode 1 \
+      "$bin/gpt_gpu_test" --test-case='*norms*,*embedding*,*attention*,*entropy*'
   done
 }
 
 run_bench() {
   record 200 "optimizer step and norm against the device copy" "$bin/gpu_bench"
+  record 200 "GPT-2 124M, bf16, 64 x 1024 tokens" "$bin/train_gpt" --device cuda --model gpt2 --steps 30 \
+    --set bf16.enabled=true --set train_micro_batch_size_per_gpu=64 --sequence-length 1024
 }
 
 mpi_path() { ompi_info --parsable --path "$1" | sed -n "1s/path:$1://p"; }
@@ -112,7 +117,8 @@ make_pack() {
   trap 'rm -rf "$folder"' EXIT
   mkdir -p "$folder/zero-gpu/bin" "$folder/zero-gpu/lib" "$folder/zero-gpu/tests"
   cp tests/gpu.sh "$folder/zero-gpu/tests/"
-  local programs=("$bin/gpu_test" "$bin/gpu_ranks" "$bin/gpu_bench" "$(command -v mpirun)" "$(command -v orted)")
+  local programs=("$bin/gpu_test" "$bin/gpu_ranks" "$bin/gpu_bench" "$bin/gpt_gpu_test" "$bin/train_gpt"
+    "$(command -v mpirun)" "$(command -v orted)")
   for program in "${programs[@]}"; do
     cp -L "$program" "$folder/zero-gpu/bin/" || return 1
   done

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string>
 
+#include "examples/gpt/gpu_training_loop.h"
 #include "examples/gpt/options.h"
 #include "examples/gpt/stage_comparison.h"
 #include "examples/gpt/trainer.h"
@@ -20,7 +21,9 @@ int main(int argc, char** argv) {
     if (zero::launched_as_root()) std::fputs(options.answer->c_str(), stdout);
     return 0;
   }
+  if (options.device == "auto") options.device = gpt::can_train_on_gpu() ? "cuda" : "cpu";
   zero::RuntimeOptions runtime_options;
+  runtime_options.device = options.device;
   runtime_options.threads = options.threads;
   int code = 0;
   const int failed = zero::run(

@@ -107,6 +107,10 @@ void declare_run(CLI::App& app, Parsed& p) {
   app.add_option("--report", o.report_directory,
                  "With --compare-stages: write report.html, report.md and report.json")
       ->type_name("DIR");
+  app.add_option("--device", o.device,
+                 "cpu; cuda: a GPU per rank; auto: cuda where there is a GPU, else cpu")
+      ->type_name("cpu|cuda|auto")
+      ->capture_default_str();
   app.add_option("--threads", o.threads,
                  "Compute threads of a rank; default: the node's cores, shared");
   app.add_flag(
@@ -127,6 +131,8 @@ void check(const Options& options) {
       throw zero::ConfigError(std::string(name) + " " + std::to_string(value) + ": must be " +
                               std::to_string(least) + " or more");
   };
+  if (options.device != "cpu" && options.device != "cuda" && options.device != "auto")
+    throw zero::ConfigError("--device " + options.device + ": expected cpu, cuda or auto");
   at_least("--steps", options.steps, 0);
   at_least("--sequence-length", options.sequence_length, 0);
   at_least("--threads", options.threads, 0);
@@ -169,7 +175,7 @@ void check_comparison(const Options& options) {
 
 Options parse_options(int argc, const char* const* argv) {
   CLI::App app(
-      "Trains a GPT-2, Llama or Qwen2 on CPU ranks at any ZeRO stage.\n"
+      "Trains a GPT-2, Llama or Qwen2 at any ZeRO stage.\n"
       "mpirun -n 4 train_gpt --deepspeed_config ds_config.json --model gpt2 --data text.txt",
       "train_gpt");
   Parsed parsed;

@@ -184,9 +184,7 @@ template struct RopeTable<double>;
 
 template <class T>
 Rope<T>::Rope(const RopeConfig& rope, std::int64_t sequence, std::int64_t head_channels)
-    : sequence_(sequence),
-      head_channels_(head_channels),
-      table_(rope, sequence, head_channels) {}
+    : sequence_(sequence), head_channels_(head_channels), table_(rope, sequence, head_channels) {}
 
 template <class T>
 void Rope<T>::rotate(const Rows& tensor, Direction direction, zero::ThreadPool& pool) const {

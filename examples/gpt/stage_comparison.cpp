@@ -78,12 +78,14 @@ class Comparing {
   // One step that nobody looks at: code and tables of libraries are in memory for all variants
   // alike, not in the first one's figures.
   void rehearse() {
-    guarded(options_.compared.size() - 1, [&](zero::Engine& engine, const Task& task, auto& loop) {
-      set_start_values(engine, task, runtime_.pool());
-      begin_report(engine, task);
-      bool stop = false;
-      loop.step(0, stop);
-    });
+    guarded(options_.compared.size() - 1,
+            [&](zero::Engine& engine, const Task& task, TrainingLoop& loop) {
+              set_start_values(engine, task, runtime_.pool());
+              begin_report(engine, task);
+              bool stop = false;
+              loop.step(0, stop);
+              loop.finish();
+            });
   }
 
   std::optional<MeasuredRun> measured(std::size_t index) {
@@ -91,7 +93,7 @@ class Comparing {
     MeasuredRun run;
     run.name = options_.compared[index].name;
     run.warm_up = warm_up_;
-    guarded(index, [&](zero::Engine& engine, const Task& task, auto& loop) {
+    guarded(index, [&](zero::Engine& engine, const Task& task, TrainingLoop& loop) {
       set_start_values(engine, task, runtime_.pool());
       run_steps(engine, task, loop, run);
       run.after_all = engine.report();
@@ -104,19 +106,24 @@ class Comparing {
     return run;
   }
 
-  template <class Loop>
-  void run_steps(zero::Engine& engine, const Task& task, Loop& loop, MeasuredRun& run) {
+  void run_steps(zero::Engine& engine, const Task& task, TrainingLoop& loop, MeasuredRun& run) {
     Progress progress(options_.steps, task.config.steps_per_print, task.data->floor());
     log_.set_variant(run.name);
     bool stop = false;
     for (std::int64_t index = 0; index < options_.steps && !stop; ++index) {
       if (index == warm_up_) run.after_warm_up = engine.report();
-      run.records.push_back(loop.step(index, stop));
-      if (!runtime_.is_root()) continue;
-      log_.write(run.records.back());
-      progress.show(run.records.back());
+      keep(loop.step(index, stop), progress, run);
     }
+    keep(loop.finish(), progress, run);
     if (runtime_.is_root()) progress.finish();
+  }
+
+  void keep(const std::optional<TrainingRecord>& record, Progress& progress, MeasuredRun& run) {
+    if (!record) return;
+    run.records.push_back(*record);
+    if (!runtime_.is_root()) return;
+    log_.write(*record);
+    progress.show(*record);
   }
 
   // Calls body(engine, task, loop) for a variant; want of memory is an error that names it.
@@ -126,7 +133,8 @@ class Comparing {
     const Task& task = tasks_[index];
     try {
       zero::Engine engine(runtime_, describe(task.model), task.config);
-      with_training_loop(runtime_, engine, task, [&](auto& loop) { body(engine, task, loop); });
+      const auto loop = make_training_loop(runtime_, engine, task);
+      body(engine, task, *loop);
     } catch (const zero::MemoryError& error) {
       throw zero::MemoryError("--compare-stages, " + options_.compared[index].name +
                               " (leave it out of the list to compare the others): " + error.what());

@@ -34,6 +34,12 @@ bool names_lack_prefix(std::filesystem::path file) {
   return in && header.find("\"wte.weight\"") != std::string::npos;
 }
 
+std::string products_of(const zero::Runtime& runtime, const Task& task) {
+  if (task.options.device == "cuda") return "cuBLASLt";
+  return std::string(Gemm::name()) + ", " + std::to_string(runtime.threads()) +
+         (runtime.threads() == 1 ? " thread" : " threads");
+}
+
 }  // namespace
 
 Task resolve(const Options& options) {
@@ -78,8 +84,7 @@ Facts facts_of(const zero::Runtime& runtime, const Task& task, const zero::Engin
           {"data", task.data->describe()},
           {"batch", samples},
           {"compute", std::string(name_of(engine.compute_dtype())) + ", matrix products by " +
-                          Gemm::name() + ", " + std::to_string(runtime.threads()) +
-                          (runtime.threads() == 1 ? " thread" : " threads")}};
+                          products_of(runtime, task)}};
 }
 
 void set_start_values(zero::Engine& engine, const Task& task, zero::ThreadPool& pool) {

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
 #include "examples/gpt/checkpoints.h"
 #include "examples/gpt/log_json.h"
@@ -33,25 +34,28 @@ struct Outcome {
   zero::EngineReport report;
 };
 
-template <class T>
 Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task,
-                  TrainingLoop<T>& loop, JsonLog& log) {
+                  TrainingLoop& loop, JsonLog& log) {
   Checkpoints checkpoints(runtime, engine, task.options, task.data->describe());
   if (!checkpoints.resume()) set_start_values(engine, task, runtime.pool());
   print_start(runtime, task, engine);
   Progress progress(task.options.steps, task.config.steps_per_print, task.data->floor());
   zero::Monitor monitor(task.config, runtime.is_root());
+  const auto show = [&](const std::optional<TrainingRecord>& record) {
+    if (!record || !runtime.is_root()) return;
+    log.write(*record);
+    monitor.write({record->step * engine.batch().global, record->loss, record->learning_rate,
+                   record->loss_scale});
+    progress.show(*record);
+  };
   bool stop = false, saved = false;
   std::int64_t index = engine.step_count();
   while (index < task.options.steps && !stop) {
-    const TrainingRecord record = loop.step(index++, stop);
+    const std::optional<TrainingRecord> record = loop.step(index++, stop);
     saved = checkpoints.after_step(index == task.options.steps, stop);
-    if (!runtime.is_root()) continue;
-    log.write(record);
-    monitor.write({record.step * engine.batch().global, record.loss, record.learning_rate,
-                   record.loss_scale});
-    progress.show(record);
+    show(record);
   }
+  show(loop.finish());
   const zero::EngineReport report = engine.report();  // while the activations are in memory
   if (runtime.is_root()) {
     progress.finish();
@@ -85,9 +89,10 @@ int train(zero::Runtime& runtime, const Options& options) {
   check_save_directory(runtime, options.save_directory);
   JsonLog log(runtime.is_root() ? options.log_file : "");
   zero::Engine engine(runtime, describe(task.model), task.config);
-  const Outcome outcome = with_training_loop(runtime, engine, task, [&](auto& loop) {
-    return run_steps(runtime, engine, task, loop, log);
-  });
+  const Outcome outcome = [&] {
+    const auto loop = make_training_loop(runtime, engine, task);
+    return run_steps(runtime, engine, task, *loop, log);
+  }();
   save(runtime, engine, task);
   if (!options.log_file.empty()) {
     const std::uint64_t digest = engine.digest();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "examples/gpt/initial_values.h"
+#include "examples/gpt/model.h"
 #include "examples/gpt/model_spec.h"
 #include "examples/gpt/options.h"
 #include "examples/gpt/training_step.h"
@@ -46,7 +47,7 @@ void serve_steps(zero::Engine& engine, zero::Runtime& runtime, const gpt::ModelC
   gpt::Model<T> activations(
       model, engine.batch().micro, length, runtime.pool(),
       options.recompute ? gpt::Activations::recompute : gpt::Activations::keep);
-  gpt::TrainingStep<T> training(engine, activations);
+  gpt::TrainingStep training(engine, activations);
   RandomTokens tokens(model.vocabulary, engine.batch().micro * length, runtime.rank());
   zero::bench::Turns(directory, runtime.rank()).serve([&] {
     for (zero::MicroStep micro : engine.micro_steps())

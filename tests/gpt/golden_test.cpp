@@ -224,7 +224,7 @@ class Run {
   zero::Engine engine_;
   zero::ThreadPool pool_;
   gpt::Model<T> model_;
-  gpt::TrainingStep<T> step_;
+  gpt::TrainingStep<gpt::Model<T>> step_;
 };
 
 void check(const std::string& model, int ranks, int stage) {

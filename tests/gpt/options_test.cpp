@@ -56,6 +56,7 @@ TEST_CASE("wrong options are errors that name them") {
   CHECK(contains(error({"--set", "stage3"}), "expected path=value"));
   CHECK(contains(error({"--deepspeed", "a", "--deepspeed_config", "b"}), "different files"));
   CHECK(contains(error({"stray"}), "stray"));
+  CHECK(contains(error({"--device", "tpu"}), "--device tpu: expected cpu, cuda or auto"));
 }
 
 TEST_CASE("without a config the trainer's defaults hold, and overrides win") {

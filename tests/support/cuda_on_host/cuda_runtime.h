@@ -54,6 +54,10 @@ template <class T>
 T __shfl_xor_sync(unsigned, T value, int lanes_apart) {
   return static_cast<T>(cuda_on_host::exchanged(value, lanes_apart));
 }
+inline float __shfl_xor_sync(unsigned, float value, int lanes_apart) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(
+      cuda_on_host::exchanged(std::bit_cast<std::uint32_t>(value), lanes_apart)));
+}
 inline int __popc(unsigned value) {
   return std::popcount(value);
 }

@@ -1,0 +1,47 @@
+#include "examples/gpt/cuda/batch_upload.h"
+
+#include <algorithm>
+
+namespace gpt::cuda {
+
+void BatchUpload::Unlock::operator()(std::int32_t* values) const {
+  static_cast<void>(cudaHostUnregister(values));
+}
+
+void BatchUpload::Destroy::operator()(CUevent_st* event) const {
+  static_cast<void>(cudaEventDestroy(event));
+}
+
+BatchUpload::BatchUpload(std::int64_t rows, cudaStream_t stream)
+    : rows_(rows),
+      stream_(stream),
+      host_(static_cast<std::int64_t>(stages) * 2 * rows),
+      device_(2 * rows) {
+  check(cudaHostRegister(host_.data(), host_.bytes(), cudaHostRegisterPortable),
+        "cudaHostRegister");
+  locked_.reset(host_.data());
+  for (auto& copied : copied_) {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    copied.reset(event);
+  }
+}
+
+// Copies may be under way.
+BatchUpload::~BatchUpload() {
+  static_cast<void>(cudaStreamSynchronize(stream_));
+}
+
+void BatchUpload::upload(const MicroBatch& batch) {
+  const std::size_t stage = next_++ % stages;
+  const cudaEvent_t copied = copied_[stage].get();
+  std::int32_t* values = host_.data() + static_cast<std::int64_t>(stage) * 2 * rows_;
+  check(cudaEventSynchronize(copied), "cudaEventSynchronize");  // at once if never recorded
+  std::copy(batch.tokens.begin(), batch.tokens.end(), values);
+  std::copy(batch.targets.begin(), batch.targets.end(), values + rows_);
+  check(cudaMemcpyAsync(device_.data(), values, device_.bytes(), cudaMemcpyDefault, stream_),
+        "cudaMemcpyAsync");
+  check(cudaEventRecord(copied, stream_), "cudaEventRecord");
+}
+
+}  // namespace gpt::cuda

@@ -1,0 +1,22 @@
+// Calls of CUDA's runtime, with their errors as exceptions.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "zero/base/error.h"
+
+namespace gpt::cuda {
+
+// Throws MemoryError for want of memory, else Error.
+inline void check(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return;
+  const std::string text =
+      std::string(call) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error);
+  if (error != cudaErrorMemoryAllocation) throw zero::Error(text);
+  static_cast<void>(cudaGetLastError());  // or the next launch would report it once more
+  throw zero::MemoryError(text);
+}
+
+}  // namespace gpt::cuda

@@ -1,0 +1,45 @@
+// Memory of the current GPU, taken once at start, aligned to 256 bytes, not zeroed.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "examples/gpt/cuda/check.h"
+
+namespace gpt::cuda {
+
+template <class T>
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  // Throws MemoryError.
+  explicit DeviceBuffer(std::int64_t count) : count_(count) {
+    if (count == 0) return;
+    void* data = nullptr;
+    check(cudaMalloc(&data, bytes()), "cudaMalloc");
+    data_.reset(static_cast<T*>(data));
+  }
+
+  // From the host; returns when it has happened. At start alone.
+  void fill(const T* values, cudaStream_t stream) {
+    check(cudaMemcpyAsync(data(), values, bytes(), cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  }
+
+  T* data() { return data_.get(); }
+  const T* data() const { return data_.get(); }
+  std::int64_t size() const { return count_; }
+  std::size_t bytes() const { return static_cast<std::size_t>(count_) * sizeof(T); }
+
+ private:
+  struct Release {
+    void operator()(T* data) const { static_cast<void>(cudaFree(data)); }
+  };
+
+  std::unique_ptr<T, Release> data_;
+  std::int64_t count_ = 0;
+};
+
+}  // namespace gpt::cuda

@@ -1,0 +1,171 @@
+#include "examples/gpt/cuda/device_matmul.h"
+
+#include <string>
+
+#include "examples/gpt/cuda/lt_api.h"
+#include "zero/base/error.h"
+
+namespace gpt::cuda {
+namespace {
+
+// What NVIDIA advises for Hopper; it is fixed, since choices depend on it.
+constexpr std::int64_t workspace_bytes = std::int64_t{32} << 20;
+
+void check_lt(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  const std::string text = std::string(call) + " returned cublasStatus_t " + std::to_string(status);
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) throw zero::MemoryError(text);
+  throw zero::Error(text);
+}
+
+cudaDataType_t data_type(zero::DType dtype) {
+  return dtype == zero::DType::fp32   ? CUDA_R_32F
+         : dtype == zero::DType::bf16 ? CUDA_R_16BF
+                                      : CUDA_R_16F;
+}
+
+// Owns one of cuBLASLt's objects.
+template <class Object>
+class Owned {
+ public:
+  using Destroy = cublasStatus_t (*)(Object);
+  Owned(Object object, Destroy destroy) : object_(object), destroy_(destroy) {}
+  Owned(const Owned&) = delete;
+  ~Owned() { static_cast<void>(destroy_(object_)); }
+  Object get() const { return object_; }
+
+ private:
+  Object object_;
+  Destroy destroy_;
+};
+
+cublasLtMatmulDesc_t make_desc() {
+  cublasLtMatmulDesc_t desc = nullptr;
+  check_lt(lt_api().desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+  return desc;
+}
+
+// cuBLASLt's matrices are column-major: a row-major one is its transpose there.
+cublasLtMatrixLayout_t make_layout(zero::DType dtype, std::int64_t rows, std::int64_t columns,
+                                   std::int64_t distance) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  check_lt(lt_api().layout_create(&layout, data_type(dtype), static_cast<std::uint64_t>(columns),
+                                  static_cast<std::uint64_t>(rows), distance),
+           "cublasLtMatrixLayoutCreate");
+  return layout;
+}
+
+cublasLtMatmulPreference_t make_preference() {
+  cublasLtMatmulPreference_t preference = nullptr;
+  check_lt(lt_api().preference_create(&preference), "cublasLtMatmulPreferenceCreate");
+  return preference;
+}
+
+template <class Value>
+void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const Value& value) {
+  check_lt(lt_api().desc_set(desc, attribute, &value, sizeof value),
+           "cublasLtMatmulDescSetAttribute");
+}
+
+template <class Value>
+void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+         const Value& value) {
+  check_lt(lt_api().preference_set(preference, attribute, &value, sizeof value),
+           "cublasLtMatmulPreferenceSetAttribute");
+}
+
+std::string text_of(const ProductShape& s, ProductTypes types) {
+  return std::to_string(s.m) + " x " + std::to_string(s.n) + " x " + std::to_string(s.k) + " of " +
+         name_of(types.in) + " into " + name_of(types.out);
+}
+
+}  // namespace
+
+struct DeviceMatmul::Handle {
+  Handle() { check_lt(lt_api().create(&lt), "cublasLtCreate"); }
+  ~Handle() { static_cast<void>(lt_api().destroy(lt)); }
+  Handle(const Handle&) = delete;
+
+  cublasLtHandle_t lt = nullptr;
+};
+
+// C^T = op(B)^T op(A)^T: what cuBLASLt calls A is our B.
+class DeviceMatmul::Plan {
+ public:
+  Plan(const Handle& handle, const ProductShape& shape, ProductTypes types)
+      : shape_(shape),
+        types_(types),
+        desc_(make_desc(), lt_api().desc_destroy),
+        first_(make_layout(types.in, shape.transpose_b ? shape.n : shape.k,
+                           shape.transpose_b ? shape.k : shape.n, shape.ldb),
+               lt_api().layout_destroy),
+        second_(make_layout(types.in, shape.transpose_a ? shape.k : shape.m,
+                            shape.transpose_a ? shape.m : shape.k, shape.lda),
+                lt_api().layout_destroy),
+        result_(make_layout(types.out, shape.m, shape.n, shape.ldc), lt_api().layout_destroy) {
+    const auto operation = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
+    set(desc_.get(), CUBLASLT_MATMUL_DESC_TRANSA, operation(shape.transpose_b));
+    set(desc_.get(), CUBLASLT_MATMUL_DESC_TRANSB, operation(shape.transpose_a));
+    if (shape.bias) set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    choose(handle);
+  }
+
+  bool is_for(const ProductShape& shape, ProductTypes types) const {
+    return shape == shape_ && types == types_;
+  }
+
+  void run(const Handle& handle, const DeviceProduct& p, DeviceBuffer<unsigned char>& workspace,
+           cudaStream_t stream) const {
+    if (shape_.bias) set(desc_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    const float one = 1, factor = shape_.accumulate ? 1 : 0;
+    check_lt(
+        lt_api().matmul(handle.lt, desc_.get(), &one, p.b, first_.get(), p.a, second_.get(),
+                        &factor, shape_.accumulate ? p.addend : p.c, result_.get(), p.c,
+                        result_.get(), &algorithm_, workspace.data(), workspace.bytes(), stream),
+        "cublasLtMatmul");
+  }
+
+ private:
+  void choose(const Handle& handle) {
+    const Owned<cublasLtMatmulPreference_t> preference(make_preference(),
+                                                       lt_api().preference_destroy);
+    set(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+        static_cast<std::uint64_t>(workspace_bytes));
+    set(preference.get(), CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE |
+                                   CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    cublasLtMatmulHeuristicResult_t result{};
+    int found = 0;
+    const cublasStatus_t status =
+        lt_api().heuristic(handle.lt, desc_.get(), first_.get(), second_.get(), result_.get(),
+                           result_.get(), preference.get(), 1, &result, &found);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || found == 0)
+      throw zero::Error("cuBLASLt has no algorithm for the product " + text_of(shape_, types_));
+    check_lt(status, "cublasLtMatmulAlgoGetHeuristic");
+    algorithm_ = result.algo;
+  }
+
+  ProductShape shape_;
+  ProductTypes types_;
+  Owned<cublasLtMatmulDesc_t> desc_;
+  Owned<cublasLtMatrixLayout_t> first_, second_, result_;
+  cublasLtMatmulAlgo_t algorithm_{};
+};
+
+DeviceMatmul::DeviceMatmul(cudaStream_t stream)
+    : stream_(stream), handle_(std::make_unique<Handle>()), workspace_(workspace_bytes) {}
+
+DeviceMatmul::~DeviceMatmul() = default;
+
+const DeviceMatmul::Plan& DeviceMatmul::prepare(const ProductShape& shape, ProductTypes types) {
+  for (const auto& plan : plans_)
+    if (plan->is_for(shape, types)) return *plan;
+  plans_.push_back(std::make_unique<Plan>(*handle_, shape, types));
+  return *plans_.back();
+}
+
+void DeviceMatmul::run(const Plan& plan, const DeviceProduct& product) {
+  plan.run(*handle_, product, workspace_, stream_);
+}
+
+}  // namespace gpt::cuda

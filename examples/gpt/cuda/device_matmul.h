@@ -1,0 +1,58 @@
+// Matrix products on a GPU by cuBLASLt, accumulated in fp32. The algorithm of a product is the
+// heuristic's first choice, never the fastest of a trial, so that it is a function of shape, types,
+// GPU and library; split sums are added in fp32. One thread calls; everything goes to one stream.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "examples/gpt/cuda/device_buffer.h"
+#include "examples/gpt/gemm.h"
+
+namespace gpt::cuda {
+
+// What the product is of, beside its shape. shape.accumulate adds `addend` of DeviceProduct.
+struct ProductTypes {
+  zero::DType in, out;
+
+  bool operator==(const ProductTypes&) const = default;
+};
+
+// C = op(A) op(B) + bias + addend, row-major as ProductShape says. The addend has C's layout and
+// may be C itself.
+struct DeviceProduct {
+  const void* a;
+  const void* b;
+  void* c;
+  const void* bias = nullptr;
+  const void* addend = nullptr;
+};
+
+class DeviceMatmul {
+ public:
+  explicit DeviceMatmul(cudaStream_t stream);
+  ~DeviceMatmul();
+  DeviceMatmul(const DeviceMatmul&) = delete;
+
+  class Plan;
+  // Makes what the product needs, once per shape; lives as long as this. Throws Error where
+  // cuBLASLt has no algorithm.
+  const Plan& prepare(const ProductShape& shape, ProductTypes types);
+  void run(const Plan& plan, const DeviceProduct& product);
+
+  cudaStream_t stream() const { return stream_; }
+  std::int64_t bytes() const { return static_cast<std::int64_t>(workspace_.bytes()); }
+
+ private:
+  struct Handle;
+
+  cudaStream_t stream_;
+  std::unique_ptr<Handle> handle_;
+  DeviceBuffer<unsigned char> workspace_;
+  std::vector<std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace gpt::cuda

@@ -1,0 +1,112 @@
+#include "examples/gpt/cuda/device_model.h"
+
+#include <string>
+
+#include "examples/gpt/cuda/gpt2_block.h"
+#include "examples/gpt/cuda/llama_block.h"
+#include "zero/base/error.h"
+
+namespace gpt::cuda {
+namespace {
+
+Dims dims_of(const ModelConfig& config, std::int64_t batch, std::int64_t sequence) {
+  Dims dims = family_of(config).dims(config);
+  dims.batch = batch;
+  dims.sequence = sequence;
+  if (dims.head_channels > most_head_channels)
+    throw zero::ConfigError("heads of " + std::to_string(dims.head_channels) +
+                            " channels: on a GPU this trainer supports at most " +
+                            std::to_string(most_head_channels) + "; give --device cpu");
+  return dims;
+}
+
+// `held`: layers whose intermediate values are kept at a time.
+template <class T>
+std::unique_ptr<Blocks<T>> make_blocks(const ModelConfig& config, std::int64_t held,
+                                       const Dims& dims, DeviceMatmul& matmul) {
+  if (config.llama)
+    return std::make_unique<BlocksOf<T, LlamaBlock<T>>>(held, dims, matmul, *config.llama);
+  return std::make_unique<BlocksOf<T, Gpt2Block<T>>>(held, dims, matmul);
+}
+
+}  // namespace
+
+template <class T>
+DeviceModel<T>::DeviceModel(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
+                            cudaStream_t stream, Activations activations)
+    : names_(family_of(config).names(config)),
+      dims_(dims_of(config, batch, sequence)),
+      stream_(stream),
+      matmul_(stream),
+      blocks_(make_blocks<T>(config, activations == Activations::keep ? config.layers : 1, dims_,
+                             matmul_)),
+      head_(dims_, matmul_),
+      batch_(dims_.rows(), stream),
+      order_(dims_.rows(), dims_.vocabulary, stream),
+      gradient_(dims_.rows() * dims_.channels) {
+  for (std::int64_t i = 0; i <= config.layers; ++i)
+    inputs_.emplace_back(dims_.rows() * dims_.channels);
+}
+
+// What is queued still uses the memory.
+template <class T>
+DeviceModel<T>::~DeviceModel() {
+  static_cast<void>(cudaStreamSynchronize(stream_));
+}
+
+template <class T>
+std::int64_t DeviceModel<T>::bytes() const {
+  auto bytes = static_cast<std::int64_t>(gradient_.bytes());
+  for (const DeviceBuffer<T>& input : inputs_) bytes += static_cast<std::int64_t>(input.bytes());
+  return bytes + blocks_->bytes() + head_.bytes() + batch_.bytes() + order_.bytes() +
+         matmul_.bytes();
+}
+
+template <class T>
+void DeviceModel<T>::embed(const MicroBatch& batch, const ParameterValues<T>& parameters) {
+  batch_.upload(batch);
+  const T* positions = names_.positions.empty() ? nullptr : parameters.value(names_.positions);
+  embed_forward(EmbedForward<T>{batch_.tokens(), parameters.value(names_.tokens), positions,
+                                input(0), dims_.sequence, dims_.channels},
+                dims_.rows(), stream_);
+}
+
+template <class T>
+void DeviceModel<T>::block(int layer, const ParameterValues<T>& parameters) {
+  blocks_->forward(layer, input(layer), parameters, input(layer + 1));
+}
+
+template <class T>
+const float* DeviceModel<T>::head(const MicroBatch&, Scale gradient_scale,
+                                  ParameterGradients<T>& parameters) {
+  const bool bias = !names_.norm_bias.empty();
+  const HeadValues<T> values{
+      {parameters.value(names_.norm_weight), bias ? parameters.value(names_.norm_bias) : nullptr},
+      parameters.value(names_.classifier)};
+  const HeadGradients<T> gradients{
+      {parameters.grad(names_.norm_weight), bias ? parameters.grad(names_.norm_bias) : nullptr},
+      parameters.target(names_.classifier)};
+  return head_.run({input(layers()), batch_.targets(), gradient_scale}, values, gradients,
+                   gradient_.data());
+}
+
+template <class T>
+void DeviceModel<T>::block_backward(int layer, ParameterGradients<T>& parameters) {
+  blocks_->backward(layer, input(layer), parameters, gradient_.data());
+}
+
+template <class T>
+void DeviceModel<T>::embed_backward(const MicroBatch&, ParameterGradients<T>& parameters) {
+  T* positions = names_.positions.empty() ? nullptr : parameters.grad(names_.positions);
+  gpt::cuda::embed_backward(
+      EmbedBackward<T>{batch_.tokens(), order_.sort(batch_.tokens()), gradient_.data(),
+                       parameters.grad(names_.tokens), positions, dims_.rows(), dims_.sequence,
+                       dims_.channels},
+      stream_);
+}
+
+template class DeviceModel<float>;
+template class DeviceModel<zero::bf16>;
+template class DeviceModel<zero::fp16>;
+
+}  // namespace gpt::cuda

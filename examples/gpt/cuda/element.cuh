@@ -1,0 +1,106 @@
+// How the model's kernels are launched, and read and write rows: stored as T, computed in fp32,
+// eight elements of a thread at a time where rows are aligned to their accesses. Sums over a warp
+// have one fixed order.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "examples/gpt/cuda/check.h"
+#include "zero/base/dtype.h"
+
+namespace gpt::cuda {
+
+struct Launch {
+  const char* name;  // for messages
+  dim3 blocks;
+  unsigned threads;  // of a block
+  cudaStream_t stream;
+};
+
+template <class... Parameters>
+void launch(const Launch& how, void (*kernel)(Parameters...),
+            const std::type_identity_t<Parameters>&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = how.blocks;
+  config.blockDim = dim3(how.threads);
+  config.stream = how.stream;
+  check(cudaLaunchKernelEx(&config, kernel, arguments...), how.name);
+}
+
+inline constexpr int warp_lanes = 32;
+inline constexpr int pack_elements = 8;
+
+template <class T>
+struct alignas(16) Aligned {
+  T values[16 / sizeof(T)];
+};
+
+// The sum over a warp, on all its lanes.
+__device__ inline float warp_sum(float value) {
+  for (int apart = warp_lanes / 2; apart > 0; apart /= 2)
+    value += __shfl_xor_sync(~0u, value, apart);
+  return value;
+}
+
+// Elements of a row that one thread takes at once; those behind the row's end are zero.
+struct Pack {
+  float values[pack_elements];
+  int count;
+};
+
+// Whether every row starts at an aligned address; arrays do.
+template <class T>
+__device__ inline bool rows_are_aligned(std::int64_t columns) {
+  return columns * sizeof(T) % 16 == 0;
+}
+
+template <class T>
+__device__ inline Pack load_pack(const T* row, std::int64_t at, std::int64_t columns) {
+  Pack pack;
+  const std::int64_t left = columns - at;
+  pack.count = left < pack_elements ? static_cast<int>(left) : pack_elements;
+  if (pack.count == pack_elements && rows_are_aligned<T>(columns)) {
+    constexpr int wide = 16 / sizeof(T);
+    for (int i = 0; i < pack_elements; i += wide) {
+      const Aligned<T> part = *reinterpret_cast<const Aligned<T>*>(row + at + i);
+      for (int k = 0; k < wide; ++k) pack.values[i + k] = zero::to_float(part.values[k]);
+    }
+    return pack;
+  }
+  for (int i = 0; i < pack_elements; ++i)
+    pack.values[i] = i < pack.count ? zero::to_float(row[at + i]) : 0.0f;
+  return pack;
+}
+
+template <class T>
+__device__ inline void store_pack(const Pack& pack, T* row, std::int64_t at, std::int64_t columns) {
+  if (pack.count == pack_elements && rows_are_aligned<T>(columns)) {
+    constexpr int wide = 16 / sizeof(T);
+    for (int i = 0; i < pack_elements; i += wide) {
+      Aligned<T> part;
+      for (int k = 0; k < wide; ++k) part.values[k] = zero::from_float<T>(pack.values[i + k]);
+      *reinterpret_cast<Aligned<T>*>(row + at + i) = part;
+    }
+    return;
+  }
+  for (int i = 0; i < pack_elements; ++i)  // of fixed length, so that packs stay in registers
+    if (i < pack.count) row[at + i] = zero::from_float<T>(pack.values[i]);
+}
+
+// Calls body(at) with the first element of each pack of the calling thread, out of `threads` that
+// share a row.
+template <class Body>
+__device__ inline void for_packs(int thread, int threads, std::int64_t columns, const Body& body) {
+  for (std::int64_t at = std::int64_t{thread} * pack_elements; at < columns;
+       at += std::int64_t{threads} * pack_elements)
+    body(at);
+}
+
+inline unsigned blocks_of(std::int64_t items, int per_block) {
+  return static_cast<unsigned>((items + per_block - 1) / per_block);
+}
+
+}  // namespace gpt::cuda

@@ -1,0 +1,46 @@
+#include "examples/gpt/gpu_training_loop.h"
+
+#include <new>
+#include <string>
+
+#include "examples/gpt/cuda/device_model.h"
+#include "examples/gpt/training_loop_of.h"
+
+namespace gpt {
+namespace {
+
+template <class T>
+std::unique_ptr<TrainingLoop> make(zero::Runtime& runtime, zero::Engine& engine, const Task& task) {
+  const zero::Batch batch = engine.batch();
+  try {
+    return std::make_unique<TrainingLoopOf<cuda::DeviceModel<T>>>(
+        runtime, engine, task, task.model, batch.micro, task.sequence_length,
+        static_cast<cudaStream_t>(runtime.stream().handle),
+        task.options.recompute ? Activations::recompute : Activations::keep);
+  } catch (const std::bad_alloc&) {
+    throw_no_activations(batch, task, "");
+  } catch (const zero::MemoryError& error) {
+    throw_no_activations(batch, task, std::string(": ") + error.what());
+  }
+}
+
+}  // namespace
+
+bool can_train_on_gpu() noexcept {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+}
+
+std::unique_ptr<TrainingLoop> make_gpu_training_loop(zero::Runtime& runtime, zero::Engine& engine,
+                                                     const Task& task) {
+  switch (engine.compute_dtype()) {
+    case zero::DType::bf16:
+      return make<zero::bf16>(runtime, engine, task);
+    case zero::DType::fp16:
+      return make<zero::fp16>(runtime, engine, task);
+    default:
+      return make<float>(runtime, engine, task);
+  }
+}
+
+}  // namespace gpt

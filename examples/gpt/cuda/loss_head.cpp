@@ -1,0 +1,106 @@
+#include "examples/gpt/cuda/loss_head.h"
+
+#include <algorithm>
+
+#include "examples/gpt/cuda/classifier.h"
+
+namespace gpt::cuda {
+namespace {
+
+constexpr std::int64_t chunk_grain = 128;    // rows: every chunk begins at an aligned address
+constexpr std::int64_t distance_grain = 64;  // floats: so does every row of logits
+
+std::int64_t rows_of_chunk(const Dims& dims, std::int64_t distance, std::int64_t logit_bytes) {
+  const std::int64_t fitting = logit_bytes / (4 * distance);
+  return std::min(dims.rows(), std::max(chunk_grain, fitting / chunk_grain * chunk_grain));
+}
+
+}  // namespace
+
+template <class T>
+LossHead<T>::LossHead(const Dims& dims, DeviceMatmul& matmul, std::int64_t logit_bytes)
+    : dims_(dims),
+      matmul_(matmul),
+      norm_(dims, matmul.stream()),
+      chunk_rows_(0),
+      logit_distance_((dims.vocabulary + distance_grain - 1) / distance_grain * distance_grain),
+      normed_(dims.rows() * dims.channels),
+      normed_gradient_(dims.rows() * dims.channels),
+      losses_(dims.rows()),
+      loss_(1),
+      sums_(column_scratch(dims.rows(), 2 * dims.channels)) {
+  chunk_rows_ = rows_of_chunk(dims, logit_distance_, logit_bytes);
+  logits_ = DeviceBuffer<float>(chunk_rows_ * logit_distance_);
+  whole_ = prepare(chunk_rows_);
+  if (dims.rows() % chunk_rows_ != 0) rest_ = prepare(dims.rows() % chunk_rows_);
+}
+
+template <class T>
+typename LossHead<T>::Products LossHead<T>::prepare(std::int64_t rows) {
+  constexpr zero::DType dtype = zero::dtype_of<T>::value;
+  const std::int64_t v = dims_.vocabulary, c = dims_.channels;
+  const auto gradient_distance =
+      logit_distance_ * static_cast<std::int64_t>(sizeof(float) / sizeof(T));
+  ProductShape classifier{
+      .m = v, .n = c, .k = rows, .transpose_a = true, .lda = gradient_distance, .ldb = c, .ldc = c};
+  Products products;
+  products.rows = rows;
+  products.logits = &matmul_.prepare(
+      {.m = rows, .n = v, .k = c, .transpose_b = true, .lda = c, .ldb = c, .ldc = logit_distance_},
+      {dtype, zero::DType::fp32});
+  products.normed_gradient = &matmul_.prepare(
+      {.m = rows, .n = c, .k = v, .lda = gradient_distance, .ldb = c, .ldc = c}, {dtype, dtype});
+  for (const bool add : {false, true}) {
+    classifier.accumulate = add;
+    products.classifier_gradient[add] = &matmul_.prepare(classifier, {dtype, dtype});
+  }
+  return products;
+}
+
+template <class T>
+void LossHead<T>::run_chunk(const Products& products, std::int64_t first, const Input& input,
+                            const HeadValues<T>& values, const HeadGradients<T>& gradients) {
+  const T* normed = normed_.data() + first * dims_.channels;
+  matmul_.run(*products.logits, {normed, values.classifier, logits_.data()});
+  differentiate_logits<T>(
+      {logits_.data(), products.rows, dims_.vocabulary, logit_distance_, input.targets + first,
+       losses_.data() + first, input.gradient_scale, static_cast<float>(dims_.rows())},
+      matmul_.stream());
+  const void* dlogits = logits_.data();
+  matmul_.run(*products.normed_gradient,
+              {dlogits, values.classifier, normed_gradient_.data() + first * dims_.channels});
+  const bool add = first > 0 || gradients.classifier.beta != 0;
+  T* to = gradients.classifier.data;
+  matmul_.run(*products.classifier_gradient[add], {dlogits, normed, to, nullptr, to});
+}
+
+template <class T>
+const float* LossHead<T>::run(const Input& input, const HeadValues<T>& values,
+                              const HeadGradients<T>& gradients, T* gradient) {
+  const std::int64_t rows = dims_.rows();
+  norm_.forward(input.in, values.norm, normed_.data());
+  std::int64_t first = 0;
+  for (; first + chunk_rows_ <= rows; first += chunk_rows_)
+    run_chunk(whole_, first, input, values, gradients);
+  if (first < rows) run_chunk(rest_, first, input, values, gradients);
+  check(cudaMemsetAsync(gradient, 0, static_cast<std::size_t>(rows * dims_.channels) * sizeof(T),
+                        matmul_.stream()),
+        "cudaMemsetAsync");
+  norm_.backward(normed_gradient_.data(), input.in, values.norm, gradient, gradients.norm,
+                 sums_.data());
+  mean_loss(losses_.data(), rows, loss_.data(), matmul_.stream());
+  return loss_.data();
+}
+
+template <class T>
+std::int64_t LossHead<T>::bytes() const {
+  return static_cast<std::int64_t>(normed_.bytes() + normed_gradient_.bytes() + logits_.bytes() +
+                                   losses_.bytes() + loss_.bytes() + sums_.bytes()) +
+         norm_.bytes();
+}
+
+template class LossHead<float>;
+template class LossHead<zero::bf16>;
+template class LossHead<zero::fp16>;
+
+}  // namespace gpt::cuda

@@ -1,0 +1,52 @@
+// The end of the model on a GPU, forward and backward at once, as examples/gpt/loss_head.h is on
+// the CPU. Each chunk of rows adds its part to the classifier's gradient.
+#pragma once
+
+#include <cstdint>
+
+#include "examples/gpt/cuda/layers.h"
+#include "examples/gpt/loss_head.h"
+
+namespace gpt::cuda {
+
+template <class T>
+class LossHead {
+ public:
+  // Chunks have at most `logit_bytes` of fp32 logits, and at least 128 rows.
+  LossHead(const Dims& dims, DeviceMatmul& matmul,
+           std::int64_t logit_bytes = std::int64_t{1} << 30);
+
+  struct Input {
+    const T* in;  // [rows, C]
+    const std::int32_t* targets;
+    const float* gradient_scale;  // of d(mean loss)
+  };
+  // All on the device. Returns where the mean loss will be; `gradient` [rows, C] is overwritten
+  // with that of the input.
+  const float* run(const Input& input, const HeadValues<T>& values,
+                   const HeadGradients<T>& gradients, T* gradient);
+
+  std::int64_t bytes() const;
+
+ private:
+  // Of `rows` rows: logits, the gradient of the normed rows, and of the classifier.
+  struct Products {
+    std::int64_t rows = 0;
+    const DeviceMatmul::Plan *logits = nullptr, *normed_gradient = nullptr,
+                             *classifier_gradient[2] = {};
+  };
+
+  Products prepare(std::int64_t rows);
+  void run_chunk(const Products& products, std::int64_t first, const Input& input,
+                 const HeadValues<T>& values, const HeadGradients<T>& gradients);
+
+  Dims dims_;
+  DeviceMatmul& matmul_;
+  Norm<T> norm_;
+  std::int64_t chunk_rows_, logit_distance_;
+  Products whole_, rest_;
+  DeviceBuffer<T> normed_, normed_gradient_;
+  DeviceBuffer<float> logits_, losses_, loss_, sums_;
+};
+
+}  // namespace gpt::cuda

@@ -1,0 +1,27 @@
+// cuBLASLt's functions, by pointer: the library is loaded when the first model is made on a GPU, so
+// that the program starts, and its ranks stay small, without it.
+#pragma once
+
+#include <cublasLt.h>
+
+namespace gpt::cuda {
+
+struct LtApi {
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtDestroy) destroy;
+  decltype(&cublasLtMatmulDescCreate) desc_create;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmul) matmul;
+};
+
+// Throws TopologyError where the library is not found.
+const LtApi& lt_api();
+
+}  // namespace gpt::cuda

@@ -1,0 +1,47 @@
+// The model's kernels but attention: launches into a stream, for float, bf16 and fp16. The calls
+// are those of the CPU's kernels, with pointers into the device's memory, and so are the formulas;
+// sums run in another order, fixed by the shape alone, so a result repeats to the bit on any GPU.
+// Rows are without gaps; counts of rows are below 2^31.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "examples/gpt/kernels.h"
+
+namespace gpt::cuda {
+
+template <class T>
+void embed_forward(const EmbedForward<T>& call, std::int64_t rows, cudaStream_t stream);
+template <class T>
+void embed_backward(const EmbedBackward<T>& call, cudaStream_t stream);
+
+// LayerNorm, or RMSNorm where `mean` is null.
+template <class T>
+void norm_forward(const LayerNormForward<T>& call, std::int64_t rows, cudaStream_t stream);
+// din += the input's gradient: the residual's addition is a part of it.
+template <class T>
+void norm_backward(const LayerNormBackward<T>& call, cudaStream_t stream);
+
+// Floats that the sums over rows need in between, for so many columns of the result.
+std::int64_t column_scratch(std::int64_t rows, std::int64_t columns);
+// Adds to dweight, and to dbias. `scratch` is column_scratch(rows, 2 * channels) long.
+template <class T>
+void norm_parameters(const LayerNormBackward<T>& call, float* scratch, cudaStream_t stream);
+template <class T>
+void column_sum(const ColumnSum<T>& call, float* scratch, cudaStream_t stream);
+
+template <class T>
+void gelu_forward(const T* in, T* out, std::int64_t count, cudaStream_t stream);
+// gradient *= gelu'(in)
+template <class T>
+void gelu_backward(const T* in, T* gradient, std::int64_t count, cudaStream_t stream);
+template <class T>
+void swiglu_forward(const SwigluForward<T>& call, std::int64_t count, cudaStream_t stream);
+template <class T>
+void swiglu_backward(const SwigluBackward<T>& call, std::int64_t count, cudaStream_t stream);
+template <class T>
+void rotate(const Rotation<T>& call, std::int64_t rows, cudaStream_t stream);
+
+}  // namespace gpt::cuda

@@ -1,0 +1,17 @@
+// The training loop on a rank's GPU; in builds without CUDA there is none.
+#pragma once
+
+#include <memory>
+
+#include "examples/gpt/training_loop.h"
+
+namespace gpt {
+
+// This build has the kernels, and this process sees a GPU.
+bool can_train_on_gpu() noexcept;
+
+// The runtime's device is a GPU. Throws MemoryError, and TopologyError in builds without kernels.
+std::unique_ptr<TrainingLoop> make_gpu_training_loop(zero::Runtime& runtime, zero::Engine& engine,
+                                                     const Task& task);
+
+}  // namespace gpt

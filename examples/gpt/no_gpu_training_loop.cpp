@@ -1,0 +1,13 @@
+#include "examples/gpt/gpu_training_loop.h"
+
+namespace gpt {
+
+bool can_train_on_gpu() noexcept {
+  return false;
+}
+
+std::unique_ptr<TrainingLoop> make_gpu_training_loop(zero::Runtime&, zero::Engine&, const Task&) {
+  throw zero::TopologyError("--device cuda: this train_gpt was built without CUDA and cuBLASLt");
+}
+
+}  // namespace gpt

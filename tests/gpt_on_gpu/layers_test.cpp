@@ -1,0 +1,309 @@
+// Each kernel of a GPU against the CPU's in fp64 on the same values, at odd shapes: results are as
+// near as their rounding to T allows.
+#include "examples/gpt/cuda/layers.h"
+#include "examples/gpt/attention.h"
+#include "examples/gpt/cuda/attention.h"
+#include "examples/gpt/cuda/classifier.h"
+#include "examples/gpt/cuda/row_kernels.h"
+#include "examples/gpt/cuda/token_order.h"
+#include "tests/gpt/plain_model.h"
+#include "tests/gpt_on_gpu/support.h"
+
+namespace {
+
+using namespace gpt;
+using gpt::testing::Array;
+using gpt::testing::distance;
+using gpt::testing::Gpu;
+using gpt::testing::rounding;
+
+#define FLOATING float, zero::bf16, zero::fp16
+
+// The same random values as T and as double.
+template <class T>
+struct Both {
+  Both(const std::string& name, std::int64_t count, const Gpu& gpu)
+      : exact(static_cast<std::size_t>(count)), device(fill(name, count, exact), gpu.stream()) {}
+
+  T* data() { return device.data(); }
+  // Of what the device has, to what the CPU made of the exact values.
+  double off() const { return distance(device.read(), exact); }
+
+  std::vector<double> exact;
+  Array<T> device;
+
+ private:
+  static std::vector<T> fill(const std::string& name, std::int64_t count,
+                             std::vector<double>& exact) {
+    const auto values = gpt::testing::random_values<T>(name, count);
+    std::transform(values.begin(), values.end(), exact.begin(),
+                   [](T value) { return gpt::testing::value_of(value); });
+    return values;
+  }
+};
+
+Dims dims_of(std::int64_t batch, std::int64_t sequence, std::int64_t channels, NormKind norm) {
+  Dims dims{.batch = batch, .sequence = sequence, .channels = channels};
+  dims.norm = norm;
+  return dims;
+}
+
+// LayerNorm and RMSNorm, with rows that are aligned to wide accesses and rows that are not.
+template <class T>
+void check_norm(const Dims& dims) {
+  const Gpu gpu;
+  zero::ThreadPool pool(1);
+  const std::int64_t c = dims.channels, count = dims.rows() * c;
+  const bool bias = dims.norm == NormKind::layer;
+  Both<T> in("in", count, gpu), weight("ln_1.weight", c, gpu), shift("shift", c, gpu),
+      out("out", count, gpu), dout("dout", count, gpu), din("din", count, gpu),
+      dweight("dweight", c, gpu), dbias("dbias", c, gpu);
+  cuda::DeviceBuffer<float> scratch(cuda::column_scratch(dims.rows(), 2 * c));
+  Norm<double> expected(dims, pool);
+  cuda::Norm<T> norm(dims, gpu.stream());
+  const auto cpu = [&](Both<T>& b) { return bias ? b.exact.data() : nullptr; };
+  const auto device = [&](Both<T>& b) { return bias ? b.data() : nullptr; };
+  expected.forward(in.exact.data(), {weight.exact.data(), cpu(shift)}, out.exact.data());
+  norm.forward(in.data(), {weight.data(), device(shift)}, out.data());
+  expected.backward(dout.exact.data(), in.exact.data(), {weight.exact.data(), cpu(shift)},
+                    din.exact.data(), {dweight.exact.data(), cpu(dbias)});
+  norm.backward(dout.data(), in.data(), {weight.data(), device(shift)}, din.data(),
+                {dweight.data(), device(dbias)}, scratch.data());
+  CHECK(out.off() < rounding<T>());
+  CHECK(din.off() < rounding<T>());
+  CHECK(dweight.off() < rounding<T>());
+  CHECK(dbias.off() < rounding<T>());
+}
+
+template <class T>
+void check_embedding(std::int64_t batch, std::int64_t sequence, std::int64_t channels,
+                     bool positions) {
+  const Gpu gpu;
+  constexpr std::int64_t vocabulary = 13;  // fewer than rows: tokens repeat
+  const std::int64_t rows = batch * sequence;
+  const gpt::testing::RandomBatch tokens(batch, sequence, vocabulary);
+  Array<std::int32_t> device_tokens(tokens.tokens, gpu.stream());
+  Both<T> table("table", vocabulary * channels, gpu), places("places", sequence * channels, gpu),
+      out("out", rows * channels, gpu), dout("dout", rows * channels, gpu),
+      dtable("dtable", vocabulary * channels, gpu), dplaces("dplaces", sequence * channels, gpu);
+  cuda::TokenOrder order(rows, vocabulary, gpu.stream());
+  const auto by_token = [&] {
+    std::vector<std::int32_t> by(static_cast<std::size_t>(rows));
+    for (std::size_t i = 0; i < by.size(); ++i) by[i] = static_cast<std::int32_t>(i);
+    std::stable_sort(by.begin(), by.end(), [&](std::int32_t a, std::int32_t b) {
+      return tokens.tokens[static_cast<std::size_t>(a)] <
+             tokens.tokens[static_cast<std::size_t>(b)];
+    });
+    return by;
+  }();
+  const std::int32_t* sorted = order.sort(device_tokens.data());
+  const auto& k = kernels<double>();
+  k.embed_forward({tokens.tokens.data(), table.exact.data(),
+                   positions ? places.exact.data() : nullptr, out.exact.data(), sequence, channels},
+                  {0, rows});
+  k.embed_backward({tokens.tokens.data(), by_token.data(), dout.exact.data(), dtable.exact.data(),
+                    positions ? dplaces.exact.data() : nullptr, rows, sequence, channels},
+                   {0, channels});
+  cuda::embed_forward(
+      EmbedForward<T>{device_tokens.data(), table.data(), positions ? places.data() : nullptr,
+                      out.data(), sequence, channels},
+      rows, gpu.stream());
+  cuda::embed_backward(
+      EmbedBackward<T>{device_tokens.data(), sorted, dout.data(), dtable.data(),
+                       positions ? dplaces.data() : nullptr, rows, sequence, channels},
+      gpu.stream());
+  CHECK(out.off() < rounding<T>());
+  CHECK(dtable.off() < rounding<T>());
+  CHECK(dplaces.off() < rounding<T>());
+}
+
+template <class T>
+void check_elements(std::int64_t count) {
+  const Gpu gpu;
+  const auto& k = kernels<double>();
+  Both<T> in("in", count, gpu), up("up", count, gpu), out("out", count, gpu),
+      product("product", count, gpu), gradient("gradient", count, gpu),
+      gradient_2("gradient_2", count, gpu), dgate("dgate", count, gpu);
+  k.gelu_forward(in.exact.data(), out.exact.data(), {0, count});
+  k.gelu_backward(in.exact.data(), gradient.exact.data(), {0, count});
+  k.swiglu_forward({in.exact.data(), up.exact.data(), product.exact.data()}, {0, count});
+  k.swiglu_backward({in.exact.data(), up.exact.data(), gradient_2.exact.data(), dgate.exact.data()},
+                    {0, count});
+  cuda::gelu_forward<T>(in.data(), out.data(), count, gpu.stream());
+  cuda::gelu_backward<T>(in.data(), gradient.data(), count, gpu.stream());
+  cuda::swiglu_forward(SwigluForward<T>{in.data(), up.data(), product.data()}, count, gpu.stream());
+  cuda::swiglu_backward(SwigluBackward<T>{in.data(), up.data(), gradient_2.data(), dgate.data()},
+                        count, gpu.stream());
+  for (const Both<T>* result : {&out, &gradient, &product, &gradient_2, &dgate})
+    CHECK(result->off() < rounding<T>());
+}
+
+template <class T>
+void check_rotation() {
+  const Gpu gpu;
+  constexpr std::int64_t sequence = 7, rows = 3 * sequence, heads = 3, channels = 10;
+  Both<T> data("data", rows * heads * channels, gpu);
+  Both<float> cosines("cosines", sequence * channels / 2, gpu),
+      sines("sines", sequence * channels / 2, gpu);
+  for (const int direction : {1, -1}) {
+    kernels<double>().rotate({data.exact.data(), cosines.exact.data(), sines.exact.data(), sequence,
+                              heads, channels, static_cast<double>(direction)},
+                             {0, rows});
+    cuda::rotate(Rotation<T>{data.data(), cosines.data(), sines.data(), sequence, heads, channels,
+                             static_cast<float>(direction)},
+                 rows, gpu.stream());
+    CHECK(data.off() < 2 * rounding<T>());  // rounded once per direction
+  }
+}
+
+template <class T>
+void check_linear(WeightLayout layout, bool bias) {
+  const Gpu gpu;
+  zero::ThreadPool pool(1);
+  Matmul matmul(pool);
+  cuda::DeviceMatmul products(gpu.stream());
+  const LinearShape shape{37, 19, 23, layout, bias, true};
+  Linear<double> expected(shape, matmul);
+  cuda::Linear<T> linear(shape, products);
+  Both<T> x("x", 37 * 19, gpu), y("y", 37 * 23, gpu), sum("sum", 37 * 23, gpu),
+      weight("weight", 19 * 23, gpu), shift("shift", 23, gpu), dx("dx", 37 * 19, gpu),
+      dy("dy", 37 * 23, gpu), dweight("dweight", 19 * 23, gpu), dbias("dbias", 23, gpu);
+  cuda::DeviceBuffer<float> scratch(cuda::column_scratch(37, 23));
+  const LinearValues<double> cpu{weight.exact.data(), bias ? shift.exact.data() : nullptr};
+  const LinearValues<T> device{weight.data(), bias ? shift.data() : nullptr};
+  for (const float beta : {1.0f, 0.0f}) {
+    linear.forward(x.data(), device, y.data());
+    linear.forward(x.data(), device, sum.data(), sum.data());
+    linear.input_gradient(dy.data(), weight.data(), dx.data());
+    linear.parameter_gradients(x.data(), dy.data(), {{dweight.data(), beta}, dbias.data()},
+                               scratch.data());
+    expected.forward(x.exact.data(), cpu, y.exact.data());
+    expected.forward(x.exact.data(), cpu, sum.exact.data(), true);
+    expected.input_gradient(dy.exact.data(), weight.exact.data(), dx.exact.data());
+    expected.parameter_gradients(x.exact.data(), dy.exact.data(),
+                                 {{dweight.exact.data(), beta}, dbias.exact.data()});
+    for (const Both<T>* result : {&y, &sum, &dx, &dweight, &dbias})
+      CHECK(result->off() < 2 * rounding<T>());  // rounded once per turn
+  }
+}
+
+// Queries, keys and values side by side, as GPT-2 has them.
+template <class T>
+void check_attention(const Dims& dims, const Gpu& gpu) {
+  zero::ThreadPool pool(2);
+  Matmul matmul(pool);
+  const std::int64_t queries = dims.query_channels(), keys = dims.key_channels(),
+                     row = queries + 2 * keys, statistics = dims.batch * dims.heads * dims.sequence;
+  Both<T> qkv("qkv", dims.rows() * row, gpu), out("out", dims.rows() * queries, gpu),
+      dout("dout", dims.rows() * queries, gpu), dqkv("dqkv", dims.rows() * row, gpu);
+  Both<float> sums("sums", statistics, gpu);
+  cuda::DeviceBuffer<float> deltas(statistics);
+  const auto split = [&](auto* data) {
+    return Qkv<std::remove_pointer_t<decltype(data)>>{data, data + queries, data + queries + keys,
+                                                      row, row};
+  };
+  Attention<double> expected(dims, matmul);
+  expected.forward(split(static_cast<const double*>(qkv.exact.data())), out.exact.data(),
+                   sums.exact.data());
+  expected.backward({split(static_cast<const double*>(qkv.exact.data())), out.exact.data(),
+                     dout.exact.data(), sums.exact.data(), split(dqkv.exact.data())});
+  const auto values = split(static_cast<const T*>(qkv.data()));
+  cuda::attention_forward(cuda::AttentionForward<T>{dims, values, out.data(), sums.data()},
+                          gpu.stream());
+  cuda::attention_backward(
+      cuda::AttentionBackward<T>{dims, values, out.data(), dout.data(), sums.data(), deltas.data(),
+                                 split(dqkv.data())},
+      gpu.stream());
+  CHECK(out.off() < rounding<T>());
+  CHECK(sums.off() < 1e-6);
+  // delta is of outputs that are rounded to T.
+  CHECK(dqkv.off() < 1.5 * rounding<T>());
+}
+
+template <class T>
+void check_classifier(std::int64_t vocabulary) {
+  const Gpu gpu;
+  constexpr std::int64_t rows = 5, all_rows = 9;
+  const std::int64_t distance_of_rows = (vocabulary + 63) / 64 * 64;
+  Both<float> logits("logits", rows * distance_of_rows, gpu), losses("losses", rows, gpu),
+      scale("scale", 1, gpu), mean("mean", 1, gpu);
+  const std::vector<std::int32_t> host_targets = {0, 3, static_cast<std::int32_t>(vocabulary - 1),
+                                                  3, 1};
+  Array<std::int32_t> targets(host_targets, gpu.stream());
+  cuda::differentiate_logits<T>({logits.data(), rows, vocabulary, distance_of_rows, targets.data(),
+                                 losses.data(), scale.data(), static_cast<float>(all_rows)},
+                                gpu.stream());
+  cuda::mean_loss(losses.data(), rows, mean.data(), gpu.stream());
+  const std::vector<float> after = logits.device.read();
+  std::vector<T> gradient;
+  std::vector<double> expected;
+  mean.exact[0] = 0;
+  for (std::size_t r = 0; r < rows; ++r) {
+    double* row = logits.exact.data() + r * static_cast<std::size_t>(distance_of_rows);
+    losses.exact[r] = kernels<double>().cross_entropy(row, vocabulary, host_targets[r],
+                                                      scale.exact[0] / all_rows);
+    mean.exact[0] += losses.exact[r] / rows;
+    const T* to =
+        reinterpret_cast<const T*>(after.data() + r * static_cast<std::size_t>(distance_of_rows));
+    gradient.insert(gradient.end(), to, to + vocabulary);
+    expected.insert(expected.end(), row, row + vocabulary);
+  }
+  CHECK(losses.off() < 1e-6);
+  CHECK(mean.off() < 1e-6);
+  CHECK(distance(gradient, expected) < 2 * rounding<T>());  // small ones round more coarsely
+}
+
+TEST_CASE_TEMPLATE("gpu: norms, with their residual and parameters", T, FLOATING) {
+  for (const NormKind kind : {NormKind::layer, NormKind::rms})
+    for (const std::int64_t channels : {1, 7, 40, 264, 300}) {
+      check_norm<T>(dims_of(1, 1, channels, kind));
+      check_norm<T>(dims_of(3, 37, channels, kind));
+    }
+}
+
+TEST_CASE_TEMPLATE("gpu: the embedding, its gradient in the order of tokens", T, FLOATING) {
+  check_embedding<T>(3, 17, 24, true);
+  check_embedding<T>(2, 9, 300, false);
+  check_embedding<T>(1, 1, 5, true);
+}
+
+TEST_CASE_TEMPLATE("gpu: GELU and SwiGLU", T, FLOATING) {
+  check_elements<T>(1);
+  check_elements<T>(8 * 300);
+  check_elements<T>(4099);
+}
+
+TEST_CASE_TEMPLATE("gpu: rotary embedding, forward and back", T, FLOATING) {
+  check_rotation<T>();
+}
+
+TEST_CASE_TEMPLATE("gpu: linear layers in both layouts", T, FLOATING) {
+  for (const WeightLayout layout : {WeightLayout::in_out, WeightLayout::out_in})
+    for (const bool bias : {true, false}) check_linear<T>(layout, bias);
+}
+
+TEST_CASE_TEMPLATE("gpu: causal attention, grouped and not, in several tiles", T, FLOATING) {
+  const Gpu gpu;
+  const auto check = [&](std::int64_t batch, std::int64_t sequence, std::int64_t heads,
+                         std::int64_t key_heads, std::int64_t head_channels) {
+    Dims dims{.batch = batch, .sequence = sequence, .heads = heads};
+    dims.key_heads = key_heads;
+    dims.head_channels = head_channels;
+    CAPTURE(sequence);
+    CAPTURE(head_channels);
+    check_attention<T>(dims, gpu);
+  };
+  check(1, 1, 1, 1, 16);
+  check(2, 37, 3, 3, 20);
+  check(1, 101, 2, 1, 64);
+  check(1, 45, 4, 2, 72);
+  check(1, 34, 1, 1, 128);
+}
+
+TEST_CASE_TEMPLATE("gpu: cross-entropy in the logits' place", T, FLOATING) {
+  check_classifier<T>(7);
+  check_classifier<T>(256);
+  check_classifier<T>(1031);
+}
+
+}  // namespace

@@ -1,0 +1,167 @@
+// Whole models on a GPU, forward and backward, against the CPU's in fp64: as near as the CPU's own
+// models of each type are held to be, and the same bits again, with activations kept and
+// recomputed.
+#include <map>
+
+#include "examples/gpt/cuda/device_model.h"
+#include "tests/gpt/plain_model.h"
+#include "tests/gpt_on_gpu/support.h"
+#include "tests/support/refusal.h"
+
+namespace {
+
+using namespace gpt;
+using gpt::testing::Array;
+using gpt::testing::Gpu;
+using gpt::testing::PlainModel;
+using gpt::testing::RandomBatch;
+
+// As PlainModel, with parameters and gradients on the device.
+template <class T>
+class DevicePlainModel {
+ public:
+  DevicePlainModel(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
+                   const Gpu& gpu, Activations activations = Activations::keep)
+      : stream_(gpu.stream()), model_(config, batch, sequence, stream_, activations) {
+    for (const auto& [name, shape] : gpt::testing::parameters_of(config)) {
+      const auto values = gpt::testing::random_values<T>(name, gpt::testing::elements_of(shape));
+      values_.try_emplace(name, values, stream_);
+      gradients_.try_emplace(name, std::vector<T>(values.size()), stream_);
+    }
+  }
+
+  // Adds the gradients of scale * loss, and returns the loss.
+  float run(const MicroBatch& batch, float scale = 1) {
+    const PartNames& names = model_.names();
+    Array<float> device_scale({scale}, stream_);
+    Arrays embedding(*this, names.embedding_unit), head(*this, names.head_unit);
+    model_.embed(batch, embedding);
+    for (int layer = 0; layer < model_.layers(); ++layer)
+      model_.block(layer, Arrays(*this, names.block_unit(layer)));
+    const float* loss = model_.head(batch, device_scale.data(), head);
+    for (int layer = model_.layers() - 1; layer >= 0; --layer) {
+      Arrays block(*this, names.block_unit(layer));
+      model_.block_backward(layer, block);
+    }
+    model_.embed_backward(batch, embedding);
+    float host = 0;
+    cuda::check(cudaMemcpyAsync(&host, loss, sizeof host, cudaMemcpyDefault, stream_),
+                "cudaMemcpyAsync");
+    cuda::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    return host;
+  }
+
+  const cuda::DeviceModel<T>& model() const { return model_; }
+  std::vector<T> gradient(const std::string& name) const { return gradients_.at(name).read(); }
+
+ private:
+  class Arrays final : public ParameterGradients<T> {
+   public:
+    Arrays(DevicePlainModel& model, const std::string& unit) : model_(model), prefix_(unit + ".") {}
+    const T* value(std::string_view name) const override { return find(model_.values_, name); }
+    T* grad(std::string_view name) override { return find(model_.gradients_, name); }
+    zero::GradTarget<T> target(std::string_view name) override { return {grad(name), 1}; }
+
+   private:
+    T* find(std::map<std::string, Array<T>>& of, std::string_view name) const {
+      const auto own = of.find(prefix_ + std::string(name));
+      return own != of.end() ? own->second.data() : of.at(std::string(name)).data();
+    }
+
+    DevicePlainModel& model_;
+    std::string prefix_;
+  };
+
+  cudaStream_t stream_;
+  cuda::DeviceModel<T> model_;
+  std::map<std::string, Array<T>> values_, gradients_;
+};
+
+constexpr std::int64_t batch_size = 2, sequence = 21, vocabulary = 67;
+
+// Distance of all gradients, relative to their norm.
+template <class T>
+double distance_to_exact(const ModelConfig& config, float scale) {
+  const Gpu gpu;
+  zero::ThreadPool pool(2);
+  const RandomBatch batch(batch_size, sequence, vocabulary);
+  PlainModel<double> exact(config, batch_size, sequence, pool);
+  for (auto& [name, values] : exact.values) {
+    const auto rounded =
+        gpt::testing::random_values<T>(name, static_cast<std::int64_t>(values.size()));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = zero::to_float(rounded[i]);
+  }
+  DevicePlainModel<T> model(config, batch_size, sequence, gpu);
+  const double loss = model.run(batch.view(), scale), expected = exact.run(batch.view());
+  CHECK(loss == doctest::Approx(expected).epsilon(sizeof(T) == 4 ? 1e-6 : 1e-2));
+  double off = 0, all = 0;
+  for (const auto& [name, values] : exact.gradients) {
+    const std::vector<T> gradient = model.gradient(name);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double d = zero::to_float(gradient[i]) / scale - values[i];
+      off += d * d;
+      all += values[i] * values[i];
+    }
+  }
+  return std::sqrt(off / all);
+}
+
+ModelConfig gpt2() {
+  return {"test", 2, 3, 60, vocabulary, 80};
+}
+
+ModelConfig llama() {
+  ModelConfig config = load_model_config("llama-tiny", vocabulary);
+  config.llama->query_key_value_bias = true;
+  config.llama->inner = 90;
+  config.llama->head_channels = 12;
+  config.llama->tied = false;
+  return config;
+}
+
+// The CPU's limits, tests/gpt/gradient_test.cpp.
+TEST_CASE("gpu: gradients of a GPT-2 are as near to fp64's as the CPU's") {
+  CHECK(distance_to_exact<float>(gpt2(), 1) < 3e-6);
+  CHECK(distance_to_exact<zero::bf16>(gpt2(), 1) < 0.03);
+  CHECK(distance_to_exact<zero::fp16>(gpt2(), 4096) < 0.004);
+}
+
+TEST_CASE("gpu: gradients of a Llama are as near to fp64's as the CPU's") {
+  CHECK(distance_to_exact<float>(llama(), 1) < 3e-6);
+  CHECK(distance_to_exact<zero::bf16>(llama(), 1) < 0.04);
+  CHECK(distance_to_exact<zero::fp16>(llama(), 4096) < 0.004);
+}
+
+TEST_CASE("gpu: heads that are too wide are refused by their width") {
+  const Gpu gpu;
+  const std::string said = zero::tests::refusal<zero::ConfigError>([&] {
+    cuda::DeviceModel<float>({"wide", 1, 1, 160, vocabulary, 80}, 1, sequence, gpu.stream());
+  });
+  CHECK(zero::tests::contains(said, "heads of 160 channels"));
+}
+
+template <class T>
+bool equal_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](T x, T y) { return zero::to_float(x) == zero::to_float(y); });
+}
+
+template <class T>
+void check_repeats(const ModelConfig& config) {
+  const Gpu gpu;
+  const RandomBatch batch(batch_size, sequence, vocabulary);
+  DevicePlainModel<T> first(config, batch_size, sequence, gpu),
+      second(config, batch_size, sequence, gpu, Activations::recompute);
+  CHECK(second.model().bytes() < first.model().bytes());
+  const float loss = first.run(batch.view());
+  CHECK(second.run(batch.view()) == loss);
+  for (const auto& [name, shape] : gpt::testing::parameters_of(config))
+    CHECK(equal_bits(first.gradient(name), second.gradient(name)));
+}
+
+TEST_CASE_TEMPLATE("gpu: equal bits with activations kept and recomputed", T, float, zero::bf16) {
+  check_repeats<T>(gpt2());
+  check_repeats<T>(llama());
+}
+
+}  // namespace

@@ -1,0 +1,99 @@
+// The trainer's loop over the engine on a GPU: equal bits at every stage, the CPU's losses within
+// what other orders of sums leave.
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "examples/gpt/model_spec.h"
+#include "examples/gpt/training_loop.h"
+#include "zero/testing.h"
+
+namespace {
+
+constexpr int steps = 2;
+
+struct Trained {
+  std::vector<double> losses, norms;
+  std::uint64_t digest = 0;
+};
+
+gpt::Options options_of(const std::string& device, const std::string& model, int stage, bool bf16) {
+  gpt::Options options;
+  options.device = device;
+  options.model = model;
+  options.steps = steps;
+  options.sequence_length = 9;
+  options.overrides = {{"zero_optimization.stage", std::to_string(stage)},
+                       {"bf16.enabled", bf16 ? "true" : "false"},
+                       {"zero_core.gradient_sync", "each"},
+                       {"zero_core.deterministic", "true"},
+                       {"train_micro_batch_size_per_gpu", "2"},
+                       {"gradient_accumulation_steps", "2"}};
+  return options;
+}
+
+Trained train(zero::Runtime& runtime, const gpt::Options& options) {
+  const gpt::Task task = gpt::resolve(options);
+  zero::Engine engine(runtime, gpt::describe(task.model), task.config);
+  const auto loop = gpt::make_training_loop(runtime, engine, task);
+  gpt::set_start_values(engine, task, runtime.pool());
+  Trained trained;
+  const auto keep = [&](const std::optional<gpt::TrainingRecord>& record) {
+    if (!record) return;
+    CHECK(record->step == static_cast<std::int64_t>(trained.losses.size()) + 1);
+    trained.losses.push_back(record->loss);
+    trained.norms.push_back(record->gradient_norm);
+  };
+  bool stop = false;
+  for (std::int64_t index = 0; index < steps; ++index) keep(loop->step(index, stop));
+  keep(loop->finish());
+  trained.digest = engine.digest();
+  return trained;
+}
+
+Trained train_on(int ranks, const gpt::Options& options) {
+  zero::RuntimeOptions runtime_options;
+  runtime_options.device = options.device;
+  runtime_options.threads = 1;
+  Trained root;
+  zero::testing::run_ranks(
+      ranks,
+      [&](zero::Runtime& runtime) {
+        Trained own = train(runtime, options);
+        if (runtime.is_root()) root = std::move(own);
+      },
+      runtime_options);
+  return root;
+}
+
+void check_stages(const std::string& model, int ranks, bool bf16) {
+  CAPTURE(model);
+  CAPTURE(ranks);
+  CAPTURE(bf16);
+  const Trained cpu = train_on(ranks, options_of("cpu", model, 0, bf16));
+  const Trained first = train_on(ranks, options_of("cuda", model, 0, bf16));
+  REQUIRE(first.losses.size() == steps);
+  for (std::size_t i = 0; i < steps; ++i) {
+    CHECK(first.losses[i] == doctest::Approx(cpu.losses[i]).epsilon(bf16 ? 2e-3 : 2e-6));
+    CHECK(first.norms[i] == doctest::Approx(cpu.norms[i]).epsilon(bf16 ? 2e-2 : 1e-4));
+  }
+  for (const int stage : {1, 2, 3}) {
+    CAPTURE(stage);
+    const Trained other = train_on(ranks, options_of("cuda", model, stage, bf16));
+    CHECK(other.losses == first.losses);
+    CHECK(other.norms == first.norms);
+    CHECK(other.digest == first.digest);
+  }
+}
+
+TEST_CASE("gpu: training a GPT-2 has equal bits at every stage and the CPU's losses") {
+  check_stages("tiny", 2, false);
+}
+
+TEST_CASE("gpu: training a Llama has equal bits at every stage and the CPU's losses") {
+  check_stages("llama-tiny", 1, true);
+}
+
+}  // namespace

@@ -1,0 +1,176 @@
+#include <cstring>
+
+#include "cublasLt.h"
+#include "zero/base/dtype.h"
+
+struct cublasLtContext {};
+struct cublasLtMatmulDescOpaque_t {
+  cublasOperation_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* bias = nullptr;
+};
+struct cublasLtMatrixLayoutOpaque_t {
+  cudaDataType_t type;
+  std::int64_t rows, columns, distance;
+};
+struct cublasLtMatmulPreferenceOpaque_t {
+  std::uint64_t workspace = 0;
+  std::uint32_t reductions = ~0u;
+};
+
+namespace {
+
+constexpr std::uint64_t only_algorithm = 0x5a;
+
+std::int64_t rows_of(const cublasLtMatrixLayoutOpaque_t& layout, cublasOperation_t operation) {
+  return operation == CUBLAS_OP_N ? layout.rows : layout.columns;
+}
+std::int64_t columns_of(const cublasLtMatrixLayoutOpaque_t& layout, cublasOperation_t operation) {
+  return operation == CUBLAS_OP_N ? layout.columns : layout.rows;
+}
+
+float load(const void* data, cudaDataType_t type, std::int64_t at) {
+  if (type == CUDA_R_32F) return static_cast<const float*>(data)[at];
+  if (type == CUDA_R_16BF) return zero::to_float(static_cast<const zero::bf16*>(data)[at]);
+  return zero::to_float(static_cast<const zero::fp16*>(data)[at]);
+}
+
+void store(float value, void* data, cudaDataType_t type, std::int64_t at) {
+  if (type == CUDA_R_32F)
+    static_cast<float*>(data)[at] = value;
+  else if (type == CUDA_R_16BF)
+    static_cast<zero::bf16*>(data)[at] = zero::from_float<zero::bf16>(value);
+  else
+    static_cast<zero::fp16*>(data)[at] = zero::from_float<zero::fp16>(value);
+}
+
+// op(layout)[row, column], column-major.
+float element(const void* data, const cublasLtMatrixLayoutOpaque_t& layout,
+              cublasOperation_t operation, std::int64_t row, std::int64_t column) {
+  const std::int64_t at =
+      operation == CUBLAS_OP_N ? row + column * layout.distance : column + row * layout.distance;
+  return load(data, layout.type, at);
+}
+
+bool fits(const cublasLtMatmulDescOpaque_t& desc, const cublasLtMatrixLayoutOpaque_t& a,
+          const cublasLtMatrixLayoutOpaque_t& b, const cublasLtMatrixLayoutOpaque_t& d) {
+  return rows_of(a, desc.transpose_a) == d.rows && columns_of(b, desc.transpose_b) == d.columns &&
+         columns_of(a, desc.transpose_a) == rows_of(b, desc.transpose_b) && a.type == b.type;
+}
+
+bool aligned(const void* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % 256 == 0;
+}
+
+}  // namespace
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = new cublasLtContext;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t,
+                                        cudaDataType_t) {
+  *desc = new cublasLtMatmulDescOpaque_t;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
+  delete desc;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, std::size_t bytes) {
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      std::memcpy(&desc->transpose_a, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      std::memcpy(&desc->transpose_b, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      std::memcpy(&desc->epilogue, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      std::memcpy(&desc->bias, value, bytes);
+      break;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type,
+                                          std::uint64_t rows, std::uint64_t columns,
+                                          std::int64_t distance) {
+  if (distance < static_cast<std::int64_t>(rows)) return CUBLAS_STATUS_INVALID_VALUE;
+  *layout = new cublasLtMatrixLayoutOpaque_t{type, static_cast<std::int64_t>(rows),
+                                             static_cast<std::int64_t>(columns), distance};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = new cublasLtMatmulPreferenceOpaque_t;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete preference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, std::size_t bytes) {
+  if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
+    std::memcpy(&preference->workspace, value, bytes);
+  else
+    std::memcpy(&preference->reductions, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulHeuristicResult_t* results,
+                                              int* found) {
+  *found = 0;
+  // Sums that are split into 16-bit parts would depend on the split.
+  constexpr std::uint32_t reductions =
+      CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  if (!fits(*desc, *a, *b, *d) || preference->workspace == 0 ||
+      preference->reductions != reductions)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  results[0] = {{{only_algorithm}}, 0, CUBLAS_STATUS_SUCCESS};
+  *found = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t* algorithm, void* workspace, std::size_t,
+                              cudaStream_t) {
+  const float factor = *static_cast<const float*>(alpha), kept = *static_cast<const float*>(beta);
+  if (!fits(*desc, *a_layout, *b_layout, *d_layout) || algorithm->data[0] != only_algorithm ||
+      !aligned(a) || !aligned(b) || !aligned(c) || !aligned(d) || !aligned(workspace))
+    return CUBLAS_STATUS_INVALID_VALUE;
+  const std::int64_t inner = columns_of(*a_layout, desc->transpose_a);
+  const cudaDataType_t type = d_layout->type;
+  for (std::int64_t column = 0; column < d_layout->columns; ++column)
+    for (std::int64_t row = 0; row < d_layout->rows; ++row) {
+      float sum = 0;
+      for (std::int64_t k = 0; k < inner; ++k)
+        sum += element(a, *a_layout, desc->transpose_a, row, k) *
+               element(b, *b_layout, desc->transpose_b, k, column);
+      const std::int64_t at = row + column * d_layout->distance;
+      sum *= factor;
+      if (kept != 0) sum += kept * load(c, type, at);
+      if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS) sum += load(desc->bias, type, row);
+      store(sum, d, type, at);
+    }
+  return CUBLAS_STATUS_SUCCESS;
+}
