@@ -98,13 +98,11 @@ std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) con
       }
       break;
     case Op::agree:
-      for (std::size_t f = 0; f < inputs_.layout->flat_units.size(); ++f)
-        accesses.push_back({Resource::gradient_shard, static_cast<int>(f), false});
-      break;
     case Op::measure:
       for (std::size_t f = 0; f < inputs_.layout->flat_units.size(); ++f) {
         accesses.push_back({Resource::gradient_shard, static_cast<int>(f), false});
-        accesses.push_back({Resource::parameter_shard, static_cast<int>(f), false});
+        if (instruction.op == Op::measure)
+          accesses.push_back({Resource::parameter_shard, static_cast<int>(f), false});
       }
       break;
     case Op::update:

@@ -127,7 +127,7 @@ footer { margin-top: 40px; padding-top: 12px; border-top: 1px solid var(--rule);
   .lead { font-size: 9.5pt; margin-bottom: 6px; break-after: avoid; }
   dl.facts { padding: 8px 14px; gap: 1px 16px; font-size: 9pt; }
   section { margin-top: 20px; break-inside: avoid; }
-  section.text { break-inside: auto; }
+  section.text, section:has(table) { break-inside: auto; }
   .legend { font-size: 9pt; break-after: avoid; }
   .scroll { overflow: visible; }
   svg { min-width: 0; }
@@ -136,6 +136,7 @@ footer { margin-top: 40px; padding-top: 12px; border-top: 1px solid var(--rule);
   th:first-child { min-width: 150px; }
   tbody tr.heading th { padding-top: 8px; }
   tr, .notes dd { break-inside: avoid; }
+  tr.heading { break-after: avoid; }
   .notes { font-size: 8.5pt; line-height: 1.4; }
   .notes dt { margin-top: 4px; break-after: avoid; }
   footer { margin-top: 10px; padding-top: 6px; font-size: 8.5pt; }
