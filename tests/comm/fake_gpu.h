@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "comm/bytes.h"
 #include "zero/base/device.h"
 
 namespace zero::comm::testing {
@@ -23,10 +24,10 @@ class FakeGpu final : public Device {
     return {bytes, Arena::Sharing::private_memory, name};
   }
   void copy(void* to, const void* from, std::int64_t bytes, Stream) override {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    copy_bytes(to, from, bytes);
   }
   void fill_zero(void* to, std::int64_t bytes, Stream) override {
-    std::memset(to, 0, static_cast<std::size_t>(bytes));
+    if (bytes > 0) std::memset(to, 0, static_cast<std::size_t>(bytes));
   }
 
  private:

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/bytes.h"
 #include "comm/nccl/api.h"
 #include "comm/reduce.h"
 #include "comm/world.h"
@@ -124,10 +125,10 @@ class FakeNccl : public nccl::Api {
   void reduce(const void* send, void* recv, std::int64_t count, DType dtype, int root,
               nccl::Handle handle, Stream) override {
     std::vector<std::byte> sum(static_cast<std::size_t>(count * size_of(dtype)));
-    std::memcpy(sum.data(), send, sum.size());
+    copy_bytes(sum.data(), send, std::ssize(sum));
     of(handle).set_reduce_group(host_.reduce_group());
     of(handle).all_reduce(sum.data(), count, dtype);
-    if (of(handle).rank() == root) std::memcpy(recv, sum.data(), sum.size());
+    if (of(handle).rank() == root) copy_bytes(recv, sum.data(), std::ssize(sum));
   }
   void all_reduce(void* data, std::int64_t count, DType dtype, nccl::Handle handle,
                   Stream) override {
@@ -146,7 +147,7 @@ class FakeNccl : public nccl::Api {
     comm::ordered_sum(pointers, group, out, count, dtype);
   }
   void copy(void* to, const void* from, std::int64_t bytes, Stream) override {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    copy_bytes(to, from, bytes);
   }
   std::unique_ptr<Event> mark(Stream) override {
     return std::make_unique<FakeEvent>(events_complete);
