@@ -5,27 +5,9 @@
 
 #include "examples/gpt/gpt2_block.h"
 #include "examples/gpt/llama_block.h"
+#include "examples/gpt/model_parts.h"
 
 namespace gpt {
-namespace {
-
-Dims dims_of(const ModelConfig& config, std::int64_t batch, std::int64_t sequence) {
-  Dims dims = family_of(config).dims(config);
-  dims.batch = batch;
-  dims.sequence = sequence;
-  return dims;
-}
-
-// `held`: layers whose intermediate values are kept at a time.
-template <class T>
-std::unique_ptr<Blocks<T>> make_blocks(const ModelConfig& config, std::int64_t held,
-                                       const Dims& dims, Matmul& matmul) {
-  if (config.llama)
-    return std::make_unique<BlocksOf<T, LlamaBlock<T>>>(held, dims, matmul, *config.llama);
-  return std::make_unique<BlocksOf<T, Gpt2Block<T>>>(held, dims, matmul);
-}
-
-}  // namespace
 
 template <class T>
 Model<T>::Model(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
@@ -34,8 +16,7 @@ Model<T>::Model(const ModelConfig& config, std::int64_t batch, std::int64_t sequ
       dims_(dims_of(config, batch, sequence)),
       pool_(pool),
       matmul_(pool),
-      blocks_(make_blocks<T>(config, activations == Activations::keep ? config.layers : 1, dims_,
-                             matmul_)),
+      blocks_(make_blocks<T, Gpt2Block<T>, LlamaBlock<T>>(config, activations, dims_, matmul_)),
       head_(dims_, matmul_),
       gradient_(dims_.rows() * dims_.channels),
       rows_by_token_(dims_.rows()) {
@@ -69,14 +50,8 @@ void Model<T>::block(int layer, const ParameterValues<T>& parameters) {
 template <class T>
 double Model<T>::head(const MicroBatch& batch, double gradient_scale,
                       ParameterGradients<T>& parameters) {
-  const bool bias = !names_.norm_bias.empty();
-  const HeadValues<T> values{
-      {parameters.value(names_.norm_weight), bias ? parameters.value(names_.norm_bias) : nullptr},
-      parameters.value(names_.classifier)};
-  const HeadGradients<T> gradients{
-      {parameters.grad(names_.norm_weight), bias ? parameters.grad(names_.norm_bias) : nullptr},
-      parameters.target(names_.classifier)};
-  return head_.run({input(layers()), batch.targets.data(), gradient_scale}, values, gradients,
+  return head_.run({input(layers()), batch.targets.data(), gradient_scale},
+                   head_values(names_, parameters), head_gradients(names_, parameters),
                    gradient_.data());
 }
 

@@ -4,29 +4,18 @@
 
 #include "examples/gpt/cuda/gpt2_block.h"
 #include "examples/gpt/cuda/llama_block.h"
+#include "examples/gpt/model_parts.h"
 #include "zero/base/error.h"
 
 namespace gpt::cuda {
 namespace {
 
-Dims dims_of(const ModelConfig& config, std::int64_t batch, std::int64_t sequence) {
-  Dims dims = family_of(config).dims(config);
-  dims.batch = batch;
-  dims.sequence = sequence;
+Dims checked(const Dims& dims) {
   if (dims.head_channels > most_head_channels)
     throw zero::ConfigError("heads of " + std::to_string(dims.head_channels) +
                             " channels: on a GPU this trainer supports at most " +
                             std::to_string(most_head_channels) + "; give --device cpu");
   return dims;
-}
-
-// `held`: layers whose intermediate values are kept at a time.
-template <class T>
-std::unique_ptr<Blocks<T>> make_blocks(const ModelConfig& config, std::int64_t held,
-                                       const Dims& dims, DeviceMatmul& matmul) {
-  if (config.llama)
-    return std::make_unique<BlocksOf<T, LlamaBlock<T>>>(held, dims, matmul, *config.llama);
-  return std::make_unique<BlocksOf<T, Gpt2Block<T>>>(held, dims, matmul);
 }
 
 }  // namespace
@@ -35,11 +24,10 @@ template <class T>
 DeviceModel<T>::DeviceModel(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
                             cudaStream_t stream, Activations activations)
     : names_(family_of(config).names(config)),
-      dims_(dims_of(config, batch, sequence)),
+      dims_(checked(dims_of(config, batch, sequence))),
       stream_(stream),
       matmul_(stream),
-      blocks_(make_blocks<T>(config, activations == Activations::keep ? config.layers : 1, dims_,
-                             matmul_)),
+      blocks_(make_blocks<T, Gpt2Block<T>, LlamaBlock<T>>(config, activations, dims_, matmul_)),
       head_(dims_, matmul_),
       batch_(dims_.rows(), stream),
       order_(dims_.rows(), dims_.vocabulary, stream),
@@ -79,14 +67,8 @@ void DeviceModel<T>::block(int layer, const ParameterValues<T>& parameters) {
 template <class T>
 const float* DeviceModel<T>::head(const MicroBatch&, Scale gradient_scale,
                                   ParameterGradients<T>& parameters) {
-  const bool bias = !names_.norm_bias.empty();
-  const HeadValues<T> values{
-      {parameters.value(names_.norm_weight), bias ? parameters.value(names_.norm_bias) : nullptr},
-      parameters.value(names_.classifier)};
-  const HeadGradients<T> gradients{
-      {parameters.grad(names_.norm_weight), bias ? parameters.grad(names_.norm_bias) : nullptr},
-      parameters.target(names_.classifier)};
-  return head_.run({input(layers()), batch_.targets(), gradient_scale}, values, gradients,
+  return head_.run({input(layers()), batch_.targets(), gradient_scale},
+                   head_values(names_, parameters), head_gradients(names_, parameters),
                    gradient_.data());
 }
 
