@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "examples/gpt/gpt2_block.h"
-#include "examples/gpt/llama_block.h"
+#include "examples/gpt/layers.h"
 #include "examples/gpt/model_parts.h"
 
 namespace gpt {
@@ -16,7 +15,7 @@ Model<T>::Model(const ModelConfig& config, std::int64_t batch, std::int64_t sequ
       dims_(dims_of(config, batch, sequence)),
       pool_(pool),
       matmul_(pool),
-      blocks_(make_blocks<T, Gpt2Block<T>, LlamaBlock<T>>(config, activations, dims_, matmul_)),
+      blocks_(make_blocks<CpuLayers<T>>(config, activations, dims_, matmul_)),
       head_(dims_, matmul_),
       gradient_(dims_.rows() * dims_.channels),
       rows_by_token_(dims_.rows()) {

@@ -7,6 +7,8 @@
 
 #include "examples/gpt/blocks.h"
 #include "examples/gpt/family.h"
+#include "examples/gpt/gpt2_block.h"
+#include "examples/gpt/llama_block.h"
 #include "examples/gpt/loss_head.h"
 #include "examples/gpt/parameters.h"
 
@@ -19,13 +21,15 @@ inline Dims dims_of(const ModelConfig& config, std::int64_t batch, std::int64_t 
   return dims;
 }
 
-// Products: Matmul, or a GPU's; Gpt2 and Llama: the blocks over them.
-template <class T, class Gpt2, class Llama, class Products>
-std::unique_ptr<Blocks<T>> make_blocks(const ModelConfig& config, Activations activations,
-                                       const Dims& dims, Products& matmul) {
+template <class Layers>
+std::unique_ptr<Blocks<typename Layers::T>> make_blocks(const ModelConfig& config,
+                                                        Activations activations, const Dims& dims,
+                                                        typename Layers::Products& matmul) {
+  using T = typename Layers::T;
   const std::int64_t held = activations == Activations::keep ? config.layers : 1;
-  if (config.llama) return std::make_unique<BlocksOf<T, Llama>>(held, dims, matmul, *config.llama);
-  return std::make_unique<BlocksOf<T, Gpt2>>(held, dims, matmul);
+  if (config.llama)
+    return std::make_unique<BlocksOf<T, LlamaBlock<Layers>>>(held, dims, matmul, *config.llama);
+  return std::make_unique<BlocksOf<T, Gpt2Block<Layers>>>(held, dims, matmul);
 }
 
 template <class T>

@@ -87,7 +87,7 @@ def check_group(model, group):
         bits = run.bits()
         if reference is None:
             reference = bits
-            check_trained(bits)
+            check_trained(bits, may_skip=dtype == "fp16")
         elif bits != reference:
             raise launch.Failed(f"{name} differs from stage 0: {first_difference(reference, bits)}")
     return len(runs)
@@ -100,10 +100,12 @@ def check_chosen(run, environment):
             raise launch.Failed(f"{environment} had no effect:\n{run.printed}")
 
 
-def check_trained(bits):
+def check_trained(bits, may_skip):
+    """A growing loss scale overflows now and then, and the stages must agree on that too."""
     steps, _ = bits
-    if len(steps) != STEPS or any(skipped for *_, skipped in steps):
-        raise launch.Failed(f"{len(steps)} steps, or skipped ones")
+    skipped = sum(skipped for *_, skipped in steps)
+    if len(steps) != STEPS or skipped > (STEPS // 4 if may_skip else 0):
+        raise launch.Failed(f"{len(steps)} steps, {skipped} of them skipped")
     if len({loss for _, loss, _, _ in steps}) < STEPS // 2:
         raise launch.Failed("the loss does not move")
 

@@ -2,8 +2,7 @@
 
 #include <string>
 
-#include "examples/gpt/cuda/gpt2_block.h"
-#include "examples/gpt/cuda/llama_block.h"
+#include "examples/gpt/cuda/layers.h"
 #include "examples/gpt/model_parts.h"
 #include "zero/base/error.h"
 
@@ -27,7 +26,7 @@ DeviceModel<T>::DeviceModel(const ModelConfig& config, std::int64_t batch, std::
       dims_(checked(dims_of(config, batch, sequence))),
       stream_(stream),
       matmul_(stream),
-      blocks_(make_blocks<T, Gpt2Block<T>, LlamaBlock<T>>(config, activations, dims_, matmul_)),
+      blocks_(make_blocks<DeviceLayers<T>>(config, activations, dims_, matmul_)),
       head_(dims_, matmul_),
       batch_(dims_.rows(), stream),
       order_(dims_.rows(), dims_.vocabulary, stream),

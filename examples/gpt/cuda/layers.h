@@ -1,14 +1,17 @@
-// LayerNorm or RMSNorm, and y = x W + b, on a GPU: what norm.h and linear.h are on the CPU.
+// What blocks are made of on a GPU: LayerNorm or RMSNorm, y = x W + b, rotary tables, and what
+// these share while they run. What norm.h, linear.h, rope.h and layers.h are on the CPU.
 #pragma once
 
 #include <cstdint>
 
+#include "examples/gpt/cuda/attention.h"
 #include "examples/gpt/cuda/device_buffer.h"
 #include "examples/gpt/cuda/device_matmul.h"
 #include "examples/gpt/cuda/row_kernels.h"
 #include "examples/gpt/dims.h"
 #include "examples/gpt/linear.h"
 #include "examples/gpt/norm.h"
+#include "examples/gpt/rope.h"
 
 namespace gpt::cuda {
 
@@ -95,6 +98,105 @@ class Linear {
   LinearShape shape_;
   DeviceMatmul& matmul_;
   const DeviceMatmul::Plan *forward_[2], *weight_[2], *input_;
+};
+
+// Of every position and pair of channels, [sequence, head channels / 2].
+class Rope {
+ public:
+  Rope(const RopeConfig& config, std::int64_t sequence, std::int64_t head_channels,
+       cudaStream_t stream)
+      : cosines_(sequence * head_channels / 2), sines_(cosines_.size()) {
+    const RopeTable<float> table(config, sequence, head_channels);
+    cosines_.fill(table.cosines.data(), stream);
+    sines_.fill(table.sines.data(), stream);
+  }
+
+  const float* cosines() const { return cosines_.data(); }
+  const float* sines() const { return sines_.data(); }
+  std::int64_t bytes() const {
+    return static_cast<std::int64_t>(cosines_.bytes() + sines_.bytes());
+  }
+
+ private:
+  DeviceBuffer<float> cosines_, sines_;
+};
+
+template <class E>
+class DeviceLayers {
+ public:
+  using T = E;
+  using Acc = float;
+  using Products = DeviceMatmul;
+  using Linear = cuda::Linear<T>;
+  using Norm = cuda::Norm<T>;
+  using Rope = cuda::Rope;
+  template <class U>
+  using Buffer = DeviceBuffer<U>;
+
+  // `columns`: of the widest sum over rows.
+  DeviceLayers(const Dims& dims, DeviceMatmul& matmul, std::int64_t columns)
+      : dims_(dims),
+        stream_(matmul.stream()),
+        deltas_(dims.batch * dims.heads * dims.sequence),
+        sums_(column_scratch(dims.rows(), columns)) {}
+
+  Norm make_norm() const { return {dims_, stream_}; }
+  Rope make_rope(const RopeConfig& rope) const {
+    return {rope, dims_.sequence, dims_.head_channels, stream_};
+  }
+
+  void add_product(Linear& linear, const T* x, const LinearValues<T>& values, const T* addend,
+                   T* y) {
+    linear.forward(x, values, y, addend);
+  }
+  void parameter_gradients(Linear& linear, const T* x, const T* dy,
+                           const LinearGradients<T>& gradients) {
+    linear.parameter_gradients(x, dy, gradients, sums_.data());
+  }
+  void norm_backward(Norm& norm, const T* dout, const T* in, const NormValues<T>& values, T* din,
+                     const NormGradients<T>& gradients) {
+    norm.backward(dout, in, values, din, gradients, sums_.data());
+  }
+
+  void attend(const Qkv<const T>& qkv, T* out, float* log_sums) {
+    attention_forward(AttentionForward<T>{dims_, qkv, out, log_sums}, stream_);
+  }
+  void attend_backward(const typename Attention<T>::Backward& t) {
+    attention_backward(
+        AttentionBackward<T>{dims_, t.qkv, t.out, t.dout, t.log_sums, deltas_.data(), t.dqkv},
+        stream_);
+  }
+
+  void turn(const Rope& rope, T* data, std::int64_t heads) { rotate_by(rope, data, heads, 1); }
+  void turn_back(const Rope& rope, T* data, std::int64_t heads) {
+    rotate_by(rope, data, heads, -1);
+  }
+
+  void gelu_forward(const T* in, T* out, std::int64_t count) {
+    cuda::gelu_forward(in, out, count, stream_);
+  }
+  void gelu_backward(const T* in, T* gradient, std::int64_t count) {
+    cuda::gelu_backward(in, gradient, count, stream_);
+  }
+  void swiglu_forward(const SwigluForward<T>& call, std::int64_t count) {
+    cuda::swiglu_forward(call, count, stream_);
+  }
+  void swiglu_backward(const SwigluBackward<T>& call, std::int64_t count) {
+    cuda::swiglu_backward(call, count, stream_);
+  }
+
+  std::int64_t bytes() const { return static_cast<std::int64_t>(deltas_.bytes() + sums_.bytes()); }
+
+ private:
+  void rotate_by(const Rope& rope, T* data, std::int64_t heads, float direction) {
+    rotate(Rotation<T>{data, rope.cosines(), rope.sines(), dims_.sequence, heads,
+                       dims_.head_channels, direction},
+           dims_.rows(), stream_);
+  }
+
+  Dims dims_;
+  cudaStream_t stream_;
+  DeviceBuffer<float> deltas_, sums_;  // of attention, and of columns
 };
 
 }  // namespace gpt::cuda

@@ -1,0 +1,102 @@
+// What blocks are made of on the CPU, and what their layers share while they run: attention and
+// element-wise kernels over a pool of threads. cuda/layers.h has the same interface for a GPU, so a
+// family's block is written once.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "examples/gpt/attention.h"
+#include "examples/gpt/buffer.h"
+#include "examples/gpt/dims.h"
+#include "examples/gpt/kernels.h"
+#include "examples/gpt/linear.h"
+#include "examples/gpt/matmul.h"
+#include "examples/gpt/norm.h"
+#include "examples/gpt/rope.h"
+
+namespace gpt {
+
+template <class E>
+class CpuLayers {
+ public:
+  using T = E;
+  using Acc = accumulate_t<T>;
+  using Products = Matmul;
+  using Linear = gpt::Linear<T>;
+  using Norm = gpt::Norm<T>;
+  using Rope = gpt::Rope<T>;
+  template <class U>
+  using Buffer = gpt::Buffer<U>;
+
+  // The third is for GPUs: columns of the widest sum over rows.
+  CpuLayers(const Dims& dims, Matmul& matmul, std::int64_t)
+      : dims_(dims), pool_(matmul.pool()), kernels_(kernels<T>()), attention_(dims, matmul) {}
+
+  Norm make_norm() const { return {dims_, pool_}; }
+  Rope make_rope(const RopeConfig& rope) const {
+    return {rope, dims_.sequence, dims_.head_channels};
+  }
+
+  // y = x W + b + addend
+  void add_product(Linear& linear, const T* x, const LinearValues<T>& values, const T* addend,
+                   T* y) {
+    std::copy_n(addend, dims_.rows() * dims_.channels, y);
+    linear.forward(x, values, y, true);
+  }
+  void parameter_gradients(Linear& linear, const T* x, const T* dy,
+                           const LinearGradients<T>& gradients) {
+    linear.parameter_gradients(x, dy, gradients);
+  }
+  // din += the input's gradient
+  void norm_backward(Norm& norm, const T* dout, const T* in, const NormValues<T>& values, T* din,
+                     const NormGradients<T>& gradients) {
+    norm.backward(dout, in, values, din, gradients);
+  }
+
+  void attend(const Qkv<const T>& qkv, T* out, Acc* log_sums) {
+    attention_.forward(qkv, out, log_sums);
+  }
+  void attend_backward(const typename Attention<T>::Backward& tensors) {
+    attention_.backward(tensors);
+  }
+
+  // By their positions; or back.
+  void turn(const Rope& rope, T* data, std::int64_t heads) {
+    rope.rotate({data, dims_.rows(), heads}, Rope::Direction::forward, pool_);
+  }
+  void turn_back(const Rope& rope, T* data, std::int64_t heads) {
+    rope.rotate({data, dims_.rows(), heads}, Rope::Direction::back, pool_);
+  }
+
+  void gelu_forward(const T* in, T* out, std::int64_t count) {
+    for_elements(count, [&](Range range) { kernels_.gelu_forward(in, out, range); });
+  }
+  // gradient *= gelu'(in)
+  void gelu_backward(const T* in, T* gradient, std::int64_t count) {
+    for_elements(count, [&](Range range) { kernels_.gelu_backward(in, gradient, range); });
+  }
+  void swiglu_forward(const SwigluForward<T>& call, std::int64_t count) {
+    for_elements(count, [&](Range range) { kernels_.swiglu_forward(call, range); });
+  }
+  void swiglu_backward(const SwigluBackward<T>& call, std::int64_t count) {
+    for_elements(count, [&](Range range) { kernels_.swiglu_backward(call, range); });
+  }
+
+  std::int64_t bytes() const { return attention_.bytes(); }
+
+ private:
+  template <class Body>
+  void for_elements(std::int64_t count, const Body& body) {
+    pool_.for_ranges(count, 1024, [&](std::int64_t begin, std::int64_t end) {
+      body(Range{begin, end});
+    });
+  }
+
+  Dims dims_;
+  zero::ThreadPool& pool_;
+  const Kernels<T>& kernels_;
+  Attention<T> attention_;
+};
+
+}  // namespace gpt
