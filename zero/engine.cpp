@@ -5,7 +5,7 @@
 #include <mutex>
 #include <set>
 
-#include "zero/checkpointing.h"
+#include "zero/checkpointing/checkpointing.h"
 #include "zero/engine_core.h"
 
 namespace zero {

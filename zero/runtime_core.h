@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "zero/accelerator.h"
 #include "zero/base/cpu/thread_pool.h"
 #include "zero/base/device.h"
 #include "zero/base/ledger.h"
 #include "zero/base/stream.h"
+#include "zero/device/accelerator.h"
 #include "zero/zero.h"
 
 namespace zero::detail {

@@ -14,9 +14,9 @@
 
 #include "comm/communicator.h"
 #include "optim/gradient_norm.h"
-#include "zero/engine_plan.h"
+#include "zero/plan/engine_plan.h"
 #include "zero/runtime_core.h"
-#include "zero/state_store.h"
+#include "zero/state/state_store.h"
 #include "zero/wide_block.h"
 
 namespace zero::detail {

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <random>
 
-#include "tests/support/temporary_directory.h"
 #include "tests/config/config_support.h"
+#include "tests/support/temporary_directory.h"
 
 using namespace zero;
 using zero::tests::has;

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "config_schemas/load.h"
+#include "zero/plan/update_groups.h"
 #include "zero/testing.h"
-#include "zero/update_groups.h"
 
 namespace {
 

@@ -164,11 +164,11 @@ class Lint:
             joined = ""
 
     def check_stages(self, path, code):
-        if path.startswith(("zero/placement", "tests/")):
+        if path.startswith(("zero/plan/placement", "tests/")):
             return
         for number, line in enumerate(code, 1):
             if STAGE_COMPARED.search(without_strings(line)):
-                self.report(path, number, "stage", "stages are compared in zero/placement alone; ask the placements")
+                self.report(path, number, "stage", "stages are compared in zero/plan/placement alone; ask the placements")
 
     def check_openmp(self, path, lines):
         for number, line in enumerate(lines, 1):

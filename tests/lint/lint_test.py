@@ -14,7 +14,7 @@ GOOD = {
     "zero/base/device.h": "",
     "zero/base/cuda/stream.cu": "#include <cuda_runtime.h>\n",
     "zero/engine.cpp": '#include "comm/world.h"\n#include "optim/options.h"\n#include "zero/base/device.h"\n',
-    "zero/placement.cpp": "bool f(int stage) { return stage >= 2; }\n",
+    "zero/plan/placement.cpp": "bool f(int stage) { return stage >= 2; }\n",
     "zero/checkpoint/header.cpp": '#include <nlohmann/json.hpp>\n#include "zero/base/dtype.h"\n',
     "comm/world.h": '#include "zero/base/dtype.h"\n// if MPI, then stage == 3\n#if defined(__AVX2__)\n#endif\n',
     "optim/options.h": "#ifdef __COMPILER\n#endif\n",
@@ -88,7 +88,7 @@ class Rules(unittest.TestCase):
                      "bool x = 2 < config->stage;", "if (1 < static_cast<int>(o.stage)) {}"):
             for path in ("zero/engine2.cpp", "comm/a.cpp", "examples/a.cpp", "config_schemas/a.cpp"):
                 self.finds("stage", path, text + "\n")
-            self.accepts("zero/placement_table.cpp", text + "\n")
+            self.accepts("zero/plan/placement_table.cpp", text + "\n")
         for text in ("// stage == 3", "/* stage\n  == 3 */ int x;", "std::optional<int> stage;", "int stage = 3;",
                      "out << options.stage << 1;", "staging == other", 'say("stage == 3");', "in >> stage;",
                      "f(static_cast<int>(stage));", "options->stage = 1;", "std::map<int, Stage> stages = {};",

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "tests/offload/offload_support.h"
-#include "zero/engine_plan.h"
+#include "zero/plan/engine_plan.h"
 
 using namespace offload_support;
 

@@ -3,7 +3,7 @@
 
 #include "tests/support/models.h"
 #include "zero/base/ledger.h"
-#include "zero/engine_plan.h"
+#include "zero/plan/engine_plan.h"
 
 using namespace zero::detail;
 using zero::MemoryCategory;

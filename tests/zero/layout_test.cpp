@@ -1,4 +1,4 @@
-#include "zero/layout.h"
+#include "zero/plan/layout.h"
 
 #include <doctest/doctest.h>
 
@@ -6,7 +6,7 @@
 #include <map>
 
 #include "tests/support/models.h"
-#include "zero/slots.h"
+#include "zero/plan/slots.h"
 
 using namespace zero::detail;
 

@@ -7,9 +7,9 @@
 
 #include "tests/support/mock_device.h"
 #include "tests/support/models.h"
-#include "zero/engine_plan.h"
-#include "zero/plan_checker.h"
-#include "zero/plan_walker.h"
+#include "zero/plan/engine_plan.h"
+#include "zero/plan/plan_checker.h"
+#include "zero/plan/plan_walker.h"
 
 using namespace zero::detail;
 

@@ -3,8 +3,8 @@
 #include <random>
 
 #include "tests/support/models.h"
-#include "zero/engine_plan.h"
-#include "zero/plan_checker.h"
+#include "zero/plan/engine_plan.h"
+#include "zero/plan/plan_checker.h"
 
 using namespace zero::detail;
 

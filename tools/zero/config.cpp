@@ -10,8 +10,8 @@
 #include "tools/zero/commands.h"
 #include "zero/base/error.h"
 #include "zero/config.h"
-#include "zero/placement.h"
-#include "zero/precision.h"
+#include "zero/plan/placement.h"
+#include "zero/state/precision.h"
 
 namespace zero::tool {
 namespace {

@@ -1,0 +1,310 @@
+#include "zero/checkpointing/checkpointing.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "optim/gradient_norm.h"
+#include "zero/checkpointing/scaler_record.h"
+
+namespace zero {
+
+namespace detail {
+
+namespace {
+
+using checkpoint::Manifest;
+using checkpoint::ShardEntry;
+
+std::string cpu_type() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.rfind("model name", 0) == 0 && line.find(':') != std::string::npos)
+      return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+std::string hexadecimal(std::uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016" PRIx64, value);
+  return text;
+}
+
+DType dtype_of_name(const std::string& name) {
+  return name == "BF16" ? DType::bf16 : name == "F16" ? DType::fp16 : DType::fp32;
+}
+
+}  // namespace
+
+std::string host_name() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+void print_notice(const std::string& notice) {
+  std::fprintf(stderr, "zero: checkpoint: %s\n", notice.c_str());
+}
+
+std::map<std::string, std::string> Checkpointing::equality_terms() {
+  std::int64_t reduce_group = engine_.resolve_reduce_group();
+  for (const std::int64_t group :
+       engine_.runtime_.gather_words("a checkpoint's terms", {reduce_group}))
+    reduce_group = std::min(reduce_group, group);
+  const Batch& batch = engine_.plan_.batch;
+  Device& device = engine_.runtime_.device();
+  const bool ordered = device.is_host() || engine_.config_.zero_core.deterministic;
+  return {{"ranks", std::to_string(engine_.ranks())},
+          {"reduce_group_size", std::to_string(reduce_group)},
+          {"gradient_sync", engine_.plan_.sync_each && batch.accumulation > 1 ? "each" : "last"},
+          {"micro_batch", std::to_string(batch.micro)},
+          {"accumulation", std::to_string(batch.accumulation)},
+          {"threads", std::to_string(engine_.runtime_.pool().threads())},
+          {"cpu", cpu_type()},
+          {"device", device.kind()},
+          {"sums", ordered ? "in rank order" : "of NCCL"},
+          {"compute_dtype", name_of(engine_.compute_dtype())},
+          {"seed", std::to_string(engine_.config_.seed)},
+          {"communication_data_type", name_of(engine_.plan_.policy.precision.wire)},
+          {"grad_accum_dtype", name_of(engine_.plan_.policy.precision.accumulation)},
+          {"master_dtype", name_of(engine_.plan_.policy.precision.master)},
+          {"state_dtype", name_of(engine_.plan_.policy.precision.state)},
+          {"layout_hash", hexadecimal(engine_.plan_.layout.hash)}};
+}
+
+Manifest Checkpointing::describe_state(const SaveOptions& options) {
+  Manifest m;
+  m.step = engine_.step_count_;
+  m.tag = options.tag.empty() ? "step-" + std::to_string(m.step) : options.tag;
+  m.applied_steps = engine_.applied_steps_;
+  m.skipped_in_a_row = engine_.skipped_in_a_row_;
+  m.samples =
+      state_.samples_before + (m.step - state_.samples_before_step) * engine_.plan_.batch.global;
+  m.optimizer = engine_.config_.optimizer.type;
+  m.scheduler = engine_.config_.scheduler.type;
+  m.states = engine_.state_->policy().optimizer_states;
+  m.client_state = options.client_state;
+  if (engine_.scaler_.dynamic()) m.loss_scaler = record_of(engine_.scaler_.state());
+  m.config = describe(engine_.config_);
+  m.equality = equality_terms();
+  for (std::size_t p = 0; p < engine_.model_.params.size(); ++p) {
+    const ParamDeclaration& declaration = engine_.model_.params[p];
+    const Place& place = engine_.plan_.layout.place_of_param[p];
+    const SegmentBuffers& buffers = engine_.state_->segment(place.flat_unit, place.segment);
+    const bool trainable = declaration.options.trainable;
+    m.parameters.push_back(
+        {declaration.name,
+         declaration.shape,
+         checkpoint::safetensors_name(trainable ? buffers.master_dtype : buffers.dtype),
+         trainable,
+         {},
+         trainable ? own_states(static_cast<int>(p)) : std::nullopt,
+         checkpoint::safetensors_name(trainable ? buffers.state_dtype : DType::fp32)});
+  }
+  for (std::size_t u = 0; u < engine_.model_.units.size(); ++u)
+    for (const int p : engine_.model_.borrowed(static_cast<int>(u)))
+      m.parameters[static_cast<std::size_t>(p)].used_by.push_back(engine_.model_.units[u].name);
+  return m;
+}
+
+// Named only where they are not all of the optimizer's.
+std::optional<std::vector<std::string>> Checkpointing::own_states(int param) const {
+  const std::vector<std::string>& all = engine_.state_->policy().optimizer_states;
+  std::vector<std::string> own;
+  for (std::size_t k = 0; k < all.size(); ++k)
+    if (engine_.state_->has_state(param, k)) own.push_back(all[k]);
+  if (own.size() == all.size()) return std::nullopt;
+  return own;
+}
+
+// A function of the layout alone, so rank 0 knows every rank's.
+std::vector<Located> Checkpointing::located_entries(int of_rank) const {
+  std::vector<Located> wide, narrow;  // fp32 first: every tensor is aligned to its elements
+  const int states = static_cast<int>(engine_.state_->policy().optimizer_states.size());
+  for (std::size_t f = 0; f < engine_.plan_.layout.flat_units.size(); ++f)
+    for (std::size_t s = 0; s < engine_.plan_.layout.flat_units[f].segments.size(); ++s) {
+      const Segment& segment = engine_.plan_.layout.flat_units[f].segments[s];
+      const SegmentBuffers& buffers =
+          engine_.state_->segment(static_cast<int>(f), static_cast<int>(s));
+      const DType of_parameter = segment.trainable ? buffers.master_dtype : buffers.dtype;
+      const std::int64_t begin = of_rank * segment.shard;
+      const std::vector<Piece> pieces =
+          pieces_between(engine_.model_, segment, begin, begin + segment.shard);
+      for (int kind = 0; kind <= (segment.trainable ? states : 0); ++kind) {
+        const DType stored = kind == 0 ? of_parameter : buffers.state_dtype;
+        for (const Piece& piece : pieces) {
+          if (kind > 0 &&
+              !engine_.state_->has_state(piece.param, static_cast<std::size_t>(kind - 1)))
+            continue;
+          (stored == DType::fp32 ? wide : narrow)
+              .push_back({{piece.param, kind, piece.param_begin, piece.count},
+                          static_cast<int>(f),
+                          static_cast<int>(s),
+                          piece.segment_begin,
+                          0,
+                          piece.count * size_of(stored)});
+        }
+      }
+    }
+  wide.insert(wide.end(), narrow.begin(), narrow.end());
+  std::int64_t end = 0;
+  for (Located& located : wide) located.data_begin = std::exchange(end, end + located.bytes);
+  return wide;
+}
+
+std::int64_t Checkpointing::own_bytes() const {
+  const std::vector<Located> entries = located_entries(engine_.rank());
+  return entries.empty() ? 0 : entries.back().data_begin + entries.back().bytes;
+}
+
+// The data of this rank's file from byte `offset` on.
+void Checkpointing::read_state(const std::vector<Located>& entries, std::int64_t offset,
+                               std::span<std::byte> out) const {
+  auto entry = std::upper_bound(
+      entries.begin(), entries.end(), offset,
+      [](std::int64_t at, const Located& located) { return at < located.data_begin; });
+  for (--entry; !out.empty(); ++entry) {
+    const int kind = entry->entry.kind;
+    const bool trainable = engine_.param(entry->entry.parameter).options.trainable;
+    ArrayId array{entry->flat_unit, entry->segment,
+                  trainable ? ArrayKind::master : ArrayKind::parameter};
+    if (kind > 0) array = {entry->flat_unit, entry->segment, ArrayKind::state, kind - 1};
+    const std::int64_t width = entry->bytes / entry->entry.count;
+    const std::int64_t skipped = (offset - entry->data_begin) / width;
+    const std::int64_t count = std::min(std::ssize(out) / width, entry->entry.count - skipped);
+    const std::int64_t begin = entry->offset + skipped;
+    std::byte* to = out.data();
+    engine_.store_->visit(array, begin, begin + count, Access::read,
+                          [&](std::int64_t, std::span<std::byte> part) {
+                            std::memcpy(to, part.data(), part.size());
+                            to += part.size();
+                          });
+    out = out.subspan(static_cast<std::size_t>(count * width));
+    offset += count * width;
+  }
+}
+
+// In the dtype of the array.
+void Checkpointing::write_as(const ArrayId& array, std::int64_t begin, DType stored,
+                             std::span<const std::byte> bytes) {
+  StateStore& store = *engine_.store_;
+  const DType own = store.dtype_of(array);
+  if (stored == own) return store.write(array, begin, bytes);
+  const auto count = static_cast<std::int64_t>(bytes.size()) / size_of(stored);
+  std::array<float, 1 << 14> values;
+  std::array<std::byte, values.size() * sizeof(float)> rounded;
+  for (std::int64_t done = 0; done < count; done += std::ssize(values)) {
+    const std::int64_t part = std::min(count - done, std::ssize(values));
+    optim::cast(bytes.data() + done * size_of(stored), stored, values.data(), DType::fp32, part);
+    optim::cast(values.data(), DType::fp32, rounded.data(), own, part);
+    store.write(array, begin + done,
+                std::span(rounded).first(static_cast<std::size_t>(part * size_of(own))));
+  }
+}
+
+// Elements of the parameter from `first` on, all within this rank's slice.
+void Checkpointing::deliver(const Manifest& manifest, const ShardEntry& entry, std::int64_t first,
+                            std::span<const std::byte> bytes) {
+  const int param = param_of_[static_cast<std::size_t>(entry.parameter)];
+  const Place& place = engine_.plan_.layout.place_of_param[static_cast<std::size_t>(param)];
+  const std::int64_t begin = place.offset + first;
+  const DType stored = dtype_of_name(manifest.dtype_of(entry));
+  const auto write = [&](ArrayKind kind, int state = 0) {
+    write_as({place.flat_unit, place.segment, kind, state}, begin, stored, bytes);
+  };
+  if (entry.kind > 0)
+    return write(ArrayKind::state, state_of_[static_cast<std::size_t>(entry.kind - 1)]);
+  if (engine_.param(param).options.trainable &&
+      engine_.state_->segment(place.flat_unit, place.segment).has_master())
+    write(ArrayKind::master);
+  write(ArrayKind::parameter);
+}
+
+// Where the optimizer is not sharded, every rank holds all of its state.
+void Checkpointing::spread_states(int flat_unit, int segment_index) {
+  const Segment& segment =
+      engine_.flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
+  const SegmentBuffers& buffers = engine_.state_->segment(flat_unit, segment_index);
+  if (!engine_.collective() || !segment.trainable || engine_.state_->policy().optimizer_sharded)
+    return;
+  for (int k = 0; k < static_cast<int>(buffers.states.size()); ++k) {
+    const auto state = static_cast<std::size_t>(k);
+    if (!buffers.has_whole_state(state)) {
+      spread_partial_state({flat_unit, segment_index, ArrayKind::state, k});
+      continue;
+    }
+    engine_.runtime_.exchange_on_device(
+        engine_.subjects_[static_cast<std::size_t>(flat_unit)],
+        [&](comm::Communicator& communicator, Stream stream) {
+          std::byte* all = buffers.states[state];
+          engine_.all_gather_whole(
+              {&communicator, stream}, segment,
+              all + engine_.rank() * segment.shard * size_of(buffers.state_dtype), all,
+              buffers.state_dtype);
+        });
+  }
+}
+
+// A state that some parameters of the segment lack has gaps: through a copy.
+void Checkpointing::spread_partial_state(const ArrayId& array) {
+  const SegmentBuffers& buffers = engine_.state_->segment(array.flat_unit, array.segment);
+  const auto state = static_cast<std::size_t>(array.state);
+  if (buffers.state_counts[state] == 0) return;
+  const std::int64_t width = size_of(buffers.state_dtype);
+  const std::vector<std::byte> whole = engine_.gather_segment(array);
+  for (const UpdateRun& run : buffers.runs)
+    if (run.state_begin[state] >= 0)
+      engine_.copy_and_wait(buffers.states[state] + run.state_begin[state] * width,
+                            whole.data() + run.begin * width, (run.end - run.begin) * width);
+}
+
+}  // namespace detail
+
+SaveTicket::SaveTicket(detail::EngineCore& core, std::shared_ptr<detail::PendingSave> save)
+    : core_(&core), save_(std::move(save)) {}
+
+bool SaveTicket::wait() const {
+  return core_->finish_save(*save_);
+}
+
+void Engine::open_checkpoints(const std::string& directory) {
+  core_->open_checkpoints(directory);
+}
+
+double Engine::predicted_save_seconds() const {
+  return core_->predicted_save_seconds();
+}
+
+SaveTicket Engine::save_checkpoint(const std::string& directory, const SaveOptions& options) {
+  return {*core_, core_->save_checkpoint(directory, options)};
+}
+
+std::optional<Resumed> Engine::resume(const std::string& directory, Resume mode,
+                                      const std::string& tag) {
+  return core_->resume(directory, mode, tag);
+}
+
+std::vector<SavedCheckpoint> list_checkpoints(const std::string& directory) {
+  std::vector<SavedCheckpoint> saved;
+  std::error_code failed;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(directory, failed))) return saved;
+  for (const checkpoint::Candidate& candidate :
+       checkpoint::candidates(checkpoint::Directory::open(directory)))
+    saved.push_back({candidate.tag, candidate.manifest ? candidate.manifest->step : 0,
+                     candidate.manifest ? candidate.manifest->sequence : 0});
+  return saved;
+}
+
+std::vector<std::string> set_aside_checkpoints(const std::string& directory,
+                                               std::int64_t later_than_sequence) {
+  return checkpoint::Saver(directory).set_aside_later_than(later_than_sequence);
+}
+
+}  // namespace zero

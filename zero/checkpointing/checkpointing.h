@@ -1,0 +1,159 @@
+// Saving and resuming an engine's state, on top of zero/checkpoint: what each rank owns by the
+// layout goes into one file of its own, and is found again by name and element, whatever the world
+// size and stage of the reader. checkpointing.cpp says what is in a checkpoint, saving.cpp how it
+// is written, resuming.cpp how it is read.
+//
+// State is read and written by read_state() and deliver() alone, from and to the state store. The
+// thread that writes files makes no call to other ranks: how it went rides in the control word of
+// the next step (agreement.h), and the ranks go on from there together.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "zero/base/arena.h"
+#include "zero/checkpoint/shard.h"
+#include "zero/checkpoint/store.h"
+#include "zero/checkpointing/staged_writer.h"
+#include "zero/engine_core.h"
+#include "zero/outcome.h"
+
+namespace zero::detail {
+
+// An entry of a rank's file and where it lies in that rank's slice.
+struct Located {
+  checkpoint::ShardEntry entry;
+  int flat_unit, segment;
+  std::int64_t offset;      // elements from the start of the segment
+  std::int64_t data_begin;  // bytes from the start of the file's data
+  std::int64_t bytes;
+};
+
+// A save between its begin and its commit.
+struct PendingSave {
+  // Each phase is work on every rank, then an agreement on how it went.
+  enum class Phase { writing, committing, finished };
+
+  checkpoint::Manifest manifest;  // on rank 0 with all files, elsewhere with this rank's
+  int own_file = -1;              // index into manifest.files, -1: this rank owns nothing
+  std::string directory;
+  int keep = 0;
+  bool asynchronous = false;
+  Phase phase = Phase::writing;
+  std::unique_ptr<StagedWriter> writer;
+  std::vector<std::int64_t> copy_before_update;  // bytes of the own file, by flat unit
+  std::vector<checkpoint::Digest> chunks;
+  double seconds = 0;  // of writing the files, on the slowest rank
+  std::thread worker;
+  std::atomic<bool> idle{true};  // the phase's work has ended here; `outcome` says how
+  Outcome outcome;
+  bool told = false;  // a failure, where training goes on after one
+
+  ~PendingSave();
+};
+
+// What an engine keeps for its checkpoints.
+struct CheckpointState {
+  std::vector<Arena> memory;
+  std::span<std::byte> buffer;   // what loads and saves pass through; empty: there was none yet
+  std::span<std::byte> staging;  // of asynchronous saves, taken at start; empty: there are none
+  // Of rank 0, from the opening of the directory on: holds its lock.
+  std::shared_ptr<checkpoint::Saver> saver;
+  std::string directory;
+  std::shared_ptr<PendingSave> pending;  // begun, not yet committed
+  double last_save_seconds = 0;          // 0: none yet
+  // Samples that were seen before this step: by the run that was resumed.
+  std::int64_t samples_before = 0, samples_before_step = 0;
+};
+
+// One save or load; collective throughout.
+class Checkpointing {
+ public:
+  explicit Checkpointing(EngineCore& engine) : engine_(engine), state_(*engine.checkpoints_) {}
+
+  // Bytes of this rank's file, without its header.
+  std::int64_t own_bytes() const;
+
+  void open(const std::string& directory);
+  std::shared_ptr<PendingSave> save(const std::string& directory, const SaveOptions& options);
+  // Waits for this rank's work of the phase, and goes on where it went well on all ranks. Whether
+  // it did is agreed on here, unless the ranks know.
+  void advance(PendingSave& save, bool known_good = false);
+  void finish(PendingSave& save);
+  std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag);
+
+ private:
+  // Which ranges of which entries of one file this rank needs.
+  using ReadPlan = std::map<std::size_t, std::vector<checkpoint::EntryRange>>;
+
+  // While ranks read and write files, they wait for each other without the usual limit.
+  class Patience {
+   public:
+    explicit Patience(EngineCore& engine);
+    Patience(const Patience&) = delete;
+    ~Patience();
+
+   private:
+    void set(std::chrono::milliseconds limit);
+    EngineCore& engine_;
+  };
+
+  // checkpointing.cpp
+  checkpoint::Manifest describe_state(const SaveOptions& options);
+  std::map<std::string, std::string> equality_terms();
+  std::vector<Located> located_entries(int of_rank) const;
+  std::optional<std::vector<std::string>> own_states(int param) const;
+  void add_file(checkpoint::Manifest& manifest, int of_rank) const;
+  void read_state(const std::vector<Located>& entries, std::int64_t offset,
+                  std::span<std::byte> out) const;
+  void write_as(const ArrayId& array, std::int64_t begin, DType stored,
+                std::span<const std::byte> bytes);
+  void deliver(const checkpoint::Manifest& manifest, const checkpoint::ShardEntry& entry,
+               std::int64_t first, std::span<const std::byte> bytes);
+  void spread_states(int flat_unit, int segment);
+  void spread_partial_state(const ArrayId& array);
+
+  // saving.cpp
+  void open_save(PendingSave& save, const SaveOptions& options);
+  void prepare_writer(PendingSave& save) const;
+  void write_own_file(PendingSave& save) const;
+  void commit(const PendingSave& save) const;
+  template <class Work>
+  void launch(PendingSave& save, Work work);
+  void gather_digests(PendingSave& save);
+
+  // resuming.cpp
+  std::optional<checkpoint::Manifest> choose(const std::string& directory, Resume mode,
+                                             const std::string& tag);
+  void check_visible(const std::string& directory, const std::string& document);
+  void check_model(const checkpoint::Manifest& manifest, const std::string& path) const;
+  void check_states(const checkpoint::Manifest& manifest,
+                    const checkpoint::ManifestParameter& saved, int param,
+                    std::vector<std::string>& problems) const;
+  void match(const checkpoint::Manifest& manifest);
+  ReadPlan plan_reads(const checkpoint::Manifest& manifest) const;
+  void read_files(const std::string& path, const checkpoint::Manifest& manifest,
+                  const ReadPlan& plan, bool deliver);
+  void adopt(const checkpoint::Manifest& manifest);
+  void notice_differences(const checkpoint::Manifest& manifest);
+
+  EngineCore& engine_;
+  CheckpointState& state_;
+  std::vector<int> param_of_;  // the model's parameter by the manifest's number
+  std::vector<int> state_of_;  // the engine's state by the manifest's number
+};
+
+void print_notice(const std::string& notice);
+std::string host_name();
+// Runs the work until it throws no LoadError, at most for the time that another host's new files
+// may take to be seen here; then throws TopologyError with the host and `what` it does not see.
+void await_visible(const std::string& what, const std::function<void()>& work);
+
+}  // namespace zero::detail

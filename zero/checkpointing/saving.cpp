@@ -1,0 +1,274 @@
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <utility>
+
+#include "zero/checkpointing/checkpointing.h"
+
+namespace zero::detail {
+
+namespace {
+
+using checkpoint::Directory;
+using checkpoint::Manifest;
+using checkpoint::ManifestFile;
+using Clock = std::chrono::steady_clock;
+
+// A slow disk on one rank is no stall: dead ranks are noticed without a time limit.
+constexpr std::chrono::hours file_time_limit{24};
+constexpr std::chrono::seconds visibility_limit{10};
+
+std::string shard_name(int rank, int ranks) {
+  char name[64];
+  std::snprintf(name, sizeof name, "shard-%05d-of-%05d.safetensors", rank + 1, ranks);
+  return name;
+}
+
+}  // namespace
+
+void await_visible(const std::string& what, const std::function<void()>& work) {
+  const auto give_up = Clock::now() + visibility_limit;
+  while (true) {
+    try {
+      return work();
+    } catch (const LoadError& error) {
+      if (Clock::now() > give_up)
+        throw TopologyError("host " + host_name() + " does not see " + what + " (" + error.what() +
+                            "): checkpoints need a directory that all hosts share");
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+}
+
+Checkpointing::Patience::Patience(EngineCore& engine) : engine_(engine) {
+  set(file_time_limit);
+}
+
+Checkpointing::Patience::~Patience() {
+  try {
+    set(std::chrono::milliseconds(
+        std::llround(engine_.config_.zero_core.time_limit_seconds * 1000)));
+  } catch (const std::exception&) {
+    // The failure has been thrown where it happened.
+  }
+}
+
+void Checkpointing::Patience::set(std::chrono::milliseconds limit) {
+  engine_.runtime_.exchange("a checkpoint", [&](comm::Communicator& communicator) {
+    communicator.set_time_limit(limit);
+  });
+}
+
+PendingSave::~PendingSave() {
+  if (worker.joinable()) worker.join();
+}
+
+// Rank 0 takes the lock and leaves a file of random content; the others must see it.
+void Checkpointing::open(const std::string& directory) {
+  if (state_.directory == directory) return;
+  agree_on_text(engine_.runtime_, "checkpoint directory", directory);
+  const Patience patience(engine_);
+  const bool root = engine_.rank() == 0;
+  state_.directory.clear();
+  state_.saver.reset();
+  std::string sign;
+  agree_or_raise(engine_.runtime_, "the opening of a checkpoint directory", attempt([&] {
+                   engine_.take_checkpoint_buffer();
+                   if (!root) return;
+                   auto saver = std::make_shared<checkpoint::Saver>(directory);
+                   saver->clear();
+                   sign = saver->leave_sign();
+                   state_.saver = std::move(saver);
+                 }));
+  sign = engine_.runtime_.broadcast_text("the opening of a checkpoint directory", sign);
+  const Outcome seen = agree_on_outcome(
+      engine_.runtime_, "the opening of a checkpoint directory", attempt([&] {
+        if (root) return;
+        await_visible("what rank 0 wrote to " + directory,
+                      [&] { checkpoint::check_sign(Directory::open(directory), sign); });
+      }));
+  if (state_.saver) state_.saver->remove_sign(sign);
+  if (seen.code != 0) {
+    state_.saver.reset();
+    raise({seen.code, seen.text + " (rank 0 is on host " +
+                          engine_.runtime_.broadcast_text("rank 0's host", host_name()) + ")"});
+  }
+  state_.directory = directory;
+}
+
+// Rank 0 makes the temporary directory; all learn its name.
+void Checkpointing::open_save(PendingSave& save, const SaveOptions& options) {
+  Manifest& manifest = save.manifest;
+  manifest = describe_state(options);
+  const bool root = engine_.rank() == 0;
+  agree_or_raise(
+      engine_.runtime_, "the start of a save", attempt([&] {
+        if (!root) return;
+        if (const std::string wrong = checkpoint::tag_problem(manifest.tag); !wrong.empty())
+          throw UsageError("Engine::save_checkpoint(): the tag \"" + manifest.tag + "\" " + wrong);
+        manifest.save_id = checkpoint::make_save_id();
+        manifest.sequence = state_.saver->next_sequence();
+        std::int64_t bytes = 0;
+        for (int r = 0; r < engine_.ranks(); ++r) add_file(manifest, r);
+        for (const ManifestFile& file : manifest.files) bytes += file.bytes;
+        state_.saver->begin(manifest.tag, manifest.save_id, bytes);
+      }));
+  manifest.save_id = engine_.runtime_.broadcast_text("the id of a save", manifest.save_id);
+  if (!root) add_file(manifest, engine_.rank());
+  const std::string own_name = shard_name(engine_.rank(), engine_.ranks());
+  for (std::size_t i = 0; i < manifest.files.size(); ++i)
+    if (manifest.files[i].name == own_name) save.own_file = static_cast<int>(i);
+}
+
+void Checkpointing::add_file(Manifest& manifest, int of_rank) const {
+  ManifestFile file;
+  file.name = shard_name(of_rank, engine_.ranks());
+  for (const Located& located : located_entries(of_rank)) file.entries.push_back(located.entry);
+  if (file.entries.empty()) return;
+  set_sizes(manifest, file);
+  manifest.files.push_back(std::move(file));
+}
+
+void Checkpointing::prepare_writer(PendingSave& save) const {
+  save.copy_before_update.assign(engine_.plan_.layout.flat_units.size(), 0);
+  if (save.own_file < 0) return;
+  std::vector<Located> entries = located_entries(engine_.rank());
+  // Frozen parameters never change: nobody waits for their copies.
+  for (const Located& located : entries)
+    if (engine_.param(located.entry.parameter).options.trainable)
+      save.copy_before_update[static_cast<std::size_t>(located.flat_unit)] =
+          located.data_begin + located.bytes;
+  save.writer = std::make_unique<StagedWriter>(
+      own_bytes(),
+      [*this, entries = std::move(entries)](std::int64_t offset, std::span<std::byte> out) {
+        read_state(entries, offset, out);
+      },
+      save.asynchronous ? state_.staging : state_.buffer,
+      save.asynchronous ? StagedWriter::Copying::first : StagedWriter::Copying::in_turn);
+}
+
+void Checkpointing::write_own_file(PendingSave& save) const {
+  if (!save.writer) return;
+  const auto start = Clock::now();
+  save.chunks = save.writer->run([&] {
+    const std::string name = checkpoint::temporary_name(save.manifest.tag, save.manifest.save_id);
+    std::optional<Directory> temporary;
+    await_visible(save.directory + "/" + name + ", which rank 0 made",
+                  [&] { temporary.emplace(Directory::open(save.directory).child(name)); });
+    return std::make_unique<checkpoint::ShardWriter>(
+        *temporary, save.manifest, save.manifest.files[static_cast<std::size_t>(save.own_file)]);
+  });
+  save.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Work of a phase: here, or on a thread of its own.
+template <class Work>
+void Checkpointing::launch(PendingSave& save, Work work) {
+  if (!save.asynchronous) {
+    save.outcome = attempt(work);
+    return;
+  }
+  save.idle.store(false, std::memory_order_relaxed);
+  save.worker = std::thread([&save, work = std::move(work)]() mutable {
+    save.outcome = attempt(work);
+    save.idle.store(true, std::memory_order_release);
+  });
+}
+
+std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
+                                                 const SaveOptions& options) {
+  const bool asynchronous = engine_.runtime_.device().is_host() &&
+                            options.asynchronous.value_or(engine_.config_.checkpoint.decoupled);
+  std::string request = "directory " + directory + "\ntag " + options.tag + "\nkeep " +
+                        std::to_string(options.keep) + "\n" +
+                        (asynchronous ? "asynchronous\n" : "");
+  for (const auto& [key, value] : options.client_state)
+    request += "client_state " + key + " = " + value + "\n";
+  agree_on_text(engine_.runtime_, "checkpoint request", request);
+  if (asynchronous && !engine_.saves_asynchronously())
+    throw UsageError(
+        "an asynchronous save needs memory from the start on: set checkpoint.writer.decoupled or "
+        "zero_core.async_staging_bytes in the config");
+  open(directory);
+  auto pending = std::make_shared<PendingSave>();
+  pending->directory = directory;
+  pending->keep = options.keep;
+  pending->asynchronous = asynchronous;
+  open_save(*pending, options);
+  prepare_writer(*pending);
+  if (asynchronous && pending->writer && !engine_.store_->readable_beside_steps())
+    pending->writer->copy_ahead();
+  launch(*pending, [*this, save = pending.get()] { write_own_file(*save); });
+  if (!asynchronous) finish(*pending);
+  return pending;
+}
+
+// Every rank's digests, to rank 0's manifest.
+void Checkpointing::gather_digests(PendingSave& save) {
+  std::int64_t most = 0;
+  const std::vector<std::int64_t> figures = engine_.runtime_.gather_words(
+      "the digests of a save",
+      {static_cast<std::int64_t>(save.chunks.size()), std::llround(save.seconds * 1e6)});
+  for (std::size_t i = 0; i < figures.size(); i += 2) {
+    most = std::max(most, figures[i]);
+    save.seconds = std::max(save.seconds, static_cast<double>(figures[i + 1]) / 1e6);
+  }
+  std::vector<std::int64_t> words(static_cast<std::size_t>(2 * most + 1), 0);
+  words[0] = static_cast<std::int64_t>(save.chunks.size());
+  for (std::size_t i = 0; i < save.chunks.size(); ++i) {
+    words[2 * i + 1] = static_cast<std::int64_t>(save.chunks[i].high);
+    words[2 * i + 2] = static_cast<std::int64_t>(save.chunks[i].low);
+  }
+  const std::vector<std::int64_t> all =
+      engine_.runtime_.gather_words("the digests of a save", words);
+  if (engine_.rank() != 0) return;
+  std::size_t next = 0;  // files are in rank order, ranks without data have none
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(engine_.ranks()); ++rank) {
+    const std::int64_t* word = &all[rank * words.size()];
+    if (word[0] == 0) continue;
+    ManifestFile& file = save.manifest.files.at(next++);
+    for (std::int64_t i = 0; i < word[0]; ++i)
+      file.chunks.push_back({static_cast<std::uint64_t>(word[2 * i + 1]),
+                             static_cast<std::uint64_t>(word[2 * i + 2])});
+    file.digest = file_digest(shard_header(save.manifest, file), file.chunks);
+  }
+}
+
+void Checkpointing::commit(const PendingSave& save) const {
+  if (engine_.rank() != 0) return;
+  for (const std::string& notice : state_.saver->commit(save.manifest)) print_notice(notice);
+  for (const std::string& notice : state_.saver->retain(save.keep)) print_notice(notice);
+}
+
+void Checkpointing::advance(PendingSave& save, bool known_good) {
+  if (save.worker.joinable()) save.worker.join();
+  const bool wrote = save.phase == PendingSave::Phase::writing;
+  if (!known_good)
+    save.outcome = agree_on_outcome(
+        engine_.runtime_, wrote ? "the files of a save" : "the commit of a save", save.outcome);
+  if (save.outcome.code == 0 && wrote) {
+    save.writer.reset();
+    gather_digests(save);
+    save.phase = PendingSave::Phase::committing;
+    launch(save, [*this, pending = &save] { commit(*pending); });
+    return;
+  }
+  save.phase = PendingSave::Phase::finished;
+  if (save.outcome.code == 0) {
+    state_.last_save_seconds = save.seconds;
+    return;
+  }
+  if (state_.saver) state_.saver->abandon();
+  // The layer that failed may speak of reading; to the caller it was a save.
+  if (save.outcome.code == LoadError("").exit_code() || save.outcome.code == Error("").exit_code())
+    save.outcome.code = SaveError("").exit_code();
+}
+
+void Checkpointing::finish(PendingSave& save) {
+  const Patience patience(engine_);
+  while (save.phase != PendingSave::Phase::finished) advance(save);
+}
+
+}  // namespace zero::detail

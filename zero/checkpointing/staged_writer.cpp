@@ -1,0 +1,155 @@
+#include "zero/checkpointing/staged_writer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace zero::detail {
+
+namespace {
+
+// Small enough to be digested in cache, large enough for the disk.
+constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
+constexpr std::chrono::seconds progress_interval{30};
+
+// Others wait for the slowest rank: that one says how far it is.
+class Progress {
+ public:
+  Progress(const std::string& path, std::int64_t bytes) : path_(path), bytes_(bytes) {}
+
+  void show(std::int64_t written) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < progress_interval) return;
+    last_ = now;
+    std::fprintf(stderr, "zero: checkpoint: %s: %.1f of %.1f MB written\n", path_.c_str(),
+                 static_cast<double>(written) / 1e6, static_cast<double>(bytes_) / 1e6);
+  }
+
+ private:
+  const std::string& path_;
+  const std::int64_t bytes_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+StagedWriter::StagedWriter(std::int64_t bytes, Source source, std::span<std::byte> staging,
+                           Copying copying)
+    : bytes_(bytes), source_(std::move(source)), staging_(staging), copying_(copying) {}
+
+std::int64_t StagedWriter::staging_for(std::int64_t wanted) {
+  return (wanted + piece_bytes - 1) / piece_bytes * piece_bytes;
+}
+
+std::span<std::byte> StagedWriter::piece_at(std::int64_t offset) const {
+  return staging_.subspan(static_cast<std::size_t>(offset % std::ssize(staging_)),
+                          static_cast<std::size_t>(std::min(piece_bytes, bytes_ - offset)));
+}
+
+bool StagedWriter::has_room() const {
+  return copied_ < bytes_ &&
+         copied_ - written_ + std::min(piece_bytes, bytes_ - copied_) <= std::ssize(staging_);
+}
+
+// By the one thread that copies.
+void StagedWriter::copy_piece() {
+  const std::span<std::byte> piece = piece_at(copied_);
+  source_(copied_, piece);
+  {
+    const std::lock_guard lock(mutex_);
+    copied_ += std::ssize(piece);
+  }
+  advanced_.notify_all();
+}
+
+void StagedWriter::copy_ahead() {
+  while (has_room()) copy_piece();
+}
+
+bool StagedWriter::copies_next() const {
+  return has_room() && (copying_ == Copying::first || copied_ == digested_);
+}
+
+void StagedWriter::copy_all() {
+  try {
+    while (digested_ < bytes_) {
+      std::unique_lock lock(mutex_);
+      advanced_.wait(lock, [this] { return failure_ || copied_ > digested_ || has_room(); });
+      if (failure_) return;
+      const bool copies = copies_next();
+      lock.unlock();
+      if (copies) {
+        copy_piece();
+        continue;
+      }
+      const std::span<std::byte> piece = piece_at(digested_);
+      digester_.update(piece);
+      {
+        const std::lock_guard lock(mutex_);
+        digested_ += std::ssize(piece);
+      }
+      advanced_.notify_all();
+    }
+  } catch (...) {
+    fail(std::current_exception());
+  }
+}
+
+void StagedWriter::write_all(const Create& create) {
+  const std::unique_ptr<checkpoint::ShardWriter> file = create();
+  Progress progress(file->path(), bytes_);
+  while (written_ < bytes_) {
+    {
+      std::unique_lock lock(mutex_);
+      advanced_.wait(lock, [this] { return failure_ || digested_ > written_; });
+      if (failure_) return;
+    }
+    const std::span<std::byte> piece = piece_at(written_);
+    file->write(piece);
+    {
+      const std::lock_guard lock(mutex_);
+      written_ += std::ssize(piece);
+    }
+    advanced_.notify_all();
+    progress.show(written_);
+  }
+  file->finish();
+}
+
+void StagedWriter::fail(std::exception_ptr cause) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::move(cause);
+  }
+  advanced_.notify_all();
+}
+
+std::vector<checkpoint::Digest> StagedWriter::run(const Create& create) {
+  try {
+    const std::jthread copier([this] { copy_all(); });
+    try {
+      write_all(create);
+    } catch (...) {
+      fail(std::current_exception());
+    }
+  } catch (...) {
+    fail(std::current_exception());  // there is no thread
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  advanced_.notify_all();
+  if (failure_) std::rethrow_exception(failure_);
+  return digester_.finish();
+}
+
+void StagedWriter::await_copy(std::int64_t bytes) {
+  std::unique_lock lock(mutex_);
+  advanced_.wait(lock, [&] { return ended_ || copied_ >= bytes; });
+}
+
+}  // namespace zero::detail

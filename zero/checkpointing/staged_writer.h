@@ -1,0 +1,69 @@
+// Writes the data of one file from state that others will change: one thread copies it to a staging
+// memory as fast as that takes it and makes the digests, another writes from there. It tells how
+// far the copy has come: where the staging is as large as the data, the state is free long before
+// the file is written, and with Copying::first before anything is digested. Owned by a save;
+// whoever will change the state may wait for the copy.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "zero/checkpoint/shard.h"
+
+namespace zero::detail {
+
+class StagedWriter {
+ public:
+  // Fills `out` with the data from byte `offset` on.
+  using Source = std::function<void(std::int64_t offset, std::span<std::byte> out)>;
+  using Create = std::function<std::unique_ptr<checkpoint::ShardWriter>()>;
+
+  // in_turn: a piece is digested while it is in cache. first: as soon as the staging has room, for
+  // the state is waited for.
+  enum class Copying : std::uint8_t { in_turn, first };
+
+  // The staging is a whole number of pieces, see staging_for().
+  StagedWriter(std::int64_t bytes, Source source, std::span<std::byte> staging, Copying copying);
+
+  // Bytes of staging that hold `wanted`.
+  static std::int64_t staging_for(std::int64_t wanted);
+
+  // As far as the staging reaches, on the calling thread; run() goes on from there.
+  void copy_ahead();
+  // Creates the file, writes it and returns its digests. Throws what goes wrong.
+  std::vector<checkpoint::Digest> run(const Create& create);
+  // Any thread: returns when the first `bytes` have been copied, or nothing will be copied any
+  // more.
+  void await_copy(std::int64_t bytes);
+
+ private:
+  bool has_room() const;
+  bool copies_next() const;
+  void copy_piece();
+  void copy_all();
+  void write_all(const Create& create);
+  void fail(std::exception_ptr cause);
+  std::span<std::byte> piece_at(std::int64_t offset) const;
+
+  const std::int64_t bytes_;
+  const Source source_;
+  const std::span<std::byte> staging_;
+  const Copying copying_;
+  checkpoint::ChunkDigester digester_;
+
+  std::mutex mutex_;
+  std::condition_variable advanced_;
+  // Under the mutex: bytes of the data that have been copied, digested and written.
+  std::int64_t copied_ = 0, digested_ = 0, written_ = 0;
+  std::exception_ptr failure_;
+  bool ended_ = false;  // run() has
+};
+
+}  // namespace zero::detail

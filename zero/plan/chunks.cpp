@@ -1,0 +1,133 @@
+#include "zero/plan/chunks.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "zero/state/state.h"
+
+namespace zero::detail {
+
+namespace {
+
+class ChunkMaker {
+ public:
+  ChunkMaker(const Layout& layout, const StatePolicy& policy, const Config& config)
+      : layout_(layout), policy_(policy), config_(config) {}
+
+  Chunking run() {
+    if (policy_.parameters_in_file) place_parameters();
+    for (std::size_t f = 0; f < layout_.flat_units.size(); ++f) cut(static_cast<int>(f));
+    if (policy_.optimizer_in_file) place_states();
+    assign_slots();
+    return std::move(result_);
+  }
+
+ private:
+  DType dtype_of(const Segment& segment) const {
+    return segment.dtype.value_or(policy_.precision.compute);
+  }
+
+  // The first units stay in memory, up to max_in_cpu elements of this rank.
+  void place_parameters() {
+    const OffloadParamOptions& options = config_.zero_optimization.offload_param;
+    FilePlan& file = result_.file;
+    std::int64_t in_memory = 0, largest = 1;
+    int count = 0;
+    for (const FlatUnit& flat : layout_.flat_units) {
+      const std::int64_t shard = flat.elements() / layout_.ranks;
+      const bool stays = shard == 0 || in_memory + shard <= options.max_in_cpu;
+      if (stays) in_memory += shard;
+      if (!stays) largest = std::max(largest, shard);
+      file.shard_slot_of.push_back(stays ? -1 : count++);
+    }
+    const std::int64_t buffers = std::max<std::int64_t>(1, options.buffer_count);
+    const std::int64_t fitting = buffers * options.buffer_size / largest;
+    file.shard_slots = static_cast<int>(
+        std::min<std::int64_t>(count, std::clamp<std::int64_t>(fitting, 1, buffers)));
+    for (int& slot : file.shard_slot_of)
+      if (slot >= 0) slot %= file.shard_slots;
+  }
+
+  // What of an element passes through a slot.
+  std::int64_t bytes_per_element(int flat_unit, const Segment& segment) const {
+    const DType dtype = dtype_of(segment);
+    const bool parameter = result_.file.shard_slot(flat_unit) >= 0;
+    std::int64_t bytes = parameter ? size_of(dtype) : 0;
+    if (!policy_.optimizer_in_file) return bytes;
+    const Precision& precision = policy_.precision;
+    bytes += std::ssize(policy_.optimizer_states) * size_of(precision.state_of(dtype));
+    if (const DType master = precision.master_of(dtype); master != dtype) bytes += size_of(master);
+    if (policy_.gradients_in_file)
+      bytes += size_of(segment.dtype.value_or(policy_.precision.accumulation));
+    return bytes;
+  }
+
+  void cut(int flat_unit) {
+    std::vector<Chunk>& chunks = result_.chunks;
+    const std::size_t before = chunks.size();
+    const FlatUnit& flat = layout_.flat_units[static_cast<std::size_t>(flat_unit)];
+    for (std::size_t s = 0; s < flat.segments.size(); ++s) {
+      const Segment& segment = flat.segments[s];
+      if (!segment.trainable) continue;
+      const std::int64_t count = policy_.optimizer_sharded ? segment.shard : segment.length;
+      const std::int64_t bytes = bytes_per_element(flat_unit, segment);
+      std::int64_t piece = count;
+      if (bytes > 0)
+        piece = std::max(chunk_alignment_elements, config_.zero_core.offload_chunk_bytes / bytes /
+                                                       chunk_alignment_elements *
+                                                       chunk_alignment_elements);
+      for (std::int64_t begin = 0; begin < count; begin += piece)
+        chunks.push_back({flat_unit, static_cast<int>(s), begin, std::min(piece, count - begin)});
+    }
+    if (chunks.size() > before) chunks.back().last_of_unit = true;
+  }
+
+  // The first chunks stay in memory: as many as `ratio` leaves, and then those that fit the cache.
+  void place_states() {
+    FilePlan& file = result_.file;
+    for (const FlatUnit& flat : layout_.flat_units)
+      file.resident.emplace_back(flat.segments.size());
+    const auto total = static_cast<double>(result_.chunks.size());
+    const double ratio = config_.zero_optimization.offload_optimizer.ratio;
+    auto stay = static_cast<std::int64_t>(std::floor((1 - ratio) * total));
+    std::int64_t cache = config_.zero_core.offload_cache_bytes;
+    for (Chunk& chunk : result_.chunks) {
+      const Segment& segment = layout_.flat_units[static_cast<std::size_t>(chunk.flat_unit)]
+                                   .segments[static_cast<std::size_t>(chunk.segment)];
+      if (--stay < 0) cache -= chunk.count * bytes_per_element(chunk.flat_unit, segment);
+      chunk.state_in_file = stay < 0 && cache < 0;
+      file.gradients = file.gradients || (chunk.state_in_file && policy_.gradients_in_file);
+      if (!chunk.state_in_file)
+        file.resident[static_cast<std::size_t>(chunk.flat_unit)]
+                     [static_cast<std::size_t>(chunk.segment)] += chunk.count;
+    }
+  }
+
+  // Slots in turn: read, step, write.
+  void assign_slots() {
+    const OffloadOptimizerOptions& options = config_.zero_optimization.offload_optimizer;
+    FilePlan& file = result_.file;
+    int count = 0;
+    for (Chunk& chunk : result_.chunks)
+      if (chunk.state_in_file || file.shard_slot(chunk.flat_unit) >= 0) chunk.slot = count++;
+    file.state_slots = static_cast<int>(
+        std::min<std::int64_t>(count, std::max<std::int64_t>(1, options.buffer_count - 1)));
+    for (Chunk& chunk : result_.chunks)
+      if (chunk.slot >= 0) chunk.slot %= file.state_slots;
+    file.pipeline_read = options.pipeline_read.value_or(true);
+    file.pipeline_write = options.pipeline_write.value_or(true);
+  }
+
+  const Layout& layout_;
+  const StatePolicy& policy_;
+  const Config& config_;
+  Chunking result_;
+};
+
+}  // namespace
+
+Chunking make_chunking(const Layout& layout, const StatePolicy& policy, const Config& config) {
+  return ChunkMaker(layout, policy, config).run();
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,53 @@
+// The pieces in which the optimizer step goes over a rank's shard, in forward order, and what of it
+// rests in a file: one segment's updated elements, whole where their state rests in memory, cut
+// where it rests in a file. The same on every rank; needs no memory.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "zero/plan/layout.h"
+
+namespace zero::detail {
+
+struct StatePolicy;
+
+// Arrays of a chunk start at multiples of 4096 bytes in a segment's file, in every dtype.
+inline constexpr std::int64_t chunk_alignment_elements = 2048;
+
+struct Chunk {
+  int flat_unit = 0;
+  int segment = 0;
+  std::int64_t begin = 0;  // elements from the first that this rank updates in the segment
+  std::int64_t count = 0;
+  bool last_of_unit = false;  // then the whole flat unit has been updated
+  bool state_in_file = false;
+  int slot = -1;  // buffer in which it is updated where part of it rests in the file
+};
+
+// What rests in a file, and the buffers that it passes through.
+struct FilePlan {
+  // Elements of a segment from the first that this rank updates whose states rest in memory, by
+  // flat unit and segment. Empty: all.
+  std::vector<std::vector<std::int64_t>> resident;
+  bool gradients = false;  // of the chunks whose states do
+  int state_slots = 0;
+  bool pipeline_read = true, pipeline_write = true;
+  // The buffer from which a flat unit whose parameter shard rests in the file is gathered, or -1.
+  std::vector<int> shard_slot_of;
+  int shard_slots = 0;
+
+  bool used() const { return state_slots > 0 || shard_slots > 0; }
+  int shard_slot(int flat_unit) const {
+    return shard_slot_of.empty() ? -1 : shard_slot_of[static_cast<std::size_t>(flat_unit)];
+  }
+};
+
+struct Chunking {
+  std::vector<Chunk> chunks;
+  FilePlan file;
+};
+
+Chunking make_chunking(const Layout& layout, const StatePolicy& policy, const Config& config);
+
+}  // namespace zero::detail

@@ -1,0 +1,155 @@
+#include "zero/plan/engine_plan.h"
+
+#include <algorithm>
+
+#include "zero/base/error.h"
+#include "zero/plan/plan_checker.h"
+
+namespace zero::detail {
+
+namespace {
+
+bool shards_optimizer(const EnginePlan& plan) {
+  return plan.layout.ranks == 1 || plan.placement.optimizer == Rest::shard;
+}
+
+// A placement over one rank has nothing to place; what remains is when gradients are added up.
+void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
+  const bool accumulates = plan.batch.accumulation > 1;
+  const bool adds_shards = accumulates && plan.sync_each;
+  const bool adds_wholes = accumulates && !plan.sync_each;
+  const bool shards_at_rest = plan.placement.gradient == Rest::shard &&
+                              (plan.layout.ranks > 1 || adds_shards || policy.optimizer_in_file);
+  if (policy.precision.accumulation != policy.precision.compute) {
+    // Backward cannot write the dtype of sums: its gradients pass through slots.
+    const bool whole = adds_wholes || !policy.optimizer_sharded;
+    policy.accumulator = whole ? Accumulator::whole : Accumulator::shard;
+    policy.accumulate_locally = adds_wholes;
+  } else {
+    policy.gradients_whole = !shards_at_rest || adds_wholes;
+    const bool shard = !policy.gradients_whole || adds_shards;
+    policy.accumulator = shard ? Accumulator::shard : Accumulator::none;
+  }
+  policy.gradients_in_file = policy.optimizer_in_file && !policy.gradients_whole &&
+                             policy.accumulator == Accumulator::shard;
+}
+
+StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, int rank) {
+  const ZeroOptions& options = config.zero_optimization;
+  const bool shards_parameters = plan.placement.parameter == Rest::shard;
+  StatePolicy policy;
+  policy.rank = rank;
+  policy.precision = precision_for(config, plan.layout.ranks);
+  policy.optimizer_in_file = options.offload_optimizer.device == OffloadDevice::nvme;
+  policy.parameters_in_file =
+      shards_parameters && options.offload_param.device == OffloadDevice::nvme;
+  policy.parameters_sharded =
+      shards_parameters && (plan.layout.ranks > 1 || policy.parameters_in_file);
+  policy.optimizer_sharded = shards_optimizer(plan);
+  place_gradients(plan, policy);
+  policy.optimizer_states = plan.updates.state_names();
+  policy.group_of_param = plan.updates.group_of_param();
+  for (const UpdateGroup& group : plan.updates.groups())
+    policy.states_of_group.push_back(group.states);
+  if (plan.updates.needs_tensor_norms())
+    policy.norm_words =
+        2 * ModelState::words_per_norm * static_cast<std::int64_t>(policy.group_of_param.size());
+  policy.matrix_staging = plan.matrices.staging(rank);
+  return policy;
+}
+
+PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Config& config) {
+  const ZeroOptions& options = config.zero_optimization;
+  constexpr int two_in_turn = 2, one_each = 0;
+  const StatePolicy& policy = plan.policy;
+  PlanInputs inputs;
+  inputs.model = &model;
+  inputs.layout = &plan.layout;
+  inputs.gather_parameters = policy.parameters_sharded;
+  inputs.reshard_after_forward = plan.placement.reshard_after_forward;
+  inputs.gather_after_update =
+      plan.layout.ranks > 1 && policy.optimizer_sharded && !policy.parameters_sharded;
+  inputs.tensor_norms = policy.norm_words > 0;
+  inputs.accumulate_locally = policy.accumulate_locally;
+  inputs.max_reuse_distance = options.max_reuse_distance;
+  Chunking chunking = make_chunking(plan.layout, policy, config);
+  inputs.chunks = std::move(chunking.chunks);
+  inputs.file = std::move(chunking.file);
+  const bool in_turn = policy.parameters_sharded && plan.placement.reshard_after_forward;
+  inputs.parameter_slots =
+      assign_slots(plan.layout, {in_turn ? two_in_turn : one_each, false,
+                                 options.prefetch_bucket_size, options.max_live_parameters});
+  inputs.gradient_slots = assign_slots(
+      plan.layout,
+      {policy.gradients_whole ? one_each : two_in_turn, true, std::nullopt, std::nullopt});
+  return inputs;
+}
+
+// Rules that see whole tensors need a segment's state at one time and in one place, and a state
+// that some groups lack has gaps.
+void check_chunks(const EnginePlan& plan, const std::string& optimizer) {
+  for (const Chunk& chunk : plan.inputs.chunks) {
+    const Segment& segment = plan.layout.flat_units[static_cast<std::size_t>(chunk.flat_unit)]
+                                 .segments[static_cast<std::size_t>(chunk.segment)];
+    const bool whole =
+        chunk.count == (plan.policy.optimizer_sharded ? segment.shard : segment.length);
+    for (const ParamPlace& place : segment.params) {
+      const UpdateGroup& group =
+          plan.updates.group(plan.updates.group_of_param()[static_cast<std::size_t>(place.param)]);
+      const bool gaps = group.states.size() != plan.updates.state_names().size();
+      const bool by_elements = group.rule->sees() == optim::Sees::elements;
+      if ((!by_elements && (!whole || chunk.slot >= 0)) || (gaps && chunk.state_in_file))
+        throw ConfigError("optimizer " + optimizer +
+                          " cannot have its state or its parameters in a file: set "
+                          "zero_optimization.offload_optimizer.device and offload_param.device to "
+                          "\"none\" or \"cpu\", or choose Adam, AdamW, Lion, Adagrad or SGD");
+    }
+  }
+}
+
+void check_offload(const Config& config, const EnginePlan& plan) {
+  const ZeroOptions& options = config.zero_optimization;
+  if (options.offload_optimizer.device == OffloadDevice::nvme &&
+      plan.placement.optimizer == Rest::replicate)
+    throw ConfigError(
+        "zero_optimization.offload_optimizer.device nvme needs stage 1, 2 or 3: at stage 0 every "
+        "rank would write the whole optimizer state to its file");
+  const auto require_path = [](OffloadDevice device, const std::string& path, const char* section) {
+    if (device == OffloadDevice::nvme && path.empty())
+      throw ConfigError(std::string("zero_optimization.") + section +
+                        ".nvme_path must be given with device nvme: a directory on a local disk");
+  };
+  require_path(options.offload_optimizer.device, options.offload_optimizer.nvme_path,
+               "offload_optimizer");
+  if (plan.policy.parameters_in_file)
+    require_path(options.offload_param.device, options.offload_param.nvme_path, "offload_param");
+}
+
+bool synchronizes_each(const Placement& placement, GradientSync sync) {
+  return sync == GradientSync::automatic ? placement.sync_each : sync == GradientSync::each;
+}
+
+}  // namespace
+
+EnginePlan::EnginePlan(const Model& model, const Config& config, int rank, int ranks)
+    : batch(resolve_batch(config.batch, ranks)),
+      placement(placement_for(config.zero_optimization, config.zero_core)),
+      sync_each(synchronizes_each(placement, config.zero_core.gradient_sync)),
+      layout(make_layout(model, ranks, config.zero_optimization)),
+      updates(model, config),
+      matrices(model, layout, updates, ranks > 1 && shards_optimizer(*this)),
+      policy(make_state_policy(*this, config, rank)) {
+  if (ranks > 1)
+    policy.reduce_piece = piece_elements(config.zero_optimization.reduce_bucket_size, ranks);
+  check_offload(config, *this);
+  inputs = make_plan_inputs(*this, model, config);
+  check_chunks(*this, config.optimizer.type);
+  steps = make_step_plans(inputs, sync_each);
+  check_plans(inputs, steps);
+}
+
+std::int64_t piece_elements(std::int64_t bucket, int ranks) {
+  return std::max(alignment_elements, bucket / ranks / alignment_elements * alignment_elements);
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,241 @@
+#include "zero/plan/plan_checker.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <stdexcept>
+#include <tuple>
+
+namespace zero::detail {
+
+namespace {
+
+enum class Resource {
+  parameter_slot,
+  parameter_shard,  // in memory
+  gradient_slot,
+  gradient_shard,
+  shard_buffer,
+  state_slot,
+  state,  // of a chunk, with its parameters where they rest in the file
+};
+
+struct Access {
+  Resource resource;
+  int index;
+  bool write;
+};
+
+// Instructions finished before a point, by stream.
+using Clock = std::array<int, plan_stream_count>;
+constexpr Clock nothing_finished = {-1, -1, -1, -1};
+
+Clock joined(const Clock& a, const Clock& b) {
+  Clock result = a;
+  for (std::size_t i = 0; i < result.size(); ++i) result[i] = std::max(a[i], b[i]);
+  return result;
+}
+
+class PlanChecker {
+ public:
+  explicit PlanChecker(const PlanInputs& inputs)
+      : inputs_(inputs),
+        contents_(static_cast<std::size_t>(inputs.parameter_slots.slots), -1),
+        backward_uses_(inputs.layout->flat_units.size(), 0) {}
+
+  std::string run(const StepPlan& plan);
+
+ private:
+  struct History {
+    Clock last_write = nothing_finished;
+    Clock last_read = nothing_finished;
+  };
+
+  std::vector<Access> accesses_of(const Instruction& instruction) const;
+  std::vector<Access> accesses_of_update(int chunk) const;
+  int chunk_slot(int chunk) const { return inputs_.chunks[static_cast<std::size_t>(chunk)].slot; }
+  std::string check_contents(const Instruction& instruction);
+  std::string check_access(const Access& access, std::size_t stream, const Clock& clock);
+  std::string name(const Instruction& instruction) const;
+  // Of an instruction on a flat unit or on a chunk of one.
+  int flat_unit_of(const Instruction& instruction) const {
+    const bool on_chunk =
+        instruction.op == Op::update || instruction.op == Op::load || instruction.op == Op::store;
+    return on_chunk ? inputs_.chunks[static_cast<std::size_t>(instruction.target)].flat_unit
+                    : instruction.target;
+  }
+
+  const PlanInputs& inputs_;
+  std::vector<int> contents_;
+  std::vector<int> backward_uses_;
+  std::array<Clock, plan_stream_count> clocks_{nothing_finished, nothing_finished, nothing_finished,
+                                               nothing_finished};
+  std::array<int, plan_stream_count> issued_{};
+  std::map<EventId, Clock> events_;
+  std::map<std::pair<Resource, int>, History> histories_;
+};
+
+std::string PlanChecker::name(const Instruction& instruction) const {
+  const auto target = static_cast<std::size_t>(instruction.target);
+  const bool declared = instruction.op == Op::forward || instruction.op == Op::backward;
+  return std::string(name_of(instruction.op)) + " of " +
+         (declared ? inputs_.model->units[target].name
+                   : inputs_.layout->flat_units[std::size_t(flat_unit_of(instruction))].name);
+}
+
+std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) const {
+  std::vector<Access> accesses;
+  const int flat = flat_unit_of(instruction);
+  const auto slot = [&](int f) { return inputs_.parameter_slots.slot_of[std::size_t(f)]; };
+  const auto gradient = [&](int f) { return inputs_.gradient_slots.slot_of[std::size_t(f)]; };
+  switch (instruction.op) {
+    case Op::forward:
+    case Op::backward:
+      for (const int f : inputs_.layout->needs_of_unit[std::size_t(instruction.target)]) {
+        accesses.push_back({Resource::parameter_slot, slot(f), false});
+        if (instruction.op == Op::backward && gradient(f) >= 0)
+          accesses.push_back({Resource::gradient_slot, gradient(f), true});
+      }
+      break;
+    case Op::agree:
+    case Op::measure:
+      for (std::size_t f = 0; f < inputs_.layout->flat_units.size(); ++f) {
+        accesses.push_back({Resource::gradient_shard, static_cast<int>(f), false});
+        if (instruction.op == Op::measure)
+          accesses.push_back({Resource::parameter_shard, static_cast<int>(f), false});
+      }
+      break;
+    case Op::update:
+      accesses = accesses_of_update(instruction.target);
+      break;
+    case Op::load:
+      accesses = {{Resource::state, instruction.target, false},
+                  {Resource::state_slot, chunk_slot(instruction.target), true}};
+      if (inputs_.file.gradients) accesses.push_back({Resource::gradient_shard, flat, false});
+      break;
+    case Op::store:
+      accesses = {{Resource::state_slot, chunk_slot(instruction.target), false},
+                  {Resource::state, instruction.target, true}};
+      break;
+    case Op::fetch:
+      for (std::size_t c = 0; c < inputs_.chunks.size(); ++c)
+        if (inputs_.chunks[c].flat_unit == flat)
+          accesses.push_back({Resource::state, static_cast<int>(c), false});
+      accesses.push_back({Resource::shard_buffer, inputs_.file.shard_slot(flat), true});
+      break;
+    case Op::gather:
+      if (const int buffer = inputs_.file.shard_slot(flat); buffer >= 0)
+        accesses.push_back({Resource::shard_buffer, buffer, false});
+      else
+        accesses.push_back({Resource::parameter_shard, flat, false});
+      accesses.push_back({Resource::parameter_slot, slot(flat), true});
+      break;
+    case Op::reduce:
+    case Op::accumulate:
+      accesses.push_back({Resource::gradient_slot, gradient(flat), true});
+      if (!inputs_.file.gradients) accesses.push_back({Resource::gradient_shard, flat, true});
+      break;
+    case Op::spill:
+      accesses = {{Resource::gradient_slot, gradient(flat), true},
+                  {Resource::gradient_shard, flat, true}};
+      break;
+  }
+  return accesses;
+}
+
+std::vector<Access> PlanChecker::accesses_of_update(int number) const {
+  const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
+  const int flat = chunk.flat_unit;
+  std::vector<Access> accesses;
+  if (chunk.slot >= 0) accesses.push_back({Resource::state_slot, chunk.slot, true});
+  if (chunk.slot < 0) accesses.push_back({Resource::state, number, true});
+  if (!chunk.state_in_file || !inputs_.file.gradients)
+    accesses.push_back({Resource::gradient_shard, flat, false});
+  if (inputs_.file.shard_slot(flat) < 0)
+    accesses.push_back({Resource::parameter_shard, flat, true});
+  if (!inputs_.gather_parameters)
+    accesses.push_back(
+        {Resource::parameter_slot, inputs_.parameter_slots.slot_of[std::size_t(flat)], true});
+  return accesses;
+}
+
+std::string PlanChecker::check_contents(const Instruction& instruction) {
+  const auto target = static_cast<std::size_t>(instruction.target);
+  if (instruction.op == Op::gather) {
+    const int slot = inputs_.parameter_slots.slot_of[target];
+    contents_[static_cast<std::size_t>(slot)] = instruction.target;
+  } else if (instruction.op == Op::reduce || instruction.op == Op::accumulate) {
+    const auto users = static_cast<int>(inputs_.layout->flat_units[target].users.size());
+    if (backward_uses_[target] % users != 0)
+      return name(instruction) + " stands before its last backward use";
+  } else if (instruction.op == Op::forward || instruction.op == Op::backward) {
+    for (const int f : inputs_.layout->needs_of_unit[target]) {
+      const int slot = inputs_.parameter_slots.slot_of[static_cast<std::size_t>(f)];
+      if (inputs_.gather_parameters && contents_[static_cast<std::size_t>(slot)] != f)
+        return name(instruction) + " does not find " +
+               inputs_.layout->flat_units[static_cast<std::size_t>(f)].name + " in its slot";
+      if (instruction.op == Op::backward) ++backward_uses_[static_cast<std::size_t>(f)];
+    }
+  }
+  return "";
+}
+
+std::string PlanChecker::check_access(const Access& access, std::size_t stream,
+                                      const Clock& clock) {
+  History& history = histories_[{access.resource, access.index}];
+  bool ordered = true;
+  for (std::size_t other = 0; other < clock.size(); ++other)
+    if (other != stream)
+      ordered = ordered && clock[other] >= history.last_write[other] &&
+                (!access.write || clock[other] >= history.last_read[other]);
+  (access.write ? history.last_write : history.last_read)[stream] = issued_[stream];
+  if (ordered) return "";
+  static constexpr std::array<const char*, 7> names = {
+      "parameter slot", "parameter shard", "gradient slot", "gradient shard",
+      "shard buffer",   "state slot",      "state of chunk"};
+  return std::string("is not ordered after an earlier access to ") +
+         names[static_cast<std::size_t>(access.resource)] + " " + std::to_string(access.index);
+}
+
+std::string PlanChecker::run(const StepPlan& plan) {
+  for (const Instruction& instruction : plan.instructions) {
+    const auto stream = static_cast<std::size_t>(stream_of(instruction.op));
+    Clock& clock = clocks_[stream];
+    for (const Wait& wait : instruction.waits) {
+      const auto found = events_.find(wait.event);
+      if (found != events_.end()) clock = joined(clock, found->second);
+    }
+    if (const std::string fault = check_contents(instruction); !fault.empty())
+      return plan.name + ": " + fault;
+    for (const Access& access : accesses_of(instruction))
+      if (const std::string fault = check_access(access, stream, clock); !fault.empty())
+        return plan.name + ": " + name(instruction) + " " + fault;
+    clock[stream] = issued_[stream]++;
+    for (const EventId& event : instruction.signals) events_[event] = clock;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string find_plan_fault(const PlanInputs& inputs,
+                            const std::vector<const StepPlan*>& sequence) {
+  PlanChecker checker(inputs);
+  for (const StepPlan* plan : sequence)
+    if (std::string fault = checker.run(*plan); !fault.empty()) return fault;
+  return "";
+}
+
+void check_plans(const PlanInputs& inputs, const StepPlans& plans) {
+  const std::vector<std::vector<const StepPlan*>> sequences = {
+      {&plans.only, &plans.update, &plans.only, &plans.update},
+      {&plans.first, &plans.middle, &plans.middle, &plans.last, &plans.update, &plans.first,
+       &plans.last, &plans.update, &plans.only},
+      {&plans.only, &plans.update, &plans.evaluation_first, &plans.evaluation_next,
+       &plans.evaluation_next, &plans.only, &plans.update}};
+  for (const auto& sequence : sequences)
+    if (const std::string fault = find_plan_fault(inputs, sequence); !fault.empty())
+      throw std::logic_error("step plan: " + fault);
+}
+
+}  // namespace zero::detail

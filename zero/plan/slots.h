@@ -1,0 +1,28 @@
+// Which buffer a gathered flat unit lies in, and which one takes its gradient. Units of similar
+// size share few slots in turn, so that slot bytes do not grow with depth (YaFSDP); held,
+// persistent and odd-sized units have one of their own.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "zero/plan/layout.h"
+
+namespace zero::detail {
+
+// Slot of each flat unit; -1 for a unit that needs none (no trainable parameter: no gradient).
+struct SlotAssignment {
+  std::vector<int> slot_of;
+  int slots = 0;
+};
+
+struct SlotPolicy {
+  int per_class = 2;  // slots that units of one size share; 0: every unit has its own
+  bool trainable_only = false;
+  // Where the config sets them, they replace per_class (elements).
+  std::optional<std::int64_t> prefetch_bucket, max_live;
+};
+
+SlotAssignment assign_slots(const Layout& layout, const SlotPolicy& policy);
+
+}  // namespace zero::detail

@@ -1,0 +1,385 @@
+#include "zero/plan/step_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace zero::detail {
+
+namespace {
+
+constexpr int nobody = -1;
+
+struct ComputeStep {
+  Op op;
+  int unit;
+};
+
+// A gather that some compute step needs; its slot is free once step `freed_after` has run.
+struct GatherRequest {
+  int flat_unit;
+  int at_step;
+  int freed_after;
+};
+
+// Which flat unit lies in each parameter slot.
+using SlotContents = std::vector<int>;
+
+// A plan that grows by instructions, counting the signals of each event.
+class Emitter {
+ public:
+  explicit Emitter(std::string name) { plan_.name = std::move(name); }
+  void emit(Op op, int target, const std::vector<EventId>& waits, std::vector<EventId> signals);
+  StepPlan take() { return std::move(plan_); }
+
+ private:
+  std::map<EventId, int> signalled_;
+  StepPlan plan_;
+};
+
+class PlanBuilder {
+ public:
+  PlanBuilder(const PlanInputs& inputs, std::string name, std::vector<ComputeStep> steps)
+      : inputs_(inputs), steps_(std::move(steps)), out_(std::move(name)) {}
+
+  // Returns what lies in the slots at the end.
+  SlotContents request_gathers(SlotContents contents);
+  StepPlan build(std::optional<Op> reduction);
+
+ private:
+  const std::vector<int>& needs(int unit) const {
+    return inputs_.layout->needs_of_unit[static_cast<std::size_t>(unit)];
+  }
+  int parameter_slot(int flat) const {
+    return inputs_.parameter_slots.slot_of[static_cast<std::size_t>(flat)];
+  }
+  int gradient_slot(int flat) const {
+    return inputs_.gradient_slots.slot_of[static_cast<std::size_t>(flat)];
+  }
+  std::int64_t elements_between(int from_step, int to_step) const;
+  void emit_compute(int step);
+  void emit_gather(int flat);
+  void emit_reduction(int flat, Op reduction);
+  void emit_gathers_before(int step);
+  void emit_reductions_after(int step, Op reduction);
+
+  const PlanInputs& inputs_;
+  std::vector<ComputeStep> steps_;
+  std::vector<GatherRequest> requests_;
+  std::size_t next_request_ = 0;
+  Emitter out_;
+};
+
+std::int64_t PlanBuilder::elements_between(int from_step, int to_step) const {
+  std::int64_t elements = 0;
+  for (int step = from_step + 1; step < to_step; ++step)
+    for (const int flat : needs(steps_[static_cast<std::size_t>(step)].unit))
+      elements += inputs_.layout->flat_units[static_cast<std::size_t>(flat)].elements();
+  return elements;
+}
+
+SlotContents PlanBuilder::request_gathers(SlotContents contents) {
+  std::vector<int> last_use(contents.size(), nobody);
+  for (int step = 0; step < static_cast<int>(steps_.size()); ++step)
+    for (const int flat : needs(steps_[static_cast<std::size_t>(step)].unit)) {
+      const auto slot = static_cast<std::size_t>(parameter_slot(flat));
+      const bool in_turn = inputs_.layout->flat_units[static_cast<std::size_t>(flat)].residence ==
+                           Residence::in_turn;
+      const bool too_far = inputs_.max_reuse_distance && in_turn && last_use[slot] != nobody &&
+                           elements_between(last_use[slot], step) > *inputs_.max_reuse_distance;
+      if (contents[slot] != flat || too_far) requests_.push_back({flat, step, last_use[slot]});
+      contents[slot] = flat;
+      last_use[slot] = step;
+    }
+  return contents;
+}
+
+void Emitter::emit(Op op, int target, const std::vector<EventId>& waits,
+                   std::vector<EventId> signals) {
+  Instruction instruction{op, target, {}, std::move(signals)};
+  for (const EventId& event : waits) {
+    const auto found = signalled_.find(event);
+    instruction.waits.push_back({event, found == signalled_.end() ? 0 : found->second});
+  }
+  for (const EventId& event : instruction.signals) ++signalled_[event];
+  plan_.instructions.push_back(std::move(instruction));
+}
+
+void PlanBuilder::emit_compute(int step) {
+  const auto [op, unit] = steps_[static_cast<std::size_t>(step)];
+  std::vector<EventId> waits, signals;
+  for (const int flat : needs(unit)) {
+    waits.push_back({EventKind::parameter_ready, parameter_slot(flat)});
+    signals.push_back({EventKind::parameter_free, parameter_slot(flat)});
+    if (op != Op::backward || gradient_slot(flat) < 0) continue;
+    waits.push_back({EventKind::gradient_free, gradient_slot(flat)});
+    signals.push_back({EventKind::gradient_ready, gradient_slot(flat)});
+  }
+  out_.emit(op, unit, waits, std::move(signals));
+}
+
+// What the step needs, then what later steps need as far as slots are free.
+void PlanBuilder::emit_gathers_before(int step) {
+  while (next_request_ < requests_.size()) {
+    const GatherRequest& request = requests_[next_request_];
+    if (request.freed_after >= step) return;
+    emit_gather(request.flat_unit);
+    ++next_request_;
+  }
+}
+
+// How far a fetch runs ahead of its gather is decided by the free buffers.
+void PlanBuilder::emit_gather(int flat) {
+  std::vector<EventId> waits = {{EventKind::parameter_free, parameter_slot(flat)},
+                                {EventKind::updated, flat}};
+  std::vector<EventId> signals = {{EventKind::parameter_ready, parameter_slot(flat)}};
+  if (const int buffer = inputs_.file.shard_slot(flat); buffer >= 0) {
+    out_.emit(Op::fetch, flat, {{EventKind::shard_free, buffer}, {EventKind::saved, flat}},
+              {{EventKind::shard_ready, buffer}});
+    waits.push_back({EventKind::shard_ready, buffer});
+    signals.push_back({EventKind::shard_free, buffer});
+  }
+  out_.emit(Op::gather, flat, waits, std::move(signals));
+}
+
+void PlanBuilder::emit_reduction(int flat, Op reduction) {
+  const int slot = gradient_slot(flat);
+  const EventId ready{EventKind::gradient_ready, slot}, free{EventKind::gradient_free, slot};
+  const EventId reduced{EventKind::gradient_reduced, slot};
+  out_.emit(reduction, flat, {ready}, {inputs_.file.gradients ? reduced : free});
+  if (inputs_.file.gradients) out_.emit(Op::spill, flat, {reduced}, {free});
+}
+
+void PlanBuilder::emit_reductions_after(int step, Op reduction) {
+  const auto [op, unit] = steps_[static_cast<std::size_t>(step)];
+  if (op != Op::backward) return;
+  for (const int flat : needs(unit)) {
+    const int slot = gradient_slot(flat);
+    const bool lowest_user =
+        inputs_.layout->flat_units[static_cast<std::size_t>(flat)].users.front() == unit;
+    if (slot < 0 || !lowest_user) continue;
+    emit_reduction(flat, reduction);
+  }
+}
+
+StepPlan PlanBuilder::build(std::optional<Op> reduction) {
+  for (int step = 0; step < static_cast<int>(steps_.size()); ++step) {
+    emit_gathers_before(step);
+    if (reduction && step > 0) emit_reductions_after(step - 1, *reduction);
+    emit_compute(step);
+  }
+  if (reduction && !steps_.empty())
+    emit_reductions_after(static_cast<int>(steps_.size()) - 1, *reduction);
+  return out_.take();
+}
+
+std::vector<ComputeStep> training_steps(const PlanInputs& inputs) {
+  std::vector<ComputeStep> steps;
+  for (std::size_t u = 0; u < inputs.model->units.size(); ++u)
+    if (!inputs.model->units[u].fused) steps.push_back({Op::forward, static_cast<int>(u)});
+  for (const int unit : backward_order(*inputs.model, *inputs.layout))
+    steps.push_back({Op::backward, unit});
+  return steps;
+}
+
+std::vector<ComputeStep> evaluation_steps(const PlanInputs& inputs) {
+  std::vector<ComputeStep> steps;
+  for (std::size_t u = 0; u < inputs.model->units.size(); ++u)
+    steps.push_back({Op::forward, static_cast<int>(u)});
+  return steps;
+}
+
+SlotContents empty_slots(const PlanInputs& inputs) {
+  return SlotContents(static_cast<std::size_t>(inputs.parameter_slots.slots), nobody);
+}
+
+// Between micro steps units taken in turn stay where they are; tied ones are let go, as is
+// everything that is not resharded after forward (FSDP reshards it after backward).
+SlotContents after_micro_step(const PlanInputs& inputs, SlotContents contents) {
+  for (int& flat : contents) {
+    if (flat == nobody) continue;
+    const Residence residence = inputs.layout->flat_units[static_cast<std::size_t>(flat)].residence;
+    const bool stays = residence == Residence::persistent ||
+                       (residence == Residence::in_turn && inputs.reshard_after_forward);
+    if (!stays) flat = nobody;
+  }
+  return contents;
+}
+
+StepPlan make_micro_plan(const PlanInputs& inputs, const char* name, bool first,
+                         std::optional<Op> reduction) {
+  SlotContents start = empty_slots(inputs);
+  if (!first && inputs.gather_parameters) {
+    PlanBuilder previous(inputs, name, training_steps(inputs));
+    start = after_micro_step(inputs, previous.request_gathers(start));
+  }
+  PlanBuilder builder(inputs, name, training_steps(inputs));
+  if (inputs.gather_parameters) builder.request_gathers(start);
+  return builder.build(reduction);
+}
+
+StepPlan make_evaluation_plan(const PlanInputs& inputs, const char* name, bool first) {
+  SlotContents start = empty_slots(inputs);
+  if (!first && inputs.gather_parameters) {
+    PlanBuilder previous(inputs, name, evaluation_steps(inputs));
+    start = previous.request_gathers(start);
+  }
+  PlanBuilder builder(inputs, name, evaluation_steps(inputs));
+  if (inputs.gather_parameters) builder.request_gathers(start);
+  return builder.build(std::nullopt);
+}
+
+// Read a chunk into its slot, step it, write it back; three slots in turn do all at once. Nothing
+// is read before the ranks agree, as gradients may still be edited.
+class UpdateBuilder {
+ public:
+  explicit UpdateBuilder(const PlanInputs& inputs) : inputs_(inputs), out_("update") {}
+
+  StepPlan build() {
+    std::vector<EventId> reduced;
+    for (int slot = 0; slot < inputs_.gradient_slots.slots; ++slot)
+      reduced.push_back({EventKind::gradient_free, slot});
+    out_.emit(Op::agree, 0, reduced, {{EventKind::agreed, 0}});
+    if (inputs_.tensor_norms) {
+      std::vector<EventId> gathered;
+      for (int slot = 0; slot < inputs_.parameter_slots.slots; ++slot)
+        gathered.push_back({EventKind::parameter_ready, slot});
+      out_.emit(Op::measure, 0, gathered, {});
+    }
+    // In forward order, so that the first units are ready for the next forward while others update.
+    for (std::size_t c = 0; c < inputs_.chunks.size(); ++c) emit_chunk(static_cast<int>(c));
+    return out_.take();
+  }
+
+ private:
+  void emit_load(int number) {
+    const int slot = inputs_.chunks[static_cast<std::size_t>(number)].slot;
+    std::vector<EventId> waits = {{EventKind::agreed, 0}, {EventKind::state_free, slot}};
+    if (!inputs_.file.pipeline_read && previous_ >= 0) {
+      waits.push_back({EventKind::state_stepped, previous_});
+      if (!inputs_.file.pipeline_write) waits.push_back({EventKind::state_free, previous_});
+    }
+    out_.emit(Op::load, number, waits, {{EventKind::state_ready, slot}});
+  }
+
+  void emit_chunk(int number) {
+    const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
+    const int flat = chunk.flat_unit, slot = chunk.slot;
+    const int whole = inputs_.parameter_slots.slot_of[static_cast<std::size_t>(flat)];
+    std::vector<EventId> waits = {{EventKind::parameter_ready, whole}}, signals;
+    if (slot >= 0) {
+      emit_load(number);
+      waits.push_back({EventKind::state_ready, slot});
+      if (!inputs_.file.pipeline_write && previous_ >= 0)
+        waits.push_back({EventKind::state_free, previous_});
+      signals.push_back({EventKind::state_stepped, slot});
+    }
+    if (chunk.last_of_unit) signals.push_back({EventKind::updated, flat});
+    out_.emit(Op::update, number, waits, std::move(signals));
+    if (slot >= 0) emit_store(number);
+    if (inputs_.gather_after_update && chunk.last_of_unit)
+      out_.emit(Op::gather, flat, {{EventKind::parameter_free, whole}, {EventKind::updated, flat}},
+                {{EventKind::parameter_ready, whole}});
+  }
+
+  void emit_store(int number) {
+    const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
+    std::vector<EventId> signals = {{EventKind::state_free, chunk.slot}};
+    if (chunk.last_of_unit) signals.push_back({EventKind::saved, chunk.flat_unit});
+    out_.emit(Op::store, number, {{EventKind::state_stepped, chunk.slot}}, std::move(signals));
+    previous_ = chunk.slot;
+  }
+
+  const PlanInputs& inputs_;
+  Emitter out_;
+  int previous_ = -1;  // slot of the chunk before
+};
+
+}  // namespace
+
+const char* name_of(Op op) {
+  switch (op) {
+    case Op::forward:
+      return "forward";
+    case Op::backward:
+      return "backward";
+    case Op::agree:
+      return "agree";
+    case Op::measure:
+      return "measure";
+    case Op::update:
+      return "update";
+    case Op::gather:
+      return "gather";
+    case Op::reduce:
+      return "reduce";
+    case Op::accumulate:
+      return "accumulate";
+    case Op::fetch:
+      return "fetch";
+    case Op::load:
+      return "load";
+    case Op::store:
+      return "store";
+    case Op::spill:
+      return "spill";
+  }
+  return "?";
+}
+
+PlanStream stream_of(Op op) {
+  switch (op) {
+    case Op::gather:
+    case Op::reduce:
+    case Op::accumulate:
+      return PlanStream::communication;
+    case Op::fetch:
+    case Op::load:
+      return PlanStream::file_read;
+    case Op::store:
+    case Op::spill:
+      return PlanStream::file_write;
+    default:
+      return PlanStream::compute;
+  }
+}
+
+std::vector<int> backward_order(const Model& model, const Layout& layout) {
+  int lowest = static_cast<int>(model.units.size());
+  for (const FlatUnit& flat : layout.flat_units)
+    if (flat.trainable_elements() > 0 && !flat.users.empty())
+      lowest = std::min(lowest, flat.users.front());
+  std::vector<int> order;
+  for (int unit = static_cast<int>(model.units.size()) - 1; unit >= lowest; --unit)
+    order.push_back(unit);
+  return order;
+}
+
+StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {
+  StepPlans plans;
+  std::optional<Op> early;
+  if (inputs.accumulate_locally) early = Op::accumulate;
+  if (sync_each) early = Op::reduce;
+  plans.first = make_micro_plan(inputs, "first micro step", true, early);
+  plans.middle = make_micro_plan(inputs, "middle micro step", false, early);
+  plans.last = make_micro_plan(inputs, "last micro step", false, Op::reduce);
+  plans.only = make_micro_plan(inputs, "only micro step", true, Op::reduce);
+  plans.update = UpdateBuilder(inputs).build();
+  plans.evaluation_first = make_evaluation_plan(inputs, "first evaluation pass", true);
+  plans.evaluation_next = make_evaluation_plan(inputs, "evaluation pass", false);
+  return plans;
+}
+
+PlanTraffic traffic_of(const StepPlan& plan, const Layout& layout) {
+  PlanTraffic traffic;
+  for (const Instruction& instruction : plan.instructions) {
+    const FlatUnit* flat = stream_of(instruction.op) == PlanStream::communication
+                               ? &layout.flat_units[static_cast<std::size_t>(instruction.target)]
+                               : nullptr;
+    if (instruction.op == Op::reduce) traffic.reduced += flat->trainable_elements();
+    if (instruction.op == Op::gather) traffic.gathered += flat->elements();
+  }
+  return traffic;
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,105 @@
+#include "zero/plan/update_groups.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace zero::detail {
+
+namespace {
+
+// The optimizer's options with what the group says instead.
+optim::OptimizerOptions options_of(const Config& config, const UpdateGroup& group) {
+  optim::OptimizerOptions options = optim::options_of_rule(config.optimizer, group.auxiliary);
+  const auto found = config.zero_core.param_groups.find(group.name);
+  if (found == config.zero_core.param_groups.end()) return options;
+  const ParamGroupOptions& own = found->second;
+  const bool betas = own.betas.has_value(), eps = own.eps.has_value();
+  const optim::OptimizerTraits traits = optim::traits_of(options);
+  const auto require = [&](bool holds, const char* key) {
+    if (!holds)
+      throw ConfigError("zero_core.param_groups." + group.name + "." + key + ": " + options.type +
+                        " has no such parameter; remove it");
+  };
+  require(!betas || traits.betas, "betas");
+  require(!eps || traits.eps, "eps");
+  require(!own.momentum || traits.momentum, "momentum");
+  options.learning_rate = own.lr.value_or(options.learning_rate);
+  options.weight_decay = own.weight_decay.value_or(options.weight_decay);
+  options.momentum = own.momentum.value_or(options.momentum);
+  options.epsilon = own.eps.value_or(options.epsilon);
+  if (betas) std::tie(options.beta1, options.beta2) = *own.betas;
+  return options;
+}
+
+bool belongs_to_auxiliary(const ParamDeclaration& param, const Config& config) {
+  const bool matrix = param.shape.size() >= 2;
+  if (param.options.whole.value_or(false) && !matrix)
+    throw UsageError("parameter " + param.name + " of shape " + to_text(param.shape) +
+                     " is declared whole, which only matrices can be");
+  const bool whole = param.options.whole.value_or(matrix && optim::takes_matrix_rule(param.name));
+  return optim::has_auxiliary_rule(config.optimizer) && !whole;
+}
+
+}  // namespace
+
+UpdateGroups::UpdateGroups(const Model& model, const Config& config)
+    : learning_rate_(optim::options_of_rule(config.optimizer, false).learning_rate),
+      schedule_(optim::create_lr_schedule(config.scheduler, learning_rate_)) {
+  optim::create_optimizer(config.optimizer);  // checks the options, whatever the model
+  for (const ParamDeclaration& param : model.params)
+    group_of_param_.push_back(param.options.trainable ? find_or_add(param, config) : -1);
+  for (const auto& [name, options] : config.zero_core.param_groups)
+    if (std::none_of(model.params.begin(), model.params.end(),
+                     [&](const ParamDeclaration& p) { return p.options.group == name; }))
+      throw ConfigError("zero_core.param_groups." + name + ": no parameter of the model is in it");
+}
+
+bool UpdateGroups::needs_tensor_norms() const {
+  return std::any_of(groups_.begin(), groups_.end(), [](const UpdateGroup& group) {
+    return group.rule->sees() == optim::Sees::tensor_norms;
+  });
+}
+
+int UpdateGroups::find_or_add(const ParamDeclaration& param, const Config& config) {
+  UpdateGroup group;
+  group.name = param.options.group;
+  group.decay = param.options.decay;
+  group.auxiliary = belongs_to_auxiliary(param, config);
+  for (std::size_t i = 0; i < groups_.size(); ++i)
+    if (groups_[i].name == group.name && groups_[i].decay == group.decay &&
+        groups_[i].auxiliary == group.auxiliary)
+      return static_cast<int>(i);
+  const optim::OptimizerOptions options = options_of(config, group);
+  group.options = options;
+  group.rule = optim::create_optimizer(options);
+  group.learning_rate = options.learning_rate;
+  group.schedule = optim::create_lr_schedule(config.scheduler, group.learning_rate);
+  group.weight_decay = group.decay ? options.weight_decay : 0;
+  // DeepSpeed's Muon does not offer its Adam's betas to schedules.
+  group.cycles_betas =
+      optim::traits_of(options).betas && !optim::has_auxiliary_rule(config.optimizer);
+  const auto found = config.zero_core.param_groups.find(group.name);
+  if (found != config.zero_core.param_groups.end()) group.lr_scale = found->second.lr_scale;
+  for (const std::string_view state : group.rule->state_names()) {
+    const auto known = std::find(state_names_.begin(), state_names_.end(), state);
+    group.states.push_back(static_cast<int>(known - state_names_.begin()));
+    if (known == state_names_.end()) state_names_.emplace_back(state);
+  }
+  groups_.push_back(std::move(group));
+  return static_cast<int>(groups_.size()) - 1;
+}
+
+optim::StepScalars UpdateGroups::scalars(int index, optim::StepScalars common,
+                                         std::optional<double> given_rate) const {
+  const UpdateGroup& own = group(index);
+  double rate = own.schedule->rate(common.step);
+  const bool in_proportion = own.learning_rate != learning_rate_ && learning_rate_ > 0;
+  if (given_rate)
+    rate = in_proportion ? *given_rate * own.learning_rate / learning_rate_ : *given_rate;
+  common.learning_rate = static_cast<float>(rate * own.lr_scale);
+  common.weight_decay = static_cast<float>(own.weight_decay);
+  if (own.cycles_betas) common.betas = own.schedule->betas(common.step);
+  return common;
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,307 @@
+#include "zero/state/file_tier.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "zero/base/error.h"
+#include "zero/state/gradient_sum.h"
+
+namespace zero::detail {
+
+using offload::aligned;
+using offload::Direction;
+using offload::Transfer;
+
+namespace {
+
+constexpr std::int64_t most_requests = 1024;
+
+offload::StoreOptions store_options(const Config& config) {
+  const ZeroOptions& zero = config.zero_optimization;
+  const bool states = zero.offload_optimizer.device == OffloadDevice::nvme;
+  offload::StoreOptions options;
+  options.directory = states ? zero.offload_optimizer.nvme_path : zero.offload_param.nvme_path;
+  options.block_bytes = config.aio.block_size;
+  options.depth = static_cast<int>(
+      std::min(config.aio.queue_depth * config.aio.intra_op_parallelism, most_requests));
+  options.time_limit = std::chrono::milliseconds(
+      static_cast<std::int64_t>(config.zero_core.time_limit_seconds * 1000));
+  return options;
+}
+
+MemoryCategory category_of(ArrayKind kind) {
+  switch (kind) {
+    case ArrayKind::parameter:
+      return MemoryCategory::parameters;
+    case ArrayKind::gradient:
+      return MemoryCategory::gradients;
+    case ArrayKind::master:
+      return MemoryCategory::master_weights;
+    default:
+      return MemoryCategory::optimizer_state;
+  }
+}
+
+}  // namespace
+
+FileTier::FileTier(const PlanInputs& inputs, ModelState& state, const Config& config)
+    : inputs_(inputs),
+      state_(state),
+      fast_init_(config.zero_optimization.offload_optimizer.fast_init) {
+  const offload::StoreOptions options = store_options(config);
+  store_ = std::make_unique<offload::BlockStore>(options);
+  window_bytes_ = aligned(options.block_bytes) * std::min(options.depth, 8);
+  for (const FlatUnit& flat : inputs.layout->flat_units)
+    parameter_parts_.emplace_back(flat.segments.size());
+  chunk_parts_.resize(inputs.chunks.size());
+  for (std::size_t c = 0; c < inputs.chunks.size(); ++c) add_parts(inputs, static_cast<int>(c));
+  for (std::size_t f = 0; f < parameter_parts_.size(); ++f)
+    for (std::size_t s = 0; s < parameter_parts_[f].size(); ++s)
+      if (inputs.file.shard_slot(static_cast<int>(f)) >= 0 && parameter_parts_[f][s].empty())
+        add_frozen(static_cast<int>(f), static_cast<int>(s));
+}
+
+FileTier::~FileTier() = default;
+
+DType FileTier::dtype_of(const ArrayId& array) const {
+  return state_.segment(array.flat_unit, array.segment).dtype_of(array.kind);
+}
+
+FileTier::Part FileTier::add_part(const ArrayId& array, std::int64_t begin, std::int64_t count) {
+  static constexpr const char* names[] = {"the parameter shard", "the gradient", "master weights"};
+  const std::string what =
+      array.kind == ArrayKind::state
+          ? state_.policy().optimizer_states[static_cast<std::size_t>(array.state)]
+          : names[static_cast<std::size_t>(array.kind)];
+  const FlatUnit& flat = inputs_.layout->flat_units[static_cast<std::size_t>(array.flat_unit)];
+  const std::int64_t bytes = count * size_of(dtype_of(array));
+  in_file_[category_of(array.kind)] += aligned(bytes);
+  const int extent = store_->add(what + " of unit " + flat.name + ", elements " +
+                                     std::to_string(begin) + " to " + std::to_string(begin + count),
+                                 bytes);
+  return {array, begin, count, extent, 0};
+}
+
+void FileTier::add_parts(const PlanInputs& inputs, int number) {
+  const Chunk& chunk = inputs.chunks[static_cast<std::size_t>(number)];
+  if (chunk.slot < 0) return;
+  const SegmentBuffers& buffers = state_.segment(chunk.flat_unit, chunk.segment);
+  std::vector<ArrayId> arrays;
+  const auto add = [&](ArrayKind kind, int state = 0) {
+    arrays.push_back({chunk.flat_unit, chunk.segment, kind, state});
+  };
+  if (chunk.state_in_file && inputs.file.gradients) add(ArrayKind::gradient);
+  if (inputs.file.shard_slot(chunk.flat_unit) >= 0) add(ArrayKind::parameter);
+  if (chunk.state_in_file && buffers.has_master()) add(ArrayKind::master);
+  for (std::size_t i = 0; chunk.state_in_file && i < buffers.states.size(); ++i)
+    add(ArrayKind::state, static_cast<int>(i));
+  std::int64_t offset = 0;
+  for (const ArrayId& array : arrays) {
+    Part part = add_part(array, buffers.update_begin + chunk.begin, chunk.count);
+    part.slot_offset = offset;
+    const std::int64_t bytes = aligned(chunk.count * size_of(dtype_of(array)));
+    offset += bytes;
+    if (array.kind == ArrayKind::gradient) spill_bytes_ = std::max(spill_bytes_, bytes);
+    if (array.kind == ArrayKind::parameter)
+      parameter_parts_[static_cast<std::size_t>(chunk.flat_unit)]
+                      [static_cast<std::size_t>(chunk.segment)]
+                          .push_back(part);
+    chunk_parts_[static_cast<std::size_t>(number)].push_back(part);
+  }
+  slot_bytes_ = std::max(slot_bytes_, offset);
+}
+
+// Nothing updates it.
+void FileTier::add_frozen(int flat_unit, int segment_index) {
+  const auto f = static_cast<std::size_t>(flat_unit), s = static_cast<std::size_t>(segment_index);
+  const Segment& segment = inputs_.layout->flat_units[f].segments[s];
+  if (segment.shard == 0) return;
+  parameter_parts_[f][s].push_back(add_part({flat_unit, segment_index, ArrayKind::parameter},
+                                            state_.policy().rank * segment.shard, segment.shard));
+}
+
+void FileTier::plan(Ledger& ledger) const {
+  ledger.plan(MemoryCategory::offload_buffers,
+              inputs_.file.state_slots * slot_bytes_ + spill_bytes_ + window_bytes_);
+  for (const auto& [category, bytes] : in_file_) ledger.plan(category, bytes, Tier::file);
+}
+
+void FileTier::open(Ledger& ledger) {
+  const std::int64_t slots = inputs_.file.state_slots * slot_bytes_;
+  arena_ = Arena(slots + spill_bytes_ + window_bytes_, Arena::Sharing::private_memory,
+                 "the buffers of offload");
+  ledger.take(MemoryCategory::offload_buffers, arena_.size());
+  spill_buffer_ = arena_.data() + slots;
+  window_ = spill_buffer_ + spill_bytes_;
+  store_->open();
+  for (const auto& [category, bytes] : in_file_) ledger.take(category, bytes, Tier::file);
+  std::vector<std::span<std::byte>> read_buffers = state_.shard_buffers(), write_buffers;
+  const std::span<std::byte> of_slots{arena_.data(), static_cast<std::size_t>(slots)};
+  if (slots > 0) read_buffers.push_back(of_slots);
+  if (slots + spill_bytes_ > 0)
+    write_buffers.emplace_back(arena_.data(), static_cast<std::size_t>(slots + spill_bytes_));
+  read_ = store_->create_channel(std::move(read_buffers));
+  write_ = store_->create_channel(std::move(write_buffers));
+  visit_ = store_->create_channel();
+  if (!fast_init_) write_zeros();
+}
+
+void FileTier::give_back(Ledger& ledger) const {
+  ledger.give_back(MemoryCategory::offload_buffers, arena_.size());
+  ledger.plan(MemoryCategory::offload_buffers, -arena_.size());
+  for (const auto& [category, bytes] : in_file_) {
+    ledger.give_back(category, bytes, Tier::file);
+    ledger.plan(category, -bytes, Tier::file);
+  }
+}
+
+std::string FileTier::describe() const {
+  return "offload to a file of " + std::to_string((store_->bytes() + (1 << 20) - 1) >> 20) +
+         " MiB per rank in " + store_->directory() + ", by " + read_->kind() + ", through " +
+         std::to_string(inputs_.file.state_slots) + " slots of " +
+         std::to_string((slot_bytes_ + (1 << 20) - 1) >> 20) + " MiB";
+}
+
+// The first write of every block of the states: what would fail later fails here.
+void FileTier::write_zeros() {
+  for (const auto& parts : chunk_parts_)
+    for (const Part& part : parts)
+      if (part.array.kind == ArrayKind::state)
+        visit_part(part, part.begin, part.begin + part.count, Access::replace,
+                   [](std::int64_t, std::span<std::byte> bytes) {
+                     std::memset(bytes.data(), 0, bytes.size());
+                   });
+}
+
+std::byte* FileTier::slot_of(int chunk) const {
+  return arena_.data() + inputs_.chunks[static_cast<std::size_t>(chunk)].slot * slot_bytes_;
+}
+
+std::byte* FileTier::in_slot(int chunk, ArrayKind kind, int state) const {
+  for (const Part& part : chunk_parts_[static_cast<std::size_t>(chunk)])
+    if (part.array.kind == kind && part.array.state == state)
+      return slot_of(chunk) + part.slot_offset;
+  return nullptr;
+}
+
+// A parameter with master weights is only written.
+void FileTier::load(int chunk) {
+  std::vector<Transfer> transfers;
+  for (const Part& part : chunk_parts_[static_cast<std::size_t>(chunk)])
+    if (part.array.kind != ArrayKind::parameter ||
+        !state_.segment(part.array.flat_unit, part.array.segment).has_master())
+      transfers.push_back({Direction::read, part.extent, slot_of(chunk) + part.slot_offset});
+  read_->transfer(transfers);
+}
+
+void FileTier::store(int chunk) {
+  std::vector<Transfer> transfers;
+  for (const Part& part : chunk_parts_[static_cast<std::size_t>(chunk)])
+    if (part.array.kind != ArrayKind::gradient)
+      transfers.push_back({Direction::write, part.extent, slot_of(chunk) + part.slot_offset});
+  write_->transfer(transfers);
+}
+
+// Chunks but the last of a segment are whole pages, so the shard comes out in one piece.
+void FileTier::fetch(int flat_unit) {
+  std::vector<Transfer> transfers;
+  for (const auto& parts : parameter_parts_[static_cast<std::size_t>(flat_unit)])
+    for (const Part& part : parts) {
+      std::byte* shard = state_.segment(flat_unit, part.array.segment).shard;
+      const std::int64_t skipped = part.begin - parts.front().begin;
+      transfers.push_back(
+          {Direction::read, part.extent, shard + skipped * size_of(dtype_of(part.array))});
+    }
+  read_->transfer(transfers);
+}
+
+void FileTier::spill(int flat_unit, bool first, bool last) {
+  const std::size_t segments =
+      inputs_.layout->flat_units[static_cast<std::size_t>(flat_unit)].segments.size();
+  for (std::size_t s = 0; s < segments; ++s) spill_resident(flat_unit, static_cast<int>(s), first);
+  for (std::size_t c = 0; c < inputs_.chunks.size(); ++c)
+    if (inputs_.chunks[c].flat_unit == flat_unit)
+      for (const Part& part : chunk_parts_[c])
+        if (part.array.kind == ArrayKind::gradient) spill_part(part, first, last);
+}
+
+void FileTier::spill_resident(int flat_unit, int segment_index, bool first) {
+  const SegmentBuffers& buffers = state_.segment(flat_unit, segment_index);
+  const Segment& segment = inputs_.layout->flat_units[static_cast<std::size_t>(flat_unit)]
+                               .segments[static_cast<std::size_t>(segment_index)];
+  if (!segment.trainable || buffers.resident == 0) return;
+  take_in({buffers.gradient_shard, buffers.sum}, {buffers.landing, buffers.wire}, buffers.resident,
+          first);
+}
+
+// The last write adds up the squares, so that the norm needs no further pass over the file.
+void FileTier::spill_part(const Part& part, bool first, bool last) {
+  const SegmentBuffers& buffers = state_.segment(part.array.flat_unit, part.array.segment);
+  const Transfer read{Direction::read, part.extent, spill_buffer_};
+  if (!first) write_->transfer({&read, 1});
+  const std::int64_t skipped = part.begin - buffers.update_begin;
+  take_in({spill_buffer_, buffers.sum},
+          {buffers.landing + skipped * size_of(buffers.wire), buffers.wire}, part.count, first);
+  if (last) optim::accumulate_norm(spill_buffer_, buffers.sum, part.count, squares_);
+  const Transfer write{Direction::write, part.extent, spill_buffer_};
+  write_->transfer({&write, 1});
+}
+
+optim::NormBins FileTier::take_squares() {
+  return std::exchange(squares_, {});
+}
+
+std::int64_t FileTier::first_in_file(const ArrayId& array) const {
+  const SegmentBuffers& buffers = state_.segment(array.flat_unit, array.segment);
+  const Segment& segment = inputs_.layout->flat_units[static_cast<std::size_t>(array.flat_unit)]
+                               .segments[static_cast<std::size_t>(array.segment)];
+  const bool parameter = array.kind == ArrayKind::parameter ||
+                         (array.kind == ArrayKind::master && !buffers.has_master());
+  const std::int64_t slice = state_.policy().rank * segment.shard;
+  if (parameter)
+    return inputs_.file.shard_slot(array.flat_unit) >= 0 ? slice : slice + segment.shard;
+  if (array.kind == ArrayKind::gradient && !inputs_.file.gradients) return slice + segment.shard;
+  return buffers.update_begin + buffers.resident;
+}
+
+void FileTier::visit(const ArrayId& asked, std::int64_t begin, std::int64_t end, Access access,
+                     const PartVisitor& visitor) {
+  ArrayId array = asked;
+  if (array.kind == ArrayKind::master &&
+      !state_.segment(array.flat_unit, array.segment).has_master())
+    array.kind = ArrayKind::parameter;
+  const auto visit_all = [&](const std::vector<Part>& parts) {
+    for (const Part& part : parts) {
+      const std::int64_t from = std::max(begin, part.begin);
+      const std::int64_t to = std::min(end, part.begin + part.count);
+      if (part.array == array && from < to) visit_part(part, from, to, access, visitor);
+    }
+  };
+  if (array.kind == ArrayKind::parameter)
+    return visit_all(parameter_parts_[static_cast<std::size_t>(array.flat_unit)]
+                                     [static_cast<std::size_t>(array.segment)]);
+  for (const std::vector<Part>& parts : chunk_parts_) visit_all(parts);
+}
+
+// Window by window of whole blocks.
+void FileTier::visit_part(const Part& part, std::int64_t begin, std::int64_t end, Access access,
+                          const PartVisitor& visitor) {
+  const std::int64_t size = size_of(dtype_of(part.array));
+  const std::int64_t block = store_->block_bytes();
+  const std::int64_t extent_bytes = aligned(part.count * size);
+  const std::int64_t from = (begin - part.begin) * size, to = (end - part.begin) * size;
+  for (std::int64_t at = from / block * block; at < to; at += window_bytes_) {
+    const std::int64_t stop = std::min(extent_bytes, at + window_bytes_);
+    const std::int64_t first = std::max(from, at), last = std::min(to, stop);
+    const std::int64_t covered = std::min(extent_bytes, (last + block - 1) / block * block);
+    const Transfer read{Direction::read, part.extent, window_, at, covered - at};
+    const bool whole = first == at && (last == covered || last == part.count * size);
+    if (access != Access::replace || !whole) visit_->transfer({&read, 1});
+    visitor(part.begin + first / size,
+            {window_ + (first - at), static_cast<std::size_t>(last - first)});
+    const Transfer write{Direction::write, part.extent, window_, at, covered - at};
+    if (access != Access::read) visit_->transfer({&write, 1});
+  }
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,99 @@
+// What of a rank's state rests in a file instead of memory, and its way there and back: chunks
+// through their slots, parameter shards through the buffers they are gathered from, gradients as
+// they are reduced. Owned by the engine. load() and fetch() run on the file-read stream, store()
+// and spill() on the file-write stream, visit() on the program's thread while those two are idle
+// or, between agreement and update, at other arrays.
+//
+// A chunk passes through its slot array by array, each from a page on:
+// gradient, parameter (where it rests in the file), master, states.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "offload/block_store.h"
+#include "optim/gradient_norm.h"
+#include "zero/base/arena.h"
+#include "zero/base/ledger.h"
+#include "zero/plan/step_plan.h"
+#include "zero/state/state.h"
+#include "zero/state/state_array.h"
+
+namespace zero::detail {
+
+class FileTier {
+ public:
+  FileTier(const PlanInputs& inputs, ModelState& state, const Config& config);
+  FileTier(const FileTier&) = delete;
+  ~FileTier();
+
+  // Enters memory and file into the ledger's plan; open() takes them, after the state's buffers.
+  void plan(Ledger& ledger) const;
+  void open(Ledger& ledger);
+  void give_back(Ledger& ledger) const;
+  const std::vector<std::string>& notices() const { return store_->notices(); }
+  std::string describe() const;
+
+  void load(int chunk);
+  void store(int chunk);
+  void fetch(int flat_unit);
+  // Of what lies reduced in the gradient slot; `first` and `last` reduction of a step.
+  void spill(int flat_unit, bool first, bool last);
+
+  // Squares of the gradients that went to the file in the last spills, since the last call.
+  optim::NormBins take_squares();
+
+  // Where elements of the array rest: [begin of the slice, this) in memory, the others here.
+  std::int64_t first_in_file(const ArrayId& array) const;
+  // As StateStore::visit, of elements that rest here.
+  void visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
+             const PartVisitor& visitor);
+  // The array's first element in the chunk's slot; null where it does not pass through it.
+  std::byte* in_slot(int chunk, ArrayKind kind, int state = 0) const;
+
+  // Of the file-read stream and the file-write stream, which also reads the gradients that it adds
+  // to. Any thread may ask.
+  std::array<offload::ChannelUse, 2> uses() const { return {read_->use(), write_->use()}; }
+
+ private:
+  // One array of one chunk.
+  struct Part {
+    ArrayId array;
+    std::int64_t begin = 0, count = 0;  // elements of the segment
+    int extent = 0;
+    std::int64_t slot_offset = 0;  // bytes
+  };
+
+  void add_parts(const PlanInputs& inputs, int chunk);
+  void add_frozen(int flat_unit, int segment);
+  Part add_part(const ArrayId& array, std::int64_t begin, std::int64_t count);
+  DType dtype_of(const ArrayId& array) const;
+  std::byte* slot_of(int chunk) const;
+  void spill_part(const Part& part, bool first, bool last);
+  void spill_resident(int flat_unit, int segment, bool first);
+  void visit_part(const Part& part, std::int64_t begin, std::int64_t end, Access access,
+                  const PartVisitor& visitor);
+  void write_zeros();
+
+  const PlanInputs& inputs_;
+  ModelState& state_;
+  bool fast_init_;
+  std::int64_t window_bytes_;  // of a visit
+  std::unique_ptr<offload::BlockStore> store_;
+  std::map<MemoryCategory, std::int64_t> in_file_;               // bytes
+  std::vector<std::vector<Part>> chunk_parts_;                   // by chunk
+  std::vector<std::vector<std::vector<Part>>> parameter_parts_;  // by flat unit and segment
+  std::int64_t slot_bytes_ = 0, spill_bytes_ = 0;
+  Arena arena_;
+  std::byte* spill_buffer_ = nullptr;
+  std::byte* window_ = nullptr;
+  std::unique_ptr<offload::BlockStore::Channel> read_, write_, visit_;
+  optim::NormBins squares_;
+};
+
+}  // namespace zero::detail
