@@ -2,10 +2,13 @@
 # What needs a GPU, in parts that each end within nine minutes; every test has a limit of its own.
 # Usage: tests/gpu.sh [--build DIR] [--results FILE] bits | sanitize | bench
 #        tests/gpu.sh [--build DIR] --pack FILE.tar.xz
+#        tests/gpu.sh --run COMMAND...
 #   bits      kernels, streams and stages: equal bits on 1, 2 and 4 ranks that share the GPU
 #   sanitize  compute-sanitizer's memcheck and racecheck on the kernels
 #   bench     the optimizer step against the device copy; steps of GPT-2 124M
-#   --pack    one bundle of programs and libraries for a machine that has the driver, CUDA and NCCL alone
+#   --pack    one bundle of programs and libraries for a machine that has the driver, CUDA and NCCL alone; for
+#             a build of the preset pack
+#   --run     a command with the environment of an unpacked bundle
 # Results are appended to FILE (gpu-results.txt) after each test. Without a GPU: one line, and 77.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,22 +17,31 @@ build=build/release
 results=gpu-results.txt
 pack=
 part=
+# An unpacked bundle brings its own Open MPI.
+bundle=
+if [[ -x bin/gpu_test ]]; then
+  bundle=$PWD
+  export OPAL_PREFIX=$bundle OMPI_MCA_plm=isolated PMIX_MCA_pcompress_base_silence_warning=1
+  export PATH=$bundle/bin:$PATH LD_LIBRARY_PATH=$bundle/lib:${LD_LIBRARY_PATH:-}
+fi
+# As root too, as in a container.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 while (($# > 0)); do
   case $1 in
     --build) build=$2 && shift ;;
     --results) results=$2 && shift ;;
     --pack) pack=$2 && shift ;;
+    --run) shift && exec "$@" ;;
     bits | sanitize | bench) part=$1 ;;
     *)
-      sed -n '2,9s/^# //p' "$0"
+      sed -n '2,12s/^# \?//p' "$0"
       [[ $1 == --help || $1 == -h ]] && exit 0
       exit 10
       ;;
   esac
   shift
 done
-bin=$build/bin
-[[ -x bin/gpu_test ]] && bin=bin # in an unpacked bundle
+bin=${bundle:-$build}/bin
 
 failed=0
 # record LIMIT NAME COMMAND...: runs it, notes the outcome.
@@ -50,8 +62,7 @@ launch() { # launch RANKS PROGRAM ARGUMENTS...
   if [[ $ranks == 1 ]]; then
     "$@"
   else
-    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-      mpirun -n "$ranks" --oversubscribe --bind-to none "$@"
+    mpirun -n "$ranks" --oversubscribe --bind-to none "$@"
   fi
 }
 export -f launch
@@ -138,8 +149,7 @@ make_pack() {
   tar -C "$folder" -cJf "$pack" zero-gpu || return 1
   local bytes
   bytes=$(stat -c %s "$pack")
-  echo "$pack: $bytes bytes; unpack, then:"
-  echo "  OPAL_PREFIX=\$PWD LD_LIBRARY_PATH=\$PWD/lib:\$LD_LIBRARY_PATH PATH=\$PWD/bin:\$PATH tests/gpu.sh bits"
+  echo "$pack: $bytes bytes; unpack it, then run its tests/gpu.sh bits"
   ((bytes < 40 * 1024 * 1024)) || { echo "that is more than 40 MiB" && return 1; }
 }
 
