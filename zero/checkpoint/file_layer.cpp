@@ -120,7 +120,7 @@ void File::write(std::span<const std::byte> bytes) {
 void File::reserve(std::int64_t bytes) {
   if (bytes == 0) return;
   const int error = attempt(before(FileOp::reserve, path_),
-                            [&] { return ::fallocate(fd_, FALLOC_FL_KEEP_SIZE, 0, bytes); });
+                            [&] { return ::fallocate(fd_, 0, 0, bytes); });
   if (error != 0 && error != EOPNOTSUPP && error != ENOSYS && error != EINVAL)
     save_failed(path_, ("reserve " + std::to_string(bytes) + " bytes").c_str(), error);
 }

@@ -11,8 +11,10 @@ namespace zero::detail {
 
 namespace {
 
-// Small enough to be digested in cache, large enough for the disk.
+// Small enough to be digested in cache.
 constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
+// Of one write: the disk gets the next while the processor still copies, as long as they are long.
+constexpr std::int64_t longest_write = std::int64_t{4} << 20;
 constexpr std::chrono::seconds progress_interval{30};
 
 // Others wait for the slowest rank: that one says how far it is.
@@ -47,6 +49,14 @@ std::int64_t StagedWriter::staging_for(std::int64_t wanted) {
 std::span<std::byte> StagedWriter::piece_at(std::int64_t offset) const {
   return staging_.subspan(static_cast<std::size_t>(offset % std::ssize(staging_)),
                           static_cast<std::size_t>(std::min(piece_bytes, bytes_ - offset)));
+}
+
+// What is digested and lies in one stretch.
+std::span<std::byte> StagedWriter::to_write() const {
+  const std::int64_t at = written_ % std::ssize(staging_);
+  return staging_.subspan(static_cast<std::size_t>(at),
+                          static_cast<std::size_t>(std::min(
+                              {digested_ - written_, std::ssize(staging_) - at, longest_write})));
 }
 
 bool StagedWriter::has_room() const {
@@ -102,16 +112,17 @@ void StagedWriter::write_all(const Create& create) {
   const std::unique_ptr<checkpoint::ShardWriter> file = create();
   Progress progress(file->path(), bytes_);
   while (written_ < bytes_) {
+    std::span<std::byte> digested;
     {
       std::unique_lock lock(mutex_);
       advanced_.wait(lock, [this] { return failure_ || digested_ > written_; });
       if (failure_) return;
+      digested = to_write();
     }
-    const std::span<std::byte> piece = piece_at(written_);
-    file->write(piece);
+    file->write(digested);
     {
       const std::lock_guard lock(mutex_);
-      written_ += std::ssize(piece);
+      written_ += std::ssize(digested);
     }
     advanced_.notify_all();
     progress.show(written_);

@@ -44,6 +44,7 @@ class StagedWriter {
   void await_copy(std::int64_t bytes);
 
  private:
+  std::span<std::byte> to_write() const;
   bool has_room() const;
   bool copies_next() const;
   void copy_piece();
