@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "offload/block_file.h"
+#include "offload/busy_meter.h"
 #include "offload/request_queue.h"
 
 namespace zero::offload {
@@ -43,6 +44,13 @@ struct ChannelUse {
   std::int64_t bytes_read = 0, bytes_written = 0, busy_nanoseconds = 0;
 };
 
+// Of all channels, since the start.
+struct StoreUse {
+  std::int64_t busy_nanoseconds = 0;             // while requests of any channel were under way
+  std::int64_t checksum_nanoseconds = 0;         // in all threads
+  std::int64_t checksum_hidden_nanoseconds = 0;  // of these, while requests were under way
+};
+
 class BlockStore {
  public:
   class Channel;
@@ -63,6 +71,8 @@ class BlockStore {
   const std::vector<std::string>& notices() const { return notices_; }
   const std::string& directory() const { return options_.directory; }
   std::int64_t block_bytes() const { return options_.block_bytes; }
+  // Any thread may ask.
+  StoreUse use() { return {requests_.nanoseconds(), checksums_, checksums_hidden_}; }
 
  private:
   struct Extent {
@@ -79,6 +89,7 @@ class BlockStore {
   std::string describe(int extent, std::size_t block) const;
   // Why the content of a block is not what was last written.
   std::string diagnose(std::size_t block, std::uint64_t found) const;
+  std::uint64_t checksum_of(std::span<const std::byte> data);
 
   StoreOptions options_;
   std::vector<Extent> extents_;
@@ -86,6 +97,8 @@ class BlockStore {
   std::int64_t file_bytes_ = 0;
   std::unique_ptr<BlockFile> file_;
   std::vector<std::string> notices_;
+  BusyMeter requests_;  // under way in the system
+  std::atomic<std::int64_t> checksums_ = 0, checksums_hidden_ = 0;  // nanoseconds
 };
 
 class BlockStore::Channel {
@@ -114,6 +127,7 @@ class BlockStore::Channel {
   Channel(BlockStore& store, std::vector<std::span<std::byte>> buffers);
   void start(const Move& move);
   void submit(std::size_t slot);
+  void hand_over(const Request& request);
   void settle_one();
   void finish(std::size_t slot);
   Completion next_completion();

@@ -31,11 +31,15 @@ class Busy {
   std::atomic<std::int64_t>& total_;
 };
 
-std::uint64_t checksum_of(std::span<const std::byte> data) {
-  return XXH3_64bits(data.data(), data.size());
-}
-
 }  // namespace
+
+std::uint64_t BlockStore::checksum_of(std::span<const std::byte> data) {
+  const std::int64_t begin = nanoseconds_now(), busy = requests_.nanoseconds();
+  const std::uint64_t sum = XXH3_64bits(data.data(), data.size());
+  checksums_hidden_ += requests_.nanoseconds() - busy;
+  checksums_ += nanoseconds_now() - begin;
+  return sum;
+}
 
 BlockStore::Channel::Channel(BlockStore& store, std::vector<std::span<std::byte>> buffers)
     : store_(store), moves_(static_cast<std::size_t>(store.options_.depth)) {
@@ -85,7 +89,7 @@ void BlockStore::Channel::start(const Move& move) {
   free_.pop_back();
   moves_[slot] = move;
   // Others are under way meanwhile.
-  if (move.direction == Direction::write) moves_[slot].checksum = checksum_of(move.data);
+  if (move.direction == Direction::write) moves_[slot].checksum = store_.checksum_of(move.data);
   submit(slot);
 }
 
@@ -103,8 +107,13 @@ void BlockStore::Channel::submit(std::size_t slot) {
   if (answer == io_half) rest = rest.first(rest.size() / 2);
   const Request request{move.direction, offset, rest, slot};
   if (answer == io_late) return late_.push_back(request);
+  hand_over(request);
+}
+
+void BlockStore::Channel::hand_over(const Request& request) {
   queue_->submit(request);
   ++under_way_;
+  store_.requests_.begin();
 }
 
 Completion BlockStore::Channel::next_completion() {
@@ -114,9 +123,8 @@ Completion BlockStore::Channel::next_completion() {
     return completion;
   }
   if (under_way_ == 0 && !late_.empty()) {
-    queue_->submit(late_.back());
+    hand_over(late_.back());
     late_.pop_back();
-    ++under_way_;
   }
   const auto completion = queue_->wait(store_.options_.time_limit);
   if (!completion)
@@ -124,6 +132,7 @@ Completion BlockStore::Channel::next_completion() {
                        " has ended in " + std::to_string(store_.options_.time_limit.count()) +
                        " ms; check the disk");
   --under_way_;
+  store_.requests_.end();
   return *completion;
 }
 
@@ -161,7 +170,7 @@ void BlockStore::Channel::finish(std::size_t slot) {
     ++block.generation;
     bytes_written_ += size;
   } else {
-    const std::uint64_t found = checksum_of(move.data);
+    const std::uint64_t found = store_.checksum_of(move.data);
     if (found != block.checksum)
       throw OffloadError(describe(move) + ": " + store_.diagnose(move.block, found));
     bytes_read_ += size;

@@ -75,6 +75,8 @@ void EngineCore::issue_on_file(const Instruction& instruction) {
       return enqueue(*file_read_, [=](FileTier& tier) { tier.fetch(target); });
     case Op::load:
       return enqueue(*file_read_, [=](FileTier& tier) { tier.load(target); });
+    case Op::recall:
+      return enqueue(*file_read_, [=](FileTier& tier) { tier.recall(target); });
     case Op::store:
       return enqueue(*file_write_, [=](FileTier& tier) { tier.store(target); });
     default:

@@ -165,7 +165,8 @@ void EngineCore::allocate() {
     tier_->open(ledger);
     clock_.watch([this] {
       const auto uses = tier_->uses();
-      return StepClock::Meters{uses[0].busy_nanoseconds, uses[1].busy_nanoseconds};
+      return StepClock::Meters{uses[0].busy_nanoseconds, uses[1].busy_nanoseconds,
+                               tier_->use().busy_nanoseconds};
     });
   }
   try {

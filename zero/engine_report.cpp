@@ -31,6 +31,10 @@ std::vector<std::int64_t> EngineCore::report_words() const {
     words.insert(words.end(), {use.bytes_read + use.bytes_written, use.busy_nanoseconds,
                                clock_.metered(Activity::waiting)[i]});
   }
+  const offload::StoreUse use = tier_ ? tier_->use() : offload::StoreUse{};
+  words.insert(words.end(), {use.busy_nanoseconds, clock_.nanoseconds(Activity::optimizer),
+                             clock_.metered(Activity::optimizer)[file_directions.size()],
+                             use.checksum_nanoseconds, use.checksum_hidden_nanoseconds});
   return words;
 }
 
@@ -53,7 +57,11 @@ RankReport EngineCore::read_report(const std::int64_t* word) const {
       tier->push_back({name_of(static_cast<MemoryCategory>(i)), word[0], word[1], word[2]});
   for (std::size_t i = 0; i < file_directions.size(); ++i, word += 3)
     report.file.push_back({file_directions[i], word[0], seconds(word[1]), seconds(word[2])});
-  if (!tier_) report.in_file.clear(), report.file.clear();
+  FileOverlap& overlap = report.overlap;
+  for (double* spent : {&overlap.requests, &overlap.optimizer, &overlap.optimizer_hidden,
+                        &overlap.checksums, &overlap.checksums_hidden})
+    *spent = seconds(*word++);
+  if (!tier_) report.in_file.clear(), report.file.clear(), overlap = {};
   return report;
 }
 

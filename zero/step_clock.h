@@ -17,8 +17,8 @@ class StepClock {
   enum class Activity : std::uint8_t { other, kernels, waiting, optimizer };
   static constexpr int activity_count = 4;
 
-  // Nanoseconds for which others have worked so far: the two directions of a file.
-  using Meters = std::array<std::int64_t, 2>;
+  // Nanoseconds for which others have worked so far: the two directions of a file, and either.
+  using Meters = std::array<std::int64_t, 3>;
   void watch(std::function<Meters()> meters) { meters_ = std::move(meters); }
   // Of those, the ones that passed during the activity.
   const Meters& metered(Activity activity) const {

@@ -81,7 +81,7 @@ void EngineCore::spread(int flat_unit, int segment_index) {
 }
 
 void EngineCore::initialize(const std::function<void(ParamShard)>& fill) {
-  require_step_border("Engine::initialize()");
+  require_checkpoint_border("Engine::initialize()");
   finish_pending_save();
   for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
     for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {

@@ -436,10 +436,18 @@ struct FileUse {
   double waited = 0;
 };
 
+// Work beside the file, in seconds; hidden: while requests of either direction were under way.
+struct FileOverlap {
+  double requests = 0;  // while they were
+  double optimizer = 0, optimizer_hidden = 0;  // norm and update
+  double checksums = 0, checksums_hidden = 0;  // in all threads
+};
+
 struct RankReport {
   std::vector<MemoryUse> memory;
   std::vector<MemoryUse> in_file;  // where something rests in a file: what
   std::vector<FileUse> file;       // likewise
+  FileOverlap overlap;             // likewise
   std::vector<TrafficUse> traffic;
   TimeUse time;
   std::int64_t control_bytes = 0;   // sent for agreement and other small host values

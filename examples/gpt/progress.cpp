@@ -90,6 +90,21 @@ void Progress::draw_bar(const TrainingRecord& record) const {
   std::printf("\r%s\x1b[K", line.c_str());
 }
 
+namespace {
+
+void print_overlap(const zero::EngineReport& report) {
+  double work = 0, hidden = 0;
+  for (const zero::RankReport& rank : report.ranks) {
+    work += rank.overlap.optimizer + rank.overlap.checksums;
+    hidden += rank.overlap.optimizer_hidden + rank.overlap.checksums_hidden;
+  }
+  if (work > 0)
+    std::printf("norm, update and checksums: %.3f s per rank, %.0f %% of them beside reads or writes\n",
+                work / static_cast<double>(report.ranks.size()), 100 * hidden / work);
+}
+
+}  // namespace
+
 void print_file_use(const zero::EngineReport& report) {
   for (std::size_t i = 0; i < report.ranks.front().file.size(); ++i) {
     double bytes = 0, seconds = 0, waited = 0;
@@ -104,6 +119,7 @@ void print_file_use(const zero::EngineReport& report) {
                 bytes / 1e9 / static_cast<double>(report.ranks.size()), bytes / seconds / 1e9,
                 100 * (1 - waited / seconds));
   }
+  print_overlap(report);
 }
 
 void Progress::finish() {

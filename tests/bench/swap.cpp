@@ -1,11 +1,11 @@
 // A contestant of swap.py: optimizer steps of a model of many equal units, whose state rests in
-// memory or in a file. Reports the seconds of Engine::step(), to the end of its last write, or
-// those of them in which neither reads nor writes were under way.
+// memory or in a file. Reports seconds, with commas between them: of Engine::step() to the end of its
+// last write, of the forward and backward passes before it, and FileOverlap of both.
 //
-// usage: bench_swap PIPES none|DIRECTORY MILLION_ELEMENTS BLOCK_BYTES DEPTH all|uncovered
-#include <algorithm>
+// usage: bench_swap PIPES none|DIRECTORY MILLION_ELEMENTS BLOCK_BYTES DEPTH [STAGE]
 #include <chrono>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 
 #include "tests/bench/turns.h"
@@ -24,7 +24,17 @@ void fill(std::span<float> gradient) {
   }
 }
 
-double step(zero::Engine& engine, std::size_t elements) {
+double since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+struct Seconds {
+  double step = 0, passes = 0;
+};
+
+Seconds step(zero::Engine& engine, std::size_t elements) {
+  Seconds seconds;
+  const auto start = std::chrono::steady_clock::now();
   for (zero::MicroStep micro : engine.micro_steps()) {
     for (zero::Unit& unit : engine.units()) {
       const auto scope = unit.forward();
@@ -38,19 +48,24 @@ double step(zero::Engine& engine, std::size_t elements) {
     }
     micro.loss(0);
   }
-  const auto start = std::chrono::steady_clock::now();
+  seconds.passes = since(start);
   engine.step();
   float one = 0;
   engine.read("last.bias", "value", {&one, 1});  // after the last write has ended
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  seconds.step = since(start) - seconds.passes;
+  return seconds;
 }
 
-// The busier of the two directions.
-double file_seconds(zero::Engine& engine) {
-  double most = 0;
-  for (const zero::FileUse& use : engine.report().ranks.front().file)
-    most = std::max(most, use.seconds);
-  return most;
+std::string figures(const Seconds& seconds, const zero::FileOverlap& before,
+                    const zero::FileOverlap& after) {
+  std::ostringstream text;
+  text.precision(9);
+  text << seconds.step << ',' << seconds.passes << ',' << after.requests - before.requests << ','
+       << after.optimizer - before.optimizer << ','
+       << after.optimizer_hidden - before.optimizer_hidden << ','
+       << after.checksums - before.checksums << ','
+       << after.checksums_hidden - before.checksums_hidden;
+  return text.str();
 }
 
 zero::Config config_of(char** argv) {
@@ -72,23 +87,24 @@ zero::Config config_of(char** argv) {
 
 int main(int argc, char** argv) {
   return zero::run(argc, argv, [&](zero::Runtime& runtime) {
-    if (argc != 7)
+    if (argc < 6 || argc > 7)
       throw zero::UsageError(
-          "usage: bench_swap PIPES none|DIRECTORY MILLION_ELEMENTS BLOCK DEPTH all|uncovered");
-    const bool uncovered = std::string(argv[6]) == "uncovered";
+          "usage: bench_swap PIPES none|DIRECTORY MILLION_ELEMENTS BLOCK DEPTH [STAGE]");
     const std::int64_t elements = std::atoll(argv[3]) * 1'000'000 / units;
     zero::ModelSpec model;
     for (int u = 0; u < units; ++u) model.unit("u" + std::to_string(u)).param("weight", {elements});
     model.unit("last").param("bias", {1});
-    zero::Engine engine(runtime, model, config_of(argv));
+    zero::Config config = config_of(argv);
+    if (argc == 7) config.zero_optimization.stage = std::atoi(argv[6]);
+    zero::Engine engine(runtime, model, config);
     engine.initialize([](zero::ParamShard shard) {
       for (float& value : shard.values) value = 1;
     });
+    const auto overlap = [&] { return engine.report().ranks.front().overlap; };
     zero::bench::Turns(argv[1], runtime.rank()).serve([&] {
-      if (!uncovered) return step(engine, static_cast<std::size_t>(elements));
-      const double before = file_seconds(engine);
-      const double seconds = step(engine, static_cast<std::size_t>(elements));
-      return seconds - (file_seconds(engine) - before);
+      const zero::FileOverlap before = overlap();
+      const Seconds seconds = step(engine, static_cast<std::size_t>(elements));
+      return figures(seconds, before, overlap());
     });
   });
 }

@@ -5,8 +5,9 @@ usage: swap.py BENCH_SWAP DIRECTORY [MILLION_ELEMENTS [PAIRS]]
 DIRECTORY decides the disk. AdamW over fp32 parameters at stage 1 on one rank: a step reads and writes two moments, 8
 bytes an element each way, in blocks of 1 MiB of which 8 are under way for reads and 8 for writes. fio does the same
 behind our bytes: a job that reads and one that writes, or one job of mixed reads and writes with depth 16, whichever is
-faster. The same step with its state in memory says how much there is to hide; what is not hidden is the time in which
-nothing is under way.
+faster. The same step with its state in memory says how much there is to hide. Two measures of what is hidden: of norm,
+update and checksums, the share of their time in which requests were under way; and, of their time where the state is in
+memory, what a step does not take longer than its requests, of which some were under way before it.
 """
 
 import json
@@ -23,9 +24,8 @@ BLOCK, DEPTH = 1 << 20, 8
 MIB = 1 << 20
 
 
-def contestant(program, place, millions, what="all"):
-    return turns.Contestant(f"{what} of a step, state in {place}",
-                            [program, turns.DIRECTORY, place, millions, BLOCK, DEPTH, what], 1)
+def contestant(program, place, millions):
+    return turns.Contestant(f"step, state in {place}", [program, turns.DIRECTORY, place, millions, BLOCK, DEPTH], 1)
 
 
 def file_of(pid, directory):
@@ -64,9 +64,19 @@ class Fio:
         return min(self.run({"read": DEPTH, "write": DEPTH}), self.run({"rw": 2 * DEPTH}))
 
 
-def note_of(engine):
+FIGURES = ("step", "passes", "requests", "optimizer", "optimizer_hidden", "checksums", "checksums_hidden")
+
+
+def figures_of(engine):
     engine.turn()
-    return engine.note
+    return dict(zip(FIGURES, engine.notes))
+
+
+def hidden_shares(file, memory):
+    """Of work beside the file: as the engine saw it, and by the length of the step."""
+    work = memory["step"] + file["checksums"]
+    return ((file["optimizer_hidden"] + file["checksums_hidden"]) / (file["optimizer"] + file["checksums"]),
+            min(1, 1 - (file["step"] - file["requests"]) / work))
 
 
 def main():
@@ -74,26 +84,29 @@ def main():
     millions = int(sys.argv[3]) if len(sys.argv) > 3 else 96
     pairs = int(sys.argv[4]) if len(sys.argv) > 4 else 15
     with tempfile.TemporaryDirectory(dir=directory) as inner, contestant(program, inner, millions) as swap, \
-            contestant(program, "none", millions) as memory, \
-            contestant(program, inner, millions, "uncovered") as uncovered:
+            contestant(program, "none", millions) as memory:
         fio = Fio(file_of(swap.pids[0], inner))
         for _ in range(2):
-            note_of(swap), note_of(memory), note_of(uncovered), fio.turn()
-        times = {swap: [], fio: [], memory: [], uncovered: []}
+            figures_of(swap), figures_of(memory), fio.turn()
+        swaps, fios, memories = [], [], []
         for pair in range(pairs):
-            for turn in ((swap, fio) if pair % 2 == 0 else (fio, swap)):
-                times[turn].append(note_of(turn) if turn is swap else turn.turn())
-            for turn in (memory, uncovered):
-                times[turn].append(note_of(turn))
-    ratios = [theirs / ours for ours, theirs in zip(times[swap], times[fio])]
-    hidden = [1 - bare / step for bare, step in zip(times[uncovered], times[memory])]
+            if pair % 2 == 0:
+                swaps.append(figures_of(swap)), fios.append(fio.turn())
+            else:
+                fios.append(fio.turn()), swaps.append(figures_of(swap))
+            memories.append(figures_of(memory))
     moved = 2 * fio.bytes
     print(f"{moved / MIB:.0f} MiB a step, {pairs} pairs, medians")
-    for name, found in (("step with its state in a file", times[swap]), ("fio", times[fio])):
-        middle = statistics.median(found)
-        print(f"{name}: {middle:.3f} s, {moved / middle / 1e9:.2f} GB/s")
-    print(f"step with its state in memory: {statistics.median(times[memory]):.3f} s")
-    for name, found in (("speed as a share of fio's", ratios), ("share of the step hidden behind the file", hidden)):
+    middle = {name: statistics.median(found[name] for found in swaps) for name in FIGURES}
+    for name, seconds in (("step with its state in a file", middle["step"]), ("fio", statistics.median(fios))):
+        print(f"{name}: {seconds:.3f} s, {moved / seconds / 1e9:.2f} GB/s")
+    for name in FIGURES[1:]:
+        print(f"  {name.replace('_', ', ')}: {middle[name]:.3f} s")
+    print(f"step with its state in memory: {statistics.median(found['step'] for found in memories):.3f} s")
+    shares = [hidden_shares(*found) for found in zip(swaps, memories)]
+    for name, found in (("speed as a share of fio's", [theirs / ours["step"] for ours, theirs in zip(swaps, fios)]),
+                        ("share of norm, update and checksums while requests were under way", [s[0] for s in shares]),
+                        ("share hidden by the length of the step", [s[1] for s in shares])):
         low, high = turns.interval(found)
         print(f"{name}: {statistics.median(found):.3f} [{low:.3f}, {high:.3f}]")
 

@@ -19,13 +19,14 @@ class Turns {
         answers_(directory + "/" + std::to_string(rank) + ".out") {}
 
   // Takes turns until there are no more: step() is called as often as each asks for, and returns
-  // what shall be reported with the seconds of a turn (a loss, say).
+  // what shall be reported with the seconds of a turn: a loss, or several figures with commas
+  // between them.
   template <class Step>
   void serve(Step step) {
     answers_ << "ready " << getpid() << std::endl;
     for (int count = 0; orders_ >> count;) {
       const auto start = std::chrono::steady_clock::now();
-      double note = 0;
+      decltype(step()) note{};
       for (int i = 0; i < count; ++i) note = step();
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
       answers_.precision(17);

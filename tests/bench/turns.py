@@ -33,7 +33,7 @@ class Contestant:
         self.name, self.ranks, self.each = name, ranks, each
         self.command = list(map(str, command))
         self.environment = {**os.environ, **(environment or {})}
-        self.note = None
+        self.note, self.notes = None, []
 
     def __enter__(self):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the ranks go
@@ -88,7 +88,8 @@ class Contestant:
             orders.write(f"{steps}\n")
             orders.flush()
         answers = [line.split() for line in self.listen(TURN_LIMIT_S)]
-        self.note = float(answers[0][1])
+        self.notes = [float(figure) for figure in answers[0][1].split(",")]
+        self.note = self.notes[0]
         return max(float(seconds) for seconds, _ in answers) / steps
 
     def resident_bytes(self):

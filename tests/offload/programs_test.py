@@ -73,25 +73,59 @@ def lacking(folder):
             require(said in run.text() or "built without io_uring" in run.text(), f"not said: {said}\n{run.text()}")
 
 
+class SmallDisk:
+    """An ext4 in a file of that folder, which takes space there as it is written; None where none can be had."""
+
+    def __init__(self, folder, mebibytes):
+        image, self.mount = os.path.join(folder, "image"), os.path.join(folder, "mount")
+        os.mkdir(self.mount)
+        self.mounted = False
+        for command in (["truncate", "-s", f"{mebibytes}M", image],
+                        ["mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", image],
+                        ["mount", "-o", "loop", image, self.mount]):
+            if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+                print(f"{command[0]} fails here: no test of a full disk")
+                return
+        self.mounted = True
+
+    def __enter__(self):
+        return self.mount if self.mounted else None
+
+    def __exit__(self, *_):
+        if self.mounted:
+            subprocess.run(["umount", self.mount], check=True)
+
+
+def fill(folder, left):
+    """The disk, but for the bytes that are left."""
+    free = os.statvfs(folder)
+    with open(os.path.join(folder, "filler"), "wb") as filler:
+        os.posix_fallocate(filler.fileno(), 0, free.f_bavail * free.f_frsize - left)
+
+
 def small_disk(folder):
     """Too little space is known at start, with the figures."""
-    image, mount = os.path.join(folder, "image"), os.path.join(folder, "mount")
-    os.mkdir(mount)
-    commands = (["truncate", "-s", "8M", image], ["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, mount])
-    for command in commands:
-        if subprocess.run(command, capture_output=True, check=False).returncode != 0:
-            print(f"{command[0]} fails here: no test of a full disk")
+    with SmallDisk(folder, 8) as disk, tempfile.TemporaryDirectory() as place:
+        if disk is None:
             return
-    try:
-        free = os.statvfs(mount)
-        with open(os.path.join(mount, "filler"), "wb") as filler:
-            os.posix_fallocate(filler.fileno(), 0, free.f_bavail * free.f_frsize - MIB // 2)
-        with tempfile.TemporaryDirectory() as place:
-            run = job(place, keys(mount, 2))
-            require(run.finish(120) == 13, f"exit code {run.code} on a full disk\n{run.text()}")
-            require("MiB for offload in nvme_path" in run.text(), run.text())
-    finally:
-        subprocess.run(["umount", mount], check=True)
+        fill(disk, MIB // 2)
+        run = job(place, keys(disk, 2))
+        require(run.finish(120) == 13, f"exit code {run.code} on a full disk\n{run.text()}")
+        require("MiB for offload in nvme_path" in run.text(), run.text())
+
+
+def full_later(folder):
+    """A disk that reserves space and has none when it is written, as thin volumes do."""
+    with SmallDisk(folder, 32) as outer:
+        if outer is None:
+            return
+        with SmallDisk(outer, 64) as thin, tempfile.TemporaryDirectory() as place:
+            if thin is None:
+                return
+            fill(outer, MIB // 4)
+            run = job(place, keys(thin, 2, **{"zero_optimization.offload_optimizer.fast_init": "true"}), steps=40)
+            require(run.finish(120) == 19, f"exit code {run.code} on a disk that fills up\n{run.text()}")
+            require(re.search(r"offload: write of block \d+ of .* \(errno (5|28)\)", run.text()), run.text())
 
 
 def together_and_killed(folder):
@@ -190,7 +224,7 @@ def memory(folder):
 
 
 def main():
-    tests = {"quick": (bits, lacking, small_disk, together_and_killed), "memory": (memory,)}[sys.argv[3]]
+    tests = {"quick": (bits, lacking, small_disk, full_later, together_and_killed), "memory": (memory,)}[sys.argv[3]]
     for test in tests:
         with tempfile.TemporaryDirectory(dir=os.getcwd()) as folder:
             test(folder)

@@ -12,7 +12,7 @@ using checkpoint::TensorEntry;
 
 void EngineCore::load_weights(const std::string& file,
                               const std::function<std::string(std::string_view)>& name_in_file) {
-  require_step_border("Engine::load_weights()");
+  require_checkpoint_border("Engine::load_weights()");
   const checkpoint::ModelReader reader(file);
   const auto name_of_param = [&](std::string_view name) {
     return name_in_file ? name_in_file(name) : std::string(name);

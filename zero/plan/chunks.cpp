@@ -112,10 +112,13 @@ class ChunkMaker {
       if (chunk.state_in_file || file.shard_slot(chunk.flat_unit) >= 0) chunk.slot = count++;
     file.state_slots = static_cast<int>(
         std::min<std::int64_t>(count, std::max<std::int64_t>(1, options.buffer_count - 1)));
-    for (Chunk& chunk : result_.chunks)
-      if (chunk.slot >= 0) chunk.slot %= file.state_slots;
     file.pipeline_read = options.pipeline_read.value_or(true);
     file.pipeline_write = options.pipeline_write.value_or(true);
+    for (Chunk& chunk : result_.chunks) {
+      if (chunk.slot < 0) continue;
+      chunk.ahead = file.pipeline_read && chunk.slot < file.state_slots;
+      chunk.slot %= file.state_slots;
+    }
   }
 
   const Layout& layout_;

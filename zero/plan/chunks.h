@@ -23,6 +23,7 @@ struct Chunk {
   bool last_of_unit = false;  // then the whole flat unit has been updated
   bool state_in_file = false;
   int slot = -1;  // buffer in which it is updated where part of it rests in the file
+  bool ahead = false;  // the first in its slot: read while the last micro step runs
 };
 
 // What rests in a file, and the buffers that it passes through.

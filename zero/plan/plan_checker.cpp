@@ -59,8 +59,9 @@ class PlanChecker {
   std::string name(const Instruction& instruction) const;
   // Of an instruction on a flat unit or on a chunk of one.
   int flat_unit_of(const Instruction& instruction) const {
+    const Op op = instruction.op;
     const bool on_chunk =
-        instruction.op == Op::update || instruction.op == Op::load || instruction.op == Op::store;
+        op == Op::update || op == Op::load || op == Op::recall || op == Op::store;
     return on_chunk ? inputs_.chunks[static_cast<std::size_t>(instruction.target)].flat_unit
                     : instruction.target;
   }
@@ -111,7 +112,12 @@ std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) con
     case Op::load:
       accesses = {{Resource::state, instruction.target, false},
                   {Resource::state_slot, chunk_slot(instruction.target), true}};
-      if (inputs_.file.gradients) accesses.push_back({Resource::gradient_shard, flat, false});
+      if (inputs_.file.gradients && !inputs_.chunks[std::size_t(instruction.target)].ahead)
+        accesses.push_back({Resource::gradient_shard, flat, false});
+      break;
+    case Op::recall:
+      accesses = {{Resource::gradient_shard, flat, false},
+                  {Resource::state_slot, chunk_slot(instruction.target), true}};
       break;
     case Op::store:
       accesses = {{Resource::state_slot, chunk_slot(instruction.target), false},

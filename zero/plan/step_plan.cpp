@@ -22,6 +22,11 @@ struct GatherRequest {
   int freed_after;
 };
 
+// Whether the chunk's gradient is read from the file.
+bool recalls(const PlanInputs& inputs, const Chunk& chunk) {
+  return inputs.file.gradients && chunk.state_in_file;
+}
+
 // Which flat unit lies in each parameter slot.
 using SlotContents = std::vector<int>;
 
@@ -44,7 +49,7 @@ class PlanBuilder {
 
   // Returns what lies in the slots at the end.
   SlotContents request_gathers(SlotContents contents);
-  StepPlan build(std::optional<Op> reduction);
+  StepPlan build(std::optional<Op> reduction, bool reads_ahead = false);
 
  private:
   const std::vector<int>& needs(int unit) const {
@@ -62,6 +67,7 @@ class PlanBuilder {
   void emit_reduction(int flat, Op reduction);
   void emit_gathers_before(int step);
   void emit_reductions_after(int step, Op reduction);
+  void emit_loads_ahead();
 
   const PlanInputs& inputs_;
   std::vector<ComputeStep> steps_;
@@ -162,7 +168,20 @@ void PlanBuilder::emit_reductions_after(int step, Op reduction) {
   }
 }
 
-StepPlan PlanBuilder::build(std::optional<Op> reduction) {
+// States of the chunks that are first in their slots: nobody writes them before the ranks agree.
+// They stand behind all fetches, which the micro step waits for.
+void PlanBuilder::emit_loads_ahead() {
+  for (std::size_t c = 0; c < inputs_.chunks.size(); ++c) {
+    const Chunk& chunk = inputs_.chunks[c];
+    if (!chunk.ahead) continue;
+    std::vector<EventId> signals;
+    if (!recalls(inputs_, chunk)) signals.push_back({EventKind::state_ready, chunk.slot});
+    out_.emit(Op::load, static_cast<int>(c), {{EventKind::state_free, chunk.slot}},
+              std::move(signals));
+  }
+}
+
+StepPlan PlanBuilder::build(std::optional<Op> reduction, bool reads_ahead) {
   for (int step = 0; step < static_cast<int>(steps_.size()); ++step) {
     emit_gathers_before(step);
     if (reduction && step > 0) emit_reductions_after(step - 1, *reduction);
@@ -170,6 +189,7 @@ StepPlan PlanBuilder::build(std::optional<Op> reduction) {
   }
   if (reduction && !steps_.empty())
     emit_reductions_after(static_cast<int>(steps_.size()) - 1, *reduction);
+  if (reads_ahead) emit_loads_ahead();
   return out_.take();
 }
 
@@ -206,8 +226,9 @@ SlotContents after_micro_step(const PlanInputs& inputs, SlotContents contents) {
   return contents;
 }
 
+// In the last micro step of a step, states are read ahead.
 StepPlan make_micro_plan(const PlanInputs& inputs, const char* name, bool first,
-                         std::optional<Op> reduction) {
+                         std::optional<Op> reduction, bool last) {
   SlotContents start = empty_slots(inputs);
   if (!first && inputs.gather_parameters) {
     PlanBuilder previous(inputs, name, training_steps(inputs));
@@ -215,7 +236,7 @@ StepPlan make_micro_plan(const PlanInputs& inputs, const char* name, bool first,
   }
   PlanBuilder builder(inputs, name, training_steps(inputs));
   if (inputs.gather_parameters) builder.request_gathers(start);
-  return builder.build(reduction);
+  return builder.build(reduction, last);
 }
 
 StepPlan make_evaluation_plan(const PlanInputs& inputs, const char* name, bool first) {
@@ -229,8 +250,8 @@ StepPlan make_evaluation_plan(const PlanInputs& inputs, const char* name, bool f
   return builder.build(std::nullopt);
 }
 
-// Read a chunk into its slot, step it, write it back; three slots in turn do all at once. Nothing
-// is read before the ranks agree, as gradients may still be edited.
+// Read a chunk into its slot, step it, write it back; three slots in turn do all at once. Gradients
+// are not read before the ranks agree, as they may still be edited.
 class UpdateBuilder {
  public:
   explicit UpdateBuilder(const PlanInputs& inputs) : inputs_(inputs), out_("update") {}
@@ -253,8 +274,15 @@ class UpdateBuilder {
 
  private:
   void emit_load(int number) {
-    const int slot = inputs_.chunks[static_cast<std::size_t>(number)].slot;
-    std::vector<EventId> waits = {{EventKind::agreed, 0}, {EventKind::state_free, slot}};
+    const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
+    const int slot = chunk.slot;
+    if (chunk.ahead) {
+      if (recalls(inputs_, chunk))
+        out_.emit(Op::recall, number, {{EventKind::agreed, 0}}, {{EventKind::state_ready, slot}});
+      return;
+    }
+    std::vector<EventId> waits = {{EventKind::state_free, slot}};
+    if (recalls(inputs_, chunk)) waits.push_back({EventKind::agreed, 0});
     if (!inputs_.file.pipeline_read && previous_ >= 0) {
       waits.push_back({EventKind::state_stepped, previous_});
       if (!inputs_.file.pipeline_write) waits.push_back({EventKind::state_free, previous_});
@@ -319,6 +347,8 @@ const char* name_of(Op op) {
       return "fetch";
     case Op::load:
       return "load";
+    case Op::recall:
+      return "recall";
     case Op::store:
       return "store";
     case Op::spill:
@@ -335,6 +365,7 @@ PlanStream stream_of(Op op) {
       return PlanStream::communication;
     case Op::fetch:
     case Op::load:
+    case Op::recall:
       return PlanStream::file_read;
     case Op::store:
     case Op::spill:
@@ -360,10 +391,10 @@ StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {
   std::optional<Op> early;
   if (inputs.accumulate_locally) early = Op::accumulate;
   if (sync_each) early = Op::reduce;
-  plans.first = make_micro_plan(inputs, "first micro step", true, early);
-  plans.middle = make_micro_plan(inputs, "middle micro step", false, early);
-  plans.last = make_micro_plan(inputs, "last micro step", false, Op::reduce);
-  plans.only = make_micro_plan(inputs, "only micro step", true, Op::reduce);
+  plans.first = make_micro_plan(inputs, "first micro step", true, early, false);
+  plans.middle = make_micro_plan(inputs, "middle micro step", false, early, false);
+  plans.last = make_micro_plan(inputs, "last micro step", false, Op::reduce, true);
+  plans.only = make_micro_plan(inputs, "only micro step", true, Op::reduce, true);
   plans.update = UpdateBuilder(inputs).build();
   plans.evaluation_first = make_evaluation_plan(inputs, "first evaluation pass", true);
   plans.evaluation_next = make_evaluation_plan(inputs, "evaluation pass", false);

@@ -32,7 +32,8 @@ enum class Op : std::uint8_t {
   reduce,      // communication: whole-size summands -> shard, of a flat unit
   accumulate,  // communication: adds a flat unit's gradient to this rank's own sum, sends nothing
   fetch,       // file_read: parameter shard -> the buffer it is gathered from, of a flat unit
-  load,        // file_read: a chunk -> its slot
+  load,        // file_read: a chunk -> its slot, without its gradient where it is read ahead
+  recall,      // file_read: the gradient of a chunk that was read ahead -> its slot
   store,       // file_write: a chunk's slot -> file
   spill,       // file_write: the reduced gradient of a flat unit -> file
 };
@@ -71,8 +72,8 @@ struct Wait {
 
 struct Instruction {
   Op op{};
-  int target = 0;  // declared unit for forward and backward, chunk for update, load and store, else
-                   // flat unit
+  int target = 0;  // declared unit for forward and backward, chunk for update, load, recall and
+                   // store, else flat unit
   std::vector<Wait> waits;
   std::vector<EventId> signals;
 };

@@ -184,14 +184,27 @@ std::byte* FileTier::in_slot(int chunk, ArrayKind kind, int state) const {
   return nullptr;
 }
 
-// A parameter with master weights is only written.
-void FileTier::load(int chunk) {
+template <class Wanted>
+void FileTier::read_parts(int chunk, const Wanted& wanted) {
   std::vector<Transfer> transfers;
   for (const Part& part : chunk_parts_[static_cast<std::size_t>(chunk)])
-    if (part.array.kind != ArrayKind::parameter ||
-        !state_.segment(part.array.flat_unit, part.array.segment).has_master())
+    if (wanted(part.array))
       transfers.push_back({Direction::read, part.extent, slot_of(chunk) + part.slot_offset});
   read_->transfer(transfers);
+}
+
+// A parameter with master weights is only written.
+void FileTier::load(int chunk) {
+  const bool ahead = inputs_.chunks[static_cast<std::size_t>(chunk)].ahead;
+  read_parts(chunk, [&](const ArrayId& array) {
+    if (array.kind == ArrayKind::gradient) return !ahead;
+    return array.kind != ArrayKind::parameter ||
+           !state_.segment(array.flat_unit, array.segment).has_master();
+  });
+}
+
+void FileTier::recall(int chunk) {
+  read_parts(chunk, [](const ArrayId& array) { return array.kind == ArrayKind::gradient; });
 }
 
 void FileTier::store(int chunk) {

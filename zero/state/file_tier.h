@@ -1,8 +1,8 @@
 // What of a rank's state rests in a file instead of memory, and its way there and back: chunks
 // through their slots, parameter shards through the buffers they are gathered from, gradients as
-// they are reduced. Owned by the engine. load() and fetch() run on the file-read stream, store()
-// and spill() on the file-write stream, visit() on the program's thread while those two are idle
-// or, between agreement and update, at other arrays.
+// they are reduced. Owned by the engine. load(), recall() and fetch() run on the file-read stream,
+// store() and spill() on the file-write stream, visit() on the program's thread while those two are
+// idle or, between agreement and update, at other arrays.
 //
 // A chunk passes through its slot array by array, each from a page on:
 // gradient, parameter (where it rests in the file), master, states.
@@ -39,7 +39,9 @@ class FileTier {
   const std::vector<std::string>& notices() const { return store_->notices(); }
   std::string describe() const;
 
+  // Without its gradient where the chunk is read ahead: recall() brings that.
   void load(int chunk);
+  void recall(int chunk);
   void store(int chunk);
   void fetch(int flat_unit);
   // Of what lies reduced in the gradient slot; `first` and `last` reduction of a step.
@@ -59,6 +61,7 @@ class FileTier {
   // Of the file-read stream and the file-write stream, which also reads the gradients that it adds
   // to. Any thread may ask.
   std::array<offload::ChannelUse, 2> uses() const { return {read_->use(), write_->use()}; }
+  offload::StoreUse use() const { return store_->use(); }
 
  private:
   // One array of one chunk.
@@ -74,6 +77,9 @@ class FileTier {
   Part add_part(const ArrayId& array, std::int64_t begin, std::int64_t count);
   DType dtype_of(const ArrayId& array) const;
   std::byte* slot_of(int chunk) const;
+  // Into the chunk's slot, of its parts whose array is wanted.
+  template <class Wanted>
+  void read_parts(int chunk, const Wanted& wanted);
   void spill_part(const Part& part, bool first, bool last);
   void spill_resident(int flat_unit, int segment, bool first);
   void visit_part(const Part& part, std::int64_t begin, std::int64_t end, Access access,

@@ -1,0 +1,397 @@
+// Plans that read and write a file, walked on four streams that run apart, with contents that know
+// their version: every edge whose loss the checker finds also shows as wrong contents in some order
+// of the streams, and the other way round.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "tests/offload/offload_support.h"
+#include "tests/support/mock_device.h"
+#include "tests/support/models.h"
+#include "zero/plan/engine_plan.h"
+#include "zero/plan/plan_checker.h"
+#include "zero/plan/plan_walker.h"
+
+using namespace zero::detail;
+
+namespace {
+
+constexpr int steps = 3, torn = -1;
+
+struct Moment {
+  int step = 0, micro = 0;
+};
+
+// One backward scope's contribution to a gradient.
+struct Contribution {
+  int step, micro, unit;
+  auto operator<=>(const Contribution&) const = default;
+};
+using Sum = std::set<Contribution>;
+
+// A parameter or state: whose, and after how many steps.
+struct Version {
+  int owner = -1, steps = 0;
+  bool operator==(const Version&) const = default;
+};
+
+// Every access takes time: what must be there is there at its begin and at its end, and what it
+// writes is torn between the two.
+class Memory {
+ public:
+  Memory(const PlanInputs& inputs, int micro_steps)
+      : inputs_(inputs),
+        micro_steps_(micro_steps),
+        wholes_(std::size_t(inputs.parameter_slots.slots)),
+        buffers_(std::size_t(inputs.file.shard_slots)),
+        slots_(std::size_t(inputs.file.state_slots)),
+        states_(inputs.chunks.size(), 0),
+        gradients_(std::size_t(inputs.gradient_slots.slots)),
+        sums_(inputs.layout->flat_units.size()) {
+    for (std::size_t f = 0; f < sums_.size() && !inputs.gather_parameters; ++f)
+      whole(int(f)) = {int(f), 0};
+  }
+
+  std::string fault;
+
+  void access(const Instruction& i, Moment now, bool ends) {
+    const int target = i.target;
+    switch (i.op) {
+      case Op::forward:
+      case Op::backward:
+        return compute(i, now);
+      case Op::agree:
+        for (std::size_t f = 0; f < sums_.size(); ++f)
+          if (gradient_slot(int(f)) >= 0) require(i, sum_of(int(f)) == summed(int(f), now));
+        return;
+      case Op::measure:
+        return;
+      case Op::reduce:
+      case Op::accumulate:
+        return reduce(i, now, ends);
+      case Op::spill:
+        require(i, gradient(target).reduced && gradient(target).flat == target);
+        sums_[std::size_t(target)].torn = !ends;
+        if (ends) take_in(target, now);
+        return;
+      case Op::fetch:
+        require(i, parameters_at_rest(target, now.step));
+        buffer(target) = {target, ends ? now.step : torn};
+        return;
+      case Op::gather:
+        return gather(i, now, ends);
+      case Op::load:
+      case Op::recall:
+        return load(i, now, ends);
+      case Op::update:
+        return update(i, now, ends);
+      case Op::store:
+        require(i, slot(target).state == Version{target, now.step + 1});
+        states_[std::size_t(target)] = ends ? now.step + 1 : torn;
+        return;
+    }
+  }
+
+ private:
+  struct Gradient {
+    int flat = -1;
+    Sum by;
+    bool reduced = false;
+  };
+  struct Rest {
+    Sum sum;
+    bool torn = false;
+  };
+  struct Slot {
+    Version state;
+    Sum gradient;
+  };
+
+  const Chunk& chunk(int number) const { return inputs_.chunks[std::size_t(number)]; }
+  int gradient_slot(int f) const { return inputs_.gradient_slots.slot_of[std::size_t(f)]; }
+  Gradient& gradient(int f) { return gradients_[std::size_t(gradient_slot(f))]; }
+  Version& whole(int f) {
+    return wholes_[std::size_t(inputs_.parameter_slots.slot_of[std::size_t(f)])];
+  }
+  Version& buffer(int f) { return buffers_[std::size_t(inputs_.file.shard_slot(f))]; }
+  Slot& slot(int number) { return slots_[std::size_t(chunk(number).slot)]; }
+  int trained_steps(int f, int step) const { return gradient_slot(f) >= 0 ? step : 0; }
+
+  Sum summed(int f, Moment now) const {
+    Sum all;
+    for (int micro = 0; micro < micro_steps_; ++micro)
+      for (const int user : inputs_.layout->flat_units[std::size_t(f)].users)
+        all.insert({now.step, micro, user});
+    return all;
+  }
+  Sum sum_of(int f) const {
+    const Rest& rest = sums_[std::size_t(f)];
+    return rest.torn ? Sum{} : rest.sum;
+  }
+  bool parameters_at_rest(int f, int step) const {
+    for (std::size_t c = 0; c < states_.size(); ++c)
+      if (inputs_.chunks[c].flat_unit == f && states_[c] != step) return false;
+    return true;
+  }
+  void require(const Instruction& i, bool sound) {
+    if (!sound && fault.empty())
+      fault = std::string(name_of(i.op)) + " " + std::to_string(i.target) + " finds other contents";
+  }
+
+  void compute(const Instruction& i, Moment now) {
+    for (const int f : inputs_.layout->needs_of_unit[std::size_t(i.target)]) {
+      require(i, whole(f) == Version{f, trained_steps(f, now.step)});
+      if (i.op != Op::backward || gradient_slot(f) < 0) continue;
+      Gradient& g = gradient(f);
+      require(i, g.flat == -1 || (g.flat == f && !g.reduced && g.by.begin()->step == now.step &&
+                                  g.by.begin()->micro == now.micro));
+      g.flat = f;
+      g.by.insert({now.step, now.micro, i.target});
+    }
+  }
+  void reduce(const Instruction& i, Moment now, bool ends) {
+    Gradient& g = gradient(i.target);
+    Sum all;
+    for (const int user : inputs_.layout->flat_units[std::size_t(i.target)].users)
+      all.insert({now.step, now.micro, user});
+    require(i, g.flat == i.target && g.by == all);
+    if (!ends) return;
+    g.reduced = true;
+    if (!inputs_.file.gradients) take_in(i.target, now);
+  }
+  void take_in(int f, Moment now) {
+    Sum& sum = sums_[std::size_t(f)].sum;
+    if (now.micro == 0) sum.clear();
+    sum.insert(gradient(f).by.begin(), gradient(f).by.end());
+    gradient(f) = {};
+  }
+  void gather(const Instruction& i, Moment now, bool ends) {
+    const int f = i.target;
+    // After the update in which it stands, or in the micro step before.
+    const int step = inputs_.gather_parameters ? now.step : now.step + 1;
+    if (inputs_.file.shard_slot(f) >= 0)
+      require(i, buffer(f) == Version{f, now.step});
+    else
+      require(i, gradient_slot(f) < 0 || parameters_at_rest_in_memory(f, step));
+    whole(f) = {f, ends ? trained_steps(f, step) : torn};
+  }
+  // Where they do not rest in the file, the update writes them.
+  bool parameters_at_rest_in_memory(int f, int step) const {
+    for (std::size_t c = 0; c < states_.size(); ++c)
+      if (inputs_.chunks[c].flat_unit == f && updated(int(c)) != step) return false;
+    return true;
+  }
+  int updated(int number) const {
+    const auto found = updates_.find(number);
+    return found == updates_.end() ? 0 : found->second;
+  }
+  void load(const Instruction& i, Moment now, bool ends) {
+    const Chunk& own = chunk(i.target);
+    Slot& to = slot(i.target);
+    const bool gradients = inputs_.file.gradients && own.state_in_file &&
+                           (i.op == Op::recall || !own.ahead);
+    if (i.op == Op::load) {
+      require(i, states_[std::size_t(i.target)] == now.step);
+      to = {{i.target, ends ? now.step : torn}, {}};
+    } else {
+      require(i, to.state == Version{i.target, now.step});
+    }
+    if (gradients) require(i, sum_of(own.flat_unit) == summed(own.flat_unit, now));
+    if (gradients && ends) to.gradient = sum_of(own.flat_unit);
+  }
+  void update(const Instruction& i, Moment now, bool ends) {
+    const Chunk& own = chunk(i.target);
+    const bool gradient_in_slot = inputs_.file.gradients && own.state_in_file;
+    require(i, (gradient_in_slot ? slot(i.target).gradient : sum_of(own.flat_unit)) ==
+                   summed(own.flat_unit, now));
+    if (own.slot >= 0) {
+      require(i, slot(i.target).state == Version{i.target, ends ? torn : now.step});
+      slot(i.target).state.steps = ends ? now.step + 1 : torn;
+    } else {
+      states_[std::size_t(i.target)] = ends ? now.step + 1 : torn;
+    }
+    if (inputs_.file.shard_slot(own.flat_unit) < 0)
+      updates_[i.target] = ends ? now.step + 1 : torn;
+    if (!inputs_.gather_parameters)
+      whole(own.flat_unit) = {own.flat_unit, inputs_.gather_after_update ? torn : now.step + 1};
+  }
+
+  const PlanInputs& inputs_;
+  int micro_steps_;
+  std::vector<Version> wholes_, buffers_;
+  std::vector<Slot> slots_;
+  std::vector<int> states_;  // by chunk: steps, of what rests in the file or at home
+  std::vector<Gradient> gradients_;
+  std::vector<Rest> sums_;      // by flat unit
+  std::map<int, int> updates_;  // by chunk: steps, of parameters in memory
+};
+
+struct Walked {
+  std::vector<const StepPlan*> micro_steps;
+  const StepPlan* update;
+};
+
+// `ranking`: the streams in the order in which they run first.
+using Ranking = std::array<PlanStream, plan_stream_count>;
+constexpr Ranking communication_late = {PlanStream::compute, PlanStream::file_read,
+                                        PlanStream::file_write, PlanStream::communication};
+constexpr Ranking file_late = {PlanStream::compute, PlanStream::communication,
+                               PlanStream::file_read, PlanStream::file_write};
+
+std::string walk(const PlanInputs& inputs, const Walked& plans, const Ranking& ranking,
+                 mock::Order order, std::uint64_t seed) {
+  mock::Scheduler scheduler(order, seed);
+  std::array<std::unique_ptr<mock::Stream>, plan_stream_count> made;
+  PlanWalker::Streams streams{};
+  for (const PlanStream stream : ranking) {
+    made[std::size_t(stream)] = std::make_unique<mock::Stream>(scheduler);
+    streams[std::size_t(stream)] = made[std::size_t(stream)].get();
+  }
+  Memory memory(inputs, static_cast<int>(plans.micro_steps.size()));
+  StepClock clock;
+  Moment now;
+  const auto give = [&](const Instruction& i) {
+    zero::ExecutionStream& stream = *streams[std::size_t(stream_of(i.op))];
+    for (const bool ends : {false, true})
+      stream.enqueue([&memory, i, now, ends](zero::Stream) { memory.access(i, now, ends); });
+  };
+  PlanWalker walker(inputs, streams, clock,
+                    {give, [](const Instruction&) {}, [](int u) { return std::to_string(u); }});
+  const auto run = [&](const StepPlan& plan) {
+    walker.begin(plan);
+    while (const Instruction* next = walker.next_compute()) {
+      const Instruction i = *next;
+      walker.enter(i.op, i.target);
+      for (const Wait& wait : i.waits)
+        if (wait.event.kind == EventKind::gradient_free && i.op == Op::backward)
+          walker.await(wait.event);
+      give(i);
+      walker.leave(i.op, i.target);
+    }
+    walker.finish();
+  };
+  for (now.step = 0; now.step < steps; ++now.step) {
+    now.micro = 0;
+    for (const StepPlan* plan : plans.micro_steps) run(*plan), ++now.micro;
+    --now.micro;
+    run(*plans.update);
+  }
+  for (zero::ExecutionStream* stream : streams) stream->synchronize();
+  return memory.fault;
+}
+
+// In both rankings, these the other way round, and at random.
+std::string walk_in_all_orders(const PlanInputs& inputs, const Walked& plans) {
+  for (const Ranking& ranking : {communication_late, file_late})
+    for (const auto order : {mock::Order::compute_first, mock::Order::communication_first})
+      if (const std::string fault = walk(inputs, plans, ranking, order, 0); !fault.empty())
+        return fault;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed)
+    if (const std::string fault = walk(inputs, plans, file_late, mock::Order::random, seed);
+        !fault.empty())
+      return fault;
+  return "";
+}
+
+std::string proof_of(const PlanInputs& inputs, const Walked& plans) {
+  std::vector<const StepPlan*> sequence;
+  for (int step = 0; step < steps; ++step) {
+    sequence.insert(sequence.end(), plans.micro_steps.begin(), plans.micro_steps.end());
+    sequence.push_back(plans.update);
+  }
+  return find_plan_fault(inputs, sequence);
+}
+
+// With each wait of one plan of the step taken out in turn; returns how many were required.
+int check_deletions(const PlanInputs& inputs, const Walked& plans, const StepPlan& from) {
+  int required = 0;
+  for (std::size_t i = 0; i < from.instructions.size(); ++i)
+    for (std::size_t w = 0; w < from.instructions[i].waits.size(); ++w) {
+      StepPlan broken = from;
+      auto& waits = broken.instructions[i].waits;
+      waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(w));
+      Walked without = plans;
+      for (const StepPlan*& plan : without.micro_steps)
+        if (plan == &from) plan = &broken;
+      if (without.update == &from) without.update = &broken;
+      const std::string proof = proof_of(inputs, without);
+      const std::string seen = walk_in_all_orders(inputs, without);
+      CAPTURE(from.name);
+      const std::string op = name_of(from.instructions[i].op);
+      CAPTURE(op);
+      CAPTURE(from.instructions[i].target);
+      CAPTURE(static_cast<int>(from.instructions[i].waits[w].event.kind));
+      CAPTURE(proof);
+      CAPTURE(seen);
+      CHECK(proof.empty() == seen.empty());
+      required += !proof.empty();
+    }
+  return required;
+}
+
+int count(const StepPlan& plan, Op op) {
+  return static_cast<int>(std::count_if(plan.instructions.begin(), plan.instructions.end(),
+                                        [&](const Instruction& i) { return i.op == op; }));
+}
+
+struct Setting {
+  int stage, micro_steps;
+  bool parameters, pipelined;
+};
+
+zero::Config config_of(const Setting& setting) {
+  zero::Config c;
+  c.batch.train_micro_batch_size_per_gpu = 1;
+  c.batch.gradient_accumulation_steps = setting.micro_steps;
+  c.zero_optimization.stage = setting.stage;
+  c.zero_core.gradient_sync = zero::GradientSync::each;
+  c = offload_support::with_states(c, "/somewhere");
+  if (setting.parameters) c = offload_support::with_parameters(c, "/somewhere");
+  c.zero_optimization.offload_optimizer.buffer_count = 3;  // two slots
+  c.zero_optimization.offload_param.buffer_count = 2;
+  if (!setting.pipelined) c.zero_optimization.offload_optimizer.pipeline_read = false;
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("every required edge around the file shows when it is missing, in the proof and on streams") {
+  const zero::ModelSpec spec = models::describe({2, 20, 50, 16});
+  for (const Setting& s :
+       {Setting{1, 1, false, true}, {2, 1, false, true}, {3, 1, false, true}, {3, 1, true, true},
+        {3, 2, true, true}, {2, 1, false, false}}) {
+    CAPTURE(s.stage);
+    CAPTURE(s.micro_steps);
+    CAPTURE(s.parameters);
+    CAPTURE(s.pipelined);
+    const EnginePlan plan(spec.declared(), config_of(s), 0, 2);
+    const StepPlan& last = s.micro_steps == 1 ? plan.steps.only : plan.steps.last;
+    CHECK(count(last, Op::load) == (s.pipelined ? 2 : 0));  // a chunk for each slot
+    CHECK(count(plan.steps.first, Op::load) == 0);
+    CHECK(count(last, Op::load) + count(plan.steps.update, Op::load) ==
+          static_cast<int>(plan.inputs.chunks.size()));
+    Walked plans{{&last}, &plan.steps.update};
+    if (s.micro_steps == 2) plans.micro_steps.insert(plans.micro_steps.begin(), &plan.steps.first);
+    CHECK(walk_in_all_orders(plan.inputs, plans) == "");
+    for (const StepPlan* micro : std::vector(plans.micro_steps))
+      CHECK(check_deletions(plan.inputs, plans, *micro) >= 5);
+    CHECK(check_deletions(plan.inputs, plans, plan.steps.update) >= 5);
+  }
+}
+
+TEST_CASE("a gradient in the file is not read before the ranks agree, nor is anything written") {
+  const zero::ModelSpec spec = models::describe({2, 20, 50, 16});
+  const EnginePlan plan(spec.declared(), config_of({2, 1, false, true}), 0, 2);
+  bool agreed = false;
+  for (const StepPlan* steps_of : {&plan.steps.only, &plan.steps.update})
+    for (const Instruction& i : steps_of->instructions) {
+      agreed |= i.op == Op::agree;
+      const bool reads = i.op == Op::recall || (i.op == Op::load && steps_of == &plan.steps.update);
+      if (reads || i.op == Op::store || i.op == Op::update) CHECK(agreed);
+    }
+  CHECK(count(plan.steps.update, Op::recall) == 2);
+}
