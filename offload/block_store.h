@@ -97,7 +97,7 @@ class BlockStore {
   std::int64_t file_bytes_ = 0;
   std::unique_ptr<BlockFile> file_;
   std::vector<std::string> notices_;
-  BusyMeter requests_;  // under way in the system
+  BusyMeter requests_;                                              // under way in the system
   std::atomic<std::int64_t> checksums_ = 0, checksums_hidden_ = 0;  // nanoseconds
 };
 

@@ -438,7 +438,7 @@ struct FileUse {
 
 // Work beside the file, in seconds; hidden: while requests of either direction were under way.
 struct FileOverlap {
-  double requests = 0;  // while they were
+  double requests = 0;                         // while they were
   double optimizer = 0, optimizer_hidden = 0;  // norm and update
   double checksums = 0, checksums_hidden = 0;  // in all threads
 };

@@ -99,8 +99,9 @@ void print_overlap(const zero::EngineReport& report) {
     hidden += rank.overlap.optimizer_hidden + rank.overlap.checksums_hidden;
   }
   if (work > 0)
-    std::printf("norm, update and checksums: %.3f s per rank, %.0f %% of them beside reads or writes\n",
-                work / static_cast<double>(report.ranks.size()), 100 * hidden / work);
+    std::printf(
+        "norm, update and checksums: %.3f s per rank, %.0f %% of them beside reads or writes\n",
+        work / static_cast<double>(report.ranks.size()), 100 * hidden / work);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // A contestant of swap.py: optimizer steps of a model of many equal units, whose state rests in
-// memory or in a file. Reports seconds, with commas between them: of Engine::step() to the end of its
-// last write, of the forward and backward passes before it, and FileOverlap of both.
+// memory or in a file. Reports seconds, with commas between them: of Engine::step() to the end of
+// its last write, of the forward and backward passes before it, and FileOverlap of both.
 //
 // usage: bench_swap PIPES none|DIRECTORY MILLION_ELEMENTS BLOCK_BYTES DEPTH [STAGE]
 #include <chrono>

@@ -192,8 +192,8 @@ class Memory {
   void load(const Instruction& i, Moment now, bool ends) {
     const Chunk& own = chunk(i.target);
     Slot& to = slot(i.target);
-    const bool gradients = inputs_.file.gradients && own.state_in_file &&
-                           (i.op == Op::recall || !own.ahead);
+    const bool gradients =
+        inputs_.file.gradients && own.state_in_file && (i.op == Op::recall || !own.ahead);
     if (i.op == Op::load) {
       require(i, states_[std::size_t(i.target)] == now.step);
       to = {{i.target, ends ? now.step : torn}, {}};
@@ -214,8 +214,7 @@ class Memory {
     } else {
       states_[std::size_t(i.target)] = ends ? now.step + 1 : torn;
     }
-    if (inputs_.file.shard_slot(own.flat_unit) < 0)
-      updates_[i.target] = ends ? now.step + 1 : torn;
+    if (inputs_.file.shard_slot(own.flat_unit) < 0) updates_[i.target] = ends ? now.step + 1 : torn;
     if (!inputs_.gather_parameters)
       whole(own.flat_unit) = {own.flat_unit, inputs_.gather_after_update ? torn : now.step + 1};
   }
@@ -359,11 +358,15 @@ zero::Config config_of(const Setting& setting) {
 
 }  // namespace
 
-TEST_CASE("every required edge around the file shows when it is missing, in the proof and on streams") {
+TEST_CASE(
+    "every required edge around the file shows when it is missing, in the proof and on streams") {
   const zero::ModelSpec spec = models::describe({2, 20, 50, 16});
-  for (const Setting& s :
-       {Setting{1, 1, false, true}, {2, 1, false, true}, {3, 1, false, true}, {3, 1, true, true},
-        {3, 2, true, true}, {2, 1, false, false}}) {
+  for (const Setting& s : {Setting{1, 1, false, true},
+                           {2, 1, false, true},
+                           {3, 1, false, true},
+                           {3, 1, true, true},
+                           {3, 2, true, true},
+                           {2, 1, false, false}}) {
     CAPTURE(s.stage);
     CAPTURE(s.micro_steps);
     CAPTURE(s.parameters);

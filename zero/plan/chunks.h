@@ -22,7 +22,7 @@ struct Chunk {
   std::int64_t count = 0;
   bool last_of_unit = false;  // then the whole flat unit has been updated
   bool state_in_file = false;
-  int slot = -1;  // buffer in which it is updated where part of it rests in the file
+  int slot = -1;       // buffer in which it is updated where part of it rests in the file
   bool ahead = false;  // the first in its slot: read while the last micro step runs
 };
 

@@ -60,8 +60,7 @@ class PlanChecker {
   // Of an instruction on a flat unit or on a chunk of one.
   int flat_unit_of(const Instruction& instruction) const {
     const Op op = instruction.op;
-    const bool on_chunk =
-        op == Op::update || op == Op::load || op == Op::recall || op == Op::store;
+    const bool on_chunk = op == Op::update || op == Op::load || op == Op::recall || op == Op::store;
     return on_chunk ? inputs_.chunks[static_cast<std::size_t>(instruction.target)].flat_unit
                     : instruction.target;
   }
