@@ -26,14 +26,8 @@ std::unique_ptr<TrainingLoop> make(zero::Runtime& runtime, zero::Engine& engine,
 std::unique_ptr<TrainingLoop> make_training_loop(zero::Runtime& runtime, zero::Engine& engine,
                                                  const Task& task) {
   if (task.options.device == "cuda") return make_gpu_training_loop(runtime, engine, task);
-  switch (engine.compute_dtype()) {
-    case zero::DType::bf16:
-      return make<zero::bf16>(runtime, engine, task);
-    case zero::DType::fp16:
-      return make<zero::fp16>(runtime, engine, task);
-    default:
-      return make<float>(runtime, engine, task);
-  }
+  return make_of_type(engine.compute_dtype(),
+                      [&]<class T>() { return make<T>(runtime, engine, task); });
 }
 
 }  // namespace gpt

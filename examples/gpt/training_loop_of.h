@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <type_traits>
 
@@ -104,6 +105,19 @@ class TrainingLoopOf final : public TrainingLoop {
                           " tokens; lower train_micro_batch_size_per_gpu or "
                           "--sequence-length, or give --recompute" +
                           cause);
+}
+
+// What `make` gives for the C++ type of a dtype.
+template <class Make>
+std::unique_ptr<TrainingLoop> make_of_type(zero::DType dtype, Make make) {
+  switch (dtype) {
+    case zero::DType::bf16:
+      return make.template operator()<zero::bf16>();
+    case zero::DType::fp16:
+      return make.template operator()<zero::fp16>();
+    default:
+      return make.template operator()<float>();
+  }
 }
 
 }  // namespace gpt

@@ -33,14 +33,8 @@ bool can_train_on_gpu() noexcept {
 
 std::unique_ptr<TrainingLoop> make_gpu_training_loop(zero::Runtime& runtime, zero::Engine& engine,
                                                      const Task& task) {
-  switch (engine.compute_dtype()) {
-    case zero::DType::bf16:
-      return make<zero::bf16>(runtime, engine, task);
-    case zero::DType::fp16:
-      return make<zero::fp16>(runtime, engine, task);
-    default:
-      return make<float>(runtime, engine, task);
-  }
+  return make_of_type(engine.compute_dtype(),
+                      [&]<class T>() { return make<T>(runtime, engine, task); });
 }
 
 }  // namespace gpt
