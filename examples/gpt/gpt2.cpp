@@ -17,6 +17,17 @@ void declare_linear(zero::UnitSpec& unit, const std::string& prefix, std::int64_
   unit.param(prefix + ".weight", {in, out}).param(prefix + ".bias", {out}, no_decay());
 }
 
+// Every published GPT-2 has these keys, so they are no reason to refuse one.
+void note_dropout(const ConfigReader& reader, ModelConfig& config) {
+  std::string found;
+  const nlohmann::json keys = reader.copy({"attn_pdrop", "embd_pdrop", "resid_pdrop"});
+  for (const auto& [key, value] : keys.items())
+    if (value != 0) found += (found.empty() ? "" : ", ") + key + " " + value.dump();
+  if (!found.empty())
+    config.notices.push_back(config.name + ": " + found +
+                             ": no effect, this trainer has no dropout");
+}
+
 class Gpt2 final : public Family {
  public:
   std::vector<ModelConfig> presets() const override {
@@ -48,6 +59,7 @@ class Gpt2 final : public Family {
     reader.require("scale_attn_by_inverse_layer_idx", {false});
     reader.require("reorder_and_upcast_attn", {false});
     reader.require("add_cross_attention", {false});
+    note_dropout(reader, config);
   }
 
   nlohmann::json write(const ModelConfig& config) const override {

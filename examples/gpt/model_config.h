@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "examples/gpt/rope.h"
 
@@ -26,6 +27,7 @@ struct ModelConfig {
   double norm_epsilon = 1e-5;
   double initial_deviation = 0.02;
   std::optional<LlamaConfig> llama = {};  // none: a GPT-2
+  std::vector<std::string> notices = {};  // about keys of the file that have no effect
 
   std::int64_t parameters() const;
 };

@@ -47,6 +47,7 @@ Task resolve(const Options& options) {
   const ModelConfig model = load_model_config(options.model, data_vocabulary(options.data, type));
   Task task{options, model, options.sequence_length, load_training_config(options, model.channels),
             nullptr};
+  task.config.notices.insert(task.config.notices.end(), model.notices.begin(), model.notices.end());
   if (task.sequence_length == 0)
     task.sequence_length = std::min(task.model.context, largest_default_sequence);
   if (task.sequence_length > task.model.context)

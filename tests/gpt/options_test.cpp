@@ -87,6 +87,26 @@ TEST_CASE("presets have the published parameter counts") {
   }
 }
 
+TEST_CASE("GPT-2's dropout is said to have no effect") {
+  const TemporaryDirectory folder;
+  const auto notices = [&](const std::string& more) {
+    return gpt::load_model_config(
+               folder.file("config.json", R"({"n_layer": 2, "n_head": 3, "n_embd": 36,
+                                              "vocab_size": 61, "n_positions": 17)" +
+                                              more + "}"),
+               256)
+        .notices;
+  };
+  CHECK(notices("").empty());
+  CHECK(notices(R"(, "attn_pdrop": 0.0, "resid_pdrop": 0)").empty());
+  const std::vector<std::string> said =
+      notices(R"(, "attn_pdrop": 0.1, "embd_pdrop": 0, "resid_pdrop": 0.2)");
+  REQUIRE(said.size() == 1);
+  CHECK(contains(said[0],
+                 "config.json: attn_pdrop 0.1, resid_pdrop 0.2: no effect, "
+                 "this trainer has no dropout"));
+}
+
 TEST_CASE("a config.json survives writing and reading") {
   const TemporaryDirectory folder;
   gpt::ModelConfig config{"x", 3, 5, 40, 61, 24, 1e-6};
