@@ -105,6 +105,25 @@ install_missing() {
   done
 }
 
+# cuDNN and its frontend, for attention on GPUs, where there is a compiler for them: headers alone are needed
+# to build, and the libraries to run. CMake looks where this puts them (ZERO_PYTHON_PACKAGES).
+python_packages=$HOME/.cache/zerocore/python
+install_cudnn() {
+  local nvcc major packages=(nvidia-cudnn-frontend)
+  nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  if [[ ! -x $nvcc || -e $python_packages/include/cudnn_frontend.h ]]; then
+    return 0
+  fi
+  major=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+  if [[ ! -e $(dirname "$nvcc")/../include/cudnn_version.h && ! -e /usr/include/cudnn_version.h ]]; then
+    packages+=("nvidia-cudnn-cu$major")
+  fi
+  echo "installing: ${packages[*]} from PyPI into $python_packages"
+  timeout 300 python3 -m pip install --quiet --no-deps --disable-pip-version-check --retries 1 --timeout 20 \
+    --target "$python_packages" "${packages[@]}" ||
+    echo "cuDNN is not available by pip; going on without its attention" >&2
+}
+
 if [[ ${1:-} == --list ]]; then
   printf '%s\n' "${required[@]%%:*}" "${optional[@]%%:*}" "${for_tests[@]%%:*}"
   exit
@@ -113,4 +132,5 @@ if [[ ${1:-} == --tests ]]; then
   optional+=("${for_tests[@]}")
 fi
 install_missing
+install_cudnn
 check_cmake

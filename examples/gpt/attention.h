@@ -20,6 +20,11 @@ struct Qkv {
   std::int64_t query_distance, key_distance;
 };
 
+// Of rows in memory, in elements.
+struct RowDistances {
+  std::int64_t query, key;
+};
+
 template <class T>
 class Attention {
  public:

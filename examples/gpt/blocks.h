@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <string>
 
 #include "examples/gpt/dims.h"
 #include "examples/gpt/parameters.h"
@@ -25,6 +26,8 @@ class Blocks {
   // `gradient` is that of the block's output, then that of its input.
   virtual void backward(int layer, const T* in, ParameterGradients<T>& parameters, T* gradient) = 0;
   virtual std::int64_t bytes() const = 0;
+  // By whose kernels it is, where there is a choice.
+  virtual std::string attention() const = 0;
 };
 
 // Block: of one family. It holds the intermediate values of the layer that it ran last, and its
@@ -51,6 +54,7 @@ class BlocksOf final : public Blocks<T> {
     for (const Block& block : blocks_) bytes += block.bytes();
     return bytes;
   }
+  std::string attention() const override { return workspace_.layers.attention(); }
 
  private:
   Block& block_of(int layer) { return blocks_[static_cast<std::size_t>(layer) % blocks_.size()]; }

@@ -94,7 +94,8 @@ struct Gpt2Block<Layers>::Gradients {
 
 template <class Layers>
 Gpt2Workspace<Layers>::Gpt2Workspace(const Dims& dims, Products& matmul)
-    : layers(dims, matmul, std::max(3 * dims.channels, dims.inner)),
+    : layers(dims, matmul, std::max(3 * dims.channels, dims.inner),
+             {3 * dims.channels, 3 * dims.channels}),
       narrow_gradient(dims.rows() * dims.channels),
       wide_gradient(dims.rows() * dims.inner) {}
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include "examples/gpt/attention.h"
 #include "examples/gpt/buffer.h"
@@ -29,8 +30,8 @@ class CpuLayers {
   template <class U>
   using Buffer = gpt::Buffer<U>;
 
-  // The third is for GPUs: columns of the widest sum over rows.
-  CpuLayers(const Dims& dims, Matmul& matmul, std::int64_t)
+  // The others are for GPUs: columns of the widest sum over rows, and rows of what attend() takes.
+  CpuLayers(const Dims& dims, Matmul& matmul, std::int64_t, RowDistances)
       : dims_(dims), pool_(matmul.pool()), kernels_(kernels<T>()), attention_(dims, matmul) {}
 
   Norm make_norm() const { return {dims_, pool_}; }
@@ -84,6 +85,8 @@ class CpuLayers {
   }
 
   std::int64_t bytes() const { return attention_.bytes(); }
+  // By whose kernels, where there is a choice.
+  std::string attention() const { return ""; }
 
  private:
   template <class Body>

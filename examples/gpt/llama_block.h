@@ -128,7 +128,8 @@ typename LlamaBlock<Layers>::Gradients LlamaBlock<Layers>::gradients_of(
 template <class Layers>
 LlamaWorkspace<Layers>::LlamaWorkspace(const Dims& dims, Products& matmul,
                                        const LlamaConfig& config)
-    : layers(dims, matmul, std::max({2 * dims.channels, dims.query_channels(), dims.inner})),
+    : layers(dims, matmul, std::max({2 * dims.channels, dims.query_channels(), dims.inner}),
+             {dims.query_channels(), dims.key_channels()}),
       rope(layers.make_rope(config.rope)),
       narrow_gradient(dims.rows() * dims.channels),
       dattended(dims.rows() * dims.query_channels()),

@@ -39,6 +39,8 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
   Checkpoints checkpoints(runtime, engine, task.options, task.data->describe());
   if (!checkpoints.resume()) set_start_values(engine, task, runtime.pool());
   print_start(runtime, task, engine);
+  if (runtime.is_root() && !loop.attention().empty())
+    std::printf("kernels  attention by %s\n", loop.attention().c_str());
   Progress progress(task.options.steps, task.config.steps_per_print, task.data->floor());
   zero::Monitor monitor(task.config, runtime.is_root());
   const auto show = [&](const std::optional<TrainingRecord>& record) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "examples/gpt/task.h"
 #include "examples/gpt/training_record.h"
@@ -22,6 +23,8 @@ class TrainingLoop {
   virtual std::optional<TrainingRecord> step(std::int64_t index, bool& stop) = 0;
   // The record that is still out.
   virtual std::optional<TrainingRecord> finish() = 0;
+  // By whose kernels attention is, where there is a choice.
+  virtual std::string attention() const = 0;
 };
 
 // In the engine's compute type, where the task's device is. Takes the memory of the activations.

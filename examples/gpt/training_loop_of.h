@@ -50,6 +50,13 @@ class TrainingLoopOf final : public TrainingLoop {
     return last;
   }
 
+  std::string attention() const override {
+    if constexpr (on_device)
+      return model_.attention();
+    else
+      return "";
+  }
+
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr bool on_device = std::is_pointer_v<typename Model::Loss>;

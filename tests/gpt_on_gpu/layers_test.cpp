@@ -187,9 +187,12 @@ void check_linear(WeightLayout layout, bool bias) {
   }
 }
 
+// By our own kernels, or by a library's, which rounds the weights to T too.
+enum class By { own, library };
+
 // Queries, keys and values side by side, as GPT-2 has them.
 template <class T>
-void check_attention(const Dims& dims, const Gpu& gpu) {
+void check_attention(const Dims& dims, const Gpu& gpu, By by = By::own) {
   zero::ThreadPool pool(2);
   Matmul matmul(pool);
   const std::int64_t queries = dims.query_channels(), keys = dims.key_channels(),
@@ -208,16 +211,29 @@ void check_attention(const Dims& dims, const Gpu& gpu) {
   expected.backward({split(static_cast<const double*>(qkv.exact.data())), out.exact.data(),
                      dout.exact.data(), sums.exact.data(), split(dqkv.exact.data())});
   const auto values = split(static_cast<const T*>(qkv.data()));
-  cuda::attention_forward(cuda::AttentionForward<T>{dims, values, out.data(), sums.data()},
-                          gpu.stream());
-  cuda::attention_backward(
-      cuda::AttentionBackward<T>{dims, values, out.data(), dout.data(), sums.data(), deltas.data(),
-                                 split(dqkv.data())},
-      gpu.stream());
-  CHECK(out.off() < rounding<T>());
-  CHECK(sums.off() < 1e-6);
+  const cuda::AttentionForward<T> forward{dims, values, out.data(), sums.data()};
+  const cuda::AttentionBackward<T> backward{
+      dims, values, out.data(), dout.data(), sums.data(), deltas.data(), split(dqkv.data())};
+  if (by == By::own) {
+    cuda::attention_forward(forward, gpu.stream());
+    cuda::attention_backward(backward, gpu.stream());
+  } else {
+    const cuda::AttentionShape shape{dims, zero::dtype_of<T>::value, {row, row}};
+    const cuda::AttentionChoice choice = cuda::choose_attention(shape, gpu.stream());
+    CHECK(choice.said != "");
+    if (!choice.kernels) {
+      MESSAGE("attention by ", choice.said);
+      return;
+    }
+    const cuda::FusedAttention<T> fused(shape, *choice.kernels);
+    fused.forward(forward);
+    fused.backward(backward);
+  }
+  const double weights = by == By::own ? 1 : 2;
+  CHECK(out.off() < weights * rounding<T>());
+  CHECK(sums.off() < weights * 1e-6);
   // delta is of outputs that are rounded to T.
-  CHECK(dqkv.off() < 1.5 * rounding<T>());
+  CHECK(dqkv.off() < weights * 1.5 * rounding<T>());
 }
 
 template <class T>
@@ -298,6 +314,29 @@ TEST_CASE_TEMPLATE("gpu: causal attention, grouped and not, in several tiles", T
   check(1, 101, 2, 1, 64);
   check(1, 45, 4, 2, 72);
   check(1, 34, 1, 1, 128);
+}
+
+TEST_CASE_TEMPLATE("gpu: causal attention by a library's kernels, in parts of a batch", T,
+                   zero::bf16, zero::fp16) {
+  const Gpu gpu;
+  Dims dims{.batch = 4, .sequence = 40, .heads = 4};
+  dims.key_heads = 4;
+  dims.head_channels = 64;
+  check_attention<T>(dims, gpu, By::library);
+  dims.batch = 3;
+  dims.sequence = 101;
+  dims.key_heads = 2;
+  dims.head_channels = 128;
+  check_attention<T>(dims, gpu, By::library);
+}
+
+TEST_CASE("gpu: a batch is cut into equal parts whose workspace fits") {
+  const auto linear = [](std::int64_t samples) { return 10 * samples + 1; };
+  CHECK(cuda::samples_within(121, 12, linear) == 12);
+  CHECK(cuda::samples_within(120, 12, linear) == 6);
+  CHECK(cuda::samples_within(30, 12, linear) == 2);
+  CHECK(cuda::samples_within(30, 7, linear) == 1);
+  CHECK(cuda::samples_within(10, 12, linear) == 0);
 }
 
 TEST_CASE_TEMPLATE("gpu: cross-entropy in the logits' place", T, FLOATING) {

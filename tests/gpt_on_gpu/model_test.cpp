@@ -132,6 +132,15 @@ TEST_CASE("gpu: gradients of a Llama are as near to fp64's as the CPU's") {
   CHECK(distance_to_exact<zero::fp16>(llama(), 4096) < 0.004);
 }
 
+TEST_CASE("gpu: heads that a library's attention takes have gradients as near") {
+  const ModelConfig config{"test", 2, 2, 32, vocabulary, 80};
+  CHECK(distance_to_exact<zero::bf16>(config, 1) < 0.03);
+  CHECK(distance_to_exact<zero::fp16>(config, 4096) < 0.004);
+  const Gpu gpu;
+  const cuda::DeviceModel<float> exact(config, 1, sequence, gpu.stream());
+  CHECK(zero::tests::contains(exact.attention(), "our own kernels"));
+}
+
 TEST_CASE("gpu: heads that are too wide are refused by their width") {
   const Gpu gpu;
   const std::string said = zero::tests::refusal<zero::ConfigError>([&] {

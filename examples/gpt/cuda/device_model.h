@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "examples/gpt/blocks.h"
@@ -32,6 +33,8 @@ class DeviceModel {
   const PartNames& names() const { return names_; }
   // Of the device.
   std::int64_t bytes() const;
+  // By whose kernels it is, and why.
+  std::string attention() const { return blocks_->attention(); }
 
   // In this order for each micro batch; blocks backward from the last. The batch is read by
   // embed() alone.

@@ -7,6 +7,7 @@
 #include "examples/gpt/cuda/attention.h"
 #include "examples/gpt/cuda/device_buffer.h"
 #include "examples/gpt/cuda/device_matmul.h"
+#include "examples/gpt/cuda/fused_attention.h"
 #include "examples/gpt/cuda/row_kernels.h"
 #include "examples/gpt/dims.h"
 #include "examples/gpt/linear.h"
@@ -133,11 +134,13 @@ class DeviceLayers {
   template <class U>
   using Buffer = DeviceBuffer<U>;
 
-  // `columns`: of the widest sum over rows.
-  DeviceLayers(const Dims& dims, DeviceMatmul& matmul, std::int64_t columns)
+  // `columns`: of the widest sum over rows; `distances`: of the rows that attend() takes.
+  DeviceLayers(const Dims& dims, DeviceMatmul& matmul, std::int64_t columns, RowDistances distances)
       : dims_(dims),
         stream_(matmul.stream()),
-        deltas_(dims.batch * dims.heads * dims.sequence),
+        attention_shape_{dims, zero::dtype_of<T>::value, distances},
+        attention_(choose_attention(attention_shape_, stream_)),
+        deltas_(attention_.kernels ? 0 : dims.batch * dims.heads * dims.sequence),
         sums_(column_scratch(dims.rows(), columns)) {}
 
   Norm make_norm() const { return {dims_, stream_}; }
@@ -159,12 +162,19 @@ class DeviceLayers {
   }
 
   void attend(const Qkv<const T>& qkv, T* out, float* log_sums) {
-    attention_forward(AttentionForward<T>{dims_, qkv, out, log_sums}, stream_);
+    const AttentionForward<T> call{dims_, qkv, out, log_sums};
+    if (attention_.kernels)
+      fused().forward(call);
+    else
+      attention_forward(call, stream_);
   }
   void attend_backward(const typename Attention<T>::Backward& t) {
-    attention_backward(
-        AttentionBackward<T>{dims_, t.qkv, t.out, t.dout, t.log_sums, deltas_.data(), t.dqkv},
-        stream_);
+    const AttentionBackward<T> call{dims_,      t.qkv,          t.out, t.dout,
+                                    t.log_sums, deltas_.data(), t.dqkv};
+    if (attention_.kernels)
+      fused().backward(call);
+    else
+      attention_backward(call, stream_);
   }
 
   void turn(const Rope& rope, T* data, std::int64_t heads) { rotate_by(rope, data, heads, 1); }
@@ -185,9 +195,14 @@ class DeviceLayers {
     cuda::swiglu_backward(call, count, stream_);
   }
 
-  std::int64_t bytes() const { return static_cast<std::int64_t>(deltas_.bytes() + sums_.bytes()); }
+  std::int64_t bytes() const {
+    return static_cast<std::int64_t>(deltas_.bytes() + sums_.bytes()) +
+           (attention_.kernels ? attention_.kernels->bytes() : 0);
+  }
+  const std::string& attention() const { return attention_.said; }
 
  private:
+  FusedAttention<T> fused() { return {attention_shape_, *attention_.kernels}; }
   void rotate_by(const Rope& rope, T* data, std::int64_t heads, float direction) {
     rotate(Rotation<T>{data, rope.cosines(), rope.sines(), dims_.sequence, heads,
                        dims_.head_channels, direction},
@@ -196,6 +211,8 @@ class DeviceLayers {
 
   Dims dims_;
   cudaStream_t stream_;
+  AttentionShape attention_shape_;
+  AttentionChoice attention_;
   DeviceBuffer<float> deltas_, sums_;  // of attention, and of columns
 };
 

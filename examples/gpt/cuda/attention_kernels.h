@@ -1,0 +1,67 @@
+// Attention by a library's fused kernels, where there is one that takes the shape: cuDNN's, on
+// tensor cores. cudnn_attention.cpp finds them, no_cudnn.cpp stands in its place where the build
+// has no cuDNN. Gradients are in a fixed order of sums always. Pointers are of the shape's type, on
+// the device; all work is queued on one stream.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "examples/gpt/attention.h"
+#include "examples/gpt/dims.h"
+#include "zero/base/dtype.h"
+
+namespace gpt::cuda {
+
+struct AttentionShape {
+  Dims dims;
+  zero::DType dtype;
+  RowDistances distances;
+};
+
+// As AttentionForward and AttentionBackward, of pointers alone.
+struct ForwardPointers {
+  const void *query, *key, *value;
+  void* out;
+  float* log_sums;
+};
+struct BackwardPointers {
+  const void *query, *key, *value, *out, *dout;
+  const float* log_sums;
+  void *dquery, *dkey, *dvalue;
+};
+
+class AttentionKernels {
+ public:
+  virtual ~AttentionKernels() = default;
+
+  // Of one call; a divisor of the batch.
+  virtual std::int64_t samples() const = 0;
+  virtual void forward(const ForwardPointers& pointers) = 0;
+  virtual void backward(const BackwardPointers& pointers) = 0;
+  // Of the device.
+  virtual std::int64_t bytes() const = 0;
+};
+
+struct AttentionChoice {
+  std::unique_ptr<AttentionKernels> kernels;  // null: our own are to be used
+  std::string said;                           // whose kernels, and why not a library's
+};
+
+// On the current GPU; takes the kernels' memory.
+AttentionChoice choose_attention(const AttentionShape& shape, cudaStream_t stream);
+
+// The most samples at once, a divisor of `batch`, whose workspace is at most `budget` bytes, by
+// trying: workspace_of(samples). 0 where not even one fits.
+template <class WorkspaceOf>
+std::int64_t samples_within(std::int64_t budget, std::int64_t batch,
+                            const WorkspaceOf& workspace_of) {
+  for (std::int64_t parts = 1; parts <= batch; ++parts)
+    if (batch % parts == 0 && workspace_of(batch / parts) <= budget) return batch / parts;
+  return 0;
+}
+
+}  // namespace gpt::cuda

@@ -1,0 +1,57 @@
+// Attention over a library's kernels, as many samples at once as they take. As attention.h, which
+// has our own.
+#pragma once
+
+#include "examples/gpt/cuda/attention.h"
+#include "examples/gpt/cuda/attention_kernels.h"
+
+namespace gpt::cuda {
+
+template <class T>
+class FusedAttention {
+ public:
+  // The kernels are those of the shape.
+  FusedAttention(const AttentionShape& shape, AttentionKernels& kernels)
+      : dims_(shape.dims), distances_(shape.distances), kernels_(kernels) {}
+
+  void forward(const AttentionForward<T>& call) const {
+    for (std::int64_t first = 0; first < dims_.batch; first += kernels_.samples())
+      kernels_.forward({queries(call.qkv.query, first), keys(call.qkv.key, first),
+                        keys(call.qkv.value, first), outputs(call.out, first),
+                        call.log_sums + statistics(first)});
+  }
+
+  // Needs no `deltas`.
+  void backward(const AttentionBackward<T>& call) const {
+    for (std::int64_t first = 0; first < dims_.batch; first += kernels_.samples())
+      kernels_.backward({queries(call.qkv.query, first), keys(call.qkv.key, first),
+                         keys(call.qkv.value, first), outputs(call.out, first),
+                         outputs(call.dout, first), call.log_sums + statistics(first),
+                         queries(call.dqkv.query, first), keys(call.dqkv.key, first),
+                         keys(call.dqkv.value, first)});
+  }
+
+ private:
+  // Where a sample begins.
+  template <class P>
+  P* queries(P* data, std::int64_t sample) const {
+    return data + sample * dims_.sequence * distances_.query;
+  }
+  template <class P>
+  P* keys(P* data, std::int64_t sample) const {
+    return data + sample * dims_.sequence * distances_.key;
+  }
+  template <class P>
+  P* outputs(P* data, std::int64_t sample) const {
+    return data + sample * dims_.sequence * dims_.query_channels();
+  }
+  std::int64_t statistics(std::int64_t sample) const {
+    return sample * dims_.heads * dims_.sequence;
+  }
+
+  Dims dims_;
+  RowDistances distances_;
+  AttentionKernels& kernels_;
+};
+
+}  // namespace gpt::cuda
