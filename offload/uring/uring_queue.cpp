@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <system_error>
 
 #include "offload/io_hook.h"
@@ -14,15 +15,24 @@ namespace {
 
 constexpr std::size_t most_bytes_per_buffer = std::size_t{1} << 30;  // the kernel's limit
 
+// Held while a ring is set up or given back: its memory goes from one thread's queue to another's
+// through system calls that ThreadSanitizer does not see.
+std::mutex& rings() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 class UringQueue final : public RequestQueue {
  public:
   // Leaves error() set where the kernel refuses.
   explicit UringQueue(unsigned depth) {
     error_ = ask_io_hook({IoOp::set_up_uring});
+    const std::lock_guard lock(rings());
     if (error_ == 0) error_ = -io_uring_queue_init(depth, &ring_, 0);
   }
   UringQueue(const UringQueue&) = delete;
   ~UringQueue() override {
+    const std::lock_guard lock(rings());
     if (error_ == 0) io_uring_queue_exit(&ring_);
   }
 
