@@ -468,7 +468,7 @@ class Engine {
   Engine(Engine&&) noexcept;
   ~Engine();
 
-  // Each rank fills its own shard, part by part; a parameter left unfilled is an error.
+  // Between steps. Each rank fills its own shard, part by part; one left unfilled is an error.
   void initialize(const std::function<void(ParamShard)>& fill);
   // From a safetensors file, or several with Hugging Face's index: the file, the index or their
   // directory. Each rank reads its own elements. name_in_file maps our global names to the file's.

@@ -41,16 +41,18 @@ Json tier_summary(const std::vector<zero::MemoryUse>& tier) {
   return summary;
 }
 
+Json beside_file(const zero::FileOverlap& overlap) {
+  return {{"requests", overlap.requests},
+          {"optimizer", overlap.optimizer},
+          {"optimizer_hidden", overlap.optimizer_hidden},
+          {"checksums", overlap.checksums},
+          {"checksums_hidden", overlap.checksums_hidden}};
+}
+
 Json rank_summary(const zero::RankReport& rank, int number) {
   Json traffic = Json::object(), file = Json::object();
   for (const zero::FileUse& use : rank.file)
     file[use.direction] = {{"bytes", use.bytes}, {"seconds", use.seconds}, {"waited", use.waited}};
-  if (const zero::FileOverlap& overlap = rank.overlap; !rank.file.empty())
-    file["beside"] = {{"requests", overlap.requests},
-                      {"optimizer", overlap.optimizer},
-                      {"optimizer_hidden", overlap.optimizer_hidden},
-                      {"checksums", overlap.checksums},
-                      {"checksums_hidden", overlap.checksums_hidden}};
   for (const zero::TrafficUse& use : rank.traffic)
     traffic[use.operation] = {{"calls", use.calls},
                               {"bytes", use.bytes_sent},
@@ -61,6 +63,7 @@ Json rank_summary(const zero::RankReport& rank, int number) {
           {"memory", tier_summary(rank.memory)},
           {"in_file", tier_summary(rank.in_file)},
           {"file", file},
+          {"beside_file", beside_file(rank.overlap)},
           {"sent", traffic},
           {"seconds",
            {{"kernels", time.kernels},

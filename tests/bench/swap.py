@@ -7,7 +7,8 @@ bytes an element each way, in blocks of 1 MiB of which 8 are under way for reads
 behind our bytes: a job that reads and one that writes, or one job of mixed reads and writes with depth 16, whichever is
 faster. The same step with its state in memory says how much there is to hide. Two measures of what is hidden: of norm,
 update and checksums, the share of their time in which requests were under way; and, of their time where the state is in
-memory, what a step does not take longer than its requests, of which some were under way before it.
+memory, what a step does not take longer than its requests, of which some were under way before it. The same at stage 2,
+where gradients rest in the file too, without fio.
 """
 
 import json
@@ -24,8 +25,9 @@ BLOCK, DEPTH = 1 << 20, 8
 MIB = 1 << 20
 
 
-def contestant(program, place, millions):
-    return turns.Contestant(f"step, state in {place}", [program, turns.DIRECTORY, place, millions, BLOCK, DEPTH], 1)
+def contestant(program, place, millions, stage):
+    return turns.Contestant(f"step, state in {place}",
+                            [program, turns.DIRECTORY, place, millions, BLOCK, DEPTH, stage], 1)
 
 
 def file_of(pid, directory):
@@ -79,36 +81,43 @@ def hidden_shares(file, memory):
             min(1, 1 - (file["step"] - file["requests"]) / work))
 
 
+def measure(program, directory, millions, pairs, stage):
+    """Figures with the state in a file and in memory, and fio's seconds, where asked for, in turns."""
+    with tempfile.TemporaryDirectory(dir=directory) as inner, contestant(program, inner, millions, stage) as swap, \
+            contestant(program, "none", millions, stage) as memory:
+        fio = Fio(file_of(swap.pids[0], inner)) if stage == 1 else None
+        swaps, memories, fios = [], [], []
+        for pair in range(-2, pairs):
+            if fio and pair % 2:
+                fios.append(fio.turn())
+            swaps.append(figures_of(swap))
+            if fio and pair % 2 == 0:
+                fios.append(fio.turn())
+            memories.append(figures_of(memory))
+        return swaps[2:], memories[2:], fios[2:], fio and 2 * fio.bytes
+
+
+def show(name, found):
+    low, high = turns.interval(found)
+    print(f"{name}: {statistics.median(found):.3f} [{low:.3f}, {high:.3f}]")
+
+
 def main():
     program, directory = sys.argv[1:3]
     millions = int(sys.argv[3]) if len(sys.argv) > 3 else 96
     pairs = int(sys.argv[4]) if len(sys.argv) > 4 else 15
-    with tempfile.TemporaryDirectory(dir=directory) as inner, contestant(program, inner, millions) as swap, \
-            contestant(program, "none", millions) as memory:
-        fio = Fio(file_of(swap.pids[0], inner))
-        for _ in range(2):
-            figures_of(swap), figures_of(memory), fio.turn()
-        swaps, fios, memories = [], [], []
-        for pair in range(pairs):
-            if pair % 2 == 0:
-                swaps.append(figures_of(swap)), fios.append(fio.turn())
-            else:
-                fios.append(fio.turn()), swaps.append(figures_of(swap))
-            memories.append(figures_of(memory))
-    moved = 2 * fio.bytes
-    print(f"{moved / MIB:.0f} MiB a step, {pairs} pairs, medians")
-    middle = {name: statistics.median(found[name] for found in swaps) for name in FIGURES}
-    for name, seconds in (("step with its state in a file", middle["step"]), ("fio", statistics.median(fios))):
-        print(f"{name}: {seconds:.3f} s, {moved / seconds / 1e9:.2f} GB/s")
-    for name in FIGURES[1:]:
-        print(f"  {name.replace('_', ', ')}: {middle[name]:.3f} s")
-    print(f"step with its state in memory: {statistics.median(found['step'] for found in memories):.3f} s")
-    shares = [hidden_shares(*found) for found in zip(swaps, memories)]
-    for name, found in (("speed as a share of fio's", [theirs / ours["step"] for ours, theirs in zip(swaps, fios)]),
-                        ("share of norm, update and checksums while requests were under way", [s[0] for s in shares]),
-                        ("share hidden by the length of the step", [s[1] for s in shares])):
-        low, high = turns.interval(found)
-        print(f"{name}: {statistics.median(found):.3f} [{low:.3f}, {high:.3f}]")
+    for stage in (1, 2):
+        swaps, memories, fios, moved = measure(program, directory, millions, pairs, stage)
+        print(f"stage {stage}: {pairs} pairs, medians")
+        for name in FIGURES:
+            print(f"  {name.replace('_', ', ')}: {statistics.median(found[name] for found in swaps):.3f} s")
+        print(f"  step, state in memory: {statistics.median(found['step'] for found in memories):.3f} s")
+        if fios:
+            print(f"  fio: {statistics.median(fios):.3f} s, {moved / MIB:.0f} MiB")
+            show("speed as a share of fio's", [theirs / ours["step"] for ours, theirs in zip(swaps, fios)])
+        shares = [hidden_shares(*found) for found in zip(swaps, memories)]
+        show("share of norm, update and checksums while requests were under way", [share[0] for share in shares])
+        show("share hidden by the length of the step", [share[1] for share in shares])
 
 
 if __name__ == "__main__":

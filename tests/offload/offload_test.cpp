@@ -257,6 +257,29 @@ TEST_CASE("reading, inspecting, editing, skipping, evaluating and materializing 
     }
 }
 
+TEST_CASE(
+    "values are not set among the micro steps, which read ahead what the update starts from") {
+  const DiskDirectory directory;
+  zero::Runtime runtime = zero::Runtime::single();
+  zero::Engine engine(runtime, toy::describe(dims()),
+                      with_parameters(with_states(config(3), directory.path()), directory.path()));
+  engine.initialize(toy::fill);
+  toy::Activations a = toy::make_activations(dims());
+  const auto micro_steps = [&] {
+    for (zero::MicroStep micro : engine.micro_steps())
+      micro.loss(toy::micro_step<float>(engine, dims(), a, micro.loss_scale()));
+  };
+  micro_steps();
+  CHECK_THROWS_WITH_AS(engine.initialize(toy::fill),
+                       doctest::Contains("it belongs after Engine::step()"), zero::UsageError);
+  engine.step();
+  const std::uint64_t trained = engine.digest();
+  engine.initialize(toy::fill);
+  CHECK(engine.digest() != trained);
+  micro_steps();
+  engine.step();
+}
+
 TEST_CASE("checkpoints move freely between memory and file") {
   const DiskDirectory directory, checkpoints;
   const zero::Config none = config(3, 1, true);
