@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # What needs a GPU, in parts that each end within nine minutes; every test has a limit of its own.
-# Usage: tests/gpu.sh [--build DIR] [--results FILE] bits | sanitize | bench
+# Usage: tests/gpu.sh [--build DIR] [--results FILE] bits | sanitize | bench | peers | losses
 #        tests/gpu.sh [--build DIR] --pack FILE.tar.xz
 #        tests/gpu.sh --run COMMAND...
 #   bits      kernels, streams and stages: equal bits on 1, 2 and 4 ranks that share the GPU
 #   sanitize  compute-sanitizer's memcheck and racecheck on the kernels
-#   bench     the optimizer step against the device copy; steps of GPT-2 124M
+#   bench     the optimizer step and host copies against the device copy; steps of GPT-2 124M
+#   peers     steps of GPT-2 124M and 1.5B and of a Llama of 1.2B beside PyTorch's, where python3 has torch
+#   losses    how far losses in bf16 are from PyTorch's in fp32, and PyTorch's own bf16, over 50 steps
 #   --pack    one bundle of programs and libraries for a machine that has the driver, CUDA and NCCL alone; for
 #             a build of the preset pack
 #   --run     a command with the environment of an unpacked bundle
@@ -32,9 +34,9 @@ while (($# > 0)); do
     --results) results=$2 && shift ;;
     --pack) pack=$2 && shift ;;
     --run) shift && exec "$@" ;;
-    bits | sanitize | bench) part=$1 ;;
+    bits | sanitize | bench | peers | losses) part=$1 ;;
     *)
-      sed -n '2,12s/^# \?//p' "$0"
+      sed -n '2,14s/^# \?//p' "$0"
       [[ $1 == --help || $1 == -h ]] && exit 0
       exit 10
       ;;
@@ -49,7 +51,7 @@ record() {
   local limit=$1 name=$2 start=$SECONDS code=0 output
   shift 2
   output=$(timeout -k 5 "$limit" "$@" 2>&1) || code=$?
-  [[ $code == 0 ]] || failed=1
+  [[ $code == 0 || $code == 77 ]] || failed=1
   {
     echo "== $name: exit $code, $((SECONDS - start)) s"
     tail -n 25 <<<"$output"
@@ -67,7 +69,7 @@ launch() { # launch RANKS PROGRAM ARGUMENTS...
 }
 export -f launch
 
-digests() { grep -o 'digest .*' | sort; }
+results_of() { grep -oE 'digest .*|stage .*: sent .*' | sort; }
 
 # The stages on GPUs, and the same digests as on CPU ranks.
 compare_with_cpu() {
@@ -81,12 +83,12 @@ compare_with_cpu() {
     return 1
   }
   echo "$on_gpu"
-  [[ $(digests <<<"$on_gpu") == "$(digests <<<"$on_cpu")" ]] || {
+  [[ $(results_of <<<"$on_gpu") == "$(results_of <<<"$on_cpu")" ]] || {
     echo "the CPU ranks give:" && echo "$on_cpu"
     return 1
   }
 }
-export -f compare_with_cpu digests
+export -f compare_with_cpu results_of
 export bin
 
 run_bits() {
@@ -119,6 +121,25 @@ run_bench() {
     --set bf16.enabled=true --set train_micro_batch_size_per_gpu=64 --sequence-length 1024
 }
 
+# One lease, one program at a time; the limits add up to less than nine minutes.
+beside_torch() { # beside_torch LIMIT speed|losses MODEL OPTIONS...
+  local limit=$1 what=$2 model=$3
+  shift 3
+  record "$limit" "$what of $model beside PyTorch" python3 tests/bench/gpu_training.py "$what" "$bin/train_gpt" \
+    --model "$model" "$@"
+}
+
+run_peers() {
+  beside_torch 150 speed gpt2 --fsdp2
+  beside_torch 200 speed gpt2-xl --repeat 1 --steps 10
+  beside_torch 170 speed llama-1.2b --repeat 1 --steps 10
+}
+
+run_losses() {
+  beside_torch 200 losses gpt2
+  beside_torch 300 losses llama-1.2b --batch 2
+}
+
 mpi_path() { ompi_info --parsable --path "$1" | sed -n "1s/path:$1://p"; }
 
 # Open MPI relocated beside our programs; libraries of CUDA and the C library stay out.
@@ -128,6 +149,8 @@ make_pack() {
   trap 'rm -rf "$folder"' EXIT
   mkdir -p "$folder/zero-gpu/bin" "$folder/zero-gpu/lib" "$folder/zero-gpu/tests"
   cp tests/gpu.sh "$folder/zero-gpu/tests/"
+  mkdir "$folder/zero-gpu/tests/bench"
+  cp tests/bench/gpu_models.py tests/bench/gpu_training.py "$folder/zero-gpu/tests/bench/"
   local programs=("$bin/gpu_test" "$bin/gpu_ranks" "$bin/gpu_bench" "$bin/gpt_gpu_test" "$bin/train_gpt"
     "$(command -v mpirun)" "$(command -v orted)")
   for program in "${programs[@]}"; do

@@ -1,10 +1,11 @@
-// The optimizer step on one GPU against a device copy of as many bytes. Prints bytes per second;
-// asserts nothing.
+// The optimizer step on one GPU against a device copy of as many bytes, and copies to and from
+// page-locked host memory. Prints bytes per second; asserts nothing.
 #include <chrono>
 #include <cstdio>
 
 #include "optim/device_kernels.h"
 #include "tests/gpu/device_memory.h"
+#include "zero/base/cuda/pinned.h"
 #include "zero/base/gpu.h"
 
 using namespace zero;
@@ -57,6 +58,12 @@ int main() {
   const double copy = bench.rate("copy", 2.0 * 4 * count, [&](Stream stream) {
     bench.device->copy(first, master, 4 * count, stream);
   });
+
+  const auto host = cuda::allocate_pinned(4 * count, -1, "the benchmark");
+  bench.rate("to the host", 4.0 * count,
+             [&](Stream stream) { bench.device->copy(host.get(), master, 4 * count, stream); });
+  bench.rate("from the host", 4.0 * count,
+             [&](Stream stream) { bench.device->copy(master, host.get(), 4 * count, stream); });
 
   optim::OptimizerOptions options;
   std::vector<float> factors(optim::step_candidates * optim::most_factors);

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/support/mirrored_toy.h"
+#include "tests/support/refusal.h"
 #include "zero/testing.h"
 
 namespace {
@@ -26,7 +27,27 @@ TEST_CASE("gpu: one rank trains with the CPU's bits at every stage") {
     }
 }
 
-TEST_CASE("gpu: ranks as threads, without NCCL, train with the CPU ranks' bits at every stage") {
+TEST_CASE("gpu: master weights and states of 16 bits are refused by their keys") {
+  const auto refusal = [](bool zero::Config::*master, bool zero::Config::*state) {
+    zero::Config config = toy::config(1, {});
+    config.bf16_enabled = master != &zero::Config::fp16_master_weights_and_grads;
+    config.fp16_enabled = !config.bf16_enabled;
+    config.*master = true;
+    if (state != nullptr) config.*state = true;
+    return zero::tests::refusal<zero::ConfigError>([&] { train_on("cuda", config); });
+  };
+  CHECK(zero::tests::contains(refusal(&zero::Config::bf16_master_weights_and_grads, nullptr),
+                              "bf16_master_weights_and_grads"));
+  CHECK(zero::tests::contains(
+      refusal(&zero::Config::bf16_master_weights_and_grads, &zero::Config::bf16_optimizer_states),
+      "bf16_optimizer_states"));
+  CHECK(zero::tests::contains(refusal(&zero::Config::fp16_master_weights_and_grads, nullptr),
+                              "fp16_master_weights_and_grads"));
+}
+
+TEST_CASE(
+    "gpu: ranks as threads, without NCCL, train with the CPU ranks' bits and traffic at every "
+    "stage") {
   for (const int ranks : {2, 3})
     for (const int stage : {0, 1, 2, 3}) {
       zero::Config config = toy::config(stage, {});
@@ -34,15 +55,16 @@ TEST_CASE("gpu: ranks as threads, without NCCL, train with the CPU ranks' bits a
       const auto train = [&](const char* device) {
         zero::RuntimeOptions options;
         options.device = device;
-        toy::Trace trace;
+        std::pair<toy::Trace, std::int64_t> result;
         zero::testing::run_ranks(
             ranks,
             [&](zero::Runtime& runtime) {
-              toy::Trace own = toy::mirrored_train(runtime, {}, config, 5);
-              if (runtime.is_root()) trace = std::move(own);
+              zero::EngineReport report;
+              toy::Trace own = toy::mirrored_train(runtime, {}, config, 5, &report);
+              if (runtime.is_root()) result = {std::move(own), toy::bytes_sent(report)};
             },
             options);
-        return trace;
+        return result;
       };
       CAPTURE(ranks);
       CAPTURE(stage);

@@ -1,5 +1,6 @@
 // Several ranks on GPUs, which they may share: equal bits at stages 0-3 in deterministic mode, and
-// equal to the CPU ranks'. gpu_ranks [plain]: plain NCCL, run twice, for run-to-run equality.
+// equal to the CPU ranks', as are the bytes that each stage sends. gpu_ranks [plain]: plain NCCL,
+// run twice, for run-to-run equality.
 #include <cstdio>
 #include <cstring>
 
@@ -13,7 +14,12 @@ toy::Trace train(zero::Runtime& runtime, int stage, bool bf16, bool deterministi
   zero::Config config = toy::config(stage, {});
   config.bf16_enabled = bf16;
   config.zero_core.deterministic = deterministic;
-  return toy::mirrored_train(runtime, {}, config, steps);
+  zero::EngineReport report;
+  toy::Trace trace = toy::mirrored_train(runtime, {}, config, steps, &report);
+  if (runtime.is_root())
+    std::printf("%d ranks, %s, stage %d: sent %lld bytes\n", runtime.size(), bf16 ? "bf16" : "fp32",
+                stage, static_cast<long long>(toy::bytes_sent(report)));
+  return trace;
 }
 
 void compare_stages(zero::Runtime& runtime, bool deterministic) {

@@ -102,7 +102,7 @@ double mirrored_micro_step(zero::Runtime& runtime, zero::Engine& engine, const D
 
 template <class T>
 Trace mirrored_train_in(zero::Runtime& runtime, const Dims& d, const zero::Config& config,
-                        int steps) {
+                        int steps, zero::EngineReport* report) {
   zero::Engine engine(runtime, describe(d), config);
   engine.initialize(fill);
   Activations a = make_activations(d);
@@ -119,14 +119,23 @@ Trace mirrored_train_in(zero::Runtime& runtime, const Dims& d, const zero::Confi
     trace.scales.push_back(r.loss_scale);
   }
   trace.digest = engine.digest();
+  if (report != nullptr) *report = engine.report();
   return trace;
 }
 
+// By all ranks.
+inline std::int64_t bytes_sent(const zero::EngineReport& report) {
+  std::int64_t sent = 0;
+  for (const zero::RankReport& rank : report.ranks)
+    for (const zero::TrafficUse& use : rank.traffic) sent += use.bytes_sent;
+  return sent;
+}
+
 inline Trace mirrored_train(zero::Runtime& runtime, const Dims& d, const zero::Config& config,
-                            int steps) {
-  if (config.fp16_enabled) return mirrored_train_in<zero::fp16>(runtime, d, config, steps);
-  return config.bf16_enabled ? mirrored_train_in<zero::bf16>(runtime, d, config, steps)
-                             : mirrored_train_in<float>(runtime, d, config, steps);
+                            int steps, zero::EngineReport* report = nullptr) {
+  if (config.fp16_enabled) return mirrored_train_in<zero::fp16>(runtime, d, config, steps, report);
+  return config.bf16_enabled ? mirrored_train_in<zero::bf16>(runtime, d, config, steps, report)
+                             : mirrored_train_in<float>(runtime, d, config, steps, report);
 }
 
 }  // namespace toy
