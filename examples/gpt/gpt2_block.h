@@ -133,8 +133,8 @@ void Gpt2Block<Layers>::intermediates(int layer, const T* in, const Values& v) {
   layers_.attend(split<const T>(qkv_.data()), attended_.data(), log_sums_.data());
   layers_.add_product(projection_, attended_.data(), v.projection, in, middle_.data());
   ln_2_.forward(middle_.data(), v.ln_2, normed_2_.data());
-  expand_.forward(normed_2_.data(), v.expand, expanded_.data());
-  layers_.gelu_forward(expanded_.data(), activated_.data(), expanded_.size());
+  layers_.product_and_gelu(expand_, normed_2_.data(), v.expand, expanded_.data(), activated_.data(),
+                           expanded_.size());
   held_layer_ = layer;
 }
 
@@ -160,8 +160,8 @@ template <class Layers>
 void Gpt2Block<Layers>::backward_mlp(const Values& v, const Gradients& g, T* gradient) {
   T* wide = workspace_.wide_gradient.data();
   layers_.parameter_gradients(contract_, activated_.data(), gradient, g.contract);
-  contract_.input_gradient(gradient, v.contract.weight, wide);
-  layers_.gelu_backward(expanded_.data(), wide, expanded_.size());
+  layers_.gelu_input_gradient(contract_, gradient, v.contract.weight, expanded_.data(), wide,
+                              expanded_.size());
   layers_.parameter_gradients(expand_, normed_2_.data(), wide, g.expand);
   expand_.input_gradient(wide, v.expand.weight, workspace_.narrow_gradient.data());
   layers_.norm_backward(ln_2_, workspace_.narrow_gradient.data(), middle_.data(), v.ln_2, gradient,

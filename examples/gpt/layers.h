@@ -70,12 +70,17 @@ class CpuLayers {
     rope.rotate({data, dims_.rows(), heads}, Rope::Direction::back, pool_);
   }
 
-  void gelu_forward(const T* in, T* out, std::int64_t count) {
-    for_elements(count, [&](Range range) { kernels_.gelu_forward(in, out, range); });
+  // y = gelu(before), before = x W + b; `count` elements
+  void product_and_gelu(Linear& linear, const T* x, const LinearValues<T>& values, T* before, T* y,
+                        std::int64_t count) {
+    linear.forward(x, values, before);
+    for_elements(count, [&](Range range) { kernels_.gelu_forward(before, y, range); });
   }
-  // gradient *= gelu'(in)
-  void gelu_backward(const T* in, T* gradient, std::int64_t count) {
-    for_elements(count, [&](Range range) { kernels_.gelu_backward(in, gradient, range); });
+  // The gradient of `before`, where the layer's input is gelu(before).
+  void gelu_input_gradient(Linear& linear, const T* dy, const T* weight, const T* before,
+                           T* dbefore, std::int64_t count) {
+    linear.input_gradient(dy, weight, dbefore);
+    for_elements(count, [&](Range range) { kernels_.gelu_backward(before, dbefore, range); });
   }
   void swiglu_forward(const SwigluForward<T>& call, std::int64_t count) {
     for_elements(count, [&](Range range) { kernels_.swiglu_forward(call, range); });

@@ -187,6 +187,32 @@ void check_linear(WeightLayout layout, bool bias) {
   }
 }
 
+// Widths that cuBLASLt's epilogues take, and one that they do not.
+template <class T>
+void check_gelu_in_products(std::int64_t in, std::int64_t out) {
+  const Gpu gpu;
+  zero::ThreadPool pool(1);
+  Matmul matmul(pool);
+  cuda::DeviceMatmul products(gpu.stream());
+  constexpr std::int64_t rows = 37;
+  const LinearShape shape{rows, in, out};
+  Linear<double> expected(shape, matmul);
+  cuda::Linear<T> linear(shape, products);
+  Both<T> x("x", rows * in, gpu), before("before", rows * out, gpu), y("y", rows * out, gpu),
+      weight("weight", in * out, gpu), shift("shift", out, gpu), dx("dx", rows * in, gpu),
+      dy("dy", rows * out, gpu);
+  const auto& k = kernels<double>();
+  expected.forward(x.exact.data(), {weight.exact.data(), shift.exact.data()}, before.exact.data());
+  k.gelu_forward(before.exact.data(), y.exact.data(), {0, rows * out});
+  linear.forward_gelu(x.data(), {weight.data(), shift.data()}, before.data(), y.data());
+  expected.input_gradient(dy.exact.data(), weight.exact.data(), dx.exact.data());
+  k.gelu_backward(x.exact.data(), dx.exact.data(), {0, rows * in});
+  linear.gelu_gradient(dy.data(), weight.data(), x.data(), dx.data());
+  CHECK(before.off() < rounding<T>());
+  CHECK(y.off() < 2 * rounding<T>());  // of `before`, too, where it is a kernel's
+  CHECK(dx.off() < 2 * rounding<T>());
+}
+
 // By our own kernels, or by a library's, which rounds the weights to T too.
 enum class By { own, library };
 
@@ -296,6 +322,11 @@ TEST_CASE_TEMPLATE("gpu: rotary embedding, forward and back", T, FLOATING) {
 TEST_CASE_TEMPLATE("gpu: linear layers in both layouts", T, FLOATING) {
   for (const WeightLayout layout : {WeightLayout::in_out, WeightLayout::out_in})
     for (const bool bias : {true, false}) check_linear<T>(layout, bias);
+}
+
+TEST_CASE_TEMPLATE("gpu: GELU as part of a product", T, FLOATING) {
+  check_gelu_in_products<T>(24, 40);
+  check_gelu_in_products<T>(19, 23);
 }
 
 TEST_CASE_TEMPLATE("gpu: causal attention, grouped and not, in several tiles", T, FLOATING) {

@@ -18,6 +18,17 @@ void check_lt(cublasStatus_t status, const char* call) {
   throw zero::Error(text);
 }
 
+class NoAlgorithm : public zero::Error {
+  using zero::Error::Error;
+};
+
+cublasLtEpilogue_t epilogue_of(Epilogue epilogue, bool bias) {
+  if (epilogue == Epilogue::gelu_gradient) return CUBLASLT_EPILOGUE_DGELU;
+  if (epilogue == Epilogue::gelu)
+    return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 cudaDataType_t data_type(zero::DType dtype) {
   return dtype == zero::DType::fp32   ? CUDA_R_32F
          : dtype == zero::DType::bf16 ? CUDA_R_16BF
@@ -106,7 +117,9 @@ class DeviceMatmul::Plan {
     const auto operation = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
     set(desc_.get(), CUBLASLT_MATMUL_DESC_TRANSA, operation(shape.transpose_b));
     set(desc_.get(), CUBLASLT_MATMUL_DESC_TRANSB, operation(shape.transpose_a));
-    if (shape.bias) set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(types.epilogue, shape.bias));
+    if (types.epilogue != Epilogue::none)
+      set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, shape.ldc);
     choose(handle);
   }
 
@@ -117,6 +130,8 @@ class DeviceMatmul::Plan {
   void run(const Handle& handle, const DeviceProduct& p, DeviceBuffer<unsigned char>& workspace,
            cudaStream_t stream) const {
     if (shape_.bias) set(desc_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    if (types_.epilogue != Epilogue::none)
+      set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before);
     const float one = 1, factor = shape_.accumulate ? 1 : 0;
     check_lt(
         lt_api().matmul(handle.lt, desc_.get(), &one, p.b, first_.get(), p.a, second_.get(),
@@ -140,7 +155,7 @@ class DeviceMatmul::Plan {
         lt_api().heuristic(handle.lt, desc_.get(), first_.get(), second_.get(), result_.get(),
                            result_.get(), preference.get(), 1, &result, &found);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || found == 0)
-      throw zero::Error("cuBLASLt has no algorithm for the product " + text_of(shape_, types_));
+      throw NoAlgorithm("cuBLASLt has no algorithm for the product " + text_of(shape_, types_));
     check_lt(status, "cublasLtMatmulAlgoGetHeuristic");
     algorithm_ = result.algo;
   }
@@ -162,6 +177,15 @@ const DeviceMatmul::Plan& DeviceMatmul::prepare(const ProductShape& shape, Produ
     if (plan->is_for(shape, types)) return *plan;
   plans_.push_back(std::make_unique<Plan>(*handle_, shape, types));
   return *plans_.back();
+}
+
+const DeviceMatmul::Plan* DeviceMatmul::prepare_if_there(const ProductShape& shape,
+                                                         ProductTypes types) {
+  try {
+    return &prepare(shape, types);
+  } catch (const NoAlgorithm&) {
+    return nullptr;
+  }
 }
 
 void DeviceMatmul::run(const Plan& plan, const DeviceProduct& product) {

@@ -14,9 +14,15 @@
 
 namespace gpt::cuda {
 
+// What happens to a product and its bias before it is stored. gelu: its GELU is stored, by the tanh
+// form, and the product itself in `before`, of C's type and layout. gelu_gradient: it is multiplied
+// by the slope of GELU at `before`.
+enum class Epilogue { none, gelu, gelu_gradient };
+
 // What the product is of, beside its shape. shape.accumulate adds `addend` of DeviceProduct.
 struct ProductTypes {
   zero::DType in, out;
+  Epilogue epilogue = Epilogue::none;
 
   bool operator==(const ProductTypes&) const = default;
 };
@@ -29,6 +35,7 @@ struct DeviceProduct {
   void* c;
   const void* bias = nullptr;
   const void* addend = nullptr;
+  void* before = nullptr;
 };
 
 class DeviceMatmul {
@@ -41,6 +48,8 @@ class DeviceMatmul {
   // Makes what the product needs, once per shape; lives as long as this. Throws Error where
   // cuBLASLt has no algorithm.
   const Plan& prepare(const ProductShape& shape, ProductTypes types);
+  // Null where cuBLASLt has none.
+  const Plan* prepare_if_there(const ProductShape& shape, ProductTypes types);
   void run(const Plan& plan, const DeviceProduct& product);
 
   cudaStream_t stream() const { return stream_; }

@@ -65,7 +65,9 @@ class Linear {
         matmul_(matmul),
         forward_{&plan(shape.forward(false)), &plan(shape.forward(true))},
         weight_{&plan(shape.weight_gradient(false)), &plan(shape.weight_gradient(true))},
-        input_(&plan(shape.input_gradient())) {}
+        input_(&plan(shape.input_gradient())),
+        gelu_(gelu_plan(shape.forward(false), Epilogue::gelu)),
+        gelu_gradient_(gelu_plan(shape.input_gradient(), Epilogue::gelu_gradient)) {}
 
   // y = x W + b, and the addend, where there is one.
   void forward(const T* x, const LinearValues<T>& values, T* y, const T* addend = nullptr) {
@@ -74,6 +76,26 @@ class Linear {
 
   void input_gradient(const T* dy, const T* weight, T* dx) {
     matmul_.run(*input_, {dy, weight, dx, nullptr, dx});
+  }
+
+  // y = gelu(before), before = x W + b
+  void forward_gelu(const T* x, const LinearValues<T>& values, T* before, T* y) {
+    if (gelu_ != nullptr) {
+      matmul_.run(*gelu_, {x, values.weight, y, values.bias, nullptr, before});
+      return;
+    }
+    forward(x, values, before);
+    gelu_forward(before, y, shape_.rows * shape_.out, matmul_.stream());
+  }
+
+  // As input_gradient(), of an input that is gelu(before): the gradient of `before`.
+  void gelu_gradient(const T* dy, const T* weight, const T* before, T* dbefore) {
+    if (gelu_gradient_ != nullptr) {
+      matmul_.run(*gelu_gradient_, {dy, weight, dbefore, nullptr, nullptr, const_cast<T*>(before)});
+      return;
+    }
+    input_gradient(dy, weight, dbefore);
+    gelu_backward(before, dbefore, shape_.rows * shape_.in, matmul_.stream());
   }
 
   void parameter_gradients(const T* x, const T* dy, const LinearGradients<T>& gradients,
@@ -95,10 +117,16 @@ class Linear {
   const DeviceMatmul::Plan& plan(const ProductShape& shape) {
     return matmul_.prepare(shape, {dtype, dtype});
   }
+  // Null: kernels of our own do it. In fp32 they always do, since cuBLASLt does not say how exact
+  // its tanh is; its 16-bit matrices must have rows of a multiple of 8.
+  const DeviceMatmul::Plan* gelu_plan(const ProductShape& shape, Epilogue epilogue) {
+    if (dtype == zero::DType::fp32 || shape.ldc % 8 != 0 || shape.accumulate) return nullptr;
+    return matmul_.prepare_if_there(shape, {dtype, dtype, epilogue});
+  }
 
   LinearShape shape_;
   DeviceMatmul& matmul_;
-  const DeviceMatmul::Plan *forward_[2], *weight_[2], *input_;
+  const DeviceMatmul::Plan *forward_[2], *weight_[2], *input_, *gelu_, *gelu_gradient_;
 };
 
 // Of every position and pair of channels, [sequence, head channels / 2].
@@ -182,11 +210,13 @@ class DeviceLayers {
     rotate_by(rope, data, heads, -1);
   }
 
-  void gelu_forward(const T* in, T* out, std::int64_t count) {
-    cuda::gelu_forward(in, out, count, stream_);
+  void product_and_gelu(Linear& linear, const T* x, const LinearValues<T>& values, T* before, T* y,
+                        std::int64_t) {
+    linear.forward_gelu(x, values, before, y);
   }
-  void gelu_backward(const T* in, T* gradient, std::int64_t count) {
-    cuda::gelu_backward(in, gradient, count, stream_);
+  void gelu_input_gradient(Linear& linear, const T* dy, const T* weight, const T* before,
+                           T* dbefore, std::int64_t) {
+    linear.gelu_gradient(dy, weight, before, dbefore);
   }
   void swiglu_forward(const SwigluForward<T>& call, std::int64_t count) {
     cuda::swiglu_forward(call, count, stream_);

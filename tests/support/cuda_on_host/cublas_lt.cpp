@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstring>
 
 #include "cublasLt.h"
@@ -8,6 +9,8 @@ struct cublasLtMatmulDescOpaque_t {
   cublasOperation_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
+  void* before = nullptr;
+  std::int64_t before_distance = 0;
 };
 struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType_t type;
@@ -58,6 +61,29 @@ bool fits(const cublasLtMatmulDescOpaque_t& desc, const cublasLtMatrixLayoutOpaq
          columns_of(a, desc.transpose_a) == rows_of(b, desc.transpose_b) && a.type == b.type;
 }
 
+bool has_bias(const cublasLtMatmulDescOpaque_t& desc) {
+  return desc.epilogue == CUBLASLT_EPILOGUE_BIAS ||
+         desc.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+bool has_gelu(const cublasLtMatmulDescOpaque_t& desc) {
+  return desc.epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
+         desc.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+bool has_matrix(const cublasLtMatmulDescOpaque_t& desc) {
+  return has_gelu(desc) || desc.epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
+double tanh_of_gelu(double x) {
+  return std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
+}
+double gelu(double x) {
+  return 0.5 * x * (1 + tanh_of_gelu(x));
+}
+double gelu_slope(double x) {
+  const double t = tanh_of_gelu(x);
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
+}
+
 bool aligned(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % 256 == 0;
 }
@@ -96,6 +122,12 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
       break;
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
       std::memcpy(&desc->bias, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+      std::memcpy(&desc->before, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+      std::memcpy(&desc->before_distance, value, bytes);
       break;
   }
   return CUBLAS_STATUS_SUCCESS;
@@ -140,6 +172,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   // Sums that are split into 16-bit parts would depend on the split.
   constexpr std::uint32_t reductions =
       CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  if (has_matrix(*desc) && (desc->before_distance % 8 != 0 || desc->before_distance < d->rows))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   if (!fits(*desc, *a, *b, *d) || preference->workspace == 0 ||
       preference->reductions != reductions)
     return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -156,7 +190,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               cudaStream_t) {
   const float factor = *static_cast<const float*>(alpha), kept = *static_cast<const float*>(beta);
   if (!fits(*desc, *a_layout, *b_layout, *d_layout) || algorithm->data[0] != only_algorithm ||
-      !aligned(a) || !aligned(b) || !aligned(c) || !aligned(d) || !aligned(workspace))
+      !aligned(a) || !aligned(b) || !aligned(c) || !aligned(d) || !aligned(workspace) ||
+      (has_matrix(*desc) && !aligned(desc->before)))
     return CUBLAS_STATUS_INVALID_VALUE;
   const std::int64_t inner = columns_of(*a_layout, desc->transpose_a);
   const cudaDataType_t type = d_layout->type;
@@ -169,7 +204,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
       const std::int64_t at = row + column * d_layout->distance;
       sum *= factor;
       if (kept != 0) sum += kept * load(c, type, at);
-      if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS) sum += load(desc->bias, type, row);
+      if (has_bias(*desc)) sum += load(desc->bias, type, row);
+      const std::int64_t beside = row + column * desc->before_distance;
+      if (has_gelu(*desc)) {
+        store(sum, desc->before, type, beside);
+        sum = static_cast<float>(gelu(sum));
+      }
+      if (desc->epilogue == CUBLASLT_EPILOGUE_DGELU)
+        sum *= static_cast<float>(gelu_slope(load(desc->before, type, beside)));
       store(sum, d, type, at);
     }
   return CUBLAS_STATUS_SUCCESS;
