@@ -38,8 +38,8 @@ class Refusal : public std::runtime_error {
 // cuDNN's first line says what, the others for which of its kernels.
 void check_graph(fe::error_t error) {
   if (error.is_good()) return;
-  const std::string text = error.get_message();
-  throw Refusal(text.substr(0, text.find('\n')));
+  const std::string text = error.get_message(), line = text.substr(0, text.find('\n'));
+  throw Refusal(line.empty() ? "cuDNN gives no reason" : line);
 }
 
 // Throws Refusal where it is not there.

@@ -22,6 +22,9 @@ class NoAlgorithm : public zero::Error {
   using zero::Error::Error;
 };
 
+// The heuristic may refuse what has no address yet, and choose by its alignment; nothing is read.
+const void* const some_address = reinterpret_cast<const void*>(std::uintptr_t{256});
+
 cublasLtEpilogue_t epilogue_of(Epilogue epilogue, bool bias) {
   if (epilogue == Epilogue::gelu_gradient) return CUBLASLT_EPILOGUE_DGELU;
   if (epilogue == Epilogue::gelu)
@@ -118,8 +121,11 @@ class DeviceMatmul::Plan {
     set(desc_.get(), CUBLASLT_MATMUL_DESC_TRANSA, operation(shape.transpose_b));
     set(desc_.get(), CUBLASLT_MATMUL_DESC_TRANSB, operation(shape.transpose_a));
     set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(types.epilogue, shape.bias));
-    if (types.epilogue != Epilogue::none)
+    if (shape.bias) set(desc_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, some_address);
+    if (types.epilogue != Epilogue::none) {
       set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, shape.ldc);
+      set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, some_address);
+    }
     choose(handle);
   }
 

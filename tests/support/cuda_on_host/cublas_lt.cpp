@@ -172,6 +172,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   // Sums that are split into 16-bit parts would depend on the split.
   constexpr std::uint32_t reductions =
       CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  // It looks at the alignment of what an epilogue reads and writes.
+  if ((has_bias(*desc) && desc->bias == nullptr) || (has_matrix(*desc) && !desc->before))
+    return CUBLAS_STATUS_INVALID_VALUE;
   if (has_matrix(*desc) && (desc->before_distance % 8 != 0 || desc->before_distance < d->rows))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   if (!fits(*desc, *a, *b, *d) || preference->workspace == 0 ||
