@@ -70,8 +70,11 @@ def groups(model):
 
 
 def with_cudnn(device):
+    """Attention by cuDNN, by FlashAttention where it refuses."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    return sdpa_kernel(SDPBackend.CUDNN_ATTENTION) if device == "cuda" else contextlib.nullcontext()
+    if device == "cpu":
+        return contextlib.nullcontext()
+    return sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True)
 
 
 def shard(model):
@@ -87,10 +90,10 @@ def shard(model):
 
 
 class Peer:
-    """PyTorch's step: bf16 by autocast, or by FSDP2's own casts."""
+    """PyTorch's step in bf16: by autocast, or by FSDP2's own casts."""
 
-    def __init__(self, args, bf16, fsdp2=False, compiled=False):
-        self.args, self.cast = args, bf16 and not fsdp2
+    def __init__(self, args, fsdp2=False, compiled=False):
+        self.args, self.cast = args, not fsdp2
         self.model = gpu_models.make(gpu_models.CONFIGS[args.model], args.device)
         if fsdp2:
             shard(self.model)
@@ -98,8 +101,7 @@ class Peer:
         self.forward = torch.compile(self.model) if compiled else self.model
 
     def step(self, text):
-        with torch.autocast(self.args.device, torch.bfloat16, enabled=self.cast), \
-                with_cudnn(self.args.device if self.cast else "cpu"):
+        with torch.autocast(self.args.device, torch.bfloat16, enabled=self.cast), with_cudnn(self.args.device):
             loss = self.forward(text[:, :-1], text[:, 1:])
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
@@ -133,7 +135,7 @@ def speed(args, folder, text):
         records = ours(args, folder, args.warmup + args.steps)
         taken["ours"].append(statistics.median(r["step_ms"] for r in records[args.warmup:]) / 1e3)
         for name, options in peers.items():
-            made[name] = made.get(name) or Peer(args, bf16=True, **options)
+            made[name] = made.get(name) or Peer(args, **options)
             taken[name].append(seconds_of_peer(args, made[name], text))
         if args.device == "cuda":  # ours needs the memory
             torch.cuda.empty_cache()
