@@ -20,7 +20,7 @@ std::vector<std::int64_t> EngineCore::report_words() const {
   for (std::size_t i = 0; i < comm::operation_count; ++i)
     words.insert(words.end(), {traffic_.calls[i], traffic_.bytes_sent[i],
                                traffic_.bytes_inside_node[i], traffic_.bytes_between_nodes[i]});
-  for (const Tier tier : {Tier::memory, Tier::file})
+  for (const Tier tier : {Tier::memory, Tier::host, Tier::file})
     for (int i = 0; i < memory_category_count; ++i) {
       const MemoryAccount& account =
           runtime_.ledger().account(static_cast<MemoryCategory>(i), tier);
@@ -52,7 +52,7 @@ RankReport EngineCore::read_report(const std::int64_t* word) const {
   for (int i = 0; i < comm::operation_count; ++i, word += 4)
     report.traffic.push_back(
         {comm::name_of(static_cast<comm::Operation>(i)), word[0], word[1], word[2], word[3]});
-  for (auto* tier : {&report.memory, &report.in_file})
+  for (auto* tier : {&report.memory, &report.in_host, &report.in_file})
     for (int i = 0; i < memory_category_count; ++i, word += 3)
       tier->push_back({name_of(static_cast<MemoryCategory>(i)), word[0], word[1], word[2]});
   for (std::size_t i = 0; i < file_directions.size(); ++i, word += 3)
@@ -61,15 +61,16 @@ RankReport EngineCore::read_report(const std::int64_t* word) const {
   for (double* spent : {&overlap.requests, &overlap.optimizer, &overlap.optimizer_hidden,
                         &overlap.checksums, &overlap.checksums_hidden})
     *spent = seconds(*word++);
+  if (!device_step_) report.in_host.clear();
   if (!tier_) report.in_file.clear(), report.file.clear(), overlap = {};
   return report;
 }
 
 EngineReport EngineCore::report() {
   if (device_step_) settle_steps(0);
-  for (ExecutionStream* stream :
-       {&runtime_.communication(), &runtime_.compute(), file_read_.get(), file_write_.get()})
-    stream->synchronize();
+  runtime_.communication().synchronize();
+  runtime_.compute().synchronize();
+  finish_offload();
   const std::vector<std::int64_t> words = report_words();
   const std::vector<std::int64_t> all = runtime_.gather_words("Engine::report", words);
   EngineReport report;

@@ -445,6 +445,7 @@ struct FileOverlap {
 
 struct RankReport {
   std::vector<MemoryUse> memory;
+  std::vector<MemoryUse> in_host;  // on a GPU: what lies in the host's memory beside it
   std::vector<MemoryUse> in_file;  // where something rests in a file: what
   std::vector<FileUse> file;       // likewise
   FileOverlap overlap;             // likewise

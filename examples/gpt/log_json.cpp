@@ -61,6 +61,7 @@ Json rank_summary(const zero::RankReport& rank, int number) {
   const zero::TimeUse& time = rank.time;
   return {{"rank", number},
           {"memory", tier_summary(rank.memory)},
+          {"in_host", tier_summary(rank.in_host)},
           {"in_file", tier_summary(rank.in_file)},
           {"file", file},
           {"beside_file", beside_file(rank.overlap)},

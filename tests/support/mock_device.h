@@ -4,6 +4,8 @@
 // order alone.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -18,13 +20,14 @@
 
 namespace mock {
 
-enum class Order { compute_first, communication_first, random };
+// one_last: of the streams, in the order in which they were made, the seed's waits for all others.
+enum class Order { compute_first, communication_first, one_last, random };
 
 class Stream;
 
 class Scheduler {
  public:
-  Scheduler(Order order, std::uint64_t seed) : order_(order), draw_(seed) {}
+  Scheduler(Order order, std::uint64_t seed) : order_(order), seed_(seed), draw_(seed) {}
 
   void add(Stream& stream) { streams_.push_back(&stream); }
   void remove(Stream& stream) { std::erase(streams_, &stream); }
@@ -37,8 +40,10 @@ class Scheduler {
 
  private:
   bool run_one();
+  std::size_t choose(const std::vector<std::size_t>& ready);
 
   Order order_;
+  std::uint64_t seed_;
   std::mt19937_64 draw_;
   std::vector<Stream*> streams_;
   bool running_ = false;
@@ -115,12 +120,23 @@ inline bool Scheduler::run_one() {
   for (std::size_t i = 0; i < streams_.size(); ++i)
     if (streams_[i]->runnable()) ready.push_back(i);
   if (ready.empty()) return false;
-  // Compute is created first, communication second.
-  const std::size_t chosen = order_ == Order::compute_first         ? ready.front()
-                             : order_ == Order::communication_first ? ready.back()
-                                                                    : ready[draw_() % ready.size()];
-  streams_[chosen]->run_front();
+  streams_[choose(ready)]->run_front();
   return true;
+}
+
+// Compute is created first, communication second.
+inline std::size_t Scheduler::choose(const std::vector<std::size_t>& ready) {
+  switch (order_) {
+    case Order::compute_first:
+      return ready.front();
+    case Order::communication_first:
+      return ready.back();
+    case Order::one_last:
+      return ready.front() == seed_ % streams_.size() && ready.size() > 1 ? ready[1]
+                                                                          : ready.front();
+    default:
+      return ready[draw_() % ready.size()];
+  }
 }
 
 inline void Scheduler::maybe_run() {
@@ -151,7 +167,9 @@ class Device final : public zero::Device {
   }
   zero::Arena reserve(std::int64_t bytes, zero::Arena::Sharing sharing,
                       const std::string& name) override {
-    return {bytes, sharing, name};
+    zero::Arena arena(bytes, sharing, name);
+    if (guards_) guarded_.emplace_back(arena.data(), static_cast<std::size_t>(arena.size()));
+    return arena;
   }
   zero::Arena reserve_pinned(std::int64_t bytes, const std::string& name) override {
     return {bytes, zero::Arena::Sharing::private_memory, name};
@@ -162,10 +180,28 @@ class Device final : public zero::Device {
   void fill_zero(void* to, std::int64_t bytes, zero::Stream) override {
     std::memset(to, 0, static_cast<std::size_t>(bytes));
   }
+  void call(std::function<void()> work, zero::Stream) override {
+    ++calls_;
+    protect(PROT_NONE);
+    work();
+    protect(PROT_READ | PROT_WRITE);
+  }
+  // Work of the host that touches memory reserved from now on faults. For one rank alone, whose
+  // peers do not read it, and as long as that memory lives.
+  void guard_memory() { guards_ = true; }
+  int calls() const { return calls_; }
   Scheduler& scheduler() { return scheduler_; }
 
  private:
+  void protect(int access) {
+    for (const auto& [data, bytes] : guarded_)
+      if (bytes > 0) mprotect(data, bytes, access);
+  }
+
   Scheduler scheduler_;
+  bool guards_ = false;
+  int calls_ = 0;
+  std::vector<std::pair<void*, std::size_t>> guarded_;
 };
 
 }  // namespace mock

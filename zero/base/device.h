@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -14,7 +15,7 @@ namespace zero {
 
 class Device {
  public:
-  enum class Role { compute, communication };
+  enum class Role { compute, communication, copies };
 
   virtual ~Device() = default;
   // "cpu", "cuda".
@@ -40,6 +41,9 @@ class Device {
   // pinned host memory.
   virtual void copy(void* to, const void* from, std::int64_t bytes, Stream stream) = 0;
   virtual void fill_zero(void* to, std::int64_t bytes, Stream stream) = 0;
+  // Work of the host in the order of the stream, which goes on when it returns; on whatever thread.
+  // It must neither throw nor call the device. Never called after a failure of the device.
+  virtual void call(std::function<void()> work, Stream stream) = 0;
 
   // Names what the calling thread does, for profilers; begin returns what end takes.
   virtual std::uint64_t begin_range(const std::string&) { return 0; }

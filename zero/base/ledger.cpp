@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 namespace zero {
 
@@ -78,8 +79,10 @@ std::string Ledger::table() const {
   };
   std::string text = "MiB                   planned      current         peak\n";
   text += rows(Tier::memory) + row("total", total());
-  if (const std::string in_file = rows(Tier::file); !in_file.empty())
-    text += "in the file\n" + in_file + row("total", total(Tier::file));
+  for (const auto& [tier, title] :
+       {std::pair{Tier::host, "in host memory\n"}, std::pair{Tier::file, "in the file\n"}})
+    if (const std::string used = rows(tier); !used.empty())
+      text += title + used + row("total", total(tier));
   return text;
 }
 

@@ -25,8 +25,12 @@ enum class MemoryCategory {
 };
 inline constexpr int memory_category_count = 12;
 
-enum class Tier { memory, file };
-inline constexpr int tier_count = 2;
+enum class Tier {
+  memory,  // in which the rank computes: the host's, or a GPU's
+  host,    // the host's, beside a GPU's
+  file,
+};
+inline constexpr int tier_count = 3;
 
 const char* name_of(MemoryCategory category);
 

@@ -34,6 +34,8 @@ struct cudaDeviceProp {
   cudaUUID_t uuid;
 };
 
+#define CUDART_CB
+
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2,
                           cudaHostRegisterPortable = 1;
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
@@ -65,6 +67,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+using cudaHostFn_t = void (*)(void*);
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t work, void* data);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);

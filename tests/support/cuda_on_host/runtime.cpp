@@ -12,6 +12,7 @@ namespace {
 
 constexpr int device_count = 2;
 constexpr std::size_t memory_of_device = std::size_t{4} << 30;
+constexpr std::size_t most_pinned = std::size_t{256} << 20;
 constexpr unsigned char unset = 0xa5;
 
 thread_local int current_device = 0;
@@ -87,8 +88,8 @@ cudaError_t cudaFree(void* data) {
   std::free(data);
   return cudaSuccess;
 }
-cudaError_t cudaHostRegister(void*, std::size_t, unsigned) {
-  return cudaSuccess;
+cudaError_t cudaHostRegister(void*, std::size_t bytes, unsigned) {
+  return bytes > most_pinned ? noted(cudaErrorMemoryAllocation) : cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void*) {
   return cudaSuccess;
@@ -119,6 +120,10 @@ cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t work, void* data) {
+  work(data);
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {

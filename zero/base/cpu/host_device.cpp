@@ -30,6 +30,7 @@ class HostDevice final : public Device {
   void fill_zero(void* to, std::int64_t bytes, Stream) override {
     std::memset(to, 0, static_cast<std::size_t>(bytes));
   }
+  void call(std::function<void()> work, Stream) override { work(); }
 };
 
 }  // namespace

@@ -21,6 +21,7 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run(const std::function<void(int)>& part) {
   if (workers_.empty()) return part(0);
+  const std::lock_guard alone(callers_);
   {
     const std::lock_guard lock(mutex_);
     part_ = &part;

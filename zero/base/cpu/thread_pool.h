@@ -23,7 +23,8 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Runs part(index) for every index below threads(), index 0 on the caller, and waits for all.
-  // The first exception thrown by a part is rethrown. Not reentrant.
+  // The first exception thrown by a part is rethrown. Several threads may call; one waits for the
+  // other. Not reentrant.
   void run(const std::function<void(int)>& part);
 
   // Cuts [0, count) into threads() ranges at multiples of `grain` and runs body(begin, end) on
@@ -35,6 +36,7 @@ class ThreadPool {
   void work(int index);
 
   std::vector<std::thread> workers_;
+  std::mutex callers_;
   std::mutex mutex_;
   std::condition_variable start_, done_;
   const std::function<void(int)>* part_ = nullptr;

@@ -3,6 +3,7 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include <cstring>
+#include <utility>
 
 #include "zero/base/cuda/check.h"
 #include "zero/base/cuda/cuda_stream.h"
@@ -24,6 +25,12 @@ std::string mebibytes(std::size_t bytes) {
 struct FreeDevice {
   void operator()(void* data) const { cuda::note(cudaFree(data), "cudaFree"); }
 };
+
+// On a thread of CUDA.
+void CUDART_CB run_owned(void* owned) {
+  const std::unique_ptr<std::function<void()>> work(static_cast<std::function<void()>*>(owned));
+  (*work)();
+}
 
 class CudaDevice final : public Device {
  public:
@@ -95,6 +102,12 @@ class CudaDevice final : public Device {
     check(cudaMemsetAsync(to, 0, static_cast<std::size_t>(bytes),
                           static_cast<cudaStream_t>(stream.handle)),
           "cudaMemsetAsync");
+  }
+  void call(std::function<void()> work, Stream stream) override {
+    auto owned = std::make_unique<std::function<void()>>(std::move(work));
+    check(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream.handle), run_owned, owned.get()),
+          "cudaLaunchHostFunc");
+    owned.release();
   }
 
   std::uint64_t begin_range(const std::string& name) override {

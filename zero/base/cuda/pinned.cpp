@@ -1,6 +1,7 @@
 #include "zero/base/cuda/pinned.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -23,6 +24,15 @@ void say_once(const std::string& why) {
   });
 }
 
+// Drivers on some hosts count what they pin.
+std::string limit_of_locked_memory() {
+  rlimit limit{};
+  getrlimit(RLIMIT_MEMLOCK, &limit);
+  return "this process may lock " +
+         (limit.rlim_cur == RLIM_INFINITY ? "any number of" : std::to_string(limit.rlim_cur)) +
+         " bytes (ulimit -l)";
+}
+
 struct Unmap {
   std::size_t bytes;
   void operator()(void* data) const { munmap(data, bytes); }
@@ -41,7 +51,12 @@ std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const s
   const std::shared_ptr<void> mapped(data, Unmap{size});
   if (const std::string why = prefer_numa_node(data, bytes, numa_node); !why.empty()) say_once(why);
   std::memset(data, 0, size);
-  check(cudaHostRegister(data, size, cudaHostRegisterPortable), "cudaHostRegister");
+  if (const cudaError_t error = cudaHostRegister(data, size, cudaHostRegisterPortable);
+      error != cudaSuccess) {
+    note(error, "cudaHostRegister");
+    throw MemoryError(what + cudaGetErrorString(error) + "; " + limit_of_locked_memory() +
+                      ", and this host has " + std::to_string(available_memory()) + " left");
+  }
   // Unregistered before the mapping goes.
   return {data, [mapped](void* pinned) { note(cudaHostUnregister(pinned), "cudaHostUnregister"); }};
 }

@@ -1,0 +1,25 @@
+// What only a stand-in can refuse.
+#include <doctest/doctest.h>
+
+#include "zero/base/error.h"
+#include "zero/base/gpu.h"
+
+using namespace zero;
+
+TEST_CASE("pinned memory has the size that is asked for, or is refused with the figures") {
+  const auto device = create_gpu(0);
+  for (const std::int64_t bytes : {256, 4096, 1'000'192}) {
+    const Arena arena = device->reserve_pinned(bytes, "a test");
+    CHECK(arena.size() == bytes);
+    for (std::int64_t at = 0; at < bytes; at += 255) CHECK(arena.data()[at] == std::byte{0});
+  }
+  CHECK(device->reserve_pinned(0, "a test").size() == 0);
+  // The stand-in's limit.
+  CHECK_THROWS_WITH_AS(device->reserve_pinned(std::int64_t{257} << 20, "a test"),
+                       doctest::Contains("cannot pin 269484032 bytes for a test: "), MemoryError);
+  CHECK_THROWS_WITH_AS(device->reserve_pinned(std::int64_t{257} << 20, "a test"),
+                       doctest::Contains("(ulimit -l), and this host has "), MemoryError);
+  CHECK_THROWS_WITH_AS(device->reserve_pinned(std::int64_t{1} << 46, "a test"),
+                       doctest::Contains("this host has "), MemoryError);
+  CHECK_NOTHROW(device->reserve_pinned(4096, "a test"));
+}
