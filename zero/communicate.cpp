@@ -85,7 +85,8 @@ void EngineCore::issue_on_file(const Instruction& instruction) {
 }
 
 void EngineCore::issue(const Instruction& instruction) {
-  if (stream_of(instruction.op) != PlanStream::communication) return issue_on_file(instruction);
+  if (stream_of(instruction.op) != PlanStream::communication)
+    return host_tier_ ? issue_beside_device(instruction) : issue_on_file(instruction);
   fold(instruction.op, instruction.target, flat(instruction.target).elements());
   const std::uint64_t range =
       device_step_ ? begin_range(instruction.op, flat(instruction.target).name) : 0;

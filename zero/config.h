@@ -40,8 +40,9 @@ struct OffloadOptimizerOptions {
   std::string nvme_path;                              // a directory on a disk
   std::int64_t buffer_count = 4;                      // n gives max(1, n - 1) slots
   std::optional<bool> pipeline_read, pipeline_write;  // absent: pipelined
-  bool fast_init = false;  // states start as zeros that no block of the file holds yet
-  double ratio = 1;        // share of chunks that rest in the file
+  bool fast_init = false;   // states start as zeros that no block of the file holds yet
+  double ratio = 1;         // share of chunks that rest there
+  bool pin_memory = false;  // of a GPU rank: what rests in host memory is page-locked, all of it
 };
 
 struct OffloadParamOptions {

@@ -28,14 +28,8 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       config_(std::move(config)),
       model_(spec.declared()),
       scaler_(config_.fp16_enabled ? optim::LossScaler(config_.loss_scale) : optim::LossScaler()),
-      plan_(model_, config_, rank(), runtime.topology().size) {
+      plan_(model_, config_, rank(), runtime.topology().size, !runtime.device().is_host()) {
   if (model_.params.empty()) throw UsageError("the model declares no parameter");
-  const ZeroOptions& zero = config_.zero_optimization;
-  if (!runtime_.device().is_host() && (zero.offload_optimizer.device != OffloadDevice::none ||
-                                       zero.offload_param.device != OffloadDevice::none))
-    throw ConfigError(
-        "zero_optimization.offload_optimizer and offload_param are not supported by this version "
-        "on GPU ranks: set their device to \"none\"");
   const Precision& precision = plan_.policy.precision;
   if (!runtime_.device().is_host() &&
       (precision.master != DType::fp32 || precision.state != DType::fp32))
@@ -49,8 +43,12 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       std::make_unique<ModelState>(plan_.layout, plan_.inputs.parameter_slots,
                                    plan_.inputs.gradient_slots, plan_.policy, plan_.inputs.file);
   if (plan_.inputs.file.used()) tier_ = std::make_unique<FileTier>(plan_.inputs, *state_, config_);
-  store_ = std::make_unique<StateStore>(runtime_, plan_.layout, *state_, plan_.inputs.chunks,
-                                        tier_.get());
+  if (plan_.inputs.file.on_host)
+    host_tier_ = std::make_unique<HostTier>(runtime_, plan_.inputs, *state_, config_);
+  OuterTier* outer = tier_.get();
+  if (host_tier_) outer = host_tier_.get();
+  store_ =
+      std::make_unique<StateStore>(runtime_, plan_.layout, *state_, plan_.inputs.chunks, outer);
   allocate();
   say_offload();
   updater_ = std::make_unique<Updater>(
@@ -69,16 +67,32 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   open_ranges_.assign(2 * model_.units.size(), 0);
   touched_.assign(model_.params.size(), 0);
   ever_touched_.assign(model_.params.size(), 0);
-  file_read_ = tier_ ? runtime_.create_stream("zero-file-read") : create_inline_stream();
-  file_write_ = tier_ ? runtime_.create_stream("zero-file-write") : create_inline_stream();
+  create_offload_streams();
   walker_ = std::make_unique<PlanWalker>(
       plan_.inputs,
       PlanWalker::Streams{&runtime_.compute(), &runtime_.communication(), file_read_.get(),
-                          file_write_.get()},
+                          file_write_.get(), host_.get()},
       clock_,
       PlanWalker::Hooks{[this](const Instruction& i) { issue(i); },
                         [this](const Instruction& i) { settle(i); },
                         [this](int unit) { return unit_name(unit); }});
+}
+
+void EngineCore::create_offload_streams() {
+  const auto create = [this](const char* thread_name) {
+    if (host_tier_) return runtime_.device().create_stream(Device::Role::copies);
+    return tier_ ? runtime_.create_stream(thread_name) : create_inline_stream();
+  };
+  file_read_ = create("zero-file-read");
+  file_write_ = create("zero-file-write");
+  host_ =
+      host_tier_ ? runtime_.device().create_stream(Device::Role::copies) : create_inline_stream();
+}
+
+void EngineCore::finish_offload() {
+  for (ExecutionStream* stream : {host_.get(), file_read_.get(), file_write_.get()})
+    stream->synchronize();
+  if (host_tier_) host_tier_->check();
 }
 
 EngineCore::~EngineCore() {
@@ -93,7 +107,7 @@ EngineCore::~EngineCore() {
   } catch (const std::exception&) {
     // The failure has been thrown where it happened.
   }
-  for (ExecutionStream* stream : {file_read_.get(), file_write_.get()}) try {
+  for (ExecutionStream* stream : {file_read_.get(), file_write_.get(), host_.get()}) try {
       stream->synchronize();
     } catch (const std::exception&) {
       // Likewise; and what ended with the engine needs no file.
@@ -103,6 +117,7 @@ EngineCore::~EngineCore() {
   runtime_.ledger().plan(MemoryCategory::communication, -staging_.size());
   state_->give_back(runtime_.ledger());
   if (tier_) tier_->give_back(runtime_.ledger());
+  if (host_tier_) host_tier_->give_back(runtime_.ledger());
 }
 
 void EngineCore::agree_at_start() {
@@ -121,8 +136,9 @@ void EngineCore::agree_at_start() {
 void EngineCore::say_offload() const {
   if (runtime_.topology().local_rank != 0) return;
   const ZeroOptions& zero = config_.zero_optimization;
-  if (zero.offload_optimizer.device == OffloadDevice::cpu ||
-      zero.offload_param.device == OffloadDevice::cpu)
+  if (host_tier_) return say_once(host_tier_->describe());
+  if (runtime_.device().is_host() && (zero.offload_optimizer.device == OffloadDevice::cpu ||
+                                      zero.offload_param.device == OffloadDevice::cpu))
     say_once("offload to cpu: CPU ranks keep their state in host memory anyway; nothing is pinned");
   if (!tier_) return;
   say_once(tier_->describe());
@@ -148,6 +164,7 @@ void EngineCore::allocate() {
         });
   state_->plan(ledger);
   if (tier_) tier_->plan(ledger);
+  if (host_tier_) host_tier_->plan(ledger);
   if (device_step_) device_step_->plan(ledger);
   const auto sharing = collective() ? Arena::Sharing::node : Arena::Sharing::private_memory;
   const std::int64_t bytes = state_->bytes();
@@ -161,15 +178,8 @@ void EngineCore::allocate() {
     throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
   }
   state_->allocate(arena_, ledger);
-  if (tier_) {
-    tier_->open(ledger);
-    clock_.watch([this] {
-      const auto uses = tier_->uses();
-      return StepClock::Meters{uses[0].busy_nanoseconds, uses[1].busy_nanoseconds,
-                               tier_->use().busy_nanoseconds};
-    });
-  }
   try {
+    open_tiers();
     allocate_for_checkpoints();
   } catch (const MemoryError& error) {
     throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
@@ -187,6 +197,17 @@ void EngineCore::allocate() {
     communicator.share(arena_);
   });
   reserve_staging();
+}
+
+void EngineCore::open_tiers() {
+  if (host_tier_) host_tier_->open(runtime_.ledger());
+  if (!tier_) return;
+  tier_->open(runtime_.ledger());
+  clock_.watch([this] {
+    const auto uses = tier_->uses();
+    return StepClock::Meters{uses[0].busy_nanoseconds, uses[1].busy_nanoseconds,
+                             tier_->use().busy_nanoseconds};
+  });
 }
 
 void EngineCore::poison(const std::string& reason) noexcept {

@@ -16,9 +16,11 @@
 #include "zero/agreement.h"
 #include "zero/base/arena.h"
 #include "zero/device/device_step.h"
+#include "zero/device/host_tier.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/plan/plan_walker.h"
 #include "zero/runtime_core.h"
+#include "zero/state/file_tier.h"
 #include "zero/state/gradient_sum.h"
 #include "zero/state/state.h"
 #include "zero/state/state_store.h"
@@ -115,6 +117,8 @@ class EngineCore {
 
   // engine.cpp
   void agree_at_start();
+  void open_tiers();
+  void create_offload_streams();
   void allocate();
   void say_offload() const;
   int resolve_reduce_group() const;
@@ -134,6 +138,8 @@ class EngineCore {
   // communicate.cpp
   void issue(const Instruction& instruction);
   void issue_on_file(const Instruction& instruction);
+  // Waits for what those streams have been given.
+  void finish_offload();
   void gather(int flat_unit);
   void accumulate(int flat_unit);
   void add_up(int flat_unit, bool first, Stream stream);
@@ -170,6 +176,9 @@ class EngineCore {
   }
   std::shared_ptr<PendingStep> step_on_device(const StepOptions& options);
   void update_on_device(const Instruction& instruction);
+  void issue_beside_device(const Instruction& instruction);
+  void update_on_host(int chunk, const optim::StepVerdict& verdict,
+                      std::optional<double> given_rate) noexcept;
   optim::StepRequest request_of(const StepOptions& options) const;
   // Reads the verdicts of all steps in flight but the newest `keep`.
   void settle_steps(std::size_t keep);
@@ -230,14 +239,16 @@ class EngineCore {
   optim::LossScaler scaler_;
   EnginePlan plan_;
   std::unique_ptr<ModelState> state_;
-  std::unique_ptr<FileTier> tier_;  // where something rests in a file
+  std::unique_ptr<FileTier> tier_;       // where something rests in a file
+  std::unique_ptr<HostTier> host_tier_;  // where something rests in host memory beside a GPU
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<Updater> updater_;
   std::int64_t baseline_bytes_ = 0, control_bytes_before_ = 0;
   Arena arena_, staging_;
   std::vector<Unit> units_;
   StepClock clock_;
-  std::unique_ptr<ExecutionStream> file_read_, file_write_;  // theirs is all work of tier_
+  // Theirs is all work of tier_; or, with host_, all of host_tier_.
+  std::unique_ptr<ExecutionStream> file_read_, file_write_, host_;
   std::unique_ptr<PlanWalker> walker_;
   std::unique_ptr<DeviceStep> device_step_;  // null on the host
   std::deque<std::shared_ptr<PendingStep>> in_flight_;
@@ -254,9 +265,10 @@ class EngineCore {
   std::vector<char> ever_touched_;  // by parameter
   bool unasked_named_ = false;
   Verdict verdict_;
-  double learning_rate_ = 0;   // of the current step
-  float gradient_scale_ = 1;   // the loss scale that the gradients at rest carry
-  float host_loss_scale_ = 1;  // behind device_loss_scale() on the host
+  double learning_rate_ = 0;          // of the current step
+  std::optional<double> given_rate_;  // likewise, StepOptions::learning_rate
+  float gradient_scale_ = 1;          // the loss scale that the gradients at rest carry
+  float host_loss_scale_ = 1;         // behind device_loss_scale() on the host
   bool gradients_edited_ = false;
   std::uint64_t collectives_hash_ = 0;
   std::vector<std::string> subjects_;  // "unit h.3", by flat unit: what messages call a transfer

@@ -58,6 +58,7 @@ void EngineCore::materialize(int only_rank) {
   const bool holds = only_rank < 0 || only_rank == rank();
   runtime_.communication().synchronize();
   runtime_.compute().synchronize();
+  finish_offload();
   if (state_->policy().parameters_sharded) {
     std::int64_t bytes = 0;
     for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)

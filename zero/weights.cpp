@@ -22,8 +22,7 @@ void EngineCore::require_step_border(const char* call) {
   if (device_step_) settle_steps(0);
   runtime_.communication().synchronize();
   runtime_.compute().synchronize();
-  file_read_->synchronize();
-  file_write_->synchronize();
+  finish_offload();
 }
 
 // Part by part, since what the callback fills is in no plan.

@@ -45,6 +45,26 @@ TEST_CASE("gpu: master weights and states of 16 bits are refused by their keys")
                               "fp16_master_weights_and_grads"));
 }
 
+TEST_CASE("gpu: optimizer state in host memory changes no bit") {
+  for (const bool bf16 : {false, true}) {
+    zero::Config config = toy::config(1, {}, 2);
+    config.bf16_enabled = bf16;
+    for (const int stage : {1, 2, 3}) {
+      config.zero_optimization.stage = stage;
+      config.zero_optimization.offload_optimizer.device = zero::OffloadDevice::none;
+      const toy::Trace expected = train_on("cpu", config);
+      config.zero_optimization.offload_optimizer.device = zero::OffloadDevice::cpu;
+      for (const double ratio : {0.5, 1.}) {
+        CAPTURE(stage);
+        CAPTURE(ratio);
+        config.zero_optimization.offload_optimizer.ratio = ratio;
+        config.zero_optimization.offload_optimizer.pin_memory = bf16;
+        CHECK(train_on("cuda", config) == expected);
+      }
+    }
+  }
+}
+
 TEST_CASE(
     "gpu: ranks as threads, without NCCL, train with the CPU ranks' bits and traffic at every "
     "stage") {
@@ -68,6 +88,10 @@ TEST_CASE(
       };
       CAPTURE(ranks);
       CAPTURE(stage);
-      CHECK(train("cuda") == train("cpu"));
+      const auto expected = train("cpu");
+      CHECK(train("cuda") == expected);
+      if (stage == 0) continue;
+      config.zero_optimization.offload_optimizer.device = zero::OffloadDevice::cpu;
+      CHECK(train("cuda") == expected);
     }
 }

@@ -29,7 +29,14 @@ class Memory {
         parameters_(std::size_t(inputs.parameter_slots.slots), Parameter{}),
         gradients_(std::size_t(inputs.gradient_slots.slots), Gradient{}),
         versions_(inputs.layout->flat_units.size(), 0),
-        at_rest_(inputs.layout->flat_units.size(), Written{}) {
+        at_rest_(inputs.layout->flat_units.size(), Written{}),
+        on_host_(inputs.layout->flat_units.size(), Written{}),
+        chunks_(inputs.layout->flat_units.size(), 0),
+        slots_(std::size_t(inputs.file.state_slots), Slot{}) {
+    for (const Chunk& chunk : inputs.chunks) {
+      place_in_unit_.push_back(chunks_[std::size_t(chunk.flat_unit)]);
+      ++chunks_[std::size_t(chunk.flat_unit)];
+    }
     for (std::size_t f = 0; f < versions_.size() && !inputs.gather_parameters; ++f)
       parameter_of(int(f)) = {int(f), 0};
   }
@@ -39,7 +46,7 @@ class Memory {
   // Reads take time: at their start and at their end the same must be there.
   void read(Op op, int unit, Moment now) {
     for (const int f : inputs_.layout->needs_of_unit[std::size_t(unit)])
-      if (parameter_of(f) != Parameter{f, gradient_slot(f) >= 0 ? now.step : 0})
+      if (parameter_of(f) != Parameter{f, now.step * chunks_[std::size_t(f)]})
         complain(op, unit, "finds other parameters");
   }
   void write(Op op, int unit, Moment now) {
@@ -61,19 +68,43 @@ class Memory {
     gradient = {};
   }
   void agree(Moment now) {
+    verdict_ = now.step;
     for (std::size_t f = 0; f < at_rest_.size(); ++f)
       if (gradient_slot(int(f)) >= 0) require_sum(Op::agree, int(f), now);
   }
   void update(int chunk, Moment now) {
     const int f = inputs_.chunks[std::size_t(chunk)].flat_unit;
     require_sum(Op::update, f, now);
-    ++versions_[std::size_t(f)];
-    if (inputs_.gather_parameters) return;
-    parameter_of(f) = {f, inputs_.gather_after_update ? torn : versions_[std::size_t(f)]};
+    begin_write(Op::update, chunk, now);
+    end_write(chunk);
+  }
+  // To host memory, in the last micro step; at the start and at the end of the copy.
+  void spill(int f, Moment now, bool ends) {
+    require_sum(Op::spill, f, now);
+    on_host_[std::size_t(f)] = ends ? at_rest_[std::size_t(f)] : Written{};
+  }
+  void update_on_host(int chunk, Moment now, bool ends) {
+    const int f = inputs_.chunks[std::size_t(chunk)].flat_unit;
+    if (verdict_ != now.step) complain(Op::update_on_host, chunk, "finds another verdict");
+    if (on_host_[std::size_t(f)] != written(f, 0, now))
+      complain(Op::update_on_host, chunk, "finds another sum");
+    slot_of(chunk) = ends ? Slot{chunk, now.step} : Slot{};
+  }
+  void upload(int chunk, Moment now, bool ends) {
+    if (slot_of(chunk) != Slot{chunk, now.step}) complain(Op::upload, chunk, "finds another chunk");
+    if (ends)
+      end_write(chunk);
+    else
+      begin_write(Op::upload, chunk, now);
   }
 
  private:
   static constexpr int torn = -1;
+
+  struct Slot {
+    int chunk = -1, step = 0;
+    bool operator==(const Slot&) const = default;
+  };
 
   struct Parameter {
     int flat = -1, version = 0;
@@ -98,6 +129,20 @@ class Memory {
       for (const int user : inputs_.layout->flat_units[std::size_t(f)].users)
         all.insert({now.step, micro, user});
     return all;
+  }
+  Slot& slot_of(int chunk) { return slots_[std::size_t(inputs_.chunks[std::size_t(chunk)].slot)]; }
+  // Of a chunk of the parameters at rest; those of a unit come in their order.
+  void begin_write(Op op, int chunk, Moment now) {
+    const int f = inputs_.chunks[std::size_t(chunk)].flat_unit;
+    const int before = now.step * chunks_[std::size_t(f)] + place_in_unit_[std::size_t(chunk)];
+    if (versions_[std::size_t(f)] != before) complain(op, chunk, "finds another version");
+    if (!inputs_.gather_parameters) parameter_of(f) = {f, torn};
+  }
+  void end_write(int chunk) {
+    const int f = inputs_.chunks[std::size_t(chunk)].flat_unit;
+    ++versions_[std::size_t(f)];
+    if (inputs_.gather_parameters) return;
+    parameter_of(f) = {f, inputs_.gather_after_update ? torn : versions_[std::size_t(f)]};
   }
   int gradient_slot(int f) const { return inputs_.gradient_slots.slot_of[std::size_t(f)]; }
   Parameter& parameter_of(int f) {
@@ -124,6 +169,11 @@ class Memory {
   std::vector<Gradient> gradients_;
   std::vector<int> versions_;
   std::vector<Written> at_rest_;
+  std::vector<Written> on_host_;    // by flat unit
+  std::vector<int> chunks_;         // by flat unit
+  std::vector<int> place_in_unit_;  // by chunk
+  std::vector<Slot> slots_;
+  int verdict_ = -1;
 };
 
 // The plans of one optimizer step.
@@ -140,13 +190,33 @@ std::string walk(const PlanInputs& inputs, const Step& plans, mock::Order order,
                  std::uint64_t seed) {
   mock::Scheduler scheduler(order, seed);
   mock::Stream compute(scheduler), communication(scheduler);
+  mock::Stream copies_in(scheduler), copies_out(scheduler), host(scheduler);
   Memory memory(inputs, plans.empties_each);
   StepClock clock;
   Moment now;
+  const auto last = static_cast<int>(plans.micro_steps.size()) - 1;
+  // What takes time, at its start and at its end.
+  const auto queue_both = [&](mock::Stream& stream, auto at) {
+    for (const bool ends : {false, true}) stream.enqueue([at, ends](zero::Stream) { at(ends); });
+  };
   // Nothing rests in a file here.
   PlanWalker walker(
-      inputs, {&compute, &communication, &communication, &communication}, clock,
+      inputs, {&compute, &communication, &copies_in, &copies_out, &host}, clock,
       {[&](const Instruction& i) {
+         const int target = i.target;
+         if (i.op == Op::spill) {
+           if (now.micro == last)
+             queue_both(copies_out,
+                        [&memory, target, now](bool ends) { memory.spill(target, now, ends); });
+           return;
+         }
+         if (i.op == Op::update_on_host)
+           return queue_both(host, [&memory, target, now](bool ends) {
+             memory.update_on_host(target, now, ends);
+           });
+         if (i.op == Op::upload)
+           return queue_both(
+               copies_in, [&memory, target, now](bool ends) { memory.upload(target, now, ends); });
          if (i.op == Op::gather)
            communication.enqueue([&memory, i](zero::Stream) { memory.begin_gather(i.target); });
          communication.enqueue([&memory, i, now](zero::Stream) {
@@ -175,21 +245,24 @@ std::string walk(const PlanInputs& inputs, const Step& plans, mock::Order order,
     }
     walker.finish();
   };
-  const auto last = static_cast<int>(plans.micro_steps.size()) - 1;
   for (now.step = 0; now.step < steps; ++now.step) {
     for (now.micro = 0; now.micro <= last; ++now.micro)
       run(*plans.micro_steps[static_cast<std::size_t>(now.micro)]);
     now.micro = last;
     run(*plans.update);
   }
-  compute.synchronize();
-  communication.synchronize();
+  for (mock::Stream* stream : {&compute, &communication, &copies_in, &copies_out, &host})
+    stream->synchronize();
   return memory.fault;
 }
 
 std::string walk_in_all_orders(const PlanInputs& inputs, const Step& plans) {
   for (const auto order : {mock::Order::compute_first, mock::Order::communication_first})
     if (const std::string fault = walk(inputs, plans, order, 0); !fault.empty()) return fault;
+  for (std::uint64_t stream = 0; stream < zero::detail::plan_stream_count; ++stream)
+    if (const std::string fault = walk(inputs, plans, mock::Order::one_last, stream);
+        !fault.empty())
+      return fault;
   for (std::uint64_t seed = 1; seed <= 80; ++seed)
     if (const std::string fault = walk(inputs, plans, mock::Order::random, seed); !fault.empty())
       return fault;
@@ -208,7 +281,12 @@ std::string proof_of(const PlanInputs& inputs, const Step& plans) {
 // With each wait of one plan of the step taken out in turn.
 void check_deletions(const PlanInputs& inputs, const Step& plans, const StepPlan& from,
                      int& required) {
-  for (std::size_t i = 0; i < from.instructions.size(); ++i)
+  for (std::size_t i = 0; i < from.instructions.size(); ++i) {
+    // To host memory it copies nothing before the last micro step, whatever the checker takes it
+    // for.
+    const bool passes_on = inputs.file.on_host && from.instructions[i].op == Op::spill &&
+                           &from != plans.micro_steps.back();
+    if (passes_on) continue;
     for (std::size_t w = 0; w < from.instructions[i].waits.size(); ++w) {
       StepPlan broken = from;
       broken.instructions[i].waits.erase(broken.instructions[i].waits.begin() +
@@ -227,6 +305,7 @@ void check_deletions(const PlanInputs& inputs, const Step& plans, const StepPlan
       CHECK(proof.empty() == seen.empty());
       required += !proof.empty();
     }
+  }
 }
 
 void check_all_deletions(const EnginePlan& plan, const Step& plans) {
@@ -275,5 +354,31 @@ TEST_CASE("the same over several micro steps, with sums of their own dtype too")
         check_all_deletions(plan, {{&plan.steps.first, &plan.steps.middle, &plan.steps.last},
                                    &plan.steps.update,
                                    empties});
+      }
+}
+
+TEST_CASE("the same with state in host memory, all of it or the last chunks alone") {
+  const zero::ModelSpec spec = models::describe({3, 64, 100, 32});
+  for (const int ranks : {1, 2})
+    for (const int stage : {1, 2, 3})
+      for (const double ratio : {1., 0.6}) {
+        if (ratio < 1 && stage == 2) continue;  // what others show
+        zero::Config config = config_of(stage, stage == 2 ? 3 : 1);
+        config.zero_optimization.offload_optimizer.device = zero::OffloadDevice::cpu;
+        config.zero_optimization.offload_optimizer.ratio = ratio;
+        config.zero_optimization.offload_optimizer.buffer_count = 3;
+        config.zero_core.offload_chunk_bytes = 200'000;
+        CAPTURE(ranks);
+        CAPTURE(stage);
+        CAPTURE(ratio);
+        const EnginePlan plan(spec.declared(), config, 0, ranks, true);
+        REQUIRE(plan.inputs.file.on_host);
+        REQUIRE(plan.inputs.chunks.size() > plan.layout.flat_units.size());
+        const Step plans = stage == 2
+                               ? Step{{&plan.steps.first, &plan.steps.middle, &plan.steps.last},
+                                      &plan.steps.update,
+                                      plan.sync_each}
+                               : Step{{&plan.steps.only}, &plan.steps.update, true};
+        check_all_deletions(plan, plans);
       }
 }

@@ -12,6 +12,7 @@ DeviceParts::DeviceParts(const EnginePlan& plan, const ModelState& state) : plan
 
 void DeviceParts::add(const Chunk& chunk, const SegmentBuffers& buffers) {
   first_part_.push_back(parts_.size());
+  if (chunk.on_host) return;
   const std::int64_t first = buffers.update_begin + chunk.begin;
   for (UpdateRun run : buffers.runs) {
     run.begin = std::max(run.begin, first);

@@ -74,7 +74,7 @@ void DeviceStep::plan(Ledger& ledger) const {
   ledger.plan(MemoryCategory::communication,
               bytes_on_device(upload_bytes(), ring_slots, ranks_, parts_.ranges().size()));
   ledger.plan(MemoryCategory::host_pinned,
-              ring_slots * (upload_bytes() + Arena::rounded(sizeof(StepVerdict))));
+              ring_slots * (upload_bytes() + Arena::rounded(sizeof(StepVerdict))), Tier::host);
 }
 
 void DeviceStep::allocate(Ledger& ledger) {
@@ -85,7 +85,7 @@ void DeviceStep::allocate(Ledger& ledger) {
   pinned_arena_ = device.reserve_pinned(
       ring_slots * (upload_bytes() + Arena::rounded(sizeof(StepVerdict))), "control words");
   ledger.take(MemoryCategory::communication, device_arena_.size());
-  ledger.take(MemoryCategory::host_pinned, pinned_arena_.size());
+  ledger.take(MemoryCategory::host_pinned, pinned_arena_.size(), Tier::host);
   for (int slot = 0; slot < ring_slots; ++slot) {
     uploads_[slot] = static_cast<std::byte*>(device_arena_.take(upload_bytes()));
     pinned_uploads_[slot] = static_cast<std::byte*>(pinned_arena_.take(upload_bytes()));
@@ -115,9 +115,9 @@ void DeviceStep::set_scaler(const optim::LossScalerState& state) {
 
 void DeviceStep::give_back(Ledger& ledger) const {
   ledger.give_back(MemoryCategory::communication, device_arena_.size());
-  ledger.give_back(MemoryCategory::host_pinned, pinned_arena_.size());
+  ledger.give_back(MemoryCategory::host_pinned, pinned_arena_.size(), Tier::host);
   ledger.plan(MemoryCategory::communication, -device_arena_.size());
-  ledger.plan(MemoryCategory::host_pinned, -pinned_arena_.size());
+  ledger.plan(MemoryCategory::host_pinned, -pinned_arena_.size(), Tier::host);
 }
 
 void DeviceStep::queue(std::function<void(Stream)> work) {
@@ -136,7 +136,8 @@ void DeviceStep::add_loss(const float* loss) {
   queue([this, loss](Stream stream) { runtime_.kernels().add_loss(loss, loss_sum_, stream); });
 }
 
-// Every rank adds the slice that it owns in the layout, so each element counts once.
+// Every rank adds the slice that it owns in the layout, so each element counts once; here, of what
+// rests in the arena.
 void DeviceStep::queue_norm(StateStore& store) {
   for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
     for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
@@ -145,8 +146,10 @@ void DeviceStep::queue_norm(StateStore& store) {
       const ArrayId array{static_cast<int>(f), static_cast<int>(s), ArrayKind::gradient};
       const std::byte* gradient =
           state_.segment(static_cast<int>(f), static_cast<int>(s)).gradient_shard;
-      queue([this, gradient, dtype = store.dtype_of(array), count = segment.shard](Stream stream) {
-        runtime_.kernels().add_norm(gradient, dtype, count, own_word_, stream);
+      const std::int64_t first = state_.policy().rank * segment.shard;
+      const std::int64_t count = std::min(segment.shard, store.end_in_memory(array) - first);
+      queue([this, gradient, dtype = store.dtype_of(array), count](Stream stream) {
+        if (count > 0) runtime_.kernels().add_norm(gradient, dtype, count, own_word_, stream);
       });
     }
 }
@@ -179,7 +182,6 @@ std::shared_ptr<PendingStep> DeviceStep::agree(const StepRequest& request, const
       fill(candidate, group, factors + (candidate * groups_ + group) * most_factors);
   queue([this, slot](Stream stream) {
     runtime_.device().copy(uploads_[slot], pinned_uploads_[slot], upload_bytes(), stream);
-    runtime_.device().fill_zero(own_word_, sizeof(StepWord), stream);
   });
   queue_norm(store);
   const StepRequest* uploaded = request_of(step_);
@@ -190,6 +192,7 @@ std::shared_ptr<PendingStep> DeviceStep::agree(const StepRequest& request, const
   queue([this, uploaded, slot](Stream stream) {
     runtime_.kernels().decide(words_, ranks_, uploaded, verdict_, stream);
     runtime_.device().copy(pinned_verdicts_[slot], verdict_, sizeof(StepVerdict), stream);
+    runtime_.device().fill_zero(own_word_, sizeof(StepWord), stream);
   });
   runtime_.compute().record(*decided_[slot]);
   const auto pending = std::make_shared<PendingStep>();

@@ -59,6 +59,14 @@ class DeviceStep {
   void measure(StateStore& store);
   void update(int chunk, const ChunkView& view);
 
+  // The latest step's, in host memory: for work behind its agreement. It stays until the step after
+  // next.
+  const optim::StepVerdict& verdict_on_host() const {
+    return *pinned_verdicts_[step_ % ring_slots];
+  }
+  // Zeroed behind every decision: norms of gradients may be added to it before the next agree(),
+  // which adds those that rest in the arena.
+  optim::StepWord* own_word() const { return own_word_; }
   // Waits for the verdict.
   void resolve(PendingStep& step);
 

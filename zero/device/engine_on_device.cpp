@@ -146,13 +146,48 @@ void EngineCore::update_on_device(const Instruction& instruction) {
   runtime_.device().end_range(range);
 }
 
+// `micro_step_` and the step may have gone on when the work runs.
+void EngineCore::issue_beside_device(const Instruction& instruction) {
+  const int target = instruction.target;
+  if (instruction.op == Op::spill) {
+    if (micro_step_ + 1 == accumulation())
+      file_write_->enqueue([this, target](Stream stream) {
+        host_tier_->spill(target, device_step_->own_word(), stream);
+      });
+  } else if (instruction.op == Op::upload) {
+    file_read_->enqueue([this, target](Stream stream) { host_tier_->upload(target, stream); });
+  } else {
+    host_->enqueue([this, target, verdict = &device_step_->verdict_on_host(),
+                    rate = given_rate_](Stream stream) {
+      runtime_.device().call([=, this] { update_on_host(target, *verdict, rate); }, stream);
+    });
+  }
+}
+
+// On a thread of the device, which knows by then whether the step is applied.
+void EngineCore::update_on_host(int chunk, const optim::StepVerdict& verdict,
+                                std::optional<double> given_rate) noexcept {
+  try {
+    maybe_delay();
+    UpdateTerms terms{{}, given_rate};
+    terms.scalars.step = verdict.applied_steps;
+    terms.scalars.gradient_multiplier = static_cast<float>(verdict.gradient_multiplier);
+    if (verdict.apply != 0) updater_->update(chunk, terms);
+    host_tier_->finish_update(chunk, verdict.apply != 0);
+  } catch (const std::exception&) {
+    host_tier_->fail(std::current_exception());
+  }
+}
+
 std::shared_ptr<PendingStep> EngineCore::step_on_device(const StepOptions& options) {
   if (options.inspect)
     throw UsageError(
         "StepOptions::inspect waits for the gradients, and a step on a GPU waits for nothing; use "
         "gradient_clipping there, or device cpu");
   settle_steps(1);
+  if (host_tier_) host_tier_->check();
   ++step_count_;
+  given_rate_ = options.learning_rate;
   const optim::StepRequest request = request_of(options);
   walker_->begin(plan_.steps.update);
   walker_->enter(Op::agree, 0);

@@ -17,7 +17,7 @@ class ChunkMaker {
   Chunking run() {
     if (policy_.parameters_in_file) place_parameters();
     for (std::size_t f = 0; f < layout_.flat_units.size(); ++f) cut(static_cast<int>(f));
-    if (policy_.optimizer_in_file) place_states();
+    if (policy_.optimizer_in_file || policy_.optimizer_on_host) place_states();
     assign_slots();
     return std::move(result_);
   }
@@ -51,13 +51,14 @@ class ChunkMaker {
   // What of an element passes through a slot.
   std::int64_t bytes_per_element(int flat_unit, const Segment& segment) const {
     const DType dtype = dtype_of(segment);
-    const bool parameter = result_.file.shard_slot(flat_unit) >= 0;
+    const bool on_host = policy_.optimizer_on_host;
+    const bool parameter = on_host || result_.file.shard_slot(flat_unit) >= 0;
     std::int64_t bytes = parameter ? size_of(dtype) : 0;
-    if (!policy_.optimizer_in_file) return bytes;
+    if (!policy_.optimizer_in_file && !on_host) return bytes;
     const Precision& precision = policy_.precision;
     bytes += std::ssize(policy_.optimizer_states) * size_of(precision.state_of(dtype));
     if (const DType master = precision.master_of(dtype); master != dtype) bytes += size_of(master);
-    if (policy_.gradients_in_file)
+    if (policy_.gradients_in_file || on_host)
       bytes += size_of(segment.dtype.value_or(policy_.precision.accumulation));
     return bytes;
   }
@@ -82,7 +83,8 @@ class ChunkMaker {
     if (chunks.size() > before) chunks.back().last_of_unit = true;
   }
 
-  // The first chunks stay in memory: as many as `ratio` leaves, and then those that fit the cache.
+  // The first chunks stay in memory: as many as `ratio` leaves, and then those that fit the cache
+  // before a file.
   void place_states() {
     FilePlan& file = result_.file;
     for (const FlatUnit& flat : layout_.flat_units)
@@ -90,14 +92,18 @@ class ChunkMaker {
     const auto total = static_cast<double>(result_.chunks.size());
     const double ratio = config_.zero_optimization.offload_optimizer.ratio;
     auto stay = static_cast<std::int64_t>(std::floor((1 - ratio) * total));
-    std::int64_t cache = config_.zero_core.offload_cache_bytes;
+    std::int64_t cache = policy_.optimizer_on_host ? 0 : config_.zero_core.offload_cache_bytes;
     for (Chunk& chunk : result_.chunks) {
       const Segment& segment = layout_.flat_units[static_cast<std::size_t>(chunk.flat_unit)]
                                    .segments[static_cast<std::size_t>(chunk.segment)];
       if (--stay < 0) cache -= chunk.count * bytes_per_element(chunk.flat_unit, segment);
-      chunk.state_in_file = stay < 0 && cache < 0;
-      file.gradients = file.gradients || (chunk.state_in_file && policy_.gradients_in_file);
-      if (!chunk.state_in_file)
+      const bool stays = stay >= 0 || cache >= 0;
+      chunk.on_host = !stays && policy_.optimizer_on_host;
+      chunk.state_in_file = !stays && policy_.optimizer_in_file;
+      file.on_host = file.on_host || chunk.on_host;
+      file.gradients = file.gradients || (chunk.state_in_file && policy_.gradients_in_file) ||
+                       (chunk.on_host && policy_.gradients_on_host);
+      if (stays)
         file.resident[static_cast<std::size_t>(chunk.flat_unit)]
                      [static_cast<std::size_t>(chunk.segment)] += chunk.count;
     }
@@ -109,14 +115,15 @@ class ChunkMaker {
     FilePlan& file = result_.file;
     int count = 0;
     for (Chunk& chunk : result_.chunks)
-      if (chunk.state_in_file || file.shard_slot(chunk.flat_unit) >= 0) chunk.slot = count++;
+      if (chunk.state_in_file || chunk.on_host || file.shard_slot(chunk.flat_unit) >= 0)
+        chunk.slot = count++;
     file.state_slots = static_cast<int>(
         std::min<std::int64_t>(count, std::max<std::int64_t>(1, options.buffer_count - 1)));
     file.pipeline_read = options.pipeline_read.value_or(true);
     file.pipeline_write = options.pipeline_write.value_or(true);
     for (Chunk& chunk : result_.chunks) {
       if (chunk.slot < 0) continue;
-      chunk.ahead = file.pipeline_read && chunk.slot < file.state_slots;
+      chunk.ahead = !chunk.on_host && file.pipeline_read && chunk.slot < file.state_slots;
       chunk.slot %= file.state_slots;
     }
   }

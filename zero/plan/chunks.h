@@ -22,23 +22,30 @@ struct Chunk {
   std::int64_t count = 0;
   bool last_of_unit = false;  // then the whole flat unit has been updated
   bool state_in_file = false;
-  int slot = -1;       // buffer in which it is updated where part of it rests in the file
+  bool on_host = false;  // of a GPU rank: its state rests in host memory, and is updated there
+  // Buffer in which it is updated where part of it rests in the file, or from which its parameters
+  // return to the GPU.
+  int slot = -1;
   bool ahead = false;  // the first in its slot: read while the last micro step runs
 };
 
-// What rests in a file, and the buffers that it passes through.
+// What rests in a file, or in host memory beside a GPU, and the buffers that it passes through.
 struct FilePlan {
   // Elements of a segment from the first that this rank updates whose states rest in memory, by
   // flat unit and segment. Empty: all.
   std::vector<std::vector<std::int64_t>> resident;
-  bool gradients = false;  // of the chunks whose states do
+  // Of the chunks whose states do; else they rest in the arena, and are copied where on_host.
+  bool gradients = false;
+  bool on_host = false;  // some chunks are; then nothing is in a file
   int state_slots = 0;
   bool pipeline_read = true, pipeline_write = true;
   // The buffer from which a flat unit whose parameter shard rests in the file is gathered, or -1.
   std::vector<int> shard_slot_of;
   int shard_slots = 0;
 
-  bool used() const { return state_slots > 0 || shard_slots > 0; }
+  bool used() const { return !on_host && (state_slots > 0 || shard_slots > 0); }
+  // Reduced gradients go on from where they land.
+  bool spills() const { return gradients || on_host; }
   int shard_slot(int flat_unit) const {
     return shard_slot_of.empty() ? -1 : shard_slot_of[static_cast<std::size_t>(flat_unit)];
   }

@@ -13,13 +13,19 @@ bool shards_optimizer(const EnginePlan& plan) {
   return plan.layout.ranks == 1 || plan.placement.optimizer == Rest::shard;
 }
 
+// Of what a reduction leaves; one rank alone has what backward wrote.
+DType wire_of(const Precision& precision, const Layout& layout) {
+  return layout.ranks > 1 ? precision.wire : precision.compute;
+}
+
 // A placement over one rank has nothing to place; what remains is when gradients are added up.
 void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   const bool accumulates = plan.batch.accumulation > 1;
   const bool adds_shards = accumulates && plan.sync_each;
   const bool adds_wholes = accumulates && !plan.sync_each;
   const bool shards_at_rest = plan.placement.gradient == Rest::shard &&
-                              (plan.layout.ranks > 1 || adds_shards || policy.optimizer_in_file);
+                              (plan.layout.ranks > 1 || adds_shards || policy.optimizer_in_file ||
+                               policy.optimizer_on_host);
   if (policy.precision.accumulation != policy.precision.compute) {
     // Backward cannot write the dtype of sums: its gradients pass through slots.
     const bool whole = adds_wholes || !policy.optimizer_sharded;
@@ -32,15 +38,21 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   }
   policy.gradients_in_file = policy.optimizer_in_file && !policy.gradients_whole &&
                              policy.accumulator == Accumulator::shard;
+  // A GPU adds up what it has more than one of, or what it must cast.
+  policy.gradients_on_host =
+      policy.optimizer_on_host && !policy.gradients_whole && !accumulates &&
+      policy.accumulator == Accumulator::shard &&
+      policy.precision.accumulation == wire_of(policy.precision, plan.layout);
 }
 
-StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, int rank) {
+StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, int rank, bool on_gpu) {
   const ZeroOptions& options = config.zero_optimization;
   const bool shards_parameters = plan.placement.parameter == Rest::shard;
   StatePolicy policy;
   policy.rank = rank;
   policy.precision = precision_for(config, plan.layout.ranks);
   policy.optimizer_in_file = options.offload_optimizer.device == OffloadDevice::nvme;
+  policy.optimizer_on_host = on_gpu && options.offload_optimizer.device == OffloadDevice::cpu;
   policy.parameters_in_file =
       shards_parameters && options.offload_param.device == OffloadDevice::nvme;
   policy.parameters_sharded =
@@ -98,6 +110,11 @@ void check_chunks(const EnginePlan& plan, const std::string& optimizer) {
           plan.updates.group(plan.updates.group_of_param()[static_cast<std::size_t>(place.param)]);
       const bool gaps = group.states.size() != plan.updates.state_names().size();
       const bool by_elements = group.rule->sees() == optim::Sees::elements;
+      if (chunk.on_host && (!by_elements || gaps))
+        throw ConfigError("optimizer " + optimizer +
+                          " cannot have its state in host memory beside a GPU: set "
+                          "zero_optimization.offload_optimizer.device to \"none\", or choose "
+                          "Adam, AdamW, Lion, Adagrad or SGD, alone");
       if ((!by_elements && (!whole || chunk.slot >= 0)) || (gaps && chunk.state_in_file))
         throw ConfigError("optimizer " + optimizer +
                           " cannot have its state or its parameters in a file: set "
@@ -125,22 +142,40 @@ void check_offload(const Config& config, const EnginePlan& plan) {
     require_path(options.offload_param.device, options.offload_param.nvme_path, "offload_param");
 }
 
+// What this version has no way for from a GPU.
+void check_offload_of_gpu(const Config& config, const EnginePlan& plan) {
+  const ZeroOptions& options = config.zero_optimization;
+  if (options.offload_optimizer.device == OffloadDevice::nvme)
+    throw ConfigError(
+        "zero_optimization.offload_optimizer.device nvme is not supported by this version on GPU "
+        "ranks: set it to \"cpu\" or \"none\"");
+  if (options.offload_param.device != OffloadDevice::none)
+    throw ConfigError(
+        "zero_optimization.offload_param is not supported by this version on GPU ranks: set its "
+        "device to \"none\"");
+  if (plan.policy.optimizer_on_host && plan.placement.optimizer == Rest::replicate)
+    throw ConfigError(
+        "zero_optimization.offload_optimizer.device cpu needs stage 1, 2 or 3 on GPU ranks: at "
+        "stage 0 every rank would update the whole model in host memory");
+}
+
 bool synchronizes_each(const Placement& placement, GradientSync sync) {
   return sync == GradientSync::automatic ? placement.sync_each : sync == GradientSync::each;
 }
 
 }  // namespace
 
-EnginePlan::EnginePlan(const Model& model, const Config& config, int rank, int ranks)
+EnginePlan::EnginePlan(const Model& model, const Config& config, int rank, int ranks, bool on_gpu)
     : batch(resolve_batch(config.batch, ranks)),
       placement(placement_for(config.zero_optimization, config.zero_core)),
       sync_each(synchronizes_each(placement, config.zero_core.gradient_sync)),
       layout(make_layout(model, ranks, config.zero_optimization)),
       updates(model, config),
       matrices(model, layout, updates, ranks > 1 && shards_optimizer(*this)),
-      policy(make_state_policy(*this, config, rank)) {
+      policy(make_state_policy(*this, config, rank, on_gpu)) {
   if (ranks > 1)
     policy.reduce_piece = piece_elements(config.zero_optimization.reduce_bucket_size, ranks);
+  if (on_gpu) check_offload_of_gpu(config, *this);
   check_offload(config, *this);
   inputs = make_plan_inputs(*this, model, config);
   check_chunks(*this, config.optimizer.type);

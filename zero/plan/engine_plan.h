@@ -12,7 +12,7 @@
 namespace zero::detail {
 
 struct EnginePlan {
-  EnginePlan(const Model& model, const Config& config, int rank, int ranks);
+  EnginePlan(const Model& model, const Config& config, int rank, int ranks, bool on_gpu = false);
   EnginePlan(const EnginePlan&) = delete;  // inputs points into it
   EnginePlan& operator=(const EnginePlan&) = delete;
 

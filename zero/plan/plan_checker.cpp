@@ -18,7 +18,13 @@ enum class Resource {
   shard_buffer,
   state_slot,
   state,  // of a chunk, with its parameters where they rest in the file
+  gradient_on_host,
+  verdict,
 };
+constexpr std::array<const char*, 9> names_of_resources = {
+    "parameter slot", "parameter shard", "gradient slot",  "gradient shard",
+    "shard buffer",   "state slot",      "state of chunk", "gradient in host memory",
+    "verdict"};
 
 struct Access {
   Resource resource;
@@ -28,7 +34,7 @@ struct Access {
 
 // Instructions finished before a point, by stream.
 using Clock = std::array<int, plan_stream_count>;
-constexpr Clock nothing_finished = {-1, -1, -1, -1};
+constexpr Clock nothing_finished = {-1, -1, -1, -1, -1};
 
 Clock joined(const Clock& a, const Clock& b) {
   Clock result = a;
@@ -53,6 +59,8 @@ class PlanChecker {
 
   std::vector<Access> accesses_of(const Instruction& instruction) const;
   std::vector<Access> accesses_of_update(int chunk) const;
+  std::vector<Access> accesses_of_spill(int flat_unit) const;
+  std::vector<Access> accesses_of_upload(int chunk) const;
   int chunk_slot(int chunk) const { return inputs_.chunks[static_cast<std::size_t>(chunk)].slot; }
   std::string check_contents(const Instruction& instruction);
   std::string check_access(const Access& access, std::size_t stream, const Clock& clock);
@@ -60,7 +68,8 @@ class PlanChecker {
   // Of an instruction on a flat unit or on a chunk of one.
   int flat_unit_of(const Instruction& instruction) const {
     const Op op = instruction.op;
-    const bool on_chunk = op == Op::update || op == Op::load || op == Op::recall || op == Op::store;
+    const bool on_chunk = op == Op::update || op == Op::load || op == Op::recall ||
+                          op == Op::store || op == Op::update_on_host || op == Op::upload;
     return on_chunk ? inputs_.chunks[static_cast<std::size_t>(instruction.target)].flat_unit
                     : instruction.target;
   }
@@ -69,7 +78,7 @@ class PlanChecker {
   std::vector<int> contents_;
   std::vector<int> backward_uses_;
   std::array<Clock, plan_stream_count> clocks_{nothing_finished, nothing_finished, nothing_finished,
-                                               nothing_finished};
+                                               nothing_finished, nothing_finished};
   std::array<int, plan_stream_count> issued_{};
   std::map<EventId, Clock> events_;
   std::map<std::pair<Resource, int>, History> histories_;
@@ -99,6 +108,7 @@ std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) con
       break;
     case Op::agree:
     case Op::measure:
+      if (instruction.op == Op::agree) accesses.push_back({Resource::verdict, 0, true});
       for (std::size_t f = 0; f < inputs_.layout->flat_units.size(); ++f) {
         accesses.push_back({Resource::gradient_shard, static_cast<int>(f), false});
         if (instruction.op == Op::measure)
@@ -141,10 +151,38 @@ std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) con
       if (!inputs_.file.gradients) accesses.push_back({Resource::gradient_shard, flat, true});
       break;
     case Op::spill:
-      accesses = {{Resource::gradient_slot, gradient(flat), true},
-                  {Resource::gradient_shard, flat, true}};
+      accesses = accesses_of_spill(flat);
+      break;
+    case Op::update_on_host:
+      accesses = {{Resource::verdict, 0, false},
+                  {Resource::gradient_on_host, flat, false},
+                  {Resource::state, instruction.target, true},
+                  {Resource::state_slot, chunk_slot(instruction.target), true}};
+      break;
+    case Op::upload:
+      accesses = accesses_of_upload(instruction.target);
       break;
   }
+  return accesses;
+}
+
+// From where it landed to a file, or from where it rests to host memory.
+std::vector<Access> PlanChecker::accesses_of_spill(int flat) const {
+  const int slot = inputs_.gradient_slots.slot_of[static_cast<std::size_t>(flat)];
+  const bool on_host = inputs_.file.on_host;
+  std::vector<Access> accesses = {{Resource::gradient_slot, slot, !on_host},
+                                  {Resource::gradient_shard, flat, inputs_.file.gradients}};
+  if (on_host) accesses.push_back({Resource::gradient_on_host, flat, true});
+  return accesses;
+}
+
+std::vector<Access> PlanChecker::accesses_of_upload(int number) const {
+  const int flat = inputs_.chunks[static_cast<std::size_t>(number)].flat_unit;
+  std::vector<Access> accesses = {{Resource::state_slot, chunk_slot(number), false},
+                                  {Resource::parameter_shard, flat, true}};
+  if (!inputs_.gather_parameters)
+    accesses.push_back(
+        {Resource::parameter_slot, inputs_.parameter_slots.slot_of[std::size_t(flat)], true});
   return accesses;
 }
 
@@ -195,11 +233,9 @@ std::string PlanChecker::check_access(const Access& access, std::size_t stream,
                 (!access.write || clock[other] >= history.last_read[other]);
   (access.write ? history.last_write : history.last_read)[stream] = issued_[stream];
   if (ordered) return "";
-  static constexpr std::array<const char*, 7> names = {
-      "parameter slot", "parameter shard", "gradient slot", "gradient shard",
-      "shard buffer",   "state slot",      "state of chunk"};
   return std::string("is not ordered after an earlier access to ") +
-         names[static_cast<std::size_t>(access.resource)] + " " + std::to_string(access.index);
+         names_of_resources[static_cast<std::size_t>(access.resource)] + " " +
+         std::to_string(access.index);
 }
 
 std::string PlanChecker::run(const StepPlan& plan) {

@@ -13,15 +13,19 @@ constexpr std::size_t compute_index = 0;
 PlanStream recorder_of(EventKind kind, const FilePlan& file) {
   switch (kind) {
     case EventKind::gradient_free:
-      return file.gradients ? PlanStream::file_write : PlanStream::communication;
+      return file.spills() ? PlanStream::file_write : PlanStream::communication;
     case EventKind::parameter_ready:
     case EventKind::gradient_reduced:
     case EventKind::shard_free:
       return PlanStream::communication;
     case EventKind::state_ready:
     case EventKind::shard_ready:
+    case EventKind::uploaded:
       return PlanStream::file_read;
+    case EventKind::state_stepped:
+      return file.on_host ? PlanStream::host : PlanStream::compute;
     case EventKind::state_free:
+      return file.on_host ? PlanStream::file_read : PlanStream::file_write;
     case EventKind::saved:
       return PlanStream::file_write;
     default:
@@ -161,8 +165,8 @@ void PlanWalker::pump() {
   bool progress = true;
   while (progress) {
     progress = false;
-    for (const PlanStream stream :
-         {PlanStream::file_read, PlanStream::file_write, PlanStream::communication})
+    for (const PlanStream stream : {PlanStream::host, PlanStream::file_read, PlanStream::file_write,
+                                    PlanStream::communication})
       progress |= pump(static_cast<std::size_t>(stream));
   }
 }

@@ -116,6 +116,9 @@ void PlanBuilder::emit_compute(int step) {
   std::vector<EventId> waits, signals;
   for (const int flat : needs(unit)) {
     waits.push_back({EventKind::parameter_ready, parameter_slot(flat)});
+    // What no gather spreads is used where it is uploaded.
+    if (inputs_.file.on_host && !inputs_.gather_parameters && !inputs_.gather_after_update)
+      waits.push_back({EventKind::uploaded, flat});
     signals.push_back({EventKind::parameter_free, parameter_slot(flat)});
     if (op != Op::backward || gradient_slot(flat) < 0) continue;
     waits.push_back({EventKind::gradient_free, gradient_slot(flat)});
@@ -138,6 +141,7 @@ void PlanBuilder::emit_gathers_before(int step) {
 void PlanBuilder::emit_gather(int flat) {
   std::vector<EventId> waits = {{EventKind::parameter_free, parameter_slot(flat)},
                                 {EventKind::updated, flat}};
+  if (inputs_.file.on_host) waits.push_back({EventKind::uploaded, flat});
   std::vector<EventId> signals = {{EventKind::parameter_ready, parameter_slot(flat)}};
   if (const int buffer = inputs_.file.shard_slot(flat); buffer >= 0) {
     out_.emit(Op::fetch, flat, {{EventKind::shard_free, buffer}, {EventKind::saved, flat}},
@@ -152,8 +156,8 @@ void PlanBuilder::emit_reduction(int flat, Op reduction) {
   const int slot = gradient_slot(flat);
   const EventId ready{EventKind::gradient_ready, slot}, free{EventKind::gradient_free, slot};
   const EventId reduced{EventKind::gradient_reduced, slot};
-  out_.emit(reduction, flat, {ready}, {inputs_.file.gradients ? reduced : free});
-  if (inputs_.file.gradients) out_.emit(Op::spill, flat, {reduced}, {free});
+  out_.emit(reduction, flat, {ready}, {inputs_.file.spills() ? reduced : free});
+  if (inputs_.file.spills()) out_.emit(Op::spill, flat, {reduced}, {free});
 }
 
 void PlanBuilder::emit_reductions_after(int step, Op reduction) {
@@ -292,6 +296,15 @@ class UpdateBuilder {
 
   void emit_chunk(int number) {
     const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
+    if (chunk.on_host)
+      emit_host_chunk(number);
+    else
+      emit_update(number);
+    if (inputs_.gather_after_update && chunk.last_of_unit) emit_gather(chunk.flat_unit);
+  }
+
+  void emit_update(int number) {
+    const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
     const int flat = chunk.flat_unit, slot = chunk.slot;
     const int whole = inputs_.parameter_slots.slot_of[static_cast<std::size_t>(flat)];
     std::vector<EventId> waits = {{EventKind::parameter_ready, whole}}, signals;
@@ -302,12 +315,34 @@ class UpdateBuilder {
         waits.push_back({EventKind::state_free, previous_});
       signals.push_back({EventKind::state_stepped, slot});
     }
-    if (chunk.last_of_unit) signals.push_back({EventKind::updated, flat});
+    // The rest of a unit may be updated in host memory.
+    if (chunk.last_of_unit || inputs_.chunks[static_cast<std::size_t>(number) + 1].on_host)
+      signals.push_back({EventKind::updated, flat});
     out_.emit(Op::update, number, waits, std::move(signals));
     if (slot >= 0) emit_store(number);
-    if (inputs_.gather_after_update && chunk.last_of_unit)
-      out_.emit(Op::gather, flat, {{EventKind::parameter_free, whole}, {EventKind::updated, flat}},
-                {{EventKind::parameter_ready, whole}});
+  }
+
+  void emit_gather(int flat) {
+    const int whole = inputs_.parameter_slots.slot_of[static_cast<std::size_t>(flat)];
+    std::vector<EventId> waits = {{EventKind::parameter_free, whole}, {EventKind::updated, flat}};
+    if (inputs_.file.on_host) waits.push_back({EventKind::uploaded, flat});
+    out_.emit(Op::gather, flat, waits, {{EventKind::parameter_ready, whole}});
+  }
+
+  // The shard is written where others gather it from, beside elements that the GPU updates.
+  void emit_host_chunk(int number) {
+    const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
+    const int whole = inputs_.parameter_slots.slot_of[static_cast<std::size_t>(chunk.flat_unit)];
+    out_.emit(Op::update_on_host, number,
+              {{EventKind::agreed, 0}, {EventKind::state_free, chunk.slot}},
+              {{EventKind::state_stepped, chunk.slot}});
+    std::vector<EventId> signals = {{EventKind::state_free, chunk.slot}};
+    if (chunk.last_of_unit) signals.push_back({EventKind::uploaded, chunk.flat_unit});
+    out_.emit(Op::upload, number,
+              {{EventKind::state_stepped, chunk.slot},
+               {EventKind::parameter_ready, whole},
+               {EventKind::updated, chunk.flat_unit}},
+              std::move(signals));
   }
 
   void emit_store(int number) {
@@ -353,6 +388,10 @@ const char* name_of(Op op) {
       return "store";
     case Op::spill:
       return "spill";
+    case Op::update_on_host:
+      return "update on the host";
+    case Op::upload:
+      return "upload";
   }
   return "?";
 }
@@ -366,10 +405,13 @@ PlanStream stream_of(Op op) {
     case Op::fetch:
     case Op::load:
     case Op::recall:
+    case Op::upload:
       return PlanStream::file_read;
     case Op::store:
     case Op::spill:
       return PlanStream::file_write;
+    case Op::update_on_host:
+      return PlanStream::host;
     default:
       return PlanStream::compute;
   }

@@ -19,8 +19,10 @@
 
 namespace zero::detail {
 
-enum class PlanStream : std::uint8_t { compute, communication, file_read, file_write };
-inline constexpr int plan_stream_count = 4;
+// On a GPU rank the streams of files are those of copies to and from host memory; `host` is the
+// order in which the host works beside the GPU.
+enum class PlanStream : std::uint8_t { compute, communication, file_read, file_write, host };
+inline constexpr int plan_stream_count = 5;
 
 enum class Op : std::uint8_t {
   forward,     // compute, of a declared unit
@@ -35,7 +37,10 @@ enum class Op : std::uint8_t {
   load,        // file_read: a chunk -> its slot, without its gradient where it is read ahead
   recall,      // file_read: the gradient of a chunk that was read ahead -> its slot
   store,       // file_write: a chunk's slot -> file
-  spill,       // file_write: the reduced gradient of a flat unit -> file
+  spill,       // file_write: the reduced gradient of a flat unit -> file, or -> host memory
+  // Of a chunk whose state rests in host memory beside a GPU:
+  update_on_host,  // host: optimizer; the parameters -> the chunk's slot
+  upload,          // file_read: slot -> parameter shard
 };
 
 const char* name_of(Op op);
@@ -46,7 +51,7 @@ enum class EventKind : std::uint8_t {
   parameter_free,    // by parameter slot: the unit that lay in it has been used
   gradient_ready,    // by gradient slot: written by backward
   gradient_free,     // by gradient slot: reduced, and on its way nowhere else
-  updated,           // by flat unit: all of its chunks
+  updated,           // by flat unit: all of its chunks that are not updated in host memory
   agreed,            // one: the step is to be applied
   gradient_reduced,  // by gradient slot, where a spill follows
   state_ready,       // by state slot: loaded
@@ -55,8 +60,9 @@ enum class EventKind : std::uint8_t {
   shard_ready,       // by shard slot: fetched
   shard_free,        // by shard slot: gathered from
   saved,             // by flat unit: all of its chunks stored
+  uploaded,          // by flat unit: all of its chunks that are updated in host memory
 };
-inline constexpr int event_kind_count = 13;
+inline constexpr int event_kind_count = 14;
 
 struct EventId {
   EventKind kind{};
@@ -72,8 +78,8 @@ struct Wait {
 
 struct Instruction {
   Op op{};
-  int target = 0;  // declared unit for forward and backward, chunk for update, load, recall and
-                   // store, else flat unit
+  int target = 0;  // declared unit for forward and backward, chunk for updates, load, recall, store
+                   // and upload, else flat unit
   std::vector<Wait> waits;
   std::vector<EventId> signals;
 };

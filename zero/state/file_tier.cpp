@@ -264,7 +264,7 @@ optim::NormBins FileTier::take_squares() {
   return std::exchange(squares_, {});
 }
 
-std::int64_t FileTier::first_in_file(const ArrayId& array) const {
+std::int64_t FileTier::first_outside(const ArrayId& array) const {
   const SegmentBuffers& buffers = state_.segment(array.flat_unit, array.segment);
   const Segment& segment = inputs_.layout->flat_units[static_cast<std::size_t>(array.flat_unit)]
                                .segments[static_cast<std::size_t>(array.segment)];

@@ -21,16 +21,17 @@
 #include "zero/base/arena.h"
 #include "zero/base/ledger.h"
 #include "zero/plan/step_plan.h"
+#include "zero/state/outer_tier.h"
 #include "zero/state/state.h"
 #include "zero/state/state_array.h"
 
 namespace zero::detail {
 
-class FileTier {
+class FileTier final : public OuterTier {
  public:
   FileTier(const PlanInputs& inputs, ModelState& state, const Config& config);
   FileTier(const FileTier&) = delete;
-  ~FileTier();
+  ~FileTier() override;
 
   // Enters memory and file into the ledger's plan; open() takes them, after the state's buffers.
   void plan(Ledger& ledger) const;
@@ -50,13 +51,10 @@ class FileTier {
   // Squares of the gradients that went to the file in the last spills, since the last call.
   optim::NormBins take_squares();
 
-  // Where elements of the array rest: [begin of the slice, this) in memory, the others here.
-  std::int64_t first_in_file(const ArrayId& array) const;
-  // As StateStore::visit, of elements that rest here.
+  std::int64_t first_outside(const ArrayId& array) const override;
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
-             const PartVisitor& visitor);
-  // The array's first element in the chunk's slot; null where it does not pass through it.
-  std::byte* in_slot(int chunk, ArrayKind kind, int state = 0) const;
+             const PartVisitor& visitor) override;
+  std::byte* in_slot(int chunk, ArrayKind kind, int state = 0) const override;
 
   // Of the file-read stream and the file-write stream, which also reads the gradients that it adds
   // to. Any thread may ask.

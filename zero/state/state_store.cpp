@@ -58,7 +58,7 @@ std::byte* StateStore::resident(const ArrayId& array, std::int64_t at) const {
 }
 
 std::int64_t StateStore::end_in_memory(const ArrayId& array) const {
-  return tier_ != nullptr ? tier_->first_in_file(array) : std::numeric_limits<std::int64_t>::max();
+  return tier_ != nullptr ? tier_->first_outside(array) : std::numeric_limits<std::int64_t>::max();
 }
 
 void StateStore::visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
@@ -74,6 +74,7 @@ void StateStore::visit(const ArrayId& array, std::int64_t begin, std::int64_t en
       if (access != Access::replace) copy_and_wait(runtime_, staging_.data(), home, bytes);
       visitor(begin, staging_);
       if (access != Access::read) copy_and_wait(runtime_, home, staging_.data(), bytes);
+      if (access != Access::read && tier_ != nullptr) tier_->note_written(array, begin, staging_);
     }
   }
   if (border < end) tier_->visit(array, border, end, access, visitor);
@@ -96,7 +97,11 @@ void StateStore::write(const ArrayId& array, std::int64_t begin, std::span<const
   const std::int64_t end = begin + static_cast<std::int64_t>(from.size()) / size;
   const std::int64_t border = std::clamp(end_in_memory(array), begin, end);
   const std::int64_t bytes = (border - begin) * size;
-  if (begin < border) copy_and_wait(runtime_, resident(array, begin), from.data(), bytes);
+  if (begin < border) {
+    copy_and_wait(runtime_, resident(array, begin), from.data(), bytes);
+    if (tier_ != nullptr)
+      tier_->note_written(array, begin, from.first(static_cast<std::size_t>(bytes)));
+  }
   from = from.subspan(static_cast<std::size_t>(bytes));
   if (border < end)
     tier_->visit(array, border, end, Access::replace, [&](std::int64_t, std::span<std::byte> part) {

@@ -13,7 +13,7 @@
 
 #include "zero/plan/chunks.h"
 #include "zero/runtime_core.h"
-#include "zero/state/file_tier.h"
+#include "zero/state/outer_tier.h"
 #include "zero/state/state.h"
 #include "zero/state/state_array.h"
 
@@ -34,7 +34,7 @@ struct ChunkView {
 class StateStore {
  public:
   StateStore(RuntimeCore& runtime, const Layout& layout, ModelState& state,
-             const std::vector<Chunk>& chunks, FileTier* tier)
+             const std::vector<Chunk>& chunks, OuterTier* tier)
       : runtime_(runtime), layout_(layout), state_(state), chunks_(chunks), tier_(tier) {}
 
   // "value", "grad", "master" or the name of an optimizer state; nothing where the segment has no
@@ -55,7 +55,7 @@ class StateStore {
   void read(const ArrayId& array, std::int64_t begin, std::int64_t end, std::byte* to);
   void write(const ArrayId& array, std::int64_t begin, std::span<const std::byte> from);
 
-  // This rank's elements below it rest in memory.
+  // This rank's elements below it rest in the arena.
   std::int64_t end_in_memory(const ArrayId& array) const;
 
   // During the update of the chunk with this number.
@@ -69,7 +69,7 @@ class StateStore {
   const Layout& layout_;
   ModelState& state_;
   const std::vector<Chunk>& chunks_;
-  FileTier* tier_;                  // null: all rests in memory
+  OuterTier* tier_;                 // null: all rests in the arena
   std::vector<std::byte> staging_;  // of a part whose home the host cannot reach
 };
 

@@ -1,0 +1,374 @@
+// Optimizer state in host memory beside a device: the CPU's bits, in any order of the device's
+// streams, whatever the ratio, slots, chunks, stage, precision and number of ranks; and the host
+// still waits for nothing.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "optim/gradient_norm.h"
+#include "tests/support/mirrored_toy.h"
+#include "tests/support/mock_ranks.h"
+#include "tests/support/temporary_directory.h"
+#include "zero/testing.h"
+
+namespace {
+
+constexpr int steps = 4;
+constexpr toy::Dims dims{.vocabulary = 31, .channels = 72, .blocks = 3, .batch = 2};
+
+zero::Config config_of(int stage, int accumulation = 1, bool bf16 = true) {
+  zero::Config config = toy::config(stage, dims, accumulation);
+  config.bf16_enabled = bf16;
+  return config;
+}
+
+// In chunks of 2048 elements.
+zero::Config offloaded(zero::Config config, double ratio = 1) {
+  config.zero_optimization.offload_optimizer.device = zero::OffloadDevice::cpu;
+  config.zero_optimization.offload_optimizer.ratio = ratio;
+  config.zero_core.offload_chunk_bytes = 1;
+  return config;
+}
+
+toy::Trace on_host(int ranks, const zero::Config& config) {
+  toy::Trace trace;
+  zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
+    toy::Trace own = mock::train(runtime, dims, config, steps);
+    if (runtime.is_root()) trace = std::move(own);
+  });
+  return trace;
+}
+
+toy::Trace on_mock(int ranks, const zero::Config& config, mock::Order order, std::uint64_t seed) {
+  toy::Trace trace;
+  mock::run_ranks(ranks, order, seed, [&](zero::Runtime& runtime) {
+    toy::Trace own = mock::train(runtime, dims, config, steps);
+    if (runtime.is_root()) trace = std::move(own);
+  });
+  return trace;
+}
+
+void compare(int ranks, const toy::Trace& expected, const zero::Config& config) {
+  CAPTURE(ranks);
+  CAPTURE(config.zero_optimization.stage);
+  CAPTURE(config.zero_optimization.offload_optimizer.ratio);
+  std::uint64_t seed = 0;
+  for (const auto order : {mock::Order::compute_first, mock::Order::communication_first,
+                           mock::Order::one_last, mock::Order::one_last, mock::Order::random}) {
+    CAPTURE(static_cast<int>(order));
+    const toy::Trace trace = on_mock(ranks, config, order, ++seed);
+    CHECK(trace.losses == expected.losses);
+    CHECK(trace.norms == expected.norms);
+    CHECK(trace.scales == expected.scales);
+    CHECK(trace.digest == expected.digest);
+  }
+}
+
+std::int64_t planned(const std::vector<zero::MemoryUse>& tier, const char* category) {
+  for (const zero::MemoryUse& use : tier)
+    if (use.category == category) return use.planned;
+  return -1;
+}
+
+std::int64_t total(const std::vector<zero::MemoryUse>& tier) {
+  std::int64_t sum = 0;
+  for (const zero::MemoryUse& use : tier) {
+    CHECK(use.current == use.planned);
+    CHECK(use.peak == use.planned);
+    sum += use.planned;
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("state in host memory beside a device: equal bits at every stage, ratio and rank") {
+  for (const int ranks : {1, 2, 3, 4})
+    for (const bool bf16 : {false, true}) {
+      const toy::Trace expected = on_host(ranks, config_of(1, 1, bf16));
+      REQUIRE(expected.losses.back() != expected.losses.front());
+      for (const int stage : {1, 2, 3})
+        for (const double ratio : {0.3, 0.5, 1.})
+          if (ranks <= 2 || ratio == 0.5)
+            compare(ranks, expected, offloaded(config_of(stage, 1, bf16), ratio));
+    }
+}
+
+TEST_CASE("the same for every number of slots and size of chunks, with all of it page-locked") {
+  const toy::Trace expected = on_host(2, config_of(1));
+  for (const int buffers : {0, 2, 3, 9})
+    for (const std::int64_t bytes : {1, 50'000, 1 << 26}) {
+      zero::Config config = offloaded(config_of(buffers % 3 + 1), buffers == 2 ? 0.7 : 1);
+      config.zero_optimization.offload_optimizer.buffer_count = buffers;
+      config.zero_optimization.offload_optimizer.pin_memory = buffers == 3;
+      config.zero_core.offload_chunk_bytes = bytes;
+      CAPTURE(buffers);
+      CAPTURE(bytes);
+      compare(2, expected, config);
+    }
+}
+
+TEST_CASE("the same over several micro steps, synchronized in each or at the end") {
+  for (const int ranks : {1, 3})
+    for (const auto sync : {zero::GradientSync::each, zero::GradientSync::last})
+      for (const bool sums_fp32 : {false, true}) {
+        zero::Config config = config_of(1, 3);
+        config.zero_core.gradient_sync = sync;
+        if (sums_fp32) config.grad_accum_dtype = zero::DType::fp32;
+        const toy::Trace expected = on_host(ranks, config);
+        for (const int stage : {1, 2, 3}) {
+          config.zero_optimization.stage = stage;
+          compare(ranks, expected, offloaded(config, stage == 2 ? 0.5 : 1));
+        }
+      }
+}
+
+TEST_CASE("the same with every rule that sees elements, and with groups of their own rates") {
+  for (const char* type : {"Adam", "SGD", "Lion", "Adagrad"}) {
+    zero::Config config = config_of(2);
+    config.optimizer = zero::optim::default_options(type);
+    config.optimizer.learning_rate = 0.01;
+    config.optimizer.weight_decay = 0.1;
+    if (config.optimizer.type == "SGD") config.optimizer.momentum = 0.9;
+    config.zero_core.param_groups["biases"].lr_scale = 0.5;
+    CAPTURE(type);
+    compare(2, on_host(2, config), offloaded(config, 0.6));
+  }
+}
+
+namespace {
+
+// The first steps overflow; then the scale grows again.
+zero::Config fp16_config(int stage) {
+  zero::Config config = toy::config(stage, dims);
+  config.fp16_enabled = true;
+  config.loss_scale.initial_scale_power = 22;
+  config.loss_scale.loss_scale_window = 2;
+  config.loss_scale.hysteresis = 1;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("fp16: steps that are skipped leave the state in host memory alone") {
+  for (const int ranks : {1, 2}) {
+    const toy::Trace expected = on_host(ranks, fp16_config(1));
+    CHECK(std::isinf(expected.norms.front()));
+    CHECK(expected.scales.back() != expected.scales.front());
+    for (const int stage : {1, 2, 3})
+      compare(ranks, expected, offloaded(fp16_config(stage), stage == 1 ? 1 : 0.5));
+  }
+}
+
+TEST_CASE("the host's part of a step touches none of the device's memory") {
+  for (const bool bf16 : {false, true})
+    mock::run_ranks(1, mock::Order::random, 3, [&](zero::Runtime& runtime) {
+      auto& device = static_cast<mock::Device&>(runtime.core().device());
+      device.guard_memory();
+      mock::train(runtime, dims, offloaded(config_of(2, 1, bf16), 0.8), steps);
+      CHECK(device.calls() > 3 * steps);
+    });
+}
+
+TEST_CASE("with state in host memory the host still waits for verdicts of steps before alone") {
+  for (const int ranks : {1, 2})
+    for (const int stage : {1, 2, 3})
+      mock::run_ranks(ranks, mock::Order::compute_first, 1, [&](zero::Runtime& runtime) {
+        toy::Activations a = toy::make_activations(dims);  // outlives what is queued
+        float loss = 0;
+        const mock::Launcher launch(runtime);
+        zero::Engine engine(runtime, toy::describe(dims), offloaded(config_of(stage, 2), 0.8));
+        engine.initialize(toy::fill);
+        auto& scheduler = static_cast<mock::Device&>(runtime.core().device()).scheduler();
+        std::optional<zero::StepTicket> previous;
+        for (int step = 0; step < 5; ++step) {
+          const int waits = scheduler.waits();
+          for (zero::MicroStep micro : engine.micro_steps()) {
+            launch([&a] { toy::load_samples(dims, a, 0); });
+            mock::queue_micro_step<zero::bf16>(engine, dims, a, micro, &loss, launch);
+          }
+          const zero::StepTicket ticket = engine.step();
+          if (previous) previous->wait();
+          previous = ticket;
+          if (step > 1) CHECK(scheduler.waits() - waits <= 1);
+        }
+      });
+}
+
+namespace {
+
+struct Seen {
+  std::vector<std::vector<float>> values;
+  std::vector<double> losses;
+  std::uint64_t digest = 0;
+  bool operator==(const Seen&) const = default;
+};
+
+// Reads, evaluates and materializes right behind steps that may not have ended.
+Seen look(zero::Runtime& runtime, const zero::Config& config) {
+  zero::Engine engine(runtime, toy::describe(dims), config);
+  engine.initialize(toy::fill);
+  toy::Activations a = toy::make_activations(dims);
+  Seen seen;
+  const auto step = [&](std::optional<double> rate) {
+    for (zero::MicroStep micro : engine.micro_steps()) {
+      toy::load_samples(dims, a, 10 * engine.step_count() + runtime.rank());
+      seen.losses.push_back(toy::mirrored_micro_step<zero::bf16>(runtime, engine, dims, a));
+      micro.loss(1);
+    }
+    engine.step({.learning_rate = rate});
+  };
+  for (const char* what : {"value", "grad", "master", "exp_avg", "exp_avg_sq"}) {
+    step(0.02);
+    seen.values.emplace_back(static_cast<std::size_t>(dims.channels * dims.channels));
+    engine.read("block.1.weight", what, seen.values.back());
+  }
+  step({});
+  {
+    auto evaluation = engine.evaluate();
+    if (evaluation.next(true)) {
+      auto scope = engine.units().front().forward();
+      const auto* wte = scope.value<zero::bf16>("wte");
+      std::vector<zero::bf16> table(static_cast<std::size_t>(dims.channels * dims.vocabulary));
+      runtime.core().compute().enqueue([&](zero::Stream stream) {
+        runtime.core().device().copy(
+            table.data(), wte, static_cast<std::int64_t>(table.size() * sizeof table[0]), stream);
+      });
+      runtime.core().compute().synchronize();
+      seen.values.emplace_back(table.size());
+      zero::optim::cast(table.data(), zero::DType::bf16, seen.values.back().data(),
+                        zero::DType::fp32, std::ssize(table));
+    }
+  }
+  seen.digest = engine.digest();
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("reading and evaluating right behind a step see what it has made") {
+  for (const int ranks : {1, 2})
+    for (const int stage : {1, 3}) {
+      Seen expected, seen;
+      zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
+        Seen own = look(runtime, config_of(stage));
+        if (runtime.is_root()) expected = std::move(own);
+      });
+      for (const auto order : {mock::Order::compute_first, mock::Order::communication_first}) {
+        mock::run_ranks(ranks, order, 5, [&](zero::Runtime& runtime) {
+          Seen own = look(runtime, offloaded(config_of(stage), 0.8));
+          if (runtime.is_root()) seen = std::move(own);
+        });
+        CHECK(seen == expected);
+      }
+    }
+}
+
+TEST_CASE("checkpoints move freely between host memory, device and CPU") {
+  constexpr int saved = 3;
+  const zero::Config none = fp16_config(3);
+  const zero::Config all = offloaded(fp16_config(2)), half = offloaded(fp16_config(3), 0.5);
+  const auto run = [](bool device, int ranks, const std::function<void(zero::Runtime&)>& body) {
+    if (device)
+      mock::run_ranks(ranks, mock::Order::random, 11, body);
+    else
+      zero::testing::run_ranks(ranks, body);
+  };
+  toy::Trace expected;
+  zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
+    zero::Engine engine(runtime, toy::describe(dims), none);
+    engine.initialize(toy::fill);
+    mock::train_until(runtime, engine, saved, dims);
+    const toy::Trace rest = mock::train_until(runtime, engine, 2 * saved, dims);
+    if (runtime.is_root()) expected = rest;
+  });
+  struct Move {
+    bool from_device;
+    const zero::Config& from;
+    bool to_device;
+    const zero::Config& to;
+  };
+  for (const Move& move : {Move{true, all, true, half},
+                           {true, half, true, none},
+                           {true, none, true, all},
+                           {true, all, false, none},
+                           {false, none, true, half}}) {
+    const zero::tests::TemporaryDirectory directory;
+    run(move.from_device, 2, [&](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, toy::describe(dims), move.from);
+      engine.initialize(toy::fill);
+      mock::train_until(runtime, engine, saved, dims);
+      CHECK(engine.save_checkpoint(directory / "all").wait());
+    });
+    run(move.to_device, 2, [&](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, toy::describe(dims), move.to);
+      REQUIRE(engine.resume(directory / "all"));
+      const toy::Trace rest = mock::train_until(runtime, engine, 2 * saved, dims);
+      if (runtime.is_root()) CHECK(rest == expected);
+    });
+  }
+}
+
+TEST_CASE("the plan and the report say what lies where, to the byte") {
+  mock::run_ranks(1, mock::Order::random, 1, [](zero::Runtime& runtime) {
+    const auto report_of = [&](const zero::Config& config) {
+      zero::Engine engine(runtime, toy::describe(dims), config);
+      engine.initialize(toy::fill);
+      mock::train_until(runtime, engine, 2, dims);
+      const std::string table = engine.memory_table();
+      CHECK(table.find("in host memory") != std::string::npos);
+      return engine.report().ranks.front();
+    };
+    const zero::RankReport none = report_of(config_of(1)), all = report_of(offloaded(config_of(1)));
+    // Alone, a rank's chunks are whole segments of multiples of 128 elements.
+    const std::int64_t moments = planned(none.memory, "optimizer_state");
+    const std::int64_t masters = planned(none.memory, "master_weights");
+    CHECK(moments == 2 * masters);
+    CHECK(planned(all.memory, "optimizer_state") == 0);
+    CHECK(planned(all.memory, "master_weights") == 0);
+    CHECK(planned(all.in_host, "optimizer_state") == moments);
+    CHECK(planned(all.in_host, "master_weights") == masters);
+    CHECK(planned(all.in_host, "gradients") == masters / 2);
+    CHECK(planned(all.in_host, "offload_buffers") == 3 * 2048 * 2);
+    // The device needs fewer lists of what it updates.
+    const auto states = [](const zero::RankReport& report) {
+      return total(report.memory) - planned(report.memory, "communication");
+    };
+    CHECK(states(none) - states(all) == moments + masters);
+    CHECK(planned(all.in_host, "host_pinned") == planned(none.in_host, "host_pinned"));
+    CHECK(total(all.in_host) - total(none.in_host) ==
+          moments + masters + masters / 2 + 3 * 2048 * 2);
+    // Gradients that are sharded and not added up have no place of their own on the device.
+    const zero::RankReport sharded = report_of(offloaded(config_of(2)));
+    CHECK(planned(sharded.memory, "gradients") == 0);
+    CHECK(planned(sharded.in_host, "gradients") == masters / 2);
+    CHECK(planned(report_of(offloaded(config_of(2, 2))).memory, "gradients") >= masters / 2);
+    // What nothing crosses for is not there.
+    CHECK(total(report_of(offloaded(config_of(2), 0)).in_host) == total(none.in_host));
+  });
+}
+
+TEST_CASE("what of offload GPU ranks do not have is refused by name") {
+  const auto refuses = [](const zero::Config& config, const char* what) {
+    mock::run_ranks(1, mock::Order::random, 1, [&](zero::Runtime& runtime) {
+      CHECK_THROWS_WITH_AS(zero::Engine(runtime, toy::describe(dims), config),
+                           doctest::Contains(what), zero::ConfigError);
+    });
+  };
+  zero::Config nvme = config_of(2), parameters = config_of(3);
+  nvme.zero_optimization.offload_optimizer.device = zero::OffloadDevice::nvme;
+  refuses(nvme, "offload_optimizer.device nvme is not supported by this version on GPU ranks");
+  for (const auto device : {zero::OffloadDevice::cpu, zero::OffloadDevice::nvme}) {
+    parameters.zero_optimization.offload_param.device = device;
+    refuses(parameters, "offload_param is not supported by this version on GPU ranks");
+  }
+  refuses(offloaded(config_of(0)), "needs stage 1, 2 or 3 on GPU ranks");
+  for (const char* type : {"Lamb", "Muon"}) {
+    zero::Config config = config_of(2);
+    config.optimizer = zero::optim::default_options(type);
+    refuses(offloaded(config), "cannot have its state in host memory beside a GPU");
+  }
+}

@@ -1,0 +1,202 @@
+#include "zero/device/host_tier.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "optim/gradient_norm.h"
+
+namespace zero::detail {
+
+namespace {
+
+constexpr std::int64_t grain_elements = 1 << 16;
+
+std::string mebibytes(std::int64_t bytes) {
+  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
+}
+
+}  // namespace
+
+HostTier::HostTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelState& state,
+                   const Config& config)
+    : runtime_(runtime),
+      inputs_(inputs),
+      state_(state),
+      pins_all_(config.zero_optimization.offload_optimizer.pin_memory),
+      homes_(inputs.chunks.size()) {
+  for (const Chunk& chunk : inputs.chunks) {
+    if (!chunk.on_host) continue;
+    const SegmentBuffers& own = buffers(chunk);
+    const auto add = [&](MemoryCategory category, DType dtype) {
+      bytes_[category] += Arena::rounded(chunk.count * size_of(dtype));
+    };
+    add(MemoryCategory::gradients, own.sum);
+    add(MemoryCategory::master_weights, own.master_dtype);
+    for (std::size_t k = 0; k < own.states.size(); ++k)
+      add(MemoryCategory::optimizer_state, own.state_dtype);
+    slot_bytes_ = std::max(slot_bytes_, Arena::rounded(chunk.count * size_of(own.dtype)));
+  }
+  bytes_[MemoryCategory::offload_buffers] = inputs.file.state_slots * slot_bytes_;
+}
+
+std::int64_t HostTier::bytes_of(MemoryCategory category) const {
+  const auto found = bytes_.find(category);
+  return found == bytes_.end() ? 0 : found->second;
+}
+
+std::int64_t HostTier::crossing_bytes() const {
+  return bytes_of(MemoryCategory::gradients) + bytes_of(MemoryCategory::offload_buffers);
+}
+
+std::int64_t HostTier::resting_bytes() const {
+  return bytes_of(MemoryCategory::master_weights) + bytes_of(MemoryCategory::optimizer_state);
+}
+
+void HostTier::plan(Ledger& ledger) const {
+  for (const auto& [category, bytes] : bytes_) ledger.plan(category, bytes, Tier::host);
+}
+
+void HostTier::open(Ledger& ledger) {
+  crossing_ = runtime_.device().reserve_pinned(crossing_bytes(), "gradients in host memory");
+  const std::string name = "optimizer state in host memory";
+  resting_ = pins_all_ ? runtime_.device().reserve_pinned(resting_bytes(), name)
+                       : Arena(resting_bytes(), Arena::Sharing::private_memory, name);
+  const auto take = [](Arena& arena, std::int64_t bytes) {
+    return static_cast<std::byte*>(arena.take(bytes));
+  };
+  slots_ = take(crossing_, bytes_of(MemoryCategory::offload_buffers));
+  for (std::size_t c = 0; c < homes_.size(); ++c) {
+    const Chunk& own = inputs_.chunks[c];
+    if (!own.on_host) continue;
+    const SegmentBuffers& segment = buffers(own);
+    homes_[c].gradient = take(crossing_, own.count * size_of(segment.sum));
+    homes_[c].master = take(resting_, own.count * size_of(segment.master_dtype));
+    for (std::size_t k = 0; k < segment.states.size(); ++k)
+      homes_[c].states.push_back(take(resting_, own.count * size_of(segment.state_dtype)));
+  }
+  for (const auto& [category, bytes] : bytes_) ledger.take(category, bytes, Tier::host);
+}
+
+void HostTier::give_back(Ledger& ledger) const {
+  for (const auto& [category, bytes] : bytes_) {
+    ledger.give_back(category, bytes, Tier::host);
+    ledger.plan(category, -bytes, Tier::host);
+  }
+}
+
+std::string HostTier::describe() const {
+  return "offload to " + mebibytes(crossing_bytes() + resting_bytes()) +
+         " of host memory per rank, " +
+         (pins_all_ ? "all of it" : mebibytes(crossing_bytes()) + " of it") +
+         " page-locked; parameters return through " + std::to_string(inputs_.file.state_slots) +
+         " slots of " + mebibytes(slot_bytes_) + "; updates run on " +
+         std::to_string(runtime_.pool().threads()) + " threads";
+}
+
+// Of gradients that land in a slot, those whose chunks stay on the GPU.
+void HostTier::keep_resident(int flat_unit, Stream stream) {
+  const auto f = static_cast<std::size_t>(flat_unit);
+  for (std::size_t s = 0; s < inputs_.layout->flat_units[f].segments.size(); ++s) {
+    const SegmentBuffers& segment = state_.segment(flat_unit, static_cast<int>(s));
+    if (inputs_.layout->flat_units[f].segments[s].trainable && segment.resident > 0)
+      runtime_.device().copy(segment.gradient_shard, segment.landing,
+                             segment.resident * size_of(segment.sum), stream);
+  }
+}
+
+void HostTier::spill(int flat_unit, optim::StepWord* word, Stream stream) {
+  const bool landed = inputs_.file.gradients;
+  if (landed) keep_resident(flat_unit, stream);
+  for (std::size_t c = 0; c < homes_.size(); ++c) {
+    const Chunk& own = inputs_.chunks[c];
+    if (!own.on_host || own.flat_unit != flat_unit) continue;
+    const SegmentBuffers& segment = buffers(own);
+    const std::int64_t size = size_of(segment.sum);
+    const std::byte* gradient =
+        (landed ? segment.landing : segment.gradient_shard) + own.begin * size;
+    if (landed) runtime_.kernels().add_norm(gradient, segment.sum, own.count, word, stream);
+    runtime_.device().copy(homes_[c].gradient, gradient, own.count * size, stream);
+  }
+}
+
+void HostTier::upload(int number, Stream stream) {
+  const Chunk& own = chunk(number);
+  const SegmentBuffers& segment = buffers(own);
+  const std::int64_t size = size_of(segment.dtype);
+  runtime_.device().copy(segment.shard + own.begin * size, slot_of(own), own.count * size, stream);
+}
+
+// An update has written a parameter with master weights. What a skipped step sends is what the GPU
+// has: parameters are always their masters' rounding.
+void HostTier::finish_update(int number, bool updated) {
+  const Chunk& own = chunk(number);
+  const SegmentBuffers& segment = buffers(own);
+  if (updated && segment.has_master()) return;
+  const std::byte* master = homes_[static_cast<std::size_t>(number)].master;
+  runtime_.pool().for_ranges(own.count, grain_elements, [&](std::int64_t begin, std::int64_t end) {
+    optim::cast(master + begin * size_of(segment.master_dtype), segment.master_dtype,
+                slot_of(own) + begin * size_of(segment.dtype), segment.dtype, end - begin);
+  });
+}
+
+void HostTier::fail(std::exception_ptr failure) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = std::move(failure);
+}
+
+void HostTier::check() const {
+  const std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+std::int64_t HostTier::first_outside(const ArrayId& array) const {
+  const SegmentBuffers& own = state_.segment(array.flat_unit, array.segment);
+  const bool away = array.kind == ArrayKind::state ||
+                    (array.kind == ArrayKind::master && own.has_master()) ||
+                    (array.kind == ArrayKind::gradient && inputs_.file.gradients);
+  return own.update_begin + (away ? own.resident : own.update_count);
+}
+
+void HostTier::visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access,
+                     const PartVisitor& visitor) {
+  for (std::size_t c = 0; c < homes_.size(); ++c) {
+    const Chunk& own = inputs_.chunks[c];
+    if (!own.on_host || own.flat_unit != array.flat_unit || own.segment != array.segment) continue;
+    const std::int64_t first = buffers(own).update_begin + own.begin;
+    const std::int64_t from = std::max(begin, first), to = std::min(end, first + own.count);
+    if (from >= to) continue;
+    const std::int64_t size = size_of(buffers(own).dtype_of(array.kind));
+    std::byte* home = in_slot(static_cast<int>(c), array.kind, array.state);
+    visitor(from, {home + (from - first) * size, static_cast<std::size_t>((to - from) * size)});
+  }
+}
+
+std::byte* HostTier::in_slot(int number, ArrayKind kind, int state) const {
+  if (!chunk(number).on_host) return nullptr;
+  const Home& home = homes_[static_cast<std::size_t>(number)];
+  switch (kind) {
+    case ArrayKind::gradient:
+      return home.gradient;
+    case ArrayKind::parameter:
+      return buffers(chunk(number)).has_master() ? slot_of(chunk(number)) : home.master;
+    case ArrayKind::master:
+      return home.master;
+    default:
+      return home.states[static_cast<std::size_t>(state)];
+  }
+}
+
+void HostTier::note_written(const ArrayId& array, std::int64_t begin,
+                            std::span<const std::byte> bytes) {
+  const SegmentBuffers& own = state_.segment(array.flat_unit, array.segment);
+  const bool parameter = array.kind == ArrayKind::parameter || array.kind == ArrayKind::master;
+  if (!parameter || own.has_master()) return;
+  const std::int64_t size = size_of(own.dtype);
+  const std::int64_t end = begin + static_cast<std::int64_t>(bytes.size()) / size;
+  const ArrayId copy{array.flat_unit, array.segment, ArrayKind::master};
+  visit(copy, begin, end, Access::replace, [&](std::int64_t from, std::span<std::byte> part) {
+    std::memcpy(part.data(), bytes.data() + (from - begin) * size, part.size());
+  });
+}
+
+}  // namespace zero::detail
