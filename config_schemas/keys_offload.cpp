@@ -6,7 +6,8 @@ namespace zero::config_schemas {
 namespace {
 
 constexpr std::string_view with_gpu = "not supported by this version: it needs a GPU";
-constexpr std::string_view not_pinned = "nothing is pinned on CPU ranks";
+constexpr std::string_view not_pinned =
+    "what crosses to a GPU is page-locked anyway, and nothing on CPU ranks";
 
 template <auto member>
 Target in_optimizer(Config& config, const std::string&) {
@@ -105,13 +106,13 @@ std::vector<Key> param_part() {
            "directory of the file; offload_optimizer's wins where both have one"),
       integer("zero_optimization.offload_param.buffer_count", not_negative,
               in_param<&OffloadParamOptions::buffer_count>,
-              "shards that are read ahead, each as large as the largest"),
+              "shards that are fetched ahead, each as large as the largest"),
       integer("zero_optimization.offload_param.buffer_size", not_negative,
               in_param<&OffloadParamOptions::buffer_size>,
               "elements: fewer buffers where they would exceed buffer_count times as many"),
       integer("zero_optimization.offload_param.max_in_cpu", not_negative,
               in_param<&OffloadParamOptions::max_in_cpu>,
-              "elements of a rank that stay in memory, first units first"),
+              "with nvme: elements of a rank that stay in memory, first units first"),
       no_effect("zero_optimization.offload_param.pin_memory", Type::boolean, "true", not_pinned,
                 "page-locked host buffers"),
       {.path = "zero_optimization.cpu_offload_param",

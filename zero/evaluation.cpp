@@ -75,7 +75,7 @@ void EngineCore::materialize(int only_rank) {
     for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f) {
       if (plan_.inputs.file.shard_slot(static_cast<int>(f)) >= 0) {
         file_write_->synchronize();
-        issue_on_file({Op::fetch, static_cast<int>(f), {}, {}});
+        issue({Op::fetch, static_cast<int>(f), {}, {}});
         file_read_->synchronize();
       }
       gather(static_cast<int>(f));

@@ -30,6 +30,34 @@ TEST_CASE("gpu: arenas are zeroed, copies and fills follow the stream") {
   CHECK(host[1024 + 256] == std::byte{1});
 }
 
+TEST_CASE("gpu: the host's work has its place in the order of a stream") {
+  const auto device = create_gpu(0);
+  const auto stream = device->create_stream(Device::Role::copies);
+  constexpr std::int64_t bytes = 1 << 20;
+  Arena arena = device->reserve(2 * bytes, Arena::Sharing::private_memory, "a test");
+  Arena pinned = device->reserve_pinned(bytes, "a test");
+  std::memset(pinned.data(), 1, bytes);
+  std::byte found{};
+  for (int round = 0; round < 3; ++round)
+    stream->enqueue([&](Stream s) {
+      device->copy(arena.data(), pinned.data(), bytes, s);
+      device->copy(arena.data() + bytes, arena.data(), bytes, s);
+      device->fill_zero(pinned.data(), bytes, s);
+      device->copy(pinned.data(), arena.data() + bytes, bytes, s);
+      device->call(
+          [&] {
+            found = pinned.data()[bytes - 1];
+            for (std::int64_t at = 0; at < bytes; ++at)
+              pinned.data()[at] = static_cast<std::byte>(2 * static_cast<int>(pinned.data()[at]));
+          },
+          s);
+    });
+  stream->synchronize();
+  CHECK(found == std::byte{4});
+  CHECK(pinned.data()[0] == std::byte{8});
+  CHECK(pinned.data()[bytes - 1] == std::byte{8});
+}
+
 TEST_CASE("gpu: a stream waits for the record of another") {
   const auto device = create_gpu(0);
   const auto compute = device->create_stream(Device::Role::compute);

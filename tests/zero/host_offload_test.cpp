@@ -33,6 +33,12 @@ zero::Config offloaded(zero::Config config, double ratio = 1) {
   return config;
 }
 
+zero::Config with_parameters(zero::Config config, int buffers = 5) {
+  config.zero_optimization.offload_param.device = zero::OffloadDevice::cpu;
+  config.zero_optimization.offload_param.buffer_count = buffers;
+  return config;
+}
+
 toy::Trace on_host(int ranks, const zero::Config& config) {
   toy::Trace trace;
   zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
@@ -111,6 +117,21 @@ TEST_CASE("the same for every number of slots and size of chunks, with all of it
     }
 }
 
+TEST_CASE("the same with the parameters of stage 3 in host memory too, through any buffers") {
+  for (const int ranks : {1, 2, 3})
+    for (const bool bf16 : {false, true}) {
+      const toy::Trace expected = on_host(ranks, config_of(3, 2, bf16));
+      for (const int buffers : {1, 2, 5}) {
+        zero::Config config = with_parameters(offloaded(config_of(3, 2, bf16)), buffers);
+        config.zero_optimization.offload_optimizer.pin_memory = buffers == 2;
+        config.zero_core.reshard_after_forward = buffers != 1;
+        if (buffers == 5) config.zero_core.offload_chunk_bytes = 50'000;
+        CAPTURE(buffers);
+        compare(ranks, expected, config);
+      }
+    }
+}
+
 TEST_CASE("the same over several micro steps, synchronized in each or at the end") {
   for (const int ranks : {1, 3})
     for (const auto sync : {zero::GradientSync::each, zero::GradientSync::last})
@@ -124,6 +145,23 @@ TEST_CASE("the same over several micro steps, synchronized in each or at the end
           compare(ranks, expected, offloaded(config, stage == 2 ? 0.5 : 1));
         }
       }
+}
+
+TEST_CASE(
+    "the same with other dtypes on the wire and at rest, of gradients that are not added up") {
+  using enum zero::DType;
+  for (const int ranks : {1, 2})
+    for (const auto& [wire, rest] : {std::pair{bf16, fp32}, {fp32, bf16}, {fp16, bf16}}) {
+      zero::Config config = config_of(2);
+      config.communication_data_type = wire;
+      config.grad_accum_dtype = rest;
+      config.prescale_gradients = true;
+      const toy::Trace expected = on_host(ranks, config);
+      for (const int stage : {1, 2, 3}) {
+        config.zero_optimization.stage = stage;
+        compare(ranks, expected, offloaded(config, stage == 3 ? 0.5 : 1));
+      }
+    }
 }
 
 TEST_CASE("the same with every rule that sees elements, and with groups of their own rates") {
@@ -160,6 +198,7 @@ TEST_CASE("fp16: steps that are skipped leave the state in host memory alone") {
     CHECK(expected.scales.back() != expected.scales.front());
     for (const int stage : {1, 2, 3})
       compare(ranks, expected, offloaded(fp16_config(stage), stage == 1 ? 1 : 0.5));
+    compare(ranks, expected, with_parameters(offloaded(fp16_config(3))));
   }
 }
 
@@ -168,7 +207,8 @@ TEST_CASE("the host's part of a step touches none of the device's memory") {
     mock::run_ranks(1, mock::Order::random, 3, [&](zero::Runtime& runtime) {
       auto& device = static_cast<mock::Device&>(runtime.core().device());
       device.guard_memory();
-      mock::train(runtime, dims, offloaded(config_of(2, 1, bf16), 0.8), steps);
+      const zero::Config config = offloaded(config_of(3, 1, bf16), bf16 ? 0.8 : 1);
+      mock::train(runtime, dims, bf16 ? config : with_parameters(config), steps);
       CHECK(device.calls() > 3 * steps);
     });
 }
@@ -180,7 +220,9 @@ TEST_CASE("with state in host memory the host still waits for verdicts of steps 
         toy::Activations a = toy::make_activations(dims);  // outlives what is queued
         float loss = 0;
         const mock::Launcher launch(runtime);
-        zero::Engine engine(runtime, toy::describe(dims), offloaded(config_of(stage, 2), 0.8));
+        const zero::Config config = offloaded(config_of(stage, 2), stage == 3 ? 1 : 0.8);
+        zero::Engine engine(runtime, toy::describe(dims),
+                            stage == 3 ? with_parameters(config) : config);
         engine.initialize(toy::fill);
         auto& scheduler = static_cast<mock::Device&>(runtime.core().device()).scheduler();
         std::optional<zero::StepTicket> previous;
@@ -259,7 +301,8 @@ TEST_CASE("reading and evaluating right behind a step see what it has made") {
       });
       for (const auto order : {mock::Order::compute_first, mock::Order::communication_first}) {
         mock::run_ranks(ranks, order, 5, [&](zero::Runtime& runtime) {
-          Seen own = look(runtime, offloaded(config_of(stage), 0.8));
+          Seen own = look(runtime, stage == 1 ? offloaded(config_of(stage), 0.8)
+                                              : with_parameters(offloaded(config_of(stage)), 2));
           if (runtime.is_root()) seen = std::move(own);
         });
         CHECK(seen == expected);
@@ -271,6 +314,7 @@ TEST_CASE("checkpoints move freely between host memory, device and CPU") {
   constexpr int saved = 3;
   const zero::Config none = fp16_config(3);
   const zero::Config all = offloaded(fp16_config(2)), half = offloaded(fp16_config(3), 0.5);
+  const zero::Config parameters = with_parameters(offloaded(none));
   const auto run = [](bool device, int ranks, const std::function<void(zero::Runtime&)>& body) {
     if (device)
       mock::run_ranks(ranks, mock::Order::random, 11, body);
@@ -295,7 +339,10 @@ TEST_CASE("checkpoints move freely between host memory, device and CPU") {
                            {true, half, true, none},
                            {true, none, true, all},
                            {true, all, false, none},
-                           {false, none, true, half}}) {
+                           {false, none, true, half},
+                           {true, parameters, true, all},
+                           {true, half, true, parameters},
+                           {true, parameters, false, none}}) {
     const zero::tests::TemporaryDirectory directory;
     run(move.from_device, 2, [&](zero::Runtime& runtime) {
       zero::Engine engine(runtime, toy::describe(dims), move.from);
@@ -346,6 +393,10 @@ TEST_CASE("the plan and the report say what lies where, to the byte") {
     CHECK(planned(sharded.memory, "gradients") == 0);
     CHECK(planned(sharded.in_host, "gradients") == masters / 2);
     CHECK(planned(report_of(offloaded(config_of(2, 2))).memory, "gradients") >= masters / 2);
+    const zero::RankReport crossing = report_of(with_parameters(offloaded(config_of(3)), 2));
+    CHECK(planned(crossing.memory, "parameters") == 0);
+    CHECK(planned(crossing.in_host, "parameters") == planned(none.memory, "parameters"));
+    CHECK(planned(crossing.in_host, "offload_buffers") == 0);
     // What nothing crosses for is not there.
     CHECK(total(report_of(offloaded(config_of(2), 0)).in_host) == total(none.in_host));
   });
@@ -358,13 +409,14 @@ TEST_CASE("what of offload GPU ranks do not have is refused by name") {
                            doctest::Contains(what), zero::ConfigError);
     });
   };
-  zero::Config nvme = config_of(2), parameters = config_of(3);
-  nvme.zero_optimization.offload_optimizer.device = zero::OffloadDevice::nvme;
-  refuses(nvme, "offload_optimizer.device nvme is not supported by this version on GPU ranks");
-  for (const auto device : {zero::OffloadDevice::cpu, zero::OffloadDevice::nvme}) {
-    parameters.zero_optimization.offload_param.device = device;
-    refuses(parameters, "offload_param is not supported by this version on GPU ranks");
-  }
+  zero::Config states = config_of(2), parameters = offloaded(config_of(3));
+  states.zero_optimization.offload_optimizer.device = zero::OffloadDevice::nvme;
+  parameters.zero_optimization.offload_param.device = zero::OffloadDevice::nvme;
+  refuses(states, "offload_optimizer.device nvme is not supported by this version on GPU ranks");
+  refuses(parameters, "offload_param.device nvme is not supported by this version on GPU ranks");
+  refuses(with_parameters(config_of(3)), "needs offload_optimizer.device cpu with ratio 1");
+  refuses(with_parameters(offloaded(config_of(3), 0.5)),
+          "offload_optimizer.device cpu with ratio 1");
   refuses(offloaded(config_of(0)), "needs stage 1, 2 or 3 on GPU ranks");
   for (const char* type : {"Lamb", "Muon"}) {
     zero::Config config = config_of(2);

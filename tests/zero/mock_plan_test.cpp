@@ -32,7 +32,8 @@ class Memory {
         at_rest_(inputs.layout->flat_units.size(), Written{}),
         on_host_(inputs.layout->flat_units.size(), Written{}),
         chunks_(inputs.layout->flat_units.size(), 0),
-        slots_(std::size_t(inputs.file.state_slots), Slot{}) {
+        slots_(std::size_t(inputs.file.state_slots), Slot{}),
+        buffers_(std::size_t(inputs.file.shard_slots), Buffer{}) {
     for (const Chunk& chunk : inputs.chunks) {
       place_in_unit_.push_back(chunks_[std::size_t(chunk.flat_unit)]);
       ++chunks_[std::size_t(chunk.flat_unit)];
@@ -56,7 +57,18 @@ class Memory {
   }
   // So do writes.
   void begin_gather(int f) { parameter_of(f) = {f, torn}; }
-  void end_gather(int f) { parameter_of(f) = {f, versions_[std::size_t(f)]}; }
+  void end_gather(int f, int number) {
+    parameter_of(f) = {f, versions_[std::size_t(f)]};
+    if (inputs_.file.shard_slot(f) < 0) return;
+    const Buffer& buffer = buffers_[std::size_t(inputs_.file.shard_slot(f))];
+    parameter_of(f) = buffer.content;
+    if (buffer.fetch != number) complain(Op::gather, f, "finds what another fetch has brought");
+  }
+  // The unit's fetches and its gathers are numbered, for what one brings the other takes.
+  void fetch(int f, int number, bool ends) {
+    buffers_[std::size_t(inputs_.file.shard_slot(f))] = {
+        {f, ends ? versions_[std::size_t(f)] : torn}, number};
+  }
   // Of a reduction, or of an addition to the rank's own sum.
   void take_in(Op op, int f, Moment now) {
     Gradient& gradient = gradients_[std::size_t(gradient_slot(f))];
@@ -78,7 +90,7 @@ class Memory {
     begin_write(Op::update, chunk, now);
     end_write(chunk);
   }
-  // To host memory, in the last micro step; at the start and at the end of the copy.
+  // To host memory; at the start and at the end of the copy.
   void spill(int f, Moment now, bool ends) {
     require_sum(Op::spill, f, now);
     on_host_[std::size_t(f)] = ends ? at_rest_[std::size_t(f)] : Written{};
@@ -88,7 +100,12 @@ class Memory {
     if (verdict_ != now.step) complain(Op::update_on_host, chunk, "finds another verdict");
     if (on_host_[std::size_t(f)] != written(f, 0, now))
       complain(Op::update_on_host, chunk, "finds another sum");
-    slot_of(chunk) = ends ? Slot{chunk, now.step} : Slot{};
+    if (inputs_.chunks[std::size_t(chunk)].slot >= 0)
+      slot_of(chunk) = ends ? Slot{chunk, now.step} : Slot{};
+    else if (ends)
+      end_write(chunk);
+    else
+      begin_write(Op::update_on_host, chunk, now);
   }
   void upload(int chunk, Moment now, bool ends) {
     if (slot_of(chunk) != Slot{chunk, now.step}) complain(Op::upload, chunk, "finds another chunk");
@@ -109,6 +126,10 @@ class Memory {
   struct Parameter {
     int flat = -1, version = 0;
     bool operator==(const Parameter&) const = default;
+  };
+  struct Buffer {
+    Parameter content;
+    int fetch = 0;
   };
   // One backward scope's contribution.
   struct Write {
@@ -173,6 +194,7 @@ class Memory {
   std::vector<int> chunks_;         // by flat unit
   std::vector<int> place_in_unit_;  // by chunk
   std::vector<Slot> slots_;
+  std::vector<Buffer> buffers_;
   int verdict_ = -1;
 };
 
@@ -199,28 +221,31 @@ std::string walk(const PlanInputs& inputs, const Step& plans, mock::Order order,
   const auto queue_both = [&](mock::Stream& stream, auto at) {
     for (const bool ends : {false, true}) stream.enqueue([at, ends](zero::Stream) { at(ends); });
   };
+  std::vector<int> fetches(inputs.layout->flat_units.size(), 0), gathers = fetches;
   // Nothing rests in a file here.
   PlanWalker walker(
       inputs, {&compute, &communication, &copies_in, &copies_out, &host}, clock,
       {[&](const Instruction& i) {
          const int target = i.target;
-         if (i.op == Op::spill) {
-           if (now.micro == last)
-             queue_both(copies_out,
-                        [&memory, target, now](bool ends) { memory.spill(target, now, ends); });
-           return;
-         }
+         if (i.op == Op::keep) return;
+         if (i.op == Op::spill)
+           return queue_both(
+               copies_out, [&memory, target, now](bool ends) { memory.spill(target, now, ends); });
          if (i.op == Op::update_on_host)
            return queue_both(host, [&memory, target, now](bool ends) {
              memory.update_on_host(target, now, ends);
            });
+         if (i.op == Op::fetch)
+           return queue_both(copies_in, [&memory, target, number = ++fetches[std::size_t(target)]](
+                                            bool ends) { memory.fetch(target, number, ends); });
          if (i.op == Op::upload)
            return queue_both(
                copies_in, [&memory, target, now](bool ends) { memory.upload(target, now, ends); });
          if (i.op == Op::gather)
            communication.enqueue([&memory, i](zero::Stream) { memory.begin_gather(i.target); });
-         communication.enqueue([&memory, i, now](zero::Stream) {
-           i.op == Op::gather ? memory.end_gather(i.target) : memory.take_in(i.op, i.target, now);
+         const int number = i.op == Op::gather ? ++gathers[std::size_t(target)] : 0;
+         communication.enqueue([&memory, i, now, number](zero::Stream) {
+           number > 0 ? memory.end_gather(i.target, number) : memory.take_in(i.op, i.target, now);
          });
        },
        [](const Instruction&) {}, [](int unit) { return std::to_string(unit); }});
@@ -281,12 +306,7 @@ std::string proof_of(const PlanInputs& inputs, const Step& plans) {
 // With each wait of one plan of the step taken out in turn.
 void check_deletions(const PlanInputs& inputs, const Step& plans, const StepPlan& from,
                      int& required) {
-  for (std::size_t i = 0; i < from.instructions.size(); ++i) {
-    // To host memory it copies nothing before the last micro step, whatever the checker takes it
-    // for.
-    const bool passes_on = inputs.file.on_host && from.instructions[i].op == Op::spill &&
-                           &from != plans.micro_steps.back();
-    if (passes_on) continue;
+  for (std::size_t i = 0; i < from.instructions.size(); ++i)
     for (std::size_t w = 0; w < from.instructions[i].waits.size(); ++w) {
       StepPlan broken = from;
       broken.instructions[i].waits.erase(broken.instructions[i].waits.begin() +
@@ -305,7 +325,6 @@ void check_deletions(const PlanInputs& inputs, const Step& plans, const StepPlan
       CHECK(proof.empty() == seen.empty());
       required += !proof.empty();
     }
-  }
 }
 
 void check_all_deletions(const EnginePlan& plan, const Step& plans) {
@@ -381,4 +400,25 @@ TEST_CASE("the same with state in host memory, all of it or the last chunks alon
                                : Step{{&plan.steps.only}, &plan.steps.update, true};
         check_all_deletions(plan, plans);
       }
+}
+
+TEST_CASE("the same with parameters in host memory too") {
+  const zero::ModelSpec spec = models::describe({3, 64, 100, 32});
+  for (const int ranks : {1, 2})
+    for (const int buffers : {1, 3}) {
+      zero::Config config = config_of(3, ranks == 1 ? 1 : 2);
+      config.zero_optimization.offload_optimizer.device = zero::OffloadDevice::cpu;
+      config.zero_optimization.offload_param.device = zero::OffloadDevice::cpu;
+      config.zero_optimization.offload_param.buffer_count = buffers;
+      config.zero_core.offload_chunk_bytes = 200'000;
+      CAPTURE(ranks);
+      CAPTURE(buffers);
+      const EnginePlan plan(spec.declared(), config, 0, ranks, true);
+      REQUIRE(plan.inputs.file.shard_slots == buffers);
+      REQUIRE(plan.inputs.file.state_slots == 0);
+      check_all_deletions(plan, ranks == 1 ? Step{{&plan.steps.only}, &plan.steps.update, true}
+                                           : Step{{&plan.steps.first, &plan.steps.last},
+                                                  &plan.steps.update,
+                                                  plan.sync_each});
+    }
 }

@@ -146,17 +146,18 @@ void EngineCore::update_on_device(const Instruction& instruction) {
   runtime_.device().end_range(range);
 }
 
-// `micro_step_` and the step may have gone on when the work runs.
+// The step may have gone on when the work runs.
 void EngineCore::issue_beside_device(const Instruction& instruction) {
   const int target = instruction.target;
   if (instruction.op == Op::spill) {
-    if (micro_step_ + 1 == accumulation())
-      file_write_->enqueue([this, target](Stream stream) {
-        host_tier_->spill(target, device_step_->own_word(), stream);
-      });
+    file_write_->enqueue([this, target](Stream stream) {
+      host_tier_->spill(target, device_step_->own_word(), stream);
+    });
+  } else if (instruction.op == Op::fetch) {
+    file_read_->enqueue([this, target](Stream stream) { host_tier_->fetch(target, stream); });
   } else if (instruction.op == Op::upload) {
     file_read_->enqueue([this, target](Stream stream) { host_tier_->upload(target, stream); });
-  } else {
+  } else if (instruction.op == Op::update_on_host) {
     host_->enqueue([this, target, verdict = &device_step_->verdict_on_host(),
                     rate = given_rate_](Stream stream) {
       runtime_.device().call([=, this] { update_on_host(target, *verdict, rate); }, stream);

@@ -24,19 +24,33 @@ HostTier::HostTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelSt
       state_(state),
       pins_all_(config.zero_optimization.offload_optimizer.pin_memory),
       homes_(inputs.chunks.size()) {
-  for (const Chunk& chunk : inputs.chunks) {
-    if (!chunk.on_host) continue;
-    const SegmentBuffers& own = buffers(chunk);
-    const auto add = [&](MemoryCategory category, DType dtype) {
-      bytes_[category] += Arena::rounded(chunk.count * size_of(dtype));
-    };
-    add(MemoryCategory::gradients, own.sum);
-    add(MemoryCategory::master_weights, own.master_dtype);
-    for (std::size_t k = 0; k < own.states.size(); ++k)
-      add(MemoryCategory::optimizer_state, own.state_dtype);
-    slot_bytes_ = std::max(slot_bytes_, Arena::rounded(chunk.count * size_of(own.dtype)));
-  }
+  for (const Chunk& chunk : inputs.chunks)
+    if (chunk.on_host) add_chunk(chunk);
   bytes_[MemoryCategory::offload_buffers] = inputs.file.state_slots * slot_bytes_;
+  for (std::size_t f = 0; f < inputs.layout->flat_units.size(); ++f)
+    add_parameters(static_cast<int>(f));
+}
+
+void HostTier::add_chunk(const Chunk& chunk) {
+  const SegmentBuffers& own = buffers(chunk);
+  const auto add = [&](MemoryCategory category, DType dtype) {
+    bytes_[category] += Arena::rounded(chunk.count * size_of(dtype));
+  };
+  add(MemoryCategory::gradients, own.sum);
+  if (own.has_master() || !holds_parameters(chunk.flat_unit))
+    add(MemoryCategory::master_weights, own.master_dtype);
+  for (std::size_t k = 0; k < own.states.size(); ++k)
+    add(MemoryCategory::optimizer_state, own.state_dtype);
+  if (chunk.slot >= 0)
+    slot_bytes_ = std::max(slot_bytes_, Arena::rounded(chunk.count * size_of(own.dtype)));
+}
+
+void HostTier::add_parameters(int flat_unit) {
+  const FlatUnit& flat = inputs_.layout->flat_units[static_cast<std::size_t>(flat_unit)];
+  parameters_.emplace_back(flat.segments.size(), nullptr);
+  for (std::size_t s = 0; s < flat.segments.size() && holds_parameters(flat_unit); ++s)
+    bytes_[MemoryCategory::parameters] += Arena::rounded(
+        flat.segments[s].shard * size_of(state_.segment(flat_unit, static_cast<int>(s)).dtype));
 }
 
 std::int64_t HostTier::bytes_of(MemoryCategory category) const {
@@ -45,7 +59,8 @@ std::int64_t HostTier::bytes_of(MemoryCategory category) const {
 }
 
 std::int64_t HostTier::crossing_bytes() const {
-  return bytes_of(MemoryCategory::gradients) + bytes_of(MemoryCategory::offload_buffers);
+  return bytes_of(MemoryCategory::gradients) + bytes_of(MemoryCategory::offload_buffers) +
+         bytes_of(MemoryCategory::parameters);
 }
 
 std::int64_t HostTier::resting_bytes() const {
@@ -61,20 +76,31 @@ void HostTier::open(Ledger& ledger) {
   const std::string name = "optimizer state in host memory";
   resting_ = pins_all_ ? runtime_.device().reserve_pinned(resting_bytes(), name)
                        : Arena(resting_bytes(), Arena::Sharing::private_memory, name);
+  place();
+  for (const auto& [category, bytes] : bytes_) ledger.take(category, bytes, Tier::host);
+}
+
+void HostTier::place() {
   const auto take = [](Arena& arena, std::int64_t bytes) {
     return static_cast<std::byte*>(arena.take(bytes));
   };
   slots_ = take(crossing_, bytes_of(MemoryCategory::offload_buffers));
+  for (std::size_t f = 0; f < parameters_.size(); ++f)
+    for (std::size_t s = 0; s < parameters_[f].size(); ++s)
+      if (holds_parameters(static_cast<int>(f)))
+        parameters_[f][s] = take(
+            crossing_, inputs_.layout->flat_units[f].segments[s].shard *
+                           size_of(state_.segment(static_cast<int>(f), static_cast<int>(s)).dtype));
   for (std::size_t c = 0; c < homes_.size(); ++c) {
     const Chunk& own = inputs_.chunks[c];
     if (!own.on_host) continue;
     const SegmentBuffers& segment = buffers(own);
     homes_[c].gradient = take(crossing_, own.count * size_of(segment.sum));
-    homes_[c].master = take(resting_, own.count * size_of(segment.master_dtype));
+    if (segment.has_master() || !holds_parameters(own.flat_unit))
+      homes_[c].master = take(resting_, own.count * size_of(segment.master_dtype));
     for (std::size_t k = 0; k < segment.states.size(); ++k)
       homes_[c].states.push_back(take(resting_, own.count * size_of(segment.state_dtype)));
   }
-  for (const auto& [category, bytes] : bytes_) ledger.take(category, bytes, Tier::host);
 }
 
 void HostTier::give_back(Ledger& ledger) const {
@@ -88,9 +114,11 @@ std::string HostTier::describe() const {
   return "offload to " + mebibytes(crossing_bytes() + resting_bytes()) +
          " of host memory per rank, " +
          (pins_all_ ? "all of it" : mebibytes(crossing_bytes()) + " of it") +
-         " page-locked; parameters return through " + std::to_string(inputs_.file.state_slots) +
-         " slots of " + mebibytes(slot_bytes_) + "; updates run on " +
-         std::to_string(runtime_.pool().threads()) + " threads";
+         " page-locked; parameters travel through " +
+         (inputs_.file.state_slots > 0
+              ? std::to_string(inputs_.file.state_slots) + " slots of " + mebibytes(slot_bytes_)
+              : std::to_string(inputs_.file.shard_slots) + " buffers of the GPU") +
+         "; updates run on " + std::to_string(runtime_.pool().threads()) + " threads";
 }
 
 // Of gradients that land in a slot, those whose chunks stay on the GPU.
@@ -126,12 +154,21 @@ void HostTier::upload(int number, Stream stream) {
   runtime_.device().copy(segment.shard + own.begin * size, slot_of(own), own.count * size, stream);
 }
 
+void HostTier::fetch(int flat_unit, Stream stream) {
+  const FlatUnit& flat = inputs_.layout->flat_units[static_cast<std::size_t>(flat_unit)];
+  for (std::size_t s = 0; s < flat.segments.size(); ++s) {
+    const SegmentBuffers& own = state_.segment(flat_unit, static_cast<int>(s));
+    runtime_.device().copy(own.shard, parameters_of(flat_unit, static_cast<int>(s)),
+                           flat.segments[s].shard * size_of(own.dtype), stream);
+  }
+}
+
 // An update has written a parameter with master weights. What a skipped step sends is what the GPU
 // has: parameters are always their masters' rounding.
 void HostTier::finish_update(int number, bool updated) {
   const Chunk& own = chunk(number);
   const SegmentBuffers& segment = buffers(own);
-  if (updated && segment.has_master()) return;
+  if (own.slot < 0 || (updated && segment.has_master())) return;
   const std::byte* master = homes_[static_cast<std::size_t>(number)].master;
   runtime_.pool().for_ranges(own.count, grain_elements, [&](std::int64_t begin, std::int64_t end) {
     optim::cast(master + begin * size_of(segment.master_dtype), segment.master_dtype,
@@ -149,16 +186,29 @@ void HostTier::check() const {
   if (failure_) std::rethrow_exception(failure_);
 }
 
+bool HostTier::is_parameter(const ArrayId& array) const {
+  return array.kind == ArrayKind::parameter ||
+         (array.kind == ArrayKind::master &&
+          !state_.segment(array.flat_unit, array.segment).has_master());
+}
+
 std::int64_t HostTier::first_outside(const ArrayId& array) const {
   const SegmentBuffers& own = state_.segment(array.flat_unit, array.segment);
-  const bool away = array.kind == ArrayKind::state ||
-                    (array.kind == ArrayKind::master && own.has_master()) ||
-                    (array.kind == ArrayKind::gradient && inputs_.file.gradients);
+  if (is_parameter(array))
+    return own.update_begin + (holds_parameters(array.flat_unit) ? 0 : own.update_count);
+  const bool away = array.kind != ArrayKind::gradient || inputs_.file.gradients;
   return own.update_begin + (away ? own.resident : own.update_count);
 }
 
 void HostTier::visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access,
                      const PartVisitor& visitor) {
+  if (is_parameter(array) && holds_parameters(array.flat_unit)) {
+    const SegmentBuffers& own = state_.segment(array.flat_unit, array.segment);
+    const std::int64_t size = size_of(own.dtype);
+    std::byte* home = parameters_of(array.flat_unit, array.segment);
+    return visitor(begin, {home + (begin - own.update_begin) * size,
+                           static_cast<std::size_t>((end - begin) * size)});
+  }
   for (std::size_t c = 0; c < homes_.size(); ++c) {
     const Chunk& own = inputs_.chunks[c];
     if (!own.on_host || own.flat_unit != array.flat_unit || own.segment != array.segment) continue;
@@ -174,11 +224,14 @@ void HostTier::visit(const ArrayId& array, std::int64_t begin, std::int64_t end,
 std::byte* HostTier::in_slot(int number, ArrayKind kind, int state) const {
   if (!chunk(number).on_host) return nullptr;
   const Home& home = homes_[static_cast<std::size_t>(number)];
+  const Chunk& own = chunk(number);
   switch (kind) {
     case ArrayKind::gradient:
       return home.gradient;
     case ArrayKind::parameter:
-      return buffers(chunk(number)).has_master() ? slot_of(chunk(number)) : home.master;
+      if (holds_parameters(own.flat_unit))
+        return parameters_of(own.flat_unit, own.segment) + own.begin * size_of(buffers(own).dtype);
+      return buffers(own).has_master() ? slot_of(own) : home.master;
     case ArrayKind::master:
       return home.master;
     default:

@@ -1,11 +1,12 @@
 // The state of a GPU rank's chunks that rests in host memory and is updated there: gradients, which
 // arrive from the GPU, fp32 master weights and optimizer states, and the slots through which new
-// parameters return. What crosses to the GPU is page-locked; master weights and states, which do
-// not, where the config says so. Owned by the engine.
+// parameters return; or the parameter shards themselves, which are fetched to be gathered. What
+// crosses to the GPU is page-locked; master weights and states, which do not, where the config says
+// so. Owned by the engine.
 //
-// spill() and upload() queue copies on their streams; in_slot() and finish_update() serve the
-// chunk's update, on the thread that the device calls; visit() and note_written() between steps,
-// on the program's thread.
+// spill(), upload() and fetch() queue copies on their streams; in_slot() and finish_update() serve
+// the chunk's update, on the thread that the device calls; visit() and note_written() between
+// steps, on the program's thread.
 #pragma once
 
 #include <exception>
@@ -39,6 +40,8 @@ class HostTier final : public OuterTier {
   void spill(int flat_unit, optim::StepWord* word, Stream stream);
   // The chunk's parameters, to the GPU.
   void upload(int chunk, Stream stream);
+  // A flat unit's parameter shard, to the buffer from which it is gathered.
+  void fetch(int flat_unit, Stream stream);
   // Makes the chunk's slot what its parameters are to be, after an update or without one.
   void finish_update(int chunk, bool updated);
   // Of an update, which must not throw; the first is thrown by check() ever after.
@@ -54,7 +57,7 @@ class HostTier final : public OuterTier {
 
  private:
   // A chunk's arrays, each from its first element on. Where the parameter is its own master, the
-  // one here is a copy of what the GPU has.
+  // one here is a copy of what the GPU has, or null where the parameter rests here.
   struct Home {
     std::byte* gradient = nullptr;
     std::byte* master = nullptr;
@@ -66,7 +69,16 @@ class HostTier final : public OuterTier {
     return state_.segment(chunk.flat_unit, chunk.segment);
   }
   std::byte* slot_of(const Chunk& chunk) const { return slots_ + chunk.slot * slot_bytes_; }
+  bool holds_parameters(int flat_unit) const { return inputs_.file.shard_slot(flat_unit) >= 0; }
+  // Of this rank's slice.
+  std::byte* parameters_of(int flat_unit, int segment) const {
+    return parameters_[static_cast<std::size_t>(flat_unit)][static_cast<std::size_t>(segment)];
+  }
+  bool is_parameter(const ArrayId& array) const;
   void keep_resident(int flat_unit, Stream stream);
+  void add_chunk(const Chunk& chunk);
+  void add_parameters(int flat_unit);
+  void place();
   std::int64_t bytes_of(MemoryCategory category) const;
   std::int64_t crossing_bytes() const;
   std::int64_t resting_bytes() const;
@@ -79,7 +91,8 @@ class HostTier final : public OuterTier {
   std::int64_t slot_bytes_ = 0;
   Arena crossing_, resting_;
   std::byte* slots_ = nullptr;
-  std::vector<Home> homes_;  // by chunk
+  std::vector<Home> homes_;                          // by chunk
+  std::vector<std::vector<std::byte*>> parameters_;  // by flat unit and segment
   mutable std::mutex mutex_;
   std::exception_ptr failure_;
 };

@@ -15,7 +15,7 @@ class ChunkMaker {
       : layout_(layout), policy_(policy), config_(config) {}
 
   Chunking run() {
-    if (policy_.parameters_in_file) place_parameters();
+    if (policy_.parameters_in_file || policy_.parameters_on_host) place_parameters();
     for (std::size_t f = 0; f < layout_.flat_units.size(); ++f) cut(static_cast<int>(f));
     if (policy_.optimizer_in_file || policy_.optimizer_on_host) place_states();
     assign_slots();
@@ -27,7 +27,7 @@ class ChunkMaker {
     return segment.dtype.value_or(policy_.precision.compute);
   }
 
-  // The first units stay in memory, up to max_in_cpu elements of this rank.
+  // The first units stay in memory, up to max_in_cpu elements of this rank, before a file.
   void place_parameters() {
     const OffloadParamOptions& options = config_.zero_optimization.offload_param;
     FilePlan& file = result_.file;
@@ -35,7 +35,8 @@ class ChunkMaker {
     int count = 0;
     for (const FlatUnit& flat : layout_.flat_units) {
       const std::int64_t shard = flat.elements() / layout_.ranks;
-      const bool stays = shard == 0 || in_memory + shard <= options.max_in_cpu;
+      const bool fits = policy_.parameters_in_file && in_memory + shard <= options.max_in_cpu;
+      const bool stays = shard == 0 || fits;
       if (stays) in_memory += shard;
       if (!stays) largest = std::max(largest, shard);
       file.shard_slot_of.push_back(stays ? -1 : count++);
@@ -115,7 +116,8 @@ class ChunkMaker {
     FilePlan& file = result_.file;
     int count = 0;
     for (Chunk& chunk : result_.chunks)
-      if (chunk.state_in_file || chunk.on_host || file.shard_slot(chunk.flat_unit) >= 0)
+      if (chunk.on_host ? file.shard_slot(chunk.flat_unit) < 0
+                        : chunk.state_in_file || file.shard_slot(chunk.flat_unit) >= 0)
         chunk.slot = count++;
     file.state_slots = static_cast<int>(
         std::min<std::int64_t>(count, std::max<std::int64_t>(1, options.buffer_count - 1)));

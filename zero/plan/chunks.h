@@ -24,7 +24,7 @@ struct Chunk {
   bool state_in_file = false;
   bool on_host = false;  // of a GPU rank: its state rests in host memory, and is updated there
   // Buffer in which it is updated where part of it rests in the file, or from which its parameters
-  // return to the GPU.
+  // return to a GPU where they rest.
   int slot = -1;
   bool ahead = false;  // the first in its slot: read while the last micro step runs
 };

@@ -55,8 +55,11 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, int 
   policy.optimizer_on_host = on_gpu && options.offload_optimizer.device == OffloadDevice::cpu;
   policy.parameters_in_file =
       shards_parameters && options.offload_param.device == OffloadDevice::nvme;
+  policy.parameters_on_host =
+      on_gpu && shards_parameters && options.offload_param.device == OffloadDevice::cpu;
   policy.parameters_sharded =
-      shards_parameters && (plan.layout.ranks > 1 || policy.parameters_in_file);
+      shards_parameters &&
+      (plan.layout.ranks > 1 || policy.parameters_in_file || policy.parameters_on_host);
   policy.optimizer_sharded = shards_optimizer(plan);
   place_gradients(plan, policy);
   policy.optimizer_states = plan.updates.state_names();
@@ -145,14 +148,19 @@ void check_offload(const Config& config, const EnginePlan& plan) {
 // What this version has no way for from a GPU.
 void check_offload_of_gpu(const Config& config, const EnginePlan& plan) {
   const ZeroOptions& options = config.zero_optimization;
-  if (options.offload_optimizer.device == OffloadDevice::nvme)
+  for (const auto& [device, section] :
+       {std::pair{options.offload_optimizer.device, "offload_optimizer"},
+        std::pair{options.offload_param.device, "offload_param"}})
+    if (device == OffloadDevice::nvme)
+      throw ConfigError(std::string("zero_optimization.") + section +
+                        ".device nvme is not supported by this version on GPU ranks: set it to "
+                        "\"cpu\" or \"none\"");
+  if (plan.policy.parameters_on_host &&
+      (!plan.policy.optimizer_on_host || options.offload_optimizer.ratio < 1))
     throw ConfigError(
-        "zero_optimization.offload_optimizer.device nvme is not supported by this version on GPU "
-        "ranks: set it to \"cpu\" or \"none\"");
-  if (options.offload_param.device != OffloadDevice::none)
-    throw ConfigError(
-        "zero_optimization.offload_param is not supported by this version on GPU ranks: set its "
-        "device to \"none\"");
+        "zero_optimization.offload_param.device cpu needs offload_optimizer.device cpu with ratio "
+        "1 "
+        "on GPU ranks: parameters are updated where they rest");
   if (plan.policy.optimizer_on_host && plan.placement.optimizer == Rest::replicate)
     throw ConfigError(
         "zero_optimization.offload_optimizer.device cpu needs stage 1, 2 or 3 on GPU ranks: at "

@@ -153,11 +153,14 @@ std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) con
     case Op::spill:
       accesses = accesses_of_spill(flat);
       break;
+    case Op::keep:
+      break;
     case Op::update_on_host:
       accesses = {{Resource::verdict, 0, false},
                   {Resource::gradient_on_host, flat, false},
-                  {Resource::state, instruction.target, true},
-                  {Resource::state_slot, chunk_slot(instruction.target), true}};
+                  {Resource::state, instruction.target, true}};
+      if (chunk_slot(instruction.target) >= 0)
+        accesses.push_back({Resource::state_slot, chunk_slot(instruction.target), true});
       break;
     case Op::upload:
       accesses = accesses_of_upload(instruction.target);

@@ -27,7 +27,7 @@ PlanStream recorder_of(EventKind kind, const FilePlan& file) {
     case EventKind::state_free:
       return file.on_host ? PlanStream::file_read : PlanStream::file_write;
     case EventKind::saved:
-      return PlanStream::file_write;
+      return file.on_host ? PlanStream::host : PlanStream::file_write;
     default:
       return PlanStream::compute;
   }

@@ -49,7 +49,9 @@ class PlanBuilder {
 
   // Returns what lies in the slots at the end.
   SlotContents request_gathers(SlotContents contents);
-  StepPlan build(std::optional<Op> reduction, bool reads_ahead = false);
+  // Of the last micro step of a step, in which states are read ahead.
+  void set_last(bool last) { last_ = last; }
+  StepPlan build(std::optional<Op> reduction);
 
  private:
   const std::vector<int>& needs(int unit) const {
@@ -73,6 +75,7 @@ class PlanBuilder {
   std::vector<ComputeStep> steps_;
   std::vector<GatherRequest> requests_;
   std::size_t next_request_ = 0;
+  bool last_ = false;
   Emitter out_;
 };
 
@@ -157,7 +160,8 @@ void PlanBuilder::emit_reduction(int flat, Op reduction) {
   const EventId ready{EventKind::gradient_ready, slot}, free{EventKind::gradient_free, slot};
   const EventId reduced{EventKind::gradient_reduced, slot};
   out_.emit(reduction, flat, {ready}, {inputs_.file.spills() ? reduced : free});
-  if (inputs_.file.spills()) out_.emit(Op::spill, flat, {reduced}, {free});
+  const Op next = inputs_.file.on_host && !last_ ? Op::keep : Op::spill;
+  if (inputs_.file.spills()) out_.emit(next, flat, {reduced}, {free});
 }
 
 void PlanBuilder::emit_reductions_after(int step, Op reduction) {
@@ -185,7 +189,7 @@ void PlanBuilder::emit_loads_ahead() {
   }
 }
 
-StepPlan PlanBuilder::build(std::optional<Op> reduction, bool reads_ahead) {
+StepPlan PlanBuilder::build(std::optional<Op> reduction) {
   for (int step = 0; step < static_cast<int>(steps_.size()); ++step) {
     emit_gathers_before(step);
     if (reduction && step > 0) emit_reductions_after(step - 1, *reduction);
@@ -193,7 +197,7 @@ StepPlan PlanBuilder::build(std::optional<Op> reduction, bool reads_ahead) {
   }
   if (reduction && !steps_.empty())
     emit_reductions_after(static_cast<int>(steps_.size()) - 1, *reduction);
-  if (reads_ahead) emit_loads_ahead();
+  if (last_) emit_loads_ahead();
   return out_.take();
 }
 
@@ -240,7 +244,8 @@ StepPlan make_micro_plan(const PlanInputs& inputs, const char* name, bool first,
   }
   PlanBuilder builder(inputs, name, training_steps(inputs));
   if (inputs.gather_parameters) builder.request_gathers(start);
-  return builder.build(reduction, last);
+  builder.set_last(last);
+  return builder.build(reduction);
 }
 
 StepPlan make_evaluation_plan(const PlanInputs& inputs, const char* name, bool first) {
@@ -329,10 +334,16 @@ class UpdateBuilder {
     out_.emit(Op::gather, flat, waits, {{EventKind::parameter_ready, whole}});
   }
 
-  // The shard is written where others gather it from, beside elements that the GPU updates.
+  // Parameters that rest in host memory too are fetched from there. Else the shard is written where
+  // others gather it from, beside elements that the GPU updates.
   void emit_host_chunk(int number) {
     const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
     const int whole = inputs_.parameter_slots.slot_of[static_cast<std::size_t>(chunk.flat_unit)];
+    if (chunk.slot < 0) {
+      std::vector<EventId> done;
+      if (chunk.last_of_unit) done.push_back({EventKind::saved, chunk.flat_unit});
+      return out_.emit(Op::update_on_host, number, {{EventKind::agreed, 0}}, std::move(done));
+    }
     out_.emit(Op::update_on_host, number,
               {{EventKind::agreed, 0}, {EventKind::state_free, chunk.slot}},
               {{EventKind::state_stepped, chunk.slot}});
@@ -388,6 +399,8 @@ const char* name_of(Op op) {
       return "store";
     case Op::spill:
       return "spill";
+    case Op::keep:
+      return "keep";
     case Op::update_on_host:
       return "update on the host";
     case Op::upload:
@@ -409,6 +422,7 @@ PlanStream stream_of(Op op) {
       return PlanStream::file_read;
     case Op::store:
     case Op::spill:
+    case Op::keep:
       return PlanStream::file_write;
     case Op::update_on_host:
       return PlanStream::host;

@@ -33,13 +33,15 @@ enum class Op : std::uint8_t {
   gather,      // communication: shard -> whole, of a flat unit
   reduce,      // communication: whole-size summands -> shard, of a flat unit
   accumulate,  // communication: adds a flat unit's gradient to this rank's own sum, sends nothing
-  fetch,       // file_read: parameter shard -> the buffer it is gathered from, of a flat unit
+  fetch,       // file_read: parameter shard -> the buffer it is gathered from, of a flat unit; on a
+               // GPU rank from host memory
   load,        // file_read: a chunk -> its slot, without its gradient where it is read ahead
   recall,      // file_read: the gradient of a chunk that was read ahead -> its slot
   store,       // file_write: a chunk's slot -> file
   spill,       // file_write: the reduced gradient of a flat unit -> file, or -> host memory
-  // Of a chunk whose state rests in host memory beside a GPU:
-  update_on_host,  // host: optimizer; the parameters -> the chunk's slot
+  // On a GPU rank whose state rests in host memory:
+  keep,            // file_write: nothing; gradients stay where more are added to them
+  update_on_host,  // host: optimizer; the parameters -> where they rest, or the chunk's slot
   upload,          // file_read: slot -> parameter shard
 };
 
@@ -59,7 +61,7 @@ enum class EventKind : std::uint8_t {
   state_free,        // by state slot: stored
   shard_ready,       // by shard slot: fetched
   shard_free,        // by shard slot: gathered from
-  saved,             // by flat unit: all of its chunks stored
+  saved,             // by flat unit: all of its chunks stored, or updated where they rest
   uploaded,          // by flat unit: all of its chunks that are updated in host memory
 };
 inline constexpr int event_kind_count = 14;

@@ -38,7 +38,7 @@ struct StatePolicy {
   // Rest in a file, except what config keeps in memory.
   bool optimizer_in_file = false, gradients_in_file = false, parameters_in_file = false;
   // Rest in host memory beside a GPU, but for what config keeps.
-  bool optimizer_on_host = false, gradients_on_host = false;
+  bool optimizer_on_host = false, gradients_on_host = false, parameters_on_host = false;
   // Arrays by name, and which of them each optimizer group's elements have, by index.
   std::vector<std::string> optimizer_states;
   std::vector<std::vector<int>> states_of_group;
