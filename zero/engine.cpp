@@ -35,8 +35,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       (precision.master != DType::fp32 || precision.state != DType::fp32))
     throw ConfigError(
         "bf16_master_weights_and_grads, bf16_optimizer_states and fp16_master_weights_and_grads "
-        "are "
-        "not supported by this version on GPU ranks: set them to false");
+        "are not supported by this version on GPU ranks: set them to false");
   control_bytes_before_ = runtime_.control_bytes();
   agree_at_start();
   state_ =

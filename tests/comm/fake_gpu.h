@@ -29,6 +29,7 @@ class FakeGpu final : public Device {
   void fill_zero(void* to, std::int64_t bytes, Stream) override {
     if (bytes > 0) std::memset(to, 0, static_cast<std::size_t>(bytes));
   }
+  void call(std::function<void()> work, Stream) override { work(); }
 
  private:
   std::int64_t number_;
