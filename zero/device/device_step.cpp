@@ -101,8 +101,9 @@ void DeviceStep::allocate(Ledger& ledger) {
       static_cast<std::int64_t>(parts_.ranges().size() * sizeof(optim::GroupRange))));
   steps_ = static_cast<float*>(
       device_arena_.take(static_cast<std::int64_t>(parts_.ranges().size() * sizeof(float))));
-  copy_and_wait(runtime_, device_ranges_, parts_.ranges().data(),
-                static_cast<std::int64_t>(parts_.ranges().size() * sizeof(optim::GroupRange)));
+  if (!parts_.ranges().empty())
+    copy_and_wait(runtime_, device_ranges_, parts_.ranges().data(),
+                  static_cast<std::int64_t>(parts_.ranges().size() * sizeof(optim::GroupRange)));
 }
 
 void DeviceStep::set_scaler(const optim::LossScalerState& state) {
