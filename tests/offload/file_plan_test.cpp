@@ -93,6 +93,10 @@ class Memory {
         require(i, slot(target).state == Version{target, now.step + 1});
         states_[std::size_t(target)] = ends ? now.step + 1 : torn;
         return;
+      case Op::keep:
+      case Op::update_on_host:
+      case Op::upload:
+        return require(i, false);  // of GPU ranks
     }
   }
 
