@@ -238,12 +238,13 @@ struct Walked {
   const StepPlan* update;
 };
 
-// `ranking`: the streams in the order in which they run first.
+// `ranking`: the streams in the order in which they run first. CPU ranks have nothing on the last.
 using Ranking = std::array<PlanStream, plan_stream_count>;
 constexpr Ranking communication_late = {PlanStream::compute, PlanStream::file_read,
-                                        PlanStream::file_write, PlanStream::communication};
+                                        PlanStream::file_write, PlanStream::communication,
+                                        PlanStream::host};
 constexpr Ranking file_late = {PlanStream::compute, PlanStream::communication,
-                               PlanStream::file_read, PlanStream::file_write};
+                               PlanStream::file_read, PlanStream::file_write, PlanStream::host};
 
 std::string walk(const PlanInputs& inputs, const Walked& plans, const Ranking& ranking,
                  mock::Order order, std::uint64_t seed) {
