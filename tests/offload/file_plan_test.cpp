@@ -12,11 +12,12 @@
 #include "tests/offload/offload_support.h"
 #include "tests/support/mock_device.h"
 #include "tests/support/models.h"
+#include "tests/support/plan_deletions.h"
 #include "zero/plan/engine_plan.h"
-#include "zero/plan/plan_checker.h"
 #include "zero/plan/plan_walker.h"
 
 using namespace zero::detail;
+using plan_deletions::Walked;
 
 namespace {
 
@@ -233,11 +234,6 @@ class Memory {
   std::map<int, int> updates_;  // by chunk: steps, of parameters in memory
 };
 
-struct Walked {
-  std::vector<const StepPlan*> micro_steps;
-  const StepPlan* update;
-};
-
 // `ranking`: the streams in the order in which they run first. CPU ranks have nothing on the last.
 using Ranking = std::array<PlanStream, plan_stream_count>;
 constexpr Ranking communication_late = {PlanStream::compute, PlanStream::file_read,
@@ -301,40 +297,10 @@ std::string walk_in_all_orders(const PlanInputs& inputs, const Walked& plans) {
   return "";
 }
 
-std::string proof_of(const PlanInputs& inputs, const Walked& plans) {
-  std::vector<const StepPlan*> sequence;
-  for (int step = 0; step < steps; ++step) {
-    sequence.insert(sequence.end(), plans.micro_steps.begin(), plans.micro_steps.end());
-    sequence.push_back(plans.update);
-  }
-  return find_plan_fault(inputs, sequence);
-}
-
-// With each wait of one plan of the step taken out in turn; returns how many were required.
 int check_deletions(const PlanInputs& inputs, const Walked& plans, const StepPlan& from) {
-  int required = 0;
-  for (std::size_t i = 0; i < from.instructions.size(); ++i)
-    for (std::size_t w = 0; w < from.instructions[i].waits.size(); ++w) {
-      StepPlan broken = from;
-      auto& waits = broken.instructions[i].waits;
-      waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(w));
-      Walked without = plans;
-      for (const StepPlan*& plan : without.micro_steps)
-        if (plan == &from) plan = &broken;
-      if (without.update == &from) without.update = &broken;
-      const std::string proof = proof_of(inputs, without);
-      const std::string seen = walk_in_all_orders(inputs, without);
-      CAPTURE(from.name);
-      const std::string op = name_of(from.instructions[i].op);
-      CAPTURE(op);
-      CAPTURE(from.instructions[i].target);
-      CAPTURE(static_cast<int>(from.instructions[i].waits[w].event.kind));
-      CAPTURE(proof);
-      CAPTURE(seen);
-      CHECK(proof.empty() == seen.empty());
-      required += !proof.empty();
-    }
-  return required;
+  return plan_deletions::check_deletions(inputs, plans, from, steps, [&](const Walked& without) {
+    return walk_in_all_orders(inputs, without);
+  });
 }
 
 int count(const StepPlan& plan, Op op) {

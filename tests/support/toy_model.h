@@ -295,4 +295,14 @@ inline zero::Config config(int stage, const Dims& d, int accumulation = 1) {
   return c;
 }
 
+// The first steps overflow; then the scale grows again.
+inline zero::Config overflowing_config(int stage, const Dims& d) {
+  zero::Config c = config(stage, d);
+  c.fp16_enabled = true;
+  c.loss_scale.initial_scale_power = 22;
+  c.loss_scale.loss_scale_window = 2;
+  c.loss_scale.hysteresis = 1;
+  return c;
+}
+
 }  // namespace toy

@@ -177,28 +177,15 @@ TEST_CASE("the same with every rule that sees elements, and with groups of their
   }
 }
 
-namespace {
-
-// The first steps overflow; then the scale grows again.
-zero::Config fp16_config(int stage) {
-  zero::Config config = toy::config(stage, dims);
-  config.fp16_enabled = true;
-  config.loss_scale.initial_scale_power = 22;
-  config.loss_scale.loss_scale_window = 2;
-  config.loss_scale.hysteresis = 1;
-  return config;
-}
-
-}  // namespace
-
 TEST_CASE("fp16: steps that are skipped leave the state in host memory alone") {
   for (const int ranks : {1, 2}) {
-    const toy::Trace expected = on_host(ranks, fp16_config(1));
+    const toy::Trace expected = on_host(ranks, toy::overflowing_config(1, dims));
     CHECK(std::isinf(expected.norms.front()));
     CHECK(expected.scales.back() != expected.scales.front());
     for (const int stage : {1, 2, 3})
-      compare(ranks, expected, offloaded(fp16_config(stage), stage == 1 ? 1 : 0.5));
-    compare(ranks, expected, with_parameters(offloaded(fp16_config(3))));
+      compare(ranks, expected,
+              offloaded(toy::overflowing_config(stage, dims), stage == 1 ? 1 : 0.5));
+    compare(ranks, expected, with_parameters(offloaded(toy::overflowing_config(3, dims))));
   }
 }
 
@@ -312,8 +299,9 @@ TEST_CASE("reading and evaluating right behind a step see what it has made") {
 
 TEST_CASE("checkpoints move freely between host memory, device and CPU") {
   constexpr int saved = 3;
-  const zero::Config none = fp16_config(3);
-  const zero::Config all = offloaded(fp16_config(2)), half = offloaded(fp16_config(3), 0.5);
+  const zero::Config none = toy::overflowing_config(3, dims);
+  const zero::Config all = offloaded(toy::overflowing_config(2, dims)),
+                     half = offloaded(toy::overflowing_config(3, dims), 0.5);
   const zero::Config parameters = with_parameters(offloaded(none));
   const auto run = [](bool device, int ranks, const std::function<void(zero::Runtime&)>& body) {
     if (device)

@@ -101,24 +101,10 @@ TEST_CASE("Lamb and Muon have the CPU's bits on a device, and so have groups of 
       }
 }
 
-namespace {
-
-// The first steps overflow; then the scale grows again.
-zero::Config fp16_config(int stage) {
-  zero::Config config = toy::config(stage, {});
-  config.fp16_enabled = true;
-  config.loss_scale.initial_scale_power = 22;
-  config.loss_scale.loss_scale_window = 2;
-  config.loss_scale.hysteresis = 1;
-  return config;
-}
-
-}  // namespace
-
 TEST_CASE("fp16: the loss scale lives on the device, and falls and grows as on the CPU") {
   for (const int ranks : {1, 2})
     for (const int stage : {0, 3}) {
-      const zero::Config config = fp16_config(stage);
+      const zero::Config config = toy::overflowing_config(stage, {});
       const toy::Trace expected = on_host(ranks, config);
       CHECK(std::isinf(expected.norms.front()));
       CHECK(expected.scales.back() != expected.scales.front());
@@ -129,7 +115,7 @@ TEST_CASE("fp16: the loss scale lives on the device, and falls and grows as on t
 
 TEST_CASE("fp16: the host's loss scale waits for the device's") {
   toy::Trace expected, trace;
-  const zero::Config config = fp16_config(2);
+  const zero::Config config = toy::overflowing_config(2, {});
   const auto train_into = [&](toy::Trace& to) {
     return [&](zero::Runtime& runtime) {
       toy::Trace own = toy::mirrored_train(runtime, {}, config, steps);
@@ -144,7 +130,7 @@ TEST_CASE("fp16: the host's loss scale waits for the device's") {
 
 TEST_CASE("a device's checkpoint goes on on a device and on the CPU, to the bit") {
   constexpr int saved = 4;
-  const zero::Config config = fp16_config(3);
+  const zero::Config config = toy::overflowing_config(3, {});
   for (const int ranks : {1, 2}) {
     const zero::tests::TemporaryDirectory directory;
     toy::Trace expected;

@@ -7,11 +7,12 @@
 
 #include "tests/support/mock_device.h"
 #include "tests/support/models.h"
+#include "tests/support/plan_deletions.h"
 #include "zero/plan/engine_plan.h"
-#include "zero/plan/plan_checker.h"
 #include "zero/plan/plan_walker.h"
 
 using namespace zero::detail;
+using plan_deletions::Walked;
 
 namespace {
 
@@ -200,20 +201,20 @@ class Memory {
 
 // The plans of one optimizer step.
 struct Step {
-  std::vector<const StepPlan*> micro_steps;
-  const StepPlan* update;
+  Walked plans;
   bool empties_each;  // no gradient stays in its slot from micro step to micro step
 };
 
 constexpr int steps = 3;
 
 // As the engine walks them.
-std::string walk(const PlanInputs& inputs, const Step& plans, mock::Order order,
+std::string walk(const PlanInputs& inputs, const Step& step, mock::Order order,
                  std::uint64_t seed) {
+  const Walked& plans = step.plans;
   mock::Scheduler scheduler(order, seed);
   mock::Stream compute(scheduler), communication(scheduler);
   mock::Stream copies_in(scheduler), copies_out(scheduler), host(scheduler);
-  Memory memory(inputs, plans.empties_each);
+  Memory memory(inputs, step.empties_each);
   StepClock clock;
   Moment now;
   const auto last = static_cast<int>(plans.micro_steps.size()) - 1;
@@ -294,45 +295,17 @@ std::string walk_in_all_orders(const PlanInputs& inputs, const Step& plans) {
   return "";
 }
 
-std::string proof_of(const PlanInputs& inputs, const Step& plans) {
-  std::vector<const StepPlan*> sequence;
-  for (int step = 0; step < steps; ++step) {
-    sequence.insert(sequence.end(), plans.micro_steps.begin(), plans.micro_steps.end());
-    sequence.push_back(plans.update);
-  }
-  return find_plan_fault(inputs, sequence);
-}
-
-// With each wait of one plan of the step taken out in turn.
-void check_deletions(const PlanInputs& inputs, const Step& plans, const StepPlan& from,
-                     int& required) {
-  for (std::size_t i = 0; i < from.instructions.size(); ++i)
-    for (std::size_t w = 0; w < from.instructions[i].waits.size(); ++w) {
-      StepPlan broken = from;
-      broken.instructions[i].waits.erase(broken.instructions[i].waits.begin() +
-                                         static_cast<std::ptrdiff_t>(w));
-      Step without = plans;
-      for (const StepPlan*& plan : without.micro_steps)
-        if (plan == &from) plan = &broken;
-      if (without.update == &from) without.update = &broken;
-      const std::string proof = proof_of(inputs, without);
-      const std::string seen = walk_in_all_orders(inputs, without);
-      CAPTURE(from.name);
-      CAPTURE(proof);
-      CAPTURE(seen);
-      CAPTURE(i);
-      CAPTURE(w);
-      CHECK(proof.empty() == seen.empty());
-      required += !proof.empty();
-    }
-}
-
-void check_all_deletions(const EnginePlan& plan, const Step& plans) {
-  CHECK(walk_in_all_orders(plan.inputs, plans) == "");
+void check_all_deletions(const EnginePlan& plan, const Step& step) {
+  CHECK(walk_in_all_orders(plan.inputs, step) == "");
   int required = 0;
-  for (const StepPlan* micro : plans.micro_steps)
-    check_deletions(plan.inputs, plans, *micro, required);
-  check_deletions(plan.inputs, plans, *plans.update, required);
+  const auto check = [&](const StepPlan& from) {
+    required += plan_deletions::check_deletions(
+        plan.inputs, step.plans, from, steps, [&](const Walked& without) {
+          return walk_in_all_orders(plan.inputs, {without, step.empties_each});
+        });
+  };
+  for (const StepPlan* micro : step.plans.micro_steps) check(*micro);
+  check(*step.plans.update);
   CHECK(required >= 5);
 }
 
@@ -351,7 +324,7 @@ TEST_CASE("every required edge of a plan shows when it is missing, in the proof 
   for (const int stage : {0, 1, 2, 3}) {
     CAPTURE(stage);
     const EnginePlan plan(spec.declared(), config_of(stage, 1), 0, 2);
-    check_all_deletions(plan, {{&plan.steps.only}, &plan.steps.update, true});
+    check_all_deletions(plan, {{{&plan.steps.only}, &plan.steps.update}, true});
   }
 }
 
@@ -370,9 +343,9 @@ TEST_CASE("the same over several micro steps, with sums of their own dtype too")
         CAPTURE(sums_fp32);
         const EnginePlan plan(spec.declared(), config, 0, 2);
         const bool empties = plan.sync_each || plan.policy.accumulate_locally;
-        check_all_deletions(plan, {{&plan.steps.first, &plan.steps.middle, &plan.steps.last},
-                                   &plan.steps.update,
-                                   empties});
+        check_all_deletions(
+            plan, {{{&plan.steps.first, &plan.steps.middle, &plan.steps.last}, &plan.steps.update},
+                   empties});
       }
 }
 
@@ -394,10 +367,10 @@ TEST_CASE("the same with state in host memory, all of it or the last chunks alon
         REQUIRE(plan.inputs.file.on_host);
         REQUIRE(plan.inputs.chunks.size() > plan.layout.flat_units.size());
         const Step plans = stage == 2
-                               ? Step{{&plan.steps.first, &plan.steps.middle, &plan.steps.last},
-                                      &plan.steps.update,
+                               ? Step{{{&plan.steps.first, &plan.steps.middle, &plan.steps.last},
+                                       &plan.steps.update},
                                       plan.sync_each}
-                               : Step{{&plan.steps.only}, &plan.steps.update, true};
+                               : Step{{{&plan.steps.only}, &plan.steps.update}, true};
         check_all_deletions(plan, plans);
       }
 }
@@ -416,9 +389,9 @@ TEST_CASE("the same with parameters in host memory too") {
       const EnginePlan plan(spec.declared(), config, 0, ranks, true);
       REQUIRE(plan.inputs.file.shard_slots == buffers);
       REQUIRE(plan.inputs.file.state_slots == 0);
-      check_all_deletions(plan, ranks == 1 ? Step{{&plan.steps.only}, &plan.steps.update, true}
-                                           : Step{{&plan.steps.first, &plan.steps.last},
-                                                  &plan.steps.update,
-                                                  plan.sync_each});
+      check_all_deletions(
+          plan, ranks == 1 ? Step{{{&plan.steps.only}, &plan.steps.update}, true}
+                           : Step{{{&plan.steps.first, &plan.steps.last}, &plan.steps.update},
+                                  plan.sync_each});
     }
 }

@@ -58,9 +58,17 @@ class PlanChecker {
   };
 
   std::vector<Access> accesses_of(const Instruction& instruction) const;
+  std::vector<Access> accesses_of_scope(Op op, int unit) const;
+  std::vector<Access> accesses_to_all(Op op) const;
   std::vector<Access> accesses_of_update(int chunk) const;
   std::vector<Access> accesses_of_spill(int flat_unit) const;
   std::vector<Access> accesses_of_upload(int chunk) const;
+  int parameter_slot(int flat) const {
+    return inputs_.parameter_slots.slot_of[static_cast<std::size_t>(flat)];
+  }
+  int gradient_slot(int flat) const {
+    return inputs_.gradient_slots.slot_of[static_cast<std::size_t>(flat)];
+  }
   int chunk_slot(int chunk) const { return inputs_.chunks[static_cast<std::size_t>(chunk)].slot; }
   std::string check_contents(const Instruction& instruction);
   std::string check_access(const Access& access, std::size_t stream, const Clock& clock);
@@ -95,25 +103,14 @@ std::string PlanChecker::name(const Instruction& instruction) const {
 std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) const {
   std::vector<Access> accesses;
   const int flat = flat_unit_of(instruction);
-  const auto slot = [&](int f) { return inputs_.parameter_slots.slot_of[std::size_t(f)]; };
-  const auto gradient = [&](int f) { return inputs_.gradient_slots.slot_of[std::size_t(f)]; };
   switch (instruction.op) {
     case Op::forward:
     case Op::backward:
-      for (const int f : inputs_.layout->needs_of_unit[std::size_t(instruction.target)]) {
-        accesses.push_back({Resource::parameter_slot, slot(f), false});
-        if (instruction.op == Op::backward && gradient(f) >= 0)
-          accesses.push_back({Resource::gradient_slot, gradient(f), true});
-      }
+      accesses = accesses_of_scope(instruction.op, instruction.target);
       break;
     case Op::agree:
     case Op::measure:
-      if (instruction.op == Op::agree) accesses.push_back({Resource::verdict, 0, true});
-      for (std::size_t f = 0; f < inputs_.layout->flat_units.size(); ++f) {
-        accesses.push_back({Resource::gradient_shard, static_cast<int>(f), false});
-        if (instruction.op == Op::measure)
-          accesses.push_back({Resource::parameter_shard, static_cast<int>(f), false});
-      }
+      accesses = accesses_to_all(instruction.op);
       break;
     case Op::update:
       accesses = accesses_of_update(instruction.target);
@@ -143,11 +140,11 @@ std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) con
         accesses.push_back({Resource::shard_buffer, buffer, false});
       else
         accesses.push_back({Resource::parameter_shard, flat, false});
-      accesses.push_back({Resource::parameter_slot, slot(flat), true});
+      accesses.push_back({Resource::parameter_slot, parameter_slot(flat), true});
       break;
     case Op::reduce:
     case Op::accumulate:
-      accesses.push_back({Resource::gradient_slot, gradient(flat), true});
+      accesses.push_back({Resource::gradient_slot, gradient_slot(flat), true});
       if (!inputs_.file.gradients) accesses.push_back({Resource::gradient_shard, flat, true});
       break;
     case Op::spill:
@@ -169,11 +166,32 @@ std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) con
   return accesses;
 }
 
+std::vector<Access> PlanChecker::accesses_of_scope(Op op, int unit) const {
+  std::vector<Access> accesses;
+  for (const int flat : inputs_.layout->needs_of_unit[std::size_t(unit)]) {
+    accesses.push_back({Resource::parameter_slot, parameter_slot(flat), false});
+    if (op == Op::backward && gradient_slot(flat) >= 0)
+      accesses.push_back({Resource::gradient_slot, gradient_slot(flat), true});
+  }
+  return accesses;
+}
+
+// Of what looks at all flat units.
+std::vector<Access> PlanChecker::accesses_to_all(Op op) const {
+  std::vector<Access> accesses;
+  if (op == Op::agree) accesses.push_back({Resource::verdict, 0, true});
+  for (std::size_t f = 0; f < inputs_.layout->flat_units.size(); ++f) {
+    accesses.push_back({Resource::gradient_shard, static_cast<int>(f), false});
+    if (op == Op::measure)
+      accesses.push_back({Resource::parameter_shard, static_cast<int>(f), false});
+  }
+  return accesses;
+}
+
 // From where it landed to a file, or from where it rests to host memory.
 std::vector<Access> PlanChecker::accesses_of_spill(int flat) const {
-  const int slot = inputs_.gradient_slots.slot_of[static_cast<std::size_t>(flat)];
   const bool on_host = inputs_.file.on_host;
-  std::vector<Access> accesses = {{Resource::gradient_slot, slot, !on_host},
+  std::vector<Access> accesses = {{Resource::gradient_slot, gradient_slot(flat), !on_host},
                                   {Resource::gradient_shard, flat, inputs_.file.gradients}};
   if (on_host) accesses.push_back({Resource::gradient_on_host, flat, true});
   return accesses;
@@ -184,8 +202,7 @@ std::vector<Access> PlanChecker::accesses_of_upload(int number) const {
   std::vector<Access> accesses = {{Resource::state_slot, chunk_slot(number), false},
                                   {Resource::parameter_shard, flat, true}};
   if (!inputs_.gather_parameters)
-    accesses.push_back(
-        {Resource::parameter_slot, inputs_.parameter_slots.slot_of[std::size_t(flat)], true});
+    accesses.push_back({Resource::parameter_slot, parameter_slot(flat), true});
   return accesses;
 }
 
@@ -200,8 +217,7 @@ std::vector<Access> PlanChecker::accesses_of_update(int number) const {
   if (inputs_.file.shard_slot(flat) < 0)
     accesses.push_back({Resource::parameter_shard, flat, true});
   if (!inputs_.gather_parameters)
-    accesses.push_back(
-        {Resource::parameter_slot, inputs_.parameter_slots.slot_of[std::size_t(flat)], true});
+    accesses.push_back({Resource::parameter_slot, parameter_slot(flat), true});
   return accesses;
 }
 
@@ -216,7 +232,7 @@ std::string PlanChecker::check_contents(const Instruction& instruction) {
       return name(instruction) + " stands before its last backward use";
   } else if (instruction.op == Op::forward || instruction.op == Op::backward) {
     for (const int f : inputs_.layout->needs_of_unit[target]) {
-      const int slot = inputs_.parameter_slots.slot_of[static_cast<std::size_t>(f)];
+      const int slot = parameter_slot(f);
       if (inputs_.gather_parameters && contents_[static_cast<std::size_t>(slot)] != f)
         return name(instruction) + " does not find " +
                inputs_.layout->flat_units[static_cast<std::size_t>(f)].name + " in its slot";

@@ -1,0 +1,62 @@
+// Plans of a step with one wait taken out: what the checker says of them, and what streams that run
+// apart show, must agree.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "zero/plan/plan_checker.h"
+
+namespace plan_deletions {
+
+using zero::detail::PlanInputs;
+using zero::detail::StepPlan;
+
+struct Walked {
+  std::vector<const StepPlan*> micro_steps;
+  const StepPlan* update;
+};
+
+inline std::string proof_of(const PlanInputs& inputs, const Walked& plans, int steps) {
+  std::vector<const StepPlan*> sequence;
+  for (int step = 0; step < steps; ++step) {
+    sequence.insert(sequence.end(), plans.micro_steps.begin(), plans.micro_steps.end());
+    sequence.push_back(plans.update);
+  }
+  return find_plan_fault(inputs, sequence);
+}
+
+// With each wait of one plan of the step taken out in turn; returns how many were required. `walk`
+// gives the fault that it sees, or nothing.
+template <class Walk>
+int check_deletions(const PlanInputs& inputs, const Walked& plans, const StepPlan& from, int steps,
+                    const Walk& walk) {
+  int required = 0;
+  for (std::size_t i = 0; i < from.instructions.size(); ++i)
+    for (std::size_t w = 0; w < from.instructions[i].waits.size(); ++w) {
+      StepPlan broken = from;
+      auto& waits = broken.instructions[i].waits;
+      waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(w));
+      Walked without = plans;
+      for (const StepPlan*& plan : without.micro_steps)
+        if (plan == &from) plan = &broken;
+      if (without.update == &from) without.update = &broken;
+      const std::string proof = proof_of(inputs, without, steps);
+      const std::string seen = walk(without);
+      CAPTURE(from.name);
+      const std::string op = name_of(from.instructions[i].op);
+      CAPTURE(op);
+      CAPTURE(from.instructions[i].target);
+      CAPTURE(static_cast<int>(from.instructions[i].waits[w].event.kind));
+      CAPTURE(proof);
+      CAPTURE(seen);
+      CHECK(proof.empty() == seen.empty());
+      required += !proof.empty();
+    }
+  return required;
+}
+
+}  // namespace plan_deletions
