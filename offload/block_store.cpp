@@ -45,6 +45,7 @@ std::string BlockStore::describe(int number, std::size_t block) const {
 }
 
 std::string BlockStore::diagnose(std::size_t number, std::uint64_t found) const {
+  const std::lock_guard lock(recording_);
   const Block& block = blocks_[number];
   if (block.generation > 1 && found == block.checksum_before)
     return "it still holds generation " + std::to_string(block.generation - 1) +

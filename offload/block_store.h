@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -87,13 +88,14 @@ class BlockStore {
 
   void add_notices(const std::vector<std::string>& more);
   std::string describe(int extent, std::size_t block) const;
-  // Why the content of a block is not what was last written.
+  // Why the content of a block is not what was last written: among others, whose it is instead.
   std::string diagnose(std::size_t block, std::uint64_t found) const;
   std::uint64_t checksum_of(std::span<const std::byte> data);
 
   StoreOptions options_;
   std::vector<Extent> extents_;
   std::vector<Block> blocks_;
+  mutable std::mutex recording_;  // diagnose() looks at blocks that another channel may be writing
   std::int64_t file_bytes_ = 0;
   std::unique_ptr<BlockFile> file_;
   std::vector<std::string> notices_;

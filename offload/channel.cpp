@@ -165,6 +165,7 @@ void BlockStore::Channel::finish(std::size_t slot) {
   Block& block = store_.blocks_[move.block];
   const auto size = static_cast<std::int64_t>(move.data.size());
   if (move.direction == Direction::write) {
+    const std::lock_guard lock(store_.recording_);
     block.checksum_before = block.checksum;
     block.checksum = move.checksum;
     ++block.generation;

@@ -72,15 +72,15 @@ void EngineCore::issue_on_file(const Instruction& instruction) {
   };
   switch (instruction.op) {
     case Op::fetch:
-      return enqueue(*file_read_, [=](FileTier& tier) { tier.fetch(target); });
+      return enqueue(*inbound_, [=](FileTier& tier) { tier.fetch(target); });
     case Op::load:
-      return enqueue(*file_read_, [=](FileTier& tier) { tier.load(target); });
+      return enqueue(*inbound_, [=](FileTier& tier) { tier.load(target); });
     case Op::recall:
-      return enqueue(*file_read_, [=](FileTier& tier) { tier.recall(target); });
+      return enqueue(*inbound_, [=](FileTier& tier) { tier.recall(target); });
     case Op::store:
-      return enqueue(*file_write_, [=](FileTier& tier) { tier.store(target); });
+      return enqueue(*outbound_, [=](FileTier& tier) { tier.store(target); });
     default:
-      return enqueue(*file_write_, [=](FileTier& tier) { tier.spill(target, first, last); });
+      return enqueue(*outbound_, [=](FileTier& tier) { tier.spill(target, first, last); });
   }
 }
 

@@ -40,9 +40,10 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   agree_at_start();
   state_ =
       std::make_unique<ModelState>(plan_.layout, plan_.inputs.parameter_slots,
-                                   plan_.inputs.gradient_slots, plan_.policy, plan_.inputs.file);
-  if (plan_.inputs.file.used()) tier_ = std::make_unique<FileTier>(plan_.inputs, *state_, config_);
-  if (plan_.inputs.file.on_host)
+                                   plan_.inputs.gradient_slots, plan_.policy, plan_.inputs.offload);
+  if (plan_.inputs.offload.in_file())
+    tier_ = std::make_unique<FileTier>(plan_.inputs, *state_, config_);
+  if (plan_.inputs.offload.on_host)
     host_tier_ = std::make_unique<HostTier>(runtime_, plan_.inputs, *state_, config_);
   OuterTier* outer = tier_.get();
   if (host_tier_) outer = host_tier_.get();
@@ -69,8 +70,8 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   create_offload_streams();
   walker_ = std::make_unique<PlanWalker>(
       plan_.inputs,
-      PlanWalker::Streams{&runtime_.compute(), &runtime_.communication(), file_read_.get(),
-                          file_write_.get(), host_.get()},
+      PlanWalker::Streams{&runtime_.compute(), &runtime_.communication(), inbound_.get(),
+                          outbound_.get(), host_.get()},
       clock_,
       PlanWalker::Hooks{[this](const Instruction& i) { issue(i); },
                         [this](const Instruction& i) { settle(i); },
@@ -82,14 +83,14 @@ void EngineCore::create_offload_streams() {
     if (host_tier_) return runtime_.device().create_stream(Device::Role::copies);
     return tier_ ? runtime_.create_stream(thread_name) : create_inline_stream();
   };
-  file_read_ = create("zero-file-read");
-  file_write_ = create("zero-file-write");
+  inbound_ = create("zero-inbound");
+  outbound_ = create("zero-outbound");
   host_ =
       host_tier_ ? runtime_.device().create_stream(Device::Role::copies) : create_inline_stream();
 }
 
 void EngineCore::finish_offload() {
-  for (ExecutionStream* stream : {host_.get(), file_read_.get(), file_write_.get()})
+  for (ExecutionStream* stream : {host_.get(), inbound_.get(), outbound_.get()})
     stream->synchronize();
   if (host_tier_) host_tier_->check();
 }
@@ -106,7 +107,7 @@ EngineCore::~EngineCore() {
   } catch (const std::exception&) {
     // The failure has been thrown where it happened.
   }
-  for (ExecutionStream* stream : {file_read_.get(), file_write_.get(), host_.get()}) try {
+  for (ExecutionStream* stream : {inbound_.get(), outbound_.get(), host_.get()}) try {
       stream->synchronize();
     } catch (const std::exception&) {
       // Likewise; and what ended with the engine needs no file.

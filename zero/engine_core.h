@@ -248,7 +248,7 @@ class EngineCore {
   std::vector<Unit> units_;
   StepClock clock_;
   // Theirs is all work of tier_; or, with host_, all of host_tier_.
-  std::unique_ptr<ExecutionStream> file_read_, file_write_, host_;
+  std::unique_ptr<ExecutionStream> inbound_, outbound_, host_;
   std::unique_ptr<PlanWalker> walker_;
   std::unique_ptr<DeviceStep> device_step_;  // null on the host
   std::deque<std::shared_ptr<PendingStep>> in_flight_;

@@ -73,10 +73,10 @@ void EngineCore::materialize(int only_rank) {
     }
     std::int64_t offset = 0;
     for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f) {
-      if (plan_.inputs.file.shard_slot(static_cast<int>(f)) >= 0) {
-        file_write_->synchronize();
+      if (plan_.inputs.offload.shard_slot(static_cast<int>(f)) >= 0) {
+        outbound_->synchronize();
         issue({Op::fetch, static_cast<int>(f), {}, {}});
-        file_read_->synchronize();
+        inbound_->synchronize();
       }
       gather(static_cast<int>(f));
       runtime_.communication().synchronize();

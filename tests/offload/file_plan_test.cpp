@@ -48,8 +48,8 @@ class Memory {
       : inputs_(inputs),
         micro_steps_(micro_steps),
         wholes_(std::size_t(inputs.parameter_slots.slots)),
-        buffers_(std::size_t(inputs.file.shard_slots)),
-        slots_(std::size_t(inputs.file.state_slots)),
+        buffers_(std::size_t(inputs.offload.shard_slots)),
+        slots_(std::size_t(inputs.offload.state_slots)),
         states_(inputs.chunks.size(), 0),
         gradients_(std::size_t(inputs.gradient_slots.slots)),
         sums_(inputs.layout->flat_units.size()) {
@@ -122,7 +122,7 @@ class Memory {
   Version& whole(int f) {
     return wholes_[std::size_t(inputs_.parameter_slots.slot_of[std::size_t(f)])];
   }
-  Version& buffer(int f) { return buffers_[std::size_t(inputs_.file.shard_slot(f))]; }
+  Version& buffer(int f) { return buffers_[std::size_t(inputs_.offload.shard_slot(f))]; }
   Slot& slot(int number) { return slots_[std::size_t(chunk(number).slot)]; }
   int trained_steps(int f, int step) const { return gradient_slot(f) >= 0 ? step : 0; }
 
@@ -166,7 +166,7 @@ class Memory {
     require(i, g.flat == i.target && g.by == all);
     if (!ends) return;
     g.reduced = true;
-    if (!inputs_.file.gradients) take_in(i.target, now);
+    if (!inputs_.offload.gradients) take_in(i.target, now);
   }
   void take_in(int f, Moment now) {
     Sum& sum = sums_[std::size_t(f)].sum;
@@ -178,7 +178,7 @@ class Memory {
     const int f = i.target;
     // After the update in which it stands, or in the micro step before.
     const int step = inputs_.gather_parameters ? now.step : now.step + 1;
-    if (inputs_.file.shard_slot(f) >= 0)
+    if (inputs_.offload.shard_slot(f) >= 0)
       require(i, buffer(f) == Version{f, now.step});
     else
       require(i, gradient_slot(f) < 0 || parameters_at_rest_in_memory(f, step));
@@ -198,7 +198,7 @@ class Memory {
     const Chunk& own = chunk(i.target);
     Slot& to = slot(i.target);
     const bool gradients =
-        inputs_.file.gradients && own.state_in_file && (i.op == Op::recall || !own.ahead);
+        inputs_.offload.gradients && own.state_in_file && (i.op == Op::recall || !own.ahead);
     if (i.op == Op::load) {
       require(i, states_[std::size_t(i.target)] == now.step);
       to = {{i.target, ends ? now.step : torn}, {}};
@@ -210,7 +210,7 @@ class Memory {
   }
   void update(const Instruction& i, Moment now, bool ends) {
     const Chunk& own = chunk(i.target);
-    const bool gradient_in_slot = inputs_.file.gradients && own.state_in_file;
+    const bool gradient_in_slot = inputs_.offload.gradients && own.state_in_file;
     require(i, (gradient_in_slot ? slot(i.target).gradient : sum_of(own.flat_unit)) ==
                    summed(own.flat_unit, now));
     if (own.slot >= 0) {
@@ -219,7 +219,8 @@ class Memory {
     } else {
       states_[std::size_t(i.target)] = ends ? now.step + 1 : torn;
     }
-    if (inputs_.file.shard_slot(own.flat_unit) < 0) updates_[i.target] = ends ? now.step + 1 : torn;
+    if (inputs_.offload.shard_slot(own.flat_unit) < 0)
+      updates_[i.target] = ends ? now.step + 1 : torn;
     if (!inputs_.gather_parameters)
       whole(own.flat_unit) = {own.flat_unit, inputs_.gather_after_update ? torn : now.step + 1};
   }
@@ -236,11 +237,11 @@ class Memory {
 
 // `ranking`: the streams in the order in which they run first. CPU ranks have nothing on the last.
 using Ranking = std::array<PlanStream, plan_stream_count>;
-constexpr Ranking communication_late = {PlanStream::compute, PlanStream::file_read,
-                                        PlanStream::file_write, PlanStream::communication,
+constexpr Ranking communication_late = {PlanStream::compute, PlanStream::inbound,
+                                        PlanStream::outbound, PlanStream::communication,
                                         PlanStream::host};
-constexpr Ranking file_late = {PlanStream::compute, PlanStream::communication,
-                               PlanStream::file_read, PlanStream::file_write, PlanStream::host};
+constexpr Ranking file_late = {PlanStream::compute, PlanStream::communication, PlanStream::inbound,
+                               PlanStream::outbound, PlanStream::host};
 
 std::string walk(const PlanInputs& inputs, const Walked& plans, const Ranking& ranking,
                  mock::Order order, std::uint64_t seed) {

@@ -33,8 +33,8 @@ class Memory {
         at_rest_(inputs.layout->flat_units.size(), Written{}),
         on_host_(inputs.layout->flat_units.size(), Written{}),
         chunks_(inputs.layout->flat_units.size(), 0),
-        slots_(std::size_t(inputs.file.state_slots), Slot{}),
-        buffers_(std::size_t(inputs.file.shard_slots), Buffer{}) {
+        slots_(std::size_t(inputs.offload.state_slots), Slot{}),
+        buffers_(std::size_t(inputs.offload.shard_slots), Buffer{}) {
     for (const Chunk& chunk : inputs.chunks) {
       place_in_unit_.push_back(chunks_[std::size_t(chunk.flat_unit)]);
       ++chunks_[std::size_t(chunk.flat_unit)];
@@ -60,14 +60,14 @@ class Memory {
   void begin_gather(int f) { parameter_of(f) = {f, torn}; }
   void end_gather(int f, int number) {
     parameter_of(f) = {f, versions_[std::size_t(f)]};
-    if (inputs_.file.shard_slot(f) < 0) return;
-    const Buffer& buffer = buffers_[std::size_t(inputs_.file.shard_slot(f))];
+    if (inputs_.offload.shard_slot(f) < 0) return;
+    const Buffer& buffer = buffers_[std::size_t(inputs_.offload.shard_slot(f))];
     parameter_of(f) = buffer.content;
     if (buffer.fetch != number) complain(Op::gather, f, "finds what another fetch has brought");
   }
   // The unit's fetches and its gathers are numbered, for what one brings the other takes.
   void fetch(int f, int number, bool ends) {
-    buffers_[std::size_t(inputs_.file.shard_slot(f))] = {
+    buffers_[std::size_t(inputs_.offload.shard_slot(f))] = {
         {f, ends ? versions_[std::size_t(f)] : torn}, number};
   }
   // Of a reduction, or of an addition to the rank's own sum.
@@ -364,7 +364,7 @@ TEST_CASE("the same with state in host memory, all of it or the last chunks alon
         CAPTURE(stage);
         CAPTURE(ratio);
         const EnginePlan plan(spec.declared(), config, 0, ranks, true);
-        REQUIRE(plan.inputs.file.on_host);
+        REQUIRE(plan.inputs.offload.on_host);
         REQUIRE(plan.inputs.chunks.size() > plan.layout.flat_units.size());
         const Step plans = stage == 2
                                ? Step{{{&plan.steps.first, &plan.steps.middle, &plan.steps.last},
@@ -387,8 +387,8 @@ TEST_CASE("the same with parameters in host memory too") {
       CAPTURE(ranks);
       CAPTURE(buffers);
       const EnginePlan plan(spec.declared(), config, 0, ranks, true);
-      REQUIRE(plan.inputs.file.shard_slots == buffers);
-      REQUIRE(plan.inputs.file.state_slots == 0);
+      REQUIRE(plan.inputs.offload.shard_slots == buffers);
+      REQUIRE(plan.inputs.offload.state_slots == 0);
       check_all_deletions(
           plan, ranks == 1 ? Step{{{&plan.steps.only}, &plan.steps.update}, true}
                            : Step{{{&plan.steps.first, &plan.steps.last}, &plan.steps.update},

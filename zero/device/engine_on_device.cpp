@@ -150,13 +150,13 @@ void EngineCore::update_on_device(const Instruction& instruction) {
 void EngineCore::issue_beside_device(const Instruction& instruction) {
   const int target = instruction.target;
   if (instruction.op == Op::spill) {
-    file_write_->enqueue([this, target](Stream stream) {
+    outbound_->enqueue([this, target](Stream stream) {
       host_tier_->spill(target, device_step_->own_word(), stream);
     });
   } else if (instruction.op == Op::fetch) {
-    file_read_->enqueue([this, target](Stream stream) { host_tier_->fetch(target, stream); });
+    inbound_->enqueue([this, target](Stream stream) { host_tier_->fetch(target, stream); });
   } else if (instruction.op == Op::upload) {
-    file_read_->enqueue([this, target](Stream stream) { host_tier_->upload(target, stream); });
+    inbound_->enqueue([this, target](Stream stream) { host_tier_->upload(target, stream); });
   } else if (instruction.op == Op::update_on_host) {
     host_->enqueue([this, target, verdict = &device_step_->verdict_on_host(),
                     rate = given_rate_](Stream stream) {

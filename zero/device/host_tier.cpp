@@ -26,7 +26,7 @@ HostTier::HostTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelSt
       homes_(inputs.chunks.size()) {
   for (const Chunk& chunk : inputs.chunks)
     if (chunk.on_host) add_chunk(chunk);
-  bytes_[MemoryCategory::offload_buffers] = inputs.file.state_slots * slot_bytes_;
+  bytes_[MemoryCategory::offload_buffers] = inputs.offload.state_slots * slot_bytes_;
   for (std::size_t f = 0; f < inputs.layout->flat_units.size(); ++f)
     add_parameters(static_cast<int>(f));
 }
@@ -115,9 +115,9 @@ std::string HostTier::describe() const {
          " of host memory per rank, " +
          (pins_all_ ? "all of it" : mebibytes(crossing_bytes()) + " of it") +
          " page-locked; parameters travel through " +
-         (inputs_.file.state_slots > 0
-              ? std::to_string(inputs_.file.state_slots) + " slots of " + mebibytes(slot_bytes_)
-              : std::to_string(inputs_.file.shard_slots) + " buffers of the GPU") +
+         (inputs_.offload.state_slots > 0
+              ? std::to_string(inputs_.offload.state_slots) + " slots of " + mebibytes(slot_bytes_)
+              : std::to_string(inputs_.offload.shard_slots) + " buffers of the GPU") +
          "; updates run on " + std::to_string(runtime_.pool().threads()) + " threads";
 }
 
@@ -133,7 +133,7 @@ void HostTier::keep_resident(int flat_unit, Stream stream) {
 }
 
 void HostTier::spill(int flat_unit, optim::StepWord* word, Stream stream) {
-  const bool landed = inputs_.file.gradients;
+  const bool landed = inputs_.offload.gradients;
   if (landed) keep_resident(flat_unit, stream);
   for (std::size_t c = 0; c < homes_.size(); ++c) {
     const Chunk& own = inputs_.chunks[c];
@@ -196,7 +196,7 @@ std::int64_t HostTier::first_outside(const ArrayId& array) const {
   const SegmentBuffers& own = state_.segment(array.flat_unit, array.segment);
   if (is_parameter(array))
     return own.update_begin + (holds_parameters(array.flat_unit) ? 0 : own.update_count);
-  const bool away = array.kind != ArrayKind::gradient || inputs_.file.gradients;
+  const bool away = array.kind != ArrayKind::gradient || inputs_.offload.gradients;
   return own.update_begin + (away ? own.resident : own.update_count);
 }
 

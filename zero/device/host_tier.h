@@ -69,7 +69,7 @@ class HostTier final : public OuterTier {
     return state_.segment(chunk.flat_unit, chunk.segment);
   }
   std::byte* slot_of(const Chunk& chunk) const { return slots_ + chunk.slot * slot_bytes_; }
-  bool holds_parameters(int flat_unit) const { return inputs_.file.shard_slot(flat_unit) >= 0; }
+  bool holds_parameters(int flat_unit) const { return inputs_.offload.shard_slot(flat_unit) >= 0; }
   // Of this rank's slice.
   std::byte* parameters_of(int flat_unit, int segment) const {
     return parameters_[static_cast<std::size_t>(flat_unit)][static_cast<std::size_t>(segment)];

@@ -30,7 +30,7 @@ class ChunkMaker {
   // The first units stay in memory, up to max_in_cpu elements of this rank, before a file.
   void place_parameters() {
     const OffloadParamOptions& options = config_.zero_optimization.offload_param;
-    FilePlan& file = result_.file;
+    OffloadPlan& offload = result_.offload;
     std::int64_t in_memory = 0, largest = 1;
     int count = 0;
     for (const FlatUnit& flat : layout_.flat_units) {
@@ -39,21 +39,21 @@ class ChunkMaker {
       const bool stays = shard == 0 || fits;
       if (stays) in_memory += shard;
       if (!stays) largest = std::max(largest, shard);
-      file.shard_slot_of.push_back(stays ? -1 : count++);
+      offload.shard_slot_of.push_back(stays ? -1 : count++);
     }
     const std::int64_t buffers = std::max<std::int64_t>(1, options.buffer_count);
     const std::int64_t fitting = buffers * options.buffer_size / largest;
-    file.shard_slots = static_cast<int>(
+    offload.shard_slots = static_cast<int>(
         std::min<std::int64_t>(count, std::clamp<std::int64_t>(fitting, 1, buffers)));
-    for (int& slot : file.shard_slot_of)
-      if (slot >= 0) slot %= file.shard_slots;
+    for (int& slot : offload.shard_slot_of)
+      if (slot >= 0) slot %= offload.shard_slots;
   }
 
   // What of an element passes through a slot.
   std::int64_t bytes_per_element(int flat_unit, const Segment& segment) const {
     const DType dtype = dtype_of(segment);
     const bool on_host = policy_.optimizer_on_host;
-    const bool parameter = on_host || result_.file.shard_slot(flat_unit) >= 0;
+    const bool parameter = on_host || result_.offload.shard_slot(flat_unit) >= 0;
     std::int64_t bytes = parameter ? size_of(dtype) : 0;
     if (!policy_.optimizer_in_file && !on_host) return bytes;
     const Precision& precision = policy_.precision;
@@ -87,9 +87,9 @@ class ChunkMaker {
   // The first chunks stay in memory: as many as `ratio` leaves, and then those that fit the cache
   // before a file.
   void place_states() {
-    FilePlan& file = result_.file;
+    OffloadPlan& offload = result_.offload;
     for (const FlatUnit& flat : layout_.flat_units)
-      file.resident.emplace_back(flat.segments.size());
+      offload.resident.emplace_back(flat.segments.size());
     const auto total = static_cast<double>(result_.chunks.size());
     const double ratio = config_.zero_optimization.offload_optimizer.ratio;
     auto stay = static_cast<std::int64_t>(std::floor((1 - ratio) * total));
@@ -101,32 +101,32 @@ class ChunkMaker {
       const bool stays = stay >= 0 || cache >= 0;
       chunk.on_host = !stays && policy_.optimizer_on_host;
       chunk.state_in_file = !stays && policy_.optimizer_in_file;
-      file.on_host = file.on_host || chunk.on_host;
-      file.gradients = file.gradients || (chunk.state_in_file && policy_.gradients_in_file) ||
-                       (chunk.on_host && policy_.gradients_on_host);
+      offload.on_host = offload.on_host || chunk.on_host;
+      offload.gradients = offload.gradients || (chunk.state_in_file && policy_.gradients_in_file) ||
+                          (chunk.on_host && policy_.gradients_on_host);
       if (stays)
-        file.resident[static_cast<std::size_t>(chunk.flat_unit)]
-                     [static_cast<std::size_t>(chunk.segment)] += chunk.count;
+        offload.resident[static_cast<std::size_t>(chunk.flat_unit)]
+                        [static_cast<std::size_t>(chunk.segment)] += chunk.count;
     }
   }
 
   // Slots in turn: read, step, write.
   void assign_slots() {
     const OffloadOptimizerOptions& options = config_.zero_optimization.offload_optimizer;
-    FilePlan& file = result_.file;
+    OffloadPlan& offload = result_.offload;
     int count = 0;
     for (Chunk& chunk : result_.chunks)
-      if (chunk.on_host ? file.shard_slot(chunk.flat_unit) < 0
-                        : chunk.state_in_file || file.shard_slot(chunk.flat_unit) >= 0)
+      if (chunk.on_host ? offload.shard_slot(chunk.flat_unit) < 0
+                        : chunk.state_in_file || offload.shard_slot(chunk.flat_unit) >= 0)
         chunk.slot = count++;
-    file.state_slots = static_cast<int>(
+    offload.state_slots = static_cast<int>(
         std::min<std::int64_t>(count, std::max<std::int64_t>(1, options.buffer_count - 1)));
-    file.pipeline_read = options.pipeline_read.value_or(true);
-    file.pipeline_write = options.pipeline_write.value_or(true);
+    offload.pipeline_read = options.pipeline_read.value_or(true);
+    offload.pipeline_write = options.pipeline_write.value_or(true);
     for (Chunk& chunk : result_.chunks) {
       if (chunk.slot < 0) continue;
-      chunk.ahead = !chunk.on_host && file.pipeline_read && chunk.slot < file.state_slots;
-      chunk.slot %= file.state_slots;
+      chunk.ahead = !chunk.on_host && offload.pipeline_read && chunk.slot < offload.state_slots;
+      chunk.slot %= offload.state_slots;
     }
   }
 

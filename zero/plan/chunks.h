@@ -30,7 +30,7 @@ struct Chunk {
 };
 
 // What rests in a file, or in host memory beside a GPU, and the buffers that it passes through.
-struct FilePlan {
+struct OffloadPlan {
   // Elements of a segment from the first that this rank updates whose states rest in memory, by
   // flat unit and segment. Empty: all.
   std::vector<std::vector<std::int64_t>> resident;
@@ -43,7 +43,7 @@ struct FilePlan {
   std::vector<int> shard_slot_of;
   int shard_slots = 0;
 
-  bool used() const { return !on_host && (state_slots > 0 || shard_slots > 0); }
+  bool in_file() const { return !on_host && (state_slots > 0 || shard_slots > 0); }
   // Reduced gradients go on from where they land.
   bool spills() const { return gradients || on_host; }
   int shard_slot(int flat_unit) const {
@@ -53,7 +53,7 @@ struct FilePlan {
 
 struct Chunking {
   std::vector<Chunk> chunks;
-  FilePlan file;
+  OffloadPlan offload;
 };
 
 Chunking make_chunking(const Layout& layout, const StatePolicy& policy, const Config& config);

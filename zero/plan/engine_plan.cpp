@@ -89,7 +89,7 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Co
   inputs.max_reuse_distance = options.max_reuse_distance;
   Chunking chunking = make_chunking(plan.layout, policy, config);
   inputs.chunks = std::move(chunking.chunks);
-  inputs.file = std::move(chunking.file);
+  inputs.offload = std::move(chunking.offload);
   const bool in_turn = policy.parameters_sharded && plan.placement.reshard_after_forward;
   inputs.parameter_slots =
       assign_slots(plan.layout, {in_turn ? two_in_turn : one_each, false,

@@ -118,7 +118,7 @@ std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) con
     case Op::load:
       accesses = {{Resource::state, instruction.target, false},
                   {Resource::state_slot, chunk_slot(instruction.target), true}};
-      if (inputs_.file.gradients && !inputs_.chunks[std::size_t(instruction.target)].ahead)
+      if (inputs_.offload.gradients && !inputs_.chunks[std::size_t(instruction.target)].ahead)
         accesses.push_back({Resource::gradient_shard, flat, false});
       break;
     case Op::recall:
@@ -133,10 +133,10 @@ std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) con
       for (std::size_t c = 0; c < inputs_.chunks.size(); ++c)
         if (inputs_.chunks[c].flat_unit == flat)
           accesses.push_back({Resource::state, static_cast<int>(c), false});
-      accesses.push_back({Resource::shard_buffer, inputs_.file.shard_slot(flat), true});
+      accesses.push_back({Resource::shard_buffer, inputs_.offload.shard_slot(flat), true});
       break;
     case Op::gather:
-      if (const int buffer = inputs_.file.shard_slot(flat); buffer >= 0)
+      if (const int buffer = inputs_.offload.shard_slot(flat); buffer >= 0)
         accesses.push_back({Resource::shard_buffer, buffer, false});
       else
         accesses.push_back({Resource::parameter_shard, flat, false});
@@ -145,7 +145,7 @@ std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) con
     case Op::reduce:
     case Op::accumulate:
       accesses.push_back({Resource::gradient_slot, gradient_slot(flat), true});
-      if (!inputs_.file.gradients) accesses.push_back({Resource::gradient_shard, flat, true});
+      if (!inputs_.offload.gradients) accesses.push_back({Resource::gradient_shard, flat, true});
       break;
     case Op::spill:
       accesses = accesses_of_spill(flat);
@@ -190,9 +190,9 @@ std::vector<Access> PlanChecker::accesses_to_all(Op op) const {
 
 // From where it landed to a file, or from where it rests to host memory.
 std::vector<Access> PlanChecker::accesses_of_spill(int flat) const {
-  const bool on_host = inputs_.file.on_host;
+  const bool on_host = inputs_.offload.on_host;
   std::vector<Access> accesses = {{Resource::gradient_slot, gradient_slot(flat), !on_host},
-                                  {Resource::gradient_shard, flat, inputs_.file.gradients}};
+                                  {Resource::gradient_shard, flat, inputs_.offload.gradients}};
   if (on_host) accesses.push_back({Resource::gradient_on_host, flat, true});
   return accesses;
 }
@@ -212,9 +212,9 @@ std::vector<Access> PlanChecker::accesses_of_update(int number) const {
   std::vector<Access> accesses;
   if (chunk.slot >= 0) accesses.push_back({Resource::state_slot, chunk.slot, true});
   if (chunk.slot < 0) accesses.push_back({Resource::state, number, true});
-  if (!chunk.state_in_file || !inputs_.file.gradients)
+  if (!chunk.state_in_file || !inputs_.offload.gradients)
     accesses.push_back({Resource::gradient_shard, flat, false});
-  if (inputs_.file.shard_slot(flat) < 0)
+  if (inputs_.offload.shard_slot(flat) < 0)
     accesses.push_back({Resource::parameter_shard, flat, true});
   if (!inputs_.gather_parameters)
     accesses.push_back({Resource::parameter_slot, parameter_slot(flat), true});

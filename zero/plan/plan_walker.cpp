@@ -10,10 +10,10 @@ namespace {
 
 constexpr std::size_t compute_index = 0;
 
-PlanStream recorder_of(EventKind kind, const FilePlan& file) {
+PlanStream recorder_of(EventKind kind, const OffloadPlan& offload) {
   switch (kind) {
     case EventKind::gradient_free:
-      return file.spills() ? PlanStream::file_write : PlanStream::communication;
+      return offload.spills() ? PlanStream::outbound : PlanStream::communication;
     case EventKind::parameter_ready:
     case EventKind::gradient_reduced:
     case EventKind::shard_free:
@@ -21,13 +21,13 @@ PlanStream recorder_of(EventKind kind, const FilePlan& file) {
     case EventKind::state_ready:
     case EventKind::shard_ready:
     case EventKind::uploaded:
-      return PlanStream::file_read;
+      return PlanStream::inbound;
     case EventKind::state_stepped:
-      return file.on_host ? PlanStream::host : PlanStream::compute;
+      return offload.on_host ? PlanStream::host : PlanStream::compute;
     case EventKind::state_free:
-      return file.on_host ? PlanStream::file_read : PlanStream::file_write;
+      return offload.on_host ? PlanStream::inbound : PlanStream::outbound;
     case EventKind::saved:
-      return file.on_host ? PlanStream::host : PlanStream::file_write;
+      return offload.on_host ? PlanStream::host : PlanStream::outbound;
     default:
       return PlanStream::compute;
   }
@@ -45,10 +45,10 @@ int count_of(EventKind kind, const PlanInputs& inputs) {
     case EventKind::state_ready:
     case EventKind::state_stepped:
     case EventKind::state_free:
-      return inputs.file.state_slots;
+      return inputs.offload.state_slots;
     case EventKind::shard_ready:
     case EventKind::shard_free:
-      return inputs.file.shard_slots;
+      return inputs.offload.shard_slots;
     case EventKind::agreed:
       return 1;
     default:
@@ -66,7 +66,7 @@ PlanWalker::PlanWalker(const PlanInputs& inputs, const Streams& streams, StepClo
       clock_(clock) {
   for (int i = 0; i < event_kind_count; ++i) {
     const auto kind = static_cast<EventKind>(i);
-    const auto recorder = static_cast<std::size_t>(recorder_of(kind, inputs.file));
+    const auto recorder = static_cast<std::size_t>(recorder_of(kind, inputs.offload));
     first_event_.push_back(events_.size());
     for (int n = count_of(kind, inputs); n > 0; --n)
       events_.push_back(streams_[recorder]->create_event());
@@ -165,8 +165,8 @@ void PlanWalker::pump() {
   bool progress = true;
   while (progress) {
     progress = false;
-    for (const PlanStream stream : {PlanStream::host, PlanStream::file_read, PlanStream::file_write,
-                                    PlanStream::communication})
+    for (const PlanStream stream :
+         {PlanStream::host, PlanStream::inbound, PlanStream::outbound, PlanStream::communication})
       progress |= pump(static_cast<std::size_t>(stream));
   }
 }

@@ -24,7 +24,7 @@ struct GatherRequest {
 
 // Whether the chunk's gradient is read from the file.
 bool recalls(const PlanInputs& inputs, const Chunk& chunk) {
-  return inputs.file.gradients && chunk.state_in_file;
+  return inputs.offload.gradients && chunk.state_in_file;
 }
 
 // Which flat unit lies in each parameter slot.
@@ -120,7 +120,7 @@ void PlanBuilder::emit_compute(int step) {
   for (const int flat : needs(unit)) {
     waits.push_back({EventKind::parameter_ready, parameter_slot(flat)});
     // What no gather spreads is used where it is uploaded.
-    if (inputs_.file.on_host && !inputs_.gather_parameters && !inputs_.gather_after_update)
+    if (inputs_.offload.on_host && !inputs_.gather_parameters && !inputs_.gather_after_update)
       waits.push_back({EventKind::uploaded, flat});
     signals.push_back({EventKind::parameter_free, parameter_slot(flat)});
     if (op != Op::backward || gradient_slot(flat) < 0) continue;
@@ -144,9 +144,9 @@ void PlanBuilder::emit_gathers_before(int step) {
 void PlanBuilder::emit_gather(int flat) {
   std::vector<EventId> waits = {{EventKind::parameter_free, parameter_slot(flat)},
                                 {EventKind::updated, flat}};
-  if (inputs_.file.on_host) waits.push_back({EventKind::uploaded, flat});
+  if (inputs_.offload.on_host) waits.push_back({EventKind::uploaded, flat});
   std::vector<EventId> signals = {{EventKind::parameter_ready, parameter_slot(flat)}};
-  if (const int buffer = inputs_.file.shard_slot(flat); buffer >= 0) {
+  if (const int buffer = inputs_.offload.shard_slot(flat); buffer >= 0) {
     out_.emit(Op::fetch, flat, {{EventKind::shard_free, buffer}, {EventKind::saved, flat}},
               {{EventKind::shard_ready, buffer}});
     waits.push_back({EventKind::shard_ready, buffer});
@@ -159,9 +159,9 @@ void PlanBuilder::emit_reduction(int flat, Op reduction) {
   const int slot = gradient_slot(flat);
   const EventId ready{EventKind::gradient_ready, slot}, free{EventKind::gradient_free, slot};
   const EventId reduced{EventKind::gradient_reduced, slot};
-  out_.emit(reduction, flat, {ready}, {inputs_.file.spills() ? reduced : free});
-  const Op next = inputs_.file.on_host && !last_ ? Op::keep : Op::spill;
-  if (inputs_.file.spills()) out_.emit(next, flat, {reduced}, {free});
+  out_.emit(reduction, flat, {ready}, {inputs_.offload.spills() ? reduced : free});
+  const Op next = inputs_.offload.on_host && !last_ ? Op::keep : Op::spill;
+  if (inputs_.offload.spills()) out_.emit(next, flat, {reduced}, {free});
 }
 
 void PlanBuilder::emit_reductions_after(int step, Op reduction) {
@@ -292,9 +292,9 @@ class UpdateBuilder {
     }
     std::vector<EventId> waits = {{EventKind::state_free, slot}};
     if (recalls(inputs_, chunk)) waits.push_back({EventKind::agreed, 0});
-    if (!inputs_.file.pipeline_read && previous_ >= 0) {
+    if (!inputs_.offload.pipeline_read && previous_ >= 0) {
       waits.push_back({EventKind::state_stepped, previous_});
-      if (!inputs_.file.pipeline_write) waits.push_back({EventKind::state_free, previous_});
+      if (!inputs_.offload.pipeline_write) waits.push_back({EventKind::state_free, previous_});
     }
     out_.emit(Op::load, number, waits, {{EventKind::state_ready, slot}});
   }
@@ -316,7 +316,7 @@ class UpdateBuilder {
     if (slot >= 0) {
       emit_load(number);
       waits.push_back({EventKind::state_ready, slot});
-      if (!inputs_.file.pipeline_write && previous_ >= 0)
+      if (!inputs_.offload.pipeline_write && previous_ >= 0)
         waits.push_back({EventKind::state_free, previous_});
       signals.push_back({EventKind::state_stepped, slot});
     }
@@ -330,7 +330,7 @@ class UpdateBuilder {
   void emit_gather(int flat) {
     const int whole = inputs_.parameter_slots.slot_of[static_cast<std::size_t>(flat)];
     std::vector<EventId> waits = {{EventKind::parameter_free, whole}, {EventKind::updated, flat}};
-    if (inputs_.file.on_host) waits.push_back({EventKind::uploaded, flat});
+    if (inputs_.offload.on_host) waits.push_back({EventKind::uploaded, flat});
     out_.emit(Op::gather, flat, waits, {{EventKind::parameter_ready, whole}});
   }
 
@@ -419,11 +419,11 @@ PlanStream stream_of(Op op) {
     case Op::load:
     case Op::recall:
     case Op::upload:
-      return PlanStream::file_read;
+      return PlanStream::inbound;
     case Op::store:
     case Op::spill:
     case Op::keep:
-      return PlanStream::file_write;
+      return PlanStream::outbound;
     case Op::update_on_host:
       return PlanStream::host;
     default:

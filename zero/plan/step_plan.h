@@ -19,9 +19,9 @@
 
 namespace zero::detail {
 
-// On a GPU rank the streams of files are those of copies to and from host memory; `host` is the
-// order in which the host works beside the GPU.
-enum class PlanStream : std::uint8_t { compute, communication, file_read, file_write, host };
+// Inbound and outbound lead to memory from where offloaded state rests, and back: a file, or host
+// memory beside a GPU; `host` is the order in which the host works beside the GPU.
+enum class PlanStream : std::uint8_t { compute, communication, inbound, outbound, host };
 inline constexpr int plan_stream_count = 5;
 
 enum class Op : std::uint8_t {
@@ -33,16 +33,16 @@ enum class Op : std::uint8_t {
   gather,      // communication: shard -> whole, of a flat unit
   reduce,      // communication: whole-size summands -> shard, of a flat unit
   accumulate,  // communication: adds a flat unit's gradient to this rank's own sum, sends nothing
-  fetch,       // file_read: parameter shard -> the buffer it is gathered from, of a flat unit; on a
+  fetch,       // inbound: parameter shard -> the buffer it is gathered from, of a flat unit; on a
                // GPU rank from host memory
-  load,        // file_read: a chunk -> its slot, without its gradient where it is read ahead
-  recall,      // file_read: the gradient of a chunk that was read ahead -> its slot
-  store,       // file_write: a chunk's slot -> file
-  spill,       // file_write: the reduced gradient of a flat unit -> file, or -> host memory
+  load,        // inbound: a chunk -> its slot, without its gradient where it is read ahead
+  recall,      // inbound: the gradient of a chunk that was read ahead -> its slot
+  store,       // outbound: a chunk's slot -> file
+  spill,       // outbound: the reduced gradient of a flat unit -> file, or -> host memory
   // On a GPU rank whose state rests in host memory:
-  keep,            // file_write: nothing; gradients stay where more are added to them
+  keep,            // outbound: nothing; gradients stay where more are added to them
   update_on_host,  // host: optimizer; the parameters -> where they rest, or the chunk's slot
-  upload,          // file_read: slot -> parameter shard
+  upload,          // inbound: slot -> parameter shard
 };
 
 const char* name_of(Op op);
@@ -97,7 +97,7 @@ struct PlanInputs {
   const Layout* layout = nullptr;
   SlotAssignment parameter_slots, gradient_slots;
   std::vector<Chunk> chunks;  // of the optimizer step
-  FilePlan file;
+  OffloadPlan offload;
   bool gather_parameters = false;  // parameters rest as shards
   bool reshard_after_forward = false;
   bool tensor_norms = false;         // some update rule needs them

@@ -57,7 +57,7 @@ FileTier::FileTier(const PlanInputs& inputs, ModelState& state, const Config& co
   for (std::size_t c = 0; c < inputs.chunks.size(); ++c) add_parts(inputs, static_cast<int>(c));
   for (std::size_t f = 0; f < parameter_parts_.size(); ++f)
     for (std::size_t s = 0; s < parameter_parts_[f].size(); ++s)
-      if (inputs.file.shard_slot(static_cast<int>(f)) >= 0 && parameter_parts_[f][s].empty())
+      if (inputs.offload.shard_slot(static_cast<int>(f)) >= 0 && parameter_parts_[f][s].empty())
         add_frozen(static_cast<int>(f), static_cast<int>(s));
 }
 
@@ -90,8 +90,8 @@ void FileTier::add_parts(const PlanInputs& inputs, int number) {
   const auto add = [&](ArrayKind kind, int state = 0) {
     arrays.push_back({chunk.flat_unit, chunk.segment, kind, state});
   };
-  if (chunk.state_in_file && inputs.file.gradients) add(ArrayKind::gradient);
-  if (inputs.file.shard_slot(chunk.flat_unit) >= 0) add(ArrayKind::parameter);
+  if (chunk.state_in_file && inputs.offload.gradients) add(ArrayKind::gradient);
+  if (inputs.offload.shard_slot(chunk.flat_unit) >= 0) add(ArrayKind::parameter);
   if (chunk.state_in_file && buffers.has_master()) add(ArrayKind::master);
   for (std::size_t i = 0; chunk.state_in_file && i < buffers.states.size(); ++i)
     add(ArrayKind::state, static_cast<int>(i));
@@ -122,12 +122,12 @@ void FileTier::add_frozen(int flat_unit, int segment_index) {
 
 void FileTier::plan(Ledger& ledger) const {
   ledger.plan(MemoryCategory::offload_buffers,
-              inputs_.file.state_slots * slot_bytes_ + spill_bytes_ + window_bytes_);
+              inputs_.offload.state_slots * slot_bytes_ + spill_bytes_ + window_bytes_);
   for (const auto& [category, bytes] : in_file_) ledger.plan(category, bytes, Tier::file);
 }
 
 void FileTier::open(Ledger& ledger) {
-  const std::int64_t slots = inputs_.file.state_slots * slot_bytes_;
+  const std::int64_t slots = inputs_.offload.state_slots * slot_bytes_;
   arena_ = Arena(slots + spill_bytes_ + window_bytes_, Arena::Sharing::private_memory,
                  "the buffers of offload");
   ledger.take(MemoryCategory::offload_buffers, arena_.size());
@@ -158,7 +158,7 @@ void FileTier::give_back(Ledger& ledger) const {
 std::string FileTier::describe() const {
   return "offload to a file of " + std::to_string((store_->bytes() + (1 << 20) - 1) >> 20) +
          " MiB per rank in " + store_->directory() + ", by " + read_->kind() + ", through " +
-         std::to_string(inputs_.file.state_slots) + " slots of " +
+         std::to_string(inputs_.offload.state_slots) + " slots of " +
          std::to_string((slot_bytes_ + (1 << 20) - 1) >> 20) + " MiB";
 }
 
@@ -272,8 +272,8 @@ std::int64_t FileTier::first_outside(const ArrayId& array) const {
                          (array.kind == ArrayKind::master && !buffers.has_master());
   const std::int64_t slice = state_.policy().rank * segment.shard;
   if (parameter)
-    return inputs_.file.shard_slot(array.flat_unit) >= 0 ? slice : slice + segment.shard;
-  if (array.kind == ArrayKind::gradient && !inputs_.file.gradients) return slice + segment.shard;
+    return inputs_.offload.shard_slot(array.flat_unit) >= 0 ? slice : slice + segment.shard;
+  if (array.kind == ArrayKind::gradient && !inputs_.offload.gradients) return slice + segment.shard;
   return buffers.update_begin + buffers.resident;
 }
 

@@ -8,8 +8,8 @@ namespace zero::detail {
 
 ModelState::ModelState(const Layout& layout, const SlotAssignment& parameter_slots,
                        const SlotAssignment& gradient_slots, StatePolicy policy,
-                       const FilePlan& file)
-    : layout_(layout), policy_(std::move(policy)), file_(file) {
+                       const OffloadPlan& offload)
+    : layout_(layout), policy_(std::move(policy)), offload_(offload) {
   for (const FlatUnit& flat : layout.flat_units) {
     auto& segments = buffers_.emplace_back(flat.segments.size());
     for (std::size_t s = 0; s < segments.size(); ++s) {
@@ -24,8 +24,8 @@ ModelState::ModelState(const Layout& layout, const SlotAssignment& parameter_slo
           layout.ranks > 1 ? segment.dtype.value_or(policy_.precision.wire) : segments[s].summand;
       segments[s].update_begin = policy_.optimizer_sharded ? policy_.rank * segment.shard : 0;
       segments[s].update_count = policy_.optimizer_sharded ? segment.shard : segment.length;
-      segments[s].resident = file_.resident.empty() ? segments[s].update_count
-                                                    : file_.resident[buffers_.size() - 1][s];
+      segments[s].resident = offload_.resident.empty() ? segments[s].update_count
+                                                       : offload_.resident[buffers_.size() - 1][s];
       segments[s].states.assign(policy_.optimizer_states.size(), nullptr);
       segments[s].state_counts.assign(policy_.optimizer_states.size(), 0);
     }
@@ -44,11 +44,11 @@ void ModelState::request(MemoryCategory category, std::int64_t bytes, std::byte*
 
 // First in the arena, so that they start and end on pages, as O_DIRECT wants them.
 void ModelState::request_shard_buffers() {
-  requests_.resize(static_cast<std::size_t>(file_.shard_slots),
+  requests_.resize(static_cast<std::size_t>(offload_.shard_slots),
                    Request{MemoryCategory::offload_buffers, 0, {}});
   for (std::size_t f = 0; f < buffers_.size(); ++f) {
-    if (file_.shard_slot(static_cast<int>(f)) < 0) continue;
-    Request& slot = requests_[static_cast<std::size_t>(file_.shard_slot_of[f])];
+    if (offload_.shard_slot(static_cast<int>(f)) < 0) continue;
+    Request& slot = requests_[static_cast<std::size_t>(offload_.shard_slot_of[f])];
     std::int64_t offset = 0;
     for (std::size_t s = 0; s < buffers_[f].size(); ++s) {
       slot.targets.emplace_back(&buffers_[f][s].shard, offset);
@@ -61,7 +61,7 @@ void ModelState::request_shard_buffers() {
 
 std::vector<std::span<std::byte>> ModelState::shard_buffers() const {
   std::vector<std::span<std::byte>> buffers;
-  for (int slot = 0; slot < file_.shard_slots; ++slot) {
+  for (int slot = 0; slot < offload_.shard_slots; ++slot) {
     const Request& request = requests_[static_cast<std::size_t>(slot)];
     buffers.emplace_back(*request.targets.front().first, static_cast<std::size_t>(request.bytes));
   }
@@ -81,7 +81,7 @@ void ModelState::request_parameters(const SlotAssignment& slots) {
       const Segment& segment = layout_.flat_units[f].segments[s];
       slot.targets.emplace_back(&buffers.whole, offset);
       offset += segment.length * size_of(buffers.dtype);
-      if (policy_.parameters_sharded && file_.shard_slot(static_cast<int>(f)) < 0)
+      if (policy_.parameters_sharded && offload_.shard_slot(static_cast<int>(f)) < 0)
         request(MemoryCategory::parameters, segment.shard * size_of(buffers.dtype), &buffers.shard);
     }
     slot.bytes = std::max(slot.bytes, offset);
@@ -103,14 +103,14 @@ void ModelState::request_gradients(const SlotAssignment& slots) {
       Request& slot = slot_requests[static_cast<std::size_t>(slots.slot_of[f])];
       slot.targets.emplace_back(&buffers.gradient_whole, offset);
       offset += segment.length * size_of(buffers.dtype);
-      if (file_.gradients && buffers.summand != buffers.wire) {
+      if (offload_.gradients && buffers.summand != buffers.wire) {
         slot.targets.emplace_back(&buffers.landing, offset);
         offset += segment.shard * size_of(buffers.wire);
       }
       slot.bytes = std::max(slot.bytes, offset);
       if (policy_.accumulator == Accumulator::shard)
         request(MemoryCategory::gradients,
-                (file_.gradients ? buffers.resident : segment.shard) * size_of(buffers.sum),
+                (offload_.gradients ? buffers.resident : segment.shard) * size_of(buffers.sum),
                 &buffers.gradient_shard);
       if (policy_.accumulator == Accumulator::whole)
         request(MemoryCategory::gradients, segment.length * size_of(buffers.sum),
@@ -189,7 +189,7 @@ void ModelState::derive_pointers() {
       SegmentBuffers& buffers = buffers_[f][s];
       const std::int64_t slice = policy_.rank * segment.shard * size_of(buffers.dtype);
       if (buffers.shard == nullptr) buffers.shard = buffers.whole + slice;
-      if (segment.trainable && file_.gradients && buffers.landing == nullptr)
+      if (segment.trainable && offload_.gradients && buffers.landing == nullptr)
         buffers.landing = buffers.gradient_whole + slice;
       if (segment.trainable && buffers.gradient_shard == nullptr)
         buffers.gradient_shard =

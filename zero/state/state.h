@@ -99,7 +99,8 @@ struct SegmentBuffers {
 class ModelState {
  public:
   ModelState(const Layout& layout, const SlotAssignment& parameter_slots,
-             const SlotAssignment& gradient_slots, StatePolicy policy, const FilePlan& file = {});
+             const SlotAssignment& gradient_slots, StatePolicy policy,
+             const OffloadPlan& offload = {});
 
   // Enters the bytes into the ledger's plan. Then allocate() takes them.
   void plan(Ledger& ledger) const;
@@ -152,7 +153,7 @@ class ModelState {
 
   const Layout& layout_;
   StatePolicy policy_;
-  FilePlan file_;
+  OffloadPlan offload_;
   std::vector<std::vector<SegmentBuffers>> buffers_;
   std::byte* staging_ = nullptr;
   std::vector<Request> requests_;
