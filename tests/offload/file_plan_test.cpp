@@ -12,20 +12,17 @@
 #include "tests/offload/offload_support.h"
 #include "tests/support/mock_device.h"
 #include "tests/support/models.h"
-#include "tests/support/plan_deletions.h"
+#include "tests/support/plan_walks.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/plan/plan_walker.h"
 
 using namespace zero::detail;
-using plan_deletions::Walked;
+using plan_walks::Moment;
+using plan_walks::Walked;
 
 namespace {
 
 constexpr int steps = 3, torn = -1;
-
-struct Moment {
-  int step = 0, micro = 0;
-};
 
 // One backward scope's contribution to a gradient.
 struct Contribution {
@@ -262,25 +259,7 @@ std::string walk(const PlanInputs& inputs, const Walked& plans, const Ranking& r
   };
   PlanWalker walker(inputs, streams, clock,
                     {give, [](const Instruction&) {}, [](int u) { return std::to_string(u); }});
-  const auto run = [&](const StepPlan& plan) {
-    walker.begin(plan);
-    while (const Instruction* next = walker.next_compute()) {
-      const Instruction i = *next;
-      walker.enter(i.op, i.target);
-      for (const Wait& wait : i.waits)
-        if (wait.event.kind == EventKind::gradient_free && i.op == Op::backward)
-          walker.await(wait.event);
-      give(i);
-      walker.leave(i.op, i.target);
-    }
-    walker.finish();
-  };
-  for (now.step = 0; now.step < steps; ++now.step) {
-    now.micro = 0;
-    for (const StepPlan* plan : plans.micro_steps) run(*plan), ++now.micro;
-    --now.micro;
-    run(*plans.update);
-  }
+  plan_walks::walk_steps(walker, plans, steps, now, give);
   for (zero::ExecutionStream* stream : streams) stream->synchronize();
   return memory.fault;
 }
@@ -299,7 +278,7 @@ std::string walk_in_all_orders(const PlanInputs& inputs, const Walked& plans) {
 }
 
 int check_deletions(const PlanInputs& inputs, const Walked& plans, const StepPlan& from) {
-  return plan_deletions::check_deletions(inputs, plans, from, steps, [&](const Walked& without) {
+  return plan_walks::check_deletions(inputs, plans, from, steps, [&](const Walked& without) {
     return walk_in_all_orders(inputs, without);
   });
 }

@@ -2,8 +2,11 @@
 // on the device's compute stream.
 #pragma once
 
+#include <doctest/doctest.h>
+
 #include <exception>
 #include <functional>
+#include <initializer_list>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -11,6 +14,7 @@
 #include "tests/support/mock_device.h"
 #include "tests/support/toy_model.h"
 #include "zero/runtime_core.h"
+#include "zero/testing.h"
 
 namespace mock {
 
@@ -164,5 +168,43 @@ inline toy::Trace train(zero::Runtime& runtime, const toy::Dims& d, const zero::
   engine.initialize(toy::fill);
   return train_until(runtime, engine, steps, d);
 }
+
+// Runs of the toy model that are to be equal, on hosts and on devices; what rank 0 saw.
+struct Training {
+  toy::Dims dims;
+  std::int64_t steps;
+
+  toy::Trace on_host(int ranks, const zero::Config& config) const {
+    toy::Trace trace;
+    zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) { run(runtime, config, trace); });
+    return trace;
+  }
+  toy::Trace on_mock(int ranks, const zero::Config& config, Order order, std::uint64_t seed) const {
+    toy::Trace trace;
+    run_ranks(ranks, order, seed, [&](zero::Runtime& runtime) { run(runtime, config, trace); });
+    return trace;
+  }
+  void compare(int ranks, const toy::Trace& expected, const zero::Config& config,
+               std::initializer_list<Order> orders) const {
+    CAPTURE(ranks);
+    CAPTURE(config.zero_optimization.stage);
+    CAPTURE(config.zero_optimization.offload_optimizer.ratio);
+    std::uint64_t seed = 0;
+    for (const Order order : orders) {
+      CAPTURE(static_cast<int>(order));
+      const toy::Trace trace = on_mock(ranks, config, order, ++seed);
+      CHECK(trace.losses == expected.losses);
+      CHECK(trace.norms == expected.norms);
+      CHECK(trace.scales == expected.scales);
+      CHECK(trace.digest == expected.digest);
+    }
+  }
+
+ private:
+  void run(zero::Runtime& runtime, const zero::Config& config, toy::Trace& trace) const {
+    toy::Trace own = train(runtime, dims, config, steps);
+    if (runtime.is_root()) trace = std::move(own);
+  }
+};
 
 }  // namespace mock

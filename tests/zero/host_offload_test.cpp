@@ -18,6 +18,7 @@ namespace {
 
 constexpr int steps = 4;
 constexpr toy::Dims dims{.vocabulary = 31, .channels = 72, .blocks = 3, .batch = 2};
+const mock::Training training{dims, steps};
 
 zero::Config config_of(int stage, int accumulation = 1, bool bf16 = true) {
   zero::Config config = toy::config(stage, dims, accumulation);
@@ -39,38 +40,10 @@ zero::Config with_parameters(zero::Config config, int buffers = 5) {
   return config;
 }
 
-toy::Trace on_host(int ranks, const zero::Config& config) {
-  toy::Trace trace;
-  zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
-    toy::Trace own = mock::train(runtime, dims, config, steps);
-    if (runtime.is_root()) trace = std::move(own);
-  });
-  return trace;
-}
-
-toy::Trace on_mock(int ranks, const zero::Config& config, mock::Order order, std::uint64_t seed) {
-  toy::Trace trace;
-  mock::run_ranks(ranks, order, seed, [&](zero::Runtime& runtime) {
-    toy::Trace own = mock::train(runtime, dims, config, steps);
-    if (runtime.is_root()) trace = std::move(own);
-  });
-  return trace;
-}
-
 void compare(int ranks, const toy::Trace& expected, const zero::Config& config) {
-  CAPTURE(ranks);
-  CAPTURE(config.zero_optimization.stage);
-  CAPTURE(config.zero_optimization.offload_optimizer.ratio);
-  std::uint64_t seed = 0;
-  for (const auto order : {mock::Order::compute_first, mock::Order::communication_first,
-                           mock::Order::one_last, mock::Order::one_last, mock::Order::random}) {
-    CAPTURE(static_cast<int>(order));
-    const toy::Trace trace = on_mock(ranks, config, order, ++seed);
-    CHECK(trace.losses == expected.losses);
-    CHECK(trace.norms == expected.norms);
-    CHECK(trace.scales == expected.scales);
-    CHECK(trace.digest == expected.digest);
-  }
+  training.compare(ranks, expected, config,
+                   {mock::Order::compute_first, mock::Order::communication_first,
+                    mock::Order::one_last, mock::Order::one_last, mock::Order::random});
 }
 
 std::int64_t planned(const std::vector<zero::MemoryUse>& tier, const char* category) {
@@ -94,7 +67,7 @@ std::int64_t total(const std::vector<zero::MemoryUse>& tier) {
 TEST_CASE("state in host memory beside a device: equal bits at every stage, ratio and rank") {
   for (const int ranks : {1, 2, 3, 4})
     for (const bool bf16 : {false, true}) {
-      const toy::Trace expected = on_host(ranks, config_of(1, 1, bf16));
+      const toy::Trace expected = training.on_host(ranks, config_of(1, 1, bf16));
       REQUIRE(expected.losses.back() != expected.losses.front());
       for (const int stage : {1, 2, 3})
         for (const double ratio : {0.3, 0.5, 1.})
@@ -104,7 +77,7 @@ TEST_CASE("state in host memory beside a device: equal bits at every stage, rati
 }
 
 TEST_CASE("the same for every number of slots and size of chunks, with all of it page-locked") {
-  const toy::Trace expected = on_host(2, config_of(1));
+  const toy::Trace expected = training.on_host(2, config_of(1));
   for (const int buffers : {0, 2, 3, 9})
     for (const std::int64_t bytes : {1, 50'000, 1 << 26}) {
       zero::Config config = offloaded(config_of(buffers % 3 + 1), buffers == 2 ? 0.7 : 1);
@@ -120,7 +93,7 @@ TEST_CASE("the same for every number of slots and size of chunks, with all of it
 TEST_CASE("the same with the parameters of stage 3 in host memory too, through any buffers") {
   for (const int ranks : {1, 2, 3})
     for (const bool bf16 : {false, true}) {
-      const toy::Trace expected = on_host(ranks, config_of(3, 2, bf16));
+      const toy::Trace expected = training.on_host(ranks, config_of(3, 2, bf16));
       for (const int buffers : {1, 2, 5}) {
         zero::Config config = with_parameters(offloaded(config_of(3, 2, bf16)), buffers);
         config.zero_optimization.offload_optimizer.pin_memory = buffers == 2;
@@ -139,7 +112,7 @@ TEST_CASE("the same over several micro steps, synchronized in each or at the end
         zero::Config config = config_of(1, 3);
         config.zero_core.gradient_sync = sync;
         if (sums_fp32) config.grad_accum_dtype = zero::DType::fp32;
-        const toy::Trace expected = on_host(ranks, config);
+        const toy::Trace expected = training.on_host(ranks, config);
         for (const int stage : {1, 2, 3}) {
           config.zero_optimization.stage = stage;
           compare(ranks, expected, offloaded(config, stage == 2 ? 0.5 : 1));
@@ -156,7 +129,7 @@ TEST_CASE(
       config.communication_data_type = wire;
       config.grad_accum_dtype = rest;
       config.prescale_gradients = true;
-      const toy::Trace expected = on_host(ranks, config);
+      const toy::Trace expected = training.on_host(ranks, config);
       for (const int stage : {1, 2, 3}) {
         config.zero_optimization.stage = stage;
         compare(ranks, expected, offloaded(config, stage == 3 ? 0.5 : 1));
@@ -173,13 +146,13 @@ TEST_CASE("the same with every rule that sees elements, and with groups of their
     if (config.optimizer.type == "SGD") config.optimizer.momentum = 0.9;
     config.zero_core.param_groups["biases"].lr_scale = 0.5;
     CAPTURE(type);
-    compare(2, on_host(2, config), offloaded(config, 0.6));
+    compare(2, training.on_host(2, config), offloaded(config, 0.6));
   }
 }
 
 TEST_CASE("fp16: steps that are skipped leave the state in host memory alone") {
   for (const int ranks : {1, 2}) {
-    const toy::Trace expected = on_host(ranks, toy::overflowing_config(1, dims));
+    const toy::Trace expected = training.on_host(ranks, toy::overflowing_config(1, dims));
     CHECK(std::isinf(expected.norms.front()));
     CHECK(expected.scales.back() != expected.scales.front());
     for (const int stage : {1, 2, 3})

@@ -12,41 +12,15 @@
 namespace {
 
 constexpr int steps = 6;
-
-toy::Trace on_host(int ranks, const zero::Config& config) {
-  toy::Trace trace;
-  zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
-    toy::Trace own = mock::train(runtime, {}, config, steps);
-    if (runtime.is_root()) trace = std::move(own);
-  });
-  return trace;
-}
-
-toy::Trace on_mock(int ranks, const zero::Config& config, mock::Order order, std::uint64_t seed) {
-  toy::Trace trace;
-  mock::run_ranks(ranks, order, seed, [&](zero::Runtime& runtime) {
-    toy::Trace own = mock::train(runtime, {}, config, steps);
-    if (runtime.is_root()) trace = std::move(own);
-  });
-  return trace;
-}
+const mock::Training training{{}, steps};
 
 void compare(int ranks, const zero::Config& config) {
-  const toy::Trace expected = on_host(ranks, config);
+  const toy::Trace expected = training.on_host(ranks, config);
   REQUIRE(expected.losses.size() == steps);
   REQUIRE(expected.losses.back() != expected.losses.front());
-  std::uint64_t seed = 0;
-  for (const auto order : {mock::Order::compute_first, mock::Order::communication_first,
-                           mock::Order::random, mock::Order::random}) {
-    CAPTURE(ranks);
-    CAPTURE(config.zero_optimization.stage);
-    CAPTURE(static_cast<int>(order));
-    const toy::Trace trace = on_mock(ranks, config, order, ++seed);
-    CHECK(trace.losses == expected.losses);
-    CHECK(trace.norms == expected.norms);
-    CHECK(trace.scales == expected.scales);
-    CHECK(trace.digest == expected.digest);
-  }
+  training.compare(ranks, expected, config,
+                   {mock::Order::compute_first, mock::Order::communication_first,
+                    mock::Order::random, mock::Order::random});
 }
 
 }  // namespace
@@ -105,11 +79,11 @@ TEST_CASE("fp16: the loss scale lives on the device, and falls and grows as on t
   for (const int ranks : {1, 2})
     for (const int stage : {0, 3}) {
       const zero::Config config = toy::overflowing_config(stage, {});
-      const toy::Trace expected = on_host(ranks, config);
+      const toy::Trace expected = training.on_host(ranks, config);
       CHECK(std::isinf(expected.norms.front()));
       CHECK(expected.scales.back() != expected.scales.front());
       for (const auto order : {mock::Order::compute_first, mock::Order::random})
-        CHECK(on_mock(ranks, config, order, 7) == expected);
+        CHECK(training.on_mock(ranks, config, order, 7) == expected);
     }
 }
 

@@ -7,19 +7,15 @@
 
 #include "tests/support/mock_device.h"
 #include "tests/support/models.h"
-#include "tests/support/plan_deletions.h"
+#include "tests/support/plan_walks.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/plan/plan_walker.h"
 
 using namespace zero::detail;
-using plan_deletions::Walked;
+using plan_walks::Moment;
+using plan_walks::Walked;
 
 namespace {
-
-// A walk's place: the optimizer step, and the micro step in it.
-struct Moment {
-  int step = 0, micro = 0;
-};
 
 // What lies in each slot, and how often each shard was written.
 class Memory {
@@ -217,7 +213,6 @@ std::string walk(const PlanInputs& inputs, const Step& step, mock::Order order,
   Memory memory(inputs, step.empties_each);
   StepClock clock;
   Moment now;
-  const auto last = static_cast<int>(plans.micro_steps.size()) - 1;
   // What takes time, at its start and at its end.
   const auto queue_both = [&](mock::Stream& stream, auto at) {
     for (const bool ends : {false, true}) stream.enqueue([at, ends](zero::Stream) { at(ends); });
@@ -250,33 +245,16 @@ std::string walk(const PlanInputs& inputs, const Step& step, mock::Order order,
          });
        },
        [](const Instruction&) {}, [](int unit) { return std::to_string(unit); }});
-  const auto run = [&](const StepPlan& plan) {
-    walker.begin(plan);
-    while (const Instruction* next = walker.next_compute()) {
-      const Instruction i = *next;
-      walker.enter(i.op, i.target);
-      // The engine awaits gradient slots at the first touch.
-      for (const Wait& wait : i.waits)
-        if (wait.event.kind == EventKind::gradient_free && i.op == Op::backward)
-          walker.await(wait.event);
-      compute.enqueue([&memory, i, now](zero::Stream) {
-        if (i.op == Op::agree) return memory.agree(now);
-        if (i.op == Op::update) return memory.update(i.target, now);
-        memory.read(i.op, i.target, now);
-        memory.write(i.op, i.target, now);
-      });
-      if (i.op == Op::forward || i.op == Op::backward)
-        compute.enqueue([&memory, i, now](zero::Stream) { memory.read(i.op, i.target, now); });
-      walker.leave(i.op, i.target);
-    }
-    walker.finish();
-  };
-  for (now.step = 0; now.step < steps; ++now.step) {
-    for (now.micro = 0; now.micro <= last; ++now.micro)
-      run(*plans.micro_steps[static_cast<std::size_t>(now.micro)]);
-    now.micro = last;
-    run(*plans.update);
-  }
+  plan_walks::walk_steps(walker, plans, steps, now, [&](const Instruction& i) {
+    compute.enqueue([&memory, i, now](zero::Stream) {
+      if (i.op == Op::agree) return memory.agree(now);
+      if (i.op == Op::update) return memory.update(i.target, now);
+      memory.read(i.op, i.target, now);
+      memory.write(i.op, i.target, now);
+    });
+    if (i.op == Op::forward || i.op == Op::backward)
+      compute.enqueue([&memory, i, now](zero::Stream) { memory.read(i.op, i.target, now); });
+  });
   for (mock::Stream* stream : {&compute, &communication, &copies_in, &copies_out, &host})
     stream->synchronize();
   return memory.fault;
@@ -299,7 +277,7 @@ void check_all_deletions(const EnginePlan& plan, const Step& step) {
   CHECK(walk_in_all_orders(plan.inputs, step) == "");
   int required = 0;
   const auto check = [&](const StepPlan& from) {
-    required += plan_deletions::check_deletions(
+    required += plan_walks::check_deletions(
         plan.inputs, step.plans, from, steps, [&](const Walked& without) {
           return walk_in_all_orders(plan.inputs, {without, step.empties_each});
         });

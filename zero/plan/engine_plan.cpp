@@ -159,8 +159,7 @@ void check_offload_of_gpu(const Config& config, const EnginePlan& plan) {
       (!plan.policy.optimizer_on_host || options.offload_optimizer.ratio < 1))
     throw ConfigError(
         "zero_optimization.offload_param.device cpu needs offload_optimizer.device cpu with ratio "
-        "1 "
-        "on GPU ranks: parameters are updated where they rest");
+        "1 on GPU ranks: parameters are updated where they rest");
   if (plan.policy.optimizer_on_host && plan.placement.optimizer == Rest::replicate)
     throw ConfigError(
         "zero_optimization.offload_optimizer.device cpu needs stage 1, 2 or 3 on GPU ranks: at "

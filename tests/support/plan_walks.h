@@ -1,5 +1,5 @@
-// Plans of a step with one wait taken out: what the checker says of them, and what streams that run
-// apart show, must agree.
+// Plans walked as the engine does, and with one wait taken out: what the checker says of those, and
+// what streams that run apart show, must agree.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -9,16 +9,57 @@
 #include <vector>
 
 #include "zero/plan/plan_checker.h"
+#include "zero/plan/plan_walker.h"
 
-namespace plan_deletions {
+namespace plan_walks {
 
+using zero::detail::EventKind;
+using zero::detail::Instruction;
+using zero::detail::Op;
 using zero::detail::PlanInputs;
+using zero::detail::PlanWalker;
 using zero::detail::StepPlan;
+using zero::detail::Wait;
 
 struct Walked {
   std::vector<const StepPlan*> micro_steps;
   const StepPlan* update;
 };
+
+// A walk's place: the optimizer step, and the micro step in it.
+struct Moment {
+  int step = 0, micro = 0;
+};
+
+// `queue` takes each compute instruction.
+template <class Queue>
+void walk_plan(PlanWalker& walker, const StepPlan& plan, const Queue& queue) {
+  walker.begin(plan);
+  while (const Instruction* next = walker.next_compute()) {
+    const Instruction i = *next;
+    walker.enter(i.op, i.target);
+    // The engine awaits gradient slots at the first touch.
+    for (const Wait& wait : i.waits)
+      if (wait.event.kind == EventKind::gradient_free && i.op == Op::backward)
+        walker.await(wait.event);
+    queue(i);
+    walker.leave(i.op, i.target);
+  }
+  walker.finish();
+}
+
+// Keeps `now` at the walk's place.
+template <class Queue>
+void walk_steps(PlanWalker& walker, const Walked& plans, int steps, Moment& now,
+                const Queue& queue) {
+  const int micro_steps = static_cast<int>(plans.micro_steps.size());
+  for (now.step = 0; now.step < steps; ++now.step) {
+    for (now.micro = 0; now.micro < micro_steps; ++now.micro)
+      walk_plan(walker, *plans.micro_steps[static_cast<std::size_t>(now.micro)], queue);
+    now.micro = micro_steps - 1;
+    walk_plan(walker, *plans.update, queue);
+  }
+}
 
 inline std::string proof_of(const PlanInputs& inputs, const Walked& plans, int steps) {
   std::vector<const StepPlan*> sequence;
@@ -59,4 +100,4 @@ int check_deletions(const PlanInputs& inputs, const Walked& plans, const StepPla
   return required;
 }
 
-}  // namespace plan_deletions
+}  // namespace plan_walks
