@@ -56,14 +56,9 @@ class LlamaBlock {
                            bool shares_input = false) {
     return {rows, in, out, WeightLayout::out_in, bias, shares_input};
   }
-  static LinearValues<T> values_of(const ParameterValues<T>& of, const std::string& name,
-                                   bool bias) {
-    return {of.value(name + ".weight"), bias ? of.value(name + ".bias") : nullptr};
-  }
-  static LinearGradients<T> gradients_of(ParameterGradients<T>& of, const std::string& name,
-                                         bool bias) {
-    return {of.target(name + ".weight"), bias ? of.grad(name + ".bias") : nullptr};
-  }
+  // `norm` and `linear` make a part of the parameters' names; a linear's name has no ".weight".
+  template <class Parts, class NormOf, class LinearOf>
+  Parts parts_of(const NormOf& norm, const LinearOf& linear) const;
   Values values_of(const ParameterValues<T>& parameters) const;
   Gradients gradients_of(ParameterGradients<T>& parameters) const;
   void intermediates(int layer, const T* in, const Values& values);
@@ -98,31 +93,41 @@ struct LlamaBlock<Layers>::Gradients {
 };
 
 template <class Layers>
+template <class Parts, class NormOf, class LinearOf>
+Parts LlamaBlock<Layers>::parts_of(const NormOf& norm, const LinearOf& linear) const {
+  return {.norm_1 = norm("input_layernorm.weight"),
+          .norm_2 = norm("post_attention_layernorm.weight"),
+          .query = linear("self_attn.q_proj", query_key_value_bias_),
+          .key = linear("self_attn.k_proj", query_key_value_bias_),
+          .value = linear("self_attn.v_proj", query_key_value_bias_),
+          .output = linear("self_attn.o_proj", output_bias_),
+          .gate = linear("mlp.gate_proj", mlp_bias_),
+          .up = linear("mlp.up_proj", mlp_bias_),
+          .down = linear("mlp.down_proj", mlp_bias_)};
+}
+
+template <class Layers>
 typename LlamaBlock<Layers>::Values LlamaBlock<Layers>::values_of(
     const ParameterValues<T>& of) const {
-  return {.norm_1 = {of.value("input_layernorm.weight"), nullptr},
-          .norm_2 = {of.value("post_attention_layernorm.weight"), nullptr},
-          .query = values_of(of, "self_attn.q_proj", query_key_value_bias_),
-          .key = values_of(of, "self_attn.k_proj", query_key_value_bias_),
-          .value = values_of(of, "self_attn.v_proj", query_key_value_bias_),
-          .output = values_of(of, "self_attn.o_proj", output_bias_),
-          .gate = values_of(of, "mlp.gate_proj", mlp_bias_),
-          .up = values_of(of, "mlp.up_proj", mlp_bias_),
-          .down = values_of(of, "mlp.down_proj", mlp_bias_)};
+  return parts_of<Values>(
+      [&](const char* name) -> NormValues<T> {
+        return {of.value(name), nullptr};
+      },
+      [&](const std::string& name, bool bias) -> LinearValues<T> {
+        return {of.value(name + ".weight"), bias ? of.value(name + ".bias") : nullptr};
+      });
 }
 
 template <class Layers>
 typename LlamaBlock<Layers>::Gradients LlamaBlock<Layers>::gradients_of(
     ParameterGradients<T>& of) const {
-  return {.norm_1 = {of.grad("input_layernorm.weight"), nullptr},
-          .norm_2 = {of.grad("post_attention_layernorm.weight"), nullptr},
-          .query = gradients_of(of, "self_attn.q_proj", query_key_value_bias_),
-          .key = gradients_of(of, "self_attn.k_proj", query_key_value_bias_),
-          .value = gradients_of(of, "self_attn.v_proj", query_key_value_bias_),
-          .output = gradients_of(of, "self_attn.o_proj", output_bias_),
-          .gate = gradients_of(of, "mlp.gate_proj", mlp_bias_),
-          .up = gradients_of(of, "mlp.up_proj", mlp_bias_),
-          .down = gradients_of(of, "mlp.down_proj", mlp_bias_)};
+  return parts_of<Gradients>(
+      [&](const char* name) -> NormGradients<T> {
+        return {of.grad(name), nullptr};
+      },
+      [&](const std::string& name, bool bias) -> LinearGradients<T> {
+        return {of.target(name + ".weight"), bias ? of.grad(name + ".bias") : nullptr};
+      });
 }
 
 template <class Layers>
