@@ -201,4 +201,8 @@ void Communicator::barrier(Stream stream) {
 void Communicator::share(const Arena&) {}
 void Communicator::withdraw(const Arena&) {}
 
+Arena Communicator::reserve(std::int64_t) {
+  throw UsageError(std::string(transport()) + " has no memory of its own");
+}
+
 }  // namespace zero::comm

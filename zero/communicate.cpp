@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "zero/base/notice.h"
 #include "zero/engine_core.h"
 
 namespace zero::detail {
@@ -29,6 +30,24 @@ void EngineCore::transfer(int flat_unit, std::function<void(const Wire&)> work) 
 }
 
 // Beside the buffers of the longest reduction, where the communicator needs that.
+void EngineCore::reserve_exchanged(std::int64_t bytes) {
+  if (!collective()) return;
+  Ledger& ledger = runtime_.ledger();
+  runtime_.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
+    try {
+      const std::int64_t reserved = communicator.reserved_bytes(bytes);
+      if (reserved == 0) return;
+      exchanged_ = communicator.reserve(reserved);
+      ledger.plan(MemoryCategory::communication, reserved - bytes);
+      ledger.take(MemoryCategory::communication, reserved - bytes);
+    } catch (const Error& error) {
+      if (runtime_.topology().local_rank == 0)
+        say_once(std::string(communicator.transport()) + " has no memory for us (" + error.what() +
+                 "); its buffers are the device's, which may cost it copies");
+    }
+  });
+}
+
 void EngineCore::reserve_staging() {
   std::int64_t bytes = 0;
   const std::int64_t piece = state_->policy().reduce_piece;

@@ -1,27 +1,14 @@
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <exception>
-#include <mutex>
-#include <set>
 
+#include "zero/base/notice.h"
 #include "zero/checkpointing/checkpointing.h"
 #include "zero/engine_core.h"
 
 namespace zero {
 
 namespace detail {
-
-namespace {
-
-void say_once(const std::string& text) {
-  static std::mutex mutex;
-  static std::set<std::string> said;
-  const std::lock_guard lock(mutex);
-  if (said.insert(text).second) std::fprintf(stderr, "zero: %s\n", text.c_str());
-}
-
-}  // namespace
 
 EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config config)
     : runtime_(runtime),
@@ -102,7 +89,7 @@ EngineCore::~EngineCore() {
     runtime_.communication().synchronize();
     runtime_.compute().synchronize();
     if (collective())
-      runtime_.communicate([this](comm::Communicator& c, Stream) { c.withdraw(arena_); });
+      runtime_.communicate([this](comm::Communicator& c, Stream) { c.withdraw(shared_arena()); });
     runtime_.communication().synchronize();
   } catch (const std::exception&) {
     // The failure has been thrown where it happened.
@@ -116,6 +103,9 @@ EngineCore::~EngineCore() {
   runtime_.ledger().give_back(MemoryCategory::communication, staging_.size());
   runtime_.ledger().plan(MemoryCategory::communication, -staging_.size());
   state_->give_back(runtime_.ledger());
+  const std::int64_t rounding = exchanged_.size() - exchanged_.taken();
+  runtime_.ledger().give_back(MemoryCategory::communication, rounding);
+  runtime_.ledger().plan(MemoryCategory::communication, -rounding);
   if (tier_) tier_->give_back(runtime_.ledger());
   if (host_tier_) host_tier_->give_back(runtime_.ledger());
 }
@@ -167,17 +157,20 @@ void EngineCore::allocate() {
   if (host_tier_) host_tier_->plan(ledger);
   if (device_step_) device_step_->plan(ledger);
   const auto sharing = collective() ? Arena::Sharing::node : Arena::Sharing::private_memory;
-  const std::int64_t bytes = state_->bytes();
+  const std::int64_t exchanged =
+      state_->exchanged_bytes() + (device_step_ ? device_step_->exchanged_bytes() : 0);
   try {
-    arena_ = runtime_.device().reserve(bytes, sharing, "zero engine");
+    reserve_exchanged(exchanged);
+    arena_ = runtime_.device().reserve(
+        state_->resting_bytes() + (exchanged_.size() > 0 ? 0 : exchanged), sharing, "zero engine");
     if (device_step_) {
-      device_step_->allocate(ledger);
+      device_step_->allocate(shared_arena(), ledger);
       device_step_->set_scaler(scaler_.state());
     }
   } catch (const MemoryError& error) {
     throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
   }
-  state_->allocate(arena_, ledger);
+  state_->allocate(shared_arena(), arena_, ledger);
   try {
     open_tiers();
     allocate_for_checkpoints();
@@ -194,7 +187,7 @@ void EngineCore::allocate() {
     communicator.set_time_limit(
         std::chrono::milliseconds(std::llround(config_.zero_core.time_limit_seconds * 1000)));
     communicator.set_deterministic(config_.zero_core.deterministic);
-    communicator.share(arena_);
+    communicator.share(shared_arena());
   });
   reserve_staging();
 }

@@ -163,6 +163,11 @@ class EngineCore {
   // Runs the work on the communication stream, counting its bytes as the step's traffic.
   void transfer(int flat_unit, std::function<void(const Wire&)> work);
   void reserve_staging();
+  // The transport's own memory, if it has any: `bytes`, and to what it rounds them, which comes
+  // into the plan.
+  void reserve_exchanged(std::int64_t bytes);
+  // What peers may read in place.
+  Arena& shared_arena() { return exchanged_.size() > 0 ? exchanged_ : arena_; }
   // On the compute stream.
   void fill_zero(std::byte* data, std::int64_t bytes);
   // Between steps: to or from the device, or on it.
@@ -244,6 +249,9 @@ class EngineCore {
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<Updater> updater_;
   std::int64_t baseline_bytes_ = 0, control_bytes_before_ = 0;
+  // Of the transport's own memory: the buffers that ranks exchange; else empty, and they lie in
+  // arena_ with the rest.
+  Arena exchanged_;
   Arena arena_, staging_;
   std::vector<Unit> units_;
   StepClock clock_;

@@ -41,8 +41,18 @@ class Api {
   // Both may block; abort() ends what runs on the device.
   virtual void destroy(Handle communicator) = 0;
   virtual void abort(Handle communicator) = 0;
-  // Optional: lets NCCL use the memory in place. Returns why not, or "".
-  virtual std::string enroll(Handle communicator, void* data, std::int64_t bytes) = 0;
+
+  // Device memory in which NCCL can multicast. What a request of so many bytes is rounded up to a
+  // multiple of; 0 where the GPU or NCCL has no such memory.
+  virtual std::int64_t memory_granularity(std::int64_t bytes) = 0;
+  // Zeroed.
+  virtual void* allocate(std::int64_t bytes) = 0;
+  // What that has taken of the device.
+  virtual std::int64_t allocated_bytes(void* memory) = 0;
+  virtual void free(void* memory) = 0;
+  // Lets the communicator use memory in place, until its registration is struck.
+  virtual void* enroll(Handle communicator, void* data, std::int64_t bytes) = 0;
+  virtual void strike(Handle communicator, void* registration) = 0;
 
   virtual void group_start() = 0;
   virtual void group_end() = 0;

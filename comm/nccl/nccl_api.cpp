@@ -12,6 +12,7 @@
 
 #include "comm/cuda/ordered_sum.h"
 #include "comm/nccl/api.h"
+#include "comm/nccl/multicast_memory.h"
 #include "zero/base/cuda/check.h"
 #include "zero/base/error.h"
 
@@ -55,6 +56,9 @@ struct Functions {
   decltype(&ncclCommDestroy) comm_destroy;
   decltype(&ncclCommAbort) comm_abort;
   decltype(&ncclCommRegister) comm_register;
+  decltype(&ncclCommDeregister) comm_deregister;
+  decltype(&ncclMemAlloc) mem_alloc;
+  decltype(&ncclMemFree) mem_free;
   decltype(&ncclGroupStart) group_start;
   decltype(&ncclGroupEnd) group_end;
   decltype(&ncclSend) send;
@@ -93,6 +97,9 @@ Functions open_library() {
   find(library, "ncclCommDestroy", f.comm_destroy);
   find(library, "ncclCommAbort", f.comm_abort);
   find(library, "ncclCommRegister", f.comm_register);
+  find(library, "ncclCommDeregister", f.comm_deregister);
+  find(library, "ncclMemAlloc", f.mem_alloc);
+  find(library, "ncclMemFree", f.mem_free);
   find(library, "ncclGroupStart", f.group_start);
   find(library, "ncclGroupEnd", f.group_end);
   find(library, "ncclSend", f.send);
@@ -235,11 +242,31 @@ class NcclApi final : public Api {
     check(f_.comm_abort(native(communicator)), "ncclCommAbort");
   }
 
-  std::string enroll(Handle communicator, void* data, std::int64_t bytes) override {
+  std::int64_t memory_granularity(std::int64_t bytes) override {
+    return multicast_granularity(device_, bytes);
+  }
+  void* allocate(std::int64_t bytes) override {
+    const auto size = static_cast<std::size_t>(bytes);
+    void* memory = nullptr;
+    const ncclResult_t result = f_.mem_alloc(&memory, size);
+    if (result != ncclSuccess) static_cast<void>(cudaGetLastError());
+    check(result, "ncclMemAlloc");
+    zero::cuda::check(cudaMemset(memory, 0, size), "cudaMemset");
+    // The streams of the engine do not wait for the default one.
+    zero::cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    return memory;
+  }
+  std::int64_t allocated_bytes(void* memory) override { return bytes_of_allocation(memory); }
+  void free(void* memory) override { check(f_.mem_free(memory), "ncclMemFree"); }
+  void* enroll(Handle communicator, void* data, std::int64_t bytes) override {
     void* registration = nullptr;
-    const ncclResult_t result = f_.comm_register(native(communicator), data,
-                                                 static_cast<std::size_t>(bytes), &registration);
-    return result == ncclSuccess ? "" : f_.get_error_string(result);
+    check(f_.comm_register(native(communicator), data, static_cast<std::size_t>(bytes),
+                           &registration),
+          "ncclCommRegister");
+    return registration;
+  }
+  void strike(Handle communicator, void* registration) override {
+    check(f_.comm_deregister(native(communicator), registration), "ncclCommDeregister");
   }
 
   void group_start() override { check(f_.group_start(), "ncclGroupStart"); }

@@ -1,5 +1,6 @@
 #include "comm/nccl/nccl_communicator.h"
 
+#include <cstdlib>
 #include <thread>
 
 #include "comm/bytes.h"
@@ -29,11 +30,40 @@ Connection::Connection(GuardOptions options, std::shared_ptr<Connection> parent)
       guard_(std::make_unique<Guard>(options_)) {}
 
 Connection::~Connection() {
+  while (!registrations_.empty()) strike(registrations_.begin()->first);
   const bool given_up = guard_->failed();
   guard_.reset();
   if (given_up) return;
   try {
     options_.api->destroy(options_.communicator);
+  } catch (const std::exception&) {
+    // The process goes on without it.
+  }
+}
+
+void Connection::enroll(void* data, std::int64_t bytes) {
+  const Guard::Inside inside(*guard_);
+  registrations_[data] = api().enroll(handle(), data, bytes);
+}
+
+void Connection::strike(void* data) noexcept {
+  const auto found = registrations_.find(data);
+  if (found == registrations_.end()) return;
+  void* registration = found->second;
+  registrations_.erase(found);
+  try {
+    const Guard::Inside inside(*guard_);
+    api().strike(handle(), registration);
+  } catch (const std::exception&) {
+    // It ends with the communicator.
+  }
+}
+
+void Connection::free(void* memory) noexcept {
+  strike(memory);
+  if (guard_->leaked()) return;
+  try {
+    api().free(memory);
   } catch (const std::exception&) {
     // The process goes on without it.
   }
@@ -163,8 +193,41 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
 }
 
 void NcclCommunicator::share(const Arena& arena) {
-  // Refused, it only costs copies inside NCCL.
-  connection_->api().enroll(connection_->handle(), arena.data(), arena.size());
+  try {
+    connection_->enroll(arena.data(), arena.size());
+  } catch (const Error&) {
+    connection_->guard().check();
+    // Refused, it only costs copies inside NCCL.
+  }
+}
+
+void NcclCommunicator::withdraw(const Arena& arena) {
+  connection_->strike(arena.data());
+}
+
+namespace {
+
+bool is_switched_off(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && std::string_view(value) == "0";
+}
+
+}  // namespace
+
+std::int64_t NcclCommunicator::reserved_bytes(std::int64_t bytes) {
+  if (bytes == 0 || is_switched_off("NCCL_NVLS_ENABLE") || is_switched_off("NCCL_CUMEM_ENABLE"))
+    return 0;
+  const std::int64_t granularity = connection_->api().memory_granularity(bytes);
+  return granularity == 0 ? 0 : (bytes + granularity - 1) / granularity * granularity;
+}
+
+Arena NcclCommunicator::reserve(std::int64_t bytes) {
+  Api& api = connection_->api();
+  std::shared_ptr<void> memory(api.allocate(bytes),
+                               [connection = connection_](void* data) { connection->free(data); });
+  if (const std::int64_t taken = api.allocated_bytes(memory.get()); taken != bytes)
+    throw Error("NCCL took " + std::to_string(taken) + " bytes for " + std::to_string(bytes));
+  return {std::move(memory), bytes};
 }
 
 }  // namespace zero::comm::nccl

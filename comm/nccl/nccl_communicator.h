@@ -7,12 +7,15 @@
 // and round to the wire dtype at each hop.
 #pragma once
 
+#include <map>
+
 #include "comm/communicator.h"
 #include "comm/nccl/guard.h"
 
 namespace zero::comm::nccl {
 
-// One communicator of NCCL, destroyed unless its guard had to give it up.
+// One communicator of NCCL and the memory that is registered with it; destroyed, registrations
+// first, unless its guard had to give it up.
 class Connection {
  public:
   Connection(GuardOptions options, std::shared_ptr<Connection> parent);
@@ -25,8 +28,16 @@ class Connection {
   Guard& guard() { return *guard_; }
   const GuardOptions& options() const { return options_; }
 
+  // Throws Error where NCCL refuses.
+  void enroll(void* data, std::int64_t bytes);
+  // Nothing where it is not registered.
+  void strike(void* data) noexcept;
+  // Memory of Api::allocate(). It stays where a communicator that could not be ended may use it.
+  void free(void* memory) noexcept;
+
  private:
   GuardOptions options_;
+  std::map<void*, void*> registrations_;  // by address
   std::shared_ptr<Connection> parent_;
   std::unique_ptr<Guard> guard_;
 };
@@ -43,6 +54,11 @@ class NcclCommunicator final : public Communicator {
   std::string_view transport() const override { return "nccl"; }
   std::unique_ptr<Communicator> split(int color, int key) override;
   void share(const Arena& arena) override;
+  void withdraw(const Arena& arena) override;
+  // ncclMemAlloc's. NCCL rounds it up by itself, so what is asked for is rounded already, and the
+  // bytes are what the plan says.
+  std::int64_t reserved_bytes(std::int64_t bytes) override;
+  Arena reserve(std::int64_t bytes) override;
   void check() override { connection_->guard().check(); }
 
   void set_deterministic(bool deterministic) override { deterministic_ = deterministic; }

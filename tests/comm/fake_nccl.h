@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -38,6 +39,12 @@ class FakeNccl : public nccl::Api {
   std::atomic<bool> abort_blocks{false};  // until it is reset
   std::atomic<int> aborts{0}, destroyed{0};
   int polls_to_join = 3;
+  std::int64_t granularity = 0;  // of memory of its own; 0: it has none
+  bool refuses_memory = false, refuses_registration = false, takes_more = false;
+
+  // What it was asked for, in order: "allocate enroll strike free destroy ".
+  std::string calls;
+  std::int64_t allocated = 0, enrolled = 0;  // bytes
 
   void attach_thread() override {}
   int version() override { return number; }
@@ -68,12 +75,40 @@ class FakeNccl : public nccl::Api {
     return {of(handle).rank(), of(handle).size()};
   }
   std::string last_error(nccl::Handle) override { return "fake: unhandled system error"; }
-  void destroy(nccl::Handle) override { ++destroyed; }
+  void destroy(nccl::Handle) override {
+    ++destroyed;
+    calls += "destroy ";
+  }
   void abort(nccl::Handle) override {
     ++aborts;
     while (abort_blocks) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  std::string enroll(nccl::Handle, void*, std::int64_t) override { return ""; }
+  std::int64_t memory_granularity(std::int64_t) override { return granularity; }
+  void* allocate(std::int64_t bytes) override {
+    calls += "allocate ";
+    if (refuses_memory) throw Error("fake: no memory");
+    if (bytes % granularity != 0) throw Error("fake: NCCL would round that up");
+    allocated += bytes;
+    memory_ = Arena(bytes, Arena::Sharing::private_memory, "fake NCCL");
+    return memory_.data();
+  }
+  std::int64_t allocated_bytes(void*) override { return allocated + (takes_more ? 1 : 0); }
+  void free(void* memory) override {
+    if (memory != memory_.data()) throw Error("fake: freed what was not allocated");
+    calls += "free ";
+    allocated = 0;
+    memory_ = Arena();
+  }
+  void* enroll(nccl::Handle, void* data, std::int64_t bytes) override {
+    calls += "enroll ";
+    if (refuses_registration) throw Error("fake: no registration");
+    enrolled = bytes;
+    return data;
+  }
+  void strike(nccl::Handle, void*) override {
+    calls += "strike ";
+    enrolled = 0;
+  }
 
   void group_start() override {
     sends_.assign(static_cast<std::size_t>(host_.size()), {});
@@ -174,6 +209,7 @@ class FakeNccl : public nccl::Api {
 
   Communicator& host_;
   std::vector<std::unique_ptr<Communicator>> made_;
+  Arena memory_;
   nccl::Handle split_ = nullptr;
   std::atomic<int> polls_left_{0};
   bool grouped_ = false;

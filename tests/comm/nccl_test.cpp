@@ -234,3 +234,66 @@ TEST_CASE("nccl: what the guard gave up is not destroyed, what is sound is") {
     CHECK(broken.api->destroyed == 0);
   });
 }
+
+TEST_CASE("nccl: memory of its own is rounded before, struck before it goes, and gone before it") {
+  on_thread_ranks(2, [](World& world) {
+    const auto api = std::make_shared<FakeNccl>(world.communicator());
+    auto communicator = connected(world, api);
+    CHECK(communicator->reserved_bytes(1000) == 0);
+    api->granularity = 4096;
+    CHECK(communicator->reserved_bytes(0) == 0);
+    CHECK(communicator->reserved_bytes(1) == 4096);
+    CHECK(communicator->reserved_bytes(8192) == 8192);
+    for (const bool withdrawn : {true, false}) {
+      Arena arena = communicator->reserve(8192);
+      CHECK(arena.size() == 8192);
+      communicator->share(arena);
+      CHECK(api->enrolled == 8192);
+      if (withdrawn) communicator->withdraw(arena);
+      if (!withdrawn) communicator.reset();
+    }
+    CHECK(api->calls == "allocate enroll strike free allocate enroll strike free destroy destroy ");
+  });
+}
+
+TEST_CASE(
+    "nccl: memory that is refused, or is other than asked for, is an error and stays nowhere") {
+  on_thread_ranks(1, [](World& world) {
+    const auto api = std::make_shared<FakeNccl>(world.communicator());
+    const auto communicator = connected(world, api);
+    api->granularity = 4096;
+    api->refuses_memory = true;
+    CHECK_THROWS_WITH_AS(communicator->reserve(4096), "fake: no memory", Error);
+    api->refuses_memory = false;
+    api->takes_more = true;
+    CHECK_THROWS_WITH_AS(communicator->reserve(4096), "NCCL took 4097 bytes for 4096", Error);
+    CHECK(api->allocated == 0);
+    api->takes_more = false;
+    for (const char* name : {"NCCL_NVLS_ENABLE", "NCCL_CUMEM_ENABLE"}) {
+      setenv(name, "0", 1);
+      CHECK(communicator->reserved_bytes(1) == 0);
+      unsetenv(name);
+    }
+    api->refuses_registration = true;
+    const Arena arena = communicator->reserve(4096);
+    CHECK_NOTHROW(communicator->share(arena));
+    CHECK(api->enrolled == 0);
+  });
+}
+
+TEST_CASE("nccl: memory stays where a communicator could not be ended") {
+  on_thread_ranks(1, [](World& world) {
+    Guarded guarded(world.communicator());
+    guarded.api->granularity = 4096;
+    const auto connection = std::make_shared<nccl::Connection>(guarded.options(), nullptr);
+    nccl::NcclCommunicator communicator(0, 1, connection);
+    {
+      const Arena arena = communicator.reserve(4096);
+      communicator.share(arena);
+      const nccl::Guard::Inside inside(connection->guard());
+      guarded.peer_failed = true;
+      wait_for([&] { return connection->guard().leaked(); });
+    }
+    CHECK(guarded.api->calls == "allocate enroll ");
+  });
+}

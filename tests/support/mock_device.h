@@ -168,6 +168,7 @@ class Device final : public zero::Device {
   zero::Arena reserve(std::int64_t bytes, zero::Arena::Sharing sharing,
                       const std::string& name) override {
     zero::Arena arena(bytes, sharing, name);
+    reserved_ += arena.size();
     if (guards_) guarded_.emplace_back(arena.data(), static_cast<std::size_t>(arena.size()));
     return arena;
   }
@@ -190,6 +191,8 @@ class Device final : public zero::Device {
   // peers do not read it, and as long as that memory lives.
   void guard_memory() { guards_ = true; }
   int calls() const { return calls_; }
+  // Bytes, whether they live or not.
+  std::int64_t reserved() const { return reserved_; }
   Scheduler& scheduler() { return scheduler_; }
 
  private:
@@ -201,6 +204,7 @@ class Device final : public zero::Device {
   Scheduler scheduler_;
   bool guards_ = false;
   int calls_ = 0;
+  std::int64_t reserved_ = 0;
   std::vector<std::pair<void*, std::size_t>> guarded_;
 };
 

@@ -18,13 +18,19 @@
 
 namespace mock {
 
+// How ranks connect their devices; collective.
+using Connect = std::function<std::unique_ptr<zero::comm::Communicator>(zero::comm::World&)>;
+
+inline std::unique_ptr<zero::comm::Communicator> connect_threads(zero::comm::World& world) {
+  return world.communicator().split(0, world.topology().rank);
+}
+
 inline zero::Runtime runtime_of(std::unique_ptr<zero::comm::World> world, Order order,
-                                std::uint64_t seed) {
+                                std::uint64_t seed, const Connect& connect) {
   zero::detail::Accelerator accelerator;
   accelerator.device = std::make_unique<Device>(order, seed);
   accelerator.kernels = zero::optim::create_host_kernels();
-  if (world->topology().size > 1)
-    accelerator.communicator = world->communicator().split(0, world->topology().rank);
+  if (world->topology().size > 1) accelerator.communicator = connect(*world);
   zero::RuntimeOptions options;
   options.abort_job = options.catch_signals = false;
   options.threads = 1;
@@ -34,7 +40,8 @@ inline zero::Runtime runtime_of(std::unique_ptr<zero::comm::World> world, Order 
 
 // Rethrows the first failure of any rank.
 inline void run_ranks(int ranks, Order order, std::uint64_t seed,
-                      const std::function<void(zero::Runtime&)>& body) {
+                      const std::function<void(zero::Runtime&)>& body,
+                      const Connect& connect = connect_threads) {
   zero::comm::WorldOptions world_options;
   world_options.abort_job = false;
   auto worlds = zero::comm::create_thread_worlds(ranks, world_options);
@@ -43,7 +50,7 @@ inline void run_ranks(int ranks, Order order, std::uint64_t seed,
   const auto run = [&](int rank) {
     try {
       zero::Runtime runtime = runtime_of(std::move(worlds[static_cast<std::size_t>(rank)]), order,
-                                         seed * 31 + static_cast<std::uint64_t>(rank));
+                                         seed * 31 + static_cast<std::uint64_t>(rank), connect);
       try {
         body(runtime);
       } catch (const std::exception& error) {

@@ -60,10 +60,9 @@ std::int64_t DeviceStep::upload_bytes() const {
 
 namespace {
 
-std::int64_t bytes_on_device(std::int64_t upload, int slots, int ranks, std::size_t ranges) {
-  return slots * upload + Arena::rounded(sizeof(StepVerdict)) + Arena::rounded(sizeof(StepWord)) +
-         Arena::rounded(ranks * static_cast<std::int64_t>(sizeof(StepWord))) +
-         Arena::rounded(sizeof(double)) + Arena::rounded(sizeof(optim::NormSum)) +
+std::int64_t bytes_on_device(std::int64_t upload, int slots, std::size_t ranges) {
+  return slots * upload + Arena::rounded(sizeof(StepVerdict)) + Arena::rounded(sizeof(double)) +
+         Arena::rounded(sizeof(optim::NormSum)) +
          Arena::rounded(static_cast<std::int64_t>(ranges * sizeof(optim::GroupRange))) +
          Arena::rounded(static_cast<std::int64_t>(ranges * sizeof(float)));
 }
@@ -71,20 +70,26 @@ std::int64_t bytes_on_device(std::int64_t upload, int slots, int ranks, std::siz
 }  // namespace
 
 void DeviceStep::plan(Ledger& ledger) const {
-  ledger.plan(MemoryCategory::communication,
-              bytes_on_device(upload_bytes(), ring_slots, ranks_, parts_.ranges().size()));
+  ledger.plan(
+      MemoryCategory::communication,
+      exchanged_bytes() + bytes_on_device(upload_bytes(), ring_slots, parts_.ranges().size()));
   ledger.plan(MemoryCategory::host_pinned,
               ring_slots * (upload_bytes() + Arena::rounded(sizeof(StepVerdict))), Tier::host);
 }
 
-void DeviceStep::allocate(Ledger& ledger) {
+std::int64_t DeviceStep::exchanged_bytes() const {
+  return Arena::rounded(sizeof(StepWord)) +
+         Arena::rounded(ranks_ * static_cast<std::int64_t>(sizeof(StepWord)));
+}
+
+void DeviceStep::allocate(Arena& exchanged, Ledger& ledger) {
   Device& device = runtime_.device();
   device_arena_ =
-      device.reserve(bytes_on_device(upload_bytes(), ring_slots, ranks_, parts_.ranges().size()),
+      device.reserve(bytes_on_device(upload_bytes(), ring_slots, parts_.ranges().size()),
                      Arena::Sharing::private_memory, "control words");
   pinned_arena_ = device.reserve_pinned(
       ring_slots * (upload_bytes() + Arena::rounded(sizeof(StepVerdict))), "control words");
-  ledger.take(MemoryCategory::communication, device_arena_.size());
+  ledger.take(MemoryCategory::communication, device_arena_.size() + exchanged_bytes());
   ledger.take(MemoryCategory::host_pinned, pinned_arena_.size(), Tier::host);
   for (int slot = 0; slot < ring_slots; ++slot) {
     uploads_[slot] = static_cast<std::byte*>(device_arena_.take(upload_bytes()));
@@ -92,9 +97,9 @@ void DeviceStep::allocate(Ledger& ledger) {
     pinned_verdicts_[slot] = static_cast<StepVerdict*>(pinned_arena_.take(sizeof(StepVerdict)));
   }
   verdict_ = static_cast<StepVerdict*>(device_arena_.take(sizeof(StepVerdict)));
-  own_word_ = static_cast<StepWord*>(device_arena_.take(sizeof(StepWord)));
-  words_ = static_cast<StepWord*>(
-      device_arena_.take(ranks_ * static_cast<std::int64_t>(sizeof(StepWord))));
+  own_word_ = static_cast<StepWord*>(exchanged.take(sizeof(StepWord)));
+  words_ =
+      static_cast<StepWord*>(exchanged.take(ranks_ * static_cast<std::int64_t>(sizeof(StepWord))));
   loss_sum_ = static_cast<double*>(device_arena_.take(sizeof(double)));
   matrix_norm_ = static_cast<optim::NormSum*>(device_arena_.take(sizeof(optim::NormSum)));
   device_ranges_ = static_cast<optim::GroupRange*>(device_arena_.take(
@@ -115,9 +120,9 @@ void DeviceStep::set_scaler(const optim::LossScalerState& state) {
 }
 
 void DeviceStep::give_back(Ledger& ledger) const {
-  ledger.give_back(MemoryCategory::communication, device_arena_.size());
+  ledger.give_back(MemoryCategory::communication, device_arena_.size() + exchanged_bytes());
   ledger.give_back(MemoryCategory::host_pinned, pinned_arena_.size(), Tier::host);
-  ledger.plan(MemoryCategory::communication, -device_arena_.size());
+  ledger.plan(MemoryCategory::communication, -(device_arena_.size() + exchanged_bytes()));
   ledger.plan(MemoryCategory::host_pinned, -pinned_arena_.size(), Tier::host);
 }
 

@@ -38,9 +38,11 @@ class DeviceStep {
   ~DeviceStep();
   DeviceStep(const DeviceStep&) = delete;
 
-  // Enters its bytes into the ledger's plan; then allocate() takes them.
+  // Enters its bytes into the ledger's plan; then allocate() takes them, those of the words that
+  // ranks exchange from the given arena.
   void plan(Ledger& ledger) const;
-  void allocate(Ledger& ledger);
+  std::int64_t exchanged_bytes() const;
+  void allocate(Arena& exchanged, Ledger& ledger);
   void give_back(Ledger& ledger) const;
 
   // In the device's memory; 1 where nothing is scaled.

@@ -159,14 +159,31 @@ void ModelState::plan(Ledger& ledger) const {
     ledger.plan(request.category, Arena::rounded(request.bytes));
 }
 
-std::int64_t ModelState::bytes() const {
+namespace {
+
+bool rests(MemoryCategory category) {
+  return category == MemoryCategory::master_weights || category == MemoryCategory::optimizer_state;
+}
+
+}  // namespace
+
+std::int64_t ModelState::exchanged_bytes() const {
   std::int64_t total = 0;
-  for (const Request& request : requests_) total += Arena::rounded(request.bytes);
+  for (const Request& request : requests_)
+    if (!rests(request.category)) total += Arena::rounded(request.bytes);
   return total;
 }
 
-void ModelState::allocate(Arena& arena, Ledger& ledger) {
+std::int64_t ModelState::resting_bytes() const {
+  std::int64_t total = 0;
+  for (const Request& request : requests_)
+    if (rests(request.category)) total += Arena::rounded(request.bytes);
+  return total;
+}
+
+void ModelState::allocate(Arena& exchanged, Arena& resting, Ledger& ledger) {
   for (const Request& request : requests_) {
+    Arena& arena = rests(request.category) ? resting : exchanged;
     auto* memory = static_cast<std::byte*>(arena.take(request.bytes));
     ledger.take(request.category, Arena::rounded(request.bytes));
     for (const auto& [target, offset] : request.targets) *target = memory + offset;

@@ -104,8 +104,12 @@ class ModelState {
 
   // Enters the bytes into the ledger's plan. Then allocate() takes them.
   void plan(Ledger& ledger) const;
-  std::int64_t bytes() const;
-  void allocate(Arena& arena, Ledger& ledger);
+  std::int64_t bytes() const { return exchanged_bytes() + resting_bytes(); }
+  // Of the buffers that ranks exchange, and of master weights and optimizer states, which rest.
+  std::int64_t exchanged_bytes() const;
+  std::int64_t resting_bytes() const;
+  // The same arena may serve for both.
+  void allocate(Arena& exchanged, Arena& resting, Ledger& ledger);
   void give_back(Ledger& ledger) const;
 
   const StatePolicy& policy() const { return policy_; }

@@ -1,0 +1,111 @@
+// Engines over the NCCL transport, with stand-ins for NCCL and for the device: where the buffers
+// lie that ranks exchange, and that the plan has every byte of it.
+#include <doctest/doctest.h>
+
+#include "comm/nccl/connect.h"
+#include "tests/comm/fake_gpu.h"
+#include "tests/comm/fake_nccl.h"
+#include "tests/support/mock_ranks.h"
+
+namespace {
+
+using zero::comm::testing::FakeNccl;
+
+constexpr int ranks = 2, steps = 4;
+constexpr std::int64_t granularity = 1 << 16;
+const mock::Training training{{}, steps};
+
+struct Nccl {
+  std::function<void(FakeNccl&)> set_up;
+  std::vector<std::shared_ptr<FakeNccl>> apis = std::vector<std::shared_ptr<FakeNccl>>(ranks);
+
+  mock::Connect connect() {
+    return [this](zero::comm::World& world) {
+      const int rank = world.topology().rank;
+      auto& api = apis[static_cast<std::size_t>(rank)];
+      api = std::make_shared<FakeNccl>(world.communicator());
+      set_up(*api);
+      zero::comm::testing::FakeGpu gpu(rank);
+      zero::comm::nccl::ConnectOptions options;
+      options.load = [&api] { return api; };
+      options.peer_failure = [] { return zero::comm::nccl::Failure{}; };
+      options.abort_job = false;
+      return zero::comm::nccl::connect(world.communicator(), gpu, options);
+    };
+  }
+};
+
+zero::Config config_of(int stage) {
+  zero::Config config = toy::config(stage, {});
+  config.zero_core.deterministic = true;
+  return config;
+}
+
+// Trains on mock devices; `look` sees the runtime while an engine lives.
+toy::Trace train(const zero::Config& config, Nccl& nccl,
+                 const std::function<void(zero::Runtime&, FakeNccl&)>& look) {
+  toy::Trace trace;
+  mock::run_ranks(
+      ranks, mock::Order::random, 3,
+      [&](zero::Runtime& runtime) {
+        FakeNccl& api = *nccl.apis[static_cast<std::size_t>(runtime.rank())];
+        toy::Trace own;
+        {
+          zero::Engine engine(runtime, toy::describe(training.dims), config);
+          engine.initialize(toy::fill);
+          own = mock::train_until(runtime, engine, steps, training.dims);
+          look(runtime, api);
+        }
+        for (const zero::Tier tier : {zero::Tier::memory, zero::Tier::host}) {
+          CHECK(runtime.core().ledger().total(tier).planned == 0);
+          CHECK(runtime.core().ledger().total(tier).current == 0);
+        }
+        CHECK(api.allocated == 0);
+        CHECK(api.enrolled == 0);
+        if (runtime.is_root()) trace = std::move(own);
+      },
+      nccl.connect());
+  return trace;
+}
+
+}  // namespace
+
+TEST_CASE("buffers that ranks exchange lie in NCCL's memory, its rounding in the plan") {
+  for (const int stage : {0, 1, 2, 3}) {
+    CAPTURE(stage);
+    Nccl nccl{[](FakeNccl& api) { api.granularity = granularity; }};
+    const toy::Trace trace =
+        train(config_of(stage), nccl, [](zero::Runtime& runtime, FakeNccl& api) {
+          CHECK(api.allocated > 0);
+          CHECK(api.allocated % granularity == 0);
+          CHECK(api.enrolled == api.allocated);
+          const zero::MemoryAccount total = runtime.core().ledger().total();
+          CHECK(total.planned == total.current);
+          const auto& device = static_cast<mock::Device&>(runtime.core().device());
+          CHECK(total.current == api.allocated + device.reserved());
+        });
+    const toy::Trace expected = training.on_host(ranks, config_of(stage));
+    CHECK(trace.losses == expected.losses);
+    CHECK(trace.digest == expected.digest);
+    for (const auto& api : nccl.apis)
+      CHECK(api->calls == "allocate enroll strike free destroy destroy ");
+  }
+}
+
+TEST_CASE("where NCCL has no memory, refuses it or takes other bytes, all is the device's") {
+  const toy::Trace expected = training.on_host(ranks, config_of(3));
+  for (const auto& set_up : std::initializer_list<std::function<void(FakeNccl&)>>{
+           [](FakeNccl&) {},
+           [](FakeNccl& api) { api.granularity = 4096, api.refuses_memory = true; },
+           [](FakeNccl& api) { api.granularity = 4096, api.takes_more = true; }}) {
+    Nccl nccl{set_up};
+    const toy::Trace trace = train(config_of(3), nccl, [](zero::Runtime& runtime, FakeNccl& api) {
+      CHECK(api.allocated == 0);
+      CHECK(api.enrolled > 0);  // of the device's
+      const zero::MemoryAccount total = runtime.core().ledger().total();
+      CHECK(total.planned == total.current);
+      CHECK(total.current == static_cast<mock::Device&>(runtime.core().device()).reserved());
+    });
+    CHECK(trace.digest == expected.digest);
+  }
+}
