@@ -83,10 +83,13 @@ void EngineCore::issue_on_file(const Instruction& instruction) {
   const int target = instruction.target;
   const bool first = micro_step_ == 0 || !plan_.sync_each;
   const bool last = micro_step_ + 1 == accumulation();
-  const auto enqueue = [this](ExecutionStream& stream, std::function<void(FileTier&)> work) {
-    stream.enqueue([this, work = std::move(work)](Stream) {
+  const auto enqueue = [&, this](ExecutionStream& stream, std::function<void(FileTier&)> work) {
+    stream.enqueue([this, named = Instruction{instruction.op, target, {}, {}},
+                    work = std::move(work)](Stream) {
+      const std::uint64_t range = begin_range(named);
       maybe_delay();
       work(*tier_);
+      runtime_.device().end_range(range);
     });
   };
   switch (instruction.op) {

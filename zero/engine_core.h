@@ -125,7 +125,7 @@ class EngineCore {
 
   // engine_report.cpp
   // One rank's report as words: written by it, read by all.
-  std::vector<std::int64_t> report_words() const;
+  std::vector<std::int64_t> report_words();
   RankReport read_report(const std::int64_t* words) const;
 
   // scopes.cpp
@@ -176,6 +176,7 @@ class EngineCore {
   // engine_on_device.cpp
   // For profilers: "gather of h.3".
   std::uint64_t begin_range(Op op, const std::string& name);
+  std::uint64_t begin_range(const Instruction& of_unit_or_chunk);
   std::uint64_t& range_of(Op op, int unit) {
     return open_ranges_[static_cast<std::size_t>(2 * unit + (op == Op::backward ? 1 : 0))];
   }

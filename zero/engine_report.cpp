@@ -10,7 +10,7 @@ constexpr std::array file_directions = {"read", "write"};
 
 }  // namespace
 
-std::vector<std::int64_t> EngineCore::report_words() const {
+std::vector<std::int64_t> EngineCore::report_words() {
   using Activity = StepClock::Activity;
   std::vector<std::int64_t> words{runtime_.control_bytes() - control_bytes_before_, baseline_bytes_,
                                   proportional_set_size()};
@@ -20,7 +20,7 @@ std::vector<std::int64_t> EngineCore::report_words() const {
   for (std::size_t i = 0; i < comm::operation_count; ++i)
     words.insert(words.end(), {traffic_.calls[i], traffic_.bytes_sent[i],
                                traffic_.bytes_inside_node[i], traffic_.bytes_between_nodes[i]});
-  for (const Tier tier : {Tier::memory, Tier::host, Tier::file})
+  for (const Tier tier : {Tier::memory, Tier::host, Tier::pinned, Tier::file})
     for (int i = 0; i < memory_category_count; ++i) {
       const MemoryAccount& account =
           runtime_.ledger().account(static_cast<MemoryCategory>(i), tier);
@@ -35,6 +35,8 @@ std::vector<std::int64_t> EngineCore::report_words() const {
   words.insert(words.end(), {use.busy_nanoseconds, clock_.nanoseconds(Activity::optimizer),
                              clock_.metered(Activity::optimizer)[file_directions.size()],
                              use.checksum_nanoseconds, use.checksum_hidden_nanoseconds});
+  const auto copied = host_tier_ ? host_tier_->copied() : std::array<CopyTotal, copy_directions>{};
+  for (const CopyTotal& total : copied) words.insert(words.end(), {total.bytes, total.nanoseconds});
   return words;
 }
 
@@ -52,7 +54,7 @@ RankReport EngineCore::read_report(const std::int64_t* word) const {
   for (int i = 0; i < comm::operation_count; ++i, word += 4)
     report.traffic.push_back(
         {comm::name_of(static_cast<comm::Operation>(i)), word[0], word[1], word[2], word[3]});
-  for (auto* tier : {&report.memory, &report.in_host, &report.in_file})
+  for (auto* tier : {&report.memory, &report.in_host, &report.in_pinned, &report.in_file})
     for (int i = 0; i < memory_category_count; ++i, word += 3)
       tier->push_back({name_of(static_cast<MemoryCategory>(i)), word[0], word[1], word[2]});
   for (std::size_t i = 0; i < file_directions.size(); ++i, word += 3)
@@ -61,7 +63,10 @@ RankReport EngineCore::read_report(const std::int64_t* word) const {
   for (double* spent : {&overlap.requests, &overlap.optimizer, &overlap.optimizer_hidden,
                         &overlap.checksums, &overlap.checksums_hidden})
     *spent = seconds(*word++);
-  if (!device_step_) report.in_host.clear();
+  for (std::size_t i = 0; i < copy_directions; ++i, word += 2)
+    report.copies.push_back({name_of(static_cast<CopyDirection>(i)), word[0], seconds(word[1])});
+  if (!device_step_) report.in_host.clear(), report.in_pinned.clear();
+  if (!host_tier_) report.copies.clear();
   if (!tier_) report.in_file.clear(), report.file.clear(), overlap = {};
   return report;
 }

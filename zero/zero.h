@@ -443,12 +443,22 @@ struct FileOverlap {
   double checksums = 0, checksums_hidden = 0;  // in all threads
 };
 
+// Between a GPU and the host memory beside it in which a rank's state rests, since the engine was
+// made.
+struct CopyUse {
+  std::string direction;  // "to_host" (gradients) or "to_device" (parameters)
+  std::int64_t bytes = 0;
+  double seconds = 0;  // in which they were copied, by the GPU's clock
+};
+
 struct RankReport {
   std::vector<MemoryUse> memory;
-  std::vector<MemoryUse> in_host;  // on a GPU: what lies in the host's memory beside it
-  std::vector<MemoryUse> in_file;  // where something rests in a file: what
-  std::vector<FileUse> file;       // likewise
-  FileOverlap overlap;             // likewise
+  std::vector<MemoryUse> in_host;    // on a GPU: what lies in the host's memory beside it
+  std::vector<MemoryUse> in_pinned;  // of that, what is page-locked
+  std::vector<CopyUse> copies;       // where state rests in it
+  std::vector<MemoryUse> in_file;    // where something rests in a file: what
+  std::vector<FileUse> file;         // likewise
+  FileOverlap overlap;               // likewise
   std::vector<TrafficUse> traffic;
   TimeUse time;
   std::int64_t control_bytes = 0;   // sent for agreement and other small host values

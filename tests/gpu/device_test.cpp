@@ -30,6 +30,26 @@ TEST_CASE("gpu: arenas are zeroed, copies and fills follow the stream") {
   CHECK(host[1024 + 256] == std::byte{1});
 }
 
+TEST_CASE("gpu: a timer has the time between its points once the stream has come past them") {
+  const auto device = create_gpu(0);
+  const auto stream = device->create_stream(Device::Role::copies);
+  constexpr std::int64_t bytes = 1 << 22;
+  Arena arena = device->reserve(bytes, Arena::Sharing::private_memory, "a test");
+  Arena pinned = device->reserve_pinned(bytes, "a test");
+  const auto timer = device->create_timer();
+  REQUIRE(timer);
+  for (int round = 0; round < 2; ++round) {
+    stream->enqueue([&](Stream s) {
+      timer->start(s);
+      device->copy(pinned.data(), arena.data(), bytes, s);
+      timer->stop(s);
+    });
+    stream->synchronize();
+    REQUIRE(timer->nanoseconds());
+    CHECK(*timer->nanoseconds() > 0);
+  }
+}
+
 TEST_CASE("gpu: the host's work has its place in the order of a stream") {
   const auto device = create_gpu(0);
   const auto stream = device->create_stream(Device::Role::copies);

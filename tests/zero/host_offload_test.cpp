@@ -341,6 +341,14 @@ TEST_CASE("the plan and the report say what lies where, to the byte") {
     CHECK(planned(all.in_host, "master_weights") == masters);
     CHECK(planned(all.in_host, "gradients") == masters / 2);
     CHECK(planned(all.in_host, "offload_buffers") == 3 * 2048 * 2);
+    // What crosses is page-locked, and with pin_memory what does not.
+    CHECK(total(none.in_pinned) == total(none.in_host));
+    CHECK(total(all.in_pinned) == total(all.in_host) - moments - masters);
+    zero::Config pins_all = offloaded(config_of(1));
+    pins_all.zero_optimization.offload_optimizer.pin_memory = true;
+    const zero::RankReport pinned = report_of(pins_all);
+    CHECK(total(pinned.in_pinned) == total(all.in_host));
+    CHECK(total(pinned.in_host) == total(all.in_host));
     // The device needs fewer lists of what it updates.
     const auto states = [](const zero::RankReport& report) {
       return total(report.memory) - planned(report.memory, "communication");
@@ -361,6 +369,37 @@ TEST_CASE("the plan and the report say what lies where, to the byte") {
     // What nothing crosses for is not there.
     CHECK(total(report_of(offloaded(config_of(2), 0)).in_host) == total(none.in_host));
   });
+}
+
+TEST_CASE("what crosses is counted to the byte, and has no time where there is no clock") {
+  for (const int ranks : {1, 3})
+    mock::run_ranks(ranks, mock::Order::random, 1, [&](zero::Runtime& runtime) {
+      const auto report_of = [&](const zero::Config& config) {
+        zero::Engine engine(runtime, toy::describe(dims), config);
+        engine.initialize(toy::fill);
+        mock::train_until(runtime, engine, steps, dims);
+        return engine.report().ranks[static_cast<std::size_t>(runtime.rank())];
+      };
+      CHECK(report_of(config_of(2)).copies.empty());
+      for (const int stage : {1, 2, 3})
+        for (const double ratio : {0.5, 1.}) {
+          const zero::RankReport report = report_of(offloaded(config_of(stage, 2), ratio));
+          REQUIRE(report.copies.size() == 2);
+          // Gradients of bf16 leave once per step, parameters of as many elements return.
+          const std::int64_t gradients = planned(report.in_host, "gradients");
+          CHECK(gradients > 0);
+          CHECK(report.copies[0].direction == "to_host");
+          CHECK(report.copies[0].bytes == steps * gradients);
+          CHECK(report.copies[1].direction == "to_device");
+          CHECK(report.copies[1].bytes == steps * gradients);
+          for (const zero::CopyUse& use : report.copies) CHECK(use.seconds == 0);
+        }
+      // Parameters that rest there travel twice in a micro step, but where the slots of a last unit
+      // in forward still hold it for backward.
+      const zero::RankReport report = report_of(with_parameters(offloaded(config_of(3)), 2));
+      CHECK(report.copies[1].bytes > steps * planned(report.in_host, "parameters"));
+      CHECK(report.copies[1].bytes <= 2 * steps * planned(report.in_host, "parameters"));
+    });
 }
 
 TEST_CASE("what of offload GPU ranks do not have is refused by name") {

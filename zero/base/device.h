@@ -10,6 +10,7 @@
 
 #include "zero/base/arena.h"
 #include "zero/base/stream.h"
+#include "zero/base/stream_timer.h"
 
 namespace zero {
 
@@ -31,6 +32,8 @@ class Device {
   virtual std::unique_ptr<ExecutionStream> create_stream(Role role) = 0;
   // The program's own stream, as it is. Throws UsageError where it belongs to another device.
   virtual std::unique_ptr<ExecutionStream> borrow_stream(Stream stream) = 0;
+  // Null where the device has no clock of its own.
+  virtual std::unique_ptr<StreamTimer> create_timer() { return nullptr; }
 
   // Zeroed; its whole size is taken now. Throws MemoryError with the figures.
   virtual Arena reserve(std::int64_t bytes, Arena::Sharing sharing, const std::string& name) = 0;
@@ -45,7 +48,7 @@ class Device {
   // It must neither throw nor call the device. Never called after a failure of the device.
   virtual void call(std::function<void()> work, Stream stream) = 0;
 
-  // Names what the calling thread does, for profilers; begin returns what end takes.
+  // Names what the calling thread does, for profilers; begin returns what end takes. Any thread.
   virtual std::uint64_t begin_range(const std::string&) { return 0; }
   virtual void end_range(std::uint64_t) {}
 };

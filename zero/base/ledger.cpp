@@ -20,16 +20,19 @@ MemoryAccount& Ledger::at(MemoryCategory category, Tier tier) {
 
 void Ledger::plan(MemoryCategory category, std::int64_t bytes, Tier tier) {
   at(category, tier).planned += bytes;
+  if (tier == Tier::pinned) plan(category, bytes, Tier::host);
 }
 
 void Ledger::take(MemoryCategory category, std::int64_t bytes, Tier tier) {
   MemoryAccount& account = at(category, tier);
   account.current += bytes;
   account.peak = std::max(account.peak, account.current);
+  if (tier == Tier::pinned) take(category, bytes, Tier::host);
 }
 
 void Ledger::give_back(MemoryCategory category, std::int64_t bytes, Tier tier) {
   at(category, tier).current -= bytes;
+  if (tier == Tier::pinned) give_back(category, bytes, Tier::host);
 }
 
 void Ledger::restart_peaks() {
@@ -81,8 +84,10 @@ std::string Ledger::table() const {
   text += rows(Tier::memory) + row("total", total());
   for (const auto& [tier, title] :
        {std::pair{Tier::host, "in host memory\n"}, std::pair{Tier::file, "in the file\n"}})
-    if (const std::string used = rows(tier); !used.empty())
+    if (const std::string used = rows(tier); !used.empty()) {
       text += title + used + row("total", total(tier));
+      if (tier == Tier::host) text += row("page-locked", total(Tier::pinned));
+    }
   return text;
 }
 

@@ -28,9 +28,10 @@ inline constexpr int memory_category_count = 12;
 enum class Tier {
   memory,  // in which the rank computes: the host's, or a GPU's
   host,    // the host's, beside a GPU's
+  pinned,  // likewise, page-locked: it counts in `host` too
   file,
 };
-inline constexpr int tier_count = 3;
+inline constexpr int tier_count = 4;
 
 const char* name_of(MemoryCategory category);
 

@@ -74,7 +74,7 @@ void DeviceStep::plan(Ledger& ledger) const {
       MemoryCategory::communication,
       exchanged_bytes() + bytes_on_device(upload_bytes(), ring_slots, parts_.ranges().size()));
   ledger.plan(MemoryCategory::host_pinned,
-              ring_slots * (upload_bytes() + Arena::rounded(sizeof(StepVerdict))), Tier::host);
+              ring_slots * (upload_bytes() + Arena::rounded(sizeof(StepVerdict))), Tier::pinned);
 }
 
 std::int64_t DeviceStep::exchanged_bytes() const {
@@ -90,7 +90,7 @@ void DeviceStep::allocate(Arena& exchanged, Ledger& ledger) {
   pinned_arena_ = device.reserve_pinned(
       ring_slots * (upload_bytes() + Arena::rounded(sizeof(StepVerdict))), "control words");
   ledger.take(MemoryCategory::communication, device_arena_.size() + exchanged_bytes());
-  ledger.take(MemoryCategory::host_pinned, pinned_arena_.size(), Tier::host);
+  ledger.take(MemoryCategory::host_pinned, pinned_arena_.size(), Tier::pinned);
   for (int slot = 0; slot < ring_slots; ++slot) {
     uploads_[slot] = static_cast<std::byte*>(device_arena_.take(upload_bytes()));
     pinned_uploads_[slot] = static_cast<std::byte*>(pinned_arena_.take(upload_bytes()));
@@ -121,9 +121,9 @@ void DeviceStep::set_scaler(const optim::LossScalerState& state) {
 
 void DeviceStep::give_back(Ledger& ledger) const {
   ledger.give_back(MemoryCategory::communication, device_arena_.size() + exchanged_bytes());
-  ledger.give_back(MemoryCategory::host_pinned, pinned_arena_.size(), Tier::host);
+  ledger.give_back(MemoryCategory::host_pinned, pinned_arena_.size(), Tier::pinned);
   ledger.plan(MemoryCategory::communication, -(device_arena_.size() + exchanged_bytes()));
-  ledger.plan(MemoryCategory::host_pinned, -pinned_arena_.size(), Tier::host);
+  ledger.plan(MemoryCategory::host_pinned, -pinned_arena_.size(), Tier::pinned);
 }
 
 void DeviceStep::queue(std::function<void(Stream)> work) {

@@ -31,6 +31,10 @@ std::uint64_t EngineCore::begin_range(Op op, const std::string& name) {
   return runtime_.device().begin_range(std::string(name_of(op)) + " of " + name);
 }
 
+std::uint64_t EngineCore::begin_range(const Instruction& instruction) {
+  return begin_range(instruction.op, flat(flat_unit_of(instruction, plan_.inputs.chunks)).name);
+}
+
 void EngineCore::cast(const Source& from, const Target& to, std::int64_t count, Stream stream) {
   if (!device_step_)
     optim::cast(from.data, from.dtype, to.data, to.dtype, count);
@@ -149,6 +153,7 @@ void EngineCore::update_on_device(const Instruction& instruction) {
 // The step may have gone on when the work runs.
 void EngineCore::issue_beside_device(const Instruction& instruction) {
   const int target = instruction.target;
+  const std::uint64_t range = begin_range(instruction);
   if (instruction.op == Op::spill) {
     outbound_->enqueue([this, target](Stream stream) {
       host_tier_->spill(target, device_step_->own_word(), stream);
@@ -163,18 +168,21 @@ void EngineCore::issue_beside_device(const Instruction& instruction) {
       runtime_.device().call([=, this] { update_on_host(target, *verdict, rate); }, stream);
     });
   }
+  runtime_.device().end_range(range);
 }
 
 // On a thread of the device, which knows by then whether the step is applied.
 void EngineCore::update_on_host(int chunk, const optim::StepVerdict& verdict,
                                 std::optional<double> given_rate) noexcept {
   try {
+    const std::uint64_t range = begin_range({Op::update_on_host, chunk, {}, {}});
     maybe_delay();
     UpdateTerms terms{{}, given_rate};
     terms.scalars.step = verdict.applied_steps;
     terms.scalars.gradient_multiplier = static_cast<float>(verdict.gradient_multiplier);
     if (verdict.apply != 0) updater_->update(chunk, terms);
     host_tier_->finish_update(chunk, verdict.apply != 0);
+    runtime_.device().end_range(range);
   } catch (const std::exception&) {
     host_tier_->fail(std::current_exception());
   }

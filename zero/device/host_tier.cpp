@@ -23,6 +23,7 @@ HostTier::HostTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelSt
       inputs_(inputs),
       state_(state),
       pins_all_(config.zero_optimization.offload_optimizer.pin_memory),
+      copies_(runtime.device()),
       homes_(inputs.chunks.size()) {
   for (const Chunk& chunk : inputs.chunks)
     if (chunk.on_host) add_chunk(chunk);
@@ -67,8 +68,15 @@ std::int64_t HostTier::resting_bytes() const {
   return bytes_of(MemoryCategory::master_weights) + bytes_of(MemoryCategory::optimizer_state);
 }
 
+// Master weights and states never cross.
+Tier HostTier::tier_of(MemoryCategory category) const {
+  const bool rests =
+      category == MemoryCategory::master_weights || category == MemoryCategory::optimizer_state;
+  return rests && !pins_all_ ? Tier::host : Tier::pinned;
+}
+
 void HostTier::plan(Ledger& ledger) const {
-  for (const auto& [category, bytes] : bytes_) ledger.plan(category, bytes, Tier::host);
+  for (const auto& [category, bytes] : bytes_) ledger.plan(category, bytes, tier_of(category));
 }
 
 void HostTier::open(Ledger& ledger) {
@@ -77,7 +85,7 @@ void HostTier::open(Ledger& ledger) {
   resting_ = pins_all_ ? runtime_.device().reserve_pinned(resting_bytes(), name)
                        : Arena(resting_bytes(), Arena::Sharing::private_memory, name);
   place();
-  for (const auto& [category, bytes] : bytes_) ledger.take(category, bytes, Tier::host);
+  for (const auto& [category, bytes] : bytes_) ledger.take(category, bytes, tier_of(category));
 }
 
 void HostTier::place() {
@@ -105,8 +113,8 @@ void HostTier::place() {
 
 void HostTier::give_back(Ledger& ledger) const {
   for (const auto& [category, bytes] : bytes_) {
-    ledger.give_back(category, bytes, Tier::host);
-    ledger.plan(category, -bytes, Tier::host);
+    ledger.give_back(category, bytes, tier_of(category));
+    ledger.plan(category, -bytes, tier_of(category));
   }
 }
 
@@ -143,7 +151,7 @@ void HostTier::spill(int flat_unit, optim::StepWord* word, Stream stream) {
     const std::byte* gradient =
         (landed ? segment.landing : segment.gradient_shard) + own.begin * size;
     if (landed) runtime_.kernels().add_norm(gradient, segment.sum, own.count, word, stream);
-    runtime_.device().copy(homes_[c].gradient, gradient, own.count * size, stream);
+    copies_.copy(CopyDirection::to_host, homes_[c].gradient, gradient, own.count * size, stream);
   }
 }
 
@@ -151,15 +159,16 @@ void HostTier::upload(int number, Stream stream) {
   const Chunk& own = chunk(number);
   const SegmentBuffers& segment = buffers(own);
   const std::int64_t size = size_of(segment.dtype);
-  runtime_.device().copy(segment.shard + own.begin * size, slot_of(own), own.count * size, stream);
+  copies_.copy(CopyDirection::to_device, segment.shard + own.begin * size, slot_of(own),
+               own.count * size, stream);
 }
 
 void HostTier::fetch(int flat_unit, Stream stream) {
   const FlatUnit& flat = inputs_.layout->flat_units[static_cast<std::size_t>(flat_unit)];
   for (std::size_t s = 0; s < flat.segments.size(); ++s) {
     const SegmentBuffers& own = state_.segment(flat_unit, static_cast<int>(s));
-    runtime_.device().copy(own.shard, parameters_of(flat_unit, static_cast<int>(s)),
-                           flat.segments[s].shard * size_of(own.dtype), stream);
+    copies_.copy(CopyDirection::to_device, own.shard, parameters_of(flat_unit, static_cast<int>(s)),
+                 flat.segments[s].shard * size_of(own.dtype), stream);
   }
 }
 

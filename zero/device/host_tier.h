@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "zero/base/ledger.h"
+#include "zero/device/copy_meter.h"
 #include "zero/plan/step_plan.h"
 #include "zero/runtime_core.h"
 #include "zero/state/outer_tier.h"
@@ -47,6 +48,8 @@ class HostTier final : public OuterTier {
   // Of an update, which must not throw; the first is thrown by check() ever after.
   void fail(std::exception_ptr failure) noexcept;
   void check() const;
+  // By CopyDirection: gradients, and parameters. While nothing else calls the tier.
+  std::array<CopyTotal, copy_directions> copied() { return copies_.totals(); }
 
   std::int64_t first_outside(const ArrayId& array) const override;
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
@@ -80,6 +83,7 @@ class HostTier final : public OuterTier {
   void add_parameters(int flat_unit);
   void place();
   std::int64_t bytes_of(MemoryCategory category) const;
+  Tier tier_of(MemoryCategory category) const;
   std::int64_t crossing_bytes() const;
   std::int64_t resting_bytes() const;
 
@@ -87,6 +91,7 @@ class HostTier final : public OuterTier {
   const PlanInputs& inputs_;
   const ModelState& state_;
   bool pins_all_;
+  CopyMeter copies_;
   std::map<MemoryCategory, std::int64_t> bytes_;
   std::int64_t slot_bytes_ = 0;
   Arena crossing_, resting_;

@@ -73,14 +73,6 @@ class PlanChecker {
   std::string check_contents(const Instruction& instruction);
   std::string check_access(const Access& access, std::size_t stream, const Clock& clock);
   std::string name(const Instruction& instruction) const;
-  // Of an instruction on a flat unit or on a chunk of one.
-  int flat_unit_of(const Instruction& instruction) const {
-    const Op op = instruction.op;
-    const bool on_chunk = op == Op::update || op == Op::load || op == Op::recall ||
-                          op == Op::store || op == Op::update_on_host || op == Op::upload;
-    return on_chunk ? inputs_.chunks[static_cast<std::size_t>(instruction.target)].flat_unit
-                    : instruction.target;
-  }
 
   const PlanInputs& inputs_;
   std::vector<int> contents_;
@@ -96,13 +88,15 @@ std::string PlanChecker::name(const Instruction& instruction) const {
   const auto target = static_cast<std::size_t>(instruction.target);
   const bool declared = instruction.op == Op::forward || instruction.op == Op::backward;
   return std::string(name_of(instruction.op)) + " of " +
-         (declared ? inputs_.model->units[target].name
-                   : inputs_.layout->flat_units[std::size_t(flat_unit_of(instruction))].name);
+         (declared
+              ? inputs_.model->units[target].name
+              : inputs_.layout->flat_units[std::size_t(flat_unit_of(instruction, inputs_.chunks))]
+                    .name);
 }
 
 std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) const {
   std::vector<Access> accesses;
-  const int flat = flat_unit_of(instruction);
+  const int flat = flat_unit_of(instruction, inputs_.chunks);
   switch (instruction.op) {
     case Op::forward:
     case Op::backward:

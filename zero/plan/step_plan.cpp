@@ -67,6 +67,14 @@ PlanStream stream_of(Op op) {
   }
 }
 
+int flat_unit_of(const Instruction& instruction, const std::vector<Chunk>& chunks) {
+  const Op op = instruction.op;
+  const bool on_chunk = op == Op::update || op == Op::load || op == Op::recall || op == Op::store ||
+                        op == Op::update_on_host || op == Op::upload;
+  return on_chunk ? chunks[static_cast<std::size_t>(instruction.target)].flat_unit
+                  : instruction.target;
+}
+
 std::vector<int> backward_order(const Model& model, const Layout& layout) {
   int lowest = static_cast<int>(model.units.size());
   for (const FlatUnit& flat : layout.flat_units)

@@ -86,6 +86,9 @@ struct Instruction {
   std::vector<EventId> signals;
 };
 
+// Of an instruction on a flat unit or on a chunk of one.
+int flat_unit_of(const Instruction& instruction, const std::vector<Chunk>& chunks);
+
 struct StepPlan {
   std::string name;
   std::vector<Instruction> instructions;

@@ -36,8 +36,8 @@ struct cudaDeviceProp {
 
 #define CUDART_CB
 
-inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2,
-                          cudaHostRegisterPortable = 1;
+inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDefault = 0,
+                          cudaEventDisableTiming = 2, cudaHostRegisterPortable = 1;
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 
 const char* cudaGetErrorName(cudaError_t error);
@@ -75,3 +75,5 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+// The clock moves with copies alone: a byte takes a nanosecond.
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);

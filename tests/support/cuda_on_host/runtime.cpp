@@ -1,3 +1,4 @@
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -6,7 +7,10 @@
 struct CUstream_st {
   int device;
 };
-struct CUevent_st {};
+struct CUevent_st {
+  bool timed;
+  std::int64_t bytes_before = -1;  // copied, when it was recorded
+};
 
 namespace {
 
@@ -17,6 +21,7 @@ constexpr unsigned char unset = 0xa5;
 
 thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local std::int64_t bytes_copied = 0;
 
 cudaError_t noted(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
@@ -104,6 +109,7 @@ cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t) {
   if (bytes > 0) std::memcpy(to, from, bytes);
+  bytes_copied += static_cast<std::int64_t>(bytes);
   return cudaSuccess;
 }
 
@@ -129,20 +135,27 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t work, void* data) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
   return cudaSuccess;
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new CUevent_st;
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  *event = new CUevent_st{flags != cudaEventDisableTiming};
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  event->bytes_before = bytes_copied;
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t) {
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  const bool recorded = start->bytes_before >= 0 && end->bytes_before >= 0;
+  if (!start->timed || !end->timed || !recorded) return noted(cudaErrorInvalidResourceHandle);
+  *milliseconds = static_cast<float>(end->bytes_before - start->bytes_before) * 1e-6f;
   return cudaSuccess;
 }

@@ -67,6 +67,7 @@ class CudaDevice final : public Device {
                        " (its local rank modulo the visible GPUs); make the stream there");
     return cuda::borrow_stream(handle);
   }
+  std::unique_ptr<StreamTimer> create_timer() override { return cuda::create_timer(); }
 
   Arena reserve(std::int64_t bytes, Arena::Sharing, const std::string& name) override {
     const std::int64_t size = Arena::rounded(bytes);

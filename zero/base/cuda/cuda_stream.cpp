@@ -1,5 +1,6 @@
 #include "zero/base/cuda/cuda_stream.h"
 
+#include <cmath>
 #include <exception>
 
 #include "zero/base/cuda/check.h"
@@ -10,8 +11,8 @@ namespace {
 
 class CudaEvent final : public Event {
  public:
-  CudaEvent() {
-    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  explicit CudaEvent(unsigned flags = cudaEventDisableTiming) {
+    check(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreateWithFlags");
   }
   ~CudaEvent() override { note(cudaEventDestroy(event_), "cudaEventDestroy"); }
   CudaEvent(const CudaEvent&) = delete;
@@ -28,6 +29,27 @@ class CudaEvent final : public Event {
 
  private:
   cudaEvent_t event_ = nullptr;
+};
+
+class CudaTimer final : public StreamTimer {
+ public:
+  void start(Stream stream) override { record(started_, stream); }
+  void stop(Stream stream) override { record(stopped_, stream); }
+  std::optional<std::int64_t> nanoseconds() const override {
+    if (!stopped_.complete()) return std::nullopt;
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, started_.get(), stopped_.get()),
+          "cudaEventElapsedTime");
+    return std::llround(static_cast<double>(milliseconds) * 1e6);
+  }
+
+ private:
+  static void record(const CudaEvent& event, Stream stream) {
+    check(cudaEventRecord(event.get(), static_cast<cudaStream_t>(stream.handle)),
+          "cudaEventRecord");
+  }
+
+  CudaEvent started_{cudaEventDefault}, stopped_{cudaEventDefault};
 };
 
 class CudaStream final : public ExecutionStream {
@@ -84,6 +106,10 @@ std::unique_ptr<ExecutionStream> create_stream(bool high_priority) {
 
 std::unique_ptr<ExecutionStream> borrow_stream(cudaStream_t stream) {
   return std::make_unique<CudaStream>(stream, false);
+}
+
+std::unique_ptr<StreamTimer> create_timer() {
+  return std::make_unique<CudaTimer>();
 }
 
 }  // namespace zero::cuda

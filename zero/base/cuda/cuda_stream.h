@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "zero/base/stream.h"
+#include "zero/base/stream_timer.h"
 
 namespace zero::cuda {
 
@@ -15,5 +16,7 @@ namespace zero::cuda {
 std::unique_ptr<ExecutionStream> create_stream(bool high_priority);
 // The program's stream; it is not destroyed.
 std::unique_ptr<ExecutionStream> borrow_stream(cudaStream_t stream);
+// By a pair of events that keep the time.
+std::unique_ptr<StreamTimer> create_timer();
 
 }  // namespace zero::cuda
