@@ -50,7 +50,9 @@ Json beside_file(const zero::FileOverlap& overlap) {
 }
 
 Json rank_summary(const zero::RankReport& rank, int number) {
-  Json traffic = Json::object(), file = Json::object();
+  Json traffic = Json::object(), file = Json::object(), copies = Json::object();
+  for (const zero::CopyUse& use : rank.copies)
+    copies[use.direction] = {{"bytes", use.bytes}, {"seconds", use.seconds}};
   for (const zero::FileUse& use : rank.file)
     file[use.direction] = {{"bytes", use.bytes}, {"seconds", use.seconds}, {"waited", use.waited}};
   for (const zero::TrafficUse& use : rank.traffic)
@@ -62,6 +64,8 @@ Json rank_summary(const zero::RankReport& rank, int number) {
   return {{"rank", number},
           {"memory", tier_summary(rank.memory)},
           {"in_host", tier_summary(rank.in_host)},
+          {"in_pinned", tier_summary(rank.in_pinned)},
+          {"copies", copies},
           {"in_file", tier_summary(rank.in_file)},
           {"file", file},
           {"beside_file", beside_file(rank.overlap)},

@@ -104,9 +104,25 @@ void print_overlap(const zero::EngineReport& report) {
         work / static_cast<double>(report.ranks.size()), 100 * hidden / work);
 }
 
+void print_copies(const zero::EngineReport& report) {
+  for (std::size_t i = 0; i < report.ranks.front().copies.size(); ++i) {
+    double bytes = 0, seconds = 0;
+    for (const zero::RankReport& rank : report.ranks) {
+      bytes += static_cast<double>(rank.copies[i].bytes);
+      seconds += rank.copies[i].seconds;
+    }
+    const bool out = report.ranks.front().copies[i].direction == "to_host";
+    std::printf("%s: %.3f GB per rank", out ? "gradients, GPU to host" : "parameters, host to GPU",
+                bytes / 1e9 / static_cast<double>(report.ranks.size()));
+    if (seconds > 0) std::printf(" at %.2f GB/s", bytes / seconds / 1e9);
+    std::printf("\n");
+  }
+}
+
 }  // namespace
 
-void print_file_use(const zero::EngineReport& report) {
+void print_offload_use(const zero::EngineReport& report) {
+  print_copies(report);
   for (std::size_t i = 0; i < report.ranks.front().file.size(); ++i) {
     double bytes = 0, seconds = 0, waited = 0;
     for (const zero::RankReport& rank : report.ranks) {

@@ -36,7 +36,7 @@ class Progress {
   std::size_t shown_ = 0;
 };
 
-// What moved between memory and the file in which state rests, if it does: mean over ranks.
-void print_file_use(const zero::EngineReport& report);
+// What moved between memory and where state rests beside it, if it does: mean over ranks.
+void print_offload_use(const zero::EngineReport& report);
 
 }  // namespace gpt

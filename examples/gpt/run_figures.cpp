@@ -11,14 +11,20 @@ std::int64_t peak_of(const zero::RankReport& rank) {
   return peak;
 }
 
+std::vector<zero::report::MemoryUse> tier_of(const std::vector<zero::MemoryUse>& uses) {
+  std::vector<zero::report::MemoryUse> tier;
+  for (const zero::MemoryUse& use : uses) tier.push_back({use.category, use.planned, use.peak});
+  return tier;
+}
+
 void add_memory(const zero::EngineReport& end, zero::report::Variant& variant) {
   const auto fullest =
       std::max_element(end.ranks.begin(), end.ranks.end(),
                        [](const auto& a, const auto& b) { return peak_of(a) < peak_of(b); });
-  for (const zero::MemoryUse& use : fullest->memory)
-    variant.memory.push_back({use.category, use.planned, use.peak});
-  for (const zero::MemoryUse& use : fullest->in_file)
-    variant.in_file.push_back({use.category, use.planned, use.peak});
+  variant.memory = tier_of(fullest->memory);
+  variant.in_host = tier_of(fullest->in_host);
+  variant.in_pinned = tier_of(fullest->in_pinned);
+  variant.in_file = tier_of(fullest->in_file);
   const auto ranks = static_cast<double>(end.ranks.size());
   for (const zero::RankReport& rank : end.ranks) {
     variant.baseline += static_cast<double>(rank.baseline_bytes) / ranks;
@@ -51,6 +57,20 @@ void add_file(const MeasuredRun& run, double steps, zero::report::Variant& varia
       use.waited += share * (after.waited - before.waited);
     }
     variant.file.push_back(use);
+  }
+}
+
+void add_copies(const MeasuredRun& run, double steps, zero::report::Variant& variant) {
+  const std::vector<zero::RankReport>&end = run.after_all.ranks, &begin = run.after_warm_up.ranks;
+  const double share = 1 / (steps * static_cast<double>(end.size()));
+  for (std::size_t i = 0; i < end.front().copies.size(); ++i) {
+    zero::report::CopyUse use{end.front().copies[i].direction};
+    for (std::size_t r = 0; r < end.size(); ++r) {
+      const zero::CopyUse &after = end[r].copies[i], &before = begin[r].copies[i];
+      use.bytes += share * static_cast<double>(after.bytes - before.bytes);
+      use.seconds += share * (after.seconds - before.seconds);
+    }
+    variant.copies.push_back(use);
   }
 }
 
@@ -88,6 +108,7 @@ zero::report::Variant figures_of(const MeasuredRun& run) {
   const double measured_steps = steps - static_cast<double>(run.warm_up);
   variant.time = step_time(run, measured_steps);
   add_file(run, measured_steps, variant);
+  add_copies(run, measured_steps, variant);
   for (const TrainingRecord& record : run.records)
     variant.steps.push_back({record.loss, record.gradient_norm, record.skipped});
   add_memory(run.after_all, variant);

@@ -39,6 +39,11 @@ std::string time_now() {
 std::vector<Task> resolve_variants(const Options& options) {
   std::vector<Task> tasks;
   for (const StageVariant& variant : options.compared) {
+    if (variant.of_gpu && options.device != "cuda")
+      throw zero::ConfigError("--compare-stages: " + variant.name +
+                              " needs --device cuda: CPU ranks keep their state in host memory "
+                              "anyway, so it would be the stage without offload again; leave it "
+                              "out of the list");
     Options with_stage = options;
     for (const auto& [path, value] : variant.overrides) with_stage.overrides[path] = value;
     tasks.push_back(resolve(with_stage));

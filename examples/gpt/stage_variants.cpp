@@ -14,38 +14,43 @@ struct Item {
   const char* name;
   const char* stage;
   bool reshards = true;
-  bool to_file = false;  // all that can rest in a file does
+  const char* offload = "none";  // where all rests that can
 };
 
-constexpr std::array<Item, 8> items = {{{"0", "stage 0", "0"},
-                                        {"1", "stage 1", "1"},
-                                        {"2", "stage 2", "2"},
-                                        {"3", "stage 3", "3"},
-                                        {"grad_op", "grad_op", "3", false},
-                                        {"1+nvme", "stage 1 + nvme", "1", true, true},
-                                        {"2+nvme", "stage 2 + nvme", "2", true, true},
-                                        {"3+nvme", "stage 3 + nvme", "3", true, true}}};
+constexpr std::array<Item, 11> items = {{{"0", "stage 0", "0"},
+                                         {"1", "stage 1", "1"},
+                                         {"2", "stage 2", "2"},
+                                         {"3", "stage 3", "3"},
+                                         {"grad_op", "grad_op", "3", false},
+                                         {"1+cpu", "stage 1 + cpu", "1", true, "cpu"},
+                                         {"2+cpu", "stage 2 + cpu", "2", true, "cpu"},
+                                         {"3+cpu", "stage 3 + cpu", "3", true, "cpu"},
+                                         {"1+nvme", "stage 1 + nvme", "1", true, "nvme"},
+                                         {"2+nvme", "stage 2 + nvme", "2", true, "nvme"},
+                                         {"3+nvme", "stage 3 + nvme", "3", true, "nvme"}}};
 
 [[noreturn]] void refuse(const std::string& list, const std::string& problem) {
   throw zero::ConfigError("--compare-stages " + list + ": " + problem +
                           "; expected two or more of 0, 1, 2, 3, grad_op (stage 3 without "
-                          "resharding after forward), 1+nvme, 2+nvme and 3+nvme (offload to a file "
-                          "in nvme_path), with commas between");
+                          "resharding after forward), 1+cpu, 2+cpu and 3+cpu (offload to host "
+                          "memory, of GPU ranks), 1+nvme, 2+nvme and 3+nvme (offload to a file in "
+                          "nvme_path), with commas between");
 }
 
-// A list that offloads to a file compares it with none; else that is for the config to say.
+// A list that offloads compares it with none; else that is for the config to say.
 void set_offload(StageVariant& variant, const Item& item) {
-  const std::string section = "zero_optimization.offload_";
-  const char* device = item.to_file ? "nvme" : "none";
+  const std::string section = "zero_optimization.offload_", device = item.offload;
   for (const char* part : {"optimizer", "param"})
     variant.overrides[section + part + ".device"] = device;
-  if (item.to_file) variant.overrides[section + "param.max_in_cpu"] = "0";
+  if (device == "nvme") variant.overrides[section + "param.max_in_cpu"] = "0";
+  if (device == "cpu") variant.overrides[section + "optimizer.ratio"] = "1";
+  variant.of_gpu = device == "cpu";
 }
 
 }  // namespace
 
 std::vector<StageVariant> parse_stage_list(const std::string& list) {
-  const bool offloads = list.find("+nvme") != std::string::npos;
+  const bool offloads = list.find('+') != std::string::npos;
   std::vector<StageVariant> variants;
   std::istringstream stream(list);
   for (std::string text; std::getline(stream, text, ',');) {

@@ -61,7 +61,7 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
   const zero::EngineReport report = engine.report();  // while the activations are in memory
   if (runtime.is_root()) {
     progress.finish();
-    print_file_use(report);
+    print_offload_use(report);
   }
   return {index < task.options.steps, saved, checkpoints.last_tag(), report};
 }

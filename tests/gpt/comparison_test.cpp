@@ -44,6 +44,13 @@ TEST_CASE("the list names strategies, each once, in the user's order") {
   CHECK(offloaded[1].overrides.at("zero_optimization.offload_optimizer.device") == "nvme");
   CHECK(offloaded[1].overrides.at("zero_optimization.offload_param.device") == "nvme");
   CHECK(offloaded[1].overrides.at("zero_optimization.offload_param.max_in_cpu") == "0");
+  const std::vector<gpt::StageVariant> on_host = gpt::parse_stage_list("2,3+cpu");
+  CHECK(on_host[0].overrides.at("zero_optimization.offload_optimizer.device") == "none");
+  CHECK(!on_host[0].of_gpu);
+  CHECK(on_host[1].name == "stage 3 + cpu");
+  CHECK(on_host[1].overrides.at("zero_optimization.offload_optimizer.device") == "cpu");
+  CHECK(on_host[1].overrides.at("zero_optimization.offload_param.device") == "cpu");
+  CHECK(on_host[1].of_gpu);
   for (const auto& [text, problem] : {std::pair{"0,4", "\"4\" is no stage"},
                                       {"0,", "nothing to compare"},
                                       {",0,1", "\"\" is no stage"},
@@ -90,6 +97,9 @@ zero::EngineReport made_up(double factor, std::int64_t first_peak) {
     rank.in_file = {{"optimizer_state", 70, 70, 70 + r}};
     rank.file = {
         {"read", static_cast<std::int64_t>(1000 * factor) * (1 + r), factor * 2, factor / 2}};
+    rank.in_host = {{"gradients", 30, 30, 30 + r}, {"master_weights", 8, 8, 8}};
+    rank.in_pinned = {{"gradients", 30, 30, 30 + r}};
+    rank.copies = {{"to_host", static_cast<std::int64_t>(10 * factor) * (1 + r), factor * 3}};
     rank.baseline_bytes = 1000;
     rank.resident_bytes = 1200 + 100 * r;
   }
@@ -122,6 +132,10 @@ TEST_CASE("figures are of the fullest rank, per step, and of the measured steps"
   CHECK(v.file[0].bytes == doctest::Approx(1500));
   CHECK(v.file[0].seconds == doctest::Approx(2));
   CHECK(v.file[0].waited == doctest::Approx(0.5));
+  CHECK(v.host_bytes() == 39);
+  CHECK(v.pinned_bytes() == 31);
+  CHECK(v.copies[0].bytes == doctest::Approx(15));
+  CHECK(v.copies[0].seconds == doctest::Approx(3));
   CHECK(v.tokens_per_second == 300);
   CHECK(v.steps.size() == 4);
   CHECK(v.digest == 7);
@@ -175,6 +189,17 @@ TEST_CASE("one gradient_sync holds for all stages, and a given one is kept") {
   options.overrides["zero_core.gradient_sync"] = "last";
   const nlohmann::json last = run(options, 2, 0);
   for (int variant : {0, 1}) CHECK(sent(each, variant) == 3 * sent(last, variant).get<double>());
+}
+
+TEST_CASE("offload to host memory is no variant of CPU ranks, and the comparison says so") {
+  const TemporaryDirectory folder;
+  gpt::Options options = small_comparison(folder / "report");
+  options.compared = gpt::parse_stage_list("3,3+cpu");
+  const std::string message = refusal<zero::ConfigError>([&] {
+    zero::testing::run_ranks(
+        1, [&](zero::Runtime& runtime) { gpt::compare_stages(runtime, options); });
+  });
+  CHECK_MESSAGE(contains(message, "stage 3 + cpu needs --device cuda: CPU ranks keep"), message);
 }
 
 TEST_CASE("a variant that finds no memory is named") {

@@ -3,11 +3,15 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "examples/gpt/model_spec.h"
+#include "examples/gpt/stage_comparison.h"
 #include "examples/gpt/training_loop.h"
+#include "tests/support/temporary_directory.h"
 #include "zero/testing.h"
 
 namespace {
@@ -94,6 +98,44 @@ TEST_CASE("gpu: training a GPT-2 has equal bits at every stage and the CPU's los
 
 TEST_CASE("gpu: training a Llama has equal bits at every stage and the CPU's losses") {
   check_stages("llama-tiny", 1, true);
+}
+
+TEST_CASE("gpu: offload to host memory is a row of the comparison, with the same bits") {
+  const zero::tests::TemporaryDirectory folder;
+  gpt::Options options = options_of("cuda", "tiny", 0, true);
+  options.overrides.erase("zero_optimization.stage");
+  options.compared = gpt::parse_stage_list("2,2+cpu,3+cpu");
+  options.steps = 3;
+  options.report_directory = folder / "report";
+  zero::RuntimeOptions runtime_options;
+  runtime_options.device = "cuda";
+  zero::testing::run_ranks(
+      2, [&](zero::Runtime& runtime) { CHECK(gpt::compare_stages(runtime, options) == 0); },
+      runtime_options);
+  std::ifstream in(options.report_directory + "/report.json");
+  const auto variants = nlohmann::json::parse(in).at("variants");
+  const auto bytes = [&](int variant, const char* tier, const char* category) {
+    const auto& use = variants[variant].at(tier).at(category);
+    CHECK(use.at("peak") == use.at("planned"));
+    return use.at("peak").get<std::int64_t>();
+  };
+  for (const char* category : {"optimizer_state", "master_weights"}) {
+    CHECK(bytes(0, "memory", category) > 0);
+    CHECK(bytes(0, "in_host", category) == 0);
+    for (const int variant : {1, 2}) {
+      CHECK(bytes(variant, "memory", category) == 0);
+      CHECK(bytes(variant, "in_host", category) == bytes(0, "memory", category));
+      CHECK(bytes(variant, "in_pinned", category) == 0);
+    }
+  }
+  CHECK(bytes(1, "in_host", "parameters") == 0);
+  CHECK(bytes(2, "in_pinned", "parameters") > 0);
+  CHECK(variants[0].at("copies_per_step").empty());
+  for (const int variant : {1, 2})
+    for (const char* direction : {"to_host", "to_device"}) {
+      CHECK(variants[variant].at("copies_per_step").at(direction).at("bytes") > 0);
+      CHECK(variants[variant].at("copies_per_step").at(direction).at("seconds") > 0);
+    }
 }
 
 }  // namespace

@@ -37,6 +37,25 @@ inline zero::report::Comparison plain() {
           {variant("stage 0", 8'000'000), variant("stage 1", 4'000'000)}};
 }
 
+// Of GPU ranks, the second of which offloads.
+inline zero::report::Comparison on_gpu() {
+  zero::report::Comparison c = plain();
+  for (zero::report::Variant& v : c.variants) {
+    v.in_host = v.in_pinned = {{"host_pinned", 500'000, 500'000}};
+    v.in_file.clear();
+    v.file.clear();
+    v.resident = 3e6;
+  }
+  zero::report::Variant& offloads = c.variants.back();
+  offloads.name = "stage 1 + cpu";
+  offloads.memory[1] = {"optimizer_state", 0, 0};
+  offloads.in_host.push_back({"optimizer_state", 4'000'000, 4'000'000});
+  offloads.in_host.push_back({"gradients", 2'000'000, 2'000'000});
+  offloads.in_pinned.push_back({"gradients", 2'000'000, 2'000'000});
+  offloads.copies = {{"to_host", 2e6, 0.0001}, {"to_device", 1e6, 0}};
+  return c;
+}
+
 // What names, bits and figures should not be, and may be.
 inline zero::report::Comparison awkward() {
   zero::report::Comparison c = plain();

@@ -89,6 +89,37 @@ TEST_CASE("the table has the figures of each variant and no row that nobody uses
   }
 }
 
+TEST_CASE("GPU ranks: what lies in host memory is apart, and what crosses has a speed if timed") {
+  const Table table = table_of(samples::on_gpu());
+  const auto headings = [&](const Table& of) {
+    Cells labels;
+    for (const Row& row : of.rows)
+      if (row.kind == Row::Kind::heading) labels.push_back(row.label);
+    return labels;
+  };
+  CHECK(headings(table)[0] == "GPU memory per rank, MB");
+  CHECK(headings(table)[1] == "in host memory per rank, MB");
+  CHECK(headings(table_of(samples::plain()))[0] == "memory per rank, MB");
+  CHECK(headings(table_of(samples::plain()))[1] == "in the file per rank, MB");
+  CHECK(cells_of(table, "peak, all of these") == Cells{"12.00", "4.00"});
+  CHECK(cells_of(table, "gradients") == Cells{"0.00", "2.00"});
+  CHECK(cells_of(table, "in host memory, all of these") == Cells{"0.50", "6.50"});
+  CHECK(cells_of(table, "of it page-locked") == Cells{"0.50", "2.50"});
+  CHECK(cells_of(table, "resident (PSS)") == Cells{"3.00", "3.00"});
+  CHECK(cells_of(table, "GPU to host per step") == Cells{"0.00", "2.00"});
+  CHECK(cells_of(table, "GPU to host, GB/s") == Cells{"", "20.00"});
+  CHECK(cells_of(table, "host to GPU per step") == Cells{"0.00", "1.00"});
+  CHECK(cells_of(table, "host to GPU, GB/s") == Cells{"", ""});
+  CHECK(cells_of(table_of(samples::plain()), "of it page-locked")[0] == "there is no such row");
+  const std::string html = html_of(samples::on_gpu());
+  CHECK(count_of(html, "<svg") == 5);
+  CHECK(count_of(html, "Most: stage 1 + cpu with 6.50 MB per rank, 38 % of it page-locked.") == 1);
+  const auto json = nlohmann::json::parse(json_of(samples::on_gpu())).at("variants")[1];
+  CHECK(json.at("in_host").at("optimizer_state").at("peak") == 4'000'000);
+  CHECK(json.at("in_pinned").at("gradients").at("planned") == 2'000'000);
+  CHECK(json.at("copies_per_step").at("to_host").at("bytes") == 2e6);
+}
+
 TEST_CASE("each kind of other bits is told, with its place") {
   const Variant reference = samples::variant("stage 0", 1);
   const auto found = [&](auto change) {
@@ -121,7 +152,8 @@ TEST_CASE("each kind of other bits is told, with its place") {
 }
 
 TEST_CASE("report.json is JSON, says what was found, and reads back bit for bit") {
-  for (const Comparison& comparison : {samples::plain(), samples::awkward(), samples::least()}) {
+  for (const Comparison& comparison :
+       {samples::plain(), samples::awkward(), samples::least(), samples::on_gpu()}) {
     const std::string text = json_of(comparison);
     const auto json = nlohmann::json::parse(text);
     CHECK(json.at("bits_equal") == bits_equal(comparison));

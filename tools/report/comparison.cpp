@@ -73,6 +73,12 @@ std::int64_t Variant::planned() const {
 std::int64_t Variant::peak() const {
   return sum(memory, &MemoryUse::peak);
 }
+std::int64_t Variant::host_bytes() const {
+  return sum(in_host, &MemoryUse::peak);
+}
+std::int64_t Variant::pinned_bytes() const {
+  return sum(in_pinned, &MemoryUse::peak);
+}
 std::int64_t Variant::file_bytes() const {
   return sum(in_file, &MemoryUse::peak);
 }
@@ -111,6 +117,10 @@ std::vector<std::string> used_categories(const Comparison& comparison) {
   return used_names<MemoryUse>(comparison, &Variant::memory, &MemoryUse::category, takes_bytes);
 }
 
+std::vector<std::string> used_in_host(const Comparison& comparison) {
+  return used_names<MemoryUse>(comparison, &Variant::in_host, &MemoryUse::category, takes_bytes);
+}
+
 std::vector<std::string> used_in_file(const Comparison& comparison) {
   return used_names<MemoryUse>(comparison, &Variant::in_file, &MemoryUse::category, takes_bytes);
 }
@@ -124,6 +134,14 @@ std::vector<std::string> used_operations(const Comparison& comparison) {
 
 MemoryUse memory_of(const Variant& variant, const std::string& category) {
   return named(variant.memory, &MemoryUse::category, category);
+}
+
+MemoryUse in_host_of(const Variant& variant, const std::string& category) {
+  return named(variant.in_host, &MemoryUse::category, category);
+}
+
+CopyUse copy_of(const Variant& variant, const std::string& direction) {
+  return named(variant.copies, &CopyUse::direction, direction);
 }
 
 MemoryUse in_file_of(const Variant& variant, const std::string& category) {

@@ -31,6 +31,14 @@ struct FileUse {
   double waited = 0;              // of these, while the program's thread waited
 };
 
+// Between a GPU and host memory, in one direction: bytes and seconds per step, mean over ranks and
+// measured steps.
+struct CopyUse {
+  std::string direction;  // "to_host", "to_device"
+  double bytes = 0;
+  double seconds = 0;  // in which they were copied; 0 where nothing measured it
+};
+
 // Seconds per step, mean over ranks and measured steps.
 struct StepTime {
   double compute = 0, waiting = 0, optimizer = 0, other = 0;
@@ -46,8 +54,11 @@ struct Step {
 // One run: a stage, say.
 struct Variant {
   std::string name;
-  std::vector<MemoryUse> memory;
-  std::vector<MemoryUse> in_file;  // beside it
+  std::vector<MemoryUse> memory;     // in which the rank computes: the host's, or a GPU's
+  std::vector<MemoryUse> in_host;    // beside a GPU
+  std::vector<MemoryUse> in_pinned;  // of that, page-locked
+  std::vector<CopyUse> copies;       // between the two
+  std::vector<MemoryUse> in_file;
   std::vector<FileUse> file;
   // Resident (PSS), mean over ranks: before the run took memory, and what came on top.
   double baseline = 0, resident = 0;
@@ -59,6 +70,8 @@ struct Variant {
 
   std::int64_t planned() const;
   std::int64_t peak() const;
+  std::int64_t host_bytes() const;
+  std::int64_t pinned_bytes() const;
   std::int64_t file_bytes() const;
   double sent() const;
   double inside_node() const;
@@ -80,11 +93,14 @@ bool bits_equal(const Comparison& comparison);
 
 // Categories and operations that any variant uses, in their order.
 std::vector<std::string> used_categories(const Comparison& comparison);
+std::vector<std::string> used_in_host(const Comparison& comparison);
 std::vector<std::string> used_in_file(const Comparison& comparison);
 std::vector<std::string> used_operations(const Comparison& comparison);
 // Zeros where the variant has no such entry.
 MemoryUse memory_of(const Variant& variant, const std::string& category);
+MemoryUse in_host_of(const Variant& variant, const std::string& category);
 MemoryUse in_file_of(const Variant& variant, const std::string& category);
+CopyUse copy_of(const Variant& variant, const std::string& direction);
 FileUse file_of(const Variant& variant, const std::string& direction);
 WireUse wire_of(const Variant& variant, const std::string& operation);
 

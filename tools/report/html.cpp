@@ -26,17 +26,40 @@ std::string percent(double value, double of) {
   return fixed(100 * value / of, 0) + " %";
 }
 
+bool on_gpu(const Comparison& comparison) {
+  return !used_in_host(comparison).empty();
+}
+
+// What is resident is the host's.
 BarChart memory_chart(const Comparison& comparison) {
+  const bool host = !on_gpu(comparison);
+  const auto resident = [&](const Variant& v) { return host ? v.resident : 0; };
   const double most =
       std::max(largest(comparison, [](const Variant& v) { return static_cast<double>(v.peak()); }),
-               largest(comparison, [](const Variant& v) { return v.resident; }));
+               largest(comparison, resident));
   BarChart chart{
       "Peak memory per rank by category, a bar per variant", "peak", byte_unit(most), {}};
   for (const Variant& variant : comparison.variants) {
-    Bar bar{variant.name, {}, variant.resident, "resident (PSS)"};
+    Bar bar{variant.name, {}, resident(variant), "resident (PSS)"};
     for (const std::string& category : used_categories(comparison))
       bar.segments.push_back(
           {category, title_of(category), static_cast<double>(memory_of(variant, category).peak)});
+    chart.bars.push_back(std::move(bar));
+  }
+  return chart;
+}
+
+BarChart host_chart(const Comparison& comparison) {
+  const auto rests = [](const Variant& v) { return static_cast<double>(v.host_bytes()); };
+  const auto resident = [](const Variant& v) { return v.resident; };
+  const double most = std::max(largest(comparison, rests), largest(comparison, resident));
+  BarChart chart{
+      "Host memory per rank by category, a bar per variant", "peak", byte_unit(most), {}};
+  for (const Variant& variant : comparison.variants) {
+    Bar bar{variant.name, {}, variant.resident, "resident (PSS)"};
+    for (const std::string& category : used_in_host(comparison))
+      bar.segments.push_back(
+          {category, title_of(category), static_cast<double>(in_host_of(variant, category).peak)});
     chart.bars.push_back(std::move(bar));
   }
   return chart;
@@ -80,6 +103,18 @@ std::string memory_lead(const Comparison& comparison) {
   return "Least: " + least->name + " with " + figure + " per rank, " +
          percent(static_cast<double>(least->peak()), static_cast<double>(most->peak())) + " of " +
          most->name + ".";
+}
+
+std::string host_lead(const Comparison& comparison) {
+  const auto less = [](const Variant& a, const Variant& b) {
+    return a.host_bytes() < b.host_bytes();
+  };
+  const Variant& most =
+      *std::max_element(comparison.variants.begin(), comparison.variants.end(), less);
+  const auto whole = static_cast<double>(most.host_bytes());
+  const Unit unit = byte_unit(whole);
+  return "Most: " + most.name + " with " + unit(whole) + " " + unit.name + " per rank, " +
+         percent(static_cast<double>(most.pinned_bytes()), whole) + " of it page-locked.";
 }
 
 std::string wire_lead(const Comparison& comparison) {
@@ -168,9 +203,16 @@ std::string explanations() {
 std::string charts(const Comparison& comparison) {
   const BarChart memory = memory_chart(comparison), time = time_chart(comparison),
                  wire = wire_chart(comparison);
-  std::string text =
-      section(std::string("Memory per rank, ") + memory.unit.name, memory_lead(comparison),
-              legend_of(memory, "resident (PSS)") + scrolling(svg_of(memory)));
+  std::string text = section(
+      std::string(on_gpu(comparison) ? "GPU memory per rank, " : "Memory per rank, ") +
+          memory.unit.name,
+      memory_lead(comparison),
+      legend_of(memory, on_gpu(comparison) ? "" : "resident (PSS)") + scrolling(svg_of(memory)));
+  if (on_gpu(comparison)) {
+    const BarChart host = host_chart(comparison);
+    text += section(std::string("Host memory per rank, ") + host.unit.name, host_lead(comparison),
+                    legend_of(host, "resident (PSS)") + scrolling(svg_of(host)));
+  }
   text += section(std::string("Time per step, ") + time.unit.name, time_lead(comparison),
                   legend_of(time) + scrolling(svg_of(time)));
   text += used_operations(comparison).empty()

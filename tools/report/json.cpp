@@ -47,18 +47,32 @@ Json steps_json(const Variant& variant) {
   return steps;
 }
 
+Json tier_json(const std::vector<MemoryUse>& tier) {
+  Json json = Json::object();
+  for (const MemoryUse& use : tier)
+    json[use.category] = {{"planned", use.planned}, {"peak", use.peak}};
+  return json;
+}
+
+// Reports from before offload lack some tiers.
+std::vector<MemoryUse> parse_tier(const Json& variant, const char* name) {
+  std::vector<MemoryUse> tier;
+  const Json json = variant.value(name, Json::object());
+  for (const auto& [category, use] : json.items())
+    tier.push_back({category, use.at("planned"), use.at("peak")});
+  return tier;
+}
+
 Json variant_json(const Variant& variant, const Variant& reference) {
-  Json memory = Json::object(), wire = Json::object();
-  for (const MemoryUse& use : variant.memory)
-    memory[use.category] = {{"planned", use.planned}, {"peak", use.peak}};
+  Json wire = Json::object();
   for (const WireUse& use : variant.wire)
     wire[use.operation] = {
         {"sent", use.sent}, {"inside_node", use.inside_node}, {"between_nodes", use.between_nodes}};
-  Json in_file = Json::object(), file = Json::object();
-  for (const MemoryUse& use : variant.in_file)
-    in_file[use.category] = {{"planned", use.planned}, {"peak", use.peak}};
+  Json file = Json::object(), copies = Json::object();
   for (const FileUse& use : variant.file)
     file[use.direction] = {{"bytes", use.bytes}, {"seconds", use.seconds}, {"waited", use.waited}};
+  for (const CopyUse& use : variant.copies)
+    copies[use.direction] = {{"bytes", use.bytes}, {"seconds", use.seconds}};
   const std::string difference = first_difference(reference, variant);
   return {{"name", variant.name},
           {"bits_equal", difference.empty()},
@@ -67,8 +81,11 @@ Json variant_json(const Variant& variant, const Variant& reference) {
           {"peak_bytes", variant.peak()},
           {"resident_bytes", variant.resident},
           {"baseline_bytes", variant.baseline},
-          {"memory", memory},
-          {"in_file", in_file},
+          {"memory", tier_json(variant.memory)},
+          {"in_host", tier_json(variant.in_host)},
+          {"in_pinned", tier_json(variant.in_pinned)},
+          {"copies_per_step", copies},
+          {"in_file", tier_json(variant.in_file)},
           {"file_per_step", file},
           {"wire_bytes_per_step", wire},
           {"seconds_per_step",
@@ -89,11 +106,13 @@ Variant parse_variant(const Json& json) {
   variant.baseline = json.at("baseline_bytes");
   for (const auto& [category, use] : json.at("memory").items())
     variant.memory.push_back({category, use.at("planned"), use.at("peak")});
-  // Reports from before offload have none of this.
-  const Json in_file = json.value("in_file", Json::object());
+  variant.in_host = parse_tier(json, "in_host");
+  variant.in_pinned = parse_tier(json, "in_pinned");
+  variant.in_file = parse_tier(json, "in_file");
+  const Json copies = json.value("copies_per_step", Json::object());
+  for (const auto& [direction, use] : copies.items())
+    variant.copies.push_back({direction, use.at("bytes"), use.at("seconds")});
   const Json file = json.value("file_per_step", Json::object());
-  for (const auto& [category, use] : in_file.items())
-    variant.in_file.push_back({category, use.at("planned"), use.at("peak")});
   for (const auto& [direction, use] : file.items())
     variant.file.push_back({direction, use.at("bytes"), use.at("seconds"), use.at("waited")});
   for (const auto& [operation, use] : json.at("wire_bytes_per_step").items())

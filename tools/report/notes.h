@@ -10,7 +10,7 @@ struct Note {
   const char* meaning;
 };
 
-inline constexpr std::array<Note, 7> notes = {{
+inline constexpr std::array<Note, 8> notes = {{
     {"memory per rank",
      "What the rank that holds the most has reserved, by what it is for. Planned is known before "
      "the first step; peak is the most that was taken. The two are equal unless something was "
@@ -19,6 +19,11 @@ inline constexpr std::array<Note, 7> notes = {{
      "What the system counts for the process beyond what it had before the run took its memory, "
      "mean over ranks; pages that ranks share are divided among them. The part beyond the plan is "
      "code, tables and buffers of libraries, which do not grow with the model."},
+    {"in host memory",
+     "On GPU ranks: what lies in the host's memory beside the GPU, where a run offloads to it, "
+     "with "
+     "control words always; page-locked is the part that the GPU copies from and to. GPU to host "
+     "are gradients, host to GPU parameters; the speed is by the GPU's clock."},
     {"in the file",
      "What of a rank's state rests in its file on disk instead of memory, where a run offloads to "
      "one, and what moves between the two in a step. Hidden is the share of the moving during "

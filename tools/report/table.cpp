@@ -47,7 +47,8 @@ void add_memory(Builder& builder, const Comparison& comparison) {
   const auto peak = [](const Variant& v) { return static_cast<double>(v.peak()); };
   const auto resident = [](const Variant& v) { return v.resident; };
   const Unit unit = byte_unit(std::max(builder.largest(peak), builder.largest(resident)));
-  builder.heading(std::string("memory per rank, ") + unit.name);
+  const bool on_gpu = !used_in_host(comparison).empty();
+  builder.heading(std::string(on_gpu ? "GPU memory per rank, " : "memory per rank, ") + unit.name);
   for (const std::string& category : used_categories(comparison))
     builder.figures(part, title_of(category), unit, [&](const Variant& v) {
       return static_cast<double>(memory_of(v, category).peak);
@@ -55,7 +56,35 @@ void add_memory(Builder& builder, const Comparison& comparison) {
   builder.figures(whole, "peak, all of these", unit, peak);
   builder.figures(whole, "planned", unit,
                   [](const Variant& v) { return static_cast<double>(v.planned()); });
+  if (!on_gpu) builder.figures(whole, "resident (PSS)", unit, resident);
+}
+
+// Beside a GPU.
+void add_host(Builder& builder, const Comparison& comparison) {
+  const std::vector<std::string> categories = used_in_host(comparison);
+  if (categories.empty()) return;
+  const auto rests = [](const Variant& v) { return static_cast<double>(v.host_bytes()); };
+  const auto resident = [](const Variant& v) { return v.resident; };
+  const Unit unit = byte_unit(std::max(builder.largest(rests), builder.largest(resident)));
+  builder.heading(std::string("in host memory per rank, ") + unit.name);
+  for (const std::string& category : categories)
+    builder.figures(part, title_of(category), unit, [&](const Variant& v) {
+      return static_cast<double>(in_host_of(v, category).peak);
+    });
+  builder.figures(whole, "in host memory, all of these", unit, rests);
+  builder.figures(whole, "of it page-locked", unit,
+                  [](const Variant& v) { return static_cast<double>(v.pinned_bytes()); });
   builder.figures(whole, "resident (PSS)", unit, resident);
+  for (const auto& [direction, title] :
+       {std::pair{"to_host", "GPU to host"}, {"to_device", "host to GPU"}}) {
+    const auto bytes = [&](const Variant& v) { return copy_of(v, direction).bytes; };
+    if (builder.largest(bytes) == 0) continue;
+    builder.figures(part, std::string(title) + " per step", unit, bytes);
+    builder.row(part, std::string(title) + ", GB/s", [&](const Variant& v) {
+      const CopyUse use = copy_of(v, direction);
+      return use.seconds > 0 ? fixed(use.bytes / use.seconds / 1e9, 2) : "";
+    });
+  }
 }
 
 void add_file(Builder& builder, const Comparison& comparison) {
@@ -128,6 +157,7 @@ std::string trimmed(std::string line) {
 Table table_of(const Comparison& comparison) {
   Builder builder(comparison);
   add_memory(builder, comparison);
+  add_host(builder, comparison);
   add_file(builder, comparison);
   add_wire(builder, comparison);
   add_time(builder);
