@@ -32,8 +32,11 @@ struct DeviceUpdate {
   std::int64_t count = 0;
   const void* gradient = nullptr;
   DType gradient_dtype = DType::fp32;
-  float* master = nullptr;
-  float* states[most_states] = {};
+  // Rules read and write fp32; what rests in 16 bits is rounded back to nearest even.
+  void* master = nullptr;
+  DType master_dtype = DType::fp32;
+  void* states[most_states] = {};
+  DType state_dtype = DType::fp32;
   void* parameter = nullptr;  // 16-bit copy, or null
   DType parameter_dtype = DType::bf16;
   const GroupRange* ranges = nullptr;

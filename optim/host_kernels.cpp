@@ -58,6 +58,18 @@ void for_ranges(const DeviceUpdate& update, const Body& body) {
 }
 
 template <class Rule>
+void load_states(const DeviceUpdate& update, std::int64_t at, float* moments) {
+  for (int s = 0; s < Rule::states; ++s)
+    moments[s] = load(update.states[s], update.state_dtype, at);
+}
+
+template <class Rule>
+void store_states(const float* moments, const DeviceUpdate& update, std::int64_t at) {
+  for (int s = 0; s < Rule::states; ++s)
+    store(moments[s], update.states[s], update.state_dtype, at);
+}
+
+template <class Rule>
 void update_all(const DeviceUpdate& update, const StepVerdict& verdict) {
   for_ranges(update, [&](int number, std::int64_t begin) {
     const GroupRange& range = update.ranges[number];
@@ -68,13 +80,12 @@ void update_all(const DeviceUpdate& update, const StepVerdict& verdict) {
       end = range.filled;
     }
     for (std::int64_t i = begin; i < end; ++i) {
-      float moments[Rule::states + 1] = {};
-      for (int s = 0; s < Rule::states; ++s) moments[s] = update.states[s][i];
-      Rule::apply(factors, load(update.gradient, update.gradient_dtype, i), update.master[i],
-                  moments);
-      for (int s = 0; s < Rule::states; ++s) update.states[s][i] = moments[s];
-      if (update.parameter != nullptr)
-        store(update.master[i], update.parameter, update.parameter_dtype, i);
+      float moments[Rule::states + 1] = {}, master = load(update.master, update.master_dtype, i);
+      load_states<Rule>(update, i, moments);
+      Rule::apply(factors, load(update.gradient, update.gradient_dtype, i), master, moments);
+      store_states<Rule>(moments, update, i);
+      store(master, update.master, update.master_dtype, i);
+      if (update.parameter != nullptr) store(master, update.parameter, update.parameter_dtype, i);
     }
   });
 }
@@ -87,15 +98,16 @@ void measure_all(const DeviceUpdate& update, TensorSums* sums, const StepVerdict
     TensorSums& sum = sums[range.tensor];
     for (std::int64_t at = begin; at < range.filled; at += norm_tile) {
       const std::int64_t count = std::min<std::int64_t>(norm_tile, range.filled - at);
-      float directions[norm_tile];
+      float directions[norm_tile], masters[norm_tile];
       for (std::int64_t i = at; i < at + count; ++i) {
         float moments[Rule::states] = {};
-        for (int s = 0; s < Rule::states; ++s) moments[s] = update.states[s][i];
+        load_states<Rule>(update, i, moments);
+        masters[i - at] = load(update.master, update.master_dtype, i);
         directions[i - at] = Rule::direct(factors, load(update.gradient, update.gradient_dtype, i),
-                                          update.master[i], moments);
-        for (int s = 0; s < Rule::states; ++s) update.states[s][i] = moments[s];
+                                          masters[i - at], moments);
+        store_states<Rule>(moments, update, i);
       }
-      add_tile(update.master + at, count, sum.parameter);
+      add_tile(masters, count, sum.parameter);
       add_tile(directions, count, sum.direction);
     }
   });
@@ -158,9 +170,12 @@ class HostKernels final : public DeviceKernels {
     if (verdict->apply == 0) return;
     const auto factors = factors_from<MuonRule>(factors_of_group(update, *verdict, update.group),
                                                 static_cast<float>(verdict->gradient_multiplier));
-    for (std::int64_t i = 0; i < update.count; ++i)
+    for (std::int64_t i = 0; i < update.count; ++i) {
+      float momentum = load(update.states[0], update.state_dtype, i);
       directions[i] = MuonRule::direct(factors, load(update.gradient, update.gradient_dtype, i),
-                                       update.master[i], update.states[0] + i);
+                                       load(update.master, update.master_dtype, i), &momentum);
+      store(momentum, update.states[0], update.state_dtype, i);
+    }
   }
 
   void step_along(const DeviceUpdate& update, double scale, const StepVerdict* verdict,
@@ -170,10 +185,11 @@ class HostKernels final : public DeviceKernels {
     auto factors = factors_from<MuonStepRule>(group, 0);
     factors.step = step_by(tensor_step(group), scale);
     for (std::int64_t i = 0; i < update.count; ++i) {
-      MuonStepRule::apply(factors, load(update.gradient, update.gradient_dtype, i),
-                          update.master[i], static_cast<float*>(nullptr));
-      if (update.parameter != nullptr)
-        store(update.master[i], update.parameter, update.parameter_dtype, i);
+      float master = load(update.master, update.master_dtype, i);
+      MuonStepRule::apply(factors, load(update.gradient, update.gradient_dtype, i), master,
+                          static_cast<float*>(nullptr));
+      store(master, update.master, update.master_dtype, i);
+      if (update.parameter != nullptr) store(master, update.parameter, update.parameter_dtype, i);
     }
   }
 

@@ -17,12 +17,6 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       scaler_(config_.fp16_enabled ? optim::LossScaler(config_.loss_scale) : optim::LossScaler()),
       plan_(model_, config_, rank(), runtime.topology().size, !runtime.device().is_host()) {
   if (model_.params.empty()) throw UsageError("the model declares no parameter");
-  const Precision& precision = plan_.policy.precision;
-  if (!runtime_.device().is_host() &&
-      (precision.master != DType::fp32 || precision.state != DType::fp32))
-    throw ConfigError(
-        "bf16_master_weights_and_grads, bf16_optimizer_states and fp16_master_weights_and_grads "
-        "are not supported by this version on GPU ranks: set them to false");
   control_bytes_before_ = runtime_.control_bytes();
   agree_at_start();
   state_ =

@@ -31,11 +31,13 @@ struct Lane {
 
   __device__ void load(const DeviceUpdate& update, std::int64_t at) {
     load_lane(update.gradient, update.gradient_dtype, at, gradient);
-    load_lane(update.master + at, master);
-    for (int s = 0; s < Rule::states; ++s) load_lane(update.states[s] + at, states[s]);
+    load_lane(update.master, update.master_dtype, at, master);
+    for (int s = 0; s < Rule::states; ++s)
+      load_lane(update.states[s], update.state_dtype, at, states[s]);
   }
   __device__ void store_states(const DeviceUpdate& update, std::int64_t at) const {
-    for (int s = 0; s < Rule::states; ++s) store_lane(states[s], update.states[s] + at);
+    for (int s = 0; s < Rule::states; ++s)
+      store_lane(states[s], update.states[s], update.state_dtype, at);
   }
   // Calls body(moments) with the states of element i.
   template <class Body>
@@ -64,7 +66,7 @@ __global__ void __launch_bounds__(threads)
         Rule::apply(factors, lane.gradient[i], lane.master[i], moments);
       });
     }
-    store_lane(lane.master, update.master + at);
+    store_lane(lane.master, update.master, update.master_dtype, at);
     lane.store_states(update, at);
     if (update.parameter != nullptr)
       store_lane(lane.master, update.parameter, update.parameter_dtype, at);
@@ -282,8 +284,10 @@ __global__ void __launch_bounds__(threads)
   if (verdict->apply == 0) return;
   const auto factors = factors_of<MuonRule>(update, *verdict, {0, update.group});
   for_elements(update.count, [&](std::int64_t at) {
+    float momentum = load_one(update.states[0], update.state_dtype, at);
     directions[at] = MuonRule::direct(factors, load_one(update.gradient, update.gradient_dtype, at),
-                                      update.master[at], update.states[0] + at);
+                                      load_one(update.master, update.master_dtype, at), &momentum);
+    store_one(momentum, update.states[0], update.state_dtype, at);
   });
 }
 
@@ -295,10 +299,12 @@ __global__ void __launch_bounds__(threads)
   factors.step = step_by(tensor_step(group), scale);
   for_elements(update.count, [&](std::int64_t at) {
     float* no_states = nullptr;
-    MuonStepRule::apply(factors, load_one(update.gradient, update.gradient_dtype, at),
-                        update.master[at], no_states);
+    float master = load_one(update.master, update.master_dtype, at);
+    MuonStepRule::apply(factors, load_one(update.gradient, update.gradient_dtype, at), master,
+                        no_states);
+    store_one(master, update.master, update.master_dtype, at);
     if (update.parameter != nullptr)
-      store_one(update.master[at], update.parameter, update.parameter_dtype, at);
+      store_one(master, update.parameter, update.parameter_dtype, at);
   });
 }
 

@@ -116,6 +116,100 @@ TEST_CASE("gpu: updates have the host's bits") {
       }
 }
 
+namespace {
+
+// Arrays at rest in 16 bits, or states in fp32 beside 16-bit masters.
+struct Narrow {
+  DType master_dtype, state_dtype;
+  std::vector<unsigned char> master, states[most_states], gradient;
+};
+
+Narrow make_narrow(std::int64_t count, DType master, DType state) {
+  const auto n = static_cast<std::size_t>(count);
+  Narrow made{master, state, encode(random_floats(n, Numbers::usual, 1), master), {}, {}};
+  auto moments = random_floats(n, Numbers::usual, 3);
+  for (float& value : moments) value = std::fabs(value);
+  for (auto& array : made.states) array = encode(moments, state);
+  made.gradient = encode(random_floats(n, Numbers::usual, 2), master);
+  return made;
+}
+
+// All passes of a rule, over one tensor of one group.
+void run_rule(DeviceKernels& kernels, RuleKind rule, DeviceUpdate update, TensorSums* sums,
+              float* directions, const StepVerdict* verdict, Stream stream) {
+  if (sees_matrices(rule)) {
+    kernels.direct(update, directions, verdict, stream);
+    update.gradient = directions;
+    update.gradient_dtype = DType::fp32;
+    return kernels.step_along(update, 0.7, verdict, stream);
+  }
+  if (sees_tensor_norms(rule)) {
+    kernels.measure(rule, update, sums, verdict, stream);
+    kernels.take_steps(update, sums, verdict, stream);
+  }
+  kernels.update(rule, update, verdict, stream);
+}
+
+void compare_narrow(Gpu& g, const OptimizerOptions& options, DType master, DType state) {
+  constexpr std::int64_t count = 128 * 67;
+  Narrow shard = make_narrow(count, master, state);
+  std::vector<float> factors(step_candidates * most_factors), steps(1), directions(count);
+  StepScalars scalars;
+  scalars.step = 3;
+  scalars.learning_rate = 1e-2f;
+  write_factors(options, scalars, factors.data());
+  const std::vector<GroupRange> ranges = {{count, 0, 0, count - 3}};
+  std::vector<StepVerdict> verdict(1);
+  verdict[0].apply = 1;
+  verdict[0].gradient_multiplier = 0.5;
+  std::vector<TensorSums> sums(1);
+
+  auto on_gpu = g.put(shard.master), first = g.put(shard.states[0]),
+       second = g.put(shard.states[1]), gradient = g.put(shard.gradient);
+  auto device_factors = g.put(factors), device_steps = g.put(steps),
+       device_directions = g.put(directions);
+  auto device_ranges = g.put(ranges);
+  auto device_verdict = g.put(verdict);
+  auto device_sums = g.put(sums);
+  DeviceUpdate update;
+  update.count = count;
+  update.gradient_dtype = update.master_dtype = master;
+  update.state_dtype = state;
+  update.range_count = 1;
+  update.gradient = gradient.data(), update.master = on_gpu.data();
+  update.states[0] = first.data(), update.states[1] = second.data();
+  update.ranges = device_ranges.data(), update.factors = device_factors.data();
+  update.steps = device_steps.data();
+  g.stream->enqueue([&](Stream stream) {
+    run_rule(*g.kernels, rule_kind(options), update, device_sums.data(), device_directions.data(),
+             device_verdict.data(), stream);
+  });
+  update.gradient = shard.gradient.data(), update.master = shard.master.data();
+  for (int s = 0; s < most_states; ++s) update.states[s] = shard.states[s].data();
+  update.ranges = ranges.data(), update.factors = factors.data(), update.steps = steps.data();
+  run_rule(*g.host, rule_kind(options), update, sums.data(), directions.data(), verdict.data(), {});
+  CHECK(on_gpu.read() == shard.master);
+  CHECK(first.read() == shard.states[0]);
+  CHECK(second.read() == shard.states[1]);
+}
+
+}  // namespace
+
+TEST_CASE("gpu: updates of master weights and states of 16 bits have the host's bits") {
+  Gpu g;
+  for (const char* type : {"AdamW", "SGD", "Lion", "Adagrad", "Lamb", "Muon"})
+    for (const auto& [master, state] : {std::pair{DType::bf16, DType::fp32},
+                                        {DType::bf16, DType::bf16},
+                                        {DType::fp16, DType::fp32}}) {
+      CAPTURE(type);
+      CAPTURE(name_of(master));
+      CAPTURE(name_of(state));
+      OptimizerOptions options = default_options(type);
+      if (options.type == "SGD") options.momentum = 0.9;
+      compare_narrow(g, options, master, state);
+    }
+}
+
 TEST_CASE("gpu: Lamb's norms and steps are the host's") {
   Gpu g;
   constexpr std::int64_t count = 128 * 90;

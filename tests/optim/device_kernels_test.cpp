@@ -6,9 +6,7 @@
 #include <limits>
 
 #include "optim/device_orthogonalize.h"
-#include "optim/gradient_norm.h"
-#include "optim/optimizer.h"
-#include "tests/optim/support.h"
+#include "tests/optim/device_support.h"
 #include "zero/base/cpu/thread_pool.h"
 
 namespace {
@@ -34,51 +32,6 @@ NormBins bins_of(const std::vector<float>& values, DType dtype) {
   return bins;
 }
 
-std::vector<OptimizerOptions> all_rules() {
-  std::vector<OptimizerOptions> rules(7);
-  for (OptimizerOptions& rule : rules) rule.weight_decay = 0.1;
-  rules[1].type = "Adam";
-  rules[1].adam_w_mode = false;
-  for (int r : {2, 3, 4}) rules[static_cast<std::size_t>(r)].type = "SGD";
-  rules[3].momentum = rules[4].momentum = 0.9;
-  rules[3].dampening = 0.25;
-  rules[4].nesterov = true;
-  rules[5].type = "Lion";
-  rules[6].type = "Adagrad";
-  return rules;
-}
-
-// Arrays of one shard.
-struct Shard {
-  std::vector<float> master, states[most_states];
-  std::vector<unsigned char> gradient, copy;
-};
-
-Shard make_shard(std::size_t count, DType gradient, Numbers numbers, unsigned seed) {
-  Shard shard;
-  shard.master = random_floats(count, Numbers::usual, seed);
-  for (auto& state : shard.states) {
-    state = random_floats(count, Numbers::usual, seed + 7);
-    for (float& value : state) value = std::fabs(value);
-  }
-  shard.gradient = encode(random_floats(count, numbers, seed + 13), gradient);
-  shard.copy.resize(count * 2);
-  return shard;
-}
-
-constexpr std::int64_t count = 3 * 128;
-constexpr std::int64_t split = 128;  // group 0 before, group 1 from here on
-const float multiplier = 0.37f;
-
-StepScalars scalars_of(int candidate, int group) {
-  StepScalars scalars;
-  scalars.step = 4 + candidate;
-  scalars.learning_rate = group == 0 ? 1e-2f : 3e-3f;
-  scalars.weight_decay = group == 0 ? 0.1f : 0.f;
-  scalars.gradient_multiplier = multiplier;
-  return scalars;
-}
-
 void update_on_cpu(const OptimizerOptions& options, int candidate, DType dtype, bool copies,
                    Shard& shard) {
   const auto optimizer = create_optimizer(options);
@@ -93,16 +46,6 @@ void update_on_cpu(const OptimizerOptions& options, int candidate, DType dtype, 
          shard.master.data() + begin, states, copies ? shard.copy.data() + begin * 2 : nullptr,
          dtype == DType::fp16 ? DType::fp16 : DType::bf16});
   }
-}
-
-// Two groups' factors for each candidate, as the engine uploads them.
-std::vector<float> factors_for(const OptimizerOptions& options) {
-  std::vector<float> factors(step_candidates * 2 * most_factors);
-  for (int candidate = 0; candidate < step_candidates; ++candidate)
-    for (const int group : {0, 1})
-      write_factors(options, scalars_of(candidate, group),
-                    factors.data() + (candidate * 2 + group) * most_factors);
-  return factors;
 }
 
 void update_on_device(const OptimizerOptions& options, const StepVerdict& verdict, DType dtype,
@@ -212,13 +155,6 @@ TEST_CASE("device casts, sums and quotients: the bits of the vector kernels, for
 
 namespace {
 
-StepVerdict applying() {
-  StepVerdict verdict;
-  verdict.apply = verdict.candidate = 1;
-  verdict.gradient_multiplier = static_cast<double>(multiplier);
-  return verdict;
-}
-
 DeviceUpdate update_of(Shard& shard, DType dtype, const std::vector<float>& factors) {
   DeviceUpdate update;
   update.count = count;
@@ -230,12 +166,6 @@ DeviceUpdate update_of(Shard& shard, DType dtype, const std::vector<float>& fact
   update.factors = factors.data();
   update.groups = 2;
   return update;
-}
-
-double norm_of_floats(const float* values, std::int64_t size) {
-  NormBins bins;
-  accumulate_norm(values, DType::fp32, size, bins);
-  return bins.norm();
 }
 
 // Tensors of 100 and of 200 elements, in two groups, with padding behind each.

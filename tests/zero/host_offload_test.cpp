@@ -150,6 +150,21 @@ TEST_CASE("the same with every rule that sees elements, and with groups of their
   }
 }
 
+TEST_CASE("the same with master weights and states of 16 bits") {
+  for (const bool states : {false, true}) {
+    zero::Config config = config_of(1);
+    config.bf16_master_weights_and_grads = true;
+    config.bf16_optimizer_states = states;
+    const toy::Trace expected = training.on_host(2, config);
+    for (const int stage : {1, 2, 3}) {
+      CAPTURE(states);
+      config.zero_optimization.stage = stage;
+      compare(2, expected, offloaded(config, stage == 2 ? 0.5 : 1));
+    }
+    compare(2, expected, with_parameters(offloaded(config)));
+  }
+}
+
 TEST_CASE("fp16: steps that are skipped leave the state in host memory alone") {
   for (const int ranks : {1, 2}) {
     const toy::Trace expected = training.on_host(ranks, toy::overflowing_config(1, dims));

@@ -75,6 +75,30 @@ TEST_CASE("Lamb and Muon have the CPU's bits on a device, and so have groups of 
       }
 }
 
+TEST_CASE("master weights and states of 16 bits have the CPU's bits on a device, by every rule") {
+  const auto config_of = [](const char* type, int stage, int variant) {
+    zero::Config config = toy::config(stage, {});
+    config.fp16_enabled = config.fp16_master_weights_and_grads = variant == 2;
+    config.bf16_enabled = config.bf16_master_weights_and_grads = variant != 2;
+    config.bf16_optimizer_states = variant == 1;
+    config.loss_scale.initial_scale_power = 8;
+    config.optimizer = zero::optim::default_options(type);
+    config.optimizer.learning_rate = 0.02;
+    config.optimizer.weight_decay = 0.1;
+    if (config.optimizer.type == "SGD") config.optimizer.momentum = 0.9;
+    return config;
+  };
+  for (const char* type : {"AdamW", "Adam", "SGD", "Lion", "Adagrad", "Lamb", "Muon"})
+    for (const int variant : {0, 1, 2}) {
+      CAPTURE(type);
+      CAPTURE(variant);
+      const toy::Trace expected = training.on_host(2, config_of(type, 1, variant));
+      REQUIRE(expected.losses.back() != expected.losses.front());
+      for (const int stage : {0, 1, 3})
+        training.compare(2, expected, config_of(type, stage, variant), {mock::Order::random});
+    }
+}
+
 TEST_CASE("fp16: the loss scale lives on the device, and falls and grows as on the CPU") {
   for (const int ranks : {1, 2})
     for (const int stage : {0, 3}) {

@@ -56,13 +56,15 @@ void point_at(const SegmentBuffers& buffers, const ChunkView& view, const Update
   update.count = elements.count;
   update.gradient = view.gradient + begin * size_of(view.gradient_dtype);
   update.gradient_dtype = view.gradient_dtype;
-  update.master = reinterpret_cast<float*>(view.master) + begin;
+  update.master = view.master + begin * size_of(view.master_dtype);
+  update.master_dtype = view.master_dtype;
+  update.state_dtype = view.state_dtype;
   int states = 0;
   for (const int state : group.states) {
     const auto k = static_cast<std::size_t>(state);
-    update.states[states++] =
-        reinterpret_cast<float*>(view.states[k]) +
-        (buffers.state_position(k, view.begin + begin) - buffers.state_position(k, view.begin));
+    update.states[states++] = view.states[k] + (buffers.state_position(k, view.begin + begin) -
+                                                buffers.state_position(k, view.begin)) *
+                                                   size_of(view.state_dtype);
   }
   if (view.parameter != nullptr) update.parameter = view.parameter + begin * size_of(view.dtype);
   update.parameter_dtype = view.dtype;
