@@ -26,6 +26,7 @@ struct StepWord {
   std::uint64_t rates_hash = 0;
   double loss = 0;
   std::int64_t stop_requested = 0;
+  std::int64_t save_busy = 0, save_failed = 0;
   std::int64_t non_finite = 0;
   std::int64_t limbs[norm_limb_count] = {};
 };
@@ -39,6 +40,8 @@ struct StepRequest {
   double loss = 0;  // sum over micro steps of what the host was given
   double micro_steps = 1;
   std::int64_t stop_requested = 0;
+  // Of a checkpoint that is written behind the steps: this rank is at it, or could not do it.
+  std::int64_t save_busy = 0, save_failed = 0;
   double predivision = 1;          // what gradients were divided by before the sum over ranks
   double summands = 1;             // ranks * micro steps
   double clipping = 0;             // 0: none
@@ -66,6 +69,7 @@ struct StepVerdict {
   float next_loss_scale = 1;       // the scaler's, for kernels
   std::int64_t non_finite = 0, first_non_finite_rank = -1;
   std::int64_t stop_requested = 0;
+  std::int64_t save_busy = 0, save_failed = 0;  // of any rank
   // The first disagreement of all; it stays.
   std::int64_t differs = 0, differing_rank = 0, differing_step = 0;
   std::int64_t value = 0, value_of_root = 0;
@@ -81,6 +85,8 @@ constexpr void seal_word(const StepRequest& request, double device_loss, Word& w
   word.rates_hash = request.rates_hash;
   word.loss = (request.loss + device_loss) / request.micro_steps;
   word.stop_requested = request.stop_requested;
+  word.save_busy = request.save_busy;
+  word.save_failed = request.save_failed;
   carry_limbs(word.limbs);
 }
 
@@ -121,13 +127,15 @@ constexpr void decide_step(const StepWord* words, int ranks, const StepRequest& 
   verdict.loss = 0;
   verdict.non_finite = 0;
   verdict.first_non_finite_rank = -1;
-  verdict.stop_requested = 0;
+  verdict.stop_requested = verdict.save_busy = verdict.save_failed = 0;
   std::int64_t limbs[norm_limb_count] = {};
   for (int rank = 0; rank < ranks; ++rank) {
     const StepWord& word = words[rank];
     compare_word(request, word, words[0], rank, verdict);
     verdict.loss += word.loss;
     if (word.stop_requested != 0) verdict.stop_requested = 1;
+    if (word.save_busy != 0) verdict.save_busy = 1;
+    if (word.save_failed != 0) verdict.save_failed = 1;
     if (word.non_finite > 0 && verdict.first_non_finite_rank < 0)
       verdict.first_non_finite_rank = rank;
     verdict.non_finite += word.non_finite;

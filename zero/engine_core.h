@@ -1,8 +1,8 @@
 // The engine behind the public handles: owns layout, plans, buffers and the walk through a step.
 // The parts: engine.cpp builds it, scopes.cpp serves the loop, communicate.cpp moves data, step.cpp
 // applies the optimizer, weights.cpp fills and reads parameters, export.cpp writes whole models,
-// engine_checkpoints.cpp, saving.cpp and resuming.cpp do checkpoints, evaluation.cpp runs without
-// gradients.
+// engine_checkpoints.cpp, saving.cpp, device_saves.cpp and resuming.cpp do checkpoints,
+// evaluation.cpp runs without gradients.
 #pragma once
 
 #include <deque>
@@ -32,6 +32,11 @@ namespace zero::detail {
 class Checkpointing;
 struct CheckpointState;
 struct PendingSave;
+
+// What all ranks together say of a save's phase.
+struct SaveNews {
+  bool busy = false, failed = false;
+};
 
 class EngineCore {
  public:
@@ -217,9 +222,9 @@ class EngineCore {
 
   // engine_checkpoints.cpp
   bool asks_for_asynchronous_saves() const;
-  bool saves_asynchronously() const;
   void allocate_for_checkpoints();
-  std::span<std::byte> take_for_checkpoints(std::int64_t bytes);
+  Tier tier_of_checkpoints() const;
+  std::span<std::byte> take_for_checkpoints(std::int64_t bytes, bool pinned);
   void take_checkpoint_buffer();
   void end_checkpoints() noexcept;
   void report_save(ControlWord& word) const;
@@ -227,9 +232,21 @@ class EngineCore {
   void await_copy(int flat_unit);
   bool conclude(PendingSave& save);
   void finish_pending_save();
+  void refuse_among_micro_steps(const char* call) const;
   void require_checkpoint_border(const char* call);
 
+  // device_saves.cpp
+  void precede_by_copies(const Instruction& instruction, ExecutionStream& stream);
+  void finish_copies(PendingSave& save) noexcept;
+  void end_copies() noexcept;
+  void report_save(optim::StepRequest& request) const;
+  void note_reported_save(std::shared_ptr<PendingStep> step);
+  // Of the pending save's phase, equal on all ranks; nothing where none is there yet.
+  std::optional<SaveNews> news_of_save();
+
   // weights.cpp
+  // Between steps, when it is known which of them were applied; and then with all their work done.
+  void require_verdicts(const char* call);
   void require_step_border(const char* call);
   void refuse_non_finite(const std::string& file, const ParamShard& shard) const;
   void fill_segment(int flat_unit, int segment, const std::function<void(ParamShard)>& fill);

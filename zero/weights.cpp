@@ -16,10 +16,14 @@ constexpr std::int64_t most_filled_elements = 1 << 20;  // at a time
 
 }  // namespace
 
-void EngineCore::require_step_border(const char* call) {
+void EngineCore::require_verdicts(const char* call) {
   if (phase_ == Phase::micro_step) finish_micro_step();
   require(Phase::idle, call);
   if (device_step_) settle_steps(0);
+}
+
+void EngineCore::require_step_border(const char* call) {
+  require_verdicts(call);
   runtime_.communication().synchronize();
   runtime_.compute().synchronize();
   finish_offload();

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/support/mirrored_toy.h"
+#include "tests/support/temporary_directory.h"
 #include "zero/testing.h"
 
 namespace {
@@ -37,6 +38,37 @@ TEST_CASE("gpu: master weights and states of 16 bits have the CPU's bits") {
       config.bf16_optimizer_states = variant == 1;
       CHECK(train_on("cuda", config) == train_on("cpu", config));
     }
+}
+
+TEST_CASE("gpu: a save behind the steps has the state of its own step") {
+  const zero::tests::TemporaryDirectory directory;
+  zero::RuntimeOptions options;
+  options.device = "cuda";
+  options.threads = 1;
+  zero::Runtime runtime = zero::Runtime::single(options);
+  const toy::Dims d;
+  zero::Config config = toy::config(2, d);
+  config.checkpoint.decoupled = true;
+  zero::Engine engine(runtime, toy::describe(d), config);
+  engine.initialize(toy::fill);
+  toy::Activations a = toy::make_activations(d);
+  const auto step = [&] {
+    for (zero::MicroStep micro : engine.micro_steps()) {
+      toy::load_samples(d, a, engine.step_count() * d.batch);
+      toy::mirrored_micro_step<float>(runtime, engine, d, a);
+      micro.loss(1);
+    }
+    engine.step();
+  };
+  step();
+  step();
+  const std::uint64_t saved = engine.digest();
+  const zero::SaveTicket ticket = engine.save_checkpoint(directory / "root");
+  for (int s = 0; s < 4; ++s) step();
+  CHECK(engine.digest() != saved);
+  CHECK(ticket.wait());
+  CHECK(engine.resume(directory / "root")->step == 2);
+  CHECK(engine.digest() == saved);
 }
 
 TEST_CASE("gpu: optimizer state in host memory changes no bit") {

@@ -35,6 +35,11 @@ class Scheduler {
   void maybe_run();
   // Runs until done() holds; throws when nothing can run any more.
   void run_until(const std::function<bool()>& done);
+  // All that can run.
+  void drain() {
+    while (run_one()) {
+    }
+  }
   // How often the host has waited.
   int waits() const { return waits_; }
 

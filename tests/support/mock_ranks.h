@@ -18,6 +18,31 @@
 
 namespace mock {
 
+// A rank's host may wait for another's while devices go on by themselves; this one goes on first.
+class DrainingWorld final : public zero::comm::World {
+ public:
+  DrainingWorld(std::unique_ptr<zero::comm::World> world, Scheduler& scheduler)
+      : world_(std::move(world)), scheduler_(scheduler) {}
+
+  const zero::comm::Topology& topology() const override { return world_->topology(); }
+  zero::comm::Communicator& communicator() override {
+    if (topology().size > 1) scheduler_.drain();
+    return world_->communicator();
+  }
+  bool communicates_from_any_thread() const override {
+    return world_->communicates_from_any_thread();
+  }
+  std::string describe() const override { return world_->describe(); }
+  bool fail(const std::string& reason, int exit_code) noexcept override {
+    return world_->fail(reason, exit_code);
+  }
+  void abort(int exit_code) noexcept override { world_->abort(exit_code); }
+
+ private:
+  std::unique_ptr<zero::comm::World> world_;
+  Scheduler& scheduler_;
+};
+
 // How ranks connect their devices; collective.
 using Connect = std::function<std::unique_ptr<zero::comm::Communicator>(zero::comm::World&)>;
 
@@ -28,14 +53,17 @@ inline std::unique_ptr<zero::comm::Communicator> connect_threads(zero::comm::Wor
 inline zero::Runtime runtime_of(std::unique_ptr<zero::comm::World> world, Order order,
                                 std::uint64_t seed, const Connect& connect) {
   zero::detail::Accelerator accelerator;
-  accelerator.device = std::make_unique<Device>(order, seed);
+  auto device = std::make_unique<Device>(order, seed);
+  Scheduler& scheduler = device->scheduler();
+  accelerator.device = std::move(device);
   accelerator.kernels = zero::optim::create_host_kernels();
   if (world->topology().size > 1) accelerator.communicator = connect(*world);
   zero::RuntimeOptions options;
   options.abort_job = options.catch_signals = false;
   options.threads = 1;
-  return zero::Runtime(std::make_unique<zero::detail::RuntimeCore>(std::move(world), options,
-                                                                   std::move(accelerator)));
+  return zero::Runtime(std::make_unique<zero::detail::RuntimeCore>(
+      std::make_unique<DrainingWorld>(std::move(world), scheduler), options,
+      std::move(accelerator)));
 }
 
 // Rethrows the first failure of any rank.

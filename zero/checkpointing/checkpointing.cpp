@@ -164,6 +164,13 @@ std::int64_t Checkpointing::own_bytes() const {
   return entries.empty() ? 0 : entries.back().data_begin + entries.back().bytes;
 }
 
+ArrayId Checkpointing::array_of(const Located& located) const {
+  const int kind = located.entry.kind;
+  if (kind > 0) return {located.flat_unit, located.segment, ArrayKind::state, kind - 1};
+  const bool trainable = engine_.param(located.entry.parameter).options.trainable;
+  return {located.flat_unit, located.segment, trainable ? ArrayKind::master : ArrayKind::parameter};
+}
+
 // The data of this rank's file from byte `offset` on.
 void Checkpointing::read_state(const std::vector<Located>& entries, std::int64_t offset,
                                std::span<std::byte> out) const {
@@ -171,11 +178,7 @@ void Checkpointing::read_state(const std::vector<Located>& entries, std::int64_t
       entries.begin(), entries.end(), offset,
       [](std::int64_t at, const Located& located) { return at < located.data_begin; });
   for (--entry; !out.empty(); ++entry) {
-    const int kind = entry->entry.kind;
-    const bool trainable = engine_.param(entry->entry.parameter).options.trainable;
-    ArrayId array{entry->flat_unit, entry->segment,
-                  trainable ? ArrayKind::master : ArrayKind::parameter};
-    if (kind > 0) array = {entry->flat_unit, entry->segment, ArrayKind::state, kind - 1};
+    const ArrayId array = array_of(*entry);
     const std::int64_t width = entry->bytes / entry->entry.count;
     const std::int64_t skipped = (offset - entry->data_begin) / width;
     const std::int64_t count = std::min(std::ssize(out) / width, entry->entry.count - skipped);

@@ -1,7 +1,7 @@
 // Saving and resuming an engine's state, on top of zero/checkpoint: what each rank owns by the
 // layout goes into one file of its own, and is found again by name and element, whatever the world
 // size and stage of the reader. checkpointing.cpp says what is in a checkpoint, saving.cpp how it
-// is written, resuming.cpp how it is read.
+// is written, device_saves.cpp what a GPU has to do with that, resuming.cpp how it is read.
 //
 // State is read and written by read_state() and deliver() alone, from and to the state store. The
 // thread that writes files makes no call to other ranks: how it went rides in the control word of
@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "zero/base/arena.h"
 #include "zero/checkpoint/shard.h"
 #include "zero/checkpoint/store.h"
+#include "zero/checkpointing/device_copies.h"
 #include "zero/checkpointing/staged_writer.h"
 #include "zero/engine_core.h"
 #include "zero/outcome.h"
@@ -47,7 +49,7 @@ struct PendingSave {
   int keep = 0;
   bool asynchronous = false;
   Phase phase = Phase::writing;
-  std::unique_ptr<StagedWriter> writer;
+  std::shared_ptr<StagedWriter> writer;
   std::vector<std::int64_t> copy_before_update;  // bytes of the own file, by flat unit
   std::vector<checkpoint::Digest> chunks;
   double seconds = 0;  // of writing the files, on the slowest rank
@@ -59,6 +61,13 @@ struct PendingSave {
   ~PendingSave();
 };
 
+// Which phase of which save the words of a step on a device are about.
+struct SaveReport {
+  std::shared_ptr<PendingStep> step;
+  std::shared_ptr<PendingSave> save;
+  PendingSave::Phase phase;
+};
+
 // What an engine keeps for its checkpoints.
 struct CheckpointState {
   std::vector<Arena> memory;
@@ -68,6 +77,8 @@ struct CheckpointState {
   std::shared_ptr<checkpoint::Saver> saver;
   std::string directory;
   std::shared_ptr<PendingSave> pending;  // begun, not yet committed
+  std::unique_ptr<DeviceCopies> copies;  // of a GPU rank with asynchronous saves
+  std::deque<SaveReport> reports;        // of a GPU rank: of steps whose words are yet to be read
   double last_save_seconds = 0;          // 0: none yet
   // Samples that were seen before this step: by the run that was resumed.
   std::int64_t samples_before = 0, samples_before_step = 0;
@@ -113,6 +124,7 @@ class Checkpointing {
   void add_file(checkpoint::Manifest& manifest, int of_rank) const;
   void read_state(const std::vector<Located>& entries, std::int64_t offset,
                   std::span<std::byte> out) const;
+  ArrayId array_of(const Located& located) const;
   void write_as(const ArrayId& array, std::int64_t begin, DType stored,
                 std::span<const std::byte> bytes);
   void deliver(const checkpoint::Manifest& manifest, const checkpoint::ShardEntry& entry,
@@ -124,6 +136,8 @@ class Checkpointing {
   void open_save(PendingSave& save, const SaveOptions& options);
   void prepare_writer(PendingSave& save) const;
   void write_own_file(PendingSave& save) const;
+  // device_saves.cpp
+  void queue_copies(PendingSave& save) const;
   void commit(const PendingSave& save) const;
   template <class Work>
   void launch(PendingSave& save, Work work);

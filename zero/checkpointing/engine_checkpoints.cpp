@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdio>
 #include <exception>
 #include <utility>
 
@@ -12,39 +11,41 @@ bool EngineCore::asks_for_asynchronous_saves() const {
   return config_.checkpoint.decoupled || config_.zero_core.async_staging_bytes > 0;
 }
 
-// The ranks tell each other how a save stands with a word that a device's step does not have.
-bool EngineCore::saves_asynchronously() const {
-  return runtime_.device().is_host() && asks_for_asynchronous_saves();
-}
-
 void EngineCore::allocate_for_checkpoints() {
-  if (asks_for_asynchronous_saves() && !saves_asynchronously() && rank() == 0)
-    std::fprintf(stderr,
-                 "zero: on a GPU checkpoints are written before save_checkpoint() returns: "
-                 "checkpoint.writer.decoupled and zero_core.async_staging_bytes have no effect\n");
   checkpoints_ = std::make_unique<CheckpointState>();
   const std::int64_t own = Checkpointing(*this).own_bytes();
   // What no other thread can read is copied at once, and must fit.
   const std::int64_t wished =
       store_->readable_beside_steps() ? config_.zero_core.async_staging_bytes : 0;
   const std::int64_t staging =
-      saves_asynchronously() ? StagedWriter::staging_for(wished > 0 ? std::min(wished, own) : own)
-                             : 0;
-  if (staging > 0) checkpoints_->staging = take_for_checkpoints(staging);
+      asks_for_asynchronous_saves()
+          ? StagedWriter::staging_for(wished > 0 ? std::min(wished, own) : own)
+          : 0;
+  if (staging == 0) return;
+  if (!runtime_.device().is_host())
+    checkpoints_->copies = std::make_unique<DeviceCopies>(runtime_, plan_.layout.flat_units.size());
+  checkpoints_->staging = take_for_checkpoints(staging, checkpoints_->copies != nullptr);
 }
 
-std::span<std::byte> EngineCore::take_for_checkpoints(std::int64_t bytes) {
-  runtime_.ledger().plan(MemoryCategory::checkpoints, bytes);
-  Arena& arena =
-      checkpoints_->memory.emplace_back(bytes, Arena::Sharing::private_memory, "zero checkpoints");
-  runtime_.ledger().take(MemoryCategory::checkpoints, bytes);
+// In the memory of the host.
+Tier EngineCore::tier_of_checkpoints() const {
+  return runtime_.device().is_host() ? Tier::memory : Tier::host;
+}
+
+std::span<std::byte> EngineCore::take_for_checkpoints(std::int64_t bytes, bool pinned) {
+  const std::string name = "zero checkpoints";
+  runtime_.ledger().plan(MemoryCategory::checkpoints, bytes, tier_of_checkpoints());
+  Arena& arena = checkpoints_->memory.emplace_back(
+      pinned ? runtime_.device().reserve_pinned(bytes, name)
+             : Arena(bytes, Arena::Sharing::private_memory, name));
+  runtime_.ledger().take(MemoryCategory::checkpoints, bytes, tier_of_checkpoints());
   return {static_cast<std::byte*>(arena.take(bytes)), static_cast<std::size_t>(bytes)};
 }
 
 // Not before somebody opens, saves or resumes: many runs never do.
 void EngineCore::take_checkpoint_buffer() {
   if (checkpoints_->buffer.empty())
-    checkpoints_->buffer = take_for_checkpoints(checkpoint::read_buffer_bytes);
+    checkpoints_->buffer = take_for_checkpoints(checkpoint::read_buffer_bytes, false);
 }
 
 // A save that was begun is finished by the engine's end, unless a failure brought that about.
@@ -57,12 +58,15 @@ void EngineCore::end_checkpoints() noexcept {
     print_notice(error.what());
   }
   // Somebody may still hold its ticket.
-  if (checkpoints_->pending && checkpoints_->pending->worker.joinable())
+  if (checkpoints_->pending && checkpoints_->pending->worker.joinable()) {
+    finish_copies(*checkpoints_->pending);
     checkpoints_->pending->worker.join();
+  }
   checkpoints_->pending.reset();
+  end_copies();
   for (const Arena& arena : checkpoints_->memory) {
-    runtime_.ledger().give_back(MemoryCategory::checkpoints, arena.size());
-    runtime_.ledger().plan(MemoryCategory::checkpoints, -arena.size());
+    runtime_.ledger().give_back(MemoryCategory::checkpoints, arena.size(), tier_of_checkpoints());
+    runtime_.ledger().plan(MemoryCategory::checkpoints, -arena.size(), tier_of_checkpoints());
   }
 }
 
@@ -74,7 +78,15 @@ void EngineCore::open_checkpoints(const std::string& directory) {
 
 std::shared_ptr<PendingSave> EngineCore::save_checkpoint(const std::string& directory,
                                                          const SaveOptions& options) {
-  require_checkpoint_border("Engine::save_checkpoint()");
+  const char* call = "Engine::save_checkpoint()";
+  refuse_among_micro_steps(call);
+  // The device's copies come behind its steps by themselves; what the host copies does not.
+  const bool queues = checkpoints_->copies && !host_tier_ &&
+                      options.asynchronous.value_or(config_.checkpoint.decoupled);
+  if (queues)
+    require_verdicts(call);
+  else
+    require_step_border(call);
   if (!initialized_)
     throw UsageError(
         "the parameters have no values to save: call Engine::initialize(), load_weights() or "
@@ -82,6 +94,7 @@ std::shared_ptr<PendingSave> EngineCore::save_checkpoint(const std::string& dire
   finish_pending_save();
   try {
     auto save = Checkpointing(*this).save(directory, options);
+    checkpoints_->reports.clear();
     if (save->phase != PendingSave::Phase::finished)
       checkpoints_->pending = save;
     else
@@ -134,8 +147,10 @@ void EngineCore::report_save(ControlWord& word) const {
 // What the control words said: every rank does the same.
 void EngineCore::advance_save() {
   const std::shared_ptr<PendingSave> save = checkpoints_->pending;
-  if (!save || verdict_.save_busy) return;
-  Checkpointing(*this).advance(*save, !verdict_.save_failed);
+  if (!save) return;
+  const std::optional<SaveNews> news = news_of_save();
+  if (!news || news->busy) return;
+  Checkpointing(*this).advance(*save, !news->failed);
   if (save->phase != PendingSave::Phase::finished) return;
   checkpoints_->pending.reset();
   conclude(*save);
@@ -147,11 +162,15 @@ void EngineCore::await_copy(int flat_unit) {
     save->writer->await_copy(save->copy_before_update[static_cast<std::size_t>(flat_unit)]);
 }
 
-void EngineCore::require_checkpoint_border(const char* call) {
+void EngineCore::refuse_among_micro_steps(const char* call) const {
   if (phase_ == Phase::micro_step || micro_steps_done_ != 0)
     throw UsageError(
         std::string(call) +
         " was called among the micro steps of a step; it belongs after Engine::step()");
+}
+
+void EngineCore::require_checkpoint_border(const char* call) {
+  refuse_among_micro_steps(call);
   require_step_border(call);
 }
 

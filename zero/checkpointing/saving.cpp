@@ -140,13 +140,15 @@ void Checkpointing::prepare_writer(PendingSave& save) const {
     if (engine_.param(located.entry.parameter).options.trainable)
       save.copy_before_update[static_cast<std::size_t>(located.flat_unit)] =
           located.data_begin + located.bytes;
-  save.writer = std::make_unique<StagedWriter>(
+  save.writer = std::make_shared<StagedWriter>(
       own_bytes(),
       [*this, entries = std::move(entries)](std::int64_t offset, std::span<std::byte> out) {
         read_state(entries, offset, out);
       },
       save.asynchronous ? state_.staging : state_.buffer,
-      save.asynchronous ? StagedWriter::Copying::first : StagedWriter::Copying::in_turn);
+      !save.asynchronous ? StagedWriter::Copying::in_turn
+      : state_.copies    ? StagedWriter::Copying::elsewhere
+                         : StagedWriter::Copying::first);
 }
 
 void Checkpointing::write_own_file(PendingSave& save) const {
@@ -179,15 +181,14 @@ void Checkpointing::launch(PendingSave& save, Work work) {
 
 std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
                                                  const SaveOptions& options) {
-  const bool asynchronous = engine_.runtime_.device().is_host() &&
-                            options.asynchronous.value_or(engine_.config_.checkpoint.decoupled);
+  const bool asynchronous = options.asynchronous.value_or(engine_.config_.checkpoint.decoupled);
   std::string request = "directory " + directory + "\ntag " + options.tag + "\nkeep " +
                         std::to_string(options.keep) + "\n" +
                         (asynchronous ? "asynchronous\n" : "");
   for (const auto& [key, value] : options.client_state)
     request += "client_state " + key + " = " + value + "\n";
   agree_on_text(engine_.runtime_, "checkpoint request", request);
-  if (asynchronous && !engine_.saves_asynchronously())
+  if (asynchronous && !engine_.asks_for_asynchronous_saves())
     throw UsageError(
         "an asynchronous save needs memory from the start on: set checkpoint.writer.decoupled or "
         "zero_core.async_staging_bytes in the config");
@@ -198,8 +199,12 @@ std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
   pending->asynchronous = asynchronous;
   open_save(*pending, options);
   prepare_writer(*pending);
-  if (asynchronous && pending->writer && !engine_.store_->readable_beside_steps())
-    pending->writer->copy_ahead();
+  if (asynchronous && pending->writer) {
+    if (state_.copies)
+      queue_copies(*pending);
+    else if (!engine_.store_->readable_beside_steps())
+      pending->writer->copy_ahead();
+  }
   launch(*pending, [*this, save = pending.get()] { write_own_file(*save); });
   if (!asynchronous) finish(*pending);
   return pending;
@@ -243,6 +248,7 @@ void Checkpointing::commit(const PendingSave& save) const {
 }
 
 void Checkpointing::advance(PendingSave& save, bool known_good) {
+  engine_.finish_copies(save);
   if (save.worker.joinable()) save.worker.join();
   const bool wrote = save.phase == PendingSave::Phase::writing;
   if (!known_good)

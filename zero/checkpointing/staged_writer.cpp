@@ -60,7 +60,7 @@ std::span<std::byte> StagedWriter::to_write() const {
 }
 
 bool StagedWriter::has_room() const {
-  return copied_ < bytes_ &&
+  return copying_ != Copying::elsewhere && copied_ < bytes_ &&
          copied_ - written_ + std::min(piece_bytes, bytes_ - copied_) <= std::ssize(staging_);
 }
 
@@ -71,6 +71,15 @@ void StagedWriter::copy_piece() {
   {
     const std::lock_guard lock(mutex_);
     copied_ += std::ssize(piece);
+  }
+  advanced_.notify_all();
+}
+
+// In whole pieces, which are what is digested.
+void StagedWriter::note_copied(std::int64_t bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    copied_ = bytes == bytes_ ? bytes : bytes / piece_bytes * piece_bytes;
   }
   advanced_.notify_all();
 }

@@ -26,8 +26,9 @@ class StagedWriter {
   using Create = std::function<std::unique_ptr<checkpoint::ShardWriter>()>;
 
   // in_turn: a piece is digested while it is in cache. first: as soon as the staging has room, for
-  // the state is waited for.
-  enum class Copying : std::uint8_t { in_turn, first };
+  // the state is waited for. elsewhere: there is no source; the staging holds all of the data, and
+  // somebody else fills it from the start and tells by note_copied().
+  enum class Copying : std::uint8_t { in_turn, first, elsewhere };
 
   // The staging is a whole number of pieces, see staging_for().
   StagedWriter(std::int64_t bytes, Source source, std::span<std::byte> staging, Copying copying);
@@ -39,6 +40,10 @@ class StagedWriter {
   void copy_ahead();
   // Creates the file, writes it and returns its digests. Throws what goes wrong.
   std::vector<checkpoint::Digest> run(const Create& create);
+  // Any thread: the first `bytes` of the data lie in the staging.
+  void note_copied(std::int64_t bytes);
+  // Any thread: nothing more will be copied; run() throws the cause.
+  void fail(std::exception_ptr cause);
   // Any thread: returns when the first `bytes` have been copied, or nothing will be copied any
   // more.
   void await_copy(std::int64_t bytes);
@@ -50,7 +55,6 @@ class StagedWriter {
   void copy_piece();
   void copy_all();
   void write_all(const Create& create);
-  void fail(std::exception_ptr cause);
   std::span<std::byte> piece_at(std::int64_t offset) const;
 
   const std::int64_t bytes_;

@@ -92,6 +92,7 @@ optim::StepRequest EngineCore::request_of(const StepOptions& options) const {
   request.loss = loss_sum_;
   request.micro_steps = static_cast<double>(plan_.batch.accumulation);
   request.stop_requested = runtime_.stop_requested();
+  report_save(request);
   request.predivision = static_cast<double>(state_->policy().precision.predivision);
   request.summands = summands();
   request.scales_loss = scaler_.dynamic();
@@ -139,6 +140,7 @@ void EngineCore::note_skip(const PendingStep& step) {
 }
 
 void EngineCore::update_on_device(const Instruction& instruction) {
+  precede_by_copies(instruction, runtime_.compute());
   if (instruction.op == Op::measure) {
     const std::uint64_t range = begin_range(Op::measure, "all units");
     device_step_->measure(*store_);
@@ -161,6 +163,7 @@ void EngineCore::issue_beside_device(const Instruction& instruction) {
   } else if (instruction.op == Op::fetch) {
     inbound_->enqueue([this, target](Stream stream) { host_tier_->fetch(target, stream); });
   } else if (instruction.op == Op::upload) {
+    precede_by_copies(instruction, *inbound_);
     inbound_->enqueue([this, target](Stream stream) { host_tier_->upload(target, stream); });
   } else if (instruction.op == Op::update_on_host) {
     host_->enqueue([this, target, verdict = &device_step_->verdict_on_host(),
@@ -210,6 +213,7 @@ std::shared_ptr<PendingStep> EngineCore::step_on_device(const StepOptions& optio
       },
       *store_);
   in_flight_.push_back(pending);
+  note_reported_save(pending);
   walker_->leave(Op::agree, 0);
   while (const Instruction* next = walker_->next_compute()) {
     const Instruction instruction = *next;

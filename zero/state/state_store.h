@@ -58,6 +58,11 @@ class StateStore {
   // This rank's elements below it rest in the arena.
   std::int64_t end_in_memory(const ArrayId& array) const;
 
+  // Where element `at`, which rests in the arena, does so.
+  const std::byte* address(const ArrayId& array, std::int64_t at) const {
+    return resident(array, at);
+  }
+
   // During the update of the chunk with this number.
   ChunkView view(int chunk) const;
 

@@ -1,0 +1,41 @@
+// Copies of a GPU rank's state to host memory, for a save that is written behind the steps: on a
+// stream of their own, behind everything that the compute stream had been given when they began.
+// Streams that will change a flat unit's state wait for its copies, and the host for none. Owned by
+// the engine; the program's thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "zero/runtime_core.h"
+
+namespace zero::detail {
+
+class DeviceCopies {
+ public:
+  DeviceCopies(RuntimeCore& runtime, std::size_t flat_units);
+
+  void begin();
+  // To pinned memory.
+  void copy(void* to, const void* from, std::int64_t bytes);
+  // Calls it when all that was queued so far is there, on a thread of the device; never after a
+  // failure of the device.
+  void call(std::function<void()> work);
+  // A flat unit's copies have been queued.
+  void end_of(int flat_unit);
+
+  // What the stream is given from now on comes behind them.
+  void precede(int flat_unit, ExecutionStream& stream);
+  void precede_all(ExecutionStream& stream);
+  // Waits for all; throws what the device has failed of.
+  void synchronize() { stream_->synchronize(); }
+
+ private:
+  RuntimeCore& runtime_;
+  std::unique_ptr<ExecutionStream> stream_;
+  std::unique_ptr<Event> begun_;
+  std::vector<std::unique_ptr<Event>> ended_;  // by flat unit
+};
+
+}  // namespace zero::detail
