@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 
+#include "zero/device/pool_place.h"
 #include "zero/runtime_core.h"
 
 namespace zero {
@@ -82,10 +84,32 @@ RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions opti
   start_streams();
 }
 
+// Beside a device it serves what rests in host memory there.
+void RuntimeCore::start_pool() {
+  const int fair_share = default_compute_threads(topology().local_size);
+  PoolPlace place;
+  if (!device().is_host()) place = place_beside_device(*this);
+  const int most = place.cpus.empty() ? fair_share : static_cast<int>(place.cpus.size());
+  pool_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads
+                                                            : std::min(fair_share, most));
+  if (device().is_host()) return;
+  if (!place.cpus.empty()) place.why_not = pool_->bind(place.cpus);
+  if (place.why_not.empty())
+    pool_cpus_ = std::move(place.cpus);
+  else if (pool_->threads() > 1)
+    say_unbound(place.why_not);
+}
+
+void RuntimeCore::join_pool() const noexcept {
+  static thread_local bool joined = false;
+  if (joined || pool_cpus_.empty()) return;
+  bind_this_thread(pool_cpus_);
+  joined = true;
+}
+
 void RuntimeCore::start_streams() {
-  const int local_size = topology().local_size;
-  const int fair_share = default_compute_threads(local_size);
-  pool_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads : fair_share);
+  start_pool();
+  const int fair_share = default_compute_threads(topology().local_size);
   compute_ = options_.stream.handle != nullptr ? device().borrow_stream(options_.stream)
                                                : device().create_stream(Device::Role::compute);
 
@@ -122,7 +146,10 @@ std::string RuntimeCore::describe() {
   const std::string where = device().is_host() ? "" : device().describe() + ", ";
   return where + world_->describe() + ", " + communication_->kind() + " communication" + ", " +
          std::to_string(pool_->threads()) + " compute thread" + (pool_->threads() == 1 ? "" : "s") +
-         " per rank";
+         " per rank" +
+         (pool_cpus_.empty() ? ""
+                             : ", here on cpus " + text_of(pool_cpus_) + " of NUMA node " +
+                                   std::to_string(device().numa_node()));
 }
 
 std::unique_ptr<ExecutionStream> RuntimeCore::create_stream(const std::string& thread_name) const {

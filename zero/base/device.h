@@ -28,6 +28,8 @@ class Device {
   virtual bool is_host() const = 0;
   // Equal for two ranks exactly where they use the same GPU.
   virtual std::array<std::int64_t, 2> identity() const { return {}; }
+  // To which the device is attached; -1 where the machine does not say.
+  virtual int numa_node() const { return -1; }
 
   virtual std::unique_ptr<ExecutionStream> create_stream(Role role) = 0;
   // The program's own stream, as it is. Throws UsageError where it belongs to another device.

@@ -40,4 +40,15 @@ std::string prefer_numa_node(void* data, std::int64_t bytes, int node) {
   return "mbind to NUMA node " + std::to_string(node) + ": " + std::strerror(errno);
 }
 
+PreferNumaNode::PreferNumaNode(int node) {
+  if (node < 0 || node >= 64) return;
+  if (syscall(SYS_get_mempolicy, &mode_, nodes_, most_nodes, nullptr, 0ul) != 0) return;
+  const unsigned long mask = 1ul << node;
+  changed_ = syscall(SYS_set_mempolicy, mpol_preferred, &mask, 65ul) == 0;
+}
+
+PreferNumaNode::~PreferNumaNode() {
+  if (changed_) syscall(SYS_set_mempolicy, mode_, nodes_, most_nodes);
+}
+
 }  // namespace zero

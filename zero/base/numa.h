@@ -13,4 +13,21 @@ int numa_node_of_pci(const std::string& bus_id);
 // a node of -1 is "unknown".
 std::string prefer_numa_node(void* data, std::int64_t bytes, int node);
 
+// While it lives, pages that this thread is the first to touch come from the node, where the kernel
+// grants it; -1 changes nothing.
+class PreferNumaNode {
+ public:
+  explicit PreferNumaNode(int node);
+  ~PreferNumaNode();
+  PreferNumaNode(const PreferNumaNode&) = delete;
+  PreferNumaNode& operator=(const PreferNumaNode&) = delete;
+
+ private:
+  static constexpr unsigned long most_nodes = 1024;
+
+  bool changed_ = false;
+  int mode_ = 0;
+  unsigned long nodes_[most_nodes / 64] = {};
+};
+
 }  // namespace zero

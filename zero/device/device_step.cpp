@@ -36,7 +36,7 @@ DeviceStep::DeviceStep(RuntimeCore& runtime, const EnginePlan& plan, const Model
                 [this, transfer = std::move(transfer)](int unit, RuntimeCore::Transfer work) {
                   between([&] { transfer(unit, std::move(work)); });
                 }),
-      ranks_(runtime.topology().size),
+      ranks_(plan.layout.ranks),
       groups_(std::max(1, static_cast<int>(plan.updates.groups().size()))) {
   written_ = runtime.compute().create_event();
   exchanged_ = runtime.communication().create_event();

@@ -179,6 +179,7 @@ void EngineCore::update_on_host(int chunk, const optim::StepVerdict& verdict,
                                 std::optional<double> given_rate) noexcept {
   try {
     const std::uint64_t range = begin_range({Op::update_on_host, chunk, {}, {}});
+    runtime_.join_pool();
     maybe_delay();
     UpdateTerms terms{{}, given_rate};
     terms.scalars.step = verdict.applied_steps;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "optim/gradient_norm.h"
+#include "zero/base/numa.h"
 
 namespace zero::detail {
 
@@ -82,6 +83,7 @@ void HostTier::plan(Ledger& ledger) const {
 void HostTier::open(Ledger& ledger) {
   crossing_ = runtime_.device().reserve_pinned(crossing_bytes(), "gradients in host memory");
   const std::string name = "optimizer state in host memory";
+  const PreferNumaNode near(runtime_.device().numa_node());
   resting_ = pins_all_ ? runtime_.device().reserve_pinned(resting_bytes(), name)
                        : Arena(resting_bytes(), Arena::Sharing::private_memory, name);
   place();

@@ -54,6 +54,8 @@ class CudaDevice final : public Device {
     return words;
   }
 
+  int numa_node() const override { return numa_node_; }
+
   std::unique_ptr<ExecutionStream> create_stream(Role role) override {
     return cuda::create_stream(role == Role::communication);
   }
