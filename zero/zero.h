@@ -466,6 +466,17 @@ struct RankReport {
   std::int64_t resident_bytes = 0;  // now
 };
 
+// What a rank of an engine will hold: planned bytes by category.
+struct MemoryPlan {
+  std::vector<MemoryUse> memory, in_host, in_pinned, in_file;  // as in RankReport
+};
+
+// Local, from model and config alone: it needs neither these ranks nor a device, takes no memory
+// and opens no file. Ranks differ by a few lists of what they update, and with Muon by what they
+// own. Left out is what depends on the machine (staging of sums in rank order, rounding of NCCL's
+// own memory), what saves take, and what the program tracks. Throws ConfigError as the engine does.
+MemoryPlan plan_memory(const ModelSpec&, const Config&, int ranks, bool on_gpu, int rank = 0);
+
 struct EngineReport {
   std::vector<RankReport> ranks;
   std::uint64_t layout_hash = 0;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "examples/gpt/gpu_training_loop.h"
+#include "examples/gpt/memory_plan.h"
 #include "examples/gpt/options.h"
 #include "examples/gpt/stage_comparison.h"
 #include "examples/gpt/trainer.h"
@@ -23,13 +24,18 @@ int main(int argc, char** argv) {
   }
   if (options.device == "auto") options.device = gpt::can_train_on_gpu() ? "cuda" : "cpu";
   zero::RuntimeOptions runtime_options;
-  runtime_options.device = options.device;
+  const bool plans = options.planned_ranks > 0;
+  if (!plans) runtime_options.device = options.device;
   runtime_options.threads = options.threads;
   int code = 0;
   const int failed = zero::run(
       argc, argv,
       [&](zero::Runtime& runtime) {
         if (!problem.empty()) throw zero::ConfigError(problem);
+        if (plans) {
+          if (runtime.is_root()) gpt::show_memory_plan(options);
+          return;
+        }
         code = options.compared.empty() ? gpt::train(runtime, options)
                                         : gpt::compare_stages(runtime, options);
       },

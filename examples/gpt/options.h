@@ -29,6 +29,7 @@ struct Options {
   bool overwrite_later = false;
   std::vector<StageVariant> compared;  // empty: train once
   std::string report_directory;        // empty: no report
+  int planned_ranks = 0;               // only say what so many would hold; 0: train
   std::string device = "cpu";          // cpu, cuda or auto
   int threads = 0;
   bool recompute = false;  // of activations

@@ -35,26 +35,6 @@ std::string time_now() {
   return text;
 }
 
-// Of all variants, before the first one runs: what is wrong with one is said at once.
-std::vector<Task> resolve_variants(const Options& options) {
-  std::vector<Task> tasks;
-  for (const StageVariant& variant : options.compared) {
-    if (variant.of_gpu && options.device != "cuda")
-      throw zero::ConfigError("--compare-stages: " + variant.name +
-                              " needs --device cuda: CPU ranks keep their state in host memory "
-                              "anyway, so it would be the stage without offload again; leave it "
-                              "out of the list");
-    Options with_stage = options;
-    for (const auto& [path, value] : variant.overrides) with_stage.overrides[path] = value;
-    tasks.push_back(resolve(with_stage));
-    // Its default depends on the stage, and it decides bits under accumulation. `each` is what the
-    // stages that shard gradients are for.
-    zero::GradientSync& sync = tasks.back().config.zero_core.gradient_sync;
-    if (sync == zero::GradientSync::automatic) sync = zero::GradientSync::each;
-  }
-  return tasks;
-}
-
 class Comparing {
  public:
   Comparing(zero::Runtime& runtime, const Options& options)
@@ -202,6 +182,25 @@ class Comparing {
 };
 
 }  // namespace
+
+std::vector<Task> resolve_variants(const Options& options) {
+  std::vector<Task> tasks;
+  for (const StageVariant& variant : options.compared) {
+    if (variant.of_gpu && options.device != "cuda")
+      throw zero::ConfigError("--compare-stages: " + variant.name +
+                              " needs --device cuda: CPU ranks keep their state in host memory "
+                              "anyway, so it would be the stage without offload again; leave it "
+                              "out of the list");
+    Options with_stage = options;
+    for (const auto& [path, value] : variant.overrides) with_stage.overrides[path] = value;
+    tasks.push_back(resolve(with_stage));
+    // Its default depends on the stage, and it decides bits under accumulation. `each` is what the
+    // stages that shard gradients are for.
+    zero::GradientSync& sync = tasks.back().config.zero_core.gradient_sync;
+    if (sync == zero::GradientSync::automatic) sync = zero::GradientSync::each;
+  }
+  return tasks;
+}
 
 int compare_stages(zero::Runtime& runtime, const Options& options) {
   return Comparing(runtime, options).run();

@@ -7,6 +7,7 @@
 
 #include "examples/gpt/options.h"
 #include "examples/gpt/stage_variants.h"
+#include "examples/gpt/task.h"
 #include "tools/report/comparison.h"
 #include "zero/zero.h"
 
@@ -14,6 +15,9 @@ namespace gpt {
 
 // Of compare_stages(): the bits differ, or a signal ended it before all variants had run.
 inline constexpr int not_equal = 1;
+
+// The task of each variant, before the first one runs: what is wrong with one is said at once.
+std::vector<Task> resolve_variants(const Options& options);
 
 // Collective. Trains under the options at each of their variants; prints the table and writes the
 // report. Returns the exit code. A variant that fails is named in the error.

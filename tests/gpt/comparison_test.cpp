@@ -6,10 +6,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "examples/gpt/memory_plan.h"
 #include "examples/gpt/run_figures.h"
 #include "examples/gpt/stage_comparison.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
+#include "tools/report/table.h"
 #include "zero/testing.h"
 
 namespace {
@@ -141,6 +143,12 @@ TEST_CASE("figures are of the fullest rank, per step, and of the measured steps"
   CHECK(v.digest == 7);
 }
 
+std::int64_t named_use(const std::vector<zero::report::MemoryUse>& uses, const char* category) {
+  for (const zero::report::MemoryUse& use : uses)
+    if (use.category == category) return use.planned;
+  return -1;
+}
+
 gpt::Options small_comparison(const std::string& folder) {
   gpt::Options options;
   options.sequence_length = 8;
@@ -200,6 +208,59 @@ TEST_CASE("offload to host memory is no variant of CPU ranks, and the comparison
         1, [&](zero::Runtime& runtime) { gpt::compare_stages(runtime, options); });
   });
   CHECK_MESSAGE(contains(message, "stage 3 + cpu needs --device cuda: CPU ranks keep"), message);
+}
+
+TEST_CASE("a plan needs no ranks, no GPU and no directory, and its reports agree") {
+  const TemporaryDirectory folder;
+  gpt::Options options = small_comparison(folder / "report");
+  options.planned_ranks = 64;
+  options.device = "cuda";
+  options.overrides["bf16.enabled"] = "true";
+  options.overrides["zero_optimization.offload_optimizer.nvme_path"] = "/nowhere";
+  options.compared = gpt::parse_stage_list("0,2,2+cpu,3+cpu");
+  const zero::report::Comparison plan = gpt::memory_plan(options);
+  REQUIRE(plan.variants.size() == 4);
+  // fp32 masters and two moments: 12 bytes of each parameter, on all ranks or on one of them.
+  const auto state = [](const zero::report::Variant& variant, bool on_host) {
+    std::int64_t bytes = 0;
+    for (const char* category : {"master_weights", "optimizer_state"})
+      bytes +=
+          on_host ? in_host_of(variant, category).planned : memory_of(variant, category).planned;
+    return bytes;
+  };
+  CHECK(state(plan.variants[0], false) >= 12 * plan.parameters);
+  CHECK(state(plan.variants[1], false) >= 12 * plan.parameters / 64);
+  CHECK(state(plan.variants[1], false) < 12 * plan.parameters / 16);
+  CHECK(state(plan.variants[1], true) == 0);
+  for (const int offloaded : {2, 3}) {
+    const zero::report::Variant& variant = plan.variants[static_cast<std::size_t>(offloaded)];
+    CHECK(state(variant, false) == 0);
+    CHECK(state(variant, true) == state(plan.variants[1], false));
+    CHECK(variant.pinned_bytes() < variant.host_bytes());
+  }
+  const std::string text = zero::report::text_of(plan);
+  CHECK(contains(text, "GPU memory per rank"));
+  CHECK(contains(text, "of it page-locked"));
+  CHECK(contains(text, "on 64 GPU ranks"));
+  for (const char* measured : {"resident", "tokens/s", "bits equal", "on the wire", "Bits equal"})
+    CHECK(!contains(text, measured));
+  gpt::show_memory_plan(options);
+  std::ifstream in(options.report_directory + "/report.json");
+  const nlohmann::json json = nlohmann::json::parse(in);
+  CHECK(json.at("planned") == true);
+  CHECK(json.at("variants")[3].at("peak_bytes") == plan.variants[3].peak());
+  CHECK(json.at("variants")[3].at("in_pinned").at("parameters").at("planned") ==
+        named_use(plan.variants[3].in_pinned, "parameters"));
+  std::ifstream page(options.report_directory + "/report.html");
+  const std::string html{std::istreambuf_iterator<char>(page), {}};
+  CHECK(contains(html, "Host memory per rank"));
+  CHECK(!contains(html, "Training loss"));
+  // One variant without a list: the stage of the config.
+  options.compared.clear();
+  options.overrides["zero_optimization.stage"] = "1";
+  CHECK(gpt::memory_plan(options).variants.front().name == "stage 1");
+  CHECK(parse({"--plan", "8", "--report", "out"}).planned_ranks == 8);
+  CHECK(contains(error({"--plan", "-1"}), "--plan -1: must be 0 or more"));
 }
 
 TEST_CASE("a variant that finds no memory is named") {

@@ -386,6 +386,52 @@ TEST_CASE("the plan and the report say what lies where, to the byte") {
   });
 }
 
+TEST_CASE(
+    "what is planned without ranks or device is what a run takes, tier by tier, to the byte") {
+  const auto planned_of = [](const std::vector<zero::MemoryUse>& tier) {
+    std::vector<std::int64_t> bytes;
+    for (const zero::MemoryUse& use : tier) bytes.push_back(use.planned);
+    return bytes;
+  };
+  std::vector<zero::Config> configs{config_of(0), config_of(1, 3, false), config_of(2),
+                                    config_of(3, 2)};
+  for (const int stage : {1, 2, 3})
+    for (const double ratio : {0.3, 1.})
+      configs.push_back(offloaded(config_of(stage, stage), ratio));
+  configs.push_back(with_parameters(offloaded(config_of(3)), 2));
+  configs.push_back(with_parameters(offloaded(config_of(3, 1, false))));
+  configs.back().zero_optimization.offload_optimizer.pin_memory = true;
+  configs.push_back(config_of(2));
+  configs.back().optimizer = zero::optim::default_options("Lamb");
+  configs.push_back(config_of(2));
+  configs.back().optimizer = zero::optim::default_options("Muon");
+  for (const int ranks : {1, 3})
+    for (const zero::Config& config : configs)
+      for (const bool on_gpu : {false, true}) {
+        CAPTURE(ranks);
+        CAPTURE(on_gpu);
+        CAPTURE(config.zero_optimization.stage);
+        const auto compare_with_run = [&](zero::Runtime& runtime) {
+          zero::Engine engine(runtime, toy::describe(dims), config);
+          const zero::EngineReport report = engine.report();
+          const zero::RankReport& own = report.ranks[static_cast<std::size_t>(runtime.rank())];
+          const zero::MemoryPlan plan =
+              zero::plan_memory(toy::describe(dims), config, ranks, on_gpu, runtime.rank());
+          CHECK(planned_of(plan.memory) == planned_of(own.memory));
+          CHECK(planned_of(plan.in_host) == planned_of(own.in_host));
+          CHECK(planned_of(plan.in_pinned) == planned_of(own.in_pinned));
+          total(own.memory), total(own.in_host), total(own.in_pinned);  // all is taken
+        };
+        if (on_gpu)
+          mock::run_ranks(ranks, mock::Order::random, 1, compare_with_run);
+        else
+          zero::testing::run_ranks(ranks, compare_with_run);
+      }
+  const zero::Config refused = offloaded(config_of(0));
+  CHECK_THROWS_AS(zero::plan_memory(toy::describe(dims), refused, 2, true), zero::ConfigError);
+  CHECK_NOTHROW(zero::plan_memory(toy::describe(dims), refused, 2, false));
+}
+
 TEST_CASE("what crosses is counted to the byte, and has no time where there is no clock") {
   for (const int ranks : {1, 3})
     mock::run_ranks(ranks, mock::Order::random, 1, [&](zero::Runtime& runtime) {

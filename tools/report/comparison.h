@@ -84,6 +84,7 @@ struct Comparison {
   std::int64_t ranks = 0, parameters = 0;
   std::optional<double> loss_floor;  // the least mean loss, where it is known
   std::vector<Variant> variants;     // the first one's bits are those that the others must have
+  bool planned = false;              // nothing ran: peaks are what is planned, the rest is empty
 };
 
 // The first thing in which the other's bits differ ("step 3: loss 2.5 (4004...), not ..."), empty

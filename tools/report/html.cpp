@@ -203,16 +203,18 @@ std::string explanations() {
 std::string charts(const Comparison& comparison) {
   const BarChart memory = memory_chart(comparison), time = time_chart(comparison),
                  wire = wire_chart(comparison);
-  std::string text = section(
-      std::string(on_gpu(comparison) ? "GPU memory per rank, " : "Memory per rank, ") +
-          memory.unit.name,
-      memory_lead(comparison),
-      legend_of(memory, on_gpu(comparison) ? "" : "resident (PSS)") + scrolling(svg_of(memory)));
+  const std::string resident = comparison.planned ? "" : "resident (PSS)";
+  std::string text =
+      section(std::string(on_gpu(comparison) ? "GPU memory per rank, " : "Memory per rank, ") +
+                  memory.unit.name,
+              memory_lead(comparison),
+              legend_of(memory, on_gpu(comparison) ? "" : resident) + scrolling(svg_of(memory)));
   if (on_gpu(comparison)) {
     const BarChart host = host_chart(comparison);
     text += section(std::string("Host memory per rank, ") + host.unit.name, host_lead(comparison),
-                    legend_of(host, "resident (PSS)") + scrolling(svg_of(host)));
+                    legend_of(host, resident) + scrolling(svg_of(host)));
   }
+  if (comparison.planned) return text;
   text += section(std::string("Time per step, ") + time.unit.name, time_lead(comparison),
                   legend_of(time) + scrolling(svg_of(time)));
   text += used_operations(comparison).empty()
@@ -234,7 +236,9 @@ std::string html_of(const Comparison& comparison) {
          escape_html(comparison.title) + "</p>\n</header>\n<main>\n" + verdict(comparison) +
          facts(comparison) + charts(comparison) +
          section("All figures",
-                 "A column per variant; the first is the one that bits are held against.",
+                 comparison.planned
+                     ? "A column per variant."
+                     : "A column per variant; the first is the one that bits are held against.",
                  scrolling(table(comparison))) +
          "<section class=\"text\">\n<h2>How to read this</h2>\n" + explanations() + "</section>\n" +
          "</main>\n<footer>Written by ZeroCore; report.json holds every "

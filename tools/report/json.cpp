@@ -136,6 +136,7 @@ Comparison parse(const Json& json) {
   comparison.title = json.at("title");
   comparison.ranks = json.at("ranks");
   comparison.parameters = json.at("parameters");
+  comparison.planned = json.value("planned", false);
   if (!json.at("loss_floor").is_null()) comparison.loss_floor = json.at("loss_floor");
   for (const Json& fact : json.at("facts"))
     comparison.facts.emplace_back(fact.at("name"), fact.at("value"));
@@ -159,6 +160,7 @@ std::string json_of(const Comparison& comparison) {
       {"title", comparison.title},
       {"ranks", comparison.ranks},
       {"parameters", comparison.parameters},
+      {"planned", comparison.planned},
       {"bits_equal", bits_equal(comparison)},
       {"loss_floor", comparison.loss_floor ? finite(*comparison.loss_floor) : Json(nullptr)},
       {"facts", facts},

@@ -53,7 +53,8 @@ void add_memory(Builder& builder, const Comparison& comparison) {
     builder.figures(part, title_of(category), unit, [&](const Variant& v) {
       return static_cast<double>(memory_of(v, category).peak);
     });
-  builder.figures(whole, "peak, all of these", unit, peak);
+  builder.figures(whole, comparison.planned ? "all of these" : "peak, all of these", unit, peak);
+  if (comparison.planned) return;
   builder.figures(whole, "planned", unit,
                   [](const Variant& v) { return static_cast<double>(v.planned()); });
   if (!on_gpu) builder.figures(whole, "resident (PSS)", unit, resident);
@@ -74,6 +75,7 @@ void add_host(Builder& builder, const Comparison& comparison) {
   builder.figures(whole, "in host memory, all of these", unit, rests);
   builder.figures(whole, "of it page-locked", unit,
                   [](const Variant& v) { return static_cast<double>(v.pinned_bytes()); });
+  if (comparison.planned) return;
   builder.figures(whole, "resident (PSS)", unit, resident);
   for (const auto& [direction, title] :
        {std::pair{"to_host", "GPU to host"}, {"to_device", "host to GPU"}}) {
@@ -98,6 +100,7 @@ void add_file(Builder& builder, const Comparison& comparison) {
       return static_cast<double>(in_file_of(v, category).peak);
     });
   builder.figures(whole, "in the file, all of these", unit, rests);
+  if (comparison.planned) return;
   for (const auto& [direction, did] : {std::pair{"read", "read"}, {"write", "written"}}) {
     const auto per_second = [&](const Variant& v) {
       const FileUse use = file_of(v, direction);
@@ -159,6 +162,7 @@ Table table_of(const Comparison& comparison) {
   add_memory(builder, comparison);
   add_host(builder, comparison);
   add_file(builder, comparison);
+  if (comparison.planned) return builder.take();
   add_wire(builder, comparison);
   add_time(builder);
   builder.row(whole, "tokens/s", [](const Variant& v) { return fixed(v.tokens_per_second, 0); });
@@ -178,6 +182,11 @@ std::string title_of(const std::string& name) {
 }
 
 std::vector<std::string> verdict_of(const Comparison& comparison) {
+  if (comparison.planned)
+    return {
+        "Nothing ran: this is what each rank holds from its start on. What the program itself "
+        "takes "
+        "(activations), what saves take and what libraries keep comes on top."};
   const Variant& reference = comparison.variants.front();
   std::vector<std::string> verdict;
   for (const Variant& variant : comparison.variants)

@@ -1,0 +1,65 @@
+#include "examples/gpt/memory_plan.h"
+
+#include <cstdio>
+
+#include "examples/gpt/model_spec.h"
+#include "examples/gpt/run_figures.h"
+#include "examples/gpt/stage_comparison.h"
+#include "tools/report/number.h"
+#include "tools/report/report.h"
+#include "tools/report/table.h"
+
+namespace gpt {
+namespace {
+
+zero::report::Variant variant_of(const std::string& name, const Task& task,
+                                 const Options& options) {
+  const zero::MemoryPlan plan = zero::plan_memory(describe(task.model), task.config,
+                                                  options.planned_ranks, options.device == "cuda");
+  zero::report::Variant variant;
+  variant.name = name;
+  for (const auto& [to, from] : {std::pair{&variant.memory, &plan.memory},
+                                 {&variant.in_host, &plan.in_host},
+                                 {&variant.in_pinned, &plan.in_pinned},
+                                 {&variant.in_file, &plan.in_file}})
+    for (const zero::MemoryUse& use : *from)
+      to->push_back({use.category, use.planned, use.planned});
+  return variant;
+}
+
+}  // namespace
+
+zero::report::Comparison memory_plan(const Options& options) {
+  const bool compares = !options.compared.empty();
+  std::vector<Task> tasks;
+  if (compares)
+    tasks = resolve_variants(options);
+  else
+    tasks.push_back(resolve(options));
+  zero::report::Comparison comparison;
+  comparison.planned = true;
+  comparison.ranks = options.planned_ranks;
+  comparison.parameters = tasks.front().model.parameters();
+  comparison.title = tasks.front().model.name + " with " +
+                     zero::report::fixed(static_cast<double>(comparison.parameters), 0) +
+                     " parameters on " + std::to_string(options.planned_ranks) +
+                     (options.device == "cuda" ? " GPU" : " CPU") + " ranks";
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const std::string stage = "stage " + std::to_string(tasks[i].config.zero_optimization.stage);
+    comparison.variants.push_back(
+        variant_of(compares ? options.compared[i].name : stage, tasks[i], options));
+  }
+  return comparison;
+}
+
+void show_memory_plan(const Options& options) {
+  if (!options.report_directory.empty()) zero::report::prepare_directory(options.report_directory);
+  const zero::report::Comparison comparison = memory_plan(options);
+  std::printf("%s", zero::report::text_of(comparison).c_str());
+  if (options.report_directory.empty()) return;
+  zero::report::write_report(comparison, options.report_directory);
+  std::printf("report: %s/report.html (and report.md, report.json)\n",
+              options.report_directory.c_str());
+}
+
+}  // namespace gpt
