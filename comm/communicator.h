@@ -102,10 +102,9 @@ class Communicator {
   virtual void share(const Arena& arena);
   virtual void withdraw(const Arena& arena);
 
-  // Device memory that this transport reaches better than any other, for arenas to be shared: what
-  // reserve() takes for a request, and 0 where there is none such.
-  virtual std::int64_t reserved_bytes(std::int64_t) { return 0; }
-  // So many bytes, zeroed. Throws Error where they are refused; then any memory will do.
+  // Device memory that this transport reaches better than any other, for arenas to be shared:
+  // zeroed, and of the size that was taken for the request. Empty where there is none such; throws
+  // Error where it is refused. Then any memory will do.
   virtual Arena reserve(std::int64_t bytes);
 
   // Where calls only launch: throws what has ended this communicator meanwhile.

@@ -35,11 +35,10 @@ void EngineCore::reserve_exchanged(std::int64_t bytes) {
   Ledger& ledger = runtime_.ledger();
   runtime_.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
     try {
-      const std::int64_t reserved = communicator.reserved_bytes(bytes);
-      if (reserved == 0) return;
-      exchanged_ = communicator.reserve(reserved);
-      ledger.plan(MemoryCategory::communication, reserved - bytes);
-      ledger.take(MemoryCategory::communication, reserved - bytes);
+      exchanged_ = communicator.reserve(bytes);
+      if (exchanged_.size() == 0) return;
+      ledger.plan(MemoryCategory::communication, exchanged_.size() - bytes);
+      ledger.take(MemoryCategory::communication, exchanged_.size() - bytes);
     } catch (const Error& error) {
       if (runtime_.topology().local_rank == 0)
         say_once(std::string(communicator.transport()) + " has no memory for us (" + error.what() +

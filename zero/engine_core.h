@@ -168,7 +168,7 @@ class EngineCore {
   // Runs the work on the communication stream, counting its bytes as the step's traffic.
   void transfer(int flat_unit, std::function<void(const Wire&)> work);
   void reserve_staging();
-  // The transport's own memory, if it has any: `bytes`, and to what it rounds them, which comes
+  // The transport's own memory, if it has any: `bytes`, and what it rounds them up to, which comes
   // into the plan.
   void reserve_exchanged(std::int64_t bytes);
   // What peers may read in place.

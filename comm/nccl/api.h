@@ -42,9 +42,8 @@ class Api {
   virtual void destroy(Handle communicator) = 0;
   virtual void abort(Handle communicator) = 0;
 
-  // Device memory in which NCCL can multicast. What a request of so many bytes is rounded up to a
-  // multiple of; 0 where the GPU or NCCL has no such memory.
-  virtual std::int64_t memory_granularity(std::int64_t bytes) = 0;
+  // Whether NVLink's switches can multicast in memory of allocate(); else it is as any other.
+  virtual bool multicasts() = 0;
   // Zeroed.
   virtual void* allocate(std::int64_t bytes) = 0;
   // What that has taken of the device.

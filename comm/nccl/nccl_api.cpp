@@ -242,9 +242,7 @@ class NcclApi final : public Api {
     check(f_.comm_abort(native(communicator)), "ncclCommAbort");
   }
 
-  std::int64_t memory_granularity(std::int64_t bytes) override {
-    return multicast_granularity(device_, bytes);
-  }
+  bool multicasts() override { return supports_multicast(device_); }
   void* allocate(std::int64_t bytes) override {
     const auto size = static_cast<std::size_t>(bytes);
     void* memory = nullptr;

@@ -214,20 +214,17 @@ bool is_switched_off(const char* name) {
 
 }  // namespace
 
-std::int64_t NcclCommunicator::reserved_bytes(std::int64_t bytes) {
-  if (bytes == 0 || is_switched_off("NCCL_NVLS_ENABLE") || is_switched_off("NCCL_CUMEM_ENABLE"))
-    return 0;
-  const std::int64_t granularity = connection_->api().memory_granularity(bytes);
-  return granularity == 0 ? 0 : (bytes + granularity - 1) / granularity * granularity;
-}
-
 Arena NcclCommunicator::reserve(std::int64_t bytes) {
   Api& api = connection_->api();
+  if (bytes == 0 || is_switched_off("NCCL_NVLS_ENABLE") || is_switched_off("NCCL_CUMEM_ENABLE") ||
+      !api.multicasts())
+    return {};
   std::shared_ptr<void> memory(api.allocate(bytes),
                                [connection = connection_](void* data) { connection->free(data); });
-  if (const std::int64_t taken = api.allocated_bytes(memory.get()); taken != bytes)
+  const std::int64_t taken = api.allocated_bytes(memory.get());
+  if (taken < bytes)
     throw Error("NCCL took " + std::to_string(taken) + " bytes for " + std::to_string(bytes));
-  return {std::move(memory), bytes};
+  return {std::move(memory), taken};
 }
 
 }  // namespace zero::comm::nccl

@@ -55,9 +55,7 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key) override;
   void share(const Arena& arena) override;
   void withdraw(const Arena& arena) override;
-  // ncclMemAlloc's. NCCL rounds it up by itself, so what is asked for is rounded already, and the
-  // bytes are what the plan says.
-  std::int64_t reserved_bytes(std::int64_t bytes) override;
+  // ncclMemAlloc's, which rounds up, by up to hundreds of MiB and not alike in all versions.
   Arena reserve(std::int64_t bytes) override;
   void check() override { connection_->guard().check(); }
 

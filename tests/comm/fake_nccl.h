@@ -39,8 +39,8 @@ class FakeNccl : public nccl::Api {
   std::atomic<bool> abort_blocks{false};  // until it is reset
   std::atomic<int> aborts{0}, destroyed{0};
   int polls_to_join = 3;
-  std::int64_t granularity = 0;  // of memory of its own; 0: it has none
-  bool refuses_memory = false, refuses_registration = false, takes_more = false;
+  std::int64_t granularity = 0;  // of memory that multicasts; 0: there is none
+  bool refuses_memory = false, refuses_registration = false, takes_less = false;
 
   // What it was asked for, in order: "allocate enroll strike free destroy ".
   std::string calls;
@@ -83,16 +83,17 @@ class FakeNccl : public nccl::Api {
     ++aborts;
     while (abort_blocks) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  std::int64_t memory_granularity(std::int64_t) override { return granularity; }
+  bool multicasts() override { return granularity > 0; }
   void* allocate(std::int64_t bytes) override {
     calls += "allocate ";
     if (refuses_memory) throw Error("fake: no memory");
-    if (bytes % granularity != 0) throw Error("fake: NCCL would round that up");
-    allocated += bytes;
-    memory_ = Arena(bytes, Arena::Sharing::private_memory, "fake NCCL");
+    allocated = (bytes + granularity - 1) / granularity * granularity;
+    memory_ = Arena(allocated, Arena::Sharing::private_memory, "fake NCCL");
     return memory_.data();
   }
-  std::int64_t allocated_bytes(void*) override { return allocated + (takes_more ? 1 : 0); }
+  std::int64_t allocated_bytes(void*) override {
+    return allocated - (takes_less ? granularity : 0);
+  }
   void free(void* memory) override {
     if (memory != memory_.data()) throw Error("fake: freed what was not allocated");
     calls += "free ";

@@ -235,17 +235,17 @@ TEST_CASE("nccl: what the guard gave up is not destroyed, what is sound is") {
   });
 }
 
-TEST_CASE("nccl: memory of its own is rounded before, struck before it goes, and gone before it") {
+TEST_CASE(
+    "nccl: memory of its own has the size that was taken, is struck before it goes, and goes "
+    "first") {
   on_thread_ranks(2, [](World& world) {
     const auto api = std::make_shared<FakeNccl>(world.communicator());
     auto communicator = connected(world, api);
-    CHECK(communicator->reserved_bytes(1000) == 0);
+    CHECK(communicator->reserve(1000).size() == 0);
     api->granularity = 4096;
-    CHECK(communicator->reserved_bytes(0) == 0);
-    CHECK(communicator->reserved_bytes(1) == 4096);
-    CHECK(communicator->reserved_bytes(8192) == 8192);
+    CHECK(communicator->reserve(0).size() == 0);
     for (const bool withdrawn : {true, false}) {
-      Arena arena = communicator->reserve(8192);
+      Arena arena = communicator->reserve(5000);
       CHECK(arena.size() == 8192);
       communicator->share(arena);
       CHECK(api->enrolled == 8192);
@@ -257,7 +257,7 @@ TEST_CASE("nccl: memory of its own is rounded before, struck before it goes, and
 }
 
 TEST_CASE(
-    "nccl: memory that is refused, or is other than asked for, is an error and stays nowhere") {
+    "nccl: memory that is refused, or is less than asked for, is an error and stays nowhere") {
   on_thread_ranks(1, [](World& world) {
     const auto api = std::make_shared<FakeNccl>(world.communicator());
     const auto communicator = connected(world, api);
@@ -265,13 +265,13 @@ TEST_CASE(
     api->refuses_memory = true;
     CHECK_THROWS_WITH_AS(communicator->reserve(4096), "fake: no memory", Error);
     api->refuses_memory = false;
-    api->takes_more = true;
-    CHECK_THROWS_WITH_AS(communicator->reserve(4096), "NCCL took 4097 bytes for 4096", Error);
+    api->takes_less = true;
+    CHECK_THROWS_WITH_AS(communicator->reserve(4096), "NCCL took 0 bytes for 4096", Error);
     CHECK(api->allocated == 0);
-    api->takes_more = false;
+    api->takes_less = false;
     for (const char* name : {"NCCL_NVLS_ENABLE", "NCCL_CUMEM_ENABLE"}) {
       setenv(name, "0", 1);
-      CHECK(communicator->reserved_bytes(1) == 0);
+      CHECK(communicator->reserve(1).size() == 0);
       unsetenv(name);
     }
     api->refuses_registration = true;

@@ -92,12 +92,12 @@ TEST_CASE("buffers that ranks exchange lie in NCCL's memory, its rounding in the
   }
 }
 
-TEST_CASE("where NCCL has no memory, refuses it or takes other bytes, all is the device's") {
+TEST_CASE("where NCCL has no memory, refuses it or takes too little, all is the device's") {
   const toy::Trace expected = training.on_host(ranks, config_of(3));
   for (const auto& set_up : std::initializer_list<std::function<void(FakeNccl&)>>{
            [](FakeNccl&) {},
            [](FakeNccl& api) { api.granularity = 4096, api.refuses_memory = true; },
-           [](FakeNccl& api) { api.granularity = 4096, api.takes_more = true; }}) {
+           [](FakeNccl& api) { api.granularity = 4096, api.takes_less = true; }}) {
     Nccl nccl{set_up};
     const toy::Trace trace = train(config_of(3), nccl, [](zero::Runtime& runtime, FakeNccl& api) {
       CHECK(api.allocated == 0);
