@@ -5,7 +5,6 @@
 namespace zero::config_schemas {
 namespace {
 
-constexpr std::string_view with_gpu = "not supported by this version: it needs a GPU";
 constexpr std::string_view not_pinned =
     "what crosses to a GPU is page-locked anyway, and nothing on CPU ranks";
 
@@ -81,10 +80,12 @@ std::vector<Key> optimizer_part() {
        .range = unit_interval,
        .target = in_optimizer<&OffloadOptimizerOptions::ratio>,
        .meaning = "share of chunks that rest there; the first ones stay in memory"},
-      refused("zero_optimization.offload_optimizer.super_offload", Type::boolean, "false", with_gpu,
-              "a CPU worker process"),
+      boolean("zero_optimization.offload_optimizer.super_offload",
+              in_optimizer<&OffloadOptimizerOptions::super_offload>,
+              "update before ranks agree: zero_core.offload_update speculative"),
       in_range(no_effect("zero_optimization.offload_optimizer.cpuadam_cores_perc", Type::number,
-                         "0.8", "acts with super_offload only", "cores of that worker"),
+                         "0.8", "updates run on the compute threads of the rank",
+                         "cores of super_offload's worker"),
                unit_interval),
       {.path = "zero_optimization.cpu_offload",
        .type = Type::boolean,

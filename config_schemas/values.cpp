@@ -247,6 +247,15 @@ struct Setter {
     return value ? "" : wrong(key, node, "is not known");
   }
 
+  std::string operator()(OffloadUpdate* member) const {
+    const auto value = to_choice(key, node);
+    if (value)
+      *member = *value == "delayed"       ? OffloadUpdate::delayed
+                : *value == "speculative" ? OffloadUpdate::speculative
+                                          : OffloadUpdate::exact;
+    return value ? "" : unknown_choice(key, node);
+  }
+
   std::string operator()(std::optional<std::pair<double, double>>* member) const {
     std::pair<double, double> values;
     std::string problem = (*this)(Pair{&values.first, &values.second});
@@ -321,6 +330,11 @@ struct Shower {
   std::string operator()(const GradientSync* member) const {
     if (*member == GradientSync::automatic) return not_set;
     return *member == GradientSync::each ? "each" : "last";
+  }
+  std::string operator()(const OffloadUpdate* member) const {
+    return *member == OffloadUpdate::delayed       ? "delayed"
+           : *member == OffloadUpdate::speculative ? "speculative"
+                                                   : "exact";
   }
   std::string operator()(const std::optional<bool>* member) const {
     return *member ? (**member ? "true" : "false") : not_set;

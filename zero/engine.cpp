@@ -15,7 +15,8 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       config_(std::move(config)),
       model_(spec.declared()),
       scaler_(config_.fp16_enabled ? optim::LossScaler(config_.loss_scale) : optim::LossScaler()),
-      plan_(model_, config_, rank(), runtime.topology().size, !runtime.device().is_host()) {
+      plan_(model_, config_, rank(), runtime.topology().size, !runtime.device().is_host()),
+      aside_(plan_.inputs.offload.update) {
   if (model_.params.empty()) throw UsageError("the model declares no parameter");
   control_bytes_before_ = runtime_.control_bytes();
   agree_at_start();

@@ -37,6 +37,8 @@ std::vector<std::int64_t> EngineCore::report_words() {
                              use.checksum_nanoseconds, use.checksum_hidden_nanoseconds});
   const auto copied = host_tier_ ? host_tier_->copied() : std::array<CopyTotal, copy_directions>{};
   for (const CopyTotal& total : copied) words.insert(words.end(), {total.bytes, total.nanoseconds});
+  const Speculation speculation = host_tier_ ? host_tier_->speculation() : speculation_;
+  words.insert(words.end(), {speculation.updated, speculation.published});
   return words;
 }
 
@@ -65,6 +67,7 @@ RankReport EngineCore::read_report(const std::int64_t* word) const {
     *spent = seconds(*word++);
   for (std::size_t i = 0; i < copy_directions; ++i, word += 2)
     report.copies.push_back({name_of(static_cast<CopyDirection>(i)), word[0], seconds(word[1])});
+  report.speculation = {word[0], word[1]};
   if (!device_step_) report.in_host.clear(), report.in_pinned.clear();
   if (!host_tier_) report.copies.clear();
   if (!tier_) report.in_file.clear(), report.file.clear(), overlap = {};

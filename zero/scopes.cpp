@@ -54,12 +54,14 @@ void EngineCore::begin_micro_step(int index) {
     std::fill(touched_.begin(), touched_.end(), char{0});
   micro_step_ = index;
   phase_ = Phase::micro_step;
+  if (index + 1 == accumulation()) guess_update();
   walker_->begin(plan_of(index));
 }
 
 void EngineCore::finish_micro_step() {
   if (!failure_.empty()) throw UsageError("the micro step cannot end after a failure: " + failure_);
   try {
+    run_updates_aside();
     walker_->finish();
   } catch (const std::exception& error) {
     poison(error.what());
@@ -86,6 +88,7 @@ void EngineCore::enter(Op op, int unit) {
                      " was called outside Engine::micro_steps()" +
                      (op == Op::forward ? " and Engine::evaluate()" : ""));
   try {
+    run_updates_aside();
     walker_->enter(op, unit);
     if (device_step_) range_of(op, unit) = begin_range(op, unit_name(unit));
     clock_.turn_to(StepClock::Activity::kernels);

@@ -65,8 +65,8 @@ double EngineCore::summands() const {
   return ranks * static_cast<double>(plan_.batch.accumulation);
 }
 
-double EngineCore::inverse_scale() const {
-  return state_->policy().precision.predivision / (summands() * gradient_scale_);
+double EngineCore::inverse_scale_at(float loss_scale) const {
+  return state_->policy().precision.predivision / (summands() * loss_scale);
 }
 
 double EngineCore::gradient_norm() const {
@@ -134,7 +134,6 @@ void EngineCore::edit_gradients(const std::function<void(ParamShard)>& change) {
 // Shows the agreed gradients to the program; what it changes and decides is agreed once more.
 Decision EngineCore::inspect(const StepOptions& options, ControlWord& word) {
   Gradients gradients(*this);
-  gradients_edited_ = false;
   const Decision decision = options.inspect(gradients);
   if (gradients_edited_) take_norm(word, Squares::all);
   word.skip = decision == Decision::skip;
@@ -149,28 +148,29 @@ float EngineCore::gradient_multiplier(double norm) const {
 
 // Of what the instruction changes and a save has yet to copy.
 void EngineCore::await_copies(const Instruction& instruction) {
-  if (instruction.op == Op::update)
+  if (instruction.op != Op::measure)
     return await_copy(plan_.inputs.chunks[static_cast<std::size_t>(instruction.target)].flat_unit);
   for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f) await_copy(static_cast<int>(f));
 }
 
 // The rest of the update plan.
-void EngineCore::apply(const UpdateTerms& terms) {
-  while (const Instruction* next = walker_->next_compute()) {
-    const Instruction instruction = *next;
-    walker_->enter(instruction.op, instruction.target);
-    maybe_delay();
-    {
-      const During optimizer(clock_, StepClock::Activity::optimizer);
-      await_copies(instruction);
-      if (instruction.op == Op::measure)
-        updater_->measure(terms);
-      else
-        updater_->update(instruction.target, terms);
-    }
-    walker_->leave(instruction.op, instruction.target);
+void EngineCore::conclude_update(bool skipped) {
+  std::optional<UpdateTerms> terms;
+  if (!skipped) {
+    terms = UpdateTerms{{}, given_rate_};
+    terms->scalars.step = ++applied_steps_;
+    terms->scalars.gradient_multiplier = gradient_multiplier(gradient_norm());
   }
-  walker_->finish();
+  if (plan_.inputs.offload.delayed()) {
+    walk_updates(aside_.terms());
+    return aside_.postpone(terms);
+  }
+  if (terms && !gradients_edited_) aside_.judge(*terms);
+  if (terms)
+    walk_updates(terms);
+  else
+    walker_->abandon();
+  aside_.forget();
 }
 
 std::string EngineCore::locate_non_finite() {
@@ -239,6 +239,8 @@ void EngineCore::name_unasked_gradients() {
 
 StepResult EngineCore::step_on_host(const StepOptions& options) {
   gradient_scale_ = scaler_.scale();
+  given_rate_ = options.learning_rate;
+  gradients_edited_ = false;
   learning_rate_ = options.learning_rate.value_or(plan_.updates.learning_rate(applied_steps_ + 1));
   walker_->begin(plan_.steps.update);
   walker_->enter(Op::agree, 0);
@@ -263,14 +265,7 @@ StepResult EngineCore::step_on_host(const StepOptions& options) {
   else
     skipped_in_a_row_ = 0;
   adjust_loss_scale(!finite);
-  if (!skipped) {
-    UpdateTerms terms{{}, options.learning_rate};
-    terms.scalars.step = ++applied_steps_;
-    terms.scalars.gradient_multiplier = gradient_multiplier(gradient_norm());
-    apply(terms);
-  } else {
-    walker_->abandon();
-  }
+  conclude_update(skipped);
   return {step_count_,     loss,    gradient_norm(),        learning_rate_,
           gradient_scale_, skipped, verdict_.stop_requested};
 }

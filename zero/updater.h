@@ -42,6 +42,8 @@ class Updater {
   // The first half of rules that need tensor norms, for all chunks.
   void measure(const UpdateTerms& terms);
   void update(int chunk, const UpdateTerms& terms);
+  // Of rules that see elements alone; see StateStore::view_aside.
+  void update_aside(int chunk, const UpdateTerms& terms);
 
  private:
   // A range of elements of a chunk and one group; positions from the start of the segment.
@@ -61,6 +63,7 @@ class Updater {
   };
 
   OpenChunk open(int chunk) const;
+  void update_elements(const OpenChunk& chunk, const UpdateTerms& terms);
   optim::Sees sees(const UpdateRun& run) const {
     return plan_.updates.group(run.group).rule->sees();
   }

@@ -85,6 +85,7 @@ void EngineCore::spread(int flat_unit, int segment_index) {
 
 void EngineCore::initialize(const std::function<void(ParamShard)>& fill) {
   require_checkpoint_border("Engine::initialize()");
+  drain();
   finish_pending_save();
   for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
     for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
@@ -118,6 +119,7 @@ std::vector<std::byte> EngineCore::gather_segment(const ArrayId& array) {
 
 void EngineCore::read(std::string_view name, std::string_view what, std::span<float> whole) {
   require_step_border("Engine::read()");
+  drain();
   const int index = model_.find(name);
   if (index < 0) throw UsageError("no parameter is named \"" + std::string(name) + "\"");
   const ParamDeclaration& declaration = param(index);
@@ -163,6 +165,7 @@ std::uint64_t EngineCore::digest_of(const ArrayId& array, std::string_view kind)
 
 std::uint64_t EngineCore::digest() {
   require_step_border("Engine::digest()");
+  drain();
   std::vector<std::string> kinds = {"value", "master"};
   kinds.insert(kinds.end(), state_->policy().optimizer_states.begin(),
                state_->policy().optimizer_states.end());

@@ -451,6 +451,12 @@ struct CopyUse {
   double seconds = 0;  // in which they were copied, by the GPU's clock
 };
 
+// Chunks of offloaded state that were updated before the ranks agreed, and those of them whose
+// update stood: the others were updated once more.
+struct Speculation {
+  std::int64_t updated = 0, published = 0;
+};
+
 struct RankReport {
   std::vector<MemoryUse> memory;
   std::vector<MemoryUse> in_host;    // on a GPU: what lies in the host's memory beside it
@@ -459,6 +465,7 @@ struct RankReport {
   std::vector<MemoryUse> in_file;    // where something rests in a file: what
   std::vector<FileUse> file;         // likewise
   FileOverlap overlap;               // likewise
+  Speculation speculation;
   std::vector<TrafficUse> traffic;
   TimeUse time;
   std::int64_t control_bytes = 0;   // sent for agreement and other small host values

@@ -119,8 +119,8 @@ void File::write(std::span<const std::byte> bytes) {
 
 void File::reserve(std::int64_t bytes) {
   if (bytes == 0) return;
-  const int error = attempt(before(FileOp::reserve, path_),
-                            [&] { return ::fallocate(fd_, 0, 0, bytes); });
+  const int error =
+      attempt(before(FileOp::reserve, path_), [&] { return ::fallocate(fd_, 0, 0, bytes); });
   if (error != 0 && error != EOPNOTSUPP && error != ENOSYS && error != EINVAL)
     save_failed(path_, ("reserve " + std::to_string(bytes) + " bytes").c_str(), error);
 }

@@ -87,6 +87,7 @@ std::shared_ptr<PendingSave> EngineCore::save_checkpoint(const std::string& dire
     require_verdicts(call);
   else
     require_step_border(call);
+  drain();
   if (!initialized_)
     throw UsageError(
         "the parameters have no values to save: call Engine::initialize(), load_weights() or "

@@ -13,6 +13,7 @@ using checkpoint::TensorEntry;
 void EngineCore::load_weights(const std::string& file,
                               const std::function<std::string(std::string_view)>& name_in_file) {
   require_checkpoint_border("Engine::load_weights()");
+  drain();
   const checkpoint::ModelReader reader(file);
   const auto name_of_param = [&](std::string_view name) {
     return name_in_file ? name_in_file(name) : std::string(name);
@@ -54,6 +55,7 @@ void EngineCore::refuse_non_finite(const std::string& file, const ParamShard& sh
 // elements whatever the sizes.
 void EngineCore::export_model(const std::string& directory, const ExportOptions& options) {
   require_step_border("Engine::export_model()");
+  drain();
   std::vector<std::pair<int, int>> segments;  // flat unit, segment
   for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
     for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s)

@@ -155,41 +155,95 @@ void EngineCore::update_on_device(const Instruction& instruction) {
 // The step may have gone on when the work runs.
 void EngineCore::issue_beside_device(const Instruction& instruction) {
   const int target = instruction.target;
-  const std::uint64_t range = begin_range(instruction);
-  if (instruction.op == Op::spill) {
-    outbound_->enqueue([this, target](Stream stream) {
-      host_tier_->spill(target, device_step_->own_word(), stream);
-    });
-  } else if (instruction.op == Op::fetch) {
-    inbound_->enqueue([this, target](Stream stream) { host_tier_->fetch(target, stream); });
-  } else if (instruction.op == Op::upload) {
-    precede_by_copies(instruction, *inbound_);
-    inbound_->enqueue([this, target](Stream stream) { host_tier_->upload(target, stream); });
-  } else if (instruction.op == Op::update_on_host) {
-    host_->enqueue([this, target, verdict = &device_step_->verdict_on_host(),
-                    rate = given_rate_](Stream stream) {
-      runtime_.device().call([=, this] { update_on_host(target, *verdict, rate); }, stream);
-    });
+  switch (instruction.op) {
+    case Op::spill:
+      return outbound_->enqueue([this, target](Stream stream) {
+        host_tier_->spill(target, device_step_->own_word(), stream);
+      });
+    case Op::fetch:
+      return inbound_->enqueue(
+          [this, target](Stream stream) { host_tier_->fetch(target, stream); });
+    case Op::upload:
+      if (plan_.inputs.offload.delayed() && !aside_.terms()) return;
+      precede_by_copies(instruction, *inbound_);
+      return inbound_->enqueue(
+          [this, target](Stream stream) { host_tier_->upload(target, stream); });
+    case Op::publish_on_host:
+      if (!aside_.terms()) return;
+      return call_host(instruction, [this, target] { host_tier_->publish_parameters(target); });
+    case Op::update_on_host:
+      return call_host(instruction,
+                       [this, target, verdict = &device_step_->verdict_on_host(),
+                        rate = given_rate_] { update_on_host(target, *verdict, rate); });
+    case Op::update_aside_on_host:
+      return call_host(instruction, [this, target, known = guess_on_device()] {
+        if (known) update_aside_on_host(target, *known);
+      });
+    default:
+      break;
   }
   runtime_.device().end_range(range);
 }
 
-// On a thread of the device, which knows by then whether the step is applied.
+// On a thread of the device, in the order of the host's stream.
+void EngineCore::call_host(const Instruction& instruction, std::function<void()> work) {
+  host_->enqueue([this, named = Instruction{instruction.op, instruction.target, {}, {}},
+                  work = std::move(work)](Stream stream) {
+    runtime_.device().call(
+        [this, named, work] {
+          try {
+            const std::uint64_t range = begin_range(named);
+            runtime_.join_pool();
+            maybe_delay();
+            work();
+            runtime_.device().end_range(range);
+          } catch (const std::exception&) {
+            host_tier_->fail(std::current_exception());
+          }
+        },
+        stream);
+  });
+}
+
+// It is known by then whether the step is applied.
 void EngineCore::update_on_host(int chunk, const optim::StepVerdict& verdict,
-                                std::optional<double> given_rate) noexcept {
-  try {
-    const std::uint64_t range = begin_range({Op::update_on_host, chunk, {}, {}});
-    runtime_.join_pool();
-    maybe_delay();
-    UpdateTerms terms{{}, given_rate};
-    terms.scalars.step = verdict.applied_steps;
-    terms.scalars.gradient_multiplier = static_cast<float>(verdict.gradient_multiplier);
-    if (verdict.apply != 0) updater_->update(chunk, terms);
-    host_tier_->finish_update(chunk, verdict.apply != 0);
-    runtime_.device().end_range(range);
-  } catch (const std::exception&) {
-    host_tier_->fail(std::current_exception());
-  }
+                                std::optional<double> given_rate) {
+  UpdateTerms terms{{}, given_rate};
+  terms.scalars.step = verdict.applied_steps;
+  terms.scalars.gradient_multiplier = static_cast<float>(verdict.gradient_multiplier);
+  const bool applies = verdict.apply != 0;
+  if (!given_rate && applies &&
+      host_tier_->adopt(chunk, {terms.scalars.step, terms.scalars.gradient_multiplier}))
+    return;
+  host_tier_->begin_update(chunk);
+  if (applies) updater_->update(chunk, terms);
+  host_tier_->finish_update(chunk, applies);
+}
+
+// What a step follows from whose gradients come now: what the host knows, or else the verdict of
+// the step before it, which stays where it is until after the next.
+std::optional<EngineCore::GuessOnDevice> EngineCore::guess_on_device() const {
+  if (given_rate_) return std::nullopt;
+  GuessOnDevice guess;
+  if (in_flight_.empty())
+    guess.known = {applied_steps_, scaler_.scale()};
+  else
+    guess.before = &device_step_->verdict_on_host();
+  return guess;
+}
+
+void EngineCore::update_aside_on_host(int chunk, const GuessOnDevice& guess) {
+  const auto [applied, scale] = guess.before != nullptr ? std::pair{guess.before->applied_steps,
+                                                                    guess.before->next_loss_scale}
+                                                        : guess.known;
+  UpdateTerms terms;
+  terms.scalars.step = applied + 1;
+  const double inverse = static_cast<double>(state_->policy().precision.predivision) /
+                         (summands() * static_cast<double>(scale));
+  terms.scalars.gradient_multiplier =
+      static_cast<float>(optim::clipped_multiplier(inverse, 0, config_.gradient_clipping));
+  host_tier_->begin_aside(chunk, {terms.scalars.step, terms.scalars.gradient_multiplier});
+  updater_->update_aside(chunk, terms);
 }
 
 std::shared_ptr<PendingStep> EngineCore::step_on_device(const StepOptions& options) {
@@ -223,6 +277,7 @@ std::shared_ptr<PendingStep> EngineCore::step_on_device(const StepOptions& optio
     walker_->leave(instruction.op, instruction.target);
   }
   walker_->finish();
+  if (plan_.inputs.offload.delayed()) aside_.postpone(UpdateTerms{});
   return pending;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "optim/gradient_norm.h"
 #include "zero/base/numa.h"
@@ -25,10 +26,12 @@ HostTier::HostTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelSt
       state_(state),
       pins_all_(config.zero_optimization.offload_optimizer.pin_memory),
       copies_(runtime.device()),
-      homes_(inputs.chunks.size()) {
+      homes_(inputs.chunks.size()),
+      second_homes_(inputs.chunks.size()),
+      guesses_(inputs.chunks.size()) {
   for (const Chunk& chunk : inputs.chunks)
     if (chunk.on_host) add_chunk(chunk);
-  bytes_[MemoryCategory::offload_buffers] = inputs.offload.state_slots * slot_bytes_;
+  bytes_[MemoryCategory::offload_buffers] = slots_bytes();
   for (std::size_t f = 0; f < inputs.layout->flat_units.size(); ++f)
     add_parameters(static_cast<int>(f));
 }
@@ -43,6 +46,11 @@ void HostTier::add_chunk(const Chunk& chunk) {
     add(MemoryCategory::master_weights, own.master_dtype);
   for (std::size_t k = 0; k < own.states.size(); ++k)
     add(MemoryCategory::optimizer_state, own.state_dtype);
+  if (speculative(chunk)) {
+    second_bytes_ += Arena::rounded(chunk.count * size_of(own.master_dtype));
+    for (std::size_t k = 0; k < own.states.size(); ++k)
+      second_bytes_ += Arena::rounded(chunk.count * size_of(own.state_dtype));
+  }
   if (chunk.slot >= 0)
     slot_bytes_ = std::max(slot_bytes_, Arena::rounded(chunk.count * size_of(own.dtype)));
 }
@@ -61,23 +69,30 @@ std::int64_t HostTier::bytes_of(MemoryCategory category) const {
 }
 
 std::int64_t HostTier::crossing_bytes() const {
-  return bytes_of(MemoryCategory::gradients) + bytes_of(MemoryCategory::offload_buffers) +
-         bytes_of(MemoryCategory::parameters);
+  return bytes_of(MemoryCategory::gradients) + slots_bytes() + bytes_of(MemoryCategory::parameters);
 }
 
 std::int64_t HostTier::resting_bytes() const {
-  return bytes_of(MemoryCategory::master_weights) + bytes_of(MemoryCategory::optimizer_state);
+  return bytes_of(MemoryCategory::master_weights) + bytes_of(MemoryCategory::optimizer_state) +
+         second_bytes_;
 }
 
-// Master weights and states never cross.
-Tier HostTier::tier_of(MemoryCategory category) const {
-  const bool rests =
-      category == MemoryCategory::master_weights || category == MemoryCategory::optimizer_state;
-  return rests && !pins_all_ ? Tier::host : Tier::pinned;
+// Master weights and states never cross, nor do their second copies.
+template <class Each>
+void HostTier::for_accounts(const Each& each) const {
+  const Tier resting = pins_all_ ? Tier::pinned : Tier::host;
+  for (const auto& [category, bytes] : bytes_) {
+    const bool rests =
+        category == MemoryCategory::master_weights || category == MemoryCategory::optimizer_state;
+    each(category, bytes, rests ? resting : Tier::pinned);
+  }
+  each(MemoryCategory::offload_buffers, second_bytes_, resting);
 }
 
 void HostTier::plan(Ledger& ledger) const {
-  for (const auto& [category, bytes] : bytes_) ledger.plan(category, bytes, tier_of(category));
+  for_accounts([&](MemoryCategory category, std::int64_t bytes, Tier tier) {
+    ledger.plan(category, bytes, tier);
+  });
 }
 
 void HostTier::open(Ledger& ledger) {
@@ -87,14 +102,16 @@ void HostTier::open(Ledger& ledger) {
   resting_ = pins_all_ ? runtime_.device().reserve_pinned(resting_bytes(), name)
                        : Arena(resting_bytes(), Arena::Sharing::private_memory, name);
   place();
-  for (const auto& [category, bytes] : bytes_) ledger.take(category, bytes, tier_of(category));
+  for_accounts([&](MemoryCategory category, std::int64_t bytes, Tier tier) {
+    ledger.take(category, bytes, tier);
+  });
 }
 
 void HostTier::place() {
   const auto take = [](Arena& arena, std::int64_t bytes) {
     return static_cast<std::byte*>(arena.take(bytes));
   };
-  slots_ = take(crossing_, bytes_of(MemoryCategory::offload_buffers));
+  slots_ = take(crossing_, slots_bytes());
   for (std::size_t f = 0; f < parameters_.size(); ++f)
     for (std::size_t s = 0; s < parameters_[f].size(); ++s)
       if (holds_parameters(static_cast<int>(f)))
@@ -110,14 +127,18 @@ void HostTier::place() {
       homes_[c].master = take(resting_, own.count * size_of(segment.master_dtype));
     for (std::size_t k = 0; k < segment.states.size(); ++k)
       homes_[c].states.push_back(take(resting_, own.count * size_of(segment.state_dtype)));
+    if (!speculative(own)) continue;
+    second_homes_[c].master = take(resting_, own.count * size_of(segment.master_dtype));
+    for (std::size_t k = 0; k < segment.states.size(); ++k)
+      second_homes_[c].states.push_back(take(resting_, own.count * size_of(segment.state_dtype)));
   }
 }
 
 void HostTier::give_back(Ledger& ledger) const {
-  for (const auto& [category, bytes] : bytes_) {
-    ledger.give_back(category, bytes, tier_of(category));
-    ledger.plan(category, -bytes, tier_of(category));
-  }
+  for_accounts([&](MemoryCategory category, std::int64_t bytes, Tier tier) {
+    ledger.give_back(category, bytes, tier);
+    ledger.plan(category, -bytes, tier);
+  });
 }
 
 std::string HostTier::describe() const {
@@ -174,17 +195,81 @@ void HostTier::fetch(int flat_unit, Stream stream) {
   }
 }
 
+std::byte* HostTier::parameters_of(const Chunk& own) const {
+  if (own.slot >= 0) return slot_of(own);
+  return parameters_of(own.flat_unit, own.segment) + own.begin * size_of(buffers(own).dtype);
+}
+
+void HostTier::round_parameters(int number, const std::byte* master) {
+  const SegmentBuffers& segment = buffers(chunk(number));
+  std::byte* parameters = parameters_of(chunk(number));
+  runtime_.pool().for_ranges(
+      chunk(number).count, grain_elements, [&](std::int64_t begin, std::int64_t end) {
+        optim::cast(master + begin * size_of(segment.master_dtype), segment.master_dtype,
+                    parameters + begin * size_of(segment.dtype), segment.dtype, end - begin);
+      });
+}
+
+// A parameter that is its own master rests in host memory alone, and stays until it is published.
+void HostTier::begin_update(int number) {
+  const Chunk& own = chunk(number);
+  if (own.slot < 0 || !holds_parameters(own.flat_unit) || buffers(own).has_master()) return;
+  round_parameters(
+      number, parameters_of(own.flat_unit, own.segment) + own.begin * size_of(buffers(own).dtype));
+}
+
 // An update has written a parameter with master weights. What a skipped step sends is what the GPU
 // has: parameters are always their masters' rounding.
 void HostTier::finish_update(int number, bool updated) {
   const Chunk& own = chunk(number);
-  const SegmentBuffers& segment = buffers(own);
-  if (own.slot < 0 || (updated && segment.has_master())) return;
   const std::byte* master = homes_[static_cast<std::size_t>(number)].master;
-  runtime_.pool().for_ranges(own.count, grain_elements, [&](std::int64_t begin, std::int64_t end) {
-    optim::cast(master + begin * size_of(segment.master_dtype), segment.master_dtype,
-                slot_of(own) + begin * size_of(segment.dtype), segment.dtype, end - begin);
-  });
+  if (own.slot < 0 || master == nullptr || (updated && buffers(own).has_master())) return;
+  round_parameters(number, master);
+}
+
+void HostTier::publish_parameters(int number) {
+  const Chunk& own = chunk(number);
+  const std::int64_t size = size_of(buffers(own).dtype);
+  std::memcpy(parameters_of(own.flat_unit, own.segment) + own.begin * size, slot_of(own),
+              static_cast<std::size_t>(own.count * size));
+}
+
+void HostTier::begin_aside(int number, const Guess& guess) {
+  const auto c = static_cast<std::size_t>(number);
+  const SegmentBuffers& segment = buffers(chunk(number));
+  const auto copy = [&](std::byte* to, const std::byte* from, DType dtype) {
+    const std::int64_t size = size_of(dtype);
+    runtime_.pool().for_ranges(chunk(number).count, grain_elements,
+                               [&](std::int64_t begin, std::int64_t end) {
+                                 std::memcpy(to + begin * size, from + begin * size,
+                                             static_cast<std::size_t>((end - begin) * size));
+                               });
+  };
+  guesses_[c] = {};
+  const std::byte* master =
+      segment.has_master() ? homes_[c].master : in_slot(number, ArrayKind::parameter);
+  copy(second_homes_[c].master, master, segment.master_dtype);
+  for (std::size_t k = 0; k < segment.states.size(); ++k)
+    copy(second_homes_[c].states[k], homes_[c].states[k], segment.state_dtype);
+  guesses_[c] = guess;
+  ++speculation_.updated;
+}
+
+bool HostTier::adopt(int number, const Guess& agreed) {
+  const auto c = static_cast<std::size_t>(number);
+  const Guess guess = std::exchange(guesses_[c], {});
+  if (guess.step == 0 || guess != agreed) return false;
+  ++speculation_.published;
+  homes_[c].states.swap(second_homes_[c].states);
+  if (homes_[c].master != nullptr) std::swap(homes_[c].master, second_homes_[c].master);
+  round_parameters(number,
+                   homes_[c].master != nullptr ? homes_[c].master : second_homes_[c].master);
+  return true;
+}
+
+std::byte* HostTier::second_place(int number, ArrayKind kind, int state) const {
+  const Home& home = second_homes_[static_cast<std::size_t>(number)];
+  return kind == ArrayKind::state ? home.states[static_cast<std::size_t>(state)] : home.master;
 }
 
 void HostTier::fail(std::exception_ptr failure) noexcept {
@@ -240,9 +325,8 @@ std::byte* HostTier::in_slot(int number, ArrayKind kind, int state) const {
     case ArrayKind::gradient:
       return home.gradient;
     case ArrayKind::parameter:
-      if (holds_parameters(own.flat_unit))
-        return parameters_of(own.flat_unit, own.segment) + own.begin * size_of(buffers(own).dtype);
-      return buffers(own).has_master() ? slot_of(own) : home.master;
+      return holds_parameters(own.flat_unit) || buffers(own).has_master() ? parameters_of(own)
+                                                                          : home.master;
     case ArrayKind::master:
       return home.master;
     default:

@@ -43,8 +43,24 @@ class HostTier final : public OuterTier {
   void upload(int chunk, Stream stream);
   // A flat unit's parameter shard, to the buffer from which it is gathered.
   void fetch(int flat_unit, Stream stream);
+  // Before a delayed update: the slot gets what the update changes there.
+  void begin_update(int chunk);
   // Makes the chunk's slot what its parameters are to be, after an update or without one.
   void finish_update(int chunk, bool updated);
+  // Of a delayed update's parameters: slot -> where they rest.
+  void publish_parameters(int chunk);
+  // What a speculative update goes by.
+  struct Guess {
+    std::int64_t step = 0;  // 0: there is none
+    float gradient_multiplier = 0;
+    bool operator==(const Guess&) const = default;
+  };
+  // Copies the chunk's state to its second place, to be updated there.
+  void begin_aside(int chunk, const Guess& guess);
+  // Makes the second place the first if its guess is this; true then. The guess is gone.
+  bool adopt(int chunk, const Guess& agreed);
+  // While no update runs.
+  const Speculation& speculation() const { return speculation_; }
   // Of an update, which must not throw; the first is thrown by check() ever after.
   void fail(std::exception_ptr failure) noexcept;
   void check() const;
@@ -55,6 +71,7 @@ class HostTier final : public OuterTier {
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
              const PartVisitor& visitor) override;
   std::byte* in_slot(int chunk, ArrayKind kind, int state = 0) const override;
+  std::byte* second_place(int chunk, ArrayKind kind, int state = 0) const override;
   void note_written(const ArrayId& array, std::int64_t begin,
                     std::span<const std::byte> bytes) override;
 
@@ -79,11 +96,18 @@ class HostTier final : public OuterTier {
   }
   bool is_parameter(const ArrayId& array) const;
   void keep_resident(int flat_unit, Stream stream);
+  // Where an update leaves the parameters.
+  std::byte* parameters_of(const Chunk& chunk) const;
+  bool speculative(const Chunk& own) const { return own.aside && inputs_.offload.speculative(); }
   void add_chunk(const Chunk& chunk);
+  void round_parameters(int chunk, const std::byte* master);
   void add_parameters(int flat_unit);
   void place();
   std::int64_t bytes_of(MemoryCategory category) const;
-  Tier tier_of(MemoryCategory category) const;
+  // Calls each(category, bytes, tier).
+  template <class Each>
+  void for_accounts(const Each& each) const;
+  std::int64_t slots_bytes() const { return inputs_.offload.state_slots * slot_bytes_; }
   std::int64_t crossing_bytes() const;
   std::int64_t resting_bytes() const;
 
@@ -93,10 +117,12 @@ class HostTier final : public OuterTier {
   bool pins_all_;
   CopyMeter copies_;
   std::map<MemoryCategory, std::int64_t> bytes_;
-  std::int64_t slot_bytes_ = 0;
+  std::int64_t slot_bytes_ = 0, second_bytes_ = 0;
   Arena crossing_, resting_;
   std::byte* slots_ = nullptr;
-  std::vector<Home> homes_;                          // by chunk
+  std::vector<Home> homes_, second_homes_;  // by chunk
+  std::vector<Guess> guesses_;              // by chunk
+  Speculation speculation_;
   std::vector<std::vector<std::byte*>> parameters_;  // by flat unit and segment
   mutable std::mutex mutex_;
   std::exception_ptr failure_;

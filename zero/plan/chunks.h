@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "zero/config.h"
 #include "zero/plan/layout.h"
 
 namespace zero::detail {
@@ -27,6 +28,7 @@ struct Chunk {
   // return to a GPU where they rest.
   int slot = -1;
   bool ahead = false;  // the first in its slot: read while the last micro step runs
+  bool aside = false;  // updated within a micro step; the result is written aside, then published
 };
 
 // What rests in a file, or in host memory beside a GPU, and the buffers that it passes through.
@@ -37,12 +39,18 @@ struct OffloadPlan {
   // Of the chunks whose states do; else they rest in the arena, and are copied where on_host.
   bool gradients = false;
   bool on_host = false;  // some chunks are; then nothing is in a file
+  OffloadUpdate update = OffloadUpdate::exact;
   int state_slots = 0;
   bool pipeline_read = true, pipeline_write = true;
+  // As `resident`: the elements from this one on have a second place for their parameters in
+  // memory. Empty: none have.
+  std::vector<std::vector<std::int64_t>> aside_from;
   // The buffer from which a flat unit whose parameter shard rests in the file is gathered, or -1.
   std::vector<int> shard_slot_of;
   int shard_slots = 0;
 
+  bool delayed() const { return update == OffloadUpdate::delayed; }
+  bool speculative() const { return update == OffloadUpdate::speculative; }
   bool in_file() const { return !on_host && (state_slots > 0 || shard_slots > 0); }
   // Reduced gradients go on from where they land.
   bool spills() const { return gradients || on_host; }

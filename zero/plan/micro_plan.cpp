@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "zero/plan/plan_emitter.h"
+#include "zero/plan/slot_passes.h"
 
 namespace zero::detail {
 
@@ -28,12 +28,14 @@ using SlotContents = std::vector<int>;
 class PlanBuilder {
  public:
   PlanBuilder(const PlanInputs& inputs, std::string name, std::vector<ComputeStep> steps)
-      : inputs_(inputs), steps_(std::move(steps)), out_(std::move(name)) {}
+      : inputs_(inputs), steps_(std::move(steps)), out_(std::move(name)), aside_(inputs, out_) {}
 
   // Returns what lies in the slots at the end.
   SlotContents request_gathers(SlotContents contents);
-  // Of the last micro step of a step, in which states are read ahead.
-  void set_last(bool last) { last_ = last; }
+  void set_position(MicroPosition position) {
+    first_ = position == MicroPosition::first || position == MicroPosition::only;
+    last_ = position == MicroPosition::last || position == MicroPosition::only;
+  }
   StepPlan build(std::optional<Op> reduction);
 
  private:
@@ -53,13 +55,19 @@ class PlanBuilder {
   void emit_gathers_before(int step);
   void emit_reductions_after(int step, Op reduction);
   void emit_loads_ahead();
+  int first_backward(int flat) const;
+  void add_delayed_updates();
+  void emit_updates_before(int step);
+  void add_speculative_updates(int flat);
 
   const PlanInputs& inputs_;
   std::vector<ComputeStep> steps_;
   std::vector<GatherRequest> requests_;
   std::size_t next_request_ = 0;
-  bool last_ = false;
+  bool first_ = false, last_ = false;  // of a step
   PlanEmitter out_;
+  AsideUpdates aside_;
+  std::int64_t elements_aside_ = 0, elements_updated_ = 0;  // of delayed updates
 };
 
 std::int64_t PlanBuilder::elements_between(int from_step, int to_step) const {
@@ -119,8 +127,10 @@ void PlanBuilder::emit_gather(int flat) {
   if (inputs_.offload.on_host) waits.push_back({EventKind::uploaded, flat});
   std::vector<EventId> signals = {{EventKind::parameter_ready, parameter_slot(flat)}};
   if (const int buffer = inputs_.offload.shard_slot(flat); buffer >= 0) {
-    out_.emit(Op::fetch, flat, {{EventKind::shard_free, buffer}, {EventKind::saved, flat}},
-              {{EventKind::shard_ready, buffer}});
+    // What a delayed update has published counts, not what one has stored aside.
+    std::vector<EventId> written = {{EventKind::shard_free, buffer}, {EventKind::saved, flat}};
+    if (inputs_.offload.delayed()) written.push_back({EventKind::updated, flat});
+    out_.emit(Op::fetch, flat, written, {{EventKind::shard_ready, buffer}});
     waits.push_back({EventKind::shard_ready, buffer});
     signals.push_back({EventKind::shard_free, buffer});
   }
@@ -132,8 +142,65 @@ void PlanBuilder::emit_reduction(int flat, Op reduction) {
   const EventId ready{EventKind::gradient_ready, slot}, free{EventKind::gradient_free, slot};
   const EventId reduced{EventKind::gradient_reduced, slot};
   out_.emit(reduction, flat, {ready}, {inputs_.offload.spills() ? reduced : free});
-  const Op next = inputs_.offload.on_host && !last_ ? Op::keep : Op::spill;
-  if (inputs_.offload.spills()) out_.emit(next, flat, {reduced}, {free});
+  if (inputs_.offload.spills()) {
+    std::vector<EventId> waits = {reduced};
+    if (inputs_.offload.on_host && inputs_.offload.delayed())
+      waits.push_back({EventKind::gradient_used, flat});
+    const Op next = inputs_.offload.on_host && !last_ ? Op::keep : Op::spill;
+    out_.emit(next, flat, waits, {free});
+  }
+  if (last_ && inputs_.offload.speculative()) add_speculative_updates(flat);
+}
+
+// Beside a GPU the host does them as gradients come; else they come between scopes.
+void PlanBuilder::add_speculative_updates(int flat) {
+  for (std::size_t c = 0; c < inputs_.chunks.size(); ++c) {
+    const Chunk& chunk = inputs_.chunks[c];
+    if (!chunk.aside || chunk.flat_unit != flat) continue;
+    if (chunk.on_host)
+      out_.emit(Op::update_aside_on_host, static_cast<int>(c),
+                {{EventKind::gradient_free, gradient_slot(flat)}}, {});
+    else
+      aside_.add(static_cast<int>(c));
+  }
+}
+
+// The compute step before which its gradient must have been used.
+int PlanBuilder::first_backward(int flat) const {
+  for (std::size_t step = 0; step < steps_.size(); ++step)
+    if (const auto& flats = needs(steps_[step].unit);
+        steps_[step].op == Op::backward &&
+        std::find(flats.begin(), flats.end(), flat) != flats.end())
+      return static_cast<int>(step);
+  return static_cast<int>(steps_.size());
+}
+
+// In the order in which backward needs their place.
+void PlanBuilder::add_delayed_updates() {
+  std::vector<std::pair<int, int>> by_need;
+  for (std::size_t c = 0; c < inputs_.chunks.size(); ++c)
+    if (!inputs_.chunks[c].on_host) {
+      by_need.emplace_back(first_backward(inputs_.chunks[c].flat_unit), static_cast<int>(c));
+      elements_aside_ += inputs_.chunks[c].count;
+    }
+  std::sort(by_need.begin(), by_need.end());
+  for (const auto& [step, chunk] : by_need) aside_.add(chunk);
+}
+
+// Delayed ones are spread over the micro step; speculative ones run one scope after their
+// gradient's last, while it travels.
+void PlanBuilder::emit_updates_before(int step) {
+  const auto total = static_cast<std::int64_t>(steps_.size());
+  const auto due = [&] {
+    if (!inputs_.offload.delayed()) return true;
+    const Chunk& next = inputs_.chunks[static_cast<std::size_t>(aside_.next())];
+    return elements_updated_ * total < elements_aside_ * step ||
+           first_backward(next.flat_unit) <= step;
+  };
+  while (!aside_.empty() && due()) {
+    elements_updated_ += inputs_.chunks[static_cast<std::size_t>(aside_.next())].count;
+    aside_.run_next();
+  }
 }
 
 void PlanBuilder::emit_reductions_after(int step, Op reduction) {
@@ -162,13 +229,17 @@ void PlanBuilder::emit_loads_ahead() {
 }
 
 StepPlan PlanBuilder::build(std::optional<Op> reduction) {
-  for (int step = 0; step < static_cast<int>(steps_.size()); ++step) {
+  if (first_ && inputs_.offload.delayed()) add_delayed_updates();
+  const auto steps = static_cast<int>(steps_.size());
+  for (int step = 0; step < steps; ++step) {
     emit_gathers_before(step);
+    emit_updates_before(step);
     if (reduction && step > 0) emit_reductions_after(step - 1, *reduction);
+    aside_.read_ahead();
     emit_compute(step);
   }
-  if (reduction && !steps_.empty())
-    emit_reductions_after(static_cast<int>(steps_.size()) - 1, *reduction);
+  emit_updates_before(steps);
+  if (reduction && !steps_.empty()) emit_reductions_after(steps - 1, *reduction);
   if (last_) emit_loads_ahead();
   return out_.take();
 }
@@ -233,7 +304,7 @@ StepPlan make_micro_plan(const PlanInputs& inputs, MicroPosition position,
   }
   PlanBuilder builder(inputs, name, training_steps(inputs));
   if (inputs.gather_parameters) builder.request_gathers(start);
-  builder.set_last(position == MicroPosition::last || position == MicroPosition::only);
+  builder.set_position(position);
   return builder.build(reduction);
 }
 

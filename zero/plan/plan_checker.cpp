@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "zero/plan/plan_emitter.h"
+
 namespace zero::detail {
 
 namespace {
@@ -17,14 +19,23 @@ enum class Resource {
   gradient_shard,
   shard_buffer,
   state_slot,
-  state,  // of a chunk, with its parameters where they rest in the file
+  state,               // of a chunk
+  parameters_outside,  // of a chunk, which rest in the file or in host memory
+  aside,               // second place of a chunk
   gradient_on_host,
   verdict,
 };
-constexpr std::array<const char*, 9> names_of_resources = {
-    "parameter slot", "parameter shard", "gradient slot",  "gradient shard",
-    "shard buffer",   "state slot",      "state of chunk", "gradient in host memory",
-    "verdict"};
+constexpr std::array<const char*, 11> names_of_resources = {"parameter slot",
+                                                            "parameter shard",
+                                                            "gradient slot",
+                                                            "gradient shard",
+                                                            "shard buffer",
+                                                            "state slot",
+                                                            "state of chunk",
+                                                            "parameters of chunk outside the arena",
+                                                            "second place of chunk",
+                                                            "gradient in host memory",
+                                                            "verdict"};
 
 struct Access {
   Resource resource;
@@ -61,6 +72,10 @@ class PlanChecker {
   std::vector<Access> accesses_of_scope(Op op, int unit) const;
   std::vector<Access> accesses_to_all(Op op) const;
   std::vector<Access> accesses_of_update(int chunk) const;
+  std::vector<Access> accesses_of_update_aside(int chunk) const;
+  std::vector<Access> accesses_of_publication(int chunk) const;
+  std::vector<Access> accesses_on_host(const Instruction& instruction) const;
+  std::vector<Access> accesses_of_transfer(const Instruction& instruction) const;
   std::vector<Access> accesses_of_spill(int flat_unit) const;
   std::vector<Access> accesses_of_upload(int chunk) const;
   int parameter_slot(int flat) const {
@@ -69,6 +84,7 @@ class PlanChecker {
   int gradient_slot(int flat) const {
     return inputs_.gradient_slots.slot_of[static_cast<std::size_t>(flat)];
   }
+  bool rests_outside(int flat) const { return inputs_.offload.shard_slot(flat) >= 0; }
   int chunk_slot(int chunk) const { return inputs_.chunks[static_cast<std::size_t>(chunk)].slot; }
   std::string check_contents(const Instruction& instruction);
   std::string check_access(const Access& access, std::size_t stream, const Clock& clock);
@@ -95,68 +111,103 @@ std::string PlanChecker::name(const Instruction& instruction) const {
 }
 
 std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) const {
-  std::vector<Access> accesses;
   const int flat = flat_unit_of(instruction, inputs_.chunks);
   switch (instruction.op) {
     case Op::forward:
     case Op::backward:
-      accesses = accesses_of_scope(instruction.op, instruction.target);
-      break;
+      return accesses_of_scope(instruction.op, instruction.target);
     case Op::agree:
     case Op::measure:
-      accesses = accesses_to_all(instruction.op);
-      break;
+      return accesses_to_all(instruction.op);
     case Op::update:
-      accesses = accesses_of_update(instruction.target);
-      break;
+      return accesses_of_update(instruction.target);
+    case Op::update_aside:
+      return accesses_of_update_aside(instruction.target);
+    case Op::publish:
+      return accesses_of_publication(instruction.target);
+    case Op::gather: {
+      const int buffer = inputs_.offload.shard_slot(flat);
+      const Access source = buffer >= 0 ? Access{Resource::shard_buffer, buffer, false}
+                                        : Access{Resource::parameter_shard, flat, false};
+      return {source, {Resource::parameter_slot, parameter_slot(flat), true}};
+    }
+    case Op::reduce:
+    case Op::accumulate: {
+      std::vector<Access> accesses = {{Resource::gradient_slot, gradient_slot(flat), true}};
+      if (!inputs_.offload.gradients) accesses.push_back({Resource::gradient_shard, flat, true});
+      return accesses;
+    }
+    default:
+      return stream_of(instruction.op) == PlanStream::host ? accesses_on_host(instruction)
+                                                           : accesses_of_transfer(instruction);
+  }
+}
+
+std::vector<Access> PlanChecker::accesses_of_transfer(const Instruction& instruction) const {
+  const int target = instruction.target, flat = flat_unit_of(instruction, inputs_.chunks);
+  std::vector<Access> accesses;
+  switch (instruction.op) {
     case Op::load:
-      accesses = {{Resource::state, instruction.target, false},
-                  {Resource::state_slot, chunk_slot(instruction.target), true}};
-      if (inputs_.offload.gradients && !inputs_.chunks[std::size_t(instruction.target)].ahead)
+      accesses = {{Resource::state, target, false},
+                  {Resource::state_slot, chunk_slot(target), true}};
+      if (rests_outside(flat)) accesses.push_back({Resource::parameters_outside, target, false});
+      if (inputs_.offload.gradients && !inputs_.chunks[std::size_t(target)].ahead)
         accesses.push_back({Resource::gradient_shard, flat, false});
       break;
     case Op::recall:
       accesses = {{Resource::gradient_shard, flat, false},
-                  {Resource::state_slot, chunk_slot(instruction.target), true}};
+                  {Resource::state_slot, chunk_slot(target), true}};
       break;
     case Op::store:
-      accesses = {{Resource::state_slot, chunk_slot(instruction.target), false},
-                  {Resource::state, instruction.target, true}};
+      accesses = {{Resource::state_slot, chunk_slot(target), false},
+                  {Resource::state, target, true}};
+      if (rests_outside(flat))
+        accesses.push_back(
+            {inputs_.offload.delayed() ? Resource::aside : Resource::parameters_outside, target,
+             true});
+      break;
+    case Op::put_aside:
+      accesses = {{Resource::state_slot, chunk_slot(target), false},
+                  {Resource::aside, target, true}};
       break;
     case Op::fetch:
       for (std::size_t c = 0; c < inputs_.chunks.size(); ++c)
         if (inputs_.chunks[c].flat_unit == flat)
-          accesses.push_back({Resource::state, static_cast<int>(c), false});
+          accesses.push_back({Resource::parameters_outside, static_cast<int>(c), false});
       accesses.push_back({Resource::shard_buffer, inputs_.offload.shard_slot(flat), true});
-      break;
-    case Op::gather:
-      if (const int buffer = inputs_.offload.shard_slot(flat); buffer >= 0)
-        accesses.push_back({Resource::shard_buffer, buffer, false});
-      else
-        accesses.push_back({Resource::parameter_shard, flat, false});
-      accesses.push_back({Resource::parameter_slot, parameter_slot(flat), true});
-      break;
-    case Op::reduce:
-    case Op::accumulate:
-      accesses.push_back({Resource::gradient_slot, gradient_slot(flat), true});
-      if (!inputs_.offload.gradients) accesses.push_back({Resource::gradient_shard, flat, true});
       break;
     case Op::spill:
       accesses = accesses_of_spill(flat);
       break;
-    case Op::keep:
-      break;
-    case Op::update_on_host:
-      accesses = {{Resource::verdict, 0, false},
-                  {Resource::gradient_on_host, flat, false},
-                  {Resource::state, instruction.target, true}};
-      if (chunk_slot(instruction.target) >= 0)
-        accesses.push_back({Resource::state_slot, chunk_slot(instruction.target), true});
-      break;
     case Op::upload:
-      accesses = accesses_of_upload(instruction.target);
+      accesses = accesses_of_upload(target);
+      break;
+    default:
       break;
   }
+  return accesses;
+}
+
+// What an update aside reads of the step before is in another place than what the ranks agree on
+// next: the verdicts of two steps have one each.
+std::vector<Access> PlanChecker::accesses_on_host(const Instruction& instruction) const {
+  const int target = instruction.target, flat = flat_unit_of(instruction, inputs_.chunks);
+  const Access parameters{Resource::parameters_outside, target, true};
+  if (instruction.op == Op::publish_on_host)
+    return {{Resource::state_slot, chunk_slot(target), false}, parameters};
+  std::vector<Access> accesses = {{Resource::gradient_on_host, flat, false}};
+  if (instruction.op == Op::update_aside_on_host) {
+    accesses.push_back({Resource::state, target, false});
+    accesses.push_back({Resource::aside, target, true});
+    return accesses;
+  }
+  accesses.push_back({Resource::verdict, 0, false});
+  accesses.push_back({Resource::state, target, true});
+  accesses.push_back({Resource::aside, target, true});
+  if (chunk_slot(target) >= 0)
+    accesses.push_back({Resource::state_slot, chunk_slot(target), true});
+  else
+    accesses.push_back(parameters);
   return accesses;
 }
 
@@ -206,10 +257,36 @@ std::vector<Access> PlanChecker::accesses_of_update(int number) const {
   std::vector<Access> accesses;
   if (chunk.slot >= 0) accesses.push_back({Resource::state_slot, chunk.slot, true});
   if (chunk.slot < 0) accesses.push_back({Resource::state, number, true});
-  if (!chunk.state_in_file || !inputs_.offload.gradients)
-    accesses.push_back({Resource::gradient_shard, flat, false});
-  if (inputs_.offload.shard_slot(flat) < 0)
-    accesses.push_back({Resource::parameter_shard, flat, true});
+  if (!recalls(inputs_, chunk)) accesses.push_back({Resource::gradient_shard, flat, false});
+  if (!rests_outside(flat)) accesses.push_back({Resource::parameter_shard, flat, true});
+  if (!inputs_.gather_parameters)
+    accesses.push_back({Resource::parameter_slot, parameter_slot(flat), true});
+  if (!chunk.aside) return accesses;
+  // The second place becomes the first.
+  accesses.push_back({Resource::aside, number, true});
+  accesses.push_back({Resource::state, number, true});
+  if (rests_outside(flat)) accesses.push_back({Resource::parameters_outside, number, true});
+  return accesses;
+}
+
+std::vector<Access> PlanChecker::accesses_of_update_aside(int number) const {
+  const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
+  std::vector<Access> accesses;
+  if (chunk.slot >= 0) accesses.push_back({Resource::state_slot, chunk.slot, true});
+  if (chunk.slot < 0) accesses.push_back({Resource::state, number, true});
+  if (!recalls(inputs_, chunk))
+    accesses.push_back({Resource::gradient_shard, chunk.flat_unit, false});
+  if (rests_outside(chunk.flat_unit)) return accesses;
+  accesses.push_back({Resource::parameter_shard, chunk.flat_unit, false});
+  accesses.push_back({Resource::aside, number, true});
+  return accesses;
+}
+
+std::vector<Access> PlanChecker::accesses_of_publication(int number) const {
+  const int flat = inputs_.chunks[static_cast<std::size_t>(number)].flat_unit;
+  std::vector<Access> accesses = {{Resource::aside, number, false}};
+  accesses.push_back(rests_outside(flat) ? Access{Resource::parameters_outside, number, true}
+                                         : Access{Resource::parameter_shard, flat, true});
   if (!inputs_.gather_parameters)
     accesses.push_back({Resource::parameter_slot, parameter_slot(flat), true});
   return accesses;
@@ -281,12 +358,16 @@ std::string find_plan_fault(const PlanInputs& inputs,
 }
 
 void check_plans(const PlanInputs& inputs, const StepPlans& plans) {
-  const std::vector<std::vector<const StepPlan*>> sequences = {
+  std::vector<std::vector<const StepPlan*>> sequences = {
       {&plans.only, &plans.update, &plans.only, &plans.update},
       {&plans.first, &plans.middle, &plans.middle, &plans.last, &plans.update, &plans.first,
        &plans.last, &plans.update, &plans.only},
       {&plans.only, &plans.update, &plans.evaluation_first, &plans.evaluation_next,
        &plans.evaluation_next, &plans.only, &plans.update}};
+  if (inputs.offload.delayed())
+    sequences.push_back({&plans.only, &plans.update, &plans.drain, &plans.only, &plans.update,
+                         &plans.drain, &plans.evaluation_first, &plans.first, &plans.last,
+                         &plans.update});
   for (const auto& sequence : sequences)
     if (const std::string fault = find_plan_fault(inputs, sequence); !fault.empty())
       throw std::logic_error("step plan: " + fault);

@@ -121,7 +121,7 @@ void PlanWalker::enter(Op op, int target) {
                        "); close it first, or allow more slots "
                        "(zero_optimization.stage3_prefetch_bucket_size)");
     }
-    if (wait.event.kind != EventKind::gradient_free || op == Op::agree) await(wait.event);
+    if (wait.event.kind != EventKind::gradient_free || op != Op::backward) await(wait.event);
   }
   open_.push_back(steps_[compute_index][next_[compute_index]++]);
 }

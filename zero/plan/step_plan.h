@@ -25,24 +25,29 @@ enum class PlanStream : std::uint8_t { compute, communication, inbound, outbound
 inline constexpr int plan_stream_count = 5;
 
 enum class Op : std::uint8_t {
-  forward,     // compute, of a declared unit
-  backward,    // compute, of a declared unit
-  agree,       // compute: norm and control word
-  measure,     // compute: first half of updates that need norms of whole tensors, on all chunks
-  update,      // compute: optimizer on a chunk
-  gather,      // communication: shard -> whole, of a flat unit
-  reduce,      // communication: whole-size summands -> shard, of a flat unit
-  accumulate,  // communication: adds a flat unit's gradient to this rank's own sum, sends nothing
-  fetch,       // inbound: parameter shard -> the buffer it is gathered from, of a flat unit; on a
-               // GPU rank from host memory
-  load,        // inbound: a chunk -> its slot, without its gradient where it is read ahead
-  recall,      // inbound: the gradient of a chunk that was read ahead -> its slot
-  store,       // outbound: a chunk's slot -> file
-  spill,       // outbound: the reduced gradient of a flat unit -> file, or -> host memory
+  forward,       // compute, of a declared unit
+  backward,      // compute, of a declared unit
+  agree,         // compute: norm and control word
+  measure,       // compute: first half of updates that need norms of whole tensors, on all chunks
+  update,        // compute: optimizer on a chunk; publishes one that was updated aside and stands
+  update_aside,  // compute: optimizer on a chunk within a micro step, parameters aside
+  publish,       // compute: parameters of a chunk that was updated aside -> where they rest
+  gather,        // communication: shard -> whole, of a flat unit
+  reduce,        // communication: whole-size summands -> shard, of a flat unit
+  accumulate,    // communication: adds a flat unit's gradient to this rank's own sum, sends nothing
+  fetch,         // inbound: parameter shard -> the buffer it is gathered from, of a flat unit; on a
+                 // GPU rank from host memory
+  load,          // inbound: a chunk -> its slot, without its gradient where it is read ahead
+  recall,        // inbound: the gradient of a chunk that was read ahead -> its slot
+  store,         // outbound: a chunk's slot -> file
+  put_aside,     // outbound: likewise, to the chunk's second place
+  spill,         // outbound: the reduced gradient of a flat unit -> file, or -> host memory
   // On a GPU rank whose state rests in host memory:
-  keep,            // outbound: nothing; gradients stay where more are added to them
-  update_on_host,  // host: optimizer; the parameters -> where they rest, or the chunk's slot
-  upload,          // inbound: slot -> parameter shard
+  keep,                  // outbound: nothing; gradients stay where more are added to them
+  update_on_host,        // host: optimizer; the parameters -> where they rest, or the chunk's slot
+  update_aside_on_host,  // host: optimizer within a micro step, on second copies
+  publish_on_host,       // host: slot -> where the parameters rest
+  upload,                // inbound: slot -> parameter shard
 };
 
 const char* name_of(Op op);
@@ -63,8 +68,9 @@ enum class EventKind : std::uint8_t {
   shard_free,        // by shard slot: gathered from
   saved,             // by flat unit: all of its chunks stored, or updated where they rest
   uploaded,          // by flat unit: all of its chunks that are updated in host memory
+  gradient_used,     // by flat unit: in host memory, where updates are delayed
 };
-inline constexpr int event_kind_count = 14;
+inline constexpr int event_kind_count = 15;
 
 struct EventId {
   EventKind kind{};
@@ -117,6 +123,7 @@ struct StepPlans {
   // `accumulate` where they are added up apart from where backward writes them.
   StepPlan first, middle, last, only;
   StepPlan update;
+  StepPlan drain;  // what delayed updates have left for the next step
   StepPlan evaluation_first, evaluation_next;
 };
 

@@ -43,7 +43,9 @@ class FileTier final : public OuterTier {
   // Without its gradient where the chunk is read ahead: recall() brings that.
   void load(int chunk);
   void recall(int chunk);
+  // Of a delayed update: what it makes of parameters goes to their second place.
   void store(int chunk);
+  void put_aside(int chunk);
   void fetch(int flat_unit);
   // Of what lies reduced in the gradient slot; `first` and `last` reduction of a step.
   void spill(int flat_unit, bool first, bool last);
@@ -55,6 +57,8 @@ class FileTier final : public OuterTier {
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
              const PartVisitor& visitor) override;
   std::byte* in_slot(int chunk, ArrayKind kind, int state = 0) const override;
+  // While no transfer of the chunk is under way.
+  void publish(int chunk) override;
 
   // Of the file-read stream and the file-write stream, which also reads the gradients that it adds
   // to. Any thread may ask.
@@ -66,12 +70,18 @@ class FileTier final : public OuterTier {
   struct Part {
     ArrayId array;
     std::int64_t begin = 0, count = 0;  // elements of the segment
+    int chunk = -1;                     // none: nothing updates it
     int extent = 0;
+    int second_extent = -1;        // where updates aside write it, in turn with the first
     std::int64_t slot_offset = 0;  // bytes
   };
 
   void add_parts(const PlanInputs& inputs, int chunk);
   void add_frozen(int flat_unit, int segment);
+  void add_second_place(Part& part);
+  int extent_of(const Part& part) const;
+  int extent_aside(const Part& part) const;
+  void write_out(int chunk, bool states_aside);
   Part add_part(const ArrayId& array, std::int64_t begin, std::int64_t count);
   DType dtype_of(const ArrayId& array) const;
   std::byte* slot_of(int chunk) const;
@@ -92,6 +102,7 @@ class FileTier final : public OuterTier {
   std::map<MemoryCategory, std::int64_t> in_file_;               // bytes
   std::vector<std::vector<Part>> chunk_parts_;                   // by chunk
   std::vector<std::vector<std::vector<Part>>> parameter_parts_;  // by flat unit and segment
+  std::vector<char> second_counts_;                              // by chunk
   std::int64_t slot_bytes_ = 0, spill_bytes_ = 0;
   Arena arena_;
   std::byte* spill_buffer_ = nullptr;
