@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <memory>
 #include <set>
 
@@ -48,6 +47,9 @@ class Memory {
         buffers_(std::size_t(inputs.offload.shard_slots)),
         slots_(std::size_t(inputs.offload.state_slots)),
         states_(inputs.chunks.size(), 0),
+        parameters_(inputs.chunks.size(), 0),
+        aside_in_memory_(inputs.chunks.size(), torn),
+        aside_in_file_(inputs.chunks.size(), torn),
         gradients_(std::size_t(inputs.gradient_slots.slots)),
         sums_(inputs.layout->flat_units.size()) {
     for (std::size_t f = 0; f < sums_.size() && !inputs.gather_parameters; ++f)
@@ -77,8 +79,8 @@ class Memory {
         if (ends) take_in(target, now);
         return;
       case Op::fetch:
-        require(i, parameters_at_rest(target, now.step));
-        buffer(target) = {target, ends ? now.step : torn};
+        require(i, parameters_at_rest(target, published(now)));
+        buffer(target) = {target, ends ? published(now) : torn};
         return;
       case Op::gather:
         return gather(i, now, ends);
@@ -87,13 +89,14 @@ class Memory {
         return load(i, now, ends);
       case Op::update:
         return update(i, now, ends);
+      case Op::update_aside:
+        return update_aside(i, now, ends);
+      case Op::publish:
+        return publish(i, now, ends);
       case Op::store:
-        require(i, slot(target).state == Version{target, now.step + 1});
-        states_[std::size_t(target)] = ends ? now.step + 1 : torn;
-        return;
-      case Op::keep:
-      case Op::update_on_host:
-      case Op::upload:
+      case Op::put_aside:
+        return store(i, now, ends);
+      default:
         return require(i, false);  // of GPU ranks
     }
   }
@@ -122,6 +125,21 @@ class Memory {
   Version& buffer(int f) { return buffers_[std::size_t(inputs_.offload.shard_slot(f))]; }
   Slot& slot(int number) { return slots_[std::size_t(chunk(number).slot)]; }
   int trained_steps(int f, int step) const { return gradient_slot(f) >= 0 ? step : 0; }
+  bool outside(int number) const {
+    return inputs_.offload.shard_slot(chunk(number).flat_unit) >= 0;
+  }
+  // Updates that the parameters of a step's passes have.
+  int published(Moment now) const {
+    return inputs_.offload.delayed() ? std::max(0, now.step - 1) : now.step;
+  }
+  // The step whose gradients a micro step's updates take; the first delayed one has none.
+  Moment updated_by(Moment now) const {
+    return {inputs_.offload.delayed() ? now.step - 1 : now.step, now.micro};
+  }
+  // In turn: what was guessed stands, or is done again.
+  bool stands(int number, Moment now) const {
+    return inputs_.offload.speculative() && chunk(number).aside && now.step % 2 == 0;
+  }
 
   Sum summed(int f, Moment now) const {
     Sum all;
@@ -135,8 +153,8 @@ class Memory {
     return rest.torn ? Sum{} : rest.sum;
   }
   bool parameters_at_rest(int f, int step) const {
-    for (std::size_t c = 0; c < states_.size(); ++c)
-      if (inputs_.chunks[c].flat_unit == f && states_[c] != step) return false;
+    for (std::size_t c = 0; c < parameters_.size(); ++c)
+      if (inputs_.chunks[c].flat_unit == f && parameters_[c] != step) return false;
     return true;
   }
   void require(const Instruction& i, bool sound) {
@@ -146,7 +164,7 @@ class Memory {
 
   void compute(const Instruction& i, Moment now) {
     for (const int f : inputs_.layout->needs_of_unit[std::size_t(i.target)]) {
-      require(i, whole(f) == Version{f, trained_steps(f, now.step)});
+      require(i, whole(f) == Version{f, trained_steps(f, published(now))});
       if (i.op != Op::backward || gradient_slot(f) < 0) continue;
       Gradient& g = gradient(f);
       require(i, g.flat == -1 || (g.flat == f && !g.reduced && g.by.begin()->step == now.step &&
@@ -174,62 +192,97 @@ class Memory {
   void gather(const Instruction& i, Moment now, bool ends) {
     const int f = i.target;
     // After the update in which it stands, or in the micro step before.
-    const int step = inputs_.gather_parameters ? now.step : now.step + 1;
+    const int step =
+        inputs_.gather_parameters ? published(now) : published({now.step + 1, now.micro});
     if (inputs_.offload.shard_slot(f) >= 0)
-      require(i, buffer(f) == Version{f, now.step});
+      require(i, buffer(f) == Version{f, step});
     else
-      require(i, gradient_slot(f) < 0 || parameters_at_rest_in_memory(f, step));
+      require(i, gradient_slot(f) < 0 || parameters_at_rest(f, step));
     whole(f) = {f, ends ? trained_steps(f, step) : torn};
   }
-  // Where they do not rest in the file, the update writes them.
-  bool parameters_at_rest_in_memory(int f, int step) const {
-    for (std::size_t c = 0; c < states_.size(); ++c)
-      if (inputs_.chunks[c].flat_unit == f && updated(int(c)) != step) return false;
-    return true;
-  }
-  int updated(int number) const {
-    const auto found = updates_.find(number);
-    return found == updates_.end() ? 0 : found->second;
-  }
   void load(const Instruction& i, Moment now, bool ends) {
+    const Moment of = updated_by(now);
+    if (of.step < 0) return;
     const Chunk& own = chunk(i.target);
     Slot& to = slot(i.target);
     const bool gradients =
         inputs_.offload.gradients && own.state_in_file && (i.op == Op::recall || !own.ahead);
     if (i.op == Op::load) {
-      require(i, states_[std::size_t(i.target)] == now.step);
-      to = {{i.target, ends ? now.step : torn}, {}};
+      require(i, states_[std::size_t(i.target)] == of.step);
+      require(i, !outside(i.target) || parameters_[std::size_t(i.target)] == of.step);
+      to = {{i.target, ends ? of.step : torn}, {}};
     } else {
-      require(i, to.state == Version{i.target, now.step});
+      require(i, to.state == Version{i.target, of.step});
     }
-    if (gradients) require(i, sum_of(own.flat_unit) == summed(own.flat_unit, now));
+    if (gradients) require(i, sum_of(own.flat_unit) == summed(own.flat_unit, of));
     if (gradients && ends) to.gradient = sum_of(own.flat_unit);
   }
-  void update(const Instruction& i, Moment now, bool ends) {
+  void step_state(const Instruction& i, Moment of, bool ends) {
     const Chunk& own = chunk(i.target);
     const bool gradient_in_slot = inputs_.offload.gradients && own.state_in_file;
     require(i, (gradient_in_slot ? slot(i.target).gradient : sum_of(own.flat_unit)) ==
-                   summed(own.flat_unit, now));
+                   summed(own.flat_unit, of));
     if (own.slot >= 0) {
-      require(i, slot(i.target).state == Version{i.target, ends ? torn : now.step});
-      slot(i.target).state.steps = ends ? now.step + 1 : torn;
+      require(i, slot(i.target).state == Version{i.target, ends ? torn : of.step});
+      slot(i.target).state.steps = ends ? of.step + 1 : torn;
     } else {
-      states_[std::size_t(i.target)] = ends ? now.step + 1 : torn;
+      states_[std::size_t(i.target)] = ends ? of.step + 1 : torn;
     }
-    if (inputs_.offload.shard_slot(own.flat_unit) < 0)
-      updates_[i.target] = ends ? now.step + 1 : torn;
+  }
+  void update(const Instruction& i, Moment now, bool ends) {
+    const auto c = std::size_t(i.target);
+    const int flat = chunk(i.target).flat_unit;
+    if (stands(i.target, now)) {
+      require(i, aside_in_file_[c] == now.step + 1);
+      require(i, outside(i.target) || aside_in_memory_[c] == now.step + 1);
+      states_[c] = parameters_[c] = ends ? now.step + 1 : torn;
+      slot(i.target).state = {i.target, ends ? now.step + 1 : torn};
+    } else {
+      step_state(i, now, ends);
+      if (!outside(i.target)) parameters_[c] = ends ? now.step + 1 : torn;
+    }
     if (!inputs_.gather_parameters)
-      whole(own.flat_unit) = {own.flat_unit, inputs_.gather_after_update ? torn : now.step + 1};
+      whole(flat) = {flat, inputs_.gather_after_update ? torn : now.step + 1};
+  }
+  void update_aside(const Instruction& i, Moment now, bool ends) {
+    const Moment of = updated_by(now);
+    if (of.step < 0) return;
+    step_state(i, of, ends);
+    if (outside(i.target)) return;
+    require(i, parameters_[std::size_t(i.target)] == of.step);
+    aside_in_memory_[std::size_t(i.target)] = ends ? of.step + 1 : torn;
+  }
+  void publish(const Instruction& i, Moment now, bool ends) {
+    const auto c = std::size_t(i.target);
+    const int flat = chunk(i.target).flat_unit;
+    if (now.step == 0) return;
+    require(i, (outside(i.target) ? aside_in_file_ : aside_in_memory_)[c] == now.step);
+    parameters_[c] = ends ? now.step : torn;
+    if (!inputs_.gather_parameters)
+      whole(flat) = {flat, inputs_.gather_after_update ? torn : now.step};
+  }
+  void store(const Instruction& i, Moment now, bool ends) {
+    const auto c = std::size_t(i.target);
+    const int steps_done = updated_by(now).step + 1;
+    if (steps_done == 0) return;
+    require(i, slot(i.target).state == Version{i.target, steps_done});
+    const int written = ends ? steps_done : torn;
+    if (i.op == Op::put_aside) {
+      aside_in_file_[c] = written;
+      return;
+    }
+    states_[c] = written;
+    if (outside(i.target)) (inputs_.offload.delayed() ? aside_in_file_ : parameters_)[c] = written;
   }
 
   const PlanInputs& inputs_;
   int micro_steps_;
   std::vector<Version> wholes_, buffers_;
   std::vector<Slot> slots_;
-  std::vector<int> states_;  // by chunk: steps, of what rests in the file or at home
+  // By chunk: steps, of what rests in the file or at home, and in second places.
+  std::vector<int> states_, parameters_, aside_in_memory_, aside_in_file_;
   std::vector<Gradient> gradients_;
-  std::vector<Rest> sums_;      // by flat unit
-  std::map<int, int> updates_;  // by chunk: steps, of parameters in memory
+  std::vector<Rest> sums_;  // by flat unit
 };
 
 // `ranking`: the streams in the order in which they run first. CPU ranks have nothing on the last.
@@ -239,6 +292,8 @@ constexpr Ranking communication_late = {PlanStream::compute, PlanStream::inbound
                                         PlanStream::host};
 constexpr Ranking file_late = {PlanStream::compute, PlanStream::communication, PlanStream::inbound,
                                PlanStream::outbound, PlanStream::host};
+constexpr Ranking reads_late = {PlanStream::compute, PlanStream::communication,
+                                PlanStream::outbound, PlanStream::inbound, PlanStream::host};
 
 std::string walk(const PlanInputs& inputs, const Walked& plans, const Ranking& ranking,
                  mock::Order order, std::uint64_t seed) {
@@ -264,9 +319,9 @@ std::string walk(const PlanInputs& inputs, const Walked& plans, const Ranking& r
   return memory.fault;
 }
 
-// In both rankings, these the other way round, and at random.
+// In these rankings, these the other way round, and at random.
 std::string walk_in_all_orders(const PlanInputs& inputs, const Walked& plans) {
-  for (const Ranking& ranking : {communication_late, file_late})
+  for (const Ranking& ranking : {communication_late, file_late, reads_late})
     for (const auto order : {mock::Order::compute_first, mock::Order::communication_first})
       if (const std::string fault = walk(inputs, plans, ranking, order, 0); !fault.empty())
         return fault;
@@ -291,6 +346,7 @@ int count(const StepPlan& plan, Op op) {
 struct Setting {
   int stage, micro_steps;
   bool parameters, pipelined;
+  zero::OffloadUpdate update = zero::OffloadUpdate::exact;
 };
 
 zero::Config config_of(const Setting& setting) {
@@ -303,6 +359,7 @@ zero::Config config_of(const Setting& setting) {
   if (setting.parameters) c = offload_support::with_parameters(c, "/somewhere");
   c.zero_optimization.offload_optimizer.buffer_count = 3;  // two slots
   c.zero_optimization.offload_param.buffer_count = 2;
+  c.zero_core.offload_update = setting.update;
   if (!setting.pipelined) c.zero_optimization.offload_optimizer.pipeline_read = false;
   return c;
 }
@@ -335,6 +392,33 @@ TEST_CASE(
       CHECK(check_deletions(plan.inputs, plans, *micro) >= 5);
     CHECK(check_deletions(plan.inputs, plans, plan.steps.update) >= 5);
   }
+}
+
+TEST_CASE("the same where updates run within micro steps") {
+  const zero::ModelSpec spec = models::describe({2, 20, 50, 16});
+  for (const auto update : {zero::OffloadUpdate::delayed, zero::OffloadUpdate::speculative})
+    for (const Setting& s : {Setting{1, 1, false, true, update},
+                             {2, 1, false, true, update},
+                             {3, 1, true, true, update},
+                             {3, 2, true, true, update},
+                             {2, 1, false, false, update}}) {
+      CAPTURE(static_cast<int>(update));
+      CAPTURE(s.stage);
+      CAPTURE(s.micro_steps);
+      CAPTURE(s.parameters);
+      CAPTURE(s.pipelined);
+      const EnginePlan plan(spec.declared(), config_of(s), 0, 2);
+      const StepPlan& last = s.micro_steps == 1 ? plan.steps.only : plan.steps.last;
+      Walked plans{{&last}, &plan.steps.update};
+      if (s.micro_steps == 2)
+        plans.micro_steps.insert(plans.micro_steps.begin(), &plan.steps.first);
+      const bool late = update == zero::OffloadUpdate::delayed;
+      CHECK(count(late ? *plans.micro_steps.front() : last, Op::update_aside) >= 2);
+      CHECK(walk_in_all_orders(plan.inputs, plans) == "");
+      for (const StepPlan* micro : std::vector(plans.micro_steps))
+        CHECK(check_deletions(plan.inputs, plans, *micro) >= 5);
+      CHECK(check_deletions(plan.inputs, plans, plan.steps.update) >= 1);
+    }
 }
 
 TEST_CASE("a gradient in the file is not read before the ranks agree, nor is anything written") {

@@ -174,14 +174,30 @@ class ChunkMaker {
     return chunk.state_in_file || parameters_rest;
   }
 
+  // Those that are updated once ranks agree in forward order; then, those that are updated aside in
+  // the order in which that happens.
+  std::vector<Chunk*> in_order_of_updates() {
+    std::vector<Chunk*> order;
+    for (Chunk& chunk : result_.chunks) order.push_back(&chunk);
+    const auto position = [&](const Chunk* chunk) {
+      const std::vector<int>& users =
+          layout_.flat_units[static_cast<std::size_t>(chunk->flat_unit)].users;
+      if (!chunk->aside) return std::pair{0, 0};
+      return std::pair{1, -(result_.offload.delayed() ? users.back() : users.front())};
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](const Chunk* a, const Chunk* b) { return position(a) < position(b); });
+    return order;
+  }
+
   // Slots in turn: read, step, write. What is delayed beside a GPU waits in its slot for the next
   // step.
   void assign_slots() {
     const OffloadOptimizerOptions& options = config_.zero_optimization.offload_optimizer;
     OffloadPlan& offload = result_.offload;
     int count = 0;
-    for (Chunk& chunk : result_.chunks)
-      if (needs_slot(chunk)) chunk.slot = count++;
+    for (Chunk* chunk : in_order_of_updates())
+      if (needs_slot(*chunk)) chunk->slot = count++;
     const bool keeps = offload.on_host && offload.delayed();
     offload.state_slots = keeps ? count
                                 : static_cast<int>(std::min<std::int64_t>(
