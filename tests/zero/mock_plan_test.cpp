@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "tests/support/mock_device.h"
@@ -44,7 +45,7 @@ class Memory {
   // Reads take time: at their start and at their end the same must be there.
   void read(Op op, int unit, Moment now) {
     for (const int f : inputs_.layout->needs_of_unit[std::size_t(unit)])
-      if (parameter_of(f) != Parameter{f, now.step * chunks_[std::size_t(f)]})
+      if (parameter_of(f) != Parameter{f, published(now.step) * chunks_[std::size_t(f)]})
         complain(op, unit, "finds other parameters");
   }
   void write(Op op, int unit, Moment now) {
@@ -92,11 +93,17 @@ class Memory {
     require_sum(Op::spill, f, now);
     on_host_[std::size_t(f)] = ends ? at_rest_[std::size_t(f)] : Written{};
   }
+  // In turn, what was guessed stands, or is done again.
+  void update_aside_on_host(int chunk, Moment now, bool ends) {
+    require_sum_on_host(Op::update_aside_on_host, chunk, now);
+    second_places_[chunk] = ends ? now.step : torn;
+  }
   void update_on_host(int chunk, Moment now, bool ends) {
-    const int f = inputs_.chunks[std::size_t(chunk)].flat_unit;
     if (verdict_ != now.step) complain(Op::update_on_host, chunk, "finds another verdict");
-    if (on_host_[std::size_t(f)] != written(f, 0, now))
-      complain(Op::update_on_host, chunk, "finds another sum");
+    const bool stands = now.step % 2 == 0 && second_places_.contains(chunk);
+    if (stands && second_places_[chunk] != now.step)
+      complain(Op::update_on_host, chunk, "finds another second place");
+    if (!stands) require_sum_on_host(Op::update_on_host, chunk, now);
     if (inputs_.chunks[std::size_t(chunk)].slot >= 0)
       slot_of(chunk) = ends ? Slot{chunk, now.step} : Slot{};
     else if (ends)
@@ -104,12 +111,14 @@ class Memory {
     else
       begin_write(Op::update_on_host, chunk, now);
   }
-  void upload(int chunk, Moment now, bool ends) {
-    if (slot_of(chunk) != Slot{chunk, now.step}) complain(Op::upload, chunk, "finds another chunk");
+  // To the GPU, or to where parameters rest; what delayed updates have left, a step late.
+  void publish(Op op, int chunk, Moment now, bool ends) {
+    if (inputs_.offload.delayed() && now.step-- == 0) return;
+    if (slot_of(chunk) != Slot{chunk, now.step}) complain(op, chunk, "finds another chunk");
     if (ends)
       end_write(chunk);
     else
-      begin_write(Op::upload, chunk, now);
+      begin_write(op, chunk, now);
   }
 
  private:
@@ -140,6 +149,12 @@ class Memory {
     bool operator==(const Gradient&) const = default;
   };
 
+  // Updates that the parameters of a step's passes have.
+  int published(int step) const { return inputs_.offload.delayed() ? std::max(0, step - 1) : step; }
+  void require_sum_on_host(Op op, int chunk, Moment now) {
+    const int f = inputs_.chunks[std::size_t(chunk)].flat_unit;
+    if (on_host_[std::size_t(f)] != written(f, 0, now)) complain(op, chunk, "finds another sum");
+  }
   // What all users have written in the micro steps from `first` to now.
   Written written(int f, int first, Moment now) const {
     Written all;
@@ -192,6 +207,7 @@ class Memory {
   std::vector<int> place_in_unit_;  // by chunk
   std::vector<Slot> slots_;
   std::vector<Buffer> buffers_;
+  std::map<int, int> second_places_;  // by chunk: the step of the update
   int verdict_ = -1;
 };
 
@@ -227,16 +243,20 @@ std::string walk(const PlanInputs& inputs, const Step& step, mock::Order order,
          if (i.op == Op::spill)
            return queue_both(
                copies_out, [&memory, target, now](bool ends) { memory.spill(target, now, ends); });
-         if (i.op == Op::update_on_host)
-           return queue_both(host, [&memory, target, now](bool ends) {
-             memory.update_on_host(target, now, ends);
+         if (stream_of(i.op) == PlanStream::host)
+           return queue_both(host, [&memory, i, now](bool ends) {
+             if (i.op == Op::update_on_host) return memory.update_on_host(i.target, now, ends);
+             if (i.op == Op::update_aside_on_host)
+               return memory.update_aside_on_host(i.target, now, ends);
+             memory.publish(i.op, i.target, now, ends);
            });
          if (i.op == Op::fetch)
            return queue_both(copies_in, [&memory, target, number = ++fetches[std::size_t(target)]](
                                             bool ends) { memory.fetch(target, number, ends); });
          if (i.op == Op::upload)
-           return queue_both(
-               copies_in, [&memory, target, now](bool ends) { memory.upload(target, now, ends); });
+           return queue_both(copies_in, [&memory, i, now](bool ends) {
+             memory.publish(i.op, i.target, now, ends);
+           });
          if (i.op == Op::gather)
            communication.enqueue([&memory, i](zero::Stream) { memory.begin_gather(i.target); });
          const int number = i.op == Op::gather ? ++gathers[std::size_t(target)] : 0;
@@ -372,4 +392,24 @@ TEST_CASE("the same with parameters in host memory too") {
                            : Step{{{&plan.steps.first, &plan.steps.last}, &plan.steps.update},
                                   plan.sync_each});
     }
+}
+
+TEST_CASE("the same where the host's updates run before the ranks agree, or a step late") {
+  const zero::ModelSpec spec = models::describe({3, 64, 100, 32});
+  for (const auto update : {zero::OffloadUpdate::speculative, zero::OffloadUpdate::delayed})
+    for (const int ranks : {1, 2})
+      for (const bool parameters : {false, true}) {
+        const int stage = parameters ? 3 : ranks;
+        zero::Config config = config_of(stage, 1);
+        config.zero_optimization.offload_optimizer.device = zero::OffloadDevice::cpu;
+        if (parameters) config.zero_optimization.offload_param.device = zero::OffloadDevice::cpu;
+        config.zero_optimization.offload_param.buffer_count = 2;
+        config.zero_core.offload_chunk_bytes = 200'000;
+        config.zero_core.offload_update = update;
+        CAPTURE(static_cast<int>(update));
+        CAPTURE(ranks);
+        CAPTURE(parameters);
+        const EnginePlan plan(spec.declared(), config, 0, ranks, true);
+        check_all_deletions(plan, {{{&plan.steps.only}, &plan.steps.update}, true});
+      }
 }
