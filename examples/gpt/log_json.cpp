@@ -69,6 +69,8 @@ Json rank_summary(const zero::RankReport& rank, int number) {
           {"in_file", tier_summary(rank.in_file)},
           {"file", file},
           {"beside_file", beside_file(rank.overlap)},
+          {"speculation",
+           {{"updated", rank.speculation.updated}, {"published", rank.speculation.published}}},
           {"sent", traffic},
           {"seconds",
            {{"kernels", time.kernels},

@@ -119,6 +119,19 @@ void print_copies(const zero::EngineReport& report) {
   }
 }
 
+void print_speculation(const zero::EngineReport& report) {
+  zero::Speculation all;
+  for (const zero::RankReport& rank : report.ranks) {
+    all.updated += rank.speculation.updated;
+    all.published += rank.speculation.published;
+  }
+  if (all.updated > 0)
+    std::printf(
+        "speculative updates: %.0f %% of %lld chunks stood, the others were updated again\n",
+        100 * static_cast<double>(all.published) / static_cast<double>(all.updated),
+        static_cast<long long>(all.updated));
+}
+
 }  // namespace
 
 void print_offload_use(const zero::EngineReport& report) {
@@ -137,6 +150,7 @@ void print_offload_use(const zero::EngineReport& report) {
                 100 * (1 - waited / seconds));
   }
   print_overlap(report);
+  print_speculation(report);
 }
 
 void Progress::finish() {

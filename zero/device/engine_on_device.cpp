@@ -155,30 +155,33 @@ void EngineCore::update_on_device(const Instruction& instruction) {
 // The step may have gone on when the work runs.
 void EngineCore::issue_beside_device(const Instruction& instruction) {
   const int target = instruction.target;
+  const bool published = instruction.op == Op::upload || instruction.op == Op::publish_on_host;
+  if (published && plan_.inputs.offload.delayed() && !aside_.terms()) return;
+  const std::uint64_t range = begin_range(instruction);
   switch (instruction.op) {
     case Op::spill:
-      return outbound_->enqueue([this, target](Stream stream) {
+      outbound_->enqueue([this, target](Stream stream) {
         host_tier_->spill(target, device_step_->own_word(), stream);
       });
+      break;
     case Op::fetch:
-      return inbound_->enqueue(
-          [this, target](Stream stream) { host_tier_->fetch(target, stream); });
+      inbound_->enqueue([this, target](Stream stream) { host_tier_->fetch(target, stream); });
+      break;
     case Op::upload:
-      if (plan_.inputs.offload.delayed() && !aside_.terms()) return;
       precede_by_copies(instruction, *inbound_);
-      return inbound_->enqueue(
-          [this, target](Stream stream) { host_tier_->upload(target, stream); });
+      inbound_->enqueue([this, target](Stream stream) { host_tier_->upload(target, stream); });
+      break;
     case Op::publish_on_host:
-      if (!aside_.terms()) return;
-      return call_host(instruction, [this, target] { host_tier_->publish_parameters(target); });
+      call_host(instruction, [this, target] { host_tier_->publish_parameters(target); });
+      break;
     case Op::update_on_host:
-      return call_host(instruction,
-                       [this, target, verdict = &device_step_->verdict_on_host(),
-                        rate = given_rate_] { update_on_host(target, *verdict, rate); });
+      call_host(instruction, [this, target, verdict = &device_step_->verdict_on_host(),
+                              rate = given_rate_] { update_on_host(target, *verdict, rate); });
+      break;
     case Op::update_aside_on_host:
-      return call_host(instruction, [this, target, known = guess_on_device()] {
-        if (known) update_aside_on_host(target, *known);
-      });
+      if (const auto known = guess_on_device())
+        call_host(instruction, [this, target, known] { update_aside_on_host(target, *known); });
+      break;
     default:
       break;
   }
