@@ -42,6 +42,7 @@ void AsideUpdates::read_ahead() {
   for (; loaded_ < order_.size(); ++loaded_) {
     const int slot = slot_of(loaded_);
     if (slot < 0) continue;
+    if (!inputs_.offload.pipeline_read && loaded_ > 0) return;
     for (std::size_t i = 0; i < loaded_; ++i)
       if (slot_of(i) == slot) return;
     std::vector<EventId> waits;
