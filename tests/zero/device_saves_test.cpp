@@ -206,12 +206,15 @@ TEST_CASE("the staging of saves is page-locked host memory of the size of the fi
       config.checkpoint.decoupled = on;
       const zero::Engine engine(runtime, toy::describe(dims), config);
       const zero::Ledger& ledger = runtime.core().ledger();
-      const zero::MemoryAccount& account =
-          ledger.account(zero::MemoryCategory::checkpoints, zero::Tier::host);
-      CHECK(account.planned == (on ? std::int64_t{1} << 20 : 0));
-      CHECK(account.current == account.planned);
+      for (const zero::Tier tier : {zero::Tier::host, zero::Tier::pinned}) {
+        const zero::MemoryAccount& account =
+            ledger.account(zero::MemoryCategory::checkpoints, tier);
+        CHECK(account.planned == (on ? std::int64_t{1} << 20 : 0));
+        CHECK(account.current == account.planned);
+      }
       CHECK(ledger.account(zero::MemoryCategory::checkpoints).planned == 0);
     }
-    CHECK(runtime.core().ledger().total(zero::Tier::host).planned == 0);
+    for (const zero::Tier tier : {zero::Tier::host, zero::Tier::pinned})
+      CHECK(runtime.core().ledger().total(tier).planned == 0);
   });
 }

@@ -70,7 +70,11 @@ struct SaveReport {
 
 // What an engine keeps for its checkpoints.
 struct CheckpointState {
-  std::vector<Arena> memory;
+  struct Taken {
+    Arena arena;
+    Tier tier;
+  };
+  std::vector<Taken> memory;
   std::span<std::byte> buffer;   // what loads and saves pass through; empty: there was none yet
   std::span<std::byte> staging;  // of asynchronous saves, taken at start; empty: there are none
   // Of rank 0, from the opening of the directory on: holds its lock.

@@ -34,11 +34,13 @@ Tier EngineCore::tier_of_checkpoints() const {
 
 std::span<std::byte> EngineCore::take_for_checkpoints(std::int64_t bytes, bool pinned) {
   const std::string name = "zero checkpoints";
-  runtime_.ledger().plan(MemoryCategory::checkpoints, bytes, tier_of_checkpoints());
-  Arena& arena = checkpoints_->memory.emplace_back(
-      pinned ? runtime_.device().reserve_pinned(bytes, name)
-             : Arena(bytes, Arena::Sharing::private_memory, name));
-  runtime_.ledger().take(MemoryCategory::checkpoints, bytes, tier_of_checkpoints());
+  const Tier tier = pinned ? Tier::pinned : tier_of_checkpoints();
+  runtime_.ledger().plan(MemoryCategory::checkpoints, bytes, tier);
+  checkpoints_->memory.push_back({pinned ? runtime_.device().reserve_pinned(bytes, name)
+                                         : Arena(bytes, Arena::Sharing::private_memory, name),
+                                  tier});
+  Arena& arena = checkpoints_->memory.back().arena;
+  runtime_.ledger().take(MemoryCategory::checkpoints, bytes, tier);
   return {static_cast<std::byte*>(arena.take(bytes)), static_cast<std::size_t>(bytes)};
 }
 
@@ -64,9 +66,9 @@ void EngineCore::end_checkpoints() noexcept {
   }
   checkpoints_->pending.reset();
   end_copies();
-  for (const Arena& arena : checkpoints_->memory) {
-    runtime_.ledger().give_back(MemoryCategory::checkpoints, arena.size(), tier_of_checkpoints());
-    runtime_.ledger().plan(MemoryCategory::checkpoints, -arena.size(), tier_of_checkpoints());
+  for (const auto& [arena, tier] : checkpoints_->memory) {
+    runtime_.ledger().give_back(MemoryCategory::checkpoints, arena.size(), tier);
+    runtime_.ledger().plan(MemoryCategory::checkpoints, -arena.size(), tier);
   }
 }
 
