@@ -27,6 +27,8 @@ struct StepWord {
   double loss = 0;
   std::int64_t stop_requested = 0;
   std::int64_t save_busy = 0, save_failed = 0;
+  // The exit code of what has failed beside this rank's device: the rest follows from garbage.
+  std::int64_t failed = 0;
   std::int64_t non_finite = 0;
   std::int64_t limbs[norm_limb_count] = {};
 };
@@ -54,7 +56,14 @@ struct StepRequest {
   LossScaleOptions scaling;
 };
 
-enum class Differs : std::int64_t { nothing, step, collectives, learning_rate, applied_steps };
+enum class Differs : std::int64_t {
+  nothing,
+  step,
+  collectives,
+  learning_rate,
+  applied_steps,
+  failed
+};
 
 // In the device's memory from step to step; a copy goes to the host after each.
 struct StepVerdict {
@@ -108,6 +117,7 @@ constexpr void compare_word(const StepRequest& request, const StepWord& word, co
     note_difference(what, request.step, rank, static_cast<std::int64_t>(value),
                     static_cast<std::int64_t>(of_root), verdict);
   };
+  if (word.failed != 0) note(Differs::failed, static_cast<std::uint64_t>(word.failed), 0);
   if (word.step != request.step)
     note(Differs::step, static_cast<std::uint64_t>(word.step),
          static_cast<std::uint64_t>(request.step));

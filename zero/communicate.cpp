@@ -89,12 +89,7 @@ void EngineCore::issue_on_file(const Instruction& instruction) {
     return;
   const auto enqueue = [&, this](ExecutionStream& stream, std::function<void(FileTier&)> work) {
     stream.enqueue([this, named = Instruction{instruction.op, target, {}, {}},
-                    work = std::move(work)](Stream) {
-      const std::uint64_t range = begin_range(named);
-      maybe_delay();
-      work(*tier_);
-      runtime_.device().end_range(range);
-    });
+                    work = std::move(work)](Stream) { run_offload(named, [&] { work(*tier_); }); });
   };
   switch (instruction.op) {
     case Op::fetch:
@@ -112,9 +107,35 @@ void EngineCore::issue_on_file(const Instruction& instruction) {
   }
 }
 
+void EngineCore::run_offload(const Instruction& instruction, const std::function<void()>& work) {
+  const std::uint64_t range = begin_range(instruction);
+  maybe_delay();
+  try {
+    work();
+  } catch (const std::exception& error) {
+    const auto* known = dynamic_cast<const Error*>(&error);
+    if (device_step_)
+      device_step_->note_failure(known ? known->exit_code() : Error("").exit_code());
+    throw;
+  }
+  runtime_.device().end_range(range);
+}
+
+void EngineCore::fetch_and_wait(int flat_unit) {
+  if (plan_.inputs.offload.fetches(flat_unit)) {
+    issue({Op::fetch, flat_unit, {}, {}});
+    inbound_->synchronize();
+  }
+  if (!host_tier_) return;
+  issue({Op::supply, flat_unit, {}, {}});
+  copies_in_->synchronize();
+}
+
 void EngineCore::issue(const Instruction& instruction) {
-  if (stream_of(instruction.op) != PlanStream::communication)
-    return host_tier_ ? issue_beside_device(instruction) : issue_on_file(instruction);
+  const PlanStream stream = stream_of(instruction.op);
+  if (stream == PlanStream::inbound || stream == PlanStream::outbound)
+    return issue_on_file(instruction);
+  if (stream != PlanStream::communication) return issue_beside_device(instruction);
   fold(instruction.op, instruction.target, flat(instruction.target).elements());
   const std::uint64_t range =
       device_step_ ? begin_range(instruction.op, flat(instruction.target).name) : 0;

@@ -23,10 +23,10 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   state_ =
       std::make_unique<ModelState>(plan_.layout, plan_.inputs.parameter_slots,
                                    plan_.inputs.gradient_slots, plan_.policy, plan_.inputs.offload);
-  if (plan_.inputs.offload.in_file())
-    tier_ = std::make_unique<FileTier>(plan_.inputs, *state_, config_);
+  if (plan_.inputs.offload.in_file)
+    tier_ = std::make_unique<FileTier>(runtime_.device(), plan_.inputs, *state_, config_);
   if (plan_.inputs.offload.on_host)
-    host_tier_ = std::make_unique<HostTier>(runtime_, plan_.inputs, *state_, config_);
+    host_tier_ = std::make_unique<HostTier>(runtime_, plan_.inputs, *state_, config_, tier_.get());
   OuterTier* outer = tier_.get();
   if (host_tier_) outer = host_tier_.get();
   store_ =
@@ -53,7 +53,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   walker_ = std::make_unique<PlanWalker>(
       plan_.inputs,
       PlanWalker::Streams{&runtime_.compute(), &runtime_.communication(), inbound_.get(),
-                          outbound_.get(), host_.get()},
+                          outbound_.get(), host_.get(), copies_in_.get(), copies_out_.get()},
       clock_,
       PlanWalker::Hooks{[this](const Instruction& i) { issue(i); },
                         [this](const Instruction& i) { settle(i); },
@@ -61,20 +61,26 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
 }
 
 void EngineCore::create_offload_streams() {
-  const auto create = [this](const char* thread_name) {
-    if (host_tier_) return runtime_.device().create_stream(Device::Role::copies);
-    return tier_ ? runtime_.create_stream(thread_name) : create_inline_stream();
+  const auto worker = [this](bool needed, const char* thread_name) {
+    return needed ? runtime_.create_stream(thread_name) : create_inline_stream();
   };
-  inbound_ = create("zero-inbound");
-  outbound_ = create("zero-outbound");
-  host_ =
-      host_tier_ ? runtime_.device().create_stream(Device::Role::copies) : create_inline_stream();
+  const auto copies = [this] {
+    return host_tier_ ? runtime_.device().create_stream(Device::Role::copies)
+                      : create_inline_stream();
+  };
+  inbound_ = worker(tier_ != nullptr, "zero-inbound");
+  outbound_ = worker(tier_ != nullptr, "zero-outbound");
+  copies_in_ = copies();
+  copies_out_ = copies();
+  host_ = worker(host_tier_ != nullptr, "zero-host");
 }
 
 void EngineCore::finish_offload() {
-  for (ExecutionStream* stream : {host_.get(), inbound_.get(), outbound_.get()})
-    stream->synchronize();
-  if (host_tier_) host_tier_->check();
+  for (ExecutionStream* stream : offload_streams()) stream->synchronize();
+}
+
+void EngineCore::check_offload() {
+  for (ExecutionStream* stream : offload_streams()) stream->check();
 }
 
 EngineCore::~EngineCore() {
@@ -89,7 +95,7 @@ EngineCore::~EngineCore() {
   } catch (const std::exception&) {
     // The failure has been thrown where it happened.
   }
-  for (ExecutionStream* stream : {inbound_.get(), outbound_.get(), host_.get()}) try {
+  for (ExecutionStream* stream : offload_streams()) try {
       stream->synchronize();
     } catch (const std::exception&) {
       // Likewise; and what ended with the engine needs no file.
@@ -121,12 +127,12 @@ void EngineCore::agree_at_start() {
 void EngineCore::say_offload() const {
   if (runtime_.topology().local_rank != 0) return;
   const ZeroOptions& zero = config_.zero_optimization;
-  if (host_tier_) return say_once(host_tier_->describe());
   if (runtime_.device().is_host() && (zero.offload_optimizer.device == OffloadDevice::cpu ||
                                       zero.offload_param.device == OffloadDevice::cpu))
     say_once("offload to cpu: CPU ranks keep their state in host memory anyway; nothing is pinned");
+  if (host_tier_) say_once(host_tier_->describe());
   if (!tier_) return;
-  say_once(tier_->describe());
+  if (!host_tier_) say_once(tier_->describe());
   for (const std::string& notice : tier_->notices()) say_once(notice);
 }
 
@@ -141,12 +147,14 @@ void EngineCore::allocate() {
   ledger.restart_peaks();
   if (!runtime_.device().is_host())
     device_step_ = std::make_unique<DeviceStep>(
-        runtime_, plan_, *state_, [this](int unit, RuntimeCore::Transfer operation) {
+        runtime_, plan_, *state_,
+        [this](int unit, RuntimeCore::Transfer operation) {
           fold(Op::update, unit, 0);
           transfer(unit, [operation = std::move(operation)](const Wire& wire) {
             operation(*wire.communicator, wire.stream);
           });
-        });
+        },
+        [this] { check_offload(); });
   state_->plan(ledger);
   if (tier_) tier_->plan(ledger);
   if (host_tier_) host_tier_->plan(ledger);

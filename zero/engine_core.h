@@ -5,6 +5,7 @@
 // and resuming.cpp do checkpoints, evaluation.cpp runs without gradients.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -144,8 +145,15 @@ class EngineCore {
   // communicate.cpp
   void issue(const Instruction& instruction);
   void issue_on_file(const Instruction& instruction);
+  // Between steps: a flat unit's parameter shard, to the buffer from which it is gathered.
+  void fetch_and_wait(int flat_unit);
   // Waits for what those streams have been given.
   void finish_offload();
+  // Throws what has failed on them.
+  void check_offload();
+  // Work of one of their threads: waits at random where tests ask for it, and tells the device of a
+  // failure.
+  void run_offload(const Instruction& instruction, const std::function<void()>& work);
   void gather(int flat_unit);
   void accumulate(int flat_unit);
   void add_up(int flat_unit, bool first, Stream stream);
@@ -294,8 +302,11 @@ class EngineCore {
   Arena arena_, staging_;
   std::vector<Unit> units_;
   StepClock clock_;
-  // Theirs is all work of tier_; or, with host_, all of host_tier_.
-  std::unique_ptr<ExecutionStream> inbound_, outbound_, host_;
+  // The first two run what tier_ does, the others what host_tier_ does and what is updated there.
+  std::unique_ptr<ExecutionStream> inbound_, outbound_, host_, copies_in_, copies_out_;
+  std::array<ExecutionStream*, 5> offload_streams() const {
+    return {host_.get(), inbound_.get(), outbound_.get(), copies_in_.get(), copies_out_.get()};
+  }
   std::unique_ptr<PlanWalker> walker_;
   std::unique_ptr<DeviceStep> device_step_;  // null on the host
   std::deque<std::shared_ptr<PendingStep>> in_flight_;

@@ -73,11 +73,8 @@ void EngineCore::materialize(int only_rank) {
     }
     std::int64_t offset = 0;
     for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f) {
-      if (plan_.inputs.offload.shard_slot(static_cast<int>(f)) >= 0) {
-        outbound_->synchronize();
-        issue({Op::fetch, static_cast<int>(f), {}, {}});
-        inbound_->synchronize();
-      }
+      if (plan_.inputs.offload.shard_slot(static_cast<int>(f)) >= 0)
+        fetch_and_wait(static_cast<int>(f));
       gather(static_cast<int>(f));
       runtime_.communication().synchronize();
       for (std::size_t s = 0; s < flat(static_cast<int>(f)).segments.size() && holds; ++s) {

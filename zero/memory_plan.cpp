@@ -1,4 +1,6 @@
 // What an engine would hold, asked of the same parts that enter it into the ledger of a run.
+#include <memory>
+
 #include "zero/device/device_step.h"
 #include "zero/device/host_tier.h"
 #include "zero/plan/engine_plan.h"
@@ -38,14 +40,18 @@ MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, b
                    inputs.offload);
   Ledger ledger;
   state.plan(ledger);
-  if (inputs.offload.in_file()) FileTier(inputs, state, config).plan(ledger);
-  if (inputs.offload.on_host) HostTier(runtime, inputs, state, config).plan(ledger);
-  if (on_gpu) DeviceStep(runtime, plan, state, {}).plan(ledger);
+  std::unique_ptr<FileTier> file;
+  if (inputs.offload.in_file) {
+    file = std::make_unique<FileTier>(runtime.device(), inputs, state, config);
+    file->plan(ledger);
+  }
+  if (inputs.offload.on_host) HostTier(runtime, inputs, state, config, file.get()).plan(ledger);
+  if (on_gpu) DeviceStep(runtime, plan, state, {}, {}).plan(ledger);
   MemoryPlan result;
   result.memory = planned(ledger, Tier::memory);
   if (on_gpu) result.in_host = planned(ledger, Tier::host);
   if (on_gpu) result.in_pinned = planned(ledger, Tier::pinned);
-  if (inputs.offload.in_file()) result.in_file = planned(ledger, Tier::file);
+  if (inputs.offload.in_file) result.in_file = planned(ledger, Tier::file);
   return result;
 }
 

@@ -152,8 +152,9 @@ std::string RuntimeCore::describe() {
                                    std::to_string(device().numa_node()));
 }
 
-std::unique_ptr<ExecutionStream> RuntimeCore::create_stream(const std::string& thread_name) const {
-  return all_inline_ ? create_inline_stream() : create_worker_stream(thread_name);
+std::unique_ptr<ExecutionStream> RuntimeCore::create_stream(const std::string& thread_name) {
+  if (all_inline_ && device().is_host()) return create_inline_stream();
+  return device().create_worker(thread_name);
 }
 
 void RuntimeCore::communicate(Transfer operation) {

@@ -34,7 +34,7 @@ class RuntimeCore {
   // Of a thread of the device that is about to work like one of the pool.
   void join_pool() const noexcept;
   // For work that mostly waits: a worker unless all is asked to run inline.
-  std::unique_ptr<ExecutionStream> create_stream(const std::string& thread_name) const;
+  std::unique_ptr<ExecutionStream> create_stream(const std::string& thread_name);
   Ledger& ledger() { return ledger_; }
   std::string describe();
 

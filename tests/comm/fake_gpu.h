@@ -16,6 +16,9 @@ class FakeGpu final : public Device {
   bool is_host() const override { return false; }
   std::array<std::int64_t, 2> identity() const override { return {number_, 1}; }
   std::unique_ptr<ExecutionStream> create_stream(Role) override { return create_inline_stream(); }
+  std::unique_ptr<ExecutionStream> create_worker(const std::string&) override {
+    return create_inline_stream();
+  }
   std::unique_ptr<ExecutionStream> borrow_stream(Stream) override { return create_inline_stream(); }
   Arena reserve(std::int64_t bytes, Arena::Sharing sharing, const std::string& name) override {
     return {bytes, sharing, name};

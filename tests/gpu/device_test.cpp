@@ -78,6 +78,66 @@ TEST_CASE("gpu: the host's work has its place in the order of a stream") {
   CHECK(pinned.data()[bytes - 1] == std::byte{8});
 }
 
+TEST_CASE("gpu: a worker's work has its place among the device's, again and again") {
+  const auto device = create_gpu(0);
+  const auto in = device->create_stream(Device::Role::copies);
+  const auto out = device->create_stream(Device::Role::copies);
+  const auto worker = device->create_worker("a test"), other = device->create_worker("another");
+  const auto arrived = in->create_event(), copied = out->create_event();
+  const auto doubled = worker->create_event(), checked = other->create_event();
+  constexpr std::int64_t bytes = 1 << 20;
+  Arena arena = device->reserve(bytes, Arena::Sharing::private_memory, "a test");
+  Arena pinned = device->reserve_pinned(bytes, "a test");
+  std::memset(pinned.data(), 1, bytes);
+  int found = 0;
+  for (int round = 0; round < 7; ++round) {
+    in->wait(*checked);
+    in->wait(*doubled);
+    in->enqueue([&](Stream s) { device->copy(arena.data(), pinned.data(), bytes, s); });
+    in->record(*arrived);
+    out->wait(*arrived);
+    out->enqueue([&](Stream s) {
+      device->fill_zero(pinned.data(), bytes, s);
+      device->copy(pinned.data(), arena.data(), bytes, s);
+    });
+    out->record(*copied);
+    worker->wait(*copied);
+    worker->enqueue([&](Stream) {
+      for (std::int64_t at = 0; at < bytes; ++at)
+        pinned.data()[at] = static_cast<std::byte>(2 * static_cast<int>(pinned.data()[at]));
+    });
+    worker->record(*doubled);
+    other->wait(*doubled);
+    other->enqueue(
+        [&, round](Stream) { found += static_cast<int>(pinned.data()[bytes - 1]) == 2 << round; });
+    other->record(*checked);
+  }
+  other->synchronize();
+  CHECK(found == 7);
+  CHECK(pinned.data()[0] == std::byte{128});
+}
+
+TEST_CASE("gpu: a worker that fails lets the device go on, and says why") {
+  const auto device = create_gpu(0);
+  const auto stream = device->create_stream(Device::Role::copies);
+  const auto worker = device->create_worker("a test"), other = device->create_worker("another");
+  const auto done = worker->create_event(), late = other->create_event();
+  worker->enqueue([](Stream) { throw Error("it failed"); });
+  worker->record(*done);
+  other->wait(*done);
+  other->record(*late);
+  stream->wait(*done);
+  stream->wait(*late);
+  CHECK_NOTHROW(stream->synchronize());
+  CHECK_THROWS_WITH(worker->synchronize(), "it failed");
+  CHECK_THROWS_WITH(other->synchronize(), "it failed");
+  CHECK_THROWS_WITH(worker->check(), "it failed");
+  CHECK_THROWS_WITH(worker->enqueue([](Stream) {}), "it failed");
+  worker->record(*done);
+  stream->wait(*done);
+  CHECK_NOTHROW(stream->synchronize());
+}
+
 TEST_CASE("gpu: a stream waits for the record of another") {
   const auto device = create_gpu(0);
   const auto compute = device->create_stream(Device::Role::compute);

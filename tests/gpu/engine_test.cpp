@@ -1,5 +1,10 @@
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <cerrno>
+
+#include "offload/io_hook.h"
+#include "tests/offload/disk_directory.h"
 #include "tests/support/mirrored_toy.h"
 #include "tests/support/temporary_directory.h"
 #include "zero/testing.h"
@@ -89,6 +94,54 @@ TEST_CASE("gpu: optimizer state in host memory changes no bit") {
       }
     }
   }
+}
+
+TEST_CASE("gpu: state, gradients and parameters in a file change no bit") {
+  const DiskDirectory directory;
+  for (const int micro_steps : {1, 2})
+    for (const int stage : {1, 2, 3}) {
+      CAPTURE(stage);
+      CAPTURE(micro_steps);
+      zero::Config config = toy::config(stage, {}, micro_steps);
+      config.bf16_enabled = micro_steps == 1;
+      const toy::Trace expected = train_on("cpu", config);
+      config.zero_optimization.offload_optimizer.device = zero::OffloadDevice::nvme;
+      config.zero_optimization.offload_optimizer.nvme_path = directory.path();
+      config.zero_core.offload_chunk_bytes = 1;
+      CHECK(train_on("cuda", config) == expected);
+      if (stage < 3) continue;
+      config.zero_optimization.offload_param = {.device = zero::OffloadDevice::nvme,
+                                                .nvme_path = directory.path(),
+                                                .buffer_count = 2,
+                                                .max_in_cpu = micro_steps == 1 ? 300 : 0};
+      CHECK(train_on("cuda", config) == expected);
+    }
+}
+
+TEST_CASE("gpu: a failed request of the file ends the engine with code 19") {
+  const DiskDirectory directory;
+  zero::Config config = toy::config(3, {}, 1);
+  config.zero_optimization.offload_optimizer.device = zero::OffloadDevice::nvme;
+  config.zero_optimization.offload_optimizer.nvme_path = directory.path();
+  config.zero_optimization.offload_param = {
+      .device = zero::OffloadDevice::nvme, .nvme_path = directory.path(), .max_in_cpu = 0};
+  config.zero_core.offload_chunk_bytes = 1;
+  for (const auto op : {zero::offload::IoOp::read, zero::offload::IoOp::write})
+    for (const int n : {20, 45, 70}) {
+      zero::offload::set_io_hook(
+          [&, count = std::make_shared<std::atomic<int>>(0)](const zero::offload::IoEvent& event) {
+            return event.op == op && (*count)++ == n ? EIO : 0;
+          });
+      int code = 0;
+      try {
+        train_on("cuda", config);
+      } catch (const zero::Error& error) {
+        code = error.exit_code();
+      }
+      zero::offload::set_io_hook({});
+      CAPTURE(n);
+      CHECK(code == 19);
+    }
 }
 
 TEST_CASE(

@@ -1,4 +1,4 @@
-// Plans that read and write a file, walked on four streams that run apart, with contents that know
+// Plans that read and write a file, walked on streams that run apart, with contents that know
 // their version: every edge whose loss the checker finds also shows as wrong contents in some order
 // of the streams, and the other way round.
 #include <doctest/doctest.h>
@@ -285,15 +285,18 @@ class Memory {
   std::vector<Rest> sums_;  // by flat unit
 };
 
-// `ranking`: the streams in the order in which they run first. CPU ranks have nothing on the last.
+// `ranking`: the streams in the order in which they run first. CPU ranks have nothing on the last
+// three.
 using Ranking = std::array<PlanStream, plan_stream_count>;
-constexpr Ranking communication_late = {PlanStream::compute, PlanStream::inbound,
-                                        PlanStream::outbound, PlanStream::communication,
-                                        PlanStream::host};
-constexpr Ranking file_late = {PlanStream::compute, PlanStream::communication, PlanStream::inbound,
-                               PlanStream::outbound, PlanStream::host};
-constexpr Ranking reads_late = {PlanStream::compute, PlanStream::communication,
-                                PlanStream::outbound, PlanStream::inbound, PlanStream::host};
+constexpr Ranking communication_late = {
+    PlanStream::compute, PlanStream::inbound,   PlanStream::outbound,  PlanStream::communication,
+    PlanStream::host,    PlanStream::copies_in, PlanStream::copies_out};
+constexpr Ranking file_late = {
+    PlanStream::compute, PlanStream::communication, PlanStream::inbound,   PlanStream::outbound,
+    PlanStream::host,    PlanStream::copies_in,     PlanStream::copies_out};
+constexpr Ranking reads_late = {
+    PlanStream::compute, PlanStream::communication, PlanStream::outbound,  PlanStream::inbound,
+    PlanStream::host,    PlanStream::copies_in,     PlanStream::copies_out};
 
 std::string walk(const PlanInputs& inputs, const Walked& plans, const Ranking& ranking,
                  mock::Order order, std::uint64_t seed) {

@@ -1,7 +1,8 @@
 // A device that executes its streams in an order of a seed's choosing, on the thread that asks:
 // whatever the events allow. As CUDA's, an event's wait binds to the latest record at the call, and
-// an event that was never recorded lets it pass. Its memory is host memory, to be touched in stream
-// order alone.
+// an event that was never recorded lets it pass. A worker is one more stream; after a failure it
+// does nothing, but its events still complete. The device's memory is host memory, to be touched in
+// stream order alone.
 #pragma once
 
 #include <sys/mman.h>
@@ -21,7 +22,9 @@
 namespace mock {
 
 // one_last: of the streams, in the order in which they were made, the seed's waits for all others.
-enum class Order { compute_first, communication_first, one_last, random };
+// one_queue: the device's streams, workers aside, share one queue of the hardware.
+// in_turn: one step of each.
+enum class Order { compute_first, communication_first, one_last, random, one_queue, in_turn };
 
 class Stream;
 
@@ -42,9 +45,17 @@ class Scheduler {
   }
   // How often the host has waited.
   int waits() const { return waits_; }
+  // Pieces of work that workers have run; from now on they fault when they touch the memory.
+  int worked() const { return worked_; }
+  void guard(void* data, std::int64_t bytes) {
+    guarded_.emplace_back(data, static_cast<std::size_t>(bytes));
+  }
+  void run_guarded(const std::function<void()>& work);
+  std::uint64_t next_number() { return ++numbers_; }
 
  private:
   bool run_one();
+  bool is_next(const Stream& stream) const;
   std::size_t choose(const std::vector<std::size_t>& ready);
 
   Order order_;
@@ -52,78 +63,145 @@ class Scheduler {
   std::mt19937_64 draw_;
   std::vector<Stream*> streams_;
   bool running_ = false;
-  int waits_ = 0;
+  int waits_ = 0, worked_ = 0;
+  std::size_t last_ = 0;  // of the streams, to run
+  std::uint64_t numbers_ = 0;
+  std::vector<std::pair<void*, std::size_t>> guarded_;
 };
+
+inline void Scheduler::run_guarded(const std::function<void()>& work) {
+  const auto protect = [&](int access) {
+    for (const auto& [data, bytes] : guarded_)
+      if (bytes > 0) mprotect(data, bytes, access);
+  };
+  ++worked_;
+  protect(PROT_NONE);
+  try {
+    work();
+  } catch (...) {
+    protect(PROT_READ | PROT_WRITE);
+    throw;
+  }
+  protect(PROT_READ | PROT_WRITE);
+}
+
+using Failure = std::shared_ptr<std::exception_ptr>;  // of a stream
 
 class Event final : public zero::Event {
  public:
-  explicit Event(Scheduler& scheduler) : scheduler_(scheduler) {}
+  Event(Scheduler& scheduler, Failure failure)
+      : scheduler_(scheduler), failure_(std::move(failure)) {}
   bool complete() const override { return *reached_ >= recorded_; }
   void synchronize() override {
     scheduler_.run_until([this] { return complete(); });
+    if (*failure_) std::rethrow_exception(*failure_);
   }
 
   Scheduler& scheduler_;
+  Failure failure_;
   std::uint64_t recorded_ = 0;
   std::shared_ptr<std::uint64_t> reached_ = std::make_shared<std::uint64_t>(0);
 };
 
 class Stream final : public zero::ExecutionStream {
  public:
-  explicit Stream(Scheduler& scheduler) : scheduler_(scheduler) { scheduler_.add(*this); }
+  enum class Kind { device, worker };
+  explicit Stream(Scheduler& scheduler, Kind kind = Kind::device)
+      : scheduler_(scheduler), worker_(kind == Kind::worker) {
+    scheduler_.add(*this);
+  }
   ~Stream() override { scheduler_.remove(*this); }
 
   const char* kind() const override { return "mock"; }
   zero::Stream native() const override { return {const_cast<Stream*>(this)}; }
   std::unique_ptr<zero::Event> create_event() override {
-    return std::make_unique<Event>(scheduler_);
+    return std::make_unique<Event>(scheduler_, failure_);
   }
 
   void enqueue(Work work) override {
-    queue_.push_back({nullptr, 0, [this, work = std::move(work)] { work(native()); }});
-    scheduler_.maybe_run();
+    check();
+    add({.work = [this, work = std::move(work)] {
+      if (worker_)
+        scheduler_.run_guarded([&] { work({}); });
+      else
+        work(native());
+    }});
   }
   void record(zero::Event& event) override {
     auto& own = static_cast<Event&>(event);
-    queue_.push_back({nullptr, 0, [reached = own.reached_, number = ++own.recorded_] {
-                        *reached = std::max(*reached, number);
-                      }});
-    scheduler_.maybe_run();
+    add({.always = true, .work = [reached = own.reached_, number = ++own.recorded_] {
+           *reached = std::max(*reached, number);
+         }});
   }
+  // The failure of a worker ends those that wait for it.
   void wait(zero::Event& event) override {
+    check();
     auto& own = static_cast<Event&>(event);
-    queue_.push_back({own.reached_, own.recorded_, [] {}});
-    scheduler_.maybe_run();
+    add({own.reached_, own.recorded_, false, [this, failure = own.failure_] {
+           if (worker_ && *failure) std::rethrow_exception(*failure);
+         }});
   }
   void synchronize() override {
     scheduler_.run_until([this] { return queue_.empty(); });
+    check();
+  }
+  void check() override {
+    if (*failure_) std::rethrow_exception(*failure_);
   }
 
+  bool worker() const { return worker_; }
+  bool idle() const { return queue_.empty(); }
+  std::uint64_t front_number() const { return queue_.front().order; }
   bool runnable() const {
     return !queue_.empty() &&
            (queue_.front().awaited == nullptr || *queue_.front().awaited >= queue_.front().number);
   }
   void run_front() {
+    const bool drop = worker_ && *failure_ && !queue_.front().always;
     const std::function<void()> work = std::move(queue_.front().work);
     queue_.pop_front();
-    work();
+    if (drop) return;
+    try {
+      work();
+    } catch (...) {
+      if (!worker_) throw;
+      *failure_ = std::current_exception();
+    }
   }
 
  private:
   struct Item {
-    std::shared_ptr<std::uint64_t> awaited;
-    std::uint64_t number;
-    std::function<void()> work;
+    std::shared_ptr<std::uint64_t> awaited = nullptr;
+    std::uint64_t number = 0;
+    bool always = false;  // behind a failure too
+    std::function<void()> work = nullptr;
+    std::uint64_t order = 0;  // among all streams
   };
+  void add(Item item) {
+    item.order = scheduler_.next_number();
+    queue_.push_back(std::move(item));
+    scheduler_.maybe_run();
+  }
 
   Scheduler& scheduler_;
+  bool worker_;
+  Failure failure_ = std::make_shared<std::exception_ptr>();
   std::deque<Item> queue_;
 };
+
+// In one queue, what was given to the device first goes first, and holds the rest back.
+inline bool Scheduler::is_next(const Stream& stream) const {
+  return stream.worker() || std::all_of(streams_.begin(), streams_.end(), [&](const Stream* other) {
+           return other->worker() || other->idle() ||
+                  other->front_number() >= stream.front_number();
+         });
+}
 
 inline bool Scheduler::run_one() {
   std::vector<std::size_t> ready;
   for (std::size_t i = 0; i < streams_.size(); ++i)
-    if (streams_[i]->runnable()) ready.push_back(i);
+    if (streams_[i]->runnable() && (order_ != Order::one_queue || is_next(*streams_[i])))
+      ready.push_back(i);
   if (ready.empty()) return false;
   streams_[choose(ready)]->run_front();
   return true;
@@ -139,6 +217,10 @@ inline std::size_t Scheduler::choose(const std::vector<std::size_t>& ready) {
     case Order::one_last:
       return ready.front() == seed_ % streams_.size() && ready.size() > 1 ? ready[1]
                                                                           : ready.front();
+    case Order::in_turn: {
+      const auto next = std::upper_bound(ready.begin(), ready.end(), last_);
+      return last_ = next == ready.end() ? ready.front() : *next;
+    }
     default:
       return ready[draw_() % ready.size()];
   }
@@ -169,6 +251,9 @@ class Device final : public zero::Device {
   std::unique_ptr<zero::ExecutionStream> create_stream(Role) override {
     return std::make_unique<Stream>(scheduler_);
   }
+  std::unique_ptr<zero::ExecutionStream> create_worker(const std::string&) override {
+    return std::make_unique<Stream>(scheduler_, Stream::Kind::worker);
+  }
   std::unique_ptr<zero::ExecutionStream> borrow_stream(zero::Stream) override {
     throw zero::UsageError("mock device: no stream to borrow");
   }
@@ -176,7 +261,7 @@ class Device final : public zero::Device {
                       const std::string& name) override {
     zero::Arena arena(bytes, sharing, name);
     reserved_ += arena.size();
-    if (guards_) guarded_.emplace_back(arena.data(), static_cast<std::size_t>(arena.size()));
+    if (guards_) scheduler_.guard(arena.data(), arena.size());
     return arena;
   }
   zero::Arena reserve_pinned(std::int64_t bytes, const std::string& name) override {
@@ -188,32 +273,19 @@ class Device final : public zero::Device {
   void fill_zero(void* to, std::int64_t bytes, zero::Stream) override {
     std::memset(to, 0, static_cast<std::size_t>(bytes));
   }
-  void call(std::function<void()> work, zero::Stream) override {
-    ++calls_;
-    protect(PROT_NONE);
-    work();
-    protect(PROT_READ | PROT_WRITE);
-  }
-  // Work of the host that touches memory reserved from now on faults. For one rank alone, whose
+  void call(std::function<void()> work, zero::Stream) override { work(); }
+  // Work of workers that touches memory reserved from now on faults. For one rank alone, whose
   // peers do not read it, and as long as that memory lives.
   void guard_memory() { guards_ = true; }
-  int calls() const { return calls_; }
   // Bytes, whether they live or not.
   std::int64_t reserved() const { return reserved_; }
   Scheduler& scheduler() { return scheduler_; }
 
  private:
-  void protect(int access) {
-    for (const auto& [data, bytes] : guarded_)
-      if (bytes > 0) mprotect(data, bytes, access);
-  }
-
   Scheduler scheduler_;
   bool guards_ = false;
   int numa_node_ = -1;
-  int calls_ = 0;
   std::int64_t reserved_ = 0;
-  std::vector<std::pair<void*, std::size_t>> guarded_;
 };
 
 }  // namespace mock

@@ -160,7 +160,7 @@ TEST_CASE("the next forward of a delayed run waits for no update, that of an exa
       for ([[maybe_unused]] zero::MicroStep micro : engine.micro_steps()) {
         for (zero::Unit& unit : engine.units().first(engine.units().size() - 1)) {
           auto scope = unit.forward();
-          launch([&] { calls = device.calls(); });
+          launch([&] { calls = device.scheduler().worked(); });
         }
         break;
       }

@@ -31,7 +31,11 @@ class Memory {
         on_host_(inputs.layout->flat_units.size(), Written{}),
         chunks_(inputs.layout->flat_units.size(), 0),
         slots_(std::size_t(inputs.offload.state_slots), Slot{}),
-        buffers_(std::size_t(inputs.offload.shard_slots), Buffer{}) {
+        buffers_(std::size_t(inputs.offload.shard_slots), Buffer{}),
+        fetched_(std::size_t(inputs.offload.shard_slots), Buffer{}),
+        staging_(std::size_t(inputs.gradient_slots.slots), Gradient{}),
+        in_file_(inputs.layout->flat_units.size(), Written{}),
+        states_(inputs.chunks.size(), 0) {
     for (const Chunk& chunk : inputs.chunks) {
       place_in_unit_.push_back(chunks_[std::size_t(chunk.flat_unit)]);
       ++chunks_[std::size_t(chunk.flat_unit)];
@@ -42,10 +46,12 @@ class Memory {
 
   std::string fault;
 
-  // Reads take time: at their start and at their end the same must be there.
-  void read(Op op, int unit, Moment now) {
+  // Reads take time: at their start and at their end the same must be there, from the latest of the
+  // gathers, which are counted by flat unit.
+  void read(Op op, int unit, Moment now, const std::vector<int>& gathers) {
     for (const int f : inputs_.layout->needs_of_unit[std::size_t(unit)])
-      if (parameter_of(f) != Parameter{f, published(now.step) * chunks_[std::size_t(f)]})
+      if (parameter_of(f) !=
+          Parameter{f, published(now.step) * chunks_[std::size_t(f)], gathers[std::size_t(f)]})
         complain(op, unit, "finds other parameters");
   }
   void write(Op op, int unit, Moment now) {
@@ -56,16 +62,24 @@ class Memory {
   // So do writes.
   void begin_gather(int f) { parameter_of(f) = {f, torn}; }
   void end_gather(int f, int number) {
-    parameter_of(f) = {f, versions_[std::size_t(f)]};
+    parameter_of(f) = {f, versions_[std::size_t(f)], number};
     if (inputs_.offload.shard_slot(f) < 0) return;
     const Buffer& buffer = buffers_[std::size_t(inputs_.offload.shard_slot(f))];
-    parameter_of(f) = buffer.content;
+    parameter_of(f) = {buffer.content.flat, buffer.content.version, number};
     if (buffer.fetch != number) complain(Op::gather, f, "finds what another fetch has brought");
   }
-  // The unit's fetches and its gathers are numbered, for what one brings the other takes.
+  // The unit's fetches, its supplies and its gathers are numbered, for what one brings the next
+  // takes.
   void fetch(int f, int number, bool ends) {
-    buffers_[std::size_t(inputs_.offload.shard_slot(f))] = {
+    fetched_[std::size_t(inputs_.offload.shard_slot(f))] = {
         {f, ends ? versions_[std::size_t(f)] : torn}, number};
+  }
+  void supply(int f, int number, bool ends) {
+    const auto slot = std::size_t(inputs_.offload.shard_slot(f));
+    Buffer from{{f, versions_[std::size_t(f)]}, number};
+    if (inputs_.offload.fetches(f)) from = fetched_[slot];
+    if (from.fetch != number) complain(Op::supply, f, "finds what another fetch has brought");
+    buffers_[slot] = {ends ? from.content : Parameter{f, torn}, number};
   }
   // Of a reduction, or of an addition to the rank's own sum.
   void take_in(Op op, int f, Moment now) {
@@ -89,9 +103,41 @@ class Memory {
     end_write(chunk);
   }
   // To host memory; at the start and at the end of the copy.
+  void download(int f, Moment now, bool ends) {
+    require_sum(Op::download, f, now);
+    for (const Chunk& chunk : inputs_.chunks) {
+      if (chunk.flat_unit != f || !chunk.on_host) continue;
+      const Written sum = ends ? at_rest_[std::size_t(f)] : Written{};
+      if (inputs_.offload.recalls(chunk))
+        staging_[std::size_t(gradient_slot(f))] = {f, sum};
+      else
+        on_host_[std::size_t(f)] = sum;
+    }
+  }
   void spill(int f, Moment now, bool ends) {
-    require_sum(Op::spill, f, now);
-    on_host_[std::size_t(f)] = ends ? at_rest_[std::size_t(f)] : Written{};
+    if (staging_[std::size_t(gradient_slot(f))] != Gradient{f, written(f, 0, now)})
+      complain(Op::spill, f, "finds another sum");
+    in_file_[std::size_t(f)] = ends ? written(f, 0, now) : Written{};
+  }
+  void load(Op op, int chunk, Moment now, bool ends) {
+    const Chunk& own = inputs_.chunks[std::size_t(chunk)];
+    Slot& slot = slot_of(chunk);
+    if (op == Op::load) {
+      if (states_[std::size_t(chunk)] != now.step) complain(op, chunk, "finds another state");
+      slot = {chunk, ends ? now.step : torn, {}};
+    } else if (slot.chunk != chunk || slot.steps != now.step) {
+      complain(op, chunk, "finds another chunk");
+    }
+    if (!inputs_.offload.recalls(own) || (op == Op::load && own.ahead)) return;
+    const auto f = std::size_t(own.flat_unit);
+    if (in_file_[f] != written(own.flat_unit, 0, now)) complain(op, chunk, "finds another sum");
+    slot.gradient = ends ? in_file_[f] : Written{};
+  }
+  void store(int chunk, Moment now, bool ends) {
+    require_stepped(Op::store, chunk, now);
+    states_[std::size_t(chunk)] = ends ? now.step + 1 : torn;
+    if (inputs_.offload.fetches(inputs_.chunks[std::size_t(chunk)].flat_unit))
+      write(Op::store, chunk, now, ends);
   }
   // In turn, what was guessed stands, or is done again.
   void update_aside_on_host(int chunk, Moment now, bool ends) {
@@ -99,38 +145,37 @@ class Memory {
     second_places_[chunk] = ends ? now.step : torn;
   }
   void update_on_host(int chunk, Moment now, bool ends) {
+    const Chunk& own = inputs_.chunks[std::size_t(chunk)];
+    const OffloadPlan& offload = inputs_.offload;
     if (verdict_ != now.step) complain(Op::update_on_host, chunk, "finds another verdict");
     const bool stands = now.step % 2 == 0 && second_places_.contains(chunk);
     if (stands && second_places_[chunk] != now.step)
       complain(Op::update_on_host, chunk, "finds another second place");
     if (!stands) require_sum_on_host(Op::update_on_host, chunk, now);
-    if (inputs_.chunks[std::size_t(chunk)].slot >= 0)
-      slot_of(chunk) = ends ? Slot{chunk, now.step} : Slot{};
-    else if (ends)
-      end_write(chunk);
-    else
-      begin_write(Op::update_on_host, chunk, now);
+    if (own.slot >= 0) {
+      Slot& slot = slot_of(chunk);
+      const bool loaded = slot.chunk == chunk && slot.steps == (ends ? torn : now.step);
+      if (offload.passes_file(own) && !loaded)
+        complain(Op::update_on_host, chunk, "finds another chunk");
+      slot.chunk = chunk;
+      slot.steps = ends ? now.step + 1 : torn;
+    }
+    if (offload.shard_slot(own.flat_unit) >= 0 && !offload.fetches(own.flat_unit) &&
+        !offload.delayed())
+      write(Op::update_on_host, chunk, now, ends);
   }
   // To the GPU, or to where parameters rest; what delayed updates have left, a step late.
   void publish(Op op, int chunk, Moment now, bool ends) {
     if (inputs_.offload.delayed() && now.step-- == 0) return;
-    if (slot_of(chunk) != Slot{chunk, now.step}) complain(op, chunk, "finds another chunk");
-    if (ends)
-      end_write(chunk);
-    else
-      begin_write(op, chunk, now);
+    require_stepped(op, chunk, now);
+    write(op, chunk, now, ends);
   }
 
  private:
   static constexpr int torn = -1;
 
-  struct Slot {
-    int chunk = -1, step = 0;
-    bool operator==(const Slot&) const = default;
-  };
-
   struct Parameter {
-    int flat = -1, version = 0;
+    int flat = -1, version = 0, gather = 0;
     bool operator==(const Parameter&) const = default;
   };
   struct Buffer {
@@ -143,6 +188,10 @@ class Memory {
     auto operator<=>(const Write&) const = default;
   };
   using Written = std::set<Write>;
+  struct Slot {
+    int chunk = -1, steps = 0;  // that its state has seen
+    Written gradient;
+  };
   struct Gradient {
     int flat = -1;
     Written by;
@@ -152,8 +201,10 @@ class Memory {
   // Updates that the parameters of a step's passes have.
   int published(int step) const { return inputs_.offload.delayed() ? std::max(0, step - 1) : step; }
   void require_sum_on_host(Op op, int chunk, Moment now) {
-    const int f = inputs_.chunks[std::size_t(chunk)].flat_unit;
-    if (on_host_[std::size_t(f)] != written(f, 0, now)) complain(op, chunk, "finds another sum");
+    const Chunk& own = inputs_.chunks[std::size_t(chunk)];
+    const Written& found = inputs_.offload.recalls(own) ? slot_of(chunk).gradient
+                                                        : on_host_[std::size_t(own.flat_unit)];
+    if (found != written(own.flat_unit, 0, now)) complain(op, chunk, "finds another sum");
   }
   // What all users have written in the micro steps from `first` to now.
   Written written(int f, int first, Moment now) const {
@@ -163,7 +214,18 @@ class Memory {
         all.insert({now.step, micro, user});
     return all;
   }
+  void require_stepped(Op op, int chunk, Moment now) {
+    const Slot& slot = slot_of(chunk);
+    if (slot.chunk != chunk || slot.steps != now.step + 1)
+      complain(op, chunk, "finds another chunk");
+  }
   Slot& slot_of(int chunk) { return slots_[std::size_t(inputs_.chunks[std::size_t(chunk)].slot)]; }
+  void write(Op op, int chunk, Moment now, bool ends) {
+    if (ends)
+      end_write(chunk);
+    else
+      begin_write(op, chunk, now);
+  }
   // Of a chunk of the parameters at rest; those of a unit come in their order.
   void begin_write(Op op, int chunk, Moment now) {
     const int f = inputs_.chunks[std::size_t(chunk)].flat_unit;
@@ -206,7 +268,11 @@ class Memory {
   std::vector<int> chunks_;         // by flat unit
   std::vector<int> place_in_unit_;  // by chunk
   std::vector<Slot> slots_;
-  std::vector<Buffer> buffers_;
+  std::vector<Buffer> buffers_;       // of the device
+  std::vector<Buffer> fetched_;       // in host memory
+  std::vector<Gradient> staging_;     // likewise, by gradient slot
+  std::vector<Written> in_file_;      // by flat unit
+  std::vector<int> states_;           // by chunk: the steps that its state in the file has seen
   std::map<int, int> second_places_;  // by chunk: the step of the update
   int verdict_ = -1;
 };
@@ -219,75 +285,97 @@ struct Step {
 
 constexpr int steps = 3;
 
+struct Point {
+  Moment now;
+  int number;  // of a fetch, supply or gather
+  bool ends;
+};
+
+void access(Memory& memory, const Instruction& i, const Point& at) {
+  switch (i.op) {
+    case Op::keep:
+      return;
+    case Op::download:
+      return memory.download(i.target, at.now, at.ends);
+    case Op::spill:
+      return memory.spill(i.target, at.now, at.ends);
+    case Op::load:
+    case Op::recall:
+      return memory.load(i.op, i.target, at.now, at.ends);
+    case Op::store:
+      return memory.store(i.target, at.now, at.ends);
+    case Op::update_on_host:
+      return memory.update_on_host(i.target, at.now, at.ends);
+    case Op::update_aside_on_host:
+      return memory.update_aside_on_host(i.target, at.now, at.ends);
+    case Op::publish_on_host:
+    case Op::upload:
+      return memory.publish(i.op, i.target, at.now, at.ends);
+    case Op::fetch:
+      return memory.fetch(i.target, at.number, at.ends);
+    case Op::supply:
+      return memory.supply(i.target, at.number, at.ends);
+    case Op::gather:
+      return at.ends ? memory.end_gather(i.target, at.number) : memory.begin_gather(i.target);
+    default:
+      if (at.ends) memory.take_in(i.op, i.target, at.now);
+  }
+}
+
 // As the engine walks them.
 std::string walk(const PlanInputs& inputs, const Step& step, mock::Order order,
                  std::uint64_t seed) {
   const Walked& plans = step.plans;
   mock::Scheduler scheduler(order, seed);
   mock::Stream compute(scheduler), communication(scheduler);
-  mock::Stream copies_in(scheduler), copies_out(scheduler), host(scheduler);
+  mock::Stream inbound(scheduler), outbound(scheduler), host(scheduler);
+  mock::Stream copies_in(scheduler), copies_out(scheduler);
+  const PlanWalker::Streams streams = {&compute, &communication, &inbound,   &outbound,
+                                       &host,    &copies_in,     &copies_out};
   Memory memory(inputs, step.empties_each);
   StepClock clock;
   Moment now;
-  // What takes time, at its start and at its end.
-  const auto queue_both = [&](mock::Stream& stream, auto at) {
-    for (const bool ends : {false, true}) stream.enqueue([at, ends](zero::Stream) { at(ends); });
+  std::vector<int> fetches(inputs.layout->flat_units.size(), 0), supplies = fetches,
+                                                                 gathers = fetches;
+  const auto number_of = [&](const Instruction& i) {
+    if (i.op == Op::fetch) return ++fetches[std::size_t(i.target)];
+    if (i.op == Op::supply) return ++supplies[std::size_t(i.target)];
+    return i.op == Op::gather ? ++gathers[std::size_t(i.target)] : 0;
   };
-  std::vector<int> fetches(inputs.layout->flat_units.size(), 0), gathers = fetches;
-  // Nothing rests in a file here.
-  PlanWalker walker(
-      inputs, {&compute, &communication, &copies_in, &copies_out, &host}, clock,
-      {[&](const Instruction& i) {
-         const int target = i.target;
-         if (i.op == Op::keep) return;
-         if (i.op == Op::spill)
-           return queue_both(
-               copies_out, [&memory, target, now](bool ends) { memory.spill(target, now, ends); });
-         if (stream_of(i.op) == PlanStream::host)
-           return queue_both(host, [&memory, i, now](bool ends) {
-             if (i.op == Op::update_on_host) return memory.update_on_host(i.target, now, ends);
-             if (i.op == Op::update_aside_on_host)
-               return memory.update_aside_on_host(i.target, now, ends);
-             memory.publish(i.op, i.target, now, ends);
-           });
-         if (i.op == Op::fetch)
-           return queue_both(copies_in, [&memory, target, number = ++fetches[std::size_t(target)]](
-                                            bool ends) { memory.fetch(target, number, ends); });
-         if (i.op == Op::upload)
-           return queue_both(copies_in, [&memory, i, now](bool ends) {
-             memory.publish(i.op, i.target, now, ends);
-           });
-         if (i.op == Op::gather)
-           communication.enqueue([&memory, i](zero::Stream) { memory.begin_gather(i.target); });
-         const int number = i.op == Op::gather ? ++gathers[std::size_t(target)] : 0;
-         communication.enqueue([&memory, i, now, number](zero::Stream) {
-           number > 0 ? memory.end_gather(i.target, number) : memory.take_in(i.op, i.target, now);
-         });
-       },
-       [](const Instruction&) {}, [](int unit) { return std::to_string(unit); }});
+  PlanWalker walker(inputs, streams, clock,
+                    {[&](const Instruction& i) {
+                       // What takes time, at its start and at its end.
+                       for (const int number = number_of(i); const bool ends : {false, true})
+                         streams[std::size_t(stream_of(i.op))]->enqueue(
+                             [&memory, i, now, number, ends](zero::Stream) {
+                               access(memory, i, {now, number, ends});
+                             });
+                     },
+                     [](const Instruction&) {}, [](int unit) { return std::to_string(unit); }});
   plan_walks::walk_steps(walker, plans, steps, now, [&](const Instruction& i) {
-    compute.enqueue([&memory, i, now](zero::Stream) {
+    compute.enqueue([&memory, i, now, gathers](zero::Stream) {
       if (i.op == Op::agree) return memory.agree(now);
       if (i.op == Op::update) return memory.update(i.target, now);
-      memory.read(i.op, i.target, now);
+      memory.read(i.op, i.target, now, gathers);
       memory.write(i.op, i.target, now);
     });
     if (i.op == Op::forward || i.op == Op::backward)
-      compute.enqueue([&memory, i, now](zero::Stream) { memory.read(i.op, i.target, now); });
+      compute.enqueue(
+          [&memory, i, now, gathers](zero::Stream) { memory.read(i.op, i.target, now, gathers); });
   });
-  for (mock::Stream* stream : {&compute, &communication, &copies_in, &copies_out, &host})
-    stream->synchronize();
+  for (zero::ExecutionStream* stream : streams) stream->synchronize();
   return memory.fault;
 }
 
 std::string walk_in_all_orders(const PlanInputs& inputs, const Step& plans) {
-  for (const auto order : {mock::Order::compute_first, mock::Order::communication_first})
+  for (const auto order : {mock::Order::compute_first, mock::Order::communication_first,
+                           mock::Order::one_queue, mock::Order::in_turn})
     if (const std::string fault = walk(inputs, plans, order, 0); !fault.empty()) return fault;
   for (std::uint64_t stream = 0; stream < zero::detail::plan_stream_count; ++stream)
     if (const std::string fault = walk(inputs, plans, mock::Order::one_last, stream);
         !fault.empty())
       return fault;
-  for (std::uint64_t seed = 1; seed <= 80; ++seed)
+  for (std::uint64_t seed = 1; seed <= 60; ++seed)
     if (const std::string fault = walk(inputs, plans, mock::Order::random, seed); !fault.empty())
       return fault;
   return "";
@@ -412,4 +500,62 @@ TEST_CASE("the same where the host's updates run before the ranks agree, or a st
         const EnginePlan plan(spec.declared(), config, 0, ranks, true);
         check_all_deletions(plan, {{{&plan.steps.only}, &plan.steps.update}, true});
       }
+}
+TEST_CASE("the same with state in a file, through host memory, its chunks on three tiers or one") {
+  const zero::ModelSpec spec = models::describe({3, 64, 100, 32});
+  for (const int ranks : {1, 2})
+    for (const int stage : {1, 2, 3})
+      for (const bool mixed : {false, true}) {
+        if ((ranks == 1) == (stage == 3)) continue;  // what others show
+        zero::Config config = config_of(stage, mixed && stage == 2 ? 2 : 1);
+        auto& states = config.zero_optimization.offload_optimizer;
+        states.device = zero::OffloadDevice::nvme;
+        states.nvme_path = "/somewhere";
+        states.buffer_count = 3;
+        if (mixed) states.ratio = 0.8;
+        if (mixed) states.pipeline_read = states.pipeline_write = false;
+        config.zero_core.offload_chunk_bytes = 200'000;
+        if (mixed) config.zero_core.offload_cache_bytes = 500'000;
+        CAPTURE(ranks);
+        CAPTURE(stage);
+        CAPTURE(mixed);
+        const EnginePlan plan(spec.declared(), config, 0, ranks, true);
+        REQUIRE(plan.inputs.offload.on_host);
+        REQUIRE(plan.inputs.offload.in_file);
+        const auto in_host = [](const Chunk& chunk) {
+          return chunk.on_host && !chunk.state_in_file;
+        };
+        CHECK(std::any_of(plan.inputs.chunks.begin(), plan.inputs.chunks.end(), in_host) == mixed);
+        const Step plans =
+            config.batch.gradient_accumulation_steps == 2
+                ? Step{{{&plan.steps.first, &plan.steps.last}, &plan.steps.update}, plan.sync_each}
+                : Step{{{&plan.steps.only}, &plan.steps.update}, true};
+        check_all_deletions(plan, plans);
+      }
+}
+
+TEST_CASE("the same with parameters in the file too, in part in host memory") {
+  using zero::OffloadDevice;
+  const zero::ModelSpec spec = models::describe({3, 64, 100, 32});
+  for (const int ranks : {1, 2})
+    for (const int kind : {0, 1, 2}) {
+      zero::Config config = config_of(3, ranks == 1 ? 1 : 2);
+      auto& states = config.zero_optimization.offload_optimizer;
+      auto& parameters = config.zero_optimization.offload_param;
+      states.device = kind == 1 ? OffloadDevice::cpu : OffloadDevice::nvme;
+      parameters.device = kind == 2 ? OffloadDevice::cpu : OffloadDevice::nvme;
+      states.nvme_path = parameters.nvme_path = "/somewhere";
+      states.buffer_count = 3;
+      parameters.buffer_count = ranks == 1 ? 1 : 2;
+      parameters.max_in_cpu = kind == 0 && ranks == 2 ? 10'000 : 0;
+      config.zero_core.offload_chunk_bytes = 200'000;
+      CAPTURE(ranks);
+      CAPTURE(kind);
+      const EnginePlan plan(spec.declared(), config, 0, ranks, true);
+      REQUIRE(plan.inputs.offload.in_file);
+      check_all_deletions(
+          plan, ranks == 1 ? Step{{{&plan.steps.only}, &plan.steps.update}, true}
+                           : Step{{{&plan.steps.first, &plan.steps.last}, &plan.steps.update},
+                                  plan.sync_each});
+    }
 }

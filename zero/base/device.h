@@ -32,6 +32,10 @@ class Device {
   virtual int numa_node() const { return -1; }
 
   virtual std::unique_ptr<ExecutionStream> create_stream(Role role) = 0;
+  // Runs its work on one host thread, named for debuggers. Its events and those of create_stream()
+  // order it and the device's streams, both ways. After a failure its events still complete, and
+  // the device's streams go on.
+  virtual std::unique_ptr<ExecutionStream> create_worker(const std::string& thread_name) = 0;
   // The program's own stream, as it is. Throws UsageError where it belongs to another device.
   virtual std::unique_ptr<ExecutionStream> borrow_stream(Stream stream) = 0;
   // Null where the device has no clock of its own.
@@ -46,8 +50,9 @@ class Device {
   // pinned host memory.
   virtual void copy(void* to, const void* from, std::int64_t bytes, Stream stream) = 0;
   virtual void fill_zero(void* to, std::int64_t bytes, Stream stream) = 0;
-  // Work of the host in the order of the stream, which goes on when it returns; on whatever thread.
-  // It must neither throw nor call the device. Never called after a failure of the device.
+  // Short work of the host in the order of the stream, which goes on when it returns; on whatever
+  // thread. It must neither throw nor wait nor call the device. Never called after a failure of the
+  // device.
   virtual void call(std::function<void()> work, Stream stream) = 0;
 
   // Names what the calling thread does, for profilers; begin returns what end takes. Any thread.

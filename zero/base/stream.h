@@ -45,6 +45,8 @@ class ExecutionStream {
   virtual void wait(Event& event) = 0;
   // Blocks the caller until the queue is empty; throws what failed.
   virtual void synchronize() = 0;
+  // Throws what has failed so far.
+  virtual void check() = 0;
 };
 
 // Work runs in enqueue(), on the calling thread.

@@ -1,6 +1,7 @@
 #include "zero/device/device_step.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "zero/base/error.h"
@@ -27,10 +28,11 @@ void DeviceStep::between(const Communicate& communicate) {
 }
 
 DeviceStep::DeviceStep(RuntimeCore& runtime, const EnginePlan& plan, const ModelState& state,
-                       Transfer transfer)
+                       Transfer transfer, std::function<void()> check)
     : runtime_(runtime),
       plan_(plan),
       state_(state),
+      check_(std::move(check)),
       parts_(plan, state),
       matrices_(runtime, plan, state,
                 [this, transfer = std::move(transfer)](int unit, RuntimeCore::Transfer work) {
@@ -73,8 +75,12 @@ void DeviceStep::plan(Ledger& ledger) const {
   ledger.plan(
       MemoryCategory::communication,
       exchanged_bytes() + bytes_on_device(upload_bytes(), ring_slots, parts_.ranges().size()));
-  ledger.plan(MemoryCategory::host_pinned,
-              ring_slots * (upload_bytes() + Arena::rounded(sizeof(StepVerdict))), Tier::pinned);
+  ledger.plan(MemoryCategory::host_pinned, pinned_bytes(), Tier::pinned);
+}
+
+std::int64_t DeviceStep::pinned_bytes() const {
+  return ring_slots * (upload_bytes() + Arena::rounded(sizeof(StepVerdict))) +
+         Arena::rounded(sizeof *pinned_failure_);
 }
 
 std::int64_t DeviceStep::exchanged_bytes() const {
@@ -87,8 +93,8 @@ void DeviceStep::allocate(Arena& exchanged, Ledger& ledger) {
   device_arena_ =
       device.reserve(bytes_on_device(upload_bytes(), ring_slots, parts_.ranges().size()),
                      Arena::Sharing::private_memory, "control words");
-  pinned_arena_ = device.reserve_pinned(
-      ring_slots * (upload_bytes() + Arena::rounded(sizeof(StepVerdict))), "control words");
+  pinned_arena_ = device.reserve_pinned(pinned_bytes(), "control words");
+  pinned_failure_ = static_cast<std::int64_t*>(pinned_arena_.take(sizeof *pinned_failure_));
   ledger.take(MemoryCategory::communication, device_arena_.size() + exchanged_bytes());
   ledger.take(MemoryCategory::host_pinned, pinned_arena_.size(), Tier::pinned);
   for (int slot = 0; slot < ring_slots; ++slot) {
@@ -193,6 +199,7 @@ std::shared_ptr<PendingStep> DeviceStep::agree(const StepRequest& request, const
   const StepRequest* uploaded = request_of(step_);
   queue([this, uploaded](Stream stream) {
     runtime_.kernels().seal(uploaded, loss_sum_, own_word_, stream);
+    runtime_.device().copy(&own_word_->failed, pinned_failure_, sizeof own_word_->failed, stream);
   });
   queue_exchange();
   queue([this, uploaded, slot](Stream stream) {
@@ -272,12 +279,18 @@ void DeviceStep::update(int chunk, const ChunkView& view) {
   matrices_.update(chunk, view, {common_update(), verdict_, matrix_norm_});
 }
 
+void DeviceStep::note_failure(int exit_code) noexcept {
+  std::atomic_ref(*pinned_failure_).store(exit_code);
+}
+
 void DeviceStep::resolve(PendingStep& step) {
   if (step.unresolved == nullptr) return;
   const auto slot = static_cast<std::size_t>(step.number % ring_slots);
   decided_[slot]->synchronize();
-  // A communicator that was ended lets its streams run on, to a verdict of skip.
+  // A communicator that was ended lets its streams run on, to a verdict of skip; and so does a
+  // thread that failed, to a verdict on what it should have read.
   runtime_.check_communicator();
+  check_();
   step.verdict = *pinned_verdicts_[slot];
   step.unresolved = nullptr;
 }
@@ -286,6 +299,10 @@ void throw_if_ranks_differ(const StepVerdict& verdict) {
   static constexpr const char* names[] = {"", "step number", "issued collectives (hash)",
                                           "learning rate (hash)", "count of applied steps"};
   if (verdict.differs == 0) return;
+  if (verdict.differs == static_cast<std::int64_t>(optim::Differs::failed))
+    throw PeerFailed("before step " + std::to_string(verdict.differing_step) + " rank " +
+                         std::to_string(verdict.differing_rank) + " failed beside its GPU",
+                     static_cast<int>(verdict.value));
   throw DisagreementError(
       "before step " + std::to_string(verdict.differing_step) + " ranks differ in " +
       names[verdict.differs] + ": rank 0 has " + std::to_string(verdict.value_of_root) + ", rank " +

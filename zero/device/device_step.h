@@ -33,8 +33,9 @@ class DeviceStep {
   // Queues an operation on the communication stream, as traffic of a flat unit.
   using Transfer = std::function<void(int flat_unit, RuntimeCore::Transfer)>;
 
+  // `check` throws what has failed in what a step's outcome depends on.
   DeviceStep(RuntimeCore& runtime, const EnginePlan& plan, const ModelState& state,
-             Transfer transfer);
+             Transfer transfer, std::function<void()> check);
   ~DeviceStep();
   DeviceStep(const DeviceStep&) = delete;
 
@@ -69,6 +70,9 @@ class DeviceStep {
   // Zeroed behind every decision: norms of gradients may be added to it before the next agree(),
   // which adds those that rest in the arena.
   optim::StepWord* own_word() const { return own_word_; }
+  // Any thread, of work beside the device that others wait for, before it lets them go on: no rank
+  // applies a step that is agreed behind it.
+  void note_failure(int exit_code) noexcept;
   // Waits for the verdict.
   void resolve(PendingStep& step);
 
@@ -84,6 +88,7 @@ class DeviceStep {
 
   // What one request uploads: the request, then factors by candidate and group.
   std::int64_t upload_bytes() const;
+  std::int64_t pinned_bytes() const;
   const optim::StepRequest* request_of(std::int64_t step) const;
   void queue_norm(StateStore& store);
   void queue_exchange();
@@ -92,6 +97,7 @@ class DeviceStep {
   RuntimeCore& runtime_;
   const EnginePlan& plan_;
   const ModelState& state_;
+  std::function<void()> check_;
   DeviceParts parts_;
   DeviceMatrices matrices_;
   int ranks_;
@@ -101,6 +107,7 @@ class DeviceStep {
   std::byte* uploads_[ring_slots] = {};         // device
   std::byte* pinned_uploads_[ring_slots] = {};  // host
   optim::StepVerdict* pinned_verdicts_[ring_slots] = {};
+  std::int64_t* pinned_failure_ = nullptr;
   optim::StepVerdict* verdict_ = nullptr;
   optim::StepWord* own_word_ = nullptr;
   optim::StepWord* words_ = nullptr;  // of all ranks

@@ -159,17 +159,17 @@ void EngineCore::issue_beside_device(const Instruction& instruction) {
   if (published && plan_.inputs.offload.delayed() && !aside_.terms()) return;
   const std::uint64_t range = begin_range(instruction);
   switch (instruction.op) {
-    case Op::spill:
-      outbound_->enqueue([this, target](Stream stream) {
-        host_tier_->spill(target, device_step_->own_word(), stream);
+    case Op::download:
+      copies_out_->enqueue([this, target](Stream stream) {
+        host_tier_->download(target, device_step_->own_word(), stream);
       });
       break;
-    case Op::fetch:
-      inbound_->enqueue([this, target](Stream stream) { host_tier_->fetch(target, stream); });
+    case Op::supply:
+      copies_in_->enqueue([this, target](Stream stream) { host_tier_->supply(target, stream); });
       break;
     case Op::upload:
-      precede_by_copies(instruction, *inbound_);
-      inbound_->enqueue([this, target](Stream stream) { host_tier_->upload(target, stream); });
+      precede_by_copies(instruction, *copies_in_);
+      copies_in_->enqueue([this, target](Stream stream) { host_tier_->upload(target, stream); });
       break;
     case Op::publish_on_host:
       call_host(instruction, [this, target] { host_tier_->publish_parameters(target); });
@@ -188,23 +188,12 @@ void EngineCore::issue_beside_device(const Instruction& instruction) {
   runtime_.device().end_range(range);
 }
 
-// On a thread of the device, in the order of the host's stream.
+// On the thread of the host's stream.
 void EngineCore::call_host(const Instruction& instruction, std::function<void()> work) {
   host_->enqueue([this, named = Instruction{instruction.op, instruction.target, {}, {}},
-                  work = std::move(work)](Stream stream) {
-    runtime_.device().call(
-        [this, named, work] {
-          try {
-            const std::uint64_t range = begin_range(named);
-            runtime_.join_pool();
-            maybe_delay();
-            work();
-            runtime_.device().end_range(range);
-          } catch (const std::exception&) {
-            host_tier_->fail(std::current_exception());
-          }
-        },
-        stream);
+                  work = std::move(work)](Stream) {
+    runtime_.join_pool();
+    run_offload(named, work);
   });
 }
 
@@ -255,7 +244,7 @@ std::shared_ptr<PendingStep> EngineCore::step_on_device(const StepOptions& optio
         "StepOptions::inspect waits for the gradients, and a step on a GPU waits for nothing; use "
         "gradient_clipping there, or device cpu");
   settle_steps(1);
-  if (host_tier_) host_tier_->check();
+  check_offload();
   ++step_count_;
   given_rate_ = options.learning_rate;
   const optim::StepRequest request = request_of(options);

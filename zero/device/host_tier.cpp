@@ -20,10 +20,11 @@ std::string mebibytes(std::int64_t bytes) {
 }  // namespace
 
 HostTier::HostTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelState& state,
-                   const Config& config)
+                   const Config& config, FileTier* file)
     : runtime_(runtime),
       inputs_(inputs),
       state_(state),
+      file_(file),
       pins_all_(config.zero_optimization.offload_optimizer.pin_memory),
       copies_(runtime.device()),
       homes_(inputs.chunks.size()),
@@ -36,22 +37,32 @@ HostTier::HostTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelSt
     add_parameters(static_cast<int>(f));
 }
 
+// Then it is read to and written from a slot of the file's.
+bool HostTier::in_file(const Chunk& own, ArrayKind kind) const {
+  const OffloadPlan& offload = inputs_.offload;
+  if (kind == ArrayKind::gradient) return offload.recalls(own);
+  const bool parameter =
+      kind == ArrayKind::parameter || (kind == ArrayKind::master && !buffers(own).has_master());
+  if (!parameter) return own.state_in_file;
+  return offload.fetches(own.flat_unit) || (offload.uploads(own) && own.state_in_file);
+}
+
 void HostTier::add_chunk(const Chunk& chunk) {
   const SegmentBuffers& own = buffers(chunk);
   const auto add = [&](MemoryCategory category, DType dtype) {
     bytes_[category] += Arena::rounded(chunk.count * size_of(dtype));
   };
-  add(MemoryCategory::gradients, own.sum);
-  if (own.has_master() || !holds_parameters(chunk.flat_unit))
+  if (!in_file(chunk, ArrayKind::gradient)) add(MemoryCategory::gradients, own.sum);
+  if (!in_file(chunk, ArrayKind::master) && (own.has_master() || keeps_copy(chunk)))
     add(MemoryCategory::master_weights, own.master_dtype);
-  for (std::size_t k = 0; k < own.states.size(); ++k)
+  for (std::size_t k = 0; k < own.states.size() && !in_file(chunk, ArrayKind::state); ++k)
     add(MemoryCategory::optimizer_state, own.state_dtype);
   if (speculative(chunk)) {
     second_bytes_ += Arena::rounded(chunk.count * size_of(own.master_dtype));
     for (std::size_t k = 0; k < own.states.size(); ++k)
       second_bytes_ += Arena::rounded(chunk.count * size_of(own.state_dtype));
   }
-  if (chunk.slot >= 0)
+  if (chunk.slot >= 0 && file_ == nullptr)
     slot_bytes_ = std::max(slot_bytes_, Arena::rounded(chunk.count * size_of(own.dtype)));
 }
 
@@ -122,10 +133,11 @@ void HostTier::place() {
     const Chunk& own = inputs_.chunks[c];
     if (!own.on_host) continue;
     const SegmentBuffers& segment = buffers(own);
-    homes_[c].gradient = take(crossing_, own.count * size_of(segment.sum));
-    if (segment.has_master() || !holds_parameters(own.flat_unit))
+    if (!in_file(own, ArrayKind::gradient))
+      homes_[c].gradient = take(crossing_, own.count * size_of(segment.sum));
+    if (!in_file(own, ArrayKind::master) && (segment.has_master() || keeps_copy(own)))
       homes_[c].master = take(resting_, own.count * size_of(segment.master_dtype));
-    for (std::size_t k = 0; k < segment.states.size(); ++k)
+    for (std::size_t k = 0; k < segment.states.size() && !in_file(own, ArrayKind::state); ++k)
       homes_[c].states.push_back(take(resting_, own.count * size_of(segment.state_dtype)));
     if (!speculative(own)) continue;
     second_homes_[c].master = take(resting_, own.count * size_of(segment.master_dtype));
@@ -142,14 +154,17 @@ void HostTier::give_back(Ledger& ledger) const {
 }
 
 std::string HostTier::describe() const {
-  return "offload to " + mebibytes(crossing_bytes() + resting_bytes()) +
-         " of host memory per rank, " +
-         (pins_all_ ? "all of it" : mebibytes(crossing_bytes()) + " of it") +
-         " page-locked; parameters travel through " +
+  const std::string text =
+      "offload to " + mebibytes(crossing_bytes() + resting_bytes()) + " of host memory per rank, " +
+      (pins_all_ ? "all of it" : mebibytes(crossing_bytes()) + " of it") + " page-locked; ";
+  const std::string threads =
+      "updates run on " + std::to_string(runtime_.pool().threads()) + " threads";
+  if (file_ != nullptr) return file_->describe() + "; " + text + threads;
+  return text + "parameters travel through " +
          (inputs_.offload.state_slots > 0
               ? std::to_string(inputs_.offload.state_slots) + " slots of " + mebibytes(slot_bytes_)
               : std::to_string(inputs_.offload.shard_slots) + " buffers of the GPU") +
-         "; updates run on " + std::to_string(runtime_.pool().threads()) + " threads";
+         "; " + threads;
 }
 
 // Of gradients that land in a slot, those whose chunks stay on the GPU.
@@ -163,7 +178,7 @@ void HostTier::keep_resident(int flat_unit, Stream stream) {
   }
 }
 
-void HostTier::spill(int flat_unit, optim::StepWord* word, Stream stream) {
+void HostTier::download(int flat_unit, optim::StepWord* word, Stream stream) {
   const bool landed = inputs_.offload.gradients;
   if (landed) keep_resident(flat_unit, stream);
   for (std::size_t c = 0; c < homes_.size(); ++c) {
@@ -174,7 +189,9 @@ void HostTier::spill(int flat_unit, optim::StepWord* word, Stream stream) {
     const std::byte* gradient =
         (landed ? segment.landing : segment.gradient_shard) + own.begin * size;
     if (landed) runtime_.kernels().add_norm(gradient, segment.sum, own.count, word, stream);
-    copies_.copy(CopyDirection::to_host, homes_[c].gradient, gradient, own.count * size, stream);
+    const bool stages = in_file(own, ArrayKind::gradient);
+    std::byte* to = stages ? file_->staging_of(static_cast<int>(c)) : homes_[c].gradient;
+    copies_.copy(CopyDirection::to_host, to, gradient, own.count * size, stream);
   }
 }
 
@@ -182,27 +199,32 @@ void HostTier::upload(int number, Stream stream) {
   const Chunk& own = chunk(number);
   const SegmentBuffers& segment = buffers(own);
   const std::int64_t size = size_of(segment.dtype);
-  copies_.copy(CopyDirection::to_device, segment.shard + own.begin * size, slot_of(own),
+  copies_.copy(CopyDirection::to_device, segment.shard + own.begin * size, slot_of(number),
                own.count * size, stream);
 }
 
-void HostTier::fetch(int flat_unit, Stream stream) {
+void HostTier::supply(int flat_unit, Stream stream) {
   const FlatUnit& flat = inputs_.layout->flat_units[static_cast<std::size_t>(flat_unit)];
   for (std::size_t s = 0; s < flat.segments.size(); ++s) {
     const SegmentBuffers& own = state_.segment(flat_unit, static_cast<int>(s));
-    copies_.copy(CopyDirection::to_device, own.shard, parameters_of(flat_unit, static_cast<int>(s)),
+    const std::byte* from = holds_parameters(flat_unit)
+                                ? parameters_of(flat_unit, static_cast<int>(s))
+                                : file_->shard_of(flat_unit, static_cast<int>(s));
+    copies_.copy(CopyDirection::to_device, own.shard, from,
                  flat.segments[s].shard * size_of(own.dtype), stream);
   }
 }
 
-std::byte* HostTier::parameters_of(const Chunk& own) const {
-  if (own.slot >= 0) return slot_of(own);
+std::byte* HostTier::parameters_of(int number) const {
+  const Chunk& own = chunk(number);
+  if (own.slot >= 0 && (!holds_parameters(own.flat_unit) || inputs_.offload.delayed()))
+    return slot_of(number);
   return parameters_of(own.flat_unit, own.segment) + own.begin * size_of(buffers(own).dtype);
 }
 
 void HostTier::round_parameters(int number, const std::byte* master) {
   const SegmentBuffers& segment = buffers(chunk(number));
-  std::byte* parameters = parameters_of(chunk(number));
+  std::byte* parameters = parameters_of(number);
   runtime_.pool().for_ranges(
       chunk(number).count, grain_elements, [&](std::int64_t begin, std::int64_t end) {
         optim::cast(master + begin * size_of(segment.master_dtype), segment.master_dtype,
@@ -213,7 +235,8 @@ void HostTier::round_parameters(int number, const std::byte* master) {
 // A parameter that is its own master rests in host memory alone, and stays until it is published.
 void HostTier::begin_update(int number) {
   const Chunk& own = chunk(number);
-  if (own.slot < 0 || !holds_parameters(own.flat_unit) || buffers(own).has_master()) return;
+  const bool waits = inputs_.offload.delayed() && holds_parameters(own.flat_unit);
+  if (!waits || buffers(own).has_master()) return;
   round_parameters(
       number, parameters_of(own.flat_unit, own.segment) + own.begin * size_of(buffers(own).dtype));
 }
@@ -222,15 +245,17 @@ void HostTier::begin_update(int number) {
 // has: parameters are always their masters' rounding.
 void HostTier::finish_update(int number, bool updated) {
   const Chunk& own = chunk(number);
-  const std::byte* master = homes_[static_cast<std::size_t>(number)].master;
-  if (own.slot < 0 || master == nullptr || (updated && buffers(own).has_master())) return;
-  round_parameters(number, master);
+  const bool has_master = buffers(own).has_master();
+  if (own.slot < 0 || (updated && has_master)) return;
+  const std::byte* master = has_master ? in_slot(number, ArrayKind::master)
+                                       : homes_[static_cast<std::size_t>(number)].master;
+  if (master != nullptr) round_parameters(number, master);
 }
 
 void HostTier::publish_parameters(int number) {
   const Chunk& own = chunk(number);
   const std::int64_t size = size_of(buffers(own).dtype);
-  std::memcpy(parameters_of(own.flat_unit, own.segment) + own.begin * size, slot_of(own),
+  std::memcpy(parameters_of(own.flat_unit, own.segment) + own.begin * size, slot_of(number),
               static_cast<std::size_t>(own.count * size));
 }
 
@@ -272,16 +297,6 @@ std::byte* HostTier::second_place(int number, ArrayKind kind, int state) const {
   return kind == ArrayKind::state ? home.states[static_cast<std::size_t>(state)] : home.master;
 }
 
-void HostTier::fail(std::exception_ptr failure) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (!failure_) failure_ = std::move(failure);
-}
-
-void HostTier::check() const {
-  const std::lock_guard lock(mutex_);
-  if (failure_) std::rethrow_exception(failure_);
-}
-
 bool HostTier::is_parameter(const ArrayId& array) const {
   return array.kind == ArrayKind::parameter ||
          (array.kind == ArrayKind::master &&
@@ -291,13 +306,15 @@ bool HostTier::is_parameter(const ArrayId& array) const {
 std::int64_t HostTier::first_outside(const ArrayId& array) const {
   const SegmentBuffers& own = state_.segment(array.flat_unit, array.segment);
   if (is_parameter(array))
-    return own.update_begin + (holds_parameters(array.flat_unit) ? 0 : own.update_count);
+    return own.update_begin + (on_gpu(array.flat_unit) ? own.update_count : 0);
   const bool away = array.kind != ArrayKind::gradient || inputs_.offload.gradients;
   return own.update_begin + (away ? own.resident : own.update_count);
 }
 
-void HostTier::visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access,
+void HostTier::visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
                      const PartVisitor& visitor) {
+  if (is_parameter(array) && inputs_.offload.fetches(array.flat_unit))
+    return file_->visit(array, begin, end, access, visitor);
   if (is_parameter(array) && holds_parameters(array.flat_unit)) {
     const SegmentBuffers& own = state_.segment(array.flat_unit, array.segment);
     const std::int64_t size = size_of(own.dtype);
@@ -311,6 +328,10 @@ void HostTier::visit(const ArrayId& array, std::int64_t begin, std::int64_t end,
     const std::int64_t first = buffers(own).update_begin + own.begin;
     const std::int64_t from = std::max(begin, first), to = std::min(end, first + own.count);
     if (from >= to) continue;
+    if (in_file(own, array.kind)) {
+      file_->visit(array, from, to, access, visitor);
+      continue;
+    }
     const std::int64_t size = size_of(buffers(own).dtype_of(array.kind));
     std::byte* home = in_slot(static_cast<int>(c), array.kind, array.state);
     visitor(from, {home + (from - first) * size, static_cast<std::size_t>((to - from) * size)});
@@ -318,14 +339,15 @@ void HostTier::visit(const ArrayId& array, std::int64_t begin, std::int64_t end,
 }
 
 std::byte* HostTier::in_slot(int number, ArrayKind kind, int state) const {
-  if (!chunk(number).on_host) return nullptr;
-  const Home& home = homes_[static_cast<std::size_t>(number)];
   const Chunk& own = chunk(number);
+  if (!own.on_host) return nullptr;
+  if (in_file(own, kind)) return file_->in_slot(number, kind, state);
+  const Home& home = homes_[static_cast<std::size_t>(number)];
   switch (kind) {
     case ArrayKind::gradient:
       return home.gradient;
     case ArrayKind::parameter:
-      return holds_parameters(own.flat_unit) || buffers(own).has_master() ? parameters_of(own)
+      return holds_parameters(own.flat_unit) || buffers(own).has_master() ? parameters_of(number)
                                                                           : home.master;
     case ArrayKind::master:
       return home.master;

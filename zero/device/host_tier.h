@@ -1,17 +1,16 @@
-// The state of a GPU rank's chunks that rests in host memory and is updated there: gradients, which
-// arrive from the GPU, fp32 master weights and optimizer states, and the slots through which new
-// parameters return; or the parameter shards themselves, which are fetched to be gathered. What
-// crosses to the GPU is page-locked; master weights and states, which do not, where the config says
-// so. Owned by the engine.
+// The state of a GPU rank's chunks that are updated in host memory: gradients, which arrive from
+// the GPU, fp32 master weights and optimizer states, and the slots through which new parameters
+// return; or the parameter shards themselves, which are supplied to be gathered. What of it rests
+// in a file passes through the memory of a FileTier, which this knows and asks. What crosses to the
+// GPU is page-locked; master weights and states, which do not, where the config says so. Owned by
+// the engine.
 //
-// spill(), upload() and fetch() queue copies on their streams; in_slot() and finish_update() serve
-// the chunk's update, on the thread that the device calls; visit() and note_written() between
+// download(), upload() and supply() queue copies on their streams; in_slot() and finish_update()
+// serve the chunk's update, on the thread of the host's stream; visit() and note_written() between
 // steps, on the program's thread.
 #pragma once
 
-#include <exception>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "zero/device/copy_meter.h"
 #include "zero/plan/step_plan.h"
 #include "zero/runtime_core.h"
+#include "zero/state/file_tier.h"
 #include "zero/state/outer_tier.h"
 #include "zero/state/state.h"
 
@@ -26,9 +26,9 @@ namespace zero::detail {
 
 class HostTier final : public OuterTier {
  public:
-  // All outlive it.
+  // All but the config outlive it; no file where nothing rests in one.
   HostTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelState& state,
-           const Config& config);
+           const Config& config, FileTier* file);
 
   // Enters its bytes into the ledger's plan; open() takes them, after the state's buffers.
   void plan(Ledger& ledger) const;
@@ -38,11 +38,11 @@ class HostTier final : public OuterTier {
 
   // Reduced gradients of a flat unit's chunks, from the GPU. Those that have no place of their own
   // there add their norm to the word, and leave what stays to its place.
-  void spill(int flat_unit, optim::StepWord* word, Stream stream);
+  void download(int flat_unit, optim::StepWord* word, Stream stream);
   // The chunk's parameters, to the GPU.
   void upload(int chunk, Stream stream);
   // A flat unit's parameter shard, to the buffer from which it is gathered.
-  void fetch(int flat_unit, Stream stream);
+  void supply(int flat_unit, Stream stream);
   // Before a delayed update: the slot gets what the update changes there.
   void begin_update(int chunk);
   // Makes the chunk's slot what its parameters are to be, after an update or without one.
@@ -61,9 +61,6 @@ class HostTier final : public OuterTier {
   bool adopt(int chunk, const Guess& agreed);
   // While no update runs.
   const Speculation& speculation() const { return speculation_; }
-  // Of an update, which must not throw; the first is thrown by check() ever after.
-  void fail(std::exception_ptr failure) noexcept;
-  void check() const;
   // By CopyDirection: gradients, and parameters. While nothing else calls the tier.
   std::array<CopyTotal, copy_directions> copied() { return copies_.totals(); }
 
@@ -76,8 +73,9 @@ class HostTier final : public OuterTier {
                     std::span<const std::byte> bytes) override;
 
  private:
-  // A chunk's arrays, each from its first element on. Where the parameter is its own master, the
-  // one here is a copy of what the GPU has, or null where the parameter rests here.
+  // A chunk's arrays that rest here, each from its first element on. Where the parameter is its own
+  // master, the one here is a copy of what the GPU has, or null where the parameter rests
+  // elsewhere.
   struct Home {
     std::byte* gradient = nullptr;
     std::byte* master = nullptr;
@@ -88,8 +86,19 @@ class HostTier final : public OuterTier {
   const SegmentBuffers& buffers(const Chunk& chunk) const {
     return state_.segment(chunk.flat_unit, chunk.segment);
   }
-  std::byte* slot_of(const Chunk& chunk) const { return slots_ + chunk.slot * slot_bytes_; }
-  bool holds_parameters(int flat_unit) const { return inputs_.offload.shard_slot(flat_unit) >= 0; }
+  // Where its new parameters lie, of a chunk that has a slot.
+  std::byte* slot_of(int number) const {
+    if (file_ != nullptr) return file_->in_slot(number, ArrayKind::parameter);
+    return slots_ + chunk(number).slot * slot_bytes_;
+  }
+  bool keeps_copy(const Chunk& chunk) const {
+    return inputs_.offload.uploads(chunk) && !chunk.state_in_file && !buffers(chunk).has_master();
+  }
+  bool on_gpu(int flat_unit) const { return inputs_.offload.shard_slot(flat_unit) < 0; }
+  bool holds_parameters(int flat_unit) const {
+    return !on_gpu(flat_unit) && !inputs_.offload.fetches(flat_unit);
+  }
+  bool in_file(const Chunk& chunk, ArrayKind kind) const;
   // Of this rank's slice.
   std::byte* parameters_of(int flat_unit, int segment) const {
     return parameters_[static_cast<std::size_t>(flat_unit)][static_cast<std::size_t>(segment)];
@@ -97,7 +106,7 @@ class HostTier final : public OuterTier {
   bool is_parameter(const ArrayId& array) const;
   void keep_resident(int flat_unit, Stream stream);
   // Where an update leaves the parameters.
-  std::byte* parameters_of(const Chunk& chunk) const;
+  std::byte* parameters_of(int chunk) const;
   bool speculative(const Chunk& own) const { return own.aside && inputs_.offload.speculative(); }
   void add_chunk(const Chunk& chunk);
   void round_parameters(int chunk, const std::byte* master);
@@ -114,6 +123,7 @@ class HostTier final : public OuterTier {
   RuntimeCore& runtime_;
   const PlanInputs& inputs_;
   const ModelState& state_;
+  FileTier* file_;
   bool pins_all_;
   CopyMeter copies_;
   std::map<MemoryCategory, std::int64_t> bytes_;
@@ -124,8 +134,6 @@ class HostTier final : public OuterTier {
   std::vector<Guess> guesses_;              // by chunk
   Speculation speculation_;
   std::vector<std::vector<std::byte*>> parameters_;  // by flat unit and segment
-  mutable std::mutex mutex_;
-  std::exception_ptr failure_;
 };
 
 }  // namespace zero::detail

@@ -36,7 +36,8 @@ class ChunkMaker {
     return segment.dtype.value_or(policy_.precision.compute);
   }
 
-  // The first units stay in memory, up to max_in_cpu elements of this rank, before a file.
+  // Before a file the first units stay in memory, up to max_in_cpu elements of this rank; in that
+  // of the host, beside a GPU.
   void place_parameters() {
     const OffloadParamOptions& options = config_.zero_optimization.offload_param;
     OffloadPlan& offload = result_.offload;
@@ -44,11 +45,15 @@ class ChunkMaker {
     int count = 0;
     for (const FlatUnit& flat : layout_.flat_units) {
       const std::int64_t shard = flat.elements() / layout_.ranks;
-      const bool fits = policy_.parameters_in_file && in_memory + shard <= options.max_in_cpu;
-      const bool stays = shard == 0 || fits;
-      if (stays) in_memory += shard;
-      if (!stays) largest = std::max(largest, shard);
-      offload.shard_slot_of.push_back(stays ? -1 : count++);
+      const bool fits = in_memory + shard <= options.max_in_cpu;
+      const bool in_file = policy_.parameters_in_file && shard > 0 && !fits;
+      const bool leaves = in_file || (policy_.parameters_on_host && shard > 0);
+      if (!in_file) in_memory += shard;
+      if (leaves) largest = std::max(largest, shard);
+      offload.shard_slot_of.push_back(leaves ? count++ : -1);
+      offload.shard_in_file.push_back(in_file);
+      offload.in_file = offload.in_file || in_file;
+      offload.on_host = offload.on_host || (leaves && policy_.parameters_on_host);
     }
     const std::int64_t buffers = std::max<std::int64_t>(1, options.buffer_count);
     const std::int64_t fitting = buffers * options.buffer_size / largest;
@@ -93,8 +98,8 @@ class ChunkMaker {
     if (chunks.size() > before) chunks.back().last_of_unit = true;
   }
 
-  // The first chunks stay in memory: as many as `ratio` leaves, and then those that fit the cache
-  // before a file.
+  // The first chunks stay where the rank computes: as many as `ratio` leaves. The next do not go to
+  // a file, as many as fit the cache.
   void place_states() {
     OffloadPlan& offload = result_.offload;
     for (const FlatUnit& flat : layout_.flat_units)
@@ -102,15 +107,17 @@ class ChunkMaker {
     const auto total = static_cast<double>(result_.chunks.size());
     const double ratio = config_.zero_optimization.offload_optimizer.ratio;
     auto stay = static_cast<std::int64_t>(std::floor((1 - ratio) * total));
-    std::int64_t cache = policy_.optimizer_on_host ? 0 : config_.zero_core.offload_cache_bytes;
+    std::int64_t cache = policy_.optimizer_in_file ? config_.zero_core.offload_cache_bytes : 0;
     for (Chunk& chunk : result_.chunks) {
       const Segment& segment = layout_.flat_units[static_cast<std::size_t>(chunk.flat_unit)]
                                    .segments[static_cast<std::size_t>(chunk.segment)];
       if (--stay < 0) cache -= chunk.count * bytes_per_element(chunk.flat_unit, segment);
-      const bool stays = stay >= 0 || cache >= 0;
-      chunk.on_host = !stays && policy_.optimizer_on_host;
-      chunk.state_in_file = !stays && policy_.optimizer_in_file;
+      const bool cached = stay < 0 && cache >= 0;
+      chunk.on_host = stay < 0 && policy_.optimizer_on_host;
+      chunk.state_in_file = stay < 0 && !cached && policy_.optimizer_in_file;
+      const bool stays = !chunk.on_host && !chunk.state_in_file;
       offload.on_host = offload.on_host || chunk.on_host;
+      offload.in_file = offload.in_file || chunk.state_in_file;
       offload.gradients = offload.gradients || (chunk.state_in_file && policy_.gradients_in_file) ||
                           (chunk.on_host && policy_.gradients_on_host);
       if (stays)
@@ -169,9 +176,9 @@ class ChunkMaker {
   }
 
   bool needs_slot(const Chunk& chunk) const {
-    const bool parameters_rest = result_.offload.shard_slot(chunk.flat_unit) >= 0;
-    if (chunk.on_host) return !parameters_rest || result_.offload.delayed();
-    return chunk.state_in_file || parameters_rest;
+    const OffloadPlan& offload = result_.offload;
+    return offload.passes_file(chunk) || offload.uploads(chunk) ||
+           (chunk.on_host && offload.delayed());
   }
 
   // Those that are updated once ranks agree in forward order; then, those that are updated aside in
@@ -206,7 +213,7 @@ class ChunkMaker {
     offload.pipeline_write = options.pipeline_write.value_or(true);
     for (Chunk& chunk : result_.chunks) {
       if (chunk.slot < 0) continue;
-      chunk.ahead = !chunk.on_host && !chunk.aside && offload.pipeline_read &&
+      chunk.ahead = offload.passes_file(chunk) && !chunk.aside && offload.pipeline_read &&
                     chunk.slot < offload.state_slots;
       chunk.slot %= offload.state_slots;
     }

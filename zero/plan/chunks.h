@@ -23,7 +23,8 @@ struct Chunk {
   std::int64_t count = 0;
   bool last_of_unit = false;  // then the whole flat unit has been updated
   bool state_in_file = false;
-  bool on_host = false;  // of a GPU rank: its state rests in host memory, and is updated there
+  bool on_host = false;  // of a GPU rank: it is updated in host memory, where its state rests too
+                         // unless in the file
   // Buffer in which it is updated where part of it rests in the file, or from which its parameters
   // return to a GPU where they rest.
   int slot = -1;
@@ -38,25 +39,40 @@ struct OffloadPlan {
   std::vector<std::vector<std::int64_t>> resident;
   // Of the chunks whose states do; else they rest in the arena, and are copied where on_host.
   bool gradients = false;
-  bool on_host = false;  // some chunks are; then nothing is in a file
+  bool on_host = false;  // some chunks are, or some parameters rest there or in a file beside a GPU
+  bool in_file = false;  // some state or parameters rest in a file
   OffloadUpdate update = OffloadUpdate::exact;
   int state_slots = 0;
   bool pipeline_read = true, pipeline_write = true;
   // As `resident`: the elements from this one on have a second place for their parameters in
   // memory. Empty: none have.
   std::vector<std::vector<std::int64_t>> aside_from;
-  // The buffer from which a flat unit whose parameter shard rests in the file is gathered, or -1.
+  // The buffer from which a flat unit whose parameter shard rests elsewhere is gathered, or -1; and
+  // whether that is the file.
   std::vector<int> shard_slot_of;
+  std::vector<char> shard_in_file;
   int shard_slots = 0;
 
   bool delayed() const { return update == OffloadUpdate::delayed; }
   bool speculative() const { return update == OffloadUpdate::speculative; }
-  bool in_file() const { return !on_host && (state_slots > 0 || shard_slots > 0); }
   // Reduced gradients go on from where they land.
   bool spills() const { return gradients || on_host; }
   int shard_slot(int flat_unit) const {
     return shard_slot_of.empty() ? -1 : shard_slot_of[static_cast<std::size_t>(flat_unit)];
   }
+  bool fetches(int flat_unit) const {
+    return !shard_in_file.empty() && shard_in_file[static_cast<std::size_t>(flat_unit)] != 0;
+  }
+  // Part of the chunk is read from the file and written back.
+  bool passes_file(const Chunk& chunk) const {
+    return chunk.state_in_file || fetches(chunk.flat_unit);
+  }
+  // Its new parameters go to a GPU, where they rest.
+  bool uploads(const Chunk& chunk) const {
+    return chunk.on_host && shard_slot(chunk.flat_unit) < 0;
+  }
+  // Its gradient is read from the file.
+  bool recalls(const Chunk& chunk) const { return gradients && chunk.state_in_file; }
 };
 
 struct Chunking {

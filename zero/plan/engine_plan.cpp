@@ -36,13 +36,13 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
     const bool shard = !policy.gradients_whole || adds_shards;
     policy.accumulator = shard ? Accumulator::shard : Accumulator::none;
   }
-  policy.gradients_in_file = policy.optimizer_in_file && !policy.gradients_whole &&
-                             policy.accumulator == Accumulator::shard;
+  const bool land = !policy.gradients_whole && policy.accumulator == Accumulator::shard;
   // A GPU adds up what it has more than one of, or what it must cast.
   policy.gradients_on_host =
-      policy.optimizer_on_host && !policy.gradients_whole && !accumulates &&
-      policy.accumulator == Accumulator::shard &&
+      policy.optimizer_on_host && land && !accumulates &&
       policy.precision.accumulation == wire_of(policy.precision, plan.layout);
+  policy.gradients_in_file =
+      policy.optimizer_in_file && (policy.optimizer_on_host ? policy.gradients_on_host : land);
 }
 
 StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, int rank, bool on_gpu) {
@@ -52,11 +52,11 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, int 
   policy.rank = rank;
   policy.precision = precision_for(config, plan.layout.ranks);
   policy.optimizer_in_file = options.offload_optimizer.device == OffloadDevice::nvme;
-  policy.optimizer_on_host = on_gpu && options.offload_optimizer.device == OffloadDevice::cpu;
+  policy.optimizer_on_host = on_gpu && options.offload_optimizer.device != OffloadDevice::none;
   policy.parameters_in_file =
       shards_parameters && options.offload_param.device == OffloadDevice::nvme;
   policy.parameters_on_host =
-      on_gpu && shards_parameters && options.offload_param.device == OffloadDevice::cpu;
+      on_gpu && shards_parameters && options.offload_param.device != OffloadDevice::none;
   policy.parameters_sharded =
       shards_parameters &&
       (plan.layout.ranks > 1 || policy.parameters_in_file || policy.parameters_on_host);
@@ -144,6 +144,11 @@ void check_update_mode(const Config& config, const EnginePlan& plan, bool on_gpu
     if (group.rule->sees() != optim::Sees::elements)
       throw ConfigError(key + " cannot be had with optimizer " + config.optimizer.type +
                         ", which sees whole tensors: choose Adam, AdamW, Lion, Adagrad or SGD");
+  if (on_gpu && plan.inputs.offload.in_file)
+    throw ConfigError(key +
+                      " is not supported by this version on GPU ranks whose state or parameters "
+                      "rest in a file: set zero_optimization.offload_optimizer.device and "
+                      "offload_param.device to \"cpu\", or offload_update to exact");
   if (on_gpu && mode == OffloadUpdate::delayed && options.offload_optimizer.ratio < 1)
     throw ConfigError(key +
                       " needs offload_optimizer.ratio 1 on GPU ranks: all weights must lack the "
@@ -171,22 +176,15 @@ void check_offload(const Config& config, const EnginePlan& plan) {
 // What this version has no way for from a GPU.
 void check_offload_of_gpu(const Config& config, const EnginePlan& plan) {
   const ZeroOptions& options = config.zero_optimization;
-  for (const auto& [device, section] :
-       {std::pair{options.offload_optimizer.device, "offload_optimizer"},
-        std::pair{options.offload_param.device, "offload_param"}})
-    if (device == OffloadDevice::nvme)
-      throw ConfigError(std::string("zero_optimization.") + section +
-                        ".device nvme is not supported by this version on GPU ranks: set it to "
-                        "\"cpu\" or \"none\"");
   if (plan.policy.parameters_on_host &&
       (!plan.policy.optimizer_on_host || options.offload_optimizer.ratio < 1))
     throw ConfigError(
-        "zero_optimization.offload_param.device cpu needs offload_optimizer.device cpu with ratio "
-        "1 on GPU ranks: parameters are updated where they rest");
+        "zero_optimization.offload_param.device cpu and nvme need offload_optimizer.device cpu or "
+        "nvme with ratio 1 on GPU ranks: parameters are updated in host memory");
   if (plan.policy.optimizer_on_host && plan.placement.optimizer == Rest::replicate)
     throw ConfigError(
-        "zero_optimization.offload_optimizer.device cpu needs stage 1, 2 or 3 on GPU ranks: at "
-        "stage 0 every rank would update the whole model in host memory");
+        "zero_optimization.offload_optimizer.device cpu and nvme need stage 1, 2 or 3 on GPU "
+        "ranks: at stage 0 every rank would update the whole model in host memory");
 }
 
 bool synchronizes_each(const Placement& placement, GradientSync sync) {

@@ -1,5 +1,6 @@
 #include "zero/plan/micro_plan.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "zero/plan/slot_passes.h"
@@ -51,6 +52,8 @@ class PlanBuilder {
   std::int64_t elements_between(int from_step, int to_step) const;
   void emit_compute(int step);
   void emit_gather(int flat);
+  void emit_fetch(int flat, int buffer);
+  void emit_download(int flat);
   void emit_reduction(int flat, Op reduction);
   void emit_gathers_before(int step);
   void emit_reductions_after(int step, Op reduction);
@@ -69,6 +72,13 @@ class PlanBuilder {
   AsideUpdates aside_;
   std::int64_t elements_aside_ = 0, elements_updated_ = 0;  // of delayed updates
 };
+
+// Gradients of the flat unit rest in the file, beside a GPU.
+bool recalls_any(const PlanInputs& inputs, int flat) {
+  return std::any_of(inputs.chunks.begin(), inputs.chunks.end(), [&](const Chunk& chunk) {
+    return chunk.flat_unit == flat && inputs.offload.recalls(chunk);
+  });
+}
 
 std::int64_t PlanBuilder::elements_between(int from_step, int to_step) const {
   std::int64_t elements = 0;
@@ -120,17 +130,33 @@ void PlanBuilder::emit_gathers_before(int step) {
   }
 }
 
-// How far a fetch runs ahead of its gather is decided by the free buffers.
+// How far it runs ahead of its gather is decided by the free buffers. On a GPU rank it passes
+// through a buffer in host memory, unless it rests there.
+void PlanBuilder::emit_fetch(int flat, int buffer) {
+  const OffloadPlan& offload = inputs_.offload;
+  const EventId ready{EventKind::shard_ready, buffer}, free{EventKind::shard_free, buffer};
+  const EventId fetched{EventKind::shard_fetched, buffer};
+  const EventId supplied{EventKind::shard_supplied, buffer};
+  if (!offload.on_host) {
+    // What a delayed update has published counts, not what one has stored aside.
+    std::vector<EventId> written = {free, {EventKind::saved, flat}};
+    if (offload.delayed()) written.push_back({EventKind::updated, flat});
+    out_.emit(Op::fetch, flat, written, {ready});
+  } else if (offload.fetches(flat)) {
+    out_.emit(Op::fetch, flat, {supplied, {EventKind::saved, flat}}, {fetched});
+    out_.emit(Op::supply, flat, {free, fetched}, {ready, supplied});
+  } else {
+    out_.emit(Op::supply, flat, {free, {EventKind::stepped, flat}}, {ready});
+  }
+}
+
 void PlanBuilder::emit_gather(int flat) {
   std::vector<EventId> waits = {{EventKind::parameter_free, parameter_slot(flat)},
                                 {EventKind::updated, flat}};
   if (inputs_.offload.on_host) waits.push_back({EventKind::uploaded, flat});
   std::vector<EventId> signals = {{EventKind::parameter_ready, parameter_slot(flat)}};
   if (const int buffer = inputs_.offload.shard_slot(flat); buffer >= 0) {
-    // What a delayed update has published counts, not what one has stored aside.
-    std::vector<EventId> written = {{EventKind::shard_free, buffer}, {EventKind::saved, flat}};
-    if (inputs_.offload.delayed()) written.push_back({EventKind::updated, flat});
-    out_.emit(Op::fetch, flat, written, {{EventKind::shard_ready, buffer}});
+    emit_fetch(flat, buffer);
     waits.push_back({EventKind::shard_ready, buffer});
     signals.push_back({EventKind::shard_free, buffer});
   }
@@ -142,14 +168,25 @@ void PlanBuilder::emit_reduction(int flat, Op reduction) {
   const EventId ready{EventKind::gradient_ready, slot}, free{EventKind::gradient_free, slot};
   const EventId reduced{EventKind::gradient_reduced, slot};
   out_.emit(reduction, flat, {ready}, {inputs_.offload.spills() ? reduced : free});
-  if (inputs_.offload.spills()) {
-    std::vector<EventId> waits = {reduced};
-    if (inputs_.offload.on_host && inputs_.offload.delayed())
-      waits.push_back({EventKind::gradient_used, flat});
-    const Op next = inputs_.offload.on_host && !last_ ? Op::keep : Op::spill;
-    out_.emit(next, flat, waits, {free});
-  }
+  if (inputs_.offload.on_host)
+    emit_download(flat);
+  else if (inputs_.offload.spills())
+    out_.emit(Op::spill, flat, {reduced}, {free});
   if (last_ && inputs_.offload.speculative()) add_speculative_updates(flat);
+}
+
+// What goes on to a file passes through host memory.
+void PlanBuilder::emit_download(int flat) {
+  const int slot = gradient_slot(flat);
+  const EventId free{EventKind::gradient_free, slot};
+  std::vector<EventId> waits = {{EventKind::gradient_reduced, slot}};
+  if (inputs_.offload.delayed()) waits.push_back({EventKind::gradient_used, flat});
+  if (!last_ || !recalls_any(inputs_, flat))
+    return out_.emit(last_ ? Op::download : Op::keep, flat, waits, {free});
+  const EventId staged{EventKind::gradient_staged, slot}, left{EventKind::staging_free, slot};
+  waits.push_back(left);
+  out_.emit(Op::download, flat, waits, {free, staged});
+  out_.emit(Op::spill, flat, {staged}, {left, {EventKind::spilled, flat}});
 }
 
 // Beside a GPU the host does them as gradients come; else they come between scopes.
@@ -221,10 +258,10 @@ void PlanBuilder::emit_loads_ahead() {
   for (std::size_t c = 0; c < inputs_.chunks.size(); ++c) {
     const Chunk& chunk = inputs_.chunks[c];
     if (!chunk.ahead) continue;
-    std::vector<EventId> signals;
-    if (!recalls(inputs_, chunk)) signals.push_back({EventKind::state_ready, chunk.slot});
-    out_.emit(Op::load, static_cast<int>(c), {{EventKind::state_free, chunk.slot}},
-              std::move(signals));
+    std::vector<EventId> waits = {{EventKind::state_free, chunk.slot}}, signals;
+    if (inputs_.offload.on_host) waits.push_back({EventKind::state_sent, chunk.slot});
+    if (!inputs_.offload.recalls(chunk)) signals.push_back({EventKind::state_ready, chunk.slot});
+    out_.emit(Op::load, static_cast<int>(c), waits, std::move(signals));
   }
 }
 

@@ -22,20 +22,21 @@ enum class Resource {
   state,               // of a chunk
   parameters_outside,  // of a chunk, which rest in the file or in host memory
   aside,               // second place of a chunk
+  // Beside a GPU:
   gradient_on_host,
+  gradient_staging,
+  gradient_in_file,
+  shard_staging,
   verdict,
 };
-constexpr std::array<const char*, 11> names_of_resources = {"parameter slot",
-                                                            "parameter shard",
-                                                            "gradient slot",
-                                                            "gradient shard",
-                                                            "shard buffer",
-                                                            "state slot",
-                                                            "state of chunk",
-                                                            "parameters of chunk outside the arena",
-                                                            "second place of chunk",
-                                                            "gradient in host memory",
-                                                            "verdict"};
+constexpr std::array<const char*, 14> names_of_resources = {
+    "parameter slot",        "parameter shard",
+    "gradient slot",         "gradient shard",
+    "shard buffer",          "state slot",
+    "state of chunk",        "parameters of chunk outside the arena",
+    "second place of chunk", "gradient in host memory",
+    "staging of gradients",  "gradient in the file",
+    "staging of shards",     "verdict"};
 
 struct Access {
   Resource resource;
@@ -45,7 +46,8 @@ struct Access {
 
 // Instructions finished before a point, by stream.
 using Clock = std::array<int, plan_stream_count>;
-constexpr Clock nothing_finished = {-1, -1, -1, -1, -1};
+constexpr Clock nothing_finished = {-1, -1, -1, -1, -1, -1, -1};
+static_assert(nothing_finished.back() == -1);
 
 Clock joined(const Clock& a, const Clock& b) {
   Clock result = a;
@@ -58,7 +60,9 @@ class PlanChecker {
   explicit PlanChecker(const PlanInputs& inputs)
       : inputs_(inputs),
         contents_(static_cast<std::size_t>(inputs.parameter_slots.slots), -1),
-        backward_uses_(inputs.layout->flat_units.size(), 0) {}
+        backward_uses_(inputs.layout->flat_units.size(), 0) {
+    clocks_.fill(nothing_finished);
+  }
 
   std::string run(const StepPlan& plan);
 
@@ -76,7 +80,10 @@ class PlanChecker {
   std::vector<Access> accesses_of_publication(int chunk) const;
   std::vector<Access> accesses_on_host(const Instruction& instruction) const;
   std::vector<Access> accesses_of_transfer(const Instruction& instruction) const;
+  std::vector<Access> accesses_of_load(Op op, int chunk) const;
+  std::vector<Access> accesses_of_fetch(Op op, int flat_unit) const;
   std::vector<Access> accesses_of_spill(int flat_unit) const;
+  std::vector<Access> accesses_of_download(int flat_unit) const;
   std::vector<Access> accesses_of_upload(int chunk) const;
   int parameter_slot(int flat) const {
     return inputs_.parameter_slots.slot_of[static_cast<std::size_t>(flat)];
@@ -93,8 +100,7 @@ class PlanChecker {
   const PlanInputs& inputs_;
   std::vector<int> contents_;
   std::vector<int> backward_uses_;
-  std::array<Clock, plan_stream_count> clocks_{nothing_finished, nothing_finished, nothing_finished,
-                                               nothing_finished, nothing_finished};
+  std::array<Clock, plan_stream_count> clocks_;
   std::array<int, plan_stream_count> issued_{};
   std::map<EventId, Clock> events_;
   std::map<std::pair<Resource, int>, History> histories_;
@@ -148,20 +154,13 @@ std::vector<Access> PlanChecker::accesses_of_transfer(const Instruction& instruc
   std::vector<Access> accesses;
   switch (instruction.op) {
     case Op::load:
-      accesses = {{Resource::state, target, false},
-                  {Resource::state_slot, chunk_slot(target), true}};
-      if (rests_outside(flat)) accesses.push_back({Resource::parameters_outside, target, false});
-      if (inputs_.offload.gradients && !inputs_.chunks[std::size_t(target)].ahead)
-        accesses.push_back({Resource::gradient_shard, flat, false});
-      break;
     case Op::recall:
-      accesses = {{Resource::gradient_shard, flat, false},
-                  {Resource::state_slot, chunk_slot(target), true}};
+      accesses = accesses_of_load(instruction.op, target);
       break;
     case Op::store:
       accesses = {{Resource::state_slot, chunk_slot(target), false},
                   {Resource::state, target, true}};
-      if (rests_outside(flat))
+      if (inputs_.offload.fetches(flat))
         accesses.push_back(
             {inputs_.offload.delayed() ? Resource::aside : Resource::parameters_outside, target,
              true});
@@ -171,10 +170,11 @@ std::vector<Access> PlanChecker::accesses_of_transfer(const Instruction& instruc
                   {Resource::aside, target, true}};
       break;
     case Op::fetch:
-      for (std::size_t c = 0; c < inputs_.chunks.size(); ++c)
-        if (inputs_.chunks[c].flat_unit == flat)
-          accesses.push_back({Resource::parameters_outside, static_cast<int>(c), false});
-      accesses.push_back({Resource::shard_buffer, inputs_.offload.shard_slot(flat), true});
+    case Op::supply:
+      accesses = accesses_of_fetch(instruction.op, flat);
+      break;
+    case Op::download:
+      accesses = accesses_of_download(flat);
       break;
     case Op::spill:
       accesses = accesses_of_spill(flat);
@@ -188,6 +188,35 @@ std::vector<Access> PlanChecker::accesses_of_transfer(const Instruction& instruc
   return accesses;
 }
 
+std::vector<Access> PlanChecker::accesses_of_load(Op op, int number) const {
+  const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
+  std::vector<Access> accesses = {{Resource::state_slot, chunk.slot, true}};
+  if (op == Op::load) {
+    accesses.push_back({Resource::state, number, false});
+    if (inputs_.offload.fetches(chunk.flat_unit))
+      accesses.push_back({Resource::parameters_outside, number, false});
+  }
+  const bool gradients = chunk.on_host ? inputs_.offload.recalls(chunk) : inputs_.offload.gradients;
+  if (gradients && (op == Op::recall || !chunk.ahead))
+    accesses.push_back({chunk.on_host ? Resource::gradient_in_file : Resource::gradient_shard,
+                        chunk.flat_unit, false});
+  return accesses;
+}
+
+std::vector<Access> PlanChecker::accesses_of_fetch(Op op, int flat) const {
+  const int buffer = inputs_.offload.shard_slot(flat);
+  const Access staging{Resource::shard_staging, buffer, op == Op::fetch};
+  std::vector<Access> accesses;
+  if (op == Op::supply || !inputs_.offload.on_host)
+    accesses.push_back({Resource::shard_buffer, buffer, true});
+  if (inputs_.offload.on_host && inputs_.offload.fetches(flat)) accesses.push_back(staging);
+  if (op == Op::supply && inputs_.offload.fetches(flat)) return accesses;
+  for (std::size_t c = 0; c < inputs_.chunks.size(); ++c)
+    if (inputs_.chunks[c].flat_unit == flat)
+      accesses.push_back({Resource::parameters_outside, static_cast<int>(c), false});
+  return accesses;
+}
+
 // What an update aside reads of the step before is in another place than what the ranks agree on
 // next: the verdicts of two steps have one each.
 std::vector<Access> PlanChecker::accesses_on_host(const Instruction& instruction) const {
@@ -195,18 +224,20 @@ std::vector<Access> PlanChecker::accesses_on_host(const Instruction& instruction
   const Access parameters{Resource::parameters_outside, target, true};
   if (instruction.op == Op::publish_on_host)
     return {{Resource::state_slot, chunk_slot(target), false}, parameters};
-  std::vector<Access> accesses = {{Resource::gradient_on_host, flat, false}};
+  const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(target)];
+  const OffloadPlan& offload = inputs_.offload;
+  std::vector<Access> accesses;
+  if (!offload.recalls(chunk)) accesses.push_back({Resource::gradient_on_host, flat, false});
   if (instruction.op == Op::update_aside_on_host) {
     accesses.push_back({Resource::state, target, false});
     accesses.push_back({Resource::aside, target, true});
     return accesses;
   }
   accesses.push_back({Resource::verdict, 0, false});
-  accesses.push_back({Resource::state, target, true});
+  if (!chunk.state_in_file) accesses.push_back({Resource::state, target, true});
   accesses.push_back({Resource::aside, target, true});
-  if (chunk_slot(target) >= 0)
-    accesses.push_back({Resource::state_slot, chunk_slot(target), true});
-  else
+  if (chunk.slot >= 0) accesses.push_back({Resource::state_slot, chunk.slot, true});
+  if (rests_outside(flat) && !offload.fetches(flat) && !offload.delayed())
     accesses.push_back(parameters);
   return accesses;
 }
@@ -233,12 +264,25 @@ std::vector<Access> PlanChecker::accesses_to_all(Op op) const {
   return accesses;
 }
 
-// From where it landed to a file, or from where it rests to host memory.
+// To the file, from where it landed, or from where it passes host memory.
 std::vector<Access> PlanChecker::accesses_of_spill(int flat) const {
-  const bool on_host = inputs_.offload.on_host;
-  std::vector<Access> accesses = {{Resource::gradient_slot, gradient_slot(flat), !on_host},
+  if (inputs_.offload.on_host)
+    return {{Resource::gradient_staging, gradient_slot(flat), false},
+            {Resource::gradient_in_file, flat, true}};
+  return {{Resource::gradient_slot, gradient_slot(flat), true},
+          {Resource::gradient_shard, flat, true}};
+}
+
+std::vector<Access> PlanChecker::accesses_of_download(int flat) const {
+  std::vector<Access> accesses = {{Resource::gradient_slot, gradient_slot(flat), false},
                                   {Resource::gradient_shard, flat, inputs_.offload.gradients}};
-  if (on_host) accesses.push_back({Resource::gradient_on_host, flat, true});
+  for (const Chunk& chunk : inputs_.chunks)
+    if (chunk.flat_unit == flat && chunk.on_host) {
+      if (inputs_.offload.recalls(chunk))
+        accesses.push_back({Resource::gradient_staging, gradient_slot(flat), true});
+      else
+        accesses.push_back({Resource::gradient_on_host, flat, true});
+    }
   return accesses;
 }
 
@@ -257,7 +301,7 @@ std::vector<Access> PlanChecker::accesses_of_update(int number) const {
   std::vector<Access> accesses;
   if (chunk.slot >= 0) accesses.push_back({Resource::state_slot, chunk.slot, true});
   if (chunk.slot < 0) accesses.push_back({Resource::state, number, true});
-  if (!recalls(inputs_, chunk)) accesses.push_back({Resource::gradient_shard, flat, false});
+  if (!inputs_.offload.recalls(chunk)) accesses.push_back({Resource::gradient_shard, flat, false});
   if (!rests_outside(flat)) accesses.push_back({Resource::parameter_shard, flat, true});
   if (!inputs_.gather_parameters)
     accesses.push_back({Resource::parameter_slot, parameter_slot(flat), true});
@@ -274,7 +318,7 @@ std::vector<Access> PlanChecker::accesses_of_update_aside(int number) const {
   std::vector<Access> accesses;
   if (chunk.slot >= 0) accesses.push_back({Resource::state_slot, chunk.slot, true});
   if (chunk.slot < 0) accesses.push_back({Resource::state, number, true});
-  if (!recalls(inputs_, chunk))
+  if (!inputs_.offload.recalls(chunk))
     accesses.push_back({Resource::gradient_shard, chunk.flat_unit, false});
   if (rests_outside(chunk.flat_unit)) return accesses;
   accesses.push_back({Resource::parameter_shard, chunk.flat_unit, false});

@@ -22,9 +22,4 @@ class PlanEmitter {
   StepPlan plan_;
 };
 
-// Whether the chunk's gradient is read from the file.
-inline bool recalls(const PlanInputs& inputs, const Chunk& chunk) {
-  return inputs.offload.gradients && chunk.state_in_file;
-}
-
 }  // namespace zero::detail

@@ -13,21 +13,32 @@ constexpr std::size_t compute_index = 0;
 PlanStream recorder_of(EventKind kind, const OffloadPlan& offload) {
   switch (kind) {
     case EventKind::gradient_free:
-      return offload.spills() ? PlanStream::outbound : PlanStream::communication;
+      if (offload.on_host) return PlanStream::copies_out;
+      return offload.gradients ? PlanStream::outbound : PlanStream::communication;
+    case EventKind::gradient_staged:
+      return PlanStream::copies_out;
     case EventKind::parameter_ready:
     case EventKind::gradient_reduced:
     case EventKind::shard_free:
       return PlanStream::communication;
-    case EventKind::state_ready:
     case EventKind::shard_ready:
-    case EventKind::uploaded:
+      return offload.on_host ? PlanStream::copies_in : PlanStream::inbound;
+    case EventKind::state_ready:
+    case EventKind::shard_fetched:
       return PlanStream::inbound;
+    case EventKind::state_sent:
+    case EventKind::shard_supplied:
+    case EventKind::uploaded:
+      return PlanStream::copies_in;
     case EventKind::state_stepped:
       return offload.on_host ? PlanStream::host : PlanStream::compute;
+    case EventKind::stepped:
+      return PlanStream::host;
+    case EventKind::staging_free:
+    case EventKind::spilled:
     case EventKind::state_free:
-      return offload.on_host ? PlanStream::inbound : PlanStream::outbound;
     case EventKind::saved:
-      return offload.on_host ? PlanStream::host : PlanStream::outbound;
+      return PlanStream::outbound;
     default:
       return PlanStream::compute;
   }
@@ -41,11 +52,16 @@ int count_of(EventKind kind, const PlanInputs& inputs) {
     case EventKind::gradient_ready:
     case EventKind::gradient_free:
     case EventKind::gradient_reduced:
+    case EventKind::gradient_staged:
+    case EventKind::staging_free:
       return inputs.gradient_slots.slots;
     case EventKind::state_ready:
     case EventKind::state_stepped:
     case EventKind::state_free:
+    case EventKind::state_sent:
       return inputs.offload.state_slots;
+    case EventKind::shard_fetched:
+    case EventKind::shard_supplied:
     case EventKind::shard_ready:
     case EventKind::shard_free:
       return inputs.offload.shard_slots;
@@ -166,7 +182,8 @@ void PlanWalker::pump() {
   while (progress) {
     progress = false;
     for (const PlanStream stream :
-         {PlanStream::host, PlanStream::inbound, PlanStream::outbound, PlanStream::communication})
+         {PlanStream::host, PlanStream::inbound, PlanStream::copies_in, PlanStream::copies_out,
+          PlanStream::outbound, PlanStream::communication})
       progress |= pump(static_cast<std::size_t>(stream));
   }
 }

@@ -7,6 +7,7 @@ namespace zero::detail {
 void SlotPasses::load(int number, std::vector<EventId> waits) {
   const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
   waits.push_back({EventKind::state_free, chunk.slot});
+  if (chunk.on_host) waits.push_back({EventKind::state_sent, chunk.slot});
   if (!inputs_.offload.pipeline_read && previous_ >= 0) {
     waits.push_back({EventKind::state_stepped, previous_});
     if (!inputs_.offload.pipeline_write) waits.push_back({EventKind::state_free, previous_});
@@ -46,7 +47,8 @@ void AsideUpdates::read_ahead() {
     for (std::size_t i = 0; i < loaded_; ++i)
       if (slot_of(i) == slot) return;
     std::vector<EventId> waits;
-    if (recalls(inputs_, chunk(order_[loaded_]))) waits.push_back(gradient_there(order_[loaded_]));
+    if (inputs_.offload.recalls(chunk(order_[loaded_])))
+      waits.push_back(gradient_there(order_[loaded_]));
     // A parameter may be its own master.
     const int flat = chunk(order_[loaded_]).flat_unit;
     if (inputs_.offload.delayed() && inputs_.offload.shard_slot(flat) >= 0)

@@ -43,6 +43,8 @@ const char* name_of(Op op) {
       return "spill";
     case Op::keep:
       return "keep";
+    case Op::download:
+      return "download";
     case Op::update_on_host:
       return "update on the host";
     case Op::update_aside_on_host:
@@ -51,6 +53,8 @@ const char* name_of(Op op) {
       return "publish on the host";
     case Op::upload:
       return "upload";
+    case Op::supply:
+      return "supply";
   }
   return "?";
 }
@@ -64,13 +68,17 @@ PlanStream stream_of(Op op) {
     case Op::fetch:
     case Op::load:
     case Op::recall:
-    case Op::upload:
       return PlanStream::inbound;
     case Op::store:
     case Op::put_aside:
     case Op::spill:
-    case Op::keep:
       return PlanStream::outbound;
+    case Op::keep:
+    case Op::download:
+      return PlanStream::copies_out;
+    case Op::upload:
+    case Op::supply:
+      return PlanStream::copies_in;
     case Op::update_on_host:
     case Op::update_aside_on_host:
     case Op::publish_on_host:

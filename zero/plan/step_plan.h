@@ -19,10 +19,19 @@
 
 namespace zero::detail {
 
-// Inbound and outbound lead to memory from where offloaded state rests, and back: a file, or host
-// memory beside a GPU; `host` is the order in which the host works beside the GPU.
-enum class PlanStream : std::uint8_t { compute, communication, inbound, outbound, host };
-inline constexpr int plan_stream_count = 5;
+// Inbound and outbound lead from the file in which offloaded state rests to memory, and back;
+// copies_in and copies_out from host memory to a GPU, and back; `host` is the order in which the
+// host works beside the GPU.
+enum class PlanStream : std::uint8_t {
+  compute,
+  communication,
+  inbound,
+  outbound,
+  host,
+  copies_in,
+  copies_out
+};
+inline constexpr int plan_stream_count = 7;
 
 enum class Op : std::uint8_t {
   forward,       // compute, of a declared unit
@@ -35,19 +44,21 @@ enum class Op : std::uint8_t {
   gather,        // communication: shard -> whole, of a flat unit
   reduce,        // communication: whole-size summands -> shard, of a flat unit
   accumulate,    // communication: adds a flat unit's gradient to this rank's own sum, sends nothing
-  fetch,         // inbound: parameter shard -> the buffer it is gathered from, of a flat unit; on a
-                 // GPU rank from host memory
-  load,          // inbound: a chunk -> its slot, without its gradient where it is read ahead
-  recall,        // inbound: the gradient of a chunk that was read ahead -> its slot
-  store,         // outbound: a chunk's slot -> file
-  put_aside,     // outbound: likewise, to the chunk's second place
-  spill,         // outbound: the reduced gradient of a flat unit -> file, or -> host memory
-  // On a GPU rank whose state rests in host memory:
-  keep,                  // outbound: nothing; gradients stay where more are added to them
+  fetch,      // inbound: parameter shard, file -> the buffer it is gathered from, of a flat unit;
+              // of a GPU rank, its buffer in host memory
+  load,       // inbound: a chunk -> its slot, without its gradient where it is read ahead
+  recall,     // inbound: the gradient of a chunk that was read ahead -> its slot
+  store,      // outbound: a chunk's slot -> file
+  put_aside,  // outbound: likewise, to the chunk's second place
+  spill,      // outbound: the reduced gradient of a flat unit -> file
+  // On a GPU rank whose state rests outside its memory:
+  keep,                  // copies_out: nothing; gradients stay where more are added to them
+  download,              // copies_out: the reduced gradient of a flat unit -> host memory
   update_on_host,        // host: optimizer; the parameters -> where they rest, or the chunk's slot
   update_aside_on_host,  // host: optimizer within a micro step, on second copies
   publish_on_host,       // host: slot -> where the parameters rest
-  upload,                // inbound: slot -> parameter shard
+  upload,                // copies_in: slot -> parameter shard
+  supply,                // copies_in: parameter shard, host memory -> the buffer to gather it from
 };
 
 const char* name_of(Op op);
@@ -60,17 +71,24 @@ enum class EventKind : std::uint8_t {
   gradient_free,     // by gradient slot: reduced, and on its way nowhere else
   updated,           // by flat unit: all of its chunks that are not updated in host memory
   agreed,            // one: the step is to be applied
-  gradient_reduced,  // by gradient slot, where a spill follows
+  gradient_reduced,  // by gradient slot, where a spill or download follows
+  gradient_staged,   // by gradient slot: in host memory, on its way to the file
+  staging_free,      // by gradient slot: it is there
+  spilled,           // by flat unit: likewise
   state_ready,       // by state slot: loaded
   state_stepped,     // by state slot: updated
   state_free,        // by state slot: stored
-  shard_ready,       // by shard slot: fetched
+  state_sent,        // by state slot: uploaded
+  shard_fetched,     // by shard slot, of its buffer in host memory beside a GPU's
+  shard_supplied,    // by shard slot: copied from there
+  shard_ready,       // by shard slot: fetched, or supplied
   shard_free,        // by shard slot: gathered from
-  saved,             // by flat unit: all of its chunks stored, or updated where they rest
+  saved,             // by flat unit: all of its chunks stored
+  stepped,           // by flat unit: all of its chunks updated where its parameters rest
   uploaded,          // by flat unit: all of its chunks that are updated in host memory
   gradient_used,     // by flat unit: in host memory, where updates are delayed
 };
-inline constexpr int event_kind_count = 15;
+inline constexpr int event_kind_count = 22;
 
 struct EventId {
   EventKind kind{};

@@ -62,12 +62,14 @@ class UpdateBuilder {
   // A chunk that was updated aside is read again only where that does not stand.
   void emit_load(int number) {
     const Chunk& own = chunk(number);
-    const bool later = recalls(inputs_, own) || own.aside;
-    const std::vector<EventId> agreed = {{EventKind::agreed, 0}};
+    const bool later = inputs_.offload.recalls(own) || own.aside;
+    // Gradients of a GPU rank cannot be edited, but may not have come to the file when it agrees.
+    const EventId gradient =
+        own.on_host ? EventId{EventKind::spilled, own.flat_unit} : EventId{EventKind::agreed, 0};
     if (!own.ahead)
-      passes_.load(number, later ? agreed : std::vector<EventId>());
-    else if (recalls(inputs_, own))
-      out_.emit(Op::recall, number, agreed, {{EventKind::state_ready, own.slot}});
+      passes_.load(number, later ? std::vector{gradient} : std::vector<EventId>());
+    else if (inputs_.offload.recalls(own))
+      out_.emit(Op::recall, number, {gradient}, {{EventKind::state_ready, own.slot}});
   }
 
   void emit_chunk(int number) {
@@ -101,26 +103,35 @@ class UpdateBuilder {
     out_.emit(Op::gather, flat, waits, {{EventKind::parameter_ready, whole_slot(flat)}});
   }
 
-  // Parameters that rest in host memory too are fetched from there. Else the shard is written where
-  // others gather it from, beside elements that the GPU updates.
+  // Beside a GPU: through a slot where a part of it does not rest in host memory. Parameters of the
+  // GPU are written where others gather them from, beside elements that the GPU updates.
   void emit_host_chunk(int number) {
     const Chunk& own = chunk(number);
-    if (own.slot < 0) {
-      std::vector<EventId> done;
-      if (own.last_of_unit) done.push_back({EventKind::saved, own.flat_unit});
-      return out_.emit(Op::update_on_host, number, {{EventKind::agreed, 0}}, std::move(done));
+    const OffloadPlan& offload = inputs_.offload;
+    std::vector<EventId> waits, signals;
+    if (offload.passes_file(own)) {
+      emit_load(number);
+      waits = passes_.waits_of_update(number);
+    } else if (own.slot >= 0) {
+      if (offload.in_file) waits.push_back({EventKind::state_free, own.slot});
+      waits.push_back({EventKind::state_sent, own.slot});
     }
-    out_.emit(Op::update_on_host, number,
-              {{EventKind::agreed, 0}, {EventKind::state_free, own.slot}},
-              {{EventKind::state_stepped, own.slot}});
-    emit_upload(number, {{EventKind::updated, own.flat_unit}});
+    waits.push_back({EventKind::agreed, 0});
+    signals = passes_.signals_of_update(number);
+    if (own.last_of_unit) signals.push_back({EventKind::stepped, own.flat_unit});
+    out_.emit(Op::update_on_host, number, waits, std::move(signals));
+    if (offload.uploads(own)) emit_upload(number, {{EventKind::updated, own.flat_unit}});
+    if (!offload.passes_file(own)) return;
+    std::vector<EventId> saved;
+    if (own.last_of_unit) saved.push_back({EventKind::saved, own.flat_unit});
+    passes_.store(number, Op::store, std::move(saved));
   }
 
   void emit_upload(int number, std::vector<EventId> waits) {
     const Chunk& own = chunk(number);
     waits.push_back({EventKind::state_stepped, own.slot});
     waits.push_back({EventKind::parameter_ready, whole_slot(own.flat_unit)});
-    std::vector<EventId> signals = {{EventKind::state_free, own.slot}};
+    std::vector<EventId> signals = {{EventKind::state_sent, own.slot}};
     if (own.last_of_unit) signals.push_back({EventKind::uploaded, own.flat_unit});
     out_.emit(Op::upload, number, waits, std::move(signals));
   }
@@ -131,7 +142,7 @@ class UpdateBuilder {
       emit_upload(number, {{EventKind::agreed, 0}});
     } else if (own.on_host) {
       std::vector<EventId> done;
-      if (own.last_of_unit) done.push_back({EventKind::saved, own.flat_unit});
+      if (own.last_of_unit) done.push_back({EventKind::stepped, own.flat_unit});
       out_.emit(Op::publish_on_host, number, {{EventKind::agreed, 0}}, std::move(done));
     } else {
       std::vector<EventId> waits = {{EventKind::parameter_ready, whole_slot(own.flat_unit)}};
@@ -147,7 +158,7 @@ class UpdateBuilder {
   void emit_delayed_update(int number) {
     const Chunk& own = chunk(number);
     std::vector<EventId> waits = {{EventKind::agreed, 0}};
-    if (!parameters_rest_outside(own)) waits.push_back({EventKind::state_free, own.slot});
+    if (!parameters_rest_outside(own)) waits.push_back({EventKind::state_sent, own.slot});
     std::vector<EventId> signals = {{EventKind::state_stepped, own.slot}};
     if (own.last_of_unit) signals.push_back({EventKind::gradient_used, own.flat_unit});
     out_.emit(Op::update_on_host, number, waits, std::move(signals));

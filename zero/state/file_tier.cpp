@@ -44,8 +44,10 @@ MemoryCategory category_of(ArrayKind kind) {
 
 }  // namespace
 
-FileTier::FileTier(const PlanInputs& inputs, ModelState& state, const Config& config)
-    : inputs_(inputs),
+FileTier::FileTier(Device& device, const PlanInputs& inputs, ModelState& state,
+                   const Config& config)
+    : device_(device),
+      inputs_(inputs),
       state_(state),
       fast_init_(config.zero_optimization.offload_optimizer.fast_init) {
   const offload::StoreOptions options = store_options(config);
@@ -55,11 +57,14 @@ FileTier::FileTier(const PlanInputs& inputs, ModelState& state, const Config& co
     parameter_parts_.emplace_back(flat.segments.size());
   chunk_parts_.resize(inputs.chunks.size());
   second_counts_.resize(inputs.chunks.size());
-  for (std::size_t c = 0; c < inputs.chunks.size(); ++c) add_parts(inputs, static_cast<int>(c));
+  for (std::size_t c = 0; c < inputs.chunks.size(); ++c) add_parts(static_cast<int>(c));
   for (std::size_t f = 0; f < parameter_parts_.size(); ++f)
     for (std::size_t s = 0; s < parameter_parts_[f].size(); ++s)
-      if (inputs.offload.shard_slot(static_cast<int>(f)) >= 0 && parameter_parts_[f][s].empty())
+      if (inputs.offload.fetches(static_cast<int>(f)) && parameter_parts_[f][s].empty())
         add_frozen(static_cast<int>(f), static_cast<int>(s));
+  if (!beside_gpu()) return;
+  add_staging();
+  add_shards();
 }
 
 FileTier::~FileTier() = default;
@@ -68,7 +73,7 @@ DType FileTier::dtype_of(const ArrayId& array) const {
   return state_.segment(array.flat_unit, array.segment).dtype_of(array.kind);
 }
 
-FileTier::Part FileTier::add_part(const ArrayId& array, std::int64_t begin, std::int64_t count) {
+int FileTier::add_extent(const ArrayId& array, std::int64_t begin, std::int64_t count) {
   static constexpr const char* names[] = {"the parameter shard", "the gradient", "master weights"};
   const std::string what =
       array.kind == ArrayKind::state
@@ -77,20 +82,18 @@ FileTier::Part FileTier::add_part(const ArrayId& array, std::int64_t begin, std:
   const FlatUnit& flat = inputs_.layout->flat_units[static_cast<std::size_t>(array.flat_unit)];
   const std::int64_t bytes = count * size_of(dtype_of(array));
   in_file_[category_of(array.kind)] += aligned(bytes);
-  const int extent = store_->add(what + " of unit " + flat.name + ", elements " +
-                                     std::to_string(begin) + " to " + std::to_string(begin + count),
-                                 bytes);
-  return {.array = array, .begin = begin, .count = count, .extent = extent};
+  return store_->add(what + " of unit " + flat.name + ", elements " + std::to_string(begin) +
+                         " to " + std::to_string(begin + count),
+                     bytes);
 }
 
 // Of what an update aside must not replace: parameters, and states where it may have to be undone.
 void FileTier::add_second_place(Part& part) {
-  const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(part.chunk)];
   const ArrayKind kind = part.array.kind;
-  if (!chunk.aside || kind == ArrayKind::gradient ||
+  if (!chunk(part.chunk).aside || part.extent == nowhere || kind == ArrayKind::gradient ||
       (inputs_.offload.delayed() && kind != ArrayKind::parameter))
     return;
-  part.second_extent = add_part(part.array, part.begin, part.count).extent;
+  part.second_extent = add_extent(part.array, part.begin, part.count);
 }
 
 int FileTier::extent_of(const Part& part) const {
@@ -104,36 +107,52 @@ int FileTier::extent_aside(const Part& part) const {
   return part.extent + part.second_extent - extent_of(part);
 }
 
-void FileTier::publish(int chunk) {
-  char& second = second_counts_[static_cast<std::size_t>(chunk)];
+void FileTier::publish(int number) {
+  char& second = second_counts_[static_cast<std::size_t>(number)];
   second = second == 0;
 }
 
-void FileTier::add_parts(const PlanInputs& inputs, int number) {
-  const Chunk& chunk = inputs.chunks[static_cast<std::size_t>(number)];
-  if (chunk.slot < 0) return;
-  const SegmentBuffers& buffers = state_.segment(chunk.flat_unit, chunk.segment);
+// In the order in which they lie in its slot.
+std::vector<ArrayId> FileTier::arrays_of(const Chunk& own) const {
+  const SegmentBuffers& buffers = state_.segment(own.flat_unit, own.segment);
   std::vector<ArrayId> arrays;
   const auto add = [&](ArrayKind kind, int state = 0) {
-    arrays.push_back({chunk.flat_unit, chunk.segment, kind, state});
+    arrays.push_back({own.flat_unit, own.segment, kind, state});
   };
-  if (chunk.state_in_file && inputs.offload.gradients) add(ArrayKind::gradient);
-  if (inputs.offload.shard_slot(chunk.flat_unit) >= 0) add(ArrayKind::parameter);
-  if (chunk.state_in_file && buffers.has_master()) add(ArrayKind::master);
-  for (std::size_t i = 0; chunk.state_in_file && i < buffers.states.size(); ++i)
+  if (inputs_.offload.recalls(own)) add(ArrayKind::gradient);
+  if (inputs_.offload.fetches(own.flat_unit) || inputs_.offload.uploads(own))
+    add(ArrayKind::parameter);
+  if (own.state_in_file && buffers.has_master()) add(ArrayKind::master);
+  for (std::size_t i = 0; own.state_in_file && i < buffers.states.size(); ++i)
     add(ArrayKind::state, static_cast<int>(i));
+  return arrays;
+}
+
+// A parameter that is its own master is part of the state.
+bool FileTier::rests_in_file(const Chunk& own, const ArrayId& array) const {
+  const bool master = own.state_in_file && !state_.segment(own.flat_unit, own.segment).has_master();
+  return array.kind != ArrayKind::parameter || inputs_.offload.fetches(own.flat_unit) || master;
+}
+
+void FileTier::add_parts(int number) {
+  const Chunk& own = chunk(number);
+  if (own.slot < 0) return;
+  const SegmentBuffers& buffers = state_.segment(own.flat_unit, own.segment);
   std::int64_t offset = 0;
-  for (const ArrayId& array : arrays) {
-    Part part = add_part(array, buffers.update_begin + chunk.begin, chunk.count);
-    part.slot_offset = offset;
-    part.chunk = number;
+  for (const ArrayId& array : arrays_of(own)) {
+    Part part{.array = array,
+              .begin = buffers.update_begin + own.begin,
+              .count = own.count,
+              .chunk = number,
+              .slot_offset = offset};
+    if (rests_in_file(own, array)) part.extent = add_extent(array, part.begin, part.count);
     add_second_place(part);
-    const std::int64_t bytes = aligned(chunk.count * size_of(dtype_of(array)));
+    const std::int64_t bytes = aligned(own.count * size_of(dtype_of(array)));
     offset += bytes;
     if (array.kind == ArrayKind::gradient) spill_bytes_ = std::max(spill_bytes_, bytes);
-    if (array.kind == ArrayKind::parameter)
-      parameter_parts_[static_cast<std::size_t>(chunk.flat_unit)]
-                      [static_cast<std::size_t>(chunk.segment)]
+    if (array.kind == ArrayKind::parameter && part.extent != nowhere)
+      parameter_parts_[static_cast<std::size_t>(own.flat_unit)]
+                      [static_cast<std::size_t>(own.segment)]
                           .push_back(part);
     chunk_parts_[static_cast<std::size_t>(number)].push_back(part);
   }
@@ -145,30 +164,63 @@ void FileTier::add_frozen(int flat_unit, int segment_index) {
   const auto f = static_cast<std::size_t>(flat_unit), s = static_cast<std::size_t>(segment_index);
   const Segment& segment = inputs_.layout->flat_units[f].segments[s];
   if (segment.shard == 0) return;
-  parameter_parts_[f][s].push_back(add_part({flat_unit, segment_index, ArrayKind::parameter},
-                                            state_.policy().rank * segment.shard, segment.shard));
+  const ArrayId array{flat_unit, segment_index, ArrayKind::parameter};
+  const std::int64_t begin = state_.policy().rank * segment.shard;
+  parameter_parts_[f][s].push_back({.array = array,
+                                    .begin = begin,
+                                    .count = segment.shard,
+                                    .extent = add_extent(array, begin, segment.shard)});
+}
+
+// A unit's gradients leave a GPU at once.
+void FileTier::add_staging() {
+  spill_buffers_ = inputs_.gradient_slots.slots;
+  std::map<int, std::int64_t> bytes;  // by flat unit
+  for (auto& parts : chunk_parts_)
+    for (Part& part : parts)
+      if (part.array.kind == ArrayKind::gradient) {
+        std::int64_t& end = bytes[part.array.flat_unit];
+        part.staging_offset = end;
+        end += aligned(part.count * size_of(dtype_of(part.array)));
+        spill_bytes_ = std::max(spill_bytes_, end);
+      }
+}
+
+void FileTier::add_shards() {
+  for (std::size_t f = 0; f < parameter_parts_.size(); ++f) {
+    std::int64_t offset = 0;
+    shard_offsets_.emplace_back();
+    for (std::size_t s = 0; s < parameter_parts_[f].size(); ++s) {
+      const DType dtype = state_.segment(static_cast<int>(f), static_cast<int>(s)).dtype;
+      shard_offsets_[f].push_back(offset);
+      offset += aligned(inputs_.layout->flat_units[f].segments[s].shard * size_of(dtype));
+    }
+    if (inputs_.offload.fetches(static_cast<int>(f))) shard_bytes_ = std::max(shard_bytes_, offset);
+  }
+}
+
+std::int64_t FileTier::buffer_bytes() const {
+  return inputs_.offload.state_slots * slot_bytes_ + inputs_.offload.shard_slots * shard_bytes_ +
+         spill_buffers_ * spill_bytes_ + window_bytes_;
 }
 
 void FileTier::plan(Ledger& ledger) const {
-  ledger.plan(MemoryCategory::offload_buffers,
-              inputs_.offload.state_slots * slot_bytes_ + spill_bytes_ + window_bytes_);
+  ledger.plan(MemoryCategory::offload_buffers, buffer_bytes(), tier());
   for (const auto& [category, bytes] : in_file_) ledger.plan(category, bytes, Tier::file);
 }
 
 void FileTier::open(Ledger& ledger) {
-  const std::int64_t slots = inputs_.offload.state_slots * slot_bytes_;
-  arena_ = Arena(slots + spill_bytes_ + window_bytes_, Arena::Sharing::private_memory,
-                 "the buffers of offload");
-  ledger.take(MemoryCategory::offload_buffers, arena_.size());
-  spill_buffer_ = arena_.data() + slots;
-  window_ = spill_buffer_ + spill_bytes_;
+  arena_ = device_.reserve_pinned(buffer_bytes(), "the buffers of offload");
+  ledger.take(MemoryCategory::offload_buffers, arena_.size(), tier());
+  shards_ = arena_.data() + inputs_.offload.state_slots * slot_bytes_;
+  spill_buffer_ = shards_ + inputs_.offload.shard_slots * shard_bytes_;
+  window_ = spill_buffer_ + spill_buffers_ * spill_bytes_;
   store_->open();
   for (const auto& [category, bytes] : in_file_) ledger.take(category, bytes, Tier::file);
-  std::vector<std::span<std::byte>> read_buffers = state_.shard_buffers(), write_buffers;
-  const std::span<std::byte> of_slots{arena_.data(), static_cast<std::size_t>(slots)};
-  if (slots > 0) read_buffers.push_back(of_slots);
-  if (slots + spill_bytes_ > 0)
-    write_buffers.emplace_back(arena_.data(), static_cast<std::size_t>(slots + spill_bytes_));
+  std::vector<std::span<std::byte>> read_buffers, write_buffers;
+  if (!beside_gpu()) read_buffers = state_.shard_buffers();
+  if (spill_buffer_ > arena_.data()) read_buffers.emplace_back(arena_.data(), spill_buffer_);
+  if (window_ > arena_.data()) write_buffers.emplace_back(arena_.data(), window_);
   read_ = store_->create_channel(std::move(read_buffers));
   write_ = store_->create_channel(std::move(write_buffers));
   visit_ = store_->create_channel();
@@ -176,8 +228,8 @@ void FileTier::open(Ledger& ledger) {
 }
 
 void FileTier::give_back(Ledger& ledger) const {
-  ledger.give_back(MemoryCategory::offload_buffers, arena_.size());
-  ledger.plan(MemoryCategory::offload_buffers, -arena_.size());
+  ledger.give_back(MemoryCategory::offload_buffers, arena_.size(), tier());
+  ledger.plan(MemoryCategory::offload_buffers, -arena_.size(), tier());
   for (const auto& [category, bytes] : in_file_) {
     ledger.give_back(category, bytes, Tier::file);
     ledger.plan(category, -bytes, Tier::file);
@@ -187,8 +239,8 @@ void FileTier::give_back(Ledger& ledger) const {
 std::string FileTier::describe() const {
   return "offload to a file of " + std::to_string((store_->bytes() + (1 << 20) - 1) >> 20) +
          " MiB per rank in " + store_->directory() + ", by " + read_->kind() + ", through " +
-         std::to_string(inputs_.offload.state_slots) + " slots of " +
-         std::to_string((slot_bytes_ + (1 << 20) - 1) >> 20) + " MiB";
+         std::to_string(inputs_.offload.state_slots) + (beside_gpu() ? " page-locked" : "") +
+         " slots of " + std::to_string((slot_bytes_ + (1 << 20) - 1) >> 20) + " MiB";
 }
 
 // The first write of every block of the states: what would fail later fails here.
@@ -205,8 +257,21 @@ void FileTier::write_zeros() {
     }
 }
 
-std::byte* FileTier::slot_of(int chunk) const {
-  return arena_.data() + inputs_.chunks[static_cast<std::size_t>(chunk)].slot * slot_bytes_;
+std::byte* FileTier::slot_of(int number) const {
+  return arena_.data() + chunk(number).slot * slot_bytes_;
+}
+
+std::byte* FileTier::staging_of(int number) const {
+  const Part& gradient = chunk_parts_[static_cast<std::size_t>(number)].front();
+  const int slot =
+      inputs_.gradient_slots.slot_of[static_cast<std::size_t>(chunk(number).flat_unit)];
+  return spill_buffer_ + slot * spill_bytes_ + gradient.staging_offset;
+}
+
+std::byte* FileTier::shard_of(int flat_unit, int segment) const {
+  if (!beside_gpu()) return state_.segment(flat_unit, segment).shard;
+  return shards_ + inputs_.offload.shard_slot(flat_unit) * shard_bytes_ +
+         shard_offsets_[static_cast<std::size_t>(flat_unit)][static_cast<std::size_t>(segment)];
 }
 
 std::byte* FileTier::in_slot(int chunk, ArrayKind kind, int state) const {
@@ -220,15 +285,15 @@ template <class Wanted>
 void FileTier::read_parts(int chunk, const Wanted& wanted) {
   std::vector<Transfer> transfers;
   for (const Part& part : chunk_parts_[static_cast<std::size_t>(chunk)])
-    if (wanted(part.array))
+    if (part.extent != nowhere && wanted(part.array))
       transfers.push_back({Direction::read, extent_of(part), slot_of(chunk) + part.slot_offset});
   read_->transfer(transfers);
 }
 
 // A parameter with master weights is only written.
-void FileTier::load(int chunk) {
-  const bool ahead = inputs_.chunks[static_cast<std::size_t>(chunk)].ahead;
-  read_parts(chunk, [&](const ArrayId& array) {
+void FileTier::load(int number) {
+  const bool ahead = chunk(number).ahead;
+  read_parts(number, [&](const ArrayId& array) {
     if (array.kind == ArrayKind::gradient) return !ahead;
     return array.kind != ArrayKind::parameter ||
            !state_.segment(array.flat_unit, array.segment).has_master();
@@ -242,7 +307,7 @@ void FileTier::recall(int chunk) {
 void FileTier::write_out(int chunk, bool states_aside) {
   std::vector<Transfer> transfers;
   for (const Part& part : chunk_parts_[static_cast<std::size_t>(chunk)]) {
-    if (part.array.kind == ArrayKind::gradient) continue;
+    if (part.extent == nowhere || part.array.kind == ArrayKind::gradient) continue;
     const bool aside =
         states_aside || (part.array.kind == ArrayKind::parameter && inputs_.offload.delayed());
     transfers.push_back({Direction::write, aside ? extent_aside(part) : extent_of(part),
@@ -264,7 +329,7 @@ void FileTier::fetch(int flat_unit) {
   std::vector<Transfer> transfers;
   for (const auto& parts : parameter_parts_[static_cast<std::size_t>(flat_unit)])
     for (const Part& part : parts) {
-      std::byte* shard = state_.segment(flat_unit, part.array.segment).shard;
+      std::byte* shard = shard_of(flat_unit, part.array.segment);
       const std::int64_t skipped = part.begin - parts.front().begin;
       transfers.push_back(
           {Direction::read, extent_of(part), shard + skipped * size_of(dtype_of(part.array))});
@@ -273,6 +338,7 @@ void FileTier::fetch(int flat_unit) {
 }
 
 void FileTier::spill(int flat_unit, bool first, bool last) {
+  if (beside_gpu()) return spill_staged(flat_unit);
   const std::size_t segments =
       inputs_.layout->flat_units[static_cast<std::size_t>(flat_unit)].segments.size();
   for (std::size_t s = 0; s < segments; ++s) spill_resident(flat_unit, static_cast<int>(s), first);
@@ -280,6 +346,16 @@ void FileTier::spill(int flat_unit, bool first, bool last) {
     if (inputs_.chunks[c].flat_unit == flat_unit)
       for (const Part& part : chunk_parts_[c])
         if (part.array.kind == ArrayKind::gradient) spill_part(part, first, last);
+}
+
+// The GPU has taken the norm.
+void FileTier::spill_staged(int flat_unit) {
+  std::vector<Transfer> transfers;
+  for (std::size_t c = 0; c < inputs_.chunks.size(); ++c)
+    if (inputs_.chunks[c].flat_unit == flat_unit && inputs_.offload.recalls(inputs_.chunks[c]))
+      transfers.push_back(
+          {Direction::write, chunk_parts_[c].front().extent, staging_of(static_cast<int>(c))});
+  write_->transfer(transfers);
 }
 
 void FileTier::spill_resident(int flat_unit, int segment_index, bool first) {
@@ -315,8 +391,7 @@ std::int64_t FileTier::first_outside(const ArrayId& array) const {
   const bool parameter = array.kind == ArrayKind::parameter ||
                          (array.kind == ArrayKind::master && !buffers.has_master());
   const std::int64_t slice = state_.policy().rank * segment.shard;
-  if (parameter)
-    return inputs_.offload.shard_slot(array.flat_unit) >= 0 ? slice : slice + segment.shard;
+  if (parameter) return inputs_.offload.fetches(array.flat_unit) ? slice : slice + segment.shard;
   if (array.kind == ArrayKind::gradient && !inputs_.offload.gradients) return slice + segment.shard;
   return buffers.update_begin + buffers.resident;
 }

@@ -1,11 +1,12 @@
 // What of a rank's state rests in a file instead of memory, and its way there and back: chunks
 // through their slots, parameter shards through the buffers they are gathered from, gradients as
-// they are reduced. Owned by the engine. load(), recall() and fetch() run on the file-read stream,
+// they are reduced. Beside a GPU all of these are page-locked host memory, from and to which
+// HostTier copies. Owned by the engine. load(), recall() and fetch() run on the file-read stream,
 // store() and spill() on the file-write stream, visit() on the program's thread while those two are
 // idle or, between agreement and update, at other arrays.
 //
-// A chunk passes through its slot array by array, each from a page on:
-// gradient, parameter (where it rests in the file), master, states.
+// A chunk passes through its slot array by array, each from a page on: gradient, parameter (where
+// it rests in the file, or leaves the slot for a GPU), master, states.
 #pragma once
 
 #include <array>
@@ -19,6 +20,7 @@
 #include "offload/block_store.h"
 #include "optim/gradient_norm.h"
 #include "zero/base/arena.h"
+#include "zero/base/device.h"
 #include "zero/base/ledger.h"
 #include "zero/plan/step_plan.h"
 #include "zero/state/outer_tier.h"
@@ -29,7 +31,8 @@ namespace zero::detail {
 
 class FileTier final : public OuterTier {
  public:
-  FileTier(const PlanInputs& inputs, ModelState& state, const Config& config);
+  // All but the config outlive it.
+  FileTier(Device& device, const PlanInputs& inputs, ModelState& state, const Config& config);
   FileTier(const FileTier&) = delete;
   ~FileTier() override;
 
@@ -47,8 +50,13 @@ class FileTier final : public OuterTier {
   void store(int chunk);
   void put_aside(int chunk);
   void fetch(int flat_unit);
-  // Of what lies reduced in the gradient slot; `first` and `last` reduction of a step.
+  // Of what lies reduced in the gradient slot, or beside a GPU in the staging; `first` and `last`
+  // reduction of a step.
   void spill(int flat_unit, bool first, bool last);
+  // Beside a GPU: where a chunk's gradient is spilled from.
+  std::byte* staging_of(int chunk) const;
+  // Where this rank's slice of a segment is fetched to.
+  std::byte* shard_of(int flat_unit, int segment) const;
 
   // Squares of the gradients that went to the file in the last spills, since the last call.
   optim::NormBins take_squares();
@@ -71,29 +79,41 @@ class FileTier final : public OuterTier {
     ArrayId array;
     std::int64_t begin = 0, count = 0;  // elements of the segment
     int chunk = -1;                     // none: nothing updates it
-    int extent = 0;
-    int second_extent = -1;        // where updates aside write it, in turn with the first
-    std::int64_t slot_offset = 0;  // bytes
+    int extent = nowhere;
+    int second_extent = nowhere;      // where updates aside write it, in turn with the first
+    std::int64_t slot_offset = 0;     // bytes
+    std::int64_t staging_offset = 0;  // bytes, of a gradient beside a GPU
   };
+  static constexpr int nowhere = -1;
 
-  void add_parts(const PlanInputs& inputs, int chunk);
+  bool beside_gpu() const { return inputs_.offload.on_host; }
+  Tier tier() const { return beside_gpu() ? Tier::pinned : Tier::memory; }
+  const Chunk& chunk(int number) const { return inputs_.chunks[static_cast<std::size_t>(number)]; }
+  std::vector<ArrayId> arrays_of(const Chunk& chunk) const;
+  bool rests_in_file(const Chunk& chunk, const ArrayId& array) const;
+  void add_parts(int chunk);
   void add_frozen(int flat_unit, int segment);
   void add_second_place(Part& part);
   int extent_of(const Part& part) const;
   int extent_aside(const Part& part) const;
   void write_out(int chunk, bool states_aside);
-  Part add_part(const ArrayId& array, std::int64_t begin, std::int64_t count);
+  void add_staging();
+  void add_shards();
+  int add_extent(const ArrayId& array, std::int64_t begin, std::int64_t count);
+  std::int64_t buffer_bytes() const;
   DType dtype_of(const ArrayId& array) const;
   std::byte* slot_of(int chunk) const;
   // Into the chunk's slot, of its parts whose array is wanted.
   template <class Wanted>
   void read_parts(int chunk, const Wanted& wanted);
   void spill_part(const Part& part, bool first, bool last);
+  void spill_staged(int flat_unit);
   void spill_resident(int flat_unit, int segment, bool first);
   void visit_part(const Part& part, std::int64_t begin, std::int64_t end, Access access,
                   const PartVisitor& visitor);
   void write_zeros();
 
+  Device& device_;
   const PlanInputs& inputs_;
   ModelState& state_;
   bool fast_init_;
@@ -103,10 +123,13 @@ class FileTier final : public OuterTier {
   std::vector<std::vector<Part>> chunk_parts_;                   // by chunk
   std::vector<std::vector<std::vector<Part>>> parameter_parts_;  // by flat unit and segment
   std::vector<char> second_counts_;                              // by chunk
-  std::int64_t slot_bytes_ = 0, spill_bytes_ = 0;
+  std::int64_t slot_bytes_ = 0, spill_bytes_ = 0, shard_bytes_ = 0;
+  int spill_buffers_ = 1;  // beside a GPU, by gradient slot
+  // Beside a GPU, by flat unit and segment: bytes from the start of the shard's buffer.
+  std::vector<std::vector<std::int64_t>> shard_offsets_;
+  // Slots, buffers of shards, of spills, and the window of visits, in this order.
   Arena arena_;
-  std::byte* spill_buffer_ = nullptr;
-  std::byte* window_ = nullptr;
+  std::byte *shards_ = nullptr, *spill_buffer_ = nullptr, *window_ = nullptr;
   std::unique_ptr<offload::BlockStore::Channel> read_, write_, visit_;
   optim::NormBins squares_;
 };

@@ -37,7 +37,7 @@ struct StatePolicy {
   std::int64_t reduce_piece = 0;    // elements per rank of one reduction; 0: there is none
   // Rest in a file, except what config keeps in memory.
   bool optimizer_in_file = false, gradients_in_file = false, parameters_in_file = false;
-  // Rest in host memory beside a GPU, but for what config keeps.
+  // Of a GPU rank: rest in host memory or in that file, but for what config keeps on the GPU.
   bool optimizer_on_host = false, gradients_on_host = false, parameters_on_host = false;
   // Arrays by name, and which of them each optimizer group's elements have, by index.
   std::vector<std::string> optimizer_states;

@@ -37,7 +37,9 @@ struct cudaDeviceProp {
 #define CUDART_CB
 
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDefault = 0,
-                          cudaEventDisableTiming = 2, cudaHostRegisterPortable = 1;
+                          cudaEventBlockingSync = 1, cudaEventDisableTiming = 2,
+                          cudaHostRegisterPortable = 1, cudaHostAllocPortable = 1,
+                          cudaHostAllocMapped = 2;
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 
 const char* cudaGetErrorName(cudaError_t error);
@@ -58,6 +60,9 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes);
 cudaError_t cudaFree(void* data);
 cudaError_t cudaHostRegister(void* data, std::size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void* data);
+cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void* data);
+cudaError_t cudaHostGetDevicePointer(void** mapped, void* data, unsigned flags);
 cudaError_t cudaMemset(void* data, int value, std::size_t bytes);
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
@@ -77,3 +82,13 @@ cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 // The clock moves with copies alone: a byte takes a nanosecond.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
+
+// Knows cuStreamWaitValue32, which blocks the caller here.
+enum cudaDriverEntryPointQueryResult {
+  cudaDriverEntryPointSuccess = 0,
+  cudaDriverEntryPointSymbolNotFound = 1,
+};
+inline constexpr unsigned long long cudaEnableDefault = 0;
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult* result);

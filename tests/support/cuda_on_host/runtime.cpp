@@ -1,6 +1,8 @@
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "cuda_runtime_api.h"
 
@@ -18,6 +20,14 @@ constexpr int device_count = 2;
 constexpr std::size_t memory_of_device = std::size_t{4} << 30;
 constexpr std::size_t most_pinned = std::size_t{256} << 20;
 constexpr unsigned char unset = 0xa5;
+
+// As the driver's CU_STREAM_WAIT_VALUE_GEQ.
+int wait_for_value(cudaStream_t, unsigned long long address, std::uint32_t value, unsigned) {
+  const std::atomic_ref word(*reinterpret_cast<std::uint32_t*>(address));
+  while (static_cast<std::int32_t>(word.load(std::memory_order_acquire) - value) < 0)
+    std::this_thread::yield();
+  return 0;
+}
 
 thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
@@ -99,6 +109,18 @@ cudaError_t cudaHostRegister(void*, std::size_t bytes, unsigned) {
 cudaError_t cudaHostUnregister(void*) {
   return cudaSuccess;
 }
+cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
+  *data = std::malloc(bytes);
+  return *data == nullptr ? noted(cudaErrorMemoryAllocation) : cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* data) {
+  std::free(data);
+  return cudaSuccess;
+}
+cudaError_t cudaHostGetDevicePointer(void** mapped, void* data, unsigned) {
+  *mapped = data;
+  return cudaSuccess;
+}
 cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
   std::memset(data, value, bytes);
   return cudaSuccess;
@@ -157,5 +179,14 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   const bool recorded = start->bytes_before >= 0 && end->bytes_before >= 0;
   if (!start->timed || !end->timed || !recorded) return noted(cudaErrorInvalidResourceHandle);
   *milliseconds = static_cast<float>(end->bytes_before - start->bytes_before) * 1e-6f;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* result) {
+  const bool known = std::strcmp(symbol, "cuStreamWaitValue32") == 0;
+  *function = known ? reinterpret_cast<void*>(wait_for_value) : nullptr;
+  *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }

@@ -13,6 +13,9 @@ class HostDevice final : public Device {
   bool is_host() const override { return true; }
 
   std::unique_ptr<ExecutionStream> create_stream(Role) override { return create_inline_stream(); }
+  std::unique_ptr<ExecutionStream> create_worker(const std::string& thread_name) override {
+    return create_worker_stream(thread_name);
+  }
   std::unique_ptr<ExecutionStream> borrow_stream(Stream) override {
     throw UsageError("RuntimeOptions::stream is set, but the device is the CPU; ask for cuda");
   }

@@ -39,6 +39,7 @@ class InlineStream final : public ExecutionStream {
   void synchronize() override {
     if (failure_) std::rethrow_exception(failure_);
   }
+  void check() override { synchronize(); }
 
  private:
   std::exception_ptr failure_;

@@ -7,6 +7,7 @@
 
 #include "zero/base/cuda/check.h"
 #include "zero/base/cuda/cuda_stream.h"
+#include "zero/base/cuda/gpu_worker.h"
 #include "zero/base/cuda/pinned.h"
 #include "zero/base/error.h"
 #include "zero/base/gpu.h"
@@ -58,6 +59,9 @@ class CudaDevice final : public Device {
 
   std::unique_ptr<ExecutionStream> create_stream(Role role) override {
     return cuda::create_stream(role == Role::communication);
+  }
+  std::unique_ptr<ExecutionStream> create_worker(const std::string& thread_name) override {
+    return cuda::create_worker(thread_name);
   }
   std::unique_ptr<ExecutionStream> borrow_stream(Stream stream) override {
     const auto handle = static_cast<cudaStream_t>(stream.handle);

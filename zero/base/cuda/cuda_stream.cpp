@@ -75,15 +75,20 @@ class CudaStream final : public ExecutionStream {
     }
   }
   void record(Event& event) override {
-    check(cudaEventRecord(static_cast<CudaEvent&>(event).get(), stream_), "cudaEventRecord");
+    zero::cuda::check(cudaEventRecord(static_cast<CudaEvent&>(event).get(), stream_),
+                      "cudaEventRecord");
   }
   void wait(Event& event) override {
-    check(cudaStreamWaitEvent(stream_, static_cast<CudaEvent&>(event).get(), 0),
-          "cudaStreamWaitEvent");
+    if (const auto* gate = dynamic_cast<Gate*>(&event)) return gate->hold(stream_);
+    zero::cuda::check(cudaStreamWaitEvent(stream_, static_cast<CudaEvent&>(event).get(), 0),
+                      "cudaStreamWaitEvent");
   }
   void synchronize() override {
     if (failure_) std::rethrow_exception(failure_);
-    check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    zero::cuda::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  }
+  void check() override {
+    if (failure_) std::rethrow_exception(failure_);
   }
 
  private:

@@ -12,6 +12,14 @@
 
 namespace zero::cuda {
 
+// What a stream can wait for that no stream of the GPU records: part of some events.
+class Gate {
+ public:
+  virtual ~Gate() = default;
+  // The stream goes on when the latest record has been reached.
+  virtual void hold(cudaStream_t stream) const = 0;
+};
+
 // A new stream of the current device; high priority for communication.
 std::unique_ptr<ExecutionStream> create_stream(bool high_priority);
 // The program's stream; it is not destroyed.

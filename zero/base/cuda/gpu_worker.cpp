@@ -1,0 +1,194 @@
+#include "zero/base/cuda/gpu_worker.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "zero/base/cpu/worker_stream.h"
+#include "zero/base/cuda/check.h"
+#include "zero/base/cuda/cuda_stream.h"
+#include "zero/base/error.h"
+
+namespace zero::cuda {
+
+namespace {
+
+// Of the driver, which is not linked: CUresult, CUstream, CUdeviceptr.
+using WaitValue = int (*)(cudaStream_t, unsigned long long, std::uint32_t, unsigned);
+constexpr unsigned at_least = 0;  // CU_STREAM_WAIT_VALUE_GEQ, cyclic
+
+WaitValue find_wait_value() {
+  constexpr unsigned version = 12000;
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+  check(cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &function, version,
+                                         cudaEnableDefault, &result),
+        "cudaGetDriverEntryPointByVersion");
+  if (result != cudaDriverEntryPointSuccess || function == nullptr)
+    throw TopologyError(
+        "offload beside a GPU needs cuStreamWaitValue32, which this driver lacks: update it to "
+        "CUDA 12 or newer");
+  return reinterpret_cast<WaitValue>(function);
+}
+
+void wait_for_value(cudaStream_t stream, unsigned long long address, std::uint32_t value) {
+  static const WaitValue wait_value = find_wait_value();
+  if (const int error = wait_value(stream, address, value, at_least); error != 0)
+    throw TopologyError("cuStreamWaitValue32: the driver refuses to wait for memory (CUresult " +
+                        std::to_string(error) + "), which offload beside a GPU needs");
+}
+
+// In page-locked memory that the GPU reads; zero at first.
+class Counters {
+ public:
+  struct Counter {
+    std::uint32_t* word = nullptr;
+    unsigned long long address = 0;  // of the GPU
+  };
+
+  Counter take() {
+    if (used_ == page_words) {
+      pages_.push_back(std::make_unique<Page>());
+      used_ = 0;
+    }
+    const Page& page = *pages_.back();
+    const auto at = used_++;
+    return {page.words + at, page.address + at * sizeof(std::uint32_t)};
+  }
+
+ private:
+  static constexpr std::size_t page_words = 1024;
+  struct Page {
+    Page() {
+      void *data = nullptr, *mapped = nullptr;
+      check(cudaHostAlloc(&data, page_words * sizeof(std::uint32_t),
+                          cudaHostAllocPortable | cudaHostAllocMapped),
+            "cudaHostAlloc");
+      words = static_cast<std::uint32_t*>(data);
+      std::fill(words, words + page_words, 0u);
+      check(cudaHostGetDevicePointer(&mapped, data, 0), "cudaHostGetDevicePointer");
+      address = reinterpret_cast<unsigned long long>(mapped);
+    }
+    ~Page() { note(cudaFreeHost(words), "cudaFreeHost"); }
+    Page(const Page&) = delete;
+    std::uint32_t* words = nullptr;
+    unsigned long long address = 0;
+  };
+
+  std::vector<std::unique_ptr<Page>> pages_;
+  std::size_t used_ = page_words;
+};
+
+class WorkerEvent final : public Event, public Gate {
+ public:
+  WorkerEvent(WorkerStream& stream, Counters::Counter counter)
+      : stream_(stream), counter_(counter) {}
+  bool complete() const override { return stream_.has_run(ticket_); }
+  void synchronize() override { stream_.synchronize(ticket_); }
+
+  void record() {
+    ticket_ = stream_.enqueue_always([word = counter_.word, value = ++value_](Stream) {
+      std::atomic_ref(*word).store(value, std::memory_order_release);
+    });
+  }
+  void hold(cudaStream_t stream) const override {
+    if (!complete()) wait_for_value(stream, counter_.address, value_);
+  }
+  WorkerStream& stream() const { return stream_; }
+  std::uint64_t ticket() const { return ticket_; }
+
+ private:
+  WorkerStream& stream_;
+  Counters::Counter counter_;
+  std::uint32_t value_ = 0;
+  std::uint64_t ticket_ = 0;
+};
+
+// Events on which a thread sleeps, to be used again.
+class SleepEvents {
+ public:
+  ~SleepEvents() {
+    for (const cudaEvent_t event : free_) note(cudaEventDestroy(event), "cudaEventDestroy");
+  }
+  cudaEvent_t take() {
+    const std::lock_guard lock(mutex_);
+    cudaEvent_t event = nullptr;
+    if (free_.empty()) {
+      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+            "cudaEventCreateWithFlags");
+      return event;
+    }
+    event = free_.back();
+    free_.pop_back();
+    return event;
+  }
+  void give_back(cudaEvent_t event) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(event);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> free_;
+};
+
+class GpuWorker final : public ExecutionStream {
+ public:
+  explicit GpuWorker(const std::string& thread_name)
+      : shadow_(create_stream(false)), worker_(thread_name) {
+    int device = 0;
+    zero::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
+    // Otherwise the thread would make itself a context of the first GPU.
+    worker_.enqueue(
+        [device](Stream) { zero::cuda::check(cudaSetDevice(device), "cudaSetDevice"); });
+    // Said at start rather than in the first step.
+    wait_for_value(static_cast<cudaStream_t>(shadow_->native().handle), counters_.take().address,
+                   0);
+  }
+
+  const char* kind() const override { return worker_.kind(); }
+  std::unique_ptr<Event> create_event() override {
+    return std::make_unique<WorkerEvent>(worker_, counters_.take());
+  }
+  void enqueue(Work work) override { worker_.enqueue(std::move(work)); }
+  void record(Event& event) override { static_cast<WorkerEvent&>(event).record(); }
+  void wait(Event& event) override {
+    if (event.complete()) return event.synchronize();
+    if (const auto* own = dynamic_cast<WorkerEvent*>(&event))
+      return enqueue([&stream = own->stream(), ticket = own->ticket()](Stream) {
+        stream.synchronize(ticket);
+      });
+    wait_for_gpu(event);
+  }
+  void synchronize() override { worker_.synchronize(); }
+  void check() override { worker_.check(); }
+
+ private:
+  // The event may be recorded again before the thread comes to it: a stream that does nothing else
+  // waits for the point that is recorded now, and records one that is the thread's alone.
+  void wait_for_gpu(Event& event) {
+    shadow_->wait(event);
+    const cudaEvent_t reached = events_.take();
+    zero::cuda::check(cudaEventRecord(reached, static_cast<cudaStream_t>(shadow_->native().handle)),
+                      "cudaEventRecord");
+    enqueue([this, reached](Stream) {
+      zero::cuda::check(cudaEventSynchronize(reached), "cudaEventSynchronize");
+      events_.give_back(reached);
+    });
+  }
+
+  std::unique_ptr<ExecutionStream> shadow_;
+  Counters counters_;
+  SleepEvents events_;
+  WorkerStream worker_;  // ends first
+};
+
+}  // namespace
+
+std::unique_ptr<ExecutionStream> create_worker(const std::string& thread_name) {
+  return std::make_unique<GpuWorker>(thread_name);
+}
+
+}  // namespace zero::cuda
