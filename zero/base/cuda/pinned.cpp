@@ -4,25 +4,17 @@
 #include <sys/resource.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <mutex>
 
 #include "zero/base/arena.h"
 #include "zero/base/cuda/check.h"
 #include "zero/base/error.h"
+#include "zero/base/notice.h"
 #include "zero/base/numa.h"
 
 namespace zero::cuda {
 
 namespace {
-
-void say_once(const std::string& why) {
-  static std::once_flag said;
-  std::call_once(said, [&] {
-    std::fprintf(stderr, "zero: pinned memory is not placed beside the GPU: %s\n", why.c_str());
-  });
-}
 
 // Drivers on some hosts count what they pin.
 std::string limit_of_locked_memory() {
@@ -49,7 +41,8 @@ std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const s
   void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) throw MemoryError(what + std::strerror(errno));
   const std::shared_ptr<void> mapped(data, Unmap{size});
-  if (const std::string why = prefer_numa_node(data, bytes, numa_node); !why.empty()) say_once(why);
+  if (const std::string why = prefer_numa_node(data, bytes, numa_node); !why.empty())
+    say_once("pinned memory is not placed beside the GPU: " + why);
   std::memset(data, 0, size);
   if (const cudaError_t error = cudaHostRegister(data, size, cudaHostRegisterPortable);
       error != cudaSuccess) {
