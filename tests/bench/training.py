@@ -3,7 +3,8 @@
   training.py BENCH_GPT_STEP [--python PYTHON] [--bf16] [--json FILE] OURS:THEM...
 
 A pair is a ZeRO stage of ours and what it meets: another stage of ours (0:1 is stage 1 over stage 0), or a peer of
-peers/gpt_peers.py: ddp, fsdp2, ds0 to ds3. No rank is bound to a core, and each has one thread. PYTHON is that of an environment with the peer in it.
+peers/gpt_peers.py: ddp, fsdp2, ds0 to ds3. 2+delayed is stage 2 with its state in a file of --nvme DIRECTORY and that
+zero_core.offload_update, nothing clipped. No rank is bound to a core, and each has one thread. PYTHON is that of an environment with the peer in it.
 """
 
 import argparse
@@ -29,15 +30,20 @@ def config_file(folder, model):
     return file
 
 
-def ours(args, stage):
+def ours(args, name):
+    stage, _, update = name.partition("+")
     settings = ["train_micro_batch_size_per_gpu=1", f"bf16.enabled={'true' if args.bf16 else 'false'}"]
+    if update:
+        settings += ["zero_optimization.offload_optimizer.device=nvme", "gradient_clipping=0",
+                     f"zero_optimization.offload_optimizer.nvme_path={args.nvme}", f"zero_core.offload_update={update}",
+                     "zero_core.offload_speculative_bytes=1000000000000"]
     command = [args.mpirun, "-n", args.ranks, "--bind-to", "none", args.program, DIRECTORY, "--model", args.config,
                "--sequence-length", args.tokens, "--threads", "1", "--stage", stage]
-    return Contestant(f"ours, stage {stage}", command + [w for s in settings for w in ("--set", s)], args.ranks, MPI)
+    return Contestant(f"ours, stage {name}", command + [w for s in settings for w in ("--set", s)], args.ranks, MPI)
 
 
 def peer(args, name):
-    if name.isdigit():
+    if name[0].isdigit():
         return ours(args, name)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -73,6 +79,7 @@ def main():
     parser.add_argument("--warmup", type=int, default=2, help="turns before those that count")
     parser.add_argument("--steps", type=int, default=1, help="of one turn")
     parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--nvme", help="directory of the file, on a local disk")
     parser.add_argument("--memory", action="store_true", help="resident memory too, sampled in steps of its own")
     parser.add_argument("--json", help="append one object per pair to this file")
     args = parser.parse_args()
