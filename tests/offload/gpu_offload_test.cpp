@@ -9,8 +9,8 @@
 
 #include "offload/io_hook.h"
 #include "tests/offload/offload_support.h"
+#include "tests/support/checkpoint_moves.h"
 #include "tests/support/mock_ranks.h"
-#include "tests/support/temporary_directory.h"
 
 namespace {
 
@@ -151,58 +151,22 @@ TEST_CASE("fp16: steps that are skipped leave the state in the file alone") {
 }
 
 TEST_CASE("checkpoints move freely between file, host memory, device and CPU") {
-  constexpr int saved = 3;
   const DiskDirectory disk;
-  const toy::Dims dims = offload_support::dims();
-  const zero::Config none = toy::overflowing_config(3, dims);
-  const zero::Config states = with_states(toy::overflowing_config(2, dims), disk.path());
+  const zero::Config none = toy::overflowing_config(3, offload_support::dims());
+  const zero::Config states =
+      with_states(toy::overflowing_config(2, offload_support::dims()), disk.path());
   const zero::Config all = with_parameters(with_states(none, disk.path()), disk.path());
   zero::Config host = none;
   host.zero_optimization.offload_optimizer.device = zero::OffloadDevice::cpu;
-  const auto run = [](bool device, const std::function<void(zero::Runtime&)>& body) {
-    if (device)
-      mock::run_ranks(2, mock::Order::random, 11, body);
-    else
-      zero::testing::run_ranks(2, body);
-  };
-  const auto begin = [&](zero::Runtime& runtime, zero::Engine& engine) {
-    engine.initialize(toy::fill);
-    mock::train_until(runtime, engine, saved, dims);
-  };
-  toy::Trace expected;
-  run(false, [&](zero::Runtime& runtime) {
-    zero::Engine engine(runtime, toy::describe(dims), none);
-    begin(runtime, engine);
-    const toy::Trace rest = mock::train_until(runtime, engine, 2 * saved, dims);
-    if (runtime.is_root()) expected = rest;
-  });
-  struct Move {
-    bool from_device;
-    const zero::Config& from;
-    bool to_device;
-    const zero::Config& to;
-  };
-  for (const Move& move : {Move{true, all, true, states},
-                           {true, states, true, none},
-                           {true, none, true, all},
-                           {true, host, true, states},
-                           {true, all, true, host},
-                           {true, all, false, all},
-                           {false, all, true, all},
-                           {false, none, true, states}}) {
-    const zero::tests::TemporaryDirectory directory;
-    run(move.from_device, [&](zero::Runtime& runtime) {
-      zero::Engine engine(runtime, toy::describe(dims), move.from);
-      begin(runtime, engine);
-      CHECK(engine.save_checkpoint(directory / "all").wait());
-    });
-    run(move.to_device, [&](zero::Runtime& runtime) {
-      zero::Engine engine(runtime, toy::describe(dims), move.to);
-      REQUIRE(engine.resume(directory / "all"));
-      const toy::Trace rest = mock::train_until(runtime, engine, 2 * saved, dims);
-      if (runtime.is_root()) CHECK(rest == expected);
-    });
-  }
+  mock::check_moves(offload_support::dims(), none,
+                    {{{true, all}, {true, states}},
+                     {{true, states}, {true, none}},
+                     {{true, none}, {true, all}},
+                     {{true, host}, {true, states}},
+                     {{true, all}, {true, host}},
+                     {{true, all}, {false, all}},
+                     {{false, all}, {true, all}},
+                     {{false, none}, {true, states}}});
 }
 
 namespace {

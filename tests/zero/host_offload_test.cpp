@@ -9,9 +9,9 @@
 #include <string>
 
 #include "optim/gradient_norm.h"
+#include "tests/support/checkpoint_moves.h"
 #include "tests/support/mirrored_toy.h"
 #include "tests/support/mock_ranks.h"
-#include "tests/support/temporary_directory.h"
 #include "zero/testing.h"
 
 namespace {
@@ -287,53 +287,19 @@ TEST_CASE("reading and evaluating right behind a step see what it has made") {
 }
 
 TEST_CASE("checkpoints move freely between host memory, device and CPU") {
-  constexpr int saved = 3;
   const zero::Config none = toy::overflowing_config(3, dims);
   const zero::Config all = offloaded(toy::overflowing_config(2, dims)),
                      half = offloaded(toy::overflowing_config(3, dims), 0.5);
   const zero::Config parameters = with_parameters(offloaded(none));
-  const auto run = [](bool device, int ranks, const std::function<void(zero::Runtime&)>& body) {
-    if (device)
-      mock::run_ranks(ranks, mock::Order::random, 11, body);
-    else
-      zero::testing::run_ranks(ranks, body);
-  };
-  toy::Trace expected;
-  zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
-    zero::Engine engine(runtime, toy::describe(dims), none);
-    engine.initialize(toy::fill);
-    mock::train_until(runtime, engine, saved, dims);
-    const toy::Trace rest = mock::train_until(runtime, engine, 2 * saved, dims);
-    if (runtime.is_root()) expected = rest;
-  });
-  struct Move {
-    bool from_device;
-    const zero::Config& from;
-    bool to_device;
-    const zero::Config& to;
-  };
-  for (const Move& move : {Move{true, all, true, half},
-                           {true, half, true, none},
-                           {true, none, true, all},
-                           {true, all, false, none},
-                           {false, none, true, half},
-                           {true, parameters, true, all},
-                           {true, half, true, parameters},
-                           {true, parameters, false, none}}) {
-    const zero::tests::TemporaryDirectory directory;
-    run(move.from_device, 2, [&](zero::Runtime& runtime) {
-      zero::Engine engine(runtime, toy::describe(dims), move.from);
-      engine.initialize(toy::fill);
-      mock::train_until(runtime, engine, saved, dims);
-      CHECK(engine.save_checkpoint(directory / "all").wait());
-    });
-    run(move.to_device, 2, [&](zero::Runtime& runtime) {
-      zero::Engine engine(runtime, toy::describe(dims), move.to);
-      REQUIRE(engine.resume(directory / "all"));
-      const toy::Trace rest = mock::train_until(runtime, engine, 2 * saved, dims);
-      if (runtime.is_root()) CHECK(rest == expected);
-    });
-  }
+  mock::check_moves(dims, none,
+                    {{{true, all}, {true, half}},
+                     {{true, half}, {true, none}},
+                     {{true, none}, {true, all}},
+                     {{true, all}, {false, none}},
+                     {{false, none}, {true, half}},
+                     {{true, parameters}, {true, all}},
+                     {{true, half}, {true, parameters}},
+                     {{true, parameters}, {false, none}}});
 }
 
 TEST_CASE("the plan and the report say what lies where, to the byte") {

@@ -7,6 +7,7 @@
 
 #include "tests/support/mock_ranks.h"
 #include "tests/support/temporary_directory.h"
+#include "zero/plan/engine_plan.h"
 #include "zero/testing.h"
 
 namespace {
@@ -196,13 +197,22 @@ TEST_CASE("checkpoints of delayed runs move between GPU and CPU ranks") {
   }
 }
 
-TEST_CASE("on GPU ranks a delayed run needs all of its state in host memory") {
-  zero::Config config = offloaded(config_of(2, true), delayed);
-  config.zero_optimization.offload_optimizer.ratio = 0.5;
-  CHECK_THROWS_WITH_AS(mock::run_ranks(1, mock::Order::random, 1,
-                                       [&](zero::Runtime& runtime) {
-                                         zero::Engine engine(runtime, toy::describe(dims), config);
-                                       }),
-                       doctest::Contains("needs offload_optimizer.ratio 1 on GPU ranks"),
-                       zero::ConfigError);
+TEST_CASE(
+    "on GPU ranks a delayed run needs all of its state in host memory, others none in a file") {
+  const auto refuses = [](const zero::Config& config, const char* reason) {
+    CHECK_THROWS_WITH_AS(
+        zero::detail::EnginePlan(toy::describe(dims).declared(), config, 0, 2, true),
+        doctest::Contains(reason), zero::ConfigError);
+  };
+  zero::Config half = offloaded(config_of(2, true), delayed);
+  half.zero_optimization.offload_optimizer.ratio = 0.5;
+  refuses(half, "needs offload_optimizer.ratio 1 on GPU ranks");
+  for (const auto update : {delayed, speculative}) {
+    zero::Config file = offloaded(config_of(2, true), update);
+    file.zero_optimization.offload_optimizer.device = zero::OffloadDevice::nvme;
+    file.zero_optimization.offload_optimizer.nvme_path = "/somewhere";
+    refuses(
+        file,
+        "is not supported by this version on GPU ranks whose state or parameters rest in a file");
+  }
 }
