@@ -39,9 +39,8 @@ class ThreadWorld final : public World {
 
   bool fail(const std::string& reason, int exit_code) noexcept override {
     plane_->slot().state.store(RankState::failing);
-    ControlPage& page = plane_->page();
-    page.publish({topology_.rank, exit_code, false, reason});
-    return page.claim_print();
+    // Ranks of one process do not die without a word: who publishes the cause also tells it.
+    return plane_->page().publish({topology_.rank, exit_code, false, reason});
   }
   void abort(int exit_code) noexcept override {
     fail("rank " + std::to_string(topology_.rank) + " aborted", exit_code);
