@@ -29,7 +29,6 @@ void EngineCore::transfer(int flat_unit, std::function<void(const Wire&)> work) 
       });
 }
 
-// Beside the buffers of the longest reduction, where the communicator needs that.
 void EngineCore::reserve_exchanged(std::int64_t bytes) {
   if (!collective()) return;
   Ledger& ledger = runtime_.ledger();
@@ -47,6 +46,7 @@ void EngineCore::reserve_exchanged(std::int64_t bytes) {
   });
 }
 
+// Beside the buffers of the longest reduction, where the communicator needs that.
 void EngineCore::reserve_staging() {
   std::int64_t bytes = 0;
   const std::int64_t piece = state_->policy().reduce_piece;

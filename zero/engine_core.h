@@ -240,6 +240,8 @@ class EngineCore {
 
   // updates_aside.cpp
   void guess_update();
+  // Of a step that is neither clipped nor skipped.
+  UpdateTerms terms_unclipped(std::int64_t applied_steps, float loss_scale) const;
   void run_update(const Instruction& instruction, const UpdateTerms& terms);
   void run_updates_aside();
   // The rest of the plan; without terms nothing is updated or published.

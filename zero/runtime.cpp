@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 
+#include "zero/base/notice.h"
 #include "zero/device/pool_place.h"
 #include "zero/runtime_core.h"
 
@@ -97,7 +98,7 @@ void RuntimeCore::start_pool() {
   if (place.why_not.empty())
     pool_cpus_ = std::move(place.cpus);
   else if (pool_->threads() > 1)
-    say_unbound(place.why_not);
+    say_once("compute threads are not bound beside the GPU: " + place.why_not);
 }
 
 void RuntimeCore::join_pool() const noexcept {

@@ -15,12 +15,15 @@ void UpdatesAside::judge(const UpdateTerms& terms) {
 void EngineCore::guess_update() {
   if (!plan_.inputs.offload.speculative()) return;
   aside_.forget();
-  if (given_rate_) return;
+  if (!given_rate_) aside_.guess(terms_unclipped(applied_steps_, scaler_.scale()));
+}
+
+UpdateTerms EngineCore::terms_unclipped(std::int64_t applied_steps, float loss_scale) const {
   UpdateTerms terms;
-  terms.scalars.step = applied_steps_ + 1;
+  terms.scalars.step = applied_steps + 1;
   terms.scalars.gradient_multiplier = static_cast<float>(
-      optim::clipped_multiplier(inverse_scale_at(scaler_.scale()), 0, config_.gradient_clipping));
-  aside_.guess(terms);
+      optim::clipped_multiplier(inverse_scale_at(loss_scale), 0, config_.gradient_clipping));
+  return terms;
 }
 
 void EngineCore::run_update(const Instruction& instruction, const UpdateTerms& terms) {

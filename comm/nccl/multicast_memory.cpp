@@ -1,10 +1,10 @@
 #include "comm/nccl/multicast_memory.h"
 
 #include <cuda.h>
-#include <cuda_runtime_api.h>
 
 #include <string>
 
+#include "zero/base/cuda/driver.h"
 #include "zero/base/error.h"
 
 namespace zero::comm::nccl {
@@ -13,16 +13,9 @@ namespace {
 
 constexpr unsigned oldest_driver = 12010;  // with multicast
 
-// Null where the driver is older.
 template <class Function>
 void find(const char* name, Function& function) {
-  void* address = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t error =
-      cudaGetDriverEntryPointByVersion(name, &address, oldest_driver, cudaEnableDefault, &found);
-  if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
-  const bool usable = error == cudaSuccess && found == cudaDriverEntryPointSuccess;
-  function = usable ? reinterpret_cast<Function>(address) : nullptr;
+  function = reinterpret_cast<Function>(zero::cuda::find_in_driver(name, oldest_driver));
 }
 
 }  // namespace

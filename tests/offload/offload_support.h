@@ -55,4 +55,16 @@ inline toy::Trace run(int ranks, const zero::Config& config, int steps = 4,
   return trace;
 }
 
+// In bf16, between looks at the state.
+inline void train_until(zero::Engine& engine, zero::Runtime& runtime, int step_count) {
+  toy::Activations a = toy::make_activations(dims());
+  while (engine.step_count() < step_count) {
+    for (zero::MicroStep micro : engine.micro_steps()) {
+      toy::load_samples(dims(), a, engine.step_count() * 7 + runtime.rank());
+      micro.loss(toy::micro_step<zero::bf16>(engine, dims(), a, micro.loss_scale()));
+    }
+    engine.step();
+  }
+}
+
 }  // namespace offload_support

@@ -287,22 +287,12 @@ TEST_CASE("checkpoints move freely between memory and file") {
   cpu.zero_optimization.offload_optimizer.device = zero::OffloadDevice::cpu;
   const zero::Config states = with_states(config(2, 1, true), directory.path());
   const zero::Config all = with_parameters(with_states(none, directory.path()), directory.path());
-  const auto train = [&](zero::Engine& engine, zero::Runtime& runtime, int until) {
-    toy::Activations a = toy::make_activations(dims());
-    while (engine.step_count() < until) {
-      for (zero::MicroStep micro : engine.micro_steps()) {
-        toy::load_samples(dims(), a, engine.step_count() * 7 + runtime.rank());
-        micro.loss(toy::micro_step<zero::bf16>(engine, dims(), a, micro.loss_scale()));
-      }
-      engine.step();
-    }
-  };
   std::uint64_t after_3 = 0, after_6 = 0;
   zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
     zero::Engine engine(runtime, toy::describe(dims()), none);
     engine.initialize(toy::fill);
     for (const auto& [steps, digest] : {std::pair{3, &after_3}, {6, &after_6}}) {
-      train(engine, runtime, steps);
+      train_until(engine, runtime, steps);
       const std::uint64_t found = engine.digest();
       if (runtime.is_root()) *digest = found;
     }
@@ -319,16 +309,16 @@ TEST_CASE("checkpoints move freely between memory and file") {
         saving.zero_core.async_staging_bytes = asynchronous ? 1 << 20 : 0;
         zero::Engine engine(runtime, toy::describe(dims()), saving);
         engine.initialize(toy::fill);
-        train(engine, runtime, 3);
+        train_until(engine, runtime, 3);
         const zero::SaveTicket ticket =
             engine.save_checkpoint(path, {.asynchronous = asynchronous});
-        train(engine, runtime, 5);
+        train_until(engine, runtime, 5);
         ticket.wait();
       });
       zero::testing::run_ranks(number % 3 + 1, [&](zero::Runtime& runtime) {
         zero::Engine engine(runtime, toy::describe(dims()), *to);
         REQUIRE(engine.resume(path));
-        if (runtime.size() == 2) train(engine, runtime, 6);
+        if (runtime.size() == 2) train_until(engine, runtime, 6);
         CHECK(engine.digest() == (runtime.size() == 2 ? after_6 : after_3));
       });
     }

@@ -233,15 +233,8 @@ TEST_CASE("a delayed run goes on from its checkpoint as it went on after it") {
   const zero::Config file =
       delayed(with_parameters(with_states(config(3, 1, true), directory.path()), directory.path()));
   const zero::Config memory = delayed(in_memory(config(1, 1, true)));
-  const auto train = [&](zero::Engine& engine, zero::Runtime& runtime, int until) {
-    toy::Activations a = toy::make_activations(dims());
-    while (engine.step_count() < until) {
-      for (zero::MicroStep micro : engine.micro_steps()) {
-        toy::load_samples(dims(), a, engine.step_count() * 7 + runtime.rank());
-        micro.loss(toy::micro_step<zero::bf16>(engine, dims(), a, micro.loss_scale()));
-      }
-      engine.step();
-    }
+  const auto train = [](zero::Engine& engine, zero::Runtime& runtime, int until) {
+    train_until(engine, runtime, until);
     return engine.digest();
   };
   int number = 0;

@@ -228,12 +228,7 @@ void EngineCore::update_aside_on_host(int chunk, const GuessOnDevice& guess) {
   const auto [applied, scale] = guess.before != nullptr ? std::pair{guess.before->applied_steps,
                                                                     guess.before->next_loss_scale}
                                                         : guess.known;
-  UpdateTerms terms;
-  terms.scalars.step = applied + 1;
-  const double inverse = static_cast<double>(state_->policy().precision.predivision) /
-                         (summands() * static_cast<double>(scale));
-  terms.scalars.gradient_multiplier =
-      static_cast<float>(optim::clipped_multiplier(inverse, 0, config_.gradient_clipping));
+  const UpdateTerms terms = terms_unclipped(applied, scale);
   host_tier_->begin_aside(chunk, {terms.scalars.step, terms.scalars.gradient_multiplier});
   updater_->update_aside(chunk, terms);
 }

@@ -1,8 +1,6 @@
 #include "zero/device/pool_place.h"
 
 #include <cstdint>
-#include <cstdio>
-#include <mutex>
 #include <vector>
 
 #include "zero/runtime_core.h"
@@ -51,13 +49,6 @@ PoolPlace place_beside_device(RuntimeCore& runtime) {
     place.why_not = "this process may use cpus " + text_of(own.allowed) + ", none of " + node +
                     "'s; the launcher has bound it away from its GPU";
   return place;
-}
-
-void say_unbound(const std::string& why) {
-  static std::once_flag said;
-  std::call_once(said, [&] {
-    std::fprintf(stderr, "zero: compute threads are not bound beside the GPU: %s\n", why.c_str());
-  });
 }
 
 }  // namespace zero::detail

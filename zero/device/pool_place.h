@@ -18,7 +18,4 @@ struct PoolPlace {
 // Collective over the ranks.
 PoolPlace place_beside_device(RuntimeCore& runtime);
 
-// Once per process.
-void say_unbound(const std::string& why);
-
 }  // namespace zero::detail

@@ -32,6 +32,12 @@ class ChunkMaker {
   }
 
  private:
+  const FlatUnit& flat_of(const Chunk& chunk) const {
+    return layout_.flat_units[static_cast<std::size_t>(chunk.flat_unit)];
+  }
+  const Segment& segment_of(const Chunk& chunk) const {
+    return flat_of(chunk).segments[static_cast<std::size_t>(chunk.segment)];
+  }
   DType dtype_of(const Segment& segment) const {
     return segment.dtype.value_or(policy_.precision.compute);
   }
@@ -109,9 +115,7 @@ class ChunkMaker {
     auto stay = static_cast<std::int64_t>(std::floor((1 - ratio) * total));
     std::int64_t cache = policy_.optimizer_in_file ? config_.zero_core.offload_cache_bytes : 0;
     for (Chunk& chunk : result_.chunks) {
-      const Segment& segment = layout_.flat_units[static_cast<std::size_t>(chunk.flat_unit)]
-                                   .segments[static_cast<std::size_t>(chunk.segment)];
-      if (--stay < 0) cache -= chunk.count * bytes_per_element(chunk.flat_unit, segment);
+      if (--stay < 0) cache -= chunk.count * bytes_per_element(chunk.flat_unit, segment_of(chunk));
       const bool cached = stay < 0 && cache >= 0;
       chunk.on_host = stay < 0 && policy_.optimizer_on_host;
       chunk.state_in_file = stay < 0 && !cached && policy_.optimizer_in_file;
@@ -138,9 +142,8 @@ class ChunkMaker {
     const int last = lowest_user();
     for (std::size_t c = result_.chunks.size(); c-- > 0;) {
       Chunk& chunk = result_.chunks[c];
-      const FlatUnit& flat = layout_.flat_units[static_cast<std::size_t>(chunk.flat_unit)];
-      if (!(chunk.on_host || chunk.state_in_file) || flat.users.front() == last) continue;
-      budget -= chunk.count * bytes_aside(flat.segments[static_cast<std::size_t>(chunk.segment)]);
+      if (!(chunk.on_host || chunk.state_in_file) || flat_of(chunk).users.front() == last) continue;
+      budget -= chunk.count * bytes_aside(segment_of(chunk));
       if (budget < 0) return;
       chunk.aside = true;
     }
@@ -163,8 +166,7 @@ class ChunkMaker {
   int lowest_user() const {
     int lowest = std::numeric_limits<int>::max();
     for (const Chunk& chunk : result_.chunks)
-      lowest = std::min(
-          lowest, layout_.flat_units[static_cast<std::size_t>(chunk.flat_unit)].users.front());
+      lowest = std::min(lowest, flat_of(chunk).users.front());
     return lowest;
   }
 
@@ -187,8 +189,7 @@ class ChunkMaker {
     std::vector<Chunk*> order;
     for (Chunk& chunk : result_.chunks) order.push_back(&chunk);
     const auto position = [&](const Chunk* chunk) {
-      const std::vector<int>& users =
-          layout_.flat_units[static_cast<std::size_t>(chunk->flat_unit)].users;
+      const std::vector<int>& users = flat_of(*chunk).users;
       if (!chunk->aside) return std::pair{0, 0};
       return std::pair{1, -(result_.offload.delayed() ? users.back() : users.front())};
     };

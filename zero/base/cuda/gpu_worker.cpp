@@ -9,6 +9,7 @@
 #include "zero/base/cpu/worker_stream.h"
 #include "zero/base/cuda/check.h"
 #include "zero/base/cuda/cuda_stream.h"
+#include "zero/base/cuda/driver.h"
 #include "zero/base/error.h"
 
 namespace zero::cuda {
@@ -20,13 +21,8 @@ using WaitValue = int (*)(cudaStream_t, unsigned long long, std::uint32_t, unsig
 constexpr unsigned at_least = 0;  // CU_STREAM_WAIT_VALUE_GEQ, cyclic
 
 WaitValue find_wait_value() {
-  constexpr unsigned version = 12000;
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  check(cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &function, version,
-                                         cudaEnableDefault, &result),
-        "cudaGetDriverEntryPointByVersion");
-  if (result != cudaDriverEntryPointSuccess || function == nullptr)
+  void* function = find_in_driver("cuStreamWaitValue32", 12000);
+  if (function == nullptr)
     throw TopologyError(
         "offload beside a GPU needs cuStreamWaitValue32, which this driver lacks: update it to "
         "CUDA 12 or newer");

@@ -1,0 +1,17 @@
+#include "zero/base/cuda/driver.h"
+
+#include <cuda_runtime_api.h>
+
+namespace zero::cuda {
+
+void* find_in_driver(const char* name, unsigned version) noexcept {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion(name, &function, version, cudaEnableDefault, &found);
+  // It is no fault of the device, which the next call would report.
+  if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
+  return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? function : nullptr;
+}
+
+}  // namespace zero::cuda
