@@ -1,6 +1,7 @@
-# CUDA, where it is wanted and there: each library folder then compiles its cuda/ folder in place of its
-# no_cuda.cpp. NCCL is loaded at run time; only its header is needed here. Sets zero_has_cuda and
-# zero_has_nccl.
+# CUDA, where it is wanted and there: each library folder then adds its cuda/ folder to one object library,
+# zero_cuda. Programs for GPUs link it, and its objects stand before what the libraries hold in their place
+# (no_cuda.cpp), so that all other programs link without the CUDA Toolkit. NCCL is loaded at run time; only
+# its header is needed here. Sets zero_has_cuda and zero_has_nccl.
 
 set(ZERO_CUDA AUTO CACHE STRING "The CUDA back end: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE ZERO_CUDA PROPERTY STRINGS AUTO ON OFF)
@@ -53,4 +54,14 @@ add_library(zero_cuda_flags INTERFACE)
 target_compile_options(zero_cuda_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr
     --generate-line-info -Xcompiler=-ffp-contract=off,-Wall,-Wextra>)
+
+add_library(zero_cuda OBJECT)
+target_include_directories(zero_cuda PRIVATE ${PROJECT_SOURCE_DIR})
+if(zero_has_nccl)
+  target_include_directories(zero_cuda PRIVATE ${NCCL_INCLUDE_DIR})
+endif()
+set_target_properties(zero_cuda PROPERTIES POSITION_INDEPENDENT_CODE ON)
+target_compile_features(zero_cuda PUBLIC cxx_std_20)
+target_link_libraries(zero_cuda PUBLIC CUDA::cudart_static ${CMAKE_DL_LIBS}
+                                PRIVATE $<BUILD_INTERFACE:zero_build_flags> $<BUILD_INTERFACE:zero_cuda_flags>)
 message(STATUS "CUDA ${CUDAToolkit_VERSION}, NCCL header: ${zero_has_nccl}")

@@ -1,5 +1,6 @@
-# ZeroCore::zerocore, the one target that users link, and what `cmake --install` puts where. The same
-# name works by find_package(ZeroCore) and by add_subdirectory.
+# ZeroCore::zerocore, the target that users link, and ZeroCore::cuda, which programs for GPUs link beside it
+# where the build has it; and what `cmake --install` puts where. The same names work by
+# find_package(ZeroCore) and by add_subdirectory.
 
 option(ZERO_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
 
@@ -12,7 +13,7 @@ if(NOT TARGET zero_comm)
 endif()
 
 set(zero_libraries)
-foreach(folder base comm optim offload checkpoint engine config)
+foreach(folder base comm optim offload checkpoint plan engine config)
   if(TARGET zero_${folder})
     list(APPEND zero_libraries zero_${folder})
   endif()
@@ -24,6 +25,9 @@ add_library(zerocore INTERFACE)
 target_link_libraries(zerocore INTERFACE ${zero_libraries})
 target_include_directories(zerocore INTERFACE $<INSTALL_INTERFACE:${zero_include_dir}>)
 add_library(ZeroCore::zerocore ALIAS zerocore)
+if(zero_has_cuda)
+  add_library(ZeroCore::cuda ALIAS zero_cuda)
+endif()
 
 if(NOT ZERO_INSTALL)
   return()
@@ -61,7 +65,6 @@ endforeach()
 # a new one without a line here stops the configuration, not the user.
 set(zero_find_Threads "find_dependency(Threads)")
 set(zero_find_MPI "find_dependency(MPI COMPONENTS C)")
-set(zero_find_CUDA "find_dependency(CUDAToolkit)")
 set(zero_find_yaml-cpp "find_dependency(yaml-cpp)")
 set(ZERO_DEPENDENCIES)
 foreach(library ${zero_libraries})
@@ -102,6 +105,11 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ZeroCoreConfig.cmake
 
 install(TARGETS zerocore ${zero_libraries} EXPORT ZeroCoreTargets ARCHIVE)
 install(EXPORT ZeroCoreTargets NAMESPACE ZeroCore:: DESTINATION ${zero_package_dir})
+if(zero_has_cuda)
+  set_target_properties(zero_cuda PROPERTIES EXPORT_NAME cuda)
+  install(TARGETS zero_cuda EXPORT ZeroCoreCudaTargets OBJECTS DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT ZeroCoreCudaTargets NAMESPACE ZeroCore:: DESTINATION ${zero_package_dir})
+endif()
 if(TARGET train_gpt)
   install(TARGETS train_gpt RUNTIME)
 endif()

@@ -28,18 +28,6 @@ function(zero_library name)
   target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:zero_build_flags> ${ARG_PRIVATE})
 endfunction()
 
-# zero_cuda_sources(NAME SOURCES ... ELSE ...): the folder's CUDA back end, or what stands for it where
-# there is none.
-function(zero_cuda_sources name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;ELSE" ${ARGN})
-  if(NOT zero_has_cuda)
-    target_sources(${name} PRIVATE ${ARG_ELSE})
-    return()
-  endif()
-  target_sources(${name} PRIVATE ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE CUDA::cudart_static $<BUILD_INTERFACE:zero_cuda_flags>)
-endfunction()
-
 # zero_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [TIMEOUT seconds]): a doctest binary, run once.
 function(zero_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
@@ -55,17 +43,20 @@ function(zero_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
-# zero_mpi_test(NAME TARGET binary RANKS 1 2 3 4 [ARGUMENTS ...] [TIMEOUT seconds]): the binary under
-# mpirun, one test per rank count.
+# zero_mpi_test(NAME TARGET binary RANKS 1 2 3 4 [ARGUMENTS ...] [ENVIRONMENT ...] [TIMEOUT seconds]): the
+# binary under mpirun, one test per rank count; not in strict mode unless the environment says so.
 function(zero_mpi_test name)
-  cmake_parse_arguments(ARG "" "TARGET;TIMEOUT" "RANKS;ARGUMENTS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TARGET;TIMEOUT" "RANKS;ARGUMENTS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
+  endif()
+  if(NOT ARG_ENVIRONMENT)
+    set(ARG_ENVIRONMENT ZERO_STRICT=0)
   endif()
   foreach(ranks ${ARG_RANKS})
     add_test(NAME ${name}_n${ranks}
              COMMAND ${MPIEXEC_EXECUTABLE} -n ${ranks} --oversubscribe $<TARGET_FILE:${ARG_TARGET}> ${ARG_ARGUMENTS})
     set_tests_properties(${name}_n${ranks} PROPERTIES LABELS mpi TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2
-      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1")
+      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1;${ARG_ENVIRONMENT}")
   endforeach()
 endfunction()

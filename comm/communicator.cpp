@@ -71,10 +71,16 @@ Traffic& Traffic::operator-=(const Traffic& other) {
   return *this;
 }
 
+void Communicator::set_terms(const CallTerms& terms) {
+  set_reduce_group(terms.reduce_group == 0 ? size_ : terms.reduce_group);
+  terms_.time_limit = terms.time_limit;
+  terms_.deterministic = terms.deterministic;
+}
+
 void Communicator::set_reduce_group(int ranks) {
   if (ranks < 1)
     throw UsageError("the reduce group must be at least 1, not " + std::to_string(ranks));
-  reduce_group_ = std::min(ranks, size_);
+  terms_.reduce_group = std::min(ranks, size_);
 }
 
 void Communicator::begin(Operation operation, std::int64_t bytes_sent, Stream stream) {
@@ -97,7 +103,7 @@ void Communicator::act_for(const Communicator& other) {
   operation_ = other.operation_;
   subject_ = other.subject_;
   sequence_ = other.sequence_;
-  time_limit_ = other.time_limit_;
+  terms_.time_limit = other.terms_.time_limit;
 }
 
 std::string Communicator::describe() const {

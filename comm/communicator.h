@@ -57,6 +57,14 @@ struct Traffic {
   Traffic& operator-=(const Traffic& other);
 };
 
+// How a caller wants its calls made; equal on all ranks.
+struct CallTerms {
+  int reduce_group = 0;  // G of the summation order; 0, or more than there are: all ranks
+  std::chrono::milliseconds time_limit{600'000};
+  // Sums in the order above where that costs time. On the host they always are.
+  bool deterministic = false;
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -69,11 +77,13 @@ class Communicator {
   // What the next operations are about ("unit h.3"), for messages; kept by reference until changed.
   void set_subject(std::string_view subject) { subject_ = subject; }
 
-  // G of the summation order. Equal on all ranks; 1 <= group <= size, or size when larger.
+  // Of the next operations.
+  void set_terms(const CallTerms& terms);
+  const CallTerms& terms() const { return terms_; }
   void set_reduce_group(int ranks);
-  int reduce_group() const { return reduce_group_; }
-  void set_time_limit(std::chrono::milliseconds limit) { time_limit_ = limit; }
-  std::chrono::milliseconds time_limit() const { return time_limit_; }
+  void set_time_limit(std::chrono::milliseconds limit) { terms_.time_limit = limit; }
+  int reduce_group() const { return terms_.reduce_group; }
+  std::chrono::milliseconds time_limit() const { return terms_.time_limit; }
 
   // recv + r * stride receives rank r's `count` elements; stride >= count, default count.
   // In place when send == recv + rank * stride.
@@ -109,9 +119,8 @@ class Communicator {
 
   // Where calls only launch: throws what has ended this communicator meanwhile.
   virtual void check() {}
-  // Where sums in the order above cost time: whether to take them. They always are on the host.
-  virtual void set_deterministic(bool) {}
-  // Of device memory that reduce_scatter of `count` elements per rank needs beside its buffers.
+  // Of device memory that reduce_scatter of `count` elements per rank needs beside its buffers,
+  // under the terms that are set.
   virtual std::int64_t staging_bytes(std::int64_t, DType) const { return 0; }
   virtual void use_staging(void*, std::int64_t) {}
 
@@ -119,7 +128,7 @@ class Communicator {
   void reset_traffic() { traffic_ = {}; }
 
  protected:
-  Communicator(int rank, int size) : rank_(rank), size_(size), reduce_group_(size) {}
+  Communicator(int rank, int size) : rank_(rank), size_(size) { terms_.reduce_group = size; }
 
   // The call being made, for messages: "reduce_scatter of unit h.3 (call 412)".
   std::string describe() const;
@@ -178,8 +187,7 @@ class Communicator {
 
   int rank_;
   int size_;
-  int reduce_group_;
-  std::chrono::milliseconds time_limit_{600'000};
+  CallTerms terms_;
   std::string_view subject_;
   Operation operation_ = Operation::barrier;
   Stream stream_;

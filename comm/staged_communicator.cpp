@@ -9,8 +9,7 @@ StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> host, Devic
 
 Communicator& StagedCommunicator::host() {
   host_->set_subject(subject());
-  host_->set_reduce_group(reduce_group());
-  host_->set_time_limit(time_limit());
+  host_->set_terms(terms());
   return *host_;
 }
 

@@ -65,8 +65,12 @@ const std::map<std::string_view, Rule>& rules() {
 
 }  // namespace
 
+bool is_left_to_program(const Key& key) {
+  return key.path == "scheduler.params.total_num_steps";
+}
+
 std::optional<std::string> auto_value(const Key& key, const AutoContext& context) {
-  if (key.path == "scheduler.params.total_num_steps") {
+  if (is_left_to_program(key)) {
     if (!context.trainer.total_steps) return std::nullopt;
     return number(*context.trainer.total_steps);
   }

@@ -17,4 +17,7 @@ struct AutoContext {
 // The value as JSON; empty: as if the key were absent. Nothing where it must be known and is not.
 std::optional<std::string> auto_value(const Key& key, const AutoContext& context);
 
+// Whether nobody but the training program can know it, so that a check of the file leaves it open.
+bool is_left_to_program(const Key& key);
+
 }  // namespace zero::config_schemas

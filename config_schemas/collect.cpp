@@ -16,8 +16,7 @@ bool valid_group_name(std::string_view name) {
 
 class Collector {
  public:
-  Collector(std::vector<Given>& given, ProblemList& problems)
-      : given_(given), problems_(problems) {}
+  Collector(Collected& result, ProblemList& problems) : result_(result), problems_(problems) {}
 
   struct Section {
     std::string_view row_path = "";
@@ -34,7 +33,7 @@ class Collector {
       const bool wildcard = key != nullptr && last_name(key->path) == "*";
       if (is_comment(member.key) && !wildcard) continue;
       if (key == nullptr) {
-        problems_.unknown_key(member.position, path);
+        result_.strays.push_back({section.row_path, path, &member});
         continue;
       }
       const auto [earlier, is_new] = seen.emplace(key, &member);
@@ -63,7 +62,7 @@ class Collector {
         (node.kind == Node::Kind::null && key.nullable) ||
         (node.kind == Node::Kind::string && node.text == "auto" && key.auto_is_absent);
     if (key.type != Type::section) {
-      if (!absent || key.target != nullptr) given_.push_back(std::move(given));
+      if (!absent || key.target != nullptr) result_.given.push_back(std::move(given));
     } else if (node.kind == Node::Kind::object) {
       collect({key.path, given.path, given.name, given.node});
     } else if (!absent) {
@@ -71,19 +70,19 @@ class Collector {
     }
   }
 
-  std::vector<Given>& given_;
+  Collected& result_;
   ProblemList& problems_;
 };
 
 }  // namespace
 
-std::vector<Given> collect_values(const Node& root, ProblemList& problems) {
-  std::vector<Given> given;
+Collected collect_values(const Node& root, ProblemList& problems) {
+  Collected result;
   if (root.kind == Node::Kind::object)
-    Collector(given, problems).collect({.node = &root});
+    Collector(result, problems).collect({.node = &root});
   else
     problems.add(root.position, "a config must be a JSON object { ... }");
-  return given;
+  return result;
 }
 
 std::string path_of(const Given& given) {

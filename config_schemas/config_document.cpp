@@ -23,11 +23,19 @@ ignored in silence:
 | no effect here | it is checked, and listed once at start with the reason, unless its value asks for what is done anyway |
 | refused | the file is refused with the reason where the value asks for something; a value that asks for nothing (`false`, `"none"`, the default) is fine |
 | old name | it is read as the key that replaced it, with a notice; giving both is refused |
-| anything else | an unknown key: refused, with the nearest known one |
+| unknown, in a section where DeepSpeed refuses unknown keys | refused, with the nearest known key if one is near |
+| unknown elsewhere | a notice, as DeepSpeed passes over it; refused where it looks like a slip of a known key, and where it is a known key at a wrong place that would act at its own |
 
-`zero config check FILE` says what would happen, `zero config explain FILE` shows every resolved value and
-where it came from, and `zero config new` writes a file to start from. Editors complete and check keys by
-`config_schemas/ds_config.schema.json`: name it as `"$schema"` in the file, or in the editor's settings.
+DeepSpeed refuses unknown keys in `zero_optimization`, `fp16`, `bf16`, `compile`, `comms_logger`,
+`timers.throughput`, `tensor_parallel`, the monitors, `optimizer.params` and `scheduler.params`. `zero_core` is such a
+section too.
+
+`zero config check FILE` says what would happen. It makes the engine's own plan too, for the `--world-size`,
+`--device` and `--model` that are given, and refuses what every such run would refuse; where no device is given,
+what GPU ranks or CPU ranks alone would refuse is a notice. `zero config explain FILE` shows every resolved value and
+where it came from, `zero config explain KEY` what a key is. `zero config new` writes a file to start from, in plain
+JSON. Editors complete and check keys by `config_schemas/ds_config.schema.json`: name it as `"$schema"` in the file,
+or in the editor's settings.
 
 ## The file
 
@@ -35,8 +43,10 @@ where it came from, and `zero config new` writes a file to start from. Editors c
   closing bracket; keys and strings without quotes (such a string goes on to the end of its line). Names that
   start with `_` are comments too. Strings of several lines (`'''`) are not read.
 * A key given twice is refused, at any depth. At most 1 MiB, 32 levels, 10,000 keys.
-* Integers may be written `5e8` or `16.0`. In the sections that DeepSpeed validates (`zero_optimization`,
-  `fp16`, `bf16`, `compile`, `comms_logger`, the monitors) numbers and truth values may also be strings.
+* Integers may be written `5e8` or `16.0`. Numbers may be strings, as loaders of YAML make one of `1e-5`; in the
+  sections where DeepSpeed refuses unknown keys truth values may too. A notice names them.
+* Every number has a range; one outside of it is refused. A key that DeepSpeed takes unread and that has no effect
+  here may have a value of any type.
 * All problems come in one message, each with line, column, path and what is allowed.
 * Command-line overrides go by path (`--set zero_optimization.stage=3`) and pass the same checks.
 
@@ -54,12 +64,13 @@ values stand for it (`zero::TrainerValues`), and the Trainer's defaults where th
 | `optimizer.params.lr`, `betas`, `eps`, `weight_decay` | 5e-5, [0.9, 0.999], 1e-8, 0 |
 | `scheduler.params.warmup_min_lr`, `warmup_max_lr` | 0, the optimizer's `lr` |
 | `scheduler.params.warmup_num_steps` | the program's; else 1, the shortest |
-| `scheduler.params.total_num_steps` | the program's number of steps; refused where it says none |
+| `scheduler.params.total_num_steps` | the program's number of steps; where it says none, a run is refused, and `zero config` leaves it open |
 | `fp16.enabled`, `bf16.enabled` | the program's choice; else false |
 | `zero_optimization.reduce_bucket_size` | hidden size squared, where the program says the hidden size |
 | `zero_optimization.stage3_prefetch_bucket_size` | 0.9 times that |
 | `zero_optimization.stage3_param_persistence_threshold` | 10 times the hidden size |
-| other keys of validated sections, `steps_per_print` | the default, as if the key were absent |
+| other keys of sections where DeepSpeed refuses unknown ones, `steps_per_print` | the default, as if the key were absent |
+| other keys without effect here | nothing |
 | anything else | refused |
 
 ## Releases of DeepSpeed
@@ -112,7 +123,6 @@ std::string row(const Key& key) {
 
 std::string tables() {
   std::string text;
-  std::string_view last;
   std::map<std::string_view, std::string> sections;
   std::vector<std::string_view> order;
   for (const Key& key : keys()) {
@@ -135,8 +145,9 @@ std::string difference_table() {
   std::string text =
       "## Where values differ from DeepSpeed 0.19\n\n"
       "tests/config/compare_with_deepspeed.py reads real files with both and fails at a difference "
-      "that is not\nlisted here. A misspelt key at top level, which DeepSpeed passes over, is "
-      "refused.\n\n| key | DeepSpeed | here | why |\n|---|---|---|---|\n";
+      "that is not\nlisted here. Slips of known keys, and known keys at a wrong place, which "
+      "DeepSpeed "
+      "passes over, are refused.\n\n| key | DeepSpeed | here | why |\n|---|---|---|---|\n";
   for (const Difference& row : differences()) {
     std::string names;
     for (const auto key : row.keys) names += (names.empty() ? "`" : ", `") + std::string(key) + "`";

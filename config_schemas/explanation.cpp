@@ -22,6 +22,19 @@ std::string effect_of(const Entry& entry) {
   return std::string(key.meaning);
 }
 
+void fill_batch(Loaded& loaded, const Batch& batch) {
+  const std::pair<std::string_view, std::int64_t> values[] = {
+      {"train_batch_size", batch.global},
+      {"train_micro_batch_size_per_gpu", batch.micro},
+      {"gradient_accumulation_steps", batch.accumulation}};
+  for (Entry& entry : loaded.entries)
+    for (const auto& [path, value] : values) {
+      if (entry.path != path) continue;
+      entry.value = std::to_string(value);
+      if (entry.source == Source::fallback) entry.source = Source::derived;
+    }
+}
+
 std::string to_json(const Explanation& explanation) {
   Json json = {{"values", Json::object()},
                {"notices", explanation.loaded.config.notices},

@@ -11,6 +11,9 @@ namespace zero::config_schemas {
 // What a value of the resolved config does, in one line.
 std::string effect_of(const Entry& entry);
 
+// The batch keys of the entries, as they are on some number of ranks.
+void fill_batch(Loaded& loaded, const Batch& batch);
+
 struct Explanation {
   const Loaded& loaded;
   std::optional<Batch> batch;  // where a number of ranks is given

@@ -21,8 +21,20 @@ struct Given {
   bool usable = false;     // false: reported, or absent
 };
 
-// Reports unknown keys, double spellings and sections that are none. Keeps pointers into `root`.
-std::vector<Given> collect_values(const Node& root, ProblemList& problems);
+// A key that no row of the table has.
+struct Stray {
+  std::string_view section;  // the path of the row that it stands in
+  std::string path;          // as the user spelled it
+  const Member* member;
+};
+
+struct Collected {
+  std::vector<Given> given;
+  std::vector<Stray> strays;
+};
+
+// Reports double spellings and sections that are none. Keeps pointers into `root`.
+Collected collect_values(const Node& root, ProblemList& problems);
 
 // "zero_core.param_groups.norms.lr_scale": the row's path with the name in place of "*".
 std::string path_of(const Given& given);

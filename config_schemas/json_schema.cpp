@@ -81,6 +81,7 @@ Json value_schema(const Key& key) {
   std::vector<Json> any = forms(key);
   if (!any.empty() && may_be_auto(key)) any.push_back({{"const", "auto"}});
   if (!any.empty() && key.nullable) any.push_back({{"type", "null"}});
+  if (key.infinity_is_null) any.push_back({{"const", "inf"}});
   Json schema = Json::object();
   schema["description"] = description(key);
   if (key.status == Status::replaced) schema["deprecated"] = true;

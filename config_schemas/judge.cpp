@@ -83,9 +83,7 @@ class Judge {
     if (key.status == Status::honoured)
       return shards_parameters() || given.shown == show_default(key) ? Demand::nothing
                                                                      : Demand::elsewhere;
-    if (key.met != nullptr && key.met(resolution_.config, given.shown)) return Demand::nothing;
-    if (!key.initial.empty() && given.shown == show_default(key)) return Demand::nothing;
-    if (std::ranges::find(key.harmless, given.shown) != key.harmless.end()) return Demand::nothing;
+    if (asks_for_nothing(key, given.shown, resolution_.config)) return Demand::nothing;
     if (key.stage_3_only && !shards_parameters()) return Demand::elsewhere;
     return Demand::effect;
   }
@@ -143,6 +141,12 @@ class Judge {
 };
 
 }  // namespace
+
+bool asks_for_nothing(const Key& key, std::string_view shown, const Config& config) {
+  if (key.met != nullptr && key.met(config, shown)) return true;
+  return (!key.initial.empty() && shown == key.initial) ||
+         std::ranges::find(key.harmless, shown) != key.harmless.end();
+}
 
 std::vector<std::string> judge(const Resolution& resolution, const Conversions& conversions,
                                ProblemList& problems) {

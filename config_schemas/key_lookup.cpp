@@ -7,6 +7,8 @@
 namespace zero::config_schemas {
 namespace {
 
+constexpr std::size_t longest = 96;  // of a path: more letters are noise, and would cost time
+
 using Index = std::map<std::string, const Key*, std::less<>>;
 
 // Every spelling of every path.
@@ -54,12 +56,41 @@ std::string sorted_words(std::string_view name) {
   return result;
 }
 
-// How far a name is from a known one: misspelt, with its words in another order, or cut short.
-std::size_t name_distance(std::string_view name, std::string_view known) {
-  std::size_t distance = std::min(edit_distance(name, known),
-                                  edit_distance(sorted_words(name), sorted_words(known)) + 1);
-  const bool part = name.size() >= 4 && (known.starts_with(name) || known.ends_with(name));
-  return part ? std::min<std::size_t>(distance, 3) : distance;
+std::size_t distance_of(std::string_view name, std::string_view known) {
+  return std::min(edit_distance(name, known),
+                  edit_distance(sorted_words(name), sorted_words(known)) + 1);
+}
+
+// What a slip of the fingers makes of a name; more is another word.
+std::size_t allowed_distance(std::string_view name, std::string_view known) {
+  const std::size_t length = std::max(name.size(), known.size());
+  return length < 4 ? 0 : length < 8 ? 1 : length < 16 ? 2 : 3;
+}
+
+// "overlap" of "overlap_comm", "max_live" of "max_live_parameters": whole words that say most of
+// it. "gradient_clip" of "gradient_clipping": nearly all letters.
+bool is_part(std::string_view name, std::string_view known) {
+  const bool two_words = name.find('_') != std::string_view::npos;
+  if (known.starts_with(name) && 4 * name.size() >= 3 * known.size()) return true;
+  if (known.starts_with(name) && known.substr(name.size()).starts_with('_'))
+    return two_words || 2 * name.size() > known.size();
+  return two_words && known.ends_with(name) &&
+         known.substr(0, known.size() - name.size()).ends_with('_');
+}
+
+// Names that other programs use for things of their own.
+bool is_everyday(std::string_view name) {
+  constexpr std::string_view names[] = {
+      "block_size",  "deterministic", "device",     "dtype", "enabled", "job_name", "mode",
+      "output_path", "params",        "pin_memory", "ratio", "type",    "writer"};
+  return std::ranges::find(names, name) != std::ranges::end(names);
+}
+
+bool lies_in(std::string_view path, std::initializer_list<std::string_view> sections) {
+  return std::ranges::any_of(sections, [&](std::string_view section) {
+    return path == section ||
+           (path.starts_with(section) && path.substr(section.size()).starts_with('.'));
+  });
 }
 
 // The path as the table would write it, as far as the table knows it.
@@ -73,6 +104,79 @@ std::string table_path(std::string_view path) {
     path.remove_prefix(name.size() + 1);
   }
 }
+
+// Weighs every spelling of the table. Paths are compared as the table writes them.
+class Guesser {
+ public:
+  Guesser(const std::string& path, bool anywhere)
+      : wanted_(lower_case(path)),
+        section_(section_of(wanted_)),
+        name_(last_name(wanted_)),
+        anywhere_(anywhere) {}
+
+  Guess run() {
+    for (const auto& [path, key] : spellings())
+      if (last_name(path) != "*") weigh(path, key);
+    if (const auto star = best_.path.find('*'); star != std::string::npos)
+      best_.path.replace(star, 1, "NAME");
+    return best_;
+  }
+
+ private:
+  using Kind = Guess::Kind;
+
+  void weigh(const std::string& path, const Key* key) {
+    const std::string_view known = last_name(path);
+    if (key->meaning == says_nothing && (name_ != known || key->status != Status::refused)) return;
+    const std::size_t distance = distance_of(name_, known);
+    const bool near = distance <= allowed_distance(name_, known);
+    if (path == wanted_ || (section_of(path) == section_ && near) ||
+        (name_ == known && is_slip_of_section(section_of(path))))
+      offer(Kind::slip, distance, path, key);
+    else if (section_of(path) == section_ && is_part(name_, known) && !key->gone)
+      offer(Kind::part, distance, path, key);
+    else if (name_ == known && can_stand_for(path, key))
+      offer(Kind::elsewhere, remoteness(path, key), path, key);
+    else if (near && (anywhere_ || (name_.size() >= 8 && can_stand_for(path, key))))
+      offer(Kind::similar, distance, path, key);
+  }
+
+  bool is_slip_of_section(std::string_view section) const {
+    return !section_.empty() && !section.empty() &&
+           edit_distance(section_, section) <= allowed_distance(section_, section);
+  }
+
+  // Of a name that means something else elsewhere, only a key further inside the same section.
+  bool can_stand_for(std::string_view path, const Key* key) const {
+    if (path.find('*') != std::string_view::npos) return false;
+    if (!section_.empty() && lies_inside(path)) return true;
+    const std::string_view name = last_name(path);
+    const bool one_word = name.find('_') == std::string_view::npos;
+    return !is_everyday(name) && !(one_word && key->status == Status::no_effect);
+  }
+  bool lies_inside(std::string_view path) const {
+    return path.starts_with(section_) && path.substr(section_.size()).starts_with('.');
+  }
+
+  // Among keys of one name, one that acts and lies near is meant.
+  std::size_t remoteness(std::string_view path, const Key* key) const {
+    return (key->status == Status::honoured ? 0 : 1000) + (lies_inside(path) ? 0 : path.size());
+  }
+
+  void offer(Kind kind, std::size_t score, const std::string& path, const Key* key) {
+    const bool better =
+        best_.kind == Kind::none || kind < best_.kind || (kind == best_.kind && score < score_);
+    if (!better) return;
+    best_ = {kind, key, path};
+    score_ = score;
+  }
+
+  std::string wanted_;
+  std::string_view section_, name_;
+  bool anywhere_;
+  Guess best_;
+  std::size_t score_ = 0;
+};
 
 }  // namespace
 
@@ -88,25 +192,12 @@ const Key* find_key(std::string_view section, std::string_view name) {
   return find_key(join(section, "*"));
 }
 
-std::string nearest_key(std::string_view path) {
-  constexpr std::size_t longest = 96;  // more letters are noise, and would cost time
-  const std::string wanted = lower_case(table_path(path.substr(0, longest)));
-  std::string best;
-  std::size_t best_score = std::string::npos;
-  for (const auto& [candidate, key] : spellings()) {
-    if (key->meaning == says_nothing) continue;
-    std::size_t score = name_distance(last_name(wanted), last_name(candidate));
-    // A key of the same section is more likely meant than one of another, which must be near.
-    if (section_of(candidate) != section_of(wanted)) {
-      score = std::min(score + (score == 0 ? 1 : 2), edit_distance(wanted, candidate));
-      if (2 * score > last_name(wanted).size()) score += longest;
-    }
-    if (score >= best_score || last_name(candidate) == "*") continue;
-    best_score = score;
-    best = candidate;
-  }
-  if (const auto star = best.find('*'); star != std::string::npos) best.replace(star, 1, "NAME");
-  return best;
+Guess guess_key(std::string_view path) {
+  return Guesser(table_path(path.substr(0, longest)), false).run();
+}
+
+Guess guess_name(std::string_view name) {
+  return Guesser(std::string(name.substr(0, longest)), true).run();
 }
 
 std::string_view section_of(std::string_view path) {
@@ -135,13 +226,13 @@ std::string lower_case(std::string_view text) {
 }
 
 bool converts_values(std::string_view path) {
-  constexpr std::string_view closed[] = {
-      "zero_optimization", "fp16",  "bf16",    "comms_logger",      "wandb",    "tensorboard",
-      "csv_monitor",       "comet", "compile", "timers.throughput", "zero_core"};
-  return std::ranges::any_of(closed, [&](std::string_view section) {
-    return path == section ||
-           (path.starts_with(section) && path.substr(section.size()).starts_with('.'));
-  });
+  return lies_in(path, {"zero_optimization", "fp16", "bf16", "comms_logger", "wandb", "tensorboard",
+                        "csv_monitor", "comet", "compile", "timers.throughput", "tensor_parallel",
+                        "zero_core"});
+}
+
+bool is_closed(std::string_view section) {
+  return converts_values(section) || lies_in(section, {"optimizer.params", "scheduler.params"});
 }
 
 bool is_comment(std::string_view name) {

@@ -9,10 +9,23 @@
 
 namespace zero::config_schemas {
 
-constexpr Range positive{.low = 0, .above_low = true};
-constexpr Range not_negative{.low = 0};
-constexpr Range at_least_one{.low = 1};
+// Every number of the table has both ends, beyond what any run needs and small enough for sums and
+// products of a few.
+constexpr double many = 1e15;
+constexpr Range counts{.low = 0, .high = many};
+constexpr Range positive_counts{.low = 1, .high = many};
+constexpr Range any_count{.low = -many, .high = many};
+constexpr Range limits{.low = 0, .high = largest_integer};  // the largest is no limit
+constexpr Range samples{.low = 1, .high = 1e9};
+constexpr Range seconds{.low = 0, .high = 1e9};
+constexpr Range positive_seconds{.low = 0, .high = 1e9, .above_low = true};
+constexpr Range ranks{.low = 1, .high = 1 << 20};
+constexpr Range small_counts{.low = 0, .high = 1000};
+constexpr Range rates{.low = 0, .high = 1e6};
+constexpr Range positive_rates{.low = 0, .high = 1e6, .above_low = true};
+constexpr Range signed_rates{.low = -1e6, .high = 1e6};
 constexpr Range unit_interval{.low = 0, .high = 1};
+constexpr Range below_one{.low = 0, .high = 1, .below_high = true};
 
 std::vector<Key> general_rows();
 std::vector<Key> diagnostic_rows();

@@ -37,6 +37,9 @@ enum class Type : std::uint8_t {
 // asks for something, or it is an old name and converted.
 enum class Status : std::uint8_t { honoured, no_effect, refused, replaced };
 
+// As a double, which cannot tell 2^63 from the integer below it; messages show the integer.
+inline constexpr double largest_integer = 0x1p63, largest_unsigned = 0x1p64;
+
 struct Range {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
@@ -65,7 +68,8 @@ struct Key {
   std::vector<RefusedChoice> refused_choices = {};  // known, but not to be had
   bool any_case = false;                            // of choices
   bool nullable = false;                            // null is the same as absent
-  bool strict = false;          // no strings or 1e3 for an integer, where DeepSpeed refuses them
+  bool infinity_is_null = false;                    // "inf" is the same as null
+  bool strict = false;          // DeepSpeed takes no other type, nor strings and 1e3 for an integer
   bool zero_is_absent = false;  // the member's 0 says that the file gives no value
   bool auto_is_absent = false;  // of a section: "auto" is the same as absent
   std::vector<std::string_view> belongs_to =
@@ -96,8 +100,24 @@ const Key* find_key(std::string_view path);
 // The row of key `name` in the section with the path `section` ("" at top level).
 const Key* find_key(std::string_view section, std::string_view name);
 
-// The known path that looks most like this one.
-std::string nearest_key(std::string_view path);
+// What an unknown path was probably meant to be.
+struct Guess {
+  // What says more stands first.
+  enum class Kind : std::uint8_t {
+    none,       // nothing is near
+    slip,       // a misspelt key of the same section
+    elsewhere,  // a key of another section
+    part,       // some words of a key of the same section
+    similar,    // a misspelt one of another section
+  };
+  Kind kind = Kind::none;
+  const Key* key = nullptr;
+  std::string path = "";  // in the spelling nearest to what was written
+};
+// Takes time in proportion to the table.
+Guess guess_key(std::string_view path);
+// Of a last name alone, in whatever section.
+Guess guess_name(std::string_view name);
 
 // "zero_optimization" of "zero_optimization.stage".
 std::string_view section_of(std::string_view path);
@@ -111,6 +131,9 @@ std::string lower_case(std::string_view text);
 
 // DeepSpeed validates some sections and converts values there; elsewhere it takes them as they are.
 bool converts_values(std::string_view path);
+
+// Whether DeepSpeed refuses unknown keys of this section; elsewhere it passes over them.
+bool is_closed(std::string_view section);
 
 // A name that starts with _ is a comment, as in "_comment": JSON has no other.
 bool is_comment(std::string_view name);

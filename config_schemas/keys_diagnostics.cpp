@@ -35,17 +35,22 @@ std::vector<Key> printing_rows() {
 
 std::vector<Key> profiler_rows() {
   const std::string_view on = "flops_profiler.enabled";
+  const auto number = [](std::string_view path, std::string_view initial,
+                         std::string_view meaning) {
+    return in_range(no_effect(path, Type::integer, initial, own_output, meaning), any_count);
+  };
   std::vector<Key> rows = {
       no_effect(on, Type::boolean, "false", own_output, "count operations"),
-      no_effect("flops_profiler.profile_step", Type::integer, "1", own_output, "step to count"),
-      no_effect("flops_profiler.end_profile_step", Type::integer, "", own_output, "not read"),
-      no_effect("flops_profiler.module_depth", Type::integer, "-1", own_output, "modules printed"),
-      no_effect("flops_profiler.top_modules", Type::integer, "1", own_output, "modules printed"),
+      number("flops_profiler.profile_step", "1", "step to count"),
+      number("flops_profiler.end_profile_step", "", "not read"),
+      number("flops_profiler.module_depth", "-1", "modules printed"),
+      number("flops_profiler.top_modules", "1", "modules printed"),
       no_effect("flops_profiler.detailed", Type::boolean, "true", own_output, "more output"),
       or_null(
           no_effect("flops_profiler.output_file", Type::text, "null", own_output, "file to write")),
-      no_effect("flops_profiler.recompute_fwd_factor", Type::number, "0", own_output,
-                "forward passes that are computed again"),
+      in_range(no_effect("flops_profiler.recompute_fwd_factor", Type::number, "0", own_output,
+                         "forward passes that are computed again"),
+               signed_rates),
   };
   for (Key& row : rows)
     if (row.path != on) row.switched_by = on;
@@ -85,22 +90,25 @@ std::vector<Key> service_monitor_rows() {
       {"wandb", "wandb.enabled", {"wandb.group", "wandb.team", "wandb.project"}},
       {"comet",
        "comet.enabled",
-       {"comet.samples_log_interval", "comet.project", "comet.workspace", "comet.api_key",
-        "comet.experiment_name", "comet.experiment_key", "comet.online", "comet.mode"}},
+       {"comet.project", "comet.workspace", "comet.api_key", "comet.experiment_name",
+        "comet.experiment_key", "comet.online", "comet.mode"}},
   };
   constexpr std::string_view none =
-      "not supported by this version: records sent to a service; use tensorboard or csv_monitor";
+      "nothing is sent to a service; tensorboard and csv_monitor write records to files";
   std::vector<Key> rows;
   for (const ServiceMonitor& monitor : monitors) {
     rows.push_back({.path = monitor.section,
                     .auto_is_absent = true,
                     .meaning = "records of training outside the program"});
-    rows.push_back(refused(monitor.enabled, Type::boolean, "false", none, "write records"));
+    rows.push_back(no_effect(monitor.enabled, Type::boolean, "false", none, "write records"));
     for (const auto path : monitor.texts)
-      rows.push_back(under(
-          monitor.enabled,
-          or_null(no_effect(path, Type::any, "", "acts with its monitor only", "of the monitor"))));
+      rows.push_back(
+          under(monitor.enabled, or_null(no_effect(path, Type::any, "", none, "of the monitor"))));
   }
+  rows.push_back(
+      under("comet.enabled", in_range(no_effect("comet.samples_log_interval", Type::integer, "100",
+                                                none, "of the monitor"),
+                                      any_count)));
   return rows;
 }
 

@@ -4,11 +4,6 @@
 namespace zero::config_schemas {
 namespace {
 
-constexpr std::string_view one_rank_one_model =
-    "not supported by this version: every rank is a data-parallel rank; set it to 1";
-constexpr std::string_view not_read = "no DeepSpeed release reads this key; remove it";
-constexpr std::string_view misplaced_offload =
-    "DeepSpeed does not read it here: it belongs in zero_optimization";
 constexpr std::string_view accelerates =
     "a key of Accelerate's own file, which DeepSpeed does not read; remove it";
 
@@ -16,21 +11,21 @@ std::vector<Key> batch_rows() {
   return {
       {.path = "train_batch_size",
        .type = Type::integer,
-       .range = at_least_one,
+       .range = samples,
        .nullable = true,
        .zero_is_absent = true,
        .target = at<&Config::batch, &BatchOptions::train_batch_size>,
        .meaning = "samples per optimizer step over all ranks"},
       {.path = "train_micro_batch_size_per_gpu",
        .type = Type::integer,
-       .range = at_least_one,
+       .range = samples,
        .nullable = true,
        .zero_is_absent = true,
        .target = at<&Config::batch, &BatchOptions::train_micro_batch_size_per_gpu>,
        .meaning = "samples per rank and micro step"},
       {.path = "gradient_accumulation_steps",
        .type = Type::integer,
-       .range = at_least_one,
+       .range = samples,
        .nullable = true,
        .zero_is_absent = true,
        .target = at<&Config::batch, &BatchOptions::gradient_accumulation_steps>,
@@ -42,17 +37,19 @@ std::vector<Key> step_rows() {
   return {
       {.path = "gradient_clipping",
        .type = Type::number,
+       .range = {.low = -1e30, .high = 1e30},
        .target = top<&Config::gradient_clipping>,
        .meaning = "largest global L2 norm of the gradients; 0 or less: no clipping"},
       {.path = "steps_per_print",
        .type = Type::integer,
-       .range = not_negative,
+       .range = limits,
        .nullable = true,
+       .infinity_is_null = true,
        .target = top<&Config::steps_per_print>,
        .meaning = "a progress line every so many steps; 0 or null: never"},
       {.path = "seed",
        .type = Type::integer,
-       .range = not_negative,
+       .range = {.low = 0, .high = largest_unsigned},
        .target = top<&Config::seed>,
        .meaning = "of the initial values and the order of the data"},
       refused("managed_gradient_accumulation", Type::boolean, "true",
@@ -65,7 +62,7 @@ std::vector<Key> step_rows() {
                   "so it is done for an fp16 wire anyway"},
       {.path = "gradient_predivide_factor",
        .type = Type::number,
-       .range = positive,
+       .range = positive_rates,
        .target = top<&Config::gradient_predivide_factor>,
        .meaning = "divide gradients by this before they are summed, and by the rest afterwards; "
                   "prescale_gradients wins"},
@@ -82,12 +79,13 @@ std::vector<Key> step_rows() {
 
 std::vector<Key> parallel_rows() {
   return {
-      in_range(refused("sequence_parallel_size", Type::integer, "1", one_rank_one_model,
-                       "ranks that share a sequence"),
-               at_least_one),
+      in_range(no_effect("sequence_parallel_size", Type::integer, "1",
+                         "every rank is a data-parallel rank, and counts as one in the batch",
+                         "ranks that share a sequence"),
+               ranks),
       in_range(no_effect("data_parallel_size", Type::integer, "1",
                          "the number of started ranks decides", "data-parallel ranks"),
-               at_least_one),
+               ranks),
       no_effect("use_data_before_expert_parallelism", Type::boolean, "false",
                 "acts with expert parallelism only", "order of ranks in expert groups"),
       no_effect("zero_allow_untested_optimizer", Type::boolean, "false",
@@ -102,28 +100,23 @@ std::vector<Key> parallel_rows() {
 
 std::vector<Key> foreign_rows() {
   return {
-      no_effect("allgather_size", Type::integer, "500000000",
-                "only read beside a boolean zero_optimization, as its allgather_bucket_size",
-                "old name of zero_optimization.allgather_bucket_size"),
+      in_range(no_effect("allgather_size", Type::integer, "500000000",
+                         "only read beside a boolean zero_optimization, as its "
+                         "allgather_bucket_size",
+                         "old name of zero_optimization.allgather_bucket_size"),
+               any_count),
       no_effect("disable_allgather", Type::boolean, "false", "DeepSpeed never uses it either",
                 says_nothing),
       no_effect("dataloader_drop_last", Type::boolean, "false",
                 "the training program reads the data", "drop the last partial batch"),
-      or_null(no_effect("vocabulary_size", Type::integer, "null",
-                        "DeepSpeed only warns where it is no multiple of 8",
-                        "size of the vocabulary")),
+      or_null(in_range(
+          no_effect("vocabulary_size", Type::integer, "null",
+                    "DeepSpeed only warns where it is no multiple of 8", "size of the vocabulary"),
+          any_count)),
       no_effect("disable_python_gc", Type::boolean, "false", "there is no Python here",
                 "switch Python's garbage collector off"),
       no_effect("zero3_init_flag", Type::boolean, "", accelerates, says_nothing),
       no_effect("zero3_save_16bit_model", Type::boolean, "", accelerates, says_nothing),
-      no_effect("cuda_visible_devices", Type::any, "", not_read, says_nothing),
-      no_effect("backend", Type::any, "", not_read, says_nothing),
-      no_effect("log", Type::any, "", not_read, says_nothing),
-      no_effect("checkpointing", Type::any, "", not_read, says_nothing),
-      no_effect("comms_config", Type::any, "", not_read, says_nothing),
-      no_effect("monitor_config", Type::any, "", not_read, says_nothing),
-      no_effect("offload_optimizer", Type::any, "", misplaced_offload, says_nothing),
-      no_effect("offload_param", Type::any, "", misplaced_offload, says_nothing),
       no_effect("gradient_accumulation_dtype", Type::any, "",
                 "DeepSpeed does not read it: it is written data_types.grad_accum_dtype",
                 says_nothing),

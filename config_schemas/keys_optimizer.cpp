@@ -55,26 +55,26 @@ std::vector<Key> adam_rows() {
   return {
       {.path = "optimizer.params.lr",
        .type = Type::number,
-       .range = not_negative,
+       .range = rates,
        .belongs_to = every,
        .target = in_optimizer<&optim::OptimizerOptions::learning_rate>,
        .meaning = "learning rate; not given: 0.01 for Adagrad, 0.02 for Muon"},
       {.path = "optimizer.params.weight_decay",
        .type = Type::number,
-       .range = not_negative,
+       .range = rates,
        .belongs_to = every,
        .target = in_optimizer<&optim::OptimizerOptions::weight_decay>,
        .meaning = "decay of weights towards zero; 0.01 with torch_adam, where it is not given"},
       {.path = "optimizer.params.betas",
        .type = Type::pair,
-       .range = {.low = 0, .high = 1, .below_high = true},
+       .range = below_one,
        .belongs_to = with_betas,
        .target = betas,
        .meaning = "decay of the running averages of gradients and squared gradients; not given: "
                   "[0.9, 0.95] for Muon"},
       {.path = "optimizer.params.eps",
        .type = Type::number,
-       .range = not_negative,
+       .range = rates,
        .belongs_to = with_eps,
        .target = in_optimizer<&optim::OptimizerOptions::epsilon>,
        .meaning = "added to the denominator; not given: 1e-10 for Adagrad and Muon"},
@@ -109,8 +109,8 @@ std::vector<Key> other_adam_rows() {
          no_effect("optimizer.params.set_grad_none", Type::boolean, "true",
                    "gradients are zeroed at their first use", "how gradients are cleared")),
       of(cpu,
-         refused("optimizer.params.fp32_optimizer_states", Type::boolean, "true",
-                 "not supported by this version: moments are fp32; remove it", "fp32 moments")),
+         no_effect("optimizer.params.fp32_optimizer_states", Type::boolean, "true",
+                   "moments are fp32; bf16.bf16_optimizer_states makes them bf16", "fp32 moments")),
   };
 }
 
@@ -118,12 +118,13 @@ std::vector<Key> sgd_rows() {
   return {
       {.path = "optimizer.params.momentum",
        .type = Type::number,
-       .range = not_negative,
+       .range = unit_interval,
        .belongs_to = with_momentum,
        .target = in_optimizer<&optim::OptimizerOptions::momentum>,
        .meaning = "share of the last update that is kept; not given: 0.95 for Muon"},
       {.path = "optimizer.params.dampening",
        .type = Type::number,
+       .range = signed_rates,
        .belongs_to = sgd,
        .target = in_optimizer<&optim::OptimizerOptions::dampening>,
        .meaning = "share of the gradient that momentum leaves out"},
@@ -139,13 +140,13 @@ std::vector<Key> lamb_and_adagrad_rows() {
   return {
       {.path = "optimizer.params.max_coeff",
        .type = Type::number,
-       .range = not_negative,
+       .range = rates,
        .belongs_to = lamb,
        .target = in_optimizer<&optim::OptimizerOptions::max_coeff>,
        .meaning = "most that a tensor's trust ratio |parameter| / |update| may be"},
       {.path = "optimizer.params.min_coeff",
        .type = Type::number,
-       .range = not_negative,
+       .range = rates,
        .belongs_to = lamb,
        .target = in_optimizer<&optim::OptimizerOptions::min_coeff>,
        .meaning = "least that it may be"},
@@ -156,13 +157,13 @@ std::vector<Key> lamb_and_adagrad_rows() {
        .meaning = "add eps under the root"},
       {.path = "optimizer.params.lr_decay",
        .type = Type::number,
-       .range = not_negative,
+       .range = rates,
        .belongs_to = adagrad,
        .target = in_optimizer<&optim::OptimizerOptions::lr_decay>,
        .meaning = "step t runs with lr / (1 + (t - 1) lr_decay)"},
       {.path = "optimizer.params.initial_accumulator_value",
        .type = Type::number,
-       .range = not_negative,
+       .range = rates,
        .belongs_to = adagrad,
        .target = in_optimizer<&optim::OptimizerOptions::initial_accumulator_value>,
        .meaning = "sum of squares at the start"},
@@ -173,14 +174,14 @@ std::vector<Key> muon_rows() {
   return {
       {.path = "optimizer.params.muon_lr",
        .type = Type::number,
-       .range = not_negative,
+       .range = rates,
        .belongs_to = muon,
        .target = in_optimizer<&optim::OptimizerOptions::muon_lr>,
        .meaning = "instead of lr, of the matrices: parameters of two or more dimensions whose name "
                   "holds neither embed nor lm_head"},
       {.path = "optimizer.params.adam_lr",
        .type = Type::number,
-       .range = not_negative,
+       .range = rates,
        .belongs_to = muon,
        .target = in_optimizer<&optim::OptimizerOptions::adam_lr>,
        .meaning = "instead of lr, of all other parameters, which Adam updates; 0.0003 where lr is "
@@ -224,16 +225,12 @@ std::vector<Key> optimizer_rows() {
   for (auto rows :
        {adam_rows, other_adam_rows, sgd_rows, lamb_and_adagrad_rows, muon_rows, foreign_rows})
     for (const Key& key : rows()) result.push_back(key);
-  Key norm =
+  Key norm = in_range(
       gone(refused("optimizer.params.max_grad_norm", Type::number, "",
-                   "DeepSpeed refuses it too: it is written gradient_clipping", says_nothing));
+                   "DeepSpeed refuses it too: it is written gradient_clipping", says_nothing)),
+      {.low = -1e30, .high = 1e30});
   norm.met = is_clipping;
   result.push_back(norm);
-  for (const auto path :
-       {"optimizer.lr", "optimizer.eps", "optimizer.weight_decay", "optimizer.betas"})
-    result.push_back(no_effect(path, Type::any, "",
-                               "DeepSpeed does not read it here: it belongs in optimizer.params",
-                               says_nothing));
   result.push_back(no_effect("optimizer.legacy_fusion", Type::boolean, "false",
                              "about DeepSpeed's fp16 wrapper", "the old fused step"));
   return result;

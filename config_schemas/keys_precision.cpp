@@ -6,6 +6,8 @@
 namespace zero::config_schemas {
 namespace {
 
+constexpr double largest_scale = 0x1p127;  // a power of two that fp32 has
+
 // What data_types.param_dtype must be, in DeepSpeed too.
 bool is_model_dtype(const Config& config, std::string_view shown) {
   std::string name = lower_case(shown);
@@ -33,19 +35,22 @@ std::vector<Key> fp16_rows() {
                       "the program hands its inputs to its own kernels", "cast inputs to fp16")),
       {.path = "fp16.loss_scale",
        .type = Type::number,
-       .range = not_negative,
+       .range = {.low = 0, .high = largest_scale},
        .target = at<&Config::loss_scale, &optim::LossScaleOptions::loss_scale>,
        .meaning = "factor of the loss; 0: found while training"},
       {.path = "fp16.initial_scale_power",
        .type = Type::integer,
+       .range = {.low = 0, .high = 127},
        .target = at<&Config::loss_scale, &optim::LossScaleOptions::initial_scale_power>,
-       .meaning = "the first dynamic scale is 2 to this power, at most 127"},
+       .meaning = "the first dynamic scale is 2 to this power"},
       {.path = "fp16.loss_scale_window",
        .type = Type::integer,
+       .range = counts,
        .target = at<&Config::loss_scale, &optim::LossScaleOptions::loss_scale_window>,
        .meaning = "steps without overflow after which the scale doubles"},
       {.path = "fp16.hysteresis",
        .type = Type::integer,
+       .range = any_count,
        .target = at<&Config::loss_scale, &optim::LossScaleOptions::hysteresis>,
        .meaning = "the scale halves from the overflow with this number on; below 1: never"},
       {.path = "fp16.consecutive_hysteresis",
@@ -54,6 +59,7 @@ std::vector<Key> fp16_rows() {
        .meaning = "good steps refill the hysteresis"},
       {.path = "fp16.min_loss_scale",
        .type = Type::number,
+       .range = {.low = 0, .high = largest_scale},
        .target = at<&Config::loss_scale, &optim::LossScaleOptions::min_loss_scale>,
        .meaning = "floor of the dynamic scale; an overflow there ends the run"},
       low_precision<&Config::fp16_master_weights_and_grads>(
@@ -90,6 +96,10 @@ std::vector<Key> bf16_rows() {
     rows.push_back(no_effect(path, Type::any, "",
                              "bfloat16 needs no loss scaling; DeepSpeed 0.19 refuses the key",
                              "copied from fp16"));
+  for (const auto path : {"bf16.auto_cast", "fp16.opt_level", "fp16.fp16_scale_tolerance"})
+    rows.push_back(no_effect(path, Type::any, "",
+                             "older releases passed over it; DeepSpeed 0.19 refuses the key",
+                             says_nothing));
   return rows;
 }
 

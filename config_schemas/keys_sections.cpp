@@ -15,8 +15,9 @@ std::vector<Key> recomputation_rows() {
                 model_decides, "cut activations over model-parallel ranks"),
       no_effect("activation_checkpointing.contiguous_memory_optimization", Type::boolean, "false",
                 model_decides, "one buffer for all"),
-      or_null(no_effect("activation_checkpointing.number_checkpoints", Type::integer, "null",
-                        model_decides, "how many there are")),
+      or_null(in_range(no_effect("activation_checkpointing.number_checkpoints", Type::integer,
+                                 "null", model_decides, "how many there are"),
+                       any_count)),
       no_effect("activation_checkpointing.cpu_checkpointing", Type::boolean, "false", model_decides,
                 "keep them in host memory"),
       no_effect("activation_checkpointing.synchronize_checkpoint_boundary", Type::boolean, "false",
@@ -42,8 +43,13 @@ std::vector<Key> checkpoint_rows() {
        .target = at<&Config::checkpoint, &CheckpointOptions::use_node_local_storage>,
        .meaning = "every node has a directory of its own: refused on several nodes"},
       section("checkpoint.parallel_write", "writers"),
-      no_effect("checkpoint.parallel_write.pipeline_stage", Type::boolean, "false",
-                "there are no pipeline stages", "pipeline stages write in parallel"),
+      {.path = "checkpoint.parallel_write.pipeline_stage",
+       .type = Type::boolean,
+       .strict = true,
+       .status = Status::no_effect,
+       .reason = "there are no pipeline stages",
+       .initial = "false",
+       .meaning = "pipeline stages write in parallel"},
       no_effect("checkpoint.checkpoint_serialization", Type::boolean, "true",
                 "checkpoints are safetensors files", "Python's serialization"),
   };
@@ -65,12 +71,14 @@ std::vector<Key> writer_rows() {
       written_by(one_of(no_effect("checkpoint.writer.type", Type::choice, "fast", own_writer,
                                   "which of DeepSpeed's writers"),
                         {"python", "fast"})),
-      no_effect("checkpoint.writer.io_buffer_size", Type::integer, "67108864", own_writer,
-                "bytes of its buffer"),
+      in_range(no_effect("checkpoint.writer.io_buffer_size", Type::integer, "67108864", own_writer,
+                         "bytes of its buffer"),
+               any_count),
       no_effect("checkpoint.writer.io_buffer_double", Type::boolean, "true", own_writer,
                 "two of them"),
-      no_effect("checkpoint.writer.io_multiplier", Type::integer, "1", own_writer,
-                "writes per buffer"),
+      in_range(no_effect("checkpoint.writer.io_multiplier", Type::integer, "1", own_writer,
+                         "writes per buffer"),
+               any_count),
       no_effect("checkpoint.writer.show_statistics", Type::boolean, "false", own_writer,
                 "print its speed"),
       or_null(one_of(no_effect("checkpoint.writer.data_parallel", Type::choice, "null",
@@ -80,19 +88,22 @@ std::vector<Key> writer_rows() {
 }
 
 std::vector<Key> model_parallel_rows() {
+  constexpr std::string_view all_data =
+      "every rank is a data-parallel rank, and counts as one in the batch; stage 3 takes the "
+      "memory "
+      "of large tensors off it";
   return {
       section("tensor_parallel", "tensor parallelism"),
-      harmless(in_range(refused("tensor_parallel.autotp_size", Type::integer, "0",
-                                "not supported by this version: tensor parallelism; set it to 1",
-                                "ranks that share a tensor"),
-                        not_negative),
+      harmless(in_range(no_effect("tensor_parallel.autotp_size", Type::integer, "0", all_data,
+                                  "ranks that share a tensor"),
+                        {.low = 0, .high = ranks.high}),
                {"1"}),
       {.path = "tensor_parallel.tensor_parallel",
        .alias = "tp",
        .type = Type::block,
-       .status = Status::refused,
-       .reason = "not supported by this version: tensor parallelism; remove it",
-       .on_by_presence = true,
+       .auto_is_absent = true,
+       .status = Status::no_effect,
+       .reason = all_data,
        .meaning = "tensor parallelism"},
       no_effect("tensor_parallel.tp_overlap_comm", Type::boolean, "false",
                 "acts with tensor parallelism only", "overlap"),
@@ -117,12 +128,9 @@ std::vector<Key> model_parallel_rows() {
        .meaning = "DeepSpeed's inference kernels"},
       no_effect("tensor_parallel.keep_module_on_host", Type::boolean, "false",
                 "acts with tensor parallelism only", "where modules rest"),
-      {.path = "expert_parallel",
-       .type = Type::block,
-       .nullable = true,
-       .status = Status::refused,
-       .reason = "not supported by this version: expert parallelism; remove it",
-       .meaning = "expert parallelism"},
+      or_null(no_effect("expert_parallel", Type::block, "",
+                        "acts on layers of PyTorch models, which there are none of here",
+                        "expert parallelism")),
       no_effect("pipeline", Type::block, "", "acts with DeepSpeed's pipeline modules only",
                 "pipeline parallelism"),
   };
@@ -132,13 +140,16 @@ std::vector<Key> compile_rows() {
   std::vector<Key> rows{section("compile", python_compiler)};
   for (const auto path :
        {"compile.deepcompile", "compile.autoep_non_moe", "compile.free_activation",
-        "compile.free_activation_threshold", "compile.offload_activation",
-        "compile.offload_activation_pin_memory", "compile.offload_opt_states",
-        "compile.offload_parameters", "compile.double_buffer", "compile.symmetric_memory",
-        "compile.debug_log", "compile.sync_before_reduce", "compile.sync_after_reduce",
-        "compile.sync_before_allgather", "compile.sync_after_allgather",
-        "compile.keep_int_input_tensors", "compile.keep_all_input_tensors", "compile.passes"})
+        "compile.offload_activation", "compile.offload_activation_pin_memory",
+        "compile.offload_opt_states", "compile.offload_parameters", "compile.double_buffer",
+        "compile.symmetric_memory", "compile.debug_log", "compile.sync_before_reduce",
+        "compile.sync_after_reduce", "compile.sync_before_allgather",
+        "compile.sync_after_allgather", "compile.keep_int_input_tensors",
+        "compile.keep_all_input_tensors", "compile.passes"})
     rows.push_back(no_effect(path, Type::any, "", python_compiler, "a compiler option"));
+  rows.push_back(in_range(no_effect("compile.free_activation_threshold", Type::integer, "10485760",
+                                    python_compiler, "a compiler option"),
+                          any_count));
   for (const auto path :
        {"compile.enabled", "compile.disable", "compile.backend", "compile.kwargs"})
     rows.push_back(no_effect(path, Type::any, "",
@@ -160,26 +171,26 @@ std::vector<Key> other_rows() {
                 "acts on data and layers that a Python program hands to it; in DeepSpeed too the "
                 "keys alone change nothing",
                 "curricula and dropped tokens"),
-      block("hybrid_engine", "not supported by this version: inference inside of training",
-            "inference inside of training"),
-      block("weight_quantization", "not supported by this version: quantized weights",
-            "quantized weights"),
-      harmless(refused("datastates_ckpt", Type::any, "",
-                       "not supported by this version: an external checkpoint engine, which its "
-                       "presence switches on; remove it",
-                       "an external checkpoint engine"),
+      no_effect("hybrid_engine", Type::block, "",
+                "acts where a Python program generates text with the engine",
+                "inference inside of training"),
+      no_effect("weight_quantization", Type::block, "",
+                "acts where a Python program creates parameters for inference",
+                "quantized weights"),
+      harmless(no_effect("datastates_ckpt", Type::any, "",
+                         "checkpoints have a writer of their own; checkpoint.writer.decoupled "
+                         "writes while training goes on",
+                         "an external checkpoint engine, which its presence switches on"),
                {"false"}),
       {.path = "zero_optimization.zenflow",
        .type = Type::block,
        .nullable = true,
        .auto_is_absent = true,
-       .status = Status::refused,
-       .reason = "not supported by this version: ZenFlow; remove it",
-       .on_by_presence = true,
+       .status = Status::no_effect,
+       .reason = "every step applies the whole gradient; zero_core.offload_update lets updates of "
+                 "offloaded state run beside the passes",
        .meaning = "updates of the most important gradients first"},
   };
-  for (Key& row : rows)
-    if (row.path == "weight_quantization") row.on_by_presence = true;
   return rows;
 }
 
@@ -215,10 +226,11 @@ std::vector<Key> removed_rows() {
               "DeepSpeed removed it in 0.19.8; gradients are dense", "sparse gradients"),
       refused("graph_harvesting", Type::boolean, "false", "DeepSpeed removed it in 0.19.8",
               "device graphs"),
-      refused("zero_optimization.mics_shard_size", Type::integer, "-1",
-              "DeepSpeed removed MiCS in 0.19.7, and sharding inside of groups is not supported by "
-              "this version",
-              "ranks of a shard group"),
+      in_range(refused("zero_optimization.mics_shard_size", Type::integer, "-1",
+                       "DeepSpeed removed MiCS in 0.19.7, and sharding inside of groups is not "
+                       "supported by this version",
+                       "ranks of a shard group"),
+               {.low = -1, .high = ranks.high}),
       refused("zero_optimization.mics_hierarchical_params_gather", Type::boolean, "false",
               "DeepSpeed removed MiCS in 0.19.7", "gather in two steps"),
   };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 
 #include "config_schemas/import.h"
@@ -32,7 +33,8 @@ Source source_of(const Given& given, const Conversions& conversions) {
 }
 
 // Given values, and the defaults of honoured keys that the file leaves out.
-std::vector<Entry> entries_of(const Resolution& resolution, const Conversions& conversions) {
+std::vector<Entry> entries_of(const Resolution& resolution, const Conversions& conversions,
+                              const ProblemList& places) {
   Config config = resolution.config;  // rows reach members through a Config that they may change
   std::vector<Entry> entries;
   for (const Given& given : resolution.given) {
@@ -41,7 +43,7 @@ std::vector<Entry> entries_of(const Resolution& resolution, const Conversions& c
     const bool current = key.target != nullptr;
     entries.push_back({&key, path_of(given),
                        current ? show_value(key, given.name, config) : given.shown,
-                       source_of(given, conversions)});
+                       source_of(given, conversions), places.place(given.node->position)});
   }
   for (const Key& key : keys()) {
     if (key.target == nullptr || !applies(key, config)) continue;
@@ -73,6 +75,7 @@ struct Input {
   const std::string& file;
   const Text& overrides;
   TrainerValues values;
+  Purpose purpose;
 };
 
 Loaded load_document(const Input& input, bool may_be_foreign);
@@ -84,7 +87,7 @@ Loaded load_named(const Input& input, const Imported& imported) {
   TrainerValues values = input.values;
   values.fp16 = values.fp16 || imported.fp16;
   values.bf16 = values.bf16 || imported.bf16;
-  return load_document({text, file, input.overrides, values}, false);
+  return load_document({text, file, input.overrides, values, input.purpose}, false);
 }
 
 Loaded load_native(const Input& input, Node& root, ProblemList& problems) {
@@ -92,12 +95,14 @@ Loaded load_native(const Input& input, Node& root, ProblemList& problems) {
   convert_old_keys(root, conversions, problems);
   apply_overrides(root, input.overrides, problems);
   convert_old_keys(root, conversions, problems);
-  Resolution resolution =
-      resolve(collect_values(root, problems), input.values, !input.file.empty(), problems);
-  for (std::string& notice : judge(resolution, conversions, problems))
-    resolution.config.notices.push_back(std::move(notice));
+  Collected collected = collect_values(root, problems);
+  Resolution resolution = resolve(std::move(collected.given), input.values,
+                                  {!input.file.empty(), input.purpose}, problems);
+  for (auto notices : {judge(resolution, conversions, problems),
+                       judge_strays(collected.strays, resolution, problems)})
+    std::ranges::move(notices, std::back_inserter(resolution.config.notices));
   problems.throw_if_any();
-  return {resolution.config, entries_of(resolution, conversions), {}};
+  return {resolution.config, entries_of(resolution, conversions, problems), {}};
 }
 
 Loaded load_foreign(const Input& input, const Node& root, ProblemList& problems) {
@@ -138,18 +143,21 @@ const char* name_of(Source source) {
       return "override";
     case Source::automatic:
       return "auto";
+    case Source::derived:
+      return "derived";
     default:
       return "default";
   }
 }
 
 Loaded load_text(std::string_view text, const std::string& file, const Text& overrides,
-                 const TrainerValues& values) {
-  return load_document({text, file, overrides, values}, true);
+                 const TrainerValues& values, Purpose purpose) {
+  return load_document({text, file, overrides, values, purpose}, true);
 }
 
-Loaded load_file(const std::string& file, const Text& overrides, const TrainerValues& values) {
-  return load_text(file.empty() ? "{}" : read_config_file(file), file, overrides, values);
+Loaded load_file(const std::string& file, const Text& overrides, const TrainerValues& values,
+                 Purpose purpose) {
+  return load_text(file.empty() ? "{}" : read_config_file(file), file, overrides, values, purpose);
 }
 
 Config parse_config(std::string_view text, const std::string& file, const Text& overrides,

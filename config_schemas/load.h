@@ -11,7 +11,7 @@
 
 namespace zero::config_schemas {
 
-enum class Source : std::uint8_t { file, alias, override, automatic, fallback };
+enum class Source : std::uint8_t { file, alias, override, automatic, derived, fallback };
 const char* name_of(Source source);  // "file", ..., "default"
 
 // One value of the resolved config.
@@ -20,6 +20,7 @@ struct Entry {
   std::string path;   // as the table writes it
   std::string value;  // as it is understood
   Source source = Source::fallback;
+  std::string place = "";  // of a value that is given: "ds_config.json:3:14", or "override"
 };
 
 // What became of a key of an Accelerate or Trainer file.
@@ -33,11 +34,16 @@ struct Loaded {
   std::vector<ImportedKey> imported;  // empty for a DeepSpeed file
 };
 
+// A run must know all that "auto" stands for. A check leaves open, with a notice, what only the
+// training program knows: its number of steps.
+enum class Purpose : std::uint8_t { run, check };
+
 // `file` stands in messages; a name that ends in .yaml or .yml says that the text is YAML, and
 // files that the text names are looked for beside it. Throws ConfigError with all problems at once.
 Loaded load_text(std::string_view text, const std::string& file, const Text& overrides,
-                 const TrainerValues& values);
-Loaded load_file(const std::string& file, const Text& overrides, const TrainerValues& values);
+                 const TrainerValues& values, Purpose purpose = Purpose::run);
+Loaded load_file(const std::string& file, const Text& overrides, const TrainerValues& values,
+                 Purpose purpose = Purpose::run);
 
 Config parse_config(std::string_view text, const std::string& file, const Text& overrides = {},
                     const TrainerValues& values = {});

@@ -3,13 +3,21 @@
 #include <algorithm>
 #include <tuple>
 
-#include "config_schemas/keys.h"
 #include "zero/base/error.h"
 
 namespace zero::config_schemas {
 namespace {
 
 constexpr std::size_t most_kept = 100;
+
+std::string advice(const Guess& guess, const std::string& path) {
+  if (guess.kind == Guess::Kind::elsewhere) return "its place is " + guess.path;
+  if (guess.kind != Guess::Kind::none) return "nearest known key: " + guess.path;
+  const std::string section(section_of(path));
+  return section.empty()
+             ? "docs/config.md lists those that are known"
+             : "zero config explain " + printable(section) + " lists those that are known";
+}
 
 }  // namespace
 
@@ -23,8 +31,16 @@ void ProblemList::add(Position position, std::string text) {
 void ProblemList::unknown_key(Position position, const std::string& path) {
   // The search for the nearest key costs time, which a hostile file must not multiply.
   const bool kept = problems_.size() < most_kept;
-  add(position,
-      kept ? printable(path) + ": unknown key; nearest known key: " + nearest_key(path) : "");
+  unknown_key(position, path, kept ? guess_key(path) : Guess{});
+}
+
+void ProblemList::unknown_key(Position position, const std::string& path, const Guess& guess) {
+  add(position, printable(path) + ": unknown key; " + advice(guess, path));
+}
+
+std::string ProblemList::place(Position at) const {
+  if (at.line == 0) return "override";
+  return file_ + ":" + std::to_string(at.line) + ":" + std::to_string(at.column);
 }
 
 void ProblemList::throw_if_any() const {
@@ -38,10 +54,7 @@ void ProblemList::throw_if_any() const {
   for (const Problem& problem : sorted) {
     const Position& at = problem.position;
     if (!message.empty()) message += '\n';
-    message += at.line == 0
-                   ? "override"
-                   : file_ + ":" + std::to_string(at.line) + ":" + std::to_string(at.column);
-    message += ": " + problem.text;
+    message += place(at) + ": " + problem.text;
   }
   if (not_kept_ > 0)
     message += "\n" + file_ + ": and " + std::to_string(not_kept_) + " more problems";

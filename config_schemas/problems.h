@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config_schemas/document.h"
+#include "config_schemas/keys.h"
 
 namespace zero::config_schemas {
 
@@ -14,6 +15,10 @@ class ProblemList {
 
   void add(Position position, std::string text);
   void unknown_key(Position position, const std::string& path);
+  // The same, where what was meant is known already.
+  void unknown_key(Position position, const std::string& path, const Guess& guess);
+  // "ds_config.json:3:14"
+  std::string place(Position position) const;
   // A ConfigError with one line per problem, in the order of the file.
   void throw_if_any() const;
 

@@ -31,11 +31,16 @@ bool is_false(std::string_view shown) {
 
 class Resolver {
  public:
-  Resolver(std::vector<Given> given, const TrainerValues& values, ProblemList& problems)
-      : given_(std::move(given)), values_(values), problems_(problems) {}
+  Resolver(std::vector<Given> given, const TrainerValues& values,
+           const Circumstances& circumstances, ProblemList& problems)
+      : given_(std::move(given)),
+        values_(values),
+        circumstances_(circumstances),
+        problems_(problems) {}
 
-  Resolution run(bool complete) {
+  Resolution run() {
     store();
+    note_strings();
     check_parameters();
     check_required();
     check_batch();
@@ -43,7 +48,8 @@ class Resolver {
     note_optimizer();
     check_precision();
     read_cosine_rates();
-    if (complete) complete_batch();
+    if (circumstances_.whole_file) complete_batch();
+    place_batch();
     return {std::move(config_), std::move(given_)};
   }
 
@@ -71,6 +77,16 @@ class Resolver {
     given.usable = outcome.problem.empty();
     given.shown = std::move(outcome.shown);
     if (!given.usable) problems_.add(given.node->position, given.path + ": " + outcome.problem);
+    if (given.usable && is_quoted(*given.key, *given.node))
+      strings_ += (strings_.empty() ? "" : ", ") + given.path;
+  }
+
+  // A loader of YAML makes a string of 1e-5.
+  void note_strings() {
+    if (!strings_.empty())
+      config_.notices.push_back(strings_ +
+                                ": read as the number or truth value that the string names; write "
+                                "it without quotes");
   }
 
   // WarmupLR without a maximum takes the optimizer's rate (0.001 before DeepSpeed 0.17.2),
@@ -97,6 +113,19 @@ class Resolver {
     const bool has_rate = find(given_, "optimizer.params.lr") != nullptr;
     const auto text = auto_value(
         *given.key, {values_, has_rate ? config_.optimizer.learning_rate : values_.learning_rate});
+    if (!text && passes_unread(*given.key)) {
+      given.usable = true;
+      given.shown = "auto";
+      return;
+    }
+    if (!text && circumstances_.purpose == Purpose::check && is_left_to_program(*given.key)) {
+      given.source = Source::automatic;
+      given.usable = true;
+      given.shown = not_set;
+      config_.notices.push_back(given.path +
+                                ": \"auto\" is open; the training program fills in its own number");
+      return;
+    }
     if (!text) {
       problems_.add(given.node->position,
                     given.path +
@@ -250,6 +279,18 @@ class Resolver {
           "so only at stage 0, at stages 1 to 3 it limits the orthogonal updates");
   }
 
+  // Where messages about the batch point to.
+  void place_batch() {
+    for (const auto& [path, value] :
+         {std::pair{"train_batch_size", config_.batch.train_batch_size},
+          {"train_micro_batch_size_per_gpu", config_.batch.train_micro_batch_size_per_gpu}}) {
+      const Given* given = find(given_, path);
+      if (given == nullptr || value == 0) continue;
+      config_.batch.place = problems_.place(given->node->position);
+      return;
+    }
+  }
+
   // A file may leave the batch to the program, in so many words ("auto") or by naming none.
   void complete_batch() {
     BatchOptions& batch = config_.batch;
@@ -295,15 +336,17 @@ class Resolver {
 
   std::vector<Given> given_;
   const TrainerValues& values_;
+  const Circumstances circumstances_;
   ProblemList& problems_;
   Config config_;
+  std::string strings_;  // paths of numbers that are written as strings
 };
 
 }  // namespace
 
-Resolution resolve(std::vector<Given> given, const TrainerValues& values, bool complete,
-                   ProblemList& problems) {
-  return Resolver(std::move(given), values, problems).run(complete);
+Resolution resolve(std::vector<Given> given, const TrainerValues& values,
+                   const Circumstances& circumstances, ProblemList& problems) {
+  return Resolver(std::move(given), values, circumstances, problems).run();
 }
 
 }  // namespace zero::config_schemas

@@ -14,12 +14,24 @@ struct Resolution {
   std::vector<Given> given;
 };
 
-// `complete`: the document is a whole file, which takes the program's batch when it names none.
-Resolution resolve(std::vector<Given> given, const TrainerValues& values, bool complete,
-                   ProblemList& problems);
+struct Circumstances {
+  bool whole_file = true;  // then it takes the program's batch when it names none
+  Purpose purpose = Purpose::run;
+};
+
+Resolution resolve(std::vector<Given> given, const TrainerValues& values,
+                   const Circumstances& circumstances, ProblemList& problems);
 
 // Refuses keys that ask for what is not there, and collects notices about the others.
 std::vector<std::string> judge(const Resolution& resolution, const Conversions& conversions,
                                ProblemList& problems);
+
+// Whether a value, as shown, of a row that is not honoured is what is done here anyway.
+bool asks_for_nothing(const Key& key, std::string_view shown, const Config& config);
+
+// Refuses keys that no row has where DeepSpeed refuses them, where they look like a slip, and where
+// they would act at another place; collects notices about the others, which DeepSpeed passes over.
+std::vector<std::string> judge_strays(const std::vector<Stray>& strays,
+                                      const Resolution& resolution, ProblemList& problems);
 
 }  // namespace zero::config_schemas

@@ -4,29 +4,11 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 
 namespace zero::config_schemas {
 namespace {
-
-// Shortest text that reads back as the same number.
-template <class T>
-std::string exact(T value) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
-  return {text, end};
-}
-
-std::string interval(const Range& range) {
-  const bool low = std::isfinite(range.low), high = std::isfinite(range.high);
-  if (low && high && !range.above_low && !range.below_high)
-    return " from " + exact(range.low) + " to " + exact(range.high);
-  if (low && high)
-    return std::string(" in ") + (range.above_low ? "(" : "[") + exact(range.low) + ", " +
-           exact(range.high) + (range.below_high ? ")" : "]");
-  if (low) return (range.above_low ? " greater than " : " of at least ") + exact(range.low);
-  return "";
-}
 
 bool contains(const Range& range, double value) {
   return (range.above_low ? value > range.low : value >= range.low) &&
@@ -165,6 +147,11 @@ DType dtype_named(std::string_view name) {
   return name == "fp16" || name == "float16" || name == "half" ? DType::fp16 : DType::fp32;
 }
 
+bool is_infinity(const Node& node) {
+  const std::string text = lower_case(trimmed(node.text));
+  return node.kind == Node::Kind::string && (text == "inf" || text == "infinity");
+}
+
 bool is_whole_number(const Node& node) {
   const auto value = node.kind == Node::Kind::number ? read_all<double>(node.text) : std::nullopt;
   return value && *value == std::floor(*value);
@@ -300,117 +287,15 @@ struct ResetToAbsent {
   void operator()(const T&) const {}
 };
 
-struct Shower {
-  const Key& key;
-
-  std::string operator()(std::monostate) const { return not_set; }
-  std::string operator()(const bool* member) const { return *member ? "true" : "false"; }
-  std::string operator()(const int* member) const {
-    return key.type == Type::group_size && *member == 0 ? "node" : exact(*member);
-  }
-  std::string operator()(const std::int64_t* member) const {
-    return key.zero_is_absent && *member == 0 ? not_set : exact(*member);
-  }
-  std::string operator()(const std::uint64_t* member) const { return exact(*member); }
-  std::string operator()(const double* member) const { return exact(*member); }
-  std::string operator()(const std::string* member) const {
-    return member->empty() ? not_set : *member;
-  }
-  template <class T>
-  std::string operator()(const std::optional<T>* member) const {
-    return *member ? exact(**member) : not_set;
-  }
-  std::string operator()(const std::optional<std::pair<double, double>>* member) const {
-    if (!*member) return not_set;
-    return "[" + exact((*member)->first) + ", " + exact((*member)->second) + "]";
-  }
-  std::string operator()(const std::optional<DType>* member) const {
-    return *member ? name_of(**member) : not_set;
-  }
-  std::string operator()(const GradientSync* member) const {
-    if (*member == GradientSync::automatic) return not_set;
-    return *member == GradientSync::each ? "each" : "last";
-  }
-  std::string operator()(const OffloadUpdate* member) const {
-    return *member == OffloadUpdate::delayed       ? "delayed"
-           : *member == OffloadUpdate::speculative ? "speculative"
-                                                   : "exact";
-  }
-  std::string operator()(const std::optional<bool>* member) const {
-    return *member ? (**member ? "true" : "false") : not_set;
-  }
-  std::string operator()(const OffloadDevice* member) const {
-    return *member == OffloadDevice::nvme ? "nvme" : *member == OffloadDevice::cpu ? "cpu" : "none";
-  }
-  std::string operator()(const Pair& members) const {
-    return "[" + exact(*members[0]) + ", " + exact(*members[1]) + "]";
-  }
-};
-
-}  // namespace
-
-std::string allowed_values(const Key& key) {
-  std::string text;
-  switch (key.type) {
-    case Type::section:
-      text = "an object";
-      break;
-    case Type::boolean:
-      text = "true or false";
-      break;
-    case Type::integer:
-      text = "an integer" + interval(key.range);
-      break;
-    case Type::number:
-      text = "a number" + interval(key.range);
-      break;
-    case Type::pair:
-      text = "an array of two numbers" + interval(key.range);
-      break;
-    case Type::group_size:
-      text = "\"node\" or an integer" + interval(key.range);
-      break;
-    case Type::choice:
-      for (const auto choice : key.choices)
-        text += (text.empty() ? "one of " : ", ") + std::string(choice);
-      break;
-    case Type::text:
-      text = "a string";
-      break;
-    case Type::list:
-      text = "an array";
-      break;
-    case Type::block:
-      text = "an object";
-      break;
-    case Type::any:
-      text = "any value";
-  }
-  if (key.strict) text += ", written without point or exponent";
-  return key.nullable ? text + ", or null" : text;
+bool is_numeric(const Key& key) {
+  return key.type == Type::integer || key.type == Type::number || key.type == Type::group_size;
 }
 
-std::string shown(const Node& node) {
-  switch (node.kind) {
-    case Node::Kind::object:
-      return "an object";
-    case Node::Kind::array:
-      return node.members.empty() ? "[]" : "an array";
-    case Node::Kind::string:
-      return '"' + printable(node.text) + '"';
-    default:
-      return printable(node.text);
-  }
-}
-
-bool takes_auto(const Key& key) {
-  return key.initial == "auto" || key.type == Type::text || key.type == Type::block;
-}
-
-Outcome set_value(const Key& key, const std::string& name, const Node& node, Config& config) {
+Outcome read_value(const Key& key, const std::string& name, const Node& node, Config& config) {
   Scratch scratch;
   const Target target = key.target != nullptr ? key.target(config, name) : scratch.target(key);
-  if (node.kind == Node::Kind::null && key.type != Type::any) {
+  if ((node.kind == Node::Kind::null || (key.infinity_is_null && is_infinity(node))) &&
+      key.type != Type::any) {
     if (!key.nullable) return {"null is no value here; allowed: " + allowed_values(key), ""};
     std::visit(ResetToAbsent{}, target);
     return {"", key.target != nullptr ? show_value(key, name, config) : "null"};
@@ -422,18 +307,36 @@ Outcome set_value(const Key& key, const std::string& name, const Node& node, Con
   }
   std::string problem = std::visit(Setter{key, node}, target);
   if (!problem.empty()) return {problem, ""};
-  return {"", std::visit(Shower{key}, target)};
+  return {"", show_target(key, target)};
 }
 
-std::string show_value(const Key& key, const std::string& name, Config& config) {
-  if (key.target == nullptr) return show_default(key);
-  return std::visit(Shower{key}, key.target(config, name));
+}  // namespace
+
+bool takes_auto(const Key& key) {
+  const bool text = key.type == Type::text && !converts_values(key.path);
+  return key.initial == "auto" || text || key.type == Type::block;
 }
 
-std::string show_default(const Key& key) {
-  if (key.target == nullptr) return key.initial.empty() ? not_set : std::string(key.initial);
-  Config defaults;
-  return show_value(key, "NAME", defaults);
+bool passes_unread(const Key& key) {
+  if (key.status != Status::no_effect || key.strict || key.type == Type::choice) return false;
+  return key.type == Type::any || !is_closed(section_of(key.path));
+}
+
+bool is_quoted(const Key& key, const Node& node) {
+  if (key.type == Type::pair)
+    return std::ranges::any_of(
+        node.members, [](const Member& member) { return member.value.kind == Node::Kind::string; });
+  if (node.kind != Node::Kind::string) return false;
+  if (key.type == Type::boolean) return to_boolean(key, node).has_value();
+  return is_numeric(key) && to_number(key, node).has_value();
+}
+
+Outcome set_value(const Key& key, const std::string& name, const Node& node, Config& config) {
+  Outcome outcome = read_value(key, name, node, config);
+  const auto number = to_number(key, node);
+  const bool out_of_range = number && is_numeric(key) && !contains(key.range, *number);
+  if (!outcome.problem.empty() && passes_unread(key) && !out_of_range) return {"", shown(node)};
+  return outcome;
 }
 
 }  // namespace zero::config_schemas

@@ -15,6 +15,7 @@ std::string allowed_values(const Key& key);
 // without a target: its default.
 constexpr const char* not_set = "(not set)";
 std::string show_value(const Key& key, const std::string& name, Config& config);
+std::string show_target(const Key& key, const Target& target);
 // The default of any row.
 std::string show_default(const Key& key);
 // A value of the file in short, for messages and tables.
@@ -30,5 +31,11 @@ Outcome set_value(const Key& key, const std::string& name, const Node& node, Con
 
 // Whether "auto" is a value of its own here.
 bool takes_auto(const Key& key);
+
+// Whether DeepSpeed takes any value here, and none has an effect here.
+bool passes_unread(const Key& key);
+
+// Whether the value is a string where it names a number or a truth value.
+bool is_quoted(const Key& key, const Node& node);
 
 }  // namespace zero::config_schemas

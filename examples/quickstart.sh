@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds the trainer, trains a small GPT with 4 ranks at ZeRO stages 0 to 3 on
 # the built-in text, prints one table and writes a report. Usage: examples/quickstart.sh
-# RANKS, STEPS and MODEL (a preset or a config.json) in the environment change the run.
+# RANKS, STEPS and MODEL (a preset or a config.json) in the environment change the run. The ranks are on the
+# CPU; ZERO_CUDA=AUTO, ON or OFF says whether the CUDA back end is built too, by default where there is a GPU.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ranks=${RANKS:-4} steps=${STEPS:-30} model=${MODEL:-examples/configs/quickstart_model.json}
+cuda=${ZERO_CUDA:-$(nvidia-smi -L >/dev/null 2>&1 && echo AUTO || echo OFF)}
 
 scripts/install_dependencies.sh
 out=build/quickstart
 mkdir -p "$out"
-echo "building the trainer (logs in $out)"
-cmake --preset release >"$out/configure.log" 2>&1 || {
+cmake --preset release -DZERO_CUDA="$cuda" >"$out/configure.log" 2>&1 || {
   cat "$out/configure.log"
   exit 1
 }
+echo "building train_gpt and zero in build/release, some minutes (logs in $out; ZERO_CUDA=$cuda):"
+sed -n 's/^-- \(CUDA .*\|CUDA: .*\|train_gpt: .*\)/  \1/p' "$out/configure.log"
 cmake --build --preset release --target train_gpt zero
 
 bin=build/release/bin

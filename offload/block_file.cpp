@@ -13,14 +13,11 @@
 
 #include "offload/io_hook.h"
 #include "zero/base/error.h"
+#include "zero/base/number_text.h"
 
 namespace zero::offload {
 
 namespace {
-
-std::string mebibytes(std::int64_t bytes) {
-  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
-}
 
 [[noreturn]] void refuse(const std::string& directory, const std::string& why) {
   throw ConfigError("nvme_path " + directory + " " + why);
@@ -105,8 +102,8 @@ void BlockFile::reserve(std::int64_t bytes) const {
   }
   if (error == EOPNOTSUPP) error = ftruncate(fd_, bytes) == 0 ? 0 : errno;
   if (error != 0)
-    throw MemoryError("cannot reserve " + mebibytes(bytes) + " for offload in nvme_path " +
-                      directory_ + ", which has " + mebibytes(free_bytes) +
+    throw MemoryError("cannot reserve " + byte_text(bytes) + " for offload in nvme_path " +
+                      directory_ + ", which has " + byte_text(free_bytes) +
                       " left: " + std::strerror(error) +
                       "; free space, or keep more in memory (offload_optimizer.ratio)");
 }

@@ -3,6 +3,7 @@
 // same on the host. Constexpr templates, as in update_rules.h.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -23,7 +24,7 @@ inline constexpr int most_factors = 16;
 struct StepWord {
   std::int64_t step = 0;
   std::uint64_t collectives_hash = 0;
-  std::uint64_t rates_hash = 0;
+  double learning_rates[step_candidates] = {};
   double loss = 0;
   std::int64_t stop_requested = 0;
   std::int64_t save_busy = 0, save_failed = 0;
@@ -38,7 +39,6 @@ inline constexpr int step_word_count = sizeof(StepWord) / 8;
 struct StepRequest {
   std::int64_t step = 0;
   std::uint64_t collectives_hash = 0;
-  std::uint64_t rates_hash = 0;
   double loss = 0;  // sum over micro steps of what the host was given
   double micro_steps = 1;
   std::int64_t stop_requested = 0;
@@ -81,7 +81,7 @@ struct StepVerdict {
   std::int64_t save_busy = 0, save_failed = 0;  // of any rank
   // The first disagreement of all; it stays.
   std::int64_t differs = 0, differing_rank = 0, differing_step = 0;
-  std::int64_t value = 0, value_of_root = 0;
+  std::int64_t value = 0, value_of_root = 0;  // of a learning rate: its bits
   bool operator==(const StepVerdict&) const = default;
 };
 
@@ -91,7 +91,7 @@ template <class Word>
 constexpr void seal_word(const StepRequest& request, double device_loss, Word& word) {
   word.step = request.step;
   word.collectives_hash = request.collectives_hash;
-  word.rates_hash = request.rates_hash;
+  for (int c = 0; c < step_candidates; ++c) word.learning_rates[c] = request.learning_rates[c];
   word.loss = (request.loss + device_loss) / request.micro_steps;
   word.stop_requested = request.stop_requested;
   word.save_busy = request.save_busy;
@@ -123,8 +123,11 @@ constexpr void compare_word(const StepRequest& request, const StepWord& word, co
          static_cast<std::uint64_t>(request.step));
   if (word.collectives_hash != root.collectives_hash)
     note(Differs::collectives, word.collectives_hash, root.collectives_hash);
-  if (word.rates_hash != root.rates_hash)
-    note(Differs::learning_rate, word.rates_hash, root.rates_hash);
+  for (int c = 0; c < step_candidates; ++c) {
+    const auto rate = std::bit_cast<std::uint64_t>(word.learning_rates[c]);
+    const auto rate_of_root = std::bit_cast<std::uint64_t>(root.learning_rates[c]);
+    if (rate != rate_of_root) note(Differs::learning_rate, rate, rate_of_root);
+  }
 }
 
 // From the words of all ranks, by one thread. What differs once is never applied again.

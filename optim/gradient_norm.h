@@ -18,6 +18,7 @@ struct NormBins {
   std::int64_t non_finite = 0;  // elements left out of the limbs
 
   void add(const NormBins& other);  // and normalises
+  NormBins without_sum() const { return {{}, non_finite}; }
   // sqrt of the sum; infinity when non_finite > 0.
   double norm() const;
 };

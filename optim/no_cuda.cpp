@@ -4,7 +4,7 @@
 namespace zero::optim {
 
 std::unique_ptr<DeviceKernels> create_cuda_kernels() {
-  throw TopologyError("the optimizer's kernels for GPUs are not in this build: ZERO_CUDA was off");
+  throw TopologyError("the optimizer's kernels for GPUs are missing: link ZeroCore::cuda");
 }
 
 }  // namespace zero::optim

@@ -1,24 +1,30 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs all tests. Exits with 1 if anything failed.
-# Usage: tests/run.sh [--quick | --fuzz]    --quick: the release build alone, no sanitizers; --fuzz: some
-# seconds of fuzzing per reader too, with clang
+# Usage: tests/run.sh [--quick | --fuzz | --ci]    --quick: the release build alone, no sanitizers; --fuzz: some
+# seconds of fuzzing per reader too, with clang; --ci: warnings are errors, and the first command of the README
+# is tried on empty machines too, where root may make such. ZERO_CUDA=OFF in the environment leaves CUDA out.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # One line per run: preset, target to build, and the tests that ctest takes. Under sanitizers the ranks
 # are threads of one process.
 runs=(
-  "release  all             -LE ^(slow|bench)$"
+  "release  all             -LE ^(slow|bench|fresh)$"
   "asan     sanitized_tests -R ^(comm|zero|equivalence|optim|config|checkpoint|corruption|background|offload_some|block_store|mock_device_some|update_modes_some|gpu_offload_some)_test$"
   "tsan     threaded_tests  -R ^(comm|zero|equivalence|background|offload_some|mock_device_some|update_modes_some|gpu_offload_some)_test$"
 )
 
+configure=(${ZERO_CUDA:+-DZERO_CUDA=$ZERO_CUDA})
 case ${1:-} in
   "") ;;
+  --ci)
+    runs[0]="release  all             -LE ^(slow|bench)$"
+    configure+=(-DZERO_WARNINGS_AS_ERRORS=ON)
+    ;;
   --quick) runs=("${runs[0]}") ;;
   --fuzz) runs+=("fuzz fuzz_targets -L ^fuzz$") ;;
   *)
-    sed -n '2,4s/^# //p' "$0"
+    sed -n '2,5s/^# //p' "$0"
     [[ $1 == --help || $1 == -h ]] && exit 0
     exit 10
     ;;
@@ -38,7 +44,7 @@ run() {
     fixed_addresses=(setarch "$(uname -m)" -R)
   fi
   echo "== $preset: build"
-  cmake --preset "$preset" >"build/$preset.configure.log" 2>&1 || {
+  cmake --preset "$preset" "${configure[@]}" >"build/$preset.configure.log" 2>&1 || {
     cat "build/$preset.configure.log"
     return 1
   }

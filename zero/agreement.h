@@ -8,13 +8,18 @@
 #include <vector>
 
 #include "optim/gradient_norm.h"
-#include "zero/runtime_core.h"
+#include "zero/runtime/ranks.h"
 
 namespace zero::detail {
 
 // Throws DisagreementError on every rank when one was given other text ("config", "model", ...),
-// with the first line that differs from the root's.
-void agree_on_text(RuntimeCore& runtime, const std::string& what, const std::string& text);
+// with the first line that differs from the root's, and advice (by default to start all alike).
+void agree_on_text(Ranks& ranks, const std::string& what, const std::string& text,
+                   const std::string& advice = "");
+
+// Throws DisagreementError on every rank when one begins another call ("Engine::step()", ...), with
+// the ranks and their calls.
+void agree_on_call(Ranks& ranks, const std::string& call);
 
 // One rank's part of the agreement before a step.
 struct ControlWord {
@@ -42,6 +47,29 @@ struct Verdict {
 };
 
 // Throws DisagreementError where step, hash, rate or mode differ, naming ranks and values.
-Verdict agree_on_step(RuntimeCore& runtime, const ControlWord& own);
+Verdict agree_on_step(Ranks& ranks, const ControlWord& own);
+
+// Brings together the verdicts of data-parallel groups that hold parts of one model: norm, finite
+// or not, and requests to stop span all of them. Errors as above.
+void agree_over_model(Ranks& model_parallel, const ControlWord& own, Verdict& verdict);
+
+// What ranks may differ in before a step. Values travel as words: of a learning rate its bits.
+enum class Agreed : std::uint8_t {
+  step,
+  collectives,
+  learning_rate,
+  inspects,
+  skip,
+  applied_steps,
+};
+
+struct Disagreement {
+  Agreed what{};
+  std::int64_t step = 0;
+  std::int64_t value_of_root = 0;
+  int rank = 0;
+  std::int64_t value = 0;
+};
+[[noreturn]] void raise(const char* noun, const Disagreement& found);
 
 }  // namespace zero::detail

@@ -22,15 +22,20 @@ std::string number(std::int64_t value) {
   return std::to_string(value);
 }
 
+[[noreturn]] void fail(const BatchOptions& given, const std::string& message) {
+  throw ConfigError((given.place.empty() ? "" : given.place + ": ") + message);
+}
+
 bool multiply(std::int64_t a, std::int64_t b, std::int64_t& product) {
   return !__builtin_mul_overflow(a, b, &product);
 }
 
-std::int64_t product_of(std::int64_t a, std::int64_t b, std::int64_t c) {
+std::int64_t product_of(const BatchOptions& given, std::int64_t steps, std::int64_t ranks) {
+  const std::int64_t micro = given.train_micro_batch_size_per_gpu;
   std::int64_t product = 0;
-  if (!multiply(a, b, product) || !multiply(product, c, product))
-    throw ConfigError("the batch is too large: " + number(a) + " x " + number(b) + " x " +
-                      number(c) + " samples do not fit in 64 bits");
+  if (!multiply(micro, steps, product) || !multiply(product, ranks, product))
+    fail(given, "the batch is too large: " + number(micro) + " x " + number(steps) + " x " +
+                    number(ranks) + " samples do not fit in 64 bits");
   return product;
 }
 
@@ -85,7 +90,7 @@ std::string fitting_ranks(const BatchOptions& given) {
                " on " + ranks;
   message +=
       "; " + std::string(total_key) + " " + number(r.total) + " fits " + fitting_ranks(given);
-  throw ConfigError(message);
+  fail(given, message);
 }
 
 void check_given(const char* key, std::int64_t value) {
@@ -115,7 +120,7 @@ Batch resolve_batch(const BatchOptions& options, int ranks) {
   Resolution r{total, micro, steps, ranks, ""};
   if (total == 0) {
     r.steps = std::max<std::int64_t>(steps, 1);
-    r.total = product_of(micro, r.steps, ranks);
+    r.total = product_of(options, r.steps, ranks);
   } else if (micro == 0) {
     // DeepSpeed's floor division; what it drops shows up in the product below.
     r.steps = std::max<std::int64_t>(steps, 1);

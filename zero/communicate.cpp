@@ -19,7 +19,7 @@ void EngineCore::transfer(int flat_unit, std::function<void(const Wire&)> work) 
     });
     return;
   }
-  runtime_.communicate(
+  ranks_.communicate(
       [this, flat_unit, work = std::move(work)](comm::Communicator& communicator, Stream stream) {
         communicator.set_subject(subjects_[static_cast<std::size_t>(flat_unit)]);
         communicator.use_staging(staging_.data(), staging_.size());
@@ -32,7 +32,7 @@ void EngineCore::transfer(int flat_unit, std::function<void(const Wire&)> work) 
 void EngineCore::reserve_exchanged(std::int64_t bytes) {
   if (!collective()) return;
   Ledger& ledger = runtime_.ledger();
-  runtime_.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
+  ranks_.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
     try {
       exchanged_ = communicator.reserve(bytes);
       if (exchanged_.size() == 0) return;
@@ -50,7 +50,7 @@ void EngineCore::reserve_exchanged(std::int64_t bytes) {
 void EngineCore::reserve_staging() {
   std::int64_t bytes = 0;
   const std::int64_t piece = state_->policy().reduce_piece;
-  runtime_.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
+  ranks_.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
     for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
       for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
         const Segment& segment = plan_.layout.flat_units[f].segments[s];
@@ -163,6 +163,7 @@ void EngineCore::all_gather_whole(const Wire& wire, const Segment& segment, cons
 // Where the parameter rests whole, only what the update wrote is stale: the trainable segments.
 void EngineCore::gather(int flat_unit) {
   transfer(flat_unit, [this, flat_unit](const Wire& wire) {
+    if (hides_) show_parameters(flat_unit);
     for (std::size_t s = 0; s < flat(flat_unit).segments.size(); ++s) {
       const Segment& segment = flat(flat_unit).segments[s];
       if (!segment.trainable && !state_->policy().parameters_sharded) continue;
@@ -180,6 +181,7 @@ void EngineCore::gather(int flat_unit) {
 void EngineCore::accumulate(int flat_unit) {
   transfer(flat_unit, [this, flat_unit, first = micro_step_ == 0](const Wire& wire) {
     add_up(flat_unit, first, wire.stream);
+    hide_gradients(flat_unit);
   });
 }
 
@@ -201,6 +203,7 @@ void EngineCore::reduce(int flat_unit) {
     for (std::size_t s = 0; s < flat(flat_unit).segments.size(); ++s)
       if (flat(flat_unit).segments[s].trainable)
         reduce_segment(wire, flat_unit, static_cast<int>(s), first, last);
+    hide_gradients(flat_unit);
   });
 }
 

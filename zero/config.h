@@ -22,6 +22,7 @@ struct BatchOptions {
   std::int64_t train_batch_size = 0;
   std::int64_t train_micro_batch_size_per_gpu = 0;
   std::int64_t gradient_accumulation_steps = 0;
+  std::string place = "";  // "ds_config.json:3:14": where a file gives it, for messages
 };
 
 // Samples per rank and micro step, micro steps per step, samples per step.

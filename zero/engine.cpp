@@ -5,24 +5,38 @@
 #include "zero/base/notice.h"
 #include "zero/checkpointing/checkpointing.h"
 #include "zero/engine_core.h"
+#include "zero/strict.h"
 
 namespace zero {
 
 namespace detail {
 
+namespace {
+
+ModelParallel model_parallel_of(Ranks& ranks) {
+  Ranks* group = ranks.model_parallel();
+  return group == nullptr ? ModelParallel{}
+                          : ModelParallel{group->topology().rank, group->topology().size};
+}
+
+}  // namespace
+
 EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config config)
     : runtime_(runtime),
+      ranks_(runtime),
       config_(std::move(config)),
       model_(spec.declared()),
       scaler_(config_.fp16_enabled ? optim::LossScaler(config_.loss_scale) : optim::LossScaler()),
-      plan_(model_, config_, rank(), runtime.topology().size, !runtime.device().is_host()),
+      strict_(strict_mode()),
+      plan_(model_, config_,
+            {rank(), runtime.topology().size, !runtime.device().is_host(), strict_,
+             model_parallel_of(ranks_)}),
+      buffers_(runtime, model_),
       aside_(plan_.inputs.offload.update) {
   if (model_.params.empty()) throw UsageError("the model declares no parameter");
-  control_bytes_before_ = runtime_.control_bytes();
   agree_at_start();
-  state_ =
-      std::make_unique<ModelState>(plan_.layout, plan_.inputs.parameter_slots,
-                                   plan_.inputs.gradient_slots, plan_.policy, plan_.inputs.offload);
+  state_ = std::make_unique<ModelState>(plan_.layout, plan_.parameter_memory, plan_.gradient_memory,
+                                        plan_.policy, plan_.inputs.offload);
   if (plan_.inputs.offload.in_file)
     tier_ = std::make_unique<FileTier>(runtime_.device(), plan_.inputs, *state_, config_);
   if (plan_.inputs.offload.on_host)
@@ -33,8 +47,12 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       std::make_unique<StateStore>(runtime_, plan_.layout, *state_, plan_.inputs.chunks, outer);
   allocate();
   say_offload();
+  if (strict_ && runtime_.topology().local_rank == 0)
+    say_once(
+        "strict mode: stage 3's rules hold at every stage, which costs time and memory; "
+        "ZERO_STRICT=0 ends it");
   updater_ = std::make_unique<Updater>(
-      runtime_, model_, plan_, *state_, *store_,
+      runtime_, ranks_, plan_, *state_, *store_,
       [this](int unit, const std::function<void(comm::Communicator&, Stream)>& operation) {
         fold(Op::update, unit, 0);
         transfer(unit, [&](const Wire& wire) { operation(*wire.communicator, wire.stream); });
@@ -47,8 +65,12 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
     units_.push_back(Unit(*this, static_cast<int>(u)));
   for (const FlatUnit& flat : plan_.layout.flat_units) subjects_.push_back("unit " + flat.name);
   open_ranges_.assign(2 * model_.units.size(), 0);
+  has_values_.assign(model_.params.size(), 0);
   touched_.assign(model_.params.size(), 0);
   ever_touched_.assign(model_.params.size(), 0);
+  hides_ = strict_ && runtime_.device().is_host();
+  hides_gradients_ = hides_ && !plan_.policy.gradients_whole && !plan_.inputs.offload.spills();
+  gradients_hidden_.assign(plan_.layout.flat_units.size(), 0);
   create_offload_streams();
   walker_ = std::make_unique<PlanWalker>(
       plan_.inputs,
@@ -84,13 +106,19 @@ void EngineCore::check_offload() {
 }
 
 EngineCore::~EngineCore() {
+  try {
+    if (failure_.empty() && std::uncaught_exceptions() == exceptions_at_start_)
+      meet("the end of the engine");
+  } catch (const std::exception&) {
+    // The rank that makes another call throws it.
+  }
   end_checkpoints();
   try {
     // Work in flight uses the buffers; peers read them.
     runtime_.communication().synchronize();
     runtime_.compute().synchronize();
     if (collective())
-      runtime_.communicate([this](comm::Communicator& c, Stream) { c.withdraw(shared_arena()); });
+      ranks_.communicate([this](comm::Communicator& c, Stream) { c.withdraw(shared_arena()); });
     runtime_.communication().synchronize();
   } catch (const std::exception&) {
     // The failure has been thrown where it happened.
@@ -100,10 +128,12 @@ EngineCore::~EngineCore() {
     } catch (const std::exception&) {
       // Likewise; and what ended with the engine needs no file.
     }
+  show_all();
   if (device_step_) device_step_->give_back(runtime_.ledger());
   runtime_.ledger().give_back(MemoryCategory::communication, staging_.size());
   runtime_.ledger().plan(MemoryCategory::communication, -staging_.size());
   state_->give_back(runtime_.ledger());
+  buffers_.give_back(runtime_.ledger());
   const std::int64_t rounding = exchanged_.size() - exchanged_.taken();
   runtime_.ledger().give_back(MemoryCategory::communication, rounding);
   runtime_.ledger().plan(MemoryCategory::communication, -rounding);
@@ -113,14 +143,21 @@ EngineCore::~EngineCore() {
 
 void EngineCore::agree_at_start() {
   exceptions_at_start_ = std::uncaught_exceptions();
+  comm::CallTerms terms = terms_of_config();
+  ranks_.set_terms(terms);
   if (const int nodes = runtime_.topology().node_count;
       config_.checkpoint.use_node_local_storage && nodes > 1)
     throw ConfigError("checkpoint.use_node_local_storage: a checkpoint is one directory that all " +
                       std::to_string(nodes) +
                       " nodes see; set it to false and save to a shared file system");
-  agree_on_text(runtime_, "config", describe(config_));
-  agree_on_text(runtime_, "model", model_.describe());
-  agree_on_text(runtime_, "layout", plan_.layout.describe(model_));
+  const std::string config = describe(config_) + (strict_ ? "ZERO_STRICT = 1\n" : "");
+  agree_on_text(ranks_, "config", config);
+  if (Ranks* model_parallel = ranks_.model_parallel())
+    agree_on_text(*model_parallel, "config", config);
+  agree_on_text(ranks_, "model", model_.describe());
+  agree_on_text(ranks_, "layout", plan_.layout.describe(model_));
+  terms.reduce_group = resolve_reduce_group();
+  ranks_.set_terms(terms);
 }
 
 // What offload does here, and does otherwise than asked for: once, by one rank of each node.
@@ -136,9 +173,21 @@ void EngineCore::say_offload() const {
   for (const std::string& notice : tier_->notices()) say_once(notice);
 }
 
-int EngineCore::resolve_reduce_group() const {
+// Unequal nodes: the smallest group is one that every rank can follow.
+int EngineCore::resolve_reduce_group() {
   const int configured = config_.zero_core.reduce_group_size;
-  return std::min(configured > 0 ? configured : runtime_.topology().local_size, ranks());
+  const int own = std::min(configured > 0 ? configured : runtime_.topology().local_size, ranks());
+  const std::vector<std::int64_t> groups =
+      ranks_.gather_words("start-up agreement on the reduce group", {own});
+  return static_cast<int>(*std::min_element(groups.begin(), groups.end()));
+}
+
+comm::CallTerms EngineCore::terms_of_config() const {
+  comm::CallTerms terms;
+  terms.time_limit =
+      std::chrono::milliseconds(std::llround(config_.zero_core.time_limit_seconds * 1000));
+  terms.deterministic = config_.zero_core.deterministic;
+  return terms;
 }
 
 void EngineCore::allocate() {
@@ -147,8 +196,8 @@ void EngineCore::allocate() {
   ledger.restart_peaks();
   if (!runtime_.device().is_host())
     device_step_ = std::make_unique<DeviceStep>(
-        runtime_, plan_, *state_,
-        [this](int unit, RuntimeCore::Transfer operation) {
+        runtime_, ranks_, plan_, *state_,
+        [this](int unit, Ranks::Transfer operation) {
           fold(Op::update, unit, 0);
           transfer(unit, [operation = std::move(operation)](const Wire& wire) {
             operation(*wire.communicator, wire.stream);
@@ -156,6 +205,7 @@ void EngineCore::allocate() {
         },
         [this] { check_offload(); });
   state_->plan(ledger);
+  buffers_.plan(ledger);
   if (tier_) tier_->plan(ledger);
   if (host_tier_) host_tier_->plan(ledger);
   if (device_step_) device_step_->plan(ledger);
@@ -175,21 +225,14 @@ void EngineCore::allocate() {
   }
   state_->allocate(shared_arena(), arena_, ledger);
   try {
+    buffers_.allocate(ledger);
     open_tiers();
     allocate_for_checkpoints();
   } catch (const MemoryError& error) {
     throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
   }
   if (!collective()) return;
-  const std::vector<std::int64_t> groups =
-      runtime_.gather_words("start-up agreement on the reduce group", {resolve_reduce_group()});
-  runtime_.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
-    // Unequal nodes: the smallest group is one that every rank can follow.
-    communicator.set_reduce_group(
-        static_cast<int>(*std::min_element(groups.begin(), groups.end())));
-    communicator.set_time_limit(
-        std::chrono::milliseconds(std::llround(config_.zero_core.time_limit_seconds * 1000)));
-    communicator.set_deterministic(config_.zero_core.deterministic);
+  ranks_.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
     communicator.share(shared_arena());
   });
   reserve_staging();
@@ -211,6 +254,11 @@ void EngineCore::poison(const std::string& reason) noexcept {
 }
 
 void EngineCore::require(Phase phase, const char* call) {
+  check_phase(phase, call);
+  meet(call);
+}
+
+void EngineCore::check_phase(Phase phase, const char* call) const {
   if (!failure_.empty()) throw UsageError(std::string(call) + " after a failure: " + failure_);
   static constexpr const char* names[] = {"between steps", "inside a micro step",
                                           "inside an evaluation", "while a FullModel lives"};
@@ -231,7 +279,16 @@ void Engine::initialize(const std::function<void(ParamShard)>& fill) {
 }
 void Engine::load_weights(const std::string& file,
                           const std::function<std::string(std::string_view)>& name_in_file) {
-  core_->load_weights(file, name_in_file);
+  core_->load_weights(file, {.name_in_file = name_in_file});
+}
+std::vector<std::string> Engine::load_weights(const std::string& file, const LoadOptions& options) {
+  return core_->load_weights(file, options);
+}
+void Engine::initialize_rest(const std::function<void(ParamShard)>& fill) {
+  core_->initialize_rest(fill);
+}
+void* Engine::raw_buffer(std::string_view name, DType dtype) {
+  return core_->buffer(name, dtype);
 }
 std::span<Unit> Engine::units() {
   return core_->units();

@@ -1,8 +1,9 @@
 // The engine behind the public handles: owns layout, plans, buffers and the walk through a step.
 // The parts: engine.cpp builds it, scopes.cpp serves the loop, communicate.cpp moves data, step.cpp
-// applies the optimizer, updates_aside.cpp does so within micro steps, weights.cpp fills and reads
-// parameters, export.cpp writes whole models, engine_checkpoints.cpp, saving.cpp, device_saves.cpp
-// and resuming.cpp do checkpoints, evaluation.cpp runs without gradients.
+// applies the optimizer, updates_aside.cpp does so within micro steps, strict_engine.cpp hides what
+// programs may not use, weights.cpp fills and reads parameters, export.cpp writes whole models,
+// engine_checkpoints.cpp, saving.cpp, device_saves.cpp and resuming.cpp do checkpoints,
+// evaluation.cpp runs without gradients.
 #pragma once
 
 #include <array>
@@ -21,6 +22,7 @@
 #include "zero/plan/engine_plan.h"
 #include "zero/plan/plan_walker.h"
 #include "zero/runtime_core.h"
+#include "zero/state/buffers.h"
 #include "zero/state/file_tier.h"
 #include "zero/state/gradient_sum.h"
 #include "zero/state/state.h"
@@ -58,7 +60,8 @@ class EngineCore {
   const void* value(int unit, std::string_view name, DType dtype) const;
   void* gradient(int unit, std::string_view name, DType dtype, float* beta);
   int accumulation() const { return static_cast<int>(plan_.batch.accumulation); }
-  void begin_micro_step(int index);
+  std::int64_t begin_pass() { return ++passes_; }
+  void begin_micro_step(int index, std::int64_t pass);
   void set_loss(double mean);
   void set_loss(const float* mean);
   float loss_scale();
@@ -78,8 +81,9 @@ class EngineCore {
 
   // weights.cpp
   void initialize(const std::function<void(ParamShard)>& fill);
-  void load_weights(const std::string& file,
-                    const std::function<std::string(std::string_view)>& name_in_file);
+  void initialize_rest(const std::function<void(ParamShard)>& fill);
+  std::vector<std::string> load_weights(const std::string& file, const LoadOptions& options);
+  void* buffer(std::string_view name, DType dtype) const { return buffers_.address(name, dtype); }
   void export_model(const std::string& directory, const ExportOptions& options);
   void read(std::string_view name, std::string_view what, std::span<float> whole);
   std::uint64_t digest();
@@ -119,8 +123,10 @@ class EngineCore {
   const ParamDeclaration& param(int index) const {
     return model_.params[static_cast<std::size_t>(index)];
   }
-  // Throws what an earlier failure left, or UsageError when the call does not fit the phase.
+  // Of a collective call. Throws what an earlier failure left, or UsageError when the call does not
+  // fit the phase; in strict mode DisagreementError where ranks make different ones.
   void require(Phase phase, const char* call);
+  void check_phase(Phase phase, const char* call) const;
 
   // engine.cpp
   void agree_at_start();
@@ -128,7 +134,24 @@ class EngineCore {
   void create_offload_streams();
   void allocate();
   void say_offload() const;
-  int resolve_reduce_group() const;
+  int resolve_reduce_group();
+  comm::CallTerms terms_of_config() const;
+
+  // strict_engine.cpp
+  // A collective call begins: all ranks must make the same.
+  void meet(const char* call);
+  // From the end of a scope on its parameters are hidden, until they are gathered or used again;
+  // and what backward writes, from its reduction on.
+  void hide_parameters(int unit) noexcept;
+  void hide_all_parameters() noexcept;
+  void show_parameters(int flat_unit) noexcept;
+  void hide_gradients(int flat_unit) noexcept;
+  void show_gradients(int flat_unit);
+  void show_all() noexcept;
+  template <class Body>
+  void for_parameters(int flat_unit, const Body& body) const;
+  template <class Body>
+  void for_gradients(int flat_unit, const Body& body) const;
 
   // engine_report.cpp
   // One rank's report as words: written by it, read by all.
@@ -237,6 +260,7 @@ class EngineCore {
   void report_skip(const Verdict& verdict);
   std::string locate_non_finite();
   void name_unasked_gradients();
+  void name_missing_losses();
 
   // updates_aside.cpp
   void guess_update();
@@ -275,29 +299,40 @@ class EngineCore {
 
   // weights.cpp
   // Between steps, when it is known which of them were applied; and then with all their work done.
+  // Throws UsageError that says what the values are missing for.
+  void require_values(const std::string& purpose) const;
+  using Fill = std::function<void(ParamShard)>;
+  void fill_where(const Fill& fill, const std::function<bool(int param)>& wanted);
   void require_verdicts(const char* call);
   void require_step_border(const char* call);
   void refuse_non_finite(const std::string& file, const ParamShard& shard) const;
-  void fill_segment(int flat_unit, int segment, const std::function<void(ParamShard)>& fill);
+  void fill_segment(int flat_unit, int segment, const Fill& fill,
+                    const std::function<bool(int param)>& wanted);
   void fill_piece(const ArrayId& parameter, const Piece& piece,
                   const std::function<void(ParamShard)>& fill);
   void spread(int flat_unit, int segment);
   std::vector<std::byte> gather_segment(const ArrayId& array);
-  std::uint64_t digest_of(const ArrayId& array, std::string_view kind);
+  std::uint64_t digest_of(const ArrayId& array, std::string_view kind, int only_param = -1);
+  void check_replicas();
+  // Of all ranks' elements, by parameter; 0 for those that are not wanted.
+  std::vector<std::uint64_t> value_digests(const std::function<bool(int param)>& wanted);
 
   RuntimeCore& runtime_;
+  Ranks ranks_;  // with this engine's terms
   Config config_;
   Model model_;
   optim::LossScaler scaler_;
+  const bool strict_;
   EnginePlan plan_;
   std::unique_ptr<ModelState> state_;
+  Buffers buffers_;
   std::unique_ptr<FileTier> tier_;       // where something rests in a file
   std::unique_ptr<HostTier> host_tier_;  // where something rests in host memory beside a GPU
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<Updater> updater_;
   UpdatesAside aside_;
   Speculation speculation_;
-  std::int64_t baseline_bytes_ = 0, control_bytes_before_ = 0;
+  std::int64_t baseline_bytes_ = 0;
   // Of the transport's own memory: the buffers that ranks exchange; else empty, and they lie in
   // arena_ with the rest.
   Arena exchanged_;
@@ -316,11 +351,20 @@ class EngineCore {
 
   Phase phase_ = Phase::idle;
   std::string failure_;
-  bool initialized_ = false;
+  std::vector<char> has_values_;  // by parameter
+  bool replicas_checked_ = true;  // over the model-parallel group, since values were set
+  std::int64_t passes_ = 0, pass_ = 0;  // over Engine::micro_steps(): begun, and the current one
   int micro_step_ = -1;
   int micro_steps_done_ = 0;
   double loss_sum_ = 0;
+  bool loss_given_ = false;  // in this micro step
+  int losses_missing_ = 0;   // in this step
+  bool missing_loss_named_ = false;
   std::int64_t step_count_ = 0, applied_steps_ = 0, skipped_in_a_row_ = 0;
+  // Strict mode on CPU ranks: hides what a program may not use; and whose gradients it has hidden,
+  // by flat unit.
+  bool hides_ = false, hides_gradients_ = false;
+  std::vector<char> gradients_hidden_;
   std::vector<char> touched_;       // by parameter: its gradient was asked for in this period
   std::vector<char> ever_touched_;  // by parameter
   bool unasked_named_ = false;

@@ -12,8 +12,7 @@ constexpr std::array file_directions = {"read", "write"};
 
 std::vector<std::int64_t> EngineCore::report_words() {
   using Activity = StepClock::Activity;
-  std::vector<std::int64_t> words{runtime_.control_bytes() - control_bytes_before_, baseline_bytes_,
-                                  proportional_set_size()};
+  std::vector<std::int64_t> words{ranks_.control_bytes(), baseline_bytes_, proportional_set_size()};
   for (const Activity activity :
        {Activity::kernels, Activity::waiting, Activity::optimizer, Activity::other})
     words.push_back(clock_.nanoseconds(activity));
@@ -75,12 +74,13 @@ RankReport EngineCore::read_report(const std::int64_t* word) const {
 }
 
 EngineReport EngineCore::report() {
+  meet("Engine::report()");
   if (device_step_) settle_steps(0);
   runtime_.communication().synchronize();
   runtime_.compute().synchronize();
   finish_offload();
   const std::vector<std::int64_t> words = report_words();
-  const std::vector<std::int64_t> all = runtime_.gather_words("Engine::report", words);
+  const std::vector<std::int64_t> all = ranks_.gather_words("Engine::report", words);
   EngineReport report;
   report.layout_hash = plan_.layout.hash;
   report.parameter_count = model_.total_elements();

@@ -9,8 +9,7 @@ namespace detail {
 void EngineCore::begin_evaluation() {
   if (phase_ == Phase::micro_step) finish_micro_step();
   require(Phase::idle, "Engine::evaluate()");
-  if (!initialized_)
-    throw UsageError("the parameters have no values: call Engine::initialize() or load_weights()");
+  require_values("");
   if (micro_steps_done_ != 0)
     throw UsageError(
         "Engine::evaluate() was called among the micro steps of a step; call it after "
@@ -20,15 +19,17 @@ void EngineCore::begin_evaluation() {
 }
 
 bool EngineCore::next_evaluation(bool have_batch) {
-  require(Phase::evaluation, "Evaluation::next()");
+  constexpr const char* call = "Evaluation::next()";
+  check_phase(Phase::evaluation, call);
   try {
     // A rank without batches walks along for the gathers of those that have some.
     do {
       walker_->finish();
+      meet(call);
       bool anyone = have_batch;
       if (plan_.inputs.gather_parameters) {
         const std::vector<std::int64_t> flags =
-            runtime_.gather_words("Evaluation::next", {have_batch ? 1 : 0});
+            ranks_.gather_words("Evaluation::next", {have_batch ? 1 : 0});
         anyone = std::find(flags.begin(), flags.end(), 1) != flags.end();
       }
       if (!anyone) return false;

@@ -4,6 +4,7 @@
 #include "zero/device/device_step.h"
 #include "zero/device/host_tier.h"
 #include "zero/plan/engine_plan.h"
+#include "zero/state/buffers.h"
 #include "zero/state/file_tier.h"
 
 namespace zero {
@@ -34,19 +35,20 @@ RuntimeCore stand_in() {
 MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, bool on_gpu,
                        int rank) {
   RuntimeCore runtime = stand_in();
-  const EnginePlan plan(spec.declared(), config, rank, ranks, on_gpu);
+  const EnginePlan plan(spec.declared(), config, {rank, ranks, on_gpu});
   const PlanInputs& inputs = plan.inputs;
-  ModelState state(plan.layout, inputs.parameter_slots, inputs.gradient_slots, plan.policy,
+  ModelState state(plan.layout, plan.parameter_memory, plan.gradient_memory, plan.policy,
                    inputs.offload);
   Ledger ledger;
   state.plan(ledger);
+  Buffers(runtime, spec.declared()).plan(ledger);
   std::unique_ptr<FileTier> file;
   if (inputs.offload.in_file) {
     file = std::make_unique<FileTier>(runtime.device(), inputs, state, config);
     file->plan(ledger);
   }
   if (inputs.offload.on_host) HostTier(runtime, inputs, state, config, file.get()).plan(ledger);
-  if (on_gpu) DeviceStep(runtime, plan, state, {}, {}).plan(ledger);
+  if (on_gpu) DeviceStep(runtime, runtime.ranks(), plan, state, {}, {}).plan(ledger);
   MemoryPlan result;
   result.memory = planned(ledger, Tier::memory);
   if (on_gpu) result.in_host = planned(ledger, Tier::host);

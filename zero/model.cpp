@@ -35,7 +35,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// Whether the text is the pattern with something, or nothing, for every *.
+}  // namespace
+
 bool fits(std::string_view text, std::string_view pattern) {
   const auto star = pattern.find('*');
   if (star == std::string_view::npos) return text == pattern;
@@ -48,8 +49,6 @@ bool fits(std::string_view text, std::string_view pattern) {
   const auto at = text.find(pattern.substr(0, next));
   return at != std::string_view::npos && fits(text.substr(at), pattern);
 }
-
-}  // namespace
 
 int Model::find(std::string_view global_name) const {
   const auto found = index_of_param.find(global_name);
@@ -93,9 +92,13 @@ std::string Model::describe() const {
                (options.trainable ? "" : " frozen") + (options.decay ? "" : " no-decay") +
                (options.group.empty() ? "" : " group " + options.group) +
                (options.dtype ? std::string(" ") + name_of(*options.dtype) : "") +
-               (options.whole ? *options.whole ? " whole" : " not whole" : "") + "\n";
+               (options.whole ? *options.whole ? " whole" : " not whole" : "") +
+               (options.split ? " split" : "") + "\n";
     }
   }
+  for (const BufferDeclaration& buffer : buffers)
+    lines +=
+        "buffer " + buffer.name + " " + to_text(buffer.shape) + " " + name_of(buffer.dtype) + "\n";
   return lines;
 }
 
@@ -125,10 +128,10 @@ ModelSpec::ModelSpec() : model_(std::make_shared<detail::Model>()) {}
 
 UnitSpec& ModelSpec::unit(const std::string& name) {
   if (name.empty()) throw UsageError("a unit needs a name");
-  for (const detail::UnitDeclaration& unit : model_->units)
-    if (unit.name == name) throw UsageError("unit \"" + name + "\" is declared twice");
+  const int index = static_cast<int>(model_->units.size());
+  if (!model_->index_of_unit.emplace(name, index).second)
+    throw UsageError("unit \"" + name + "\" is declared twice");
   model_->units.push_back({name, {}, {}, false});
-  const int index = static_cast<int>(model_->units.size()) - 1;
   units_.push_back(std::shared_ptr<UnitSpec>(new UnitSpec(*model_, index)));
   return *units_.back();
 }
@@ -150,12 +153,28 @@ UnitSpec& UnitSpec::param(const std::string& name, Shape shape, ParamOptions opt
   detail::UnitDeclaration& unit = model_.units[static_cast<std::size_t>(index_)];
   const std::string global = unit.name + "." + name;
   if (name.empty()) throw UsageError("unit " + unit.name + ": a parameter needs a name");
-  if (model_.find(global) >= 0) throw UsageError("parameter \"" + global + "\" is declared twice");
+  const bool is_buffer = std::any_of(model_.buffers.begin(), model_.buffers.end(),
+                                     [&](const auto& buffer) { return buffer.name == global; });
+  if (model_.find(global) >= 0 || is_buffer)
+    throw UsageError("\"" + global + "\" is declared twice");
   const std::int64_t elements = detail::checked_elements(global, shape);
   const int index = static_cast<int>(model_.params.size());
   unit.params.push_back(index);
   model_.index_of_param.emplace(global, index);
   model_.params.push_back({global, name, std::move(shape), elements, std::move(options), index_});
+  return *this;
+}
+
+UnitSpec& UnitSpec::buffer(const std::string& name, Shape shape, DType dtype) {
+  const std::string global = model_.units[static_cast<std::size_t>(index_)].name + "." + name;
+  const bool taken = model_.find(global) >= 0 ||
+                     std::any_of(model_.buffers.begin(), model_.buffers.end(),
+                                 [&](const auto& buffer) { return buffer.name == global; });
+  if (name.empty() || taken)
+    throw UsageError(taken ? "\"" + global + "\" is declared twice"
+                           : "a buffer of unit " + global + " needs a name");
+  const std::int64_t elements = detail::checked_elements(global, shape);
+  model_.buffers.push_back({global, std::move(shape), elements, dtype});
   return *this;
 }
 

@@ -19,6 +19,13 @@ struct ParamDeclaration {
   int unit = 0;
 };
 
+struct BufferDeclaration {
+  std::string name;  // global
+  Shape shape;
+  std::int64_t elements = 0;
+  DType dtype = DType::fp32;
+};
+
 struct UnitDeclaration {
   std::string name;
   std::vector<int> params;                  // own, by index into Model::params
@@ -29,7 +36,8 @@ struct UnitDeclaration {
 struct Model {
   std::vector<UnitDeclaration> units;
   std::vector<ParamDeclaration> params;
-  std::map<std::string, int, std::less<>> index_of_param;
+  std::vector<BufferDeclaration> buffers;
+  std::map<std::string, int, std::less<>> index_of_unit, index_of_param;
 
   // Index of the parameter with this global name, -1 if there is none.
   int find(std::string_view global_name) const;
@@ -40,6 +48,9 @@ struct Model {
   // One line per unit and parameter: compared over ranks.
   std::string describe() const;
 };
+
+// Whether the text is the pattern with something, or nothing, for every *.
+bool fits(std::string_view text, std::string_view pattern);
 
 // "[2, 3]".
 std::string to_text(const Shape& shape);

@@ -21,4 +21,12 @@ namespace zero {
 // ranks of the group, which throw PeerFailed at their next wait. Catch outside of that scope.
 Runtime adopt(MPI_Comm data_parallel, RuntimeOptions options = {});
 
+// The same where the model is spread besides, over the ranks of another communicator (tensor
+// parallelism, as in Megatron-LM): each rank of model_parallel declares its own part of a parameter
+// that is split (ParamOptions::split) and all of the others. Gradient norm, clipping, the decision
+// to skip a step, the loss scale and requests to stop span both groups; gradients are summed over
+// data_parallel alone, as are losses averaged. Whoever writes a checkpoint is a data-parallel
+// group: each has a directory of its own. On the CPU; MPI_COMM_NULL is no second group.
+Runtime adopt(MPI_Comm data_parallel, MPI_Comm model_parallel, RuntimeOptions options = {});
+
 }  // namespace zero

@@ -33,15 +33,14 @@ void raise(const Outcome& outcome) {
   }
 }
 
-Outcome agree_on_outcome(RuntimeCore& runtime, const std::string& subject, const Outcome& own) {
-  const int ranks = runtime.topology().size;
-  if (ranks == 1) return own;
-  std::vector<std::int64_t> codes = runtime.gather_words(subject, {own.code});
+Outcome agree_on_outcome(Ranks& ranks, const std::string& subject, const Outcome& own) {
+  if (ranks.topology().size == 1) return own;
+  std::vector<std::int64_t> codes = ranks.gather_words(subject, {own.code});
   if (std::all_of(codes.begin(), codes.end(), [](std::int64_t code) { return code == 0; }))
     return {};
   std::vector<std::int64_t> words(most_text / 8, 0);
   std::memcpy(words.data(), own.text.data(), std::min(own.text.size(), most_text - 1));
-  const std::vector<std::int64_t> all = runtime.gather_words(subject, words);
+  const std::vector<std::int64_t> all = ranks.gather_words(subject, words);
   Outcome joint;
   std::vector<std::string> seen;
   int more = 0;
@@ -61,8 +60,8 @@ Outcome agree_on_outcome(RuntimeCore& runtime, const std::string& subject, const
   return joint;
 }
 
-void agree_or_raise(RuntimeCore& runtime, const std::string& subject, const Outcome& own) {
-  if (const Outcome joint = agree_on_outcome(runtime, subject, own); joint.code != 0) raise(joint);
+void agree_or_raise(Ranks& ranks, const std::string& subject, const Outcome& own) {
+  if (const Outcome joint = agree_on_outcome(ranks, subject, own); joint.code != 0) raise(joint);
 }
 
 }  // namespace zero::detail

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "zero/base/error.h"
-#include "zero/runtime_core.h"
+#include "zero/runtime/ranks.h"
 
 namespace zero::detail {
 
@@ -35,8 +35,8 @@ Outcome attempt(Work&& work) {
 // As the exception that belongs to the code.
 [[noreturn]] void raise(const Outcome& outcome);
 // The outcome of all ranks together: the same on each of them.
-Outcome agree_on_outcome(RuntimeCore& runtime, const std::string& subject, const Outcome& own);
+Outcome agree_on_outcome(Ranks& ranks, const std::string& subject, const Outcome& own);
 // The same, thrown where it is no good one.
-void agree_or_raise(RuntimeCore& runtime, const std::string& subject, const Outcome& own);
+void agree_or_raise(Ranks& ranks, const std::string& subject, const Outcome& own);
 
 }  // namespace zero::detail

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -48,12 +49,6 @@ comm::WorldOptions world_options(const RuntimeOptions& options) {
   return result;
 }
 
-std::int64_t total_bytes(const comm::Traffic& traffic) {
-  std::int64_t total = 0;
-  for (const std::int64_t bytes : traffic.bytes_sent) total += bytes;
-  return total;
-}
-
 namespace {
 
 // A rank that finds no device of its own tells the others.
@@ -68,11 +63,19 @@ Accelerator accelerator_of(comm::World& world, const RuntimeOptions& options) {
 
 }  // namespace
 
-RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options)
+RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options,
+                         std::unique_ptr<comm::World> model_parallel)
     : world_(std::move(world)),
+      model_parallel_(std::move(model_parallel)),
       options_(std::move(options)),
       accelerator_(accelerator_of(*world_, options_)),
+      ranks_(*this),
       exceptions_at_start_(std::uncaught_exceptions()) {
+  if (model_parallel_ && model_parallel_->topology().size == 1) model_parallel_.reset();
+  if (model_parallel_ && !device().is_host())
+    throw TopologyError(
+        "zero::adopt() with a model-parallel group is for ranks on the CPU: device cuda takes the "
+        "data-parallel group alone");
   start_streams();
 }
 
@@ -81,6 +84,7 @@ RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions opti
     : world_(std::move(world)),
       options_(std::move(options)),
       accelerator_(std::move(accelerator)),
+      ranks_(*this),
       exceptions_at_start_(std::uncaught_exceptions()) {
   start_streams();
 }
@@ -140,6 +144,7 @@ RuntimeCore::~RuntimeCore() {
   communication_.reset();
   compute_.reset();
   accelerator_.communicator.reset();
+  model_parallel_.reset();
   world_.reset();
 }
 
@@ -158,70 +163,9 @@ std::unique_ptr<ExecutionStream> RuntimeCore::create_stream(const std::string& t
   return device().create_worker(thread_name);
 }
 
-void RuntimeCore::communicate(Transfer operation) {
-  communication_->enqueue([this, operation = std::move(operation)](Stream stream) {
-    maybe_delay();
-    operation(data_communicator(), stream);
-  });
-}
-
-void RuntimeCore::communicate_control(Transfer operation) {
-  communicate(
-      [this, operation = std::move(operation)](comm::Communicator& communicator, Stream stream) {
-        const std::int64_t before = total_bytes(communicator.traffic());
-        operation(communicator, stream);
-        control_bytes_ += total_bytes(communicator.traffic()) - before;
-      });
-}
-
-void RuntimeCore::exchange(std::string_view subject,
-                           const std::function<void(comm::Communicator&)>& operation) {
-  if (device().is_host())
-    return exchange_on_device(
-        subject, [&](comm::Communicator& communicator, Stream) { operation(communicator); });
-  if (topology().size == 1) return;
-  comm::Communicator& communicator = world_->communicator();
-  communicator.set_subject(subject);
-  const std::int64_t before = total_bytes(communicator.traffic());
-  operation(communicator);
-  control_bytes_ += total_bytes(communicator.traffic()) - before;
-}
-
-void RuntimeCore::exchange_on_device(std::string_view subject, const Transfer& operation) {
-  if (topology().size == 1) return;
-  communicate_control([&](comm::Communicator& communicator, Stream stream) {
-    communicator.set_subject(subject);
-    operation(communicator, stream);
-  });
-  communication_->synchronize();
-}
-
-std::vector<std::int64_t> RuntimeCore::gather_words(std::string_view subject,
-                                                    const std::vector<std::int64_t>& own) {
-  std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(topology().size));
-  if (topology().size == 1) return own;
-  exchange(subject, [&](comm::Communicator& communicator) {
-    communicator.all_gather(own.data(), all.data(), static_cast<std::int64_t>(own.size()),
-                            DType::int64);
-  });
-  return all;
-}
-
-std::string RuntimeCore::broadcast_text(std::string_view subject, std::string text) {
-  std::vector<std::int64_t> words{static_cast<std::int64_t>(text.size())};
-  exchange(subject, [&](comm::Communicator& c) { c.broadcast(words.data(), 1, DType::int64, 0); });
-  text.resize(static_cast<std::size_t>(words[0]));
-  words.assign((text.size() + 7) / 8, 0);
-  std::memcpy(words.data(), text.data(), text.size());
-  exchange(subject, [&](comm::Communicator& c) {
-    c.broadcast(words.data(), static_cast<std::int64_t>(words.size()), DType::int64, 0);
-  });
-  std::memcpy(text.data(), words.data(), text.size());
-  return text;
-}
-
 bool RuntimeCore::publish_failure(const std::string& reason, int exit_code) noexcept {
   failed_first_ = world_->fail(reason, exit_code) || failed_first_;
+  if (model_parallel_) model_parallel_->fail(reason, exit_code);
   return failed_first_;
 }
 
@@ -275,11 +219,50 @@ std::string Runtime::describe() const {
 }
 
 double Runtime::sum(double value) {
-  const std::vector<std::int64_t> words =
-      core_->gather_words("Runtime::sum", {std::bit_cast<std::int64_t>(value)});
-  double total = 0;
-  for (const std::int64_t word : words) total += std::bit_cast<double>(word);
-  return total;
+  sum(std::span(&value, 1));
+  return value;
+}
+
+// Block by block: every rank's values are there at once.
+void Runtime::sum(std::span<double> values) {
+  constexpr std::size_t most = 1 << 16;
+  for (; !values.empty(); values = values.subspan(std::min(most, values.size()))) {
+    const std::span<double> block = values.first(std::min(most, values.size()));
+    std::vector<std::int64_t> words;
+    for (const double value : block) words.push_back(std::bit_cast<std::int64_t>(value));
+    const std::vector<std::int64_t> all = core_->ranks().gather_words("Runtime::sum", words);
+    std::fill(block.begin(), block.end(), 0.0);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      block[i % block.size()] += std::bit_cast<double>(all[i]);
+  }
+}
+
+void Runtime::sum(std::span<float> values) {
+  core_->ranks().exchange("Runtime::sum", [&](comm::Communicator& communicator) {
+    communicator.all_reduce(values.data(), std::ssize(values), DType::fp32);
+  });
+}
+
+void Runtime::sum(std::span<std::int64_t> values) {
+  core_->ranks().exchange("Runtime::sum", [&](comm::Communicator& communicator) {
+    communicator.all_reduce(values.data(), std::ssize(values), DType::int64);
+  });
+}
+
+void Runtime::broadcast(std::span<std::byte> bytes, int root) {
+  if (root < 0 || root >= size())
+    throw UsageError("Runtime::broadcast(): there is no rank " + std::to_string(root) + " among " +
+                     std::to_string(size()));
+  // Communicators move elements; what is left over travels in one of its own.
+  const std::size_t words = bytes.size() / sizeof(std::int64_t);
+  const std::span<std::byte> rest = bytes.subspan(words * sizeof(std::int64_t));
+  std::int64_t last = 0;
+  if (!rest.empty()) std::memcpy(&last, rest.data(), rest.size());
+  core_->ranks().exchange("Runtime::broadcast", [&](comm::Communicator& communicator) {
+    communicator.broadcast(bytes.data(), static_cast<std::int64_t>(words), DType::int64, root);
+    if (!rest.empty()) communicator.broadcast(&last, 1, DType::int64, root);
+  });
+  if (!rest.empty()) std::memcpy(rest.data(), &last, rest.size());
 }
 
 void Runtime::track(std::string_view what, std::int64_t bytes) {
@@ -317,7 +300,7 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body, Runtim
     code = 70;
   }
   if (!runtime) {
-    if (launched_as_root()) std::fprintf(stderr, "zero: %s\n", reason.c_str());
+    if (launched_as_root()) std::fprintf(stderr, "zero: rank 0: %s\n", reason.c_str());
     return code;
   }
   // Only the first cause is printed; who learned of it from another rank stays quiet.

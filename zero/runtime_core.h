@@ -1,10 +1,8 @@
-// What a Runtime owns: the ranks, the communication stream, the ledger and the compute threads.
+// What a Runtime owns: the world, the communication stream, the ledger and the compute threads.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "comm/world.h"
 #include "zero/base/cpu/thread_pool.h"
@@ -12,13 +10,16 @@
 #include "zero/base/ledger.h"
 #include "zero/base/stream.h"
 #include "zero/device/accelerator.h"
+#include "zero/runtime/ranks.h"
 #include "zero/zero.h"
 
 namespace zero::detail {
 
 class RuntimeCore {
  public:
-  RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options);
+  // model_parallel: null, or the group over which parameters are split or replicated besides.
+  RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options,
+              std::unique_ptr<comm::World> model_parallel = nullptr);
   RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options, Accelerator accelerator);
   ~RuntimeCore();
 
@@ -36,25 +37,16 @@ class RuntimeCore {
   // For work that mostly waits: a worker unless all is asked to run inline.
   std::unique_ptr<ExecutionStream> create_stream(const std::string& thread_name);
   Ledger& ledger() { return ledger_; }
+  // As the Runtime itself calls them; engines have their own.
+  Ranks& ranks() { return ranks_; }
+  // Null: there is none, or this rank is alone in it.
+  comm::World* model_parallel() { return model_parallel_.get(); }
+  // For buffers in the device's memory, of one of the two worlds.
+  comm::Communicator& communicator_on_device(comm::World& world) {
+    const bool has_own = &world == world_.get() && accelerator_.communicator;
+    return has_own ? *accelerator_.communicator : world.communicator();
+  }
   std::string describe();
-
-  using Transfer = std::function<void(comm::Communicator&, Stream)>;
-  // Queues an operation on device buffers, behind everything queued so far; the communicator's
-  // calls go to the stream that the operation is given.
-  void communicate(Transfer operation);
-  // Queues an operation whose bytes count as control traffic.
-  void communicate_control(Transfer operation);
-  // An operation on host buffers; waits for it. Its bytes count as control traffic.
-  void exchange(std::string_view subject,
-                const std::function<void(comm::Communicator&)>& operation);
-  // The same on device buffers.
-  void exchange_on_device(std::string_view subject, const Transfer& operation);
-  // Every rank's words, in rank order.
-  std::vector<std::int64_t> gather_words(std::string_view subject,
-                                         const std::vector<std::int64_t>& own);
-  // The root's text on every rank.
-  std::string broadcast_text(std::string_view subject, std::string text);
-  std::int64_t control_bytes() const { return control_bytes_; }
 
   // Tells the peers why this rank gives up. True where this rank's reason is the one to print: it
   // was the first of its node.
@@ -71,15 +63,12 @@ class RuntimeCore {
  private:
   void start_streams();
   void start_pool();
-  comm::Communicator& data_communicator() {
-    return accelerator_.communicator ? *accelerator_.communicator : world_->communicator();
-  }
 
-  std::unique_ptr<comm::World> world_;
+  std::unique_ptr<comm::World> world_, model_parallel_;
   RuntimeOptions options_;
   Accelerator accelerator_;
   Ledger ledger_;
-  std::int64_t control_bytes_ = 0;
+  Ranks ranks_;
   int exceptions_at_start_;
   bool failed_first_ = false;
   bool all_inline_ = false;
@@ -90,8 +79,6 @@ class RuntimeCore {
 
 // Throws as require_device().
 comm::WorldOptions world_options(const RuntimeOptions& options);
-
-std::int64_t total_bytes(const comm::Traffic& traffic);
 
 // Sleeps a random time when zero::testing::inject_delays() asked for it.
 void maybe_delay();

@@ -15,11 +15,10 @@ std::vector<Unit*> EngineCore::backward_units() {
 }
 
 Unit& EngineCore::unit(std::string_view name) {
+  if (const auto found = model_.index_of_unit.find(name); found != model_.index_of_unit.end())
+    return units_[static_cast<std::size_t>(found->second)];
   std::vector<std::string> names;
-  for (Unit& unit : units_) {
-    if (unit.name() == name) return unit;
-    names.emplace_back(unit.name());
-  }
+  for (const UnitDeclaration& unit : model_.units) names.push_back(unit.name);
   const std::string nearest = nearest_name(name, names);
   throw UsageError("no unit is named \"" + std::string(name) + "\"" +
                    (nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?"));
@@ -35,24 +34,32 @@ const StepPlan& EngineCore::plan_of(int micro_step) const {
   return micro_step + 1 == accumulation() ? plan_.steps.last : plan_.steps.middle;
 }
 
-void EngineCore::begin_micro_step(int index) {
-  if (phase_ == Phase::micro_step && micro_step_ == index) return;
+void EngineCore::begin_micro_step(int index, std::int64_t pass) {
+  if (phase_ == Phase::micro_step && micro_step_ == index && pass_ == pass) return;
   if (phase_ == Phase::micro_step) finish_micro_step();
   require(Phase::idle, "a micro step");
-  if (!initialized_)
-    throw UsageError("the parameters have no values: call Engine::initialize() or load_weights()");
+  require_values("");
+  if (micro_steps_done_ == accumulation())
+    throw UsageError(
+        "Engine::micro_steps() was begun again before Engine::step(): call step() once, after " +
+        (accumulation() == 1 ? "the micro step"
+                             : "all " + std::to_string(accumulation()) + " micro steps"));
   if (index != micro_steps_done_)
     throw UsageError("micro step " + std::to_string(index) + " was begun where micro step " +
                      std::to_string(micro_steps_done_) + " of " + std::to_string(accumulation()) +
-                     " comes next; call Engine::step() after the last one");
+                     " comes next; run every element of Engine::micro_steps(), in order");
+  if (!replicas_checked_ && ranks_.model_parallel()) check_replicas();
   if (index == 0) {
     loss_sum_ = 0;
+    losses_missing_ = 0;
     if (device_step_) device_step_->begin_losses();
     clock_.start();
   }
   if (index == 0 || plan_.sync_each || plan_.inputs.accumulate_locally)
     std::fill(touched_.begin(), touched_.end(), char{0});
+  pass_ = pass;
   micro_step_ = index;
+  loss_given_ = false;
   phase_ = Phase::micro_step;
   if (index + 1 == accumulation()) guess_update();
   walker_->begin(plan_of(index));
@@ -67,11 +74,13 @@ void EngineCore::finish_micro_step() {
     poison(error.what());
     throw;
   }
+  if (!loss_given_) ++losses_missing_;
   ++micro_steps_done_;
   phase_ = Phase::idle;
 }
 
 void EngineCore::set_loss(double mean) {
+  loss_given_ = true;
   loss_sum_ += mean;
 }
 
@@ -90,6 +99,9 @@ void EngineCore::enter(Op op, int unit) {
   try {
     run_updates_aside();
     walker_->enter(op, unit);
+    if (hides_)
+      for (const int f : plan_.layout.needs_of_unit[static_cast<std::size_t>(unit)])
+        show_parameters(f);
     if (device_step_) range_of(op, unit) = begin_range(op, unit_name(unit));
     clock_.turn_to(StepClock::Activity::kernels);
   } catch (const std::exception& error) {
@@ -102,6 +114,7 @@ void EngineCore::leave(Op op, int unit) noexcept {
   if (phase_ == Phase::materialized) return;
   if (device_step_) runtime_.device().end_range(range_of(op, unit));
   walker_->leave(op, unit);
+  if (hides_) hide_parameters(unit);
   if (!walker_->inside_any()) clock_.turn_to(StepClock::Activity::other);
 }
 
@@ -153,6 +166,7 @@ void* EngineCore::gradient(int unit, std::string_view name, DType dtype, float* 
   check_dtype(declaration.name, dtype, buffers.dtype);
   walker_->await({EventKind::gradient_free,
                   plan_.inputs.gradient_slots.slot_of[static_cast<std::size_t>(place.flat_unit)]});
+  show_gradients(place.flat_unit);
   std::byte* data = buffers.gradient_whole + place.offset * size_of(buffers.dtype);
   char& touched = touched_[static_cast<std::size_t>(index)];
   if (beta != nullptr) {
@@ -174,7 +188,9 @@ void EngineCore::settle(const Instruction& instruction) {
 // Gradients never asked for count as zero, and so does the padding between parameters.
 void EngineCore::complete_gradients(int flat_unit) {
   const int slot = plan_.inputs.gradient_slots.slot_of[static_cast<std::size_t>(flat_unit)];
-  if (slot >= 0) walker_->await({EventKind::gradient_free, slot});
+  if (slot < 0) return;
+  walker_->await({EventKind::gradient_free, slot});
+  show_gradients(flat_unit);
   for (std::size_t s = 0; s < flat(flat_unit).segments.size(); ++s) {
     const Segment& segment = flat(flat_unit).segments[s];
     if (!segment.trainable) continue;
@@ -248,8 +264,12 @@ void MicroStep::loss(const float* device_mean) {
   core_->set_loss(device_mean);
 }
 
+MicroSteps::iterator MicroSteps::begin() const {
+  return {core_, 0, core_.begin_pass()};
+}
+
 MicroStep MicroSteps::iterator::operator*() const {
-  core_->begin_micro_step(index_);
+  core_->begin_micro_step(index_, pass_);
   return {*core_, index_};
 }
 

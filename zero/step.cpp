@@ -49,7 +49,8 @@ void EngineCore::take_norm(ControlWord& word, Squares squares) {
       store_->visit(gradient, first, end, Access::read,
                     [&](std::int64_t, std::span<std::byte> part) {
                       sum_squares(runtime_.pool(), part, dtype, partial);
-                      for (const optim::NormBins& bins : partial) word.bins.add(bins);
+                      for (const optim::NormBins& bins : partial)
+                        word.bins.add(state_->policy().counts(segment) ? bins : bins.without_sum());
                     });
     }
   if (tier_ && squares == Squares::as_reduced) word.bins.add(tier_->take_squares());
@@ -57,7 +58,10 @@ void EngineCore::take_norm(ControlWord& word, Squares squares) {
 
 Verdict EngineCore::agree(const ControlWord& word) {
   const During waiting(clock_, StepClock::Activity::waiting);
-  return agree_on_step(runtime_, word);
+  Verdict verdict = agree_on_step(ranks_, word);
+  if (Ranks* model_parallel = ranks_.model_parallel())
+    agree_over_model(*model_parallel, word, verdict);
+  return verdict;
 }
 
 double EngineCore::summands() const {
@@ -85,7 +89,7 @@ double EngineCore::gradient_norm(std::string_view name) {
   ControlWord word;
   word.step = step_count_ + 1;
   for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard))
-    if (piece.param == index)
+    if (piece.param == index && state_->policy().counts(segment))
       store_->visit(gradient, piece.segment_begin, piece.segment_begin + piece.count, Access::read,
                     [&](std::int64_t, std::span<std::byte> part) {
                       optim::accumulate_norm(
@@ -215,8 +219,9 @@ void EngineCore::report_skip(const Verdict& verdict) {
   if (mine && skipped_in_a_row_ == 0)
     std::fprintf(
         stderr,
-        "zero: step %lld skipped on all ranks: non-finite gradient in %s, owned by rank %d\n",
-        static_cast<long long>(step_count_), where.c_str(), rank());
+        "zero: step %lld skipped on all ranks: non-finite gradient in %s, owned by rank %d%s\n",
+        static_cast<long long>(step_count_), where.c_str(), rank(),
+        hides_ ? "; in strict mode parameters read through a pointer after its scope are NaN" : "");
   if (++skipped_in_a_row_ < most_skips_in_a_row || scaler_.reaches_floor()) return;
   throw NumericError("gradients were not finite for " + std::to_string(most_skips_in_a_row) +
                      " steps in a row, last at step " + std::to_string(step_count_) +
@@ -235,6 +240,14 @@ void EngineCore::name_unasked_gradients() {
     std::fprintf(stderr, "zero: no gradient was asked for of %s%s; it counts as zero\n",
                  names.c_str(),
                  count > 8 ? (" and " + std::to_string(count - 8) + " more").c_str() : "");
+}
+
+void EngineCore::name_missing_losses() {
+  if (losses_missing_ == 0 || rank() != 0 || std::exchange(missing_loss_named_, true)) return;
+  std::fprintf(stderr,
+               "zero: MicroStep::loss() was not called in %d of the %d micro steps of step %lld: "
+               "they count as 0 in the loss that is reported\n",
+               losses_missing_, accumulation(), static_cast<long long>(step_count_ + 1));
 }
 
 StepResult EngineCore::step_on_host(const StepOptions& options) {
@@ -281,11 +294,13 @@ EngineCore::Stepped EngineCore::step(const StepOptions& options) {
   try {
     micro_steps_done_ = 0;
     name_unasked_gradients();
+    name_missing_losses();
     if (device_step_)
       stepped.pending = step_on_device(options);
     else
       stepped.result = step_on_host(options);
     clock_.stop();
+    if (hides_) hide_all_parameters();
   } catch (const std::exception& error) {
     poison(error.what());
     throw;

@@ -26,10 +26,11 @@ void add_to(const optim::NormBins& bins, std::int64_t* words) {
 
 }  // namespace
 
-Updater::Updater(RuntimeCore& runtime, const Model& model, const EnginePlan& plan,
-                 ModelState& state, StateStore& store, Exchange exchange)
+Updater::Updater(RuntimeCore& runtime, Ranks& ranks, const EnginePlan& plan, ModelState& state,
+                 StateStore& store, Exchange exchange)
     : runtime_(runtime),
-      model_(model),
+      ranks_(ranks),
+      model_(*plan.inputs.model),
       plan_(plan),
       state_(state),
       store_(store),
@@ -188,9 +189,30 @@ void Updater::measure(const UpdateTerms& terms) {
     for_measured(open(c), [&](const Range& range, int param) {
       measure_range(range, scalars(range.run, terms), param);
     });
-  if (plan_.layout.ranks == 1 || !state_.policy().optimizer_sharded) return;
-  runtime_.exchange("the norms of tensors", [&](comm::Communicator& communicator) {
-    communicator.all_reduce(words, count, DType::int64);
+  if (plan_.layout.ranks > 1 && state_.policy().optimizer_sharded)
+    ranks_.exchange("the norms of tensors", [&](comm::Communicator& communicator) {
+      communicator.all_reduce(words, count, DType::int64);
+    });
+  if (Ranks* model_parallel = ranks_.model_parallel()) add_norms_of_parts(*model_parallel);
+}
+
+// Of parameters of which each rank of the model-parallel group holds a part.
+void Updater::add_norms_of_parts(Ranks& model_parallel) {
+  constexpr std::ptrdiff_t of_param = 2 * ModelState::words_per_norm;
+  std::vector<std::int64_t> sums;
+  const auto for_parts = [&](const auto& each) {
+    for (int p = 0; p < static_cast<int>(model_.params.size()); ++p)
+      if (model_.params[static_cast<std::size_t>(p)].options.split)
+        each(words_of(state_.tensor_norms(), p, parameter_norm));
+  };
+  for_parts([&](const std::int64_t* words) { sums.insert(sums.end(), words, words + of_param); });
+  model_parallel.exchange("the norms of tensors", [&](comm::Communicator& communicator) {
+    communicator.all_reduce(sums.data(), std::ssize(sums), DType::int64);
+  });
+  auto sum = sums.begin();
+  for_parts([&](std::int64_t* words) {
+    std::copy_n(sum, of_param, words);
+    sum += of_param;
   });
 }
 

@@ -34,7 +34,7 @@ class Updater {
       std::function<void(int flat_unit, const std::function<void(comm::Communicator&, Stream)>&)>;
 
   // All outlive the Updater.
-  Updater(RuntimeCore& runtime, const Model& model, const EnginePlan& plan, ModelState& state,
+  Updater(RuntimeCore& runtime, Ranks& ranks, const EnginePlan& plan, ModelState& state,
           StateStore& store, Exchange exchange);
 
   // Before the first step, once the state has its memory.
@@ -81,6 +81,7 @@ class Updater {
   void update_range(const Range& range, const optim::StepScalars& scalars);
   void direct(const Range& range, const optim::StepScalars& scalars, float* directions) const;
   void measure_range(const Range& range, const optim::StepScalars& scalars, int param);
+  void add_norms_of_parts(Ranks& model_parallel);
   double tensor_norm(int param, int which) const;
   void update_matrices(const OpenChunk& open, const MatrixBatch& batch, const UpdateTerms& terms);
   void orthogonalize(const OpenChunk& open, const MatrixBatch& batch);
@@ -90,6 +91,7 @@ class Updater {
   void for_directions(const OpenChunk& open, const MatrixBatch& batch, const Each& each);
 
   RuntimeCore& runtime_;
+  Ranks& ranks_;
   const Model& model_;
   const EnginePlan& plan_;
   ModelState& state_;

@@ -30,12 +30,13 @@ void EngineCore::require_step_border(const char* call) {
 }
 
 // Part by part, since what the callback fills is in no plan.
-void EngineCore::fill_segment(int flat_unit, int segment_index,
-                              const std::function<void(ParamShard)>& fill) {
+void EngineCore::fill_segment(int flat_unit, int segment_index, const Fill& fill,
+                              const std::function<bool(int param)>& wanted) {
   const Segment& segment = flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
   const std::int64_t begin = rank() * segment.shard;
   for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard))
-    for (std::int64_t from = 0; from < piece.count; from += most_filled_elements) {
+    for (std::int64_t from = 0; from < piece.count && wanted(piece.param);
+         from += most_filled_elements) {
       const std::int64_t count = std::min(most_filled_elements, piece.count - from);
       fill_piece({flat_unit, segment_index, ArrayKind::parameter},
                  {piece.param, piece.param_begin + from, piece.segment_begin + from, count}, fill);
@@ -70,7 +71,7 @@ void EngineCore::spread(int flat_unit, int segment_index) {
   const Segment& segment = flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
   const SegmentBuffers& buffers = state_->segment(flat_unit, segment_index);
   if (!collective()) return;
-  runtime_.exchange_on_device(
+  ranks_.exchange_on_device(
       subjects_[static_cast<std::size_t>(flat_unit)],
       [&](comm::Communicator& communicator, Stream stream) {
         const Wire wire{&communicator, stream};
@@ -83,16 +84,40 @@ void EngineCore::spread(int flat_unit, int segment_index) {
       });
 }
 
-void EngineCore::initialize(const std::function<void(ParamShard)>& fill) {
+void EngineCore::fill_where(const Fill& fill, const std::function<bool(int param)>& wanted) {
+  for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
+    for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
+      fill_segment(static_cast<int>(f), static_cast<int>(s), fill, wanted);
+      spread(static_cast<int>(f), static_cast<int>(s));
+    }
+  for (int p = 0; p < static_cast<int>(has_values_.size()); ++p)
+    if (wanted(p)) has_values_[static_cast<std::size_t>(p)] = 1;
+  replicas_checked_ = false;
+}
+
+void EngineCore::initialize(const Fill& fill) {
   require_checkpoint_border("Engine::initialize()");
   drain();
   finish_pending_save();
-  for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
-    for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
-      fill_segment(static_cast<int>(f), static_cast<int>(s), fill);
-      spread(static_cast<int>(f), static_cast<int>(s));
-    }
-  initialized_ = true;
+  fill_where(fill, [](int) { return true; });
+}
+
+void EngineCore::initialize_rest(const Fill& fill) {
+  require_checkpoint_border("Engine::initialize_rest()");
+  drain();
+  finish_pending_save();
+  const std::vector<char> before = has_values_;
+  fill_where(fill, [&](int param) { return !before[static_cast<std::size_t>(param)]; });
+}
+
+void EngineCore::require_values(const std::string& purpose) const {
+  const auto lacking = std::find(has_values_.begin(), has_values_.end(), char{0});
+  if (lacking == has_values_.end()) return;
+  const bool none = std::find(has_values_.begin(), has_values_.end(), char{1}) == has_values_.end();
+  throw UsageError((none ? "the parameters have"
+                         : param(static_cast<int>(lacking - has_values_.begin())).name + " has") +
+                   " no values" + purpose + ": call Engine::initialize(), " +
+                   (none ? "load_weights() or resume()" : "initialize_rest() or load_weights()"));
 }
 
 std::vector<std::byte> EngineCore::gather_segment(const ArrayId& array) {
@@ -110,10 +135,10 @@ std::vector<std::byte> EngineCore::gather_segment(const ArrayId& array) {
                      whole.data() + piece.segment_begin * size_of(dtype));
   }
   if (!collective()) return whole;
-  runtime_.exchange(subjects_[static_cast<std::size_t>(array.flat_unit)],
-                    [&](comm::Communicator& communicator) {
-                      all_gather_whole({&communicator, {}}, segment, slice, whole.data(), dtype);
-                    });
+  ranks_.exchange(subjects_[static_cast<std::size_t>(array.flat_unit)],
+                  [&](comm::Communicator& communicator) {
+                    all_gather_whole({&communicator, {}}, segment, slice, whole.data(), dtype);
+                  });
   return whole;
 }
 
@@ -142,13 +167,14 @@ void EngineCore::read(std::string_view name, std::string_view what, std::span<fl
 }
 
 // Of this rank's elements: a sum, so that the order of parts does not matter.
-std::uint64_t EngineCore::digest_of(const ArrayId& array, std::string_view kind) {
+std::uint64_t EngineCore::digest_of(const ArrayId& array, std::string_view kind, int only_param) {
   const Segment& segment = flat(array.flat_unit).segments[static_cast<std::size_t>(array.segment)];
   const std::int64_t begin = rank() * segment.shard;
   const auto bytes = static_cast<std::size_t>(size_of(store_->dtype_of(array)));
   std::uint64_t sum = 0;
   for (const Piece& piece : pieces_between(model_, segment, begin, begin + segment.shard)) {
     if (!store_->holds(array, piece.param)) continue;
+    if (only_param >= 0 && piece.param != only_param) continue;
     const std::uint64_t key = hash_of(param(piece.param).name) ^ hash_of(kind);
     std::int64_t element = piece.param_begin;
     store_->visit(array, piece.segment_begin, piece.segment_begin + piece.count, Access::read,
@@ -161,6 +187,36 @@ std::uint64_t EngineCore::digest_of(const ArrayId& array, std::string_view kind)
                   });
   }
   return sum;
+}
+
+std::vector<std::uint64_t> EngineCore::value_digests(const std::function<bool(int param)>& wanted) {
+  std::vector<std::int64_t> words(model_.params.size());
+  for (std::size_t p = 0; p < words.size(); ++p) {
+    const Place& place = plan_.layout.place_of_param[p];
+    if (const int param = static_cast<int>(p); wanted(param))
+      words[p] = std::bit_cast<std::int64_t>(
+          digest_of({place.flat_unit, place.segment, ArrayKind::parameter}, "value", param));
+  }
+  std::vector<std::uint64_t> digests(words.size());
+  const std::vector<std::int64_t> all = ranks_.gather_words("the digests of parameters", words);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    digests[i % words.size()] += std::bit_cast<std::uint64_t>(all[i]);
+  return digests;
+}
+
+// Parameters that are not split must be alike on all ranks of the model-parallel group.
+void EngineCore::check_replicas() {
+  replicas_checked_ = true;
+  const auto replicated = [this](int p) { return !param(p).options.split; };
+  const std::vector<std::uint64_t> digests = value_digests(replicated);
+  std::string lines;
+  for (int p = 0; p < static_cast<int>(digests.size()); ++p)
+    if (replicated(p))
+      lines += param(p).name + " " + to_text(param(p).shape) + " digest " +
+               std::to_string(digests[static_cast<std::size_t>(p)]) + "\n";
+  agree_on_text(*ranks_.model_parallel(), "replicated parameter", lines,
+                "declare what each of them holds another part of with .split = true, and give the "
+                "others equal values");
 }
 
 std::uint64_t EngineCore::digest() {
@@ -177,7 +233,7 @@ std::uint64_t EngineCore::digest() {
           sum += digest_of(*array, kind);
   std::uint64_t total = 0;
   for (const std::int64_t word :
-       runtime_.gather_words("Engine::digest", {std::bit_cast<std::int64_t>(sum)}))
+       ranks_.gather_words("Engine::digest", {std::bit_cast<std::int64_t>(sum)}))
     total += std::bit_cast<std::uint64_t>(word);
   return total;
 }

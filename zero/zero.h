@@ -79,8 +79,13 @@ class Runtime {
   // "shm over 4 ranks on 1 node, ...": transport, executor and threads as chosen at start.
   std::string describe() const;
 
-  // Sum of a small host value over ranks, in rank order.
+  // Sums of host values over ranks, in rank order: the same bits everywhere.
   double sum(double value);
+  void sum(std::span<double> values);
+  void sum(std::span<float> values);
+  void sum(std::span<std::int64_t> values);
+  // The root's bytes, in host memory, to every rank.
+  void broadcast(std::span<std::byte> bytes, int root = 0);
   // Local. Enters the program's own memory (activations, say) into the ledger and the plan; called
   // again with the same name it replaces the figure.
   void track(std::string_view what, std::int64_t bytes);
@@ -111,6 +116,10 @@ struct ParamOptions {
   std::optional<DType> dtype = {};  // other than the config's compute dtype
   // Muon: whether its rule for whole matrices takes this one; not set: by shape and name.
   std::optional<bool> whole = {};
+  // Under tensor parallelism (zero::adopt with a model-parallel group): each rank of that group
+  // holds another part of the parameter, as of a column-parallel weight. Otherwise they all hold
+  // the same values, which is checked before the first step, and the norm counts them once.
+  bool split = false;
 };
 
 // A unit travels together: one gather, one reduction. References stay valid while the ModelSpec
@@ -119,6 +128,9 @@ class UnitSpec {
  public:
   // Global name: "unit.name".
   UnitSpec& param(const std::string& name, Shape shape, ParamOptions = {});
+  // What a unit keeps and does not train, such as running statistics: memory of each rank, see
+  // Engine::buffer(). Checkpoints and exports have rank 0's.
+  UnitSpec& buffer(const std::string& name, Shape shape, DType dtype = DType::fp32);
   // Another unit's parameter, tied or read by a fused kernel: one storage, gradients add up.
   UnitSpec& uses(const std::string& global_name);
   // Forward and backward happen in one BackwardScope (a loss head); evaluation opens forward().
@@ -147,8 +159,8 @@ class ModelSpec {
   std::vector<std::shared_ptr<UnitSpec>> units_;
 };
 
-// Pointers die with the scope. A type other than the parameter's dtype is a UsageError. Names are
-// the unit's own ("weight") or global ("embed.wte").
+// Pointers die with the scope; docs/strict-mode.md finds those that are kept. A type other than the
+// parameter's dtype is a UsageError. Names are the unit's own ("weight") or global ("embed.wte").
 class Scope {
  public:
   Scope(const Scope&) = delete;
@@ -258,12 +270,14 @@ class MicroSteps {
 
    private:
     friend class MicroSteps;
-    iterator(detail::EngineCore& core, int index) : core_(&core), index_(index) {}
+    iterator(detail::EngineCore& core, int index, std::int64_t pass)
+        : core_(&core), index_(index), pass_(pass) {}
     detail::EngineCore* core_;
     int index_;
+    std::int64_t pass_;  // each begin() starts one
   };
-  iterator begin() const { return {core_, 0}; }
-  iterator end() const { return {core_, count_}; }
+  iterator begin() const;
+  iterator end() const { return {core_, count_, 0}; }
 
  private:
   friend class Engine;
@@ -357,11 +371,20 @@ struct Resumed {
   std::int64_t step = 0;
   std::string tag;
   Text client_state;
+  // SaveOptions::rank_state of each rank that saved, in rank order; empty where none had any. A
+  // rank takes its own where there are as many ranks now.
+  std::vector<std::string> rank_states = {};
 };
 
 struct SaveOptions {
   std::string tag = "";    // empty: "step-N"
   Text client_state = {};  // equal on all ranks
+  // This rank's own: any bytes, at most 1 MiB, such as the state of its random generator and where
+  // its data loader stands.
+  std::string rank_state = "";
+  // Without the frozen parameters, whose digests are kept: before resume() the program gives them
+  // their values, and others than those are refused.
+  bool trainable_only = false;
   // Written while training goes on; not set: as checkpoint.writer.decoupled says.
   std::optional<bool> asynchronous = {};
   int keep = 0;  // after this save, remove all but the newest so many checkpoints; 0: keep all
@@ -398,6 +421,15 @@ std::vector<std::string> set_aside_checkpoints(const std::string& directory,
 
 struct ExportOptions {
   std::int64_t max_file_bytes = 0;  // several files of at most so much data, and an index; 0: one
+  bool trainable_only = false;      // without frozen parameters: an adapter
+};
+
+struct LoadOptions {
+  // Maps our global names to the file's; empty: they are the same.
+  std::function<std::string(std::string_view)> name_in_file = {};
+  // What the file may lack, by global name: patterns with * for any characters, separated by
+  // commas.
+  std::string allow_missing = "";
 };
 
 // Payload bytes of a rank since the engine's first step, by collective ("all_gather", ...); control
@@ -503,11 +535,22 @@ class Engine {
   // directory. Each rank reads its own elements. name_in_file maps our global names to the file's.
   void load_weights(const std::string& safetensors,
                     const std::function<std::string(std::string_view)>& name_in_file = {});
+  // The same of a part. Returns the parameters and buffers that the file lacks.
+  std::vector<std::string> load_weights(const std::string& safetensors, const LoadOptions&);
+  // As initialize(), of the parameters that have no values yet.
+  void initialize_rest(const std::function<void(ParamShard)>& fill);
 
   // The newest valid checkpoint, or the one with the tag: saved at any world size and stage.
   // Nothing where there is none and none was needed.
   std::optional<Resumed> resume(const std::string& directory, Resume = Resume::must_exist,
                                 const std::string& tag = "");
+
+  // Local. A buffer by its global name, in the device's memory, from the engine's start to its end;
+  // zero until the program or a file says otherwise.
+  template <class T>
+  T* buffer(std::string_view name) {
+    return static_cast<T*>(raw_buffer(name, dtype_of<T>::value));
+  }
 
   // Local.
   std::span<Unit> units();
@@ -546,6 +589,8 @@ class Engine {
   double predicted_save_seconds() const;
 
  private:
+  void* raw_buffer(std::string_view name, DType dtype);
+
   std::unique_ptr<detail::EngineCore> core_;
 };
 

@@ -1,6 +1,7 @@
 #include "comm/mpi/requests.h"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace zero::comm {
 

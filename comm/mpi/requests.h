@@ -2,6 +2,7 @@
 // pending when the call fails is cancelled.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "comm/mpi/native.h"

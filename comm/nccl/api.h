@@ -78,7 +78,7 @@ class Api {
   virtual std::unique_ptr<Event> mark(Stream stream) = 0;
 };
 
-// Throws TopologyError where this build or this machine has no NCCL, or one that is too old.
+// Throws TopologyError where this program or this machine has no NCCL, or one that is too old.
 std::shared_ptr<Api> load_nccl();
 
 }  // namespace zero::comm::nccl

@@ -188,7 +188,6 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   auto part = std::make_unique<NcclCommunicator>(
       part_rank, part_size, std::make_shared<Connection>(std::move(options), connection_));
   part->set_time_limit(time_limit());
-  part->set_deterministic(deterministic_);
   return part;
 }
 

@@ -59,7 +59,6 @@ class NcclCommunicator final : public Communicator {
   Arena reserve(std::int64_t bytes) override;
   void check() override { connection_->guard().check(); }
 
-  void set_deterministic(bool deterministic) override { deterministic_ = deterministic; }
   std::int64_t staging_bytes(std::int64_t count, DType dtype) const override;
   void use_staging(void* memory, std::int64_t bytes) override;
 
@@ -82,10 +81,9 @@ class NcclCommunicator final : public Communicator {
                 std::int64_t count, DType dtype);
   void reduce_in_order(const void* send, void* recv, std::int64_t count, DType dtype,
                        std::int64_t stride);
-  bool sums_in_order(DType dtype) const { return deterministic_ && dtype != DType::int64; }
+  bool sums_in_order(DType dtype) const { return terms().deterministic && dtype != DType::int64; }
 
   std::shared_ptr<Connection> connection_;
-  bool deterministic_ = false;
   std::byte* staging_ = nullptr;
   std::int64_t staging_size_ = 0;
 };

@@ -1,8 +1,9 @@
-// Products by oneDNN. Primitives are made once per shape; their scratch is one buffer of this
-// thread.
+// Products by oneDNN, 2.6 or 3. Primitives are made once per shape; their scratch is one buffer of
+// this thread.
 #include <algorithm>
 #include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -25,6 +26,24 @@ memory::data_type data_type(DType dtype) {
 
 memory::desc matrix(std::int64_t rows, std::int64_t columns, memory::dims strides, DType dtype) {
   return {{rows, columns}, data_type(dtype), std::move(strides)};
+}
+
+// Empty where this oneDNN has no such product. Version 3 dropped the operation descriptors that
+// version 2 asks for. A template, since only then is the branch that is not taken not compiled.
+template <class Product>
+typename Product::primitive_desc describe(const memory::desc& a, const memory::desc& b,
+                                          const std::optional<memory::desc>& bias,
+                                          const memory::desc& c,
+                                          const dnnl::primitive_attr& attributes,
+                                          const dnnl::engine& engine) {
+  if constexpr (requires { typename Product::desc; }) {
+    const auto operation =
+        bias ? typename Product::desc(a, b, *bias, c) : typename Product::desc(a, b, c);
+    return {operation, attributes, engine, true};
+  } else {
+    if (bias) return {engine, a, b, *bias, c, attributes, true};
+    return {engine, a, b, c, attributes, true};
+  }
 }
 
 bool is_reference(const dnnl::matmul::primitive_desc& found) {
@@ -82,7 +101,8 @@ struct Gemm::Impl {
     const auto b =
         matrix(s.k, s.n, s.transpose_b ? memory::dims{1, s.ldb} : memory::dims{s.ldb, 1}, key.in);
     const auto c = matrix(s.m, s.n, {s.ldc, 1}, key.out);
-    const auto bias = s.bias ? matrix(1, s.n, {s.n, 1}, key.in) : memory::desc{};
+    std::optional<memory::desc> bias;
+    if (s.bias) bias = matrix(1, s.n, {s.n, 1}, key.in);
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (s.accumulate) {
@@ -91,15 +111,14 @@ struct Gemm::Impl {
       attributes.set_post_ops(add);
     }
     Entry entry;
-    const auto operation = s.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
-    const dnnl::matmul::primitive_desc found(operation, attributes, engine, true);
+    const auto found = describe<dnnl::matmul>(a, b, bias, c, attributes, engine);
     // Converted operands are far faster than the reference loops that newer versions have for fp16.
     if (!found || (key.in == DType::fp16 && is_reference(found))) return entry;
     entry.primitive = dnnl::matmul(found);
     entry.a = memory(a, engine, nullptr);
     entry.b = memory(b, engine, nullptr);
     entry.c = memory(c, engine, nullptr);
-    if (s.bias) entry.bias = memory(bias, engine, nullptr);
+    if (bias) entry.bias = memory(*bias, engine, nullptr);
     entry.scratch = found.scratchpad_desc();
     entry.available = true;
     return entry;

@@ -4,6 +4,7 @@
 
 #include "examples/gpt/model_spec.h"
 #include "examples/gpt/run_figures.h"
+#include "examples/gpt/sharding_remarks.h"
 #include "examples/gpt/stage_comparison.h"
 #include "tools/report/number.h"
 #include "tools/report/report.h"
@@ -18,6 +19,7 @@ zero::report::Variant variant_of(const std::string& name, const Task& task,
                                                   options.planned_ranks, options.device == "cuda");
   zero::report::Variant variant;
   variant.name = name;
+  variant.ran = false;
   for (const auto& [to, from] : {std::pair{&variant.memory, &plan.memory},
                                  {&variant.in_host, &plan.in_host},
                                  {&variant.in_pinned, &plan.in_pinned},
@@ -37,18 +39,21 @@ zero::report::Comparison memory_plan(const Options& options) {
   else
     tasks.push_back(resolve(options));
   zero::report::Comparison comparison;
-  comparison.planned = true;
   comparison.ranks = options.planned_ranks;
   comparison.parameters = tasks.front().model.parameters();
   comparison.title = tasks.front().model.name + " with " +
                      zero::report::fixed(static_cast<double>(comparison.parameters), 0) +
                      " parameters on " + std::to_string(options.planned_ranks) +
                      (options.device == "cuda" ? " GPU" : " CPU") + " ranks";
+  std::vector<std::string> names;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const std::string stage = "stage " + std::to_string(tasks[i].config.zero_optimization.stage);
-    comparison.variants.push_back(
-        variant_of(compares ? options.compared[i].name : stage, tasks[i], options));
+    names.push_back(compares ? options.compared[i].name : stage);
+    comparison.variants.push_back(variant_of(names.back(), tasks[i], options));
   }
+  comparison.remarks =
+      sharding_remarks(names, tasks, options.planned_ranks, options.device == "cuda");
+  if (!options.config_file.empty()) comparison.facts.emplace_back("config", options.config_file);
   return comparison;
 }
 

@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <string>
 
+#include "tools/report/number.h"
+
 namespace gpt {
 namespace {
 
@@ -112,9 +114,9 @@ void print_copies(const zero::EngineReport& report) {
       seconds += rank.copies[i].seconds;
     }
     const bool out = report.ranks.front().copies[i].direction == "to_host";
-    std::printf("%s: %.3f GB per rank", out ? "gradients, GPU to host" : "parameters, host to GPU",
-                bytes / 1e9 / static_cast<double>(report.ranks.size()));
-    if (seconds > 0) std::printf(" at %.2f GB/s", bytes / seconds / 1e9);
+    std::printf("%s: %s per rank", out ? "gradients, GPU to host" : "parameters, host to GPU",
+                zero::report::byte_text(bytes / static_cast<double>(report.ranks.size())).c_str());
+    if (seconds > 0) std::printf(" at %s/s", zero::report::byte_text(bytes / seconds).c_str());
     std::printf("\n");
   }
 }
@@ -144,10 +146,10 @@ void print_offload_use(const zero::EngineReport& report) {
       waited += rank.file[i].waited;
     }
     if (seconds <= 0) continue;
-    std::printf("file %s: %.3f GB per rank at %.2f GB/s, %.0f %% of the time hidden\n",
+    std::printf("file %s: %s per rank at %s/s, %.0f %% of the time hidden\n",
                 report.ranks.front().file[i].direction.c_str(),
-                bytes / 1e9 / static_cast<double>(report.ranks.size()), bytes / seconds / 1e9,
-                100 * (1 - waited / seconds));
+                zero::report::byte_text(bytes / static_cast<double>(report.ranks.size())).c_str(),
+                zero::report::byte_text(bytes / seconds).c_str(), 100 * (1 - waited / seconds));
   }
   print_overlap(report);
   print_speculation(report);

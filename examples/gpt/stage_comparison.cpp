@@ -12,6 +12,7 @@
 #include "examples/gpt/model_spec.h"
 #include "examples/gpt/progress.h"
 #include "examples/gpt/run_figures.h"
+#include "examples/gpt/sharding_remarks.h"
 #include "examples/gpt/task.h"
 #include "examples/gpt/training_loop.h"
 #include "tools/report/number.h"
@@ -49,11 +50,17 @@ class Comparing {
 
   int run() {
     print_notices();
+    comparison_.title = title();
+    for (const StageVariant& variant : options_.compared)
+      comparison_.absent.push_back({variant.name, "it has not run to its end"});
+    write();
     rehearse();
     for (std::size_t i = 0; i < tasks_.size(); ++i) {
       std::optional<MeasuredRun> run = measured(i);
-      if (!run) return stopped(options_.compared[i].name);
+      if (!run) return stopped(i);
       comparison_.variants.push_back(figures_of(*run));
+      comparison_.absent.erase(comparison_.absent.begin());
+      write();
     }
     if (runtime_.is_root()) show();
     return zero::report::bits_equal(comparison_) ? 0 : not_equal;
@@ -111,6 +118,24 @@ class Comparing {
     progress.show(*record);
   }
 
+  // A process that dies leaves a report that does not claim more than has run.
+  void write() const {
+    if (runtime_.is_root() && !options_.report_directory.empty())
+      zero::report::write_report(comparison_, options_.report_directory);
+  }
+
+  // Of a variant that does not run to its end: the report says so, whatever becomes of the process.
+  void note(std::size_t index, const std::string& reason) {
+    for (zero::report::Absent& absent : comparison_.absent)
+      if (absent.name == options_.compared[index].name)
+        absent.reason = reason.substr(0, reason.find('\n'));
+    try {
+      write();
+    } catch (const zero::SaveError& error) {
+      std::fprintf(stderr, "zero: %s\n", error.what());
+    }
+  }
+
   // Calls body(engine, task, loop) for a variant; want of memory is an error that names it.
   template <class Body>
   void guarded(std::size_t index, const Body& body) {
@@ -121,8 +146,12 @@ class Comparing {
       const auto loop = make_training_loop(runtime_, engine, task);
       body(engine, task, *loop);
     } catch (const zero::MemoryError& error) {
+      note(index, error.what());
       throw zero::MemoryError("--compare-stages, " + options_.compared[index].name +
                               " (leave it out of the list to compare the others): " + error.what());
+    } catch (const std::exception& error) {
+      note(index, error.what());
+      throw;
     }
   }
 
@@ -146,30 +175,39 @@ class Comparing {
                      " from the same start at each stage; times leave out the first " +
                      std::to_string(warm_up_));
     comparison_.loss_floor = task.data->floor();
-    comparison_.title = task.model.name + " with " +
-                        zero::report::fixed(static_cast<double>(task.model.parameters()), 0) +
-                        " parameters, " + std::to_string(runtime_.size()) + " ranks, " +
-                        std::to_string(options_.steps) + " steps";
     if (!runtime_.is_root()) return;
     for (const auto& [name, value] : comparison_.facts)
       std::printf("%-8s %s\n", name.c_str(), value.c_str());
     std::fflush(stdout);
-  }
-
-  void show() {
     if (!options_.config_file.empty())
       comparison_.facts.emplace_back("config", options_.config_file);
     comparison_.facts.emplace_back("program", "train_gpt " ZERO_VERSION ", " + time_now());
+  }
+
+  std::string title() const {
+    const ModelConfig& model = tasks_.front().model;
+    return model.name + " with " + zero::report::fixed(static_cast<double>(model.parameters()), 0) +
+           " parameters, " + std::to_string(runtime_.size()) + " ranks, " +
+           std::to_string(options_.steps) + " steps";
+  }
+
+  void show() {
+    std::vector<std::string> names;
+    for (const StageVariant& variant : options_.compared) names.push_back(variant.name);
+    comparison_.remarks =
+        sharding_remarks(names, tasks_, runtime_.size(), options_.device == "cuda");
     std::printf("\n%s", zero::report::text_of(comparison_).c_str());
     if (options_.report_directory.empty()) return;
-    zero::report::write_report(comparison_, options_.report_directory);
+    write();
     std::printf("report: %s/report.html (and report.md, report.json)\n",
                 options_.report_directory.c_str());
   }
 
-  int stopped(const std::string& variant) const {
+  int stopped(std::size_t index) {
+    note(index, "a signal stopped it");
     if (runtime_.is_root())
-      std::printf("stopped by a signal in %s: there is no comparison\n", variant.c_str());
+      std::printf("stopped by a signal in %s: there is no comparison\n",
+                  options_.compared[index].name.c_str());
     return not_equal;
   }
 

@@ -95,16 +95,16 @@ def main():
             for name, seconds in times.items():
                 found.setdefault(name, []).append(seconds)
     digest = json.loads(output(program, "digest", "-", "64"))
-    print(f"{RANKS} ranks, {bench.bytes / 1e6:.0f} MB, medians of {rounds} rounds (fewest to most)\n")
-    print("| what | seconds | GB/s | range of seconds |\n|---|---|---|---|")
+    print(f"{RANKS} ranks, {bench.bytes / (1 << 20):.0f} MiB, medians of {rounds} rounds (fewest to most)\n")
+    print("| what | seconds | GiB/s | range of seconds |\n|---|---|---|---|")
     for name, seconds in found.items():
         middle = statistics.median(seconds)
-        print(f"| {name} | {middle:.3f} | {bench.bytes / middle / 1e9:.2f} | {min(seconds):.3f} to {max(seconds):.3f} |")
+        print(f"| {name} | {middle:.3f} | {bench.bytes / middle / (1 << 30):.2f} | {min(seconds):.3f} to {max(seconds):.3f} |")
     middle = {name: statistics.median(seconds) for name, seconds in found.items()}
     print(f"\nsave / fio: {middle['fio write'] / middle['save']:.2f} of its speed; "
           f"load / fio: {middle['fio cold read'] / middle['load, cold']:.2f}; stall / save: "
           f"{middle['stall of a save in the background'] / middle['save']:.3f}; "
-          f"digest: {digest['bytes'] / digest['seconds'] / 1e9:.1f} GB/s on a core")
+          f"digest: {digest['bytes'] / digest['seconds'] / (1 << 30):.1f} GiB/s on a core")
 
 
 if __name__ == "__main__":

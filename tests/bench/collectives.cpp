@@ -16,6 +16,7 @@
 
 #include "comm/world.h"
 #include "zero/base/arena.h"
+#include "zero/base/number_text.h"
 
 namespace {
 
@@ -59,11 +60,11 @@ void run(const Contest& contest, std::int64_t bytes, bool print) {
   const double mine = quantile(ours, 2), other = quantile(theirs, 2);
   if (print)
     std::printf(
-        "%-15s %9lld B  ours %9.1f us %6.2f GB/s  %-4s %9.1f us %6.2f GB/s  ratio %5.2f [%.2f, "
+        "%-15s %9lld B  ours %9.1f us %6.2f GiB/s  %-4s %9.1f us %6.2f GiB/s  ratio %5.2f [%.2f, "
         "%.2f]\n",
         contest.name, static_cast<long long>(bytes), mine * 1e6,
-        static_cast<double>(bytes) / mine / 1e9, contest.peer, other * 1e6,
-        static_cast<double>(bytes) / other / 1e9, quantile(ratios, 2), quantile(ratios, 1),
+        static_cast<double>(bytes) / mine / gibibyte, contest.peer, other * 1e6,
+        static_cast<double>(bytes) / other / gibibyte, quantile(ratios, 2), quantile(ratios, 1),
         quantile(ratios, 3));
 }
 

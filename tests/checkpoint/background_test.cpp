@@ -2,6 +2,7 @@
 // failures at a step border, and what becomes of them when the engine ends.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -30,7 +31,7 @@ using zero::tests::strategies;
 using zero::tests::TemporaryDirectory;
 using zero::tests::train_until;
 
-// About 6 MB of state: several pieces per rank.
+// About 6 MiB of state: several pieces per rank.
 constexpr toy::Dims wide{.vocabulary = 2000, .channels = 160, .blocks = 8, .batch = 1};
 constexpr std::int64_t one_piece = std::int64_t{1} << 20;
 

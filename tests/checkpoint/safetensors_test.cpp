@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "tests/support/temporary_directory.h"

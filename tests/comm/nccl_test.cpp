@@ -29,6 +29,12 @@ std::unique_ptr<Communicator> connected(World& world, const std::shared_ptr<Fake
   return nccl::connect(world.communicator(), gpu, options);
 }
 
+void set_deterministic(Communicator& communicator) {
+  CallTerms terms = communicator.terms();
+  terms.deterministic = true;
+  communicator.set_terms(terms);
+}
+
 template <class Matches>
 void wait_for(const Matches& matches) {
   for (int i = 0; i < 5000 && !matches(); ++i) std::this_thread::sleep_for(milliseconds(1));
@@ -42,7 +48,7 @@ TEST_CASE("nccl: every operation keeps the promises of communicator.h in determi
     on_thread_ranks(ranks, [&](World& world) {
       const auto api = std::make_shared<FakeNccl>(world.communicator());
       const auto communicator = connected(world, api);
-      communicator->set_deterministic(true);
+      set_deterministic(*communicator);
       Suite suite;
       suite.counts = {0, 1, 127, 128, 1000};
       suite.barriers = false;
@@ -72,7 +78,7 @@ TEST_CASE("nccl: without deterministic mode sums are NCCL's own, strided ones to
 TEST_CASE("nccl: sums in order say what staging they lack") {
   on_thread_ranks(2, [](World& world) {
     const auto communicator = connected(world, std::make_shared<FakeNccl>(world.communicator()));
-    communicator->set_deterministic(true);
+    set_deterministic(*communicator);
     CHECK(communicator->staging_bytes(128, DType::bf16) == 512);
     CHECK(communicator->staging_bytes(128, DType::int64) == 0);
     std::vector<float> send(4), sum(2);

@@ -39,7 +39,7 @@ def attacks():
     yield "long number", b'{"seed": ' + b"9" * 500_000 + b"}"
     yield "long comment", b"/*" + b"*" * 900_000
     yield "many comments", b"#\n" * 400_000
-    yield "escapes", b'{"' + b"\\u0061" * 9000 + b'": 1}'
+    yield "escapes", b'{"zero_optimization": {"' + b"\\u0061" * 9000 + b'": 1}}'
     yield "too long", b"{}" + b" " * (1 << 20)
     for name, text in (("NUL", b'{"seed": \0}'), ("UTF-16", GOOD.decode().encode("utf-16")), ("infinite", b'{"gradient_clipping": 1e999}'),
                        ("not a number", b'{"gradient_clipping": NaN\n}'), ("lone surrogate", b'{"a": "\\ud800"}'),
@@ -57,6 +57,9 @@ def main():
             assert check(path), name
         path.write_bytes(b"\xef\xbb\xbf" + GOOD)
         check(path, (0,))
+        # What DeepSpeed passes over is told, but no more of it than a screen takes.
+        path.write_bytes(b"{" + b",".join(b'"own_%d":{"x":1}' % i for i in range(4900)) + b"}")
+        check(path, (0,))
         for end in range(1, len(GOOD)):
             path.write_bytes(GOOD[:end])
             check(path)
@@ -64,7 +67,7 @@ def main():
             path.write_bytes(dice.randbytes(dice.randrange(1, 2000)))
             check(path)
         path.write_bytes(b"")
-        os.truncate(path, 1 << 30)  # 1 GB, of a hole
+        os.truncate(path, 1 << 30)  # 1 GiB, of a hole
         assert b"1 MiB" in check(path)
         yaml = pathlib.Path(folder, "attack.yaml")
         for text in (b"[" * 10**6, b"a: &a [x]\nb: *a\n", b"- " * 10**5, b"? " * 10**5, b"{a: " * 10**5, b"\xff"):

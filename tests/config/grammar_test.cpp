@@ -71,7 +71,8 @@ TEST_CASE("a commented config; positions behind comments hold") {
   CHECK(config.batch.train_batch_size == 8);
   CHECK(config.zero_optimization.stage == 2);
   CHECK(refusal("{ /* \xc3\xa4 */ \"seed\": true} # x") ==
-        "ds.json:1:19: seed: true is not an integer; allowed: an integer of at least 0");
+        "ds.json:1:19: seed: true is not an integer; allowed: an integer from 0 to "
+        "18446744073709551615");
 }
 
 TEST_CASE("numbers that no double or integer holds are refused by the key") {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "config_schemas/values.h"
@@ -41,6 +42,24 @@ TEST_CASE("the table is well formed") {
   }
 }
 
+TEST_CASE("no number is without a range, and no default lies outside of its own") {
+  for (const Key& key : keys()) {
+    const bool numeric = key.type == Type::integer || key.type == Type::number ||
+                         key.type == Type::pair || key.type == Type::group_size;
+    if (!numeric) continue;
+    CAPTURE(std::string(key.path));
+    CHECK(std::isfinite(key.range.low));
+    CHECK(std::isfinite(key.range.high));
+    CHECK(key.range.low < key.range.high);
+    const std::string initial = show_default(key);
+    if (key.type == Type::pair || initial == not_set || initial == "null" || initial == "node")
+      continue;
+    const double value = std::stod(initial);
+    CHECK(value >= key.range.low);
+    CHECK(value <= key.range.high);
+  }
+}
+
 TEST_CASE("both spellings name one row; dots and stars in a name reach nothing") {
   const Key* key = find_key("zero_optimization.stage3_max_live_parameters");
   REQUIRE(key != nullptr);
@@ -65,22 +84,33 @@ TEST_CASE("defaults are those of the structs") {
   CHECK(shown("train_batch_size") == not_set);
 }
 
-TEST_CASE("the nearest key") {
+TEST_CASE("what an unknown key was meant to be") {
+  using Kind = Guess::Kind;
   const struct {
     const char *path, *nearest;
+    Kind kind = Kind::slip;
   } cases[] = {
       {"train_batchsize", "train_batch_size"},
       {"gradient_acumulation_steps", "gradient_accumulation_steps"},
       {"zero_optimisation", "zero_optimization"},
       {"Zero_Optimization", "zero_optimization"},
-      {"stage", "zero_optimization.stage"},
+      {"stage", "zero_optimization.stage", Kind::elsewhere},
       {"zero_optimization.stagee", "zero_optimization.stage"},
       {"zero_optimization.stage3_max_live_paramters",
        "zero_optimization.stage3_max_live_parameters"},
       {"zero_optimization.max_live_paramters", "zero_optimization.max_live_parameters"},
-      {"zero_optimization.bucket_size", "zero_optimization.allgather_bucket_size"},
-      {"zero_optimization.overlap", "zero_optimization.overlap_comm"},
-      {"optimizer.momentum", "optimizer.params.momentum"},
+      {"zero_optimization.bucket_size", "zero_optimization.reduce_bucket_size", Kind::part},
+      {"zero_optimization.overlap", "zero_optimization.overlap_comm", Kind::part},
+      {"zero_optimization.max_live", "zero_optimization.max_live_parameters", Kind::part},
+      {"batch_size", "train_batch_size", Kind::part},
+      {"gradient_clip", "gradient_clipping", Kind::part},
+      {"optimizer.momentum", "optimizer.params.momentum", Kind::elsewhere},
+      {"offload_optimizer", "zero_optimization.offload_optimizer", Kind::elsewhere},
+      {"zero_optimization.gradient_clipping", "gradient_clipping", Kind::elsewhere},
+      {"checkpoint.partition_activations", "activation_checkpointing.partition_activations",
+       Kind::elsewhere},
+      {"zero_optimization.device", "zero_optimization.offload_optimizer.device", Kind::elsewhere},
+      {"stage3_max_live_paramters", "zero_optimization.stage3_max_live_parameters", Kind::similar},
       {"optimizer.params.beta", "optimizer.params.betas"},
       {"optimizer.params.bteas", "optimizer.params.betas"},
       {"scheduler.params.num_warmup_steps", "scheduler.params.warmup_num_steps"},
@@ -89,12 +119,50 @@ TEST_CASE("the nearest key") {
       {"bf16.enable", "bf16.enabled"},
       {"zero_core.param_groups.norms.lr_scal", "zero_core.param_groups.NAME.lr_scale"},
       {"zero_core.param_groups.norms.weight_dcay", "zero_core.param_groups.NAME.weight_decay"},
-      {"reshard_after_forward", "zero_core.reshard_after_forward"},
+      {"reshard_after_forward", "zero_core.reshard_after_forward", Kind::elsewhere},
   };
   for (const auto& c : cases) {
     CAPTURE(c.path);
-    CHECK(nearest_key(c.path) == c.nearest);
+    const Guess guess = guess_key(c.path);
+    CHECK(guess.path == c.nearest);
+    CHECK(guess.kind == c.kind);
+    REQUIRE(guess.key != nullptr);
   }
-  CHECK_FALSE(nearest_key("").empty());
-  CHECK_FALSE(nearest_key(std::string(100'000, '.')).empty());
+}
+
+TEST_CASE("no key is proposed for a word of its own") {
+  const std::string noise(100'000, '.');
+  for (const std::string path : {"msamp",
+                                 "msamp.opt_level",
+                                 "opt_level",
+                                 "fp16.opt_leveling",
+                                 "checkpointing",
+                                 "monitor",
+                                 "data",
+                                 "dataloader",
+                                 "device",
+                                 "block_size",
+                                 "enabled",
+                                 "type",
+                                 "log",
+                                 "backend",
+                                 "checkpoint.tag_validation_enabled",
+                                 "flops_profiler.warm_up",
+                                 "learning_rate",
+                                 "model",
+                                 "distributed",
+                                 "lrs",
+                                 "",
+                                 noise.c_str()}) {
+    CAPTURE(path.substr(0, 80));
+    const Guess guess = guess_key(path);
+    CHECK(guess.kind == Guess::Kind::none);
+    CHECK(guess.path.empty());
+  }
+}
+
+TEST_CASE("a last name alone is looked for in every section") {
+  CHECK(guess_name("stagee").path == "zero_optimization.stage");
+  CHECK(guess_name("warmup_num_step").path == "scheduler.params.warmup_num_steps");
+  CHECK(guess_name("msamp").kind == Guess::Kind::none);
 }

@@ -60,7 +60,7 @@ TEST_CASE("bad overrides") {
       {"", "1", "override: : unknown key"},
       {".", "1", "override: .: unknown key"},
       {"optimizer..lr", "1",
-       "override: optimizer..lr: unknown key; nearest known key: optimizer.params.lr"},
+       "override: optimizer..lr: unknown key; its place is optimizer.params.lr"},
       {"zero_optimization.", "1", "override: zero_optimization.: unknown key"},
       {"zero_optimization.stage", "4",
        "override: zero_optimization.stage: 4 is out of range; allowed: an integer from 0 to 3"},

@@ -20,6 +20,102 @@ def has(text, *parts):
         assert part in text, (part, text)
 
 
+def check_plans(file):
+    """What a run would refuse is refused before it: for the run that is named, or for every run."""
+    def offload(name, stage, more=None, **sections):
+        return file(name, {"train_batch_size": 8, "zero_optimization": {"stage": stage, **sections}, **(more or {})})
+
+    no_path = offload("no_path.json", 2, offload_optimizer={"device": "nvme"})
+    for options in ([], ["--device", "cpu"], ["--device", "cuda"], ["--world-size", "4"]):
+        has(run("check", no_path, *options, code=10), "no_path.json:1:", "nvme_path must be given with device nvme")
+    has(run("check", offload("stage_0.json", 0, offload_optimizer={"device": "nvme", "nvme_path": "/data"}), code=10),
+        "stage_0.json:1:", "nvme needs stage 1, 2 or 3")
+    lamb = offload("lamb.json", 1, {"optimizer": {"type": "Lamb"}}, offload_optimizer={"device": "nvme", "nvme_path": "/"})
+    has(run("check", lamb, code=10), "lamb.json:1:", "optimizer Lamb cannot have its state")
+    late = offload("late.json", 3, {"zero_core": {"offload_update": "delayed"}})
+    has(run("check", late, code=10), "late.json:1:", "zero_core.offload_update delayed needs")
+
+    # What one device alone refuses.
+    for name, stage, sections, reason in (
+            ("host.json", 0, {"offload_optimizer": {"device": "cpu"}}, "at stage 0 every rank would update"),
+            ("param.json", 3, {"offload_param": {"device": "cpu"}}, "need offload_optimizer.device cpu or nvme")):
+        path = offload(name, stage, **sections)
+        has(run("check", path), f"notice: refused on GPU ranks: {path}:1:", reason, f"{name}: good")
+        assert "refused" not in run("check", path, "--device", "cpu"), name
+        for model in ("124M", "7e9", "7Bx32", "1Tx200"):
+            has(run("check", path, "--device", "cuda", "--world-size", "8", "--model", model, code=10), f"{name}:1:", reason)
+
+    groups = file("groups.json", {"train_batch_size": 8, "zero_core": {"param_groups": {"norms": {"momentum": 0.5}}}})
+    has(run("check", groups, code=10), "groups.json:1:", "norms.momentum: AdamW has no such parameter")
+    # Of Muon's two rules one has momentum and the other betas: some program could have such a group.
+    has(run("check", groups, "--set", "optimizer.type=Muon"), "a run refuses a group that its program puts no parameter in")
+    momentum = file("momentum.json", {"train_batch_size": 8, "scheduler": {"type": "OneCycle", "params": {
+        "cycle_min_lr": 0, "cycle_max_lr": 1, "cycle_first_step_size": 2, "decay_step_size": 1, "decay_mom_rate": 0.1}}})
+    run("check", momentum, "--total-steps", "5")
+    has(run("check", momentum, "--total-steps", "50", code=10), "momentum.json:1:", "raises the momentum")
+    muon = file("muon.json", {"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "Muon"}})
+    has(run("check", muon, "--world-size", "1000000", "--model", "1Tx100"), "muon.json: good")
+    for model in ("gpt2", "7Bx", "7Bx0", "x3", "-1", "nan", "1e300", ""):
+        has(run("check", muon, "--model=" + model, code=10), "model")
+
+
+def check_batches(file):
+    batch = file("batch.json", "{\n  \"train_micro_batch_size_per_gpu\": 16,\n  \"train_batch_size\": 32\n}")
+    for command in ("check", "explain"):
+        has(run(command, batch, "--world-size", "4", code=10),
+            "batch.json:3:23: train_batch_size 32 is not train_micro_batch_size_per_gpu 16 x")
+    has(run("check", batch, "--world-size", "4", "--set", "train_batch_size=48", code=10), "override: train_batch_size 48")
+
+    auto = {key: "auto" for key in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")}
+    text = run("explain", file("auto_batch.json", auto), "--world-size", "4", "--micro-batch", "2")
+    lines = [line.split()[:3] for line in text.splitlines()]
+    for line in (["train_batch_size", "8", "auto"], ["train_micro_batch_size_per_gpu", "2", "auto"],
+                 ["gradient_accumulation_steps", "1", "auto"]):
+        assert line in lines, text
+    values = json.loads(run("explain", batch, "--json", "--world-size", "2"))["values"]
+    assert values["gradient_accumulation_steps"]["value"] == 1, values
+    assert values["gradient_accumulation_steps"]["source"] == "derived", values
+    assert values["train_batch_size"] == {"value": 32, "source": "file",
+                                          "effect": "samples per optimizer step over all ranks"}, values
+
+
+def check_keys():
+    text = run("explain", "zero_optimization.stage")
+    has(text, "type       integer", "allowed    an integer from 0 to 3", "default    0", "here       acts",
+        "DeepSpeed  means the same")
+    assert run("explain", "stage") == text
+    has(run("explain", "max_live_parameters"), "zero_optimization.stage3_max_live_parameters", "also written", "two units")
+    has(run("explain", "lr"), "optimizer.params.lr", "zero_core.param_groups.*.lr", "has no such key")
+    has(run("explain", "wandb.enabled"), "no effect: nothing is sent to a service; tensorboard and csv_monitor")
+    has(run("explain", "amp"), "refused where it asks for something: DeepSpeed removed", "refused by presence")
+    has(run("explain", "fp16"), "object", "loss_scale_window  ", "steps without overflow")
+    has(run("explain", "stagee", code=10), "stagee: no known key, and no file; nearest known key: zero_optimization.stage")
+    has(run("explain", "zero_optimisation.stage", code=10), "nearest known key: zero_optimization.stage")
+    text = run("explain", "msamp", code=10)
+    has(text, "docs/config.md")
+    assert "nearest" not in text, text
+    facts = json.loads(run("explain", "train_batch_size", "--json"))["train_batch_size"]
+    assert facts["type"] == "integer" and facts["allowed"] == "an integer from 1 to 1e+09, or null", facts
+
+
+def check_new(folder):
+    new = os.path.join(folder, "new.json")
+    text = run("new", new, "--stage", "3", "--bf16", "--micro-batch", "2", "--lr", "0.000123456789")
+    has(text, "zero_optimization.stage ", "0: nothing, 1: optimizer states")
+    with open(new, encoding="utf-8") as written:
+        config = json.load(written)  # of Python, which knows no comments
+    assert config["zero_optimization"]["stage"] == 3 and config["bf16"]["enabled"] is True, config
+    assert config["optimizer"]["params"]["lr"] == 0.000123456789, config
+    text = run("check", new, "--world-size", "4")
+    assert "notice" not in text, text
+    lines = [line.split()[:3] for line in run("explain", new).splitlines()]
+    assert ["zero_optimization.stage", "3", "file"] in lines and ["bf16.enabled", "true", "file"] in lines, lines
+    has(run("new", new, code=10), "exists already")
+    piped = subprocess.run([ZERO, "config", "new"], capture_output=True, text=True, timeout=60)
+    assert json.loads(piped.stdout)["zero_optimization"] == {"stage": 2}, piped
+    has(piped.stderr, "steps_per_print ", "a progress line every so many steps")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         def file(name, content):
@@ -68,14 +164,19 @@ def main():
         has(run("check", fsdp), "imported:", "zero_optimization.stage 3, zero_core.reshard_after_forward false")
         has(run("explain", fsdp), "strategy: SHARD_GRAD_OP")
 
-        new = os.path.join(folder, "new.json")
-        run("new", new, "--stage", "3", "--bf16", "--micro-batch", "2")
-        text = run("explain", new)
-        lines = [line.split()[:3] for line in text.splitlines()]
-        assert ["zero_optimization.stage", "3", "file"] in lines and ["bf16.enabled", "true", "file"] in lines, text
-        assert "notice" not in text, text
-        has(run("new", new, code=10), "exists already")
-        has(run("new"), "\"zero_optimization\": {\"stage\": 2}")
+        steps = file("steps.json", {"train_batch_size": 8, "scheduler": {"type": "WarmupDecayLR", "params": {
+            "total_num_steps": "auto", "warmup_num_steps": "auto"}}})
+        has(run("check", steps), 'notice: scheduler.params.total_num_steps: "auto" is open', "steps.json: good")
+        assert "notice" not in run("check", steps, "--total-steps", "100")
+        strings = file("strings.json", {"train_batch_size": "8", "fp16": {"enabled": "True"},
+                                        "optimizer": {"params": {"lr": "1e-5", "betas": ["0.9", 0.99]}}})
+        has(run("check", strings), "notice: train_batch_size, fp16.enabled, optimizer.params.lr, optimizer.params.betas: "
+            "read as the number or truth value")
+
+        check_plans(file)
+        check_batches(file)
+        check_keys()
+        check_new(folder)
     print("ok")
 
 

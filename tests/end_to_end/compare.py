@@ -98,7 +98,7 @@ def check_file(job):
         use = variant["file_per_step"][direction]
         require(0 < use["bytes"] <= 3 * moved, f"{direction}: {use['bytes']} bytes of {moved}")
         require(0 <= use["waited"] <= use["seconds"], f"{direction}: waited {use['waited']} of {use['seconds']} s")
-    require(len(job.row("read, GB/s")) == 1, "a speed for a variant without a file")
+    require(len(job.row("read, GiB/s")) == 1, "a speed for a variant without a file")
 
 
 def check_reports(job, names):
@@ -106,7 +106,7 @@ def check_reports(job, names):
     require(job.report["bits_equal"] and all(v["bits_equal"] for v in job.report["variants"]), "bits differ")
     require(job.row("bits equal") == ["yes"] * len(names), "the table does not say that bits are equal")
     require(len(set(job.row("final loss"))) == 1, "final losses differ")
-    peaks = [f"{variant['peak_bytes'] / 1e6:,.2f}" for variant in job.report["variants"]]
+    peaks = [f"{variant['peak_bytes'] / MIB:,.2f}" for variant in job.report["variants"]]
     require(job.row("peak, all of these") == peaks, f"peaks {job.row('peak, all of these')}, not {peaks}")
     require(re.search(r"\| bits equal \|( yes \|)+\n", job.markdown), "report.md lacks the last row")
     require(all(f">{name}</th>" in job.html for name in names), "report.html lacks a column")

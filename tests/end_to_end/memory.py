@@ -118,7 +118,7 @@ def gpt2(_):
 
 
 def watched(folder, ranks, arguments, counting=False, environment=None):
-    """Requests above 4 KB from step 2 on, by process; or, to try the watch itself, from the start."""
+    """Requests above 4 KiB from step 2 on, by process; or, to try the watch itself, from the start."""
     state = os.path.join(folder, "watch")
     pathlib.Path(state).write_bytes(bytes([counting]) + bytes(4095))
     wrapper = ["env", f"LD_PRELOAD={MALLOC_WATCH}"]
@@ -133,7 +133,7 @@ def watched(folder, ranks, arguments, counting=False, environment=None):
 
 
 def steady(folder):
-    """No request above 4 KB after step 2."""
+    """No request above 4 KiB after step 2."""
     length = ["--sequence-length", 200]
     loud = [report for report in watched(folder, 2, length, counting=True) if int(report.split()[1]) > 0]
     require(len(loud) == 2, "the watch sees nothing")
@@ -149,7 +149,7 @@ def steady(folder):
         for report in reports:
             require(int(report.split()[1]) == 0, f"{model}, {keys}, {executor}: PID REQUESTS BYTES {report}")
         runs += 1
-    return f"no request above 4 KB in steps 3 to 8 of {runs} runs"
+    return f"no request above 4 KiB in steps 3 to 8 of {runs} runs"
 
 
 TESTS = {"states": (states_by_formula, slots_and_depth), "resident": (resident,), "steady": (steady,), "gpt2": (gpt2,)}

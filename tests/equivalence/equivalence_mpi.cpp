@@ -1,4 +1,5 @@
 // The equivalence of stages over a real transport, under mpirun: equivalence_mpi shm|mpi.
+#include <algorithm>
 #include <cstdio>
 #include <string>
 

@@ -1,5 +1,6 @@
 // The config loader: documents of every kind, changed by members and keys of the table. An input
 // that starts with byte 1 is YAML.
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <random>

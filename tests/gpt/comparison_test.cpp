@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,7 @@
 #include "examples/gpt/stage_comparison.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
+#include "tools/report/number.h"
 #include "tools/report/table.h"
 #include "zero/testing.h"
 
@@ -238,6 +240,7 @@ TEST_CASE("a plan needs no ranks, no GPU and no directory, and its reports agree
     CHECK(state(variant, true) == state(plan.variants[1], false));
     CHECK(variant.pinned_bytes() < variant.host_bytes());
   }
+  CHECK(plan.remarks.empty());
   const std::string text = zero::report::text_of(plan);
   CHECK(contains(text, "GPU memory per rank"));
   CHECK(contains(text, "of it page-locked"));
@@ -263,6 +266,95 @@ TEST_CASE("a plan needs no ranks, no GPU and no directory, and its reports agree
   CHECK(contains(error({"--plan", "-1"}), "--plan -1: must be 0 or more"));
 }
 
+// A GPT-2 of small blocks, to be planned.
+gpt::Options blocks(const TemporaryDirectory& folder, int layers, const char* stages, int ranks) {
+  gpt::Options options = small_comparison("");
+  options.model = folder.file("config.json", R"({"n_layer": )" + std::to_string(layers) +
+                                                 R"(, "n_head": 1, "n_embd": 64,
+    "vocab_size": 300, "n_positions": 8})");
+  options.compared = gpt::parse_stage_list(stages);
+  options.planned_ranks = ranks;
+  return options;
+}
+
+TEST_CASE(
+    "where slots outweigh what is sharded, the report says so, and from how many layers not") {
+  const TemporaryDirectory folder;
+  const auto planned = [&](int layers, int ranks) {
+    return gpt::memory_plan(blocks(folder, layers, "0,1,2,3", ranks));
+  };
+  for (const int ranks : {2, 4}) {
+    CAPTURE(ranks);
+    const zero::report::Comparison small = planned(1, ranks);
+    const auto remark =
+        std::find_if(small.remarks.begin(), small.remarks.end(), [](const std::string& text) {
+          return text.starts_with("stage 3 saves no memory over stage 1 here: what rests is ");
+        });
+    REQUIRE(remark != small.remarks.end());
+    CHECK(small.variants[3].planned() >= small.variants[1].planned());
+    CHECK(contains(zero::report::text_of(small), *remark));
+    const std::string from = "it would save from ";
+    const auto at = remark->find(from);
+    REQUIRE_MESSAGE(at != std::string::npos, *remark);
+    const int layers = std::stoi(remark->substr(at + from.size()));
+    CHECK(layers > 1);
+    const zero::report::Comparison before = planned(layers - 1, ranks),
+                                   after = planned(layers, ranks);
+    CHECK(before.variants[3].planned() >= before.variants[1].planned());
+    CHECK(after.variants[3].planned() < after.variants[1].planned());
+    for (const std::string& text : after.remarks)
+      CHECK(!text.starts_with("stage 3 saves no memory over stage 1 "));
+    CHECK(contains(*remark, "(" + zero::report::fixed(static_cast<double>(after.parameters), 0) +
+                                " parameters;"));
+  }
+  // One rank has no slots; what is never resharded holds all parameters, however many.
+  CHECK(planned(1, 1).remarks.empty());
+  const std::vector<std::string> never =
+      gpt::memory_plan(blocks(folder, 4, "2,grad_op", 64)).remarks;
+  REQUIRE(never.size() == 1);
+  CHECK(contains(never[0], "grad_op saves no memory over stage 2 here"));
+  CHECK(contains(never[0], "layers of this size would not change that"));
+}
+
+TEST_CASE("a run's report has the plan's remarks, and none of what did not run") {
+  const TemporaryDirectory folder;
+  gpt::Options options = small_comparison(folder / "report");
+  options.compared = gpt::parse_stage_list("1,3");
+  const nlohmann::json report = run(options, 2, 0);
+  CHECK(report.at("absent").empty());
+  REQUIRE(report.at("remarks").size() == 1);
+  CHECK(contains(report.at("remarks")[0], "stage 3 saves no memory over stage 1 here"));
+  options.planned_ranks = 2;
+  CHECK(gpt::memory_plan(options).remarks.front() == report.at("remarks")[0]);
+}
+
+TEST_CASE("a variant that fails leaves a report of what ran, what failed and why") {
+  const TemporaryDirectory folder;
+  gpt::Options options = small_comparison(folder / "report");
+  const std::string nowhere = folder / "nowhere";
+  options.compared = {{"stage 1", {{"zero_optimization.stage", "1"}}},
+                      {"no disk",
+                       {{"zero_optimization.stage", "1"},
+                        {"zero_optimization.offload_optimizer.device", "nvme"},
+                        {"zero_optimization.offload_optimizer.nvme_path", nowhere}}},
+                      {"stage 3", {{"zero_optimization.stage", "3"}}}};
+  const std::string message = refusal<zero::Error>([&] {
+    zero::testing::run_ranks(
+        2, [&](zero::Runtime& runtime) { gpt::compare_stages(runtime, options); });
+  });
+  CHECK_MESSAGE(contains(message, "nowhere"), message);
+  std::ifstream in(options.report_directory + "/report.json");
+  const nlohmann::json report = nlohmann::json::parse(in);
+  REQUIRE(report.at("variants").size() == 1);
+  CHECK(report.at("variants")[0].at("name") == "stage 1");
+  CHECK(report.at("planned") == false);
+  REQUIRE(report.at("absent").size() == 2);
+  CHECK(report.at("absent")[0].at("name") == "no disk");
+  CHECK(contains(report.at("absent")[0].at("reason"), "nowhere"));
+  CHECK(report.at("absent")[1].at("name") == "stage 3");
+  CHECK(contains(report.at("absent")[1].at("reason"), "has not run to its end"));
+}
+
 TEST_CASE("a variant that finds no memory is named") {
   const TemporaryDirectory folder;
   gpt::Options options = small_comparison(folder / "report");
@@ -277,6 +369,12 @@ TEST_CASE("a variant that finds no memory is named") {
     message = error.what();
   }
   CHECK_MESSAGE(message.starts_with("--compare-stages, stage 3 (leave it out"), message);
+  std::ifstream page(options.report_directory + "/report.html");
+  const std::string html{std::istreambuf_iterator<char>(page), {}};
+  CHECK(contains(html, "class=\"verdict fails\""));
+  CHECK(contains(html, "Nothing ran to its end."));
+  CHECK(contains(html, "stage 3: cannot reserve "));
+  CHECK(!contains(html, "planned      current"));
 }
 
 }  // namespace

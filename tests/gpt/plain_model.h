@@ -2,6 +2,7 @@
 // global name.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>

@@ -1,4 +1,6 @@
 // The CUDA kernels against their host twins, which tests/optim holds against the CPU's.
+#include <algorithm>
+
 #include <doctest/doctest.h>
 
 #include "optim/device_orthogonalize.h"

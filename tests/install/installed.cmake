@@ -1,5 +1,6 @@
-# Installs the build into a prefix of its own, builds the consumer against that, and runs it.
-# Usage: cmake -DBUILD=dir -DCONSUMER=dir -DWORK=dir -DCXX=compiler -DGENERATOR=name -DBUILD_TYPE=type -P this
+# Installs the build into a prefix of its own, builds the consumer against that, and runs it. CUDA: whether the
+# build has its back end.
+# Usage: cmake -DBUILD=dir -DCONSUMER=dir -DWORK=dir -DCXX=compiler -DGENERATOR=name -DBUILD_TYPE=type -DCUDA=bool -P this
 
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE code COMMAND_ECHO STDOUT WORKING_DIRECTORY ${WORK})
@@ -12,9 +13,16 @@ set(prefix ${WORK}/prefix)
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
-run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${WORK}/consumer -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${prefix}
-    -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=${BUILD_TYPE} -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF)
-run(${CMAKE_COMMAND} --build ${WORK}/consumer)
+function(build folder)
+  run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${folder} -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${prefix}
+      -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=${BUILD_TYPE} -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF ${ARGN})
+  run(${CMAKE_COMMAND} --build ${folder})
+endfunction()
+# Programs on CPU ranks need no CUDA, whatever the build has.
+build(${WORK}/consumer -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
+if(CUDA)
+  build(${WORK}/gpu_consumer -DCONSUMER_CUDA=ON)
+endif()
 
 # Nothing may lead back to the build or source tree.
 file(GLOB_RECURSE package ${prefix}/*.cmake)
@@ -31,6 +39,9 @@ set(config ${CONSUMER}/ds_config.json)
 run(${WORK}/consumer/ranks)
 run(${mlp} ${config})
 run(${prefix}/bin/zero run -n 2 ${mlp} ${config})
+if(CUDA)
+  run(${WORK}/gpu_consumer/gpu)
+endif()
 run(${prefix}/bin/zero --version)
 if(EXISTS ${prefix}/bin/train_gpt)
   run(${prefix}/bin/train_gpt --version)

@@ -54,6 +54,8 @@ STAGE_COMPARED = re.compile(rf"\b{STAGE}\)?\s*(==|!=|<=|>=|(?<=\s)[<>](?=\s))"
                             rf"|(==|!=|<=|>=|(?<=\s)[<>](?=\s))\s*(?:[\w<>]+\()?{STAGE}\b(?!\s*[(:<])"
                             rf"|\bswitch\s*\([^)]*\b{STAGE}\b")
 MARKS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+# "5GB" is how Hugging Face's tools write an option's value; what we write has a blank.
+DECIMAL_UNIT = re.compile(r"\b[kKMGT]B\b")
 OPENMP = re.compile(r'#\s*pragma\s+omp\b|_Pragma\s*\(\s*"omp\b|#\s*include\s*<omp\.h>')
 
 
@@ -100,6 +102,8 @@ class Lint:
             self.check_marks(path, lines)
             if path.endswith(CODE):
                 self.check_length(path, lines)
+            if path.endswith(CPP + (".md",)) and not path.startswith("tests/"):
+                self.check_units(path, lines)
             if path.endswith(CPP) and folder_of(path):
                 code = without_comments(lines)
                 self.check_includes(path, lines)
@@ -118,6 +122,11 @@ class Lint:
         count = len(lines) - (lines[-1] == "")
         if count > MAX_LINES:
             self.report(path, count, "length", f"{count} lines; {MAX_LINES} at most")
+
+    def check_units(self, path, lines):
+        for number, line in enumerate(lines, 1):
+            if match := DECIMAL_UNIT.search(line):
+                self.report(path, number, "units", f"{match[0]}: bytes are in KiB, MiB and GiB; see zero/base/number_text.h")
 
     def check_includes(self, path, lines):
         folder = folder_of(path)

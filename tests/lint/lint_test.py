@@ -107,6 +107,13 @@ class Rules(unittest.TestCase):
                 self.finds("marks", path, f"# {mark}: later\n")
         self.accepts("zero/a.cpp", 'const char* t = "/tmp/a' + 6 * "X" + '";\n')
 
+    def test_units(self):
+        for text in ('"%.1f MB"', "// of 3 GB", "kB", "GB/s"):
+            self.finds("units", "zero/a.cpp", text + "\n")
+            self.finds("units", "docs/b.md", text + "\n")
+            self.accepts("tests/a.cpp", text + "\n")
+        self.accepts("docs/b.md", "3 MiB, 2.1 GiB/s, --max-shard-size 5GB\n")
+
     def test_openmp(self):
         for text in ("#pragma omp parallel for", "#  pragma  omp simd", '_Pragma("omp simd")', "#include <omp.h>"):
             self.finds("openmp", "optim/cpu/a.cpp", text + "\n")

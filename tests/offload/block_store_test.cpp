@@ -285,8 +285,8 @@ TEST_CASE("directories that cannot serve are refused with the figures") {
   BlockStore store({directory.path()});
   store.add("too much", std::int64_t{1} << 42);
   const std::string full = message_of<zero::MemoryError>([&] { store.open(); });
-  CHECK(contains(full, "cannot reserve 4194304 MiB for offload in nvme_path " + directory.path()));
-  CHECK(contains(full, "MiB left: No space left on device"));
+  CHECK(contains(full, "cannot reserve 4096.00 GiB for offload in nvme_path " + directory.path()));
+  CHECK(contains(full, "iB left: No space left on device"));
 }
 
 TEST_CASE("two channels move different extents at a time") {

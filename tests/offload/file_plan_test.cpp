@@ -382,7 +382,7 @@ TEST_CASE(
     CAPTURE(s.micro_steps);
     CAPTURE(s.parameters);
     CAPTURE(s.pipelined);
-    const EnginePlan plan(spec.declared(), config_of(s), 0, 2);
+    const EnginePlan plan(spec.declared(), config_of(s), {0, 2});
     const StepPlan& last = s.micro_steps == 1 ? plan.steps.only : plan.steps.last;
     CHECK(count(last, Op::load) == (s.pipelined ? 2 : 0));  // a chunk for each slot
     CHECK(count(plan.steps.first, Op::load) == 0);
@@ -410,7 +410,7 @@ TEST_CASE("the same where updates run within micro steps") {
       CAPTURE(s.micro_steps);
       CAPTURE(s.parameters);
       CAPTURE(s.pipelined);
-      const EnginePlan plan(spec.declared(), config_of(s), 0, 2);
+      const EnginePlan plan(spec.declared(), config_of(s), {0, 2});
       const StepPlan& last = s.micro_steps == 1 ? plan.steps.only : plan.steps.last;
       Walked plans{{&last}, &plan.steps.update};
       if (s.micro_steps == 2)
@@ -426,7 +426,7 @@ TEST_CASE("the same where updates run within micro steps") {
 
 TEST_CASE("a gradient in the file is not read before the ranks agree, nor is anything written") {
   const zero::ModelSpec spec = models::describe({2, 20, 50, 16});
-  const EnginePlan plan(spec.declared(), config_of({2, 1, false, true}), 0, 2);
+  const EnginePlan plan(spec.declared(), config_of({2, 1, false, true}), {0, 2});
   bool agreed = false;
   for (const StepPlan* steps_of : {&plan.steps.only, &plan.steps.update})
     for (const Instruction& i : steps_of->instructions) {

@@ -332,7 +332,7 @@ TEST_CASE("the plan knows what rests where") {
     return c;
   };
   const auto in_file = [&](const zero::Config& c) {
-    const zero::detail::EnginePlan plan(toy::describe(dims()).declared(), c, 1, 2);
+    const zero::detail::EnginePlan plan(toy::describe(dims()).declared(), c, {1, 2});
     std::pair<std::int64_t, std::size_t> result{0, plan.inputs.chunks.size()};
     bool seen = false;
     for (const zero::detail::Chunk& chunk : plan.inputs.chunks) {

@@ -264,7 +264,7 @@ TEST_CASE("a delayed run goes on from its checkpoint as it went on after it") {
 
 TEST_CASE("update modes are refused where they cannot be had") {
   const auto refuses = [](const zero::Config& c, const char* reason) {
-    CHECK_THROWS_WITH_AS(zero::detail::EnginePlan(toy::describe(dims()).declared(), c, 0, 2),
+    CHECK_THROWS_WITH_AS(zero::detail::EnginePlan(toy::describe(dims()).declared(), c, {0, 2}),
                          doctest::Contains(reason), zero::ConfigError);
   };
   refuses(delayed(config(2)), "zero_core.offload_update delayed needs");

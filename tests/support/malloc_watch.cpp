@@ -1,4 +1,4 @@
-// LD_PRELOAD library: counts requests for memory above 4 KB while training is in its steady state.
+// LD_PRELOAD library: counts requests for memory above 4 KiB while training is in its steady state.
 //
 // The root writes its log lines; when it writes one that holds MALLOC_WATCH_FROM, counting begins
 // in all processes that share the file MALLOC_WATCH_STATE, and one with MALLOC_WATCH_UNTIL ends it.

@@ -13,10 +13,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
 import browser  # noqa: E402
 
 SAMPLE, PICTURES = sys.argv[1], pathlib.Path(sys.argv[2])
-SAMPLES = ("plain", "awkward", "least")
+SAMPLES = ("plain", "awkward", "least", "gpu", "plan", "mixed", "failed", "nothing")
 # What the page is shown as: width, colour scheme, medium. Paper is light whatever the reader's system prefers.
-VIEWS = {"light": (1100, "light", "screen"), "dark": (1100, "dark", "screen"), "phone": (390, "light", "screen"),
-         "print": (688, "dark", "print")}
+VIEWS = {"light": (1100, "light", "screen"), "dark": (1100, "dark", "screen"), "tablet": (768, "light", "screen"),
+         "between": (700, "light", "screen"), "phone": (390, "light", "screen"),
+         "small phone": (360, "dark", "screen"), "print": (688, "dark", "print")}
 
 # Problems of the page in words, from what the browser laid out.
 INSPECT = r"""
@@ -44,13 +45,18 @@ const background = element => {
 const legible = (what, color, behind) => {
   if (contrast(color, behind) < 4.5) problems.push(`${what}: ${color} on ${behind}`);
 };
-for (const svg of document.querySelectorAll("svg")) {
+const shown = svg => getComputedStyle(svg).display !== "none";
+const charts = [...document.querySelectorAll("svg")].filter(shown);
+if (charts.length !== document.querySelectorAll("svg").length / 2) problems.push("not one of each two drawings is shown");
+for (const svg of charts) {
   const frame = svg.getBoundingClientRect(), texts = [...svg.querySelectorAll("text")];
   const boxes = texts.map(text => text.getBoundingClientRect());
   const bars = [...svg.querySelectorAll("rect.bar")].map(bar => [bar, bar.getBoundingClientRect()]);
   texts.forEach((text, i) => {
     const what = `"${text.textContent}" in ${svg.getAttribute("aria-label")}`;
     if (!inside(boxes[i], frame)) problems.push(`${what} is cut off`);
+    const size = parseFloat(getComputedStyle(text).fontSize) * frame.width / svg.viewBox.baseVal.width;
+    if (matchMedia("screen").matches && size < 10) problems.push(`${what} is ${size} px high`);
     for (let k = i + 1; k < texts.length; ++k)
       if (!apart(boxes[i], boxes[k])) problems.push(`${what} and "${texts[k].textContent}" overlap`);
     const own = bars.find(([bar, box]) => inside(boxes[i], box, 2));
@@ -61,7 +67,15 @@ for (const svg of document.querySelectorAll("svg")) {
   });
   for (const [bar, box] of bars)
     if (!inside(box, frame)) problems.push("a bar leaves its chart");
+  if (frame.left < 0 || frame.right > innerWidth + 1) problems.push("a chart leaves the window");
+  for (let e = svg.parentElement; e; e = e.parentElement)
+    if (/auto|scroll|hidden/.test(getComputedStyle(e).overflowX)) problems.push("a chart lies in a part that scrolls");
 }
+for (const section of document.querySelectorAll("section, dl, table, ul, .verdict"))
+  if (section.textContent.trim() === "") problems.push(`an empty ${section.tagName}`);
+for (const row of document.querySelectorAll("tbody tr:not(.heading)"))
+  if ([...row.querySelectorAll("td")].every(cell => /^[0.]*$/.test(cell.textContent)))
+    problems.push(`a row of zeros: ${row.textContent}`);
 for (const element of document.querySelectorAll("h1, h2, p, dt, dd, li, th, td, footer")) {
   if (element.textContent.trim() === "") continue;
   const what = `"${element.textContent.trim().slice(0, 40)}"`;
@@ -77,7 +91,8 @@ return problems;
 
 # The bars of a chart, as fractions of the page: where, how wide, in which colour.
 BARS = r"""
-const charts = [...document.querySelectorAll("svg")].filter(svg => svg.querySelector("rect.bar"));
+const charts = [...document.querySelectorAll("svg")].filter(
+  svg => svg.querySelector("rect.bar") && getComputedStyle(svg).display !== "none");
 return charts.map(svg => {
   const frame = svg.getBoundingClientRect();
   return {frame: [frame.left + scrollX, frame.top + scrollY, frame.width, frame.height],
@@ -119,7 +134,10 @@ class Pages(unittest.TestCase):
                              "t[0].getAttribute('y'))",
                   "leaves its bar": "document.querySelector('svg .value').setAttribute('y', 1)",
                   "rgb(240, 240, 240) on": "document.querySelector('h1').style.color = 'rgb(240, 240, 240)'",
-                  "the window 1100": "document.querySelector('.facts').style.width = '1300px'"}
+                  "the window 1100": "document.querySelector('.facts').style.width = '1300px'",
+                  "leaves the window": "document.querySelector('svg.wide').style.width = '1300px'",
+                  "a row of zeros": "document.querySelectorAll('tr.part td').forEach(c => c.textContent = '0.00')",
+                  "an empty DL": "document.querySelector('.facts').textContent = ''"}
         for problem, fault in faults.items():
             with self.subTest(problem=problem):
                 self.show("plain", "light")
@@ -128,7 +146,7 @@ class Pages(unittest.TestCase):
 
     def test_bars_are_in_the_picture_and_as_long_as_the_figures_say(self):
         report = json.loads((PICTURES / "plain" / "report.json").read_text())
-        for view in ("light", "dark", "print"):
+        for view in VIEWS:
             with self.subTest(view=view):
                 self.show("plain", view)
                 charts = self.browser.run(BARS)
@@ -149,13 +167,13 @@ class Pages(unittest.TestCase):
         self.assertEqual(list(rows[2][2]), page[:3])
 
     def test_pages_are_light_or_dark_as_the_reader_prefers_and_paper_is_light(self):
-        brightness = {}
-        for view in VIEWS:
+        for view, (_, scheme, medium) in VIEWS.items():
             self.show("plain", view)
-            brightness[view] = sum(self.browser.run(PAGE_COLOR)[:3])
-        self.assertLess(brightness.pop("dark"), 3 * 48)
-        for view, sum_of_channels in brightness.items():
-            self.assertGreater(sum_of_channels, 3 * 240, view)
+            brightness = sum(self.browser.run(PAGE_COLOR)[:3])
+            if (scheme, medium) == ("dark", "screen"):
+                self.assertLess(brightness, 3 * 48, view)
+            else:
+                self.assertGreater(brightness, 3 * 240, view)
 
     def test_it_prints_on_few_pages(self):
         self.show("plain", "light")
@@ -165,10 +183,23 @@ class Pages(unittest.TestCase):
         self.assertIn(pages, (2, 3))
 
     def test_losses_that_are_equal_share_a_curve(self):
-        curves = "return document.querySelectorAll('svg .curve').length"
+        curves = "return document.querySelectorAll('svg.wide path.curve').length"
         for sample, expected in (("plain", 1), ("awkward", 3), ("least", 1)):
             self.show(sample, "light")
             self.assertEqual(self.browser.run(curves), expected, sample)
+
+    def test_what_did_not_run_looks_unlike_what_is_well(self):
+        style = ("const s = getComputedStyle(document.querySelector('.verdict'));"
+                 "const mark = getComputedStyle(document.querySelector('.verdict p'), '::before').content;"
+                 "return [s.backgroundColor, s.borderTopStyle, mark]")
+        looks = {}
+        for sample in SAMPLES:
+            self.show(sample, "light")
+            looks[sample] = tuple(self.browser.run(style))
+        self.assertEqual(looks["plain"], looks["gpu"])
+        self.assertEqual(looks["failed"], looks["nothing"])
+        self.assertEqual(looks["failed"], looks["awkward"])
+        self.assertEqual(len({looks[sample] for sample in ("plain", "failed", "plan", "mixed")}), 4, looks)
 
     def test_names_are_text(self):
         self.show("awkward", "light")

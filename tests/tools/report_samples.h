@@ -9,17 +9,19 @@
 
 namespace samples {
 
+inline constexpr std::int64_t mib = 1 << 20;
+
 inline zero::report::Variant variant(const std::string& name, std::int64_t optimizer_bytes) {
   zero::report::Variant v;
   v.name = name;
-  v.memory = {{"parameters", 4'000'000, 4'000'000},
+  v.memory = {{"parameters", 4 * mib, 4 * mib},
               {"optimizer_state", optimizer_bytes, optimizer_bytes},
               {"file", 0, 0}};
-  v.in_file = {{"optimizer_state", 2'000'000, 2'000'000}, {"gradients", 0, 0}};
-  v.file = {{"read", 2e6, 0.001, 0.00025}, {"write", 0, 0, 0}};
-  v.baseline = 9e6;
-  v.resident = static_cast<double>(v.planned()) + 1.5e6;
-  v.wire = {{"all_gather", 3e6, 2e6, 1e6}, {"all_to_all", 0, 0, 0}};
+  v.in_file = {{"optimizer_state", 2 * mib, 2 * mib}, {"gradients", 0, 0}};
+  v.file = {{"read", 2 * mib, 0.001, 0.00025}, {"write", 0, 0, 0}};
+  v.baseline = 9 * mib;
+  v.resident = static_cast<double>(v.planned()) + 1.5 * mib;
+  v.wire = {{"all_gather", 3 * mib, 2 * mib, mib}, {"all_to_all", 0, 0, 0}};
   v.time = {0.5, 0.2, 0.02, 0.001};
   v.tokens_per_second = 12345.6;
   v.steps = {{3.5, 1.25, false}, {3.25, 1.5, false}, {3.0, 1.75, false}};
@@ -34,25 +36,25 @@ inline zero::report::Comparison plain() {
           2,
           1000,
           0.75,
-          {variant("stage 0", 8'000'000), variant("stage 1", 4'000'000)}};
+          {variant("stage 0", 8 * mib), variant("stage 1", 4 * mib)}};
 }
 
 // Of GPU ranks, the second of which offloads.
 inline zero::report::Comparison on_gpu() {
   zero::report::Comparison c = plain();
   for (zero::report::Variant& v : c.variants) {
-    v.in_host = v.in_pinned = {{"host_pinned", 500'000, 500'000}};
+    v.in_host = v.in_pinned = {{"host_pinned", mib / 2, mib / 2}};
     v.in_file.clear();
     v.file.clear();
-    v.resident = 3e6;
+    v.resident = 3 * mib;
   }
   zero::report::Variant& offloads = c.variants.back();
   offloads.name = "stage 1 + cpu";
   offloads.memory[1] = {"optimizer_state", 0, 0};
-  offloads.in_host.push_back({"optimizer_state", 4'000'000, 4'000'000});
-  offloads.in_host.push_back({"gradients", 2'000'000, 2'000'000});
-  offloads.in_pinned.push_back({"gradients", 2'000'000, 2'000'000});
-  offloads.copies = {{"to_host", 2e6, 0.0001}, {"to_device", 1e6, 0}};
+  offloads.in_host.push_back({"optimizer_state", 4 * mib, 4 * mib});
+  offloads.in_host.push_back({"gradients", 2 * mib, 2 * mib});
+  offloads.in_pinned.push_back({"gradients", 2 * mib, 2 * mib});
+  offloads.copies = {{"to_host", 2 * mib, 0.0001}, {"to_device", mib, 0}};
   return c;
 }
 
@@ -64,14 +66,14 @@ inline zero::report::Comparison awkward() {
   c.facts.push_back({hostile, hostile});
   c.facts.push_back({"path", std::string(300, 'x') + "/model.json"});
   c.facts.push_back({"not UTF-8", "\xff\xfe"});
-  c.variants.push_back(variant(hostile, 80'000'000'000));
-  c.variants.back().memory.push_back({hostile, 5'000'000'000, 5'000'000'000});
+  c.variants.push_back(variant(hostile, 80'000 * mib));
+  c.variants.back().memory.push_back({hostile, 5'000 * mib, 5'000 * mib});
   c.variants.push_back(
       variant("a name of far more columns than there is room for beside a bar", 1));
   c.variants.back().steps[1].loss = std::nan("");
-  c.variants.push_back(variant("diverged", 4'000'000));
+  c.variants.push_back(variant("diverged", 4 * mib));
   c.variants.back().steps[2].loss = std::numeric_limits<double>::infinity();
-  c.variants.push_back(variant("other weights", 4'000'000));
+  c.variants.push_back(variant("other weights", 4 * mib));
   c.variants.back().digest ^= 1;
   return c;
 }
@@ -86,5 +88,54 @@ inline zero::report::Comparison least() {
   }
   return c;
 }
+
+// Of variants that did not run.
+inline zero::report::Variant plan_of(const std::string& name, std::int64_t optimizer_bytes) {
+  zero::report::Variant v = variant(name, optimizer_bytes);
+  zero::report::Variant plan;
+  plan.name = name;
+  plan.ran = false;
+  plan.memory = v.memory;
+  return plan;
+}
+inline zero::report::Comparison plan() {
+  zero::report::Comparison c = plain();
+  c.facts.clear();
+  c.variants = {plan_of("stage 0", 8 * mib), plan_of("stage 3", 2 * mib)};
+  c.variants.back().memory.push_back({"parameter_slots", 7 * mib, 7 * mib});
+  c.remarks = {"stage 3 saves nothing over stage 0 here."};
+  return c;
+}
+
+// One run, and a plan beside it.
+inline zero::report::Comparison run_and_plan() {
+  zero::report::Comparison c = plain();
+  c.variants.back() = plan_of("stage 1", 4 * mib);
+  return c;
+}
+
+// The second of three variants failed; or the first, so that nothing ran.
+inline zero::report::Comparison failed() {
+  zero::report::Comparison c = plain();
+  c.variants.pop_back();
+  c.absent = {{"stage 1", "cannot reserve 12.00 GiB for zero engine"}, {"stage 2", "did not run"}};
+  return c;
+}
+inline zero::report::Comparison nothing() {
+  zero::report::Comparison c = failed();
+  c.variants.clear();
+  c.facts.clear();
+  c.absent.insert(c.absent.begin(), {"stage 0", "cannot reserve 15.00 GiB for zero engine"});
+  return c;
+}
+
+// By name, for programs and loops over all of them.
+struct Sample {
+  const char* name;
+  zero::report::Comparison (*make)();
+};
+inline constexpr Sample all[] = {{"plain", plain},   {"awkward", awkward}, {"least", least},
+                                 {"gpu", on_gpu},    {"plan", plan},       {"mixed", run_and_plan},
+                                 {"failed", failed}, {"nothing", nothing}};
 
 }  // namespace samples

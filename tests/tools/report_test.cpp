@@ -3,12 +3,13 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
-#include <set>
 #include <sstream>
 
 #include "tests/tools/report_samples.h"
@@ -20,8 +21,10 @@
 #include "tools/report/number.h"
 #include "tools/report/report.h"
 #include "tools/report/table.h"
+#include "tools/report/verdict.h"
 #include "zero/base/error.h"
 #include "zero/base/ledger.h"
+#include "zero/base/number_text.h"
 
 namespace {
 
@@ -41,6 +44,7 @@ std::vector<std::string> cells_of(const Table& table, const std::string& label) 
 }
 
 using Cells = std::vector<std::string>;
+const Cells no_such_row = {"there is no such row"};
 
 TEST_CASE("numbers are grouped, rounded and have one unit per chart") {
   CHECK(fixed(0, 2) == "0.00");
@@ -50,9 +54,16 @@ TEST_CASE("numbers are grouped, rounded and have one unit per chart") {
   CHECK(fixed(-123, 0) == "-123");
   CHECK(fixed(std::nan(""), 2) == "not finite");
   CHECK(fixed(1e300, 0).size() == 301 + 100);
-  CHECK(std::string(byte_unit(999).name) == "kB");
-  CHECK(std::string(byte_unit(5e6).name) == "MB");
-  CHECK(byte_unit(24e9)(24e9) == "24.00");
+  CHECK(std::string(byte_unit(999).name) == "KiB");
+  CHECK(byte_unit(5 * zero::mebibyte)(2 * zero::mebibyte) == "2.00");
+  CHECK(std::string(byte_unit(5 * zero::gibibyte).name) == "MiB");
+  CHECK(byte_unit(24 * zero::gibibyte)(24 * zero::gibibyte) == "24.00");
+  CHECK(zero::byte_text(0) == "0.00 KiB");
+  CHECK(zero::byte_text(1536) == "1.50 KiB");
+  CHECK(zero::byte_text(std::int64_t{3} << 20) == "3.00 MiB");
+  CHECK(zero::byte_text(std::int64_t{3} << 30) == "3.00 GiB");
+  CHECK(zero::shortest_text(1e-5) == "1e-05");
+  CHECK(zero::shortest_text(0.1) == "0.1");
   CHECK(time_unit(0.25)(0.25) == "250.0");
   CHECK(hexadecimal(0xabc) == "0x0000000000000abc");
   for (const double range : {1e-9, 0.3, 1., 7., 65.28, 1e12}) {
@@ -72,9 +83,8 @@ TEST_CASE("the table has the figures of each variant and no row that nobody uses
   CHECK(cells_of(table, "resident (PSS)") == Cells{"13.50", "9.50"});
   CHECK(cells_of(table, "in the file, all of these") == Cells{"2.00", "2.00"});
   CHECK(cells_of(table, "read per step") == Cells{"2.00", "2.00"});
-  CHECK(cells_of(table, "read, GB/s") == Cells{"2.00", "2.00"});
+  CHECK(cells_of(table, "read, GiB/s") == Cells{"1.95", "1.95"});
   CHECK(cells_of(table, "read, % hidden") == Cells{"75", "75"});
-  CHECK(cells_of(table, "written, GB/s") == Cells{"", ""});
   CHECK(cells_of(table, "all gather") == Cells{"3.00", "3.00"});
   CHECK(cells_of(table, "inside nodes") == Cells{"2.00", "2.00"});
   CHECK(cells_of(table, "between nodes") == Cells{"1.00", "1.00"});
@@ -83,10 +93,82 @@ TEST_CASE("the table has the figures of each variant and no row that nobody uses
   CHECK(cells_of(table, "tokens/s") == Cells{"12,346", "12,346"});
   CHECK(cells_of(table, "final loss") == Cells{"3.000000", "3.000000"});
   CHECK(cells_of(table, "bits equal") == Cells{"yes", "yes"});
-  for (const Row& row : table.rows) {
-    CHECK(row.label != "file");
-    CHECK(row.label != "all to all");
+  for (const char* unused : {"file", "all to all", "written per step", "written, GiB/s"})
+    CHECK_MESSAGE(cells_of(table, unused) == no_such_row, unused);
+}
+
+TEST_CASE("no table has a row of zeros or of nothing, no page an empty card") {
+  for (const samples::Sample& sample : samples::all) {
+    CAPTURE(sample.name);
+    for (const Row& row : table_of(sample.make()).rows)
+      CHECK_MESSAGE((row.kind == Row::Kind::heading ||
+                     std::any_of(row.cells.begin(), row.cells.end(),
+                                 [](const std::string& cell) {
+                                   return cell.find_first_not_of("0.") != std::string::npos;
+                                 })),
+                    row.label);
+    const std::string html = html_of(sample.make());
+    for (const char* empty : {"<dl class=\"facts\">\n</dl>", "<dl class=\"notes\">\n</dl>",
+                              "<ul class=\"legend\">\n</ul>", "<tbody>\n</tbody>", "<p></p>"})
+      CHECK_MESSAGE(count_of(html, empty) == 0, empty);
   }
+  // A heading without rows below it would be a table's empty card.
+  for (const samples::Sample& sample : samples::all) {
+    const std::vector<Row> rows = table_of(sample.make()).rows;
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      if (rows[i].kind == Row::Kind::heading) {
+        REQUIRE(i + 1 < rows.size());
+        CHECK(rows[i + 1].kind != Row::Kind::heading);
+      }
+  }
+}
+
+TEST_CASE("what nothing ran of does not look like success, and says what failed and why") {
+  const auto looks = [](const Comparison& comparison, const char* css_class) {
+    return count_of(html_of(comparison), std::string("class=\"verdict") + css_class + "\"") == 1;
+  };
+  CHECK(looks(samples::plain(), " equal"));
+  CHECK(looks(samples::awkward(), " fails"));
+  CHECK(looks(samples::run_and_plan(), ""));
+  CHECK(looks(samples::plan(), " plan"));
+  CHECK(looks(samples::failed(), " fails"));
+  CHECK(looks(samples::nothing(), " fails"));
+  CHECK(verdict_of(samples::plan()).sentences.front().starts_with("A plan, nothing ran:"));
+  const Verdict failed = verdict_of(samples::failed());
+  CHECK(failed.kind == Verdict::Kind::incomplete);
+  CHECK(failed.sentences == Cells{"Incomplete: only stage 0 ran to the end.",
+                                  "stage 1: cannot reserve 12.00 GiB for zero engine.",
+                                  "stage 2: did not run."});
+  CHECK(verdict_of(samples::nothing()).sentences.front() == "Nothing ran to its end.");
+  for (const Comparison& comparison : {samples::failed(), samples::nothing()})
+    for (const std::string& text :
+         {html_of(comparison), markdown_of(comparison), text_of(comparison), json_of(comparison)})
+      CHECK(count_of(text, "cannot reserve 12.00 GiB for zero engine") == 1);
+  CHECK(count_of(html_of(samples::plan()), "stage 3 saves nothing over stage 0 here.") == 1);
+}
+
+TEST_CASE("a plan has no bits: it is neither equal to a run nor differs from it") {
+  const Comparison mixed = samples::run_and_plan();
+  CHECK(bits_equal(mixed));
+  CHECK(cells_of(table_of(mixed), "bits equal") == no_such_row);
+  CHECK(cells_of(table_of(mixed), "optimizer state") == Cells{"8.00", "4.00"});
+  CHECK(cells_of(table_of(mixed), "planned") == Cells{"12.00", "8.00"});
+  CHECK(cells_of(table_of(mixed), "peak, all of these") == Cells{"12.00", ""});
+  CHECK(cells_of(table_of(mixed), "step") == Cells{"721.0", ""});
+  CHECK(verdict_of(mixed).sentences ==
+        Cells{"stage 0 is the only run: there are no bits to compare.",
+              "stage 1 is a plan: it has no bits."});
+  // Whatever comes first.
+  Comparison three = samples::plain();
+  three.variants.insert(three.variants.begin(), samples::plan_of("planned", 1));
+  CHECK(cells_of(table_of(three), "bits equal") == Cells{"", "yes", "yes"});
+  three.variants.back().digest ^= 1;
+  CHECK(!bits_equal(three));
+  CHECK(cells_of(table_of(three), "bits equal") == Cells{"", "yes", "NO"});
+  CHECK(verdict_of(three).sentences.front().starts_with("stage 1 differs from stage 0"));
+  CHECK(verdict_of(three).sentences.back() == "planned is a plan: it has no bits.");
+  CHECK(nlohmann::json::parse(json_of(mixed)).at("bits_equal").is_null());
+  CHECK(nlohmann::json::parse(json_of(mixed)).at("variants")[1].at("bits_equal").is_null());
 }
 
 TEST_CASE("GPU ranks: what lies in host memory is apart, and what crosses has a speed if timed") {
@@ -97,31 +179,33 @@ TEST_CASE("GPU ranks: what lies in host memory is apart, and what crosses has a 
       if (row.kind == Row::Kind::heading) labels.push_back(row.label);
     return labels;
   };
-  CHECK(headings(table)[0] == "GPU memory per rank, MB");
-  CHECK(headings(table)[1] == "in host memory per rank, MB");
-  CHECK(headings(table_of(samples::plain()))[0] == "memory per rank, MB");
-  CHECK(headings(table_of(samples::plain()))[1] == "in the file per rank, MB");
+  CHECK(headings(table)[0] == "GPU memory per rank, MiB");
+  CHECK(headings(table)[1] == "in host memory per rank, MiB");
+  CHECK(headings(table_of(samples::plain()))[0] == "memory per rank, MiB");
+  CHECK(headings(table_of(samples::plain()))[1] == "in the file per rank, MiB");
   CHECK(cells_of(table, "peak, all of these") == Cells{"12.00", "4.00"});
   CHECK(cells_of(table, "gradients") == Cells{"0.00", "2.00"});
   CHECK(cells_of(table, "in host memory, all of these") == Cells{"0.50", "6.50"});
   CHECK(cells_of(table, "of it page-locked") == Cells{"0.50", "2.50"});
   CHECK(cells_of(table, "resident (PSS)") == Cells{"3.00", "3.00"});
   CHECK(cells_of(table, "GPU to host per step") == Cells{"0.00", "2.00"});
-  CHECK(cells_of(table, "GPU to host, GB/s") == Cells{"", "20.00"});
+  CHECK(cells_of(table, "GPU to host, GiB/s") == Cells{"", "19.53"});
   CHECK(cells_of(table, "host to GPU per step") == Cells{"0.00", "1.00"});
-  CHECK(cells_of(table, "host to GPU, GB/s") == Cells{"", ""});
-  CHECK(cells_of(table_of(samples::plain()), "of it page-locked")[0] == "there is no such row");
+  CHECK(cells_of(table, "host to GPU, GiB/s") == no_such_row);
+  CHECK(cells_of(table_of(samples::plain()), "of it page-locked") == no_such_row);
   const std::string html = html_of(samples::on_gpu());
-  CHECK(count_of(html, "<svg") == 5);
-  CHECK(count_of(html, "Most: stage 1 + cpu with 6.50 MB per rank, 38 % of it page-locked.") == 1);
+  // Each of five charts is drawn for wide windows and for phones.
+  CHECK(count_of(html, "<svg class=\"wide\"") == 5);
+  CHECK(count_of(html, "<svg class=\"narrow\"") == 5);
+  CHECK(count_of(html, "Most: stage 1 + cpu with 6.50 MiB per rank, 38 % of it page-locked.") == 1);
   const auto json = nlohmann::json::parse(json_of(samples::on_gpu())).at("variants")[1];
-  CHECK(json.at("in_host").at("optimizer_state").at("peak") == 4'000'000);
-  CHECK(json.at("in_pinned").at("gradients").at("planned") == 2'000'000);
-  CHECK(json.at("copies_per_step").at("to_host").at("bytes") == 2e6);
+  CHECK(json.at("in_host").at("optimizer_state").at("peak") == 4 * samples::mib);
+  CHECK(json.at("in_pinned").at("gradients").at("planned") == 2 * samples::mib);
+  CHECK(json.at("copies_per_step").at("to_host").at("bytes") == 2.0 * samples::mib);
 }
 
 TEST_CASE("each kind of other bits is told, with its place") {
-  const Variant reference = samples::variant("stage 0", 1);
+  const Variant reference = samples::variant("stage 0", samples::mib);
   const auto found = [&](auto change) {
     Variant other = reference;
     change(other);
@@ -147,18 +231,20 @@ TEST_CASE("each kind of other bits is told, with its place") {
   const std::string text = text_of(comparison);
   CHECK(count_of(text, " differs from stage 0 at ") == 3);
   CHECK(count_of(text, "Bits equal:") == 0);
-  CHECK(count_of(html_of(comparison), "class=\"verdict differs\"") == 1);
-  CHECK(count_of(html_of(samples::plain()), "class=\"verdict\"") == 1);
 }
 
 TEST_CASE("report.json is JSON, says what was found, and reads back bit for bit") {
-  for (const Comparison& comparison :
-       {samples::plain(), samples::awkward(), samples::least(), samples::on_gpu()}) {
+  for (const samples::Sample& sample : samples::all) {
+    CAPTURE(sample.name);
+    const Comparison comparison = sample.make();
     const std::string text = json_of(comparison);
     const auto json = nlohmann::json::parse(text);
-    CHECK(json.at("bits_equal") == bits_equal(comparison));
+    if (runs_of(comparison).variants.size() > 1)
+      CHECK(json.at("bits_equal") == bits_equal(comparison));
+    CHECK(json.at("planned") == (sample.name == std::string("plan")));
     CHECK(json.at("variants").size() == comparison.variants.size());
-    CHECK(json.at("variants")[0].at("peak_bytes") == comparison.variants[0].peak());
+    if (!comparison.variants.empty())
+      CHECK(json.at("variants")[0].at("peak_bytes") == comparison.variants[0].peak());
     const Comparison read = comparison_of(text, "report.json");
     CHECK(json_of(read) == text);
     for (std::size_t v = 0; v < read.variants.size(); ++v)
@@ -185,7 +271,8 @@ TEST_CASE("what is no report is refused by name") {
 }
 
 TEST_CASE("the page holds all it needs, and names stay names") {
-  for (const Comparison& comparison : {samples::plain(), samples::awkward(), samples::least()}) {
+  for (const samples::Sample& sample : samples::all) {
+    const Comparison comparison = sample.make();
     const std::string html = html_of(comparison);
     for (const char* foreign : {"<script", "http:", "https:", "//cdn", "src=", "href=", "url(",
                                 "@import", "<link", "<img", "<iframe", "javascript:"})
@@ -196,26 +283,42 @@ TEST_CASE("the page holds all it needs, and names stay names") {
     for (const char* coordinate : {"\"nan", "Mnan", "Lnan", " nan", "\"inf"})
       CHECK(count_of(html, coordinate) == (coordinate[0] == ' ' && !bits_equal(comparison)));
   }
-  CHECK(count_of(html_of(samples::plain()), "<svg") == 4);
-  CHECK(count_of(html_of(samples::least()), "Nothing is sent") == 1);
+  CHECK(count_of(html_of(samples::plain()), "<svg") == 2 * 4);
+  CHECK(count_of(html_of(samples::least()), "On the wire") == 0);
   CHECK(escape_html("<a href=\"x\">&'") == "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
 }
 
-TEST_CASE("every category of the ledger has a colour of its own, in bars and legend alike") {
-  const std::string style = html_style;
-  std::set<std::string> colors;
-  for (int i = 0; i < zero::memory_category_count; ++i) {
-    const std::string name = zero::name_of(static_cast<zero::MemoryCategory>(i));
-    std::smatch bar, swatch;
-    const auto found = [&](const std::string& selector, const char* property, std::smatch& match) {
-      return std::regex_search(
-          style, match,
-          std::regex("\\." + selector + name + "[ ,][^{]*\\{ *" + property + ": (#[0-9a-f]{6})"));
-    };
-    REQUIRE_MESSAGE(found("c-", "fill", bar), name);
-    REQUIRE_MESSAGE(found("s-", "background", swatch), name);
-    CHECK(bar[1] == swatch[1]);
-    CHECK_MESSAGE(colors.insert(bar[1]).second, name);
+// As the light theme or the dark one resolves them.
+std::map<std::string, std::string> fills_of(const std::string& style, bool dark) {
+  std::map<std::string, std::string> variables, fills;
+  const std::size_t second = style.find(":root", style.find(":root") + 1);
+  const std::regex variable("--([a-z0-9-]+): (#[0-9a-f]{6})"),
+      fill("\\.([cs])-([a-z_]+) \\{ *(?:fill|background): ([^;]+);");
+  for (std::sregex_iterator it(style.begin(), style.end(), variable), end; it != end; ++it)
+    if (static_cast<std::size_t>(it->position()) < second || dark)
+      variables["var(--" + it->str(1) + ")"] = it->str(2);
+  for (std::sregex_iterator it(style.begin(), style.end(), fill), end; it != end; ++it) {
+    const std::string color = it->str(3);
+    fills[it->str(1) + "-" + it->str(2)] = color[0] == '#' ? color : variables.at(color);
+  }
+  fills["verdict"] = variables.at("var(--bad)");
+  return fills;
+}
+
+TEST_CASE("a colour means one thing on the whole page, in bars and legends alike") {
+  Cells names = {"compute",        "waiting",    "optimizer", "other",     "all_gather",
+                 "reduce_scatter", "all_reduce", "broadcast", "all_to_all"};
+  for (int i = 0; i < zero::memory_category_count; ++i)
+    names.emplace_back(zero::name_of(static_cast<zero::MemoryCategory>(i)));
+  for (const bool dark : {false, true}) {
+    const auto fills = fills_of(html_style, dark);
+    std::map<std::string, std::string> meanings = {{fills.at("verdict"), "what went wrong"}};
+    for (const std::string& name : names) {
+      REQUIRE_MESSAGE(fills.count("c-" + name) == 1, name);
+      CHECK(fills.at("c-" + name) == fills.at("s-" + name));
+      const auto [other, is_new] = meanings.emplace(fills.at("c-" + name), name);
+      CHECK_MESSAGE(is_new, name << " has the colour of " << other->second);
+    }
   }
 }
 

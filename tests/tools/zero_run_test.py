@@ -1,9 +1,14 @@
 """Runs the `zero` program with stand-ins for mpirun. Usage: zero_run_test.py PATH_OF_ZERO"""
 
+import fcntl
 import os
+import pty
+import select
+import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 
 ZERO = ""
@@ -13,10 +18,25 @@ if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit 0; fi
 printf '<%s>' "$@"
 exit 42
 """
+# A launcher that does what the test says: its program's name is a script for the shell.
+DOING = """#!/bin/sh
+if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit 0; fi
+while [ "$1" != ./prog ]; do shift; done
+exec ./prog
+"""
+RULE = "-" * 74
+ABORTED = f"{RULE}\nMPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD\nwith errorcode 10.\n{RULE}\n"
+NO_SLOTS = f"{RULE}\nThere are not enough slots available in the system\n{RULE}\n"
+CAUSE = "zero: rank 0: unknown option --stepps\n"
 BROKEN = """#!/bin/sh
 echo "cannot load libopen-rte" >&2
 exit 127
 """
+
+
+def own_terminal():
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class ZeroRun(unittest.TestCase):
@@ -93,6 +113,125 @@ class ZeroRun(unittest.TestCase):
         self.assertEqual(result.returncode, 42)
         self.assertTrue(result.stdout.endswith("<-x><A=b c><echo><$HOME>"), result.stdout)
         self.assertIn("mpirun -n 2 ", result.stderr)
+
+    def job(self, script, *arguments, launcher=DOING, **keywords):
+        """`zero run` over a launcher that becomes this shell script; its process, or what came of it."""
+        self.write("mpirun", launcher)
+        self.write("prog", "#!/bin/sh\n" + script)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI", "SLURM_"))}
+        environment["PATH"] = self.folder.name + ":/usr/bin:/bin"
+        process = subprocess.Popen([ZERO, "run", "-n", "2", *arguments, "./prog"], cwd=self.folder.name,
+                                   env=environment, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True,
+                                                       **keywords})
+        self.addCleanup(lambda: (process.poll() is None and process.kill(), process.communicate()))
+        return process
+
+    def messages(self, process):
+        """Standard error without the line that is executed and its notes, once the job has ended."""
+        text = process.communicate(timeout=60)[1]
+        return "".join(line for line in text.splitlines(True)
+                       if not line.startswith(("zero run: ", "mpirun -n ")))
+
+    def test_open_mpi_is_quiet_after_a_cause_and_heard_without_one(self):
+        said = f"printf '%s' '{CAUSE}' >&2\n"
+        aborts = f"printf '%s' '{ABORTED}' >&2\nexit 10\n"
+        process = self.job(said + aborts)
+        self.assertEqual(self.messages(process), CAUSE)
+        self.assertEqual(process.returncode, 10)
+        self.assertEqual(self.messages(self.job(said + aborts, "--verbose")), CAUSE + ABORTED)
+        self.assertEqual(self.messages(self.job(aborts)), ABORTED)
+        no_slots = self.job(f"printf '%s' '{NO_SLOTS}' >&2\nexit 1\n")
+        self.assertEqual(self.messages(no_slots), NO_SLOTS)
+        self.assertEqual(no_slots.returncode, 1)
+
+    def test_lines_of_a_failure_that_does_not_end_the_job_are_shown_after_a_while(self):
+        process = self.job(f"printf '%s' '{ABORTED}' >&2\nread forever\n", stdin=subprocess.PIPE)
+        got = b""
+        while not got.decode().endswith(ABORTED):
+            got += os.read(process.stderr.fileno(), 4096)
+
+    def test_output_is_the_programs_byte_for_byte_and_in_time(self):
+        # The program goes on only once its first bytes were read.
+        process = self.job("printf 'out 1' ; printf 'err 1\\033[31m--' >&2; read go; printf 'out 2\\377'; "
+                           "printf -- '-\\n-----\\nerr 2' >&2; exit 3\n", stdin=subprocess.PIPE, text=False)
+        out = err = b""
+        while not err.endswith(b"--"):
+            err += os.read(process.stderr.fileno(), 4096)
+        while out != b"out 1":
+            out += os.read(process.stdout.fileno(), 4096)
+        rest = process.communicate(b"go\n", timeout=60)
+        self.assertEqual(out + rest[0], b"out 1out 2\377")
+        self.assertTrue((err + rest[1]).endswith(b"err 1\033[31m---\n-----\nerr 2"), err + rest[1])
+        self.assertEqual(process.returncode, 3)
+
+    def test_nothing_is_lost_when_the_launcher_is_killed(self):
+        lines = "".join(f"line {i}\n" for i in range(20000))
+        process = self.job("i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done >&2; kill -9 $$\n")
+        self.assertEqual(self.messages(process), lines)
+        self.assertEqual(process.returncode, -signal.SIGKILL)
+
+    def test_nothing_is_lost_where_standard_error_does_not_block(self):
+        ours, theirs = os.pipe()
+        os.set_blocking(theirs, False)
+        process = self.job("i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done >&2\n", stderr=theirs)
+        os.close(theirs)
+        select.select([process.stdout], [], [], 0.5)  # until then the pipe is full
+        with open(ours) as errors:
+            text = errors.read()
+        self.assertTrue(text.endswith("".join(f"line {i}\n" for i in range(20000))), text[-200:])
+
+    def test_a_process_that_outlives_the_launcher_is_not_waited_for(self):
+        process = self.job("sleep 1000 & echo $! >pid; echo last >&2; exit 5\n", stdout=subprocess.DEVNULL)
+        try:
+            self.assertEqual(process.wait(60), 5)
+        finally:
+            with open(os.path.join(self.folder.name, "pid")) as file:
+                os.kill(int(file.read()), signal.SIGKILL)
+
+    def test_signals_reach_the_launcher_and_its_end_is_ours(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            with self.subTest(signal=number.name):
+                process = self.job(f"trap 'echo caught; exit 20' {number.name[3:]}; echo ready; while :; do sleep 0.05; done\n")
+                self.assertEqual(process.stdout.readline(), "ready\n")
+                process.send_signal(number)
+                self.assertEqual(process.communicate(timeout=60)[0], "caught\n")
+                self.assertEqual(process.returncode, 20)
+        process = self.job("echo ready; exec sleep 1000\n")
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        process.terminate()
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, -signal.SIGTERM)
+
+    def test_the_launcher_ends_with_us(self):
+        process = self.job("trap 'echo ended; exit 0' TERM; echo ready; while :; do sleep 0.05; done\n")
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        process.kill()
+        self.assertEqual(process.stdout.readline(), "ended\n")
+
+    def test_a_terminal_stays_one_and_its_interrupt_comes_once(self):
+        ours, theirs = pty.openpty()
+        process = self.job("trap 'echo interrupted' INT; test -t 0 && test -t 1 && echo terminal; "
+                           "sleep 0.3; sleep 0.3; exit 7\n", stdin=theirs, stdout=theirs, stderr=theirs, text=False,
+                           preexec_fn=own_terminal)
+        os.close(theirs)
+        text = b""
+        while b"terminal" not in text:
+            text += os.read(ours, 4096)
+        os.write(ours, b"\x03")
+        try:
+            while chunk := os.read(ours, 4096):
+                text += chunk
+        except OSError:
+            pass  # all ends are closed
+        os.close(ours)
+        self.assertEqual(process.wait(60), 7)
+        self.assertEqual(text.count(b"interrupted\r\n"), 1, text)
+
+    def test_a_launcher_that_cannot_be_started(self):
+        process = self.job("", "--launcher", "./mpirun", launcher="#!/bin/sh\nif [ \"$1\" = --version ]; then echo 'mpirun (Open MPI) 4.1.4'; "
+                                        "rm \"$0\"; exit 0; fi\n")
+        self.assertIn("cannot start ./mpirun: No such file or directory", self.messages(process))
+        self.assertEqual(process.returncode, 11)
 
     def test_refuses_to_nest(self):
         self.write("mpirun", OPEN_MPI)

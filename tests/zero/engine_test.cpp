@@ -1,7 +1,11 @@
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 #include "tests/support/toy_model.h"
 #include "zero/model.h"
@@ -114,6 +118,41 @@ TEST_CASE("a backward scope that an exception leaves sends nothing and poisons t
     }
     CHECK(contains(failure_of([&] { engine.step(); }), "left by an exception"));
   });
+}
+
+TEST_CASE("engines that share a Runtime keep their own order of sums and their own limits") {
+  const auto config = [](int reduce_group, double time_limit) {
+    zero::Config c = toy::config(2, dims);
+    c.zero_core.reduce_group_size = reduce_group;
+    c.zero_core.time_limit_seconds = time_limit;
+    return c;
+  };
+  // The digest after three steps of an engine whose sums are over groups of two, and what its peers
+  // say when one of them stays away.
+  const auto train = [&](bool beside_another) {
+    std::uint64_t digest = 0;
+    std::mutex mutex;
+    zero::testing::run_ranks(4, [&](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, toy::describe(dims), config(2, 120));
+      engine.initialize(toy::fill);
+      std::optional<zero::Engine> other;
+      if (beside_another) {
+        other.emplace(runtime, toy::describe(dims), config(4, 0.5));
+        other->initialize(toy::fill);
+      }
+      for (int step = 0; step < 3; ++step) {
+        run_step(runtime, engine);
+        if (other) run_step(runtime, *other);
+      }
+      if (runtime.rank() == 3) std::this_thread::sleep_for(std::chrono::seconds(1));
+      const std::uint64_t own = engine.digest();  // its limit is not the other's half second
+      const std::lock_guard lock(mutex);
+      digest = own;
+    });
+    return digest;
+  };
+  const std::uint64_t alone = train(false);
+  CHECK(train(true) == alone);
 }
 
 TEST_CASE("an unfilled parameter is an error that names it") {

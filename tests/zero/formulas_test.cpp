@@ -1,4 +1,6 @@
 // Memory and traffic against closed formulas, planned without taking memory.
+#include <cstdlib>
+
 #include <doctest/doctest.h>
 
 #include "tests/support/models.h"
@@ -35,7 +37,7 @@ struct Planned {
 };
 
 Planned planned(const zero::ModelSpec& spec, const zero::Config& config, int ranks) {
-  const EnginePlan plan(spec.declared(), config, ranks - 1, ranks);
+  const EnginePlan plan(spec.declared(), config, {ranks - 1, ranks});
   const ModelState state(plan.layout, plan.inputs.parameter_slots, plan.inputs.gradient_slots,
                          plan.policy);
   Planned result;
@@ -201,7 +203,7 @@ TEST_CASE("slot bytes at stage 3 do not depend on depth, with DeepSpeed's defaul
 TEST_CASE("elements gathered and reduced are those of the exact form") {
   const zero::ModelSpec spec = models::describe(models::gpt2);
   constexpr int n = 4, k = 2;
-  const EnginePlan plan(spec.declared(), config_for(3, false, 3), 0, n);
+  const EnginePlan plan(spec.declared(), config_for(3, false, 3), {0, n});
   // Units by their padded lengths: u_i of the blocks, and those that have a slot to themselves.
   std::int64_t block = 0, alone = 0, tied = 0, all = 0;
   for (const FlatUnit& flat : plan.layout.flat_units) {

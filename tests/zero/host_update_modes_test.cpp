@@ -201,7 +201,7 @@ TEST_CASE(
     "on GPU ranks a delayed run needs all of its state in host memory, others none in a file") {
   const auto refuses = [](const zero::Config& config, const char* reason) {
     CHECK_THROWS_WITH_AS(
-        zero::detail::EnginePlan(toy::describe(dims).declared(), config, 0, 2, true),
+        zero::detail::EnginePlan(toy::describe(dims).declared(), config, {0, 2, true}),
         doctest::Contains(reason), zero::ConfigError);
   };
   zero::Config half = offloaded(config_of(2, true), delayed);

@@ -267,7 +267,9 @@ TEST_CASE("ranks that differ apply nothing; the ticket and a later step say so o
                             if (late == 0) ticket.wait();
                           }
                         }),
-        doctest::Contains("before step 1 ranks differ in learning rate"), zero::DisagreementError);
+        doctest::Contains(
+            "before step 1 ranks differ in learning rate: rank 0 has 1, rank 1 has 2;"),
+        zero::DisagreementError);
   }
 }
 

@@ -409,7 +409,7 @@ TEST_CASE("every required edge of a plan shows when it is missing, in the proof 
   const zero::ModelSpec spec = models::describe({5, 64, 100, 32});
   for (const int stage : {0, 1, 2, 3}) {
     CAPTURE(stage);
-    const EnginePlan plan(spec.declared(), config_of(stage, 1), 0, 2);
+    const EnginePlan plan(spec.declared(), config_of(stage, 1), {0, 2});
     check_all_deletions(plan, {{{&plan.steps.only}, &plan.steps.update}, true});
   }
 }
@@ -427,7 +427,7 @@ TEST_CASE("the same over several micro steps, with sums of their own dtype too")
         CAPTURE(stage);
         CAPTURE(static_cast<int>(sync));
         CAPTURE(sums_fp32);
-        const EnginePlan plan(spec.declared(), config, 0, 2);
+        const EnginePlan plan(spec.declared(), config, {0, 2});
         const bool empties = plan.sync_each || plan.policy.accumulate_locally;
         check_all_deletions(
             plan, {{{&plan.steps.first, &plan.steps.middle, &plan.steps.last}, &plan.steps.update},
@@ -449,7 +449,7 @@ TEST_CASE("the same with state in host memory, all of it or the last chunks alon
         CAPTURE(ranks);
         CAPTURE(stage);
         CAPTURE(ratio);
-        const EnginePlan plan(spec.declared(), config, 0, ranks, true);
+        const EnginePlan plan(spec.declared(), config, {0, ranks, true});
         REQUIRE(plan.inputs.offload.on_host);
         REQUIRE(plan.inputs.chunks.size() > plan.layout.flat_units.size());
         const Step plans = stage == 2
@@ -472,7 +472,7 @@ TEST_CASE("the same with parameters in host memory too") {
       config.zero_core.offload_chunk_bytes = 200'000;
       CAPTURE(ranks);
       CAPTURE(buffers);
-      const EnginePlan plan(spec.declared(), config, 0, ranks, true);
+      const EnginePlan plan(spec.declared(), config, {0, ranks, true});
       REQUIRE(plan.inputs.offload.shard_slots == buffers);
       REQUIRE(plan.inputs.offload.state_slots == 0);
       check_all_deletions(
@@ -497,7 +497,7 @@ TEST_CASE("the same where the host's updates run before the ranks agree, or a st
         CAPTURE(static_cast<int>(update));
         CAPTURE(ranks);
         CAPTURE(parameters);
-        const EnginePlan plan(spec.declared(), config, 0, ranks, true);
+        const EnginePlan plan(spec.declared(), config, {0, ranks, true});
         check_all_deletions(plan, {{{&plan.steps.only}, &plan.steps.update}, true});
       }
 }
@@ -519,7 +519,7 @@ TEST_CASE("the same with state in a file, through host memory, its chunks on thr
         CAPTURE(ranks);
         CAPTURE(stage);
         CAPTURE(mixed);
-        const EnginePlan plan(spec.declared(), config, 0, ranks, true);
+        const EnginePlan plan(spec.declared(), config, {0, ranks, true});
         REQUIRE(plan.inputs.offload.on_host);
         REQUIRE(plan.inputs.offload.in_file);
         const auto in_host = [](const Chunk& chunk) {
@@ -551,7 +551,7 @@ TEST_CASE("the same with parameters in the file too, in part in host memory") {
       config.zero_core.offload_chunk_bytes = 200'000;
       CAPTURE(ranks);
       CAPTURE(kind);
-      const EnginePlan plan(spec.declared(), config, 0, ranks, true);
+      const EnginePlan plan(spec.declared(), config, {0, ranks, true});
       REQUIRE(plan.inputs.offload.in_file);
       check_all_deletions(
           plan, ranks == 1 ? Step{{{&plan.steps.only}, &plan.steps.update}, true}

@@ -34,13 +34,13 @@ TEST_CASE("the checker accepts what the builder makes, for random models and set
     if (draw() % 2) options.max_reuse_distance = static_cast<std::int64_t>(draw() % 3000);
     if (draw() % 2) options.param_persistence_threshold = static_cast<std::int64_t>(draw() % 300);
     CAPTURE(seed);
-    CHECK_NOTHROW(EnginePlan(spec.declared(), config, 0, 1 + static_cast<int>(draw() % 4)));
+    CHECK_NOTHROW(EnginePlan(spec.declared(), config, {0, 1 + static_cast<int>(draw() % 4)}));
   }
 }
 
 TEST_CASE("the checker finds waits that are left out, and every misplaced instruction") {
   const zero::ModelSpec spec = models::describe({5, 64, 100, 32});
-  const EnginePlan plan(spec.declared(), config_for(3), 0, 2);
+  const EnginePlan plan(spec.declared(), config_for(3), {0, 2});
   const std::vector<const StepPlan*> sound = {&plan.steps.only, &plan.steps.update,
                                               &plan.steps.only, &plan.steps.update};
   REQUIRE(find_plan_fault(plan.inputs, sound) == "");
@@ -74,7 +74,7 @@ TEST_CASE("the checker finds waits that are left out, and every misplaced instru
 
 TEST_CASE("in backward the gather of unit i-1 stands before the reduction of unit i+1") {
   const zero::ModelSpec spec = models::describe({6, 64, 100, 32});
-  const EnginePlan plan(spec.declared(), config_for(3), 0, 2);
+  const EnginePlan plan(spec.declared(), config_for(3), {0, 2});
   std::string order;
   bool backward = false;
   for (const Instruction& i : plan.steps.only.instructions) {

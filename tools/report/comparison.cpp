@@ -106,11 +106,25 @@ std::string first_difference(const Variant& reference, const Variant& other) {
   return "";
 }
 
+Comparison runs_of(const Comparison& comparison) {
+  Comparison runs = comparison;
+  std::erase_if(runs.variants, [](const Variant& variant) { return !variant.ran; });
+  return runs;
+}
+
+bool nothing_ran(const Comparison& comparison) {
+  return std::none_of(comparison.variants.begin(), comparison.variants.end(),
+                      [](const Variant& variant) { return variant.ran; });
+}
+
 bool bits_equal(const Comparison& comparison) {
-  return std::all_of(comparison.variants.begin(), comparison.variants.end(),
-                     [&](const Variant& variant) {
-                       return first_difference(comparison.variants.front(), variant).empty();
-                     });
+  const Variant* reference = nullptr;
+  for (const Variant& variant : comparison.variants) {
+    if (!variant.ran) continue;
+    if (reference == nullptr) reference = &variant;
+    if (!first_difference(*reference, variant).empty()) return false;
+  }
+  return true;
 }
 
 std::vector<std::string> used_categories(const Comparison& comparison) {

@@ -51,9 +51,10 @@ struct Step {
   bool skipped = false;
 };
 
-// One run: a stage, say.
+// One run: a stage, say. Or the plan of one: then peaks are what is planned, and the rest is empty.
 struct Variant {
   std::string name;
+  bool ran = true;
   std::vector<MemoryUse> memory;     // in which the rank computes: the host's, or a GPU's
   std::vector<MemoryUse> in_host;    // beside a GPU
   std::vector<MemoryUse> in_pinned;  // of that, page-locked
@@ -78,18 +79,29 @@ struct Variant {
   double between_nodes() const;
 };
 
+// What was asked for and has no figures.
+struct Absent {
+  std::string name, reason;
+};
+
 struct Comparison {
   std::string title;
   std::vector<std::pair<std::string, std::string>> facts;  // of the run: name, value
   std::int64_t ranks = 0, parameters = 0;
   std::optional<double> loss_floor;  // the least mean loss, where it is known
-  std::vector<Variant> variants;     // the first one's bits are those that the others must have
-  bool planned = false;              // nothing ran: peaks are what is planned, the rest is empty
+  std::vector<Variant> variants;  // the first one that ran has the bits that the others must have
+  std::vector<Absent> absent = {};
+  std::vector<std::string> remarks = {};  // on the memory of the variants, a sentence each
 };
+
+// The variants that ran; the rest as it is.
+Comparison runs_of(const Comparison& comparison);
+bool nothing_ran(const Comparison& comparison);
 
 // The first thing in which the other's bits differ ("step 3: loss 2.5 (4004...), not ..."), empty
 // where all are equal: every loss, gradient norm, skipped step, weight and moment.
 std::string first_difference(const Variant& reference, const Variant& other);
+// Of the variants that ran.
 bool bits_equal(const Comparison& comparison);
 
 // Categories and operations that any variant uses, in their order.

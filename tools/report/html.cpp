@@ -10,6 +10,7 @@
 #include "tools/report/markup.h"
 #include "tools/report/notes.h"
 #include "tools/report/table.h"
+#include "tools/report/verdict.h"
 
 namespace zero::report {
 namespace {
@@ -37,8 +38,10 @@ BarChart memory_chart(const Comparison& comparison) {
   const double most =
       std::max(largest(comparison, [](const Variant& v) { return static_cast<double>(v.peak()); }),
                largest(comparison, resident));
-  BarChart chart{
-      "Peak memory per rank by category, a bar per variant", "peak", byte_unit(most), {}};
+  BarChart chart{"Peak memory per rank by category, a bar per variant",
+                 nothing_ran(comparison) ? "planned" : "peak",
+                 byte_unit(most),
+                 {}};
   for (const Variant& variant : comparison.variants) {
     Bar bar{variant.name, {}, resident(variant), "resident (PSS)"};
     for (const std::string& category : used_categories(comparison))
@@ -97,8 +100,8 @@ std::string memory_lead(const Comparison& comparison) {
   const auto peak = [](const Variant& a, const Variant& b) { return a.peak() < b.peak(); };
   const auto [least, most] =
       std::minmax_element(comparison.variants.begin(), comparison.variants.end(), peak);
-  const Unit unit = byte_unit(static_cast<double>(most->peak()));
-  const std::string figure = unit(static_cast<double>(least->peak())) + " " + unit.name;
+  const std::string figure = byte_text(least->peak());
+  if (comparison.variants.size() == 1) return least->name + " takes " + figure + " per rank.";
   if (least->peak() == most->peak()) return "Every variant takes " + figure + " per rank.";
   return "Least: " + least->name + " with " + figure + " per rank, " +
          percent(static_cast<double>(least->peak()), static_cast<double>(most->peak())) + " of " +
@@ -112,8 +115,7 @@ std::string host_lead(const Comparison& comparison) {
   const Variant& most =
       *std::max_element(comparison.variants.begin(), comparison.variants.end(), less);
   const auto whole = static_cast<double>(most.host_bytes());
-  const Unit unit = byte_unit(whole);
-  return "Most: " + most.name + " with " + unit(whole) + " " + unit.name + " per rank, " +
+  return "Most: " + most.name + " with " + byte_text(whole) + " per rank, " +
          percent(static_cast<double>(most.pinned_bytes()), whole) + " of it page-locked.";
 }
 
@@ -136,13 +138,14 @@ std::string time_lead(const Comparison& comparison) {
   };
   const Variant& fastest =
       *std::max_element(comparison.variants.begin(), comparison.variants.end(), slower);
-  return "Fastest here: " + fastest.name + " with " + fixed(fastest.tokens_per_second, 0) +
-         " tokens/s. Of its step, " +
+  return (comparison.variants.size() > 1 ? "Fastest here: " : "") + fastest.name + " with " +
+         fixed(fastest.tokens_per_second, 0) + " tokens/s. Of its step, " +
          percent(fastest.time.waiting, std::max(fastest.time.total(), 1e-12)) +
          " went into waits on communication.";
 }
 
 std::string loss_lead(const Comparison& comparison) {
+  if (comparison.variants.size() == 1) return "Of " + comparison.variants.front().name + ".";
   return bits_equal(comparison) ? "One curve: the variants have the same losses to the last bit."
                                 : "Variants with the same losses to the last bit share a curve.";
 }
@@ -153,20 +156,31 @@ std::string section(const std::string& title, const std::string& lead, const std
          "</p>\n" + body + "</section>\n";
 }
 
-std::string scrolling(const std::string& body) {
-  return "<div class=\"scroll\">\n" + body + "</div>\n";
+// The style sheet gives what is well and what went wrong a mark; a plan and a single run have none.
+const char* class_of(Verdict::Kind kind) {
+  switch (kind) {
+    case Verdict::Kind::equal:
+      return "verdict equal";
+    case Verdict::Kind::differs:
+    case Verdict::Kind::incomplete:
+      return "verdict fails";
+    case Verdict::Kind::plan:
+      return "verdict plan";
+    default:
+      return "verdict";
+  }
 }
 
 std::string verdict(const Comparison& comparison) {
-  const bool equal = bits_equal(comparison);
-  std::string text =
-      std::string("<div class=\"verdict") + (equal ? "" : " differs") + "\" id=\"verdict\">\n";
-  for (const std::string& sentence : verdict_of(comparison))
+  const Verdict verdict = verdict_of(comparison);
+  std::string text = std::string("<div class=\"") + class_of(verdict.kind) + "\" id=\"verdict\">\n";
+  for (const std::string& sentence : verdict.sentences)
     text += "<p>" + escape_html(sentence) + "</p>\n";
   return text + "</div>\n";
 }
 
 std::string facts(const Comparison& comparison) {
+  if (comparison.facts.empty()) return "";
   std::string text = "<dl class=\"facts\">\n";
   for (const auto& [name, value] : comparison.facts)
     text += "<dt>" + escape_html(name) + "</dt><dd>" + escape_html(value) + "</dd>\n";
@@ -193,35 +207,61 @@ std::string table(const Comparison& comparison) {
   return text + "</tbody>\n</table>\n";
 }
 
-std::string explanations() {
-  std::string text = "<dl class=\"notes\">\n";
-  for (const Note& note : notes)
+std::string explanations(const Comparison& comparison) {
+  std::string text;
+  for (const Note& note : notes_on(comparison))
     text += "<dt>" + escape_html(note.term) + "</dt><dd>" + escape_html(note.meaning) + "</dd>\n";
-  return text + "</dl>\n";
+  if (text.empty()) return "";
+  return "<section class=\"text\">\n<h2>How to read this</h2>\n<dl class=\"notes\">\n" + text +
+         "</dl>\n</section>\n";
 }
 
-std::string charts(const Comparison& comparison) {
-  const BarChart memory = memory_chart(comparison), time = time_chart(comparison),
-                 wire = wire_chart(comparison);
-  const std::string resident = comparison.planned ? "" : "resident (PSS)";
-  std::string text =
-      section(std::string(on_gpu(comparison) ? "GPU memory per rank, " : "Memory per rank, ") +
-                  memory.unit.name,
-              memory_lead(comparison),
-              legend_of(memory, on_gpu(comparison) ? "" : resident) + scrolling(svg_of(memory)));
-  if (on_gpu(comparison)) {
-    const BarChart host = host_chart(comparison);
-    text += section(std::string("Host memory per rank, ") + host.unit.name, host_lead(comparison),
-                    legend_of(host, resident) + scrolling(svg_of(host)));
-  }
-  if (comparison.planned) return text;
-  text += section(std::string("Time per step, ") + time.unit.name, time_lead(comparison),
-                  legend_of(time) + scrolling(svg_of(time)));
-  text += used_operations(comparison).empty()
-              ? section("On the wire", "Nothing is sent: there is one rank.", "")
-              : section(std::string("On the wire per rank and step, ") + wire.unit.name,
-                        wire_lead(comparison), legend_of(wire) + scrolling(svg_of(wire)));
-  return text + section("Training loss", loss_lead(comparison), scrolling(loss_svg_of(comparison)));
+std::string remarks(const Comparison& comparison) {
+  std::string text;
+  for (const std::string& remark : comparison.remarks)
+    text += "<p class=\"remark\">" + escape_html(remark) + "</p>\n";
+  return text;
+}
+
+std::string memory_sections(const Comparison& comparison) {
+  const BarChart memory = memory_chart(comparison);
+  const std::string resident = nothing_ran(comparison) ? "" : "resident (PSS)";
+  std::string text = section(
+      std::string(on_gpu(comparison) ? "GPU memory per rank, " : "Memory per rank, ") +
+          memory.unit.name,
+      memory_lead(comparison),
+      legend_of(memory, on_gpu(comparison) ? "" : resident) + svg_of(memory) + remarks(comparison));
+  if (!on_gpu(comparison)) return text;
+  const BarChart host = host_chart(comparison);
+  return text + section(std::string("Host memory per rank, ") + host.unit.name,
+                        host_lead(comparison), legend_of(host, resident) + svg_of(host));
+}
+
+// Of runs alone.
+std::string measured_sections(const Comparison& runs) {
+  if (runs.variants.empty()) return "";
+  const BarChart time = time_chart(runs), wire = wire_chart(runs);
+  std::string text = section(std::string("Time per step, ") + time.unit.name, time_lead(runs),
+                             legend_of(time) + svg_of(time));
+  if (!used_operations(runs).empty())
+    text += section(std::string("On the wire per rank and step, ") + wire.unit.name,
+                    wire_lead(runs), legend_of(wire) + svg_of(wire));
+  return text + section("Training loss", loss_lead(runs), loss_svg_of(runs));
+}
+
+std::string all_figures(const Comparison& comparison) {
+  const bool compares = runs_of(comparison).variants.size() > 1;
+  return section("All figures",
+                 compares
+                     ? "A column per variant; the first run is the one that bits are held against."
+                     : "A column per variant.",
+                 "<div class=\"scroll\">\n" + table(comparison) + "</div>\n");
+}
+
+std::string sections(const Comparison& comparison) {
+  if (comparison.variants.empty()) return "";
+  return memory_sections(comparison) + measured_sections(runs_of(comparison)) +
+         all_figures(comparison) + explanations(comparison);
 }
 
 }  // namespace
@@ -234,13 +274,7 @@ std::string html_of(const Comparison& comparison) {
          escape_html(title + ": " + comparison.title) + "</title>\n<style>" + html_style +
          "</style>\n</head>\n<body>\n<header>\n<h1>" + title + "</h1>\n<p class=\"subtitle\">" +
          escape_html(comparison.title) + "</p>\n</header>\n<main>\n" + verdict(comparison) +
-         facts(comparison) + charts(comparison) +
-         section("All figures",
-                 comparison.planned
-                     ? "A column per variant."
-                     : "A column per variant; the first is the one that bits are held against.",
-                 scrolling(table(comparison))) +
-         "<section class=\"text\">\n<h2>How to read this</h2>\n" + explanations() + "</section>\n" +
+         facts(comparison) + sections(comparison) +
          "</main>\n<footer>Written by ZeroCore; report.json holds every "
          "value.</footer>\n</body>\n</html>\n";
 }

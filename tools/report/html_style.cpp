@@ -2,19 +2,23 @@
 
 namespace zero::report {
 
-// Fills keep their colour in both themes and carry text of their own colour with a contrast of at
-// least 4.5. Slots are lighter shades of what they hold.
+// A colour means one thing on the whole page. Memory has hues: slots are lighter shades of what
+// they hold. What is sent has shades of teal; time has greys, which follow the theme, while all
+// other fills keep their colour in both. Text on a fill has a contrast of at least 4.5. Curves are
+// told apart by their dashes, and red is for what went wrong.
 const char* const html_style = R"css(
 :root {
   --page: #ffffff; --card: #f6f7f9; --ink: #1a1d21; --soft: #59616b; --rule: #dfe3e8;
-  --good: #17663f; --good-back: #e2f4ea; --bad: #9c1c1c; --bad-back: #fde6e4;
-  --l1: #2460a7; --l2: #b4540a; --l3: #1b7a55; --l4: #6d4aad; --l5: #ad2f68; --l6: #5d6670;
+  --bad: #9c1c1c; --bad-back: #fde6e4;
+  --time-1: #3d4651; --time-2: #8f99a5; --time-3: #c0c7cf; --time-4: #e3e6ea;
+  --on-time-1: #ffffff; --on-time-2: #14171b; --on-time-3: #14171b; --on-time-4: #14171b;
 }
 @media screen and (prefers-color-scheme: dark) {
   :root {
     --page: #14171b; --card: #1d2126; --ink: #e8eaed; --soft: #a3abb5; --rule: #343a42;
-    --good: #7fdcaa; --good-back: #163226; --bad: #ffa8a0; --bad-back: #3d1b1b;
-    --l1: #6ea8ec; --l2: #f0a05a; --l3: #5fcf9f; --l4: #b79cf0; --l5: #f08ab8; --l6: #a3abb5;
+    --bad: #ffa8a0; --bad-back: #3d1b1b;
+    --time-1: #dde1e6; --time-2: #98a2ae; --time-3: #67717d; --time-4: #454d57;
+    --on-time-1: #14171b; --on-time-2: #14171b; --on-time-3: #ffffff; --on-time-4: #ffffff;
   }
 }
 * { box-sizing: border-box; }
@@ -31,12 +35,15 @@ p { margin: 0 0 12px; }
 .subtitle { margin-bottom: 20px; overflow-wrap: anywhere; }
 .lead { font-size: 15px; }
 .verdict {
-  margin: 0 0 24px; padding: 12px 16px; border-radius: 8px; border-left: 5px solid var(--good);
-  background: var(--good-back); color: var(--good); overflow-wrap: anywhere;
+  margin: 0 0 24px; padding: 12px 16px; border: 1px solid var(--rule); border-left: 5px solid var(--ink);
+  border-radius: 8px; overflow-wrap: anywhere;
 }
-.verdict.differs { border-color: var(--bad); background: var(--bad-back); color: var(--bad); }
+.verdict.fails { border-color: var(--bad); background: var(--bad-back); color: var(--bad); }
+.verdict.plan { border: 2px dashed var(--soft); }
 .verdict p { margin: 0; }
-.verdict strong { font-weight: 650; }
+.verdict.equal p:first-child::before { content: "\2713\00a0"; font-weight: 650; }
+.verdict.fails p:first-child::before { content: "\2717\00a0"; font-weight: 650; }
+.remark { margin: 8px 0 0; padding-left: 12px; border-left: 3px solid var(--rule); font-size: 15px; }
 section { margin-top: 40px; }
 dl.facts {
   display: grid; grid-template-columns: max-content 1fr; gap: 4px 20px; margin: 0;
@@ -45,7 +52,8 @@ dl.facts {
 dl.facts dt { color: var(--soft); }
 dl.facts dd { margin: 0; overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; }
-svg { display: block; width: 100%; min-width: 620px; height: auto; overflow: visible; }
+svg { display: block; width: 100%; height: auto; overflow: visible; }
+svg.narrow { display: none; max-width: 480px; }
 svg text { font-size: 14px; fill: var(--ink); font-variant-numeric: tabular-nums; }
 svg .tick { fill: var(--soft); font-size: 13px; }
 svg .middle { text-anchor: middle; }
@@ -53,50 +61,49 @@ svg .end { text-anchor: end; }
 svg .sum { font-weight: 650; }
 svg .grid { stroke: var(--rule); stroke-width: 1; }
 svg .mark { stroke: var(--ink); stroke-width: 2.5; }
-svg .bar { fill: #8f98a3; stroke: var(--page); stroke-width: 1; }
+svg .bar { fill: #7a6f63; stroke: var(--page); stroke-width: 1; }
 svg .value { font-size: 13px; fill: #14171b; }
 svg .floor { stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 5 5; }
-svg .curve { fill: none; stroke-width: 2.5; stroke-linejoin: round; }
-svg .l-1 { stroke: var(--l1); } svg .e-1 { fill: var(--l1); }
-svg .l-2 { stroke: var(--l2); stroke-dasharray: 9 4; } svg .e-2 { fill: var(--l2); }
-svg .l-3 { stroke: var(--l3); stroke-dasharray: 3 4; } svg .e-3 { fill: var(--l3); }
-svg .l-4 { stroke: var(--l4); stroke-dasharray: 12 4 3 4; } svg .e-4 { fill: var(--l4); }
-svg .l-5 { stroke: var(--l5); stroke-dasharray: 6 3; } svg .e-5 { fill: var(--l5); }
-svg .l-6 { stroke: var(--l6); } svg .e-6 { fill: var(--l6); }
+svg .curve { fill: none; stroke: var(--ink); stroke-width: 2.5; stroke-linejoin: round; }
+svg .dot { fill: var(--ink); }
+svg .l-2 { stroke-dasharray: 9 4; }
+svg .l-3 { stroke-dasharray: 3 4; }
+svg .l-4 { stroke-dasharray: 12 4 3 4; }
+svg .l-5 { stroke-dasharray: 6 3 2 3 2 3; }
+svg .l-6 { stroke-dasharray: 1 6; stroke-linecap: round; }
 .legend {
   display: flex; flex-wrap: wrap; gap: 4px 20px; margin: 0 0 8px; padding: 0; list-style: none;
   font-size: 14px;
 }
 .legend li { display: flex; align-items: center; gap: 7px; }
-.swatch { width: 14px; height: 14px; border-radius: 3px; background: #8f98a3; }
+.swatch { width: 14px; height: 14px; border-radius: 3px; background: #7a6f63; }
 .tick-swatch { width: 3px; border-radius: 0; background: var(--ink); }
-svg .c-parameters, svg .c-compute, svg .c-all_gather { fill: #2460a7; }
-svg .c-parameter_slots { fill: #9cc3f0; }
-svg .c-gradients, svg .c-waiting, svg .c-reduce_scatter { fill: #e8862e; }
-svg .c-gradient_slots { fill: #f8c894; }
-svg .c-optimizer_state, svg .c-optimizer, svg .c-all_reduce { fill: #1b7a55; }
-svg .c-master_weights { fill: #6d4aad; }
-svg .c-communication, svg .c-broadcast { fill: #ad2f68; }
-svg .c-activations, svg .c-other, svg .c-all_to_all { fill: #a9b1bb; }
-svg .c-host_pinned { fill: #d3b53f; }
-svg .c-offload_buffers { fill: #c1d37a; }
-svg .c-checkpoints { fill: #62b6b7; }
-svg .c-update_staging { fill: #bda9ea; }
-.s-parameters, .s-compute, .s-all_gather { background: #2460a7; }
-.s-parameter_slots { background: #9cc3f0; }
-.s-gradients, .s-waiting, .s-reduce_scatter { background: #e8862e; }
-.s-gradient_slots { background: #f8c894; }
-.s-optimizer_state, .s-optimizer, .s-all_reduce { background: #1b7a55; }
-.s-master_weights { background: #6d4aad; }
-.s-communication, .s-broadcast { background: #ad2f68; }
-.s-activations, .s-other, .s-all_to_all { background: #a9b1bb; }
-.s-host_pinned { background: #d3b53f; }
-.s-offload_buffers { background: #c1d37a; }
-.s-checkpoints { background: #62b6b7; }
-.s-update_staging { background: #bda9ea; }
-svg .on-parameters, svg .on-compute, svg .on-all_gather, svg .on-optimizer_state,
-svg .on-optimizer, svg .on-all_reduce, svg .on-master_weights, svg .on-communication,
-svg .on-broadcast { fill: #ffffff; }
+svg .c-parameters { fill: #2460a7; } .s-parameters { background: #2460a7; }
+svg .c-parameter_slots { fill: #9cc3f0; } .s-parameter_slots { background: #9cc3f0; }
+svg .c-buffers { fill: #55616e; } .s-buffers { background: #55616e; }
+svg .c-gradients { fill: #e8862e; } .s-gradients { background: #e8862e; }
+svg .c-gradient_slots { fill: #f8c894; } .s-gradient_slots { background: #f8c894; }
+svg .c-optimizer_state { fill: #1b7a55; } .s-optimizer_state { background: #1b7a55; }
+svg .c-update_staging { fill: #9ad4b5; } .s-update_staging { background: #9ad4b5; }
+svg .c-master_weights { fill: #6d4aad; } .s-master_weights { background: #6d4aad; }
+svg .c-activations { fill: #d9a0c4; } .s-activations { background: #d9a0c4; }
+svg .c-communication { fill: #8a5a3c; } .s-communication { background: #8a5a3c; }
+svg .c-host_pinned { fill: #d3b53f; } .s-host_pinned { background: #d3b53f; }
+svg .c-offload_buffers { fill: #b9cc63; } .s-offload_buffers { background: #b9cc63; }
+svg .c-checkpoints { fill: #ad2f68; } .s-checkpoints { background: #ad2f68; }
+svg .c-all_gather { fill: #0f6f7c; } .s-all_gather { background: #0f6f7c; }
+svg .c-reduce_scatter { fill: #8accd4; } .s-reduce_scatter { background: #8accd4; }
+svg .c-all_reduce { fill: #3f9fab; } .s-all_reduce { background: #3f9fab; }
+svg .c-broadcast { fill: #155761; } .s-broadcast { background: #155761; }
+svg .c-all_to_all { fill: #cdebee; } .s-all_to_all { background: #cdebee; }
+svg .c-compute { fill: var(--time-1); } .s-compute { background: var(--time-1); }
+svg .c-waiting { fill: var(--time-2); } .s-waiting { background: var(--time-2); }
+svg .c-optimizer { fill: var(--time-3); } .s-optimizer { background: var(--time-3); }
+svg .c-other { fill: var(--time-4); } .s-other { background: var(--time-4); }
+svg .on-parameters, svg .on-buffers, svg .on-optimizer_state, svg .on-master_weights, svg .on-communication, svg
+.on-checkpoints, svg .on-all_gather, svg .on-broadcast { fill: #ffffff; }
+svg .on-compute { fill: var(--on-time-1); } svg .on-waiting { fill: var(--on-time-2); }
+svg .on-optimizer { fill: var(--on-time-3); } svg .on-other { fill: var(--on-time-4); }
 table { width: 100%; border-collapse: collapse; font-size: 15px; font-variant-numeric: tabular-nums; }
 th, td { padding: 5px 10px; text-align: right; white-space: nowrap; }
 th { white-space: normal; overflow-wrap: anywhere; min-width: 96px; vertical-align: bottom; }
@@ -110,10 +117,20 @@ td.differs { color: var(--bad); font-weight: 650; }
 .notes dt { margin-top: 8px; color: var(--ink); font-weight: 650; }
 .notes dd { margin: 0; }
 footer { margin-top: 40px; padding-top: 12px; border-top: 1px solid var(--rule); font-size: 13px; }
-@media (max-width: 560px) {
+@media screen and (max-width: 760px) {
+  svg.wide { display: none; }
+  svg.narrow { display: block; }
+}
+@media screen and (max-width: 560px) {
   body { padding: 24px 16px 40px; }
+  h1 { font-size: 24px; }
   dl.facts { grid-template-columns: 1fr; gap: 0; }
   dl.facts dd { margin-bottom: 8px; }
+  table { font-size: 13px; }
+  th, td { padding: 4px 6px; min-width: 0; }
+  th:first-child { min-width: 118px; max-width: 150px; }
+  tbody tr.part th:first-child { padding-left: 14px; }
+  tbody th:first-child, thead th:first-child { position: sticky; left: 0; background: var(--page); }
 }
 @media print {
   @page { margin: 14mm; }
@@ -130,7 +147,6 @@ footer { margin-top: 40px; padding-top: 12px; border-top: 1px solid var(--rule);
   section.text, section:has(table) { break-inside: auto; }
   .legend { font-size: 9pt; break-after: avoid; }
   .scroll { overflow: visible; }
-  svg { min-width: 0; }
   table { font-size: 9pt; }
   th, td { padding: 1px 6px; min-width: 72px; }
   th:first-child { min-width: 150px; }

@@ -63,7 +63,8 @@ std::vector<MemoryUse> parse_tier(const Json& variant, const char* name) {
   return tier;
 }
 
-Json variant_json(const Variant& variant, const Variant& reference) {
+// Bits are held against those of the first run.
+Json variant_json(const Variant& variant, const Comparison& runs) {
   Json wire = Json::object();
   for (const WireUse& use : variant.wire)
     wire[use.operation] = {
@@ -73,9 +74,11 @@ Json variant_json(const Variant& variant, const Variant& reference) {
     file[use.direction] = {{"bytes", use.bytes}, {"seconds", use.seconds}, {"waited", use.waited}};
   for (const CopyUse& use : variant.copies)
     copies[use.direction] = {{"bytes", use.bytes}, {"seconds", use.seconds}};
-  const std::string difference = first_difference(reference, variant);
+  const std::string difference =
+      variant.ran ? first_difference(runs.variants.front(), variant) : "";
   return {{"name", variant.name},
-          {"bits_equal", difference.empty()},
+          {"ran", variant.ran},
+          {"bits_equal", variant.ran ? Json(difference.empty()) : Json(nullptr)},
           {"first_difference", difference},
           {"planned_bytes", variant.planned()},
           {"peak_bytes", variant.peak()},
@@ -99,9 +102,10 @@ Json variant_json(const Variant& variant, const Variant& reference) {
           {"steps", steps_json(variant)}};
 }
 
-Variant parse_variant(const Json& json) {
+Variant parse_variant(const Json& json, bool plans) {
   Variant variant;
   variant.name = json.at("name");
+  variant.ran = json.value("ran", !plans);
   variant.resident = json.at("resident_bytes");
   variant.baseline = json.at("baseline_bytes");
   for (const auto& [category, use] : json.at("memory").items())
@@ -136,34 +140,44 @@ Comparison parse(const Json& json) {
   comparison.title = json.at("title");
   comparison.ranks = json.at("ranks");
   comparison.parameters = json.at("parameters");
-  comparison.planned = json.value("planned", false);
   if (!json.at("loss_floor").is_null()) comparison.loss_floor = json.at("loss_floor");
   for (const Json& fact : json.at("facts"))
     comparison.facts.emplace_back(fact.at("name"), fact.at("value"));
+  const bool plans = json.value("planned", false);
   for (const Json& variant : json.at("variants"))
-    comparison.variants.push_back(parse_variant(variant));
-  if (comparison.variants.empty()) throw std::invalid_argument("it holds no variant");
+    comparison.variants.push_back(parse_variant(variant, plans));
+  for (const Json& absent : json.value("absent", Json::array()))
+    comparison.absent.push_back({absent.at("name"), absent.at("reason")});
+  for (const Json& remark : json.value("remarks", Json::array()))
+    comparison.remarks.push_back(remark);
+  if (comparison.variants.empty() && comparison.absent.empty())
+    throw std::invalid_argument("it holds no variant");
   return comparison;
 }
 
 }  // namespace
 
 std::string json_of(const Comparison& comparison) {
-  Json facts = Json::array(), variants = Json::array();
+  Json facts = Json::array(), variants = Json::array(), absent = Json::array();
   for (const auto& [name, value] : comparison.facts)
     facts.push_back({{"name", name}, {"value", value}});
+  const Comparison runs = runs_of(comparison);
   for (const Variant& variant : comparison.variants)
-    variants.push_back(variant_json(variant, comparison.variants.front()));
+    variants.push_back(variant_json(variant, runs));
+  for (const Absent& each : comparison.absent)
+    absent.push_back({{"name", each.name}, {"reason", each.reason}});
   const Json json = {
       {"format", format_name},
       {"version", format_version},
       {"title", comparison.title},
       {"ranks", comparison.ranks},
       {"parameters", comparison.parameters},
-      {"planned", comparison.planned},
-      {"bits_equal", bits_equal(comparison)},
+      {"planned", nothing_ran(comparison) && comparison.absent.empty()},
+      {"bits_equal", runs.variants.size() > 1 ? Json(bits_equal(comparison)) : Json(nullptr)},
       {"loss_floor", comparison.loss_floor ? finite(*comparison.loss_floor) : Json(nullptr)},
       {"facts", facts},
+      {"remarks", comparison.remarks},
+      {"absent", absent},
       {"variants", variants}};
   // Names may come from file names, which need not be UTF-8.
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";

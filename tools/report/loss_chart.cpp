@@ -11,9 +11,9 @@
 namespace zero::report {
 namespace {
 
-constexpr double height = 340, top = 14, axis_height = 34, gap = 10;
+constexpr double top = 14, axis_height = 34, gap = 10, line_height = 20;
 constexpr std::size_t most_points = 1500, most_label_columns = 28;
-constexpr int curve_styles = 6;  // of the style sheet
+constexpr int curve_styles = 6;  // of the style sheet: dashes, since colours mean other things
 
 struct Curve {
   std::string label;
@@ -37,16 +37,21 @@ std::vector<Curve> curves_of(const Comparison& comparison) {
     else
       same->label += ", " + variant.name;
   }
-  if (curves.size() == 1) curves.front().label = "all, to the last bit";
+  if (curves.size() == 1 && comparison.variants.size() > 1)
+    curves.front().label = "all, to the last bit";
   return curves;
 }
 
+// On a wide sheet labels stand beside the ends of the curves, on a narrow one below the axis.
 struct Frame {
+  const svg::Sheet& sheet;
+  double bottom = 0, height = 0;
   double left = 0, right = 0, lowest = 0, highest = 0, distance = 1;
   std::size_t steps = 1;
   int decimals = 1;
 
-  Frame(const Comparison& comparison, const std::vector<Curve>& curves) {
+  Frame(const Comparison& comparison, const std::vector<Curve>& curves, const svg::Sheet& on)
+      : sheet(on), bottom(on.narrow ? 226 : 306) {
     bool any = false;
     const auto include = [&](double loss) {
       if (!std::isfinite(loss)) return;
@@ -66,7 +71,9 @@ struct Frame {
     highest = std::max(std::ceil(highest / distance) * distance, lowest + distance);
     decimals = distance >= 1 ? 0 : std::min(6, static_cast<int>(-std::floor(std::log10(distance))));
     left = svg::text_width(fixed(highest, decimals)) + gap;
-    right = svg::width - labels - 2 * gap;
+    right = sheet.width - (sheet.narrow ? gap : labels + 2 * gap);
+    height = bottom + axis_height +
+             (sheet.narrow ? line_height * static_cast<double>(curves.size()) : 0);
   }
 
   double x(double step) const {
@@ -74,7 +81,7 @@ struct Frame {
     return left + (step - 1) / span * (right - left);
   }
   double y(double loss) const {
-    return top + (highest - loss) / (highest - lowest) * (height - axis_height - top);
+    return top + (highest - loss) / (highest - lowest) * (bottom - top);
   }
 };
 
@@ -87,12 +94,14 @@ std::string axes_of(const Frame& frame) {
     text += svg::text(frame.left - gap, frame.y(loss) + 5, "tick end", fixed(loss, frame.decimals));
   }
   const double last = static_cast<double>(frame.steps);
-  const double distance = std::max(1., tick_distance(last, 8));
-  const double under = height - axis_height + 20;
+  const double distance = std::max(1., tick_distance(last, frame.sheet.narrow ? 4 : 8));
+  const double under = frame.bottom + 20;
   text += svg::text(frame.x(1), under, "tick middle", "1");
   for (double step = distance; step < last - distance / 2; step += distance)
     if (step > 1) text += svg::text(frame.x(step), under, "tick middle", fixed(step, 0));
   if (frame.steps > 1) text += svg::text(frame.x(last), under, "tick middle", fixed(last, 0));
+  if (frame.sheet.narrow)
+    return text + svg::text(frame.sheet.width, under + line_height, "tick end", "step");
   return text + svg::text(frame.right + 2 * gap, under, "tick", "step");
 }
 
@@ -114,9 +123,12 @@ std::string path_of(const std::vector<Step>& steps, const Frame& frame) {
   return path;
 }
 
-// Labels beside the curves' ends, moved apart where ends are close.
+// Labels beside the curves' ends, moved apart where ends are close; or one below the other.
 std::vector<double> label_heights(const std::vector<Curve>& curves, const Frame& frame) {
-  constexpr double line_height = 20;
+  std::vector<double> heights(curves.size());
+  for (std::size_t i = 0; i < curves.size(); ++i)
+    heights[i] = frame.bottom + axis_height + line_height * static_cast<double>(i) + 8;
+  if (frame.sheet.narrow) return heights;
   std::vector<std::pair<double, std::size_t>> wanted;
   for (std::size_t i = 0; i < curves.size(); ++i) {
     const std::vector<Step>& steps = *curves[i].steps;
@@ -124,11 +136,10 @@ std::vector<double> label_heights(const std::vector<Curve>& curves, const Frame&
     wanted.emplace_back(drawn ? frame.y(steps.back().loss) : top, i);
   }
   std::sort(wanted.begin(), wanted.end());
-  std::vector<double> heights(curves.size());
-  double free = top, bottom = height - axis_height;
+  double free = top;
   for (std::size_t k = 0; k < wanted.size(); ++k) {
     const double below = line_height * static_cast<double>(wanted.size() - 1 - k);
-    const double y = std::clamp(wanted[k].first, free, std::max(free, bottom - below));
+    const double y = std::clamp(wanted[k].first, free, std::max(free, frame.bottom - below));
     heights[wanted[k].second] = y;
     free = y + line_height;
   }
@@ -136,23 +147,24 @@ std::vector<double> label_heights(const std::vector<Curve>& curves, const Frame&
 }
 
 std::string curve_of(const Curve& curve, int style, double label_y, const Frame& frame) {
-  const std::string name = std::to_string(style % curve_styles + 1);
+  constexpr double sample = 36;
+  const std::string css_class = "curve l-" + std::to_string(style % curve_styles + 1);
   const std::string path = path_of(*curve.steps, frame);
-  std::string text = "<path d=\"" + path + "\" class=\"curve l-" + name + "\"/>\n";
+  std::string text = "<path d=\"" + path + "\" class=\"" + css_class + "\"/>\n";
   if (!curve.steps->empty() && std::isfinite(curve.steps->back().loss))
     text += "<circle cx=\"" + svg::length(frame.x(static_cast<double>(curve.steps->size()))) +
             "\" cy=\"" + svg::length(frame.y(curve.steps->back().loss)) +
-            "\" r=\"4\" class=\"end e-" + name + "\"/>\n";
-  return text + svg::text(frame.right + gap, label_y + 5, "label",
-                          svg::shortened(curve.label, most_label_columns));
+            "\" r=\"4\" class=\"dot\"/>\n";
+  const std::string label = svg::shortened(curve.label, most_label_columns);
+  if (!frame.sheet.narrow) return text + svg::text(frame.right + gap, label_y + 5, "label", label);
+  return text + svg::line(0, label_y, sample, label_y, css_class.c_str()) +
+         svg::text(sample + gap, label_y + 5, "label", label);
 }
 
-}  // namespace
-
-std::string loss_svg_of(const Comparison& comparison) {
+std::string drawing_of(const Comparison& comparison, const svg::Sheet& sheet) {
   const std::vector<Curve> curves = curves_of(comparison);
-  const Frame frame(comparison, curves);
-  std::string text = svg::open(height, "Training loss by step") + axes_of(frame);
+  const Frame frame(comparison, curves, sheet);
+  std::string text = svg::open(sheet, frame.height, "Training loss by step") + axes_of(frame);
   if (comparison.loss_floor) {
     const double y = frame.y(*comparison.loss_floor);
     text += svg::line(frame.left, y, frame.right, y, "floor");
@@ -163,6 +175,12 @@ std::string loss_svg_of(const Comparison& comparison) {
   for (std::size_t i = 0; i < curves.size(); ++i)
     text += curve_of(curves[i], static_cast<int>(i), heights[i], frame);
   return text + "</svg>\n";
+}
+
+}  // namespace
+
+std::string loss_svg_of(const Comparison& comparison) {
+  return drawing_of(comparison, svg::wide) + drawing_of(comparison, svg::narrow);
 }
 
 }  // namespace zero::report

@@ -3,18 +3,14 @@
 #include "tools/report/markup.h"
 #include "tools/report/notes.h"
 #include "tools/report/table.h"
+#include "tools/report/verdict.h"
 
 namespace zero::report {
 
-std::string markdown_of(const Comparison& comparison) {
-  const Table table = table_of(comparison);
-  std::string text = "# " + escape_markdown(comparison.title) + "\n\n";
-  for (const std::string& sentence : verdict_of(comparison))
-    text += escape_markdown(sentence) + "\n";
-  text += "\n";
-  for (const auto& [name, value] : comparison.facts)
-    text += "- **" + escape_markdown(name) + "**: " + escape_markdown(value) + "\n";
-  text += "\n| |";
+namespace {
+
+std::string markdown_of(const Table& table) {
+  std::string text = "\n| |";
   for (const std::string& column : table.columns) text += " " + escape_markdown(column) + " |";
   text += "\n|---|";
   for (std::size_t i = 0; i < table.columns.size(); ++i) text += "---:|";
@@ -25,8 +21,20 @@ std::string markdown_of(const Comparison& comparison) {
     for (std::size_t i = 0; i < table.columns.size(); ++i)
       text += heading ? " |" : " " + escape_markdown(row.cells[i]) + " |";
   }
-  text += "\n\n";
-  for (const Note& note : notes)
+  return text + "\n\n";
+}
+
+}  // namespace
+
+std::string markdown_of(const Comparison& comparison) {
+  std::string text = "# " + escape_markdown(comparison.title) + "\n\n";
+  for (const std::string& sentence : verdict_of(comparison).sentences)
+    text += escape_markdown(sentence) + "\n\n";
+  for (const std::string& remark : comparison.remarks) text += escape_markdown(remark) + "\n\n";
+  for (const auto& [name, value] : comparison.facts)
+    text += "- **" + escape_markdown(name) + "**: " + escape_markdown(value) + "\n";
+  if (!comparison.variants.empty()) text += markdown_of(table_of(comparison));
+  for (const Note& note : notes_on(comparison))
     text += "- **" + escape_markdown(note.term) + "**: " + escape_markdown(note.meaning) + "\n";
   return text;
 }

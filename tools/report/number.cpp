@@ -30,9 +30,8 @@ std::string hexadecimal(std::uint64_t value) {
 }
 
 Unit byte_unit(double largest) {
-  if (largest >= 1e10) return {"GB", 1e9, 2};
-  if (largest >= 1e6) return {"MB", 1e6, 2};
-  return {"kB", 1e3, 2};
+  const ByteUnit unit = zero::byte_unit(largest);
+  return {unit.name, unit.size, 2};
 }
 
 Unit time_unit(double largest_seconds) {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "zero/base/number_text.h"
+
 namespace zero::report {
 
 // "12,345.67"; "not finite" for infinities and NaN.
@@ -13,6 +15,9 @@ std::string general(double value);
 // "0x" and 16 digits.
 std::string hexadecimal(std::uint64_t value);
 
+// As all output has it: "1.50 MiB".
+using zero::byte_text;
+
 // One unit for all figures of a chart or of rows that belong together.
 struct Unit {
   const char* name;
@@ -21,7 +26,7 @@ struct Unit {
 
   std::string operator()(double value) const { return fixed(value / size, decimals); }
 };
-// kB, MB or GB, powers of 1000, fit for the largest value.
+// KiB, MiB or GiB, fit for the largest value.
 Unit byte_unit(double largest);
 // us, ms or s.
 Unit time_unit(double largest_seconds);

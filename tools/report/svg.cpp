@@ -37,9 +37,10 @@ std::string length(double value) {
   return text;
 }
 
-std::string open(double height, const std::string& description) {
-  return "<svg viewBox=\"0 0 " + length(width) + " " + length(height) +
-         "\" role=\"img\" aria-label=\"" + escape_html(description) + "\">\n";
+std::string open(const Sheet& sheet, double height, const std::string& description) {
+  return std::string("<svg class=\"") + sheet.css_class + "\" viewBox=\"0 0 " +
+         length(sheet.width) + " " + length(height) + "\" role=\"img\" aria-label=\"" +
+         escape_html(description) + "\">\n";
 }
 
 std::string text(double x, double y, const char* css_class, const std::string& content) {

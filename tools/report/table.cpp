@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tools/report/number.h"
+#include "tools/report/verdict.h"
 
 namespace zero::report {
 namespace {
@@ -21,13 +22,18 @@ class Builder {
   void heading(std::string label) {
     table_.rows.push_back({Row::Kind::heading, std::move(label), {}});
   }
+  // Nothing where all cells are empty.
   void row(Row::Kind kind, std::string label, const Figure& figure) {
-    Row row{kind, std::move(label), {}};
-    for (const Variant& variant : comparison_.variants) row.cells.push_back(figure(variant));
-    table_.rows.push_back(std::move(row));
+    add(kind, std::move(label), "", figure);
   }
+  // Nothing where all figures would read as zero.
   void figures(Row::Kind kind, std::string label, const Unit& unit, const Value& value) {
-    row(kind, std::move(label), [&](const Variant& variant) { return unit(value(variant)); });
+    add(kind, std::move(label), unit(0), [&](const Variant& v) { return unit(value(v)); });
+  }
+  // Likewise, of what a plan does not have.
+  void measures(Row::Kind kind, std::string label, const Unit& unit, const Value& value) {
+    add(kind, std::move(label), unit(0),
+        [&](const Variant& v) { return v.ran ? unit(value(v)) : ""; });
   }
   double largest(const Value& value) const {
     double largest = 0;
@@ -37,6 +43,16 @@ class Builder {
   Table take() { return std::move(table_); }
 
  private:
+  void add(Row::Kind kind, std::string label, const std::string& nothing, const Figure& figure) {
+    Row row{kind, std::move(label), {}};
+    bool says = false;
+    for (const Variant& variant : comparison_.variants) {
+      row.cells.push_back(figure(variant));
+      says |= !row.cells.back().empty() && row.cells.back() != nothing;
+    }
+    if (says) table_.rows.push_back(std::move(row));
+  }
+
   const Comparison& comparison_;
   Table table_;
 };
@@ -53,11 +69,15 @@ void add_memory(Builder& builder, const Comparison& comparison) {
     builder.figures(part, title_of(category), unit, [&](const Variant& v) {
       return static_cast<double>(memory_of(v, category).peak);
     });
-  builder.figures(whole, comparison.planned ? "all of these" : "peak, all of these", unit, peak);
-  if (comparison.planned) return;
+  if (nothing_ran(comparison)) return builder.figures(whole, "all of these", unit, peak);
+  builder.measures(whole, "peak, all of these", unit, peak);
   builder.figures(whole, "planned", unit,
                   [](const Variant& v) { return static_cast<double>(v.planned()); });
-  if (!on_gpu) builder.figures(whole, "resident (PSS)", unit, resident);
+  if (!on_gpu) builder.measures(whole, "resident (PSS)", unit, resident);
+}
+
+std::string rate(double bytes, double seconds) {
+  return seconds > 0 ? fixed(bytes / seconds / gibibyte, 2) : "";
 }
 
 // Beside a GPU.
@@ -75,16 +95,14 @@ void add_host(Builder& builder, const Comparison& comparison) {
   builder.figures(whole, "in host memory, all of these", unit, rests);
   builder.figures(whole, "of it page-locked", unit,
                   [](const Variant& v) { return static_cast<double>(v.pinned_bytes()); });
-  if (comparison.planned) return;
-  builder.figures(whole, "resident (PSS)", unit, resident);
+  builder.measures(whole, "resident (PSS)", unit, resident);
   for (const auto& [direction, title] :
        {std::pair{"to_host", "GPU to host"}, {"to_device", "host to GPU"}}) {
     const auto bytes = [&](const Variant& v) { return copy_of(v, direction).bytes; };
-    if (builder.largest(bytes) == 0) continue;
-    builder.figures(part, std::string(title) + " per step", unit, bytes);
-    builder.row(part, std::string(title) + ", GB/s", [&](const Variant& v) {
+    builder.measures(part, std::string(title) + " per step", unit, bytes);
+    builder.row(part, std::string(title) + ", GiB/s", [&](const Variant& v) {
       const CopyUse use = copy_of(v, direction);
-      return use.seconds > 0 ? fixed(use.bytes / use.seconds / 1e9, 2) : "";
+      return rate(use.bytes, use.seconds);
     });
   }
 }
@@ -100,45 +118,57 @@ void add_file(Builder& builder, const Comparison& comparison) {
       return static_cast<double>(in_file_of(v, category).peak);
     });
   builder.figures(whole, "in the file, all of these", unit, rests);
-  if (comparison.planned) return;
   for (const auto& [direction, did] : {std::pair{"read", "read"}, {"write", "written"}}) {
     const auto per_second = [&](const Variant& v) {
       const FileUse use = file_of(v, direction);
-      return use.seconds > 0 ? fixed(use.bytes / use.seconds / 1e9, 2) : "";
+      return rate(use.bytes, use.seconds);
     };
     const auto hidden = [&](const Variant& v) {
       const FileUse use = file_of(v, direction);
       return use.seconds > 0 ? fixed(100 * (1 - use.waited / use.seconds), 0) : "";
     };
-    builder.figures(part, std::string(did) + " per step", unit,
-                    [&](const Variant& v) { return file_of(v, direction).bytes; });
-    builder.row(part, std::string(did) + ", GB/s", per_second);
+    builder.measures(part, std::string(did) + " per step", unit,
+                     [&](const Variant& v) { return file_of(v, direction).bytes; });
+    builder.row(part, std::string(did) + ", GiB/s", per_second);
     builder.row(part, std::string(did) + ", % hidden", hidden);
   }
 }
 
 void add_wire(Builder& builder, const Comparison& comparison) {
   const auto sent = [](const Variant& v) { return v.sent(); };
+  const std::vector<std::string> operations = used_operations(comparison);
+  if (operations.empty()) return;
   const Unit unit = byte_unit(builder.largest(sent));
   builder.heading(std::string("on the wire per rank and step, ") + unit.name);
-  for (const std::string& operation : used_operations(comparison))
-    builder.figures(part, title_of(operation), unit,
-                    [&](const Variant& v) { return wire_of(v, operation).sent; });
-  builder.figures(whole, "sent, all of these", unit, sent);
-  builder.figures(whole, "inside nodes", unit, [](const Variant& v) { return v.inside_node(); });
-  builder.figures(whole, "between nodes", unit, [](const Variant& v) { return v.between_nodes(); });
+  for (const std::string& operation : operations)
+    builder.measures(part, title_of(operation), unit,
+                     [&](const Variant& v) { return wire_of(v, operation).sent; });
+  builder.measures(whole, "sent, all of these", unit, sent);
+  builder.measures(whole, "inside nodes", unit, [](const Variant& v) { return v.inside_node(); });
+  builder.measures(whole, "between nodes", unit,
+                   [](const Variant& v) { return v.between_nodes(); });
 }
 
 void add_time(Builder& builder) {
   const auto total = [](const Variant& v) { return v.time.total(); };
   const Unit unit = time_unit(builder.largest(total));
   builder.heading(std::string("time per step, ") + unit.name);
-  builder.figures(part, "compute", unit, [](const Variant& v) { return v.time.compute; });
-  builder.figures(part, "wait on communication", unit,
-                  [](const Variant& v) { return v.time.waiting; });
-  builder.figures(part, "optimizer", unit, [](const Variant& v) { return v.time.optimizer; });
-  builder.figures(part, "other", unit, [](const Variant& v) { return v.time.other; });
-  builder.figures(whole, "step", unit, total);
+  builder.measures(part, "compute", unit, [](const Variant& v) { return v.time.compute; });
+  builder.measures(part, "wait on communication", unit,
+                   [](const Variant& v) { return v.time.waiting; });
+  builder.measures(part, "optimizer", unit, [](const Variant& v) { return v.time.optimizer; });
+  builder.measures(part, "other", unit, [](const Variant& v) { return v.time.other; });
+  builder.measures(whole, "step", unit, total);
+}
+
+// Against the first that ran, where there are several.
+void add_bits(Builder& builder, const Comparison& comparison) {
+  const Comparison runs = runs_of(comparison);
+  if (runs.variants.size() < 2) return;
+  builder.row(whole, "bits equal", [&](const Variant& v) {
+    if (!v.ran) return "";
+    return first_difference(runs.variants.front(), v).empty() ? "yes" : "NO";
+  });
 }
 
 std::string padded(const std::string& text, std::size_t width, bool right) {
@@ -158,20 +188,20 @@ std::string trimmed(std::string line) {
 }  // namespace
 
 Table table_of(const Comparison& comparison) {
+  if (comparison.variants.empty()) return {};
   Builder builder(comparison);
   add_memory(builder, comparison);
   add_host(builder, comparison);
   add_file(builder, comparison);
-  if (comparison.planned) return builder.take();
+  if (nothing_ran(comparison)) return builder.take();
   add_wire(builder, comparison);
   add_time(builder);
-  builder.row(whole, "tokens/s", [](const Variant& v) { return fixed(v.tokens_per_second, 0); });
+  builder.row(whole, "tokens/s",
+              [](const Variant& v) { return v.ran ? fixed(v.tokens_per_second, 0) : ""; });
   builder.row(whole, "final loss", [](const Variant& v) {
     return v.steps.empty() ? "" : fixed(v.steps.back().loss, 6);
   });
-  builder.row(whole, "bits equal", [&](const Variant& v) {
-    return first_difference(comparison.variants.front(), v).empty() ? "yes" : "NO";
-  });
+  add_bits(builder, comparison);
   return builder.take();
 }
 
@@ -179,24 +209,6 @@ std::string title_of(const std::string& name) {
   std::string title = name;
   std::replace(title.begin(), title.end(), '_', ' ');
   return title;
-}
-
-std::vector<std::string> verdict_of(const Comparison& comparison) {
-  if (comparison.planned)
-    return {
-        "Nothing ran: this is what each rank holds from its start on. What the program itself "
-        "takes "
-        "(activations), what saves take and what libraries keep comes on top."};
-  const Variant& reference = comparison.variants.front();
-  std::vector<std::string> verdict;
-  for (const Variant& variant : comparison.variants)
-    if (const std::string found = first_difference(reference, variant); !found.empty())
-      verdict.push_back(variant.name + " differs from " + reference.name + " at " + found + ".");
-  if (verdict.empty())
-    verdict.push_back("Bits equal: all " + std::to_string(reference.steps.size()) +
-                      " losses and gradient norms, and the digest of weights and moments, " +
-                      hexadecimal(reference.digest) + ".");
-  return verdict;
 }
 
 std::string text_of(const Comparison& comparison) {
@@ -214,11 +226,12 @@ std::string text_of(const Comparison& comparison) {
     for (const std::string& cell : cells) text += padded(cell, cell_width, true);
     return trimmed(text);
   };
-  std::string text = line("", table.columns);
+  std::string text = table.columns.empty() ? "" : line("", table.columns);
   for (const Row& row : table.rows)
     text += line((row.kind == Row::Kind::part ? "  " : "") + row.label, row.cells);
-  text += "\n" + comparison.title + "\n";
-  for (const std::string& sentence : verdict_of(comparison)) text += sentence + "\n";
+  text += (text.empty() ? "" : "\n") + comparison.title + "\n";
+  for (const std::string& sentence : comparison.remarks) text += sentence + "\n";
+  for (const std::string& sentence : verdict_of(comparison).sentences) text += sentence + "\n";
   return text;
 }
 

@@ -27,9 +27,6 @@ Table table_of(const Comparison& comparison);
 // "optimizer_state" as people read it.
 std::string title_of(const std::string& name);
 
-// What "bits equal" rests on, or which variants differ and where: a sentence each.
-std::vector<std::string> verdict_of(const Comparison& comparison);
-
 // For a terminal: the table, a line on the run, the verdict.
 std::string text_of(const Comparison& comparison);
 

@@ -13,6 +13,7 @@
 #include "tools/zero/commands.h"
 #include "tools/zero/model_export.h"
 #include "zero/base/error.h"
+#include "zero/base/number_text.h"
 #include "zero/checkpoint/store.h"
 #include "zero/checkpoint/tensor_reader.h"
 
@@ -62,9 +63,9 @@ void list_all(const std::string& path) {
   if (root.has(checkpoint::manifest_name)) return;
   for (const checkpoint::Candidate& candidate : checkpoint::candidates(root))
     if (candidate.manifest)
-      std::printf("%-24s step %" PRId64 ", save %" PRId64 ", %.1f MB\n", candidate.tag.c_str(),
+      std::printf("%-24s step %" PRId64 ", save %" PRId64 ", %s\n", candidate.tag.c_str(),
                   candidate.manifest->step, candidate.manifest->sequence,
-                  static_cast<double>(candidate.manifest->data_bytes()) / 1e6);
+                  byte_text(candidate.manifest->data_bytes()).c_str());
     else
       std::printf("%-24s damaged: %s\n", candidate.tag.c_str(), candidate.problem.c_str());
   std::printf("\n");
@@ -78,6 +79,12 @@ std::string remarks_on(const ManifestParameter& parameter) {
   return result;
 }
 
+const char* kind_of(const ManifestParameter& parameter) {
+  if (parameter.buffer) return "buffer";
+  if (parameter.left_out) return "left out";
+  return parameter.trainable ? "trained" : "frozen";
+}
+
 void inspect(const CheckpointOptions& options) {
   if (options.tag.empty()) list_all(options.directory);
   const TensorReader reader(checkpoint::find_checkpoint(options.directory, options.tag));
@@ -85,7 +92,7 @@ void inspect(const CheckpointOptions& options) {
   std::int64_t trained = 0, frozen = 0;
   std::size_t width = 9;
   for (const ManifestParameter& p : m.parameters) {
-    (p.trainable ? trained : frozen) += p.elements();
+    if (!p.buffer) (p.trainable ? trained : frozen) += p.elements();
     width = std::max(width, p.name.size());
   }
   std::printf("checkpoint  %s\n", reader.path().c_str());
@@ -100,6 +107,7 @@ void inspect(const CheckpointOptions& options) {
   for (const auto& [key, value] : m.client_state)
     std::printf("client      %s = %s\n", printable(key).c_str(),
                 printable(value.substr(0, 200)).c_str());
+  if (!m.rank_states.empty()) std::printf("rank states of %zu ranks\n", m.rank_states.size());
   for (const checkpoint::ManifestFile& file : m.files)
     std::printf("file        %s  %" PRId64 " bytes, %zu tensors\n", file.name.c_str(), file.bytes,
                 file.entries.size());
@@ -108,8 +116,8 @@ void inspect(const CheckpointOptions& options) {
               "kind", "elements");
   for (const ManifestParameter& p : m.parameters)
     std::printf("%-*s  %-6s %-8s %12" PRId64 "  %s%s\n", static_cast<int>(width),
-                printable(p.name).c_str(), p.dtype.c_str(), p.trainable ? "trained" : "frozen",
-                p.elements(), text(p.shape).c_str(), remarks_on(p).c_str());
+                printable(p.name).c_str(), p.dtype.c_str(), kind_of(p), p.elements(),
+                text(p.shape).c_str(), remarks_on(p).c_str());
 }
 
 void verify(const CheckpointOptions& options) {
@@ -175,6 +183,21 @@ int compare_parameter(TensorReader& a, TensorReader& b, std::size_t number) {
     std::printf("%s%s: %" PRId64 " of %" PRId64 " elements differ, by %.3g at most\n", name.c_str(),
                 what.c_str(), difference.elements, own.elements(), difference.largest);
   };
+  const auto remark = [&](const char* difference) {
+    ++lines;
+    std::printf("%s: %s\n", name.c_str(), difference);
+  };
+  if (own.buffer || other.buffer) {
+    if (own.buffer != other.buffer || own.dtype != other.dtype || a.bytes(in_a) != b.bytes(in_b))
+      remark("the buffers differ");
+    return lines;
+  }
+  if (own.left_out || other.left_out) {
+    if (own.left_out != other.left_out)
+      remark(own.left_out && other.left_out ? "left out, of other values"
+                                            : "left out of one of them");
+    return lines;
+  }
   line("", compare(a, in_a, 0, b, in_b, 0));
   if (!own.trainable || !other.trainable) return lines;
   const std::vector<std::string>&states = a.manifest().states, &others = b.manifest().states;
@@ -200,6 +223,7 @@ void diff(const CheckpointOptions& options) {
   field("step", std::to_string(left.step), std::to_string(right.step));
   field("applied steps", std::to_string(left.applied_steps), std::to_string(right.applied_steps));
   field("optimizer", left.optimizer, right.optimizer);
+  if (left.rank_states != right.rank_states) field("rank states", "those of one", "others");
   field("optimizer states", joined(left.states), joined(right.states));
   for (std::size_t p = 0; p < left.parameters.size(); ++p) lines += compare_parameter(a, b, p);
   for (const ManifestParameter& p : right.parameters)

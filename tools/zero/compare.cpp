@@ -1,10 +1,11 @@
-// zero compare: the table over the runs of one or more report.json.
+// zero compare: the table over the runs and plans of one or more reports.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/report/json.h"
@@ -17,7 +18,7 @@ namespace zero::tool {
 namespace {
 
 struct CompareOptions {
-  std::vector<std::string> files;
+  std::vector<std::string> reports;
   std::string report_directory;
 };
 
@@ -28,46 +29,68 @@ class Differ : public Error {
   int exit_code() const noexcept override { return 1; }
 };
 
-report::Comparison read(const std::string& file) {
+// A report.json, or the directory of --report.
+report::Comparison read(const std::string& given) {
+  std::error_code unreadable;
+  std::string file = given;
+  if (std::filesystem::is_directory(given, unreadable)) {
+    file = std::filesystem::path(given) / "report.json";
+    if (!std::filesystem::exists(file, unreadable))
+      throw ConfigError("directory " + given +
+                        " has no report.json; expected the directory that --report wrote to");
+  }
   std::ifstream in(file, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in.is_open() || in.bad()) throw ConfigError(file + " cannot be read");
   return report::comparison_of(text, file);
 }
 
-// The first file's facts stay; the others come with their variants, named by their files.
-report::Comparison merged(const std::vector<std::string>& files) {
-  report::Comparison whole = read(files.front());
-  if (files.size() == 1) return whole;
-  for (report::Variant& variant : whole.variants)
-    variant.name = files.front() + ": " + variant.name;
-  for (std::size_t i = 1; i < files.size(); ++i) {
-    report::Comparison next = read(files[i]);
-    whole.title += "; " + next.title;
-    for (report::Variant& variant : next.variants) {
-      variant.name = files[i] + ": " + variant.name;
-      whole.variants.push_back(std::move(variant));
-    }
+template <class Named>
+void append(std::vector<Named>& all, std::vector<Named> more, const std::string& report) {
+  for (Named& each : more) {
+    each.name = report + ": " + each.name;
+    all.push_back(std::move(each));
+  }
+}
+
+// The first one's facts stay; all come with their variants, named by their reports.
+report::Comparison merged(const std::vector<std::string>& reports) {
+  report::Comparison whole = read(reports.front());
+  if (reports.size() == 1) return whole;
+  whole.variants.clear();
+  whole.absent.clear();
+  whole.remarks.clear();
+  for (const std::string& name : reports) {
+    report::Comparison next = read(name);
+    if (&name != &reports.front()) whole.title += "; " + next.title;
+    append(whole.variants, std::move(next.variants), name);
+    append(whole.absent, std::move(next.absent), name);
+    for (const std::string& remark : next.remarks) whole.remarks.push_back(name + ": " + remark);
   }
   return whole;
 }
 
 void compare(const CompareOptions& options) {
   if (!options.report_directory.empty()) report::prepare_directory(options.report_directory);
-  const report::Comparison comparison = merged(options.files);
+  const report::Comparison comparison = merged(options.reports);
   std::fputs(report::text_of(comparison).c_str(), stdout);
   if (!options.report_directory.empty()) report::write_report(comparison, options.report_directory);
   std::fflush(stdout);
   if (!report::bits_equal(comparison)) throw Differ("the bits differ");
+  if (!comparison.absent.empty()) throw Differ("not all that was asked for ran");
 }
 
 }  // namespace
 
 void add_compare(CLI::App& app) {
   auto options = std::make_shared<CompareOptions>();
-  CLI::App* command = app.add_subcommand(
-      "compare", "The table of reports of train_gpt --report; exit code 1 if bits differ");
-  command->add_option("REPORT", options->files, "report.json, one or more")->required();
+  CLI::App* command = app.add_subcommand("compare",
+                                         "The table of reports of train_gpt --report, of runs and "
+                                         "of plans; exit code 1 if bits differ");
+  command
+      ->add_option("REPORT", options->reports,
+                   "What --report wrote, one or more: the directory, or its report.json")
+      ->required();
   command->add_option("--report", options->report_directory, "Write a report over all of them")
       ->type_name("DIR");
   command->callback([options] { compare(*options); });

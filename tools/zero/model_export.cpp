@@ -26,9 +26,10 @@ DType named(const std::string& dtype) {
 }
 
 DType stored(const ManifestParameter& parameter) {
-  return parameter.dtype == "BF16"  ? DType::bf16
-         : parameter.dtype == "F16" ? DType::fp16
-                                    : DType::fp32;
+  return parameter.dtype == "I64"    ? DType::int64
+         : parameter.dtype == "BF16" ? DType::bf16
+         : parameter.dtype == "F16"  ? DType::fp16
+                                     : DType::fp32;
 }
 
 std::vector<DType> output_dtypes(const Manifest& manifest, const std::string& dtype) {
@@ -37,7 +38,8 @@ std::vector<DType> output_dtypes(const Manifest& manifest, const std::string& dt
   const DType default_dtype = known ? named(computed->second) : DType::fp32;
   std::vector<DType> dtypes;
   for (const ManifestParameter& parameter : manifest.parameters)
-    dtypes.push_back(!dtype.empty()        ? named(dtype)
+    dtypes.push_back(parameter.buffer      ? stored(parameter)
+                     : !dtype.empty()      ? named(dtype)
                      : parameter.trainable ? default_dtype
                                            : stored(parameter));
   return dtypes;
@@ -52,6 +54,8 @@ void write_as(ModelWriter& writer, std::span<const float> values) {
 
 void write_tensor(checkpoint::TensorReader& reader, int parameter, DType dtype,
                   ModelWriter& writer) {
+  if (reader.manifest().parameters[static_cast<std::size_t>(parameter)].buffer)
+    return writer.write(reader.bytes(parameter));
   const std::int64_t elements =
       reader.manifest().parameters[static_cast<std::size_t>(parameter)].elements();
   std::vector<float> values;
@@ -76,6 +80,7 @@ std::vector<std::string> export_model(checkpoint::TensorReader& reader,
   const std::vector<DType> dtypes = output_dtypes(reader.manifest(), dtype);
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
+  std::erase_if(order, [&](std::size_t p) { return parameters[p].left_out.has_value(); });
   // Other readers need every tensor aligned to its element.
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return size_of(dtypes[a]) > size_of(dtypes[b]);

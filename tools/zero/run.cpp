@@ -1,4 +1,4 @@
-// zero run: prints the mpirun line that fits this machine, and becomes it.
+// zero run: prints the mpirun line that fits this machine, and runs it.
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +11,7 @@
 #include "tools/zero/launcher.h"
 #include "tools/zero/machine.h"
 #include "tools/zero/process.h"
+#include "tools/zero/supervise.h"
 #include "zero/base/error.h"
 
 namespace zero::tool {
@@ -27,6 +28,7 @@ struct RunOptions {
   LaunchRequest request;
   std::string launcher;
   bool dry_run = false;
+  bool verbose = false;
 };
 
 // Ranks of ranks are never meant: each rank would start a job of its own.
@@ -94,7 +96,11 @@ void run(RunOptions options) {
   std::fprintf(options.dry_run ? stdout : stderr, "%s\n", quote_command(plan.command).c_str());
   if (options.dry_run) return;
   std::fflush(nullptr);
-  become(plan.command);
+  LauncherLines lines;
+  if (launcher.kind == LauncherKind::open_mpi && !options.verbose)
+    supervise(plan.command, lines);
+  else
+    become(plan.command);
   throw TopologyError("cannot start " + plan.command.front() + ": " + std::strerror(errno));
 }
 
@@ -121,6 +127,8 @@ void add_run(CLI::App& app) {
           "One more argument for the launcher; may be repeated, as --launcher-arg=--verbose")
       ->allow_extra_args(false);
   command->add_flag("--dry-run", options->dry_run, "Only print the line");
+  command->add_flag("--verbose", options->verbose,
+                    "Show what Open MPI itself says of a failure, also where a rank has said why");
   // The first word that is not ours is the program; its own options stay untouched behind it.
   command->prefix_command();
   command->callback([options, command] {

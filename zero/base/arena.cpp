@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "zero/base/error.h"
+#include "zero/base/number_text.h"
 
 namespace zero {
 
@@ -24,12 +25,8 @@ constexpr int populate_write = MADV_POPULATE_WRITE;
 constexpr int populate_write = 23;  // of Linux 5.14, for older headers
 #endif
 
-std::string mebibytes(std::int64_t bytes) {
-  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
-}
-
 [[noreturn]] void refuse(const std::string& name, std::int64_t bytes, const std::string& why) {
-  throw MemoryError("cannot reserve " + mebibytes(bytes) + " for " + name + ": " + why +
+  throw MemoryError("cannot reserve " + byte_text(bytes) + " for " + name + ": " + why +
                     "; use a higher ZeRO stage, more ranks or a smaller batch");
 }
 
@@ -95,7 +92,7 @@ std::int64_t proportional_set_size() {
 Arena::Arena(std::int64_t bytes, Sharing sharing, const std::string& name) : size_(rounded(bytes)) {
   if (size_ == 0) return;
   const std::int64_t available = available_memory();
-  if (size_ > available) refuse(name, size_, "this host has " + mebibytes(available) + " left");
+  if (size_ > available) refuse(name, size_, "this host has " + byte_text(available) + " left");
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
   if (sharing == Sharing::node) {
     fd_ = memfd_create(name.c_str(), MFD_CLOEXEC);

@@ -1,5 +1,5 @@
-// The GPU of a rank, without naming its vendor. In a build without CUDA there is none, and the
-// messages say so.
+// The GPU of a rank, without naming its vendor. A program that does not link
+// the CUDA back end (ZeroCore::cuda) has none, and the messages say so.
 #pragma once
 
 #include <memory>

@@ -4,11 +4,13 @@
 #include <cstdio>
 #include <utility>
 
+#include "zero/base/number_text.h"
+
 namespace zero {
 
 const char* name_of(MemoryCategory category) {
   static constexpr std::array<const char*, memory_category_count> names = {
-      "parameters",     "gradients",       "master_weights", "optimizer_state",
+      "parameters",     "gradients",       "master_weights", "optimizer_state", "buffers",
       "update_staging", "parameter_slots", "gradient_slots", "communication",
       "activations",    "host_pinned",     "checkpoints",    "offload_buffers"};
   return names[static_cast<std::size_t>(category)];
@@ -64,11 +66,10 @@ MemoryAccount Ledger::total(Tier tier) const {
 std::string Ledger::table() const {
   const auto row = [](const char* name, const MemoryAccount& account) {
     char line[128];
-    constexpr double mib = 1024.0 * 1024.0;
     std::snprintf(line, sizeof line, "%-16s %12.3f %12.3f %12.3f\n", name,
-                  static_cast<double>(account.planned) / mib,
-                  static_cast<double>(account.current) / mib,
-                  static_cast<double>(account.peak) / mib);
+                  static_cast<double>(account.planned) / mebibyte,
+                  static_cast<double>(account.current) / mebibyte,
+                  static_cast<double>(account.peak) / mebibyte);
     return std::string(line);
   };
   const auto rows = [&](Tier tier) {

@@ -14,6 +14,7 @@ enum class MemoryCategory {
   gradients,
   master_weights,
   optimizer_state,
+  buffers,         // of units: what they keep and do not train
   update_staging,  // what rules that see whole tensors bring together
   parameter_slots,
   gradient_slots,
@@ -23,7 +24,7 @@ enum class MemoryCategory {
   checkpoints,
   offload_buffers,  // between memory and a file
 };
-inline constexpr int memory_category_count = 12;
+inline constexpr int memory_category_count = 13;
 
 enum class Tier {
   memory,  // in which the rank computes: the host's, or a GPU's

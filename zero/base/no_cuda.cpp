@@ -9,8 +9,9 @@ int gpu_count() noexcept {
 
 std::unique_ptr<Device> create_gpu(int) {
   throw TopologyError(
-      "device cuda: this program was built without CUDA; build with ZERO_CUDA=ON where nvcc is, or "
-      "use device cpu");
+      "device cuda: this program was linked without the CUDA back end; build with ZERO_CUDA=ON "
+      "where "
+      "nvcc is and link ZeroCore::cuda, or use device cpu");
 }
 
 }  // namespace zero

@@ -1,6 +1,7 @@
 #include "zero/checkpoint/manifest.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <set>
 #include <tuple>
@@ -25,6 +26,8 @@ Json to_json(const ManifestParameter& parameter) {
   if (!parameter.used_by.empty()) json["used_by"] = parameter.used_by;
   if (parameter.states) json["states"] = *parameter.states;
   if (parameter.states_dtype != "F32") json["states_dtype"] = parameter.states_dtype;
+  if (parameter.buffer) json["buffer"] = true;
+  if (parameter.left_out) json["left_out"] = Digest{0, *parameter.left_out}.hex();
   return json;
 }
 
@@ -36,6 +39,26 @@ Json to_json(const ManifestFile& file) {
   return {
       {"name", file.name},           {"bytes", file.bytes},     {"header_bytes", file.header_bytes},
       {"digest", file.digest.hex()}, {"chunk_digests", chunks}, {"entries", entries}};
+}
+
+std::string hexadecimal(std::string_view bytes) {
+  constexpr const char* digits = "0123456789abcdef";
+  std::string text;
+  for (const unsigned char byte : bytes) text += {digits[byte >> 4], digits[byte & 15]};
+  return text;
+}
+
+std::string bytes_from(const Fields& fields, std::string_view text) {
+  std::string bytes(text.size() / 2, '\0');
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    unsigned value = 0;
+    const char* pair = text.data() + 2 * i;
+    const auto [end, error] = std::from_chars(pair, pair + 2, value, 16);
+    if (error != std::errc() || end != pair + 2) fields.refuse("a rank's state is not hexadecimal");
+    bytes[i] = static_cast<char>(value);
+  }
+  if (text.size() % 2 != 0) fields.refuse("a rank's state ends within a byte");
+  return bytes;
 }
 
 Digest digest_from(const Fields& fields, const Json& value) {
@@ -68,8 +91,14 @@ ManifestParameter parse_parameter(const std::string& path, const Manifest& manif
       fields.refuse(in_quotes(parameter.name) + " has the state " + in_quotes(state) +
                     ", which the optimizer has not");
   if (json.contains("states_dtype")) parameter.states_dtype = fields.text("states_dtype");
+  if (json.contains("buffer")) parameter.buffer = fields.boolean("buffer");
+  if (json.contains("left_out"))
+    parameter.left_out = digest_from(fields, fields.at("left_out")).low;
+  if (parameter.trainable && (parameter.buffer || parameter.left_out))
+    fields.refuse(in_quotes(parameter.name) + " is trained, and a buffer or left out");
   for (const std::string& dtype : {parameter.dtype, parameter.states_dtype})
-    if (dtype != "F32" && dtype != "BF16" && dtype != "F16")
+    if (dtype != "F32" && dtype != "BF16" && dtype != "F16" &&
+        !(parameter.buffer && dtype == "I64"))
       fields.refuse(in_quotes(parameter.name) + " cannot be stored as " + in_quotes(dtype));
   return parameter;
 }
@@ -175,7 +204,7 @@ int Manifest::find(std::string_view name) const {
 }
 
 bool Manifest::has(const ManifestParameter& parameter, int kind) const {
-  if (kind == 0) return true;
+  if (kind == 0) return !parameter.left_out;
   if (!parameter.trainable) return false;
   if (!parameter.states) return true;
   const std::string& state = states[static_cast<std::size_t>(kind - 1)];
@@ -225,6 +254,8 @@ std::string format_manifest(const Manifest& m) {
                    {"config", m.config},
                    {"equality", m.equality}};
   if (!m.loss_scaler.empty()) document["loss_scaler"] = m.loss_scaler;
+  for (const std::string& state : m.rank_states)
+    document["rank_states"].push_back(hexadecimal(state));
   try {
     return document.dump() + "\n";
   } catch (const Json::type_error&) {
@@ -259,6 +290,9 @@ Manifest parse_manifest(const std::string& path, std::string_view text) {
   m.scheduler = Fields(path, "scheduler", fields.at("scheduler")).text("type");
   m.client_state = fields.texts("client_state");
   if (document.contains("loss_scaler")) m.loss_scaler = fields.texts("loss_scaler");
+  if (document.contains("rank_states"))
+    for (const std::string& state : fields.list("rank_states"))
+      m.rank_states.push_back(bytes_from(fields, state));
   m.config = fields.text("config");
   m.equality = fields.texts("equality");
   std::set<std::string> names;

@@ -30,6 +30,9 @@ struct ManifestParameter {
   // all of them, if it is trained.
   std::optional<std::vector<std::string>> states = {};
   std::string states_dtype = "F32";
+  bool buffer = false;  // no parameter: what a unit keeps and does not train
+  // Of a frozen parameter that the checkpoint does without: the digest of its values, as stored.
+  std::optional<std::uint64_t> left_out = {};
 
   std::int64_t elements() const;
 };
@@ -61,6 +64,7 @@ struct Manifest {
   std::vector<ManifestParameter> parameters;
   std::vector<ManifestFile> files;
   std::map<std::string, std::string> client_state;
+  std::vector<std::string> rank_states;            // any bytes, by rank; empty: there are none
   std::map<std::string, std::string> loss_scaler;  // state of a dynamic one; else empty
   std::string config;                              // the resolved one, a line per value
   // What must be equal for a continued run to give equal bits.

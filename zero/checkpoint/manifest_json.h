@@ -2,9 +2,12 @@
 // and read field by field with messages that name the field.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace zero::checkpoint {
 

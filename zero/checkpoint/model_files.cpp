@@ -158,6 +158,11 @@ const TensorEntry* ModelReader::find(std::string_view name) const {
   return file_of(name).find(name);
 }
 
+std::span<const std::byte> ModelReader::bytes(std::string_view name) const {
+  const SafetensorsReader& file = file_of(name);
+  return file.bytes(*file.find(name));
+}
+
 void ModelReader::read(std::string_view name, std::int64_t first, std::span<float> values) const {
   const SafetensorsReader& file = file_of(name);
   file.read(*file.find(name), first, values);

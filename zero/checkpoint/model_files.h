@@ -60,6 +60,8 @@ class ModelReader {
   const TensorEntry* find(std::string_view name) const;
   // Elements [first, first + values.size()) as fp32.
   void read(std::string_view name, std::int64_t first, std::span<float> values) const;
+  // The tensor as it lies in its file.
+  std::span<const std::byte> bytes(std::string_view name) const;
 
  private:
   const SafetensorsReader& file_of(std::string_view name) const;

@@ -57,6 +57,18 @@ void TensorReader::read(int parameter, int kind, std::int64_t first, std::span<f
   }
 }
 
+std::vector<std::byte> TensorReader::bytes(int parameter) {
+  const std::vector<Part>& parts = parts_[{parameter, 0}];
+  std::vector<std::byte> all;
+  for (const Part& part : parts)
+    read_shard(directory_, manifest_, manifest_.files[part.file],
+               {{part.entry, 0, part.end - part.begin}}, buffer_,
+               [&](const EntryRange&, std::span<const std::byte> piece) {
+                 all.insert(all.end(), piece.begin(), piece.end());
+               });
+  return all;
+}
+
 void TensorReader::verify() {
   for (const ManifestFile& file : manifest_.files)
     verify_shard(directory_, manifest_, file, buffer_);

@@ -24,6 +24,8 @@ class TensorReader {
   const Manifest& manifest() const { return manifest_; }
   // Elements [first, first + values.size()) of a parameter (kind 0) or state, as fp32.
   void read(int parameter, int kind, std::int64_t first, std::span<float> values);
+  // All of a buffer or parameter as it is stored; of kind 0.
+  std::vector<std::byte> bytes(int parameter);
   // Every byte of every file.
   void verify();
 

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "optim/gradient_norm.h"
@@ -38,6 +40,7 @@ std::string hexadecimal(std::uint64_t value) {
 }
 
 DType dtype_of_name(const std::string& name) {
+  if (name == "I64") return DType::int64;
   return name == "BF16" ? DType::bf16 : name == "F16" ? DType::fp16 : DType::fp32;
 }
 
@@ -54,15 +57,11 @@ void print_notice(const std::string& notice) {
 }
 
 std::map<std::string, std::string> Checkpointing::equality_terms() {
-  std::int64_t reduce_group = engine_.resolve_reduce_group();
-  for (const std::int64_t group :
-       engine_.runtime_.gather_words("a checkpoint's terms", {reduce_group}))
-    reduce_group = std::min(reduce_group, group);
   const Batch& batch = engine_.plan_.batch;
   Device& device = engine_.runtime_.device();
   const bool ordered = device.is_host() || engine_.config_.zero_core.deterministic;
   return {{"ranks", std::to_string(engine_.ranks())},
-          {"reduce_group_size", std::to_string(reduce_group)},
+          {"reduce_group_size", std::to_string(engine_.ranks_.terms().reduce_group)},
           {"gradient_sync", engine_.plan_.sync_each && batch.accumulation > 1 ? "each" : "last"},
           {"micro_batch", std::to_string(batch.micro)},
           {"accumulation", std::to_string(batch.accumulation)},
@@ -91,6 +90,12 @@ Manifest Checkpointing::describe_state(const SaveOptions& options) {
   m.scheduler = engine_.config_.scheduler.type;
   m.states = engine_.state_->policy().optimizer_states;
   m.client_state = options.client_state;
+  gather_rank_states(m, options.rank_state);
+  const auto left_out = [&](int param) {
+    return options.trainable_only && !engine_.param(param).options.trainable;
+  };
+  const std::vector<std::uint64_t> digests =
+      options.trainable_only ? engine_.value_digests(left_out) : std::vector<std::uint64_t>{};
   if (engine_.scaler_.dynamic()) m.loss_scaler = record_of(engine_.scaler_.state());
   m.config = describe(engine_.config_);
   m.equality = equality_terms();
@@ -107,11 +112,45 @@ Manifest Checkpointing::describe_state(const SaveOptions& options) {
          {},
          trainable ? own_states(static_cast<int>(p)) : std::nullopt,
          checkpoint::safetensors_name(trainable ? buffers.state_dtype : DType::fp32)});
+    if (left_out(static_cast<int>(p))) m.parameters.back().left_out = digests[p];
   }
   for (std::size_t u = 0; u < engine_.model_.units.size(); ++u)
     for (const int p : engine_.model_.borrowed(static_cast<int>(u)))
       m.parameters[static_cast<std::size_t>(p)].used_by.push_back(engine_.model_.units[u].name);
+  describe_buffers(m);
   return m;
+}
+
+// Behind the parameters, in their own order.
+void Checkpointing::describe_buffers(Manifest& manifest) const {
+  for (const BufferDeclaration& buffer : engine_.model_.buffers) {
+    checkpoint::ManifestParameter described;
+    described.name = buffer.name;
+    described.shape = buffer.shape;
+    described.dtype = checkpoint::safetensors_name(buffer.dtype);
+    described.trainable = false;
+    described.buffer = true;
+    manifest.parameters.push_back(std::move(described));
+  }
+}
+
+// None where no rank has any.
+void Checkpointing::gather_rank_states(Manifest& manifest, const std::string& own) {
+  constexpr std::int64_t most = 1 << 20, most_of_all = 64 << 20;
+  const std::vector<std::int64_t> sizes =
+      engine_.ranks_.gather_words("the ranks' own states", {std::ssize(own)});
+  const std::int64_t largest = *std::max_element(sizes.begin(), sizes.end());
+  if (largest == 0) return;
+  if (largest > most || std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) > most_of_all)
+    throw UsageError("SaveOptions::rank_state has " + std::to_string(largest) +
+                     " bytes on some rank; it may have " + std::to_string(most) + " on each and " +
+                     std::to_string(most_of_all) + " on all: keep larger things in files");
+  std::vector<std::int64_t> words(static_cast<std::size_t>((largest + 7) / 8));
+  std::memcpy(words.data(), own.data(), own.size());
+  const std::vector<std::int64_t> all = engine_.ranks_.gather_words("the ranks' own states", words);
+  for (std::size_t r = 0; r < sizes.size(); ++r)
+    manifest.rank_states.emplace_back(reinterpret_cast<const char*>(&all[r * words.size()]),
+                                      static_cast<std::size_t>(sizes[r]));
 }
 
 // Named only where they are not all of the optimizer's.
@@ -125,12 +164,14 @@ std::optional<std::vector<std::string>> Checkpointing::own_states(int param) con
 }
 
 // A function of the layout alone, so rank 0 knows every rank's.
-std::vector<Located> Checkpointing::located_entries(int of_rank) const {
-  std::vector<Located> wide, narrow;  // fp32 first: every tensor is aligned to its elements
+std::vector<Located> Checkpointing::located_entries(int of_rank, bool trainable_only) const {
+  // The widest first: every tensor is aligned to its elements.
+  std::map<std::int64_t, std::vector<Located>, std::greater<>> by_width;
   const int states = static_cast<int>(engine_.state_->policy().optimizer_states.size());
   for (std::size_t f = 0; f < engine_.plan_.layout.flat_units.size(); ++f)
     for (std::size_t s = 0; s < engine_.plan_.layout.flat_units[f].segments.size(); ++s) {
       const Segment& segment = engine_.plan_.layout.flat_units[f].segments[s];
+      if (trainable_only && !segment.trainable) continue;
       const SegmentBuffers& buffers =
           engine_.state_->segment(static_cast<int>(f), static_cast<int>(s));
       const DType of_parameter = segment.trainable ? buffers.master_dtype : buffers.dtype;
@@ -143,24 +184,34 @@ std::vector<Located> Checkpointing::located_entries(int of_rank) const {
           if (kind > 0 &&
               !engine_.state_->has_state(piece.param, static_cast<std::size_t>(kind - 1)))
             continue;
-          (stored == DType::fp32 ? wide : narrow)
-              .push_back({{piece.param, kind, piece.param_begin, piece.count},
-                          static_cast<int>(f),
-                          static_cast<int>(s),
-                          piece.segment_begin,
-                          0,
-                          piece.count * size_of(stored)});
+          by_width[size_of(stored)].push_back({{piece.param, kind, piece.param_begin, piece.count},
+                                               static_cast<int>(f),
+                                               static_cast<int>(s),
+                                               piece.segment_begin,
+                                               0,
+                                               piece.count * size_of(stored)});
         }
       }
     }
-  wide.insert(wide.end(), narrow.begin(), narrow.end());
+  for (int b = 0; b < static_cast<int>(engine_.model_.buffers.size()) && of_rank == 0; ++b) {
+    const BufferDeclaration& buffer = engine_.model_.buffers[static_cast<std::size_t>(b)];
+    const int number = static_cast<int>(engine_.model_.params.size()) + b;
+    if (buffer.elements > 0)
+      by_width[size_of(buffer.dtype)].push_back(
+          {{number, 0, 0, buffer.elements}, -1, -1, 0, 0, buffer.elements * size_of(buffer.dtype)});
+  }
+  std::vector<Located> entries;
   std::int64_t end = 0;
-  for (Located& located : wide) located.data_begin = std::exchange(end, end + located.bytes);
-  return wide;
+  for (const auto& [width, some] : by_width)
+    for (const Located& located : some) {
+      entries.push_back(located);
+      entries.back().data_begin = std::exchange(end, end + located.bytes);
+    }
+  return entries;
 }
 
-std::int64_t Checkpointing::own_bytes() const {
-  const std::vector<Located> entries = located_entries(engine_.rank());
+std::int64_t Checkpointing::own_bytes(bool trainable_only) const {
+  const std::vector<Located> entries = located_entries(engine_.rank(), trainable_only);
   return entries.empty() ? 0 : entries.back().data_begin + entries.back().bytes;
 }
 
@@ -172,23 +223,26 @@ ArrayId Checkpointing::array_of(const Located& located) const {
 }
 
 // The data of this rank's file from byte `offset` on.
-void Checkpointing::read_state(const std::vector<Located>& entries, std::int64_t offset,
-                               std::span<std::byte> out) const {
+void Checkpointing::read_state(const PendingSave& save, const std::vector<Located>& entries,
+                               std::int64_t offset, std::span<std::byte> out) const {
   auto entry = std::upper_bound(
       entries.begin(), entries.end(), offset,
       [](std::int64_t at, const Located& located) { return at < located.data_begin; });
   for (--entry; !out.empty(); ++entry) {
-    const ArrayId array = array_of(*entry);
     const std::int64_t width = entry->bytes / entry->entry.count;
     const std::int64_t skipped = (offset - entry->data_begin) / width;
     const std::int64_t count = std::min(std::ssize(out) / width, entry->entry.count - skipped);
     const std::int64_t begin = entry->offset + skipped;
     std::byte* to = out.data();
-    engine_.store_->visit(array, begin, begin + count, Access::read,
-                          [&](std::int64_t, std::span<std::byte> part) {
-                            std::memcpy(to, part.data(), part.size());
-                            to += part.size();
-                          });
+    if (entry->flat_unit < 0)
+      std::memcpy(to, save.buffer_of(*entry).data() + skipped * width,
+                  static_cast<std::size_t>(count * width));
+    else
+      engine_.store_->visit(array_of(*entry), begin, begin + count, Access::read,
+                            [&](std::int64_t, std::span<std::byte> part) {
+                              std::memcpy(to, part.data(), part.size());
+                              to += part.size();
+                            });
     out = out.subspan(static_cast<std::size_t>(count * width));
     offset += count * width;
   }
@@ -216,6 +270,8 @@ void Checkpointing::write_as(const ArrayId& array, std::int64_t begin, DType sto
 void Checkpointing::deliver(const Manifest& manifest, const ShardEntry& entry, std::int64_t first,
                             std::span<const std::byte> bytes) {
   const int param = param_of_[static_cast<std::size_t>(entry.parameter)];
+  if (const int buffer = buffer_of_[static_cast<std::size_t>(entry.parameter)]; buffer >= 0)
+    return engine_.buffers_.write(buffer, first, bytes);
   const Place& place = engine_.plan_.layout.place_of_param[static_cast<std::size_t>(param)];
   const std::int64_t begin = place.offset + first;
   const DType stored = dtype_of_name(manifest.dtype_of(entry));
@@ -243,7 +299,7 @@ void Checkpointing::spread_states(int flat_unit, int segment_index) {
       spread_partial_state({flat_unit, segment_index, ArrayKind::state, k});
       continue;
     }
-    engine_.runtime_.exchange_on_device(
+    engine_.ranks_.exchange_on_device(
         engine_.subjects_[static_cast<std::size_t>(flat_unit)],
         [&](comm::Communicator& communicator, Stream stream) {
           std::byte* all = buffers.states[state];

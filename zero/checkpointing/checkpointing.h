@@ -29,10 +29,10 @@
 
 namespace zero::detail {
 
-// An entry of a rank's file and where it lies in that rank's slice.
+// An entry of a rank's file and where it lies in that rank's slice, or in a buffer.
 struct Located {
   checkpoint::ShardEntry entry;
-  int flat_unit, segment;
+  int flat_unit, segment;   // -1: it is a buffer
   std::int64_t offset;      // elements from the start of the segment
   std::int64_t data_begin;  // bytes from the start of the file's data
   std::int64_t bytes;
@@ -47,7 +47,8 @@ struct PendingSave {
   int own_file = -1;              // index into manifest.files, -1: this rank owns nothing
   std::string directory;
   int keep = 0;
-  bool asynchronous = false;
+  bool asynchronous = false, trainable_only = false;
+  std::vector<std::vector<std::byte>> buffers;  // on rank 0: as they were when the save began
   Phase phase = Phase::writing;
   std::shared_ptr<StagedWriter> writer;
   std::vector<std::int64_t> copy_before_update;  // bytes of the own file, by flat unit
@@ -57,6 +58,12 @@ struct PendingSave {
   std::atomic<bool> idle{true};  // the phase's work has ended here; `outcome` says how
   Outcome outcome;
   bool told = false;  // a failure, where training goes on after one
+
+  // What that entry of this rank's file holds.
+  const std::vector<std::byte>& buffer_of(const Located& located) const {
+    const auto parameters = manifest.parameters.size() - buffers.size();
+    return buffers[static_cast<std::size_t>(located.entry.parameter) - parameters];
+  }
 
   ~PendingSave();
 };
@@ -94,7 +101,7 @@ class Checkpointing {
   explicit Checkpointing(EngineCore& engine) : engine_(engine), state_(*engine.checkpoints_) {}
 
   // Bytes of this rank's file, without its header.
-  std::int64_t own_bytes() const;
+  std::int64_t own_bytes(bool trainable_only = false) const;
 
   void open(const std::string& directory);
   std::shared_ptr<PendingSave> save(const std::string& directory, const SaveOptions& options);
@@ -111,22 +118,24 @@ class Checkpointing {
   // While ranks read and write files, they wait for each other without the usual limit.
   class Patience {
    public:
-    explicit Patience(EngineCore& engine);
+    explicit Patience(Ranks& ranks);
     Patience(const Patience&) = delete;
-    ~Patience();
+    ~Patience() { ranks_.set_terms(before_); }
 
    private:
-    void set(std::chrono::milliseconds limit);
-    EngineCore& engine_;
+    Ranks& ranks_;
+    comm::CallTerms before_;
   };
 
   // checkpointing.cpp
   checkpoint::Manifest describe_state(const SaveOptions& options);
   std::map<std::string, std::string> equality_terms();
-  std::vector<Located> located_entries(int of_rank) const;
+  std::vector<Located> located_entries(int of_rank, bool trainable_only) const;
   std::optional<std::vector<std::string>> own_states(int param) const;
-  void add_file(checkpoint::Manifest& manifest, int of_rank) const;
-  void read_state(const std::vector<Located>& entries, std::int64_t offset,
+  void describe_buffers(checkpoint::Manifest& manifest) const;
+  void gather_rank_states(checkpoint::Manifest& manifest, const std::string& own);
+  void add_file(PendingSave& save, int of_rank) const;
+  void read_state(const PendingSave& save, const std::vector<Located>& entries, std::int64_t offset,
                   std::span<std::byte> out) const;
   ArrayId array_of(const Located& located) const;
   void write_as(const ArrayId& array, std::int64_t begin, DType stored,
@@ -152,6 +161,9 @@ class Checkpointing {
                                              const std::string& tag);
   void check_visible(const std::string& directory, const std::string& document);
   void check_model(const checkpoint::Manifest& manifest, const std::string& path) const;
+  void check_presence(const checkpoint::Manifest& manifest,
+                      std::vector<std::string>& problems) const;
+  void check_frozen(const checkpoint::Manifest& manifest, const std::string& path);
   void check_states(const checkpoint::Manifest& manifest,
                     const checkpoint::ManifestParameter& saved, int param,
                     std::vector<std::string>& problems) const;
@@ -164,8 +176,9 @@ class Checkpointing {
 
   EngineCore& engine_;
   CheckpointState& state_;
-  std::vector<int> param_of_;  // the model's parameter by the manifest's number
-  std::vector<int> state_of_;  // the engine's state by the manifest's number
+  std::vector<int> param_of_;   // the model's parameter by the manifest's number; -1: none
+  std::vector<int> buffer_of_;  // the model's buffer, likewise
+  std::vector<int> state_of_;   // the engine's state by the manifest's number
 };
 
 void print_notice(const std::string& notice);

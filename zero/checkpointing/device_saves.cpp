@@ -2,6 +2,7 @@
 // that, and how the ranks learn that one is done. Each step's words say how it stands; the host
 // reads them a step late, so it acts on those of the step before last, which every rank has read.
 #include <algorithm>
+#include <cstring>
 
 #include "zero/checkpointing/checkpointing.h"
 
@@ -25,12 +26,16 @@ void Checkpointing::queue_copies(PendingSave& save) const {
     copies.call([writer, bytes] { writer->note_copied(bytes); });
     noted = bytes;
   };
-  for (const Located& located : located_entries(engine_.rank())) {
+  for (const Located& located : located_entries(engine_.rank(), save.trainable_only)) {
+    std::byte* to = state_.staging.data() + located.data_begin;
+    if (located.flat_unit < 0) {
+      std::memcpy(to, save.buffer_of(located).data(), static_cast<std::size_t>(located.bytes));
+      continue;
+    }
     const ArrayId array = array_of(located);
     const std::int64_t width = located.bytes / located.entry.count;
     const std::int64_t end = located.offset + located.entry.count;
     const std::int64_t border = std::clamp(store.end_in_memory(array), located.offset, end);
-    std::byte* to = state_.staging.data() + located.data_begin;
     for (std::int64_t at = located.offset; at < border;) {
       const std::int64_t count = std::min(border - at, longest_copy / width);
       copies.copy(to, store.address(array, at), count * width);
@@ -45,7 +50,7 @@ void Checkpointing::queue_copies(PendingSave& save) const {
     if (copied == save.copy_before_update[unit]) copies.end_of(located.flat_unit);
     if (copied - noted >= longest_copy) note(copied);
   }
-  note(own_bytes());
+  note(own_bytes(save.trainable_only));
 }
 
 // Of what the instruction changes and a save has yet to copy.

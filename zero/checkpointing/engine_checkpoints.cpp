@@ -90,10 +90,7 @@ std::shared_ptr<PendingSave> EngineCore::save_checkpoint(const std::string& dire
   else
     require_step_border(call);
   drain();
-  if (!initialized_)
-    throw UsageError(
-        "the parameters have no values to save: call Engine::initialize(), load_weights() or "
-        "resume()");
+  require_values(" to save");
   finish_pending_save();
   try {
     auto save = Checkpointing(*this).save(directory, options);

@@ -10,35 +10,82 @@ namespace zero::detail {
 
 using checkpoint::TensorEntry;
 
-void EngineCore::load_weights(const std::string& file,
-                              const std::function<std::string(std::string_view)>& name_in_file) {
+namespace {
+
+bool may_lack(std::string_view name, std::string_view patterns) {
+  while (!patterns.empty()) {
+    const std::size_t comma = patterns.find(',');
+    if (fits(name, patterns.substr(0, comma))) return true;
+    patterns = comma == std::string_view::npos ? "" : patterns.substr(comma + 1);
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::string> EngineCore::load_weights(const std::string& file,
+                                                  const LoadOptions& options) {
   require_checkpoint_border("Engine::load_weights()");
   drain();
+  finish_pending_save();
   const checkpoint::ModelReader reader(file);
-  const auto name_of_param = [&](std::string_view name) {
-    return name_in_file ? name_in_file(name) : std::string(name);
+  const auto name_in_file = [&](std::string_view name) {
+    return options.name_in_file ? options.name_in_file(name) : std::string(name);
   };
   std::string problems;
+  std::vector<std::string> lacking;
   std::size_t used = 0;
-  for (const ParamDeclaration& declaration : model_.params) {
-    const std::string name = name_of_param(declaration.name);
+  // Whether the file has it; what is wrong is noted.
+  const auto look = [&](const std::string& own_name, const Shape& shape, const std::string& dtype) {
+    const std::string name = name_in_file(own_name);
     const TensorEntry* tensor = reader.find(name);
-    if (tensor == nullptr)
+    if (tensor == nullptr && may_lack(own_name, options.allow_missing)) {
+      lacking.push_back(own_name);
+    } else if (tensor == nullptr) {
       problems += "\n  " + name + " is missing";
-    else if (tensor->shape != declaration.shape)
+    } else if (tensor->shape != shape) {
       problems += "\n  " + name + " has shape " + to_text(tensor->shape) + ", the model has " +
-                  to_text(declaration.shape);
-    else
+                  to_text(shape);
+    } else if (!dtype.empty() && tensor->dtype != dtype) {
+      problems += "\n  " + name + " has dtype " + tensor->dtype + ", the buffer has " + dtype;
+    } else {
       ++used;
+      return true;
+    }
+    return false;
+  };
+  std::vector<char> in_file;
+  for (const ParamDeclaration& declaration : model_.params)
+    in_file.push_back(look(declaration.name, declaration.shape, ""));
+  std::vector<int> buffers;
+  for (std::size_t b = 0; b < model_.buffers.size(); ++b) {
+    const BufferDeclaration& buffer = model_.buffers[b];
+    // Files may have floats of other widths, which reading converts.
+    const bool converts = buffer.dtype == DType::fp32;
+    if (look(buffer.name, buffer.shape, converts ? "" : checkpoint::safetensors_name(buffer.dtype)))
+      buffers.push_back(static_cast<int>(b));
   }
   if (!problems.empty()) throw LoadError(reader.path() + " does not fit the model:" + problems);
   if (used < reader.tensor_count() && rank() == 0)
     std::fprintf(stderr, "zero: %s holds %zu tensors that the model does not have; left alone\n",
                  reader.path().c_str(), reader.tensor_count() - used);
-  initialize([&](ParamShard shard) {
-    reader.read(name_of_param(shard.name), shard.begin, shard.values);
-    refuse_non_finite(reader.path(), shard);
-  });
+  fill_where(
+      [&](ParamShard shard) {
+        reader.read(name_in_file(shard.name), shard.begin, shard.values);
+        refuse_non_finite(reader.path(), shard);
+      },
+      [&](int param) { return in_file[static_cast<std::size_t>(param)] != 0; });
+  for (const int b : buffers) {
+    const BufferDeclaration& buffer = model_.buffers[static_cast<std::size_t>(b)];
+    if (buffer.dtype != DType::fp32) {
+      buffers_.write(b, 0, reader.bytes(name_in_file(buffer.name)));
+      continue;
+    }
+    std::vector<float> values(static_cast<std::size_t>(buffer.elements));
+    reader.read(name_in_file(buffer.name), 0, values);
+    buffers_.write(b, 0, std::as_bytes(std::span(values)));
+  }
+  return lacking;
 }
 
 void EngineCore::refuse_non_finite(const std::string& file, const ParamShard& shard) const {
@@ -51,49 +98,72 @@ void EngineCore::refuse_non_finite(const std::string& file, const ParamShard& sh
                   "; zero_core.allow_non_finite_weights loads it nevertheless");
 }
 
+namespace {
+
+// What is written in one go: the parameters of a segment, or a buffer.
+struct ExportPart {
+  std::vector<TensorEntry> tensors;
+  std::int64_t width = 0;  // bytes of an element
+  int flat_unit = -1, segment = -1, buffer = -1;
+};
+
+}  // namespace
+
 // Collective; the root writes. Wider dtypes come first, so that every tensor is aligned to its
 // elements whatever the sizes.
 void EngineCore::export_model(const std::string& directory, const ExportOptions& options) {
   require_step_border("Engine::export_model()");
   drain();
-  std::vector<std::pair<int, int>> segments;  // flat unit, segment
+  require_values(" to export");
+  std::vector<ExportPart> parts;
+  const auto entry = [](const std::string& name, DType dtype, const Shape& shape) {
+    return TensorEntry{name, checkpoint::safetensors_name(dtype), shape, 0, 0};
+  };
   for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
-    for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s)
-      segments.emplace_back(static_cast<int>(f), static_cast<int>(s));
-  const auto parameters_of = [](const std::pair<int, int>& at) {
-    return ArrayId{at.first, at.second, ArrayKind::parameter};
-  };
-  const auto dtype_of_segment = [&](const std::pair<int, int>& at) {
-    return store_->dtype_of(parameters_of(at));
-  };
-  std::stable_sort(segments.begin(), segments.end(), [&](const auto& a, const auto& b) {
-    return size_of(dtype_of_segment(a)) > size_of(dtype_of_segment(b));
-  });
-  const auto params_of = [&](const std::pair<int, int>& at) -> const std::vector<ParamPlace>& {
-    return flat(at.first).segments[static_cast<std::size_t>(at.second)].params;
-  };
+    for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
+      const Segment& segment = plan_.layout.flat_units[f].segments[s];
+      if (options.trainable_only && !segment.trainable) continue;
+      ExportPart part{{}, 0, static_cast<int>(f), static_cast<int>(s)};
+      const DType dtype = store_->dtype_of({part.flat_unit, part.segment, ArrayKind::parameter});
+      part.width = size_of(dtype);
+      for (const ParamPlace& place : segment.params)
+        part.tensors.push_back(entry(param(place.param).name, dtype, param(place.param).shape));
+      parts.push_back(std::move(part));
+    }
+  for (std::size_t b = 0; b < model_.buffers.size(); ++b) {
+    const BufferDeclaration& buffer = model_.buffers[b];
+    parts.push_back({{entry(buffer.name, buffer.dtype, buffer.shape)},
+                     size_of(buffer.dtype),
+                     -1,
+                     -1,
+                     static_cast<int>(b)});
+  }
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const ExportPart& a, const ExportPart& b) { return a.width > b.width; });
   std::unique_ptr<checkpoint::ModelWriter> writer;
   if (rank() == 0) {
     std::vector<TensorEntry> tensors;
-    for (const auto& at : segments)
-      for (const ParamPlace& place : params_of(at))
-        tensors.push_back({param(place.param).name,
-                           checkpoint::safetensors_name(dtype_of_segment(at)),
-                           param(place.param).shape, 0, 0});
+    for (const ExportPart& part : parts)
+      tensors.insert(tensors.end(), part.tensors.begin(), part.tensors.end());
     writer = std::make_unique<checkpoint::ModelWriter>(
         directory, checkpoint::divide_model(tensors, options.max_file_bytes));
   }
-  for (const auto& at : segments) {
-    const std::vector<std::byte> whole = gather_segment(parameters_of(at));
+  for (const ExportPart& part : parts) {
+    if (part.buffer >= 0) {
+      if (writer) writer->write(buffers_.read(part.buffer));
+      continue;
+    }
+    const std::vector<std::byte> whole =
+        gather_segment({part.flat_unit, part.segment, ArrayKind::parameter});
     if (!writer) continue;
-    const std::int64_t width = size_of(dtype_of_segment(at));
-    for (const ParamPlace& place : params_of(at))
-      writer->write(
-          std::span(whole).subspan(static_cast<std::size_t>(place.offset * width),
-                                   static_cast<std::size_t>(param(place.param).elements * width)));
+    for (const ParamPlace& place :
+         flat(part.flat_unit).segments[static_cast<std::size_t>(part.segment)].params)
+      writer->write(std::span(whole).subspan(
+          static_cast<std::size_t>(place.offset * part.width),
+          static_cast<std::size_t>(param(place.param).elements * part.width)));
   }
   if (writer) writer->finish();
-  runtime_.gather_words("Engine::export_model", {0});
+  ranks_.gather_words("Engine::export_model", {0});
 }
 
 }  // namespace zero::detail

@@ -28,6 +28,7 @@ std::int64_t first_non_finite(std::span<const std::byte> bytes, std::string_view
   };
   if (dtype == "BF16") return find(std::uint16_t{}, std::uint16_t{0x7f80});
   if (dtype == "F16") return find(std::uint16_t{}, std::uint16_t{0x7c00});
+  if (dtype == "I64") return -1;
   return find(std::uint32_t{}, std::uint32_t{0x7f800000});
 }
 
@@ -66,8 +67,8 @@ std::optional<Manifest> Checkpointing::choose(const std::string& directory, Resu
     for (const std::string& notice : choice->notices) print_notice(notice);
     document = std::move(choice->candidate.manifest_text);
   });
-  agree_or_raise(engine_.runtime_, "the choice of a checkpoint", own);
-  document = engine_.runtime_.broadcast_text("the manifest of a checkpoint", document);
+  agree_or_raise(engine_.ranks_, "the choice of a checkpoint", own);
+  document = engine_.ranks_.broadcast_text("the manifest of a checkpoint", document);
   if (document.empty()) return std::nullopt;
   check_visible(directory, document);
   return checkpoint::parse_manifest(directory + ": the manifest that rank 0 sent", document);
@@ -75,9 +76,9 @@ std::optional<Manifest> Checkpointing::choose(const std::string& directory, Resu
 
 // A host with another directory under this name is no case of damage.
 void Checkpointing::check_visible(const std::string& directory, const std::string& document) {
-  const Patience patience(engine_);
+  const Patience patience(engine_.ranks_);
   agree_or_raise(
-      engine_.runtime_, "the choice of a checkpoint", attempt([&] {
+      engine_.ranks_, "the choice of a checkpoint", attempt([&] {
         if (engine_.rank() == 0) return;
         const std::string digest = checkpoint::format_manifest_digest(document);
         const std::string tag = checkpoint::parse_manifest(directory, document).tag;
@@ -89,12 +90,15 @@ void Checkpointing::check_visible(const std::string& directory, const std::strin
       }));
 }
 
-// Fills param_of_ and state_of_; what does not fit is -1.
+// Fills param_of_, buffer_of_ and state_of_; what does not fit is -1.
 void Checkpointing::match(const Manifest& manifest) {
   param_of_.clear();
+  buffer_of_.clear();
   state_of_.clear();
-  for (const auto& parameter : manifest.parameters)
-    param_of_.push_back(engine_.model_.find(parameter.name));
+  for (const auto& saved : manifest.parameters) {
+    param_of_.push_back(saved.buffer ? -1 : engine_.model_.find(saved.name));
+    buffer_of_.push_back(saved.buffer ? engine_.buffers_.find(saved.name) : -1);
+  }
   const std::vector<std::string>& own = engine_.state_->policy().optimizer_states;
   for (const std::string& state : manifest.states) {
     const auto found = std::find(own.begin(), own.end(), state);
@@ -116,30 +120,52 @@ void Checkpointing::check_states(const Manifest& manifest,
   }
 }
 
+// What only one of checkpoint and model has.
+void Checkpointing::check_presence(const Manifest& manifest,
+                                   std::vector<std::string>& problems) const {
+  std::vector<char> params(engine_.model_.params.size(), 0),
+      buffers(engine_.model_.buffers.size(), 0);
+  for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {
+    if (param_of_[i] >= 0)
+      params[static_cast<std::size_t>(param_of_[i])] = 1;
+    else if (buffer_of_[i] >= 0)
+      buffers[static_cast<std::size_t>(buffer_of_[i])] = 1;
+    else
+      problems.push_back(manifest.parameters[i].name + " is in the checkpoint, not in the model");
+  }
+  const char* lacking = " is in the model, not in the checkpoint";
+  for (std::size_t p = 0; p < params.size(); ++p)
+    if (!params[p]) problems.push_back(engine_.param(static_cast<int>(p)).name + lacking);
+  for (std::size_t b = 0; b < buffers.size(); ++b)
+    if (!buffers[b]) problems.push_back("the buffer " + engine_.model_.buffers[b].name + lacking);
+}
+
 void Checkpointing::check_model(const Manifest& manifest, const std::string& path) const {
   std::vector<std::string> problems;
-  std::vector<char> present(engine_.model_.params.size(), 0);
+  check_presence(manifest, problems);
   for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {
     const checkpoint::ManifestParameter& saved = manifest.parameters[i];
-    if (param_of_[i] < 0) {
-      problems.push_back(saved.name + " is in the checkpoint, not in the model");
-      continue;
-    }
-    present[static_cast<std::size_t>(param_of_[i])] = 1;
-    const ParamDeclaration& own = engine_.param(param_of_[i]);
-    if (saved.shape != own.shape)
+    if (param_of_[i] < 0 && buffer_of_[i] < 0) continue;
+    const bool buffer = saved.buffer;
+    const Shape& shape = buffer
+                             ? engine_.model_.buffers[static_cast<std::size_t>(buffer_of_[i])].shape
+                             : engine_.param(param_of_[i]).shape;
+    if (saved.shape != shape)
       problems.push_back(saved.name + " has shape " + text(saved.shape) + ", the model has " +
-                         text(own.shape));
-    if (saved.trainable != own.options.trainable)
+                         text(shape));
+    if (buffer) {
+      const std::string dtype = checkpoint::safetensors_name(
+          engine_.model_.buffers[static_cast<std::size_t>(buffer_of_[i])].dtype);
+      if (saved.dtype != dtype)
+        problems.push_back("the buffer " + saved.name + " has dtype " + saved.dtype +
+                           ", the model's " + dtype);
+    } else if (saved.trainable != engine_.param(param_of_[i]).options.trainable) {
       problems.push_back(saved.name + (saved.trainable ? " was trained, the model has it frozen"
                                                        : " was frozen, the model trains it"));
-    else
+    } else {
       check_states(manifest, saved, param_of_[i], problems);
+    }
   }
-  for (std::size_t p = 0; p < present.size(); ++p)
-    if (!present[p])
-      problems.push_back(engine_.param(static_cast<int>(p)).name +
-                         " is in the model, not in the checkpoint");
   for (std::size_t i = 0; i < state_of_.size(); ++i)
     if (state_of_[i] < 0)
       problems.push_back("the optimizer state " + manifest.states[i] + " of " + manifest.optimizer +
@@ -155,6 +181,35 @@ void Checkpointing::check_model(const Manifest& manifest, const std::string& pat
     list += "\n  " + problems[i];
   if (problems.size() > 20) list += "\n  and " + std::to_string(problems.size() - 20) + " more";
   throw LoadError(path + " does not fit the model:" + list);
+}
+
+// What the checkpoint does without must be what it was trained over.
+void Checkpointing::check_frozen(const Manifest& manifest, const std::string& path) {
+  std::vector<const checkpoint::ManifestParameter*> left_out(engine_.model_.params.size(), nullptr);
+  std::string lacking;
+  for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {
+    if (!manifest.parameters[i].left_out) continue;
+    const auto p = static_cast<std::size_t>(param_of_[i]);
+    left_out[p] = &manifest.parameters[i];
+    if (!engine_.has_values_[p] && lacking.empty()) lacking = manifest.parameters[i].name;
+  }
+  if (!lacking.empty())
+    throw LoadError(path + " was saved without its frozen parameters, and " + lacking +
+                    " has no values: call Engine::load_weights() for them before resume()");
+  const auto wanted = [&](int p) { return left_out[static_cast<std::size_t>(p)] != nullptr; };
+  if (std::none_of(left_out.begin(), left_out.end(), [](const auto* p) { return p != nullptr; }))
+    return;
+  const std::vector<std::uint64_t> digests = engine_.value_digests(wanted);
+  for (std::size_t p = 0; p < left_out.size(); ++p) {
+    if (left_out[p] == nullptr) continue;
+    const Place& place = engine_.plan_.layout.place_of_param[p];
+    const bool comparable =
+        left_out[p]->dtype ==
+        checkpoint::safetensors_name(engine_.state_->segment(place.flat_unit, place.segment).dtype);
+    if (comparable && digests[p] != *left_out[p]->left_out)
+      throw LoadError(path + " was trained over other values of the frozen parameter " +
+                      left_out[p]->name + " than this run has: load those first");
+  }
 }
 
 // This rank's slices, cut by the entries that hold them.
@@ -200,6 +255,11 @@ Checkpointing::ReadPlan Checkpointing::plan_reads(const Manifest& manifest) cons
                             " of " + engine_.param(piece.param).name + " are in no file");
         }
     }
+  for (std::size_t f = 0; f < manifest.files.size(); ++f)
+    for (std::size_t e = 0; e < manifest.files[f].entries.size(); ++e)
+      if (const ShardEntry& entry = manifest.files[f].entries[e];
+          buffer_of_[static_cast<std::size_t>(entry.parameter)] >= 0)
+        plan[f].push_back({e, 0, entry.count});
   return plan;
 }
 
@@ -231,7 +291,8 @@ void Checkpointing::adopt(const Manifest& manifest) {
   engine_.skipped_in_a_row_ = manifest.skipped_in_a_row;
   state_.samples_before = manifest.samples;
   state_.samples_before_step = manifest.step;
-  engine_.initialized_ = true;
+  std::fill(engine_.has_values_.begin(), engine_.has_values_.end(), char{1});
+  engine_.replicas_checked_ = false;
 }
 
 void Checkpointing::notice_differences(const Manifest& manifest) {
@@ -266,7 +327,7 @@ std::optional<Resumed> EngineCore::resume(const std::string& directory, Resume m
 
 std::optional<Resumed> Checkpointing::resume(const std::string& directory, Resume mode,
                                              const std::string& tag) {
-  agree_on_text(engine_.runtime_, "checkpoint request",
+  agree_on_text(engine_.ranks_, "checkpoint request",
                 "resume from " + directory + "\ntag " + tag + "\n" +
                     (mode == Resume::if_any ? "if any" : "must exist"));
   const std::optional<Manifest> manifest = choose(directory, mode, tag);
@@ -274,18 +335,20 @@ std::optional<Resumed> Checkpointing::resume(const std::string& directory, Resum
   const std::string path = directory + "/" + manifest->tag;
   match(*manifest);
   check_model(*manifest, path);  // the same on all ranks
+  check_frozen(*manifest, path);
   const ReadPlan plan = plan_reads(*manifest);
   std::optional<optim::LossScalerState> scaler;
   if (engine_.scaler_.dynamic() && !manifest->loss_scaler.empty())
     scaler = scaler_state_from(path, manifest->loss_scaler);
 
-  const Patience patience(engine_);
+  const Patience patience(engine_.ranks_);
   const auto pass = [&](bool into_state) {
-    return agree_on_outcome(engine_.runtime_, "the reading of a checkpoint",
+    return agree_on_outcome(engine_.ranks_, "the reading of a checkpoint",
                             attempt([&] { read_files(path, *manifest, plan, into_state); }));
   };
   // Live state changes only when every rank can succeed; a fresh engine has none to lose.
-  const bool fresh = !engine_.initialized_;
+  const bool fresh = std::find(engine_.has_values_.begin(), engine_.has_values_.end(), char{1}) ==
+                     engine_.has_values_.end();
   Outcome outcome = fresh ? Outcome{} : pass(false);
   bool spoiled = false;
   if (outcome.code == 0) {
@@ -297,7 +360,7 @@ std::optional<Resumed> Checkpointing::resume(const std::string& directory, Resum
   adopt(*manifest);
   if (scaler) engine_.restore_scaler(*scaler);
   notice_differences(*manifest);
-  return Resumed{manifest->step, manifest->tag, manifest->client_state};
+  return Resumed{manifest->step, manifest->tag, manifest->client_state, manifest->rank_states};
 }
 
 }  // namespace zero::detail

@@ -42,23 +42,10 @@ void await_visible(const std::string& what, const std::function<void()>& work) {
   }
 }
 
-Checkpointing::Patience::Patience(EngineCore& engine) : engine_(engine) {
-  set(file_time_limit);
-}
-
-Checkpointing::Patience::~Patience() {
-  try {
-    set(std::chrono::milliseconds(
-        std::llround(engine_.config_.zero_core.time_limit_seconds * 1000)));
-  } catch (const std::exception&) {
-    // The failure has been thrown where it happened.
-  }
-}
-
-void Checkpointing::Patience::set(std::chrono::milliseconds limit) {
-  engine_.runtime_.exchange("a checkpoint", [&](comm::Communicator& communicator) {
-    communicator.set_time_limit(limit);
-  });
+Checkpointing::Patience::Patience(Ranks& ranks) : ranks_(ranks), before_(ranks.terms()) {
+  comm::CallTerms terms = before_;
+  terms.time_limit = file_time_limit;
+  ranks_.set_terms(terms);
 }
 
 PendingSave::~PendingSave() {
@@ -68,13 +55,13 @@ PendingSave::~PendingSave() {
 // Rank 0 takes the lock and leaves a file of random content; the others must see it.
 void Checkpointing::open(const std::string& directory) {
   if (state_.directory == directory) return;
-  agree_on_text(engine_.runtime_, "checkpoint directory", directory);
-  const Patience patience(engine_);
+  agree_on_text(engine_.ranks_, "checkpoint directory", directory);
+  const Patience patience(engine_.ranks_);
   const bool root = engine_.rank() == 0;
   state_.directory.clear();
   state_.saver.reset();
   std::string sign;
-  agree_or_raise(engine_.runtime_, "the opening of a checkpoint directory", attempt([&] {
+  agree_or_raise(engine_.ranks_, "the opening of a checkpoint directory", attempt([&] {
                    engine_.take_checkpoint_buffer();
                    if (!root) return;
                    auto saver = std::make_shared<checkpoint::Saver>(directory);
@@ -82,9 +69,9 @@ void Checkpointing::open(const std::string& directory) {
                    sign = saver->leave_sign();
                    state_.saver = std::move(saver);
                  }));
-  sign = engine_.runtime_.broadcast_text("the opening of a checkpoint directory", sign);
+  sign = engine_.ranks_.broadcast_text("the opening of a checkpoint directory", sign);
   const Outcome seen = agree_on_outcome(
-      engine_.runtime_, "the opening of a checkpoint directory", attempt([&] {
+      engine_.ranks_, "the opening of a checkpoint directory", attempt([&] {
         if (root) return;
         await_visible("what rank 0 wrote to " + directory,
                       [&] { checkpoint::check_sign(Directory::open(directory), sign); });
@@ -93,7 +80,7 @@ void Checkpointing::open(const std::string& directory) {
   if (seen.code != 0) {
     state_.saver.reset();
     raise({seen.code, seen.text + " (rank 0 is on host " +
-                          engine_.runtime_.broadcast_text("rank 0's host", host_name()) + ")"});
+                          engine_.ranks_.broadcast_text("rank 0's host", host_name()) + ")"});
   }
   state_.directory = directory;
 }
@@ -102,48 +89,51 @@ void Checkpointing::open(const std::string& directory) {
 void Checkpointing::open_save(PendingSave& save, const SaveOptions& options) {
   Manifest& manifest = save.manifest;
   manifest = describe_state(options);
+  for (int b = 0; b < static_cast<int>(engine_.model_.buffers.size()); ++b)
+    save.buffers.push_back(engine_.buffers_.read(b));
   const bool root = engine_.rank() == 0;
   agree_or_raise(
-      engine_.runtime_, "the start of a save", attempt([&] {
+      engine_.ranks_, "the start of a save", attempt([&] {
         if (!root) return;
         if (const std::string wrong = checkpoint::tag_problem(manifest.tag); !wrong.empty())
           throw UsageError("Engine::save_checkpoint(): the tag \"" + manifest.tag + "\" " + wrong);
         manifest.save_id = checkpoint::make_save_id();
         manifest.sequence = state_.saver->next_sequence();
         std::int64_t bytes = 0;
-        for (int r = 0; r < engine_.ranks(); ++r) add_file(manifest, r);
+        for (int r = 0; r < engine_.ranks(); ++r) add_file(save, r);
         for (const ManifestFile& file : manifest.files) bytes += file.bytes;
         state_.saver->begin(manifest.tag, manifest.save_id, bytes);
       }));
-  manifest.save_id = engine_.runtime_.broadcast_text("the id of a save", manifest.save_id);
-  if (!root) add_file(manifest, engine_.rank());
+  manifest.save_id = engine_.ranks_.broadcast_text("the id of a save", manifest.save_id);
+  if (!root) add_file(save, engine_.rank());
   const std::string own_name = shard_name(engine_.rank(), engine_.ranks());
   for (std::size_t i = 0; i < manifest.files.size(); ++i)
     if (manifest.files[i].name == own_name) save.own_file = static_cast<int>(i);
 }
 
-void Checkpointing::add_file(Manifest& manifest, int of_rank) const {
+void Checkpointing::add_file(PendingSave& save, int of_rank) const {
   ManifestFile file;
   file.name = shard_name(of_rank, engine_.ranks());
-  for (const Located& located : located_entries(of_rank)) file.entries.push_back(located.entry);
+  for (const Located& located : located_entries(of_rank, save.trainable_only))
+    file.entries.push_back(located.entry);
   if (file.entries.empty()) return;
-  set_sizes(manifest, file);
-  manifest.files.push_back(std::move(file));
+  set_sizes(save.manifest, file);
+  save.manifest.files.push_back(std::move(file));
 }
 
 void Checkpointing::prepare_writer(PendingSave& save) const {
   save.copy_before_update.assign(engine_.plan_.layout.flat_units.size(), 0);
   if (save.own_file < 0) return;
-  std::vector<Located> entries = located_entries(engine_.rank());
-  // Frozen parameters never change: nobody waits for their copies.
+  std::vector<Located> entries = located_entries(engine_.rank(), save.trainable_only);
+  // Frozen parameters never change, and buffers have been copied: nobody waits for these.
   for (const Located& located : entries)
-    if (engine_.param(located.entry.parameter).options.trainable)
+    if (located.flat_unit >= 0 && engine_.param(located.entry.parameter).options.trainable)
       save.copy_before_update[static_cast<std::size_t>(located.flat_unit)] =
           located.data_begin + located.bytes;
   save.writer = std::make_shared<StagedWriter>(
-      own_bytes(),
-      [*this, entries = std::move(entries)](std::int64_t offset, std::span<std::byte> out) {
-        read_state(entries, offset, out);
+      own_bytes(save.trainable_only),
+      [*this, &save, entries = std::move(entries)](std::int64_t offset, std::span<std::byte> out) {
+        read_state(save, entries, offset, out);
       },
       save.asynchronous ? state_.staging : state_.buffer,
       !save.asynchronous ? StagedWriter::Copying::in_turn
@@ -187,7 +177,8 @@ std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
                         (asynchronous ? "asynchronous\n" : "");
   for (const auto& [key, value] : options.client_state)
     request += "client_state " + key + " = " + value + "\n";
-  agree_on_text(engine_.runtime_, "checkpoint request", request);
+  if (options.trainable_only) request += "trainable parameters only\n";
+  agree_on_text(engine_.ranks_, "checkpoint request", request);
   if (asynchronous && !engine_.asks_for_asynchronous_saves())
     throw UsageError(
         "an asynchronous save needs memory from the start on: set checkpoint.writer.decoupled or "
@@ -197,6 +188,7 @@ std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
   pending->directory = directory;
   pending->keep = options.keep;
   pending->asynchronous = asynchronous;
+  pending->trainable_only = options.trainable_only;
   open_save(*pending, options);
   prepare_writer(*pending);
   if (asynchronous && pending->writer) {
@@ -213,7 +205,7 @@ std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
 // Every rank's digests, to rank 0's manifest.
 void Checkpointing::gather_digests(PendingSave& save) {
   std::int64_t most = 0;
-  const std::vector<std::int64_t> figures = engine_.runtime_.gather_words(
+  const std::vector<std::int64_t> figures = engine_.ranks_.gather_words(
       "the digests of a save",
       {static_cast<std::int64_t>(save.chunks.size()), std::llround(save.seconds * 1e6)});
   for (std::size_t i = 0; i < figures.size(); i += 2) {
@@ -226,8 +218,7 @@ void Checkpointing::gather_digests(PendingSave& save) {
     words[2 * i + 1] = static_cast<std::int64_t>(save.chunks[i].high);
     words[2 * i + 2] = static_cast<std::int64_t>(save.chunks[i].low);
   }
-  const std::vector<std::int64_t> all =
-      engine_.runtime_.gather_words("the digests of a save", words);
+  const std::vector<std::int64_t> all = engine_.ranks_.gather_words("the digests of a save", words);
   if (engine_.rank() != 0) return;
   std::size_t next = 0;  // files are in rank order, ranks without data have none
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(engine_.ranks()); ++rank) {
@@ -253,7 +244,7 @@ void Checkpointing::advance(PendingSave& save, bool known_good) {
   const bool wrote = save.phase == PendingSave::Phase::writing;
   if (!known_good)
     save.outcome = agree_on_outcome(
-        engine_.runtime_, wrote ? "the files of a save" : "the commit of a save", save.outcome);
+        engine_.ranks_, wrote ? "the files of a save" : "the commit of a save", save.outcome);
   if (save.outcome.code == 0 && wrote) {
     save.writer.reset();
     gather_digests(save);
@@ -273,7 +264,7 @@ void Checkpointing::advance(PendingSave& save, bool known_good) {
 }
 
 void Checkpointing::finish(PendingSave& save) {
-  const Patience patience(engine_);
+  const Patience patience(engine_.ranks_);
   while (save.phase != PendingSave::Phase::finished) advance(save);
 }
 

@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "zero/base/number_text.h"
+
 namespace zero::detail {
 
 namespace {
@@ -26,8 +28,8 @@ class Progress {
     const auto now = std::chrono::steady_clock::now();
     if (now - last_ < progress_interval) return;
     last_ = now;
-    std::fprintf(stderr, "zero: checkpoint: %s: %.1f of %.1f MB written\n", path_.c_str(),
-                 static_cast<double>(written) / 1e6, static_cast<double>(bytes_) / 1e6);
+    std::fprintf(stderr, "zero: checkpoint: %s: %s of %s written\n", path_.c_str(),
+                 byte_text(written).c_str(), byte_text(bytes_).c_str());
   }
 
  private:

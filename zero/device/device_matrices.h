@@ -17,7 +17,7 @@ class DeviceMatrices {
  public:
   // Queues an operation as traffic of a flat unit, between what is queued on the compute stream
   // before and after.
-  using Travel = std::function<void(int flat_unit, RuntimeCore::Transfer)>;
+  using Travel = std::function<void(int flat_unit, Ranks::Transfer)>;
 
   // All outlive it.
   DeviceMatrices(RuntimeCore& runtime, const EnginePlan& plan, const ModelState& state,

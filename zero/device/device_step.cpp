@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "zero/agreement.h"
 #include "zero/base/error.h"
 
 namespace zero::detail {
@@ -27,18 +28,18 @@ void DeviceStep::between(const Communicate& communicate) {
   runtime_.compute().wait(*exchanged_);
 }
 
-DeviceStep::DeviceStep(RuntimeCore& runtime, const EnginePlan& plan, const ModelState& state,
-                       Transfer transfer, std::function<void()> check)
+DeviceStep::DeviceStep(RuntimeCore& runtime, Ranks& ranks, const EnginePlan& plan,
+                       const ModelState& state, Transfer transfer, std::function<void()> check)
     : runtime_(runtime),
+      ranks_(ranks),
       plan_(plan),
       state_(state),
       check_(std::move(check)),
       parts_(plan, state),
       matrices_(runtime, plan, state,
-                [this, transfer = std::move(transfer)](int unit, RuntimeCore::Transfer work) {
+                [this, transfer = std::move(transfer)](int unit, Ranks::Transfer work) {
                   between([&] { transfer(unit, std::move(work)); });
                 }),
-      ranks_(plan.layout.ranks),
       groups_(std::max(1, static_cast<int>(plan.updates.groups().size()))) {
   written_ = runtime.compute().create_event();
   exchanged_ = runtime.communication().create_event();
@@ -85,7 +86,7 @@ std::int64_t DeviceStep::pinned_bytes() const {
 
 std::int64_t DeviceStep::exchanged_bytes() const {
   return Arena::rounded(sizeof(StepWord)) +
-         Arena::rounded(ranks_ * static_cast<std::int64_t>(sizeof(StepWord)));
+         Arena::rounded(plan_.layout.ranks * static_cast<std::int64_t>(sizeof(StepWord)));
 }
 
 void DeviceStep::allocate(Arena& exchanged, Ledger& ledger) {
@@ -104,8 +105,8 @@ void DeviceStep::allocate(Arena& exchanged, Ledger& ledger) {
   }
   verdict_ = static_cast<StepVerdict*>(device_arena_.take(sizeof(StepVerdict)));
   own_word_ = static_cast<StepWord*>(exchanged.take(sizeof(StepWord)));
-  words_ =
-      static_cast<StepWord*>(exchanged.take(ranks_ * static_cast<std::int64_t>(sizeof(StepWord))));
+  words_ = static_cast<StepWord*>(
+      exchanged.take(plan_.layout.ranks * static_cast<std::int64_t>(sizeof(StepWord))));
   loss_sum_ = static_cast<double*>(device_arena_.take(sizeof(double)));
   matrix_norm_ = static_cast<optim::NormSum*>(device_arena_.take(sizeof(optim::NormSum)));
   device_ranges_ = static_cast<optim::GroupRange*>(device_arena_.take(
@@ -168,14 +169,14 @@ void DeviceStep::queue_norm(StateStore& store) {
 
 // The words of all ranks; an exchange that is cut off leaves words of older steps, hence "skip".
 void DeviceStep::queue_exchange() {
-  if (ranks_ == 1) {
+  if (plan_.layout.ranks == 1) {
     queue([this](Stream stream) {
       runtime_.device().copy(words_, own_word_, sizeof(StepWord), stream);
     });
     return;
   }
   between([&] {
-    runtime_.communicate_control([this](comm::Communicator& communicator, Stream stream) {
+    ranks_.communicate_control([this](comm::Communicator& communicator, Stream stream) {
       communicator.set_subject("agreement before a step");
       communicator.all_gather(own_word_, words_, optim::step_word_count, DType::int64, 0, stream);
     });
@@ -203,7 +204,7 @@ std::shared_ptr<PendingStep> DeviceStep::agree(const StepRequest& request, const
   });
   queue_exchange();
   queue([this, uploaded, slot](Stream stream) {
-    runtime_.kernels().decide(words_, ranks_, uploaded, verdict_, stream);
+    runtime_.kernels().decide(words_, plan_.layout.ranks, uploaded, verdict_, stream);
     runtime_.device().copy(pinned_verdicts_[slot], verdict_, sizeof(StepVerdict), stream);
     runtime_.device().fill_zero(own_word_, sizeof(StepWord), stream);
   });
@@ -257,9 +258,9 @@ void DeviceStep::measure(StateStore& store) {
       runtime_.kernels().measure(rule, update, tensor_sums(), verdict_, stream);
     });
   });
-  if (ranks_ > 1 && state_.policy().optimizer_sharded)
+  if (plan_.layout.ranks > 1 && state_.policy().optimizer_sharded)
     between([&] {
-      runtime_.communicate_control([this, words](comm::Communicator& communicator, Stream stream) {
+      ranks_.communicate_control([this, words](comm::Communicator& communicator, Stream stream) {
         communicator.set_subject("the norms of tensors");
         communicator.all_reduce(tensor_sums(), words, DType::int64, stream);
       });
@@ -296,18 +297,15 @@ void DeviceStep::resolve(PendingStep& step) {
 }
 
 void throw_if_ranks_differ(const StepVerdict& verdict) {
-  static constexpr const char* names[] = {"", "step number", "issued collectives (hash)",
-                                          "learning rate (hash)", "count of applied steps"};
+  static constexpr Agreed fields[] = {Agreed::step, Agreed::step, Agreed::collectives,
+                                      Agreed::learning_rate, Agreed::applied_steps};
   if (verdict.differs == 0) return;
   if (verdict.differs == static_cast<std::int64_t>(optim::Differs::failed))
     throw PeerFailed("before step " + std::to_string(verdict.differing_step) + " rank " +
                          std::to_string(verdict.differing_rank) + " failed beside its GPU",
                      static_cast<int>(verdict.value));
-  throw DisagreementError(
-      "before step " + std::to_string(verdict.differing_step) + " ranks differ in " +
-      names[verdict.differs] + ": rank 0 has " + std::to_string(verdict.value_of_root) + ", rank " +
-      std::to_string(verdict.differing_rank) + " has " + std::to_string(verdict.value) +
-      "; every rank must make the same calls with the same values");
+  raise("rank", {fields[verdict.differs], verdict.differing_step, verdict.value_of_root,
+                 static_cast<int>(verdict.differing_rank), verdict.value});
 }
 
 }  // namespace zero::detail

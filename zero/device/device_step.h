@@ -31,10 +31,10 @@ struct PendingStep {
 class DeviceStep {
  public:
   // Queues an operation on the communication stream, as traffic of a flat unit.
-  using Transfer = std::function<void(int flat_unit, RuntimeCore::Transfer)>;
+  using Transfer = std::function<void(int flat_unit, Ranks::Transfer)>;
 
   // `check` throws what has failed in what a step's outcome depends on.
-  DeviceStep(RuntimeCore& runtime, const EnginePlan& plan, const ModelState& state,
+  DeviceStep(RuntimeCore& runtime, Ranks& ranks, const EnginePlan& plan, const ModelState& state,
              Transfer transfer, std::function<void()> check);
   ~DeviceStep();
   DeviceStep(const DeviceStep&) = delete;
@@ -95,12 +95,12 @@ class DeviceStep {
   void queue(std::function<void(Stream)> work);
 
   RuntimeCore& runtime_;
+  Ranks& ranks_;
   const EnginePlan& plan_;
   const ModelState& state_;
   std::function<void()> check_;
   DeviceParts parts_;
   DeviceMatrices matrices_;
-  int ranks_;
   int groups_;
 
   Arena device_arena_, pinned_arena_;

@@ -1,9 +1,7 @@
 // What the engine does otherwise on a device: it asks, and learns of the outcome one step late.
-#include <bit>
 #include <cstdio>
 
 #include "optim/gradient_norm.h"
-#include "zero/base/hash.h"
 #include "zero/engine_core.h"
 
 namespace zero {
@@ -62,10 +60,9 @@ void EngineCore::divide(const Target& gradient, std::int64_t count, float diviso
 }
 
 void EngineCore::set_loss(const float* mean) {
-  if (device_step_)
-    device_step_->add_loss(mean);
-  else
-    set_loss(static_cast<double>(*mean));
+  if (!device_step_) return set_loss(static_cast<double>(*mean));
+  loss_given_ = true;
+  device_step_->add_loss(mean);
 }
 
 // On a device the host's scaler follows the verdicts that it has read.
@@ -100,11 +97,9 @@ optim::StepRequest EngineCore::request_of(const StepOptions& options) const {
   request.clipping = config_.gradient_clipping;
   request.first_applied = applied_steps_ + 1;
   request.known_applied = in_flight_.empty() ? applied_steps_ : -1;
-  for (int c = 0; c < optim::step_candidates; ++c) {
-    double& rate = request.learning_rates[c];
-    rate = options.learning_rate.value_or(plan_.updates.learning_rate(request.first_applied + c));
-    request.rates_hash = mixed(request.rates_hash ^ std::bit_cast<std::uint64_t>(rate));
-  }
+  for (int c = 0; c < optim::step_candidates; ++c)
+    request.learning_rates[c] =
+        options.learning_rate.value_or(plan_.updates.learning_rate(request.first_applied + c));
   return request;
 }
 

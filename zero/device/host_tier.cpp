@@ -6,16 +6,13 @@
 
 #include "optim/gradient_norm.h"
 #include "zero/base/numa.h"
+#include "zero/base/number_text.h"
 
 namespace zero::detail {
 
 namespace {
 
 constexpr std::int64_t grain_elements = 1 << 16;
-
-std::string mebibytes(std::int64_t bytes) {
-  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
-}
 
 }  // namespace
 
@@ -155,14 +152,14 @@ void HostTier::give_back(Ledger& ledger) const {
 
 std::string HostTier::describe() const {
   const std::string text =
-      "offload to " + mebibytes(crossing_bytes() + resting_bytes()) + " of host memory per rank, " +
-      (pins_all_ ? "all of it" : mebibytes(crossing_bytes()) + " of it") + " page-locked; ";
+      "offload to " + byte_text(crossing_bytes() + resting_bytes()) + " of host memory per rank, " +
+      (pins_all_ ? "all of it" : byte_text(crossing_bytes()) + " of it") + " page-locked; ";
   const std::string threads =
       "updates run on " + std::to_string(runtime_.pool().threads()) + " threads";
   if (file_ != nullptr) return file_->describe() + "; " + text + threads;
   return text + "parameters travel through " +
          (inputs_.offload.state_slots > 0
-              ? std::to_string(inputs_.offload.state_slots) + " slots of " + mebibytes(slot_bytes_)
+              ? std::to_string(inputs_.offload.state_slots) + " slots of " + byte_text(slot_bytes_)
               : std::to_string(inputs_.offload.shard_slots) + " buffers of the GPU") +
          "; " + threads;
 }

@@ -35,7 +35,7 @@ PoolPlace place_beside_device(RuntimeCore& runtime) {
   const RankPlace own{runtime.topology().node, runtime.device().numa_node(), allowed_cpus()};
   const std::vector<std::int64_t> words = words_of(own);
   const std::vector<std::int64_t> all =
-      runtime.gather_words("start-up: the cpus of each rank", words);
+      runtime.ranks().gather_words("start-up: the cpus of each rank", words);
   std::vector<RankPlace> places;
   for (std::size_t at = 0; at < all.size(); at += words.size())
     places.push_back(place_of(&all[at]));

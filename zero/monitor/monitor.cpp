@@ -1,8 +1,6 @@
 #include "zero/monitor/monitor.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -10,6 +8,7 @@
 #include <system_error>
 
 #include "zero/base/error.h"
+#include "zero/base/number_text.h"
 #include "zero/monitor/event_file.h"
 
 namespace zero {
@@ -17,11 +16,6 @@ namespace {
 
 std::string folder_of(const MonitorOptions& options) {
   return (std::filesystem::path(options.output_path) / options.job_name).string();
-}
-
-std::string exact(double value) {
-  std::array<char, 32> text{};
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 
 // One file per tag, as DeepSpeed names them: Train_Samples_lr.csv.
@@ -44,7 +38,7 @@ class CsvFolder {
       file.open(std::filesystem::path(folder_) / (name + ".csv"), std::ios::app);
       file << "step," << tag.substr(tag.rfind('/') + 1) << '\n';
     }
-    file << step << ',' << exact(value) << '\n';
+    file << step << ',' << shortest_text(value) << '\n';
     if (!file.flush()) throw SaveError(folder_ + ": " + tag + " cannot be written");
   }
 

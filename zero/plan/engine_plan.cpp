@@ -9,6 +9,8 @@ namespace zero::detail {
 
 namespace {
 
+constexpr int two_in_turn = 2, one_each = 0;  // slots of a class
+
 bool shards_optimizer(const EnginePlan& plan) {
   return plan.layout.ranks == 1 || plan.placement.optimizer == Rest::shard;
 }
@@ -18,14 +20,15 @@ DType wire_of(const Precision& precision, const Layout& layout) {
   return layout.ranks > 1 ? precision.wire : precision.compute;
 }
 
-// A placement over one rank has nothing to place; what remains is when gradients are added up.
+// A placement over one rank has nothing to place but in strict mode; what remains is when gradients
+// are added up.
 void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   const bool accumulates = plan.batch.accumulation > 1;
   const bool adds_shards = accumulates && plan.sync_each;
   const bool adds_wholes = accumulates && !plan.sync_each;
   const bool shards_at_rest = plan.placement.gradient == Rest::shard &&
-                              (plan.layout.ranks > 1 || adds_shards || policy.optimizer_in_file ||
-                               policy.optimizer_on_host);
+                              (plan.layout.ranks > 1 || plan.strict || adds_shards ||
+                               policy.optimizer_in_file || policy.optimizer_on_host);
   if (policy.precision.accumulation != policy.precision.compute) {
     // Backward cannot write the dtype of sums: its gradients pass through slots.
     const bool whole = adds_wholes || !policy.optimizer_sharded;
@@ -48,18 +51,19 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
 StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, int rank, bool on_gpu) {
   const ZeroOptions& options = config.zero_optimization;
   const bool shards_parameters = plan.placement.parameter == Rest::shard;
+  const bool offloads_parameters = plan.configured.parameter == Rest::shard;
   StatePolicy policy;
   policy.rank = rank;
   policy.precision = precision_for(config, plan.layout.ranks);
   policy.optimizer_in_file = options.offload_optimizer.device == OffloadDevice::nvme;
   policy.optimizer_on_host = on_gpu && options.offload_optimizer.device != OffloadDevice::none;
   policy.parameters_in_file =
-      shards_parameters && options.offload_param.device == OffloadDevice::nvme;
+      offloads_parameters && options.offload_param.device == OffloadDevice::nvme;
   policy.parameters_on_host =
-      on_gpu && shards_parameters && options.offload_param.device != OffloadDevice::none;
+      on_gpu && offloads_parameters && options.offload_param.device != OffloadDevice::none;
   policy.parameters_sharded =
-      shards_parameters &&
-      (plan.layout.ranks > 1 || policy.parameters_in_file || policy.parameters_on_host);
+      shards_parameters && (plan.layout.ranks > 1 || plan.strict || policy.parameters_in_file ||
+                            policy.parameters_on_host);
   policy.optimizer_sharded = shards_optimizer(plan);
   place_gradients(plan, policy);
   policy.optimizer_states = plan.updates.state_names();
@@ -75,7 +79,6 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, int 
 
 PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Config& config) {
   const ZeroOptions& options = config.zero_optimization;
-  constexpr int two_in_turn = 2, one_each = 0;
   const StatePolicy& policy = plan.policy;
   PlanInputs inputs;
   inputs.model = &model;
@@ -158,7 +161,7 @@ void check_update_mode(const Config& config, const EnginePlan& plan, bool on_gpu
 void check_offload(const Config& config, const EnginePlan& plan) {
   const ZeroOptions& options = config.zero_optimization;
   if (options.offload_optimizer.device == OffloadDevice::nvme &&
-      plan.placement.optimizer == Rest::replicate)
+      plan.configured.optimizer == Rest::replicate)
     throw ConfigError(
         "zero_optimization.offload_optimizer.device nvme needs stage 1, 2 or 3: at stage 0 every "
         "rank would write the whole optimizer state to its file");
@@ -181,10 +184,22 @@ void check_offload_of_gpu(const Config& config, const EnginePlan& plan) {
     throw ConfigError(
         "zero_optimization.offload_param.device cpu and nvme need offload_optimizer.device cpu or "
         "nvme with ratio 1 on GPU ranks: parameters are updated in host memory");
-  if (plan.policy.optimizer_on_host && plan.placement.optimizer == Rest::replicate)
+  if (plan.policy.optimizer_on_host && plan.configured.optimizer == Rest::replicate)
     throw ConfigError(
         "zero_optimization.offload_optimizer.device cpu and nvme need stage 1, 2 or 3 on GPU "
         "ranks: at stage 0 every rank would update the whole model in host memory");
+}
+
+void check_split_matrices(const Model& model, const UpdateGroups& updates) {
+  for (std::size_t p = 0; p < model.params.size(); ++p) {
+    const int group = updates.group_of_param()[p];
+    if (group >= 0 && model.params[p].options.split &&
+        updates.group(group).rule->sees() == optim::Sees::whole_matrices)
+      throw ConfigError("parameter " + model.params[p].name +
+                        " is split over the model-parallel group, and the optimizer's rule for it "
+                        "needs the whole matrix: declare it with .whole = false, or choose "
+                        "another optimizer");
+  }
 }
 
 bool synchronizes_each(const Placement& placement, GradientSync sync) {
@@ -193,21 +208,30 @@ bool synchronizes_each(const Placement& placement, GradientSync sync) {
 
 }  // namespace
 
-EnginePlan::EnginePlan(const Model& model, const Config& config, int rank, int ranks, bool on_gpu)
-    : batch(resolve_batch(config.batch, ranks)),
-      placement(placement_for(config.zero_optimization, config.zero_core)),
+EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank& on)
+    : strict(on.strict),
+      batch(resolve_batch(config.batch, on.ranks)),
+      configured(placement_for(config.zero_optimization, config.zero_core)),
+      placement(strict ? strict_placement(configured) : configured),
       sync_each(synchronizes_each(placement, config.zero_core.gradient_sync)),
-      layout(make_layout(model, ranks, config.zero_optimization)),
+      layout(make_layout(model, on.ranks, config.zero_optimization)),
       updates(model, config),
-      matrices(model, layout, updates, ranks > 1 && shards_optimizer(*this)),
-      policy(make_state_policy(*this, config, rank, on_gpu)) {
-  if (ranks > 1)
-    policy.reduce_piece = piece_elements(config.zero_optimization.reduce_bucket_size, ranks);
-  if (on_gpu) check_offload_of_gpu(config, *this);
+      matrices(model, layout, updates, on.ranks > 1 && shards_optimizer(*this)),
+      policy(make_state_policy(*this, config, on.rank, on.on_gpu)) {
+  policy.counts_replicas = on.model_parallel.rank == 0;
+  if (on.model_parallel.size > 1) check_split_matrices(model, updates);
+  if (on.ranks > 1)
+    policy.reduce_piece = piece_elements(config.zero_optimization.reduce_bucket_size, on.ranks);
+  if (on.on_gpu) check_offload_of_gpu(config, *this);
   check_offload(config, *this);
   inputs = make_plan_inputs(*this, model, config);
-  check_update_mode(config, *this, on_gpu);
+  check_update_mode(config, *this, on.on_gpu);
   check_chunks(*this, config.optimizer.type);
+  parameter_memory = inputs.parameter_slots, gradient_memory = inputs.gradient_slots;
+  if (strict && !on.on_gpu) {
+    parameter_memory = assign_slots(layout, {one_each, false, std::nullopt, std::nullopt});
+    gradient_memory = assign_slots(layout, {one_each, true, std::nullopt, std::nullopt});
+  }
   steps = make_step_plans(inputs, sync_each);
   check_plans(inputs, steps);
 }

@@ -11,19 +11,35 @@
 
 namespace zero::detail {
 
+// This rank in the group over which parameters are split or replicated besides.
+struct ModelParallel {
+  int rank = 0, size = 1;
+};
+
+// The rank that a plan is for.
+struct PlanRank {
+  int rank = 0, ranks = 1;
+  bool on_gpu = false;
+  bool strict = false;  // see zero/strict.h
+  ModelParallel model_parallel = {};
+};
+
 struct EnginePlan {
-  EnginePlan(const Model& model, const Config& config, int rank, int ranks, bool on_gpu = false);
+  EnginePlan(const Model& model, const Config& config, const PlanRank& on);
   EnginePlan(const EnginePlan&) = delete;  // inputs points into it
   EnginePlan& operator=(const EnginePlan&) = delete;
 
+  bool strict;
   Batch batch;
-  Placement placement;
+  Placement configured, placement;  // these differ in strict mode alone
   bool sync_each = false;  // gradients are synchronized in each micro step, not only in the last
   Layout layout;
   UpdateGroups updates;
   MatrixPlan matrices;
   StatePolicy policy;
   PlanInputs inputs;
+  // Memory: the slots of `inputs`, or in strict mode one for each flat unit, under their rules.
+  SlotAssignment parameter_memory, gradient_memory;
   StepPlans steps;
 };
 

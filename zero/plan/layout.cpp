@@ -37,12 +37,12 @@ FlatUnit make_flat_unit(const Model& model, std::string name, Residence residenc
       const ParamOptions& options = model.params[static_cast<std::size_t>(index)].options;
       if (options.trainable != trainable) continue;
       const auto same_kind = [&](const Segment& s) {
-        return s.trainable == trainable && s.dtype == options.dtype;
+        return s.trainable == trainable && s.dtype == options.dtype && s.split == options.split;
       };
       auto segment = std::find_if(unit.segments.begin(), unit.segments.end(), same_kind);
       if (segment == unit.segments.end())
-        segment =
-            unit.segments.insert(unit.segments.end(), Segment{options.dtype, trainable, 0, 0, {}});
+        segment = unit.segments.insert(unit.segments.end(),
+                                       Segment{options.dtype, trainable, options.split, 0, 0, {}});
       segment->params.push_back({index, segment->length});
       segment->length += aligned(model.params[static_cast<std::size_t>(index)].elements);
     }
@@ -124,8 +124,8 @@ std::string Layout::describe(const Model& model) const {
   std::string lines = "ranks " + std::to_string(ranks) + "\n";
   for (const FlatUnit& flat : flat_units)
     for (const Segment& segment : flat.segments) {
-      lines += flat.name + (segment.trainable ? " trainable" : " frozen") + " shard " +
-               std::to_string(segment.shard) + "\n";
+      lines += flat.name + (segment.trainable ? " trainable" : " frozen") +
+               (segment.split ? " split" : "") + " shard " + std::to_string(segment.shard) + "\n";
       for (const ParamPlace& place : segment.params)
         lines += "  " + model.params[static_cast<std::size_t>(place.param)].name + " at " +
                  std::to_string(place.offset) + " elements " +

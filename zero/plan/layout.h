@@ -23,6 +23,7 @@ struct ParamPlace {
 struct Segment {
   std::optional<DType> dtype;  // empty: the compute dtype
   bool trainable = true;
+  bool split = false;       // ParamOptions::split
   std::int64_t shard = 0;   // elements of one rank's slice, padding included
   std::int64_t length = 0;  // shard x ranks
   std::vector<ParamPlace> params;

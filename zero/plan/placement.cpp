@@ -1,5 +1,6 @@
 #include "zero/plan/placement.h"
 
+#include <iterator>
 #include <string>
 
 #include "zero/base/error.h"
@@ -18,6 +19,13 @@ constexpr Placement shard_grad_op = {"SHARD_GRAD_OP", Rest::shard, Rest::shard,
                                      Rest::shard,     false,       true};
 
 }  // namespace
+
+Placement strict_placement(const Placement& row) {
+  Placement strict = *std::rbegin(stages);
+  strict.strategy = row.strategy;
+  strict.sync_each = row.sync_each;
+  return strict;
+}
 
 Placement placement_for(const ZeroOptions& zero_optimization, const CoreOptions& zero_core) {
   const int stage = zero_optimization.stage;

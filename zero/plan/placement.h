@@ -21,6 +21,10 @@ struct Placement {
   bool sync_each = false;              // default of gradient_sync
 };
 
+// What strict mode makes of a row: what the most sharded one shards, with the row's own default of
+// gradient_sync, on which bits depend.
+Placement strict_placement(const Placement& row);
+
 // The row of the table. Throws ConfigError for a stage that does not exist.
 Placement placement_for(const ZeroOptions& zero_optimization, const CoreOptions& zero_core);
 

@@ -76,7 +76,8 @@ int count_of(EventKind kind, const PlanInputs& inputs) {
 
 PlanWalker::PlanWalker(const PlanInputs& inputs, const Streams& streams, StepClock& clock,
                        Hooks hooks)
-    : hooks_(std::move(hooks)),
+    : inputs_(inputs),
+      hooks_(std::move(hooks)),
       streams_(streams),
       compute_(*streams[compute_index]),
       clock_(clock) {
@@ -153,6 +154,38 @@ bool PlanWalker::inside(Op op, int target) const {
   });
 }
 
+bool PlanWalker::needs(std::size_t step, int flat_unit) const {
+  const Instruction& instruction = plan_->instructions[step];
+  if (instruction.op != Op::forward && instruction.op != Op::backward) return false;
+  const std::vector<int>& flats =
+      inputs_.layout->needs_of_unit[static_cast<std::size_t>(instruction.target)];
+  return std::find(flats.begin(), flats.end(), flat_unit) != flats.end();
+}
+
+bool PlanWalker::in_use(int flat_unit) const {
+  return std::any_of(open_.begin(), open_.end(),
+                     [&](std::size_t step) { return needs(step, flat_unit); });
+}
+
+bool PlanWalker::replaced_before_use(int flat_unit) const {
+  constexpr auto gathers = static_cast<std::size_t>(PlanStream::communication);
+  const auto slot = [&](int of) {
+    return inputs_.parameter_slots.slot_of[static_cast<std::size_t>(of)];
+  };
+  const auto first = [&](std::size_t stream, const auto& fits) {
+    const std::vector<std::size_t>& steps = steps_[stream];
+    const auto begin = steps.begin() + static_cast<std::ptrdiff_t>(next_[stream]);
+    const auto found = std::find_if(begin, steps.end(), fits);
+    return found == steps.end() ? plan_->instructions.size() : *found;
+  };
+  const std::size_t gather = first(gathers, [&](std::size_t step) {
+    return plan_->instructions[step].op == Op::gather &&
+           slot(plan_->instructions[step].target) == slot(flat_unit);
+  });
+  return gather < first(
+                      compute_index, [&](std::size_t step) { return needs(step, flat_unit); });
+}
+
 void PlanWalker::leave(Op op, int target) noexcept {
   for (std::size_t i = open_.size(); i-- > 0;) {
     const Instruction& instruction = plan_->instructions[open_[i]];
@@ -221,6 +254,7 @@ void PlanWalker::finish() {
 
 void PlanWalker::abandon() {
   settle();
+  open_.clear();  // a scope may outlive its evaluation
   plan_ = nullptr;
 }
 

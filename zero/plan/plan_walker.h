@@ -42,6 +42,10 @@ class PlanWalker {
   void leave(Op op, int target) noexcept;
   bool inside(Op op, int target) const;
   bool inside_any() const { return !open_.empty(); }
+  // Whether an open step uses the flat unit, and whether something is gathered into its slot before
+  // another does: then what lies there has been used.
+  bool in_use(int flat_unit) const;
+  bool replaced_before_use(int flat_unit) const;
 
   // Issues the rest. Throws UsageError when compute steps are missing.
   void finish();
@@ -57,7 +61,9 @@ class PlanWalker {
   // Issues what is ready of one stream; true where there was something.
   bool pump(std::size_t stream);
   std::string describe(const Instruction& instruction) const;
+  bool needs(std::size_t step, int flat_unit) const;
 
+  const PlanInputs& inputs_;
   Hooks hooks_;
   Streams streams_;
   ExecutionStream& compute_;

@@ -35,7 +35,12 @@ std::vector<std::vector<int>> size_classes(const Layout& layout, const SlotPolic
 std::int64_t slots_of_class(std::int64_t largest, const SlotPolicy& policy) {
   if (policy.per_class == 0) return std::numeric_limits<int>::max();
   std::int64_t slots = policy.per_class;
-  if (policy.prefetch_bucket) slots = 1 + (*policy.prefetch_bucket + largest - 1) / largest;
+  if (policy.prefetch_bucket) {
+    // Rounded up without a sum that could leave 64 bits; nobody has so many units.
+    const std::int64_t ahead =
+        *policy.prefetch_bucket / largest + (*policy.prefetch_bucket % largest != 0);
+    slots = 1 + std::min<std::int64_t>(ahead, std::numeric_limits<int>::max());
+  }
   if (policy.max_live)
     slots = std::min(slots, std::max<std::int64_t>(1, *policy.max_live / largest));
   return slots;
@@ -52,7 +57,7 @@ SlotAssignment assign_slots(const Layout& layout, const SlotPolicy& policy) {
       largest =
           std::max(largest, size_of_unit(layout.flat_units[static_cast<std::size_t>(f)], policy));
     const auto count = static_cast<int>(
-        std::min<std::int64_t>(slots_of_class(largest, policy), static_cast<int>(members.size())));
+        std::min(slots_of_class(largest, policy), static_cast<std::int64_t>(members.size())));
     for (std::size_t i = 0; i < members.size(); ++i)
       assignment.slot_of[static_cast<std::size_t>(members[i])] =
           assignment.slots + static_cast<int>(i) % count;

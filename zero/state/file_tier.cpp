@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "zero/base/error.h"
+#include "zero/base/number_text.h"
 #include "zero/state/gradient_sum.h"
 
 namespace zero::detail {
@@ -237,10 +238,10 @@ void FileTier::give_back(Ledger& ledger) const {
 }
 
 std::string FileTier::describe() const {
-  return "offload to a file of " + std::to_string((store_->bytes() + (1 << 20) - 1) >> 20) +
-         " MiB per rank in " + store_->directory() + ", by " + read_->kind() + ", through " +
+  return "offload to a file of " + byte_text(store_->bytes()) + " per rank in " +
+         store_->directory() + ", by " + read_->kind() + ", through " +
          std::to_string(inputs_.offload.state_slots) + (beside_gpu() ? " page-locked" : "") +
-         " slots of " + std::to_string((slot_bytes_ + (1 << 20) - 1) >> 20) + " MiB";
+         " slots of " + byte_text(slot_bytes_);
 }
 
 // The first write of every block of the states: what would fail later fails here.
@@ -348,6 +349,11 @@ void FileTier::spill(int flat_unit, bool first, bool last) {
         if (part.array.kind == ArrayKind::gradient) spill_part(part, first, last);
 }
 
+const Segment& FileTier::segment_of(const ArrayId& array) const {
+  return inputs_.layout->flat_units[static_cast<std::size_t>(array.flat_unit)]
+      .segments[static_cast<std::size_t>(array.segment)];
+}
+
 // The GPU has taken the norm.
 void FileTier::spill_staged(int flat_unit) {
   std::vector<Transfer> transfers;
@@ -360,8 +366,7 @@ void FileTier::spill_staged(int flat_unit) {
 
 void FileTier::spill_resident(int flat_unit, int segment_index, bool first) {
   const SegmentBuffers& buffers = state_.segment(flat_unit, segment_index);
-  const Segment& segment = inputs_.layout->flat_units[static_cast<std::size_t>(flat_unit)]
-                               .segments[static_cast<std::size_t>(segment_index)];
+  const Segment& segment = segment_of({flat_unit, segment_index});
   if (!segment.trainable || buffers.resident == 0) return;
   take_in({buffers.gradient_shard, buffers.sum}, {buffers.landing, buffers.wire}, buffers.resident,
           first);
@@ -375,7 +380,11 @@ void FileTier::spill_part(const Part& part, bool first, bool last) {
   const std::int64_t skipped = part.begin - buffers.update_begin;
   take_in({spill_buffer_, buffers.sum},
           {buffers.landing + skipped * size_of(buffers.wire), buffers.wire}, part.count, first);
-  if (last) optim::accumulate_norm(spill_buffer_, buffers.sum, part.count, squares_);
+  if (last) {
+    optim::NormBins bins;
+    optim::accumulate_norm(spill_buffer_, buffers.sum, part.count, bins);
+    squares_.add(state_.policy().counts(segment_of(part.array)) ? bins : bins.without_sum());
+  }
   const Transfer write{Direction::write, part.extent, spill_buffer_};
   write_->transfer({&write, 1});
 }
@@ -386,8 +395,7 @@ optim::NormBins FileTier::take_squares() {
 
 std::int64_t FileTier::first_outside(const ArrayId& array) const {
   const SegmentBuffers& buffers = state_.segment(array.flat_unit, array.segment);
-  const Segment& segment = inputs_.layout->flat_units[static_cast<std::size_t>(array.flat_unit)]
-                               .segments[static_cast<std::size_t>(array.segment)];
+  const Segment& segment = segment_of(array);
   const bool parameter = array.kind == ArrayKind::parameter ||
                          (array.kind == ArrayKind::master && !buffers.has_master());
   const std::int64_t slice = state_.policy().rank * segment.shard;

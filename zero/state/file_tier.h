@@ -74,6 +74,7 @@ class FileTier final : public OuterTier {
   offload::StoreUse use() const { return store_->use(); }
 
  private:
+  const Segment& segment_of(const ArrayId& array) const;
   // One array of one chunk.
   struct Part {
     ArrayId array;

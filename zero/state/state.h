@@ -28,6 +28,10 @@ enum class Accumulator {
 
 struct StatePolicy {
   int rank = 0;
+  // Whether this rank's gradient norm counts parameters that the ranks of a model-parallel group
+  // hold alike: that of the group's first rank does.
+  bool counts_replicas = true;
+  bool counts(const Segment& segment) const { return segment.split || counts_replicas; }
   Precision precision;
   bool parameters_sharded = false;  // rest as shards, gathered into slots
   bool optimizer_sharded = false;   // each rank updates its slice

@@ -12,16 +12,13 @@
 #include "zero/base/error.h"
 #include "zero/base/gpu.h"
 #include "zero/base/numa.h"
+#include "zero/base/number_text.h"
 
 namespace zero {
 
 namespace {
 
 using cuda::check;
-
-std::string mebibytes(std::size_t bytes) {
-  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
-}
 
 struct FreeDevice {
   void operator()(void* data) const { cuda::note(cudaFree(data), "cudaFree"); }
@@ -84,8 +81,8 @@ class CudaDevice final : public Device {
     void* data = nullptr;
     if (count > available || cudaMalloc(&data, count) != cudaSuccess) {
       static_cast<void>(cudaGetLastError());
-      throw MemoryError("cannot reserve " + mebibytes(count) + " for " + name + ": " + describe() +
-                        " has " + mebibytes(available) + " of " + mebibytes(total) +
+      throw MemoryError("cannot reserve " + byte_text(count) + " for " + name + ": " + describe() +
+                        " has " + byte_text(available) + " of " + byte_text(total) +
                         " left; use a higher ZeRO stage, more ranks or a smaller batch");
     }
     std::shared_ptr<void> memory(data, FreeDevice());

@@ -1,0 +1,327 @@
+// Data parallelism x tensor parallelism in a program that owns MPI, under mpirun:
+// tensor_parallel_test T, for T ranks a model-parallel group. Blocks as Megatron-LM cuts them (a
+// column-parallel and a row-parallel matrix, a replicated bias) are trained at every stage, and
+// compared with the same model whole on one rank.
+#include <zero/mpi.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr int width = 24, hidden = 64, blocks = 3, steps = 6;
+using Values = std::vector<float>;
+
+int failures = 0;
+
+void check(bool condition, const std::string& what) {
+  if (condition) return;
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  std::fprintf(stderr, "rank %d: FAILED: %s\n", rank, what.c_str());
+  ++failures;
+}
+
+struct Groups {
+  MPI_Comm data = MPI_COMM_NULL, model = MPI_COMM_NULL;
+  int model_rank = 0, model_size = 1;
+};
+
+struct Case {
+  int stage = 0;
+  std::string optimizer = "AdamW", clipping = "0.3";
+  int accumulation = 1;
+  std::string file_directory;  // not empty: the optimizer's state rests in a file there
+  int bad_step = -1;           // whose gradient of block 1 is not finite on the last rank of all
+  bool marks_split = true;     // as it must be
+  bool equal_biases = true;    // likewise
+};
+
+struct Outcome {
+  std::vector<double> losses, norms, up_norms;
+  std::vector<bool> skipped;
+  Values bias, up;
+};
+
+float start(int block, int which, int i, int j) {
+  return 0.25f *
+         std::sin(static_cast<float>(block * 31 + which * 17 + i * 7 + j * 13 + i * j % 11));
+}
+
+zero::ModelSpec describe(const Groups& groups, const Case& c) {
+  const int part = hidden / groups.model_size;
+  zero::ModelSpec model;
+  for (int b = 0; b < blocks; ++b)
+    model.unit("b" + std::to_string(b))
+        .param("up", {part, width}, {.split = c.marks_split})
+        .param("down", {width, part}, {.split = true})
+        .param("bias", {width}, {.decay = false});
+  return model;
+}
+
+void fill(const Groups& groups, const Case& c, zero::ParamShard shard) {
+  const int part = hidden / groups.model_size, block = shard.name[1] - '0';
+  for (std::size_t k = 0; k < shard.values.size(); ++k) {
+    const int at = static_cast<int>(shard.begin) + static_cast<int>(k);
+    if (shard.name.ends_with("up"))
+      shard.values[k] = start(block, 0, groups.model_rank * part + at / width, at % width);
+    else if (shard.name.ends_with("down"))
+      shard.values[k] = start(block, 1, at / part, groups.model_rank * part + at % part);
+    else
+      shard.values[k] = c.equal_biases ? 0.01f : static_cast<float>(groups.model_rank);
+  }
+}
+
+struct Network {
+  explicit Network(const Groups& g) : groups(g), part(hidden / g.model_size) {
+    for (auto& v : x) v.resize(width);
+    for (auto& v : a) v.resize(static_cast<std::size_t>(part));
+  }
+  void add_up(Values& values) const {
+    if (groups.model_size > 1)
+      MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_FLOAT,
+                    MPI_SUM, groups.model);
+  }
+
+  void forward(zero::Engine& engine, long sample) {
+    for (int i = 0; i < width; ++i) x[0][i] = std::cos(static_cast<float>(sample % 16 * (i + 2)));
+    for (int b = 0; b < blocks; ++b) {
+      auto scope = engine.units()[static_cast<std::size_t>(b)].forward();
+      const float *up = scope.value<float>("up"), *down = scope.value<float>("down");
+      for (int i = 0; i < part; ++i) {
+        float sum = 0;
+        for (int j = 0; j < width; ++j) sum += up[i * width + j] * x[b][j];
+        a[b][i] = std::tanh(sum);
+      }
+      for (int i = 0; i < width; ++i) {
+        float sum = 0;
+        for (int j = 0; j < part; ++j) sum += down[i * part + j] * a[b][j];
+        x[b + 1][i] = sum;
+      }
+      add_up(x[b + 1]);
+      for (int i = 0; i < width; ++i) x[b + 1][i] += scope.value<float>("bias")[i] + x[b][i];
+    }
+  }
+
+  void backward(zero::Engine& engine, Values d, bool bad) {
+    Values da(static_cast<std::size_t>(part)), dx(width);
+    for (zero::Unit* unit : engine.backward_units()) {
+      const int b = unit->index();
+      auto scope = unit->backward();
+      const float *up = scope.value<float>("up"), *down = scope.value<float>("down");
+      float *dup = scope.grad<float>("up"), *ddown = scope.grad<float>("down"),
+            *dbias = scope.grad<float>("bias");
+      for (int i = 0; i < width; ++i) dbias[i] += d[i];
+      for (int j = 0; j < part; ++j) {
+        float sum = 0;
+        for (int i = 0; i < width; ++i)
+          sum += down[i * part + j] * d[i], ddown[i * part + j] += d[i] * a[b][j];
+        da[j] = sum * (1 - a[b][j] * a[b][j]);
+      }
+      std::fill(dx.begin(), dx.end(), 0.f);
+      for (int j = 0; j < part; ++j)
+        for (int i = 0; i < width; ++i)
+          dup[j * width + i] += da[j] * x[b][i], dx[i] += da[j] * up[j * width + i];
+      if (bad && b == 1) dup[0] = std::numeric_limits<float>::quiet_NaN();
+      add_up(dx);
+      for (int i = 0; i < width; ++i) d[i] += dx[i];
+    }
+  }
+
+  const Groups& groups;
+  int part;
+  Values x[blocks + 1], a[blocks];
+};
+
+zero::Config config_of(const Case& c) {
+  zero::Text settings = {{"train_micro_batch_size_per_gpu", "1"},
+                         {"gradient_accumulation_steps", std::to_string(c.accumulation)},
+                         {"zero_optimization.stage", std::to_string(c.stage)},
+                         {"optimizer.type", c.optimizer},
+                         {"optimizer.params.lr", "0.01"},
+                         {"gradient_clipping", c.clipping}};
+  if (!c.file_directory.empty()) {
+    settings["zero_optimization.offload_optimizer.device"] = "nvme";
+    settings["zero_optimization.offload_optimizer.nvme_path"] = c.file_directory;
+  }
+  return zero::load_config("", settings);
+}
+
+Outcome train(zero::Runtime& runtime, const Groups& groups, const Case& c) {
+  zero::Engine engine(runtime, describe(groups, c), config_of(c));
+  engine.initialize([&](zero::ParamShard shard) { fill(groups, c, shard); });
+  Network network(groups);
+  Outcome outcome;
+  zero::StepOptions options;
+  options.inspect = [&](zero::Gradients& gradients) {
+    outcome.up_norms.push_back(gradients.norm("b1.up"));
+    return zero::Decision::apply;
+  };
+  const bool last =
+      runtime.rank() + 1 == runtime.size() && groups.model_rank + 1 == groups.model_size;
+  for (int step = 0; step < steps; ++step) {
+    const long first = static_cast<long>(step) * engine.batch().global;
+    for (zero::MicroStep micro : engine.micro_steps()) {
+      network.forward(engine, first + micro.index() * runtime.size() + runtime.rank());
+      double loss = 0;
+      Values d(width);
+      for (int i = 0; i < width; ++i) {
+        const float error = network.x[blocks][i] - network.x[0][(i + 5) % width];
+        loss += 0.5 * error * error;
+        d[i] = error * micro.loss_scale();
+      }
+      micro.loss(loss);
+      network.backward(engine, d, last && step == c.bad_step);
+    }
+    const zero::StepResult result = engine.step(options).wait();
+    outcome.losses.push_back(result.loss);
+    outcome.norms.push_back(result.grad_norm);
+    outcome.skipped.push_back(result.skipped);
+  }
+  outcome.bias.resize(width);
+  outcome.up.resize(static_cast<std::size_t>(hidden / groups.model_size * width));
+  engine.read("b1.bias", "value", outcome.bias);
+  engine.read("b2.up", "value", outcome.up);
+  return outcome;
+}
+
+zero::Runtime adopt(const Groups& groups) {
+  return zero::adopt(groups.data, groups.model,
+                     {.abort_job = false, .catch_signals = false, .threads = 1});
+}
+
+bool near(double a, double b) {
+  return std::fabs(a - b) <= 2e-5 * (std::fabs(a) + std::fabs(b)) + 1e-6;
+}
+
+void compare(const Groups& groups, const Outcome& split, const Outcome& whole,
+             const std::string& name) {
+  for (std::size_t s = 0; s < split.losses.size(); ++s) {
+    const std::string at = name + ", step " + std::to_string(s + 1);
+    check(split.skipped[s] == whole.skipped[s], at + ": skipped alike");
+    if (whole.skipped[s]) continue;
+    check(near(split.losses[s], whole.losses[s]), at + ": loss");
+    check(near(split.norms[s], whole.norms[s]), at + ": norm of the whole model");
+    check(near(split.up_norms[s], whole.up_norms[s]), at + ": norm of a parameter in parts");
+  }
+  const std::size_t part = split.up.size();
+  for (std::size_t i = 0; i < part; ++i)
+    check(near(split.up[i], whole.up[static_cast<std::size_t>(groups.model_rank) * part + i]),
+          name + ": a part of a parameter");
+  Values first = split.bias;
+  MPI_Bcast(first.data(), width, MPI_FLOAT, 0, groups.model);
+  check(std::memcmp(first.data(), split.bias.data(), width * sizeof(float)) == 0,
+        name + ": what is replicated has equal bits");
+}
+
+void compare_with_whole(const Groups& groups, const Case& c, const std::string& name) {
+  Outcome split;
+  int ranks = 1;
+  {
+    zero::Runtime runtime = adopt(groups);
+    ranks = runtime.size();
+    split = train(runtime, groups, c);
+  }
+  Groups alone;
+  alone.data = MPI_COMM_SELF;
+  Case whole = c;
+  whole.accumulation = c.accumulation * ranks;
+  whole.file_directory.clear();
+  zero::Runtime runtime = adopt(alone);
+  compare(groups, split, train(runtime, alone, whole), name);
+}
+
+std::string failure_of(const Groups& groups, const Case& c) {
+  try {
+    zero::Runtime runtime = adopt(groups);
+    train(runtime, groups, c);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void refuse(const Groups& groups) {
+  Case c;
+  c.marks_split = false;
+  const std::string unmarked = failure_of(groups, c);
+  check(unmarked.find("b0.up") != std::string::npos &&
+            unmarked.find(".split = true") != std::string::npos,
+        "a part that is not declared so is named: " + unmarked);
+  c = {};
+  c.equal_biases = false;
+  check(failure_of(groups, c).find("b0.bias") != std::string::npos,
+        "a replica of other values is named");
+  c = {};
+  c.optimizer = "Muon";
+  c.clipping = "0";
+  check(failure_of(groups, c).find("b0.up is split over the model-parallel group") !=
+            std::string::npos,
+        "whole matrices cannot be had of parts");
+}
+
+// Whoever waits for a rank that gives up learns of it, in either group.
+void lose_a_rank(const Groups& groups) {
+  std::string caught;
+  try {
+    zero::Runtime runtime = adopt(groups);
+    if (runtime.is_root() && groups.model_rank == 0) throw std::runtime_error("the data ran out");
+    train(runtime, groups, {});
+  } catch (const zero::PeerFailed&) {
+    caught = "peer";
+  } catch (const std::exception& error) {
+    caught = error.what();
+  }
+  check(caught == "peer" || caught == "the data ran out",
+        "a failure reaches both groups: " + caught);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int provided = 0, rank = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  const int parts = argc > 1 ? std::atoi(argv[1]) : 2;
+  Groups groups;
+  groups.model_rank = rank % parts;
+  groups.model_size = parts;
+  MPI_Comm_split(MPI_COMM_WORLD, rank % parts, rank, &groups.data);
+  MPI_Comm_split(MPI_COMM_WORLD, rank / parts, rank, &groups.model);
+
+  for (const int stage : {0, 1, 2, 3}) {
+    const std::string at = "stage " + std::to_string(stage);
+    Case c;
+    c.stage = stage;
+    compare_with_whole(groups, c, at);
+    c.accumulation = 2;
+    c.bad_step = 2;
+    compare_with_whole(groups, c, at + " with a gradient that is not finite");
+    c = {};
+    c.stage = stage;
+    c.optimizer = "Lamb";
+    compare_with_whole(groups, c, at + " with Lamb");
+    if (stage == 0) continue;
+    c.optimizer = "AdamW";
+    c.accumulation = 2;
+    c.file_directory = std::filesystem::temp_directory_path();
+    compare_with_whole(groups, c, at + " with its state in a file");
+  }
+  refuse(groups);
+  lose_a_rank(groups);
+
+  MPI_Allreduce(MPI_IN_PLACE, &failures, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  MPI_Comm_free(&groups.data);
+  MPI_Comm_free(&groups.model);
+  MPI_Finalize();
+  if (rank == 0 && failures == 0) std::printf("all as expected\n");
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# The README's first command on a machine that has nothing: an empty Debian of the given release, this source
+# tree in it, and examples/quickstart.sh from the installation of what is missing to a trained table. Machines
+# that people work on hide what a script forgets to install. Exits with 77 where there can be no such root.
+# Usage: tests/fresh/fresh_machine.sh bookworm|trixie
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+suite=$1
+
+skip() {
+  echo "skipped: $1"
+  exit 77
+}
+
+if ! command -v mmdebstrap >/dev/null; then
+  [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null || skip "mmdebstrap is not installed"
+  { apt-get update -qq && apt-get install -y -qq --no-install-recommends mmdebstrap; } >/dev/null 2>&1 ||
+    skip "mmdebstrap cannot be installed"
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# As this machine reaches Debian's packages.
+mirror=$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/debian.sources 2>/dev/null | head -n 1)
+options=()
+for file in /etc/apt/apt.conf.d/*; do
+  if grep -q Acquire "$file" 2>/dev/null; then options+=(--aptopt="$file"); fi
+done
+
+# The working tree, but for what is built.
+if git rev-parse --git-dir >/dev/null 2>&1; then
+  git ls-files -z --cached --others --exclude-standard
+else
+  find . -path ./build -prune -o -type f -print0
+fi | tar -c --null --ignore-failed-read -T - -f "$work/source.tar" 2>/dev/null
+
+cat >"$work/inside" <<'INSIDE'
+set -eu
+mkdir /source
+tar -x -C /source -f /source.tar
+cd /source
+export HOME=/root RANKS=2 STEPS=3
+examples/quickstart.sh
+grep -q '"bits_equal"' build/quickstart/*.json
+ls build/quickstart/*.html
+INSIDE
+
+# Making an empty root is what a machine may refuse; what runs in it is what is tested.
+mmdebstrap --quiet --variant=minbase --include=ca-certificates --format=null "${options[@]}" \
+  --customize-hook="touch '$work/made'" \
+  --customize-hook="copy-in '$work/source.tar' '$work/inside' /" \
+  --customize-hook='chroot "$1" bash /inside' \
+  "$suite" /dev/null "${mirror:-http://deb.debian.org/debian}" 2>&1 | tee "$work/log" ||
+  { [[ -e $work/made ]] && exit 1 || skip "no empty root can be made here: $(tail -n 1 "$work/log")"; }

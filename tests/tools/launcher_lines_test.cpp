@@ -1,0 +1,123 @@
+#include "tools/zero/launcher_lines.h"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+namespace zero::tool {
+namespace {
+
+const std::string rule(74, '-');
+const std::string cause = "zero: rank 1: unknown option --stepps\n";
+
+// As Open MPI 4.1 prints them.
+const std::string aborted =
+    rule +
+    "\nMPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\nwith errorcode 10.\n\n"
+    "NOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes.\n"
+    "You may or may not see output from other processes, depending on\n"
+    "exactly when Open MPI kills them.\n" +
+    rule + "\n";
+const std::string counted =
+    "[vm:07554] 1 more process has sent help message help-mpi-api.txt / mpi-abort\n"
+    "[vm:07554] Set MCA parameter \"orte_base_help_aggregate\" to 0 to see all help / error "
+    "messages\n";
+const std::string detected =
+    rule +
+    "\nPrimary job  terminated normally, but 1 process returned\na non-zero exit code. Per "
+    "user-direction, the job has been aborted.\n" +
+    rule + "\n" + rule +
+    "\nmpirun detected that one or more processes exited with non-zero status, thus causing\nthe "
+    "job to be terminated. The first process to do so was:\n\n  Process name: [[1,1],0]\n  Exit "
+    "code:    3\n" +
+    rule + "\n";
+const std::string no_slots =
+    rule + "\nThere are not enough slots available in the system to satisfy the 20\nslots\n" +
+    rule + "\n";
+
+// What is shown of the text, in pieces of so many bytes; "|" is where the job ended.
+std::string shown(const std::string& text, std::size_t piece) {
+  LauncherLines lines;
+  std::string result;
+  for (std::size_t at = 0; at < text.size(); at += piece)
+    result += lines.pass(std::string_view(text).substr(at, piece));
+  return result + "|" + lines.settle();
+}
+
+TEST_CASE("after a cause that a rank has said, Open MPI's lines on the failure are left out") {
+  for (const std::size_t piece : {1, 7, 75, 1000}) {
+    CAPTURE(piece);
+    CHECK(shown(cause + aborted + counted, piece) == cause + "|");
+    // They travel on ways of their own: the cause may come last.
+    CHECK(shown(aborted + counted + cause, piece) == cause + "|");
+    CHECK(shown(aborted + cause + counted + detected, piece) == cause + "|");
+    CHECK(shown("a\n" + detected + "b\n" + cause + "c\n", piece) == "a\nb\n" + cause + "c\n|");
+    const std::string tagged = "[1,1]<stderr>:" + cause;
+    CHECK(shown(tagged + aborted, piece) == tagged + "|");
+    const std::string before = "zero: on host a: MPI did not come up\n";
+    CHECK(shown(before + aborted, piece) == before + "|");
+    const std::string cut_off =
+        "[vm:31533] [[6099,0],0] ORTE_ERROR_LOG: Out of resource in file "
+        "../../../orte/util/show_help.c at line 501\n";
+    CHECK(shown(cause + cut_off, piece) == cause + "|");
+    CHECK(shown(cut_off, piece) == "|" + cut_off);
+  }
+}
+
+TEST_CASE("where no rank has said why, Open MPI's lines are all there is: they are shown") {
+  for (const std::size_t piece : {1, 7, 1000}) {
+    CHECK(shown("a\n" + aborted + counted, piece) == "a\n|" + aborted + counted);
+    CHECK(shown(detected + "b\n", piece) == "b\n|" + detected);
+    // A notice is no cause, nor is what only looks like one.
+    for (const char* other : {"zero: no gradient was asked for of a.b; it counts as zero\n",
+                              "zero: rank one: x\n", "zero: rank 1\n", "see zero: rank 1: x\n"})
+      CHECK(shown(other + aborted, piece) == other + ("|" + aborted));
+  }
+}
+
+TEST_CASE("what is not on a rank's failure passes at once, whatever it looks like") {
+  const std::string table = rule + "\nloss  norm\n" + rule + "\n1     2\n";
+  for (const std::string& text :
+       {no_slots, cause + no_slots, table, cause + table, rule + "\n" + rule + "\n\n",
+        std::string(200, '-') + "\n", std::string("---\n-\n\n"), counted, std::string("no newline"),
+        std::string("\x1b[31mred\x1b[0m \xff\0 bytes\n", 20), cause + "[vm:1] Signal: 11\n"})
+    for (const std::size_t piece : {1, 30, 1000}) {
+      CAPTURE(text);
+      const std::string all = shown(text, piece);
+      std::string joined = all;
+      joined.erase(joined.find('|'), 1);
+      CHECK(joined == text);
+    }
+  LauncherLines lines;
+  CHECK(lines.pass("step 1") == "step 1");
+  CHECK(lines.pass("\rstep 2") == "\rstep 2");
+  CHECK(!lines.undecided());
+}
+
+TEST_CASE("what may become one of Open MPI's lines waits for a moment, not for ever") {
+  LauncherLines lines;
+  CHECK(lines.pass("----") == "");
+  CHECK(lines.undecided());
+  CHECK(lines.pause() == "----");
+  CHECK(!lines.undecided());
+  CHECK(lines.pass("--") == "--");
+  CHECK(lines.pass("\n" + rule + "\n") == "\n");
+  CHECK(lines.pause() == rule + "\n");
+  CHECK(lines.pass("MPI_ABORT was invoked on rank 1\n") == "MPI_ABORT was invoked on rank 1\n");
+}
+
+TEST_CASE("lines that are held back are owed until a cause is said") {
+  LauncherLines lines;
+  CHECK(lines.pass(aborted) == "");
+  CHECK(lines.owes());
+  CHECK(lines.settle() == aborted);
+  CHECK(!lines.owes());
+  CHECK(lines.pass(detected) == "");
+  CHECK(lines.owes());
+  lines.pass(cause);
+  CHECK(!lines.owes());
+  CHECK(lines.settle() == "");
+}
+
+}  // namespace
+}  // namespace zero::tool

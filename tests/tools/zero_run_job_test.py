@@ -1,0 +1,70 @@
+"""Jobs that fail under the real launcher: one line says why, and Open MPI adds nothing where it is there.
+
+usage: zero_run_job_test.py ZERO TRAIN_GPT    Exits with 77 where mpirun is not Open MPI's.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import unittest
+
+ZERO, TRAIN_GPT = sys.argv[1:3]
+os.environ.setdefault("ZERO_STRICT", "0")  # it would say so
+RULE = "-" * 74
+
+
+def run(*command, after=None):
+    """Exit code, standard output, and standard error without the executed line and its notes."""
+    process = subprocess.Popen([ZERO, "run", "-n", "2", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, errors="replace")
+    if after:
+        after(process)
+    out, err = process.communicate(timeout=100)
+    lines = [line for line in err.splitlines() if not line.startswith(("zero run: ", "mpirun -n "))]
+    return process.returncode, out, "\n".join(lines)
+
+
+class Jobs(unittest.TestCase):
+    def test_a_cause_stands_alone(self):
+        for _ in range(3):  # what Open MPI sends takes ways of its own, and comes before it or after
+            code, out, err = run(TRAIN_GPT, "--stepps", "3")
+            self.assertEqual((code, out), (10, ""))
+            self.assertRegex(err, r"\Azero: rank [01]: unknown option --stepps; train_gpt --help lists the options\Z")
+        code, _, err = run("--verbose", TRAIN_GPT, "--stepps", "3")
+        self.assertEqual(code, 10)
+        self.assertRegex(err, r"MPI_ABORT was invoked on rank|ORTE_ERROR_LOG|exited with non-zero status")
+
+    def test_a_rank_that_is_killed_is_named_by_its_peer(self):
+        def kill_one(process):
+            text = ""
+            while "step 1/" not in text:
+                text += process.stdout.readline()
+            with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
+                launcher = file.read().split()[0]
+            with open(f"/proc/{launcher}/task/{launcher}/children") as file:
+                ranks = file.read().split()
+            os.kill(int(ranks[-1]), signal.SIGKILL)
+
+        code, _, err = run(TRAIN_GPT, "--threads", "1", "--steps", "1000000", "--set", "steps_per_print=1", after=kill_one)
+        self.assertNotEqual(code, 0)
+        self.assertRegex(err, r"\Azero: rank \d: [^\n]+\Z")
+
+    def test_without_a_cause_of_ours_the_launcher_is_heard(self):
+        code, _, err = run(sys.executable, "-c", "raise SystemExit(3)")
+        self.assertEqual(code, 3)
+        self.assertRegex(err, rf"(?s)\A{RULE}\n.*exited with non-zero status.*Exit code: +3\n{RULE}\Z")
+
+    def test_success_says_nothing(self):
+        code, out, err = run(TRAIN_GPT, "--threads", "1", "--steps", "1")
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("step 1/1", out)
+
+
+if __name__ == "__main__":
+    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
+    if not re.search(r"\(Open MPI\)", version):
+        print("skipped: mpirun is not Open MPI's")
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,143 @@
+// What programs forget, and what ranks do differently: said by name, at every accumulation.
+#include <doctest/doctest.h>
+
+#include "tests/support/refusal.h"
+#include "tests/support/stderr_of.h"
+#include "tests/support/toy_model.h"
+#include "zero/testing.h"
+
+namespace {
+
+using zero::tests::contains;
+using zero::tests::refusal;
+using zero::tests::stderr_of;
+
+const toy::Dims dims;
+
+// The micro steps of one optimizer step, telling the loss of the first `told` ones.
+void run_micro_steps(zero::Engine& engine, int told = 1 << 20) {
+  toy::Activations a = toy::make_activations(dims);
+  for (zero::MicroStep micro : engine.micro_steps()) {
+    toy::load_samples(dims, a, 0);
+    const double loss = toy::micro_step<float>(engine, dims, a, micro.loss_scale());
+    if (micro.index() < told) micro.loss(loss);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a forgotten step() is named when micro_steps() is run again") {
+  zero::Runtime runtime = zero::Runtime::single();
+  for (const int accumulation : {1, 2, 3}) {
+    CAPTURE(accumulation);
+    zero::Engine engine(runtime, toy::describe(dims), toy::config(0, dims, accumulation));
+    engine.initialize(toy::fill);
+    run_micro_steps(engine);
+    engine.step();
+    run_micro_steps(engine);
+    CHECK(contains(refusal<zero::UsageError>([&] { run_micro_steps(engine); }),
+                   "Engine::micro_steps() was begun again before Engine::step()"));
+    // Nothing was lost by it.
+    engine.step();
+    run_micro_steps(engine);
+    CHECK(engine.step().wait().step == 3);
+  }
+}
+
+TEST_CASE("an iterator may be looked at twice, and one range serves every step") {
+  zero::Runtime runtime = zero::Runtime::single();
+  zero::Engine engine(runtime, toy::describe(dims), toy::config(0, dims, 2));
+  engine.initialize(toy::fill);
+  toy::Activations a = toy::make_activations(dims);
+  const zero::MicroSteps steps = engine.micro_steps();
+  for (int step = 0; step < 2; ++step) {
+    for (auto it = steps.begin(); it != steps.end(); ++it) {
+      toy::load_samples(dims, a, 0);
+      const double loss = toy::micro_step<float>(engine, dims, a, (*it).loss_scale());
+      (*it).loss(loss);
+    }
+    CHECK(engine.step().wait().step == step + 1);
+  }
+}
+
+TEST_CASE("losses that are not told are named once, by the root alone") {
+  for (const int accumulation : {1, 2})
+    for (const int told : {0, accumulation - 1, accumulation}) {
+      CAPTURE(accumulation);
+      CAPTURE(told);
+      const std::string said = stderr_of([&] {
+        zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
+          zero::Engine engine(runtime, toy::describe(dims), toy::config(2, dims, accumulation));
+          engine.initialize(toy::fill);
+          for (int step = 0; step < 3; ++step) {
+            run_micro_steps(engine, told);
+            engine.step();
+          }
+        });
+      });
+      const std::string part = "MicroStep::loss() was not called in ";
+      const auto at = said.find(part);
+      if (told == accumulation) {
+        CHECK(at == std::string::npos);
+        continue;
+      }
+      REQUIRE(at != std::string::npos);
+      CHECK(said.find(part, at + 1) == std::string::npos);
+      CHECK(contains(said, part + std::to_string(accumulation - told) + " of the " +
+                               std::to_string(accumulation) + " micro steps of step 1"));
+    }
+}
+
+TEST_CASE("gradients that nobody asks for are named once") {
+  const std::string said = stderr_of([] {
+    zero::Runtime runtime = zero::Runtime::single();
+    zero::Engine engine(runtime, toy::describe(dims), toy::config(0, dims));
+    engine.initialize(toy::fill);
+    for (int step = 0; step < 2; ++step) {
+      run_micro_steps(engine);
+      engine.step();
+    }
+  });
+  const auto at = said.find("no gradient was asked for of embed.unused");
+  CHECK(at != std::string::npos);
+  CHECK(said.find("no gradient", at + 1) == std::string::npos);
+}
+
+TEST_CASE("ranks that differ before a step say in what, as people write it") {
+  const auto differing = [](const std::function<zero::StepOptions(int)>& options_of) {
+    return refusal<zero::DisagreementError>([&] {
+      zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
+        zero::Engine engine(runtime, toy::describe(dims), toy::config(1, dims));
+        engine.initialize(toy::fill);
+        run_micro_steps(engine);
+        engine.step(options_of(runtime.rank()));
+      });
+    });
+  };
+  const std::string rates = differing(
+      [](int rank) { return zero::StepOptions{.learning_rate = rank == 1 ? 0.5 : 1e-5}; });
+  CHECK(contains(rates,
+                 "before step 1 ranks differ in learning rate: rank 0 has 1e-05, rank 1 has 0.5;"));
+  const auto deciding = [](zero::Decision decision) {
+    return zero::StepOptions{.inspect = [=](zero::Gradients&) { return decision; }};
+  };
+  CHECK(contains(differing([&](int rank) {
+                   return rank == 1 ? deciding(zero::Decision::apply) : zero::StepOptions{};
+                 }),
+                 "ranks differ in StepOptions::inspect: rank 0 has none, rank 1 has one;"));
+  CHECK(contains(differing([&](int rank) {
+                   return deciding(rank == 1 ? zero::Decision::skip : zero::Decision::apply);
+                 }),
+                 "the decision of StepOptions::inspect: rank 0 has apply, rank 1 has skip;"));
+}
+
+TEST_CASE("units are found by name, however many there are; a name is taken once") {
+  zero::ModelSpec model;
+  constexpr int count = 300;
+  for (int i = 0; i < count; ++i) model.unit("u" + std::to_string(i)).param("w", {3});
+  CHECK(contains(refusal<zero::UsageError>([&] { model.unit("u7"); }), "\"u7\" is declared twice"));
+  zero::Runtime runtime = zero::Runtime::single();
+  zero::Engine engine(runtime, model, toy::config(0, dims));
+  for (int i = 0; i < count; ++i) CHECK(engine.unit("u" + std::to_string(i)).index() == i);
+  CHECK(contains(refusal<zero::UsageError>([&] { engine.unit("u3000"); }), "did you mean"));
+}

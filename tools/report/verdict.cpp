@@ -1,0 +1,65 @@
+#include "tools/report/verdict.h"
+
+#include "tools/report/number.h"
+
+namespace zero::report {
+namespace {
+
+std::string names_of(const std::vector<Variant>& variants, bool ran) {
+  std::string names;
+  for (const Variant& variant : variants)
+    if (variant.ran == ran) names += (names.empty() ? "" : ", ") + variant.name;
+  return names;
+}
+
+// Which of several runs differ and where, or what their equality rests on.
+void add_bits(const std::vector<Variant>& runs, std::vector<std::string>& sentences) {
+  const Variant& reference = runs.front();
+  const std::size_t before = sentences.size();
+  for (const Variant& variant : runs)
+    if (const std::string found = first_difference(reference, variant); !found.empty())
+      sentences.push_back(variant.name + " differs from " + reference.name + " at " + found + ".");
+  if (sentences.size() == before)
+    sentences.push_back("Bits equal: all " + std::to_string(reference.steps.size()) +
+                        " losses and gradient norms, and the digest of weights and moments, " +
+                        hexadecimal(reference.digest) + ".");
+}
+
+void add_absent(const Comparison& comparison, const std::vector<Variant>& runs,
+                std::vector<std::string>& sentences) {
+  sentences.push_back(runs.empty()
+                          ? "Nothing ran to its end."
+                          : "Incomplete: only " + names_of(runs, true) + " ran to the end.");
+  for (const Absent& absent : comparison.absent)
+    sentences.push_back(absent.name + ": " + absent.reason + ".");
+}
+
+}  // namespace
+
+Verdict verdict_of(const Comparison& comparison) {
+  const std::vector<Variant> runs = runs_of(comparison).variants;
+  const std::size_t plans = comparison.variants.size() - runs.size();
+  Verdict verdict;
+  if (!comparison.absent.empty()) {
+    verdict.kind = Verdict::Kind::incomplete;
+    add_absent(comparison, runs, verdict.sentences);
+  } else if (runs.empty()) {
+    verdict.sentences.push_back(
+        "A plan, nothing ran: this is what each rank holds from its start on. What the program "
+        "itself takes (activations), what saves take and what libraries keep comes on top.");
+  } else if (runs.size() == 1) {
+    verdict.kind = Verdict::Kind::single;
+    verdict.sentences.push_back(runs.front().name +
+                                " is the only run: there are no bits to compare.");
+  } else {
+    verdict.kind = bits_equal(comparison) ? Verdict::Kind::equal : Verdict::Kind::differs;
+  }
+  if (runs.size() > 1) add_bits(runs, verdict.sentences);
+  if (plans > 0 && !runs.empty())
+    verdict.sentences.push_back(
+        names_of(comparison.variants, false) +
+        (plans == 1 ? " is a plan: it has no bits." : " are plans: they have no bits."));
+  return verdict;
+}
+
+}  // namespace zero::report

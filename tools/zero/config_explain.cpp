@@ -1,0 +1,146 @@
+// zero config explain: every value of a file with its source and effect, or what is known of a key.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "config_schemas/explanation.h"
+#include "config_schemas/key_explanation.h"
+#include "optim/optimizer.h"
+#include "tools/zero/config.h"
+#include "zero/base/error.h"
+#include "zero/base/number_text.h"
+#include "zero/plan/placement.h"
+#include "zero/state/precision.h"
+
+namespace zero::tool {
+namespace {
+
+using namespace config_schemas;
+
+void print_entries(const Loaded& loaded) {
+  std::size_t path = 0, value = 0;
+  for (const Entry& entry : loaded.entries) {
+    path = std::max(path, entry.path.size());
+    value = std::max(value, std::min<std::size_t>(entry.value.size(), 24));
+  }
+  for (const Entry& entry : loaded.entries)
+    std::printf("%-*s  %-*s  %-8s  %s\n", static_cast<int>(path), entry.path.c_str(),
+                static_cast<int>(value), entry.value.c_str(), name_of(entry.source),
+                effect_of(entry).c_str());
+}
+
+// "2", "2/N": bytes per parameter on a rank.
+std::string share(int bytes, detail::Rest rest) {
+  return std::to_string(bytes) + (rest == detail::Rest::shard && bytes > 0 ? "/N" : "");
+}
+
+double bytes_on(int bytes, detail::Rest rest, int ranks) {
+  return rest == detail::Rest::shard ? static_cast<double>(bytes) / ranks : bytes;
+}
+
+int states_of(const optim::OptimizerOptions& options, bool auxiliary) {
+  const auto rule = optim::create_optimizer(optim::options_of_rule(options, auxiliary));
+  return static_cast<int>(rule->state_names().size());
+}
+
+// Strategy, dtypes and bytes, each by its name.
+Pairs plan_lines(const ConfigOptions& options, const Config& config) {
+  const detail::Placement plan = detail::placement_for(config.zero_optimization, config.zero_core);
+  const detail::Precision precision = detail::precision_for(config, std::max(options.ranks, 1));
+  const auto model = static_cast<int>(size_of(precision.compute));
+  const auto gradient = static_cast<int>(size_of(precision.accumulation));
+  const int master = precision.master == precision.compute ? 0 : 4;
+  const auto state = static_cast<int>(size_of(precision.state));
+  const int of_rule = master + state * states_of(config.optimizer, false);
+  const bool split = optim::has_auxiliary_rule(config.optimizer);
+  const int states = split ? master + state * states_of(config.optimizer, true) : of_rule;
+  Pairs lines = {
+      {"strategy", plan.strategy},
+      {"dtypes", std::string("parameters and gradients ") + name_of(precision.compute) +
+                     ", between ranks " + name_of(precision.wire) + ", added up " +
+                     name_of(precision.accumulation) + "; master weights " +
+                     name_of(precision.master) + ", moments " + name_of(precision.state)},
+      {"bytes per parameter on each of N ranks",
+       "parameters " + share(model, plan.parameter) + ", gradients " +
+           share(gradient, plan.gradient) + ", optimizer " + share(states, plan.optimizer) +
+           (split
+                ? ", of " + config.optimizer.type + "'s matrices " + share(of_rule, plan.optimizer)
+                : "") +
+           "; units in use and activations come on top"}};
+  if (options.model.empty()) return lines;
+  const std::int64_t parameters = parse_model_size(options.model).parameters;
+  const int ranks = std::max(options.ranks, 1);
+  const double each = bytes_on(model, plan.parameter, ranks) +
+                      bytes_on(gradient, plan.gradient, ranks) +
+                      bytes_on(states, plan.optimizer, ranks);
+  lines.emplace_back(std::to_string(parameters) + " parameters on " + std::to_string(ranks) +
+                         (ranks == 1 ? " rank" : " ranks"),
+                     (split ? "at most " : "") + byte_text(each * static_cast<double>(parameters)) + " on each");
+  return lines;
+}
+
+void explain_file(const ConfigOptions& options) {
+  Loaded loaded = options.load();
+  Explanation explanation{loaded, std::nullopt, {}};
+  if (options.ranks > 0) {
+    explanation.batch = resolve_batch(loaded.config.batch, options.ranks);
+    fill_batch(loaded, *explanation.batch);
+  }
+  const Pairs plan = plan_lines(options, loaded.config);
+  if (options.json) {
+    for (const auto& [name, text] : plan) explanation.plan[name] = text;
+    std::fputs(to_json(explanation).c_str(), stdout);
+    return;
+  }
+  print_imported(loaded);
+  print_entries(loaded);
+  std::printf("\n");
+  print_notices(loaded);
+  print_batch(loaded.config, options.ranks);
+  std::printf("\n");
+  for (const auto& [name, text] : plan) std::printf("%s: %s\n", name.c_str(), text.c_str());
+}
+
+void explain_key(const ConfigOptions& options) {
+  const std::vector<const Key*> keys = keys_named(options.file);
+  if (options.json) {
+    std::fputs(to_json(keys).c_str(), stdout);
+    return;
+  }
+  for (const Key* key : keys) {
+    if (key != keys.front()) std::printf("\n");
+    print_pairs(std::string(key->path).c_str(), facts_of(*key));
+  }
+}
+
+// A file wins over a key of its name.
+bool names_file(const std::string& text) {
+  std::error_code ignored;
+  const auto ends = [&](const char* suffix) { return text.ends_with(suffix); };
+  return text.find('/') != std::string::npos || ends(".json") || ends(".yaml") || ends(".yml") ||
+         (std::filesystem::exists(text, ignored) && !std::filesystem::is_directory(text, ignored));
+}
+
+}  // namespace
+
+void add_config_explain(CLI::App& config) {
+  auto options = std::make_shared<ConfigOptions>();
+  CLI::App* command = config.add_subcommand(
+      "explain", "Show every value of a file, where it came from and what it does; or one key");
+  command
+      ->add_option("FILE|KEY", options->file,
+                   "A file as for check; or a key or section, such as zero_optimization.stage, "
+                   "or its last name")
+      ->required();
+  add_file_options(*command, *options);
+  command->add_flag("--json", options->json, "One JSON object, for other programs");
+  command->callback([options] {
+    if (names_file(options->file))
+      explain_file(*options);
+    else
+      explain_key(*options);
+  });
+}
+
+}  // namespace zero::tool

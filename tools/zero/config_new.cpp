@@ -1,0 +1,97 @@
+// zero config new: a file to start from. It is plain JSON, which every reader takes; what its keys
+// mean is told beside it.
+#include <cstdio>
+#include <fstream>
+#include <memory>
+
+#include "config_schemas/explanation.h"
+#include "tools/zero/config.h"
+#include "zero/base/error.h"
+
+namespace zero::tool {
+namespace {
+
+using namespace config_schemas;
+
+struct NewOptions {
+  std::string file;
+  int stage = 2;
+  bool bf16 = false;
+  std::int64_t micro_batch = 4, accumulation = 1, warmup_steps = 100, total_steps = 1000;
+  double learning_rate = 3e-4;
+
+  std::string text() const {
+    char buffer[2048];
+    std::snprintf(buffer, sizeof buffer,
+                  R"({
+  "train_micro_batch_size_per_gpu": %lld,
+  "gradient_accumulation_steps": %lld,
+  "zero_optimization": {"stage": %d},
+  "bf16": {"enabled": %s},
+  "gradient_clipping": 1.0,
+  "optimizer": {
+    "type": "AdamW",
+    "params": {"lr": %.15g, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
+  },
+  "scheduler": {
+    "type": "WarmupCosineLR",
+    "params": {"warmup_num_steps": %lld, "total_num_steps": %lld, "warmup_type": "linear",
+               "cos_min_ratio": 0.1}
+  },
+  "steps_per_print": 10
+}
+)",
+                  static_cast<long long>(micro_batch), static_cast<long long>(accumulation), stage,
+                  bf16 ? "true" : "false", learning_rate, static_cast<long long>(warmup_steps),
+                  static_cast<long long>(total_steps));
+    return buffer;
+  }
+};
+
+// Of the keys that the file has, by the key table. Apart from the file, so that a pipe gets JSON
+// alone.
+void print_meanings(const Loaded& loaded) {
+  std::size_t width = 0;
+  for (const Entry& entry : loaded.entries)
+    if (entry.source == Source::file) width = std::max(width, entry.path.size());
+  for (const Entry& entry : loaded.entries)
+    if (entry.source == Source::file)
+      std::fprintf(stderr, "%-*s  %s\n", static_cast<int>(width), entry.path.c_str(),
+                   effect_of(entry).c_str());
+}
+
+void write_new(const NewOptions& options) {
+  const std::string text = options.text();
+  const Loaded loaded = load_text(text, "new config", {}, {});  // what is written can be read
+  if (options.file.empty()) {
+    std::fputs(text.c_str(), stdout);
+  } else {
+    if (std::ifstream(options.file)) throw ConfigError(options.file + " exists already");
+    std::ofstream file(options.file);
+    if (!(file << text) || !file.flush()) throw ConfigError(options.file + " cannot be written");
+  }
+  print_meanings(loaded);
+}
+
+}  // namespace
+
+void add_config_new(CLI::App& config) {
+  auto options = std::make_shared<NewOptions>();
+  CLI::App* command = config.add_subcommand("new", "Write a config to start from");
+  command->add_option("FILE", options->file, "Where to; default: to the terminal");
+  command->add_option("--stage", options->stage, "ZeRO stage")
+      ->check(CLI::Range(0, 3))
+      ->capture_default_str();
+  command->add_flag("--bf16", options->bf16, "Compute in bfloat16");
+  command->add_option("--micro-batch", options->micro_batch, "Samples per rank and micro step")
+      ->capture_default_str();
+  command->add_option("--accumulation", options->accumulation, "Micro steps per step")
+      ->capture_default_str();
+  command->add_option("--lr", options->learning_rate, "Learning rate")->capture_default_str();
+  command->add_option("--warmup-steps", options->warmup_steps, "Steps of warmup")
+      ->capture_default_str();
+  command->add_option("--total-steps", options->total_steps, "Steps in all")->capture_default_str();
+  command->callback([options] { write_new(*options); });
+}
+
+}  // namespace zero::tool

@@ -1,0 +1,127 @@
+#include "tools/zero/launcher_lines.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <utility>
+
+namespace zero::tool {
+namespace {
+
+// Open MPI's messages stand between two such lines.
+constexpr std::size_t rule_length = 74;
+
+// The first lines of those that only say that a rank has failed. mpirun calls itself prterun from
+// version 5 on.
+constexpr std::array<std::string_view, 7> of_failures = {
+    "MPI_ABORT was invoked on rank ",
+    "Primary job  terminated normally, but ",
+    "mpirun detected that one or more processes exited with non-zero status",
+    "mpirun has exited due to process rank ",
+    "mpirun noticed that process rank ",
+    "prterun detected that one or more processes exited with non-zero status",
+    "prterun has exited due to process rank "};
+
+// "zero: rank 3: ..." is how zero::run() says the first cause; before ranks know each other, "zero:
+// on host ...". mpirun may tag lines: "[1,3]<stderr>:zero: rank 3: ...".
+bool says_cause(std::string_view line) {
+  constexpr std::string_view tag = "<stderr>:", rank = "zero: rank ", host = "zero: on host ";
+  if (const auto at = line.find(tag); at != std::string_view::npos && line.front() != 'z')
+    line.remove_prefix(at + tag.size());
+  if (!line.empty() && line.front() == ' ') line.remove_prefix(1);
+  if (line.starts_with(host)) return true;
+  if (!line.starts_with(rank)) return false;
+  line.remove_prefix(rank.size());
+  const std::size_t digits = line.find_first_not_of("0123456789");
+  return digits != 0 && digits != std::string_view::npos && line[digits] == ':';
+}
+
+bool is_rule(std::string_view line) {
+  return line.size() == rule_length + 1 && line.find_first_not_of('-') == rule_length;
+}
+
+// "[host:123] 1 more process has sent help message ...", how to see them all, and that one was cut
+// off by the end of the job.
+bool is_on_messages(std::string_view line) {
+  const auto has = [&](std::string_view part) { return line.find(part) != std::string_view::npos; };
+  return line.front() == '[' &&
+         (has(" sent help message help-") || has("\"orte_base_help_aggregate\"") ||
+          has("\"prte_base_help_aggregate\"") ||
+          (has("_ERROR_LOG: ") && has("show_help.c at line ")));
+}
+
+}  // namespace
+
+bool LauncherLines::may_be_ours() const {
+  if (!block_.empty()) return true;
+  if (line_.front() == '[') return true;
+  return line_.size() <= rule_length && line_.find_first_not_of('-') == std::string::npos;
+}
+
+std::string LauncherLines::pass(std::string_view bytes) {
+  std::string shown;
+  for (const char c : bytes) take(c, shown);
+  return shown;
+}
+
+void LauncherLines::take(char c, std::string& shown) {
+  constexpr std::size_t longest_start = 120;
+  if (plain_) {
+    shown += c;
+    if (start_.size() < longest_start) start_ += c;
+  } else {
+    line_ += c;
+    if (c != '\n' && !may_be_ours()) show_line(shown);
+  }
+  if (c == '\n') end_line(shown);
+}
+
+// What is held of the line is not Open MPI's.
+void LauncherLines::show_line(std::string& shown) {
+  shown += line_;
+  start_ += std::exchange(line_, "");
+  plain_ = true;
+}
+
+void LauncherLines::end_line(std::string& shown) {
+  const bool first_of_block = !plain_ && !block_.empty() && is_rule(block_);
+  if (plain_) {
+    cause_said_ = cause_said_ || says_cause(start_);
+  } else if (known_) {
+    block_ += line_;
+    if (is_rule(line_)) {
+      kept_ += std::exchange(block_, "");
+      known_ = false;
+    }
+  } else if (first_of_block && !is_rule(line_)) {
+    known_ = std::any_of(of_failures.begin(), of_failures.end(),
+                         [&](std::string_view text) { return line_.starts_with(text); });
+    block_ += line_;
+    if (!known_) shown += std::exchange(block_, "");
+  } else if (is_rule(line_)) {
+    shown += std::exchange(block_, line_);
+  } else if (is_on_messages(line_)) {
+    kept_ += line_;
+  } else {
+    shown += line_;
+    cause_said_ = cause_said_ || says_cause(line_);
+  }
+  line_.clear();
+  start_.clear();
+  plain_ = false;
+}
+
+std::string LauncherLines::pause() {
+  std::string shown = std::exchange(block_, "");
+  known_ = false;
+  if (!line_.empty()) show_line(shown);
+  return shown;
+}
+
+std::string LauncherLines::settle() {
+  std::string shown = cause_said_ ? "" : std::exchange(kept_, "");
+  kept_.clear();
+  return shown + pause();
+}
+
+}  // namespace zero::tool

@@ -1,0 +1,102 @@
+#include "zero/runtime/ranks.h"
+
+#include <cstring>
+
+#include "zero/runtime_core.h"
+
+namespace zero::detail {
+
+std::int64_t total_bytes(const comm::Traffic& traffic) {
+  std::int64_t total = 0;
+  for (const std::int64_t bytes : traffic.bytes_sent) total += bytes;
+  return total;
+}
+
+Ranks::Ranks(RuntimeCore& runtime, comm::World& world)
+    : runtime_(runtime), world_(world), terms_(world.communicator().terms()) {}
+
+Ranks::Ranks(RuntimeCore& runtime) : Ranks(runtime, runtime.world()) {
+  if (comm::World* world = runtime.model_parallel())
+    model_parallel_.reset(new Ranks(runtime, *world));
+}
+
+const char* Ranks::noun() const {
+  return &world_ == &runtime_.world() ? "rank" : "model-parallel rank";
+}
+
+void Ranks::set_terms(const comm::CallTerms& terms) {
+  terms_ = terms;
+  if (model_parallel_) model_parallel_->terms_.time_limit = terms.time_limit;
+}
+
+const comm::Topology& Ranks::topology() const {
+  return world_.topology();
+}
+
+void Ranks::communicate(Transfer operation) {
+  runtime_.communication().enqueue([&runtime = runtime_, &world = world_, terms = terms_,
+                                    operation = std::move(operation)](Stream stream) {
+    maybe_delay();
+    comm::Communicator& communicator = runtime.communicator_on_device(world);
+    communicator.set_terms(terms);
+    operation(communicator, stream);
+  });
+}
+
+void Ranks::communicate_control(Transfer operation) {
+  communicate(
+      [this, operation = std::move(operation)](comm::Communicator& communicator, Stream stream) {
+        const std::int64_t before = total_bytes(communicator.traffic());
+        operation(communicator, stream);
+        control_bytes_ += total_bytes(communicator.traffic()) - before;
+      });
+}
+
+void Ranks::exchange(std::string_view subject,
+                     const std::function<void(comm::Communicator&)>& operation) {
+  if (runtime_.device().is_host())
+    return exchange_on_device(
+        subject, [&](comm::Communicator& communicator, Stream) { operation(communicator); });
+  if (topology().size == 1) return;
+  comm::Communicator& communicator = world_.communicator();
+  communicator.set_terms(terms_);
+  communicator.set_subject(subject);
+  const std::int64_t before = total_bytes(communicator.traffic());
+  operation(communicator);
+  control_bytes_ += total_bytes(communicator.traffic()) - before;
+}
+
+void Ranks::exchange_on_device(std::string_view subject, const Transfer& operation) {
+  if (topology().size == 1) return;
+  communicate_control([&](comm::Communicator& communicator, Stream stream) {
+    communicator.set_subject(subject);
+    operation(communicator, stream);
+  });
+  runtime_.communication().synchronize();
+}
+
+std::vector<std::int64_t> Ranks::gather_words(std::string_view subject,
+                                              const std::vector<std::int64_t>& own) {
+  if (topology().size == 1) return own;
+  std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(topology().size));
+  exchange(subject, [&](comm::Communicator& communicator) {
+    communicator.all_gather(own.data(), all.data(), static_cast<std::int64_t>(own.size()),
+                            DType::int64);
+  });
+  return all;
+}
+
+std::string Ranks::broadcast_text(std::string_view subject, std::string text) {
+  std::vector<std::int64_t> words{static_cast<std::int64_t>(text.size())};
+  exchange(subject, [&](comm::Communicator& c) { c.broadcast(words.data(), 1, DType::int64, 0); });
+  text.resize(static_cast<std::size_t>(words[0]));
+  words.assign((text.size() + 7) / 8, 0);
+  std::memcpy(words.data(), text.data(), text.size());
+  exchange(subject, [&](comm::Communicator& c) {
+    c.broadcast(words.data(), static_cast<std::int64_t>(words.size()), DType::int64, 0);
+  });
+  std::memcpy(text.data(), words.data(), text.size());
+  return text;
+}
+
+}  // namespace zero::detail

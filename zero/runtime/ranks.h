@@ -1,0 +1,68 @@
+// The ranks as one engine calls them, or a program through its Runtime: every call carries the
+// caller's own terms, so that engines which share a Runtime change neither the order of each
+// other's sums nor each other's limits. One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/world.h"
+#include "zero/base/stream.h"
+
+namespace zero::detail {
+
+class RuntimeCore;
+
+class Ranks {
+ public:
+  // The operation's calls go to the stream that it is given.
+  using Transfer = std::function<void(comm::Communicator&, Stream)>;
+
+  // With the terms of the Runtime's own communicator.
+  explicit Ranks(RuntimeCore& runtime);
+
+  // The model-parallel group beside these ranks, which compute with the same parameters; null where
+  // there is none. Its exchanges are on host buffers.
+  Ranks* model_parallel() { return model_parallel_.get(); }
+  // "rank", "model-parallel rank": for messages.
+  const char* noun() const;
+
+  const comm::Topology& topology() const;
+  // Of the calls that are made from now on; what was queued keeps its own.
+  void set_terms(const comm::CallTerms& terms);
+  const comm::CallTerms& terms() const { return terms_; }
+
+  // Queues an operation on device buffers, behind everything queued so far.
+  void communicate(Transfer operation);
+  // Queues an operation whose bytes count as control traffic.
+  void communicate_control(Transfer operation);
+  // An operation on host buffers; waits for it. Its bytes count as control traffic.
+  void exchange(std::string_view subject,
+                const std::function<void(comm::Communicator&)>& operation);
+  // The same on device buffers.
+  void exchange_on_device(std::string_view subject, const Transfer& operation);
+  // Every rank's words, in rank order.
+  std::vector<std::int64_t> gather_words(std::string_view subject,
+                                         const std::vector<std::int64_t>& own);
+  // The root's text on every rank.
+  std::string broadcast_text(std::string_view subject, std::string text);
+  // Sent by the control traffic of this caller.
+  std::int64_t control_bytes() const { return control_bytes_; }
+
+ private:
+  Ranks(RuntimeCore& runtime, comm::World& world);
+
+  RuntimeCore& runtime_;
+  comm::World& world_;
+  comm::CallTerms terms_;
+  std::int64_t control_bytes_ = 0;
+  std::unique_ptr<Ranks> model_parallel_;
+};
+
+std::int64_t total_bytes(const comm::Traffic& traffic);
+
+}  // namespace zero::detail

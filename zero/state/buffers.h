@@ -1,0 +1,48 @@
+// What units keep and do not train (UnitSpec::buffer): memory of this rank, beside the arena that
+// shards are cut from, which no collective and no plan touches.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "zero/base/arena.h"
+#include "zero/base/ledger.h"
+#include "zero/model.h"
+#include "zero/runtime_core.h"
+
+namespace zero::detail {
+
+class Buffers {
+ public:
+  Buffers(RuntimeCore& runtime, const Model& model) : runtime_(runtime), model_(model) {}
+
+  // Enters the bytes into the ledger's plan. Then allocate() takes them, on the rank's device, and
+  // fills them with zeros.
+  void plan(Ledger& ledger) const;
+  void allocate(Ledger& ledger);
+  void give_back(Ledger& ledger) const;
+
+  // Index into Model::buffers; -1: there is none.
+  int find(std::string_view name) const;
+  // In the device's memory. Throws UsageError for another dtype, and for a name without buffer.
+  void* address(std::string_view name, DType dtype) const;
+
+  // Between steps, through host memory: all of one buffer.
+  std::vector<std::byte> read(int index) const;
+  // From its element `first` on.
+  void write(int index, std::int64_t first, std::span<const std::byte> bytes);
+
+ private:
+  std::int64_t bytes() const;
+  const BufferDeclaration& declared(int index) const {
+    return model_.buffers[static_cast<std::size_t>(index)];
+  }
+
+  RuntimeCore& runtime_;
+  const Model& model_;
+  Arena arena_;
+  std::vector<std::byte*> addresses_;  // by index
+};
+
+}  // namespace zero::detail
