@@ -1,4 +1,5 @@
-"""device cuda on a machine without a GPU: one line, exit code 11. Usage: absent_test.py PROGRAM [ARGUMENTS]"""
+"""device cuda on a machine without a GPU: one line, exit code 11. Usage: absent_test.py TEXT PROGRAM [ARGUMENTS]
+TEXT is what the line has to hold."""
 
 import os
 import subprocess
@@ -7,8 +8,8 @@ import sys
 if os.path.exists("/proc/driver/nvidia/version"):
     print("skipped: there is an NVIDIA driver here")
     sys.exit(77)
-run = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=50)
+run = subprocess.run(sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=50)
 lines = run.stderr.strip().split("\n")
-good = run.returncode == 11 and len(lines) == 1 and "no GPU" in lines[0] and run.stdout == ""
+good = run.returncode == 11 and len(lines) == 1 and sys.argv[1] in lines[0] and run.stdout == ""
 print(run.returncode, run.stdout, run.stderr, "as expected" if good else "UNEXPECTED")
 sys.exit(0 if good else 1)
