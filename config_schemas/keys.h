@@ -53,7 +53,7 @@ using Target =
     std::variant<std::monostate, bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
                  std::optional<std::int64_t>*, std::optional<double>*,
                  std::optional<std::pair<double, double>>*, std::optional<DType>*,
-                 std::optional<bool>*, GradientSync*, OffloadDevice*, OffloadUpdate*, Pair>;
+                 std::optional<bool>*, GradientSync*, OffloadDevice*, Pair>;
 
 struct RefusedChoice {
   std::string_view name, reason;

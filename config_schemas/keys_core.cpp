@@ -88,20 +88,6 @@ std::vector<Key> file_rows() {
        .range = counts,
        .target = in_core<&CoreOptions::offload_cache_bytes>,
        .meaning = "memory for the first chunks, which then stay out of the file"},
-      {.path = "zero_core.offload_update",
-       .type = Type::choice,
-       .choices = {"exact", "delayed", "speculative"},
-       .target = in_core<&CoreOptions::offload_update>,
-       .meaning =
-           "when offloaded state is updated: once ranks agree; beside the passes of the next "
-           "step, whose weights lack it (other results); or before ranks agree, and again "
-           "where that was wrong"},
-      {.path = "zero_core.offload_speculative_bytes",
-       .type = Type::integer,
-       .range = counts,
-       .target = in_core<&CoreOptions::offload_speculative_bytes>,
-       .meaning = "second copies of a rank's last chunks, which speculative updates write; the "
-                  "other chunks are updated once ranks agree"},
   };
 }
 

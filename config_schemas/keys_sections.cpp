@@ -187,8 +187,7 @@ std::vector<Key> other_rows() {
        .nullable = true,
        .auto_is_absent = true,
        .status = Status::no_effect,
-       .reason = "every step applies the whole gradient; zero_core.offload_update lets updates of "
-                 "offloaded state run beside the passes",
+       .reason = "every step applies the whole gradient",
        .meaning = "updates of the most important gradients first"},
   };
   return rows;

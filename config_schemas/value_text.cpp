@@ -64,11 +64,6 @@ struct Shower {
     if (*member == GradientSync::automatic) return not_set;
     return *member == GradientSync::each ? "each" : "last";
   }
-  std::string operator()(const OffloadUpdate* member) const {
-    return *member == OffloadUpdate::delayed       ? "delayed"
-           : *member == OffloadUpdate::speculative ? "speculative"
-                                                   : "exact";
-  }
   std::string operator()(const std::optional<bool>* member) const {
     return *member ? (**member ? "true" : "false") : not_set;
   }

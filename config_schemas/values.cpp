@@ -234,15 +234,6 @@ struct Setter {
     return value ? "" : wrong(key, node, "is not known");
   }
 
-  std::string operator()(OffloadUpdate* member) const {
-    const auto value = to_choice(key, node);
-    if (value)
-      *member = *value == "delayed"       ? OffloadUpdate::delayed
-                : *value == "speculative" ? OffloadUpdate::speculative
-                                          : OffloadUpdate::exact;
-    return value ? "" : unknown_choice(key, node);
-  }
-
   std::string operator()(std::optional<std::pair<double, double>>* member) const {
     std::pair<double, double> values;
     std::string problem = (*this)(Pair{&values.first, &values.second});

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "offload/block_file.h"
-#include "offload/busy_meter.h"
 #include "offload/request_queue.h"
 
 namespace zero::offload {
@@ -45,13 +44,6 @@ struct ChannelUse {
   std::int64_t bytes_read = 0, bytes_written = 0, busy_nanoseconds = 0;
 };
 
-// Of all channels, since the start.
-struct StoreUse {
-  std::int64_t busy_nanoseconds = 0;             // while requests of any channel were under way
-  std::int64_t checksum_nanoseconds = 0;         // in all threads
-  std::int64_t checksum_hidden_nanoseconds = 0;  // of these, while requests were under way
-};
-
 class BlockStore {
  public:
   class Channel;
@@ -72,8 +64,6 @@ class BlockStore {
   const std::vector<std::string>& notices() const { return notices_; }
   const std::string& directory() const { return options_.directory; }
   std::int64_t block_bytes() const { return options_.block_bytes; }
-  // Any thread may ask.
-  StoreUse use() { return {requests_.nanoseconds(), checksums_, checksums_hidden_}; }
 
  private:
   struct Extent {
@@ -90,7 +80,6 @@ class BlockStore {
   std::string describe(int extent, std::size_t block) const;
   // Why the content of a block is not what was last written: among others, whose it is instead.
   std::string diagnose(std::size_t block, std::uint64_t found) const;
-  std::uint64_t checksum_of(std::span<const std::byte> data);
 
   StoreOptions options_;
   std::vector<Extent> extents_;
@@ -99,8 +88,6 @@ class BlockStore {
   std::int64_t file_bytes_ = 0;
   std::unique_ptr<BlockFile> file_;
   std::vector<std::string> notices_;
-  BusyMeter requests_;                                              // under way in the system
-  std::atomic<std::int64_t> checksums_ = 0, checksums_hidden_ = 0;  // nanoseconds
 };
 
 class BlockStore::Channel {

@@ -32,15 +32,11 @@ class Busy {
   std::atomic<std::int64_t>& total_;
 };
 
-}  // namespace
-
-std::uint64_t BlockStore::checksum_of(std::span<const std::byte> data) {
-  const std::int64_t begin = nanoseconds_now(), busy = requests_.nanoseconds();
-  const std::uint64_t sum = XXH3_64bits(data.data(), data.size());
-  checksums_hidden_ += requests_.nanoseconds() - busy;
-  checksums_ += nanoseconds_now() - begin;
-  return sum;
+std::uint64_t checksum_of(std::span<const std::byte> data) {
+  return XXH3_64bits(data.data(), data.size());
 }
+
+}  // namespace
 
 BlockStore::Channel::Channel(BlockStore& store, std::vector<std::span<std::byte>> buffers)
     : store_(store), moves_(static_cast<std::size_t>(store.options_.depth)) {
@@ -90,7 +86,7 @@ void BlockStore::Channel::start(const Move& move) {
   free_.pop_back();
   moves_[slot] = move;
   // Others are under way meanwhile.
-  if (move.direction == Direction::write) moves_[slot].checksum = store_.checksum_of(move.data);
+  if (move.direction == Direction::write) moves_[slot].checksum = checksum_of(move.data);
   submit(slot);
 }
 
@@ -114,7 +110,6 @@ void BlockStore::Channel::submit(std::size_t slot) {
 void BlockStore::Channel::hand_over(const Request& request) {
   queue_->submit(request);
   ++under_way_;
-  store_.requests_.begin();
 }
 
 Completion BlockStore::Channel::next_completion() {
@@ -133,7 +128,6 @@ Completion BlockStore::Channel::next_completion() {
                        " has ended in " + std::to_string(store_.options_.time_limit.count()) +
                        " ms; check the disk");
   --under_way_;
-  store_.requests_.end();
   return *completion;
 }
 
@@ -172,7 +166,7 @@ void BlockStore::Channel::finish(std::size_t slot) {
     ++block.generation;
     bytes_written_ += size;
   } else {
-    const std::uint64_t found = store_.checksum_of(move.data);
+    const std::uint64_t found = checksum_of(move.data);
     if (found != block.checksum)
       throw OffloadError(describe(move) + ": " + store_.diagnose(move.block, found));
     bytes_read_ += size;

@@ -155,7 +155,8 @@ Verdict agree_on_step(Ranks& ranks, const ControlWord& own) {
     for (const Field& field : agreed_fields) {
       const std::int64_t value = *words++,
                          root = all[static_cast<std::size_t>(&field - agreed_fields)];
-      if (value != root) raise(ranks.noun(), {field.what, own.step, root, static_cast<int>(rank), value});
+      if (value != root)
+        raise(ranks.noun(), {field.what, own.step, root, static_cast<int>(rank), value});
     }
     verdict.loss += std::bit_cast<double>(*words++);
     verdict.stop_requested |= *words++ != 0;

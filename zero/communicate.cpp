@@ -82,11 +82,6 @@ void EngineCore::issue_on_file(const Instruction& instruction) {
   const int target = instruction.target;
   const bool first = micro_step_ == 0 || !plan_.sync_each;
   const bool last = micro_step_ + 1 == accumulation();
-  const bool through_slot =
-      instruction.op == Op::load || instruction.op == Op::store || instruction.op == Op::put_aside;
-  if (through_slot && plan_.inputs.chunks[static_cast<std::size_t>(target)].aside &&
-      !aside_.passes(phase_ == Phase::micro_step))
-    return;
   const auto enqueue = [&, this](ExecutionStream& stream, std::function<void(FileTier&)> work) {
     stream.enqueue([this, named = Instruction{instruction.op, target, {}, {}},
                     work = std::move(work)](Stream) { run_offload(named, [&] { work(*tier_); }); });
@@ -100,8 +95,6 @@ void EngineCore::issue_on_file(const Instruction& instruction) {
       return enqueue(*inbound_, [=](FileTier& tier) { tier.recall(target); });
     case Op::store:
       return enqueue(*outbound_, [=](FileTier& tier) { tier.store(target); });
-    case Op::put_aside:
-      return enqueue(*outbound_, [=](FileTier& tier) { tier.put_aside(target); });
     default:
       return enqueue(*outbound_, [=](FileTier& tier) { tier.spill(target, first, last); });
   }

@@ -41,10 +41,9 @@ struct OffloadOptimizerOptions {
   std::string nvme_path;                              // a directory on a disk
   std::int64_t buffer_count = 4;                      // n gives max(1, n - 1) slots
   std::optional<bool> pipeline_read, pipeline_write;  // absent: pipelined
-  bool fast_init = false;      // states start as zeros that no block of the file holds yet
-  double ratio = 1;            // share of chunks that rest there
-  bool pin_memory = false;     // of a GPU rank: what rests in host memory is page-locked, all of it
-  bool super_offload = false;  // asks for speculative updates
+  bool fast_init = false;   // states start as zeros that no block of the file holds yet
+  double ratio = 1;         // share of chunks that rest there
+  bool pin_memory = false;  // of a GPU rank: what rests in host memory is page-locked, all of it
 };
 
 struct OffloadParamOptions {
@@ -78,12 +77,6 @@ struct ZeroOptions {
 
 enum class GradientSync { automatic, each, last };
 
-// When updates of offloaded state run. Speculative ones run before the ranks have agreed, and are
-// published only if they turn out to be what was agreed on (SuperOffload): the same bits as exact.
-// Delayed ones run beside the next step's passes, whose weights lack them (ZeRO-Offload's delayed
-// parameter update).
-enum class OffloadUpdate { exact, delayed, speculative };
-
 // Of one optimizer group, chosen by ParamOptions::group.
 struct ParamGroupOptions {
   double lr_scale = 1;  // times the scheduled rate
@@ -103,13 +96,10 @@ struct CoreOptions {
   std::map<std::string, ParamGroupOptions> param_groups;
   std::int64_t offload_chunk_bytes = 48'000'000;  // at most, of what is read, updated and written
   std::int64_t offload_cache_bytes = 0;           // of the first chunks, which stay in memory
-  OffloadUpdate offload_update = OffloadUpdate::exact;
-  // Of a rank: for the second copies that speculative updates write.
-  std::int64_t offload_speculative_bytes = 1'000'000'000;
-  std::string on_save_error = "stop";     // or "continue": a failed save is only told
-  double preempt_grace_s = 25;            // between a signal to stop and the end
-  std::int64_t async_staging_bytes = 0;   // of a rank; 0: as much as its file has
-  bool allow_non_finite_weights = false;  // in what is loaded
+  std::string on_save_error = "stop";             // or "continue": a failed save is only told
+  double preempt_grace_s = 25;                    // between a signal to stop and the end
+  std::int64_t async_staging_bytes = 0;           // of a rank; 0: as much as its file has
+  bool allow_non_finite_weights = false;          // in what is loaded
 };
 
 // The section "checkpoint".

@@ -31,8 +31,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       plan_(model_, config_,
             {rank(), runtime.topology().size, !runtime.device().is_host(), strict_,
              model_parallel_of(ranks_)}),
-      buffers_(runtime, model_),
-      aside_(plan_.inputs.offload.update) {
+      buffers_(runtime, model_) {
   if (model_.params.empty()) throw UsageError("the model declares no parameter");
   agree_at_start();
   state_ = std::make_unique<ModelState>(plan_.layout, plan_.parameter_memory, plan_.gradient_memory,
@@ -240,13 +239,7 @@ void EngineCore::allocate() {
 
 void EngineCore::open_tiers() {
   if (host_tier_) host_tier_->open(runtime_.ledger());
-  if (!tier_) return;
-  tier_->open(runtime_.ledger());
-  clock_.watch([this] {
-    const auto uses = tier_->uses();
-    return StepClock::Meters{uses[0].busy_nanoseconds, uses[1].busy_nanoseconds,
-                             tier_->use().busy_nanoseconds};
-  });
+  if (tier_) tier_->open(runtime_.ledger());
 }
 
 void EngineCore::poison(const std::string& reason) noexcept {

@@ -1,9 +1,8 @@
 // The engine behind the public handles: owns layout, plans, buffers and the walk through a step.
 // The parts: engine.cpp builds it, scopes.cpp serves the loop, communicate.cpp moves data, step.cpp
-// applies the optimizer, updates_aside.cpp does so within micro steps, strict_engine.cpp hides what
-// programs may not use, weights.cpp fills and reads parameters, export.cpp writes whole models,
-// engine_checkpoints.cpp, saving.cpp, device_saves.cpp and resuming.cpp do checkpoints,
-// evaluation.cpp runs without gradients.
+// applies the optimizer, strict_engine.cpp hides what programs may not use, weights.cpp fills and
+// reads parameters, export.cpp writes whole models, engine_checkpoints.cpp, saving.cpp,
+// device_saves.cpp and resuming.cpp do checkpoints, evaluation.cpp runs without gradients.
 #pragma once
 
 #include <array>
@@ -29,7 +28,6 @@
 #include "zero/state/state_store.h"
 #include "zero/step_clock.h"
 #include "zero/updater.h"
-#include "zero/updates_aside.h"
 
 namespace zero::detail {
 
@@ -223,13 +221,6 @@ class EngineCore {
   void call_host(const Instruction& instruction, std::function<void()> work);
   void update_on_host(int chunk, const optim::StepVerdict& verdict,
                       std::optional<double> given_rate);
-  // Applied steps and loss scale, or where they will be.
-  struct GuessOnDevice {
-    const optim::StepVerdict* before = nullptr;
-    std::pair<std::int64_t, float> known;
-  };
-  std::optional<GuessOnDevice> guess_on_device() const;
-  void update_aside_on_host(int chunk, const GuessOnDevice& guess);
   optim::StepRequest request_of(const StepOptions& options) const;
   // Reads the verdicts of all steps in flight but the newest `keep`.
   void settle_steps(std::size_t keep);
@@ -256,22 +247,12 @@ class EngineCore {
   float gradient_multiplier(double norm) const;
   void await_copies(const Instruction& instruction);
   void conclude_update(bool skipped);
+  void run_update(const Instruction& instruction, const UpdateTerms& terms);
   void adjust_loss_scale(bool overflow);
   void report_skip(const Verdict& verdict);
   std::string locate_non_finite();
   void name_unasked_gradients();
   void name_missing_losses();
-
-  // updates_aside.cpp
-  void guess_update();
-  // Of a step that is neither clipped nor skipped.
-  UpdateTerms terms_unclipped(std::int64_t applied_steps, float loss_scale) const;
-  void run_update(const Instruction& instruction, const UpdateTerms& terms);
-  void run_updates_aside();
-  // The rest of the plan; without terms nothing is updated or published.
-  void walk_updates(const std::optional<UpdateTerms>& terms);
-  // Before anybody looks at the state: what delayed updates have left.
-  void drain();
 
   // engine_checkpoints.cpp
   bool asks_for_asynchronous_saves() const;
@@ -330,8 +311,6 @@ class EngineCore {
   std::unique_ptr<HostTier> host_tier_;  // where something rests in host memory beside a GPU
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<Updater> updater_;
-  UpdatesAside aside_;
-  Speculation speculation_;
   std::int64_t baseline_bytes_ = 0;
   // Of the transport's own memory: the buffers that ranks exchange; else empty, and they lie in
   // arena_ with the rest.
@@ -351,8 +330,8 @@ class EngineCore {
 
   Phase phase_ = Phase::idle;
   std::string failure_;
-  std::vector<char> has_values_;  // by parameter
-  bool replicas_checked_ = true;  // over the model-parallel group, since values were set
+  std::vector<char> has_values_;        // by parameter
+  bool replicas_checked_ = true;        // over the model-parallel group, since values were set
   std::int64_t passes_ = 0, pass_ = 0;  // over Engine::micro_steps(): begun, and the current one
   int micro_step_ = -1;
   int micro_steps_done_ = 0;

@@ -27,17 +27,10 @@ std::vector<std::int64_t> EngineCore::report_words() {
     }
   for (std::size_t i = 0; i < file_directions.size(); ++i) {
     const offload::ChannelUse use = tier_ ? tier_->uses()[i] : offload::ChannelUse{};
-    words.insert(words.end(), {use.bytes_read + use.bytes_written, use.busy_nanoseconds,
-                               clock_.metered(Activity::waiting)[i]});
+    words.insert(words.end(), {use.bytes_read + use.bytes_written, use.busy_nanoseconds});
   }
-  const offload::StoreUse use = tier_ ? tier_->use() : offload::StoreUse{};
-  words.insert(words.end(), {use.busy_nanoseconds, clock_.nanoseconds(Activity::optimizer),
-                             clock_.metered(Activity::optimizer)[file_directions.size()],
-                             use.checksum_nanoseconds, use.checksum_hidden_nanoseconds});
   const auto copied = host_tier_ ? host_tier_->copied() : std::array<CopyTotal, copy_directions>{};
   for (const CopyTotal& total : copied) words.insert(words.end(), {total.bytes, total.nanoseconds});
-  const Speculation speculation = host_tier_ ? host_tier_->speculation() : speculation_;
-  words.insert(words.end(), {speculation.updated, speculation.published});
   return words;
 }
 
@@ -58,18 +51,13 @@ RankReport EngineCore::read_report(const std::int64_t* word) const {
   for (auto* tier : {&report.memory, &report.in_host, &report.in_pinned, &report.in_file})
     for (int i = 0; i < memory_category_count; ++i, word += 3)
       tier->push_back({name_of(static_cast<MemoryCategory>(i)), word[0], word[1], word[2]});
-  for (std::size_t i = 0; i < file_directions.size(); ++i, word += 3)
-    report.file.push_back({file_directions[i], word[0], seconds(word[1]), seconds(word[2])});
-  FileOverlap& overlap = report.overlap;
-  for (double* spent : {&overlap.requests, &overlap.optimizer, &overlap.optimizer_hidden,
-                        &overlap.checksums, &overlap.checksums_hidden})
-    *spent = seconds(*word++);
+  for (std::size_t i = 0; i < file_directions.size(); ++i, word += 2)
+    report.file.push_back({file_directions[i], word[0], seconds(word[1])});
   for (std::size_t i = 0; i < copy_directions; ++i, word += 2)
     report.copies.push_back({name_of(static_cast<CopyDirection>(i)), word[0], seconds(word[1])});
-  report.speculation = {word[0], word[1]};
   if (!device_step_) report.in_host.clear(), report.in_pinned.clear();
   if (!host_tier_) report.copies.clear();
-  if (!tier_) report.in_file.clear(), report.file.clear(), overlap = {};
+  if (!tier_) report.in_file.clear(), report.file.clear();
   return report;
 }
 

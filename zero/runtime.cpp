@@ -7,7 +7,7 @@
 #include <exception>
 
 #include "zero/base/notice.h"
-#include "zero/device/pool_place.h"
+#include "zero/base/numa.h"
 #include "zero/runtime_core.h"
 
 namespace zero {
@@ -92,24 +92,14 @@ RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions opti
 // Beside a device it serves what rests in host memory there.
 void RuntimeCore::start_pool() {
   const int fair_share = default_compute_threads(topology().local_size);
-  PoolPlace place;
-  if (!device().is_host()) place = place_beside_device(*this);
-  const int most = place.cpus.empty() ? fair_share : static_cast<int>(place.cpus.size());
-  pool_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads
-                                                            : std::min(fair_share, most));
-  if (device().is_host()) return;
-  if (!place.cpus.empty()) place.why_not = pool_->bind(place.cpus);
-  if (place.why_not.empty())
-    pool_cpus_ = std::move(place.cpus);
-  else if (pool_->threads() > 1)
-    say_once("compute threads are not bound beside the GPU: " + place.why_not);
-}
-
-void RuntimeCore::join_pool() const noexcept {
-  static thread_local bool joined = false;
-  if (joined || pool_cpus_.empty()) return;
-  bind_this_thread(pool_cpus_);
-  joined = true;
+  pool_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads : fair_share);
+  const int node = device().numa_node();
+  if (!device().is_host() && node >= 0 && runs_beyond_numa_node(node))
+    say_once(
+        "rank " + std::to_string(topology().rank) + " may run on cpus of other NUMA nodes than " +
+        std::to_string(node) +
+        ", that of its GPU, where updates of state in host memory are slower: let the launcher "
+        "bind it (mpirun --map-by numa --bind-to numa, srun --cpu-bind)");
 }
 
 void RuntimeCore::start_streams() {
@@ -152,10 +142,7 @@ std::string RuntimeCore::describe() {
   const std::string where = device().is_host() ? "" : device().describe() + ", ";
   return where + world_->describe() + ", " + communication_->kind() + " communication" + ", " +
          std::to_string(pool_->threads()) + " compute thread" + (pool_->threads() == 1 ? "" : "s") +
-         " per rank" +
-         (pool_cpus_.empty() ? ""
-                             : ", here on cpus " + text_of(pool_cpus_) + " of NUMA node " +
-                                   std::to_string(device().numa_node()));
+         " per rank";
 }
 
 std::unique_ptr<ExecutionStream> RuntimeCore::create_stream(const std::string& thread_name) {

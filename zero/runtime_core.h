@@ -32,8 +32,6 @@ class RuntimeCore {
   ExecutionStream& compute() { return *compute_; }
   ExecutionStream& communication() { return *communication_; }
   ThreadPool& pool() { return *pool_; }
-  // Of a thread of the device that is about to work like one of the pool.
-  void join_pool() const noexcept;
   // For work that mostly waits: a worker unless all is asked to run inline.
   std::unique_ptr<ExecutionStream> create_stream(const std::string& thread_name);
   Ledger& ledger() { return ledger_; }
@@ -72,7 +70,6 @@ class RuntimeCore {
   int exceptions_at_start_;
   bool failed_first_ = false;
   bool all_inline_ = false;
-  CpuList pool_cpus_;  // beside the device; empty: those of the process
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<ExecutionStream> compute_, communication_;
 };

@@ -61,14 +61,12 @@ void EngineCore::begin_micro_step(int index, std::int64_t pass) {
   micro_step_ = index;
   loss_given_ = false;
   phase_ = Phase::micro_step;
-  if (index + 1 == accumulation()) guess_update();
   walker_->begin(plan_of(index));
 }
 
 void EngineCore::finish_micro_step() {
   if (!failure_.empty()) throw UsageError("the micro step cannot end after a failure: " + failure_);
   try {
-    run_updates_aside();
     walker_->finish();
   } catch (const std::exception& error) {
     poison(error.what());
@@ -97,7 +95,6 @@ void EngineCore::enter(Op op, int unit) {
                      " was called outside Engine::micro_steps()" +
                      (op == Op::forward ? " and Engine::evaluate()" : ""));
   try {
-    run_updates_aside();
     walker_->enter(op, unit);
     if (hides_)
       for (const int f : plan_.layout.needs_of_unit[static_cast<std::size_t>(unit)])

@@ -165,16 +165,22 @@ void EngineCore::conclude_update(bool skipped) {
     terms->scalars.step = ++applied_steps_;
     terms->scalars.gradient_multiplier = gradient_multiplier(gradient_norm());
   }
-  if (plan_.inputs.offload.delayed()) {
-    walk_updates(aside_.terms());
-    return aside_.postpone(terms);
+  if (!terms) return walker_->abandon();
+  while (const Instruction* next = walker_->next_compute()) {
+    const Instruction instruction = *next;
+    walker_->enter(instruction.op, instruction.target);
+    maybe_delay();
+    run_update(instruction, *terms);
+    walker_->leave(instruction.op, instruction.target);
   }
-  if (terms && !gradients_edited_) aside_.judge(*terms);
-  if (terms)
-    walk_updates(terms);
-  else
-    walker_->abandon();
-  aside_.forget();
+  walker_->finish();
+}
+
+void EngineCore::run_update(const Instruction& instruction, const UpdateTerms& terms) {
+  const During optimizer(clock_, StepClock::Activity::optimizer);
+  await_copies(instruction);
+  if (instruction.op == Op::measure) return updater_->measure(terms);
+  updater_->update(instruction.target, terms);
 }
 
 std::string EngineCore::locate_non_finite() {

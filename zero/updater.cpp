@@ -224,12 +224,6 @@ double Updater::tensor_norm(int param, int which) const {
   return bins.norm();
 }
 
-void Updater::update_aside(int number, const UpdateTerms& terms) {
-  const Chunk& chunk = plan_.inputs.chunks[static_cast<std::size_t>(number)];
-  update_elements(
-      {chunk, store_.view_aside(number), state_.segment(chunk.flat_unit, chunk.segment)}, terms);
-}
-
 void Updater::update_elements(const OpenChunk& chunk, const UpdateTerms& terms) {
   const std::int64_t end = chunk.view.begin + chunk.view.count;
   for (const UpdateRun& run : chunk.buffers.runs) {

@@ -42,8 +42,6 @@ class Updater {
   // The first half of rules that need tensor norms, for all chunks.
   void measure(const UpdateTerms& terms);
   void update(int chunk, const UpdateTerms& terms);
-  // Of rules that see elements alone; see StateStore::view_aside.
-  void update_aside(int chunk, const UpdateTerms& terms);
 
  private:
   // A range of elements of a chunk and one group; positions from the start of the segment.

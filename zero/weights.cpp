@@ -97,14 +97,12 @@ void EngineCore::fill_where(const Fill& fill, const std::function<bool(int param
 
 void EngineCore::initialize(const Fill& fill) {
   require_checkpoint_border("Engine::initialize()");
-  drain();
   finish_pending_save();
   fill_where(fill, [](int) { return true; });
 }
 
 void EngineCore::initialize_rest(const Fill& fill) {
   require_checkpoint_border("Engine::initialize_rest()");
-  drain();
   finish_pending_save();
   const std::vector<char> before = has_values_;
   fill_where(fill, [&](int param) { return !before[static_cast<std::size_t>(param)]; });
@@ -144,7 +142,6 @@ std::vector<std::byte> EngineCore::gather_segment(const ArrayId& array) {
 
 void EngineCore::read(std::string_view name, std::string_view what, std::span<float> whole) {
   require_step_border("Engine::read()");
-  drain();
   const int index = model_.find(name);
   if (index < 0) throw UsageError("no parameter is named \"" + std::string(name) + "\"");
   const ParamDeclaration& declaration = param(index);
@@ -221,7 +218,6 @@ void EngineCore::check_replicas() {
 
 std::uint64_t EngineCore::digest() {
   require_step_border("Engine::digest()");
-  drain();
   std::vector<std::string> kinds = {"value", "master"};
   kinds.insert(kinds.end(), state_->policy().optimizer_states.begin(),
                state_->policy().optimizer_states.end());

@@ -463,16 +463,6 @@ struct FileUse {
   std::string direction;  // "read", or "write", with the gradients that are read to be added to
   std::int64_t bytes = 0;
   double seconds = 0;  // while requests were under way
-  // Of these, while the program's thread waited in a step, for the file or for anything else. The
-  // rest is hidden.
-  double waited = 0;
-};
-
-// Work beside the file, in seconds; hidden: while requests of either direction were under way.
-struct FileOverlap {
-  double requests = 0;                         // while they were
-  double optimizer = 0, optimizer_hidden = 0;  // norm and update
-  double checksums = 0, checksums_hidden = 0;  // in all threads
 };
 
 // Between a GPU and the host memory beside it in which a rank's state rests, since the engine was
@@ -483,12 +473,6 @@ struct CopyUse {
   double seconds = 0;  // in which they were copied, by the GPU's clock
 };
 
-// Chunks of offloaded state that were updated before the ranks agreed, and those of them whose
-// update stood: the others were updated once more.
-struct Speculation {
-  std::int64_t updated = 0, published = 0;
-};
-
 struct RankReport {
   std::vector<MemoryUse> memory;
   std::vector<MemoryUse> in_host;    // on a GPU: what lies in the host's memory beside it
@@ -496,8 +480,6 @@ struct RankReport {
   std::vector<CopyUse> copies;       // where state rests in it
   std::vector<MemoryUse> in_file;    // where something rests in a file: what
   std::vector<FileUse> file;         // likewise
-  FileOverlap overlap;               // likewise
-  Speculation speculation;
   std::vector<TrafficUse> traffic;
   TimeUse time;
   std::int64_t control_bytes = 0;   // sent for agreement and other small host values

@@ -41,20 +41,12 @@ Json tier_summary(const std::vector<zero::MemoryUse>& tier) {
   return summary;
 }
 
-Json beside_file(const zero::FileOverlap& overlap) {
-  return {{"requests", overlap.requests},
-          {"optimizer", overlap.optimizer},
-          {"optimizer_hidden", overlap.optimizer_hidden},
-          {"checksums", overlap.checksums},
-          {"checksums_hidden", overlap.checksums_hidden}};
-}
-
 Json rank_summary(const zero::RankReport& rank, int number) {
   Json traffic = Json::object(), file = Json::object(), copies = Json::object();
   for (const zero::CopyUse& use : rank.copies)
     copies[use.direction] = {{"bytes", use.bytes}, {"seconds", use.seconds}};
   for (const zero::FileUse& use : rank.file)
-    file[use.direction] = {{"bytes", use.bytes}, {"seconds", use.seconds}, {"waited", use.waited}};
+    file[use.direction] = {{"bytes", use.bytes}, {"seconds", use.seconds}};
   for (const zero::TrafficUse& use : rank.traffic)
     traffic[use.operation] = {{"calls", use.calls},
                               {"bytes", use.bytes_sent},
@@ -68,9 +60,6 @@ Json rank_summary(const zero::RankReport& rank, int number) {
           {"copies", copies},
           {"in_file", tier_summary(rank.in_file)},
           {"file", file},
-          {"beside_file", beside_file(rank.overlap)},
-          {"speculation",
-           {{"updated", rank.speculation.updated}, {"published", rank.speculation.published}}},
           {"sent", traffic},
           {"seconds",
            {{"kernels", time.kernels},

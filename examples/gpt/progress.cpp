@@ -94,18 +94,6 @@ void Progress::draw_bar(const TrainingRecord& record) const {
 
 namespace {
 
-void print_overlap(const zero::EngineReport& report) {
-  double work = 0, hidden = 0;
-  for (const zero::RankReport& rank : report.ranks) {
-    work += rank.overlap.optimizer + rank.overlap.checksums;
-    hidden += rank.overlap.optimizer_hidden + rank.overlap.checksums_hidden;
-  }
-  if (work > 0)
-    std::printf(
-        "norm, update and checksums: %.3f s per rank, %.0f %% of them beside reads or writes\n",
-        work / static_cast<double>(report.ranks.size()), 100 * hidden / work);
-}
-
 void print_copies(const zero::EngineReport& report) {
   for (std::size_t i = 0; i < report.ranks.front().copies.size(); ++i) {
     double bytes = 0, seconds = 0;
@@ -121,38 +109,21 @@ void print_copies(const zero::EngineReport& report) {
   }
 }
 
-void print_speculation(const zero::EngineReport& report) {
-  zero::Speculation all;
-  for (const zero::RankReport& rank : report.ranks) {
-    all.updated += rank.speculation.updated;
-    all.published += rank.speculation.published;
-  }
-  if (all.updated > 0)
-    std::printf(
-        "speculative updates: %.0f %% of %lld chunks stood, the others were updated again\n",
-        100 * static_cast<double>(all.published) / static_cast<double>(all.updated),
-        static_cast<long long>(all.updated));
-}
-
 }  // namespace
 
 void print_offload_use(const zero::EngineReport& report) {
   print_copies(report);
   for (std::size_t i = 0; i < report.ranks.front().file.size(); ++i) {
-    double bytes = 0, seconds = 0, waited = 0;
+    double bytes = 0, seconds = 0;
     for (const zero::RankReport& rank : report.ranks) {
       bytes += static_cast<double>(rank.file[i].bytes);
       seconds += rank.file[i].seconds;
-      waited += rank.file[i].waited;
     }
     if (seconds <= 0) continue;
-    std::printf("file %s: %s per rank at %s/s, %.0f %% of the time hidden\n",
-                report.ranks.front().file[i].direction.c_str(),
+    std::printf("file %s: %s per rank at %s/s\n", report.ranks.front().file[i].direction.c_str(),
                 zero::report::byte_text(bytes / static_cast<double>(report.ranks.size())).c_str(),
-                zero::report::byte_text(bytes / seconds).c_str(), 100 * (1 - waited / seconds));
+                zero::report::byte_text(bytes / seconds).c_str());
   }
-  print_overlap(report);
-  print_speculation(report);
 }
 
 void Progress::finish() {

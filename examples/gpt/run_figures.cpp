@@ -54,7 +54,6 @@ void add_file(const MeasuredRun& run, double steps, zero::report::Variant& varia
       const zero::FileUse &after = end[r].file[i], &before = begin[r].file[i];
       use.bytes += share * static_cast<double>(after.bytes - before.bytes);
       use.seconds += share * (after.seconds - before.seconds);
-      use.waited += share * (after.waited - before.waited);
     }
     variant.file.push_back(use);
   }

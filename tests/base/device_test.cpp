@@ -1,9 +1,12 @@
 // What the ground floor has for devices, as far as a machine without one can tell.
 #include <doctest/doctest.h>
 
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <cstring>
+#include <fstream>
+#include <thread>
 
 #include "zero/base/arena.h"
 #include "zero/base/device.h"
@@ -50,10 +53,26 @@ TEST_CASE("a NUMA node that is unknown or refused is said, not fatal") {
   CHECK(prefer_numa_node(memory, bytes, -1) ==
         "the machine does not say which NUMA node it belongs to");
   CHECK(prefer_numa_node(memory, bytes, 63).find("mbind to NUMA node 63: ") == 0);
+  CHECK_FALSE(runs_beyond_numa_node(4000));
   const std::string of_first = prefer_numa_node(memory, bytes, 0);
   CHECK((of_first.empty() || of_first.find("mbind to NUMA node 0: ") == 0));
   std::memset(memory, 1, bytes);
   munmap(memory, bytes);
+}
+
+TEST_CASE("a process that may use a cpu of another NUMA node runs beyond the first") {
+  std::ifstream file("/sys/devices/system/node/node0/cpulist");
+  int first = -1;
+  if (!(file >> first)) return;
+  std::thread([first] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<std::size_t>(first), &one);
+    if (sched_setaffinity(0, sizeof one, &one) != 0) return;
+    CHECK_FALSE(runs_beyond_numa_node(0));
+    std::ifstream second("/sys/devices/system/node/node1/cpulist");
+    if (second) CHECK(runs_beyond_numa_node(1));
+  }).join();
 }
 
 TEST_CASE("a machine or a build without a GPU says so in one line") {

@@ -56,15 +56,10 @@ Seconds step(zero::Engine& engine, std::size_t elements) {
   return seconds;
 }
 
-std::string figures(const Seconds& seconds, const zero::FileOverlap& before,
-                    const zero::FileOverlap& after) {
+std::string figures(const Seconds& seconds) {
   std::ostringstream text;
   text.precision(9);
-  text << seconds.step << ',' << seconds.passes << ',' << after.requests - before.requests << ','
-       << after.optimizer - before.optimizer << ','
-       << after.optimizer_hidden - before.optimizer_hidden << ','
-       << after.checksums - before.checksums << ','
-       << after.checksums_hidden - before.checksums_hidden;
+  text << seconds.step << ',' << seconds.passes;
   return text.str();
 }
 
@@ -100,11 +95,8 @@ int main(int argc, char** argv) {
     engine.initialize([](zero::ParamShard shard) {
       for (float& value : shard.values) value = 1;
     });
-    const auto overlap = [&] { return engine.report().ranks.front().overlap; };
     zero::bench::Turns(argv[1], runtime.rank()).serve([&] {
-      const zero::FileOverlap before = overlap();
-      const Seconds seconds = step(engine, static_cast<std::size_t>(elements));
-      return figures(seconds, before, overlap());
+      return figures(step(engine, static_cast<std::size_t>(elements)));
     });
   });
 }

@@ -5,10 +5,8 @@ usage: swap.py BENCH_SWAP DIRECTORY [MILLION_ELEMENTS [PAIRS]]
 DIRECTORY decides the disk. AdamW over fp32 parameters at stage 1 on one rank: a step reads and writes two moments, 8
 bytes an element each way, in blocks of 1 MiB of which 8 are under way for reads and 8 for writes. fio does the same
 behind our bytes: a job that reads and one that writes, or one job of mixed reads and writes with depth 16, whichever is
-faster. The same step with its state in memory says how much there is to hide. Two measures of what is hidden: of norm,
-update and checksums, the share of their time in which requests were under way; and, of their time where the state is in
-memory, what a step does not take longer than its requests, of which some were under way before it. The same at stage 2,
-where gradients rest in the file too, without fio.
+faster. The same step with its state in memory says how much there is to hide: what is hidden of it is what the step does
+not take longer than fio. The same at stage 2, where gradients rest in the file too, without fio.
 """
 
 import json
@@ -66,19 +64,12 @@ class Fio:
         return min(self.run({"read": DEPTH, "write": DEPTH}), self.run({"rw": 2 * DEPTH}))
 
 
-FIGURES = ("step", "passes", "requests", "optimizer", "optimizer_hidden", "checksums", "checksums_hidden")
+FIGURES = ("step", "passes")
 
 
 def figures_of(engine):
     engine.turn()
     return dict(zip(FIGURES, engine.notes))
-
-
-def hidden_shares(file, memory):
-    """Of work beside the file: as the engine saw it, and by the length of the step."""
-    work = memory["step"] + file["checksums"]
-    return ((file["optimizer_hidden"] + file["checksums_hidden"]) / (file["optimizer"] + file["checksums"]),
-            min(1, 1 - (file["step"] - file["requests"]) / work))
 
 
 def measure(program, directory, millions, pairs, stage):
@@ -115,9 +106,8 @@ def main():
         if fios:
             print(f"  fio: {statistics.median(fios):.3f} s, {moved / MIB:.0f} MiB")
             show("speed as a share of fio's", [theirs / ours["step"] for ours, theirs in zip(swaps, fios)])
-        shares = [hidden_shares(*found) for found in zip(swaps, memories)]
-        show("share of norm, update and checksums while requests were under way", [share[0] for share in shares])
-        show("share hidden by the length of the step", [share[1] for share in shares])
+            show("share of the step in memory that is hidden",
+                 [min(1, 1 - (ours["step"] - theirs) / memory["step"]) for ours, memory, theirs in zip(swaps, memories, fios)])
 
 
 if __name__ == "__main__":

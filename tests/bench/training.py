@@ -3,8 +3,8 @@
   training.py BENCH_GPT_STEP [--python PYTHON] [--bf16] [--json FILE] OURS:THEM...
 
 A pair is a ZeRO stage of ours and what it meets: another stage of ours (0:1 is stage 1 over stage 0), or a peer of
-peers/gpt_peers.py: ddp, fsdp2, ds0 to ds3. 2+delayed is stage 2 with its state in a file of --nvme DIRECTORY and that
-zero_core.offload_update, nothing clipped. No rank is bound to a core, and each has one thread. PYTHON is that of an environment with the peer in it.
+peers/gpt_peers.py: ddp, fsdp2, ds0 to ds3. 2+nvme is stage 2 with its state in a file of --nvme DIRECTORY. No rank is
+bound to a core, and each has one thread. PYTHON is that of an environment with the peer in it.
 """
 
 import argparse
@@ -31,12 +31,11 @@ def config_file(folder, model):
 
 
 def ours(args, name):
-    stage, _, update = name.partition("+")
+    stage, _, place = name.partition("+")
     settings = ["train_micro_batch_size_per_gpu=1", f"bf16.enabled={'true' if args.bf16 else 'false'}"]
-    if update:
-        settings += ["zero_optimization.offload_optimizer.device=nvme", "gradient_clipping=0",
-                     f"zero_optimization.offload_optimizer.nvme_path={args.nvme}", f"zero_core.offload_update={update}",
-                     "zero_core.offload_speculative_bytes=1000000000000"]
+    if place == "nvme":
+        settings += ["zero_optimization.offload_optimizer.device=nvme",
+                     f"zero_optimization.offload_optimizer.nvme_path={args.nvme}"]
     command = [args.mpirun, "-n", args.ranks, "--bind-to", "none", args.program, DIRECTORY, "--model", args.config,
                "--sequence-length", args.tokens, "--threads", "1", "--stage", stage]
     return Contestant(f"ours, stage {name}", command + [w for s in settings for w in ("--set", s)], args.ranks, MPI)

@@ -32,8 +32,6 @@ def check_plans(file):
         "stage_0.json:1:", "nvme needs stage 1, 2 or 3")
     lamb = offload("lamb.json", 1, {"optimizer": {"type": "Lamb"}}, offload_optimizer={"device": "nvme", "nvme_path": "/"})
     has(run("check", lamb, code=10), "lamb.json:1:", "optimizer Lamb cannot have its state")
-    late = offload("late.json", 3, {"zero_core": {"offload_update": "delayed"}})
-    has(run("check", late, code=10), "late.json:1:", "zero_core.offload_update delayed needs")
 
     # What one device alone refuses.
     for name, stage, sections, reason in (

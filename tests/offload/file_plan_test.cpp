@@ -48,8 +48,6 @@ class Memory {
         slots_(std::size_t(inputs.offload.state_slots)),
         states_(inputs.chunks.size(), 0),
         parameters_(inputs.chunks.size(), 0),
-        aside_in_memory_(inputs.chunks.size(), torn),
-        aside_in_file_(inputs.chunks.size(), torn),
         gradients_(std::size_t(inputs.gradient_slots.slots)),
         sums_(inputs.layout->flat_units.size()) {
     for (std::size_t f = 0; f < sums_.size() && !inputs.gather_parameters; ++f)
@@ -79,8 +77,8 @@ class Memory {
         if (ends) take_in(target, now);
         return;
       case Op::fetch:
-        require(i, parameters_at_rest(target, published(now)));
-        buffer(target) = {target, ends ? published(now) : torn};
+        require(i, parameters_at_rest(target, now.step));
+        buffer(target) = {target, ends ? now.step : torn};
         return;
       case Op::gather:
         return gather(i, now, ends);
@@ -89,12 +87,7 @@ class Memory {
         return load(i, now, ends);
       case Op::update:
         return update(i, now, ends);
-      case Op::update_aside:
-        return update_aside(i, now, ends);
-      case Op::publish:
-        return publish(i, now, ends);
       case Op::store:
-      case Op::put_aside:
         return store(i, now, ends);
       default:
         return require(i, false);  // of GPU ranks
@@ -128,19 +121,6 @@ class Memory {
   bool outside(int number) const {
     return inputs_.offload.shard_slot(chunk(number).flat_unit) >= 0;
   }
-  // Updates that the parameters of a step's passes have.
-  int published(Moment now) const {
-    return inputs_.offload.delayed() ? std::max(0, now.step - 1) : now.step;
-  }
-  // The step whose gradients a micro step's updates take; the first delayed one has none.
-  Moment updated_by(Moment now) const {
-    return {inputs_.offload.delayed() ? now.step - 1 : now.step, now.micro};
-  }
-  // In turn: what was guessed stands, or is done again.
-  bool stands(int number, Moment now) const {
-    return inputs_.offload.speculative() && chunk(number).aside && now.step % 2 == 0;
-  }
-
   Sum summed(int f, Moment now) const {
     Sum all;
     for (int micro = 0; micro < micro_steps_; ++micro)
@@ -164,7 +144,7 @@ class Memory {
 
   void compute(const Instruction& i, Moment now) {
     for (const int f : inputs_.layout->needs_of_unit[std::size_t(i.target)]) {
-      require(i, whole(f) == Version{f, trained_steps(f, published(now))});
+      require(i, whole(f) == Version{f, trained_steps(f, now.step)});
       if (i.op != Op::backward || gradient_slot(f) < 0) continue;
       Gradient& g = gradient(f);
       require(i, g.flat == -1 || (g.flat == f && !g.reduced && g.by.begin()->step == now.step &&
@@ -192,8 +172,7 @@ class Memory {
   void gather(const Instruction& i, Moment now, bool ends) {
     const int f = i.target;
     // After the update in which it stands, or in the micro step before.
-    const int step =
-        inputs_.gather_parameters ? published(now) : published({now.step + 1, now.micro});
+    const int step = inputs_.gather_parameters ? now.step : now.step + 1;
     if (inputs_.offload.shard_slot(f) >= 0)
       require(i, buffer(f) == Version{f, step});
     else
@@ -201,20 +180,18 @@ class Memory {
     whole(f) = {f, ends ? trained_steps(f, step) : torn};
   }
   void load(const Instruction& i, Moment now, bool ends) {
-    const Moment of = updated_by(now);
-    if (of.step < 0) return;
     const Chunk& own = chunk(i.target);
     Slot& to = slot(i.target);
     const bool gradients =
         inputs_.offload.gradients && own.state_in_file && (i.op == Op::recall || !own.ahead);
     if (i.op == Op::load) {
-      require(i, states_[std::size_t(i.target)] == of.step);
-      require(i, !outside(i.target) || parameters_[std::size_t(i.target)] == of.step);
-      to = {{i.target, ends ? of.step : torn}, {}};
+      require(i, states_[std::size_t(i.target)] == now.step);
+      require(i, !outside(i.target) || parameters_[std::size_t(i.target)] == now.step);
+      to = {{i.target, ends ? now.step : torn}, {}};
     } else {
-      require(i, to.state == Version{i.target, of.step});
+      require(i, to.state == Version{i.target, now.step});
     }
-    if (gradients) require(i, sum_of(own.flat_unit) == summed(own.flat_unit, of));
+    if (gradients) require(i, sum_of(own.flat_unit) == summed(own.flat_unit, now));
     if (gradients && ends) to.gradient = sum_of(own.flat_unit);
   }
   void step_state(const Instruction& i, Moment of, bool ends) {
@@ -232,55 +209,23 @@ class Memory {
   void update(const Instruction& i, Moment now, bool ends) {
     const auto c = std::size_t(i.target);
     const int flat = chunk(i.target).flat_unit;
-    if (stands(i.target, now)) {
-      require(i, aside_in_file_[c] == now.step + 1);
-      require(i, outside(i.target) || aside_in_memory_[c] == now.step + 1);
-      states_[c] = parameters_[c] = ends ? now.step + 1 : torn;
-      slot(i.target).state = {i.target, ends ? now.step + 1 : torn};
-    } else {
-      step_state(i, now, ends);
-      if (!outside(i.target)) parameters_[c] = ends ? now.step + 1 : torn;
-    }
+    step_state(i, now, ends);
+    if (!outside(i.target)) parameters_[c] = ends ? now.step + 1 : torn;
     if (!inputs_.gather_parameters)
       whole(flat) = {flat, inputs_.gather_after_update ? torn : now.step + 1};
   }
-  void update_aside(const Instruction& i, Moment now, bool ends) {
-    const Moment of = updated_by(now);
-    if (of.step < 0) return;
-    step_state(i, of, ends);
-    if (outside(i.target)) return;
-    require(i, parameters_[std::size_t(i.target)] == of.step);
-    aside_in_memory_[std::size_t(i.target)] = ends ? of.step + 1 : torn;
-  }
-  void publish(const Instruction& i, Moment now, bool ends) {
-    const auto c = std::size_t(i.target);
-    const int flat = chunk(i.target).flat_unit;
-    if (now.step == 0) return;
-    require(i, (outside(i.target) ? aside_in_file_ : aside_in_memory_)[c] == now.step);
-    parameters_[c] = ends ? now.step : torn;
-    if (!inputs_.gather_parameters)
-      whole(flat) = {flat, inputs_.gather_after_update ? torn : now.step};
-  }
   void store(const Instruction& i, Moment now, bool ends) {
     const auto c = std::size_t(i.target);
-    const int steps_done = updated_by(now).step + 1;
-    if (steps_done == 0) return;
-    require(i, slot(i.target).state == Version{i.target, steps_done});
-    const int written = ends ? steps_done : torn;
-    if (i.op == Op::put_aside) {
-      aside_in_file_[c] = written;
-      return;
-    }
-    states_[c] = written;
-    if (outside(i.target)) (inputs_.offload.delayed() ? aside_in_file_ : parameters_)[c] = written;
+    require(i, slot(i.target).state == Version{i.target, now.step + 1});
+    states_[c] = ends ? now.step + 1 : torn;
+    if (outside(i.target)) parameters_[c] = states_[c];
   }
 
   const PlanInputs& inputs_;
   int micro_steps_;
   std::vector<Version> wholes_, buffers_;
   std::vector<Slot> slots_;
-  // By chunk: steps, of what rests in the file or at home, and in second places.
-  std::vector<int> states_, parameters_, aside_in_memory_, aside_in_file_;
+  std::vector<int> states_, parameters_;  // by chunk: steps, of what rests in the file or at home
   std::vector<Gradient> gradients_;
   std::vector<Rest> sums_;  // by flat unit
 };
@@ -349,7 +294,6 @@ int count(const StepPlan& plan, Op op) {
 struct Setting {
   int stage, micro_steps;
   bool parameters, pipelined;
-  zero::OffloadUpdate update = zero::OffloadUpdate::exact;
 };
 
 zero::Config config_of(const Setting& setting) {
@@ -362,7 +306,6 @@ zero::Config config_of(const Setting& setting) {
   if (setting.parameters) c = offload_support::with_parameters(c, "/somewhere");
   c.zero_optimization.offload_optimizer.buffer_count = 3;  // two slots
   c.zero_optimization.offload_param.buffer_count = 2;
-  c.zero_core.offload_update = setting.update;
   if (!setting.pipelined) c.zero_optimization.offload_optimizer.pipeline_read = false;
   return c;
 }
@@ -395,33 +338,6 @@ TEST_CASE(
       CHECK(check_deletions(plan.inputs, plans, *micro) >= 5);
     CHECK(check_deletions(plan.inputs, plans, plan.steps.update) >= 5);
   }
-}
-
-TEST_CASE("the same where updates run within micro steps") {
-  const zero::ModelSpec spec = models::describe({2, 20, 50, 16});
-  for (const auto update : {zero::OffloadUpdate::delayed, zero::OffloadUpdate::speculative})
-    for (const Setting& s : {Setting{1, 1, false, true, update},
-                             {2, 1, false, true, update},
-                             {3, 1, true, true, update},
-                             {3, 2, true, true, update},
-                             {2, 1, false, false, update}}) {
-      CAPTURE(static_cast<int>(update));
-      CAPTURE(s.stage);
-      CAPTURE(s.micro_steps);
-      CAPTURE(s.parameters);
-      CAPTURE(s.pipelined);
-      const EnginePlan plan(spec.declared(), config_of(s), {0, 2});
-      const StepPlan& last = s.micro_steps == 1 ? plan.steps.only : plan.steps.last;
-      Walked plans{{&last}, &plan.steps.update};
-      if (s.micro_steps == 2)
-        plans.micro_steps.insert(plans.micro_steps.begin(), &plan.steps.first);
-      const bool late = update == zero::OffloadUpdate::delayed;
-      CHECK(count(late ? *plans.micro_steps.front() : last, Op::update_aside) >= 2);
-      CHECK(walk_in_all_orders(plan.inputs, plans) == "");
-      for (const StepPlan* micro : std::vector(plans.micro_steps))
-        CHECK(check_deletions(plan.inputs, plans, *micro) >= 5);
-      CHECK(check_deletions(plan.inputs, plans, plan.steps.update) >= 1);
-    }
 }
 
 TEST_CASE("a gradient in the file is not read before the ranks agree, nor is anything written") {

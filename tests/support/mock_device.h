@@ -246,8 +246,6 @@ class Device final : public zero::Device {
 
   const char* kind() const override { return "mock"; }
   bool is_host() const override { return false; }
-  int numa_node() const override { return numa_node_; }
-  void set_numa_node(int node) { numa_node_ = node; }
   std::unique_ptr<zero::ExecutionStream> create_stream(Role) override {
     return std::make_unique<Stream>(scheduler_);
   }
@@ -284,7 +282,6 @@ class Device final : public zero::Device {
  private:
   Scheduler scheduler_;
   bool guards_ = false;
-  int numa_node_ = -1;
   std::int64_t reserved_ = 0;
 };
 

@@ -50,24 +50,17 @@ inline std::unique_ptr<zero::comm::Communicator> connect_threads(zero::comm::Wor
   return world.communicator().split(0, world.topology().rank);
 }
 
-struct Machine {
-  int numa_node = -1;  // of each rank's device
-  int threads = 1;     // of a rank
-};
-
 inline zero::Runtime runtime_of(std::unique_ptr<zero::comm::World> world, Order order,
-                                std::uint64_t seed, const Connect& connect,
-                                const Machine& machine) {
+                                std::uint64_t seed, const Connect& connect) {
   zero::detail::Accelerator accelerator;
   auto device = std::make_unique<Device>(order, seed);
-  device->set_numa_node(machine.numa_node);
   Scheduler& scheduler = device->scheduler();
   accelerator.device = std::move(device);
   accelerator.kernels = zero::optim::create_host_kernels();
   if (world->topology().size > 1) accelerator.communicator = connect(*world);
   zero::RuntimeOptions options;
   options.abort_job = options.catch_signals = false;
-  options.threads = machine.threads;
+  options.threads = 1;
   return zero::Runtime(std::make_unique<zero::detail::RuntimeCore>(
       std::make_unique<DrainingWorld>(std::move(world), scheduler), options,
       std::move(accelerator)));
@@ -76,7 +69,7 @@ inline zero::Runtime runtime_of(std::unique_ptr<zero::comm::World> world, Order 
 // Rethrows the first failure of any rank.
 inline void run_ranks(int ranks, Order order, std::uint64_t seed,
                       const std::function<void(zero::Runtime&)>& body,
-                      const Connect& connect = connect_threads, const Machine& machine = {}) {
+                      const Connect& connect = connect_threads) {
   zero::comm::WorldOptions world_options;
   world_options.abort_job = false;
   auto worlds = zero::comm::create_thread_worlds(ranks, world_options);
@@ -84,9 +77,8 @@ inline void run_ranks(int ranks, Order order, std::uint64_t seed,
   std::mutex mutex;
   const auto run = [&](int rank) {
     try {
-      zero::Runtime runtime =
-          runtime_of(std::move(worlds[static_cast<std::size_t>(rank)]), order,
-                     seed * 31 + static_cast<std::uint64_t>(rank), connect, machine);
+      zero::Runtime runtime = runtime_of(std::move(worlds[static_cast<std::size_t>(rank)]), order,
+                                         seed * 31 + static_cast<std::uint64_t>(rank), connect);
       try {
         body(runtime);
       } catch (const std::exception& error) {

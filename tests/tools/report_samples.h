@@ -18,7 +18,7 @@ inline zero::report::Variant variant(const std::string& name, std::int64_t optim
               {"optimizer_state", optimizer_bytes, optimizer_bytes},
               {"file", 0, 0}};
   v.in_file = {{"optimizer_state", 2 * mib, 2 * mib}, {"gradients", 0, 0}};
-  v.file = {{"read", 2 * mib, 0.001, 0.00025}, {"write", 0, 0, 0}};
+  v.file = {{"read", 2 * mib, 0.001}, {"write", 0, 0}};
   v.baseline = 9 * mib;
   v.resident = static_cast<double>(v.planned()) + 1.5 * mib;
   v.wire = {{"all_gather", 3 * mib, 2 * mib, mib}, {"all_to_all", 0, 0, 0}};

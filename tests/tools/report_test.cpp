@@ -84,7 +84,6 @@ TEST_CASE("the table has the figures of each variant and no row that nobody uses
   CHECK(cells_of(table, "in the file, all of these") == Cells{"2.00", "2.00"});
   CHECK(cells_of(table, "read per step") == Cells{"2.00", "2.00"});
   CHECK(cells_of(table, "read, GiB/s") == Cells{"1.95", "1.95"});
-  CHECK(cells_of(table, "read, % hidden") == Cells{"75", "75"});
   CHECK(cells_of(table, "all gather") == Cells{"3.00", "3.00"});
   CHECK(cells_of(table, "inside nodes") == Cells{"2.00", "2.00"});
   CHECK(cells_of(table, "between nodes") == Cells{"1.00", "1.00"});

@@ -26,33 +26,6 @@ void compare(int ranks, const zero::Config& config) {
 
 }  // namespace
 
-TEST_CASE("compute threads run beside the device, each rank's on its own share of the node") {
-  const zero::CpuList before = zero::allowed_cpus();
-  const std::vector<zero::CpuList> cores = zero::cores_of_numa_node(0);
-  for (const int ranks : {1, 2})
-    for (const int node : {0, -1, 4000}) {
-      const std::vector<zero::RankPlace> places(static_cast<std::size_t>(ranks), {0, 0, before});
-      mock::run_ranks(
-          ranks, mock::Order::random, 1,
-          [&](zero::Runtime& runtime) {
-            zero::CpuList expected;
-            if (node == 0)
-              expected =
-                  zero::cpus_beside_device(cores, places, static_cast<std::size_t>(runtime.rank()));
-            std::array<zero::CpuList, 3> seen;
-            REQUIRE(runtime.pool().threads() == 3);
-            runtime.pool().run(
-                [&](int index) { seen[static_cast<std::size_t>(index)] = zero::allowed_cpus(); });
-            CHECK(seen[0] == before);
-            for (const std::size_t worker : {1u, 2u})
-              CHECK(seen[worker] == (expected.empty() ? before : expected));
-            const std::string named = "here on cpus " + zero::text_of(expected) + " of NUMA node 0";
-            CHECK((runtime.describe().find(named) != std::string::npos) == !expected.empty());
-          },
-          mock::connect_threads, {node, 3});
-    }
-}
-
 TEST_CASE("a device gives the CPU's bits at every stage, in any order of its streams") {
   for (const int ranks : {1, 2, 3})
     for (const int stage : {0, 1, 2, 3}) compare(ranks, toy::config(stage, {}));

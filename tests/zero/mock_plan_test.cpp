@@ -51,7 +51,7 @@ class Memory {
   void read(Op op, int unit, Moment now, const std::vector<int>& gathers) {
     for (const int f : inputs_.layout->needs_of_unit[std::size_t(unit)])
       if (parameter_of(f) !=
-          Parameter{f, published(now.step) * chunks_[std::size_t(f)], gathers[std::size_t(f)]})
+          Parameter{f, now.step * chunks_[std::size_t(f)], gathers[std::size_t(f)]})
         complain(op, unit, "finds other parameters");
   }
   void write(Op op, int unit, Moment now) {
@@ -139,19 +139,11 @@ class Memory {
     if (inputs_.offload.fetches(inputs_.chunks[std::size_t(chunk)].flat_unit))
       write(Op::store, chunk, now, ends);
   }
-  // In turn, what was guessed stands, or is done again.
-  void update_aside_on_host(int chunk, Moment now, bool ends) {
-    require_sum_on_host(Op::update_aside_on_host, chunk, now);
-    second_places_[chunk] = ends ? now.step : torn;
-  }
   void update_on_host(int chunk, Moment now, bool ends) {
     const Chunk& own = inputs_.chunks[std::size_t(chunk)];
     const OffloadPlan& offload = inputs_.offload;
     if (verdict_ != now.step) complain(Op::update_on_host, chunk, "finds another verdict");
-    const bool stands = now.step % 2 == 0 && second_places_.contains(chunk);
-    if (stands && second_places_[chunk] != now.step)
-      complain(Op::update_on_host, chunk, "finds another second place");
-    if (!stands) require_sum_on_host(Op::update_on_host, chunk, now);
+    require_sum_on_host(Op::update_on_host, chunk, now);
     if (own.slot >= 0) {
       Slot& slot = slot_of(chunk);
       const bool loaded = slot.chunk == chunk && slot.steps == (ends ? torn : now.step);
@@ -160,15 +152,12 @@ class Memory {
       slot.chunk = chunk;
       slot.steps = ends ? now.step + 1 : torn;
     }
-    if (offload.shard_slot(own.flat_unit) >= 0 && !offload.fetches(own.flat_unit) &&
-        !offload.delayed())
+    if (offload.shard_slot(own.flat_unit) >= 0 && !offload.fetches(own.flat_unit))
       write(Op::update_on_host, chunk, now, ends);
   }
-  // To the GPU, or to where parameters rest; what delayed updates have left, a step late.
-  void publish(Op op, int chunk, Moment now, bool ends) {
-    if (inputs_.offload.delayed() && now.step-- == 0) return;
-    require_stepped(op, chunk, now);
-    write(op, chunk, now, ends);
+  void upload(int chunk, Moment now, bool ends) {
+    require_stepped(Op::upload, chunk, now);
+    write(Op::upload, chunk, now, ends);
   }
 
  private:
@@ -198,8 +187,6 @@ class Memory {
     bool operator==(const Gradient&) const = default;
   };
 
-  // Updates that the parameters of a step's passes have.
-  int published(int step) const { return inputs_.offload.delayed() ? std::max(0, step - 1) : step; }
   void require_sum_on_host(Op op, int chunk, Moment now) {
     const Chunk& own = inputs_.chunks[std::size_t(chunk)];
     const Written& found = inputs_.offload.recalls(own) ? slot_of(chunk).gradient
@@ -268,12 +255,11 @@ class Memory {
   std::vector<int> chunks_;         // by flat unit
   std::vector<int> place_in_unit_;  // by chunk
   std::vector<Slot> slots_;
-  std::vector<Buffer> buffers_;       // of the device
-  std::vector<Buffer> fetched_;       // in host memory
-  std::vector<Gradient> staging_;     // likewise, by gradient slot
-  std::vector<Written> in_file_;      // by flat unit
-  std::vector<int> states_;           // by chunk: the steps that its state in the file has seen
-  std::map<int, int> second_places_;  // by chunk: the step of the update
+  std::vector<Buffer> buffers_;    // of the device
+  std::vector<Buffer> fetched_;    // in host memory
+  std::vector<Gradient> staging_;  // likewise, by gradient slot
+  std::vector<Written> in_file_;   // by flat unit
+  std::vector<int> states_;        // by chunk: the steps that its state in the file has seen
   int verdict_ = -1;
 };
 
@@ -306,11 +292,8 @@ void access(Memory& memory, const Instruction& i, const Point& at) {
       return memory.store(i.target, at.now, at.ends);
     case Op::update_on_host:
       return memory.update_on_host(i.target, at.now, at.ends);
-    case Op::update_aside_on_host:
-      return memory.update_aside_on_host(i.target, at.now, at.ends);
-    case Op::publish_on_host:
     case Op::upload:
-      return memory.publish(i.op, i.target, at.now, at.ends);
+      return memory.upload(i.target, at.now, at.ends);
     case Op::fetch:
       return memory.fetch(i.target, at.number, at.ends);
     case Op::supply:
@@ -482,25 +465,6 @@ TEST_CASE("the same with parameters in host memory too") {
     }
 }
 
-TEST_CASE("the same where the host's updates run before the ranks agree, or a step late") {
-  const zero::ModelSpec spec = models::describe({3, 64, 100, 32});
-  for (const auto update : {zero::OffloadUpdate::speculative, zero::OffloadUpdate::delayed})
-    for (const int ranks : {1, 2})
-      for (const bool parameters : {false, true}) {
-        const int stage = parameters ? 3 : ranks;
-        zero::Config config = config_of(stage, 1);
-        config.zero_optimization.offload_optimizer.device = zero::OffloadDevice::cpu;
-        if (parameters) config.zero_optimization.offload_param.device = zero::OffloadDevice::cpu;
-        config.zero_optimization.offload_param.buffer_count = 2;
-        config.zero_core.offload_chunk_bytes = 200'000;
-        config.zero_core.offload_update = update;
-        CAPTURE(static_cast<int>(update));
-        CAPTURE(ranks);
-        CAPTURE(parameters);
-        const EnginePlan plan(spec.declared(), config, {0, ranks, true});
-        check_all_deletions(plan, {{{&plan.steps.only}, &plan.steps.update}, true});
-      }
-}
 TEST_CASE("the same with state in a file, through host memory, its chunks on three tiers or one") {
   const zero::ModelSpec spec = models::describe({3, 64, 100, 32});
   for (const int ranks : {1, 2})

@@ -28,7 +28,6 @@ struct WireUse {
 struct FileUse {
   std::string direction;          // "read", "write"
   double bytes = 0, seconds = 0;  // seconds: while requests were under way
-  double waited = 0;              // of these, while the program's thread waited
 };
 
 // Between a GPU and host memory, in one direction: bytes and seconds per step, mean over ranks and

@@ -71,7 +71,7 @@ Json variant_json(const Variant& variant, const Comparison& runs) {
         {"sent", use.sent}, {"inside_node", use.inside_node}, {"between_nodes", use.between_nodes}};
   Json file = Json::object(), copies = Json::object();
   for (const FileUse& use : variant.file)
-    file[use.direction] = {{"bytes", use.bytes}, {"seconds", use.seconds}, {"waited", use.waited}};
+    file[use.direction] = {{"bytes", use.bytes}, {"seconds", use.seconds}};
   for (const CopyUse& use : variant.copies)
     copies[use.direction] = {{"bytes", use.bytes}, {"seconds", use.seconds}};
   const std::string difference =
@@ -118,7 +118,7 @@ Variant parse_variant(const Json& json, bool plans) {
     variant.copies.push_back({direction, use.at("bytes"), use.at("seconds")});
   const Json file = json.value("file_per_step", Json::object());
   for (const auto& [direction, use] : file.items())
-    variant.file.push_back({direction, use.at("bytes"), use.at("seconds"), use.at("waited")});
+    variant.file.push_back({direction, use.at("bytes"), use.at("seconds")});
   for (const auto& [operation, use] : json.at("wire_bytes_per_step").items())
     variant.wire.push_back(
         {operation, use.at("sent"), use.at("inside_node"), use.at("between_nodes")});

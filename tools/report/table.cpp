@@ -123,14 +123,9 @@ void add_file(Builder& builder, const Comparison& comparison) {
       const FileUse use = file_of(v, direction);
       return rate(use.bytes, use.seconds);
     };
-    const auto hidden = [&](const Variant& v) {
-      const FileUse use = file_of(v, direction);
-      return use.seconds > 0 ? fixed(100 * (1 - use.waited / use.seconds), 0) : "";
-    };
     builder.measures(part, std::string(did) + " per step", unit,
                      [&](const Variant& v) { return file_of(v, direction).bytes; });
     builder.row(part, std::string(did) + ", GiB/s", per_second);
-    builder.row(part, std::string(did) + ", % hidden", hidden);
   }
 }
 

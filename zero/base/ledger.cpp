@@ -11,8 +11,8 @@ namespace zero {
 const char* name_of(MemoryCategory category) {
   static constexpr std::array<const char*, memory_category_count> names = {
       "parameters",     "gradients",       "master_weights", "optimizer_state", "buffers",
-      "update_staging", "parameter_slots", "gradient_slots", "communication",
-      "activations",    "host_pinned",     "checkpoints",    "offload_buffers"};
+      "update_staging", "parameter_slots", "gradient_slots", "communication",   "activations",
+      "host_pinned",    "checkpoints",     "offload_buffers"};
   return names[static_cast<std::size_t>(category)];
 }
 

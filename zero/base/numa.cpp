@@ -1,11 +1,13 @@
 #include "zero/base/numa.h"
 
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 
@@ -27,6 +29,22 @@ int numa_node_of_pci(const std::string& bus_id) {
   int node = -1;
   file >> node;
   return file ? node : -1;
+}
+
+bool runs_beyond_numa_node(int node) {
+  std::ifstream file("/sys/devices/system/node/node" + std::to_string(node) + "/cpulist");
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (!file || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;
+  // "0-3,8"
+  for (std::string range; std::getline(file, range, ',');) {
+    int first = 0, last = 0;
+    const int numbers = std::sscanf(range.c_str(), "%d-%d", &first, &last);
+    if (numbers < 1) return false;
+    for (int cpu = first; cpu <= std::max(first, last) && cpu < CPU_SETSIZE; ++cpu)
+      CPU_CLR(static_cast<std::size_t>(cpu), &allowed);
+  }
+  return CPU_COUNT(&allowed) > 0;
 }
 
 std::string prefer_numa_node(void* data, std::int64_t bytes, int node) {

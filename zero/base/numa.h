@@ -9,6 +9,10 @@ namespace zero {
 // Of a PCI device such as "0000:3b:00.0"; -1 where the machine does not say.
 int numa_node_of_pci(const std::string& bus_id);
 
+// Whether this process may run beyond the node's cpus; false where the machine does not say which
+// those are.
+bool runs_beyond_numa_node(int node);
+
 // Asks that pages not yet touched come from the node. Returns why not, or "" when it was granted;
 // a node of -1 is "unknown".
 std::string prefer_numa_node(void* data, std::int64_t bytes, int node);

@@ -89,7 +89,6 @@ std::shared_ptr<PendingSave> EngineCore::save_checkpoint(const std::string& dire
     require_verdicts(call);
   else
     require_step_border(call);
-  drain();
   require_values(" to save");
   finish_pending_save();
   try {

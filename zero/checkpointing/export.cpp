@@ -26,7 +26,6 @@ bool may_lack(std::string_view name, std::string_view patterns) {
 std::vector<std::string> EngineCore::load_weights(const std::string& file,
                                                   const LoadOptions& options) {
   require_checkpoint_border("Engine::load_weights()");
-  drain();
   finish_pending_save();
   const checkpoint::ModelReader reader(file);
   const auto name_in_file = [&](std::string_view name) {
@@ -113,7 +112,6 @@ struct ExportPart {
 // elements whatever the sizes.
 void EngineCore::export_model(const std::string& directory, const ExportOptions& options) {
   require_step_border("Engine::export_model()");
-  drain();
   require_values(" to export");
   std::vector<ExportPart> parts;
   const auto entry = [](const std::string& name, DType dtype, const Shape& shape) {

@@ -320,7 +320,6 @@ void Checkpointing::notice_differences(const Manifest& manifest) {
 std::optional<Resumed> EngineCore::resume(const std::string& directory, Resume mode,
                                           const std::string& tag) {
   require_checkpoint_border("Engine::resume()");
-  drain();
   finish_pending_save();
   return Checkpointing(*this).resume(directory, mode, tag);
 }

@@ -150,8 +150,6 @@ void EngineCore::update_on_device(const Instruction& instruction) {
 // The step may have gone on when the work runs.
 void EngineCore::issue_beside_device(const Instruction& instruction) {
   const int target = instruction.target;
-  const bool published = instruction.op == Op::upload || instruction.op == Op::publish_on_host;
-  if (published && plan_.inputs.offload.delayed() && !aside_.terms()) return;
   const std::uint64_t range = begin_range(instruction);
   switch (instruction.op) {
     case Op::download:
@@ -166,16 +164,9 @@ void EngineCore::issue_beside_device(const Instruction& instruction) {
       precede_by_copies(instruction, *copies_in_);
       copies_in_->enqueue([this, target](Stream stream) { host_tier_->upload(target, stream); });
       break;
-    case Op::publish_on_host:
-      call_host(instruction, [this, target] { host_tier_->publish_parameters(target); });
-      break;
     case Op::update_on_host:
       call_host(instruction, [this, target, verdict = &device_step_->verdict_on_host(),
                               rate = given_rate_] { update_on_host(target, *verdict, rate); });
-      break;
-    case Op::update_aside_on_host:
-      if (const auto known = guess_on_device())
-        call_host(instruction, [this, target, known] { update_aside_on_host(target, *known); });
       break;
     default:
       break;
@@ -186,10 +177,7 @@ void EngineCore::issue_beside_device(const Instruction& instruction) {
 // On the thread of the host's stream.
 void EngineCore::call_host(const Instruction& instruction, std::function<void()> work) {
   host_->enqueue([this, named = Instruction{instruction.op, instruction.target, {}, {}},
-                  work = std::move(work)](Stream) {
-    runtime_.join_pool();
-    run_offload(named, work);
-  });
+                  work = std::move(work)](Stream) { run_offload(named, work); });
 }
 
 // It is known by then whether the step is applied.
@@ -199,33 +187,8 @@ void EngineCore::update_on_host(int chunk, const optim::StepVerdict& verdict,
   terms.scalars.step = verdict.applied_steps;
   terms.scalars.gradient_multiplier = static_cast<float>(verdict.gradient_multiplier);
   const bool applies = verdict.apply != 0;
-  if (!given_rate && applies &&
-      host_tier_->adopt(chunk, {terms.scalars.step, terms.scalars.gradient_multiplier}))
-    return;
-  host_tier_->begin_update(chunk);
   if (applies) updater_->update(chunk, terms);
   host_tier_->finish_update(chunk, applies);
-}
-
-// What a step follows from whose gradients come now: what the host knows, or else the verdict of
-// the step before it, which stays where it is until after the next.
-std::optional<EngineCore::GuessOnDevice> EngineCore::guess_on_device() const {
-  if (given_rate_) return std::nullopt;
-  GuessOnDevice guess;
-  if (in_flight_.empty())
-    guess.known = {applied_steps_, scaler_.scale()};
-  else
-    guess.before = &device_step_->verdict_on_host();
-  return guess;
-}
-
-void EngineCore::update_aside_on_host(int chunk, const GuessOnDevice& guess) {
-  const auto [applied, scale] = guess.before != nullptr ? std::pair{guess.before->applied_steps,
-                                                                    guess.before->next_loss_scale}
-                                                        : guess.known;
-  const UpdateTerms terms = terms_unclipped(applied, scale);
-  host_tier_->begin_aside(chunk, {terms.scalars.step, terms.scalars.gradient_multiplier});
-  updater_->update_aside(chunk, terms);
 }
 
 std::shared_ptr<PendingStep> EngineCore::step_on_device(const StepOptions& options) {
@@ -259,7 +222,6 @@ std::shared_ptr<PendingStep> EngineCore::step_on_device(const StepOptions& optio
     walker_->leave(instruction.op, instruction.target);
   }
   walker_->finish();
-  if (plan_.inputs.offload.delayed()) aside_.postpone(UpdateTerms{});
   return pending;
 }
 

@@ -24,9 +24,7 @@ HostTier::HostTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelSt
       file_(file),
       pins_all_(config.zero_optimization.offload_optimizer.pin_memory),
       copies_(runtime.device()),
-      homes_(inputs.chunks.size()),
-      second_homes_(inputs.chunks.size()),
-      guesses_(inputs.chunks.size()) {
+      homes_(inputs.chunks.size()) {
   for (const Chunk& chunk : inputs.chunks)
     if (chunk.on_host) add_chunk(chunk);
   bytes_[MemoryCategory::offload_buffers] = slots_bytes();
@@ -54,11 +52,6 @@ void HostTier::add_chunk(const Chunk& chunk) {
     add(MemoryCategory::master_weights, own.master_dtype);
   for (std::size_t k = 0; k < own.states.size() && !in_file(chunk, ArrayKind::state); ++k)
     add(MemoryCategory::optimizer_state, own.state_dtype);
-  if (speculative(chunk)) {
-    second_bytes_ += Arena::rounded(chunk.count * size_of(own.master_dtype));
-    for (std::size_t k = 0; k < own.states.size(); ++k)
-      second_bytes_ += Arena::rounded(chunk.count * size_of(own.state_dtype));
-  }
   if (chunk.slot >= 0 && file_ == nullptr)
     slot_bytes_ = std::max(slot_bytes_, Arena::rounded(chunk.count * size_of(own.dtype)));
 }
@@ -81,11 +74,10 @@ std::int64_t HostTier::crossing_bytes() const {
 }
 
 std::int64_t HostTier::resting_bytes() const {
-  return bytes_of(MemoryCategory::master_weights) + bytes_of(MemoryCategory::optimizer_state) +
-         second_bytes_;
+  return bytes_of(MemoryCategory::master_weights) + bytes_of(MemoryCategory::optimizer_state);
 }
 
-// Master weights and states never cross, nor do their second copies.
+// Master weights and states never cross.
 template <class Each>
 void HostTier::for_accounts(const Each& each) const {
   const Tier resting = pins_all_ ? Tier::pinned : Tier::host;
@@ -94,7 +86,6 @@ void HostTier::for_accounts(const Each& each) const {
         category == MemoryCategory::master_weights || category == MemoryCategory::optimizer_state;
     each(category, bytes, rests ? resting : Tier::pinned);
   }
-  each(MemoryCategory::offload_buffers, second_bytes_, resting);
 }
 
 void HostTier::plan(Ledger& ledger) const {
@@ -136,10 +127,6 @@ void HostTier::place() {
       homes_[c].master = take(resting_, own.count * size_of(segment.master_dtype));
     for (std::size_t k = 0; k < segment.states.size() && !in_file(own, ArrayKind::state); ++k)
       homes_[c].states.push_back(take(resting_, own.count * size_of(segment.state_dtype)));
-    if (!speculative(own)) continue;
-    second_homes_[c].master = take(resting_, own.count * size_of(segment.master_dtype));
-    for (std::size_t k = 0; k < segment.states.size(); ++k)
-      second_homes_[c].states.push_back(take(resting_, own.count * size_of(segment.state_dtype)));
   }
 }
 
@@ -214,8 +201,7 @@ void HostTier::supply(int flat_unit, Stream stream) {
 
 std::byte* HostTier::parameters_of(int number) const {
   const Chunk& own = chunk(number);
-  if (own.slot >= 0 && (!holds_parameters(own.flat_unit) || inputs_.offload.delayed()))
-    return slot_of(number);
+  if (own.slot >= 0 && !holds_parameters(own.flat_unit)) return slot_of(number);
   return parameters_of(own.flat_unit, own.segment) + own.begin * size_of(buffers(own).dtype);
 }
 
@@ -229,15 +215,6 @@ void HostTier::round_parameters(int number, const std::byte* master) {
       });
 }
 
-// A parameter that is its own master rests in host memory alone, and stays until it is published.
-void HostTier::begin_update(int number) {
-  const Chunk& own = chunk(number);
-  const bool waits = inputs_.offload.delayed() && holds_parameters(own.flat_unit);
-  if (!waits || buffers(own).has_master()) return;
-  round_parameters(
-      number, parameters_of(own.flat_unit, own.segment) + own.begin * size_of(buffers(own).dtype));
-}
-
 // An update has written a parameter with master weights. What a skipped step sends is what the GPU
 // has: parameters are always their masters' rounding.
 void HostTier::finish_update(int number, bool updated) {
@@ -247,51 +224,6 @@ void HostTier::finish_update(int number, bool updated) {
   const std::byte* master = has_master ? in_slot(number, ArrayKind::master)
                                        : homes_[static_cast<std::size_t>(number)].master;
   if (master != nullptr) round_parameters(number, master);
-}
-
-void HostTier::publish_parameters(int number) {
-  const Chunk& own = chunk(number);
-  const std::int64_t size = size_of(buffers(own).dtype);
-  std::memcpy(parameters_of(own.flat_unit, own.segment) + own.begin * size, slot_of(number),
-              static_cast<std::size_t>(own.count * size));
-}
-
-void HostTier::begin_aside(int number, const Guess& guess) {
-  const auto c = static_cast<std::size_t>(number);
-  const SegmentBuffers& segment = buffers(chunk(number));
-  const auto copy = [&](std::byte* to, const std::byte* from, DType dtype) {
-    const std::int64_t size = size_of(dtype);
-    runtime_.pool().for_ranges(chunk(number).count, grain_elements,
-                               [&](std::int64_t begin, std::int64_t end) {
-                                 std::memcpy(to + begin * size, from + begin * size,
-                                             static_cast<std::size_t>((end - begin) * size));
-                               });
-  };
-  guesses_[c] = {};
-  const std::byte* master =
-      segment.has_master() ? homes_[c].master : in_slot(number, ArrayKind::parameter);
-  copy(second_homes_[c].master, master, segment.master_dtype);
-  for (std::size_t k = 0; k < segment.states.size(); ++k)
-    copy(second_homes_[c].states[k], homes_[c].states[k], segment.state_dtype);
-  guesses_[c] = guess;
-  ++speculation_.updated;
-}
-
-bool HostTier::adopt(int number, const Guess& agreed) {
-  const auto c = static_cast<std::size_t>(number);
-  const Guess guess = std::exchange(guesses_[c], {});
-  if (guess.step == 0 || guess != agreed) return false;
-  ++speculation_.published;
-  homes_[c].states.swap(second_homes_[c].states);
-  if (homes_[c].master != nullptr) std::swap(homes_[c].master, second_homes_[c].master);
-  round_parameters(number,
-                   homes_[c].master != nullptr ? homes_[c].master : second_homes_[c].master);
-  return true;
-}
-
-std::byte* HostTier::second_place(int number, ArrayKind kind, int state) const {
-  const Home& home = second_homes_[static_cast<std::size_t>(number)];
-  return kind == ArrayKind::state ? home.states[static_cast<std::size_t>(state)] : home.master;
 }
 
 bool HostTier::is_parameter(const ArrayId& array) const {

@@ -43,24 +43,8 @@ class HostTier final : public OuterTier {
   void upload(int chunk, Stream stream);
   // A flat unit's parameter shard, to the buffer from which it is gathered.
   void supply(int flat_unit, Stream stream);
-  // Before a delayed update: the slot gets what the update changes there.
-  void begin_update(int chunk);
   // Makes the chunk's slot what its parameters are to be, after an update or without one.
   void finish_update(int chunk, bool updated);
-  // Of a delayed update's parameters: slot -> where they rest.
-  void publish_parameters(int chunk);
-  // What a speculative update goes by.
-  struct Guess {
-    std::int64_t step = 0;  // 0: there is none
-    float gradient_multiplier = 0;
-    bool operator==(const Guess&) const = default;
-  };
-  // Copies the chunk's state to its second place, to be updated there.
-  void begin_aside(int chunk, const Guess& guess);
-  // Makes the second place the first if its guess is this; true then. The guess is gone.
-  bool adopt(int chunk, const Guess& agreed);
-  // While no update runs.
-  const Speculation& speculation() const { return speculation_; }
   // By CopyDirection: gradients, and parameters. While nothing else calls the tier.
   std::array<CopyTotal, copy_directions> copied() { return copies_.totals(); }
 
@@ -68,7 +52,6 @@ class HostTier final : public OuterTier {
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
              const PartVisitor& visitor) override;
   std::byte* in_slot(int chunk, ArrayKind kind, int state = 0) const override;
-  std::byte* second_place(int chunk, ArrayKind kind, int state = 0) const override;
   void note_written(const ArrayId& array, std::int64_t begin,
                     std::span<const std::byte> bytes) override;
 
@@ -107,7 +90,6 @@ class HostTier final : public OuterTier {
   void keep_resident(int flat_unit, Stream stream);
   // Where an update leaves the parameters.
   std::byte* parameters_of(int chunk) const;
-  bool speculative(const Chunk& own) const { return own.aside && inputs_.offload.speculative(); }
   void add_chunk(const Chunk& chunk);
   void round_parameters(int chunk, const std::byte* master);
   void add_parameters(int flat_unit);
@@ -127,12 +109,10 @@ class HostTier final : public OuterTier {
   bool pins_all_;
   CopyMeter copies_;
   std::map<MemoryCategory, std::int64_t> bytes_;
-  std::int64_t slot_bytes_ = 0, second_bytes_ = 0;
+  std::int64_t slot_bytes_ = 0;
   Arena crossing_, resting_;
   std::byte* slots_ = nullptr;
-  std::vector<Home> homes_, second_homes_;  // by chunk
-  std::vector<Guess> guesses_;              // by chunk
-  Speculation speculation_;
+  std::vector<Home> homes_;                          // by chunk
   std::vector<std::vector<std::byte*>> parameters_;  // by flat unit and segment
 };
 

@@ -2,19 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "zero/state/state.h"
 
 namespace zero::detail {
 
 namespace {
-
-OffloadUpdate offload_update(const Config& config) {
-  const OffloadUpdate asked = config.zero_core.offload_update;
-  const bool speculates = config.zero_optimization.offload_optimizer.super_offload;
-  return asked == OffloadUpdate::exact && speculates ? OffloadUpdate::speculative : asked;
-}
 
 class ChunkMaker {
  public:
@@ -25,8 +18,6 @@ class ChunkMaker {
     if (policy_.parameters_in_file || policy_.parameters_on_host) place_parameters();
     for (std::size_t f = 0; f < layout_.flat_units.size(); ++f) cut(static_cast<int>(f));
     if (policy_.optimizer_in_file || policy_.optimizer_on_host) place_states();
-    choose_aside();
-    if (result_.offload.update != OffloadUpdate::exact) place_aside();
     assign_slots();
     return std::move(result_);
   }
@@ -130,92 +121,26 @@ class ChunkMaker {
     }
   }
 
-  // All that is delayed; of what is speculative the last chunks, whose gradients come first, but
-  // none whose gradients come when backward has ended.
-  void choose_aside() {
-    OffloadPlan& offload = result_.offload;
-    offload.update = offload_update(config_);
-    if (offload.delayed())
-      for (Chunk& chunk : result_.chunks) chunk.aside = true;
-    if (!offload.speculative()) return;
-    std::int64_t budget = config_.zero_core.offload_speculative_bytes;
-    const int last = lowest_user();
-    for (std::size_t c = result_.chunks.size(); c-- > 0;) {
-      Chunk& chunk = result_.chunks[c];
-      if (!(chunk.on_host || chunk.state_in_file) || flat_of(chunk).users.front() == last) continue;
-      budget -= chunk.count * bytes_aside(segment_of(chunk));
-      if (budget < 0) return;
-      chunk.aside = true;
-    }
-  }
-
-  // Of parameters that rest in the arena of a CPU rank: the last chunks of a segment.
-  void place_aside() {
-    for (const FlatUnit& flat : layout_.flat_units)
-      result_.offload.aside_from.emplace_back(flat.segments.size(),
-                                              std::numeric_limits<std::int64_t>::max());
-    for (const Chunk& chunk : result_.chunks) {
-      std::int64_t& from = result_.offload.aside_from[static_cast<std::size_t>(chunk.flat_unit)]
-                                                     [static_cast<std::size_t>(chunk.segment)];
-      if (chunk.aside && !chunk.on_host && result_.offload.shard_slot(chunk.flat_unit) < 0)
-        from = std::min(from, chunk.begin);
-    }
-  }
-
-  // Of the units with chunks.
-  int lowest_user() const {
-    int lowest = std::numeric_limits<int>::max();
-    for (const Chunk& chunk : result_.chunks)
-      lowest = std::min(lowest, flat_of(chunk).users.front());
-    return lowest;
-  }
-
-  // Per element: parameter, master weights where there are, states.
-  std::int64_t bytes_aside(const Segment& segment) const {
-    const DType dtype = dtype_of(segment), master = policy_.precision.master_of(dtype);
-    return size_of(dtype) + (master != dtype ? size_of(master) : 0) +
-           std::ssize(policy_.optimizer_states) * size_of(policy_.precision.state_of(dtype));
-  }
-
   bool needs_slot(const Chunk& chunk) const {
     const OffloadPlan& offload = result_.offload;
-    return offload.passes_file(chunk) || offload.uploads(chunk) ||
-           (chunk.on_host && offload.delayed());
+    return offload.passes_file(chunk) || offload.uploads(chunk);
   }
 
-  // Those that are updated once ranks agree in forward order; then, those that are updated aside in
-  // the order in which that happens.
-  std::vector<Chunk*> in_order_of_updates() {
-    std::vector<Chunk*> order;
-    for (Chunk& chunk : result_.chunks) order.push_back(&chunk);
-    const auto position = [&](const Chunk* chunk) {
-      const std::vector<int>& users = flat_of(*chunk).users;
-      if (!chunk->aside) return std::pair{0, 0};
-      return std::pair{1, -(result_.offload.delayed() ? users.back() : users.front())};
-    };
-    std::stable_sort(order.begin(), order.end(),
-                     [&](const Chunk* a, const Chunk* b) { return position(a) < position(b); });
-    return order;
-  }
-
-  // Slots in turn: read, step, write. What is delayed beside a GPU waits in its slot for the next
-  // step.
+  // Slots in turn: read, step, write.
   void assign_slots() {
     const OffloadOptimizerOptions& options = config_.zero_optimization.offload_optimizer;
     OffloadPlan& offload = result_.offload;
     int count = 0;
-    for (Chunk* chunk : in_order_of_updates())
-      if (needs_slot(*chunk)) chunk->slot = count++;
-    const bool keeps = offload.on_host && offload.delayed();
-    offload.state_slots = keeps ? count
-                                : static_cast<int>(std::min<std::int64_t>(
-                                      count, std::max<std::int64_t>(1, options.buffer_count - 1)));
+    for (Chunk& chunk : result_.chunks)
+      if (needs_slot(chunk)) chunk.slot = count++;
+    offload.state_slots = static_cast<int>(
+        std::min<std::int64_t>(count, std::max<std::int64_t>(1, options.buffer_count - 1)));
     offload.pipeline_read = options.pipeline_read.value_or(true);
     offload.pipeline_write = options.pipeline_write.value_or(true);
     for (Chunk& chunk : result_.chunks) {
       if (chunk.slot < 0) continue;
-      chunk.ahead = offload.passes_file(chunk) && !chunk.aside && offload.pipeline_read &&
-                    chunk.slot < offload.state_slots;
+      chunk.ahead =
+          offload.passes_file(chunk) && offload.pipeline_read && chunk.slot < offload.state_slots;
       chunk.slot %= offload.state_slots;
     }
   }

@@ -29,7 +29,6 @@ struct Chunk {
   // return to a GPU where they rest.
   int slot = -1;
   bool ahead = false;  // the first in its slot: read while the last micro step runs
-  bool aside = false;  // updated within a micro step; the result is written aside, then published
 };
 
 // What rests in a file, or in host memory beside a GPU, and the buffers that it passes through.
@@ -41,20 +40,14 @@ struct OffloadPlan {
   bool gradients = false;
   bool on_host = false;  // some chunks are, or some parameters rest there or in a file beside a GPU
   bool in_file = false;  // some state or parameters rest in a file
-  OffloadUpdate update = OffloadUpdate::exact;
   int state_slots = 0;
   bool pipeline_read = true, pipeline_write = true;
-  // As `resident`: the elements from this one on have a second place for their parameters in
-  // memory. Empty: none have.
-  std::vector<std::vector<std::int64_t>> aside_from;
   // The buffer from which a flat unit whose parameter shard rests elsewhere is gathered, or -1; and
   // whether that is the file.
   std::vector<int> shard_slot_of;
   std::vector<char> shard_in_file;
   int shard_slots = 0;
 
-  bool delayed() const { return update == OffloadUpdate::delayed; }
-  bool speculative() const { return update == OffloadUpdate::speculative; }
   // Reduced gradients go on from where they land.
   bool spills() const { return gradients || on_host; }
   int shard_slot(int flat_unit) const {

@@ -130,34 +130,6 @@ void check_chunks(const EnginePlan& plan, const std::string& optimizer) {
   }
 }
 
-// When updates run, where that is not once ranks agree.
-void check_update_mode(const Config& config, const EnginePlan& plan, bool on_gpu) {
-  const OffloadUpdate mode = plan.inputs.offload.update;
-  if (mode == OffloadUpdate::exact) return;
-  const ZeroOptions& options = config.zero_optimization;
-  const std::string key = config.zero_core.offload_update == OffloadUpdate::exact
-                              ? "zero_optimization.offload_optimizer.super_offload"
-                          : mode == OffloadUpdate::delayed ? "zero_core.offload_update delayed"
-                                                           : "zero_core.offload_update speculative";
-  if (options.offload_optimizer.device == OffloadDevice::none)
-    throw ConfigError(key +
-                      " needs zero_optimization.offload_optimizer.device cpu or nvme: only updates "
-                      "of offloaded state can run beside the passes");
-  for (const UpdateGroup& group : plan.updates.groups())
-    if (group.rule->sees() != optim::Sees::elements)
-      throw ConfigError(key + " cannot be had with optimizer " + config.optimizer.type +
-                        ", which sees whole tensors: choose Adam, AdamW, Lion, Adagrad or SGD");
-  if (on_gpu && plan.inputs.offload.in_file)
-    throw ConfigError(key +
-                      " is not supported by this version on GPU ranks whose state or parameters "
-                      "rest in a file: set zero_optimization.offload_optimizer.device and "
-                      "offload_param.device to \"cpu\", or offload_update to exact");
-  if (on_gpu && mode == OffloadUpdate::delayed && options.offload_optimizer.ratio < 1)
-    throw ConfigError(key +
-                      " needs offload_optimizer.ratio 1 on GPU ranks: all weights must lack the "
-                      "same update");
-}
-
 void check_offload(const Config& config, const EnginePlan& plan) {
   const ZeroOptions& options = config.zero_optimization;
   if (options.offload_optimizer.device == OffloadDevice::nvme &&
@@ -225,7 +197,6 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
   if (on.on_gpu) check_offload_of_gpu(config, *this);
   check_offload(config, *this);
   inputs = make_plan_inputs(*this, model, config);
-  check_update_mode(config, *this, on.on_gpu);
   check_chunks(*this, config.optimizer.type);
   parameter_memory = inputs.parameter_slots, gradient_memory = inputs.gradient_slots;
   if (strict && !on.on_gpu) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "zero/plan/slot_passes.h"
+#include "zero/plan/plan_emitter.h"
 
 namespace zero::detail {
 
@@ -29,12 +29,11 @@ using SlotContents = std::vector<int>;
 class PlanBuilder {
  public:
   PlanBuilder(const PlanInputs& inputs, std::string name, std::vector<ComputeStep> steps)
-      : inputs_(inputs), steps_(std::move(steps)), out_(std::move(name)), aside_(inputs, out_) {}
+      : inputs_(inputs), steps_(std::move(steps)), out_(std::move(name)) {}
 
   // Returns what lies in the slots at the end.
   SlotContents request_gathers(SlotContents contents);
   void set_position(MicroPosition position) {
-    first_ = position == MicroPosition::first || position == MicroPosition::only;
     last_ = position == MicroPosition::last || position == MicroPosition::only;
   }
   StepPlan build(std::optional<Op> reduction);
@@ -58,19 +57,13 @@ class PlanBuilder {
   void emit_gathers_before(int step);
   void emit_reductions_after(int step, Op reduction);
   void emit_loads_ahead();
-  int first_backward(int flat) const;
-  void add_delayed_updates();
-  void emit_updates_before(int step);
-  void add_speculative_updates(int flat);
 
   const PlanInputs& inputs_;
   std::vector<ComputeStep> steps_;
   std::vector<GatherRequest> requests_;
   std::size_t next_request_ = 0;
-  bool first_ = false, last_ = false;  // of a step
+  bool last_ = false;  // of a step
   PlanEmitter out_;
-  AsideUpdates aside_;
-  std::int64_t elements_aside_ = 0, elements_updated_ = 0;  // of delayed updates
 };
 
 // Gradients of the flat unit rest in the file, beside a GPU.
@@ -138,10 +131,7 @@ void PlanBuilder::emit_fetch(int flat, int buffer) {
   const EventId fetched{EventKind::shard_fetched, buffer};
   const EventId supplied{EventKind::shard_supplied, buffer};
   if (!offload.on_host) {
-    // What a delayed update has published counts, not what one has stored aside.
-    std::vector<EventId> written = {free, {EventKind::saved, flat}};
-    if (offload.delayed()) written.push_back({EventKind::updated, flat});
-    out_.emit(Op::fetch, flat, written, {ready});
+    out_.emit(Op::fetch, flat, {free, {EventKind::saved, flat}}, {ready});
   } else if (offload.fetches(flat)) {
     out_.emit(Op::fetch, flat, {supplied, {EventKind::saved, flat}}, {fetched});
     out_.emit(Op::supply, flat, {free, fetched}, {ready, supplied});
@@ -172,7 +162,6 @@ void PlanBuilder::emit_reduction(int flat, Op reduction) {
     emit_download(flat);
   else if (inputs_.offload.spills())
     out_.emit(Op::spill, flat, {reduced}, {free});
-  if (last_ && inputs_.offload.speculative()) add_speculative_updates(flat);
 }
 
 // What goes on to a file passes through host memory.
@@ -180,64 +169,12 @@ void PlanBuilder::emit_download(int flat) {
   const int slot = gradient_slot(flat);
   const EventId free{EventKind::gradient_free, slot};
   std::vector<EventId> waits = {{EventKind::gradient_reduced, slot}};
-  if (inputs_.offload.delayed()) waits.push_back({EventKind::gradient_used, flat});
   if (!last_ || !recalls_any(inputs_, flat))
     return out_.emit(last_ ? Op::download : Op::keep, flat, waits, {free});
   const EventId staged{EventKind::gradient_staged, slot}, left{EventKind::staging_free, slot};
   waits.push_back(left);
   out_.emit(Op::download, flat, waits, {free, staged});
   out_.emit(Op::spill, flat, {staged}, {left, {EventKind::spilled, flat}});
-}
-
-// Beside a GPU the host does them as gradients come; else they come between scopes.
-void PlanBuilder::add_speculative_updates(int flat) {
-  for (std::size_t c = 0; c < inputs_.chunks.size(); ++c) {
-    const Chunk& chunk = inputs_.chunks[c];
-    if (!chunk.aside || chunk.flat_unit != flat) continue;
-    if (chunk.on_host)
-      out_.emit(Op::update_aside_on_host, static_cast<int>(c),
-                {{EventKind::gradient_free, gradient_slot(flat)}}, {});
-    else
-      aside_.add(static_cast<int>(c));
-  }
-}
-
-// The compute step before which its gradient must have been used.
-int PlanBuilder::first_backward(int flat) const {
-  for (std::size_t step = 0; step < steps_.size(); ++step)
-    if (const auto& flats = needs(steps_[step].unit);
-        steps_[step].op == Op::backward &&
-        std::find(flats.begin(), flats.end(), flat) != flats.end())
-      return static_cast<int>(step);
-  return static_cast<int>(steps_.size());
-}
-
-// In the order in which backward needs their place.
-void PlanBuilder::add_delayed_updates() {
-  std::vector<std::pair<int, int>> by_need;
-  for (std::size_t c = 0; c < inputs_.chunks.size(); ++c)
-    if (!inputs_.chunks[c].on_host) {
-      by_need.emplace_back(first_backward(inputs_.chunks[c].flat_unit), static_cast<int>(c));
-      elements_aside_ += inputs_.chunks[c].count;
-    }
-  std::sort(by_need.begin(), by_need.end());
-  for (const auto& [step, chunk] : by_need) aside_.add(chunk);
-}
-
-// Delayed ones are spread over the micro step; speculative ones run one scope after their
-// gradient's last, while it travels.
-void PlanBuilder::emit_updates_before(int step) {
-  const auto total = static_cast<std::int64_t>(steps_.size());
-  const auto due = [&] {
-    if (!inputs_.offload.delayed()) return true;
-    const Chunk& next = inputs_.chunks[static_cast<std::size_t>(aside_.next())];
-    return elements_updated_ * total < elements_aside_ * step ||
-           first_backward(next.flat_unit) <= step;
-  };
-  while (!aside_.empty() && due()) {
-    elements_updated_ += inputs_.chunks[static_cast<std::size_t>(aside_.next())].count;
-    aside_.run_next();
-  }
 }
 
 void PlanBuilder::emit_reductions_after(int step, Op reduction) {
@@ -266,16 +203,12 @@ void PlanBuilder::emit_loads_ahead() {
 }
 
 StepPlan PlanBuilder::build(std::optional<Op> reduction) {
-  if (first_ && inputs_.offload.delayed()) add_delayed_updates();
   const auto steps = static_cast<int>(steps_.size());
   for (int step = 0; step < steps; ++step) {
     emit_gathers_before(step);
-    emit_updates_before(step);
     if (reduction && step > 0) emit_reductions_after(step - 1, *reduction);
-    aside_.read_ahead();
     emit_compute(step);
   }
-  emit_updates_before(steps);
   if (reduction && !steps_.empty()) emit_reductions_after(steps - 1, *reduction);
   if (last_) emit_loads_ahead();
   return out_.take();

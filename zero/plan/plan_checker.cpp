@@ -21,7 +21,6 @@ enum class Resource {
   state_slot,
   state,               // of a chunk
   parameters_outside,  // of a chunk, which rest in the file or in host memory
-  aside,               // second place of a chunk
   // Beside a GPU:
   gradient_on_host,
   gradient_staging,
@@ -29,14 +28,19 @@ enum class Resource {
   shard_staging,
   verdict,
 };
-constexpr std::array<const char*, 14> names_of_resources = {
-    "parameter slot",        "parameter shard",
-    "gradient slot",         "gradient shard",
-    "shard buffer",          "state slot",
-    "state of chunk",        "parameters of chunk outside the arena",
-    "second place of chunk", "gradient in host memory",
-    "staging of gradients",  "gradient in the file",
-    "staging of shards",     "verdict"};
+constexpr std::array<const char*, 13> names_of_resources = {"parameter slot",
+                                                            "parameter shard",
+                                                            "gradient slot",
+                                                            "gradient shard",
+                                                            "shard buffer",
+                                                            "state slot",
+                                                            "state of chunk",
+                                                            "parameters of chunk outside the arena",
+                                                            "gradient in host memory",
+                                                            "staging of gradients",
+                                                            "gradient in the file",
+                                                            "staging of shards",
+                                                            "verdict"};
 
 struct Access {
   Resource resource;
@@ -76,8 +80,6 @@ class PlanChecker {
   std::vector<Access> accesses_of_scope(Op op, int unit) const;
   std::vector<Access> accesses_to_all(Op op) const;
   std::vector<Access> accesses_of_update(int chunk) const;
-  std::vector<Access> accesses_of_update_aside(int chunk) const;
-  std::vector<Access> accesses_of_publication(int chunk) const;
   std::vector<Access> accesses_on_host(const Instruction& instruction) const;
   std::vector<Access> accesses_of_transfer(const Instruction& instruction) const;
   std::vector<Access> accesses_of_load(Op op, int chunk) const;
@@ -127,10 +129,6 @@ std::vector<Access> PlanChecker::accesses_of(const Instruction& instruction) con
       return accesses_to_all(instruction.op);
     case Op::update:
       return accesses_of_update(instruction.target);
-    case Op::update_aside:
-      return accesses_of_update_aside(instruction.target);
-    case Op::publish:
-      return accesses_of_publication(instruction.target);
     case Op::gather: {
       const int buffer = inputs_.offload.shard_slot(flat);
       const Access source = buffer >= 0 ? Access{Resource::shard_buffer, buffer, false}
@@ -161,13 +159,7 @@ std::vector<Access> PlanChecker::accesses_of_transfer(const Instruction& instruc
       accesses = {{Resource::state_slot, chunk_slot(target), false},
                   {Resource::state, target, true}};
       if (inputs_.offload.fetches(flat))
-        accesses.push_back(
-            {inputs_.offload.delayed() ? Resource::aside : Resource::parameters_outside, target,
-             true});
-      break;
-    case Op::put_aside:
-      accesses = {{Resource::state_slot, chunk_slot(target), false},
-                  {Resource::aside, target, true}};
+        accesses.push_back({Resource::parameters_outside, target, true});
       break;
     case Op::fetch:
     case Op::supply:
@@ -217,28 +209,17 @@ std::vector<Access> PlanChecker::accesses_of_fetch(Op op, int flat) const {
   return accesses;
 }
 
-// What an update aside reads of the step before is in another place than what the ranks agree on
-// next: the verdicts of two steps have one each.
 std::vector<Access> PlanChecker::accesses_on_host(const Instruction& instruction) const {
   const int target = instruction.target, flat = flat_unit_of(instruction, inputs_.chunks);
-  const Access parameters{Resource::parameters_outside, target, true};
-  if (instruction.op == Op::publish_on_host)
-    return {{Resource::state_slot, chunk_slot(target), false}, parameters};
   const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(target)];
   const OffloadPlan& offload = inputs_.offload;
   std::vector<Access> accesses;
   if (!offload.recalls(chunk)) accesses.push_back({Resource::gradient_on_host, flat, false});
-  if (instruction.op == Op::update_aside_on_host) {
-    accesses.push_back({Resource::state, target, false});
-    accesses.push_back({Resource::aside, target, true});
-    return accesses;
-  }
   accesses.push_back({Resource::verdict, 0, false});
   if (!chunk.state_in_file) accesses.push_back({Resource::state, target, true});
-  accesses.push_back({Resource::aside, target, true});
   if (chunk.slot >= 0) accesses.push_back({Resource::state_slot, chunk.slot, true});
-  if (rests_outside(flat) && !offload.fetches(flat) && !offload.delayed())
-    accesses.push_back(parameters);
+  if (rests_outside(flat) && !offload.fetches(flat))
+    accesses.push_back({Resource::parameters_outside, target, true});
   return accesses;
 }
 
@@ -303,34 +284,6 @@ std::vector<Access> PlanChecker::accesses_of_update(int number) const {
   if (chunk.slot < 0) accesses.push_back({Resource::state, number, true});
   if (!inputs_.offload.recalls(chunk)) accesses.push_back({Resource::gradient_shard, flat, false});
   if (!rests_outside(flat)) accesses.push_back({Resource::parameter_shard, flat, true});
-  if (!inputs_.gather_parameters)
-    accesses.push_back({Resource::parameter_slot, parameter_slot(flat), true});
-  if (!chunk.aside) return accesses;
-  // The second place becomes the first.
-  accesses.push_back({Resource::aside, number, true});
-  accesses.push_back({Resource::state, number, true});
-  if (rests_outside(flat)) accesses.push_back({Resource::parameters_outside, number, true});
-  return accesses;
-}
-
-std::vector<Access> PlanChecker::accesses_of_update_aside(int number) const {
-  const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
-  std::vector<Access> accesses;
-  if (chunk.slot >= 0) accesses.push_back({Resource::state_slot, chunk.slot, true});
-  if (chunk.slot < 0) accesses.push_back({Resource::state, number, true});
-  if (!inputs_.offload.recalls(chunk))
-    accesses.push_back({Resource::gradient_shard, chunk.flat_unit, false});
-  if (rests_outside(chunk.flat_unit)) return accesses;
-  accesses.push_back({Resource::parameter_shard, chunk.flat_unit, false});
-  accesses.push_back({Resource::aside, number, true});
-  return accesses;
-}
-
-std::vector<Access> PlanChecker::accesses_of_publication(int number) const {
-  const int flat = inputs_.chunks[static_cast<std::size_t>(number)].flat_unit;
-  std::vector<Access> accesses = {{Resource::aside, number, false}};
-  accesses.push_back(rests_outside(flat) ? Access{Resource::parameters_outside, number, true}
-                                         : Access{Resource::parameter_shard, flat, true});
   if (!inputs_.gather_parameters)
     accesses.push_back({Resource::parameter_slot, parameter_slot(flat), true});
   return accesses;
@@ -402,16 +355,12 @@ std::string find_plan_fault(const PlanInputs& inputs,
 }
 
 void check_plans(const PlanInputs& inputs, const StepPlans& plans) {
-  std::vector<std::vector<const StepPlan*>> sequences = {
+  const std::vector<std::vector<const StepPlan*>> sequences = {
       {&plans.only, &plans.update, &plans.only, &plans.update},
       {&plans.first, &plans.middle, &plans.middle, &plans.last, &plans.update, &plans.first,
        &plans.last, &plans.update, &plans.only},
       {&plans.only, &plans.update, &plans.evaluation_first, &plans.evaluation_next,
        &plans.evaluation_next, &plans.only, &plans.update}};
-  if (inputs.offload.delayed())
-    sequences.push_back({&plans.only, &plans.update, &plans.drain, &plans.only, &plans.update,
-                         &plans.drain, &plans.evaluation_first, &plans.first, &plans.last,
-                         &plans.update});
   for (const auto& sequence : sequences)
     if (const std::string fault = find_plan_fault(inputs, sequence); !fault.empty())
       throw std::logic_error("step plan: " + fault);

@@ -19,10 +19,6 @@ const char* name_of(Op op) {
       return "measure";
     case Op::update:
       return "update";
-    case Op::update_aside:
-      return "update aside";
-    case Op::publish:
-      return "publish";
     case Op::gather:
       return "gather";
     case Op::reduce:
@@ -37,8 +33,6 @@ const char* name_of(Op op) {
       return "recall";
     case Op::store:
       return "store";
-    case Op::put_aside:
-      return "put aside";
     case Op::spill:
       return "spill";
     case Op::keep:
@@ -47,10 +41,6 @@ const char* name_of(Op op) {
       return "download";
     case Op::update_on_host:
       return "update on the host";
-    case Op::update_aside_on_host:
-      return "update aside on the host";
-    case Op::publish_on_host:
-      return "publish on the host";
     case Op::upload:
       return "upload";
     case Op::supply:
@@ -70,7 +60,6 @@ PlanStream stream_of(Op op) {
     case Op::recall:
       return PlanStream::inbound;
     case Op::store:
-    case Op::put_aside:
     case Op::spill:
       return PlanStream::outbound;
     case Op::keep:
@@ -80,8 +69,6 @@ PlanStream stream_of(Op op) {
     case Op::supply:
       return PlanStream::copies_in;
     case Op::update_on_host:
-    case Op::update_aside_on_host:
-    case Op::publish_on_host:
       return PlanStream::host;
     default:
       return PlanStream::compute;
@@ -90,10 +77,8 @@ PlanStream stream_of(Op op) {
 
 int flat_unit_of(const Instruction& instruction, const std::vector<Chunk>& chunks) {
   const Op op = instruction.op;
-  const bool on_chunk = op == Op::update || op == Op::update_aside || op == Op::publish ||
-                        op == Op::load || op == Op::recall || op == Op::store ||
-                        op == Op::put_aside || op == Op::upload ||
-                        stream_of(op) == PlanStream::host;
+  const bool on_chunk = op == Op::update || op == Op::load || op == Op::recall || op == Op::store ||
+                        op == Op::upload || stream_of(op) == PlanStream::host;
   return on_chunk ? chunks[static_cast<std::size_t>(instruction.target)].flat_unit
                   : instruction.target;
 }
@@ -119,7 +104,6 @@ StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {
   plans.last = make_micro_plan(inputs, MicroPosition::last, Op::reduce);
   plans.only = make_micro_plan(inputs, MicroPosition::only, Op::reduce);
   plans.update = make_update_plan(inputs);
-  if (inputs.offload.delayed()) plans.drain = make_drain_plan(inputs);
   plans.evaluation_first = make_evaluation_plan(inputs, true);
   plans.evaluation_next = make_evaluation_plan(inputs, false);
   return plans;

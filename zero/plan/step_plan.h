@@ -34,31 +34,26 @@ enum class PlanStream : std::uint8_t {
 inline constexpr int plan_stream_count = 7;
 
 enum class Op : std::uint8_t {
-  forward,       // compute, of a declared unit
-  backward,      // compute, of a declared unit
-  agree,         // compute: norm and control word
-  measure,       // compute: first half of updates that need norms of whole tensors, on all chunks
-  update,        // compute: optimizer on a chunk; publishes one that was updated aside and stands
-  update_aside,  // compute: optimizer on a chunk within a micro step, parameters aside
-  publish,       // compute: parameters of a chunk that was updated aside -> where they rest
-  gather,        // communication: shard -> whole, of a flat unit
-  reduce,        // communication: whole-size summands -> shard, of a flat unit
-  accumulate,    // communication: adds a flat unit's gradient to this rank's own sum, sends nothing
-  fetch,      // inbound: parameter shard, file -> the buffer it is gathered from, of a flat unit;
-              // of a GPU rank, its buffer in host memory
-  load,       // inbound: a chunk -> its slot, without its gradient where it is read ahead
-  recall,     // inbound: the gradient of a chunk that was read ahead -> its slot
-  store,      // outbound: a chunk's slot -> file
-  put_aside,  // outbound: likewise, to the chunk's second place
-  spill,      // outbound: the reduced gradient of a flat unit -> file
+  forward,     // compute, of a declared unit
+  backward,    // compute, of a declared unit
+  agree,       // compute: norm and control word
+  measure,     // compute: first half of updates that need norms of whole tensors, on all chunks
+  update,      // compute: optimizer on a chunk
+  gather,      // communication: shard -> whole, of a flat unit
+  reduce,      // communication: whole-size summands -> shard, of a flat unit
+  accumulate,  // communication: adds a flat unit's gradient to this rank's own sum, sends nothing
+  fetch,       // inbound: parameter shard, file -> the buffer it is gathered from, of a flat unit;
+               // of a GPU rank, its buffer in host memory
+  load,        // inbound: a chunk -> its slot, without its gradient where it is read ahead
+  recall,      // inbound: the gradient of a chunk that was read ahead -> its slot
+  store,       // outbound: a chunk's slot -> file
+  spill,       // outbound: the reduced gradient of a flat unit -> file
   // On a GPU rank whose state rests outside its memory:
-  keep,                  // copies_out: nothing; gradients stay where more are added to them
-  download,              // copies_out: the reduced gradient of a flat unit -> host memory
-  update_on_host,        // host: optimizer; the parameters -> where they rest, or the chunk's slot
-  update_aside_on_host,  // host: optimizer within a micro step, on second copies
-  publish_on_host,       // host: slot -> where the parameters rest
-  upload,                // copies_in: slot -> parameter shard
-  supply,                // copies_in: parameter shard, host memory -> the buffer to gather it from
+  keep,            // copies_out: nothing; gradients stay where more are added to them
+  download,        // copies_out: the reduced gradient of a flat unit -> host memory
+  update_on_host,  // host: optimizer; the parameters -> where they rest, or the chunk's slot
+  upload,          // copies_in: slot -> parameter shard
+  supply,          // copies_in: parameter shard, host memory -> the buffer to gather it from
 };
 
 const char* name_of(Op op);
@@ -86,9 +81,8 @@ enum class EventKind : std::uint8_t {
   saved,             // by flat unit: all of its chunks stored
   stepped,           // by flat unit: all of its chunks updated where its parameters rest
   uploaded,          // by flat unit: all of its chunks that are updated in host memory
-  gradient_used,     // by flat unit: in host memory, where updates are delayed
 };
-inline constexpr int event_kind_count = 22;
+inline constexpr int event_kind_count = 21;
 
 struct EventId {
   EventKind kind{};
@@ -141,7 +135,6 @@ struct StepPlans {
   // `accumulate` where they are added up apart from where backward writes them.
   StepPlan first, middle, last, only;
   StepPlan update;
-  StepPlan drain;  // what delayed updates have left for the next step
   StepPlan evaluation_first, evaluation_next;
 };
 

@@ -1,16 +1,71 @@
 #include "zero/plan/update_plan.h"
 
-#include "zero/plan/slot_passes.h"
+#include "zero/plan/plan_emitter.h"
 
 namespace zero::detail {
 
 namespace {
 
+// Chunks on their way through the slots of offload: read, updated, written; several slots in turn
+// do all three at once.
+class SlotPasses {
+ public:
+  // Both outlive it.
+  SlotPasses(const PlanInputs& inputs, PlanEmitter& out) : inputs_(inputs), out_(out) {}
+
+  // The chunk into its slot; `waits` beside the slot's own.
+  void load(int chunk, std::vector<EventId> waits);
+  // Between the two comes what steps the chunk in its slot; here is what it waits for beside its
+  // own reasons.
+  std::vector<EventId> waits_of_update(int chunk) const;
+  std::vector<EventId> signals_of_update(int chunk) const;
+  void store(int chunk, std::vector<EventId> signals);
+
+ private:
+  const PlanInputs& inputs_;
+  PlanEmitter& out_;
+  int previous_ = -1;  // slot of the chunk before
+};
+
+void SlotPasses::load(int number, std::vector<EventId> waits) {
+  const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
+  waits.push_back({EventKind::state_free, chunk.slot});
+  if (chunk.on_host) waits.push_back({EventKind::state_sent, chunk.slot});
+  if (!inputs_.offload.pipeline_read && previous_ >= 0) {
+    waits.push_back({EventKind::state_stepped, previous_});
+    if (!inputs_.offload.pipeline_write) waits.push_back({EventKind::state_free, previous_});
+  }
+  out_.emit(Op::load, number, waits, {{EventKind::state_ready, chunk.slot}});
+}
+
+std::vector<EventId> SlotPasses::waits_of_update(int number) const {
+  const int slot = inputs_.chunks[static_cast<std::size_t>(number)].slot;
+  if (slot < 0) return {};
+  std::vector<EventId> waits = {{EventKind::state_ready, slot}};
+  if (!inputs_.offload.pipeline_write && previous_ >= 0)
+    waits.push_back({EventKind::state_free, previous_});
+  return waits;
+}
+
+std::vector<EventId> SlotPasses::signals_of_update(int number) const {
+  const int slot = inputs_.chunks[static_cast<std::size_t>(number)].slot;
+  if (slot < 0) return {};
+  return {{EventKind::state_stepped, slot}};
+}
+
+void SlotPasses::store(int number, std::vector<EventId> signals) {
+  const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
+  if (chunk.slot < 0) return;
+  signals.push_back({EventKind::state_free, chunk.slot});
+  out_.emit(Op::store, number, {{EventKind::state_stepped, chunk.slot}}, std::move(signals));
+  previous_ = chunk.slot;
+}
+
 // Gradients are not read before the ranks agree, as they may still be edited.
 class UpdateBuilder {
  public:
-  UpdateBuilder(const PlanInputs& inputs, std::string name)
-      : inputs_(inputs), out_(std::move(name)), passes_(inputs, out_) {}
+  explicit UpdateBuilder(const PlanInputs& inputs)
+      : inputs_(inputs), out_("update"), passes_(inputs, out_) {}
 
   // In forward order, so that the first units are ready for the next forward while others update.
   StepPlan updates() {
@@ -19,30 +74,8 @@ class UpdateBuilder {
     return out_.take();
   }
 
-  // What the last updates left aside; updates of a GPU's state in host memory begin here.
-  StepPlan publications() {
-    agree();
-    for (std::size_t c = 0; c < inputs_.chunks.size(); ++c) emit_publication(static_cast<int>(c));
-    for (std::size_t c = 0; c < inputs_.chunks.size(); ++c)
-      if (inputs_.chunks[c].on_host) emit_delayed_update(static_cast<int>(c));
-    return out_.take();
-  }
-
-  // Of updates that have run by then, beside a GPU, or run here.
-  StepPlan drain() {
-    AsideUpdates aside(inputs_, out_);
-    for (std::size_t c = 0; c < inputs_.chunks.size(); ++c)
-      if (!inputs_.chunks[c].on_host) aside.add(static_cast<int>(c));
-    while (!aside.empty()) aside.run_next();
-    for (std::size_t c = 0; c < inputs_.chunks.size(); ++c) emit_publication(static_cast<int>(c));
-    return out_.take();
-  }
-
  private:
   const Chunk& chunk(int number) const { return inputs_.chunks[static_cast<std::size_t>(number)]; }
-  bool parameters_rest_outside(const Chunk& own) const {
-    return inputs_.offload.shard_slot(own.flat_unit) >= 0;
-  }
   int whole_slot(int flat) const {
     return inputs_.parameter_slots.slot_of[static_cast<std::size_t>(flat)];
   }
@@ -59,15 +92,14 @@ class UpdateBuilder {
     out_.emit(Op::measure, 0, gathered, {});
   }
 
-  // A chunk that was updated aside is read again only where that does not stand.
   void emit_load(int number) {
     const Chunk& own = chunk(number);
-    const bool later = inputs_.offload.recalls(own) || own.aside;
     // Gradients of a GPU rank cannot be edited, but may not have come to the file when it agrees.
     const EventId gradient =
         own.on_host ? EventId{EventKind::spilled, own.flat_unit} : EventId{EventKind::agreed, 0};
     if (!own.ahead)
-      passes_.load(number, later ? std::vector{gradient} : std::vector<EventId>());
+      passes_.load(number,
+                   inputs_.offload.recalls(own) ? std::vector{gradient} : std::vector<EventId>());
     else if (inputs_.offload.recalls(own))
       out_.emit(Op::recall, number, {gradient}, {{EventKind::state_ready, own.slot}});
   }
@@ -93,7 +125,7 @@ class UpdateBuilder {
     out_.emit(Op::update, number, waits, std::move(signals));
     std::vector<EventId> saved;
     if (own.last_of_unit) saved.push_back({EventKind::saved, own.flat_unit});
-    passes_.store(number, Op::store, std::move(saved));
+    passes_.store(number, std::move(saved));
   }
 
   void emit_gather(int flat) {
@@ -124,7 +156,7 @@ class UpdateBuilder {
     if (!offload.passes_file(own)) return;
     std::vector<EventId> saved;
     if (own.last_of_unit) saved.push_back({EventKind::saved, own.flat_unit});
-    passes_.store(number, Op::store, std::move(saved));
+    passes_.store(number, std::move(saved));
   }
 
   void emit_upload(int number, std::vector<EventId> waits) {
@@ -136,34 +168,6 @@ class UpdateBuilder {
     out_.emit(Op::upload, number, waits, std::move(signals));
   }
 
-  void emit_publication(int number) {
-    const Chunk& own = chunk(number);
-    if (own.on_host && !parameters_rest_outside(own)) {
-      emit_upload(number, {{EventKind::agreed, 0}});
-    } else if (own.on_host) {
-      std::vector<EventId> done;
-      if (own.last_of_unit) done.push_back({EventKind::stepped, own.flat_unit});
-      out_.emit(Op::publish_on_host, number, {{EventKind::agreed, 0}}, std::move(done));
-    } else {
-      std::vector<EventId> waits = {{EventKind::parameter_ready, whole_slot(own.flat_unit)}};
-      std::vector<EventId> signals;
-      if (own.slot >= 0) waits.push_back({EventKind::state_free, own.slot});
-      if (own.last_of_unit) signals.push_back({EventKind::updated, own.flat_unit});
-      out_.emit(Op::publish, number, waits, std::move(signals));
-    }
-    if (inputs_.gather_after_update && own.last_of_unit) emit_gather(own.flat_unit);
-  }
-
-  // It waits in its slot for the next step, which publishes it.
-  void emit_delayed_update(int number) {
-    const Chunk& own = chunk(number);
-    std::vector<EventId> waits = {{EventKind::agreed, 0}};
-    if (!parameters_rest_outside(own)) waits.push_back({EventKind::state_sent, own.slot});
-    std::vector<EventId> signals = {{EventKind::state_stepped, own.slot}};
-    if (own.last_of_unit) signals.push_back({EventKind::gradient_used, own.flat_unit});
-    out_.emit(Op::update_on_host, number, waits, std::move(signals));
-  }
-
   const PlanInputs& inputs_;
   PlanEmitter out_;
   SlotPasses passes_;
@@ -172,12 +176,7 @@ class UpdateBuilder {
 }  // namespace
 
 StepPlan make_update_plan(const PlanInputs& inputs) {
-  UpdateBuilder builder(inputs, "update");
-  return inputs.offload.delayed() ? builder.publications() : builder.updates();
-}
-
-StepPlan make_drain_plan(const PlanInputs& inputs) {
-  return UpdateBuilder(inputs, "drain").drain();
+  return UpdateBuilder(inputs).updates();
 }
 
 }  // namespace zero::detail

@@ -57,7 +57,6 @@ FileTier::FileTier(Device& device, const PlanInputs& inputs, ModelState& state,
   for (const FlatUnit& flat : inputs.layout->flat_units)
     parameter_parts_.emplace_back(flat.segments.size());
   chunk_parts_.resize(inputs.chunks.size());
-  second_counts_.resize(inputs.chunks.size());
   for (std::size_t c = 0; c < inputs.chunks.size(); ++c) add_parts(static_cast<int>(c));
   for (std::size_t f = 0; f < parameter_parts_.size(); ++f)
     for (std::size_t s = 0; s < parameter_parts_[f].size(); ++s)
@@ -86,31 +85,6 @@ int FileTier::add_extent(const ArrayId& array, std::int64_t begin, std::int64_t 
   return store_->add(what + " of unit " + flat.name + ", elements " + std::to_string(begin) +
                          " to " + std::to_string(begin + count),
                      bytes);
-}
-
-// Of what an update aside must not replace: parameters, and states where it may have to be undone.
-void FileTier::add_second_place(Part& part) {
-  const ArrayKind kind = part.array.kind;
-  if (!chunk(part.chunk).aside || part.extent == nowhere || kind == ArrayKind::gradient ||
-      (inputs_.offload.delayed() && kind != ArrayKind::parameter))
-    return;
-  part.second_extent = add_extent(part.array, part.begin, part.count);
-}
-
-int FileTier::extent_of(const Part& part) const {
-  const bool second =
-      part.second_extent >= 0 && second_counts_[static_cast<std::size_t>(part.chunk)];
-  return second ? part.second_extent : part.extent;
-}
-
-int FileTier::extent_aside(const Part& part) const {
-  if (part.second_extent < 0) return part.extent;
-  return part.extent + part.second_extent - extent_of(part);
-}
-
-void FileTier::publish(int number) {
-  char& second = second_counts_[static_cast<std::size_t>(number)];
-  second = second == 0;
 }
 
 // In the order in which they lie in its slot.
@@ -147,7 +121,6 @@ void FileTier::add_parts(int number) {
               .chunk = number,
               .slot_offset = offset};
     if (rests_in_file(own, array)) part.extent = add_extent(array, part.begin, part.count);
-    add_second_place(part);
     const std::int64_t bytes = aligned(own.count * size_of(dtype_of(array)));
     offset += bytes;
     if (array.kind == ArrayKind::gradient) spill_bytes_ = std::max(spill_bytes_, bytes);
@@ -249,13 +222,10 @@ void FileTier::write_zeros() {
   const auto zero = [](std::int64_t, std::span<std::byte> bytes) {
     std::memset(bytes.data(), 0, bytes.size());
   };
-  for (const bool second : {false, true})
-    for (std::size_t c = 0; c < chunk_parts_.size(); ++c) {
-      for (const Part& part : chunk_parts_[c])
-        if (part.array.kind == ArrayKind::state && (!second || part.second_extent >= 0))
-          visit_part(part, part.begin, part.begin + part.count, Access::replace, zero);
-      publish(static_cast<int>(c));
-    }
+  for (const std::vector<Part>& parts : chunk_parts_)
+    for (const Part& part : parts)
+      if (part.array.kind == ArrayKind::state)
+        visit_part(part, part.begin, part.begin + part.count, Access::replace, zero);
 }
 
 std::byte* FileTier::slot_of(int number) const {
@@ -287,7 +257,7 @@ void FileTier::read_parts(int chunk, const Wanted& wanted) {
   std::vector<Transfer> transfers;
   for (const Part& part : chunk_parts_[static_cast<std::size_t>(chunk)])
     if (part.extent != nowhere && wanted(part.array))
-      transfers.push_back({Direction::read, extent_of(part), slot_of(chunk) + part.slot_offset});
+      transfers.push_back({Direction::read, part.extent, slot_of(chunk) + part.slot_offset});
   read_->transfer(transfers);
 }
 
@@ -305,24 +275,12 @@ void FileTier::recall(int chunk) {
   read_parts(chunk, [](const ArrayId& array) { return array.kind == ArrayKind::gradient; });
 }
 
-void FileTier::write_out(int chunk, bool states_aside) {
-  std::vector<Transfer> transfers;
-  for (const Part& part : chunk_parts_[static_cast<std::size_t>(chunk)]) {
-    if (part.extent == nowhere || part.array.kind == ArrayKind::gradient) continue;
-    const bool aside =
-        states_aside || (part.array.kind == ArrayKind::parameter && inputs_.offload.delayed());
-    transfers.push_back({Direction::write, aside ? extent_aside(part) : extent_of(part),
-                         slot_of(chunk) + part.slot_offset});
-  }
-  write_->transfer(transfers);
-}
-
 void FileTier::store(int chunk) {
-  write_out(chunk, false);
-}
-
-void FileTier::put_aside(int chunk) {
-  write_out(chunk, true);
+  std::vector<Transfer> transfers;
+  for (const Part& part : chunk_parts_[static_cast<std::size_t>(chunk)])
+    if (part.extent != nowhere && part.array.kind != ArrayKind::gradient)
+      transfers.push_back({Direction::write, part.extent, slot_of(chunk) + part.slot_offset});
+  write_->transfer(transfers);
 }
 
 // Chunks but the last of a segment are whole pages, so the shard comes out in one piece.
@@ -333,7 +291,7 @@ void FileTier::fetch(int flat_unit) {
       std::byte* shard = shard_of(flat_unit, part.array.segment);
       const std::int64_t skipped = part.begin - parts.front().begin;
       transfers.push_back(
-          {Direction::read, extent_of(part), shard + skipped * size_of(dtype_of(part.array))});
+          {Direction::read, part.extent, shard + skipped * size_of(dtype_of(part.array))});
     }
   read_->transfer(transfers);
 }
@@ -434,12 +392,12 @@ void FileTier::visit_part(const Part& part, std::int64_t begin, std::int64_t end
     const std::int64_t stop = std::min(extent_bytes, at + window_bytes_);
     const std::int64_t first = std::max(from, at), last = std::min(to, stop);
     const std::int64_t covered = std::min(extent_bytes, (last + block - 1) / block * block);
-    const Transfer read{Direction::read, extent_of(part), window_, at, covered - at};
+    const Transfer read{Direction::read, part.extent, window_, at, covered - at};
     const bool whole = first == at && (last == covered || last == part.count * size);
     if (access != Access::replace || !whole) visit_->transfer({&read, 1});
     visitor(part.begin + first / size,
             {window_ + (first - at), static_cast<std::size_t>(last - first)});
-    const Transfer write{Direction::write, extent_of(part), window_, at, covered - at};
+    const Transfer write{Direction::write, part.extent, window_, at, covered - at};
     if (access != Access::read) visit_->transfer({&write, 1});
   }
 }

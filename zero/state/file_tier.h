@@ -46,9 +46,7 @@ class FileTier final : public OuterTier {
   // Without its gradient where the chunk is read ahead: recall() brings that.
   void load(int chunk);
   void recall(int chunk);
-  // Of a delayed update: what it makes of parameters goes to their second place.
   void store(int chunk);
-  void put_aside(int chunk);
   void fetch(int flat_unit);
   // Of what lies reduced in the gradient slot, or beside a GPU in the staging; `first` and `last`
   // reduction of a step.
@@ -65,13 +63,10 @@ class FileTier final : public OuterTier {
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
              const PartVisitor& visitor) override;
   std::byte* in_slot(int chunk, ArrayKind kind, int state = 0) const override;
-  // While no transfer of the chunk is under way.
-  void publish(int chunk) override;
 
   // Of the file-read stream and the file-write stream, which also reads the gradients that it adds
   // to. Any thread may ask.
   std::array<offload::ChannelUse, 2> uses() const { return {read_->use(), write_->use()}; }
-  offload::StoreUse use() const { return store_->use(); }
 
  private:
   const Segment& segment_of(const ArrayId& array) const;
@@ -81,7 +76,6 @@ class FileTier final : public OuterTier {
     std::int64_t begin = 0, count = 0;  // elements of the segment
     int chunk = -1;                     // none: nothing updates it
     int extent = nowhere;
-    int second_extent = nowhere;      // where updates aside write it, in turn with the first
     std::int64_t slot_offset = 0;     // bytes
     std::int64_t staging_offset = 0;  // bytes, of a gradient beside a GPU
   };
@@ -94,10 +88,6 @@ class FileTier final : public OuterTier {
   bool rests_in_file(const Chunk& chunk, const ArrayId& array) const;
   void add_parts(int chunk);
   void add_frozen(int flat_unit, int segment);
-  void add_second_place(Part& part);
-  int extent_of(const Part& part) const;
-  int extent_aside(const Part& part) const;
-  void write_out(int chunk, bool states_aside);
   void add_staging();
   void add_shards();
   int add_extent(const ArrayId& array, std::int64_t begin, std::int64_t count);
@@ -123,7 +113,6 @@ class FileTier final : public OuterTier {
   std::map<MemoryCategory, std::int64_t> in_file_;               // bytes
   std::vector<std::vector<Part>> chunk_parts_;                   // by chunk
   std::vector<std::vector<std::vector<Part>>> parameter_parts_;  // by flat unit and segment
-  std::vector<char> second_counts_;                              // by chunk
   std::int64_t slot_bytes_ = 0, spill_bytes_ = 0, shard_bytes_ = 0;
   int spill_buffers_ = 1;  // beside a GPU, by gradient slot
   // Beside a GPU, by flat unit and segment: bytes from the start of the shard's buffer.

@@ -22,12 +22,6 @@ class OuterTier {
   // The array's first element where the chunk is updated; null where that is its place in the
   // arena.
   virtual std::byte* in_slot(int chunk, ArrayKind kind, int state = 0) const = 0;
-  // Where an update aside keeps the array, beside in_slot().
-  virtual std::byte* second_place(int /*chunk*/, ArrayKind, int /*state*/ = 0) const {
-    return nullptr;
-  }
-  // What an update has put aside is what counts from now on.
-  virtual void publish(int /*chunk*/) {}
   // Elements from `begin` on, which rest in the arena, have been written.
   virtual void note_written(const ArrayId&, std::int64_t /*begin*/, std::span<const std::byte>) {}
 };

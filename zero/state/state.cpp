@@ -26,10 +26,6 @@ ModelState::ModelState(const Layout& layout, const SlotAssignment& parameter_slo
       segments[s].update_count = policy_.optimizer_sharded ? segment.shard : segment.length;
       segments[s].resident = offload_.resident.empty() ? segments[s].update_count
                                                        : offload_.resident[buffers_.size() - 1][s];
-      segments[s].aside_begin = segments[s].update_count;
-      if (!offload_.aside_from.empty())
-        segments[s].aside_begin =
-            std::min(segments[s].update_count, offload_.aside_from[buffers_.size() - 1][s]);
       segments[s].states.assign(policy_.optimizer_states.size(), nullptr);
       segments[s].state_counts.assign(policy_.optimizer_states.size(), 0);
     }
@@ -132,10 +128,6 @@ void ModelState::request_optimizer() {
       if (buffers.has_master())
         request(MemoryCategory::master_weights, buffers.resident * size_of(buffers.master_dtype),
                 &buffers.master);
-      if (buffers.aside_begin < buffers.update_count)
-        request(MemoryCategory::offload_buffers,
-                (buffers.update_count - buffers.aside_begin) * size_of(buffers.dtype),
-                &buffers.aside);
       for (std::size_t k = 0; k < buffers.states.size(); ++k)
         request(MemoryCategory::optimizer_state,
                 std::min(buffers.state_counts[k], buffers.resident) * size_of(buffers.state_dtype),

@@ -79,10 +79,6 @@ struct SegmentBuffers {
   // Of the elements that this rank updates. The first `resident` have what follows, and their
   // gradient shard, in memory.
   std::int64_t update_begin = 0, update_count = 0, resident = 0;
-  // Where updates that are not yet published write parameters, in the parameter's dtype: of the
-  // elements from `aside_begin` on.
-  std::int64_t aside_begin = 0;
-  std::byte* aside = nullptr;
   std::byte* master = nullptr;  // the parameter itself where that has the master's dtype
   // By name; each holds, without gaps, the elements whose group has that state.
   std::vector<std::byte*> states;

@@ -116,43 +116,6 @@ std::byte* StateStore::parameters_of(const Chunk& chunk) const {
          chunk.begin * size_of(buffers.dtype);
 }
 
-std::byte* StateStore::aside_of(const Chunk& chunk) const {
-  const SegmentBuffers& buffers = state_.segment(chunk.flat_unit, chunk.segment);
-  if (buffers.aside == nullptr) return nullptr;
-  return buffers.aside + (chunk.begin - buffers.aside_begin) * size_of(buffers.dtype);
-}
-
-// A parameter that is its own master is updated where it is written.
-ChunkView StateStore::view_aside(int number) {
-  const Chunk& chunk = chunks_[static_cast<std::size_t>(number)];
-  ChunkView view = this->view(number);
-  if (chunk.on_host) {
-    view.parameter = nullptr;
-    view.master = tier_->second_place(number, ArrayKind::master);
-    for (std::size_t k = 0; k < view.states.size(); ++k)
-      view.states[k] = tier_->second_place(number, ArrayKind::state, static_cast<int>(k));
-    return view;
-  }
-  std::byte* aside = aside_of(chunk);
-  if (aside == nullptr) return view;
-  if (view.parameter != nullptr) {
-    view.parameter = aside;
-  } else {
-    std::memcpy(aside, view.master, static_cast<std::size_t>(chunk.count * size_of(view.dtype)));
-    view.master = aside;
-  }
-  return view;
-}
-
-void StateStore::publish(int number) {
-  const Chunk& chunk = chunks_[static_cast<std::size_t>(number)];
-  const SegmentBuffers& buffers = state_.segment(chunk.flat_unit, chunk.segment);
-  if (const std::byte* aside = aside_of(chunk))
-    std::memcpy(parameters_of(chunk), aside,
-                static_cast<std::size_t>(chunk.count * size_of(buffers.dtype)));
-  if (tier_ != nullptr) tier_->publish(number);
-}
-
 ChunkView StateStore::view(int number) const {
   const Chunk& chunk = chunks_[static_cast<std::size_t>(number)];
   const SegmentBuffers& buffers = state_.segment(chunk.flat_unit, chunk.segment);

@@ -65,15 +65,9 @@ class StateStore {
 
   // During the update of the chunk with this number.
   ChunkView view(int chunk) const;
-  // During an update aside: what it writes are not the parameters, nor, beside a GPU, the states.
-  ChunkView view_aside(int chunk);
-  // What an update aside has written is what counts from now on.
-  void publish(int chunk);
 
  private:
-  // The chunk's second place for parameters, and the first, in the arena; null where they rest
-  // outside.
-  std::byte* aside_of(const Chunk& chunk) const;
+  // In the arena; null where they rest outside.
   std::byte* parameters_of(const Chunk& chunk) const;
   // Element `at` of an array that rests in memory.
   std::byte* resident(const ArrayId& array, std::int64_t at) const;

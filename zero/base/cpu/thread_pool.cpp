@@ -1,5 +1,7 @@
 #include "zero/base/cpu/thread_pool.h"
 
+#include <sched.h>
+
 #include <algorithm>
 
 namespace zero {
@@ -56,14 +58,6 @@ void ThreadPool::for_ranges(std::int64_t count, std::int64_t grain,
   });
 }
 
-std::string ThreadPool::bind(const CpuList& cpus) {
-  std::vector<std::string> refusals(static_cast<std::size_t>(threads()));
-  run([&](int index) {
-    if (index > 0) refusals[static_cast<std::size_t>(index)] = bind_this_thread(cpus);
-  });
-  return *std::max_element(refusals.begin(), refusals.end());
-}
-
 void ThreadPool::work(int index) {
   std::uint64_t seen = 0;
   std::unique_lock lock(mutex_);
@@ -86,7 +80,9 @@ void ThreadPool::work(int index) {
 }
 
 int default_compute_threads(int ranks_on_node) {
-  const int cpus = static_cast<int>(allowed_cpus().size());
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const int cpus = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
   return std::max(1, cpus / std::max(1, ranks_on_node));
 }
 

@@ -7,11 +7,8 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <vector>
-
-#include "zero/base/cpu/affinity.h"
 
 namespace zero {
 
@@ -22,9 +19,6 @@ class ThreadPool {
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
-
-  // Lets all threads but the caller run on these cpus alone. Returns why not, or "".
-  std::string bind(const CpuList& cpus);
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
