@@ -4,9 +4,13 @@
 #include <stdexcept>
 
 #include "tests/support/models.h"
+#include "tests/support/refusal.h"
+#include "tests/support/stderr_of.h"
 #include "zero/testing.h"
 
 namespace {
+
+using zero::tests::contains;
 
 std::string failure_of(const std::function<void()>& call, int* code = nullptr) {
   try {
@@ -51,6 +55,33 @@ TEST_CASE("the first cause reaches every rank") {
       &code);
   CHECK(message.find("the data ran out") != std::string::npos);
   CHECK(told == 2);
+}
+
+TEST_CASE("what is thrown need not be a std::exception") {
+  std::atomic<int> told{0}, rethrown{0};
+  try {
+    zero::testing::run_ranks(3, [&](zero::Runtime& runtime) {
+      if (runtime.rank() == 1) throw 42;
+      int code = 0;
+      const std::string message = failure_of([&] { runtime.sum(1); }, &code);
+      if (contains(message, "an exception that is not a std::exception") && code == 70) ++told;
+    });
+  } catch (int thrown) {
+    rethrown = thrown;
+  }
+  CHECK(rethrown == 42);
+  CHECK(told == 2);
+
+  int code = 0;
+  const std::string text = zero::tests::stderr_of([&] {
+    zero::RuntimeOptions options;
+    options.abort_job = false;
+    options.catch_signals = false;
+    code = zero::run(
+        0, nullptr, [](zero::Runtime&) { throw 42; }, options);
+  });
+  CHECK(code == 70);
+  CHECK(text == "zero: rank 0: an exception that is not a std::exception\n");
 }
 
 TEST_CASE("ranks with another config or model are named with the first difference") {
