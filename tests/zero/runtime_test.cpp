@@ -1,11 +1,16 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <limits>
 #include <stdexcept>
+#include <thread>
 
 #include "tests/support/models.h"
 #include "tests/support/refusal.h"
 #include "tests/support/stderr_of.h"
+#include "zero/base/time_limit.h"
 #include "zero/testing.h"
 
 namespace {
@@ -82,6 +87,22 @@ TEST_CASE("what is thrown need not be a std::exception") {
   });
   CHECK(code == 70);
   CHECK(text == "zero: rank 0: an exception that is not a std::exception\n");
+}
+
+TEST_CASE("a time limit beyond what clocks count is a long one") {
+  for (const double seconds : {1e10, 1e30, std::numeric_limits<double>::infinity()}) {
+    CAPTURE(seconds);
+    zero::testing::run_ranks(2, [seconds](zero::Runtime& runtime) {
+      zero::Config config = small_config();
+      config.zero_core.time_limit_seconds = seconds;
+      zero::Engine engine(runtime, models::random(1), config);
+      if (runtime.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      engine.initialize([](zero::ParamShard shard) { std::ranges::fill(shard.values, 0.5f); });
+      CHECK(engine.digest() != 0);
+    });
+  }
+  CHECK(zero::time_limit_of(0.25) == std::chrono::milliseconds(250));
+  CHECK(zero::time_limit_of(1e9) == std::chrono::seconds(1'000'000'000));
 }
 
 TEST_CASE("ranks with another config or model are named with the first difference") {
