@@ -159,6 +159,33 @@ TEST_CASE("short writes are completed") {
   verify(root, "second");
 }
 
+TEST_CASE("a save that finds no memory is a save that failed, and training can go on") {
+  for (const char* point : {".tmp-sign-", ".safetensors"}) {
+    CAPTURE(point);
+    const TemporaryDirectory directory;
+    const std::string root = directory / "root";
+    zero::Config config = config_of(strategies[3], true);
+    config.zero_core.on_save_error = "continue";
+    const auto set_hook = [&](zero::Runtime& runtime, const zero::checkpoint::FileHook& hook) {
+      runtime.sum(0);
+      if (runtime.is_root()) zero::checkpoint::set_file_hook(hook);
+      runtime.sum(0);
+    };
+    with_engine(2, config, [&](zero::Runtime& runtime, zero::Engine& engine) {
+      engine.initialize(toy::fill);
+      set_hook(runtime, [point](const FileEvent& event) -> int {
+        if (contains(event.path, point)) throw std::bad_alloc();
+        return 0;
+      });
+      CHECK_FALSE(engine.save_checkpoint(root).wait());
+      set_hook(runtime, {});
+      train_until(runtime, engine, 1);
+      CHECK(engine.save_checkpoint(root).wait());
+    });
+    verify(root, "step-1");
+  }
+}
+
 TEST_CASE("a limit on file sizes") {
   const TemporaryDirectory directory;
   const std::string root = directory / "root";
