@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cmath>
 #include <exception>
 
 #include "zero/base/notice.h"
+#include "zero/base/time_limit.h"
 #include "zero/checkpointing/checkpointing.h"
 #include "zero/engine_core.h"
 #include "zero/strict.h"
@@ -183,8 +183,7 @@ int EngineCore::resolve_reduce_group() {
 
 comm::CallTerms EngineCore::terms_of_config() const {
   comm::CallTerms terms;
-  terms.time_limit =
-      std::chrono::milliseconds(std::llround(config_.zero_core.time_limit_seconds * 1000));
+  terms.time_limit = time_limit_of(config_.zero_core.time_limit_seconds);
   terms.deterministic = config_.zero_core.deterministic;
   return terms;
 }

@@ -284,7 +284,10 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body, Runtim
     code = error.exit_code();
   } catch (const std::exception& error) {
     reason = error.what();
-    code = 70;
+    code = Error("").exit_code();
+  } catch (...) {
+    reason = detail::no_std_exception;
+    code = Error("").exit_code();
   }
   if (!runtime) {
     if (launched_as_root()) std::fprintf(stderr, "zero: rank 0: %s\n", reason.c_str());

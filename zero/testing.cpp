@@ -47,15 +47,19 @@ void testing::run_ranks(int ranks, const std::function<void(Runtime&)>& body,
     try {
       Runtime runtime(std::make_unique<detail::RuntimeCore>(
           std::move(worlds[static_cast<std::size_t>(rank)]), options));
+      const auto tell = [&](const std::string& reason, int exit_code) {
+        if (!runtime.core().publish_failure(reason, exit_code)) return;
+        const std::lock_guard lock(mutex);
+        first_cause = std::current_exception();
+      };
       try {
         body(runtime);
+      } catch (const Error& error) {
+        tell(error.what(), error.exit_code());
       } catch (const std::exception& error) {
-        const auto* known = dynamic_cast<const Error*>(&error);
-        if (runtime.core().publish_failure(error.what(),
-                                           known != nullptr ? known->exit_code() : 70)) {
-          const std::lock_guard lock(mutex);
-          first_cause = std::current_exception();
-        }
+        tell(error.what(), Error("").exit_code());
+      } catch (...) {
+        tell(detail::no_std_exception, Error("").exit_code());
       }
     } catch (...) {
       const std::lock_guard lock(mutex);

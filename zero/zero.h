@@ -98,7 +98,7 @@ class Runtime {
   std::unique_ptr<detail::RuntimeCore> core_;
 };
 
-// Runs the body with a Runtime; catches what it throws, tells the peers, prints the first cause
+// Runs the body with a Runtime; catches whatever it throws, tells the peers, prints the first cause
 // once and returns its exit code.
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body, RuntimeOptions = {});
 

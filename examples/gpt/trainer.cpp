@@ -75,6 +75,22 @@ void save(zero::Runtime& runtime, zero::Engine& engine, const Task& task) {
   std::printf("saved %s for Hugging Face transformers\n", directory.c_str());
 }
 
+// A half-trained model does not take the place of a whole one.
+void tell_what_is_not_saved(const zero::Runtime& runtime, const zero::Engine& engine,
+                            const Options& options) {
+  if (!runtime.is_root()) return;
+  const auto step = static_cast<long long>(engine.step_count());
+  if (options.checkpoint_directory.empty())
+    std::fprintf(stderr,
+                 "zero: asked to stop, and there is no --checkpoint: nothing saved after step "
+                 "%lld\n",
+                 step);
+  if (!options.save_directory.empty())
+    std::fprintf(stderr,
+                 "zero: stopped after step %lld of %lld: --save-model %s is left as it was\n", step,
+                 static_cast<long long>(options.steps), options.save_directory.c_str());
+}
+
 // Before the first step, not after the last.
 void check_save_directory(const zero::Runtime& runtime, const std::string& directory) {
   if (directory.empty() || !runtime.is_root()) return;
@@ -95,12 +111,15 @@ int train(zero::Runtime& runtime, const Options& options) {
     const auto loop = make_training_loop(runtime, engine, task);
     return run_steps(runtime, engine, task, *loop, log);
   }();
-  save(runtime, engine, task);
+  if (outcome.interrupted)
+    tell_what_is_not_saved(runtime, engine, options);
+  else
+    save(runtime, engine, task);
   if (!options.log_file.empty()) {
     const std::uint64_t digest = engine.digest();
     if (runtime.is_root()) log.write_summary(outcome.report, digest, outcome.last_tag);
   }
-  if (!outcome.interrupted || options.checkpoint_directory.empty()) return 0;
+  if (!outcome.interrupted) return 0;
   return outcome.saved ? saved_and_stopped : stopped_without_save;
 }
 

@@ -20,6 +20,7 @@
 
 #include "tests/checkpoint/engine_support.h"
 #include "tests/support/refusal.h"
+#include "tests/support/stderr_of.h"
 #include "tests/support/temporary_directory.h"
 #include "zero/checkpoint/file_layer.h"
 #include "zero/checkpoint/store.h"
@@ -159,6 +160,33 @@ TEST_CASE("short writes are completed") {
   verify(root, "second");
 }
 
+TEST_CASE("a save that finds no memory is a save that failed, and training can go on") {
+  for (const char* point : {".tmp-sign-", ".safetensors"}) {
+    CAPTURE(point);
+    const TemporaryDirectory directory;
+    const std::string root = directory / "root";
+    zero::Config config = config_of(strategies[3], true);
+    config.zero_core.on_save_error = "continue";
+    const auto set_hook = [&](zero::Runtime& runtime, const zero::checkpoint::FileHook& hook) {
+      runtime.sum(0);
+      if (runtime.is_root()) zero::checkpoint::set_file_hook(hook);
+      runtime.sum(0);
+    };
+    with_engine(2, config, [&](zero::Runtime& runtime, zero::Engine& engine) {
+      engine.initialize(toy::fill);
+      set_hook(runtime, [point](const FileEvent& event) -> int {
+        if (contains(event.path, point)) throw std::bad_alloc();
+        return 0;
+      });
+      CHECK_FALSE(engine.save_checkpoint(root).wait());
+      set_hook(runtime, {});
+      train_until(runtime, engine, 1);
+      CHECK(engine.save_checkpoint(root).wait());
+    });
+    verify(root, "step-1");
+  }
+}
+
 TEST_CASE("a limit on file sizes") {
   const TemporaryDirectory directory;
   const std::string root = directory / "root";
@@ -279,6 +307,58 @@ TEST_CASE("retention keeps the newest valid ones, and what was set aside") {
         CHECK(names_in(root) == std::set<std::string>{".lock", ".trash-set-aside-t4",
                                                       ".trash-set-aside-t5", "latest", "t4", "t6"});
       });
+}
+
+TEST_CASE("a checkpoint that is retired beside a reader is left out, or named") {
+  const TemporaryDirectory directory;
+  const std::string saved = directory / "saved", root = directory / "root";
+  with_engine(2, config_of(strategies[1], false), [&](zero::Runtime&, zero::Engine& engine) {
+    engine.initialize(toy::fill);
+    for (const char* tag : {"t1", "t2", "t3"}) engine.save_checkpoint(saved, {tag}).wait();
+  });
+  // When that file of t3 is read, t3 is retired; with `all` so is t1, and only then t2 is there.
+  const auto retire_at = [&](const std::string& file, bool all = false) {
+    zero::checkpoint::set_file_hook({});
+    fs::remove_all(root);
+    fs::copy(saved, root, fs::copy_options::recursive);
+    if (all) fs::rename(root + "/t2", directory / "t2");
+    zero::checkpoint::set_file_hook([&, file, all](const FileEvent& event) {
+      if (event.op != FileOp::read || !contains(event.path, "/t3/" + file)) return 0;
+      fs::remove_all(root + "/t3");
+      if (all) fs::remove_all(root + "/t1");
+      if (all) fs::rename(directory / "t2", root + "/t2");
+      return 0;
+    });
+  };
+  retire_at("manifest.json");
+  CHECK(zero::list_checkpoints(root).size() == 2);
+  // Only one is kept: the newer one is not in the first listing.
+  retire_at("manifest.json", true);
+  REQUIRE(zero::list_checkpoints(root).size() == 1);
+  CHECK(zero::list_checkpoints(root).front().tag == "t2");
+  retire_at("manifest.json");
+  CHECK(contains(refusal<zero::LoadError>([&] { zero::checkpoint::choose(root, "t3"); }),
+                 "/t3: was retired while it was being read"));
+  retire_at("shard-00001");
+  CHECK(contains(refusal<zero::LoadError>([&] { verify(root, "t3"); }),
+                 "/t3: was retired while it was being read"));
+
+  for (const std::string tag : {"", "t3"}) {
+    CAPTURE(tag);
+    retire_at("shard-00001");
+    std::string taken, words;
+    const std::string notices = zero::tests::stderr_of([&] {
+      with_engine(1, config_of(strategies[1], false), [&](zero::Runtime&, zero::Engine& engine) {
+        words = refusal<zero::LoadError>(
+            [&] { taken = engine.resume(root, zero::Resume::if_any, tag)->tag; });
+      });
+    });
+    const bool named = !tag.empty();
+    CHECK(taken == (named ? "" : "t2"));
+    CHECK(contains(words, "/t3: was retired while it was being read") == named);
+    CHECK(contains(notices, "taking the newest that is left") == !named);
+  }
+  zero::checkpoint::set_file_hook({});
 }
 
 TEST_CASE("reading fails alike on all ranks") {

@@ -20,10 +20,10 @@ RANKS, LIMIT_S = 2, 60
 SAVED, NOT_SAVED = 20, 21
 
 
-def command(folder, *arguments, steps=100000000, stage=3):
+def command(folder, *arguments, steps=100000000, stage=3, checkpoint=True):
     return [PROGRAM, "--model", "tiny", "--sequence-length", "16", "--threads", "1", "--steps", str(steps),
             "--stage", str(stage), "--set", "train_batch_size=4", "--set", "zero_core.gradient_sync=each",
-            "--checkpoint", os.path.join(folder, "c"), *map(str, arguments)]
+            *(["--checkpoint", os.path.join(folder, "c")] if checkpoint else []), *map(str, arguments)]
 
 
 def lines(log):
@@ -105,6 +105,21 @@ def no_time_left(folder):
     message = "\n".join(job.messages())
     expect(job, "zero_core.preempt_grace_s is 1e-09: nothing saved after step" in message, "no message with numbers")
     expect(job, all(int(tag[5:]) % 3 == 0 for tag in tags(folder)), f"saved nevertheless: {tags(folder)}")
+
+
+def model_is_left(folder, checkpoint, code):
+    """A run that was stopped does not put its half-trained model in the place of a whole one."""
+    model = pathlib.Path(folder, "m")
+    model.mkdir()
+    (model / "model.safetensors").write_text("of an earlier run")
+    job = Training(folder, "--save-model", model, checkpoint=checkpoint)
+    rank_asked(signal.SIGTERM, 1)(job)
+    job.expect_code(code)
+    message = "\n".join(job.messages())
+    expect(job, ("there is no --checkpoint: nothing saved after step" in message) != checkpoint, "not what is saved")
+    expect(job, f"--save-model {model} is left as it was" in message, "the model is not named")
+    expect(job, (model / "model.safetensors").read_text() == "of an earlier run" and len(list(model.iterdir())) == 1,
+           "a model was written")
 
 
 def directory_of_one_rank(folder):
@@ -192,6 +207,8 @@ TESTS = [
     ("SIGUSR2 to mpirun, twice, with saves in the background", saved_and_goes_on,
      (asked_twice, "--save-every", "2", "--keep", "2", "--set", "checkpoint.writer.decoupled=true")),
     ("no time left for a save", no_time_left, ()),
+    ("SIGTERM without --checkpoint", model_is_left, (False, NOT_SAVED)),
+    ("SIGTERM with --save-model", model_is_left, (True, SAVED)),
     ("a node's own storage", node_local_storage, ()),
     ("saves by the clock", by_the_clock, ()),
     ("the sample for Slurm", slurm_sample, ()),

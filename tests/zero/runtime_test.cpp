@@ -1,12 +1,21 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <limits>
 #include <stdexcept>
+#include <thread>
 
 #include "tests/support/models.h"
+#include "tests/support/refusal.h"
+#include "tests/support/stderr_of.h"
+#include "zero/base/time_limit.h"
 #include "zero/testing.h"
 
 namespace {
+
+using zero::tests::contains;
 
 std::string failure_of(const std::function<void()>& call, int* code = nullptr) {
   try {
@@ -51,6 +60,49 @@ TEST_CASE("the first cause reaches every rank") {
       &code);
   CHECK(message.find("the data ran out") != std::string::npos);
   CHECK(told == 2);
+}
+
+TEST_CASE("what is thrown need not be a std::exception") {
+  std::atomic<int> told{0}, rethrown{0};
+  try {
+    zero::testing::run_ranks(3, [&](zero::Runtime& runtime) {
+      if (runtime.rank() == 1) throw 42;
+      int code = 0;
+      const std::string message = failure_of([&] { runtime.sum(1); }, &code);
+      if (contains(message, "an exception that is not a std::exception") && code == 70) ++told;
+    });
+  } catch (int thrown) {
+    rethrown = thrown;
+  }
+  CHECK(rethrown == 42);
+  CHECK(told == 2);
+
+  int code = 0;
+  const std::string text = zero::tests::stderr_of([&] {
+    zero::RuntimeOptions options;
+    options.abort_job = false;
+    options.catch_signals = false;
+    code = zero::run(
+        0, nullptr, [](zero::Runtime&) { throw 42; }, options);
+  });
+  CHECK(code == 70);
+  CHECK(text == "zero: rank 0: an exception that is not a std::exception\n");
+}
+
+TEST_CASE("a time limit beyond what clocks count is a long one") {
+  for (const double seconds : {1e10, 1e30, std::numeric_limits<double>::infinity()}) {
+    CAPTURE(seconds);
+    zero::testing::run_ranks(2, [seconds](zero::Runtime& runtime) {
+      zero::Config config = small_config();
+      config.zero_core.time_limit_seconds = seconds;
+      zero::Engine engine(runtime, models::random(1), config);
+      if (runtime.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      engine.initialize([](zero::ParamShard shard) { std::ranges::fill(shard.values, 0.5f); });
+      CHECK(engine.digest() != 0);
+    });
+  }
+  CHECK(zero::time_limit_of(0.25) == std::chrono::milliseconds(250));
+  CHECK(zero::time_limit_of(1e9) == std::chrono::seconds(1'000'000'000));
 }
 
 TEST_CASE("ranks with another config or model are named with the first difference") {

@@ -58,6 +58,19 @@ std::string printable(std::string text) {
   return text;
 }
 
+// The checkpoint that the options name; of a directory of some, the newest that is still there.
+TensorReader open_checkpoint(const std::string& directory, const std::string& tag) {
+  while (true) {
+    const std::string path = checkpoint::find_checkpoint(directory, tag);
+    try {
+      return checkpoint::reading(path, [&] { return TensorReader(path); });
+    } catch (const checkpoint::Retired& error) {
+      if (!tag.empty() || checkpoint::is_gone(directory)) throw;
+      std::fprintf(stderr, "zero: %s; taking the newest that is left\n", error.what());
+    }
+  }
+}
+
 void list_all(const std::string& path) {
   const auto root = checkpoint::Directory::open(path);
   if (root.has(checkpoint::manifest_name)) return;
@@ -87,7 +100,7 @@ const char* kind_of(const ManifestParameter& parameter) {
 
 void inspect(const CheckpointOptions& options) {
   if (options.tag.empty()) list_all(options.directory);
-  const TensorReader reader(checkpoint::find_checkpoint(options.directory, options.tag));
+  const TensorReader reader = open_checkpoint(options.directory, options.tag);
   const Manifest& m = reader.manifest();
   std::int64_t trained = 0, frozen = 0;
   std::size_t width = 9;
@@ -121,7 +134,7 @@ void inspect(const CheckpointOptions& options) {
 }
 
 void verify(const CheckpointOptions& options) {
-  TensorReader reader(checkpoint::find_checkpoint(options.directory, options.tag));
+  TensorReader reader = open_checkpoint(options.directory, options.tag);
   reader.verify();
   std::printf("%s: whole: %zu parameters in %zu files, %" PRId64
               " bytes of data, every digest right, every element there once\n",
@@ -130,7 +143,7 @@ void verify(const CheckpointOptions& options) {
 }
 
 void export_to(const CheckpointOptions& options) {
-  TensorReader reader(checkpoint::find_checkpoint(options.directory, options.tag));
+  TensorReader reader = open_checkpoint(options.directory, options.tag);
   const std::vector<std::string> files =
       export_model(reader, options.output, options.dtype, options.max_file_bytes);
   for (const std::string& file : files) std::printf("wrote %s\n", file.c_str());
@@ -211,8 +224,8 @@ int compare_parameter(TensorReader& a, TensorReader& b, std::size_t number) {
 }
 
 void diff(const CheckpointOptions& options) {
-  TensorReader a(checkpoint::find_checkpoint(options.directory, options.tag));
-  TensorReader b(checkpoint::find_checkpoint(options.other, options.tag));
+  TensorReader a = open_checkpoint(options.directory, options.tag);
+  TensorReader b = open_checkpoint(options.other, options.tag);
   int lines = 0;
   const auto field = [&](const char* name, const std::string& left, const std::string& right) {
     if (left == right) return;

@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <limits>
 #include <stdexcept>
 #include <utility>
 
+#include "zero/base/cgroup.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
 
@@ -30,13 +30,6 @@ constexpr int populate_write = 23;  // of Linux 5.14, for older headers
                     "; use a higher ZeRO stage, more ranks or a smaller batch");
 }
 
-std::int64_t read_number(const char* path) {
-  std::ifstream file(path);
-  std::int64_t value = -1;
-  file >> value;  // "max" leaves -1
-  return file ? value : -1;
-}
-
 std::int64_t field_in_kilobytes(const char* path, const std::string& key) {
   std::ifstream file(path);
   std::string word;
@@ -47,20 +40,6 @@ std::int64_t field_in_kilobytes(const char* path, const std::string& key) {
       return kilobytes * 1024;
     }
   return -1;
-}
-
-// What the control group still allows; version 2, then version 1.
-std::int64_t cgroup_available() {
-  constexpr std::pair<const char*, const char*> files[] = {
-      {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-      {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-       "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
-  for (const auto& [limit_file, usage_file] : files) {
-    const std::int64_t limit = read_number(limit_file);
-    const std::int64_t usage = read_number(usage_file);
-    if (limit >= 0 && usage >= 0) return limit > usage ? limit - usage : 0;
-  }
-  return std::numeric_limits<std::int64_t>::max();
 }
 
 // Takes all pages now; the advice comes first, because pages that are there stay as small as they

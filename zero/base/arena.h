@@ -45,7 +45,8 @@ class Arena {
   int fd_ = -1;
 };
 
-// Bytes that can still be taken on this host: free memory, capped by the cgroup's limit.
+// Bytes that can still be taken on this host: free memory, capped by the limits of its cgroups.
+// Page cache counts as free in both.
 std::int64_t available_memory();
 // This process's resident bytes, shared pages counted by their share (PSS).
 std::int64_t proportional_set_size();

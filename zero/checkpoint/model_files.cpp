@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <regex>
+#include <set>
 #include <utility>
 
 #include "zero/base/error.h"
@@ -25,6 +27,20 @@ std::int64_t bytes_of(const ModelFile& file) {
   std::int64_t bytes = 0;
   for (const TensorEntry& tensor : file.tensors) bytes += bytes_of(tensor);
   return bytes;
+}
+
+std::string shard_name(std::size_t number, std::size_t count, int generation) {
+  char name[80], mark[24] = "";
+  if (generation > 1) std::snprintf(mark, sizeof mark, "g%d-", generation);
+  std::snprintf(name, sizeof name, "model-%s%05zu-of-%05zu.safetensors", mark, number, count);
+  return name;
+}
+
+// Also what is left of one that was not written to its end.
+bool is_shard(const std::string& name) {
+  static const std::regex pattern(
+      R"(model-(g[0-9]+-)?[0-9]{5,}-of-[0-9]{5,}\.safetensors(\.tmp-[0-9]+-[0-9]+)?)");
+  return std::regex_match(name, pattern);
 }
 
 // Tensor -> file.
@@ -56,11 +72,8 @@ std::vector<ModelFile> divide_model(const std::vector<TensorEntry>& tensors,
     files.back().tensors.push_back(tensor);
     filled += bytes;
   }
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    char name[64];
-    std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, files.size());
-    files[i].name = files.size() == 1 ? single_model_name : name;
-  }
+  for (std::size_t i = 0; i < files.size(); ++i)
+    files[i].name = files.size() == 1 ? single_model_name : shard_name(i + 1, files.size(), 1);
   return files;
 }
 
@@ -69,6 +82,22 @@ ModelWriter::ModelWriter(std::string directory, std::vector<ModelFile> files)
   std::error_code failed;
   fs::create_directories(directory_, failed);
   if (failed) throw SaveError("cannot create directory " + directory_ + ": " + failed.message());
+  if (files_.size() > 1) avoid_names_in_use();
+}
+
+void ModelWriter::avoid_names_in_use() {
+  std::set<std::string> in_use;
+  try {
+    const std::string index = fs::canonical(directory_).string() + "/" + model_index_name;
+    if (fs::exists(index))
+      for (const auto& [tensor, file] : parse_index(index)) in_use.insert(file);
+  } catch (const LoadError&) {
+    // Nothing loads by an index that cannot be read.
+  }
+  const auto taken = [&](const ModelFile& file) { return in_use.contains(file.name); };
+  for (int generation = 2; std::any_of(files_.begin(), files_.end(), taken); ++generation)
+    for (std::size_t i = 0; i < files_.size(); ++i)
+      files_[i].name = shard_name(i + 1, files_.size(), generation);
 }
 
 void ModelWriter::write(std::span<const std::byte> bytes) {
@@ -110,16 +139,27 @@ std::vector<std::string> ModelWriter::finish() {
         .finish();
   std::vector<std::string> paths;
   for (const ModelFile& file : files_) paths.push_back(directory_ + "/" + file.name);
-  const bool single = files_.size() == 1;
-  if (!single) {
+  if (files_.size() > 1) {
     write_index();
     paths.push_back(directory_ + "/" + model_index_name);
   }
-  std::error_code failed;
-  fs::remove(directory_ + "/" + (single ? model_index_name : single_model_name), failed);
-  if (failed)
-    throw SaveError(directory_ + ": an earlier model in it cannot be removed: " + failed.message());
+  try {
+    remove_others();
+  } catch (const Error& error) {
+    throw SaveError(directory_ + ": an earlier model in it cannot be removed: " + error.what());
+  }
   return paths;
+}
+
+// First what loaders look for by name, so that nothing names a file that is gone.
+void ModelWriter::remove_others() const {
+  const Directory directory = Directory::open(fs::canonical(directory_).string());
+  directory.remove(files_.size() == 1 ? model_index_name : single_model_name);
+  directory.sync();
+  std::set<std::string> own;
+  for (const ModelFile& file : files_) own.insert(file.name);
+  for (const std::string& name : directory.names())
+    if (is_shard(name) && !own.contains(name)) directory.remove(name);
 }
 
 ModelReader::ModelReader(const std::string& path) : path_(path) {

@@ -1,6 +1,8 @@
 // A model in one or several safetensors files, as Hugging Face lays them out: model.safetensors, or
 // model-00001-of-00003.safetensors and so on with model.safetensors.index.json, which says where
-// each tensor is.
+// each tensor is. Loaders go by the index, so that files which it names are never written to: where
+// an earlier model has these names, the next is written to model-g2-00001-of-00003.safetensors and
+// so on.
 #pragma once
 
 #include <cstdint>
@@ -27,19 +29,24 @@ struct ModelFile {
 std::vector<ModelFile> divide_model(const std::vector<TensorEntry>& tensors,
                                     std::int64_t max_file_bytes);
 
-// The tensors of divide_model()'s files, in that order. Throws SaveError.
+// The tensors of divide_model()'s files, in that order. Cut off anywhere, the directory holds the
+// model before or the new one, whole: each file appears when it is complete and on disk, the index
+// after all that it names, and only then the files of the model before are removed. Throws
+// SaveError.
 class ModelWriter {
  public:
   ModelWriter(std::string directory, std::vector<ModelFile> files);
 
   // Appends to the current tensor; no piece spans two.
   void write(std::span<const std::byte> bytes);
-  // The index last; what an earlier model of other files would add to this one is removed. The
+  // The index last; then an earlier model is removed, and what exports left that were cut off. The
   // paths of all files.
   std::vector<std::string> finish();
 
  private:
+  void avoid_names_in_use();
   void write_index();
+  void remove_others() const;
 
   std::string directory_;
   std::vector<ModelFile> files_;

@@ -79,9 +79,28 @@ Candidate open_candidate(const Directory& root, const std::string& tag) {
                       in_quotes(manifest.tag) + "; was it renamed?");
     candidate.manifest = std::move(manifest);
   } catch (const LoadError& error) {
+    if (is_gone(root.path() + "/" + tag)) throw Retired(root.path() + "/" + tag);
     candidate.problem = error.what();
   }
   return candidate;
+}
+
+// What has the names of a listing; nothing where one of them is gone meanwhile, which is noted.
+std::optional<std::vector<Candidate>> open_all(const Directory& root,
+                                               std::vector<std::string>* retired) {
+  std::vector<Candidate> found;
+  bool complete = true;
+  for (const std::string& name : root.names()) {
+    try {
+      if (reading(root.path() + "/" + name, [&] { return looks_like_checkpoint(root, name); }))
+        found.push_back(open_candidate(root, name));
+    } catch (const Retired&) {
+      complete = false;
+      if (retired != nullptr) retired->push_back(name);
+    }
+  }
+  if (!complete) return std::nullopt;
+  return found;
 }
 
 template <class Work>
@@ -141,10 +160,22 @@ Manifest read_manifest(const Directory& checkpoint, std::string* text) {
   return manifest;
 }
 
-std::vector<Candidate> candidates(const Directory& root) {
-  std::vector<Candidate> found;
-  for (const std::string& name : root.names())
-    if (looks_like_checkpoint(root, name)) found.push_back(open_candidate(root, name));
+Retired::Retired(const std::string& path)
+    : LoadError(path +
+                ": was retired while it was being read: the job that saves there keeps only its "
+                "newest checkpoints") {}
+
+bool is_gone(const std::string& path) {
+  std::error_code failed;
+  return std::filesystem::symlink_status(path, failed).type() ==
+         std::filesystem::file_type::not_found;
+}
+
+std::vector<Candidate> candidates(const Directory& root, std::vector<std::string>* retired) {
+  // Where one is retired, a newer one has come that the listing may lack.
+  std::optional<std::vector<Candidate>> all;
+  while (!all) all = open_all(root, retired);
+  std::vector<Candidate> found = std::move(*all);
   if (found.empty())
     if (const std::string trace = deepspeed_trace(root); !trace.empty())
       throw LoadError(root.path() + ": this is a DeepSpeed checkpoint (" + trace +
@@ -160,10 +191,13 @@ std::optional<Choice> choose(const std::string& directory, const std::string& ta
   if (tag.empty() && !std::filesystem::exists(std::filesystem::symlink_status(directory, failed)))
     return std::nullopt;
   const Directory root = Directory::open(directory);
-  std::vector<Candidate> found = candidates(root);
+  std::vector<std::string> retired;
+  std::vector<Candidate> found = candidates(root, &retired);
   if (!tag.empty()) {
     const auto asked =
         std::find_if(found.begin(), found.end(), [&](const Candidate& c) { return c.tag == tag; });
+    if (asked == found.end() && std::find(retired.begin(), retired.end(), tag) != retired.end())
+      throw Retired(root.path() + "/" + tag);
     if (asked == found.end())
       throw LoadError(root.path() + ": has no checkpoint " + in_quotes(tag) +
                       (found.empty() ? "; it has none at all" : "; it has " + list_of(found)));
@@ -175,6 +209,8 @@ std::optional<Choice> choose(const std::string& directory, const std::string& ta
     throw LoadError(root.path() + ": none of its checkpoints (" + list_of(found) +
                     ") can be read: " + found.front().problem);
   Choice choice;
+  for (const std::string& gone : retired)
+    choice.notices.push_back(Retired(root.path() + "/" + gone).what());
   for (const Candidate& candidate : found)
     if (!candidate.manifest) choice.notices.push_back("left alone: " + candidate.problem);
   const std::string latest = read_latest(root);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "zero/base/error.h"
 #include "zero/checkpoint/file_layer.h"
 #include "zero/checkpoint/manifest.h"
 
@@ -22,6 +23,26 @@ std::string tag_problem(const std::string& tag);
 // given, gets the document itself.
 Manifest read_manifest(const Directory& checkpoint, std::string* text = nullptr);
 
+// A checkpoint that a reader has begun on is gone: the job that saves there retired it meanwhile.
+class Retired : public LoadError {
+ public:
+  explicit Retired(const std::string& path);
+};
+
+// Whether nothing has this path any more.
+bool is_gone(const std::string& path);
+
+// What a reader of the checkpoint does; throws Retired where it fails and the checkpoint is gone.
+template <class Work>
+auto reading(const std::string& path, Work&& work) {
+  try {
+    return work();
+  } catch (const LoadError&) {
+    if (is_gone(path)) throw Retired(path);
+    throw;
+  }
+}
+
 struct Candidate {
   std::string tag;
   std::optional<Manifest> manifest;
@@ -29,9 +50,11 @@ struct Candidate {
   std::string problem;  // why there is no manifest
 };
 
-// Newest first by sequence number; damaged ones last. Throws LoadError where the directory is
-// another program's.
-std::vector<Candidate> candidates(const Directory& root);
+// Newest first by sequence number; damaged ones last. One that is retired meanwhile is left out,
+// and its tag added to `retired` where given. Throws LoadError where the directory is another
+// program's.
+std::vector<Candidate> candidates(const Directory& root,
+                                  std::vector<std::string>* retired = nullptr);
 
 struct Choice {
   Candidate candidate;
@@ -39,7 +62,8 @@ struct Choice {
 };
 
 // The newest valid checkpoint, or the one with the tag. Nothing where there is no checkpoint and no
-// tag was asked for; where there are only damaged ones, LoadError.
+// tag was asked for; where there are only damaged ones, LoadError; where the one with the tag is
+// retired meanwhile, Retired.
 std::optional<Choice> choose(const std::string& directory, const std::string& tag);
 
 // The writing side, of one process of the job; holds the lock while it lives. Throws SaveError.

@@ -23,7 +23,7 @@ void widen(std::span<const std::byte> bytes, float* values) {
 
 TensorReader::TensorReader(const std::string& path)
     : directory_(Directory::open(path)),
-      manifest_(read_manifest(directory_)),
+      manifest_(reading(directory_.path(), [this] { return read_manifest(directory_); })),
       memory_(std::make_unique_for_overwrite<std::byte[]>(read_buffer_bytes)),
       buffer_(memory_.get(), read_buffer_bytes) {
   for (std::size_t f = 0; f < manifest_.files.size(); ++f)
@@ -44,34 +44,41 @@ void TensorReader::read(int parameter, int kind, std::int64_t first, std::span<f
     if (from >= to) continue;
     const ManifestFile& file = manifest_.files[part.file];
     const std::string& dtype = manifest_.dtype_of(file.entries[part.entry]);
-    read_shard(directory_, manifest_, file, {{part.entry, from - part.begin, to - from}}, buffer_,
-               [&](const EntryRange& range, std::span<const std::byte> bytes) {
-                 float* target = values.data() + (part.begin + range.begin - first);
-                 if (dtype == "F32")
-                   std::memcpy(target, bytes.data(), bytes.size());
-                 else if (dtype == "BF16")
-                   widen<bf16>(bytes, target);
-                 else
-                   widen<fp16>(bytes, target);
-               });
+    read_part(part, from - part.begin, to - from,
+              [&](const EntryRange& range, std::span<const std::byte> bytes) {
+                float* target = values.data() + (part.begin + range.begin - first);
+                if (dtype == "F32")
+                  std::memcpy(target, bytes.data(), bytes.size());
+                else if (dtype == "BF16")
+                  widen<bf16>(bytes, target);
+                else
+                  widen<fp16>(bytes, target);
+              });
   }
+}
+
+void TensorReader::read_part(const Part& part, std::int64_t first, std::int64_t count,
+                             const EntrySink& sink) {
+  reading(path(), [&] {
+    read_shard(directory_, manifest_, manifest_.files[part.file], {{part.entry, first, count}},
+               buffer_, sink);
+  });
 }
 
 std::vector<std::byte> TensorReader::bytes(int parameter) {
   const std::vector<Part>& parts = parts_[{parameter, 0}];
   std::vector<std::byte> all;
   for (const Part& part : parts)
-    read_shard(directory_, manifest_, manifest_.files[part.file],
-               {{part.entry, 0, part.end - part.begin}}, buffer_,
-               [&](const EntryRange&, std::span<const std::byte> piece) {
-                 all.insert(all.end(), piece.begin(), piece.end());
-               });
+    read_part(part, 0, part.end - part.begin,
+              [&](const EntryRange&, std::span<const std::byte> piece) {
+                all.insert(all.end(), piece.begin(), piece.end());
+              });
   return all;
 }
 
 void TensorReader::verify() {
   for (const ManifestFile& file : manifest_.files)
-    verify_shard(directory_, manifest_, file, buffer_);
+    reading(path(), [&] { verify_shard(directory_, manifest_, file, buffer_); });
 }
 
 std::string find_checkpoint(const std::string& path, const std::string& tag) {

@@ -17,7 +17,8 @@ namespace zero::checkpoint {
 
 class TensorReader {
  public:
-  // `path`: the directory of the checkpoint itself. Throws LoadError, as the others do.
+  // `path`: the directory of the checkpoint itself. Throws LoadError, as the others do; Retired
+  // where it is gone meanwhile.
   explicit TensorReader(const std::string& path);
 
   const std::string& path() const { return directory_.path(); }
@@ -34,6 +35,8 @@ class TensorReader {
     std::int64_t begin, end;
     std::size_t file, entry;
   };
+
+  void read_part(const Part& part, std::int64_t first, std::int64_t count, const EntrySink& sink);
 
   Directory directory_;
   Manifest manifest_;

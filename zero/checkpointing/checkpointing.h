@@ -157,9 +157,13 @@ class Checkpointing {
   void gather_digests(PendingSave& save);
 
   // resuming.cpp
-  std::optional<checkpoint::Manifest> choose(const std::string& directory, Resume mode,
-                                             const std::string& tag);
-  void check_visible(const std::string& directory, const std::string& document);
+  std::optional<std::string> choose(const std::string& directory, Resume mode,
+                                    const std::string& tag);
+  Outcome look(const std::string& directory, const std::string& document);
+  bool was_retired(const std::string& path);
+  Outcome load(const checkpoint::Manifest& manifest, const std::string& path);
+  std::optional<Resumed> resume_from_left(const std::string& directory, Resume mode,
+                                          const std::string& tag);
   void check_model(const checkpoint::Manifest& manifest, const std::string& path) const;
   void check_presence(const checkpoint::Manifest& manifest,
                       std::vector<std::string>& problems) const;
@@ -179,6 +183,7 @@ class Checkpointing {
   std::vector<int> param_of_;   // the model's parameter by the manifest's number; -1: none
   std::vector<int> buffer_of_;  // the model's buffer, likewise
   std::vector<int> state_of_;   // the engine's state by the manifest's number
+  bool spoiled_ = false;        // a load has failed that had begun to change the state
 };
 
 void print_notice(const std::string& notice);

@@ -91,6 +91,13 @@ std::shared_ptr<PendingSave> EngineCore::save_checkpoint(const std::string& dire
     require_step_border(call);
   require_values(" to save");
   finish_pending_save();
+  const auto not_begun = [&](const Error& error) {
+    auto save = std::make_shared<PendingSave>();
+    save->phase = PendingSave::Phase::finished;
+    save->outcome = {SaveError("").exit_code(), error.what()};
+    conclude(*save);
+    return save;
+  };
   try {
     auto save = Checkpointing(*this).save(directory, options);
     checkpoints_->reports.clear();
@@ -100,12 +107,9 @@ std::shared_ptr<PendingSave> EngineCore::save_checkpoint(const std::string& dire
       conclude(*save);
     return save;
   } catch (const SaveError& error) {
-    // It did not even begin.
-    auto save = std::make_shared<PendingSave>();
-    save->phase = PendingSave::Phase::finished;
-    save->outcome = {error.exit_code(), error.what()};
-    conclude(*save);
-    return save;
+    return not_begun(error);
+  } catch (const MemoryError& error) {
+    return not_begun(error);
   }
 }
 

@@ -53,9 +53,9 @@ std::string text(const Shape& shape) {
 
 }  // namespace
 
-// Rank 0 looks, all read what it found.
-std::optional<Manifest> Checkpointing::choose(const std::string& directory, Resume mode,
-                                              const std::string& tag) {
+// Rank 0 looks; the manifest that it found.
+std::optional<std::string> Checkpointing::choose(const std::string& directory, Resume mode,
+                                                 const std::string& tag) {
   std::string document;
   const Outcome own = attempt([&] {
     engine_.take_checkpoint_buffer();
@@ -70,14 +70,13 @@ std::optional<Manifest> Checkpointing::choose(const std::string& directory, Resu
   agree_or_raise(engine_.ranks_, "the choice of a checkpoint", own);
   document = engine_.ranks_.broadcast_text("the manifest of a checkpoint", document);
   if (document.empty()) return std::nullopt;
-  check_visible(directory, document);
-  return checkpoint::parse_manifest(directory + ": the manifest that rank 0 sent", document);
+  return document;
 }
 
-// A host with another directory under this name is no case of damage.
-void Checkpointing::check_visible(const std::string& directory, const std::string& document) {
+// Whether all ranks see it. A host with another directory under this name is no case of damage.
+Outcome Checkpointing::look(const std::string& directory, const std::string& document) {
   const Patience patience(engine_.ranks_);
-  agree_or_raise(
+  return agree_on_outcome(
       engine_.ranks_, "the choice of a checkpoint", attempt([&] {
         if (engine_.rank() == 0) return;
         const std::string digest = checkpoint::format_manifest_digest(document);
@@ -324,42 +323,75 @@ std::optional<Resumed> EngineCore::resume(const std::string& directory, Resume m
   return Checkpointing(*this).resume(directory, mode, tag);
 }
 
-std::optional<Resumed> Checkpointing::resume(const std::string& directory, Resume mode,
-                                             const std::string& tag) {
-  agree_on_text(engine_.ranks_, "checkpoint request",
-                "resume from " + directory + "\ntag " + tag + "\n" +
-                    (mode == Resume::if_any ? "if any" : "must exist"));
-  const std::optional<Manifest> manifest = choose(directory, mode, tag);
-  if (!manifest) return std::nullopt;
-  const std::string path = directory + "/" + manifest->tag;
-  match(*manifest);
-  check_model(*manifest, path);  // the same on all ranks
-  check_frozen(*manifest, path);
-  const ReadPlan plan = plan_reads(*manifest);
+// Whether rank 0 finds it gone, after all ranks know of a failure.
+bool Checkpointing::was_retired(const std::string& path) {
+  const bool gone = engine_.rank() == 0 && checkpoint::is_gone(path);
+  return !engine_.ranks_.broadcast_text("the choice of a checkpoint", gone ? "gone" : "").empty();
+}
+
+// How that went on all ranks.
+Outcome Checkpointing::load(const Manifest& manifest, const std::string& path) {
+  match(manifest);
+  check_model(manifest, path);  // the same on all ranks
+  check_frozen(manifest, path);
+  const ReadPlan plan = plan_reads(manifest);
   std::optional<optim::LossScalerState> scaler;
-  if (engine_.scaler_.dynamic() && !manifest->loss_scaler.empty())
-    scaler = scaler_state_from(path, manifest->loss_scaler);
+  if (engine_.scaler_.dynamic() && !manifest.loss_scaler.empty())
+    scaler = scaler_state_from(path, manifest.loss_scaler);
 
   const Patience patience(engine_.ranks_);
   const auto pass = [&](bool into_state) {
     return agree_on_outcome(engine_.ranks_, "the reading of a checkpoint",
-                            attempt([&] { read_files(path, *manifest, plan, into_state); }));
+                            attempt([&] { read_files(path, manifest, plan, into_state); }));
   };
   // Live state changes only when every rank can succeed; a fresh engine has none to lose.
   const bool fresh = std::find(engine_.has_values_.begin(), engine_.has_values_.end(), char{1}) ==
                      engine_.has_values_.end();
   Outcome outcome = fresh ? Outcome{} : pass(false);
-  bool spoiled = false;
   if (outcome.code == 0) {
     outcome = pass(true);
-    spoiled = outcome.code != 0;
+    spoiled_ = outcome.code != 0;
   }
-  if (spoiled) engine_.poison(outcome.text);
-  if (outcome.code != 0) raise(outcome);
-  adopt(*manifest);
+  if (outcome.code != 0) return outcome;
+  adopt(manifest);
   if (scaler) engine_.restore_scaler(*scaler);
-  notice_differences(*manifest);
-  return Resumed{manifest->step, manifest->tag, manifest->client_state, manifest->rank_states};
+  notice_differences(manifest);
+  return {};
+}
+
+// Another job may save there and retire what is being read.
+std::optional<Resumed> Checkpointing::resume_from_left(const std::string& directory, Resume mode,
+                                                       const std::string& tag) {
+  while (true) {
+    const std::optional<std::string> document = choose(directory, mode, tag);
+    if (!document) return std::nullopt;
+    const Manifest manifest =
+        checkpoint::parse_manifest(directory + ": the manifest that rank 0 sent", *document);
+    const std::string path = directory + "/" + manifest.tag;
+    Outcome outcome = look(directory, *document);
+    if (outcome.code == 0) outcome = load(manifest, path);
+    if (outcome.code == 0)
+      return Resumed{manifest.step, manifest.tag, manifest.client_state, manifest.rank_states};
+    if (!was_retired(path)) raise(outcome);
+    const checkpoint::Retired retired(path);
+    if (!tag.empty()) throw retired;
+    if (engine_.rank() == 0)
+      print_notice(retired.what() + std::string("; taking the newest that is left"));
+    mode = Resume::must_exist;  // there was one: this run does not begin anew
+  }
+}
+
+std::optional<Resumed> Checkpointing::resume(const std::string& directory, Resume mode,
+                                             const std::string& tag) {
+  agree_on_text(engine_.ranks_, "checkpoint request",
+                "resume from " + directory + "\ntag " + tag + "\n" +
+                    (mode == Resume::if_any ? "if any" : "must exist"));
+  try {
+    return resume_from_left(directory, mode, tag);
+  } catch (const Error& error) {
+    if (spoiled_) engine_.poison(error.what());
+    throw;
+  }
 }
 
 }  // namespace zero::detail

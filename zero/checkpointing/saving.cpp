@@ -89,11 +89,11 @@ void Checkpointing::open(const std::string& directory) {
 void Checkpointing::open_save(PendingSave& save, const SaveOptions& options) {
   Manifest& manifest = save.manifest;
   manifest = describe_state(options);
-  for (int b = 0; b < static_cast<int>(engine_.model_.buffers.size()); ++b)
-    save.buffers.push_back(engine_.buffers_.read(b));
   const bool root = engine_.rank() == 0;
   agree_or_raise(
       engine_.ranks_, "the start of a save", attempt([&] {
+        for (int b = 0; b < static_cast<int>(engine_.model_.buffers.size()); ++b)
+          save.buffers.push_back(engine_.buffers_.read(b));
         if (!root) return;
         if (const std::string wrong = checkpoint::tag_problem(manifest.tag); !wrong.empty())
           throw UsageError("Engine::save_checkpoint(): the tag \"" + manifest.tag + "\" " + wrong);
@@ -258,9 +258,10 @@ void Checkpointing::advance(PendingSave& save, bool known_good) {
     return;
   }
   if (state_.saver) state_.saver->abandon();
-  // The layer that failed may speak of reading; to the caller it was a save.
-  if (save.outcome.code == LoadError("").exit_code() || save.outcome.code == Error("").exit_code())
-    save.outcome.code = SaveError("").exit_code();
+  // The layer that failed may speak of reading or of memory; to the caller it was a save.
+  for (const int code :
+       {LoadError("").exit_code(), MemoryError("").exit_code(), Error("").exit_code()})
+    if (save.outcome.code == code) save.outcome.code = SaveError("").exit_code();
 }
 
 void Checkpointing::finish(PendingSave& save) {

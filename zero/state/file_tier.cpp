@@ -5,6 +5,7 @@
 
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
+#include "zero/base/time_limit.h"
 #include "zero/state/gradient_sum.h"
 
 namespace zero::detail {
@@ -25,8 +26,7 @@ offload::StoreOptions store_options(const Config& config) {
   options.block_bytes = config.aio.block_size;
   options.depth = static_cast<int>(
       std::min(config.aio.queue_depth * config.aio.intra_op_parallelism, most_requests));
-  options.time_limit = std::chrono::milliseconds(
-      static_cast<std::int64_t>(config.zero_core.time_limit_seconds * 1000));
+  options.time_limit = time_limit_of(config.zero_core.time_limit_seconds);
   return options;
 }
 

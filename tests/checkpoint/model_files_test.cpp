@@ -1,0 +1,136 @@
+// A model over an earlier one in the same directory: cut off anywhere, what loads is one of the
+// two.
+#include "zero/checkpoint/model_files.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "tests/support/temporary_directory.h"
+#include "zero/base/error.h"
+#include "zero/checkpoint/file_layer.h"
+
+using namespace zero;
+using namespace zero::checkpoint;
+using zero::tests::TemporaryDirectory;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> tensor_names = {"a", "b", "c", "d"};
+constexpr std::int64_t elements = 4;
+// Of one file, two and four.
+constexpr std::int64_t sizes[] = {0, 32, 16};
+
+struct CutOff {};
+
+// Tensors full of the value, the first `tensors` of them; all: the export is finished.
+void export_model(const std::string& directory, std::int64_t max_file_bytes, float value,
+                  std::size_t tensors = tensor_names.size() + 1) {
+  std::vector<TensorEntry> entries;
+  for (const std::string& name : tensor_names) entries.push_back({name, "F32", {elements}, 0, 0});
+  ModelWriter writer(directory, divide_model(entries, max_file_bytes));
+  const std::vector<float> values(elements, value);
+  for (std::size_t i = 0; i < std::min(tensors, tensor_names.size()); ++i)
+    writer.write(std::as_bytes(std::span(values)));
+  if (tensors > tensor_names.size()) writer.finish();
+}
+
+// The one value of all tensors.
+float value_in(const std::string& path) {
+  const ModelReader reader(path);
+  std::set<float> found;
+  for (const std::string& name : tensor_names) {
+    std::vector<float> values(elements);
+    reader.read(name, 0, values);
+    found.insert(values.begin(), values.end());
+  }
+  REQUIRE(found.size() == 1);
+  return *found.begin();
+}
+
+// By the index before the single file, as we read, and the other way round, as transformers does.
+void check_old_or_new(const std::string& directory) {
+  CHECK(value_in(directory) >= 1);
+  if (fs::exists(directory + "/model.safetensors"))
+    CHECK(value_in(directory + "/model.safetensors") >= 1);
+}
+
+std::set<std::string> names_in(const std::string& root) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(root)) names.insert(entry.path().filename());
+  return names;
+}
+
+// Cut off after so many tensors, or before so many of the operations that follow. False where it
+// came to its end.
+bool export_cut_off(const std::string& directory, std::int64_t max_file_bytes, std::size_t point) {
+  if (point <= tensor_names.size()) {
+    export_model(directory, max_file_bytes, 2, point);
+    return true;
+  }
+  std::size_t left = point - tensor_names.size();
+  set_file_hook([&left](const FileEvent& event) -> int {
+    if (event.op != FileOp::read && --left == 0) throw CutOff();
+    return 0;
+  });
+  bool cut_off = false;
+  try {
+    export_model(directory, max_file_bytes, 2);
+  } catch (const CutOff&) {
+    cut_off = true;
+  }
+  set_file_hook({});
+  return cut_off;
+}
+
+}  // namespace
+
+TEST_CASE("an export over an earlier one leaves the old model or the new one, whole") {
+  for (const std::int64_t before : sizes)
+    for (const std::int64_t after : sizes) {
+      CAPTURE(before);
+      CAPTURE(after);
+      bool goes_on = true;
+      for (std::size_t point = 0; goes_on; ++point) {
+        CAPTURE(point);
+        const TemporaryDirectory directory;
+        const std::string model = directory / "model";
+        export_model(model, before, 1);
+        goes_on = export_cut_off(model, after, point);
+        check_old_or_new(model);
+        if (point <= tensor_names.size() && after != 0) CHECK(value_in(model) == 1);
+        if (!goes_on) CHECK(value_in(model) == 2);
+        export_model(model, after, 3);
+        CHECK(value_in(model) == 3);
+        CHECK(names_in(model).size() == (after == 0 ? 1 : 64 / after + 1));
+      }
+    }
+}
+
+TEST_CASE("the files of an export have the usual names where nothing else has them") {
+  const TemporaryDirectory directory;
+  const std::string model = directory / "model";
+  const std::set<std::string> usual = {"model-00001-of-00002.safetensors",
+                                       "model-00002-of-00002.safetensors", model_index_name};
+  const std::set<std::string> next = {"model-g2-00001-of-00002.safetensors",
+                                      "model-g2-00002-of-00002.safetensors", model_index_name};
+  export_model(model, 32, 1);
+  CHECK(names_in(model) == usual);
+  export_model(model, 32, 2);
+  CHECK(names_in(model) == next);
+  // What belongs to something else is left alone.
+  directory.file("model/model-card.safetensors", "");
+  directory.file("model/model-00001-of-00002.safetensors.tmp-17-0", "cut off");
+  export_model(model, 32, 3);
+  CHECK(names_in(model).contains("model-card.safetensors"));
+  fs::remove(model + "/model-card.safetensors");
+  CHECK(names_in(model) == usual);
+  // An index that cannot be read names nothing, and a link to a directory is as good as one.
+  directory.file("model/" + std::string(model_index_name), "{");
+  fs::create_directory_symlink(model, directory / "link");
+  export_model(directory / "link", 32, 4);
+  CHECK(names_in(model) == usual);
+  CHECK(value_in(model) == 4);
+}

@@ -1,0 +1,16 @@
+// What the control groups of this process still allow it to take of memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace zero {
+
+// The least over the group of the process and all groups above it, of version 2 and of version 1;
+// the largest number where none has a limit. A group's usage counts without the page cache and the
+// slabs that the kernel takes back when memory runs short, as MemAvailable does for the host.
+// `mount` is where the groups are, `membership` is the file that names those of the process.
+std::int64_t cgroup_available(const std::string& mount = "/sys/fs/cgroup",
+                              const std::string& membership = "/proc/self/cgroup");
+
+}  // namespace zero
