@@ -62,7 +62,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
 
   units_.reserve(model_.units.size());
   for (std::size_t u = 0; u < model_.units.size(); ++u)
-    units_.push_back(Unit(*this, static_cast<int>(u)));
+    units_.push_back(Unit(link(), static_cast<int>(u)));
   for (const FlatUnit& flat : plan_.layout.flat_units) subjects_.push_back("unit " + flat.name);
   open_ranges_.assign(2 * model_.units.size(), 0);
   has_values_.assign(model_.params.size(), 0);
@@ -106,6 +106,8 @@ void EngineCore::check_offload() {
 }
 
 EngineCore::~EngineCore() {
+  *self_ = nullptr;
+  if (phase_ == Phase::materialized) dematerialize();
   try {
     if (failure_.empty() && std::uncaught_exceptions() == exceptions_at_start_)
       meet("the end of the engine");
@@ -259,6 +261,7 @@ void EngineCore::require(Phase phase, const char* call) {
 }
 
 void EngineCore::check_phase(Phase phase, const char* call) const {
+  if (failure_at_end_) std::rethrow_exception(failure_at_end_);
   if (!failure_.empty()) throw UsageError(std::string(call) + " after a failure: " + failure_);
   static constexpr const char* names[] = {"between steps", "inside a micro step",
                                           "inside an evaluation", "while a FullModel lives"};
@@ -300,7 +303,7 @@ Unit& Engine::unit(std::string_view name) {
   return core_->unit(name);
 }
 MicroSteps Engine::micro_steps() {
-  return {*core_, core_->accumulation()};
+  return {core_->link(), core_->accumulation()};
 }
 StepTicket Engine::step(const StepOptions& options) {
   detail::EngineCore::Stepped stepped = core_->step(options);
@@ -308,11 +311,11 @@ StepTicket Engine::step(const StepOptions& options) {
 }
 Evaluation Engine::evaluate() {
   core_->begin_evaluation();
-  return Evaluation(*core_);
+  return Evaluation(core_->link());
 }
 FullModel Engine::materialize(int only_rank) {
   core_->materialize(only_rank);
-  return FullModel(*core_);
+  return FullModel(core_->link());
 }
 void Engine::export_model(const std::string& directory, const ExportOptions& options) {
   core_->export_model(directory, options);
