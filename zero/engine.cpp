@@ -147,6 +147,7 @@ void EngineCore::agree_at_start() {
   exceptions_at_start_ = std::uncaught_exceptions();
   comm::CallTerms terms = terms_of_config();
   ranks_.set_terms(terms);
+  runtime_.device().waits().set_limit(terms.time_limit);
   if (const int nodes = runtime_.topology().node_count;
       config_.checkpoint.use_node_local_storage && nodes > 1)
     throw ConfigError("checkpoint.use_node_local_storage: a checkpoint is one directory that all " +

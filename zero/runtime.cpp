@@ -113,6 +113,8 @@ void RuntimeCore::join_pool() const noexcept {
 }
 
 void RuntimeCore::start_streams() {
+  if (!device().is_host())
+    device().waits().describe(topology().rank, [this] { check_communicator(); });
   start_pool();
   const int fair_share = default_compute_threads(topology().local_size);
   compute_ = options_.stream.handle != nullptr ? device().borrow_stream(options_.stream)
