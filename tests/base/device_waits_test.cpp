@@ -23,6 +23,9 @@ TEST_CASE("a wait for a device ends at its limit, and says for what") {
   // Nobody waits any more; what is there is there.
   CHECK(waits.limit() == milliseconds(0));
   CHECK_NOTHROW(waits.await([] { return true; }));
+  waits.set_limit(milliseconds(30));
+  CHECK_FALSE(waits.stalled());
+  CHECK(waits.limit() == milliseconds(30));
 }
 
 TEST_CASE("what is known to hold a device up is thrown instead") {

@@ -19,8 +19,10 @@ void DeviceWaits::describe(int rank, std::function<void()> check) {
   check_ = std::move(check);
 }
 
+// Of a new engine: the device may only have been slow.
 void DeviceWaits::set_limit(std::chrono::milliseconds limit) {
   limit_in_milliseconds_ = limit.count();
+  stalled_ = false;
 }
 
 std::chrono::milliseconds DeviceWaits::limit() const {
