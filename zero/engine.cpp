@@ -61,7 +61,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
 
   units_.reserve(model_.units.size());
   for (std::size_t u = 0; u < model_.units.size(); ++u)
-    units_.push_back(Unit(*this, static_cast<int>(u)));
+    units_.push_back(Unit(link(), static_cast<int>(u)));
   for (const FlatUnit& flat : plan_.layout.flat_units) subjects_.push_back("unit " + flat.name);
   open_ranges_.assign(2 * model_.units.size(), 0);
   has_values_.assign(model_.params.size(), 0);
@@ -105,6 +105,8 @@ void EngineCore::check_offload() {
 }
 
 EngineCore::~EngineCore() {
+  *self_ = nullptr;
+  if (phase_ == Phase::materialized) dematerialize();
   try {
     if (failure_.empty() && std::uncaught_exceptions() == exceptions_at_start_)
       meet("the end of the engine");
@@ -144,6 +146,7 @@ void EngineCore::agree_at_start() {
   exceptions_at_start_ = std::uncaught_exceptions();
   comm::CallTerms terms = terms_of_config();
   ranks_.set_terms(terms);
+  runtime_.device().waits().set_limit(terms.time_limit);
   if (const int nodes = runtime_.topology().node_count;
       config_.checkpoint.use_node_local_storage && nodes > 1)
     throw ConfigError("checkpoint.use_node_local_storage: a checkpoint is one directory that all " +
@@ -251,6 +254,7 @@ void EngineCore::require(Phase phase, const char* call) {
 }
 
 void EngineCore::check_phase(Phase phase, const char* call) const {
+  if (failure_at_end_) std::rethrow_exception(failure_at_end_);
   if (!failure_.empty()) throw UsageError(std::string(call) + " after a failure: " + failure_);
   static constexpr const char* names[] = {"between steps", "inside a micro step",
                                           "inside an evaluation", "while a FullModel lives"};
@@ -292,7 +296,7 @@ Unit& Engine::unit(std::string_view name) {
   return core_->unit(name);
 }
 MicroSteps Engine::micro_steps() {
-  return {*core_, core_->accumulation()};
+  return {core_->link(), core_->accumulation()};
 }
 StepTicket Engine::step(const StepOptions& options) {
   detail::EngineCore::Stepped stepped = core_->step(options);
@@ -300,11 +304,11 @@ StepTicket Engine::step(const StepOptions& options) {
 }
 Evaluation Engine::evaluate() {
   core_->begin_evaluation();
-  return Evaluation(*core_);
+  return Evaluation(core_->link());
 }
 FullModel Engine::materialize(int only_rank) {
   core_->materialize(only_rank);
-  return FullModel(*core_);
+  return FullModel(core_->link());
 }
 void Engine::export_model(const std::string& directory, const ExportOptions& options) {
   core_->export_model(directory, options);

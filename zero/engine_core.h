@@ -46,6 +46,9 @@ class EngineCore {
   ~EngineCore();
   EngineCore(const EngineCore&) = delete;
 
+  // For handles, which see in it that the engine has ended.
+  EngineLink link() const { return EngineLink(self_); }
+
   // scopes.cpp
   std::span<Unit> units() { return units_; }
   std::vector<Unit*> backward_units();
@@ -298,6 +301,7 @@ class EngineCore {
   // Of all ranks' elements, by parameter; 0 for those that are not wanted.
   std::vector<std::uint64_t> value_digests(const std::function<bool(int param)>& wanted);
 
+  const std::shared_ptr<EngineCore*> self_ = std::make_shared<EngineCore*>(this);
   RuntimeCore& runtime_;
   Ranks ranks_;  // with this engine's terms
   Config config_;
@@ -330,6 +334,7 @@ class EngineCore {
 
   Phase phase_ = Phase::idle;
   std::string failure_;
+  std::exception_ptr failure_at_end_;   // of an evaluation, where nothing could be thrown
   std::vector<char> has_values_;        // by parameter
   bool replicas_checked_ = true;        // over the model-parallel group, since values were set
   std::int64_t passes_ = 0, pass_ = 0;  // over Engine::micro_steps(): begun, and the current one

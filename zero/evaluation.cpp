@@ -48,7 +48,12 @@ bool EngineCore::next_evaluation(bool have_batch) {
 void EngineCore::end_evaluation() noexcept {
   if (phase_ != Phase::evaluation) return;
   phase_ = Phase::idle;
-  if (walker_->active()) walker_->abandon();
+  try {
+    if (walker_->active()) walker_->abandon();
+  } catch (const std::exception& error) {
+    failure_at_end_ = std::current_exception();
+    poison(error.what());
+  }
 }
 
 void EngineCore::materialize(int only_rank) {
@@ -113,14 +118,26 @@ void EngineCore::dematerialize() noexcept {
 
 }  // namespace detail
 
-Evaluation::~Evaluation() {
-  core_.end_evaluation();
+Evaluation& Evaluation::operator=(Evaluation&& other) noexcept {
+  if (this == &other) return *this;
+  end();
+  core_ = std::move(other.core_);
+  return *this;
+}
+void Evaluation::end() noexcept {
+  if (detail::EngineCore* core = core_.get()) core->end_evaluation();
 }
 bool Evaluation::next(bool have_batch) {
-  return core_.next_evaluation(have_batch);
+  return core_.of("evaluation").next_evaluation(have_batch);
 }
-FullModel::~FullModel() {
-  core_.dematerialize();
+FullModel& FullModel::operator=(FullModel&& other) noexcept {
+  if (this == &other) return *this;
+  end();
+  core_ = std::move(other.core_);
+  return *this;
+}
+void FullModel::end() noexcept {
+  if (detail::EngineCore* core = core_.get()) core->dematerialize();
 }
 
 }  // namespace zero

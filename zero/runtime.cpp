@@ -103,6 +103,8 @@ void RuntimeCore::start_pool() {
 }
 
 void RuntimeCore::start_streams() {
+  if (!device().is_host())
+    device().waits().describe(topology().rank, [this] { check_communicator(); });
   start_pool();
   const int fair_share = default_compute_threads(topology().local_size);
   compute_ = options_.stream.handle != nullptr ? device().borrow_stream(options_.stream)

@@ -206,68 +206,92 @@ void EngineCore::complete_gradients(int flat_unit) {
   }
 }
 
+EngineCore& EngineLink::of(const char* handle) const {
+  if (!core_) throw UsageError("this " + std::string(handle) + " has been moved from");
+  if (*core_ == nullptr)
+    throw UsageError("the engine of this " + std::string(handle) + " has been destroyed");
+  return **core_;
+}
+
 }  // namespace detail
 
 const void* Scope::raw(std::string_view name, DType dtype) const {
-  return core_.value(unit_, name, dtype);
+  return core_.of("scope").value(unit_, name, dtype);
 }
 
-ForwardScope::~ForwardScope() {
-  core_.leave(detail::Op::forward, unit_);
+ForwardScope& ForwardScope::operator=(ForwardScope&& other) noexcept {
+  if (this == &other) return *this;
+  end();
+  Scope::operator=(std::move(other));
+  return *this;
 }
 
-BackwardScope::BackwardScope(detail::EngineCore& core, int unit)
-    : Scope(core, unit), exceptions_at_entry_(std::uncaught_exceptions()) {}
+void ForwardScope::end() noexcept {
+  if (detail::EngineCore* core = core_.get()) core->leave(detail::Op::forward, unit_);
+}
 
-BackwardScope::~BackwardScope() {
+BackwardScope::BackwardScope(detail::EngineLink core, int unit)
+    : Scope(std::move(core), unit), exceptions_at_entry_(std::uncaught_exceptions()) {}
+
+BackwardScope& BackwardScope::operator=(BackwardScope&& other) noexcept {
+  if (this == &other) return *this;
+  end();
+  exceptions_at_entry_ = other.exceptions_at_entry_;
+  Scope::operator=(std::move(other));
+  return *this;
+}
+
+void BackwardScope::end() noexcept {
+  detail::EngineCore* core = core_.get();
+  if (core == nullptr) return;
   if (std::uncaught_exceptions() > exceptions_at_entry_)
-    core_.poison("the backward scope of unit " + core_.unit_name(unit_) +
+    core->poison("the backward scope of unit " + core->unit_name(unit_) +
                  " was left by an exception");
   else
-    core_.leave(detail::Op::backward, unit_);
+    core->leave(detail::Op::backward, unit_);
 }
 
 void* BackwardScope::raw_grad(std::string_view name, DType dtype, float* beta) {
-  return core_.gradient(unit_, name, dtype, beta);
+  return core_.of("scope").gradient(unit_, name, dtype, beta);
 }
 
 std::string_view Unit::name() const {
-  return core_->unit_name(index_);
+  return core_.of("unit").unit_name(index_);
 }
 
 ForwardScope Unit::forward() {
-  core_->enter(detail::Op::forward, index_);
-  return {*core_, index_};
+  core_.of("unit").enter(detail::Op::forward, index_);
+  return {core_, index_};
 }
 
 BackwardScope Unit::backward() {
-  core_->enter(detail::Op::backward, index_);
-  return {*core_, index_};
+  core_.of("unit").enter(detail::Op::backward, index_);
+  return {core_, index_};
 }
 
 bool MicroStep::last() const {
-  return index_ + 1 == core_->accumulation();
+  return index_ + 1 == core_.of("micro step").accumulation();
 }
 float MicroStep::loss_scale() const {
-  return core_->loss_scale();
+  return core_.of("micro step").loss_scale();
 }
 const float* MicroStep::device_loss_scale() const {
-  return core_->device_loss_scale();
+  return core_.of("micro step").device_loss_scale();
 }
 void MicroStep::loss(double mean) {
-  core_->set_loss(mean);
+  core_.of("micro step").set_loss(mean);
 }
 void MicroStep::loss(const float* device_mean) {
-  core_->set_loss(device_mean);
+  core_.of("micro step").set_loss(device_mean);
 }
 
 MicroSteps::iterator MicroSteps::begin() const {
-  return {core_, 0, core_.begin_pass()};
+  return {core_, 0, core_.of("micro step").begin_pass()};
 }
 
 MicroStep MicroSteps::iterator::operator*() const {
-  core_->begin_micro_step(index_, pass_);
-  return {*core_, index_};
+  core_.of("micro step").begin_micro_step(index_, pass_);
+  return {core_, index_};
 }
 
 }  // namespace zero

@@ -24,6 +24,7 @@
 #include "zero/base/ledger.h"
 #include "zero/base/stream.h"
 #include "zero/config.h"
+#include "zero/report.h"
 
 namespace zero {
 
@@ -35,6 +36,19 @@ class EngineCore;
 struct Model;
 struct PendingSave;
 struct PendingStep;
+
+// The engine behind a handle, which may outlive it.
+class EngineLink {
+ public:
+  explicit EngineLink(std::shared_ptr<EngineCore* const> core) : core_(std::move(core)) {}
+  // Null once the engine has been destroyed, or the handle been moved from.
+  EngineCore* get() const noexcept { return core_ ? *core_ : nullptr; }
+  // Throws UsageError where there is none; `handle` is what the message calls the handle.
+  EngineCore& of(const char* handle) const;
+
+ private:
+  std::shared_ptr<EngineCore* const> core_;
+};
 }  // namespace detail
 
 struct RuntimeOptions {
@@ -161,31 +175,38 @@ class ModelSpec {
 
 // Pointers die with the scope; docs/strict-mode.md finds those that are kept. A type other than the
 // parameter's dtype is a UsageError. Names are the unit's own ("weight") or global ("embed.wte").
+// Scopes can be moved, into containers too: a moved-from one does nothing. So does one that
+// outlives its engine; asking it for values is a UsageError.
 class Scope {
  public:
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
   template <class T>
   const T* value(std::string_view name) const {
     return static_cast<const T*>(raw(name, dtype_of<T>::value));
   }
 
  protected:
-  Scope(detail::EngineCore& core, int unit) : core_(core), unit_(unit) {}
+  Scope(detail::EngineLink core, int unit) : core_(std::move(core)), unit_(unit) {}
+  Scope(Scope&&) noexcept = default;
+  Scope& operator=(Scope&&) noexcept = default;
+  ~Scope() = default;
   const void* raw(std::string_view name, DType dtype) const;
 
-  detail::EngineCore& core_;
+  detail::EngineLink core_;
   int unit_;
 };
 
-// Scopes of several units may overlap. Destructors record, they never wait or throw.
+// Scopes of several units may overlap. Destructors record, they never wait or throw; assignment
+// ends the scope that is replaced.
 class [[nodiscard]] ForwardScope : public Scope {
  public:
-  ~ForwardScope();
+  ForwardScope(ForwardScope&&) noexcept = default;
+  ForwardScope& operator=(ForwardScope&& other) noexcept;
+  ~ForwardScope() { end(); }
 
  private:
   friend class Unit;
   using Scope::Scope;
+  void end() noexcept;
 };
 
 // Where a matrix product writes a gradient: beta 0 overwrites, beta 1 adds.
@@ -199,7 +220,9 @@ struct GradTarget {
 // exception, it sends nothing.
 class [[nodiscard]] BackwardScope : public Scope {
  public:
-  ~BackwardScope();
+  BackwardScope(BackwardScope&&) noexcept = default;
+  BackwardScope& operator=(BackwardScope&& other) noexcept;
+  ~BackwardScope() { end(); }
   // Zeroed at first use in a reduction period: kernels add.
   template <class T>
   T* grad(std::string_view name) {
@@ -215,7 +238,8 @@ class [[nodiscard]] BackwardScope : public Scope {
 
  private:
   friend class Unit;
-  BackwardScope(detail::EngineCore& core, int unit);
+  BackwardScope(detail::EngineLink core, int unit);
+  void end() noexcept;
   void* raw_grad(std::string_view name, DType dtype, float* beta);
   int exceptions_at_entry_;
 };
@@ -229,8 +253,8 @@ class Unit {
 
  private:
   friend class detail::EngineCore;
-  Unit(detail::EngineCore& core, int index) : core_(&core), index_(index) {}
-  detail::EngineCore* core_;
+  Unit(detail::EngineLink core, int index) : core_(std::move(core)), index_(index) {}
+  detail::EngineLink core_;
   int index_;
 };
 
@@ -251,8 +275,8 @@ class MicroStep {
 
  private:
   friend class MicroSteps;
-  MicroStep(detail::EngineCore& core, int index) : core_(&core), index_(index) {}
-  detail::EngineCore* core_;
+  MicroStep(detail::EngineLink core, int index) : core_(std::move(core)), index_(index) {}
+  detail::EngineLink core_;
   int index_;
 };
 
@@ -270,9 +294,9 @@ class MicroSteps {
 
    private:
     friend class MicroSteps;
-    iterator(detail::EngineCore& core, int index, std::int64_t pass)
-        : core_(&core), index_(index), pass_(pass) {}
-    detail::EngineCore* core_;
+    iterator(detail::EngineLink core, int index, std::int64_t pass)
+        : core_(std::move(core)), index_(index), pass_(pass) {}
+    detail::EngineLink core_;
     int index_;
     std::int64_t pass_;  // each begin() starts one
   };
@@ -281,8 +305,8 @@ class MicroSteps {
 
  private:
   friend class Engine;
-  MicroSteps(detail::EngineCore& core, int count) : core_(core), count_(count) {}
-  detail::EngineCore& core_;
+  MicroSteps(detail::EngineLink core, int count) : core_(std::move(core)), count_(count) {}
+  detail::EngineLink core_;
   int count_;
 };
 
@@ -339,30 +363,35 @@ class StepTicket {
   std::shared_ptr<detail::PendingStep> pending_;  // of a step on a device
 };
 
-// Forward scopes outside micro_steps(), without gradients. next() is false once this rank has no
+// Forward scopes outside micro_steps(), without gradients. Movable as scopes are; an error at its
+// end is thrown by the next call of the engine. next() is false once this rank has no
 // batch left and has served the gathers of the others.
 class [[nodiscard]] Evaluation {
  public:
-  Evaluation(const Evaluation&) = delete;
-  ~Evaluation();
+  Evaluation(Evaluation&&) noexcept = default;
+  Evaluation& operator=(Evaluation&& other) noexcept;
+  ~Evaluation() { end(); }
   bool next(bool have_batch);
 
  private:
   friend class Engine;
-  explicit Evaluation(detail::EngineCore& core) : core_(core) {}
-  detail::EngineCore& core_;
+  explicit Evaluation(detail::EngineLink core) : core_(std::move(core)) {}
+  void end() noexcept;
+  detail::EngineLink core_;
 };
 
 // While it lives, forward() is local on the ranks that hold the whole model: sample on the root.
 class [[nodiscard]] FullModel {
  public:
-  FullModel(const FullModel&) = delete;
-  ~FullModel();
+  FullModel(FullModel&&) noexcept = default;
+  FullModel& operator=(FullModel&& other) noexcept;
+  ~FullModel() { end(); }
 
  private:
   friend class Engine;
-  explicit FullModel(detail::EngineCore& core) : core_(core) {}
-  detail::EngineCore& core_;
+  explicit FullModel(detail::EngineLink core) : core_(std::move(core)) {}
+  void end() noexcept;
+  detail::EngineLink core_;
 };
 
 enum class Resume { must_exist, if_any };
@@ -400,8 +429,8 @@ class SaveTicket {
 
  private:
   friend class Engine;
-  SaveTicket(detail::EngineCore& core, std::shared_ptr<detail::PendingSave> save);
-  detail::EngineCore* core_;
+  SaveTicket(detail::EngineLink core, std::shared_ptr<detail::PendingSave> save);
+  detail::EngineLink core_;
   std::shared_ptr<detail::PendingSave> save_;
 };
 
@@ -432,77 +461,11 @@ struct LoadOptions {
   std::string allow_missing = "";
 };
 
-// Payload bytes of a rank since the engine's first step, by collective ("all_gather", ...); control
-// words apart.
-struct TrafficUse {
-  std::string operation;
-  std::int64_t calls = 0;
-  std::int64_t bytes_sent = 0;  // by the collective's definition, equal on every transport
-  // On the path really taken: to ranks of the same node, and to those of others.
-  std::int64_t bytes_inside_node = 0, bytes_between_nodes = 0;
-};
-
-// Of memory, or of the file beside it.
-struct MemoryUse {
-  std::string category;
-  // Bytes. The peak is that since the newest engine of the Runtime was made.
-  std::int64_t planned = 0, current = 0, peak = 0;
-};
-
-// Seconds that the program's thread has spent in steps, from the first micro step to the end of
-// Engine::step(). The four add up to the whole.
-struct TimeUse {
-  double kernels = 0;    // inside scopes
-  double waiting = 0;    // for communication and peers; communication itself where it runs inline
-  double optimizer = 0;  // gradient norm and update
-  double other = 0;      // outside scopes: the program's loading of data, the engine's bookkeeping
-};
-
-// Between memory and the file in which a rank's state rests, since the engine's first step.
-struct FileUse {
-  std::string direction;  // "read", or "write", with the gradients that are read to be added to
-  std::int64_t bytes = 0;
-  double seconds = 0;  // while requests were under way
-};
-
-// Between a GPU and the host memory beside it in which a rank's state rests, since the engine was
-// made.
-struct CopyUse {
-  std::string direction;  // "to_host" (gradients) or "to_device" (parameters)
-  std::int64_t bytes = 0;
-  double seconds = 0;  // in which they were copied, by the GPU's clock
-};
-
-struct RankReport {
-  std::vector<MemoryUse> memory;
-  std::vector<MemoryUse> in_host;    // on a GPU: what lies in the host's memory beside it
-  std::vector<MemoryUse> in_pinned;  // of that, what is page-locked
-  std::vector<CopyUse> copies;       // where state rests in it
-  std::vector<MemoryUse> in_file;    // where something rests in a file: what
-  std::vector<FileUse> file;         // likewise
-  std::vector<TrafficUse> traffic;
-  TimeUse time;
-  std::int64_t control_bytes = 0;   // sent for agreement and other small host values
-  std::int64_t baseline_bytes = 0;  // resident (PSS) before the engine took its memory
-  std::int64_t resident_bytes = 0;  // now
-};
-
-// What a rank of an engine will hold: planned bytes by category.
-struct MemoryPlan {
-  std::vector<MemoryUse> memory, in_host, in_pinned, in_file;  // as in RankReport
-};
-
 // Local, from model and config alone: it needs neither these ranks nor a device, takes no memory
 // and opens no file. Ranks differ by a few lists of what they update, and with Muon by what they
 // own. Left out is what depends on the machine (staging of sums in rank order, rounding of NCCL's
 // own memory), what saves take, and what the program tracks. Throws ConfigError as the engine does.
 MemoryPlan plan_memory(const ModelSpec&, const Config&, int ranks, bool on_gpu, int rank = 0);
-
-struct EngineReport {
-  std::vector<RankReport> ranks;
-  std::uint64_t layout_hash = 0;
-  std::int64_t parameter_count = 0;  // trainable and frozen, without padding
-};
 
 // Several engines may share a Runtime. One thread at a time.
 class Engine {

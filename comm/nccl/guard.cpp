@@ -23,6 +23,11 @@ void Guard::launched(std::string what, std::unique_ptr<Event> ended,
   operations_.push_back({std::move(what), std::move(ended), Clock::now(), limit});
 }
 
+void Guard::check_peers() const {
+  if (const Failure failure = options_.peer_failure(); failure.kind != Failure::Kind::none)
+    throw PeerFailed(failure.message, failure.exit_code);
+}
+
 void Guard::check() const {
   if (!failed()) return;
   const std::lock_guard lock(mutex_);
@@ -62,6 +67,7 @@ void Guard::run() {
     Failure failure;
     try {
       if (!std::exchange(attached, true)) options_.api->attach_thread();
+      const std::lock_guard asking(asking_);
       failure = look();
     } catch (const std::exception& error) {
       failure = {Failure::Kind::nccl, error.what(), 70};

@@ -62,6 +62,12 @@ class Guard {
     Guard& guard_;
   };
 
+  // NCCL's answer about a communicator may end a job of it: while one is split or grows, one thread
+  // alone may ask. The guard does not as long as this lives, and the holder looks after peers.
+  std::unique_lock<std::mutex> asking_alone() { return std::unique_lock(asking_); }
+  // Throws PeerFailed where another rank has published a first cause.
+  void check_peers() const;
+
   // What was launched; `ended` tells when it has run.
   void launched(std::string what, std::unique_ptr<Event> ended, std::chrono::milliseconds limit);
   // Throws what ended the communicator.
@@ -87,6 +93,7 @@ class Guard {
   GuardOptions options_;
   std::atomic<int> inside_{0};
   std::atomic<bool> failed_{false}, leaked_{false}, aborted_{false};
+  std::mutex asking_;
   mutable std::mutex mutex_;
   std::deque<Operation> operations_;
   Failure failure_;

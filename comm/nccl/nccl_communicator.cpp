@@ -11,12 +11,13 @@
 namespace zero::comm::nccl {
 
 void await_progress(Api& api, Handle communicator, std::chrono::milliseconds limit,
-                    const std::string& what) {
+                    const std::string& what, const std::function<void()>& check) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   for (;;) {
     const Progress progress = api.progress(communicator);
     if (progress == Progress::done) return;
     if (progress == Progress::failed) throw Error(what + ": " + api.last_error(communicator));
+    if (check) check();
     if (std::chrono::steady_clock::now() > deadline)
       throw StalledError(what + " took longer than " + duration_text(limit) +
                          "; NCCL_DEBUG=INFO shows what it waits for");
@@ -180,10 +181,16 @@ void NcclCommunicator::do_barrier() {
 
 std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   Api& api = connection_->api();
-  api.begin_split(connection_->handle(), color, key);
-  await_progress(api, connection_->handle(), time_limit(), "the split of an NCCL communicator");
+  Guard& guard = connection_->guard();
   GuardOptions options = connection_->options();
-  options.communicator = api.finish_split(connection_->handle());
+  {
+    const auto alone = guard.asking_alone();
+    const Guard::Inside inside(guard);
+    api.begin_split(connection_->handle(), color, key);
+    await_progress(api, connection_->handle(), time_limit(), "the split of an NCCL communicator",
+                   [&] { guard.check_peers(); });
+    options.communicator = api.finish_split(connection_->handle());
+  }
   const auto [part_rank, part_size] = api.place(options.communicator);
   auto part = std::make_unique<NcclCommunicator>(
       part_rank, part_size, std::make_shared<Connection>(std::move(options), connection_));

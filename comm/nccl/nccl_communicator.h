@@ -42,9 +42,10 @@ class Connection {
   std::unique_ptr<Guard> guard_;
 };
 
-// Waits for a non-blocking call to end, and throws StalledError or Error with `what`.
+// Waits for a non-blocking call to end, and throws StalledError or Error with `what`; and what
+// `check` throws, where there is one.
 void await_progress(Api& api, Handle communicator, std::chrono::milliseconds limit,
-                    const std::string& what);
+                    const std::string& what, const std::function<void()>& check = {});
 
 class NcclCommunicator final : public Communicator {
  public:

@@ -39,6 +39,8 @@ class FakeNccl : public nccl::Api {
   std::atomic<bool> abort_blocks{false};  // until it is reset
   std::atomic<int> aborts{0}, destroyed{0};
   int polls_to_join = 3;
+  // How often a thread other than the one that splits has asked meanwhile.
+  std::atomic<int> asked_beside_split{0};
   std::int64_t granularity = 0;  // of memory that multicasts; 0: there is none
   bool refuses_memory = false, refuses_registration = false, takes_less = false;
 
@@ -61,13 +63,18 @@ class FakeNccl : public nccl::Api {
   }
   void begin_split(nccl::Handle parent, int color, int key) override {
     polls_left_ = polls_to_join;
+    splitter_ = std::this_thread::get_id();
     split_ = keep(of(parent).split(color, key));
   }
   nccl::Handle finish_split(nccl::Handle) override {
     if (polls_left_ > 0) throw Error("fake: taken before it was complete");
+    splitter_ = std::thread::id();
     return split_;
   }
   nccl::Progress progress(nccl::Handle) override {
+    if (const std::thread::id splitter = splitter_;
+        splitter != std::thread::id() && splitter != std::this_thread::get_id())
+      ++asked_beside_split;
     if (broken) return nccl::Progress::failed;
     return polls_left_.fetch_sub(1) > 0 ? nccl::Progress::going_on : nccl::Progress::done;
   }
@@ -212,6 +219,7 @@ class FakeNccl : public nccl::Api {
   std::vector<std::unique_ptr<Communicator>> made_;
   Arena memory_;
   nccl::Handle split_ = nullptr;
+  std::atomic<std::thread::id> splitter_{};
   std::atomic<int> polls_left_{0};
   bool grouped_ = false;
   std::vector<Piece> sends_, receives_;

@@ -172,6 +172,37 @@ TEST_CASE("nccl: an operation that does not end is aborted at the limit and name
   });
 }
 
+TEST_CASE("nccl: while a communicator is split, one thread alone asks NCCL about it") {
+  on_thread_ranks(2, [](World& world) {
+    Guarded guarded(world.communicator());
+    guarded.api->polls_to_join = 50;
+    const int rank = world.topology().rank;
+    nccl::GuardOptions options = guarded.options();
+    options.communicator = guarded.api->begin_join(guarded.api->make_id(), 2, rank);
+    nccl::NcclCommunicator joined(rank, 2, std::make_shared<nccl::Connection>(options, nullptr));
+    const auto part = joined.split(0, joined.rank());
+    CHECK(part->size() == 2);
+    CHECK(guarded.api->asked_beside_split == 0);
+  });
+}
+
+TEST_CASE("nccl: a split ends when a peer has failed") {
+  on_thread_ranks(1, [](World& world) {
+    Guarded guarded(world.communicator());
+    guarded.api->polls_to_join = 1 << 30;
+    nccl::GuardOptions options = guarded.options();
+    options.communicator = guarded.api->begin_join(guarded.api->make_id(), 1, 0);
+    nccl::NcclCommunicator joined(0, 1, std::make_shared<nccl::Connection>(options, nullptr));
+    joined.set_time_limit(milliseconds(60'000));
+    std::thread peer([&] {
+      std::this_thread::sleep_for(milliseconds(20));
+      guarded.peer_failed = true;
+    });
+    CHECK_THROWS_WITH_AS(joined.split(0, 0), "rank 1: out of luck", PeerFailed);
+    peer.join();
+  });
+}
+
 TEST_CASE("nccl: a peer's failure and NCCL's own end the communicator") {
   on_thread_ranks(1, [](World& world) {
     Guarded peer(world.communicator());

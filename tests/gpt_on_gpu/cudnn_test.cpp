@@ -1,9 +1,12 @@
 // cuDNN's attention without a GPU: cuDNN builds our graphs for GPUs that are described to it, and
 // has kernels for them. CUDA's stub of the driver is enough, so nothing runs.
 #define DOCTEST_CONFIG_IMPLEMENT
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <doctest/doctest.h>
 
 #include <cstdio>
+#include <string>
 
 #include "examples/gpt/cuda/cudnn_attention.h"
 
@@ -59,6 +62,12 @@ TEST_CASE("cuDNN takes the attention of GPT-2 and Llama on sm_80 and sm_90") {
       CHECK(attention_problem(shape(8, 2048, {32, 8, 64}, dtype), on) == "");
       CHECK(attention_problem(shape(3, 77, {6, 2, 128}, dtype), on) == "");
     }
+}
+
+TEST_CASE("cuDNN's frontend calls the runtime that the program is linked with") {
+  CHECK(attention_problem(shape(8, 2048, {32, 8, 64}, zero::DType::bf16), hopper) == "");
+  const std::string other = "libcudart.so." + std::to_string(CUDART_VERSION / 1000);
+  CHECK(dlopen(other.c_str(), RTLD_NOW | RTLD_NOLOAD) == nullptr);
 }
 
 TEST_CASE("what cuDNN does not take is refused with its reason") {

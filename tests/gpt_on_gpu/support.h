@@ -19,7 +19,8 @@ namespace gpt::testing {
 // A stream of the first GPU.
 class Gpu {
  public:
-  Gpu() : device_(zero::create_gpu(0)), stream_(zero::cuda::create_stream(false)) {
+  Gpu()
+      : device_(zero::create_gpu(0)), stream_(zero::cuda::create_stream(false, device_->waits())) {
     stream_->enqueue(
         [this](zero::Stream native) { native_ = static_cast<cudaStream_t>(native.handle); });
   }

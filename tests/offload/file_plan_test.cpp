@@ -340,6 +340,32 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("the same where a part of the states stays in memory and its parameters do not") {
+  const zero::ModelSpec spec = models::describe({2, 20, 50, 16});
+  for (const bool cached : {false, true})
+    for (const Setting& s : {Setting{3, 1, true, false},
+                             {3, 2, true, false},
+                             {3, 1, true, true}}) {
+      CAPTURE(cached);
+      CAPTURE(s.micro_steps);
+      CAPTURE(s.pipelined);
+      zero::Config config = config_of(s);
+      if (cached)
+        config.zero_core.offload_cache_bytes = 64 << 10;
+      else
+        config.zero_optimization.offload_optimizer.ratio = 0.5;
+      const EnginePlan plan(spec.declared(), config, {0, 2});
+      const auto in_file = [](const Chunk& chunk) { return chunk.state_in_file; };
+      CHECK(std::ranges::any_of(plan.inputs.chunks, in_file));
+      CHECK_FALSE(std::ranges::all_of(plan.inputs.chunks, in_file));
+      Walked plans{{s.micro_steps == 1 ? &plan.steps.only : &plan.steps.last}, &plan.steps.update};
+      if (s.micro_steps == 2)
+        plans.micro_steps.insert(plans.micro_steps.begin(), &plan.steps.first);
+      CHECK(walk_in_all_orders(plan.inputs, plans) == "");
+      CHECK(check_deletions(plan.inputs, plans, plan.steps.update) >= 1);
+    }
+}
+
 TEST_CASE("a gradient in the file is not read before the ranks agree, nor is anything written") {
   const zero::ModelSpec spec = models::describe({2, 20, 50, 16});
   const EnginePlan plan(spec.declared(), config_of({2, 1, false, true}), {0, 2});

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "zero/base/arena.h"
+#include "zero/base/device_waits.h"
 #include "zero/base/stream.h"
 #include "zero/base/stream_timer.h"
 
@@ -55,9 +56,15 @@ class Device {
   // device.
   virtual void call(std::function<void()> work, Stream stream) = 0;
 
+  // To which threads that wait for the streams and events made here keep.
+  DeviceWaits& waits() { return waits_; }
+
   // Names what the calling thread does, for profilers; begin returns what end takes. Any thread.
   virtual std::uint64_t begin_range(const std::string&) { return 0; }
   virtual void end_range(std::uint64_t) {}
+
+ private:
+  DeviceWaits waits_;
 };
 
 // The host. One for the process; its streams run work at once.

@@ -326,11 +326,11 @@ void Checkpointing::spread_partial_state(const ArrayId& array) {
 
 }  // namespace detail
 
-SaveTicket::SaveTicket(detail::EngineCore& core, std::shared_ptr<detail::PendingSave> save)
-    : core_(&core), save_(std::move(save)) {}
+SaveTicket::SaveTicket(detail::EngineLink core, std::shared_ptr<detail::PendingSave> save)
+    : core_(std::move(core)), save_(std::move(save)) {}
 
 bool SaveTicket::wait() const {
-  return core_->finish_save(*save_);
+  return core_.of("save").finish_save(*save_);
 }
 
 void Engine::open_checkpoints(const std::string& directory) {
@@ -342,7 +342,7 @@ double Engine::predicted_save_seconds() const {
 }
 
 SaveTicket Engine::save_checkpoint(const std::string& directory, const SaveOptions& options) {
-  return {*core_, core_->save_checkpoint(directory, options)};
+  return {core_->link(), core_->save_checkpoint(directory, options)};
 }
 
 std::optional<Resumed> Engine::resume(const std::string& directory, Resume mode,

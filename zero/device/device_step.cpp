@@ -186,6 +186,7 @@ void DeviceStep::queue_exchange() {
 std::shared_ptr<PendingStep> DeviceStep::agree(const StepRequest& request, const FillFactors& fill,
                                                StateStore& store) {
   step_ = request.step;
+  runtime_.device().waits().set_subject("agreement before step " + std::to_string(step_));
   const auto slot = static_cast<std::size_t>(step_ % ring_slots);
   std::memcpy(pinned_uploads_[slot], &request, sizeof request);
   auto* factors =

@@ -26,7 +26,9 @@ StepResult result_of(const PendingStep& step) {
 }  // namespace
 
 std::uint64_t EngineCore::begin_range(Op op, const std::string& name) {
-  return runtime_.device().begin_range(std::string(name_of(op)) + " of " + name);
+  const std::string what = std::string(name_of(op)) + " of ";
+  runtime_.device().waits().set_subject(what + "unit " + name);
+  return runtime_.device().begin_range(what + name);
 }
 
 std::uint64_t EngineCore::begin_range(const Instruction& instruction) {

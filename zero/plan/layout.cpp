@@ -46,8 +46,9 @@ FlatUnit make_flat_unit(const Model& model, std::string name, Residence residenc
       segment->params.push_back({index, segment->length});
       segment->length += aligned(model.params[static_cast<std::size_t>(index)].elements);
     }
+  // One of empty parameters alone has padding, so that every flat unit has a place and can travel.
   for (Segment& segment : unit.segments) {
-    segment.shard = aligned((segment.length + ranks - 1) / ranks);
+    segment.shard = std::max(alignment_elements, aligned((segment.length + ranks - 1) / ranks));
     segment.length = segment.shard * ranks;
   }
   return unit;

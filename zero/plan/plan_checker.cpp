@@ -188,8 +188,7 @@ std::vector<Access> PlanChecker::accesses_of_load(Op op, int number) const {
     if (inputs_.offload.fetches(chunk.flat_unit))
       accesses.push_back({Resource::parameters_outside, number, false});
   }
-  const bool gradients = chunk.on_host ? inputs_.offload.recalls(chunk) : inputs_.offload.gradients;
-  if (gradients && (op == Op::recall || !chunk.ahead))
+  if (inputs_.offload.recalls(chunk) && (op == Op::recall || !chunk.ahead))
     accesses.push_back({chunk.on_host ? Resource::gradient_in_file : Resource::gradient_shard,
                         chunk.flat_unit, false});
   return accesses;

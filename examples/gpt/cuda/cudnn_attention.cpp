@@ -3,12 +3,15 @@
 #include "examples/gpt/cuda/cudnn_attention.h"
 
 #include <cuda_runtime_api.h>
-#include <cudnn_frontend.h>
 #include <dlfcn.h>
+
+// Before the frontend.
+#include "examples/gpt/cuda/linked_cudart.h"
+
+#include <cudnn_frontend.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <unordered_map>
 #include <vector>
 
@@ -45,10 +48,6 @@ void check_graph(fe::error_t error) {
 // Throws Refusal where it is not there.
 void load_cudnn() {
   if (fe::cudnn_dlhandle != nullptr) return;
-  // The frontend calls CUDA's runtime by name too: let it be that of our headers.
-  const std::string runtime = "libcudart.so." + std::to_string(CUDART_VERSION / 1000);
-  if (dlopen(runtime.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) throw Refusal(dlerror());
-  setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", runtime.c_str(), 0);
   const std::string library = "libcudnn.so." + std::to_string(CUDNN_MAJOR);
   fe::cudnn_dlhandle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (fe::cudnn_dlhandle == nullptr) throw Refusal(dlerror());

@@ -1,5 +1,7 @@
 #include "examples/gpt/cuda/device_matmul.h"
 
+#include <array>
+#include <span>
 #include <string>
 
 #include "examples/gpt/cuda/lt_api.h"
@@ -10,12 +12,20 @@ namespace {
 
 // What NVIDIA advises for Hopper; it is fixed, since choices depend on it.
 constexpr std::int64_t workspace_bytes = std::int64_t{32} << 20;
+// Algorithms that a product may fall back on.
+constexpr int most_choices = 8;
 
 void check_lt(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   const std::string text = std::string(call) + " returned cublasStatus_t " + std::to_string(status);
   if (status == CUBLAS_STATUS_ALLOC_FAILED) throw zero::MemoryError(text);
   throw zero::Error(text);
+}
+
+// Of a product that has not begun: another algorithm may do.
+bool is_refusal(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+         status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
 class NoAlgorithm : public zero::Error {
@@ -139,11 +149,20 @@ class DeviceMatmul::Plan {
     if (types_.epilogue != Epilogue::none)
       set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before);
     const float one = 1, factor = shape_.accumulate ? 1 : 0;
-    check_lt(
-        lt_api().matmul(handle.lt, desc_.get(), &one, p.b, first_.get(), p.a, second_.get(),
-                        &factor, shape_.accumulate ? p.addend : p.c, result_.get(), p.c,
-                        result_.get(), &algorithm_, workspace.data(), workspace.bytes(), stream),
-        "cublasLtMatmul");
+    const auto run_by = [&](const cublasLtMatmulAlgo_t& algorithm) {
+      return lt_api().matmul(handle.lt, desc_.get(), &one, p.b, first_.get(), p.a, second_.get(),
+                             &factor, shape_.accumulate ? p.addend : p.c, result_.get(), p.c,
+                             result_.get(), &algorithm, workspace.data(), workspace.bytes(),
+                             stream);
+    };
+    const cublasStatus_t first = run_by(choices_.front());
+    cublasStatus_t status = first;
+    while (!has_run_ && is_refusal(status) && choices_.size() > 1) {
+      choices_.erase(choices_.begin());
+      status = run_by(choices_.front());
+    }
+    if (status != CUBLAS_STATUS_SUCCESS) check_lt(first, "cublasLtMatmul");
+    has_run_ = true;
   }
 
  private:
@@ -155,22 +174,26 @@ class DeviceMatmul::Plan {
     set(preference.get(), CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE |
                                    CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-    cublasLtMatmulHeuristicResult_t result{};
+    std::array<cublasLtMatmulHeuristicResult_t, most_choices> results{};
     int found = 0;
     const cublasStatus_t status =
         lt_api().heuristic(handle.lt, desc_.get(), first_.get(), second_.get(), result_.get(),
-                           result_.get(), preference.get(), 1, &result, &found);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || found == 0)
+                           result_.get(), preference.get(), most_choices, results.data(), &found);
+    for (const cublasLtMatmulHeuristicResult_t& result :
+         std::span(results.data(), std::size_t(found)))
+      if (result.state == CUBLAS_STATUS_SUCCESS) choices_.push_back(result.algo);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || choices_.empty())
       throw NoAlgorithm("cuBLASLt has no algorithm for the product " + text_of(shape_, types_));
     check_lt(status, "cublasLtMatmulAlgoGetHeuristic");
-    algorithm_ = result.algo;
   }
 
   ProductShape shape_;
   ProductTypes types_;
   Owned<cublasLtMatmulDesc_t> desc_;
   Owned<cublasLtMatrixLayout_t> first_, second_, result_;
-  cublasLtMatmulAlgo_t algorithm_{};
+  // In the heuristic's order, without those that the first run has found to be refused.
+  mutable std::vector<cublasLtMatmulAlgo_t> choices_;
+  mutable bool has_run_ = false;
 };
 
 DeviceMatmul::DeviceMatmul(cudaStream_t stream)

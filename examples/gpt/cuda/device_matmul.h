@@ -1,6 +1,7 @@
-// Matrix products on a GPU by cuBLASLt, accumulated in fp32. The algorithm of a product is the
-// heuristic's first choice, never the fastest of a trial, so that it is a function of shape, types,
-// GPU and library; split sums are added in fp32. One thread calls; everything goes to one stream.
+// Matrix products on a GPU by cuBLASLt, accumulated in fp32. The algorithm of a product is the first
+// of the heuristic's choices that cuBLASLt does not refuse at the first run, never the fastest of a
+// trial, so that it is a function of shape, types, GPU and library, and stays; split sums are added
+// in fp32. One thread calls; everything goes to one stream.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,6 @@
 // The part of cuBLASLt that the trainer uses, for machines without a GPU: one plain algorithm, on
-// the host, that insists on what the heuristic would rely on. The numbers are cuBLASLt's.
+// the host, that insists on what the heuristic would rely on. It has several names, of which tests
+// may have the first ones refused. The numbers are cuBLASLt's.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,7 @@ enum cublasStatus_t {
   CUBLAS_STATUS_SUCCESS = 0,
   CUBLAS_STATUS_ALLOC_FAILED = 3,
   CUBLAS_STATUS_INVALID_VALUE = 7,
+  CUBLAS_STATUS_ARCH_MISMATCH = 8,
   CUBLAS_STATUS_NOT_SUPPORTED = 15,
 };
 enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
@@ -56,6 +58,12 @@ struct cublasLtMatmulHeuristicResult_t {
   std::size_t workspaceSize;
   cublasStatus_t state;
 };
+
+struct CublasLtOnHost {
+  int refused = 0;   // of the choices, by every product
+  int products = 0;  // that were asked for
+};
+extern CublasLtOnHost cublas_lt_on_host;
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -24,6 +25,7 @@ struct cublasLtMatmulPreferenceOpaque_t {
 namespace {
 
 constexpr std::uint64_t only_algorithm = 0x5a;
+constexpr int choices = 3;
 
 std::int64_t rows_of(const cublasLtMatrixLayoutOpaque_t& layout, cublasOperation_t operation) {
   return operation == CUBLAS_OP_N ? layout.rows : layout.columns;
@@ -89,6 +91,8 @@ bool aligned(const void* data) {
 }
 
 }  // namespace
+
+CublasLtOnHost cublas_lt_on_host;
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = new cublasLtContext;
@@ -165,7 +169,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t* results,
                                               int* found) {
   *found = 0;
@@ -180,8 +184,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (!fits(*desc, *a, *b, *d) || preference->workspace == 0 ||
       preference->reductions != reductions)
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  results[0] = {{{only_algorithm}}, 0, CUBLAS_STATUS_SUCCESS};
-  *found = 1;
+  for (*found = 0; *found < std::min(wanted, choices); ++*found)
+    results[*found] = {
+        {{only_algorithm, static_cast<std::uint64_t>(*found)}}, 0, CUBLAS_STATUS_SUCCESS};
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -191,6 +196,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t* algorithm, void* workspace, std::size_t,
                               cudaStream_t) {
+  ++cublas_lt_on_host.products;
+  if (algorithm->data[1] < static_cast<std::uint64_t>(cublas_lt_on_host.refused))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   const float factor = *static_cast<const float*>(alpha), kept = *static_cast<const float*>(beta);
   if (!fits(*desc, *a_layout, *b_layout, *d_layout) || algorithm->data[0] != only_algorithm ||
       !aligned(a) || !aligned(b) || !aligned(c) || !aligned(d) || !aligned(workspace) ||

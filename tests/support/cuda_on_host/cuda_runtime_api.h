@@ -80,6 +80,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+// Whether the devices hold what they are given from now on: no event that is recorded is reached. A
+// call that would wait for them ends the program.
+void hold_devices(bool hold);
+// Whether events are refused to be recorded from now on.
+void refuse_records(bool refuse);
 // The clock moves with copies alone: a byte takes a nanosecond.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 

@@ -1,5 +1,6 @@
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -12,6 +13,7 @@ struct CUstream_st {
 struct CUevent_st {
   bool timed;
   std::int64_t bytes_before = -1;  // copied, when it was recorded
+  bool held = false;
 };
 
 namespace {
@@ -27,6 +29,14 @@ int wait_for_value(cudaStream_t, unsigned long long address, std::uint32_t value
   while (static_cast<std::int32_t>(word.load(std::memory_order_acquire) - value) < 0)
     std::this_thread::yield();
   return 0;
+}
+
+std::atomic<bool> holding{false}, refusing_records{false};
+
+void refuse_to_wait(const char* call) {
+  if (!holding) return;
+  std::fprintf(stderr, "%s would wait for ever\n", call);
+  std::abort();
 }
 
 thread_local int current_device = 0;
@@ -85,6 +95,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
+  refuse_to_wait("cudaDeviceSynchronize");
   return cudaSuccess;
 }
 
@@ -100,6 +111,7 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
+  refuse_to_wait("cudaFree");
   std::free(data);
   return cudaSuccess;
 }
@@ -107,6 +119,7 @@ cudaError_t cudaHostRegister(void*, std::size_t bytes, unsigned) {
   return bytes > most_pinned ? noted(cudaErrorMemoryAllocation) : cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void*) {
+  refuse_to_wait("cudaHostUnregister");
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
@@ -114,6 +127,7 @@ cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
   return *data == nullptr ? noted(cudaErrorMemoryAllocation) : cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* data) {
+  refuse_to_wait("cudaFreeHost");
   std::free(data);
   return cudaSuccess;
 }
@@ -148,6 +162,7 @@ cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  refuse_to_wait("cudaStreamSynchronize");
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t work, void* data) {
@@ -166,14 +181,23 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  if (refusing_records) return noted(cudaErrorInvalidResourceHandle);
   event->bytes_before = bytes_copied;
+  event->held = holding;
   return cudaSuccess;
 }
-cudaError_t cudaEventQuery(cudaEvent_t) {
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return event->held && holding ? cudaErrorNotReady : cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (event->held) refuse_to_wait("cudaEventSynchronize");
   return cudaSuccess;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t) {
-  return cudaSuccess;
+void hold_devices(bool hold) {
+  holding = hold;
+}
+void refuse_records(bool refuse) {
+  refusing_records = refuse;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   const bool recorded = start->bytes_before >= 0 && end->bytes_before >= 0;

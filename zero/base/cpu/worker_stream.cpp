@@ -23,7 +23,8 @@ class WorkerEvent final : public Event {
 
 }  // namespace
 
-WorkerStream::WorkerStream(const std::string& thread_name) : thread_([this] { run(); }) {
+WorkerStream::WorkerStream(const std::string& thread_name, DeviceWaits* waits)
+    : waits_(waits), thread_([this] { run(); }) {
   pthread_setname_np(thread_.native_handle(), thread_name.substr(0, 15).c_str());
 }
 
@@ -96,8 +97,15 @@ bool WorkerStream::has_run(std::uint64_t ticket) {
   return done_ >= ticket;
 }
 
+// What the work waits for has the limit itself, and says more.
 void WorkerStream::wait_for(std::unique_lock<std::mutex>& lock, std::uint64_t ticket) {
-  finished_.wait(lock, [&] { return done_ >= ticket || failure_; });
+  const auto ended = [&] { return done_ >= ticket || failure_; };
+  if (waits_ == nullptr) finished_.wait(lock, ended);
+  while (!ended()) {
+    const std::uint64_t before = done_;
+    if (!finished_.wait_for(lock, 2 * waits_->limit(), [&] { return done_ != before || failure_; }))
+      waits_->stall();
+  }
   if (failure_) std::rethrow_exception(failure_);
 }
 

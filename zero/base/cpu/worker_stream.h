@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "zero/base/device_waits.h"
 #include "zero/base/stream.h"
 
 namespace zero {
@@ -16,7 +17,9 @@ namespace zero {
 // A ticket is how many pieces of work had been queued; its stream has run past it or not.
 class WorkerStream final : public ExecutionStream {
  public:
-  explicit WorkerStream(const std::string& thread_name);
+  // Threads that wait for it keep to `waits` where there are some, with twice the limit for each
+  // piece of work: of a device, and outliving it.
+  explicit WorkerStream(const std::string& thread_name, DeviceWaits* waits = nullptr);
   // Runs what is queued.
   ~WorkerStream() override;
 
@@ -42,6 +45,7 @@ class WorkerStream final : public ExecutionStream {
   void wait_for(std::unique_lock<std::mutex>& lock, std::uint64_t ticket);
   void run();
 
+  DeviceWaits* waits_;
   std::mutex mutex_;
   std::condition_variable wake_, finished_;
   std::deque<Item> queue_;

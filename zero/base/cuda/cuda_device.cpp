@@ -21,7 +21,10 @@ namespace {
 using cuda::check;
 
 struct FreeDevice {
-  void operator()(void* data) const { cuda::note(cudaFree(data), "cudaFree"); }
+  const DeviceWaits& waits;
+  void operator()(void* data) const {
+    if (!waits.stalled()) cuda::note(cudaFree(data), "cudaFree");
+  }
 };
 
 // On a thread of CUDA.
@@ -55,10 +58,10 @@ class CudaDevice final : public Device {
   int numa_node() const override { return numa_node_; }
 
   std::unique_ptr<ExecutionStream> create_stream(Role role) override {
-    return cuda::create_stream(role == Role::communication);
+    return cuda::create_stream(role == Role::communication, waits());
   }
   std::unique_ptr<ExecutionStream> create_worker(const std::string& thread_name) override {
-    return cuda::create_worker(thread_name);
+    return cuda::create_worker(thread_name, waits());
   }
   std::unique_ptr<ExecutionStream> borrow_stream(Stream stream) override {
     const auto handle = static_cast<cudaStream_t>(stream.handle);
@@ -68,7 +71,7 @@ class CudaDevice final : public Device {
       throw UsageError("RuntimeOptions::stream belongs to GPU " + std::to_string(owner) +
                        ", but this rank uses GPU " + std::to_string(number_) +
                        " (its local rank modulo the visible GPUs); make the stream there");
-    return cuda::borrow_stream(handle);
+    return cuda::borrow_stream(handle, waits());
   }
   std::unique_ptr<StreamTimer> create_timer() override { return cuda::create_timer(); }
 
@@ -85,16 +88,16 @@ class CudaDevice final : public Device {
                         " has " + byte_text(available) + " of " + byte_text(total) +
                         " left; use a higher ZeRO stage, more ranks or a smaller batch");
     }
-    std::shared_ptr<void> memory(data, FreeDevice());
+    std::shared_ptr<void> memory(data, FreeDevice{waits()});
     check(cudaMemset(data, 0, count), "cudaMemset");
     // The streams of the engine do not wait for the default one.
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    cuda::borrow_stream(nullptr, waits())->synchronize();
     return {std::move(memory), size};
   }
 
   Arena reserve_pinned(std::int64_t bytes, const std::string& name) override {
     const std::int64_t size = Arena::rounded(bytes);
-    return {cuda::allocate_pinned(size, numa_node_, name), size};
+    return {cuda::allocate_pinned(size, numa_node_, name, waits()), size};
   }
 
   void copy(void* to, const void* from, std::int64_t bytes, Stream stream) override {

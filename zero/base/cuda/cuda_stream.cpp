@@ -11,23 +11,21 @@ namespace {
 
 class CudaEvent final : public Event {
  public:
-  explicit CudaEvent(unsigned flags = cudaEventDisableTiming) {
+  explicit CudaEvent(DeviceWaits* waits, unsigned flags = cudaEventDisableTiming) : waits_(waits) {
     check(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreateWithFlags");
   }
   ~CudaEvent() override { note(cudaEventDestroy(event_), "cudaEventDestroy"); }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
-  bool complete() const override {
-    const cudaError_t state = cudaEventQuery(event_);
-    if (state == cudaErrorNotReady) return false;
-    check(state, "cudaEventQuery");
-    return true;
+  bool complete() const override { return reached(event_); }
+  void synchronize() override {
+    waits_->await([this] { return complete(); });
   }
-  void synchronize() override { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
   cudaEvent_t get() const { return event_; }
 
  private:
+  DeviceWaits* waits_;  // null where nobody waits
   cudaEvent_t event_ = nullptr;
 };
 
@@ -49,12 +47,13 @@ class CudaTimer final : public StreamTimer {
           "cudaEventRecord");
   }
 
-  CudaEvent started_{cudaEventDefault}, stopped_{cudaEventDefault};
+  CudaEvent started_{nullptr, cudaEventDefault}, stopped_{nullptr, cudaEventDefault};
 };
 
 class CudaStream final : public ExecutionStream {
  public:
-  CudaStream(cudaStream_t stream, bool owned) : stream_(stream), owned_(owned) {}
+  CudaStream(cudaStream_t stream, bool owned, DeviceWaits& waits)
+      : stream_(stream), owned_(owned), waits_(waits), end_(&waits) {}
   ~CudaStream() override {
     if (owned_) note(cudaStreamDestroy(stream_), "cudaStreamDestroy");
   }
@@ -63,7 +62,7 @@ class CudaStream final : public ExecutionStream {
 
   const char* kind() const override { return "cuda"; }
   Stream native() const override { return {stream_}; }
-  std::unique_ptr<Event> create_event() override { return std::make_unique<CudaEvent>(); }
+  std::unique_ptr<Event> create_event() override { return std::make_unique<CudaEvent>(&waits_); }
 
   void enqueue(Work work) override {
     if (failure_) std::rethrow_exception(failure_);
@@ -85,7 +84,8 @@ class CudaStream final : public ExecutionStream {
   }
   void synchronize() override {
     if (failure_) std::rethrow_exception(failure_);
-    zero::cuda::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    record(end_);
+    end_.synchronize();
   }
   void check() override {
     if (failure_) std::rethrow_exception(failure_);
@@ -94,23 +94,32 @@ class CudaStream final : public ExecutionStream {
  private:
   cudaStream_t stream_;
   bool owned_;
+  DeviceWaits& waits_;
+  CudaEvent end_;  // of what had been queued at synchronize()
   std::exception_ptr failure_;
 };
 
 }  // namespace
 
-std::unique_ptr<ExecutionStream> create_stream(bool high_priority) {
+bool reached(cudaEvent_t event) {
+  const cudaError_t state = cudaEventQuery(event);
+  if (state == cudaErrorNotReady) return false;
+  check(state, "cudaEventQuery");
+  return true;
+}
+
+std::unique_ptr<ExecutionStream> create_stream(bool high_priority, DeviceWaits& waits) {
   int least = 0, greatest = 0;
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
                                      high_priority ? greatest : least),
         "cudaStreamCreateWithPriority");
-  return std::make_unique<CudaStream>(stream, true);
+  return std::make_unique<CudaStream>(stream, true, waits);
 }
 
-std::unique_ptr<ExecutionStream> borrow_stream(cudaStream_t stream) {
-  return std::make_unique<CudaStream>(stream, false);
+std::unique_ptr<ExecutionStream> borrow_stream(cudaStream_t stream, DeviceWaits& waits) {
+  return std::make_unique<CudaStream>(stream, false, waits);
 }
 
 std::unique_ptr<StreamTimer> create_timer() {

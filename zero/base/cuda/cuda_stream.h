@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "zero/base/device_waits.h"
 #include "zero/base/stream.h"
 #include "zero/base/stream_timer.h"
 
@@ -20,10 +21,13 @@ class Gate {
   virtual void hold(cudaStream_t stream) const = 0;
 };
 
-// A new stream of the current device; high priority for communication.
-std::unique_ptr<ExecutionStream> create_stream(bool high_priority);
+// A new stream of the current device; high priority for communication. Threads that wait for it and
+// its events keep to `waits`, which outlives them.
+std::unique_ptr<ExecutionStream> create_stream(bool high_priority, DeviceWaits& waits);
 // The program's stream; it is not destroyed.
-std::unique_ptr<ExecutionStream> borrow_stream(cudaStream_t stream);
+std::unique_ptr<ExecutionStream> borrow_stream(cudaStream_t stream, DeviceWaits& waits);
+// Whether the event's latest record has been reached.
+bool reached(cudaEvent_t event);
 // By a pair of events that keep the time.
 std::unique_ptr<StreamTimer> create_timer();
 

@@ -39,6 +39,8 @@ void wait_for_value(cudaStream_t stream, unsigned long long address, std::uint32
 // In page-locked memory that the GPU reads; zero at first.
 class Counters {
  public:
+  explicit Counters(DeviceWaits& waits) : waits_(waits) {}
+
   struct Counter {
     std::uint32_t* word = nullptr;
     unsigned long long address = 0;  // of the GPU
@@ -46,7 +48,7 @@ class Counters {
 
   Counter take() {
     if (used_ == page_words) {
-      pages_.push_back(std::make_unique<Page>());
+      pages_.push_back(std::make_unique<Page>(waits_));
       used_ = 0;
     }
     const Page& page = *pages_.back();
@@ -57,7 +59,7 @@ class Counters {
  private:
   static constexpr std::size_t page_words = 1024;
   struct Page {
-    Page() {
+    explicit Page(DeviceWaits& device_waits) : waits(device_waits) {
       void *data = nullptr, *mapped = nullptr;
       check(cudaHostAlloc(&data, page_words * sizeof(std::uint32_t),
                           cudaHostAllocPortable | cudaHostAllocMapped),
@@ -67,12 +69,16 @@ class Counters {
       check(cudaHostGetDevicePointer(&mapped, data, 0), "cudaHostGetDevicePointer");
       address = reinterpret_cast<unsigned long long>(mapped);
     }
-    ~Page() { note(cudaFreeHost(words), "cudaFreeHost"); }
+    ~Page() {
+      if (!waits.stalled()) note(cudaFreeHost(words), "cudaFreeHost");
+    }
     Page(const Page&) = delete;
+    DeviceWaits& waits;
     std::uint32_t* words = nullptr;
     unsigned long long address = 0;
   };
 
+  DeviceWaits& waits_;
   std::vector<std::unique_ptr<Page>> pages_;
   std::size_t used_ = page_words;
 };
@@ -102,18 +108,17 @@ class WorkerEvent final : public Event, public Gate {
   std::uint64_t ticket_ = 0;
 };
 
-// Events on which a thread sleeps, to be used again.
-class SleepEvents {
+// Events to be used again.
+class Events {
  public:
-  ~SleepEvents() {
+  ~Events() {
     for (const cudaEvent_t event : free_) note(cudaEventDestroy(event), "cudaEventDestroy");
   }
   cudaEvent_t take() {
     const std::lock_guard lock(mutex_);
     cudaEvent_t event = nullptr;
     if (free_.empty()) {
-      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
-            "cudaEventCreateWithFlags");
+      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
       return event;
     }
     event = free_.back();
@@ -132,8 +137,11 @@ class SleepEvents {
 
 class GpuWorker final : public ExecutionStream {
  public:
-  explicit GpuWorker(const std::string& thread_name)
-      : shadow_(create_stream(false)), worker_(thread_name) {
+  GpuWorker(const std::string& thread_name, DeviceWaits& waits)
+      : waits_(waits),
+        shadow_(create_stream(false, waits)),
+        counters_(waits),
+        worker_(thread_name, &waits) {
     int device = 0;
     zero::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
     // Otherwise the thread would make itself a context of the first GPU.
@@ -170,21 +178,22 @@ class GpuWorker final : public ExecutionStream {
     zero::cuda::check(cudaEventRecord(reached, static_cast<cudaStream_t>(shadow_->native().handle)),
                       "cudaEventRecord");
     enqueue([this, reached](Stream) {
-      zero::cuda::check(cudaEventSynchronize(reached), "cudaEventSynchronize");
+      waits_.await([reached] { return zero::cuda::reached(reached); });
       events_.give_back(reached);
     });
   }
 
+  DeviceWaits& waits_;
   std::unique_ptr<ExecutionStream> shadow_;
   Counters counters_;
-  SleepEvents events_;
+  Events events_;
   WorkerStream worker_;  // ends first
 };
 
 }  // namespace
 
-std::unique_ptr<ExecutionStream> create_worker(const std::string& thread_name) {
-  return std::make_unique<GpuWorker>(thread_name);
+std::unique_ptr<ExecutionStream> create_worker(const std::string& thread_name, DeviceWaits& waits) {
+  return std::make_unique<GpuWorker>(thread_name, waits);
 }
 
 }  // namespace zero::cuda

@@ -1,8 +1,8 @@
 // A host thread among the streams of a GPU: it reads and writes files, and updates in host memory,
-// in an order that events give. It waits for the GPU on its own thread, on events that put it to
-// sleep; the GPU waits for it by cuStreamWaitValue32 on a counter in page-locked memory that the
+// in an order that events give. It waits for the GPU on its own thread, between looks at an event
+// asleep; the GPU waits for it by cuStreamWaitValue32 on a counter in page-locked memory that the
 // thread raises, behind a failure too. So neither the program's thread nor CUDA's callback thread
-// ever waits.
+// ever waits. What threads wait for, on either side, has the device's time limit.
 //
 // CUDA does not see these waits, and streams may share a hardware queue, in which a wait holds back
 // what was submitted behind it. This cannot deadlock: only the program's thread submits to the GPU,
@@ -13,11 +13,12 @@
 #include <memory>
 #include <string>
 
+#include "zero/base/device_waits.h"
 #include "zero/base/stream.h"
 
 namespace zero::cuda {
 
 // Of the current device. Throws TopologyError where the driver cannot wait for values.
-std::unique_ptr<ExecutionStream> create_worker(const std::string& thread_name);
+std::unique_ptr<ExecutionStream> create_worker(const std::string& thread_name, DeviceWaits& waits);
 
 }  // namespace zero::cuda

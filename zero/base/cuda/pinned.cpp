@@ -27,12 +27,16 @@ std::string limit_of_locked_memory() {
 
 struct Unmap {
   std::size_t bytes;
-  void operator()(void* data) const { munmap(data, bytes); }
+  const DeviceWaits& waits;
+  void operator()(void* data) const {
+    if (!waits.stalled()) munmap(data, bytes);
+  }
 };
 
 }  // namespace
 
-std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const std::string& name) {
+std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const std::string& name,
+                                      const DeviceWaits& waits) {
   if (bytes == 0) return nullptr;
   const std::string what = "cannot pin " + std::to_string(bytes) + " bytes for " + name + ": ";
   if (bytes > available_memory())
@@ -40,7 +44,7 @@ std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const s
   const auto size = static_cast<std::size_t>(bytes);
   void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) throw MemoryError(what + std::strerror(errno));
-  const std::shared_ptr<void> mapped(data, Unmap{size});
+  const std::shared_ptr<void> mapped(data, Unmap{size, waits});
   if (const std::string why = prefer_numa_node(data, bytes, numa_node); !why.empty())
     say_once("pinned memory is not placed beside the GPU: " + why);
   std::memset(data, 0, size);
@@ -51,7 +55,9 @@ std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const s
                       ", and this host has " + std::to_string(available_memory()) + " left");
   }
   // Unregistered before the mapping goes.
-  return {data, [mapped](void* pinned) { note(cudaHostUnregister(pinned), "cudaHostUnregister"); }};
+  return {data, [mapped, &waits](void* pinned) {
+            if (!waits.stalled()) note(cudaHostUnregister(pinned), "cudaHostUnregister");
+          }};
 }
 
 }  // namespace zero::cuda
