@@ -161,8 +161,8 @@ void* EngineCore::gradient(int unit, std::string_view name, DType dtype, float* 
   const Place& place = plan_.layout.place_of_param[static_cast<std::size_t>(index)];
   const SegmentBuffers& buffers = state_->segment(place.flat_unit, place.segment);
   check_dtype(declaration.name, dtype, buffers.dtype);
-  walker_->await({EventKind::gradient_free,
-                  plan_.inputs.gradient_slots.slot_of[static_cast<std::size_t>(place.flat_unit)]});
+  walker_->await_gradient(
+      plan_.inputs.gradient_slots.slot_of[static_cast<std::size_t>(place.flat_unit)]);
   show_gradients(place.flat_unit);
   std::byte* data = buffers.gradient_whole + place.offset * size_of(buffers.dtype);
   char& touched = touched_[static_cast<std::size_t>(index)];
@@ -186,7 +186,7 @@ void EngineCore::settle(const Instruction& instruction) {
 void EngineCore::complete_gradients(int flat_unit) {
   const int slot = plan_.inputs.gradient_slots.slot_of[static_cast<std::size_t>(flat_unit)];
   if (slot < 0) return;
-  walker_->await({EventKind::gradient_free, slot});
+  walker_->await_gradient(slot);
   show_gradients(flat_unit);
   for (std::size_t s = 0; s < flat(flat_unit).segments.size(); ++s) {
     const Segment& segment = flat(flat_unit).segments[s];

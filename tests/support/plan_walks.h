@@ -1,29 +1,53 @@
-// Plans walked as the engine does, and with one wait taken out: what the checker says of those, and
-// what streams that run apart show, must agree.
+// Plans walked as the engine does, and with one declared access taken out: what the checker says of
+// those, and what streams that run apart show, must agree.
 #pragma once
 
 #include <doctest/doctest.h>
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "zero/plan/accesses.h"
 #include "zero/plan/plan_checker.h"
+#include "zero/plan/plan_emitter.h"
 #include "zero/plan/plan_walker.h"
 
 namespace plan_walks {
 
-using zero::detail::EventKind;
 using zero::detail::Instruction;
 using zero::detail::Op;
 using zero::detail::PlanInputs;
 using zero::detail::PlanWalker;
+using zero::detail::Resource;
+using zero::detail::ResourceAccess;
 using zero::detail::StepPlan;
-using zero::detail::Wait;
 
 struct Walked {
   std::vector<const StepPlan*> micro_steps;
   const StepPlan* update;
+};
+
+// Chunks that pass through the file's slots one at a time, where the plan asks for that.
+class Turns {
+ public:
+  explicit Turns(const zero::detail::OffloadPlan& offload)
+      : reads_(!offload.pipeline_read), writes_(!offload.pipeline_write) {}
+
+  // These return whether it is the chunk's turn.
+  bool begin_load(int chunk) { return !reads_ || std::exchange(read_, chunk) == nobody; }
+  bool begin_update(int chunk) { return !writes_ || std::exchange(written_, chunk) == nobody; }
+  void end_update() {
+    if (!writes_) read_ = nobody;
+  }
+  void end_store() { read_ = written_ = nobody; }
+
+ private:
+  static constexpr int nobody = -1;
+
+  bool reads_, writes_;
+  int read_ = nobody, written_ = nobody;
 };
 
 // A walk's place: the optimizer step, and the micro step in it.
@@ -39,9 +63,9 @@ void walk_plan(PlanWalker& walker, const StepPlan& plan, const Queue& queue) {
     const Instruction i = *next;
     walker.enter(i.op, i.target);
     // The engine awaits gradient slots at the first touch.
-    for (const Wait& wait : i.waits)
-      if (wait.event.kind == EventKind::gradient_free && i.op == Op::backward)
-        walker.await(wait.event);
+    for (const ResourceAccess& access : i.accesses)
+      if (access.resource == Resource::gradient_slot && i.op == Op::backward)
+        walker.await_gradient(access.index);
     queue(i);
     walker.leave(i.op, i.target);
   }
@@ -70,17 +94,18 @@ inline std::string proof_of(const PlanInputs& inputs, const Walked& plans, int s
   return find_plan_fault(inputs, sequence);
 }
 
-// With each wait of one plan of the step taken out in turn; returns how many were required. `walk`
-// gives the fault that it sees, or nothing.
+// With each declared access of one plan of the step taken out in turn; returns how many were
+// required. `walk` gives the fault that it sees, or nothing.
 template <class Walk>
 int check_deletions(const PlanInputs& inputs, const Walked& plans, const StepPlan& from, int steps,
                     const Walk& walk) {
   int required = 0;
   for (std::size_t i = 0; i < from.instructions.size(); ++i)
-    for (std::size_t w = 0; w < from.instructions[i].waits.size(); ++w) {
+    for (std::size_t a = 0; a < from.instructions[i].accesses.size(); ++a) {
       StepPlan broken = from;
-      auto& waits = broken.instructions[i].waits;
-      waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(w));
+      auto& accesses = broken.instructions[i].accesses;
+      accesses.erase(accesses.begin() + static_cast<std::ptrdiff_t>(a));
+      zero::detail::derive_order(broken);
       Walked without = plans;
       for (const StepPlan*& plan : without.micro_steps)
         if (plan == &from) plan = &broken;
@@ -89,9 +114,10 @@ int check_deletions(const PlanInputs& inputs, const Walked& plans, const StepPla
       const std::string seen = walk(without);
       CAPTURE(from.name);
       const std::string op = name_of(from.instructions[i].op);
+      const std::string resource = name_of(from.instructions[i].accesses[a].resource);
       CAPTURE(op);
       CAPTURE(from.instructions[i].target);
-      CAPTURE(static_cast<int>(from.instructions[i].waits[w].event.kind));
+      CAPTURE(resource);
       CAPTURE(proof);
       CAPTURE(seen);
       CHECK(proof.empty() == seen.empty());

@@ -34,6 +34,8 @@ class Memory {
         buffers_(std::size_t(inputs.offload.shard_slots), Buffer{}),
         fetched_(std::size_t(inputs.offload.shard_slots), Buffer{}),
         staging_(std::size_t(inputs.gradient_slots.slots), Gradient{}),
+        landed_(std::size_t(inputs.gradient_slots.slots), -1),
+        turns_(inputs.offload),
         in_file_(inputs.layout->flat_units.size(), Written{}),
         states_(inputs.chunks.size(), 0) {
     for (const Chunk& chunk : inputs.chunks) {
@@ -90,6 +92,7 @@ class Memory {
     if (sum.empty() || sum.begin()->step != now.step) sum.clear();
     sum.insert(gradient.by.begin(), gradient.by.end());
     gradient = {};
+    landed_[std::size_t(gradient_slot(f))] = f;
   }
   void agree(Moment now) {
     verdict_ = now.step;
@@ -105,6 +108,8 @@ class Memory {
   // To host memory; at the start and at the end of the copy.
   void download(int f, Moment now, bool ends) {
     require_sum(Op::download, f, now);
+    if (inputs_.offload.gradients && landed_[std::size_t(gradient_slot(f))] != f)
+      complain(Op::download, f, "finds its slot overwritten");
     for (const Chunk& chunk : inputs_.chunks) {
       if (chunk.flat_unit != f || !chunk.on_host) continue;
       const Written sum = ends ? at_rest_[std::size_t(f)] : Written{};
@@ -123,6 +128,7 @@ class Memory {
     const Chunk& own = inputs_.chunks[std::size_t(chunk)];
     Slot& slot = slot_of(chunk);
     if (op == Op::load) {
+      if (!ends && !turns_.begin_load(chunk)) complain(op, chunk, "comes out of turn");
       if (states_[std::size_t(chunk)] != now.step) complain(op, chunk, "finds another state");
       slot = {chunk, ends ? now.step : torn, {}};
     } else if (slot.chunk != chunk || slot.steps != now.step) {
@@ -135,6 +141,7 @@ class Memory {
   }
   void store(int chunk, Moment now, bool ends) {
     require_stepped(Op::store, chunk, now);
+    if (ends) turns_.end_store();
     states_[std::size_t(chunk)] = ends ? now.step + 1 : torn;
     if (inputs_.offload.fetches(inputs_.chunks[std::size_t(chunk)].flat_unit))
       write(Op::store, chunk, now, ends);
@@ -144,6 +151,9 @@ class Memory {
     const OffloadPlan& offload = inputs_.offload;
     if (verdict_ != now.step) complain(Op::update_on_host, chunk, "finds another verdict");
     require_sum_on_host(Op::update_on_host, chunk, now);
+    if (offload.passes_file(own) && !ends && !turns_.begin_update(chunk))
+      complain(Op::update_on_host, chunk, "comes out of turn");
+    if (offload.passes_file(own) && ends) turns_.end_update();
     if (own.slot >= 0) {
       Slot& slot = slot_of(chunk);
       const bool loaded = slot.chunk == chunk && slot.steps == (ends ? torn : now.step);
@@ -231,6 +241,7 @@ class Memory {
     return parameters_[std::size_t(inputs_.parameter_slots.slot_of[std::size_t(f)])];
   }
   void write_gradient(int f, int unit, Moment now) {
+    landed_[std::size_t(gradient_slot(f))] = -1;
     Gradient& gradient = gradients_[std::size_t(gradient_slot(f))];
     if (gradient.flat == -1) gradient.flat = f;
     if (gradient.flat != f || (!gradient.by.empty() && gradient.by.begin()->step != now.step) ||
@@ -258,8 +269,10 @@ class Memory {
   std::vector<Buffer> buffers_;    // of the device
   std::vector<Buffer> fetched_;    // in host memory
   std::vector<Gradient> staging_;  // likewise, by gradient slot
-  std::vector<Written> in_file_;   // by flat unit
-  std::vector<int> states_;        // by chunk: the steps that its state in the file has seen
+  std::vector<int> landed_;        // by gradient slot: whose reduced gradient lies in it
+  plan_walks::Turns turns_;
+  std::vector<Written> in_file_;  // by flat unit
+  std::vector<int> states_;       // by chunk: the steps that its state in the file has seen
   int verdict_ = -1;
 };
 
@@ -279,8 +292,6 @@ struct Point {
 
 void access(Memory& memory, const Instruction& i, const Point& at) {
   switch (i.op) {
-    case Op::keep:
-      return;
     case Op::download:
       return memory.download(i.target, at.now, at.ends);
     case Op::spill:

@@ -29,7 +29,7 @@ using SlotContents = std::vector<int>;
 class PlanBuilder {
  public:
   PlanBuilder(const PlanInputs& inputs, std::string name, std::vector<ComputeStep> steps)
-      : inputs_(inputs), steps_(std::move(steps)), out_(std::move(name)) {}
+      : inputs_(inputs), steps_(std::move(steps)), out_(inputs, std::move(name)) {}
 
   // Returns what lies in the slots at the end.
   SlotContents request_gathers(SlotContents contents);
@@ -49,10 +49,8 @@ class PlanBuilder {
     return inputs_.gradient_slots.slot_of[static_cast<std::size_t>(flat)];
   }
   std::int64_t elements_between(int from_step, int to_step) const;
-  void emit_compute(int step);
   void emit_gather(int flat);
-  void emit_fetch(int flat, int buffer);
-  void emit_download(int flat);
+  void emit_fetch(int flat);
   void emit_reduction(int flat, Op reduction);
   void emit_gathers_before(int step);
   void emit_reductions_after(int step, Op reduction);
@@ -97,22 +95,6 @@ SlotContents PlanBuilder::request_gathers(SlotContents contents) {
   return contents;
 }
 
-void PlanBuilder::emit_compute(int step) {
-  const auto [op, unit] = steps_[static_cast<std::size_t>(step)];
-  std::vector<EventId> waits, signals;
-  for (const int flat : needs(unit)) {
-    waits.push_back({EventKind::parameter_ready, parameter_slot(flat)});
-    // What no gather spreads is used where it is uploaded.
-    if (inputs_.offload.on_host && !inputs_.gather_parameters && !inputs_.gather_after_update)
-      waits.push_back({EventKind::uploaded, flat});
-    signals.push_back({EventKind::parameter_free, parameter_slot(flat)});
-    if (op != Op::backward || gradient_slot(flat) < 0) continue;
-    waits.push_back({EventKind::gradient_free, gradient_slot(flat)});
-    signals.push_back({EventKind::gradient_ready, gradient_slot(flat)});
-  }
-  out_.emit(op, unit, waits, std::move(signals));
-}
-
 // What the step needs, then what later steps need as far as slots are free.
 void PlanBuilder::emit_gathers_before(int step) {
   while (next_request_ < requests_.size()) {
@@ -125,56 +107,25 @@ void PlanBuilder::emit_gathers_before(int step) {
 
 // How far it runs ahead of its gather is decided by the free buffers. On a GPU rank it passes
 // through a buffer in host memory, unless it rests there.
-void PlanBuilder::emit_fetch(int flat, int buffer) {
+void PlanBuilder::emit_fetch(int flat) {
   const OffloadPlan& offload = inputs_.offload;
-  const EventId ready{EventKind::shard_ready, buffer}, free{EventKind::shard_free, buffer};
-  const EventId fetched{EventKind::shard_fetched, buffer};
-  const EventId supplied{EventKind::shard_supplied, buffer};
-  if (!offload.on_host) {
-    out_.emit(Op::fetch, flat, {free, {EventKind::saved, flat}}, {ready});
-  } else if (offload.fetches(flat)) {
-    out_.emit(Op::fetch, flat, {supplied, {EventKind::saved, flat}}, {fetched});
-    out_.emit(Op::supply, flat, {free, fetched}, {ready, supplied});
-  } else {
-    out_.emit(Op::supply, flat, {free, {EventKind::stepped, flat}}, {ready});
-  }
+  if (offload.fetches(flat) || !offload.on_host) out_.emit(Op::fetch, flat);
+  if (offload.on_host) out_.emit(Op::supply, flat);
 }
 
 void PlanBuilder::emit_gather(int flat) {
-  std::vector<EventId> waits = {{EventKind::parameter_free, parameter_slot(flat)},
-                                {EventKind::updated, flat}};
-  if (inputs_.offload.on_host) waits.push_back({EventKind::uploaded, flat});
-  std::vector<EventId> signals = {{EventKind::parameter_ready, parameter_slot(flat)}};
-  if (const int buffer = inputs_.offload.shard_slot(flat); buffer >= 0) {
-    emit_fetch(flat, buffer);
-    waits.push_back({EventKind::shard_ready, buffer});
-    signals.push_back({EventKind::shard_free, buffer});
-  }
-  out_.emit(Op::gather, flat, waits, std::move(signals));
+  if (inputs_.offload.shard_slot(flat) >= 0) emit_fetch(flat);
+  out_.emit(Op::gather, flat);
 }
 
+// Beside a GPU gradients stay in its memory until the last micro step has added its own; what goes
+// on to a file passes through host memory.
 void PlanBuilder::emit_reduction(int flat, Op reduction) {
-  const int slot = gradient_slot(flat);
-  const EventId ready{EventKind::gradient_ready, slot}, free{EventKind::gradient_free, slot};
-  const EventId reduced{EventKind::gradient_reduced, slot};
-  out_.emit(reduction, flat, {ready}, {inputs_.offload.spills() ? reduced : free});
-  if (inputs_.offload.on_host)
-    emit_download(flat);
-  else if (inputs_.offload.spills())
-    out_.emit(Op::spill, flat, {reduced}, {free});
-}
-
-// What goes on to a file passes through host memory.
-void PlanBuilder::emit_download(int flat) {
-  const int slot = gradient_slot(flat);
-  const EventId free{EventKind::gradient_free, slot};
-  std::vector<EventId> waits = {{EventKind::gradient_reduced, slot}};
-  if (!last_ || !recalls_any(inputs_, flat))
-    return out_.emit(last_ ? Op::download : Op::keep, flat, waits, {free});
-  const EventId staged{EventKind::gradient_staged, slot}, left{EventKind::staging_free, slot};
-  waits.push_back(left);
-  out_.emit(Op::download, flat, waits, {free, staged});
-  out_.emit(Op::spill, flat, {staged}, {left, {EventKind::spilled, flat}});
+  const OffloadPlan& offload = inputs_.offload;
+  out_.emit(reduction, flat);
+  if (offload.on_host && last_) out_.emit(Op::download, flat);
+  const bool to_file = offload.on_host ? last_ && recalls_any(inputs_, flat) : offload.gradients;
+  if (to_file) out_.emit(Op::spill, flat);
 }
 
 void PlanBuilder::emit_reductions_after(int step, Op reduction) {
@@ -193,12 +144,7 @@ void PlanBuilder::emit_reductions_after(int step, Op reduction) {
 // They stand behind all fetches, which the micro step waits for.
 void PlanBuilder::emit_loads_ahead() {
   for (std::size_t c = 0; c < inputs_.chunks.size(); ++c) {
-    const Chunk& chunk = inputs_.chunks[c];
-    if (!chunk.ahead) continue;
-    std::vector<EventId> waits = {{EventKind::state_free, chunk.slot}}, signals;
-    if (inputs_.offload.on_host) waits.push_back({EventKind::state_sent, chunk.slot});
-    if (!inputs_.offload.recalls(chunk)) signals.push_back({EventKind::state_ready, chunk.slot});
-    out_.emit(Op::load, static_cast<int>(c), waits, std::move(signals));
+    if (inputs_.chunks[c].ahead) out_.emit(Op::load, static_cast<int>(c));
   }
 }
 
@@ -207,7 +153,8 @@ StepPlan PlanBuilder::build(std::optional<Op> reduction) {
   for (int step = 0; step < steps; ++step) {
     emit_gathers_before(step);
     if (reduction && step > 0) emit_reductions_after(step - 1, *reduction);
-    emit_compute(step);
+    const auto [op, unit] = steps_[static_cast<std::size_t>(step)];
+    out_.emit(op, unit);
   }
   if (reduction && !steps_.empty()) emit_reductions_after(steps - 1, *reduction);
   if (last_) emit_loads_ahead();

@@ -1,16 +1,35 @@
 #include "zero/plan/plan_emitter.h"
 
+#include <algorithm>
+
+#include "zero/plan/access_history.h"
+
 namespace zero::detail {
 
-void PlanEmitter::emit(Op op, int target, const std::vector<EventId>& waits,
-                       std::vector<EventId> signals) {
-  Instruction instruction{op, target, {}, std::move(signals)};
-  for (const EventId& event : waits) {
-    const auto found = signalled_.find(event);
-    instruction.waits.push_back({event, found == signalled_.end() ? 0 : found->second});
+void PlanEmitter::emit(Op op, int target) {
+  plan_.instructions.push_back({op, target, accesses_of(inputs_, op, target), {}});
+}
+
+StepPlan PlanEmitter::take() {
+  derive_order(plan_);
+  return std::move(plan_);
+}
+
+void derive_order(StepPlan& plan) {
+  AccessHistory<std::size_t> history;
+  for (std::size_t i = 0; i < plan.instructions.size(); ++i) {
+    Instruction& instruction = plan.instructions[i];
+    const PlanStream stream = stream_of(instruction.op);
+    std::vector<std::size_t>& after = instruction.after;
+    after.clear();
+    for (const ResourceAccess& access : instruction.accesses)
+      history.for_earlier(access, [&](std::size_t earlier) {
+        if (stream_of(plan.instructions[earlier].op) != stream) after.push_back(earlier);
+      });
+    std::sort(after.begin(), after.end());
+    after.erase(std::unique(after.begin(), after.end()), after.end());
+    for (const ResourceAccess& access : instruction.accesses) history.add(access, stream, i);
   }
-  for (const EventId& event : instruction.signals) ++signalled_[event];
-  plan_.instructions.push_back(std::move(instruction));
 }
 
 }  // namespace zero::detail

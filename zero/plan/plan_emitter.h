@@ -1,11 +1,9 @@
-// A plan that grows by instructions, counting the signals of each event. Used by those that make
-// plans.
+// A plan that grows by instructions, whose order among streams follows from what they read and
+// write. Used by those that make plans.
 #pragma once
 
-#include <map>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "zero/plan/step_plan.h"
 
@@ -13,13 +11,19 @@ namespace zero::detail {
 
 class PlanEmitter {
  public:
-  explicit PlanEmitter(std::string name) { plan_.name = std::move(name); }
-  void emit(Op op, int target, const std::vector<EventId>& waits, std::vector<EventId> signals);
-  StepPlan take() { return std::move(plan_); }
+  // The inputs outlive it.
+  PlanEmitter(const PlanInputs& inputs, std::string name) : inputs_(inputs) {
+    plan_.name = std::move(name);
+  }
+  void emit(Op op, int target);
+  StepPlan take();
 
  private:
-  std::map<EventId, int> signalled_;
+  const PlanInputs& inputs_;
   StepPlan plan_;
 };
+
+// Sets Instruction::after from the accesses.
+void derive_order(StepPlan& plan);
 
 }  // namespace zero::detail

@@ -10,89 +10,49 @@ namespace {
 
 constexpr std::size_t compute_index = 0;
 
-PlanStream recorder_of(EventKind kind, const OffloadPlan& offload) {
-  switch (kind) {
-    case EventKind::gradient_free:
-      if (offload.on_host) return PlanStream::copies_out;
-      return offload.gradients ? PlanStream::outbound : PlanStream::communication;
-    case EventKind::gradient_staged:
-      return PlanStream::copies_out;
-    case EventKind::parameter_ready:
-    case EventKind::gradient_reduced:
-    case EventKind::shard_free:
-      return PlanStream::communication;
-    case EventKind::shard_ready:
-      return offload.on_host ? PlanStream::copies_in : PlanStream::inbound;
-    case EventKind::state_ready:
-    case EventKind::shard_fetched:
-      return PlanStream::inbound;
-    case EventKind::state_sent:
-    case EventKind::shard_supplied:
-    case EventKind::uploaded:
-      return PlanStream::copies_in;
-    case EventKind::state_stepped:
-      return offload.on_host ? PlanStream::host : PlanStream::compute;
-    case EventKind::stepped:
-      return PlanStream::host;
-    case EventKind::staging_free:
-    case EventKind::spilled:
-    case EventKind::state_free:
-    case EventKind::saved:
-      return PlanStream::outbound;
-    default:
-      return PlanStream::compute;
-  }
-}
-
-int count_of(EventKind kind, const PlanInputs& inputs) {
-  switch (kind) {
-    case EventKind::parameter_ready:
-    case EventKind::parameter_free:
-      return inputs.parameter_slots.slots;
-    case EventKind::gradient_ready:
-    case EventKind::gradient_free:
-    case EventKind::gradient_reduced:
-    case EventKind::gradient_staged:
-    case EventKind::staging_free:
-      return inputs.gradient_slots.slots;
-    case EventKind::state_ready:
-    case EventKind::state_stepped:
-    case EventKind::state_free:
-    case EventKind::state_sent:
-      return inputs.offload.state_slots;
-    case EventKind::shard_fetched:
-    case EventKind::shard_supplied:
-    case EventKind::shard_ready:
-    case EventKind::shard_free:
-      return inputs.offload.shard_slots;
-    case EventKind::agreed:
-      return 1;
-    default:
-      return static_cast<int>(inputs.layout->flat_units.size());
-  }
+// A backward scope writes there from the first time that it asks for a gradient on.
+bool awaited_later(Op op, const ResourceAccess& access) {
+  return op == Op::backward && access.resource == Resource::gradient_slot;
 }
 
 }  // namespace
 
 PlanWalker::PlanWalker(const PlanInputs& inputs, const Streams& streams, StepClock& clock,
                        Hooks hooks)
-    : inputs_(inputs),
-      hooks_(std::move(hooks)),
-      streams_(streams),
-      compute_(*streams[compute_index]),
-      clock_(clock) {
-  for (int i = 0; i < event_kind_count; ++i) {
-    const auto kind = static_cast<EventKind>(i);
-    const auto recorder = static_cast<std::size_t>(recorder_of(kind, inputs.offload));
-    first_event_.push_back(events_.size());
-    for (int n = count_of(kind, inputs); n > 0; --n)
-      events_.push_back(streams_[recorder]->create_event());
+    : inputs_(inputs), hooks_(std::move(hooks)), streams_(streams), clock_(clock) {}
+
+std::shared_ptr<PlanWalker::Mark> PlanWalker::create_mark(PlanStream stream) {
+  auto& spare = spare_[static_cast<std::size_t>(stream)];
+  if (spare.empty()) {
+    spare.push_back(std::make_unique<Mark>());
+    spare.back()->stream = stream;
+    spare.back()->event = at(stream).create_event();
   }
-  signalled_.resize(events_.size());
+  std::unique_ptr<Mark> mark = std::move(spare.back());
+  spare.pop_back();
+  return {mark.release(), [&spare](Mark* unused) { spare.emplace_back(unused); }};
 }
 
-std::size_t PlanWalker::index_of(EventId event) const {
-  return first_event_[static_cast<std::size_t>(event.kind)] + static_cast<std::size_t>(event.index);
+void PlanWalker::mark(std::size_t number) {
+  const Instruction& instruction = plan_->instructions[number];
+  const PlanStream stream = stream_of(instruction.op);
+  const auto s = static_cast<std::size_t>(stream);
+  const std::shared_ptr<Mark> mark = create_mark(stream);
+  mark->number = finished_[s][s] = ++marked_[s];
+  mark->finished = finished_[s];
+  at(stream).record(*mark->event);
+  for (const ResourceAccess& access : instruction.accesses) history_.add(access, stream, mark);
+  done_[number] = 1;
+}
+
+void PlanWalker::follow(PlanStream stream, const ResourceAccess& access) {
+  auto& finished = finished_[static_cast<std::size_t>(stream)];
+  history_.for_earlier(access, [&](const Point& point) {
+    if (finished[static_cast<std::size_t>(point->stream)] >= point->number) return;
+    at(stream).wait(*point->event);
+    for (std::size_t s = 0; s < finished.size(); ++s)
+      finished[s] = std::max(finished[s], point->finished[s]);
+  });
 }
 
 std::string PlanWalker::describe(const Instruction& instruction) const {
@@ -109,7 +69,7 @@ void PlanWalker::begin(const StepPlan& plan) {
   ended_.clear();
   open_.reserve(steps_[compute_index].size());
   ended_.reserve(steps_[compute_index].size());
-  std::fill(signalled_.begin(), signalled_.end(), 0);
+  done_.assign(plan.instructions.size(), 0);
 }
 
 const Instruction* PlanWalker::next_compute() const {
@@ -128,8 +88,8 @@ void PlanWalker::enter(Op op, int target) {
         "; units run forward in declaration order, then backward in "
         "Engine::backward_units() order");
   pump();
-  for (const Wait& wait : expected->waits) {
-    if (signalled_[index_of(wait.event)] < wait.nth) {
+  for (const std::size_t earlier : expected->after)
+    if (done_[earlier] == 0) {
       std::string open;
       for (const std::size_t i : open_)
         open += " " + hooks_.unit_name(plan_->instructions[i].target);
@@ -138,14 +98,15 @@ void PlanWalker::enter(Op op, int target) {
                        "); close it first, or allow more slots "
                        "(zero_optimization.stage3_prefetch_bucket_size)");
     }
-    if (wait.event.kind != EventKind::gradient_free || op != Op::backward) await(wait.event);
-  }
+  const During waiting(clock_, StepClock::Activity::waiting);
+  for (const ResourceAccess& access : expected->accesses)
+    if (!awaited_later(op, access)) follow(PlanStream::compute, access);
   open_.push_back(steps_[compute_index][next_[compute_index]++]);
 }
 
-void PlanWalker::await(EventId event) {
+void PlanWalker::await_gradient(int slot) {
   const During waiting(clock_, StepClock::Activity::waiting);
-  compute_.wait(*events_[index_of(event)]);
+  follow(PlanStream::compute, {Resource::gradient_slot, slot, true});
 }
 
 bool PlanWalker::inside(Op op, int target) const {
@@ -200,10 +161,9 @@ void PlanWalker::settle() {
   for (const std::size_t i : ended_) {
     const Instruction& instruction = plan_->instructions[i];
     hooks_.settled(instruction);
-    for (const EventId& event : instruction.signals) {
-      compute_.record(*events_[index_of(event)]);
-      ++signalled_[index_of(event)];
-    }
+    for (const ResourceAccess& access : instruction.accesses)
+      if (awaited_later(instruction.op, access)) await_gradient(access.index);
+    mark(i);
   }
   ended_.clear();
 }
@@ -224,18 +184,15 @@ void PlanWalker::pump() {
 bool PlanWalker::pump(std::size_t stream) {
   const std::size_t before = next_[stream];
   for (; next_[stream] < steps_[stream].size(); ++next_[stream]) {
-    const Instruction& instruction = plan_->instructions[steps_[stream][next_[stream]]];
-    const bool ready =
-        std::all_of(instruction.waits.begin(), instruction.waits.end(),
-                    [&](const Wait& wait) { return signalled_[index_of(wait.event)] >= wait.nth; });
+    const std::size_t number = steps_[stream][next_[stream]];
+    const Instruction& instruction = plan_->instructions[number];
+    const bool ready = std::all_of(instruction.after.begin(), instruction.after.end(),
+                                   [&](std::size_t earlier) { return done_[earlier] != 0; });
     if (!ready) break;
-    for (const Wait& wait : instruction.waits)
-      streams_[stream]->wait(*events_[index_of(wait.event)]);
+    for (const ResourceAccess& access : instruction.accesses)
+      follow(static_cast<PlanStream>(stream), access);
     hooks_.issue(instruction);
-    for (const EventId& event : instruction.signals) {
-      streams_[stream]->record(*events_[index_of(event)]);
-      ++signalled_[index_of(event)];
-    }
+    mark(number);
   }
   return next_[stream] > before;
 }

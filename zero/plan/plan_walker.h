@@ -1,15 +1,17 @@
-// Walks a step plan on one host thread: checks that compute steps come in the planned order, issues
-// the instructions of the other streams as soon as what it waits for has been recorded, and keeps
-// streams apart by events.
+// Walks step plans on one host thread: checks that compute steps come in the planned order, issues
+// the instructions of the other streams as soon as those that they come after have been issued, and
+// makes streams wait for each other where they touch the same, from one plan to the next too.
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "zero/base/stream.h"
+#include "zero/plan/access_history.h"
 #include "zero/plan/step_plan.h"
 #include "zero/step_clock.h"
 
@@ -27,17 +29,18 @@ class PlanWalker {
   // Streams are in the order of PlanStream.
   using Streams = std::array<ExecutionStream*, plan_stream_count>;
   PlanWalker(const PlanInputs& inputs, const Streams& streams, StepClock& clock, Hooks hooks);
+  PlanWalker(const PlanWalker&) = delete;  // marks return to it
 
   void begin(const StepPlan& plan);
   bool active() const { return plan_ != nullptr; }
   // The compute step that must come next, or null at the end of the plan.
   const Instruction* next_compute() const;
 
-  // Blocks the compute stream until the step's parameters are there; a gradient slot is awaited
-  // only by await(). Throws UsageError for a step out of order, or one that needs the slot of an
-  // open scope.
+  // Blocks the compute stream until the step's parameters are there; the gradient slots of a
+  // backward scope are awaited only by await_gradient(), or when it has ended. Throws UsageError
+  // for a step out of order, or one that needs the slot of an open scope.
   void enter(Op op, int target);
-  void await(EventId event);
+  void await_gradient(int slot);
   // Records only: its effects come with the next call.
   void leave(Op op, int target) noexcept;
   bool inside(Op op, int target) const;
@@ -55,7 +58,24 @@ class PlanWalker {
   void walk_without_compute();
 
  private:
-  std::size_t index_of(EventId event) const;
+  // A point in a stream, which others wait for.
+  struct Mark {
+    std::int64_t number = 0;  // in its stream
+    PlanStream stream{};
+    // By stream: up to which mark all has finished where this one has.
+    std::array<std::int64_t, plan_stream_count> finished{};
+    std::unique_ptr<Event> event;
+  };
+  using Point = std::shared_ptr<const Mark>;
+
+  ExecutionStream& at(PlanStream stream) const {
+    return *streams_[static_cast<std::size_t>(stream)];
+  }
+  // What the stream is given from now on comes after what the access has to follow.
+  void follow(PlanStream stream, const ResourceAccess& access);
+  // The instruction has been given to its stream.
+  void mark(std::size_t instruction);
+  std::shared_ptr<Mark> create_mark(PlanStream stream);
   void settle();
   void pump();
   // Issues what is ready of one stream; true where there was something.
@@ -66,16 +86,18 @@ class PlanWalker {
   const PlanInputs& inputs_;
   Hooks hooks_;
   Streams streams_;
-  ExecutionStream& compute_;
   StepClock& clock_;
-  std::vector<std::size_t> first_event_;  // by kind
-  std::vector<std::unique_ptr<Event>> events_;
-  std::vector<int> signalled_;  // in this plan, by event
+  // By stream: marks that nobody waits for any more, how many there are, and what it follows.
+  std::array<std::vector<std::unique_ptr<Mark>>, plan_stream_count> spare_;
+  std::array<std::int64_t, plan_stream_count> marked_{};
+  std::array<std::array<std::int64_t, plan_stream_count>, plan_stream_count> finished_{};
+  AccessHistory<Point> history_;
 
   const StepPlan* plan_ = nullptr;
   // By stream: its instructions, and how many have been entered or issued.
   std::array<std::vector<std::size_t>, plan_stream_count> steps_;
   std::array<std::size_t, plan_stream_count> next_{};
+  std::vector<char> done_;          // by instruction: given to its stream; of compute, settled
   std::vector<std::size_t> open_;   // entered compute steps, by instruction
   std::vector<std::size_t> ended_;  // left, not settled
 };

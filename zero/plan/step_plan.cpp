@@ -35,8 +35,6 @@ const char* name_of(Op op) {
       return "store";
     case Op::spill:
       return "spill";
-    case Op::keep:
-      return "keep";
     case Op::download:
       return "download";
     case Op::update_on_host:
@@ -62,7 +60,6 @@ PlanStream stream_of(Op op) {
     case Op::store:
     case Op::spill:
       return PlanStream::outbound;
-    case Op::keep:
     case Op::download:
       return PlanStream::copies_out;
     case Op::upload:

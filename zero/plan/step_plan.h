@@ -1,13 +1,11 @@
 // The schedule of one kind of micro step (or of the optimizer step, or of an evaluation pass): an
-// ordered list of instructions on a few streams, with explicit events between them. Made once;
-// every rank walks the same list, so collectives match and every wait is on an event recorded
-// earlier in it.
+// ordered list of instructions on a few streams, each with what it reads and writes; what has to
+// wait for what follows from that. Made once; every rank walks the same list, so collectives match.
 //
 // Order within backward: the gather of unit i-1 stands before the reduction of unit i+1, since on
 // one communicator a reduction issued first would hold the gather back until its gradient exists.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -49,7 +47,6 @@ enum class Op : std::uint8_t {
   store,       // outbound: a chunk's slot -> file
   spill,       // outbound: the reduced gradient of a flat unit -> file
   // On a GPU rank whose state rests outside its memory:
-  keep,            // copies_out: nothing; gradients stay where more are added to them
   download,        // copies_out: the reduced gradient of a flat unit -> host memory
   update_on_host,  // host: optimizer; the parameters -> where they rest, or the chunk's slot
   upload,          // copies_in: slot -> parameter shard
@@ -59,49 +56,41 @@ enum class Op : std::uint8_t {
 const char* name_of(Op op);
 PlanStream stream_of(Op op);
 
-enum class EventKind : std::uint8_t {
-  parameter_ready,   // by parameter slot: gathered
-  parameter_free,    // by parameter slot: the unit that lay in it has been used
-  gradient_ready,    // by gradient slot: written by backward
-  gradient_free,     // by gradient slot: reduced, and on its way nowhere else
-  updated,           // by flat unit: all of its chunks that are not updated in host memory
-  agreed,            // one: the step is to be applied
-  gradient_reduced,  // by gradient slot, where a spill or download follows
-  gradient_staged,   // by gradient slot: in host memory, on its way to the file
-  staging_free,      // by gradient slot: it is there
-  spilled,           // by flat unit: likewise
-  state_ready,       // by state slot: loaded
-  state_stepped,     // by state slot: updated
-  state_free,        // by state slot: stored
-  state_sent,        // by state slot: uploaded
-  shard_fetched,     // by shard slot, of its buffer in host memory beside a GPU's
-  shard_supplied,    // by shard slot: copied from there
-  shard_ready,       // by shard slot: fetched, or supplied
-  shard_free,        // by shard slot: gathered from
-  saved,             // by flat unit: all of its chunks stored
-  stepped,           // by flat unit: all of its chunks updated where its parameters rest
-  uploaded,          // by flat unit: all of its chunks that are updated in host memory
+// What instructions of several streams touch; beside each what its index counts.
+enum class Resource : std::uint8_t {
+  parameter_slot,      // parameter slot
+  parameter_shard,     // flat unit: where its shard rests in memory
+  gradient_slot,       // gradient slot
+  gradient_shard,      // flat unit: the reduced gradient where it rests in memory, or lands
+  shard_buffer,        // shard slot
+  state_slot,          // state slot
+  state,               // chunk: where its optimizer state rests
+  parameters_outside,  // chunk: its parameters that rest in the file or in host memory
+  // Beside a GPU:
+  gradient_on_host,  // flat unit
+  gradient_staging,  // gradient slot: on its way to the file
+  gradient_in_file,  // flat unit
+  shard_staging,     // shard slot: on its way from the file
+  verdict,           // 0: whether the step is applied
+  // Taken in turn where the config asks for that, though the memory would allow more at once:
+  reads_in_turn,   // 0: offload_optimizer.pipeline_read is false
+  writes_in_turn,  // 0: offload_optimizer.pipeline_write is false
 };
-inline constexpr int event_kind_count = 21;
+inline constexpr int resource_count = 15;
 
-struct EventId {
-  EventKind kind{};
+struct ResourceAccess {
+  Resource resource{};
   int index = 0;
-  auto operator<=>(const EventId&) const = default;
-};
-
-// `nth` signals of the event stand earlier in the same plan; 0 leaves it to an earlier plan.
-struct Wait {
-  EventId event;
-  int nth = 0;
+  bool write = false;
 };
 
 struct Instruction {
   Op op{};
   int target = 0;  // declared unit for forward and backward, chunk for updates, load, recall, store
                    // and upload, else flat unit
-  std::vector<Wait> waits;
-  std::vector<EventId> signals;
+  std::vector<ResourceAccess> accesses;
+  // Instructions of other streams that stand earlier in the plan and touch the same.
+  std::vector<std::size_t> after;
 };
 
 // Of an instruction on a flat unit or on a chunk of one.
