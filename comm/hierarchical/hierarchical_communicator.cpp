@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "comm/mpi/mpi_communicator.h"
-
 namespace zero::comm {
 namespace {
 
@@ -25,31 +23,33 @@ std::unique_ptr<Communicator> create_hierarchical_communicator(Mailboxes& mailbo
                                                                const Subgroup& part,
                                                                std::shared_ptr<ControlPlane> plane,
                                                                UniqueComm comm,
-                                                               const std::vector<int>& node_of) {
-  const NodeMap map(part.group, node_of);
+                                                               const RankPlaces& places) {
+  const NodeMap map(part.group, places.memory_of);
   const Subgroup local = on_this_node(part, map);
   // A piece for each rank of the whole group has to fit.
   ShmBoard opened = open_shm_board(mailboxes, local, map.size(), *plane);
   auto node =
       std::make_unique<NodeRanks>(local.group, plane, std::move(opened.memory), opened.board);
   return std::make_unique<HierarchicalCommunicator>(part.group, std::move(plane), std::move(comm),
-                                                    node_of, std::move(node));
+                                                    places, std::move(node));
 }
 
 HierarchicalCommunicator::HierarchicalCommunicator(Group members,
                                                    std::shared_ptr<ControlPlane> plane,
-                                                   UniqueComm comm, std::vector<int> node_of,
+                                                   UniqueComm comm, RankPlaces places,
                                                    std::unique_ptr<NodeRanks> node)
-    : MessageCommunicator(std::move(members), std::move(plane), std::move(comm),
-                          std::move(node_of)),
-      map_(group(), this->node_of()),
+    : MessageCommunicator(std::move(members), std::move(plane), std::move(comm), places.node_of),
+      places_(std::move(places)),
+      map_(group(), places_.memory_of),
       node_(std::move(node)),
       clients_(map_.clients(rank())),
       sources_(static_cast<std::size_t>(size())) {
-  for (int n = 0; n < map_.nodes(); ++n) {
-    leaders_.push_back(map_.members(n).front());
-    if (n != own_node()) partners_.push_back(map_.partner(rank(), n));
-  }
+  for (int n = 0; n < map_.nodes(); ++n) leaders_.push_back(map_.members(n).front());
+  // Each begins behind itself, so that not all send to the same one.
+  for (int step = 1; step < map_.nodes(); ++step)
+    partners_.push_back(map_.partner(rank(), (own_node() + step) % map_.nodes()));
+  std::rotate(clients_.begin(), std::upper_bound(clients_.begin(), clients_.end(), rank()),
+              clients_.end());
   correspondents_ = partners_;
   correspondents_.insert(correspondents_.end(), clients_.begin(), clients_.end());
   std::sort(correspondents_.begin(), correspondents_.end());
@@ -74,16 +74,14 @@ void HierarchicalCommunicator::entered() {
 
 std::unique_ptr<Communicator> HierarchicalCommunicator::form(const Subgroup& part,
                                                              UniqueComm comm) {
-  const NodeMap map(part.group, node_of());
+  const NodeMap map(part.group, places_.memory_of);
   Mailboxes mailboxes{
       {}, std::vector<FdMailbox::Name>(static_cast<std::size_t>(size())), time_limit()};
   const std::int64_t words = std::tuple_size_v<FdMailbox::Name>;
   do_all_gather(mailboxes.own.name().data(), mailboxes.names.data(), words, DType::int64, words);
   if (part.group.size() == 1) return nullptr;
   if (map.nodes() == 1) return create_shm_communicator(mailboxes, part, plane());
-  if (map.nodes() == map.size())
-    return std::make_unique<MpiCommunicator>(part.group, plane(), std::move(comm), node_of());
-  return create_hierarchical_communicator(mailboxes, part, plane(), std::move(comm), node_of());
+  return create_hierarchical_communicator(mailboxes, part, plane(), std::move(comm), places_);
 }
 
 void HierarchicalCommunicator::share(const Arena& arena) {

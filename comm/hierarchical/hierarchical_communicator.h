@@ -1,5 +1,6 @@
-// Collectives over several nodes with several ranks each: shared memory inside a node, MPI messages
-// between them, in chunks, so that the network carries one while the node works on the next.
+// Collectives over nodes: shared memory inside a node, MPI messages between them, in chunks, so
+// that the network carries one while the node works on the next. Where each rank is taken for a
+// node, this is a pairwise exchange of messages.
 //
 // What a node can add up crosses the network once per node and not once per rank, and a slice goes
 // to each node once. All ranks of a node send and receive: a rank and its partners on the other
@@ -10,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/bytes.h"
 #include "comm/hierarchical/node_map.h"
 #include "comm/hierarchical/node_ranks.h"
 #include "comm/mpi/message_communicator.h"
@@ -21,9 +23,11 @@ class HierarchicalCommunicator final : public MessageCommunicator {
  public:
   // node: the ranks of this node.
   HierarchicalCommunicator(Group group, std::shared_ptr<ControlPlane> plane, UniqueComm comm,
-                           std::vector<int> node_of, std::unique_ptr<NodeRanks> node);
+                           RankPlaces places, std::unique_ptr<NodeRanks> node);
 
-  std::string_view transport() const override { return "hierarchical"; }
+  std::string_view transport() const override {
+    return map_.nodes() == size() ? "mpi" : "hierarchical";
+  }
   void share(const Arena& arena) override;
   void withdraw(const Arena& arena) override { node_->withdraw(arena); }
 
@@ -77,20 +81,28 @@ class HierarchicalCommunicator final : public MessageCommunicator {
                      int root);
 
   const SumPlan& plan();
-  std::int64_t staging_chunk_bytes(const SumPlan& plan) const;
+  std::int64_t items_sent(int rank) const;
+  std::int64_t staging_chunk_bytes() const;
   void prepare_staging();
   // Where items of a chunk wait: those for a client, and those of a node for this rank.
   std::byte* outgoing(std::size_t client, std::int64_t index);
   std::byte* incoming(int node, std::int64_t index);
+  // This rank's own values of a chunk.
+  static const std::byte* values(const Reduction& work, int target, std::int64_t index) {
+    return at(work.data, (work.layout.first(target) + index * work.chunk) * work.width());
+  }
 
   int own_node() const { return map_.node(rank()); }
   const std::vector<int>& local_members() const { return map_.members(own_node()); }
   bool leads() const { return map_.local(rank()) == 0; }
+  // On its node. What it sends are its own values, from where they lie.
+  bool alone() const { return local_members().size() == 1; }
   Exposure expose(const Call& call, const void* data, std::int64_t span,
                   std::int64_t exposed) const;
   void exchange_headers(Requests& head, const Header& header);
   void read_inside(std::int64_t bytes) { count_moved(false, bytes); }
 
+  RankPlaces places_;
   NodeMap map_;
   std::unique_ptr<NodeRanks> node_;
   std::vector<int> partners_;  // on the other nodes
@@ -110,6 +122,6 @@ std::unique_ptr<Communicator> create_hierarchical_communicator(Mailboxes& mailbo
                                                                const Subgroup& part,
                                                                std::shared_ptr<ControlPlane> plane,
                                                                UniqueComm comm,
-                                                               const std::vector<int>& node_of);
+                                                               const RankPlaces& places);
 
 }  // namespace zero::comm

@@ -92,7 +92,6 @@ class MessageCommunicator : public Communicator {
   MPI_Comm native() const { return comm_.get(); }
   const Group& group() const { return group_; }
   const std::shared_ptr<ControlPlane>& plane() const { return plane_; }
-  const std::vector<int>& node_of() const { return node_of_; }
 
  private:
   void check_header(const Header& theirs, const Header& own, int peer) const;
