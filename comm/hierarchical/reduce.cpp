@@ -113,7 +113,7 @@ void HierarchicalCommunicator::complete(const Reduction& work, std::int64_t inde
   const std::int64_t n = chunk_count(work.layout.count(rank()), work.chunk, index);
   for (std::size_t i = 0; i < plan_.sources.size(); ++i) {
     const auto& [node, item] = plan_.sources[i];
-    sources_[i] = alone() && node == own_node() ? values(work, rank(), index)
+    sources_[i] = alone() && node == own_node() ? work.values(rank(), index)
                                                 : incoming(node, index) + item * n * work.width();
   }
   ordered_sum(std::span(sources_).first(plan_.sources.size()), plan_.ends,
@@ -148,7 +148,7 @@ void HierarchicalCommunicator::reduce(const Call& call, const void* data, std::i
       finish(sent[index % 2]);
       if (!alone()) add_up(work, index);
       for (std::size_t c = 0; c < clients_.size(); ++c)
-        send(sent[index % 2], alone() ? values(work, clients_[c], index) : outgoing(c, index),
+        send(sent[index % 2], alone() ? work.values(clients_[c], index) : outgoing(c, index),
              plan_.items_of(own_node()) *
                  chunk_count(layout.count(clients_[c]), work.chunk, index) * width,
              clients_[c]);
