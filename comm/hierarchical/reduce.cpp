@@ -190,9 +190,9 @@ void HierarchicalCommunicator::reduce_small(const Call& call, void* data, DType 
                own + static_cast<std::int64_t>(i) * bytes);
     const Header header = own_header(call);
     Requests head = requests(), around = requests();
-    for (int node = 0; node < map_.nodes(); ++node) {
+    for (int step = 1; step < map_.nodes(); ++step) {
+      const int node = (own_node() + step) % map_.nodes();
       const int leader = leaders_[static_cast<std::size_t>(node)];
-      if (leader == rank()) continue;
       receive_header(head, leader);
       send_header(head, header, leader);
       receive(around, of_node[static_cast<std::size_t>(node)], plan_.items_of(node) * bytes,
