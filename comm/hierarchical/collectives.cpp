@@ -215,9 +215,9 @@ void HierarchicalCommunicator::do_all_to_all(const void* send, void* recv, const
                 at(recv, (counts.first_received(from, rank()) + index * chunk) * width),
                 chunk_count(counts(from, rank()), chunk, index) * width, from);
       if (map_.node(to) != own_node())
-        MessageCommunicator::send(flights[index % 2],
-                                  at(send, (counts.first_sent(rank(), to) + index * chunk) * width),
-                                  chunk_count(counts(rank(), to), chunk, index) * width, to);
+        this->send(flights[index % 2],
+                   at(send, (counts.first_sent(rank(), to) + index * chunk) * width),
+                   chunk_count(counts(rank(), to), chunk, index) * width, to);
     }
   };
   exchange_headers(head, header);

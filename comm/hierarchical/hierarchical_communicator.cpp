@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "comm/mpi/mpi_communicator.h"
+#include "comm/self/self_communicator.h"
 
 namespace zero::comm {
 namespace {
@@ -25,31 +25,37 @@ std::unique_ptr<Communicator> create_hierarchical_communicator(Mailboxes& mailbo
                                                                const Subgroup& part,
                                                                std::shared_ptr<ControlPlane> plane,
                                                                UniqueComm comm,
-                                                               const std::vector<int>& node_of) {
-  const NodeMap map(part.group, node_of);
+                                                               const RankPlaces& places) {
+  const NodeMap map(part.group, places.memory_of);
   const Subgroup local = on_this_node(part, map);
   // A piece for each rank of the whole group has to fit.
   ShmBoard opened = open_shm_board(mailboxes, local, map.size(), *plane);
   auto node =
       std::make_unique<NodeRanks>(local.group, plane, std::move(opened.memory), opened.board);
   return std::make_unique<HierarchicalCommunicator>(part.group, std::move(plane), std::move(comm),
-                                                    node_of, std::move(node));
+                                                    places, std::move(node));
 }
 
 HierarchicalCommunicator::HierarchicalCommunicator(Group members,
                                                    std::shared_ptr<ControlPlane> plane,
-                                                   UniqueComm comm, std::vector<int> node_of,
+                                                   UniqueComm comm, RankPlaces places,
                                                    std::unique_ptr<NodeRanks> node)
-    : MessageCommunicator(std::move(members), std::move(plane), std::move(comm),
-                          std::move(node_of)),
-      map_(group(), this->node_of()),
+    : Communicator(members.rank, members.size()),
+      group_(std::move(members)),
+      plane_(std::move(plane)),
+      comm_(std::move(comm)),
+      places_(std::move(places)),
+      headers_(static_cast<std::size_t>(size())),
+      map_(group_, places_.memory_of),
       node_(std::move(node)),
       clients_(map_.clients(rank())),
       sources_(static_cast<std::size_t>(size())) {
-  for (int n = 0; n < map_.nodes(); ++n) {
-    leaders_.push_back(map_.members(n).front());
-    if (n != own_node()) partners_.push_back(map_.partner(rank(), n));
-  }
+  for (int n = 0; n < map_.nodes(); ++n) leaders_.push_back(map_.members(n).front());
+  // Each begins behind itself, so that not all send to the same one.
+  for (int step = 1; step < map_.nodes(); ++step)
+    partners_.push_back(map_.partner(rank(), (own_node() + step) % map_.nodes()));
+  std::rotate(clients_.begin(), std::upper_bound(clients_.begin(), clients_.end(), rank()),
+              clients_.end());
   correspondents_ = partners_;
   correspondents_.insert(correspondents_.end(), clients_.begin(), clients_.end());
   std::sort(correspondents_.begin(), correspondents_.end());
@@ -63,27 +69,44 @@ HierarchicalCommunicator::HierarchicalCommunicator(Group members,
   if (map_.nodes() > 1)
     node_->set_poll([this] {
       int found = 0;
-      MPI_Iprobe(MPI_ANY_SOURCE, 0, native(), &found, MPI_STATUS_IGNORE);
+      MPI_Iprobe(MPI_ANY_SOURCE, 0, comm_.get(), &found, MPI_STATUS_IGNORE);
     });
 }
 
+HierarchicalCommunicator::~HierarchicalCommunicator() {
+  if (plane_->failed()) comm_.forget();
+}
+
 void HierarchicalCommunicator::entered() {
-  MessageCommunicator::entered();
+  plane_->enter(operation(), sequence(), subject());
   node_->act_for(*this);
 }
 
-std::unique_ptr<Communicator> HierarchicalCommunicator::form(const Subgroup& part,
-                                                             UniqueComm comm) {
-  const NodeMap map(part.group, node_of());
-  Mailboxes mailboxes{
-      {}, std::vector<FdMailbox::Name>(static_cast<std::size_t>(size())), time_limit()};
+std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key) {
+  const InternalCall internal(*this, Operation::all_gather, "the split of a group");
+  const auto ranks = static_cast<std::size_t>(size());
+  std::vector<std::int64_t> all(ranks * 2);
+  const std::int64_t own[2] = {color, key};
+  do_all_gather(own, all.data(), 2, DType::int64, 2);
+  const Subgroup part = subgroup_of(group_, all);
+  Mailboxes mailboxes{{}, std::vector<FdMailbox::Name>(ranks), time_limit()};
   const std::int64_t words = std::tuple_size_v<FdMailbox::Name>;
   do_all_gather(mailboxes.own.name().data(), mailboxes.names.data(), words, DType::int64, words);
-  if (part.group.size() == 1) return nullptr;
-  if (map.nodes() == 1) return create_shm_communicator(mailboxes, part, plane());
-  if (map.nodes() == map.size())
-    return std::make_unique<MpiCommunicator>(part.group, plane(), std::move(comm), node_of());
-  return create_hierarchical_communicator(mailboxes, part, plane(), std::move(comm), node_of());
+  // All ranks have just been here together, so this does not wait long. Colors are made small and
+  // positive: MPI wants that.
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(comm_.get(), part.leader(), part.group.rank, &made), "MPI_Comm_split");
+  UniqueComm comm(made);
+  std::unique_ptr<Communicator> result;
+  if (part.group.size() == 1)
+    result = std::make_unique<SelfCommunicator>();
+  else if (NodeMap(part.group, places_.memory_of).nodes() == 1)
+    result = create_shm_communicator(mailboxes, part, plane_);
+  else
+    result = create_hierarchical_communicator(mailboxes, part, plane_, std::move(comm), places_);
+  result->set_time_limit(time_limit());
+  left();
+  return result;
 }
 
 void HierarchicalCommunicator::share(const Arena& arena) {
@@ -101,13 +124,6 @@ HierarchicalCommunicator::Exposure HierarchicalCommunicator::expose(const Call& 
                                                                     std::int64_t span,
                                                                     std::int64_t exposed) const {
   return {call, node_->place(data, span, exposed), 0};
-}
-
-void HierarchicalCommunicator::exchange_headers(Requests& head, const Header& header) {
-  for (const int peer : correspondents_) {
-    receive_header(head, peer);
-    send_header(head, header, peer);
-  }
 }
 
 }  // namespace zero::comm

@@ -1,5 +1,6 @@
-// Collectives over several nodes with several ranks each: shared memory inside a node, MPI messages
-// between them, in chunks, so that the network carries one while the node works on the next.
+// Collectives over nodes: shared memory inside a node, MPI messages between them, in chunks, so
+// that the network carries one while the node works on the next. Where each rank is taken for a
+// node, this is a pairwise exchange of messages.
 //
 // What a node can add up crosses the network once per node and not once per rank, and a slice goes
 // to each node once. All ranks of a node send and receive: a rank and its partners on the other
@@ -7,29 +8,43 @@
 // shm transport.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "comm/bytes.h"
+#include "comm/call.h"
+#include "comm/communicator.h"
+#include "comm/control_plane.h"
+#include "comm/group.h"
+#include "comm/hierarchical/layout.h"
 #include "comm/hierarchical/node_map.h"
 #include "comm/hierarchical/node_ranks.h"
-#include "comm/mpi/message_communicator.h"
+#include "comm/mpi/native.h"
+#include "comm/mpi/requests.h"
 #include "comm/slices.h"
 
 namespace zero::comm {
 
-class HierarchicalCommunicator final : public MessageCommunicator {
+class HierarchicalCommunicator final : public Communicator {
  public:
   // node: the ranks of this node.
   HierarchicalCommunicator(Group group, std::shared_ptr<ControlPlane> plane, UniqueComm comm,
-                           std::vector<int> node_of, std::unique_ptr<NodeRanks> node);
+                           RankPlaces places, std::unique_ptr<NodeRanks> node);
+  ~HierarchicalCommunicator() override;
 
-  std::string_view transport() const override { return "hierarchical"; }
+  std::string_view transport() const override {
+    return map_.nodes() == size() ? "mpi" : "hierarchical";
+  }
+  std::unique_ptr<Communicator> split(int color, int key) override;
   void share(const Arena& arena) override;
   void withdraw(const Arena& arena) override { node_->withdraw(arena); }
 
  protected:
-  std::unique_ptr<Communicator> form(const Subgroup& part, UniqueComm comm) override;
   void entered() override;
+  void left() override { plane_->leave(); }
+  bool within_node() const override { return false; }
   void do_all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
                      std::int64_t stride) override;
   void do_reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
@@ -41,6 +56,36 @@ class HierarchicalCommunicator final : public MessageCommunicator {
 
  private:
   using Exposure = NodeRanks::Exposure;
+  // Goes ahead of the data, so that a disagreement is found before anything is misread.
+  struct Header {
+    std::uint64_t call = 0;
+    std::int64_t count = 0, sequence = 0;
+    char subject[64] = {};
+  };
+  Call call_of(DType dtype, std::int64_t count, int root = 0) const;
+  Header own_header(const Call& call) const;
+  // `header` must stay until await_headers() returns.
+  void receive_header(Requests& requests, int from);
+  void send_header(Requests& requests, const Header& header, int to);
+  void exchange_headers(Requests& requests, const Header& header);
+  // Until all headers are here, and say the same as ours.
+  void await_headers(Requests& requests, const Header& own);
+  void finish(Requests& requests);
+
+  void send(Requests& requests, const void* data, std::int64_t bytes, int to);
+  void receive(Requests& requests, void* data, std::int64_t bytes, int from);
+  // A vector down a tree, chunk after chunk, so that all levels work at the same time.
+  // arrived(first byte, bytes) is called for each chunk.
+  void send_down(const Tree& tree, const Header& header, void* data, std::int64_t bytes,
+                 const std::function<void(std::int64_t, std::int64_t)>& arrived);
+  // After round k everybody knows of the 2^(k+1) members before it.
+  void meet(std::span<const int> members, int own_place);
+
+  void check_header(const Header& theirs, const Header& own, int peer) const;
+  [[noreturn]] void throw_stalled(const std::vector<int>& late) const;
+  int world_rank_of(int peer) const { return group_.world_ranks[static_cast<std::size_t>(peer)]; }
+  Requests requests() const { return Requests(comm_.get()); }
+
   // A sum of slices on its way: the vector that peers read, and the chunk that is worked on.
   struct Reduction {
     const Layout& layout;
@@ -50,6 +95,10 @@ class HierarchicalCommunicator final : public MessageCommunicator {
     std::int64_t chunk;     // elements
     bool in_round = false;  // a round over buffers that are read in place stays open
     std::int64_t width() const { return size_of(dtype); }
+    // This rank's own, of a chunk.
+    const std::byte* values(int target, std::int64_t index) const {
+      return at(data, (layout.first(target) + index * chunk) * width());
+    }
   };
   // Which slices a rank of this node holds and passes on to the others.
   using Holdings = std::vector<std::vector<int>>;
@@ -77,7 +126,8 @@ class HierarchicalCommunicator final : public MessageCommunicator {
                      int root);
 
   const SumPlan& plan();
-  std::int64_t staging_chunk_bytes(const SumPlan& plan) const;
+  std::int64_t items_sent(int rank) const;
+  std::int64_t staging_chunk_bytes() const;
   void prepare_staging();
   // Where items of a chunk wait: those for a client, and those of a node for this rank.
   std::byte* outgoing(std::size_t client, std::int64_t index);
@@ -86,11 +136,17 @@ class HierarchicalCommunicator final : public MessageCommunicator {
   int own_node() const { return map_.node(rank()); }
   const std::vector<int>& local_members() const { return map_.members(own_node()); }
   bool leads() const { return map_.local(rank()) == 0; }
+  // On its node. What it sends are its own values, from where they lie.
+  bool alone() const { return local_members().size() == 1; }
   Exposure expose(const Call& call, const void* data, std::int64_t span,
                   std::int64_t exposed) const;
-  void exchange_headers(Requests& head, const Header& header);
   void read_inside(std::int64_t bytes) { count_moved(false, bytes); }
 
+  Group group_;
+  std::shared_ptr<ControlPlane> plane_;
+  UniqueComm comm_;
+  RankPlaces places_;
+  std::vector<Header> headers_;
   NodeMap map_;
   std::unique_ptr<NodeRanks> node_;
   std::vector<int> partners_;  // on the other nodes
@@ -110,6 +166,6 @@ std::unique_ptr<Communicator> create_hierarchical_communicator(Mailboxes& mailbo
                                                                const Subgroup& part,
                                                                std::shared_ptr<ControlPlane> plane,
                                                                UniqueComm comm,
-                                                               const std::vector<int>& node_of);
+                                                               const RankPlaces& places);
 
 }  // namespace zero::comm

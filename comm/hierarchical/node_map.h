@@ -9,6 +9,12 @@
 
 namespace zero::comm {
 
+// By world rank. Ranks with the same number in memory_of work through shared memory: all that run
+// on a node, or each for itself. What they move is counted by where they run.
+struct RankPlaces {
+  std::vector<int> node_of, memory_of;
+};
+
 // Ranks are those of the group; nodes are numbered by their lowest rank.
 class NodeMap {
  public:

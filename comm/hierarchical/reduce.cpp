@@ -14,26 +14,32 @@ constexpr std::int64_t staging_budget = 8 * mib;  // of one chunk; there are two
 
 }  // namespace
 
+// That a rank's node adds up for it to send.
+std::int64_t HierarchicalCommunicator::items_sent(int rank) const {
+  const int node = map_.node(rank);
+  if (map_.members(node).size() == 1) return 0;
+  return static_cast<std::int64_t>(map_.clients(rank).size()) * plan_.items_of(node);
+}
+
 // Equal on all ranks, whatever their node holds.
-std::int64_t HierarchicalCommunicator::staging_chunk_bytes(const SumPlan& plan) const {
+std::int64_t HierarchicalCommunicator::staging_chunk_bytes() const {
   std::int64_t most = 0;
-  for (int r = 0; r < size(); ++r)
-    most = std::max(
-        most, static_cast<std::int64_t>(map_.clients(r).size()) * plan.items_of(map_.node(r)));
-  const auto pieces = static_cast<std::int64_t>(plan.sources.size()) + most;
+  for (int r = 0; r < size(); ++r) most = std::max(most, items_sent(r));
+  const auto pieces = static_cast<std::int64_t>(plan_.sources.size()) + most;
   return std::clamp(staging_budget / pieces / 64 * 64, 16 * kib, message_bytes);
 }
 
 std::byte* HierarchicalCommunicator::outgoing(std::size_t client, std::int64_t index) {
   const std::int64_t items = plan_.items_of(own_node());
+  const auto received = static_cast<std::int64_t>(plan_.sources.size());
   const auto all = static_cast<std::int64_t>(clients_.size()) * items;
   return staging_.data() +
-         (index % 2 * all + static_cast<std::int64_t>(client) * items) * staging_size_;
+         (2 * received + index % 2 * all + static_cast<std::int64_t>(client) * items) *
+             staging_size_;
 }
 
 std::byte* HierarchicalCommunicator::incoming(int node, std::int64_t index) {
-  const std::int64_t sent = static_cast<std::int64_t>(clients_.size()) * plan_.items_of(own_node());
-  auto place = 2 * sent + index % 2 * static_cast<std::int64_t>(plan_.sources.size());
+  auto place = index % 2 * static_cast<std::int64_t>(plan_.sources.size());
   for (int n = 0; n < node; ++n) place += plan_.items_of(n);
   return staging_.data() + place * staging_size_;
 }
@@ -105,17 +111,20 @@ void HierarchicalCommunicator::add_up(Reduction& work, std::int64_t index) {
 
 void HierarchicalCommunicator::complete(const Reduction& work, std::int64_t index, void* out) {
   const std::int64_t n = chunk_count(work.layout.count(rank()), work.chunk, index);
-  for (std::size_t i = 0; i < plan_.sources.size(); ++i)
-    sources_[i] = incoming(plan_.sources[i].node, index) + plan_.sources[i].item * n * work.width();
+  for (std::size_t i = 0; i < plan_.sources.size(); ++i) {
+    const auto& [node, item] = plan_.sources[i];
+    sources_[i] = alone() && node == own_node() ? work.values(rank(), index)
+                                                : incoming(node, index) + item * n * work.width();
+  }
   ordered_sum(std::span(sources_).first(plan_.sources.size()), plan_.ends,
               at(out, index * work.chunk * work.width()), n, work.dtype);
 }
 
 // Grows in the first call with a reduce group, so that no later call takes memory.
 void HierarchicalCommunicator::prepare_staging() {
-  staging_size_ = staging_chunk_bytes(plan());
-  const auto sent = static_cast<std::int64_t>(clients_.size()) * plan_.items_of(own_node());
-  const auto items = 2 * (sent + static_cast<std::int64_t>(plan_.sources.size()));
+  plan();
+  staging_size_ = staging_chunk_bytes();
+  const auto items = 2 * (items_sent(rank()) + static_cast<std::int64_t>(plan_.sources.size()));
   const auto need = static_cast<std::size_t>(items * staging_size_);
   if (staging_.size() < need) staging_.resize(need);
 }
@@ -137,9 +146,9 @@ void HierarchicalCommunicator::reduce(const Call& call, const void* data, std::i
         receive(in[index % 2], incoming(node, index), plan_.items_of(node) * own, partner);
       }
       finish(sent[index % 2]);
-      add_up(work, index);
+      if (!alone()) add_up(work, index);
       for (std::size_t c = 0; c < clients_.size(); ++c)
-        send(sent[index % 2], outgoing(c, index),
+        send(sent[index % 2], alone() ? work.values(clients_[c], index) : outgoing(c, index),
              plan_.items_of(own_node()) *
                  chunk_count(layout.count(clients_[c]), work.chunk, index) * width,
              clients_[c]);
@@ -181,9 +190,9 @@ void HierarchicalCommunicator::reduce_small(const Call& call, void* data, DType 
                own + static_cast<std::int64_t>(i) * bytes);
     const Header header = own_header(call);
     Requests head = requests(), around = requests();
-    for (int node = 0; node < map_.nodes(); ++node) {
+    for (int step = 1; step < map_.nodes(); ++step) {
+      const int node = (own_node() + step) % map_.nodes();
       const int leader = leaders_[static_cast<std::size_t>(node)];
-      if (leader == rank()) continue;
       receive_header(head, leader);
       send_header(head, header, leader);
       receive(around, of_node[static_cast<std::size_t>(node)], plan_.items_of(node) * bytes,

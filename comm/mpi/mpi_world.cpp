@@ -10,7 +10,6 @@
 #include "comm/control_plane.h"
 #include "comm/hierarchical/hierarchical_communicator.h"
 #include "comm/mpi/hosted_world.h"
-#include "comm/mpi/mpi_communicator.h"
 #include "comm/mpi/notices.h"
 #include "comm/mpi/session.h"
 #include "comm/mpi/topology.h"
@@ -115,7 +114,7 @@ std::string MpiWorld::agreed_transport() const {
   if (options_.transport != "auto") return options_.transport;
   if (topology.size == 1) return "self";
   if (topology.node_count == 1) return "shm";
-  return topology.node_count == topology.size ? "mpi" : "hierarchical";
+  return "hierarchical";
 }
 
 void MpiWorld::open_communicator() {
@@ -131,8 +130,14 @@ void MpiWorld::open_communicator() {
   everyone.parent_ranks.resize(static_cast<std::size_t>(topology.size));
   std::iota(everyone.parent_ranks.begin(), everyone.parent_ranks.end(), 0);
   everyone.group = {everyone.parent_ranks, topology.rank};
-  auto over_mpi = std::make_unique<MpiCommunicator>(
-      everyone.group, plane_, UniqueComm::duplicate(world_.get()), topology.node_of);
+  Mailboxes mailboxes{
+      {}, std::vector<FdMailbox::Name>(everyone.parent_ranks.size()), options_.start_limit};
+  const auto over_nodes = [&](const std::vector<int>& memory_of) {
+    return create_hierarchical_communicator(mailboxes, everyone, plane_,
+                                            UniqueComm::duplicate(world_.get()),
+                                            {topology.node_of, memory_of});
+  };
+  auto over_mpi = over_nodes(everyone.parent_ranks);  // each rank for itself
   over_mpi->set_time_limit(options_.start_limit);
   over_mpi->set_subject("the start");
   if (transport == "mpi") {
@@ -141,14 +146,10 @@ void MpiWorld::open_communicator() {
   } else if (transport == "self") {
     communicator_ = std::make_unique<SelfCommunicator>();
   } else {
-    Mailboxes mailboxes{
-        {}, std::vector<FdMailbox::Name>(everyone.parent_ranks.size()), options_.start_limit};
     over_mpi->all_gather(mailboxes.own.name().data(), mailboxes.names.data(),
                          std::tuple_size_v<FdMailbox::Name>, DType::int64);
     communicator_ = transport == "shm" ? create_shm_communicator(mailboxes, everyone, plane_)
-                                       : create_hierarchical_communicator(
-                                             mailboxes, everyone, plane_,
-                                             UniqueComm::duplicate(world_.get()), topology.node_of);
+                                       : over_nodes(topology.node_of);
     over_mpi->barrier();
   }
   communicator_->set_subject({});

@@ -48,7 +48,10 @@ int main(int argc, char** argv) {
     options.time_limit = std::chrono::seconds(60);
     if (argc > 1) options.transport = argv[1];
     world = create_world(argc, argv, options);
-    if (argc > 1 && world->communicator().transport() != argv[1] && options.transport != "auto")
+    // Where each rank has a node of its own, the two are one.
+    const bool apart = world->topology().node_count == world->topology().size;
+    if (options.transport == "hierarchical" && apart) options.transport = "mpi";
+    if (world->communicator().transport() != options.transport && options.transport != "auto")
       throw TopologyError("another transport than asked for");
     run_all(*world);
     return 0;

@@ -1,89 +1,21 @@
-#include "comm/mpi/message_communicator.h"
-
-#include <algorithm>
+// What HierarchicalCommunicator sends between nodes: the header that goes ahead of the data, waits
+// with a time limit, and counted payload. No call blocks inside MPI.
 #include <cstring>
 
 #include "comm/bytes.h"
+#include "comm/hierarchical/hierarchical_communicator.h"
 #include "comm/mpi/tags.h"
-#include "comm/self/self_communicator.h"
-#include "comm/slices.h"
 #include "comm/wait.h"
 
 namespace zero::comm {
 
-Layout Layout::even(std::int64_t count, std::int64_t stride) {
-  return {[=](int r) { return r * stride; }, [=](int) { return count; }};
-}
-
-Layout Layout::cut(std::int64_t count, int ranks) {
-  return {[=](int r) { return slice_of(count, ranks, r).first; },
-          [=](int r) { return slice_of(count, ranks, r).count; }};
-}
-
-std::int64_t chunks_of(std::int64_t count, std::int64_t chunk) {
-  return std::max<std::int64_t>(1, (count + chunk - 1) / chunk);
-}
-
-std::int64_t chunks_of(const Layout& layout, int ranks, std::int64_t chunk) {
-  std::int64_t chunks = 1;
-  for (int r = 0; r < ranks; ++r) chunks = std::max(chunks, chunks_of(layout.count(r), chunk));
-  return chunks;
-}
-
-std::int64_t chunk_count(std::int64_t count, std::int64_t chunk, std::int64_t index) {
-  return std::clamp<std::int64_t>(count - index * chunk, 0, chunk);
-}
-
-Tree::Tree(int size, int root, int place) {
-  const int position = (place - root + size) % size;
-  const auto place_of = [&](int p) { return (p + root) % size; };
-  int level = 1;
-  for (; level < size; level *= 2) {
-    if (position % (2 * level) == 0) continue;
-    parent = place_of(position - level);
-    break;
-  }
-  for (int below = level / 2; below >= 1; below /= 2)
-    if (position + below < size) children.push_back(place_of(position + below));
-}
-
-MessageCommunicator::MessageCommunicator(Group group, std::shared_ptr<ControlPlane> plane,
-                                         UniqueComm comm, std::vector<int> node_of)
-    : Communicator(group.rank, group.size()),
-      group_(std::move(group)),
-      plane_(std::move(plane)),
-      comm_(std::move(comm)),
-      node_of_(std::move(node_of)),
-      headers_(static_cast<std::size_t>(group_.size())) {}
-
-MessageCommunicator::~MessageCommunicator() {
-  if (plane_->failed()) comm_.forget();
-}
-
-std::unique_ptr<Communicator> MessageCommunicator::split(int color, int key) {
-  const InternalCall internal(*this, Operation::all_gather, "the split of a group");
-  std::vector<std::int64_t> all(static_cast<std::size_t>(size()) * 2);
-  const std::int64_t own[2] = {color, key};
-  do_all_gather(own, all.data(), 2, DType::int64, 2);
-  const Subgroup part = subgroup_of(group_, all);
-  // All ranks have just been here together, so this does not wait long. Colors are made small and
-  // positive: MPI wants that.
-  MPI_Comm made = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(native(), part.leader(), part.group.rank, &made), "MPI_Comm_split");
-  std::unique_ptr<Communicator> result = form(part, UniqueComm(made));
-  if (part.group.size() == 1) result = std::make_unique<SelfCommunicator>();
-  result->set_time_limit(time_limit());
-  left();
-  return result;
-}
-
-Call MessageCommunicator::call_of(DType dtype, std::int64_t count, int root) const {
+Call HierarchicalCommunicator::call_of(DType dtype, std::int64_t count, int root) const {
   const bool sums =
       operation() == Operation::reduce_scatter || operation() == Operation::all_reduce;
   return {operation(), dtype, count, root, sums ? reduce_group() : 0};
 }
 
-MessageCommunicator::Header MessageCommunicator::own_header(const Call& call) const {
+HierarchicalCommunicator::Header HierarchicalCommunicator::own_header(const Call& call) const {
   Header header;
   header.call = call.packed();
   header.count = call.count;
@@ -93,15 +25,23 @@ MessageCommunicator::Header MessageCommunicator::own_header(const Call& call) co
   return header;
 }
 
-void MessageCommunicator::receive_header(Requests& requests, int from) {
+void HierarchicalCommunicator::receive_header(Requests& requests, int from) {
   requests.receive(&headers_[static_cast<std::size_t>(from)], sizeof(Header), from, tag_header);
 }
 
-void MessageCommunicator::send_header(Requests& requests, const Header& header, int to) {
+void HierarchicalCommunicator::send_header(Requests& requests, const Header& header, int to) {
   requests.send(&header, sizeof header, to, tag_header);
 }
 
-void MessageCommunicator::check_header(const Header& theirs, const Header& own, int peer) const {
+void HierarchicalCommunicator::exchange_headers(Requests& requests, const Header& header) {
+  for (const int peer : correspondents_) {
+    receive_header(requests, peer);
+    send_header(requests, header, peer);
+  }
+}
+
+void HierarchicalCommunicator::check_header(const Header& theirs, const Header& own,
+                                            int peer) const {
   if (theirs.call == own.call && theirs.count == own.count) return;
   const auto posted = [&](const Header& header, int r) {
     return PostedCall{world_rank_of(r), Call::unpack(header.call, header.count), header.sequence,
@@ -112,7 +52,7 @@ void MessageCommunicator::check_header(const Header& theirs, const Header& own, 
   throw_disagreement(other, mine);
 }
 
-void MessageCommunicator::await_headers(Requests& requests, const Header& own) {
+void HierarchicalCommunicator::await_headers(Requests& requests, const Header& own) {
   Wait wait(*plane_, time_limit(), Wait::Progress::polled);
   while (!requests.empty()) {
     for (const int peer : requests.test_received())
@@ -121,13 +61,13 @@ void MessageCommunicator::await_headers(Requests& requests, const Header& own) {
   }
 }
 
-void MessageCommunicator::finish(Requests& requests) {
+void HierarchicalCommunicator::finish(Requests& requests) {
   Wait wait(*plane_, time_limit(), Wait::Progress::polled);
   while (!requests.test())
     if (!wait.pause()) throw_stalled(requests.waiting_for());
 }
 
-void MessageCommunicator::throw_stalled(const std::vector<int>& late) const {
+void HierarchicalCommunicator::throw_stalled(const std::vector<int>& late) const {
   std::string who;
   for (const int peer : late) {
     who += who.empty() ? "" : "; ";
@@ -139,17 +79,21 @@ void MessageCommunicator::throw_stalled(const std::vector<int>& late) const {
                      "; look at that rank, or raise the time limit if it is only slow");
 }
 
-void MessageCommunicator::send(Requests& requests, const void* data, std::int64_t bytes, int to) {
-  const auto node = [&](int r) { return node_of_[static_cast<std::size_t>(world_rank_of(r))]; };
+void HierarchicalCommunicator::send(Requests& requests, const void* data, std::int64_t bytes,
+                                    int to) {
+  const auto node = [&](int r) {
+    return places_.node_of[static_cast<std::size_t>(world_rank_of(r))];
+  };
   count_moved(node(to) != node(rank()), bytes);
   requests.send(data, bytes, to, tag_data);
 }
 
-void MessageCommunicator::receive(Requests& requests, void* data, std::int64_t bytes, int from) {
+void HierarchicalCommunicator::receive(Requests& requests, void* data, std::int64_t bytes,
+                                       int from) {
   requests.receive(data, bytes, from, tag_data);
 }
 
-void MessageCommunicator::send_down(
+void HierarchicalCommunicator::send_down(
     const Tree& tree, const Header& header, void* data, std::int64_t bytes,
     const std::function<void(std::int64_t, std::int64_t)>& arrived) {
   Requests head = requests();
@@ -178,7 +122,7 @@ void MessageCommunicator::send_down(
   finish(out[1]);
 }
 
-void MessageCommunicator::meet(std::span<const int> members, int own_place) {
+void HierarchicalCommunicator::meet(std::span<const int> members, int own_place) {
   const Header header = own_header(call_of(DType::int64, 0));
   const int n = static_cast<int>(members.size());
   for (int distance = 1; distance < n; distance *= 2) {

@@ -1,0 +1,39 @@
+// How vectors are cut among ranks and into messages, and the tree that a broadcast goes down.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace zero::comm {
+
+// Slices of a vector by rank: where they begin in elements, and how long they are.
+struct Layout {
+  std::function<std::int64_t(int)> first, count;
+
+  // Equal slices, one every `stride` elements.
+  static Layout even(std::int64_t count, std::int64_t stride);
+  // Those of all_reduce.
+  static Layout cut(std::int64_t count, int ranks);
+};
+
+// Messages carry up to that many bytes each; none comes near MPI's limit of 2^31.
+inline constexpr std::int64_t message_bytes = 1024 * 1024;
+// Up to here an all_reduce moves whole vectors.
+inline constexpr std::int64_t small_vector_bytes = 16 * 1024;
+
+// At least one, so that empty vectors are agreed on too.
+std::int64_t chunks_of(std::int64_t count, std::int64_t chunk);
+// Of the longest slice.
+std::int64_t chunks_of(const Layout& layout, int ranks, std::int64_t chunk);
+// Elements of chunk `index` in a vector of `count`.
+std::int64_t chunk_count(std::int64_t count, std::int64_t chunk, std::int64_t index);
+
+// A binomial tree over `size` places whose root is `root`.
+struct Tree {
+  Tree(int size, int root, int place);
+  int parent = -1;
+  std::vector<int> children;
+};
+
+}  // namespace zero::comm
