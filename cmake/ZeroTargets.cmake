@@ -17,6 +17,12 @@ if(ZERO_SANITIZE)
   target_link_options(zero_build_flags INTERFACE -fsanitize=${ZERO_SANITIZE})
 endif()
 
+# For code whose speed nobody waits for (command lines, configs, reports, tests' own sources), most of it templates of
+# CLI11, nlohmann_json and doctest: optimizing it fully takes more of a build's time than what is hot does.
+set(zero_cold_options $<$<CONFIG:Release>:-O1>)
+add_library(zero_cold_flags INTERFACE)
+target_compile_options(zero_cold_flags INTERFACE ${zero_cold_options})
+
 # zero_library(NAME SOURCES ... PUBLIC ... PRIVATE ...): one static library per folder.
 function(zero_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
@@ -32,7 +38,7 @@ endfunction()
 function(zero_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/main.cpp)
-  target_link_libraries(${name} PRIVATE zero_build_flags ${ARG_LIBRARIES} doctest::doctest)
+  target_link_libraries(${name} PRIVATE zero_build_flags zero_cold_flags ${ARG_LIBRARIES} doctest::doctest)
   add_test(NAME ${name} COMMAND ${name})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)

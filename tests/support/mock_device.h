@@ -62,6 +62,7 @@ class Scheduler {
   std::uint64_t seed_;
   std::mt19937_64 draw_;
   std::vector<Stream*> streams_;
+  std::vector<std::size_t> ready_;  // of run_one()
   bool running_ = false;
   int waits_ = 0, worked_ = 0;
   std::size_t last_ = 0;  // of the streams, to run
@@ -198,12 +199,12 @@ inline bool Scheduler::is_next(const Stream& stream) const {
 }
 
 inline bool Scheduler::run_one() {
-  std::vector<std::size_t> ready;
+  ready_.clear();
   for (std::size_t i = 0; i < streams_.size(); ++i)
     if (streams_[i]->runnable() && (order_ != Order::one_queue || is_next(*streams_[i])))
-      ready.push_back(i);
-  if (ready.empty()) return false;
-  streams_[choose(ready)]->run_front();
+      ready_.push_back(i);
+  if (ready_.empty()) return false;
+  streams_[choose(ready_)]->run_front();
   return true;
 }
 

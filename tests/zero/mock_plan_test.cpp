@@ -290,7 +290,13 @@ struct Point {
   bool ends;
 };
 
-void access(Memory& memory, const Instruction& i, const Point& at) {
+// An instruction without its events: thousands of walks queue copies.
+struct Action {
+  Op op;
+  int target;
+};
+
+void access(Memory& memory, const Action& i, const Point& at) {
   switch (i.op) {
     case Op::download:
       return memory.download(i.target, at.now, at.ends);
@@ -339,14 +345,16 @@ std::string walk(const PlanInputs& inputs, const Step& step, mock::Order order,
   PlanWalker walker(inputs, streams, clock,
                     {[&](const Instruction& i) {
                        // What takes time, at its start and at its end.
+                       const Action action{i.op, i.target};
                        for (const int number = number_of(i); const bool ends : {false, true})
                          streams[std::size_t(stream_of(i.op))]->enqueue(
-                             [&memory, i, now, number, ends](zero::Stream) {
-                               access(memory, i, {now, number, ends});
+                             [&memory, action, now, number, ends](zero::Stream) {
+                               access(memory, action, {now, number, ends});
                              });
                      },
                      [](const Instruction&) {}, [](int unit) { return std::to_string(unit); }});
-  plan_walks::walk_steps(walker, plans, steps, now, [&](const Instruction& i) {
+  plan_walks::walk_steps(walker, plans, steps, now, [&](const Instruction& instruction) {
+    const Action i{instruction.op, instruction.target};
     compute.enqueue([&memory, i, now, gathers](zero::Stream) {
       if (i.op == Op::agree) return memory.agree(now);
       if (i.op == Op::update) return memory.update(i.target, now);
