@@ -19,6 +19,7 @@ import launch  # noqa: E402
 MPIEXEC, PROGRAM = launch.absolute(sys.argv[1:3])
 LIMIT_S = 15
 STALLED = 18
+STOPPED = 21  # without a checkpoint
 
 
 class Training(launch.Job):
@@ -142,7 +143,7 @@ def asked_rank(folder, number):
     """An orderly stop, of all ranks at one step: the summary is written."""
     job = Training(folder, 3)
     job.send(number, 2)
-    job.expect_end(lambda code: code == 0, messages=(0,))
+    job.expect_end(lambda code: code == STOPPED, ["asked to stop, and there is no --checkpoint"])
     steps = job.steps()
     job.expect(steps == list(range(1, len(steps) + 1)), "the log has gaps")
     job.expect("summary" in job.lines()[-1], "no summary")

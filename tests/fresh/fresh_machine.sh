@@ -12,11 +12,15 @@ skip() {
   exit 77
 }
 
+# Both suites may run at once; apt does not.
+exec {lock}<tests/fresh/fresh_machine.sh
+flock "$lock"
 if ! command -v mmdebstrap >/dev/null; then
   [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null || skip "mmdebstrap is not installed"
   { apt-get update -qq && apt-get install -y -qq --no-install-recommends mmdebstrap; } >/dev/null 2>&1 ||
     skip "mmdebstrap cannot be installed"
 fi
+exec {lock}<&-
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

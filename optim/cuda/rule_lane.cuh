@@ -1,0 +1,44 @@
+// What an update rule sees of the arrays: its factors, and the elements of one lane with their
+// states.
+#pragma once
+
+#include "optim/cuda/lanes.cuh"
+#include "optim/device_kernels.h"
+#include "optim/element_types.h"
+
+namespace zero::optim::cuda {
+
+template <class Rule>
+__device__ auto factors_of(const DeviceUpdate& update, const StepVerdict& verdict,
+                           const GroupRange& range) {
+  return factors_from<Rule>(factors_of_group(update, verdict, range.group),
+                            static_cast<float>(verdict.gradient_multiplier));
+}
+
+// The elements of one lane, with their states.
+template <class Rule>
+struct Lane {
+  float gradient[lane_elements], master[lane_elements];
+  float states[Rule::states + 1][lane_elements];
+
+  __device__ void load(const DeviceUpdate& update, std::int64_t at) {
+    load_lane(update.gradient, update.gradient_dtype, at, gradient);
+    load_lane(update.master, update.master_dtype, at, master);
+    for (int s = 0; s < Rule::states; ++s)
+      load_lane(update.states[s], update.state_dtype, at, states[s]);
+  }
+  __device__ void store_states(const DeviceUpdate& update, std::int64_t at) const {
+    for (int s = 0; s < Rule::states; ++s)
+      store_lane(states[s], update.states[s], update.state_dtype, at);
+  }
+  // Calls body(moments) with the states of element i.
+  template <class Body>
+  __device__ void with_states(int i, const Body& body) {
+    float moments[Rule::states + 1] = {};
+    for (int s = 0; s < Rule::states; ++s) moments[s] = states[s][i];
+    body(moments);
+    for (int s = 0; s < Rule::states; ++s) states[s][i] = moments[s];
+  }
+};
+
+}  // namespace zero::optim::cuda
