@@ -5,7 +5,6 @@
 
 #include "optim/device_kernels.h"
 #include "tests/gpu/device_memory.h"
-#include "zero/base/cuda/pinned.h"
 #include "zero/base/gpu.h"
 
 using namespace zero;
@@ -59,11 +58,12 @@ int main() {
     bench.device->copy(first, master, 4 * count, stream);
   });
 
-  const auto host = cuda::allocate_pinned(4 * count, -1, "the benchmark");
+  Arena pinned = bench.device->reserve_pinned(4 * count, "the benchmark");
+  void* host = pinned.take(4 * count);
   bench.rate("to the host", 4.0 * count,
-             [&](Stream stream) { bench.device->copy(host.get(), master, 4 * count, stream); });
+             [&](Stream stream) { bench.device->copy(host, master, 4 * count, stream); });
   bench.rate("from the host", 4.0 * count,
-             [&](Stream stream) { bench.device->copy(master, host.get(), 4 * count, stream); });
+             [&](Stream stream) { bench.device->copy(master, host, 4 * count, stream); });
 
   optim::OptimizerOptions options;
   std::vector<float> factors(optim::step_candidates * optim::most_factors);
