@@ -249,23 +249,29 @@ std::string failure_of(const Groups& groups, const Case& c) {
   return "";
 }
 
+// Every rank fails; those that hear of another's failure before their own may know of that alone.
+void check_refused(const Groups& groups, const Case& c, const std::string& reason,
+                   const std::string& what) {
+  const std::string failure = failure_of(groups, c);
+  check(!failure.empty(), what);
+  int told = failure.find(reason) != std::string::npos ? 1 : 0;
+  MPI_Allreduce(MPI_IN_PLACE, &told, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  check(told != 0, what + ": " + failure);
+}
+
 void refuse(const Groups& groups) {
   Case c;
   c.marks_split = false;
-  const std::string unmarked = failure_of(groups, c);
-  check(unmarked.find("b0.up") != std::string::npos &&
-            unmarked.find(".split = true") != std::string::npos,
-        "a part that is not declared so is named: " + unmarked);
+  check_refused(groups, c, "b0.up", "a part that is not declared so is named");
+  check_refused(groups, c, ".split = true", "and what to do about it");
   c = {};
   c.equal_biases = false;
-  check(failure_of(groups, c).find("b0.bias") != std::string::npos,
-        "a replica of other values is named");
+  check_refused(groups, c, "b0.bias", "a replica of other values is named");
   c = {};
   c.optimizer = "Muon";
   c.clipping = "0";
-  check(failure_of(groups, c).find("b0.up is split over the model-parallel group") !=
-            std::string::npos,
-        "whole matrices cannot be had of parts");
+  check_refused(groups, c, "b0.up is split over the model-parallel group",
+                "whole matrices cannot be had of parts");
 }
 
 // Whoever waits for a rank that gives up learns of it, in either group.
