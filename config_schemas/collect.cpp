@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <map>
 
-#include "config_schemas/given.h"
+#include "config_schemas/parsed_value.h"
 
 namespace zero::config_schemas {
 namespace {
@@ -55,7 +55,7 @@ class Collector {
   }
 
  private:
-  void add(Given given) {
+  void add(ParsedValue given) {
     const Key& key = *given.key;
     const Node& node = *given.node;
     const bool absent =
@@ -85,15 +85,16 @@ Collected collect_values(const Node& root, ProblemList& problems) {
   return result;
 }
 
-std::string path_of(const Given& given) {
+std::string path_of(const ParsedValue& given) {
   std::string path(given.key->path);
   if (const auto star = path.find('*'); star != std::string::npos)
     path.replace(star, 1, given.name);
   return path;
 }
 
-const Given* find(const std::vector<Given>& given, std::string_view path) {
-  const auto found = std::ranges::find(given, path, [](const Given& g) { return g.key->path; });
+const ParsedValue* find(const std::vector<ParsedValue>& given, std::string_view path) {
+  const auto found =
+      std::ranges::find(given, path, [](const ParsedValue& g) { return g.key->path; });
   return found == given.end() ? nullptr : &*found;
 }
 

@@ -94,7 +94,7 @@ inline Key harmless(Key key, std::vector<std::string_view> values) {
 }
 
 // DeepSpeed 0.19 refuses its mere presence, so that a value that asks for nothing is told too.
-inline Key gone(Key key) {
+inline Key removed(Key key) {
   key.gone = true;
   return key;
 }

@@ -49,11 +49,10 @@ struct Range {
 
 // The member of Config that a row fills.
 using Pair = std::array<double*, 2>;
-using Target =
-    std::variant<std::monostate, bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
-                 std::optional<std::int64_t>*, std::optional<double>*,
-                 std::optional<std::pair<double, double>>*, std::optional<DType>*,
-                 std::optional<bool>*, GradientSync*, OffloadDevice*, Pair>;
+using Target = std::variant<std::monostate, bool*, int*, std::int64_t*, std::uint64_t*, double*,
+                            std::string*, std::optional<std::int64_t>*, std::optional<double>*,
+                            std::optional<std::pair<double, double>>*, std::optional<DType>*,
+                            std::optional<bool>*, GradientSync*, OffloadDevice*, Pair>;
 
 struct RefusedChoice {
   std::string_view name, reason;

@@ -133,10 +133,10 @@ std::vector<Key> param_part() {
       no_effect("zero_optimization.cpu_offload_pin_memory", Type::boolean, "",
                 "DeepSpeed 0.19 refuses it; host buffers are page-locked by pin_memory",
                 says_nothing),
-      gone(refused("zero_optimization.cpu-offload", Type::boolean, "false",
-                   "no DeepSpeed release reads this spelling; it is written "
-                   "offload_optimizer.device",
-                   says_nothing)),
+      removed(refused("zero_optimization.cpu-offload", Type::boolean, "false",
+                      "no DeepSpeed release reads this spelling; it is written "
+                      "offload_optimizer.device",
+                      says_nothing)),
   };
   rows[1].stage_3_only = true;
   return rows;

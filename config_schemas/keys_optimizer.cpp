@@ -226,8 +226,8 @@ std::vector<Key> optimizer_rows() {
        {adam_rows, other_adam_rows, sgd_rows, lamb_and_adagrad_rows, muon_rows, foreign_rows})
     for (const Key& key : rows()) result.push_back(key);
   Key norm = in_range(
-      gone(refused("optimizer.params.max_grad_norm", Type::number, "",
-                   "DeepSpeed refuses it too: it is written gradient_clipping", says_nothing)),
+      removed(refused("optimizer.params.max_grad_norm", Type::number, "",
+                      "DeepSpeed refuses it too: it is written gradient_clipping", says_nothing)),
       {.low = -1e30, .high = 1e30});
   norm.met = is_clipping;
   result.push_back(norm);

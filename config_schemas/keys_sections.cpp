@@ -233,7 +233,7 @@ std::vector<Key> removed_rows() {
       refused("zero_optimization.mics_hierarchical_params_gather", Type::boolean, "false",
               "DeepSpeed removed MiCS in 0.19.7", "gather in two steps"),
   };
-  for (Key& row : rows) row = gone(std::move(row));
+  for (Key& row : rows) row = removed(std::move(row));
   for (Key& row : rows)
     if (row.path == "sparse_attention" || row.path.ends_with("zeropp_loco_param"))
       row.on_by_presence = true;

@@ -24,7 +24,7 @@ bool applies(const Key& key, const Config& config) {
       key, key.path.starts_with("optimizer.") ? config.optimizer.type : config.scheduler.type);
 }
 
-Source source_of(const Given& given, const Conversions& conversions) {
+Source source_of(const ParsedValue& given, const Conversions& conversions) {
   if (given.source != Source::file) return given.source;
   const std::string path = path_of(given);
   const bool converted =
@@ -32,12 +32,12 @@ Source source_of(const Given& given, const Conversions& conversions) {
   return converted ? Source::alias : Source::file;
 }
 
-// Given values, and the defaults of honoured keys that the file leaves out.
+// Parsed values, and the defaults of honoured keys that the file leaves out.
 std::vector<Entry> entries_of(const Resolution& resolution, const Conversions& conversions,
                               const ProblemList& places) {
   Config config = resolution.config;  // rows reach members through a Config that they may change
   std::vector<Entry> entries;
-  for (const Given& given : resolution.given) {
+  for (const ParsedValue& given : resolution.given) {
     if (!given.usable) continue;
     const Key& key = *given.key;
     const bool current = key.target != nullptr;
@@ -98,8 +98,8 @@ Loaded load_native(const Input& input, Node& root, ProblemList& problems) {
   Collected collected = collect_values(root, problems);
   Resolution resolution = resolve(std::move(collected.given), input.values,
                                   {!input.file.empty(), input.purpose}, problems);
-  for (auto notices : {judge(resolution, conversions, problems),
-                       judge_strays(collected.strays, resolution, problems)})
+  for (auto notices : {check_supported(resolution, conversions, problems),
+                       check_strays(collected.strays, resolution, problems)})
     std::ranges::move(notices, std::back_inserter(resolution.config.notices));
   problems.throw_if_any();
   return {resolution.config, entries_of(resolution, conversions, problems), {}};

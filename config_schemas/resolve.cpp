@@ -14,13 +14,13 @@ constexpr std::string_view defaults_key = "zero_core.deepspeed_defaults";
 constexpr std::array<std::string_view, 2> cosine_rates{"scheduler.params.warmup_min_lr",
                                                        "scheduler.params.warmup_max_lr"};
 
-bool is_auto(const Given& given) {
+bool is_auto(const ParsedValue& given) {
   return given.node->kind == Node::Kind::string && given.node->text == "auto" &&
          !takes_auto(*given.key);
 }
 
 // What other values depend on: the types decide which parameters belong, and some defaults.
-bool comes_first(const Given& given) {
+bool comes_first(const ParsedValue& given) {
   return last_name(given.key->path) == "type" || given.key->path == defaults_key;
 }
 
@@ -31,7 +31,7 @@ bool is_false(std::string_view shown) {
 
 class Resolver {
  public:
-  Resolver(std::vector<Given> given, const TrainerValues& values,
+  Resolver(std::vector<ParsedValue> given, const TrainerValues& values,
            const Circumstances& circumstances, ProblemList& problems)
       : given_(std::move(given)),
         values_(values),
@@ -72,7 +72,7 @@ class Resolver {
 
   bool is_given(std::string_view path) const { return find(given_, path) != nullptr; }
 
-  void set(Given& given) {
+  void set(ParsedValue& given) {
     Outcome outcome = set_value(*given.key, given.name, *given.node, config_);
     given.usable = outcome.problem.empty();
     given.shown = std::move(outcome.shown);
@@ -102,14 +102,14 @@ class Resolver {
 
   // In the order of the table, as the rate of the optimizer comes before the schedule's.
   void set_auto_values() {
-    std::vector<Given*> open;
-    for (Given& given : given_)
+    std::vector<ParsedValue*> open;
+    for (ParsedValue& given : given_)
       if (is_auto(given) && !comes_first(given)) open.push_back(&given);
-    std::ranges::stable_sort(open, {}, [](const Given* given) { return given->key; });
-    for (Given* given : open) set_auto(*given);
+    std::ranges::stable_sort(open, {}, [](const ParsedValue* given) { return given->key; });
+    for (ParsedValue* given : open) set_auto(*given);
   }
 
-  void set_auto(Given& given) {
+  void set_auto(ParsedValue& given) {
     const bool has_rate = find(given_, "optimizer.params.lr") != nullptr;
     const auto text = auto_value(
         *given.key, {values_, has_rate ? config_.optimizer.learning_rate : values_.learning_rate});
@@ -153,7 +153,7 @@ class Resolver {
 
   // PyTorch's AdamW decays by 0.01 where the file says nothing; its Adam by 0, as all others.
   void set_torch_decay() {
-    const Given* torch = find(given_, "optimizer.params.torch_adam");
+    const ParsedValue* torch = find(given_, "optimizer.params.torch_adam");
     if (torch == nullptr || is_false(torch->shown)) return;
     const optim::OptimizerOptions& optimizer = config_.optimizer;
     const bool decoupled = lower_case(optimizer.type) == "adamw" || optimizer.adam_w_mode;
@@ -163,7 +163,7 @@ class Resolver {
   }
 
   bool failed(std::string_view path) const {
-    const Given* given = find(given_, path);
+    const ParsedValue* given = find(given_, path);
     return given != nullptr && !given->usable;
   }
 
@@ -182,7 +182,7 @@ class Resolver {
 
   // A parameter of another optimizer or schedule would have no effect: refused, as by DeepSpeed.
   void check_parameters() {
-    for (Given& given : given_) {
+    for (ParsedValue& given : given_) {
       const Key& key = *given.key;
       if (key.belongs_to.empty()) continue;
       const std::string section = section_of_type(key);
@@ -203,7 +203,7 @@ class Resolver {
   }
 
   void check_required() {
-    const Given* type = find(given_, "scheduler.type");
+    const ParsedValue* type = find(given_, "scheduler.type");
     if (type == nullptr || !type->usable) return;
     for (const Key& key : keys())
       if (key.required && belongs_to(key, config_.scheduler.type) &&
@@ -216,7 +216,7 @@ class Resolver {
   // What no number of ranks can repair; resolve_batch() does the rest.
   void check_batch() {
     const BatchOptions& batch = config_.batch;
-    const Given* total = find(given_, "train_batch_size");
+    const ParsedValue* total = find(given_, "train_batch_size");
     if (total == nullptr || batch.train_batch_size == 0) return;
     const std::int64_t micro = std::max<std::int64_t>(batch.train_micro_batch_size_per_gpu, 1);
     const std::int64_t steps = std::max<std::int64_t>(batch.gradient_accumulation_steps, 1);
@@ -235,7 +235,7 @@ class Resolver {
 
   void check_nesterov() {
     const optim::OptimizerOptions& optimizer = config_.optimizer;
-    const Given* nesterov = find(given_, "optimizer.params.nesterov");
+    const ParsedValue* nesterov = find(given_, "optimizer.params.nesterov");
     if (nesterov == nullptr || !optimizer.nesterov) return;
     if (optimizer.momentum > 0 && optimizer.dampening == 0) return;
     problems_.add(nesterov->node->position,
@@ -243,11 +243,11 @@ class Resolver {
   }
 
   void check_precision() {
-    const Given* bf16 = find(given_, "bf16.enabled");
+    const ParsedValue* bf16 = find(given_, "bf16.enabled");
     if (bf16 != nullptr && config_.fp16_enabled && config_.bf16_enabled)
       problems_.add(bf16->node->position,
                     bf16->path + ": excludes fp16.enabled; set one of them to false");
-    const Given* states = find(given_, "bf16.bf16_optimizer_states");
+    const ParsedValue* states = find(given_, "bf16.bf16_optimizer_states");
     if (states != nullptr && config_.bf16_optimizer_states &&
         !config_.bf16_master_weights_and_grads)
       problems_.add(states->node->position,
@@ -257,7 +257,7 @@ class Resolver {
       const optim::LossScaler checked(config_.loss_scale);
     } catch (const ConfigError& error) {
       const std::string problem = error.what();
-      const Given* key = find(given_, problem.substr(0, problem.find(':')));
+      const ParsedValue* key = find(given_, problem.substr(0, problem.find(':')));
       if (key != nullptr && key->usable) problems_.add(key->node->position, problem);
     }
   }
@@ -271,7 +271,7 @@ class Resolver {
       config_.notices.push_back(
           "scheduler.params.cycle_momentum: switched off, as in DeepSpeed, as " + optimizer.type +
           " has no betas for schedules");
-    const Given* given = find(given_, "zero_optimization.stage");
+    const ParsedValue* given = find(given_, "zero_optimization.stage");
     const bool sharded = given != nullptr && given->shown != "0";
     if (muon && config_.gradient_clipping > 0 && sharded)
       config_.notices.push_back(
@@ -284,7 +284,7 @@ class Resolver {
     for (const auto& [path, value] :
          {std::pair{"train_batch_size", config_.batch.train_batch_size},
           {"train_micro_batch_size_per_gpu", config_.batch.train_micro_batch_size_per_gpu}}) {
-      const Given* given = find(given_, path);
+      const ParsedValue* given = find(given_, path);
       if (given == nullptr || value == 0) continue;
       config_.batch.place = problems_.place(given->node->position);
       return;
@@ -298,7 +298,7 @@ class Resolver {
     bool automatic = false;
     for (const char* path : {"train_batch_size", "train_micro_batch_size_per_gpu"}) {
       if (failed(path)) return;
-      const Given* given = find(given_, path);
+      const ParsedValue* given = find(given_, path);
       automatic = automatic || (given != nullptr && given->source == Source::automatic);
     }
     batch.train_micro_batch_size_per_gpu =
@@ -315,8 +315,8 @@ class Resolver {
   void read_cosine_rates() {
     if (config_.scheduler.type != "WarmupCosineLR") return;
     const double rate = config_.optimizer.learning_rate;
-    const Given* low = find(given_, cosine_rates[0]);
-    const Given* high = find(given_, cosine_rates[1]);
+    const ParsedValue* low = find(given_, cosine_rates[0]);
+    const ParsedValue* high = find(given_, cosine_rates[1]);
     if (high != nullptr && high->usable && config_.scheduler.warmup_max_lr.value_or(rate) != rate)
       problems_.add(high->node->position,
                     high->path + ": WarmupCosineLR rises to optimizer.params.lr; write it there");
@@ -327,14 +327,14 @@ class Resolver {
                       low->path + ": is another form of warmup_min_ratio, which is given too");
       config_.scheduler.warmup_min_ratio = ratio;
     }
-    for (const Given* given : {low, high})
+    for (const ParsedValue* given : {low, high})
       if (given != nullptr && given->usable)
         config_.notices.push_back(given->path +
                                   ": read as a share of optimizer.params.lr, which WarmupCosineLR "
                                   "scales; DeepSpeed refuses it");
   }
 
-  std::vector<Given> given_;
+  std::vector<ParsedValue> given_;
   const TrainerValues& values_;
   const Circumstances circumstances_;
   ProblemList& problems_;
@@ -344,7 +344,7 @@ class Resolver {
 
 }  // namespace
 
-Resolution resolve(std::vector<Given> given, const TrainerValues& values,
+Resolution resolve(std::vector<ParsedValue> given, const TrainerValues& values,
                    const Circumstances& circumstances, ProblemList& problems) {
   return Resolver(std::move(given), values, circumstances, problems).run();
 }

@@ -12,12 +12,12 @@ namespace {
 constexpr std::size_t most_guesses = 100;
 constexpr std::size_t most_named = 20;  // in one notice
 
-class StrayJudge {
+class StrayCheck {
  public:
-  StrayJudge(const Resolution& resolution, ProblemList& problems)
+  StrayCheck(const Resolution& resolution, ProblemList& problems)
       : resolution_(resolution), problems_(problems) {}
 
-  void judge(const Stray& stray) {
+  void examine(const Stray& stray) {
     if (is_closed(stray.section))
       problems_.unknown_key(stray.member->position, stray.path);
     else if (guesses_++ < most_guesses)
@@ -124,11 +124,11 @@ class StrayJudge {
 
 }  // namespace
 
-std::vector<std::string> judge_strays(const std::vector<Stray>& strays,
+std::vector<std::string> check_strays(const std::vector<Stray>& strays,
                                       const Resolution& resolution, ProblemList& problems) {
-  StrayJudge judge(resolution, problems);
-  for (const Stray& stray : strays) judge.judge(stray);
-  return judge.notices();
+  StrayCheck check(resolution, problems);
+  for (const Stray& stray : strays) check.examine(stray);
+  return check.notices();
 }
 
 }  // namespace zero::config_schemas

@@ -113,7 +113,7 @@ class Lamb : public Rule {
  public:
   using Rule::Rule;
   std::string_view name() const override { return "Lamb"; }
-  Sees sees() const override { return Sees::tensor_norms; }
+  UpdateScope scope() const override { return UpdateScope::tensor_norms; }
   Names state_names() const override { return two_moments(); }
   void direction(const StepScalars& scalars, const UpdateSpans& spans,
                  float* directions) const override {
@@ -135,7 +135,7 @@ class Muon : public Rule {
         iteration_(options.ns_method == "gram" ? NewtonSchulz::gram : NewtonSchulz::standard) {}
 
   std::string_view name() const override { return "Muon"; }
-  Sees sees() const override { return Sees::whole_matrices; }
+  UpdateScope scope() const override { return UpdateScope::whole_matrices; }
   Names state_names() const override { return momentum_buffer(); }
   void direction(const StepScalars& scalars, const UpdateSpans& spans,
                  float* directions) const override {

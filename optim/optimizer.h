@@ -47,7 +47,7 @@ struct UpdateSpans {
   DType parameter_dtype = DType::fp32;
 };
 
-enum class Sees : std::uint8_t { elements, tensor_norms, whole_matrices };
+enum class UpdateScope : std::uint8_t { elements, tensor_norms, whole_matrices };
 
 // A parameter of two or more dimensions as the matrices it consists of, row-major.
 struct MatrixShape {
@@ -64,7 +64,7 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   virtual std::string_view name() const = 0;
-  virtual Sees sees() const { return Sees::elements; }
+  virtual UpdateScope scope() const { return UpdateScope::elements; }
   // fp32 arrays per parameter element; names as in checkpoints ("exp_avg").
   virtual std::span<const std::string_view> state_names() const = 0;
   // Of every element of every array, before the first step.

@@ -40,8 +40,8 @@ void EngineCore::reserve_exchanged(std::int64_t bytes) {
       ledger.take(MemoryCategory::communication, exchanged_.size() - bytes);
     } catch (const Error& error) {
       if (runtime_.topology().local_rank == 0)
-        say_once(std::string(communicator.transport()) + " has no memory for us (" + error.what() +
-                 "); its buffers are the device's, which may cost it copies");
+        warn_once(std::string(communicator.transport()) + " has no memory for us (" + error.what() +
+                  "); its buffers are the device's, which may cost it copies");
     }
   });
 }
@@ -183,8 +183,8 @@ void EngineCore::add_up(int flat_unit, bool first, Stream stream) {
     const Segment& segment = flat(flat_unit).segments[s];
     if (!segment.trainable) continue;
     const SegmentBuffers& buffers = state_->segment(flat_unit, static_cast<int>(s));
-    take_in({buffers.accumulated, buffers.sum}, {buffers.gradient_whole, buffers.dtype},
-            segment.length, first, stream);
+    assign_or_add({buffers.accumulated, buffers.sum}, {buffers.gradient_whole, buffers.dtype},
+                  segment.length, first, stream);
   }
 }
 
@@ -209,8 +209,8 @@ void EngineCore::reduce_segment(const Wire& wire, int flat_unit, int segment_ind
   const bool to_file = buffers.landing != nullptr;
   if (wire.communicator == nullptr) {
     if (!to_file && buffers.summands() != buffers.gradient_shard)
-      take_in({buffers.gradient_shard, buffers.sum}, {buffers.summands(), buffers.summand},
-              segment.shard, first, wire.stream);
+      assign_or_add({buffers.gradient_shard, buffers.sum}, {buffers.summands(), buffers.summand},
+                    segment.shard, first, wire.stream);
     return;
   }
   // Where every rank updates everything, it needs the whole sum.
@@ -232,7 +232,8 @@ void EngineCore::reduce_segment(const Wire& wire, int flat_unit, int segment_ind
     const bool direct = first && buffers.sum == buffers.wire;
     wire.communicator->reduce_scatter(outgoing.data, direct ? target : own, count, buffers.wire,
                                       outgoing.stride, wire.stream);
-    if (!direct) take_in({target, buffers.sum}, {own, buffers.wire}, count, first, wire.stream);
+    if (!direct)
+      assign_or_add({target, buffers.sum}, {own, buffers.wire}, count, first, wire.stream);
     if (!spreads_wire) continue;
     wire.communicator->all_gather(own, outgoing.data, count, buffers.wire, outgoing.stride,
                                   wire.stream);

@@ -47,7 +47,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   allocate();
   say_offload();
   if (strict_ && runtime_.topology().local_rank == 0)
-    say_once(
+    warn_once(
         "strict mode: stage 3's rules hold at every stage, which costs time and memory; "
         "ZERO_STRICT=0 ends it");
   updater_ = std::make_unique<Updater>(
@@ -109,7 +109,7 @@ EngineCore::~EngineCore() {
   if (phase_ == Phase::materialized) dematerialize();
   try {
     if (failure_.empty() && std::uncaught_exceptions() == exceptions_at_start_)
-      meet("the end of the engine");
+      require_same_call("the end of the engine");
   } catch (const std::exception&) {
     // The rank that makes another call throws it.
   }
@@ -168,11 +168,12 @@ void EngineCore::say_offload() const {
   const ZeroOptions& zero = config_.zero_optimization;
   if (runtime_.device().is_host() && (zero.offload_optimizer.device == OffloadDevice::cpu ||
                                       zero.offload_param.device == OffloadDevice::cpu))
-    say_once("offload to cpu: CPU ranks keep their state in host memory anyway; nothing is pinned");
-  if (host_tier_) say_once(host_tier_->describe());
+    warn_once(
+        "offload to cpu: CPU ranks keep their state in host memory anyway; nothing is pinned");
+  if (host_tier_) warn_once(host_tier_->describe());
   if (!tier_) return;
-  if (!host_tier_) say_once(tier_->describe());
-  for (const std::string& notice : tier_->notices()) say_once(notice);
+  if (!host_tier_) warn_once(tier_->describe());
+  for (const std::string& notice : tier_->notices()) warn_once(notice);
 }
 
 // Unequal nodes: the smallest group is one that every rank can follow.
@@ -250,7 +251,7 @@ void EngineCore::poison(const std::string& reason) noexcept {
 
 void EngineCore::require(Phase phase, const char* call) {
   check_phase(phase, call);
-  meet(call);
+  require_same_call(call);
 }
 
 void EngineCore::check_phase(Phase phase, const char* call) const {

@@ -140,7 +140,7 @@ class EngineCore {
 
   // strict_engine.cpp
   // A collective call begins: all ranks must make the same.
-  void meet(const char* call);
+  void require_same_call(const char* call);
   // From the end of a scope on its parameters are hidden, until they are gathered or used again;
   // and what backward writes, from its reduction on.
   void hide_parameters(int unit) noexcept;
@@ -229,13 +229,13 @@ class EngineCore {
   void settle_steps(std::size_t keep);
   void note_skip(const PendingStep& step);
   void restore_scaler(const optim::LossScalerState& state);
-  // On the host or the device, in the order of the stream whose work calls these. take_in replaces
-  // the sum where the addend is its first.
+  // On the host or the device, in the order of the stream whose work calls these. assign_or_add
+  // replaces the sum where the addend is its first.
   using Source = Typed<const std::byte>;
   using Target = Typed<std::byte>;
   void cast(const Source& from, const Target& to, std::int64_t count, Stream stream);
-  void take_in(const Target& sum, const Source& addend, std::int64_t count, bool first,
-               Stream stream);
+  void assign_or_add(const Target& sum, const Source& addend, std::int64_t count, bool first,
+                     Stream stream);
   void divide(const Target& gradient, std::int64_t count, float divisor, Stream stream);
 
   // step.cpp

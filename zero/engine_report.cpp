@@ -62,7 +62,7 @@ RankReport EngineCore::read_report(const std::int64_t* word) const {
 }
 
 EngineReport EngineCore::report() {
-  meet("Engine::report()");
+  require_same_call("Engine::report()");
   if (device_step_) settle_steps(0);
   runtime_.communication().synchronize();
   runtime_.compute().synchronize();

@@ -25,7 +25,7 @@ bool EngineCore::next_evaluation(bool have_batch) {
     // A rank without batches walks along for the gathers of those that have some.
     do {
       walker_->finish();
-      meet(call);
+      require_same_call(call);
       bool anyone = have_batch;
       if (plan_.inputs.gather_parameters) {
         const std::vector<std::int64_t> flags =

@@ -95,7 +95,7 @@ void RuntimeCore::start_pool() {
   pool_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads : fair_share);
   const int node = device().numa_node();
   if (!device().is_host() && node >= 0 && runs_beyond_numa_node(node))
-    say_once(
+    warn_once(
         "rank " + std::to_string(topology().rank) + " may run on cpus of other NUMA nodes than " +
         std::to_string(node) +
         ", that of its GPU, where updates of state in host memory are slower: let the launcher "

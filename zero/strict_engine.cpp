@@ -4,7 +4,7 @@
 
 namespace zero::detail {
 
-void EngineCore::meet(const char* call) {
+void EngineCore::require_same_call(const char* call) {
   if (strict_ && collective()) agree_on_call(ranks_, call);
 }
 

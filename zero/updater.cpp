@@ -13,7 +13,7 @@ constexpr std::int64_t grain_elements = 1 << 14;
 constexpr std::int64_t block_elements = 4096;
 constexpr int parameter_norm = 0, direction_norm = 1;
 
-using optim::Sees;
+using optim::UpdateScope;
 
 std::int64_t* words_of(std::int64_t* words, int param, int which) {
   return words + (2 * param + which) * ModelState::words_per_norm;
@@ -112,10 +112,10 @@ void Updater::in_fp32(const Range& range, const Each& each) const {
     return each(spans, std::int64_t{0});
   }
   const std::int64_t count = range.end - range.begin;
-  for (std::int64_t at = 0; at < count; at += WideBlock::elements) {
-    const Range part = range.part(at, std::min(count, at + WideBlock::elements));
+  for (std::int64_t at = 0; at < count; at += Fp32Staging::elements) {
+    const Range part = range.part(at, std::min(count, at + Fp32Staging::elements));
     const StateAtRest rest = at_rest(part);
-    WideBlock block(rest, part.end - part.begin);
+    Fp32Staging block(rest, part.end - part.begin);
     optim::UpdateSpans spans = spans_of(part);
     spans.master = block.master();
     spans.state = block.states();
@@ -148,7 +148,7 @@ void Updater::for_measured(const OpenChunk& open,
                                .segments[static_cast<std::size_t>(open.chunk.segment)];
   const std::int64_t end = open.view.begin + open.view.count;
   for (const UpdateRun& run : open.buffers.runs) {
-    if (sees(run) != Sees::tensor_norms) continue;
+    if (scope_of(run) != UpdateScope::tensor_norms) continue;
     for (const Piece& piece : pieces_between(model_, segment, std::max(run.begin, open.view.begin),
                                              std::min(run.end, end)))
       each({open.view, open.buffers, run, piece.segment_begin, piece.segment_begin + piece.count},
@@ -228,7 +228,7 @@ void Updater::update_elements(const OpenChunk& chunk, const UpdateTerms& terms) 
   const std::int64_t end = chunk.view.begin + chunk.view.count;
   for (const UpdateRun& run : chunk.buffers.runs) {
     const std::int64_t first = std::max(run.begin, chunk.view.begin), last = std::min(run.end, end);
-    if (sees(run) == Sees::elements && first < last)
+    if (scope_of(run) == UpdateScope::elements && first < last)
       update_range({chunk.view, chunk.buffers, run, first, last}, scalars(run, terms));
   }
 }

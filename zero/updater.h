@@ -14,10 +14,10 @@
 
 #include "comm/communicator.h"
 #include "optim/gradient_norm.h"
+#include "zero/fp32_staging.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/runtime_core.h"
 #include "zero/state/state_store.h"
-#include "zero/wide_block.h"
 
 namespace zero::detail {
 
@@ -62,8 +62,8 @@ class Updater {
 
   OpenChunk open(int chunk) const;
   void update_elements(const OpenChunk& chunk, const UpdateTerms& terms);
-  optim::Sees sees(const UpdateRun& run) const {
-    return plan_.updates.group(run.group).rule->sees();
+  optim::UpdateScope scope_of(const UpdateRun& run) const {
+    return plan_.updates.group(run.group).rule->scope();
   }
   optim::StepScalars scalars(const UpdateRun& run, const UpdateTerms& terms) const {
     return plan_.updates.scalars(run.group, terms.scalars, terms.given_rate);

@@ -240,7 +240,7 @@ void HierarchicalCommunicator::do_barrier() {
     node_->post(nothing);
     node_->join();
     node_->close_round();
-    if (first && leads()) meet(leaders_, own_node());
+    if (first && leads()) barrier_over(leaders_, own_node());
   }
 }
 

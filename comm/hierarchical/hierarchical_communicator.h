@@ -79,7 +79,7 @@ class HierarchicalCommunicator final : public Communicator {
   void send_down(const Tree& tree, const Header& header, void* data, std::int64_t bytes,
                  const std::function<void(std::int64_t, std::int64_t)>& arrived);
   // After round k everybody knows of the 2^(k+1) members before it.
-  void meet(std::span<const int> members, int own_place);
+  void barrier_over(std::span<const int> members, int own_place);
 
   void check_header(const Header& theirs, const Header& own, int peer) const;
   [[noreturn]] void throw_stalled(const std::vector<int>& late) const;

@@ -122,7 +122,7 @@ void HierarchicalCommunicator::send_down(
   finish(out[1]);
 }
 
-void HierarchicalCommunicator::meet(std::span<const int> members, int own_place) {
+void HierarchicalCommunicator::barrier_over(std::span<const int> members, int own_place) {
   const Header header = own_header(call_of(DType::int64, 0));
   const int n = static_cast<int>(members.size());
   for (int distance = 1; distance < n; distance *= 2) {

@@ -50,8 +50,8 @@ class Api {
   virtual std::int64_t allocated_bytes(void* memory) = 0;
   virtual void free(void* memory) = 0;
   // Lets the communicator use memory in place, until its registration is struck.
-  virtual void* enroll(Handle communicator, void* data, std::int64_t bytes) = 0;
-  virtual void strike(Handle communicator, void* registration) = 0;
+  virtual void* register_buffer(Handle communicator, void* data, std::int64_t bytes) = 0;
+  virtual void deregister_buffer(Handle communicator, void* registration) = 0;
 
   virtual void group_start() = 0;
   virtual void group_end() = 0;

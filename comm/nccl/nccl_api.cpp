@@ -256,14 +256,14 @@ class NcclApi final : public Api {
   }
   std::int64_t allocated_bytes(void* memory) override { return bytes_of_allocation(memory); }
   void free(void* memory) override { check(f_.mem_free(memory), "ncclMemFree"); }
-  void* enroll(Handle communicator, void* data, std::int64_t bytes) override {
+  void* register_buffer(Handle communicator, void* data, std::int64_t bytes) override {
     void* registration = nullptr;
     check(f_.comm_register(native(communicator), data, static_cast<std::size_t>(bytes),
                            &registration),
           "ncclCommRegister");
     return registration;
   }
-  void strike(Handle communicator, void* registration) override {
+  void deregister_buffer(Handle communicator, void* registration) override {
     check(f_.comm_deregister(native(communicator), registration), "ncclCommDeregister");
   }
 

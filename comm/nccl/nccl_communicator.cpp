@@ -31,7 +31,7 @@ Connection::Connection(GuardOptions options, std::shared_ptr<Connection> parent)
       guard_(std::make_unique<Guard>(options_)) {}
 
 Connection::~Connection() {
-  while (!registrations_.empty()) strike(registrations_.begin()->first);
+  while (!registrations_.empty()) deregister_buffer(registrations_.begin()->first);
   const bool given_up = guard_->failed();
   guard_.reset();
   if (given_up) return;
@@ -42,26 +42,26 @@ Connection::~Connection() {
   }
 }
 
-void Connection::enroll(void* data, std::int64_t bytes) {
+void Connection::register_buffer(void* data, std::int64_t bytes) {
   const Guard::Inside inside(*guard_);
-  registrations_[data] = api().enroll(handle(), data, bytes);
+  registrations_[data] = api().register_buffer(handle(), data, bytes);
 }
 
-void Connection::strike(void* data) noexcept {
+void Connection::deregister_buffer(void* data) noexcept {
   const auto found = registrations_.find(data);
   if (found == registrations_.end()) return;
   void* registration = found->second;
   registrations_.erase(found);
   try {
     const Guard::Inside inside(*guard_);
-    api().strike(handle(), registration);
+    api().deregister_buffer(handle(), registration);
   } catch (const std::exception&) {
     // It ends with the communicator.
   }
 }
 
 void Connection::free(void* memory) noexcept {
-  strike(memory);
+  deregister_buffer(memory);
   if (guard_->leaked()) return;
   try {
     api().free(memory);
@@ -200,7 +200,7 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
 
 void NcclCommunicator::share(const Arena& arena) {
   try {
-    connection_->enroll(arena.data(), arena.size());
+    connection_->register_buffer(arena.data(), arena.size());
   } catch (const Error&) {
     connection_->guard().check();
     // Refused, it only costs copies inside NCCL.
@@ -208,7 +208,7 @@ void NcclCommunicator::share(const Arena& arena) {
 }
 
 void NcclCommunicator::withdraw(const Arena& arena) {
-  connection_->strike(arena.data());
+  connection_->deregister_buffer(arena.data());
 }
 
 namespace {

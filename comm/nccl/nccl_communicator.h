@@ -29,9 +29,9 @@ class Connection {
   const GuardOptions& options() const { return options_; }
 
   // Throws Error where NCCL refuses.
-  void enroll(void* data, std::int64_t bytes);
+  void register_buffer(void* data, std::int64_t bytes);
   // Nothing where it is not registered.
-  void strike(void* data) noexcept;
+  void deregister_buffer(void* data) noexcept;
   // Memory of Api::allocate(). It stays where a communicator that could not be ended may use it.
   void free(void* memory) noexcept;
 

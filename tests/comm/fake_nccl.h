@@ -44,9 +44,9 @@ class FakeNccl : public nccl::Api {
   std::int64_t granularity = 0;  // of memory that multicasts; 0: there is none
   bool refuses_memory = false, refuses_registration = false, takes_less = false;
 
-  // What it was asked for, in order: "allocate enroll strike free destroy ".
+  // What it was asked for, in order: "allocate register deregister free destroy ".
   std::string calls;
-  std::int64_t allocated = 0, enrolled = 0;  // bytes
+  std::int64_t allocated = 0, registered = 0;  // bytes
 
   void attach_thread() override {}
   int version() override { return number; }
@@ -107,15 +107,15 @@ class FakeNccl : public nccl::Api {
     allocated = 0;
     memory_ = Arena();
   }
-  void* enroll(nccl::Handle, void* data, std::int64_t bytes) override {
-    calls += "enroll ";
+  void* register_buffer(nccl::Handle, void* data, std::int64_t bytes) override {
+    calls += "register ";
     if (refuses_registration) throw Error("fake: no registration");
-    enrolled = bytes;
+    registered = bytes;
     return data;
   }
-  void strike(nccl::Handle, void*) override {
-    calls += "strike ";
-    enrolled = 0;
+  void deregister_buffer(nccl::Handle, void*) override {
+    calls += "deregister ";
+    registered = 0;
   }
 
   void group_start() override {

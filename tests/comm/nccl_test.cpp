@@ -285,11 +285,12 @@ TEST_CASE(
       Arena arena = communicator->reserve(5000);
       CHECK(arena.size() == 8192);
       communicator->share(arena);
-      CHECK(api->enrolled == 8192);
+      CHECK(api->registered == 8192);
       if (withdrawn) communicator->withdraw(arena);
       if (!withdrawn) communicator.reset();
     }
-    CHECK(api->calls == "allocate enroll strike free allocate enroll strike free destroy destroy ");
+    CHECK(api->calls ==
+          "allocate register deregister free allocate register deregister free destroy destroy ");
   });
 }
 
@@ -314,7 +315,7 @@ TEST_CASE(
     api->refuses_registration = true;
     const Arena arena = communicator->reserve(4096);
     CHECK_NOTHROW(communicator->share(arena));
-    CHECK(api->enrolled == 0);
+    CHECK(api->registered == 0);
   });
 }
 
@@ -331,6 +332,6 @@ TEST_CASE("nccl: memory stays where a communicator could not be ended") {
       guarded.peer_failed = true;
       wait_for([&] { return connection->guard().leaked(); });
     }
-    CHECK(guarded.api->calls == "allocate enroll ");
+    CHECK(guarded.api->calls == "allocate register ");
   });
 }

@@ -74,7 +74,7 @@ class Memory {
       case Op::spill:
         require(i, gradient(target).reduced && gradient(target).flat == target);
         sums_[std::size_t(target)].torn = !ends;
-        if (ends) take_in(target, now);
+        if (ends) assign_or_add(target, now);
         return;
       case Op::fetch:
         require(i, parameters_at_rest(target, now.step));
@@ -177,9 +177,9 @@ class Memory {
     require(i, g.flat == i.target && g.by == all);
     if (!ends) return;
     g.reduced = true;
-    if (!inputs_.offload.gradients) take_in(i.target, now);
+    if (!inputs_.offload.gradients) assign_or_add(i.target, now);
   }
-  void take_in(int f, Moment now) {
+  void assign_or_add(int f, Moment now) {
     Sum& sum = sums_[std::size_t(f)].sum;
     if (now.micro == 0) sum.clear();
     sum.insert(gradient(f).by.begin(), gradient(f).by.end());
@@ -364,9 +364,7 @@ TEST_CASE(
 TEST_CASE("the same where a part of the states stays in memory and its parameters do not") {
   const zero::ModelSpec spec = models::describe({2, 20, 50, 16});
   for (const bool cached : {false, true})
-    for (const Setting& s : {Setting{3, 1, true, false},
-                             {3, 2, true, false},
-                             {3, 1, true, true}}) {
+    for (const Setting& s : {Setting{3, 1, true, false}, {3, 2, true, false}, {3, 1, true, true}}) {
       CAPTURE(cached);
       CAPTURE(s.micro_steps);
       CAPTURE(s.pipelined);

@@ -217,7 +217,7 @@ TEST_CASE("Adagrad follows torch with lr_decay") {
 TEST_CASE("LAMB's trust ratio keeps to its bounds, and is 1 where a norm is zero") {
   OptimizerOptions options = default_options("Lamb");
   const auto lamb = create_optimizer(options);
-  CHECK(lamb->sees() == Sees::tensor_norms);
+  CHECK(lamb->scope() == UpdateScope::tensor_norms);
   CHECK(lamb->step_scale(3, 2) == 1.5);
   CHECK(lamb->step_scale(300, 2) == 10);
   CHECK(lamb->step_scale(1e-9, 2) == 0.01);

@@ -61,7 +61,7 @@ toy::Trace train(const zero::Config& config, Nccl& nccl,
           CHECK(runtime.core().ledger().total(tier).current == 0);
         }
         CHECK(api.allocated == 0);
-        CHECK(api.enrolled == 0);
+        CHECK(api.registered == 0);
         if (runtime.is_root()) trace = std::move(own);
       },
       nccl.connect());
@@ -78,7 +78,7 @@ TEST_CASE("buffers that ranks exchange lie in NCCL's memory, its rounding in the
         train(config_of(stage), nccl, [](zero::Runtime& runtime, FakeNccl& api) {
           CHECK(api.allocated > 0);
           CHECK(api.allocated % granularity == 0);
-          CHECK(api.enrolled == api.allocated);
+          CHECK(api.registered == api.allocated);
           const zero::MemoryAccount total = runtime.core().ledger().total();
           CHECK(total.planned == total.current);
           const auto& device = static_cast<mock::Device&>(runtime.core().device());
@@ -88,7 +88,7 @@ TEST_CASE("buffers that ranks exchange lie in NCCL's memory, its rounding in the
     CHECK(trace.losses == expected.losses);
     CHECK(trace.digest == expected.digest);
     for (const auto& api : nccl.apis)
-      CHECK(api->calls == "allocate enroll strike free destroy destroy ");
+      CHECK(api->calls == "allocate register deregister free destroy destroy ");
   }
 }
 
@@ -101,7 +101,7 @@ TEST_CASE("where NCCL has no memory, refuses it or takes too little, all is the 
     Nccl nccl{set_up};
     const toy::Trace trace = train(config_of(3), nccl, [](zero::Runtime& runtime, FakeNccl& api) {
       CHECK(api.allocated == 0);
-      CHECK(api.enrolled > 0);  // of the device's
+      CHECK(api.registered > 0);  // of the device's
       const zero::MemoryAccount total = runtime.core().ledger().total();
       CHECK(total.planned == total.current);
       CHECK(total.current == static_cast<mock::Device&>(runtime.core().device()).reserved());

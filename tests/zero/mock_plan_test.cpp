@@ -84,7 +84,7 @@ class Memory {
     buffers_[slot] = {ends ? from.content : Parameter{f, torn}, number};
   }
   // Of a reduction, or of an addition to the rank's own sum.
-  void take_in(Op op, int f, Moment now) {
+  void assign_or_add(Op op, int f, Moment now) {
     Gradient& gradient = gradients_[std::size_t(gradient_slot(f))];
     if (gradient != Gradient{f, written(f, empties_each_ ? now.micro : 0, now)})
       complain(op, f, "finds other gradients");
@@ -318,7 +318,7 @@ void access(Memory& memory, const Action& i, const Point& at) {
     case Op::gather:
       return at.ends ? memory.end_gather(i.target, at.number) : memory.begin_gather(i.target);
     default:
-      if (at.ends) memory.take_in(i.op, i.target, at.now);
+      if (at.ends) memory.assign_or_add(i.op, i.target, at.now);
   }
 }
 

@@ -6,7 +6,7 @@
 
 namespace zero {
 
-void say_once(const std::string& text) {
+void warn_once(const std::string& text) {
   static std::mutex mutex;
   static std::set<std::string> said;
   const std::lock_guard lock(mutex);

@@ -6,6 +6,6 @@
 namespace zero {
 
 // "zero: TEXT", unless this process has said the same before.
-void say_once(const std::string& text);
+void warn_once(const std::string& text);
 
 }  // namespace zero

@@ -116,11 +116,11 @@ class Checkpointing {
   using ReadPlan = std::map<std::size_t, std::vector<checkpoint::EntryRange>>;
 
   // While ranks read and write files, they wait for each other without the usual limit.
-  class Patience {
+  class LongTimeout {
    public:
-    explicit Patience(Ranks& ranks);
-    Patience(const Patience&) = delete;
-    ~Patience() { ranks_.set_terms(before_); }
+    explicit LongTimeout(Ranks& ranks);
+    LongTimeout(const LongTimeout&) = delete;
+    ~LongTimeout() { ranks_.set_terms(before_); }
 
    private:
     Ranks& ranks_;

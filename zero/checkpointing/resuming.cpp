@@ -75,7 +75,7 @@ std::optional<std::string> Checkpointing::choose(const std::string& directory, R
 
 // Whether all ranks see it. A host with another directory under this name is no case of damage.
 Outcome Checkpointing::look(const std::string& directory, const std::string& document) {
-  const Patience patience(engine_.ranks_);
+  const LongTimeout patience(engine_.ranks_);
   return agree_on_outcome(
       engine_.ranks_, "the choice of a checkpoint", attempt([&] {
         if (engine_.rank() == 0) return;
@@ -339,7 +339,7 @@ Outcome Checkpointing::load(const Manifest& manifest, const std::string& path) {
   if (engine_.scaler_.dynamic() && !manifest.loss_scaler.empty())
     scaler = scaler_state_from(path, manifest.loss_scaler);
 
-  const Patience patience(engine_.ranks_);
+  const LongTimeout patience(engine_.ranks_);
   const auto pass = [&](bool into_state) {
     return agree_on_outcome(engine_.ranks_, "the reading of a checkpoint",
                             attempt([&] { read_files(path, manifest, plan, into_state); }));

@@ -42,7 +42,7 @@ void await_visible(const std::string& what, const std::function<void()>& work) {
   }
 }
 
-Checkpointing::Patience::Patience(Ranks& ranks) : ranks_(ranks), before_(ranks.terms()) {
+Checkpointing::LongTimeout::LongTimeout(Ranks& ranks) : ranks_(ranks), before_(ranks.terms()) {
   comm::CallTerms terms = before_;
   terms.time_limit = file_time_limit;
   ranks_.set_terms(terms);
@@ -56,7 +56,7 @@ PendingSave::~PendingSave() {
 void Checkpointing::open(const std::string& directory) {
   if (state_.directory == directory) return;
   agree_on_text(engine_.ranks_, "checkpoint directory", directory);
-  const Patience patience(engine_.ranks_);
+  const LongTimeout patience(engine_.ranks_);
   const bool root = engine_.rank() == 0;
   state_.directory.clear();
   state_.saver.reset();
@@ -265,7 +265,7 @@ void Checkpointing::advance(PendingSave& save, bool known_good) {
 }
 
 void Checkpointing::finish(PendingSave& save) {
-  const Patience patience(engine_.ranks_);
+  const LongTimeout patience(engine_.ranks_);
   while (save.phase != PendingSave::Phase::finished) advance(save);
 }
 

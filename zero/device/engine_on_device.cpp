@@ -44,10 +44,10 @@ void EngineCore::cast(const Source& from, const Target& to, std::int64_t count, 
     runtime_.kernels().cast(from.data, from.dtype, to.data, to.dtype, count, stream);
 }
 
-void EngineCore::take_in(const Target& sum, const Source& addend, std::int64_t count, bool first,
-                         Stream stream) {
+void EngineCore::assign_or_add(const Target& sum, const Source& addend, std::int64_t count,
+                               bool first, Stream stream) {
   if (!device_step_)
-    detail::take_in(sum, addend, count, first);
+    detail::assign_or_add(sum, addend, count, first);
   else if (first)
     cast(addend, sum, count, stream);
   else

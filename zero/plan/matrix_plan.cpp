@@ -43,7 +43,8 @@ MatrixPlan::MatrixPlan(const Model& model, const Layout& layout, const UpdateGro
       for (const ParamPlace& place : flat.segments[s].params) {
         const ParamDeclaration& param = model.params[static_cast<std::size_t>(place.param)];
         const int group = updates.group_of_param()[static_cast<std::size_t>(place.param)];
-        if (group < 0 || updates.group(group).rule->sees() != optim::Sees::whole_matrices) continue;
+        if (group < 0 || updates.group(group).rule->scope() != optim::UpdateScope::whole_matrices)
+          continue;
         matrices.push_back({place.param, group, 0, place.offset, param.elements,
                             optim::matrix_shape(param.shape)});
       }

@@ -56,7 +56,7 @@ UpdateGroups::UpdateGroups(const Model& model, const Config& config)
 
 bool UpdateGroups::needs_tensor_norms() const {
   return std::any_of(groups_.begin(), groups_.end(), [](const UpdateGroup& group) {
-    return group.rule->sees() == optim::Sees::tensor_norms;
+    return group.rule->scope() == optim::UpdateScope::tensor_norms;
   });
 }
 

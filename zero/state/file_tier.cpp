@@ -326,8 +326,8 @@ void FileTier::spill_resident(int flat_unit, int segment_index, bool first) {
   const SegmentBuffers& buffers = state_.segment(flat_unit, segment_index);
   const Segment& segment = segment_of({flat_unit, segment_index});
   if (!segment.trainable || buffers.resident == 0) return;
-  take_in({buffers.gradient_shard, buffers.sum}, {buffers.landing, buffers.wire}, buffers.resident,
-          first);
+  assign_or_add({buffers.gradient_shard, buffers.sum}, {buffers.landing, buffers.wire},
+                buffers.resident, first);
 }
 
 // The last write adds up the squares, so that the norm needs no further pass over the file.
@@ -336,8 +336,9 @@ void FileTier::spill_part(const Part& part, bool first, bool last) {
   const Transfer read{Direction::read, part.extent, spill_buffer_};
   if (!first) write_->transfer({&read, 1});
   const std::int64_t skipped = part.begin - buffers.update_begin;
-  take_in({spill_buffer_, buffers.sum},
-          {buffers.landing + skipped * size_of(buffers.wire), buffers.wire}, part.count, first);
+  assign_or_add({spill_buffer_, buffers.sum},
+                {buffers.landing + skipped * size_of(buffers.wire), buffers.wire}, part.count,
+                first);
   if (last) {
     optim::NormBins bins;
     optim::accumulate_norm(spill_buffer_, buffers.sum, part.count, bins);

@@ -16,8 +16,8 @@ struct Typed {
 };
 
 // In the dtype of the sum.
-inline void take_in(const Typed<std::byte>& sum, const Typed<const std::byte>& addend,
-                    std::int64_t count, bool first) {
+inline void assign_or_add(const Typed<std::byte>& sum, const Typed<const std::byte>& addend,
+                          std::int64_t count, bool first) {
   if (first)
     optim::cast(addend.data, addend.dtype, sum.data, sum.dtype, count);
   else

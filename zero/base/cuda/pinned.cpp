@@ -46,7 +46,7 @@ std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const s
   if (data == MAP_FAILED) throw MemoryError(what + std::strerror(errno));
   const std::shared_ptr<void> mapped(data, Unmap{size, waits});
   if (const std::string why = prefer_numa_node(data, bytes, numa_node); !why.empty())
-    say_once("pinned memory is not placed beside the GPU: " + why);
+    warn_once("pinned memory is not placed beside the GPU: " + why);
   std::memset(data, 0, size);
   if (const cudaError_t error = cudaHostRegister(data, size, cudaHostRegisterPortable);
       error != cudaSuccess) {

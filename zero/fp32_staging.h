@@ -25,13 +25,13 @@ struct StateAtRest {
   bool in_fp32() const { return master_dtype == DType::fp32 && state_dtype == DType::fp32; }
 };
 
-class WideBlock {
+class Fp32Staging {
  public:
   static constexpr std::int64_t elements = 2048;  // all of it stays in cache
 
   // Reads the elements, at most as many as fit.
-  WideBlock(const StateAtRest& rest, std::int64_t count);
-  WideBlock(const WideBlock&) = delete;
+  Fp32Staging(const StateAtRest& rest, std::int64_t count);
+  Fp32Staging(const Fp32Staging&) = delete;
 
   float* master() { return masters_.data(); }
   std::span<float* const> states() const { return std::span(pointers_).first(rest_.state_count); }

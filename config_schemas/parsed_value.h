@@ -11,7 +11,7 @@
 
 namespace zero::config_schemas {
 
-struct Given {
+struct ParsedValue {
   const Key* key;
   std::string path;  // as the user spelled it
   std::string name;  // what "*" of the row's path stands for
@@ -29,7 +29,7 @@ struct Stray {
 };
 
 struct Collected {
-  std::vector<Given> given;
+  std::vector<ParsedValue> given;
   std::vector<Stray> strays;
 };
 
@@ -37,9 +37,9 @@ struct Collected {
 Collected collect_values(const Node& root, ProblemList& problems);
 
 // "zero_core.param_groups.norms.lr_scale": the row's path with the name in place of "*".
-std::string path_of(const Given& given);
+std::string path_of(const ParsedValue& given);
 
 // Those of `given` for one row; null if it is not given.
-const Given* find(const std::vector<Given>& given, std::string_view path);
+const ParsedValue* find(const std::vector<ParsedValue>& given, std::string_view path);
 
 }  // namespace zero::config_schemas

@@ -35,24 +35,24 @@ enum class Demand : std::uint8_t {
   effect,
 };
 
-class Judge {
+class SupportCheck {
  public:
-  Judge(const Resolution& resolution, const Conversions& conversions, ProblemList& problems)
+  SupportCheck(const Resolution& resolution, const Conversions& conversions, ProblemList& problems)
       : resolution_(resolution), conversions_(conversions), problems_(problems) {}
 
   std::vector<std::string> run() {
     for (const auto& [today, old] : conversions_)
       notices_.push_back(old + ": an old form of " + today + ", and read as such");
-    for (const Given& given : resolution_.given)
+    for (const ParsedValue& given : resolution_.given)
       if (given.usable && (given.key->status != Status::honoured || given.key->stage_3_only))
-        judge(given);
+        check_supported(given);
     for (const auto& [reason, keys] : without_effect_)
       notices_.push_back(keys + ": no effect here: " + reason);
     return std::move(notices_);
   }
 
  private:
-  void judge(const Given& given) {
+  void check_supported(const ParsedValue& given) {
     const Key& key = *given.key;
     switch (demand(given)) {
       case Demand::nothing:
@@ -76,7 +76,7 @@ class Judge {
     }
   }
 
-  Demand demand(const Given& given) const {
+  Demand demand(const ParsedValue& given) const {
     const Key& key = *given.key;
     if (!key.switched_by.empty() && !acts(key.switched_by)) return Demand::nothing;
     if (key.type == Type::block) return demand_of_block(given);
@@ -88,7 +88,7 @@ class Judge {
     return Demand::effect;
   }
 
-  static Demand demand_of_block(const Given& given) {
+  static Demand demand_of_block(const ParsedValue& given) {
     const Key& key = *given.key;
     const Switch state = switch_in(*given.node);
     if (key.status == Status::no_effect)
@@ -99,16 +99,16 @@ class Judge {
 
   // Whether a switch is on, and not reported itself.
   bool acts(std::string_view path) const {
-    const Given* given = find(resolution_.given, path);
+    const ParsedValue* given = find(resolution_.given, path);
     return given != nullptr && given->shown == "true" && (given->key->status != Status::refused);
   }
 
   bool shards_parameters() const {
-    const Given* given = find(resolution_.given, "zero_optimization.stage");
+    const ParsedValue* given = find(resolution_.given, "zero_optimization.stage");
     return given != nullptr && given->shown == "3";
   }
 
-  void refuse(const Given& given) {
+  void refuse(const ParsedValue& given) {
     const auto old = conversions_.find(path_of(given));
     const std::string from = old == conversions_.end() ? "" : " (written as " + old->second + ")";
     const std::string value = given.key->type == Type::block ? "" : " " + quoted(given);
@@ -116,12 +116,12 @@ class Judge {
                                             " is refused: " + std::string(given.key->reason));
   }
 
-  static std::string quoted(const Given& given) {
+  static std::string quoted(const ParsedValue& given) {
     return given.node->kind == Node::Kind::string ? "\"" + given.shown + "\"" : given.shown;
   }
 
   // One line for all keys with one reason, in the order of their first.
-  void add_notice(const Given& given, const std::string& reason) {
+  void add_notice(const ParsedValue& given, const std::string& reason) {
     std::string text = given.path;
     const Node::Kind kind = given.node->kind;
     if (kind != Node::Kind::object && kind != Node::Kind::array) text += " " + quoted(given);
@@ -148,9 +148,9 @@ bool asks_for_nothing(const Key& key, std::string_view shown, const Config& conf
          std::ranges::find(key.harmless, shown) != key.harmless.end();
 }
 
-std::vector<std::string> judge(const Resolution& resolution, const Conversions& conversions,
-                               ProblemList& problems) {
-  return Judge(resolution, conversions, problems).run();
+std::vector<std::string> check_supported(const Resolution& resolution,
+                                         const Conversions& conversions, ProblemList& problems) {
+  return SupportCheck(resolution, conversions, problems).run();
 }
 
 }  // namespace zero::config_schemas
