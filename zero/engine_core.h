@@ -245,8 +245,7 @@ class EngineCore {
   Verdict agree(const ControlWord& word);
   Decision inspect(const StepOptions& options, ControlWord& word);
   double summands() const;  // that gradients are divided by
-  double inverse_scale_at(float loss_scale) const;
-  double inverse_scale() const { return inverse_scale_at(gradient_scale_); }
+  double inverse_scale() const;
   float gradient_multiplier(double norm) const;
   void await_copies(const Instruction& instruction);
   void conclude_update(bool skipped);

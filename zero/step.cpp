@@ -69,8 +69,8 @@ double EngineCore::summands() const {
   return ranks * static_cast<double>(plan_.batch.accumulation);
 }
 
-double EngineCore::inverse_scale_at(float loss_scale) const {
-  return state_->policy().precision.predivision / (summands() * loss_scale);
+double EngineCore::inverse_scale() const {
+  return state_->policy().precision.predivision / (summands() * gradient_scale_);
 }
 
 double EngineCore::gradient_norm() const {

@@ -224,18 +224,14 @@ double Updater::tensor_norm(int param, int which) const {
   return bins.norm();
 }
 
-void Updater::update_elements(const OpenChunk& chunk, const UpdateTerms& terms) {
+void Updater::update(int number, const UpdateTerms& terms) {
+  const OpenChunk chunk = open(number);
   const std::int64_t end = chunk.view.begin + chunk.view.count;
   for (const UpdateRun& run : chunk.buffers.runs) {
     const std::int64_t first = std::max(run.begin, chunk.view.begin), last = std::min(run.end, end);
     if (scope_of(run) == UpdateScope::elements && first < last)
       update_range({chunk.view, chunk.buffers, run, first, last}, scalars(run, terms));
   }
-}
-
-void Updater::update(int number, const UpdateTerms& terms) {
-  const OpenChunk chunk = open(number);
-  update_elements(chunk, terms);
   for_measured(chunk, [&](const Range& range, int param) {
     optim::StepScalars own = scalars(range.run, terms);
     own.step_scale = plan_.updates.group(range.run.group)

@@ -61,7 +61,6 @@ class Updater {
   };
 
   OpenChunk open(int chunk) const;
-  void update_elements(const OpenChunk& chunk, const UpdateTerms& terms);
   optim::UpdateScope scope_of(const UpdateRun& run) const {
     return plan_.updates.group(run.group).rule->scope();
   }
