@@ -14,8 +14,8 @@ inline std::string json(const config_schemas::Node& node) {
   if (!object && node.kind != Kind::array) return node.text;
   std::string text;
   for (const config_schemas::Member& member : node.members)
-    text += (text.empty() ? "" : ",") + (object ? '"' + member.key + "\":" : "") +
-            json(member.value);
+    text +=
+        (text.empty() ? "" : ",") + (object ? '"' + member.key + "\":" : "") + json(member.value);
   return object ? "{" + text + "}" : "[" + text + "]";
 }
 

@@ -9,8 +9,8 @@
 #include "config_schemas/values.h"
 #include "tests/config/config_support.h"
 #include "zero/base/error.h"
-#include "zero/model.h"
 #include "zero/plan/engine_plan.h"
+#include "zero/plan/model.h"
 #include "zero/plan/slots.h"
 
 using namespace zero;

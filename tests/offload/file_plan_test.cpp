@@ -14,7 +14,7 @@
 #include "tests/support/models.h"
 #include "tests/support/plan_walks.h"
 #include "zero/plan/engine_plan.h"
-#include "zero/plan/plan_walker.h"
+#include "zero/run/plan_walker.h"
 
 using namespace zero::detail;
 using plan_walks::Moment;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/support/toy_model.h"
-#include "zero/runtime_core.h"
+#include "zero/runtime/runtime_core.h"
 
 namespace toy {
 

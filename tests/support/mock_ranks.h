@@ -13,7 +13,7 @@
 
 #include "tests/support/mock_device.h"
 #include "tests/support/toy_model.h"
-#include "zero/runtime_core.h"
+#include "zero/runtime/runtime_core.h"
 #include "zero/testing.h"
 
 namespace mock {

@@ -12,7 +12,7 @@
 #include "zero/plan/accesses.h"
 #include "zero/plan/plan_checker.h"
 #include "zero/plan/plan_emitter.h"
-#include "zero/plan/plan_walker.h"
+#include "zero/run/plan_walker.h"
 
 namespace plan_walks {
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "tests/support/toy_model.h"
-#include "zero/model.h"
+#include "zero/plan/model.h"
 #include "zero/testing.h"
 
 namespace {

@@ -6,6 +6,7 @@
 #include "tests/support/models.h"
 #include "zero/base/ledger.h"
 #include "zero/plan/engine_plan.h"
+#include "zero/state/state.h"
 
 using namespace zero::detail;
 using zero::MemoryCategory;

@@ -9,7 +9,7 @@
 #include "tests/support/refusal.h"
 #include "tests/support/stderr_of.h"
 #include "tests/support/toy_model.h"
-#include "zero/strict.h"
+#include "zero/run/strict.h"
 #include "zero/testing.h"
 
 // Of AddressSanitizer's runtime, where there is one.

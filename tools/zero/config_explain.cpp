@@ -11,7 +11,7 @@
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
 #include "zero/plan/placement.h"
-#include "zero/state/precision.h"
+#include "zero/plan/precision.h"
 
 namespace zero::tool {
 namespace {

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "zero/base/error.h"
-#include "zero/model.h"
+#include "zero/plan/model.h"
 #include "zero/plan/engine_plan.h"
 
 namespace zero::tool {

@@ -116,7 +116,7 @@ Manifest Checkpointing::describe_state(const SaveOptions& options) {
   }
   for (std::size_t u = 0; u < engine_.model_.units.size(); ++u)
     for (const int p : engine_.model_.borrowed(static_cast<int>(u)))
-      m.parameters[static_cast<std::size_t>(p)].used_by.push_back(engine_.model_.units[u].name);
+      m.parameters[p].used_by.push_back(engine_.model_.units[u].name);
   describe_buffers(m);
   return m;
 }
@@ -194,7 +194,7 @@ std::vector<Located> Checkpointing::located_entries(int of_rank, bool trainable_
       }
     }
   for (int b = 0; b < static_cast<int>(engine_.model_.buffers.size()) && of_rank == 0; ++b) {
-    const BufferDeclaration& buffer = engine_.model_.buffers[static_cast<std::size_t>(b)];
+    const BufferDeclaration& buffer = engine_.model_.buffers[b];
     const int number = static_cast<int>(engine_.model_.params.size()) + b;
     if (buffer.elements > 0)
       by_width[size_of(buffer.dtype)].push_back(
@@ -269,17 +269,16 @@ void Checkpointing::write_as(const ArrayId& array, std::int64_t begin, DType sto
 // Elements of the parameter from `first` on, all within this rank's slice.
 void Checkpointing::deliver(const Manifest& manifest, const ShardEntry& entry, std::int64_t first,
                             std::span<const std::byte> bytes) {
-  const int param = param_of_[static_cast<std::size_t>(entry.parameter)];
-  if (const int buffer = buffer_of_[static_cast<std::size_t>(entry.parameter)]; buffer >= 0)
+  const int param = param_of_[entry.parameter];
+  if (const int buffer = buffer_of_[entry.parameter]; buffer >= 0)
     return engine_.buffers_.write(buffer, first, bytes);
-  const Place& place = engine_.plan_.layout.place_of_param[static_cast<std::size_t>(param)];
+  const Place& place = engine_.plan_.layout.place_of_param[param];
   const std::int64_t begin = place.offset + first;
   const DType stored = dtype_of_name(manifest.dtype_of(entry));
   const auto write = [&](ArrayKind kind, int state = 0) {
     write_as({place.flat_unit, place.segment, kind, state}, begin, stored, bytes);
   };
-  if (entry.kind > 0)
-    return write(ArrayKind::state, state_of_[static_cast<std::size_t>(entry.kind - 1)]);
+  if (entry.kind > 0) return write(ArrayKind::state, state_of_[entry.kind - 1]);
   if (engine_.param(param).options.trainable &&
       engine_.state_->segment(place.flat_unit, place.segment).has_master())
     write(ArrayKind::master);
@@ -288,8 +287,7 @@ void Checkpointing::deliver(const Manifest& manifest, const ShardEntry& entry, s
 
 // Where the optimizer is not sharded, every rank holds all of its state.
 void Checkpointing::spread_states(int flat_unit, int segment_index) {
-  const Segment& segment =
-      engine_.flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
+  const Segment& segment = engine_.flat(flat_unit).segments[segment_index];
   const SegmentBuffers& buffers = engine_.state_->segment(flat_unit, segment_index);
   if (!engine_.collective() || !segment.trainable || engine_.state_->policy().optimizer_sharded)
     return;
@@ -300,8 +298,7 @@ void Checkpointing::spread_states(int flat_unit, int segment_index) {
       continue;
     }
     engine_.ranks_.exchange_on_device(
-        engine_.subjects_[static_cast<std::size_t>(flat_unit)],
-        [&](comm::Communicator& communicator, Stream stream) {
+        engine_.subjects_[flat_unit], [&](comm::Communicator& communicator, Stream stream) {
           std::byte* all = buffers.states[state];
           engine_.all_gather_whole(
               {&communicator, stream}, segment,

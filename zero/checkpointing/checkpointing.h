@@ -24,8 +24,8 @@
 #include "zero/checkpoint/store.h"
 #include "zero/checkpointing/device_copies.h"
 #include "zero/checkpointing/staged_writer.h"
-#include "zero/engine_core.h"
-#include "zero/outcome.h"
+#include "zero/run/engine_core.h"
+#include "zero/runtime/outcome.h"
 
 namespace zero::detail {
 

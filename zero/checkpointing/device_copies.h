@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "zero/runtime_core.h"
+#include "zero/runtime/runtime_core.h"
 
 namespace zero::detail {
 

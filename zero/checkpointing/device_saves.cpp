@@ -57,8 +57,7 @@ void Checkpointing::queue_copies(PendingSave& save) const {
 void EngineCore::precede_by_copies(const Instruction& instruction, ExecutionStream& stream) {
   if (!checkpoints_->copies || !checkpoints_->pending || !checkpoints_->pending->writer) return;
   if (instruction.op == Op::measure) return checkpoints_->copies->precede_all(stream);
-  checkpoints_->copies->precede(
-      plan_.inputs.chunks[static_cast<std::size_t>(instruction.target)].flat_unit, stream);
+  checkpoints_->copies->precede(plan_.inputs.chunks[instruction.target].flat_unit, stream);
 }
 
 // Before a thread that writes a save is waited for: where the device has failed, it would wait for

@@ -162,7 +162,7 @@ void EngineCore::advance_save() {
 // Before state changes that is still to be copied.
 void EngineCore::await_copy(int flat_unit) {
   if (const PendingSave* save = checkpoints_->pending.get(); save != nullptr && save->writer)
-    save->writer->await_copy(save->copy_before_update[static_cast<std::size_t>(flat_unit)]);
+    save->writer->await_copy(save->copy_before_update[flat_unit]);
 }
 
 void EngineCore::refuse_among_micro_steps(const char* call) const {

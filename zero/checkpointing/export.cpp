@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "zero/checkpoint/model_files.h"
-#include "zero/engine_core.h"
+#include "zero/run/engine_core.h"
 
 // Whole models in files that other programs read.
 namespace zero::detail {
@@ -73,9 +73,9 @@ std::vector<std::string> EngineCore::load_weights(const std::string& file,
         reader.read(name_in_file(shard.name), shard.begin, shard.values);
         refuse_non_finite(reader.path(), shard);
       },
-      [&](int param) { return in_file[static_cast<std::size_t>(param)] != 0; });
+      [&](int param) { return in_file[param] != 0; });
   for (const int b : buffers) {
-    const BufferDeclaration& buffer = model_.buffers[static_cast<std::size_t>(b)];
+    const BufferDeclaration& buffer = model_.buffers[b];
     if (buffer.dtype != DType::fp32) {
       buffers_.write(b, 0, reader.bytes(name_in_file(buffer.name)));
       continue;
@@ -154,8 +154,7 @@ void EngineCore::export_model(const std::string& directory, const ExportOptions&
     const std::vector<std::byte> whole =
         gather_segment({part.flat_unit, part.segment, ArrayKind::parameter});
     if (!writer) continue;
-    for (const ParamPlace& place :
-         flat(part.flat_unit).segments[static_cast<std::size_t>(part.segment)].params)
+    for (const ParamPlace& place : flat(part.flat_unit).segments[part.segment].params)
       writer->write(std::span(whole).subspan(
           static_cast<std::size_t>(place.offset * part.width),
           static_cast<std::size_t>(param(place.param).elements * part.width)));

@@ -36,10 +36,8 @@ void refuse_non_finite(const std::string& file, const Manifest& manifest, const 
                        std::int64_t first, std::span<const std::byte> bytes) {
   const std::int64_t at = first_non_finite(bytes, manifest.dtype_of(entry));
   if (at < 0) return;
-  const std::string state =
-      entry.kind > 0 ? manifest.states[static_cast<std::size_t>(entry.kind - 1)] + " of " : "";
-  throw LoadError(file + ": " + state +
-                  manifest.parameters[static_cast<std::size_t>(entry.parameter)].name +
+  const std::string state = entry.kind > 0 ? manifest.states[entry.kind - 1] + " of " : "";
+  throw LoadError(file + ": " + state + manifest.parameters[entry.parameter].name +
                   " is not finite at element " + std::to_string(first + at) +
                   "; zero_core.allow_non_finite_weights loads it nevertheless");
 }
@@ -126,9 +124,9 @@ void Checkpointing::check_presence(const Manifest& manifest,
       buffers(engine_.model_.buffers.size(), 0);
   for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {
     if (param_of_[i] >= 0)
-      params[static_cast<std::size_t>(param_of_[i])] = 1;
+      params[param_of_[i]] = 1;
     else if (buffer_of_[i] >= 0)
-      buffers[static_cast<std::size_t>(buffer_of_[i])] = 1;
+      buffers[buffer_of_[i]] = 1;
     else
       problems.push_back(manifest.parameters[i].name + " is in the checkpoint, not in the model");
   }
@@ -146,15 +144,14 @@ void Checkpointing::check_model(const Manifest& manifest, const std::string& pat
     const checkpoint::ManifestParameter& saved = manifest.parameters[i];
     if (param_of_[i] < 0 && buffer_of_[i] < 0) continue;
     const bool buffer = saved.buffer;
-    const Shape& shape = buffer
-                             ? engine_.model_.buffers[static_cast<std::size_t>(buffer_of_[i])].shape
-                             : engine_.param(param_of_[i]).shape;
+    const Shape& shape =
+        buffer ? engine_.model_.buffers[buffer_of_[i]].shape : engine_.param(param_of_[i]).shape;
     if (saved.shape != shape)
       problems.push_back(saved.name + " has shape " + text(saved.shape) + ", the model has " +
                          text(shape));
     if (buffer) {
-      const std::string dtype = checkpoint::safetensors_name(
-          engine_.model_.buffers[static_cast<std::size_t>(buffer_of_[i])].dtype);
+      const std::string dtype =
+          checkpoint::safetensors_name(engine_.model_.buffers[buffer_of_[i]].dtype);
       if (saved.dtype != dtype)
         problems.push_back("the buffer " + saved.name + " has dtype " + saved.dtype +
                            ", the model's " + dtype);
@@ -195,7 +192,7 @@ void Checkpointing::check_frozen(const Manifest& manifest, const std::string& pa
   if (!lacking.empty())
     throw LoadError(path + " was saved without its frozen parameters, and " + lacking +
                     " has no values: call Engine::load_weights() for them before resume()");
-  const auto wanted = [&](int p) { return left_out[static_cast<std::size_t>(p)] != nullptr; };
+  const auto wanted = [&](int p) { return left_out[p] != nullptr; };
   if (std::none_of(left_out.begin(), left_out.end(), [](const auto* p) { return p != nullptr; }))
     return;
   const std::vector<std::uint64_t> digests = engine_.value_digests(wanted);
@@ -256,8 +253,7 @@ Checkpointing::ReadPlan Checkpointing::plan_reads(const Manifest& manifest) cons
     }
   for (std::size_t f = 0; f < manifest.files.size(); ++f)
     for (std::size_t e = 0; e < manifest.files[f].entries.size(); ++e)
-      if (const ShardEntry& entry = manifest.files[f].entries[e];
-          buffer_of_[static_cast<std::size_t>(entry.parameter)] >= 0)
+      if (const ShardEntry& entry = manifest.files[f].entries[e]; buffer_of_[entry.parameter] >= 0)
         plan[f].push_back({e, 0, entry.count});
   return plan;
 }

@@ -128,8 +128,7 @@ void Checkpointing::prepare_writer(PendingSave& save) const {
   // Frozen parameters never change, and buffers have been copied: nobody waits for these.
   for (const Located& located : entries)
     if (located.flat_unit >= 0 && engine_.param(located.entry.parameter).options.trainable)
-      save.copy_before_update[static_cast<std::size_t>(located.flat_unit)] =
-          located.data_begin + located.bytes;
+      save.copy_before_update[located.flat_unit] = located.data_begin + located.bytes;
   save.writer = std::make_shared<StagedWriter>(
       own_bytes(save.trainable_only),
       [*this, &save, entries = std::move(entries)](std::int64_t offset, std::span<std::byte> out) {
@@ -149,8 +148,8 @@ void Checkpointing::write_own_file(PendingSave& save) const {
     std::optional<Directory> temporary;
     await_visible(save.directory + "/" + name + ", which rank 0 made",
                   [&] { temporary.emplace(Directory::open(save.directory).child(name)); });
-    return std::make_unique<checkpoint::ShardWriter>(
-        *temporary, save.manifest, save.manifest.files[static_cast<std::size_t>(save.own_file)]);
+    return std::make_unique<checkpoint::ShardWriter>(*temporary, save.manifest,
+                                                     save.manifest.files[save.own_file]);
   });
   save.seconds = std::chrono::duration<double>(Clock::now() - start).count();
 }

@@ -2,7 +2,6 @@
 // to follow the last write of what it touches, and all reads since then of what it writes.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <optional>
 #include <utility>
@@ -33,23 +32,23 @@ class AccessHistory {
     if (access.write)
       entry = {point, {}};
     else
-      entry.reads[static_cast<std::size_t>(stream)] = point;
+      entry.reads[stream] = point;
   }
 
  private:
   struct Entry {
     std::optional<Point> write;
-    std::array<std::optional<Point>, plan_stream_count> reads;  // the last one of each stream
+    ByStream<std::optional<Point>> reads;  // the last one of each stream
   };
 
   Entry& entry_of(const ResourceAccess& access) {
-    auto& entries = entries_[static_cast<std::size_t>(access.resource)];
+    auto& entries = entries_[access.resource];
     const auto index = static_cast<std::size_t>(access.index);
     if (index >= entries.size()) entries.resize(index + 1);
     return entries[index];
   }
 
-  std::array<std::vector<Entry>, resource_count> entries_;
+  ByResource<std::vector<Entry>> entries_;
 };
 
 }  // namespace zero::detail

@@ -24,14 +24,10 @@ class AccessTable {
   std::vector<ResourceAccess> of_download(int flat_unit) const;
   std::vector<ResourceAccess> of_upload(int chunk) const;
   void take_turns(const Chunk& chunk, std::vector<ResourceAccess>& accesses) const;
-  int parameter_slot(int flat) const {
-    return inputs_.parameter_slots.slot_of[static_cast<std::size_t>(flat)];
-  }
-  int gradient_slot(int flat) const {
-    return inputs_.gradient_slots.slot_of[static_cast<std::size_t>(flat)];
-  }
+  int parameter_slot(int flat) const { return inputs_.parameter_slots.slot_of[flat]; }
+  int gradient_slot(int flat) const { return inputs_.gradient_slots.slot_of[flat]; }
   bool rests_outside(int flat) const { return inputs_.offload.shard_slot(flat) >= 0; }
-  int chunk_slot(int chunk) const { return inputs_.chunks[static_cast<std::size_t>(chunk)].slot; }
+  int chunk_slot(int chunk) const { return inputs_.chunks[chunk].slot; }
 
   const PlanInputs& inputs_;
 };
@@ -101,7 +97,7 @@ std::vector<ResourceAccess> AccessTable::of_transfer(const Instruction& instruct
 }
 
 std::vector<ResourceAccess> AccessTable::of_load(Op op, int number) const {
-  const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
+  const Chunk& chunk = inputs_.chunks[number];
   std::vector<ResourceAccess> accesses = {{Resource::state_slot, chunk.slot, true}};
   if (op == Op::load) {
     accesses.push_back({Resource::state, number, false});
@@ -134,7 +130,7 @@ std::vector<ResourceAccess> AccessTable::of_fetch(Op op, int flat) const {
 
 std::vector<ResourceAccess> AccessTable::on_host(const Instruction& instruction) const {
   const int target = instruction.target, flat = flat_unit_of(instruction, inputs_.chunks);
-  const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(target)];
+  const Chunk& chunk = inputs_.chunks[target];
   const OffloadPlan& offload = inputs_.offload;
   std::vector<ResourceAccess> accesses;
   if (!offload.recalls(chunk)) accesses.push_back({Resource::gradient_on_host, flat, false});
@@ -157,7 +153,7 @@ void AccessTable::take_turns(const Chunk& chunk, std::vector<ResourceAccess>& ac
 
 std::vector<ResourceAccess> AccessTable::of_scope(Op op, int unit) const {
   std::vector<ResourceAccess> accesses;
-  for (const int flat : inputs_.layout->needs_of_unit[std::size_t(unit)]) {
+  for (const int flat : inputs_.layout->needs_of_unit[unit]) {
     accesses.push_back({Resource::parameter_slot, parameter_slot(flat), false});
     if (op == Op::backward && gradient_slot(flat) >= 0)
       accesses.push_back({Resource::gradient_slot, gradient_slot(flat), true});
@@ -203,7 +199,7 @@ std::vector<ResourceAccess> AccessTable::of_download(int flat) const {
 }
 
 std::vector<ResourceAccess> AccessTable::of_upload(int number) const {
-  const int flat = inputs_.chunks[static_cast<std::size_t>(number)].flat_unit;
+  const int flat = inputs_.chunks[number].flat_unit;
   std::vector<ResourceAccess> accesses = {{Resource::state_slot, chunk_slot(number), false},
                                           {Resource::parameter_shard, flat, true}};
   if (!inputs_.gather_parameters)
@@ -212,7 +208,7 @@ std::vector<ResourceAccess> AccessTable::of_upload(int number) const {
 }
 
 std::vector<ResourceAccess> AccessTable::of_update(int number) const {
-  const Chunk& chunk = inputs_.chunks[static_cast<std::size_t>(number)];
+  const Chunk& chunk = inputs_.chunks[number];
   const int flat = chunk.flat_unit;
   std::vector<ResourceAccess> accesses;
   if (chunk.slot >= 0) accesses.push_back({Resource::state_slot, chunk.slot, true});
@@ -232,23 +228,22 @@ std::vector<ResourceAccess> accesses_of(const PlanInputs& inputs, Op op, int tar
 }
 
 const char* name_of(Resource resource) {
-  constexpr std::array<const char*, resource_count> names = {
-      "parameter slot",
-      "parameter shard",
-      "gradient slot",
-      "gradient shard",
-      "shard buffer",
-      "state slot",
-      "state of chunk",
-      "parameters of chunk outside the arena",
-      "gradient in host memory",
-      "staging of gradients",
-      "gradient in the file",
-      "staging of shards",
-      "verdict",
-      "turn of reads",
-      "turn of writes"};
-  return names[static_cast<std::size_t>(resource)];
+  static constexpr ByResource<const char*> names = {"parameter slot",
+                                                    "parameter shard",
+                                                    "gradient slot",
+                                                    "gradient shard",
+                                                    "shard buffer",
+                                                    "state slot",
+                                                    "state of chunk",
+                                                    "parameters of chunk outside the arena",
+                                                    "gradient in host memory",
+                                                    "staging of gradients",
+                                                    "gradient in the file",
+                                                    "staging of shards",
+                                                    "verdict",
+                                                    "turn of reads",
+                                                    "turn of writes"};
+  return names[resource];
 }
 
 }  // namespace zero::detail

@@ -23,11 +23,9 @@ class ChunkMaker {
   }
 
  private:
-  const FlatUnit& flat_of(const Chunk& chunk) const {
-    return layout_.flat_units[static_cast<std::size_t>(chunk.flat_unit)];
-  }
+  const FlatUnit& flat_of(const Chunk& chunk) const { return layout_.flat_units[chunk.flat_unit]; }
   const Segment& segment_of(const Chunk& chunk) const {
-    return flat_of(chunk).segments[static_cast<std::size_t>(chunk.segment)];
+    return flat_of(chunk).segments[chunk.segment];
   }
   DType dtype_of(const Segment& segment) const {
     return segment.dtype.value_or(policy_.precision.compute);
@@ -78,7 +76,7 @@ class ChunkMaker {
   void cut(int flat_unit) {
     std::vector<Chunk>& chunks = result_.chunks;
     const std::size_t before = chunks.size();
-    const FlatUnit& flat = layout_.flat_units[static_cast<std::size_t>(flat_unit)];
+    const FlatUnit& flat = layout_.flat_units[flat_unit];
     for (std::size_t s = 0; s < flat.segments.size(); ++s) {
       const Segment& segment = flat.segments[s];
       if (!segment.trainable) continue;
@@ -115,9 +113,7 @@ class ChunkMaker {
       offload.in_file = offload.in_file || chunk.state_in_file;
       offload.gradients = offload.gradients || (chunk.state_in_file && policy_.gradients_in_file) ||
                           (chunk.on_host && policy_.gradients_on_host);
-      if (stays)
-        offload.resident[static_cast<std::size_t>(chunk.flat_unit)]
-                        [static_cast<std::size_t>(chunk.segment)] += chunk.count;
+      if (stays) offload.resident[chunk.flat_unit][chunk.segment] += chunk.count;
     }
   }
 

@@ -7,18 +7,14 @@
 #include <vector>
 
 #include "zero/config.h"
-#include "zero/plan/layout.h"
+#include "zero/plan/state_policy.h"
 
 namespace zero::detail {
-
-struct StatePolicy;
 
 // Arrays of a chunk start at multiples of 4096 bytes in a segment's file, in every dtype.
 inline constexpr std::int64_t chunk_alignment_elements = 2048;
 
-struct Chunk {
-  int flat_unit = 0;
-  int segment = 0;
+struct Chunk : SegmentId {
   std::int64_t begin = 0;  // elements from the first that this rank updates in the segment
   std::int64_t count = 0;
   bool last_of_unit = false;  // then the whole flat unit has been updated
@@ -51,10 +47,10 @@ struct OffloadPlan {
   // Reduced gradients go on from where they land.
   bool spills() const { return gradients || on_host; }
   int shard_slot(int flat_unit) const {
-    return shard_slot_of.empty() ? -1 : shard_slot_of[static_cast<std::size_t>(flat_unit)];
+    return shard_slot_of.empty() ? -1 : shard_slot_of[flat_unit];
   }
   bool fetches(int flat_unit) const {
-    return !shard_in_file.empty() && shard_in_file[static_cast<std::size_t>(flat_unit)] != 0;
+    return !shard_in_file.empty() && shard_in_file[flat_unit] != 0;
   }
   // Part of the chunk is read from the file and written back.
   bool passes_file(const Chunk& chunk) const {

@@ -72,7 +72,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, int 
     policy.states_of_group.push_back(group.states);
   if (plan.updates.needs_tensor_norms())
     policy.norm_words =
-        2 * ModelState::words_per_norm * static_cast<std::int64_t>(policy.group_of_param.size());
+        2 * words_per_norm * static_cast<std::int64_t>(policy.group_of_param.size());
   policy.matrix_staging = plan.matrices.staging(rank);
   return policy;
 }
@@ -107,13 +107,11 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Co
 // that some groups lack has gaps.
 void check_chunks(const EnginePlan& plan, const std::string& optimizer) {
   for (const Chunk& chunk : plan.inputs.chunks) {
-    const Segment& segment = plan.layout.flat_units[static_cast<std::size_t>(chunk.flat_unit)]
-                                 .segments[static_cast<std::size_t>(chunk.segment)];
+    const Segment& segment = plan.layout.flat_units[chunk.flat_unit].segments[chunk.segment];
     const bool whole =
         chunk.count == (plan.policy.optimizer_sharded ? segment.shard : segment.length);
     for (const ParamPlace& place : segment.params) {
-      const UpdateGroup& group =
-          plan.updates.group(plan.updates.group_of_param()[static_cast<std::size_t>(place.param)]);
+      const UpdateGroup& group = plan.updates.group(plan.updates.group_of_param()[place.param]);
       const bool gaps = group.states.size() != plan.updates.state_names().size();
       const bool by_elements = group.rule->scope() == optim::UpdateScope::elements;
       if (chunk.on_host && (!by_elements || gaps))

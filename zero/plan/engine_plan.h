@@ -5,9 +5,9 @@
 
 #include "zero/plan/matrix_plan.h"
 #include "zero/plan/placement.h"
+#include "zero/plan/state_policy.h"
 #include "zero/plan/step_plan.h"
 #include "zero/plan/update_groups.h"
-#include "zero/state/state.h"
 
 namespace zero::detail {
 

@@ -34,7 +34,7 @@ FlatUnit make_flat_unit(const Model& model, std::string name, Residence residenc
   // Trainable segments first, so that gradients mirror the front of the parameters.
   for (const bool trainable : {true, false})
     for (const int index : params) {
-      const ParamOptions& options = model.params[static_cast<std::size_t>(index)].options;
+      const ParamOptions& options = model.params[index].options;
       if (options.trainable != trainable) continue;
       const auto same_kind = [&](const Segment& s) {
         return s.trainable == trainable && s.dtype == options.dtype && s.split == options.split;
@@ -44,7 +44,7 @@ FlatUnit make_flat_unit(const Model& model, std::string name, Residence residenc
         segment = unit.segments.insert(unit.segments.end(),
                                        Segment{options.dtype, trainable, options.split, 0, 0, {}});
       segment->params.push_back({index, segment->length});
-      segment->length += aligned(model.params[static_cast<std::size_t>(index)].elements);
+      segment->length += aligned(model.params[index].elements);
     }
   // One of empty parameters alone has padding, so that every flat unit has a place and can travel.
   for (Segment& segment : unit.segments) {
@@ -73,10 +73,9 @@ Layout make_layout(const Model& model, int ranks, const ZeroOptions& zero_optimi
   layout.ranks = ranks;
   std::vector<std::vector<int>> users(model.params.size());
   for (std::size_t u = 0; u < model.units.size(); ++u) {
-    for (const int param : model.units[u].params)
-      users[static_cast<std::size_t>(param)].push_back(static_cast<int>(u));
+    for (const int param : model.units[u].params) users[param].push_back(static_cast<int>(u));
     for (const int param : model.borrowed(static_cast<int>(u)))
-      users[static_cast<std::size_t>(param)].push_back(static_cast<int>(u));
+      users[param].push_back(static_cast<int>(u));
   }
   const std::vector<bool> persistent = persistent_params(model, zero_optimization);
 
@@ -104,18 +103,18 @@ Layout make_layout(const Model& model, int ranks, const ZeroOptions& zero_optimi
 
   layout.place_of_param.resize(model.params.size());
   layout.needs_of_unit.resize(model.units.size());
-  for (std::size_t f = 0; f < layout.flat_units.size(); ++f) {
+  for (int f = 0; f < std::ssize(layout.flat_units); ++f) {
     FlatUnit& flat = layout.flat_units[f];
-    for (std::size_t s = 0; s < flat.segments.size(); ++s)
-      for (const ParamPlace& place : flat.segments[s].params) {
-        const auto p = static_cast<std::size_t>(place.param);
-        layout.place_of_param[p] = {static_cast<int>(f), static_cast<int>(s), place.offset};
-        flat.users.insert(flat.users.end(), users[p].begin(), users[p].end());
+    for (const SegmentId id : layout.segments_of(f)) {
+      layout.segment_ids.push_back(id);
+      for (const auto& [param, offset] : layout.segment(id).params) {
+        layout.place_of_param[param] = {id, offset};
+        flat.users.insert(flat.users.end(), users[param].begin(), users[param].end());
       }
+    }
     std::sort(flat.users.begin(), flat.users.end());
     flat.users.erase(std::unique(flat.users.begin(), flat.users.end()), flat.users.end());
-    for (const int user : flat.users)
-      layout.needs_of_unit[static_cast<std::size_t>(user)].push_back(static_cast<int>(f));
+    for (const int user : flat.users) layout.needs_of_unit[user].push_back(f);
   }
   layout.hash = hash_of(layout.describe(model));
   return layout;
@@ -128,10 +127,8 @@ std::string Layout::describe(const Model& model) const {
       lines += flat.name + (segment.trainable ? " trainable" : " frozen") +
                (segment.split ? " split" : "") + " shard " + std::to_string(segment.shard) + "\n";
       for (const ParamPlace& place : segment.params)
-        lines += "  " + model.params[static_cast<std::size_t>(place.param)].name + " at " +
-                 std::to_string(place.offset) + " elements " +
-                 std::to_string(model.params[static_cast<std::size_t>(place.param)].elements) +
-                 "\n";
+        lines += "  " + model.params[place.param].name + " at " + std::to_string(place.offset) +
+                 " elements " + std::to_string(model.params[place.param].elements) + "\n";
     }
   return lines;
 }
@@ -141,8 +138,7 @@ std::vector<Piece> pieces_between(const Model& model, const Segment& segment, st
   std::vector<Piece> pieces;
   for (const ParamPlace& place : segment.params) {
     const std::int64_t first = std::max(begin, place.offset);
-    const std::int64_t last =
-        std::min(end, place.offset + model.params[static_cast<std::size_t>(place.param)].elements);
+    const std::int64_t last = std::min(end, place.offset + model.params[place.param].elements);
     if (first < last) pieces.push_back({place.param, first - place.offset, first, last - first});
   }
   return pieces;

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <ranges>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "zero/model.h"
+#include "zero/plan/model.h"
 
 namespace zero::detail {
 
@@ -29,6 +31,14 @@ struct Segment {
   std::vector<ParamPlace> params;
 };
 
+// Which segment of which flat unit.
+struct SegmentId {
+  int flat_unit = 0;
+  int segment = 0;
+
+  bool operator==(const SegmentId&) const = default;
+};
+
 enum class Residence {
   in_turn,     // gathered for its unit's use
   held,        // tied or borrowed: from its first use to its last in a micro step
@@ -47,10 +57,9 @@ struct FlatUnit {
   std::int64_t trainable_elements() const;
 };
 
-struct Place {
-  int flat_unit = -1;
-  int segment = 0;
-  std::int64_t offset = 0;
+// Where a parameter lies.
+struct Place : SegmentId {
+  std::int64_t offset = 0;  // elements from the start of the segment
 };
 
 struct Layout {
@@ -58,7 +67,21 @@ struct Layout {
   std::vector<FlatUnit> flat_units;
   std::vector<Place> place_of_param;            // by index into Model::params
   std::vector<std::vector<int>> needs_of_unit;  // flat units that a declared unit uses
+  std::vector<SegmentId> segment_ids;
   std::uint64_t hash = 0;
+
+  const FlatUnit& flat_unit(int index) const { return flat_units[index]; }
+  const Segment& segment(const SegmentId& id) const {
+    return flat_units[id.flat_unit].segments[id.segment];
+  }
+  // Of all flat units, or of one; in their order.
+  std::span<const SegmentId> segments() const { return segment_ids; }
+  auto segments_of(int flat_unit) const {
+    const int count = static_cast<int>(flat_units[flat_unit].segments.size());
+    return std::views::iota(0, count) | std::views::transform([flat_unit](int s) {
+             return SegmentId{flat_unit, s};
+           });
+  }
 
   std::string describe(const Model& model) const;
 };

@@ -41,8 +41,8 @@ MatrixPlan::MatrixPlan(const Model& model, const Layout& layout, const UpdateGro
     for (std::size_t s = 0; s < flat.segments.size(); ++s) {
       std::vector<PlannedMatrix> matrices;
       for (const ParamPlace& place : flat.segments[s].params) {
-        const ParamDeclaration& param = model.params[static_cast<std::size_t>(place.param)];
-        const int group = updates.group_of_param()[static_cast<std::size_t>(place.param)];
+        const ParamDeclaration& param = model.params[place.param];
+        const int group = updates.group_of_param()[place.param];
         if (group < 0 || updates.group(group).rule->scope() != optim::UpdateScope::whole_matrices)
           continue;
         matrices.push_back({place.param, group, 0, place.offset, param.elements,

@@ -38,7 +38,7 @@ class MatrixPlan {
   MatrixPlan(const Model& model, const Layout& layout, const UpdateGroups& updates, bool sharded);
 
   const std::vector<MatrixBatch>& batches(int flat_unit, int segment) const {
-    return batches_[static_cast<std::size_t>(flat_unit)][static_cast<std::size_t>(segment)];
+    return batches_[flat_unit][segment];
   }
   MatrixStaging staging(int rank) const;
   bool sharded() const { return sharded_; }

@@ -39,15 +39,9 @@ class PlanBuilder {
   StepPlan build(std::optional<Op> reduction);
 
  private:
-  const std::vector<int>& needs(int unit) const {
-    return inputs_.layout->needs_of_unit[static_cast<std::size_t>(unit)];
-  }
-  int parameter_slot(int flat) const {
-    return inputs_.parameter_slots.slot_of[static_cast<std::size_t>(flat)];
-  }
-  int gradient_slot(int flat) const {
-    return inputs_.gradient_slots.slot_of[static_cast<std::size_t>(flat)];
-  }
+  const std::vector<int>& needs(int unit) const { return inputs_.layout->needs_of_unit[unit]; }
+  int parameter_slot(int flat) const { return inputs_.parameter_slots.slot_of[flat]; }
+  int gradient_slot(int flat) const { return inputs_.gradient_slots.slot_of[flat]; }
   std::int64_t elements_between(int from_step, int to_step) const;
   void emit_gather(int flat);
   void emit_fetch(int flat);
@@ -74,18 +68,17 @@ bool recalls_any(const PlanInputs& inputs, int flat) {
 std::int64_t PlanBuilder::elements_between(int from_step, int to_step) const {
   std::int64_t elements = 0;
   for (int step = from_step + 1; step < to_step; ++step)
-    for (const int flat : needs(steps_[static_cast<std::size_t>(step)].unit))
-      elements += inputs_.layout->flat_units[static_cast<std::size_t>(flat)].elements();
+    for (const int flat : needs(steps_[step].unit))
+      elements += inputs_.layout->flat_units[flat].elements();
   return elements;
 }
 
 SlotContents PlanBuilder::request_gathers(SlotContents contents) {
   std::vector<int> last_use(contents.size(), nobody);
   for (int step = 0; step < static_cast<int>(steps_.size()); ++step)
-    for (const int flat : needs(steps_[static_cast<std::size_t>(step)].unit)) {
+    for (const int flat : needs(steps_[step].unit)) {
       const auto slot = static_cast<std::size_t>(parameter_slot(flat));
-      const bool in_turn = inputs_.layout->flat_units[static_cast<std::size_t>(flat)].residence ==
-                           Residence::in_turn;
+      const bool in_turn = inputs_.layout->flat_units[flat].residence == Residence::in_turn;
       const bool too_far = inputs_.max_reuse_distance && in_turn && last_use[slot] != nobody &&
                            elements_between(last_use[slot], step) > *inputs_.max_reuse_distance;
       if (contents[slot] != flat || too_far) requests_.push_back({flat, step, last_use[slot]});
@@ -129,12 +122,11 @@ void PlanBuilder::emit_reduction(int flat, Op reduction) {
 }
 
 void PlanBuilder::emit_reductions_after(int step, Op reduction) {
-  const auto [op, unit] = steps_[static_cast<std::size_t>(step)];
+  const auto [op, unit] = steps_[step];
   if (op != Op::backward) return;
   for (const int flat : needs(unit)) {
     const int slot = gradient_slot(flat);
-    const bool lowest_user =
-        inputs_.layout->flat_units[static_cast<std::size_t>(flat)].users.front() == unit;
+    const bool lowest_user = inputs_.layout->flat_units[flat].users.front() == unit;
     if (slot < 0 || !lowest_user) continue;
     emit_reduction(flat, reduction);
   }
@@ -153,7 +145,7 @@ StepPlan PlanBuilder::build(std::optional<Op> reduction) {
   for (int step = 0; step < steps; ++step) {
     emit_gathers_before(step);
     if (reduction && step > 0) emit_reductions_after(step - 1, *reduction);
-    const auto [op, unit] = steps_[static_cast<std::size_t>(step)];
+    const auto [op, unit] = steps_[step];
     out_.emit(op, unit);
   }
   if (reduction && !steps_.empty()) emit_reductions_after(steps - 1, *reduction);
@@ -186,7 +178,7 @@ SlotContents empty_slots(const PlanInputs& inputs) {
 SlotContents after_micro_step(const PlanInputs& inputs, SlotContents contents) {
   for (int& flat : contents) {
     if (flat == nobody) continue;
-    const Residence residence = inputs.layout->flat_units[static_cast<std::size_t>(flat)].residence;
+    const Residence residence = inputs.layout->flat_units[flat].residence;
     const bool stays = residence == Residence::persistent ||
                        (residence == Residence::in_turn && inputs.reshard_after_forward);
     if (!stays) flat = nobody;

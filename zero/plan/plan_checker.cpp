@@ -13,7 +13,7 @@ namespace zero::detail {
 namespace {
 
 // Instructions finished before a point, by stream.
-using Clock = std::array<int, plan_stream_count>;
+using Clock = ByStream<int>;
 constexpr Clock nothing_finished = {-1, -1, -1, -1, -1, -1, -1};
 static_assert(nothing_finished.back() == -1);
 
@@ -40,9 +40,7 @@ class PlanChecker {
     Clock last_read = nothing_finished;
   };
 
-  int parameter_slot(int flat) const {
-    return inputs_.parameter_slots.slot_of[static_cast<std::size_t>(flat)];
-  }
+  int parameter_slot(int flat) const { return inputs_.parameter_slots.slot_of[flat]; }
   std::string check_contents(const Instruction& instruction);
   std::string check_access(const ResourceAccess& access, std::size_t stream, const Clock& clock);
   std::string name(const Instruction& instruction) const;
@@ -50,8 +48,8 @@ class PlanChecker {
   const PlanInputs& inputs_;
   std::vector<int> contents_;
   std::vector<int> backward_uses_;  // by flat unit, since its last reduction
-  std::array<Clock, plan_stream_count> clocks_;
-  std::array<int, plan_stream_count> issued_{};
+  ByStream<Clock> clocks_;
+  ByStream<int> issued_{};
   AccessHistory<Clock> order_;  // by what instructions say that they access
   std::map<std::pair<Resource, int>, History> histories_;  // of what they access
 };
@@ -70,7 +68,7 @@ std::string PlanChecker::check_contents(const Instruction& instruction) {
   const auto target = static_cast<std::size_t>(instruction.target);
   if (instruction.op == Op::gather) {
     const int slot = inputs_.parameter_slots.slot_of[target];
-    contents_[static_cast<std::size_t>(slot)] = instruction.target;
+    contents_[slot] = instruction.target;
   } else if (instruction.op == Op::reduce || instruction.op == Op::accumulate) {
     const auto users = static_cast<int>(inputs_.layout->flat_units[target].users.size());
     const int uses = std::exchange(backward_uses_[target], 0);
@@ -79,10 +77,10 @@ std::string PlanChecker::check_contents(const Instruction& instruction) {
   } else if (instruction.op == Op::forward || instruction.op == Op::backward) {
     for (const int f : inputs_.layout->needs_of_unit[target]) {
       const int slot = parameter_slot(f);
-      if (inputs_.gather_parameters && contents_[static_cast<std::size_t>(slot)] != f)
-        return name(instruction) + " does not find " +
-               inputs_.layout->flat_units[static_cast<std::size_t>(f)].name + " in its slot";
-      if (instruction.op == Op::backward) ++backward_uses_[static_cast<std::size_t>(f)];
+      if (inputs_.gather_parameters && contents_[slot] != f)
+        return name(instruction) + " does not find " + inputs_.layout->flat_units[f].name +
+               " in its slot";
+      if (instruction.op == Op::backward) ++backward_uses_[f];
     }
   }
   return "";

@@ -19,9 +19,7 @@ std::vector<std::vector<int>> size_classes(const Layout& layout, const SlotPolic
     if (layout.flat_units[f].residence == Residence::in_turn &&
         size_of_unit(layout.flat_units[f], policy) > 0)
       order.push_back(static_cast<int>(f));
-  const auto size = [&](int f) {
-    return size_of_unit(layout.flat_units[static_cast<std::size_t>(f)], policy);
-  };
+  const auto size = [&](int f) { return size_of_unit(layout.flat_units[f], policy); };
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return size(a) > size(b); });
   std::vector<std::vector<int>> classes;
   for (const int f : order) {
@@ -54,13 +52,11 @@ SlotAssignment assign_slots(const Layout& layout, const SlotPolicy& policy) {
   for (const std::vector<int>& members : size_classes(layout, policy)) {
     std::int64_t largest = 0;
     for (const int f : members)
-      largest =
-          std::max(largest, size_of_unit(layout.flat_units[static_cast<std::size_t>(f)], policy));
+      largest = std::max(largest, size_of_unit(layout.flat_units[f], policy));
     const auto count = static_cast<int>(
         std::min(slots_of_class(largest, policy), static_cast<std::int64_t>(members.size())));
     for (std::size_t i = 0; i < members.size(); ++i)
-      assignment.slot_of[static_cast<std::size_t>(members[i])] =
-          assignment.slots + static_cast<int>(i) % count;
+      assignment.slot_of[members[i]] = assignment.slots + static_cast<int>(i) % count;
     assignment.slots += count;
   }
   for (std::size_t f = 0; f < layout.flat_units.size(); ++f)

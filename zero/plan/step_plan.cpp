@@ -76,8 +76,7 @@ int flat_unit_of(const Instruction& instruction, const std::vector<Chunk>& chunk
   const Op op = instruction.op;
   const bool on_chunk = op == Op::update || op == Op::load || op == Op::recall || op == Op::store ||
                         op == Op::upload || stream_of(op) == PlanStream::host;
-  return on_chunk ? chunks[static_cast<std::size_t>(instruction.target)].flat_unit
-                  : instruction.target;
+  return on_chunk ? chunks[instruction.target].flat_unit : instruction.target;
 }
 
 std::vector<int> backward_order(const Model& model, const Layout& layout) {
@@ -110,7 +109,7 @@ PlanTraffic traffic_of(const StepPlan& plan, const Layout& layout) {
   PlanTraffic traffic;
   for (const Instruction& instruction : plan.instructions) {
     const FlatUnit* flat = stream_of(instruction.op) == PlanStream::communication
-                               ? &layout.flat_units[static_cast<std::size_t>(instruction.target)]
+                               ? &layout.flat_units[instruction.target]
                                : nullptr;
     if (instruction.op == Op::reduce) traffic.reduced += flat->trainable_elements();
     if (instruction.op == Op::gather) traffic.gathered += flat->elements();

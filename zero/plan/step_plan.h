@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "zero/base/enum_array.h"
 #include "zero/plan/chunks.h"
 #include "zero/plan/layout.h"
 #include "zero/plan/slots.h"
@@ -30,6 +31,8 @@ enum class PlanStream : std::uint8_t {
   copies_out
 };
 inline constexpr int plan_stream_count = 7;
+template <class T>
+using ByStream = EnumArray<PlanStream, T, plan_stream_count>;
 
 enum class Op : std::uint8_t {
   forward,     // compute, of a declared unit
@@ -77,6 +80,8 @@ enum class Resource : std::uint8_t {
   writes_in_turn,  // 0: offload_optimizer.pipeline_write is false
 };
 inline constexpr int resource_count = 15;
+template <class T>
+using ByResource = EnumArray<Resource, T, resource_count>;
 
 struct ResourceAccess {
   Resource resource{};

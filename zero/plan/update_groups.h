@@ -12,7 +12,7 @@
 
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
-#include "zero/model.h"
+#include "zero/plan/model.h"
 
 namespace zero::detail {
 
@@ -35,7 +35,7 @@ class UpdateGroups {
   UpdateGroups(const Model& model, const Config& config);
 
   const std::vector<UpdateGroup>& groups() const { return groups_; }
-  const UpdateGroup& group(int index) const { return groups_[static_cast<std::size_t>(index)]; }
+  const UpdateGroup& group(int index) const { return groups_[index]; }
   // By index into Model::params; -1 for a frozen one.
   const std::vector<int>& group_of_param() const { return group_of_param_; }
   // Of all rules, by order of first use.

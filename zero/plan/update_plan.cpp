@@ -10,7 +10,7 @@ namespace {
 // memory are uploaded.
 void emit_chunk(PlanEmitter& out, const PlanInputs& inputs, int number) {
   const OffloadPlan& offload = inputs.offload;
-  const Chunk& chunk = inputs.chunks[static_cast<std::size_t>(number)];
+  const Chunk& chunk = inputs.chunks[number];
   if (offload.passes_file(chunk)) {
     if (!chunk.ahead)
       out.emit(Op::load, number);

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "zero/runtime_core.h"
+#include "zero/runtime/runtime_core.h"
 
 namespace zero::detail {
 

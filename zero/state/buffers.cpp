@@ -55,22 +55,19 @@ void* Buffers::address(std::string_view name, DType dtype) const {
   if (declared(index).dtype != dtype)
     throw UsageError("buffer " + declared(index).name + " is " + name_of(declared(index).dtype) +
                      ", but " + name_of(dtype) + " was asked for");
-  return addresses_[static_cast<std::size_t>(index)];
+  return addresses_[index];
 }
 
 std::vector<std::byte> Buffers::read(int index) const {
   std::vector<std::byte> values(
       static_cast<std::size_t>(declared(index).elements * size_of(declared(index).dtype)));
-  copy_and_wait(runtime_, values.data(), addresses_[static_cast<std::size_t>(index)],
-                std::ssize(values));
+  copy_and_wait(runtime_, values.data(), addresses_[index], std::ssize(values));
   return values;
 }
 
 void Buffers::write(int index, std::int64_t first, std::span<const std::byte> bytes) {
-  copy_and_wait(
-      runtime_,
-      addresses_[static_cast<std::size_t>(index)] + first * size_of(declared(index).dtype),
-      bytes.data(), std::ssize(bytes));
+  copy_and_wait(runtime_, addresses_[index] + first * size_of(declared(index).dtype), bytes.data(),
+                std::ssize(bytes));
 }
 
 }  // namespace zero::detail

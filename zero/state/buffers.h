@@ -8,8 +8,8 @@
 
 #include "zero/base/arena.h"
 #include "zero/base/ledger.h"
-#include "zero/model.h"
-#include "zero/runtime_core.h"
+#include "zero/plan/model.h"
+#include "zero/runtime/runtime_core.h"
 
 namespace zero::detail {
 
@@ -35,9 +35,7 @@ class Buffers {
 
  private:
   std::int64_t bytes() const;
-  const BufferDeclaration& declared(int index) const {
-    return model_.buffers[static_cast<std::size_t>(index)];
-  }
+  const BufferDeclaration& declared(int index) const { return model_.buffers[index]; }
 
   RuntimeCore& runtime_;
   const Model& model_;

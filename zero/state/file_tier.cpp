@@ -75,11 +75,10 @@ DType FileTier::dtype_of(const ArrayId& array) const {
 
 int FileTier::add_extent(const ArrayId& array, std::int64_t begin, std::int64_t count) {
   static constexpr const char* names[] = {"the parameter shard", "the gradient", "master weights"};
-  const std::string what =
-      array.kind == ArrayKind::state
-          ? state_.policy().optimizer_states[static_cast<std::size_t>(array.state)]
-          : names[static_cast<std::size_t>(array.kind)];
-  const FlatUnit& flat = inputs_.layout->flat_units[static_cast<std::size_t>(array.flat_unit)];
+  const std::string what = array.kind == ArrayKind::state
+                               ? state_.policy().optimizer_states[array.state]
+                               : names[static_cast<int>(array.kind)];
+  const FlatUnit& flat = inputs_.layout->flat_units[array.flat_unit];
   const std::int64_t bytes = count * size_of(dtype_of(array));
   in_file_[category_of(array.kind)] += aligned(bytes);
   return store_->add(what + " of unit " + flat.name + ", elements " + std::to_string(begin) +
@@ -125,10 +124,8 @@ void FileTier::add_parts(int number) {
     offset += bytes;
     if (array.kind == ArrayKind::gradient) spill_bytes_ = std::max(spill_bytes_, bytes);
     if (array.kind == ArrayKind::parameter && part.extent != nowhere)
-      parameter_parts_[static_cast<std::size_t>(own.flat_unit)]
-                      [static_cast<std::size_t>(own.segment)]
-                          .push_back(part);
-    chunk_parts_[static_cast<std::size_t>(number)].push_back(part);
+      parameter_parts_[own.flat_unit][own.segment].push_back(part);
+    chunk_parts_[number].push_back(part);
   }
   slot_bytes_ = std::max(slot_bytes_, offset);
 }
@@ -233,20 +230,19 @@ std::byte* FileTier::slot_of(int number) const {
 }
 
 std::byte* FileTier::staging_of(int number) const {
-  const Part& gradient = chunk_parts_[static_cast<std::size_t>(number)].front();
-  const int slot =
-      inputs_.gradient_slots.slot_of[static_cast<std::size_t>(chunk(number).flat_unit)];
+  const Part& gradient = chunk_parts_[number].front();
+  const int slot = inputs_.gradient_slots.slot_of[chunk(number).flat_unit];
   return spill_buffer_ + slot * spill_bytes_ + gradient.staging_offset;
 }
 
 std::byte* FileTier::shard_of(int flat_unit, int segment) const {
   if (!beside_gpu()) return state_.segment(flat_unit, segment).shard;
   return shards_ + inputs_.offload.shard_slot(flat_unit) * shard_bytes_ +
-         shard_offsets_[static_cast<std::size_t>(flat_unit)][static_cast<std::size_t>(segment)];
+         shard_offsets_[flat_unit][segment];
 }
 
 std::byte* FileTier::in_slot(int chunk, ArrayKind kind, int state) const {
-  for (const Part& part : chunk_parts_[static_cast<std::size_t>(chunk)])
+  for (const Part& part : chunk_parts_[chunk])
     if (part.array.kind == kind && part.array.state == state)
       return slot_of(chunk) + part.slot_offset;
   return nullptr;
@@ -255,7 +251,7 @@ std::byte* FileTier::in_slot(int chunk, ArrayKind kind, int state) const {
 template <class Wanted>
 void FileTier::read_parts(int chunk, const Wanted& wanted) {
   std::vector<Transfer> transfers;
-  for (const Part& part : chunk_parts_[static_cast<std::size_t>(chunk)])
+  for (const Part& part : chunk_parts_[chunk])
     if (part.extent != nowhere && wanted(part.array))
       transfers.push_back({Direction::read, part.extent, slot_of(chunk) + part.slot_offset});
   read_->transfer(transfers);
@@ -277,7 +273,7 @@ void FileTier::recall(int chunk) {
 
 void FileTier::store(int chunk) {
   std::vector<Transfer> transfers;
-  for (const Part& part : chunk_parts_[static_cast<std::size_t>(chunk)])
+  for (const Part& part : chunk_parts_[chunk])
     if (part.extent != nowhere && part.array.kind != ArrayKind::gradient)
       transfers.push_back({Direction::write, part.extent, slot_of(chunk) + part.slot_offset});
   write_->transfer(transfers);
@@ -286,7 +282,7 @@ void FileTier::store(int chunk) {
 // Chunks but the last of a segment are whole pages, so the shard comes out in one piece.
 void FileTier::fetch(int flat_unit) {
   std::vector<Transfer> transfers;
-  for (const auto& parts : parameter_parts_[static_cast<std::size_t>(flat_unit)])
+  for (const auto& parts : parameter_parts_[flat_unit])
     for (const Part& part : parts) {
       std::byte* shard = shard_of(flat_unit, part.array.segment);
       const std::int64_t skipped = part.begin - parts.front().begin;
@@ -298,8 +294,7 @@ void FileTier::fetch(int flat_unit) {
 
 void FileTier::spill(int flat_unit, bool first, bool last) {
   if (beside_gpu()) return spill_staged(flat_unit);
-  const std::size_t segments =
-      inputs_.layout->flat_units[static_cast<std::size_t>(flat_unit)].segments.size();
+  const std::size_t segments = inputs_.layout->flat_units[flat_unit].segments.size();
   for (std::size_t s = 0; s < segments; ++s) spill_resident(flat_unit, static_cast<int>(s), first);
   for (std::size_t c = 0; c < inputs_.chunks.size(); ++c)
     if (inputs_.chunks[c].flat_unit == flat_unit)
@@ -308,8 +303,7 @@ void FileTier::spill(int flat_unit, bool first, bool last) {
 }
 
 const Segment& FileTier::segment_of(const ArrayId& array) const {
-  return inputs_.layout->flat_units[static_cast<std::size_t>(array.flat_unit)]
-      .segments[static_cast<std::size_t>(array.segment)];
+  return inputs_.layout->flat_units[array.flat_unit].segments[array.segment];
 }
 
 // The GPU has taken the norm.
@@ -377,8 +371,7 @@ void FileTier::visit(const ArrayId& asked, std::int64_t begin, std::int64_t end,
     }
   };
   if (array.kind == ArrayKind::parameter)
-    return visit_all(parameter_parts_[static_cast<std::size_t>(array.flat_unit)]
-                                     [static_cast<std::size_t>(array.segment)]);
+    return visit_all(parameter_parts_[array.flat_unit][array.segment]);
   for (const std::vector<Part>& parts : chunk_parts_) visit_all(parts);
 }
 

@@ -83,7 +83,7 @@ class FileTier final : public OuterTier {
 
   bool beside_gpu() const { return inputs_.offload.on_host; }
   Tier tier() const { return beside_gpu() ? Tier::pinned : Tier::memory; }
-  const Chunk& chunk(int number) const { return inputs_.chunks[static_cast<std::size_t>(number)]; }
+  const Chunk& chunk(int number) const { return inputs_.chunks[number]; }
   std::vector<ArrayId> arrays_of(const Chunk& chunk) const;
   bool rests_in_file(const Chunk& chunk, const ArrayId& array) const;
   void add_parts(int chunk);

@@ -48,7 +48,7 @@ void ModelState::request_shard_buffers() {
                    Request{MemoryCategory::offload_buffers, 0, {}});
   for (std::size_t f = 0; f < buffers_.size(); ++f) {
     if (offload_.shard_slot(static_cast<int>(f)) < 0) continue;
-    Request& slot = requests_[static_cast<std::size_t>(offload_.shard_slot_of[f])];
+    Request& slot = requests_[offload_.shard_slot_of[f]];
     std::int64_t offset = 0;
     for (std::size_t s = 0; s < buffers_[f].size(); ++s) {
       slot.targets.emplace_back(&buffers_[f][s].shard, offset);
@@ -62,7 +62,7 @@ void ModelState::request_shard_buffers() {
 std::vector<std::span<std::byte>> ModelState::shard_buffers() const {
   std::vector<std::span<std::byte>> buffers;
   for (int slot = 0; slot < offload_.shard_slots; ++slot) {
-    const Request& request = requests_[static_cast<std::size_t>(slot)];
+    const Request& request = requests_[slot];
     buffers.emplace_back(*request.targets.front().first, static_cast<std::size_t>(request.bytes));
   }
   return buffers;
@@ -74,7 +74,7 @@ void ModelState::request_parameters(const SlotAssignment& slots) {
   std::vector<Request> slot_requests(static_cast<std::size_t>(slots.slots),
                                      Request{whole_category, 0, {}});
   for (std::size_t f = 0; f < buffers_.size(); ++f) {
-    Request& slot = slot_requests[static_cast<std::size_t>(slots.slot_of[f])];
+    Request& slot = slot_requests[slots.slot_of[f]];
     std::int64_t offset = 0;
     for (std::size_t s = 0; s < buffers_[f].size(); ++s) {
       SegmentBuffers& buffers = buffers_[f][s];
@@ -100,7 +100,7 @@ void ModelState::request_gradients(const SlotAssignment& slots) {
       const Segment& segment = layout_.flat_units[f].segments[s];
       if (!segment.trainable) continue;
       SegmentBuffers& buffers = buffers_[f][s];
-      Request& slot = slot_requests[static_cast<std::size_t>(slots.slot_of[f])];
+      Request& slot = slot_requests[slots.slot_of[f]];
       slot.targets.emplace_back(&buffers.gradient_whole, offset);
       offset += segment.length * size_of(buffers.dtype);
       if (offload_.gradients && buffers.summand != buffers.wire) {
@@ -217,7 +217,7 @@ void ModelState::derive_pointers() {
 }
 
 void ModelState::add_run(SegmentBuffers& buffers, UpdateRun run) const {
-  for (const int state : policy_.states_of_group[static_cast<std::size_t>(run.group)]) {
+  for (const int state : policy_.states_of_group[run.group]) {
     const auto k = static_cast<std::size_t>(state);
     run.state_begin[k] = buffers.state_counts[k];
     buffers.state_counts[k] += run.end - run.begin;
@@ -235,7 +235,7 @@ void ModelState::make_runs() {
       const std::int64_t end = begin + buffers.update_count;
       UpdateRun run{begin, begin, -1, {}};
       for (std::size_t p = 0; p < segment.params.size(); ++p) {
-        const int group = policy_.group_of_param[static_cast<std::size_t>(segment.params[p].param)];
+        const int group = policy_.group_of_param[segment.params[p].param];
         // Padding goes with the parameter before it: zeros stay zeros under every rule.
         const bool last = p + 1 == segment.params.size();
         const std::int64_t next = last ? segment.length : segment.params[p + 1].offset;
@@ -249,9 +249,9 @@ void ModelState::make_runs() {
 }
 
 bool ModelState::has_state(int param, std::size_t state) const {
-  const int group = policy_.group_of_param[static_cast<std::size_t>(param)];
+  const int group = policy_.group_of_param[param];
   if (group < 0) return false;
-  const std::vector<int>& states = policy_.states_of_group[static_cast<std::size_t>(group)];
+  const std::vector<int>& states = policy_.states_of_group[group];
   return std::find(states.begin(), states.end(), static_cast<int>(state)) != states.end();
 }
 

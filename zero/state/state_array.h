@@ -6,13 +6,13 @@
 #include <functional>
 #include <span>
 
+#include "zero/plan/layout.h"
+
 namespace zero::detail {
 
 enum class ArrayKind : std::uint8_t { parameter, gradient, master, state };
 
-struct ArrayId {
-  int flat_unit = 0;
-  int segment = 0;
+struct ArrayId : SegmentId {
   ArrayKind kind = ArrayKind::parameter;
   int state = 0;  // of ArrayKind::state: index into StatePolicy::optimizer_states
 

@@ -9,9 +9,7 @@
 namespace zero::detail {
 
 std::optional<ArrayId> StateStore::find(int flat_unit, int segment, std::string_view what) const {
-  const bool trainable = layout_.flat_units[static_cast<std::size_t>(flat_unit)]
-                             .segments[static_cast<std::size_t>(segment)]
-                             .trainable;
+  const bool trainable = layout_.flat_units[flat_unit].segments[segment].trainable;
   if (what == "value") return ArrayId{flat_unit, segment, ArrayKind::parameter};
   const auto if_trainable = [&](ArrayKind kind, int state = 0) {
     return trainable ? std::optional(ArrayId{flat_unit, segment, kind, state}) : std::nullopt;
@@ -39,9 +37,7 @@ DType StateStore::dtype_of(const ArrayId& array) const {
 std::byte* StateStore::resident(const ArrayId& array, std::int64_t at) const {
   const SegmentBuffers& buffers = state_.segment(array.flat_unit, array.segment);
   const std::int64_t slice =
-      state_.policy().rank * layout_.flat_units[static_cast<std::size_t>(array.flat_unit)]
-                                 .segments[static_cast<std::size_t>(array.segment)]
-                                 .shard;
+      state_.policy().rank * layout_.flat_units[array.flat_unit].segments[array.segment].shard;
   switch (array.kind) {
     case ArrayKind::parameter:
       return buffers.shard + (at - slice) * size_of(buffers.dtype);
@@ -117,7 +113,7 @@ std::byte* StateStore::parameters_of(const Chunk& chunk) const {
 }
 
 ChunkView StateStore::view(int number) const {
-  const Chunk& chunk = chunks_[static_cast<std::size_t>(number)];
+  const Chunk& chunk = chunks_[number];
   const SegmentBuffers& buffers = state_.segment(chunk.flat_unit, chunk.segment);
   const bool sliced = state_.policy().optimizer_sharded;
   // In the chunk's slot, or else at home in memory.

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "zero/plan/chunks.h"
-#include "zero/runtime_core.h"
+#include "zero/runtime/runtime_core.h"
 #include "zero/state/outer_tier.h"
 #include "zero/state/state.h"
 #include "zero/state/state_array.h"

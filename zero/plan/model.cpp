@@ -1,0 +1,191 @@
+#include "zero/plan/model.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace zero {
+
+namespace detail {
+
+namespace {
+
+std::int64_t checked_elements(const std::string& name, const Shape& shape) {
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : shape) {
+    if (extent < 0)
+      throw UsageError("parameter " + name + " has the negative extent " + std::to_string(extent));
+    if (__builtin_mul_overflow(elements, extent, &elements))
+      throw UsageError("parameter " + name + " has more elements than fit in 64 bits");
+  }
+  return elements;
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+bool fits(std::string_view text, std::string_view pattern) {
+  const auto star = pattern.find('*');
+  if (star == std::string_view::npos) return text == pattern;
+  if (!text.starts_with(pattern.substr(0, star))) return false;
+  text.remove_prefix(star);
+  pattern.remove_prefix(star + 1);
+  const auto next = pattern.find('*');
+  if (next == std::string_view::npos) return text.ends_with(pattern);
+  // The earliest place for what stands between two stars leaves most to the rest.
+  const auto at = text.find(pattern.substr(0, next));
+  return at != std::string_view::npos && fits(text.substr(at), pattern);
+}
+
+int Model::find(std::string_view global_name) const {
+  const auto found = index_of_param.find(global_name);
+  return found == index_of_param.end() ? -1 : found->second;
+}
+
+std::vector<int> Model::borrowed(int unit) const {
+  const UnitDeclaration& declaration = units[unit];
+  std::vector<int> indices;
+  for (const std::string& name : declaration.borrowed_names) {
+    const int index = find(name);
+    if (index < 0) {
+      std::vector<std::string> names;
+      for (const ParamDeclaration& param : params) names.push_back(param.name);
+      const std::string nearest = nearest_name(name, names);
+      throw UsageError("unit " + declaration.name + " uses \"" + name +
+                       "\", which no unit declares" +
+                       (nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?"));
+    }
+    if (params[index].unit != unit) indices.push_back(index);
+  }
+  return indices;
+}
+
+std::int64_t Model::total_elements() const {
+  std::int64_t total = 0;
+  for (const ParamDeclaration& param : params) total += param.elements;
+  return total;
+}
+
+std::string Model::describe() const {
+  std::string lines;
+  for (const UnitDeclaration& unit : units) {
+    lines += "unit " + unit.name + (unit.fused ? " fused" : "");
+    for (const std::string& name : unit.borrowed_names) lines += " uses " + name;
+    lines += "\n";
+    for (const int index : unit.params) {
+      const ParamDeclaration& param = params[index];
+      const ParamOptions& options = param.options;
+      lines += "param " + param.name + " " + to_text(param.shape) +
+               (options.trainable ? "" : " frozen") + (options.decay ? "" : " no-decay") +
+               (options.group.empty() ? "" : " group " + options.group) +
+               (options.dtype ? std::string(" ") + name_of(*options.dtype) : "") +
+               (options.whole ? *options.whole ? " whole" : " not whole" : "") +
+               (options.split ? " split" : "") + "\n";
+    }
+  }
+  for (const BufferDeclaration& buffer : buffers)
+    lines +=
+        "buffer " + buffer.name + " " + to_text(buffer.shape) + " " + name_of(buffer.dtype) + "\n";
+  return lines;
+}
+
+std::string to_text(const Shape& shape) {
+  std::string result = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    result += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  return result + "]";
+}
+
+std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(3, name.size() / 3 + 1);
+  for (const std::string& candidate : candidates) {
+    const std::size_t distance = edit_distance(name, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace detail
+
+ModelSpec::ModelSpec() : model_(std::make_shared<detail::Model>()) {}
+
+UnitSpec& ModelSpec::unit(const std::string& name) {
+  if (name.empty()) throw UsageError("a unit needs a name");
+  const int index = static_cast<int>(model_->units.size());
+  if (!model_->index_of_unit.emplace(name, index).second)
+    throw UsageError("unit \"" + name + "\" is declared twice");
+  model_->units.push_back({name, {}, {}, false});
+  units_.push_back(std::shared_ptr<UnitSpec>(new UnitSpec(*model_, index)));
+  return *units_.back();
+}
+
+ModelSpec& ModelSpec::group(std::string_view pattern, const std::string& name) {
+  bool found = false;
+  for (detail::ParamDeclaration& param : model_->params) {
+    if (!detail::fits(param.name, pattern)) continue;
+    param.options.group = name;
+    found = true;
+  }
+  if (!found)
+    throw UsageError("ModelSpec::group: no parameter declared so far fits \"" +
+                     std::string(pattern) + "\"");
+  return *this;
+}
+
+UnitSpec& UnitSpec::param(const std::string& name, Shape shape, ParamOptions options) {
+  detail::UnitDeclaration& unit = model_.units[index_];
+  const std::string global = unit.name + "." + name;
+  if (name.empty()) throw UsageError("unit " + unit.name + ": a parameter needs a name");
+  const bool is_buffer = std::any_of(model_.buffers.begin(), model_.buffers.end(),
+                                     [&](const auto& buffer) { return buffer.name == global; });
+  if (model_.find(global) >= 0 || is_buffer)
+    throw UsageError("\"" + global + "\" is declared twice");
+  const std::int64_t elements = detail::checked_elements(global, shape);
+  const int index = static_cast<int>(model_.params.size());
+  unit.params.push_back(index);
+  model_.index_of_param.emplace(global, index);
+  model_.params.push_back({global, name, std::move(shape), elements, std::move(options), index_});
+  return *this;
+}
+
+UnitSpec& UnitSpec::buffer(const std::string& name, Shape shape, DType dtype) {
+  const std::string global = model_.units[index_].name + "." + name;
+  const bool taken = model_.find(global) >= 0 ||
+                     std::any_of(model_.buffers.begin(), model_.buffers.end(),
+                                 [&](const auto& buffer) { return buffer.name == global; });
+  if (name.empty() || taken)
+    throw UsageError(taken ? "\"" + global + "\" is declared twice"
+                           : "a buffer of unit " + global + " needs a name");
+  const std::int64_t elements = detail::checked_elements(global, shape);
+  model_.buffers.push_back({global, std::move(shape), elements, dtype});
+  return *this;
+}
+
+UnitSpec& UnitSpec::uses(const std::string& global_name) {
+  model_.units[index_].borrowed_names.push_back(global_name);
+  return *this;
+}
+
+UnitSpec& UnitSpec::fused() {
+  model_.units[index_].fused = true;
+  return *this;
+}
+
+}  // namespace zero

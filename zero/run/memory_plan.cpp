@@ -1,0 +1,60 @@
+// What an engine would hold, asked of the same parts that enter it into the ledger of a run.
+#include <memory>
+
+#include "zero/plan/engine_plan.h"
+#include "zero/run/device_step.h"
+#include "zero/state/buffers.h"
+#include "zero/state/file_tier.h"
+#include "zero/state/host_tier.h"
+
+namespace zero {
+
+namespace {
+
+using namespace detail;
+
+std::vector<MemoryUse> planned(const Ledger& ledger, Tier tier) {
+  std::vector<MemoryUse> uses;
+  for (int i = 0; i < memory_category_count; ++i) {
+    const auto category = static_cast<MemoryCategory>(i);
+    uses.push_back({name_of(category), ledger.account(category, tier).planned});
+  }
+  return uses;
+}
+
+// One rank without a device, of which the parts ask nothing before they take memory.
+RuntimeCore stand_in() {
+  RuntimeOptions options;
+  options.threads = 1;
+  options.abort_job = options.catch_signals = false;
+  return {comm::create_single_world(world_options(options)), options};
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, bool on_gpu,
+                       int rank) {
+  RuntimeCore runtime = stand_in();
+  const EnginePlan plan(spec.declared(), config, {rank, ranks, on_gpu});
+  const PlanInputs& inputs = plan.inputs;
+  ModelState state(plan.layout, plan.parameter_memory, plan.gradient_memory, plan.policy,
+                   inputs.offload);
+  Ledger ledger;
+  state.plan(ledger);
+  Buffers(runtime, spec.declared()).plan(ledger);
+  std::unique_ptr<FileTier> file;
+  if (inputs.offload.in_file) {
+    file = std::make_unique<FileTier>(runtime.device(), inputs, state, config);
+    file->plan(ledger);
+  }
+  if (inputs.offload.on_host) HostTier(runtime, inputs, state, config, file.get()).plan(ledger);
+  if (on_gpu) DeviceStep(runtime, runtime.ranks(), plan, state, {}, {}).plan(ledger);
+  MemoryPlan result;
+  result.memory = planned(ledger, Tier::memory);
+  if (on_gpu) result.in_host = planned(ledger, Tier::host);
+  if (on_gpu) result.in_pinned = planned(ledger, Tier::pinned);
+  if (inputs.offload.in_file) result.in_file = planned(ledger, Tier::file);
+  return result;
+}
+
+}  // namespace zero

@@ -1,0 +1,223 @@
+#include "zero/run/plan_walker.h"
+
+#include <algorithm>
+
+#include "zero/base/error.h"
+
+namespace zero::detail {
+
+namespace {
+
+constexpr std::size_t compute_index = 0;
+
+// A backward scope writes there from the first time that it asks for a gradient on.
+bool awaited_later(Op op, const ResourceAccess& access) {
+  return op == Op::backward && access.resource == Resource::gradient_slot;
+}
+
+}  // namespace
+
+PlanWalker::PlanWalker(const PlanInputs& inputs, const Streams& streams, StepClock& clock,
+                       Hooks hooks)
+    : inputs_(inputs), hooks_(std::move(hooks)), streams_(streams), clock_(clock) {}
+
+std::shared_ptr<PlanWalker::Mark> PlanWalker::create_mark(PlanStream stream) {
+  auto& spare = spare_[stream];
+  if (spare.empty()) {
+    spare.push_back(std::make_unique<Mark>());
+    spare.back()->stream = stream;
+    spare.back()->event = at(stream).create_event();
+  }
+  std::unique_ptr<Mark> mark = std::move(spare.back());
+  spare.pop_back();
+  return {mark.release(), [&spare](Mark* unused) { spare.emplace_back(unused); }};
+}
+
+void PlanWalker::mark(std::size_t number) {
+  const Instruction& instruction = plan_->instructions[number];
+  const PlanStream stream = stream_of(instruction.op);
+  const auto s = static_cast<std::size_t>(stream);
+  const std::shared_ptr<Mark> mark = create_mark(stream);
+  mark->number = finished_[s][s] = ++marked_[s];
+  mark->finished = finished_[s];
+  at(stream).record(*mark->event);
+  for (const ResourceAccess& access : instruction.accesses) history_.add(access, stream, mark);
+  done_[number] = 1;
+}
+
+void PlanWalker::follow(PlanStream stream, const ResourceAccess& access) {
+  auto& finished = finished_[stream];
+  history_.for_earlier(access, [&](const Point& point) {
+    if (finished[point->stream] >= point->number) return;
+    at(stream).wait(*point->event);
+    for (std::size_t s = 0; s < finished.size(); ++s)
+      finished[s] = std::max(finished[s], point->finished[s]);
+  });
+}
+
+std::string PlanWalker::describe(const Instruction& instruction) const {
+  return std::string(name_of(instruction.op)) + " of unit " + hooks_.unit_name(instruction.target);
+}
+
+void PlanWalker::begin(const StepPlan& plan) {
+  plan_ = &plan;
+  for (auto& steps : steps_) steps.clear();
+  for (std::size_t i = 0; i < plan.instructions.size(); ++i)
+    steps_[stream_of(plan.instructions[i].op)].push_back(i);
+  next_ = {};
+  open_.clear();
+  ended_.clear();
+  open_.reserve(steps_[compute_index].size());
+  ended_.reserve(steps_[compute_index].size());
+  done_.assign(plan.instructions.size(), 0);
+}
+
+const Instruction* PlanWalker::next_compute() const {
+  const std::vector<std::size_t>& steps = steps_[compute_index];
+  if (plan_ == nullptr || next_[compute_index] == steps.size()) return nullptr;
+  return &plan_->instructions[steps[next_[compute_index]]];
+}
+
+void PlanWalker::enter(Op op, int target) {
+  settle();
+  const Instruction* expected = next_compute();
+  if (expected == nullptr || expected->op != op || expected->target != target)
+    throw UsageError(
+        describe({op, target, {}, {}}) + " was called where " +
+        (expected == nullptr ? "the micro step had ended" : describe(*expected) + " comes next") +
+        "; units run forward in declaration order, then backward in "
+        "Engine::backward_units() order");
+  pump();
+  for (const std::size_t earlier : expected->after)
+    if (done_[earlier] == 0) {
+      std::string open;
+      for (const std::size_t i : open_)
+        open += " " + hooks_.unit_name(plan_->instructions[i].target);
+      throw UsageError(describe(*expected) + " needs the slot of a scope that is still open (unit" +
+                       open +
+                       "); close it first, or allow more slots "
+                       "(zero_optimization.stage3_prefetch_bucket_size)");
+    }
+  const During waiting(clock_, StepClock::Activity::waiting);
+  for (const ResourceAccess& access : expected->accesses)
+    if (!awaited_later(op, access)) follow(PlanStream::compute, access);
+  open_.push_back(steps_[compute_index][next_[compute_index]++]);
+}
+
+void PlanWalker::await_gradient(int slot) {
+  const During waiting(clock_, StepClock::Activity::waiting);
+  follow(PlanStream::compute, {Resource::gradient_slot, slot, true});
+}
+
+bool PlanWalker::inside(Op op, int target) const {
+  return std::any_of(open_.begin(), open_.end(), [&](std::size_t i) {
+    return plan_->instructions[i].op == op && plan_->instructions[i].target == target;
+  });
+}
+
+bool PlanWalker::needs(std::size_t step, int flat_unit) const {
+  const Instruction& instruction = plan_->instructions[step];
+  if (instruction.op != Op::forward && instruction.op != Op::backward) return false;
+  const std::vector<int>& flats = inputs_.layout->needs_of_unit[instruction.target];
+  return std::find(flats.begin(), flats.end(), flat_unit) != flats.end();
+}
+
+bool PlanWalker::in_use(int flat_unit) const {
+  return std::any_of(open_.begin(), open_.end(),
+                     [&](std::size_t step) { return needs(step, flat_unit); });
+}
+
+bool PlanWalker::replaced_before_use(int flat_unit) const {
+  constexpr auto gathers = static_cast<std::size_t>(PlanStream::communication);
+  const auto slot = [&](int of) { return inputs_.parameter_slots.slot_of[of]; };
+  const auto first = [&](std::size_t stream, const auto& fits) {
+    const std::vector<std::size_t>& steps = steps_[stream];
+    const auto begin = steps.begin() + static_cast<std::ptrdiff_t>(next_[stream]);
+    const auto found = std::find_if(begin, steps.end(), fits);
+    return found == steps.end() ? plan_->instructions.size() : *found;
+  };
+  const std::size_t gather = first(gathers, [&](std::size_t step) {
+    return plan_->instructions[step].op == Op::gather &&
+           slot(plan_->instructions[step].target) == slot(flat_unit);
+  });
+  return gather < first(
+                      compute_index, [&](std::size_t step) { return needs(step, flat_unit); });
+}
+
+void PlanWalker::leave(Op op, int target) noexcept {
+  for (std::size_t i = open_.size(); i-- > 0;) {
+    const Instruction& instruction = plan_->instructions[open_[i]];
+    if (instruction.op != op || instruction.target != target) continue;
+    ended_.push_back(open_[i]);  // within the reserved capacity
+    open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
+    return;
+  }
+}
+
+void PlanWalker::settle() {
+  for (const std::size_t i : ended_) {
+    const Instruction& instruction = plan_->instructions[i];
+    hooks_.settled(instruction);
+    for (const ResourceAccess& access : instruction.accesses)
+      if (awaited_later(instruction.op, access)) await_gradient(access.index);
+    mark(i);
+  }
+  ended_.clear();
+}
+
+// Reads first: an inline gather blocks on its own, and later ones should be on their way.
+void PlanWalker::pump() {
+  const During waiting(clock_, StepClock::Activity::waiting);
+  bool progress = true;
+  while (progress) {
+    progress = false;
+    for (const PlanStream stream :
+         {PlanStream::host, PlanStream::inbound, PlanStream::copies_in, PlanStream::copies_out,
+          PlanStream::outbound, PlanStream::communication})
+      progress |= pump(static_cast<std::size_t>(stream));
+  }
+}
+
+bool PlanWalker::pump(std::size_t stream) {
+  const std::size_t before = next_[stream];
+  for (; next_[stream] < steps_[stream].size(); ++next_[stream]) {
+    const std::size_t number = steps_[stream][next_[stream]];
+    const Instruction& instruction = plan_->instructions[number];
+    const bool ready = std::all_of(instruction.after.begin(), instruction.after.end(),
+                                   [&](std::size_t earlier) { return done_[earlier] != 0; });
+    if (!ready) break;
+    for (const ResourceAccess& access : instruction.accesses)
+      follow(static_cast<PlanStream>(stream), access);
+    hooks_.issue(instruction);
+    mark(number);
+  }
+  return next_[stream] > before;
+}
+
+void PlanWalker::finish() {
+  if (plan_ == nullptr) return;
+  settle();
+  pump();
+  if (!open_.empty())
+    throw UsageError(describe(plan_->instructions[open_.front()]) +
+                     " is still open at the end of the micro step");
+  if (const Instruction* missing = next_compute())
+    throw UsageError("the micro step ended before " + describe(*missing));
+  plan_ = nullptr;
+}
+
+void PlanWalker::abandon() {
+  settle();
+  open_.clear();  // a scope may outlive its evaluation
+  plan_ = nullptr;
+}
+
+void PlanWalker::walk_without_compute() {
+  while (const Instruction* step = next_compute()) {
+    enter(step->op, step->target);
+    leave(step->op, step->target);
+  }
+  finish();
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,103 @@
+// Walks step plans on one host thread: checks that compute steps come in the planned order, issues
+// the instructions of the other streams as soon as those that they come after have been issued, and
+// makes streams wait for each other where they touch the same, from one plan to the next too.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "zero/base/stream.h"
+#include "zero/plan/access_history.h"
+#include "zero/plan/step_plan.h"
+#include "zero/run/step_clock.h"
+
+namespace zero::detail {
+
+class PlanWalker {
+ public:
+  struct Hooks {
+    std::function<void(const Instruction&)> issue;    // queue an instruction of another stream
+    std::function<void(const Instruction&)> settled;  // a compute step has ended
+    std::function<std::string(int)> unit_name;
+  };
+
+  // The clock is charged for the waits, and for communication that runs inline.
+  // Streams are in the order of PlanStream.
+  using Streams = ByStream<ExecutionStream*>;
+  PlanWalker(const PlanInputs& inputs, const Streams& streams, StepClock& clock, Hooks hooks);
+  PlanWalker(const PlanWalker&) = delete;  // marks return to it
+
+  void begin(const StepPlan& plan);
+  bool active() const { return plan_ != nullptr; }
+  // The compute step that must come next, or null at the end of the plan.
+  const Instruction* next_compute() const;
+
+  // Blocks the compute stream until the step's parameters are there; the gradient slots of a
+  // backward scope are awaited only by await_gradient(), or when it has ended. Throws UsageError
+  // for a step out of order, or one that needs the slot of an open scope.
+  void enter(Op op, int target);
+  void await_gradient(int slot);
+  // Records only: its effects come with the next call.
+  void leave(Op op, int target) noexcept;
+  bool inside(Op op, int target) const;
+  bool inside_any() const { return !open_.empty(); }
+  // Whether an open step uses the flat unit, and whether something is gathered into its slot before
+  // another does: then what lies there has been used.
+  bool in_use(int flat_unit) const;
+  bool replaced_before_use(int flat_unit) const;
+
+  // Issues the rest. Throws UsageError when compute steps are missing.
+  void finish();
+  // Ends the plan where it stands, when no rank goes on with it.
+  void abandon();
+  // Issues everything without computing: this rank serves the others' gathers.
+  void walk_without_compute();
+
+ private:
+  // A point in a stream, which others wait for.
+  struct Mark {
+    std::int64_t number = 0;  // in its stream
+    PlanStream stream{};
+    // By stream: up to which mark all has finished where this one has.
+    ByStream<std::int64_t> finished{};
+    std::unique_ptr<Event> event;
+  };
+  using Point = std::shared_ptr<const Mark>;
+
+  ExecutionStream& at(PlanStream stream) const { return *streams_[stream]; }
+  // What the stream is given from now on comes after what the access has to follow.
+  void follow(PlanStream stream, const ResourceAccess& access);
+  // The instruction has been given to its stream.
+  void mark(std::size_t instruction);
+  std::shared_ptr<Mark> create_mark(PlanStream stream);
+  void settle();
+  void pump();
+  // Issues what is ready of one stream; true where there was something.
+  bool pump(std::size_t stream);
+  std::string describe(const Instruction& instruction) const;
+  bool needs(std::size_t step, int flat_unit) const;
+
+  const PlanInputs& inputs_;
+  Hooks hooks_;
+  Streams streams_;
+  StepClock& clock_;
+  // By stream: marks that nobody waits for any more, how many there are, and what it follows.
+  ByStream<std::vector<std::unique_ptr<Mark>>> spare_;
+  ByStream<std::int64_t> marked_{};
+  ByStream<ByStream<std::int64_t>> finished_{};
+  AccessHistory<Point> history_;
+
+  const StepPlan* plan_ = nullptr;
+  // By stream: its instructions, and how many have been entered or issued.
+  ByStream<std::vector<std::size_t>> steps_;
+  ByStream<std::size_t> next_{};
+  std::vector<char> done_;          // by instruction: given to its stream; of compute, settled
+  std::vector<std::size_t> open_;   // entered compute steps, by instruction
+  std::vector<std::size_t> ended_;  // left, not settled
+};
+
+}  // namespace zero::detail

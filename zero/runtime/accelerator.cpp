@@ -1,0 +1,25 @@
+#include "zero/runtime/accelerator.h"
+
+#include "zero/base/error.h"
+#include "zero/base/gpu.h"
+
+namespace zero::detail {
+
+void require_device(const RuntimeOptions& options) {
+  if (options.device == "auto" || options.device == "cpu") return;
+  if (options.device != "cuda")
+    throw ConfigError("RuntimeOptions::device is \"" + options.device +
+                      "\"; expected auto, cpu or cuda");
+  if (gpu_count() == 0) create_gpu(0);  // it says why
+}
+
+Accelerator create_accelerator(comm::World& world, const RuntimeOptions& options) {
+  if (options.device != "cuda") return {};
+  Accelerator accelerator;
+  accelerator.device = create_gpu(world.topology().local_rank);
+  accelerator.kernels = optim::create_cuda_kernels();
+  if (world.topology().size > 1) accelerator.communicator = world.connect(*accelerator.device);
+  return accelerator;
+}
+
+}  // namespace zero::detail

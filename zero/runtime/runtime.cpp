@@ -1,0 +1,306 @@
+#include <algorithm>
+#include <bit>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+
+#include "zero/base/notice.h"
+#include "zero/base/numa.h"
+#include "zero/runtime/runtime_core.h"
+
+namespace zero {
+
+namespace {
+
+volatile std::sig_atomic_t stop_signals = 0;
+
+// The first signal asks for an orderly stop at the next step border; the second ends the process.
+void on_stop_signal(int number) {
+  stop_signals = stop_signals + 1;
+  // A launcher may pass SIGUSR2 on more than once.
+  std::signal(number, number == SIGUSR2 ? on_stop_signal : SIG_DFL);
+}
+
+std::string chosen(const char* variable, const std::string& option,
+                   std::initializer_list<const char*> allowed) {
+  const char* text = std::getenv(variable);
+  const std::string value = text != nullptr && *text != '\0' ? text : option;
+  std::string list;
+  for (const char* name : allowed) {
+    if (value == name) return value;
+    list += std::string(list.empty() ? "" : ", ") + name;
+  }
+  throw ConfigError(std::string(variable) + " (or RuntimeOptions) is \"" + value +
+                    "\"; expected one of " + list);
+}
+
+}  // namespace
+
+namespace detail {
+
+comm::WorldOptions world_options(const RuntimeOptions& options) {
+  require_device(options);
+  comm::WorldOptions result;
+  result.transport = options.transport;
+  result.abort_job = options.abort_job;
+  result.share_gpu = options.share_gpu;
+  return result;
+}
+
+namespace {
+
+// A rank that finds no device of its own tells the others.
+Accelerator accelerator_of(comm::World& world, const RuntimeOptions& options) {
+  try {
+    return create_accelerator(world, options);
+  } catch (const Error& error) {
+    world.fail(error.what(), error.exit_code());
+    throw;
+  }
+}
+
+}  // namespace
+
+RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options,
+                         std::unique_ptr<comm::World> model_parallel)
+    : world_(std::move(world)),
+      model_parallel_(std::move(model_parallel)),
+      options_(std::move(options)),
+      accelerator_(accelerator_of(*world_, options_)),
+      ranks_(*this),
+      exceptions_at_start_(std::uncaught_exceptions()) {
+  if (model_parallel_ && model_parallel_->topology().size == 1) model_parallel_.reset();
+  if (model_parallel_ && !device().is_host())
+    throw TopologyError(
+        "zero::adopt() with a model-parallel group is for ranks on the CPU: device cuda takes the "
+        "data-parallel group alone");
+  start_streams();
+}
+
+RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options,
+                         Accelerator accelerator)
+    : world_(std::move(world)),
+      options_(std::move(options)),
+      accelerator_(std::move(accelerator)),
+      ranks_(*this),
+      exceptions_at_start_(std::uncaught_exceptions()) {
+  start_streams();
+}
+
+// Beside a device it serves what rests in host memory there.
+void RuntimeCore::start_pool() {
+  const int fair_share = default_compute_threads(topology().local_size);
+  pool_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads : fair_share);
+  const int node = device().numa_node();
+  if (!device().is_host() && node >= 0 && runs_beyond_numa_node(node))
+    warn_once(
+        "rank " + std::to_string(topology().rank) + " may run on cpus of other NUMA nodes than " +
+        std::to_string(node) +
+        ", that of its GPU, where updates of state in host memory are slower: let the launcher "
+        "bind it (mpirun --map-by numa --bind-to numa, srun --cpu-bind)");
+}
+
+void RuntimeCore::start_streams() {
+  if (!device().is_host())
+    device().waits().describe(topology().rank, [this] { check_communicator(); });
+  start_pool();
+  const int fair_share = default_compute_threads(topology().local_size);
+  compute_ = options_.stream.handle != nullptr ? device().borrow_stream(options_.stream)
+                                               : device().create_stream(Device::Role::compute);
+
+  const std::string executor =
+      chosen("ZERO_EXECUTOR", options_.executor, {"auto", "inline", "worker"});
+  const bool any_thread = world_->communicates_from_any_thread();
+  const bool core_to_spare = pool_->threads() < fair_share;
+  const bool worker =
+      device().is_host() && any_thread &&
+      (executor == "worker" || (executor == "auto" && core_to_spare && topology().size > 1));
+  communication_ = worker ? create_worker_stream("zero-comm")
+                          : device().create_stream(Device::Role::communication);
+  all_inline_ = executor == "inline";
+
+  if (options_.catch_signals) {
+    std::signal(SIGTERM, on_stop_signal);
+    std::signal(SIGINT, on_stop_signal);
+    std::signal(SIGUSR2, on_stop_signal);
+  }
+}
+
+RuntimeCore::~RuntimeCore() {
+  // zero::run() tells the peers what went wrong; in a program of another shape only this is left.
+  if (std::uncaught_exceptions() > exceptions_at_start_)
+    publish_failure("an exception ended its Runtime; its own program has the reason",
+                    Error("").exit_code());
+  communication_.reset();
+  compute_.reset();
+  accelerator_.communicator.reset();
+  model_parallel_.reset();
+  world_.reset();
+}
+
+std::string RuntimeCore::describe() {
+  const std::string where = device().is_host() ? "" : device().describe() + ", ";
+  return where + world_->describe() + ", " + communication_->kind() + " communication" + ", " +
+         std::to_string(pool_->threads()) + " compute thread" + (pool_->threads() == 1 ? "" : "s") +
+         " per rank";
+}
+
+std::unique_ptr<ExecutionStream> RuntimeCore::create_stream(const std::string& thread_name) {
+  if (all_inline_ && device().is_host()) return create_inline_stream();
+  return device().create_worker(thread_name);
+}
+
+bool RuntimeCore::publish_failure(const std::string& reason, int exit_code) noexcept {
+  failed_first_ = world_->fail(reason, exit_code) || failed_first_;
+  if (model_parallel_) model_parallel_->fail(reason, exit_code);
+  return failed_first_;
+}
+
+bool RuntimeCore::stop_requested() const {
+  return options_.catch_signals && stop_signals > 0;
+}
+
+}  // namespace detail
+
+Runtime::Runtime(std::unique_ptr<detail::RuntimeCore> core) : core_(std::move(core)) {}
+
+Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)
+    : core_(std::make_unique<detail::RuntimeCore>(
+          comm::create_world(argc, argv, detail::world_options(options)), options)) {}
+
+Runtime Runtime::single(RuntimeOptions options) {
+  const comm::WorldOptions world = detail::world_options(options);
+  return Runtime(
+      std::make_unique<detail::RuntimeCore>(comm::create_single_world(world), std::move(options)));
+}
+
+Runtime::Runtime(Runtime&&) noexcept = default;
+Runtime::~Runtime() = default;
+
+int Runtime::rank() const {
+  return core_->topology().rank;
+}
+int Runtime::size() const {
+  return core_->topology().size;
+}
+int Runtime::local_rank() const {
+  return core_->topology().local_rank;
+}
+int Runtime::local_size() const {
+  return core_->topology().local_size;
+}
+bool Runtime::is_root() const {
+  return rank() == 0;
+}
+int Runtime::threads() const {
+  return core_->pool().threads();
+}
+ThreadPool& Runtime::pool() {
+  return core_->pool();
+}
+Stream Runtime::stream() const {
+  return core_->compute().native();
+}
+std::string Runtime::describe() const {
+  return core_->describe();
+}
+
+double Runtime::sum(double value) {
+  sum(std::span(&value, 1));
+  return value;
+}
+
+// Block by block: every rank's values are there at once.
+void Runtime::sum(std::span<double> values) {
+  constexpr std::size_t most = 1 << 16;
+  for (; !values.empty(); values = values.subspan(std::min(most, values.size()))) {
+    const std::span<double> block = values.first(std::min(most, values.size()));
+    std::vector<std::int64_t> words;
+    for (const double value : block) words.push_back(std::bit_cast<std::int64_t>(value));
+    const std::vector<std::int64_t> all = core_->ranks().gather_words("Runtime::sum", words);
+    std::fill(block.begin(), block.end(), 0.0);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      block[i % block.size()] += std::bit_cast<double>(all[i]);
+  }
+}
+
+void Runtime::sum(std::span<float> values) {
+  core_->ranks().exchange("Runtime::sum", [&](comm::Communicator& communicator) {
+    communicator.all_reduce(values.data(), std::ssize(values), DType::fp32);
+  });
+}
+
+void Runtime::sum(std::span<std::int64_t> values) {
+  core_->ranks().exchange("Runtime::sum", [&](comm::Communicator& communicator) {
+    communicator.all_reduce(values.data(), std::ssize(values), DType::int64);
+  });
+}
+
+void Runtime::broadcast(std::span<std::byte> bytes, int root) {
+  if (root < 0 || root >= size())
+    throw UsageError("Runtime::broadcast(): there is no rank " + std::to_string(root) + " among " +
+                     std::to_string(size()));
+  // Communicators move elements; what is left over travels in one of its own.
+  const std::size_t words = bytes.size() / sizeof(std::int64_t);
+  const std::span<std::byte> rest = bytes.subspan(words * sizeof(std::int64_t));
+  std::int64_t last = 0;
+  if (!rest.empty()) std::memcpy(&last, rest.data(), rest.size());
+  core_->ranks().exchange("Runtime::broadcast", [&](comm::Communicator& communicator) {
+    communicator.broadcast(bytes.data(), static_cast<std::int64_t>(words), DType::int64, root);
+    if (!rest.empty()) communicator.broadcast(&last, 1, DType::int64, root);
+  });
+  if (!rest.empty()) std::memcpy(rest.data(), &last, rest.size());
+}
+
+void Runtime::track(std::string_view what, std::int64_t bytes) {
+  core_->ledger().track(std::string(what), bytes);
+}
+
+void Runtime::fail(const std::string& reason) {
+  throw Error(reason);
+}
+
+bool launched_as_root() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(name)) return std::atoi(rank) == 0;
+  return true;
+}
+
+int run(int argc, char** argv, const std::function<void(Runtime&)>& body, RuntimeOptions options) {
+  std::unique_ptr<Runtime> runtime;
+  std::string reason;
+  int code = 0;
+  try {
+    runtime = std::make_unique<Runtime>(argc, argv, options);
+    body(*runtime);
+    return 0;
+  } catch (const PeerFailed& error) {
+    // Whoever failed has said so, also before this rank had a Runtime.
+    if (!runtime) return error.exit_code();
+    reason = error.what();
+    code = error.exit_code();
+  } catch (const Error& error) {
+    reason = error.what();
+    code = error.exit_code();
+  } catch (const std::exception& error) {
+    reason = error.what();
+    code = Error("").exit_code();
+  } catch (...) {
+    reason = detail::no_std_exception;
+    code = Error("").exit_code();
+  }
+  if (!runtime) {
+    if (launched_as_root()) std::fprintf(stderr, "zero: rank 0: %s\n", reason.c_str());
+    return code;
+  }
+  // Only the first cause is printed; who learned of it from another rank stays quiet.
+  if (runtime->core().publish_failure(reason, code))
+    std::fprintf(stderr, "zero: rank %d: %s\n", runtime->rank(), reason.c_str());
+  std::fflush(nullptr);
+  if (options.abort_job) runtime->core().world().abort(code);
+  return code;
+}
+
+}  // namespace zero

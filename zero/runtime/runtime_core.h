@@ -1,0 +1,86 @@
+// What a Runtime owns: the world, the communication stream, the ledger and the compute threads.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/world.h"
+#include "zero/base/cpu/thread_pool.h"
+#include "zero/base/device.h"
+#include "zero/base/ledger.h"
+#include "zero/base/stream.h"
+#include "zero/runtime/accelerator.h"
+#include "zero/runtime/ranks.h"
+#include "zero/zero.h"
+
+namespace zero::detail {
+
+// What peers and people are told of `throw 42`.
+inline constexpr const char* no_std_exception = "an exception that is not a std::exception";
+
+class RuntimeCore {
+ public:
+  // model_parallel: null, or the group over which parameters are split or replicated besides.
+  RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options,
+              std::unique_ptr<comm::World> model_parallel = nullptr);
+  RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options, Accelerator accelerator);
+  ~RuntimeCore();
+
+  comm::World& world() { return *world_; }
+  const comm::Topology& topology() const { return world_->topology(); }
+  const RuntimeOptions& options() const { return options_; }
+  Device& device() { return accelerator_.device ? *accelerator_.device : host_device(); }
+  // Of a device that is not the host.
+  optim::DeviceKernels& kernels() { return *accelerator_.kernels; }
+  ExecutionStream& compute() { return *compute_; }
+  ExecutionStream& communication() { return *communication_; }
+  ThreadPool& pool() { return *pool_; }
+  // For work that mostly waits: a worker unless all is asked to run inline.
+  std::unique_ptr<ExecutionStream> create_stream(const std::string& thread_name);
+  Ledger& ledger() { return ledger_; }
+  // As the Runtime itself calls them; engines have their own.
+  Ranks& ranks() { return ranks_; }
+  // Null: there is none, or this rank is alone in it.
+  comm::World* model_parallel() { return model_parallel_.get(); }
+  // For buffers in the device's memory, of one of the two worlds.
+  comm::Communicator& communicator_on_device(comm::World& world) {
+    const bool has_own = &world == world_.get() && accelerator_.communicator;
+    return has_own ? *accelerator_.communicator : world.communicator();
+  }
+  std::string describe();
+
+  // Tells the peers why this rank gives up. True where this rank's reason is the one to print: it
+  // was the first of its node.
+  bool publish_failure(const std::string& reason, int exit_code) noexcept;
+
+  // A signal asked this rank to stop.
+  bool stop_requested() const;
+
+  // Throws what has ended the device's communicator meanwhile.
+  void check_communicator() {
+    if (accelerator_.communicator) accelerator_.communicator->check();
+  }
+
+ private:
+  void start_streams();
+  void start_pool();
+
+  std::unique_ptr<comm::World> world_, model_parallel_;
+  RuntimeOptions options_;
+  Accelerator accelerator_;
+  Ledger ledger_;
+  Ranks ranks_;
+  int exceptions_at_start_;
+  bool failed_first_ = false;
+  bool all_inline_ = false;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<ExecutionStream> compute_, communication_;
+};
+
+// Throws as require_device().
+comm::WorldOptions world_options(const RuntimeOptions& options);
+
+// Sleeps a random time when zero::testing::inject_delays() asked for it.
+void maybe_delay();
+
+}  // namespace zero::detail

@@ -1,0 +1,49 @@
+#include "zero/state/copy_meter.h"
+
+#include <utility>
+
+namespace zero::detail {
+
+const char* name_of(CopyDirection direction) {
+  return direction == CopyDirection::to_host ? "to_host" : "to_device";
+}
+
+std::unique_ptr<StreamTimer> CopyMeter::take_timer() {
+  if (idle_.empty()) return device_.create_timer();
+  std::unique_ptr<StreamTimer> timer = std::move(idle_.back());
+  idle_.pop_back();
+  return timer;
+}
+
+void CopyMeter::read_ended(Way& way) {
+  for (; !way.running.empty(); way.running.pop_front()) {
+    const std::optional<std::int64_t> spent = way.running.front()->nanoseconds();
+    if (!spent) return;
+    way.total.nanoseconds += *spent;
+    idle_.push_back(std::move(way.running.front()));
+  }
+}
+
+void CopyMeter::copy(CopyDirection direction, void* to, const void* from, std::int64_t bytes,
+                     Stream stream) {
+  Way& way = ways_[direction];
+  read_ended(way);
+  std::unique_ptr<StreamTimer> timer = take_timer();
+  if (timer) timer->start(stream);
+  device_.copy(to, from, bytes, stream);
+  way.total.bytes += bytes;
+  if (!timer) return;
+  timer->stop(stream);
+  way.running.push_back(std::move(timer));
+}
+
+EnumArray<CopyDirection, CopyTotal, copy_directions> CopyMeter::totals() {
+  EnumArray<CopyDirection, CopyTotal, copy_directions> totals;
+  for (std::size_t i = 0; i < ways_.size(); ++i) {
+    read_ended(ways_[i]);
+    totals[i] = ways_[i].total;
+  }
+  return totals;
+}
+
+}  // namespace zero::detail
