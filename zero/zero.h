@@ -36,6 +36,7 @@ class EngineCore;
 struct Model;
 struct PendingSave;
 struct PendingStep;
+class Stepper;
 
 // The engine behind a handle, which may outlive it.
 class EngineLink {
@@ -329,9 +330,9 @@ class Gradients {
   void edit(const std::function<void(ParamShard)>& change);
 
  private:
-  friend class detail::EngineCore;
-  explicit Gradients(detail::EngineCore& core) : core_(core) {}
-  detail::EngineCore& core_;
+  friend class detail::Stepper;
+  explicit Gradients(detail::Stepper& stepper) : stepper_(stepper) {}
+  detail::Stepper& stepper_;
 };
 
 enum class Decision { apply, skip };

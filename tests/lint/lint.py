@@ -13,8 +13,8 @@ TEXT = CODE + (".md", ".json", ".in", ".yml", ".yaml")
 MAX_LINES = 600
 
 # Longest prefix wins: a file belongs to the most specific of these.
-FOLDERS = ("zero/base", "zero/checkpoint", "zero", "comm", "optim", "offload", "config_schemas", "tools",
-           "examples", "tests")
+FOLDERS = ("zero/base", "zero/plan", "zero/runtime", "zero/state", "zero/checkpoint", "zero/checkpointing", "zero/run",
+           "zero/monitor", "zero", "comm", "optim", "offload", "config_schemas", "tools", "examples", "tests")
 
 # What a folder may include beside itself: folders, or single files.
 EDGES = {
@@ -22,9 +22,19 @@ EDGES = {
     "comm": ("zero/base",),
     "optim": ("zero/base",),
     "offload": ("zero/base",),
+    # The top of zero/ holds the public headers.
+    "zero": ("zero/base", "optim/options.h", "optim/loss_scaler.h"),
+    "zero/plan": ("zero", "zero/base", "optim", "comm/pair_counts.h"),
+    "zero/runtime": ("zero", "zero/base", "comm", "optim"),
+    "zero/state": ("zero", "zero/base", "zero/plan", "zero/runtime", "comm", "optim", "offload"),
     "zero/checkpoint": ("zero/base",),
-    "zero": ("zero/base", "zero/checkpoint", "comm", "optim", "offload"),
-    "config_schemas": ("zero", "zero/base", "optim/options.h"),
+    "zero/checkpointing": ("zero", "zero/base", "zero/plan", "zero/runtime", "zero/state", "zero/checkpoint", "comm",
+                           "optim"),
+    "zero/run": ("zero", "zero/base", "zero/plan", "zero/runtime", "zero/state", "zero/checkpoint",
+                 "zero/checkpointing", "comm", "optim", "offload"),
+    "zero/monitor": ("zero", "zero/base"),
+    "config_schemas": ("zero", "zero/base", "zero/plan/placement.h", "optim/options.h",
+                       "optim/loss_scaler.h"),
     "tools": FOLDERS,
     "tests": FOLDERS,
     "examples": ("tools/report",),  # and the public headers

@@ -9,7 +9,8 @@
 #include "tests/support/refusal.h"
 #include "tests/support/stderr_of.h"
 #include "tests/support/toy_model.h"
-#include "zero/run/strict.h"
+#include "zero/run/hidden_memory.h"
+#include "zero/runtime/strict_mode.h"
 #include "zero/testing.h"
 
 // Of AddressSanitizer's runtime, where there is one.

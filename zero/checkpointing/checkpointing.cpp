@@ -15,6 +15,7 @@
 
 #include "optim/gradient_norm.h"
 #include "zero/checkpointing/scaler_record.h"
+#include "zero/state/array_exchange.h"
 
 namespace zero {
 
@@ -57,52 +58,52 @@ void print_notice(const std::string& notice) {
 }
 
 std::map<std::string, std::string> Checkpointing::equality_terms() {
-  const Batch& batch = engine_.plan_.batch;
-  Device& device = engine_.runtime_.device();
-  const bool ordered = device.is_host() || engine_.config_.zero_core.deterministic;
-  return {{"ranks", std::to_string(engine_.ranks())},
-          {"reduce_group_size", std::to_string(engine_.ranks_.terms().reduce_group)},
-          {"gradient_sync", engine_.plan_.sync_each && batch.accumulation > 1 ? "each" : "last"},
+  const Batch& batch = train_.plan.batch;
+  Device& device = train_.runtime.device();
+  const bool ordered = device.is_host() || train_.config.zero_core.deterministic;
+  return {{"ranks", std::to_string(train_.rank_count())},
+          {"reduce_group_size", std::to_string(train_.ranks.terms().reduce_group)},
+          {"gradient_sync", train_.plan.sync_each && batch.accumulation > 1 ? "each" : "last"},
           {"micro_batch", std::to_string(batch.micro)},
           {"accumulation", std::to_string(batch.accumulation)},
-          {"threads", std::to_string(engine_.runtime_.pool().threads())},
+          {"threads", std::to_string(train_.runtime.pool().threads())},
           {"cpu", cpu_type()},
           {"device", device.kind()},
           {"sums", ordered ? "in rank order" : "of NCCL"},
-          {"compute_dtype", name_of(engine_.compute_dtype())},
-          {"seed", std::to_string(engine_.config_.seed)},
-          {"communication_data_type", name_of(engine_.plan_.policy.precision.wire)},
-          {"grad_accum_dtype", name_of(engine_.plan_.policy.precision.accumulation)},
-          {"master_dtype", name_of(engine_.plan_.policy.precision.master)},
-          {"state_dtype", name_of(engine_.plan_.policy.precision.state)},
-          {"layout_hash", hexadecimal(engine_.plan_.layout.hash)}};
+          {"compute_dtype", name_of(train_.policy().precision.compute)},
+          {"seed", std::to_string(train_.config.seed)},
+          {"communication_data_type", name_of(train_.policy().precision.wire)},
+          {"grad_accum_dtype", name_of(train_.policy().precision.accumulation)},
+          {"master_dtype", name_of(train_.policy().precision.master)},
+          {"state_dtype", name_of(train_.policy().precision.state)},
+          {"layout_hash", hexadecimal(train_.plan.layout.hash)}};
 }
 
 Manifest Checkpointing::describe_state(const SaveOptions& options) {
   Manifest m;
-  m.step = engine_.step_count_;
+  m.step = train_.step;
   m.tag = options.tag.empty() ? "step-" + std::to_string(m.step) : options.tag;
-  m.applied_steps = engine_.applied_steps_;
-  m.skipped_in_a_row = engine_.skipped_in_a_row_;
+  m.applied_steps = train_.applied_steps;
+  m.skipped_in_a_row = train_.skipped_in_a_row;
   m.samples =
-      state_.samples_before + (m.step - state_.samples_before_step) * engine_.plan_.batch.global;
-  m.optimizer = engine_.config_.optimizer.type;
-  m.scheduler = engine_.config_.scheduler.type;
-  m.states = engine_.state_->policy().optimizer_states;
+      state_.samples_before + (m.step - state_.samples_before_step) * train_.plan.batch.global;
+  m.optimizer = train_.config.optimizer.type;
+  m.scheduler = train_.config.scheduler.type;
+  m.states = train_.policy().optimizer_states;
   m.client_state = options.client_state;
   gather_rank_states(m, options.rank_state);
   const auto left_out = [&](int param) {
-    return options.trainable_only && !engine_.param(param).options.trainable;
+    return options.trainable_only && !train_.param(param).options.trainable;
   };
   const std::vector<std::uint64_t> digests =
-      options.trainable_only ? engine_.value_digests(left_out) : std::vector<std::uint64_t>{};
-  if (engine_.scaler_.dynamic()) m.loss_scaler = record_of(engine_.scaler_.state());
-  m.config = describe(engine_.config_);
+      options.trainable_only ? value_digests(train_, left_out) : std::vector<std::uint64_t>{};
+  if (train_.scaler.dynamic()) m.loss_scaler = record_of(train_.scaler.state());
+  m.config = describe(train_.config);
   m.equality = equality_terms();
-  for (std::size_t p = 0; p < engine_.model_.params.size(); ++p) {
-    const ParamDeclaration& declaration = engine_.model_.params[p];
-    const Place& place = engine_.plan_.layout.place_of_param[p];
-    const SegmentBuffers& buffers = engine_.state_->segment(place.flat_unit, place.segment);
+  for (std::size_t p = 0; p < train_.model.params.size(); ++p) {
+    const ParamDeclaration& declaration = train_.model.params[p];
+    const Place& place = train_.place(static_cast<int>(p));
+    const SegmentBuffers& buffers = train_.arrays.segment(place);
     const bool trainable = declaration.options.trainable;
     m.parameters.push_back(
         {declaration.name,
@@ -114,16 +115,16 @@ Manifest Checkpointing::describe_state(const SaveOptions& options) {
          checkpoint::safetensors_name(trainable ? buffers.state_dtype : DType::fp32)});
     if (left_out(static_cast<int>(p))) m.parameters.back().left_out = digests[p];
   }
-  for (std::size_t u = 0; u < engine_.model_.units.size(); ++u)
-    for (const int p : engine_.model_.borrowed(static_cast<int>(u)))
-      m.parameters[p].used_by.push_back(engine_.model_.units[u].name);
+  for (std::size_t u = 0; u < train_.model.units.size(); ++u)
+    for (const int p : train_.model.borrowed(static_cast<int>(u)))
+      m.parameters[p].used_by.push_back(train_.model.units[u].name);
   describe_buffers(m);
   return m;
 }
 
 // Behind the parameters, in their own order.
 void Checkpointing::describe_buffers(Manifest& manifest) const {
-  for (const BufferDeclaration& buffer : engine_.model_.buffers) {
+  for (const BufferDeclaration& buffer : train_.model.buffers) {
     checkpoint::ManifestParameter described;
     described.name = buffer.name;
     described.shape = buffer.shape;
@@ -138,7 +139,7 @@ void Checkpointing::describe_buffers(Manifest& manifest) const {
 void Checkpointing::gather_rank_states(Manifest& manifest, const std::string& own) {
   constexpr std::int64_t most = 1 << 20, most_of_all = 64 << 20;
   const std::vector<std::int64_t> sizes =
-      engine_.ranks_.gather_words("the ranks' own states", {std::ssize(own)});
+      train_.ranks.gather_words("the ranks' own states", {std::ssize(own)});
   const std::int64_t largest = *std::max_element(sizes.begin(), sizes.end());
   if (largest == 0) return;
   if (largest > most || std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) > most_of_all)
@@ -147,7 +148,7 @@ void Checkpointing::gather_rank_states(Manifest& manifest, const std::string& ow
                      std::to_string(most_of_all) + " on all: keep larger things in files");
   std::vector<std::int64_t> words(static_cast<std::size_t>((largest + 7) / 8));
   std::memcpy(words.data(), own.data(), own.size());
-  const std::vector<std::int64_t> all = engine_.ranks_.gather_words("the ranks' own states", words);
+  const std::vector<std::int64_t> all = train_.ranks.gather_words("the ranks' own states", words);
   for (std::size_t r = 0; r < sizes.size(); ++r)
     manifest.rank_states.emplace_back(reinterpret_cast<const char*>(&all[r * words.size()]),
                                       static_cast<std::size_t>(sizes[r]));
@@ -155,10 +156,10 @@ void Checkpointing::gather_rank_states(Manifest& manifest, const std::string& ow
 
 // Named only where they are not all of the optimizer's.
 std::optional<std::vector<std::string>> Checkpointing::own_states(int param) const {
-  const std::vector<std::string>& all = engine_.state_->policy().optimizer_states;
+  const std::vector<std::string>& all = train_.policy().optimizer_states;
   std::vector<std::string> own;
   for (std::size_t k = 0; k < all.size(); ++k)
-    if (engine_.state_->has_state(param, k)) own.push_back(all[k]);
+    if (train_.arrays.has_state(param, k)) own.push_back(all[k]);
   if (own.size() == all.size()) return std::nullopt;
   return own;
 }
@@ -167,35 +168,30 @@ std::optional<std::vector<std::string>> Checkpointing::own_states(int param) con
 std::vector<Located> Checkpointing::located_entries(int of_rank, bool trainable_only) const {
   // The widest first: every tensor is aligned to its elements.
   std::map<std::int64_t, std::vector<Located>, std::greater<>> by_width;
-  const int states = static_cast<int>(engine_.state_->policy().optimizer_states.size());
-  for (std::size_t f = 0; f < engine_.plan_.layout.flat_units.size(); ++f)
-    for (std::size_t s = 0; s < engine_.plan_.layout.flat_units[f].segments.size(); ++s) {
-      const Segment& segment = engine_.plan_.layout.flat_units[f].segments[s];
-      if (trainable_only && !segment.trainable) continue;
-      const SegmentBuffers& buffers =
-          engine_.state_->segment(static_cast<int>(f), static_cast<int>(s));
-      const DType of_parameter = segment.trainable ? buffers.master_dtype : buffers.dtype;
-      const std::int64_t begin = of_rank * segment.shard;
-      const std::vector<Piece> pieces =
-          pieces_between(engine_.model_, segment, begin, begin + segment.shard);
-      for (int kind = 0; kind <= (segment.trainable ? states : 0); ++kind) {
-        const DType stored = kind == 0 ? of_parameter : buffers.state_dtype;
-        for (const Piece& piece : pieces) {
-          if (kind > 0 &&
-              !engine_.state_->has_state(piece.param, static_cast<std::size_t>(kind - 1)))
-            continue;
+  const int states = static_cast<int>(train_.policy().optimizer_states.size());
+  for (const SegmentId& id : train_.layout().segments()) {
+    const Segment& segment = train_.layout().segment(id);
+    if (trainable_only && !segment.trainable) continue;
+    const SegmentBuffers& buffers = train_.arrays.segment(id);
+    const DType of_parameter = segment.trainable ? buffers.master_dtype : buffers.dtype;
+    const std::int64_t begin = of_rank * segment.shard;
+    const std::vector<Piece> pieces =
+        pieces_between(train_.model, segment, begin, begin + segment.shard);
+    for (int kind = 0; kind <= (segment.trainable ? states : 0); ++kind) {
+      const DType stored = kind == 0 ? of_parameter : buffers.state_dtype;
+      for (const Piece& piece : pieces)
+        if (kind == 0 || train_.arrays.has_state(piece.param, kind - 1))
           by_width[size_of(stored)].push_back({{piece.param, kind, piece.param_begin, piece.count},
-                                               static_cast<int>(f),
-                                               static_cast<int>(s),
+                                               id.flat_unit,
+                                               id.segment,
                                                piece.segment_begin,
                                                0,
                                                piece.count * size_of(stored)});
-        }
-      }
     }
-  for (int b = 0; b < static_cast<int>(engine_.model_.buffers.size()) && of_rank == 0; ++b) {
-    const BufferDeclaration& buffer = engine_.model_.buffers[b];
-    const int number = static_cast<int>(engine_.model_.params.size()) + b;
+  }
+  for (int b = 0; b < static_cast<int>(train_.model.buffers.size()) && of_rank == 0; ++b) {
+    const BufferDeclaration& buffer = train_.model.buffers[b];
+    const int number = static_cast<int>(train_.model.params.size()) + b;
     if (buffer.elements > 0)
       by_width[size_of(buffer.dtype)].push_back(
           {{number, 0, 0, buffer.elements}, -1, -1, 0, 0, buffer.elements * size_of(buffer.dtype)});
@@ -211,14 +207,14 @@ std::vector<Located> Checkpointing::located_entries(int of_rank, bool trainable_
 }
 
 std::int64_t Checkpointing::own_bytes(bool trainable_only) const {
-  const std::vector<Located> entries = located_entries(engine_.rank(), trainable_only);
+  const std::vector<Located> entries = located_entries(train_.rank(), trainable_only);
   return entries.empty() ? 0 : entries.back().data_begin + entries.back().bytes;
 }
 
 ArrayId Checkpointing::array_of(const Located& located) const {
   const int kind = located.entry.kind;
   if (kind > 0) return {located.flat_unit, located.segment, ArrayKind::state, kind - 1};
-  const bool trainable = engine_.param(located.entry.parameter).options.trainable;
+  const bool trainable = train_.param(located.entry.parameter).options.trainable;
   return {located.flat_unit, located.segment, trainable ? ArrayKind::master : ArrayKind::parameter};
 }
 
@@ -238,11 +234,11 @@ void Checkpointing::read_state(const PendingSave& save, const std::vector<Locate
       std::memcpy(to, save.buffer_of(*entry).data() + skipped * width,
                   static_cast<std::size_t>(count * width));
     else
-      engine_.store_->visit(array_of(*entry), begin, begin + count, Access::read,
-                            [&](std::int64_t, std::span<std::byte> part) {
-                              std::memcpy(to, part.data(), part.size());
-                              to += part.size();
-                            });
+      train_.store->visit(array_of(*entry), begin, begin + count, Access::read,
+                          [&](std::int64_t, std::span<std::byte> part) {
+                            std::memcpy(to, part.data(), part.size());
+                            to += part.size();
+                          });
     out = out.subspan(static_cast<std::size_t>(count * width));
     offset += count * width;
   }
@@ -251,7 +247,7 @@ void Checkpointing::read_state(const PendingSave& save, const std::vector<Locate
 // In the dtype of the array.
 void Checkpointing::write_as(const ArrayId& array, std::int64_t begin, DType stored,
                              std::span<const std::byte> bytes) {
-  StateStore& store = *engine_.store_;
+  StateStore& store = *train_.store;
   const DType own = store.dtype_of(array);
   if (stored == own) return store.write(array, begin, bytes);
   const auto count = static_cast<std::int64_t>(bytes.size()) / size_of(stored);
@@ -271,81 +267,53 @@ void Checkpointing::deliver(const Manifest& manifest, const ShardEntry& entry, s
                             std::span<const std::byte> bytes) {
   const int param = param_of_[entry.parameter];
   if (const int buffer = buffer_of_[entry.parameter]; buffer >= 0)
-    return engine_.buffers_.write(buffer, first, bytes);
-  const Place& place = engine_.plan_.layout.place_of_param[param];
+    return train_.buffers.write(buffer, first, bytes);
+  const Place& place = train_.place(param);
   const std::int64_t begin = place.offset + first;
   const DType stored = dtype_of_name(manifest.dtype_of(entry));
   const auto write = [&](ArrayKind kind, int state = 0) {
-    write_as({place.flat_unit, place.segment, kind, state}, begin, stored, bytes);
+    write_as({place, kind, state}, begin, stored, bytes);
   };
   if (entry.kind > 0) return write(ArrayKind::state, state_of_[entry.kind - 1]);
-  if (engine_.param(param).options.trainable &&
-      engine_.state_->segment(place.flat_unit, place.segment).has_master())
+  if (train_.param(param).options.trainable && train_.arrays.segment(place).has_master())
     write(ArrayKind::master);
   write(ArrayKind::parameter);
 }
 
 // Where the optimizer is not sharded, every rank holds all of its state.
-void Checkpointing::spread_states(int flat_unit, int segment_index) {
-  const Segment& segment = engine_.flat(flat_unit).segments[segment_index];
-  const SegmentBuffers& buffers = engine_.state_->segment(flat_unit, segment_index);
-  if (!engine_.collective() || !segment.trainable || engine_.state_->policy().optimizer_sharded)
-    return;
-  for (int k = 0; k < static_cast<int>(buffers.states.size()); ++k) {
-    const auto state = static_cast<std::size_t>(k);
-    if (!buffers.has_whole_state(state)) {
-      spread_partial_state({flat_unit, segment_index, ArrayKind::state, k});
+void Checkpointing::spread_states(const SegmentId& id) {
+  const Segment& segment = train_.layout().segment(id);
+  const SegmentBuffers& buffers = train_.arrays.segment(id);
+  if (!train_.collective() || !segment.trainable || train_.policy().optimizer_sharded) return;
+  for (int k = 0; k < std::ssize(buffers.states); ++k) {
+    if (!buffers.has_whole_state(k)) {
+      spread_partial_state({id, ArrayKind::state, k});
       continue;
     }
-    engine_.ranks_.exchange_on_device(
-        engine_.subjects_[flat_unit], [&](comm::Communicator& communicator, Stream stream) {
-          std::byte* all = buffers.states[state];
-          engine_.all_gather_whole(
-              {&communicator, stream}, segment,
-              all + engine_.rank() * segment.shard * size_of(buffers.state_dtype), all,
-              buffers.state_dtype);
+    train_.ranks.exchange_on_device(
+        train_.subject(id.flat_unit), [&](comm::Communicator& communicator, Stream stream) {
+          std::byte* all = buffers.states[k];
+          all_gather(train_, communicator, stream, segment,
+                     all + train_.rank() * segment.shard * size_of(buffers.state_dtype), all,
+                     buffers.state_dtype);
         });
   }
 }
 
 // A state that some parameters of the segment lack has gaps: through a copy.
 void Checkpointing::spread_partial_state(const ArrayId& array) {
-  const SegmentBuffers& buffers = engine_.state_->segment(array.flat_unit, array.segment);
-  const auto state = static_cast<std::size_t>(array.state);
-  if (buffers.state_counts[state] == 0) return;
+  const SegmentBuffers& buffers = train_.arrays.segment(array);
+  if (buffers.state_counts[array.state] == 0) return;
   const std::int64_t width = size_of(buffers.state_dtype);
-  const std::vector<std::byte> whole = engine_.gather_segment(array);
+  const std::vector<std::byte> whole = gather_whole(train_, array);
   for (const UpdateRun& run : buffers.runs)
-    if (run.state_begin[state] >= 0)
-      engine_.copy_and_wait(buffers.states[state] + run.state_begin[state] * width,
-                            whole.data() + run.begin * width, (run.end - run.begin) * width);
+    if (run.state_begin[array.state] >= 0)
+      copy_and_wait(train_.runtime,
+                    buffers.states[array.state] + run.state_begin[array.state] * width,
+                    whole.data() + run.begin * width, (run.end - run.begin) * width);
 }
 
 }  // namespace detail
-
-SaveTicket::SaveTicket(detail::EngineLink core, std::shared_ptr<detail::PendingSave> save)
-    : core_(std::move(core)), save_(std::move(save)) {}
-
-bool SaveTicket::wait() const {
-  return core_.of("save").finish_save(*save_);
-}
-
-void Engine::open_checkpoints(const std::string& directory) {
-  core_->open_checkpoints(directory);
-}
-
-double Engine::predicted_save_seconds() const {
-  return core_->predicted_save_seconds();
-}
-
-SaveTicket Engine::save_checkpoint(const std::string& directory, const SaveOptions& options) {
-  return {core_->link(), core_->save_checkpoint(directory, options)};
-}
-
-std::optional<Resumed> Engine::resume(const std::string& directory, Resume mode,
-                                      const std::string& tag) {
-  return core_->resume(directory, mode, tag);
-}
 
 std::vector<SavedCheckpoint> list_checkpoints(const std::string& directory) {
   std::vector<SavedCheckpoint> saved;

@@ -10,7 +10,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,8 +23,9 @@
 #include "zero/checkpoint/store.h"
 #include "zero/checkpointing/device_copies.h"
 #include "zero/checkpointing/staged_writer.h"
-#include "zero/run/engine_core.h"
+#include "zero/runtime/agreement.h"
 #include "zero/runtime/outcome.h"
+#include "zero/state/train_state.h"
 
 namespace zero::detail {
 
@@ -68,13 +68,6 @@ struct PendingSave {
   ~PendingSave();
 };
 
-// Which phase of which save the words of a step on a device are about.
-struct SaveReport {
-  std::shared_ptr<PendingStep> step;
-  std::shared_ptr<PendingSave> save;
-  PendingSave::Phase phase;
-};
-
 // What an engine keeps for its checkpoints.
 struct CheckpointState {
   struct Taken {
@@ -89,16 +82,24 @@ struct CheckpointState {
   std::string directory;
   std::shared_ptr<PendingSave> pending;  // begun, not yet committed
   std::unique_ptr<DeviceCopies> copies;  // of a GPU rank with asynchronous saves
-  std::deque<SaveReport> reports;        // of a GPU rank: of steps whose words are yet to be read
   double last_save_seconds = 0;          // 0: none yet
   // Samples that were seen before this step: by the run that was resumed.
   std::int64_t samples_before = 0, samples_before_step = 0;
 };
 
+// Whether the config takes the memory of asynchronous saves at start.
+bool saves_asynchronously(const Config& config);
+// Memory of the host for saves and loads, in the ledger until the engine ends.
+std::span<std::byte> take_memory(RuntimeCore& runtime, CheckpointState& state, std::int64_t bytes,
+                                 bool pinned);
+// Before a thread that writes a save is waited for: where the device has failed, it would wait for
+// copies that never come.
+void finish_copies(const CheckpointState& state, PendingSave& save) noexcept;
+
 // One save or load; collective throughout.
 class Checkpointing {
  public:
-  explicit Checkpointing(EngineCore& engine) : engine_(engine), state_(*engine.checkpoints_) {}
+  Checkpointing(TrainState& train, CheckpointState& state) : train_(train), state_(state) {}
 
   // Bytes of this rank's file, without its header.
   std::int64_t own_bytes(bool trainable_only = false) const;
@@ -110,6 +111,8 @@ class Checkpointing {
   void advance(PendingSave& save, bool known_good = false);
   void finish(PendingSave& save);
   std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag);
+  // A load has failed that had begun to change the state.
+  bool spoiled() const { return spoiled_; }
 
  private:
   // Which ranges of which entries of one file this rank needs.
@@ -127,6 +130,13 @@ class Checkpointing {
     comm::CallTerms before_;
   };
 
+  // Of what saves and loads pass through: not before somebody opens, saves or resumes, since many
+  // runs never do.
+  void take_buffer() {
+    if (state_.buffer.empty())
+      state_.buffer = take_memory(train_.runtime, state_, checkpoint::read_buffer_bytes, false);
+  }
+
   // checkpointing.cpp
   checkpoint::Manifest describe_state(const SaveOptions& options);
   std::map<std::string, std::string> equality_terms();
@@ -142,7 +152,7 @@ class Checkpointing {
                 std::span<const std::byte> bytes);
   void deliver(const checkpoint::Manifest& manifest, const checkpoint::ShardEntry& entry,
                std::int64_t first, std::span<const std::byte> bytes);
-  void spread_states(int flat_unit, int segment);
+  void spread_states(const SegmentId& id);
   void spread_partial_state(const ArrayId& array);
 
   // saving.cpp
@@ -178,12 +188,12 @@ class Checkpointing {
   void adopt(const checkpoint::Manifest& manifest);
   void notice_differences(const checkpoint::Manifest& manifest);
 
-  EngineCore& engine_;
+  TrainState& train_;
   CheckpointState& state_;
   std::vector<int> param_of_;   // the model's parameter by the manifest's number; -1: none
   std::vector<int> buffer_of_;  // the model's buffer, likewise
   std::vector<int> state_of_;   // the engine's state by the manifest's number
-  bool spoiled_ = false;        // a load has failed that had begun to change the state
+  bool spoiled_ = false;
 };
 
 void print_notice(const std::string& notice);

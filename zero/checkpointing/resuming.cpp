@@ -4,6 +4,7 @@
 #include "optim/gradient_norm.h"
 #include "zero/checkpointing/checkpointing.h"
 #include "zero/checkpointing/scaler_record.h"
+#include "zero/state/array_exchange.h"
 
 namespace zero::detail {
 
@@ -56,8 +57,8 @@ std::optional<std::string> Checkpointing::choose(const std::string& directory, R
                                                  const std::string& tag) {
   std::string document;
   const Outcome own = attempt([&] {
-    engine_.take_checkpoint_buffer();
-    if (engine_.rank() != 0) return;
+    take_buffer();
+    if (train_.rank() != 0) return;
     std::optional<checkpoint::Choice> choice = checkpoint::choose(directory, tag);
     if (!choice && mode == Resume::must_exist)
       throw LoadError(directory + ": there is no checkpoint to resume from");
@@ -65,18 +66,18 @@ std::optional<std::string> Checkpointing::choose(const std::string& directory, R
     for (const std::string& notice : choice->notices) print_notice(notice);
     document = std::move(choice->candidate.manifest_text);
   });
-  agree_or_raise(engine_.ranks_, "the choice of a checkpoint", own);
-  document = engine_.ranks_.broadcast_text("the manifest of a checkpoint", document);
+  agree_or_raise(train_.ranks, "the choice of a checkpoint", own);
+  document = train_.ranks.broadcast_text("the manifest of a checkpoint", document);
   if (document.empty()) return std::nullopt;
   return document;
 }
 
 // Whether all ranks see it. A host with another directory under this name is no case of damage.
 Outcome Checkpointing::look(const std::string& directory, const std::string& document) {
-  const LongTimeout patience(engine_.ranks_);
+  const LongTimeout long_timeout(train_.ranks);
   return agree_on_outcome(
-      engine_.ranks_, "the choice of a checkpoint", attempt([&] {
-        if (engine_.rank() == 0) return;
+      train_.ranks, "the choice of a checkpoint", attempt([&] {
+        if (train_.rank() == 0) return;
         const std::string digest = checkpoint::format_manifest_digest(document);
         const std::string tag = checkpoint::parse_manifest(directory, document).tag;
         await_visible("the checkpoint " + tag + " in " + directory + " that rank 0 sees", [&] {
@@ -93,10 +94,10 @@ void Checkpointing::match(const Manifest& manifest) {
   buffer_of_.clear();
   state_of_.clear();
   for (const auto& saved : manifest.parameters) {
-    param_of_.push_back(saved.buffer ? -1 : engine_.model_.find(saved.name));
-    buffer_of_.push_back(saved.buffer ? engine_.buffers_.find(saved.name) : -1);
+    param_of_.push_back(saved.buffer ? -1 : train_.model.find(saved.name));
+    buffer_of_.push_back(saved.buffer ? train_.buffers.find(saved.name) : -1);
   }
-  const std::vector<std::string>& own = engine_.state_->policy().optimizer_states;
+  const std::vector<std::string>& own = train_.policy().optimizer_states;
   for (const std::string& state : manifest.states) {
     const auto found = std::find(own.begin(), own.end(), state);
     state_of_.push_back(found == own.end() ? -1 : static_cast<int>(found - own.begin()));
@@ -110,7 +111,7 @@ void Checkpointing::check_states(const Manifest& manifest,
   for (std::size_t i = 0; i < state_of_.size(); ++i) {
     if (state_of_[i] < 0) continue;
     const bool had = manifest.has(saved, static_cast<int>(i) + 1);
-    if (had != engine_.state_->has_state(param, static_cast<std::size_t>(state_of_[i])))
+    if (had != train_.arrays.has_state(param, static_cast<std::size_t>(state_of_[i])))
       problems.push_back(saved.name + (had ? " was saved with " : " was saved without ") +
                          manifest.states[i] + ", the optimizer now " +
                          (had ? "has none" : "needs it"));
@@ -120,8 +121,7 @@ void Checkpointing::check_states(const Manifest& manifest,
 // What only one of checkpoint and model has.
 void Checkpointing::check_presence(const Manifest& manifest,
                                    std::vector<std::string>& problems) const {
-  std::vector<char> params(engine_.model_.params.size(), 0),
-      buffers(engine_.model_.buffers.size(), 0);
+  std::vector<char> params(train_.model.params.size(), 0), buffers(train_.model.buffers.size(), 0);
   for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {
     if (param_of_[i] >= 0)
       params[param_of_[i]] = 1;
@@ -132,9 +132,9 @@ void Checkpointing::check_presence(const Manifest& manifest,
   }
   const char* lacking = " is in the model, not in the checkpoint";
   for (std::size_t p = 0; p < params.size(); ++p)
-    if (!params[p]) problems.push_back(engine_.param(static_cast<int>(p)).name + lacking);
+    if (!params[p]) problems.push_back(train_.param(static_cast<int>(p)).name + lacking);
   for (std::size_t b = 0; b < buffers.size(); ++b)
-    if (!buffers[b]) problems.push_back("the buffer " + engine_.model_.buffers[b].name + lacking);
+    if (!buffers[b]) problems.push_back("the buffer " + train_.model.buffers[b].name + lacking);
 }
 
 void Checkpointing::check_model(const Manifest& manifest, const std::string& path) const {
@@ -145,17 +145,17 @@ void Checkpointing::check_model(const Manifest& manifest, const std::string& pat
     if (param_of_[i] < 0 && buffer_of_[i] < 0) continue;
     const bool buffer = saved.buffer;
     const Shape& shape =
-        buffer ? engine_.model_.buffers[buffer_of_[i]].shape : engine_.param(param_of_[i]).shape;
+        buffer ? train_.model.buffers[buffer_of_[i]].shape : train_.param(param_of_[i]).shape;
     if (saved.shape != shape)
       problems.push_back(saved.name + " has shape " + text(saved.shape) + ", the model has " +
                          text(shape));
     if (buffer) {
       const std::string dtype =
-          checkpoint::safetensors_name(engine_.model_.buffers[buffer_of_[i]].dtype);
+          checkpoint::safetensors_name(train_.model.buffers[buffer_of_[i]].dtype);
       if (saved.dtype != dtype)
         problems.push_back("the buffer " + saved.name + " has dtype " + saved.dtype +
                            ", the model's " + dtype);
-    } else if (saved.trainable != engine_.param(param_of_[i]).options.trainable) {
+    } else if (saved.trainable != train_.param(param_of_[i]).options.trainable) {
       problems.push_back(saved.name + (saved.trainable ? " was trained, the model has it frozen"
                                                        : " was frozen, the model trains it"));
     } else {
@@ -165,12 +165,11 @@ void Checkpointing::check_model(const Manifest& manifest, const std::string& pat
   for (std::size_t i = 0; i < state_of_.size(); ++i)
     if (state_of_[i] < 0)
       problems.push_back("the optimizer state " + manifest.states[i] + " of " + manifest.optimizer +
-                         " is not one of this run's " + engine_.config_.optimizer.type);
-  for (const std::string& state : engine_.state_->policy().optimizer_states)
+                         " is not one of this run's " + train_.config.optimizer.type);
+  for (const std::string& state : train_.policy().optimizer_states)
     if (std::find(manifest.states.begin(), manifest.states.end(), state) == manifest.states.end())
       problems.push_back("the optimizer state " + state + " of this run's " +
-                         engine_.config_.optimizer.type + " was not saved by " +
-                         manifest.optimizer);
+                         train_.config.optimizer.type + " was not saved by " + manifest.optimizer);
   if (problems.empty()) return;
   std::string list;
   for (std::size_t i = 0; i < std::min<std::size_t>(problems.size(), 20); ++i)
@@ -181,13 +180,13 @@ void Checkpointing::check_model(const Manifest& manifest, const std::string& pat
 
 // What the checkpoint does without must be what it was trained over.
 void Checkpointing::check_frozen(const Manifest& manifest, const std::string& path) {
-  std::vector<const checkpoint::ManifestParameter*> left_out(engine_.model_.params.size(), nullptr);
+  std::vector<const checkpoint::ManifestParameter*> left_out(train_.model.params.size(), nullptr);
   std::string lacking;
   for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {
     if (!manifest.parameters[i].left_out) continue;
     const auto p = static_cast<std::size_t>(param_of_[i]);
     left_out[p] = &manifest.parameters[i];
-    if (!engine_.has_values_[p] && lacking.empty()) lacking = manifest.parameters[i].name;
+    if (!train_.has_values[p] && lacking.empty()) lacking = manifest.parameters[i].name;
   }
   if (!lacking.empty())
     throw LoadError(path + " was saved without its frozen parameters, and " + lacking +
@@ -195,13 +194,12 @@ void Checkpointing::check_frozen(const Manifest& manifest, const std::string& pa
   const auto wanted = [&](int p) { return left_out[p] != nullptr; };
   if (std::none_of(left_out.begin(), left_out.end(), [](const auto* p) { return p != nullptr; }))
     return;
-  const std::vector<std::uint64_t> digests = engine_.value_digests(wanted);
+  const std::vector<std::uint64_t> digests = value_digests(train_, wanted);
   for (std::size_t p = 0; p < left_out.size(); ++p) {
     if (left_out[p] == nullptr) continue;
-    const Place& place = engine_.plan_.layout.place_of_param[p];
+    const Place& place = train_.place(static_cast<int>(p));
     const bool comparable =
-        left_out[p]->dtype ==
-        checkpoint::safetensors_name(engine_.state_->segment(place.flat_unit, place.segment).dtype);
+        left_out[p]->dtype == checkpoint::safetensors_name(train_.arrays.segment(place).dtype);
     if (comparable && digests[p] != *left_out[p]->left_out)
       throw LoadError(path + " was trained over other values of the frozen parameter " +
                       left_out[p]->name + " than this run has: load those first");
@@ -227,11 +225,9 @@ Checkpointing::ReadPlan Checkpointing::plan_reads(const Manifest& manifest) cons
   std::map<int, int> number_of;  // the manifest's number by the model's
   for (std::size_t i = 0; i < param_of_.size(); ++i) number_of[param_of_[i]] = static_cast<int>(i);
   ReadPlan plan;
-  for (const FlatUnit& flat : engine_.plan_.layout.flat_units)
+  for (const FlatUnit& flat : train_.layout().flat_units)
     for (const Segment& segment : flat.segments) {
-      const std::int64_t slice = engine_.rank() * segment.shard;
-      for (const Piece& piece :
-           pieces_between(engine_.model_, segment, slice, slice + segment.shard))
+      for (const Piece& piece : train_.own_pieces(segment))
         for (int kind = 0; kind <= (segment.trainable ? static_cast<int>(state_of_.size()) : 0);
              ++kind) {
           const auto number = static_cast<std::size_t>(number_of.at(piece.param));
@@ -248,7 +244,7 @@ Checkpointing::ReadPlan Checkpointing::plan_reads(const Manifest& manifest) cons
           }
           if (next != end)
             throw LoadError("elements " + std::to_string(next) + " to " + std::to_string(end) +
-                            " of " + engine_.param(piece.param).name + " are in no file");
+                            " of " + train_.param(piece.param).name + " are in no file");
         }
     }
   for (std::size_t f = 0; f < manifest.files.size(); ++f)
@@ -261,7 +257,7 @@ Checkpointing::ReadPlan Checkpointing::plan_reads(const Manifest& manifest) cons
 void Checkpointing::read_files(const std::string& path, const Manifest& manifest,
                                const ReadPlan& plan, bool into_state) {
   const Directory directory = Directory::open(path);
-  const bool any_value = engine_.config_.zero_core.allow_non_finite_weights;
+  const bool any_value = train_.config.zero_core.allow_non_finite_weights;
   for (const auto& [number, ranges] : plan) {
     const ManifestFile& file = manifest.files[number];
     read_shard(directory, manifest, file, ranges, state_.buffer,
@@ -276,23 +272,22 @@ void Checkpointing::read_files(const std::string& path, const Manifest& manifest
 }
 
 void Checkpointing::adopt(const Manifest& manifest) {
-  for (std::size_t f = 0; f < engine_.plan_.layout.flat_units.size(); ++f)
-    for (std::size_t s = 0; s < engine_.plan_.layout.flat_units[f].segments.size(); ++s) {
-      engine_.spread(static_cast<int>(f), static_cast<int>(s));
-      spread_states(static_cast<int>(f), static_cast<int>(s));
-    }
-  engine_.step_count_ = manifest.step;
-  engine_.applied_steps_ = manifest.applied_steps;
-  engine_.skipped_in_a_row_ = manifest.skipped_in_a_row;
+  for (const SegmentId& id : train_.layout().segments()) {
+    spread_parameters(train_, id);
+    spread_states(id);
+  }
+  train_.step = manifest.step;
+  train_.applied_steps = manifest.applied_steps;
+  train_.skipped_in_a_row = manifest.skipped_in_a_row;
   state_.samples_before = manifest.samples;
   state_.samples_before_step = manifest.step;
-  std::fill(engine_.has_values_.begin(), engine_.has_values_.end(), char{1});
-  engine_.replicas_checked_ = false;
+  std::fill(train_.has_values.begin(), train_.has_values.end(), char{1});
+  train_.replicas_checked = false;
 }
 
 void Checkpointing::notice_differences(const Manifest& manifest) {
   const std::map<std::string, std::string> own = equality_terms();
-  if (engine_.rank() != 0) return;
+  if (train_.rank() != 0) return;
   std::string differing;
   for (const auto& [term, value] : manifest.equality) {
     const auto now = own.find(term);
@@ -305,24 +300,17 @@ void Checkpointing::notice_differences(const Manifest& manifest) {
     print_notice(
         manifest.tag + " was saved with " + differing +
         ": all state is exact, but going on may differ in bits from the uninterrupted run");
-  const std::int64_t samples = manifest.step * engine_.plan_.batch.global;
+  const std::int64_t samples = manifest.step * train_.plan.batch.global;
   if (manifest.samples != samples)
     print_notice(manifest.tag + " was saved after " + std::to_string(manifest.samples) +
                  " samples; with this run's batch, step " + std::to_string(manifest.step) +
                  " stands at sample " + std::to_string(samples));
 }
 
-std::optional<Resumed> EngineCore::resume(const std::string& directory, Resume mode,
-                                          const std::string& tag) {
-  require_checkpoint_border("Engine::resume()");
-  finish_pending_save();
-  return Checkpointing(*this).resume(directory, mode, tag);
-}
-
 // Whether rank 0 finds it gone, after all ranks know of a failure.
 bool Checkpointing::was_retired(const std::string& path) {
-  const bool gone = engine_.rank() == 0 && checkpoint::is_gone(path);
-  return !engine_.ranks_.broadcast_text("the choice of a checkpoint", gone ? "gone" : "").empty();
+  const bool gone = train_.rank() == 0 && checkpoint::is_gone(path);
+  return !train_.ranks.broadcast_text("the choice of a checkpoint", gone ? "gone" : "").empty();
 }
 
 // How that went on all ranks.
@@ -332,17 +320,17 @@ Outcome Checkpointing::load(const Manifest& manifest, const std::string& path) {
   check_frozen(manifest, path);
   const ReadPlan plan = plan_reads(manifest);
   std::optional<optim::LossScalerState> scaler;
-  if (engine_.scaler_.dynamic() && !manifest.loss_scaler.empty())
+  if (train_.scaler.dynamic() && !manifest.loss_scaler.empty())
     scaler = scaler_state_from(path, manifest.loss_scaler);
 
-  const LongTimeout patience(engine_.ranks_);
+  const LongTimeout long_timeout(train_.ranks);
   const auto pass = [&](bool into_state) {
-    return agree_on_outcome(engine_.ranks_, "the reading of a checkpoint",
+    return agree_on_outcome(train_.ranks, "the reading of a checkpoint",
                             attempt([&] { read_files(path, manifest, plan, into_state); }));
   };
   // Live state changes only when every rank can succeed; a fresh engine has none to lose.
-  const bool fresh = std::find(engine_.has_values_.begin(), engine_.has_values_.end(), char{1}) ==
-                     engine_.has_values_.end();
+  const bool fresh = std::find(train_.has_values.begin(), train_.has_values.end(), char{1}) ==
+                     train_.has_values.end();
   Outcome outcome = fresh ? Outcome{} : pass(false);
   if (outcome.code == 0) {
     outcome = pass(true);
@@ -350,7 +338,7 @@ Outcome Checkpointing::load(const Manifest& manifest, const std::string& path) {
   }
   if (outcome.code != 0) return outcome;
   adopt(manifest);
-  if (scaler) engine_.restore_scaler(*scaler);
+  if (scaler) train_.scaler.restore(*scaler);
   notice_differences(manifest);
   return {};
 }
@@ -371,7 +359,7 @@ std::optional<Resumed> Checkpointing::resume_from_left(const std::string& direct
     if (!was_retired(path)) raise(outcome);
     const checkpoint::Retired retired(path);
     if (!tag.empty()) throw retired;
-    if (engine_.rank() == 0)
+    if (train_.rank() == 0)
       print_notice(retired.what() + std::string("; taking the newest that is left"));
     mode = Resume::must_exist;  // there was one: this run does not begin anew
   }
@@ -379,15 +367,10 @@ std::optional<Resumed> Checkpointing::resume_from_left(const std::string& direct
 
 std::optional<Resumed> Checkpointing::resume(const std::string& directory, Resume mode,
                                              const std::string& tag) {
-  agree_on_text(engine_.ranks_, "checkpoint request",
+  agree_on_text(train_.ranks, "checkpoint request",
                 "resume from " + directory + "\ntag " + tag + "\n" +
                     (mode == Resume::if_any ? "if any" : "must exist"));
-  try {
-    return resume_from_left(directory, mode, tag);
-  } catch (const Error& error) {
-    if (spoiled_) engine_.poison(error.what());
-    throw;
-  }
+  return resume_from_left(directory, mode, tag);
 }
 
 }  // namespace zero::detail

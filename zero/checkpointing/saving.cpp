@@ -55,23 +55,23 @@ PendingSave::~PendingSave() {
 // Rank 0 takes the lock and leaves a file of random content; the others must see it.
 void Checkpointing::open(const std::string& directory) {
   if (state_.directory == directory) return;
-  agree_on_text(engine_.ranks_, "checkpoint directory", directory);
-  const LongTimeout patience(engine_.ranks_);
-  const bool root = engine_.rank() == 0;
+  agree_on_text(train_.ranks, "checkpoint directory", directory);
+  const LongTimeout long_timeout(train_.ranks);
+  const bool root = train_.rank() == 0;
   state_.directory.clear();
   state_.saver.reset();
   std::string sign;
-  agree_or_raise(engine_.ranks_, "the opening of a checkpoint directory", attempt([&] {
-                   engine_.take_checkpoint_buffer();
+  agree_or_raise(train_.ranks, "the opening of a checkpoint directory", attempt([&] {
+                   take_buffer();
                    if (!root) return;
                    auto saver = std::make_shared<checkpoint::Saver>(directory);
                    saver->clear();
                    sign = saver->leave_sign();
                    state_.saver = std::move(saver);
                  }));
-  sign = engine_.ranks_.broadcast_text("the opening of a checkpoint directory", sign);
+  sign = train_.ranks.broadcast_text("the opening of a checkpoint directory", sign);
   const Outcome seen = agree_on_outcome(
-      engine_.ranks_, "the opening of a checkpoint directory", attempt([&] {
+      train_.ranks, "the opening of a checkpoint directory", attempt([&] {
         if (root) return;
         await_visible("what rank 0 wrote to " + directory,
                       [&] { checkpoint::check_sign(Directory::open(directory), sign); });
@@ -80,7 +80,7 @@ void Checkpointing::open(const std::string& directory) {
   if (seen.code != 0) {
     state_.saver.reset();
     raise({seen.code, seen.text + " (rank 0 is on host " +
-                          engine_.ranks_.broadcast_text("rank 0's host", host_name()) + ")"});
+                          train_.ranks.broadcast_text("rank 0's host", host_name()) + ")"});
   }
   state_.directory = directory;
 }
@@ -89,31 +89,31 @@ void Checkpointing::open(const std::string& directory) {
 void Checkpointing::open_save(PendingSave& save, const SaveOptions& options) {
   Manifest& manifest = save.manifest;
   manifest = describe_state(options);
-  const bool root = engine_.rank() == 0;
+  const bool root = train_.rank() == 0;
   agree_or_raise(
-      engine_.ranks_, "the start of a save", attempt([&] {
-        for (int b = 0; b < static_cast<int>(engine_.model_.buffers.size()); ++b)
-          save.buffers.push_back(engine_.buffers_.read(b));
+      train_.ranks, "the start of a save", attempt([&] {
+        for (int b = 0; b < static_cast<int>(train_.model.buffers.size()); ++b)
+          save.buffers.push_back(train_.buffers.read(b));
         if (!root) return;
         if (const std::string wrong = checkpoint::tag_problem(manifest.tag); !wrong.empty())
           throw UsageError("Engine::save_checkpoint(): the tag \"" + manifest.tag + "\" " + wrong);
         manifest.save_id = checkpoint::make_save_id();
         manifest.sequence = state_.saver->next_sequence();
         std::int64_t bytes = 0;
-        for (int r = 0; r < engine_.ranks(); ++r) add_file(save, r);
+        for (int r = 0; r < train_.rank_count(); ++r) add_file(save, r);
         for (const ManifestFile& file : manifest.files) bytes += file.bytes;
         state_.saver->begin(manifest.tag, manifest.save_id, bytes);
       }));
-  manifest.save_id = engine_.ranks_.broadcast_text("the id of a save", manifest.save_id);
-  if (!root) add_file(save, engine_.rank());
-  const std::string own_name = shard_name(engine_.rank(), engine_.ranks());
+  manifest.save_id = train_.ranks.broadcast_text("the id of a save", manifest.save_id);
+  if (!root) add_file(save, train_.rank());
+  const std::string own_name = shard_name(train_.rank(), train_.rank_count());
   for (std::size_t i = 0; i < manifest.files.size(); ++i)
     if (manifest.files[i].name == own_name) save.own_file = static_cast<int>(i);
 }
 
 void Checkpointing::add_file(PendingSave& save, int of_rank) const {
   ManifestFile file;
-  file.name = shard_name(of_rank, engine_.ranks());
+  file.name = shard_name(of_rank, train_.rank_count());
   for (const Located& located : located_entries(of_rank, save.trainable_only))
     file.entries.push_back(located.entry);
   if (file.entries.empty()) return;
@@ -122,12 +122,12 @@ void Checkpointing::add_file(PendingSave& save, int of_rank) const {
 }
 
 void Checkpointing::prepare_writer(PendingSave& save) const {
-  save.copy_before_update.assign(engine_.plan_.layout.flat_units.size(), 0);
+  save.copy_before_update.assign(train_.plan.layout.flat_units.size(), 0);
   if (save.own_file < 0) return;
-  std::vector<Located> entries = located_entries(engine_.rank(), save.trainable_only);
+  std::vector<Located> entries = located_entries(train_.rank(), save.trainable_only);
   // Frozen parameters never change, and buffers have been copied: nobody waits for these.
   for (const Located& located : entries)
-    if (located.flat_unit >= 0 && engine_.param(located.entry.parameter).options.trainable)
+    if (located.flat_unit >= 0 && train_.param(located.entry.parameter).options.trainable)
       save.copy_before_update[located.flat_unit] = located.data_begin + located.bytes;
   save.writer = std::make_shared<StagedWriter>(
       own_bytes(save.trainable_only),
@@ -170,15 +170,15 @@ void Checkpointing::launch(PendingSave& save, Work work) {
 
 std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
                                                  const SaveOptions& options) {
-  const bool asynchronous = options.asynchronous.value_or(engine_.config_.checkpoint.decoupled);
+  const bool asynchronous = options.asynchronous.value_or(train_.config.checkpoint.decoupled);
   std::string request = "directory " + directory + "\ntag " + options.tag + "\nkeep " +
                         std::to_string(options.keep) + "\n" +
                         (asynchronous ? "asynchronous\n" : "");
   for (const auto& [key, value] : options.client_state)
     request += "client_state " + key + " = " + value + "\n";
   if (options.trainable_only) request += "trainable parameters only\n";
-  agree_on_text(engine_.ranks_, "checkpoint request", request);
-  if (asynchronous && !engine_.asks_for_asynchronous_saves())
+  agree_on_text(train_.ranks, "checkpoint request", request);
+  if (asynchronous && !saves_asynchronously(train_.config))
     throw UsageError(
         "an asynchronous save needs memory from the start on: set checkpoint.writer.decoupled or "
         "zero_core.async_staging_bytes in the config");
@@ -193,7 +193,7 @@ std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
   if (asynchronous && pending->writer) {
     if (state_.copies)
       queue_copies(*pending);
-    else if (!engine_.store_->readable_beside_steps())
+    else if (!train_.store->readable_beside_steps())
       pending->writer->copy_ahead();
   }
   launch(*pending, [*this, save = pending.get()] { write_own_file(*save); });
@@ -204,7 +204,7 @@ std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
 // Every rank's digests, to rank 0's manifest.
 void Checkpointing::gather_digests(PendingSave& save) {
   std::int64_t most = 0;
-  const std::vector<std::int64_t> figures = engine_.ranks_.gather_words(
+  const std::vector<std::int64_t> figures = train_.ranks.gather_words(
       "the digests of a save",
       {static_cast<std::int64_t>(save.chunks.size()), std::llround(save.seconds * 1e6)});
   for (std::size_t i = 0; i < figures.size(); i += 2) {
@@ -217,10 +217,10 @@ void Checkpointing::gather_digests(PendingSave& save) {
     words[2 * i + 1] = static_cast<std::int64_t>(save.chunks[i].high);
     words[2 * i + 2] = static_cast<std::int64_t>(save.chunks[i].low);
   }
-  const std::vector<std::int64_t> all = engine_.ranks_.gather_words("the digests of a save", words);
-  if (engine_.rank() != 0) return;
+  const std::vector<std::int64_t> all = train_.ranks.gather_words("the digests of a save", words);
+  if (train_.rank() != 0) return;
   std::size_t next = 0;  // files are in rank order, ranks without data have none
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(engine_.ranks()); ++rank) {
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(train_.rank_count()); ++rank) {
     const std::int64_t* word = &all[rank * words.size()];
     if (word[0] == 0) continue;
     ManifestFile& file = save.manifest.files.at(next++);
@@ -232,18 +232,18 @@ void Checkpointing::gather_digests(PendingSave& save) {
 }
 
 void Checkpointing::commit(const PendingSave& save) const {
-  if (engine_.rank() != 0) return;
+  if (train_.rank() != 0) return;
   for (const std::string& notice : state_.saver->commit(save.manifest)) print_notice(notice);
   for (const std::string& notice : state_.saver->retain(save.keep)) print_notice(notice);
 }
 
 void Checkpointing::advance(PendingSave& save, bool known_good) {
-  engine_.finish_copies(save);
+  finish_copies(state_, save);
   if (save.worker.joinable()) save.worker.join();
   const bool wrote = save.phase == PendingSave::Phase::writing;
   if (!known_good)
     save.outcome = agree_on_outcome(
-        engine_.ranks_, wrote ? "the files of a save" : "the commit of a save", save.outcome);
+        train_.ranks, wrote ? "the files of a save" : "the commit of a save", save.outcome);
   if (save.outcome.code == 0 && wrote) {
     save.writer.reset();
     gather_digests(save);
@@ -264,7 +264,7 @@ void Checkpointing::advance(PendingSave& save, bool known_good) {
 }
 
 void Checkpointing::finish(PendingSave& save) {
-  const LongTimeout patience(engine_.ranks_);
+  const LongTimeout long_timeout(train_.ranks);
   while (save.phase != PendingSave::Phase::finished) advance(save);
 }
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "zero/state/state.h"
-
 namespace zero::detail {
 
 namespace {

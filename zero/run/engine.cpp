@@ -1,270 +1,132 @@
+// The public calls of zero.h, and which part of the engine serves each of them.
 #include <algorithm>
 #include <exception>
 
-#include "zero/base/notice.h"
-#include "zero/base/time_limit.h"
-#include "zero/checkpointing/checkpointing.h"
 #include "zero/run/engine_core.h"
-#include "zero/run/strict.h"
 
 namespace zero {
 
 namespace detail {
 
-namespace {
-
-ModelParallel model_parallel_of(Ranks& ranks) {
-  Ranks* group = ranks.model_parallel();
-  return group == nullptr ? ModelParallel{}
-                          : ModelParallel{group->topology().rank, group->topology().size};
-}
-
-}  // namespace
-
-EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config config)
-    : runtime_(runtime),
-      ranks_(runtime),
-      config_(std::move(config)),
-      model_(spec.declared()),
-      scaler_(config_.fp16_enabled ? optim::LossScaler(config_.loss_scale) : optim::LossScaler()),
-      strict_(strict_mode()),
-      plan_(model_, config_,
-            {rank(), runtime.topology().size, !runtime.device().is_host(), strict_,
-             model_parallel_of(ranks_)}),
-      buffers_(runtime, model_) {
-  if (model_.params.empty()) throw UsageError("the model declares no parameter");
-  agree_at_start();
-  state_ = std::make_unique<ModelState>(plan_.layout, plan_.parameter_memory, plan_.gradient_memory,
-                                        plan_.policy, plan_.inputs.offload);
-  if (plan_.inputs.offload.in_file)
-    tier_ = std::make_unique<FileTier>(runtime_.device(), plan_.inputs, *state_, config_);
-  if (plan_.inputs.offload.on_host)
-    host_tier_ = std::make_unique<HostTier>(runtime_, plan_.inputs, *state_, config_, tier_.get());
-  OuterTier* outer = tier_.get();
-  if (host_tier_) outer = host_tier_.get();
-  store_ =
-      std::make_unique<StateStore>(runtime_, plan_.layout, *state_, plan_.inputs.chunks, outer);
-  allocate();
-  say_offload();
-  if (strict_ && runtime_.topology().local_rank == 0)
-    warn_once(
-        "strict mode: stage 3's rules hold at every stage, which costs time and memory; "
-        "ZERO_STRICT=0 ends it");
-  updater_ = std::make_unique<Updater>(
-      runtime_, ranks_, plan_, *state_, *store_,
-      [this](int unit, const std::function<void(comm::Communicator&, Stream)>& operation) {
-        fold(Op::update, unit, 0);
-        transfer(unit, [&](const Wire& wire) { operation(*wire.communicator, wire.stream); });
-        runtime_.communication().synchronize();
-      });
-  updater_->fill_initial_states();
-
-  units_.reserve(model_.units.size());
-  for (std::size_t u = 0; u < model_.units.size(); ++u)
-    units_.push_back(Unit(link(), static_cast<int>(u)));
-  for (const FlatUnit& flat : plan_.layout.flat_units) subjects_.push_back("unit " + flat.name);
-  open_ranges_.assign(2 * model_.units.size(), 0);
-  has_values_.assign(model_.params.size(), 0);
-  touched_.assign(model_.params.size(), 0);
-  ever_touched_.assign(model_.params.size(), 0);
-  hides_ = strict_ && runtime_.device().is_host();
-  hides_gradients_ = hides_ && !plan_.policy.gradients_whole && !plan_.inputs.offload.spills();
-  gradients_hidden_.assign(plan_.layout.flat_units.size(), 0);
-  create_offload_streams();
-  walker_ = std::make_unique<PlanWalker>(
-      plan_.inputs,
-      PlanWalker::Streams{&runtime_.compute(), &runtime_.communication(), inbound_.get(),
-                          outbound_.get(), host_.get(), copies_in_.get(), copies_out_.get()},
-      clock_,
-      PlanWalker::Hooks{[this](const Instruction& i) { issue(i); },
-                        [this](const Instruction& i) { settle(i); },
-                        [this](int unit) { return unit_name(unit); }});
-}
-
-void EngineCore::create_offload_streams() {
-  const auto worker = [this](bool needed, const char* thread_name) {
-    return needed ? runtime_.create_stream(thread_name) : create_inline_stream();
-  };
-  const auto copies = [this] {
-    return host_tier_ ? runtime_.device().create_stream(Device::Role::copies)
-                      : create_inline_stream();
-  };
-  inbound_ = worker(tier_ != nullptr, "zero-inbound");
-  outbound_ = worker(tier_ != nullptr, "zero-outbound");
-  copies_in_ = copies();
-  copies_out_ = copies();
-  host_ = worker(host_tier_ != nullptr, "zero-host");
-}
-
-void EngineCore::finish_offload() {
-  for (ExecutionStream* stream : offload_streams()) stream->synchronize();
-}
-
-void EngineCore::check_offload() {
-  for (ExecutionStream* stream : offload_streams()) stream->check();
-}
-
-EngineCore::~EngineCore() {
-  *self_ = nullptr;
-  if (phase_ == Phase::materialized) dematerialize();
-  try {
-    if (failure_.empty() && std::uncaught_exceptions() == exceptions_at_start_)
-      require_same_call("the end of the engine");
-  } catch (const std::exception&) {
-    // The rank that makes another call throws it.
-  }
-  end_checkpoints();
-  try {
-    // Work in flight uses the buffers; peers read them.
-    runtime_.communication().synchronize();
-    runtime_.compute().synchronize();
-    if (collective())
-      ranks_.communicate([this](comm::Communicator& c, Stream) { c.withdraw(shared_arena()); });
-    runtime_.communication().synchronize();
-  } catch (const std::exception&) {
-    // The failure has been thrown where it happened.
-  }
-  for (ExecutionStream* stream : offload_streams()) try {
-      stream->synchronize();
-    } catch (const std::exception&) {
-      // Likewise; and what ended with the engine needs no file.
-    }
-  show_all();
-  if (device_step_) device_step_->give_back(runtime_.ledger());
-  runtime_.ledger().give_back(MemoryCategory::communication, staging_.size());
-  runtime_.ledger().plan(MemoryCategory::communication, -staging_.size());
-  state_->give_back(runtime_.ledger());
-  buffers_.give_back(runtime_.ledger());
-  const std::int64_t rounding = exchanged_.size() - exchanged_.taken();
-  runtime_.ledger().give_back(MemoryCategory::communication, rounding);
-  runtime_.ledger().plan(MemoryCategory::communication, -rounding);
-  if (tier_) tier_->give_back(runtime_.ledger());
-  if (host_tier_) host_tier_->give_back(runtime_.ledger());
-}
-
-void EngineCore::agree_at_start() {
-  exceptions_at_start_ = std::uncaught_exceptions();
-  comm::CallTerms terms = terms_of_config();
-  ranks_.set_terms(terms);
-  runtime_.device().waits().set_limit(terms.time_limit);
-  if (const int nodes = runtime_.topology().node_count;
-      config_.checkpoint.use_node_local_storage && nodes > 1)
-    throw ConfigError("checkpoint.use_node_local_storage: a checkpoint is one directory that all " +
-                      std::to_string(nodes) +
-                      " nodes see; set it to false and save to a shared file system");
-  const std::string config = describe(config_) + (strict_ ? "ZERO_STRICT = 1\n" : "");
-  agree_on_text(ranks_, "config", config);
-  if (Ranks* model_parallel = ranks_.model_parallel())
-    agree_on_text(*model_parallel, "config", config);
-  agree_on_text(ranks_, "model", model_.describe());
-  agree_on_text(ranks_, "layout", plan_.layout.describe(model_));
-  terms.reduce_group = resolve_reduce_group();
-  ranks_.set_terms(terms);
-}
-
-// What offload does here, and does otherwise than asked for: once, by one rank of each node.
-void EngineCore::say_offload() const {
-  if (runtime_.topology().local_rank != 0) return;
-  const ZeroOptions& zero = config_.zero_optimization;
-  if (runtime_.device().is_host() && (zero.offload_optimizer.device == OffloadDevice::cpu ||
-                                      zero.offload_param.device == OffloadDevice::cpu))
-    warn_once(
-        "offload to cpu: CPU ranks keep their state in host memory anyway; nothing is pinned");
-  if (host_tier_) warn_once(host_tier_->describe());
-  if (!tier_) return;
-  if (!host_tier_) warn_once(tier_->describe());
-  for (const std::string& notice : tier_->notices()) warn_once(notice);
-}
-
-// Unequal nodes: the smallest group is one that every rank can follow.
-int EngineCore::resolve_reduce_group() {
-  const int configured = config_.zero_core.reduce_group_size;
-  const int own = std::min(configured > 0 ? configured : runtime_.topology().local_size, ranks());
-  const std::vector<std::int64_t> groups =
-      ranks_.gather_words("start-up agreement on the reduce group", {own});
-  return static_cast<int>(*std::min_element(groups.begin(), groups.end()));
-}
-
-comm::CallTerms EngineCore::terms_of_config() const {
-  comm::CallTerms terms;
-  terms.time_limit = time_limit_of(config_.zero_core.time_limit_seconds);
-  terms.deterministic = config_.zero_core.deterministic;
-  return terms;
-}
-
-void EngineCore::allocate() {
-  Ledger& ledger = runtime_.ledger();
-  baseline_bytes_ = proportional_set_size();
-  ledger.restart_peaks();
-  if (!runtime_.device().is_host())
-    device_step_ = std::make_unique<DeviceStep>(
-        runtime_, ranks_, plan_, *state_,
-        [this](int unit, Ranks::Transfer operation) {
-          fold(Op::update, unit, 0);
-          transfer(unit, [operation = std::move(operation)](const Wire& wire) {
-            operation(*wire.communicator, wire.stream);
-          });
-        },
-        [this] { check_offload(); });
-  state_->plan(ledger);
-  buffers_.plan(ledger);
-  if (tier_) tier_->plan(ledger);
-  if (host_tier_) host_tier_->plan(ledger);
-  if (device_step_) device_step_->plan(ledger);
-  const auto sharing = collective() ? Arena::Sharing::node : Arena::Sharing::private_memory;
-  const std::int64_t exchanged =
-      state_->exchanged_bytes() + (device_step_ ? device_step_->exchanged_bytes() : 0);
-  try {
-    reserve_exchanged(exchanged);
-    arena_ = runtime_.device().reserve(
-        state_->resting_bytes() + (exchanged_.size() > 0 ? 0 : exchanged), sharing, "zero engine");
-    if (device_step_) {
-      device_step_->allocate(shared_arena(), ledger);
-      device_step_->set_scaler(scaler_.state());
-    }
-  } catch (const MemoryError& error) {
-    throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
-  }
-  state_->allocate(shared_arena(), arena_, ledger);
-  try {
-    buffers_.allocate(ledger);
-    open_tiers();
-    allocate_for_checkpoints();
-  } catch (const MemoryError& error) {
-    throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
-  }
-  if (!collective()) return;
-  ranks_.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
-    communicator.share(shared_arena());
-  });
-  reserve_staging();
-}
-
-void EngineCore::open_tiers() {
-  if (host_tier_) host_tier_->open(runtime_.ledger());
-  if (tier_) tier_->open(runtime_.ledger());
-}
-
-void EngineCore::poison(const std::string& reason) noexcept {
-  if (failure_.empty()) failure_ = reason;
-}
-
-void EngineCore::require(Phase phase, const char* call) {
-  check_phase(phase, call);
-  require_same_call(call);
-}
-
-void EngineCore::check_phase(Phase phase, const char* call) const {
-  if (failure_at_end_) std::rethrow_exception(failure_at_end_);
-  if (!failure_.empty()) throw UsageError(std::string(call) + " after a failure: " + failure_);
-  static constexpr const char* names[] = {"between steps", "inside a micro step",
-                                          "inside an evaluation", "while a FullModel lives"};
-  if (phase_ != phase)
-    throw UsageError(std::string(call) + " was called " + names[static_cast<int>(phase_)] +
-                     "; it belongs " + names[static_cast<int>(phase)]);
+EngineCore& EngineLink::of(const char* handle) const {
+  if (!core_) throw UsageError("this " + std::string(handle) + " has been moved from");
+  if (*core_ == nullptr)
+    throw UsageError("the engine of this " + std::string(handle) + " has been destroyed");
+  return **core_;
 }
 
 }  // namespace detail
+
+const void* Scope::raw(std::string_view name, DType dtype) const {
+  return core_.of("scope").scopes().value(unit_, name, dtype);
+}
+
+ForwardScope& ForwardScope::operator=(ForwardScope&& other) noexcept {
+  if (this == &other) return *this;
+  end();
+  Scope::operator=(std::move(other));
+  return *this;
+}
+
+void ForwardScope::end() noexcept {
+  if (detail::EngineCore* core = core_.get()) core->scopes().leave(detail::Op::forward, unit_);
+}
+
+BackwardScope::BackwardScope(detail::EngineLink core, int unit)
+    : Scope(std::move(core), unit), exceptions_at_entry_(std::uncaught_exceptions()) {}
+
+BackwardScope& BackwardScope::operator=(BackwardScope&& other) noexcept {
+  if (this == &other) return *this;
+  end();
+  exceptions_at_entry_ = other.exceptions_at_entry_;
+  Scope::operator=(std::move(other));
+  return *this;
+}
+
+void BackwardScope::end() noexcept {
+  detail::EngineCore* core = core_.get();
+  if (core == nullptr) return;
+  if (std::uncaught_exceptions() > exceptions_at_entry_)
+    core->guard().poison("the backward scope of unit " + core->train().model.units[unit_].name +
+                         " was left by an exception");
+  else
+    core->scopes().leave(detail::Op::backward, unit_);
+}
+
+void* BackwardScope::raw_grad(std::string_view name, DType dtype, float* beta) {
+  return core_.of("scope").scopes().gradient(unit_, name, dtype, beta);
+}
+
+std::string_view Unit::name() const {
+  return core_.of("unit").train().model.units[index_].name;
+}
+
+ForwardScope Unit::forward() {
+  core_.of("unit").scopes().enter(detail::Op::forward, index_);
+  return {core_, index_};
+}
+
+BackwardScope Unit::backward() {
+  core_.of("unit").scopes().enter(detail::Op::backward, index_);
+  return {core_, index_};
+}
+
+bool MicroStep::last() const {
+  return index_ + 1 == core_.of("micro step").train().plan.batch.accumulation;
+}
+float MicroStep::loss_scale() const {
+  return core_.of("micro step").stepper().loss_scale();
+}
+const float* MicroStep::device_loss_scale() const {
+  return core_.of("micro step").stepper().device_loss_scale();
+}
+void MicroStep::loss(double mean) {
+  core_.of("micro step").scopes().set_loss(mean);
+}
+void MicroStep::loss(const float* device_mean) {
+  core_.of("micro step").scopes().set_loss(device_mean);
+}
+
+MicroSteps::iterator MicroSteps::begin() const {
+  return {core_, 0, core_.of("micro step").scopes().begin_pass()};
+}
+
+MicroStep MicroSteps::iterator::operator*() const {
+  core_.of("micro step").scopes().begin_micro_step(index_, pass_);
+  return {core_, index_};
+}
+
+Evaluation& Evaluation::operator=(Evaluation&& other) noexcept {
+  if (this == &other) return *this;
+  end();
+  core_ = std::move(other.core_);
+  return *this;
+}
+void Evaluation::end() noexcept {
+  if (detail::EngineCore* core = core_.get()) core->evaluator().end();
+}
+bool Evaluation::next(bool have_batch) {
+  return core_.of("evaluation").evaluator().next(have_batch);
+}
+
+FullModel& FullModel::operator=(FullModel&& other) noexcept {
+  if (this == &other) return *this;
+  end();
+  core_ = std::move(other.core_);
+  return *this;
+}
+void FullModel::end() noexcept {
+  if (detail::EngineCore* core = core_.get()) core->weights().dematerialize();
+}
+
+SaveTicket::SaveTicket(detail::EngineLink core, std::shared_ptr<detail::PendingSave> save)
+    : core_(std::move(core)), save_(std::move(save)) {}
+
+bool SaveTicket::wait() const {
+  detail::EngineCore& core = core_.of("save");
+  if (!detail::Checkpoints::is_finished(*save_)) core.require_step_border("SaveTicket::wait()");
+  return core.checkpoints().finish(*save_);
+}
 
 Engine::Engine(Runtime& runtime, const ModelSpec& model, Config config)
     : core_(std::make_unique<detail::EngineCore>(runtime.core(), model, std::move(config))) {}
@@ -272,71 +134,133 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
 void Engine::initialize(const std::function<void(ParamShard)>& fill) {
-  core_->initialize(fill);
+  core_->require_step_border("Engine::initialize()");
+  core_->checkpoints().finish_pending();
+  core_->weights().initialize(fill);
+}
+void Engine::initialize_rest(const std::function<void(ParamShard)>& fill) {
+  core_->require_step_border("Engine::initialize_rest()");
+  core_->checkpoints().finish_pending();
+  core_->weights().initialize_rest(fill);
 }
 void Engine::load_weights(const std::string& file,
                           const std::function<std::string(std::string_view)>& name_in_file) {
-  core_->load_weights(file, {.name_in_file = name_in_file});
+  load_weights(file, LoadOptions{.name_in_file = name_in_file});
 }
 std::vector<std::string> Engine::load_weights(const std::string& file, const LoadOptions& options) {
-  return core_->load_weights(file, options);
-}
-void Engine::initialize_rest(const std::function<void(ParamShard)>& fill) {
-  core_->initialize_rest(fill);
+  core_->require_step_border("Engine::load_weights()");
+  core_->checkpoints().finish_pending();
+  return core_->weights().load(file, options);
 }
 void* Engine::raw_buffer(std::string_view name, DType dtype) {
-  return core_->buffer(name, dtype);
+  return core_->train().buffers.address(name, dtype);
 }
+
 std::span<Unit> Engine::units() {
   return core_->units();
 }
 std::vector<Unit*> Engine::backward_units() {
-  return core_->backward_units();
+  std::vector<Unit*> units;
+  for (const int unit : detail::backward_order(core_->train().model, core_->train().layout()))
+    units.push_back(&core_->units()[unit]);
+  return units;
 }
 Unit& Engine::unit(std::string_view name) {
-  return core_->unit(name);
+  const detail::Model& model = core_->train().model;
+  if (const auto found = model.index_of_unit.find(name); found != model.index_of_unit.end())
+    return core_->units()[found->second];
+  std::vector<std::string> names;
+  for (const detail::UnitDeclaration& unit : model.units) names.push_back(unit.name);
+  const std::string nearest = detail::nearest_name(name, names);
+  throw UsageError("no unit is named \"" + std::string(name) + "\"" +
+                   (nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?"));
 }
+
 MicroSteps Engine::micro_steps() {
-  return {core_->link(), core_->accumulation()};
+  return {core_->link(), static_cast<int>(batch().accumulation)};
 }
 StepTicket Engine::step(const StepOptions& options) {
-  detail::EngineCore::Stepped stepped = core_->step(options);
+  detail::Stepper::Stepped stepped = core_->stepper().step(options);
   return stepped.pending ? StepTicket(std::move(stepped.pending)) : StepTicket(stepped.result);
 }
 Evaluation Engine::evaluate() {
-  core_->begin_evaluation();
+  detail::Scopes& scopes = core_->scopes();
+  scopes.end_open_micro_step();
+  core_->guard().require(detail::Phase::between_steps, "Engine::evaluate()");
+  core_->evaluator().begin(scopes.among_micro_steps());
   return Evaluation(core_->link());
 }
 FullModel Engine::materialize(int only_rank) {
-  core_->materialize(only_rank);
+  core_->guard().require(detail::Phase::between_steps, "Engine::materialize()");
+  core_->finish_work();
+  core_->weights().materialize(only_rank);
   return FullModel(core_->link());
 }
 void Engine::export_model(const std::string& directory, const ExportOptions& options) {
-  core_->export_model(directory, options);
+  core_->require_idle("Engine::export_model()");
+  core_->weights().export_model(directory, options);
 }
 void Engine::read(std::string_view name, std::string_view what, std::span<float> whole) {
-  core_->read(name, what, whole);
+  core_->require_idle("Engine::read()");
+  const double scale = what == "grad" ? core_->stepper().inverse_gradient_scale() : 1;
+  core_->weights().read(name, what, whole, static_cast<float>(scale));
 }
 std::uint64_t Engine::digest() {
-  return core_->digest();
+  core_->require_idle("Engine::digest()");
+  return core_->weights().digest();
 }
+
+void Engine::open_checkpoints(const std::string& directory) {
+  core_->require_step_border("Engine::open_checkpoints()");
+  core_->checkpoints().finish_pending();
+  core_->checkpoints().open(directory);
+}
+SaveTicket Engine::save_checkpoint(const std::string& directory, const SaveOptions& options) {
+  const char* call = "Engine::save_checkpoint()";
+  core_->refuse_among_micro_steps(call);
+  // The device's copies come behind its steps by themselves; what the host copies does not.
+  if (core_->checkpoints().copies_behind_steps(options))
+    core_->require_settled(call);
+  else
+    core_->require_idle(call);
+  core_->train().require_values(" to save");
+  core_->checkpoints().finish_pending();
+  return {core_->link(), core_->checkpoints().save(directory, options)};
+}
+double Engine::predicted_save_seconds() const {
+  return core_->checkpoints().predicted_seconds();
+}
+std::optional<Resumed> Engine::resume(const std::string& directory, Resume mode,
+                                      const std::string& tag) {
+  core_->require_step_border("Engine::resume()");
+  core_->checkpoints().finish_pending();
+  try {
+    std::optional<Resumed> resumed = core_->checkpoints().resume(directory, mode, tag);
+    if (resumed && core_->train().scaler.dynamic()) core_->stepper().note_restored_scaler();
+    return resumed;
+  } catch (const Error& error) {
+    if (core_->checkpoints().spoiled()) core_->guard().poison(error.what());
+    throw;
+  }
+}
+
 EngineReport Engine::report() {
   return core_->report();
 }
 const Config& Engine::config() const {
-  return core_->config();
+  return core_->train().config;
 }
 Batch Engine::batch() const {
-  return core_->batch();
+  return core_->train().plan.batch;
 }
 std::int64_t Engine::step_count() const {
-  return core_->step_count();
+  return core_->train().step;
 }
 DType Engine::compute_dtype() const {
-  return core_->compute_dtype();
+  return core_->train().policy().precision.compute;
 }
 std::string Engine::memory_table() const {
-  return core_->memory_table();
+  return core_->train().runtime.ledger().table();
 }
 
 }  // namespace zero

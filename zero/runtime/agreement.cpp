@@ -32,18 +32,18 @@ std::string first_difference(const std::string& own, const std::string& root) {
 
 struct Field {
   Agreed what;
-  std::int64_t (*value)(const ControlWord&);
+  std::int64_t (*value)(const StepVote&);
 };
 
 // What must be equal on all ranks.
 constexpr Field agreed_fields[] = {
-    {Agreed::step, [](const ControlWord& w) { return w.step; }},
+    {Agreed::step, [](const StepVote& vote) { return vote.step; }},
     {Agreed::collectives,
-     [](const ControlWord& w) { return std::bit_cast<std::int64_t>(w.collectives_hash); }},
+     [](const StepVote& vote) { return std::bit_cast<std::int64_t>(vote.issued_hash); }},
     {Agreed::learning_rate,
-     [](const ControlWord& w) { return std::bit_cast<std::int64_t>(w.learning_rate); }},
-    {Agreed::inspects, [](const ControlWord& w) { return std::int64_t{w.inspects}; }},
-    {Agreed::skip, [](const ControlWord& w) { return std::int64_t{w.skip}; }},
+     [](const StepVote& vote) { return std::bit_cast<std::int64_t>(vote.learning_rate); }},
+    {Agreed::inspects, [](const StepVote& vote) { return std::int64_t{vote.inspects}; }},
+    {Agreed::skip, [](const StepVote& vote) { return std::int64_t{vote.skip}; }},
 };
 
 const char* name_of(Agreed what) {
@@ -81,15 +81,15 @@ std::string text_of(Agreed what, std::int64_t value) {
   }
 }
 
-std::vector<std::int64_t> packed(const ControlWord& word) {
+std::vector<std::int64_t> packed(const StepVote& vote) {
   std::vector<std::int64_t> words;
-  for (const Field& field : agreed_fields) words.push_back(field.value(word));
-  words.push_back(std::bit_cast<std::int64_t>(word.loss));
-  words.push_back(word.stop_requested);
-  words.push_back(word.save_busy);
-  words.push_back(word.save_code);
-  words.push_back(word.bins.non_finite);
-  words.insert(words.end(), word.bins.limbs.begin(), word.bins.limbs.end());
+  for (const Field& field : agreed_fields) words.push_back(field.value(vote));
+  words.push_back(std::bit_cast<std::int64_t>(vote.loss));
+  words.push_back(vote.stop_requested);
+  words.push_back(vote.save_busy);
+  words.push_back(vote.save_code);
+  words.push_back(vote.bins.non_finite);
+  words.insert(words.end(), vote.bins.limbs.begin(), vote.bins.limbs.end());
   return words;
 }
 
@@ -143,13 +143,13 @@ void agree_on_call(Ranks& ranks, const std::string& call) {
                           " these calls are collective: every rank makes them, in the same order");
 }
 
-Verdict agree_on_step(Ranks& ranks, const ControlWord& own) {
+StepDecision agree_on_step(Ranks& ranks, const StepVote& own) {
   const std::vector<std::int64_t> mine = packed(own);
   const std::vector<std::int64_t> all =
       ranks.gather_words("agreement before step " + std::to_string(own.step), mine);
   const std::size_t count = all.size() / mine.size();
-  Verdict verdict;
-  verdict.skip = own.skip;
+  StepDecision decision;
+  decision.skip = own.skip;
   for (std::size_t rank = 0; rank < count; ++rank) {
     const std::int64_t* words = &all[rank * mine.size()];
     for (const Field& field : agreed_fields) {
@@ -157,32 +157,32 @@ Verdict agree_on_step(Ranks& ranks, const ControlWord& own) {
       if (value != root)
         raise(ranks.noun(), {field.what, own.step, root, static_cast<int>(rank), value});
     }
-    verdict.loss += std::bit_cast<double>(*words++);
-    verdict.stop_requested |= *words++ != 0;
-    verdict.save_busy |= *words++ != 0;
-    verdict.save_failed |= *words++ != 0;
+    decision.loss += std::bit_cast<double>(*words++);
+    decision.stop_requested |= *words++ != 0;
+    decision.save_busy |= *words++ != 0;
+    decision.save_failed |= *words++ != 0;
     optim::NormBins bins;
     bins.non_finite = *words++;
     std::copy_n(words, bins.limbs.size(), bins.limbs.begin());
-    if (bins.non_finite > 0) verdict.non_finite_ranks.push_back(static_cast<int>(rank));
-    verdict.bins.add(bins);
+    if (bins.non_finite > 0) decision.non_finite_ranks.push_back(static_cast<int>(rank));
+    decision.bins.add(bins);
   }
-  verdict.loss /= static_cast<double>(count);
-  return verdict;
+  decision.loss /= static_cast<double>(count);
+  return decision;
 }
 
-void agree_over_model(Ranks& model_parallel, const ControlWord& own, Verdict& verdict) {
-  ControlWord word = own;
-  word.collectives_hash = 0;  // what ranks hold of the model, and hence exchange, may differ
-  word.bins = verdict.bins;
-  word.stop_requested = verdict.stop_requested;
-  const Verdict joint = agree_on_step(model_parallel, word);
-  verdict.bins = joint.bins;
-  verdict.stop_requested = joint.stop_requested;
+void agree_over_model(Ranks& model_parallel, const StepVote& own, StepDecision& decision) {
+  StepVote vote = own;
+  vote.issued_hash = 0;  // what ranks hold of the model, and hence exchange, may differ
+  vote.bins = decision.bins;
+  vote.stop_requested = decision.stop_requested;
+  const StepDecision joint = agree_on_step(model_parallel, vote);
+  decision.bins = joint.bins;
+  decision.stop_requested = joint.stop_requested;
   // One rank of all names what is not finite.
   if (!joint.non_finite_ranks.empty() &&
       joint.non_finite_ranks.front() != model_parallel.topology().rank)
-    verdict.non_finite_ranks.clear();
+    decision.non_finite_ranks.clear();
 }
 
 }  // namespace zero::detail

@@ -1,4 +1,4 @@
-// What ranks must agree on: config, model and layout at start; before each step one control word,
+// What ranks must agree on: config, model and layout at start; before each step one step vote,
 // so that every rank applies the same update with the same numbers, or all stop and say where they
 // differ.
 #pragma once
@@ -22,9 +22,9 @@ void agree_on_text(Ranks& ranks, const std::string& what, const std::string& tex
 void agree_on_call(Ranks& ranks, const std::string& call);
 
 // One rank's part of the agreement before a step.
-struct ControlWord {
+struct StepVote {
   std::int64_t step = 0;
-  std::uint64_t collectives_hash = 0;  // rolling, over everything issued so far
+  std::uint64_t issued_hash = 0;  // rolling, over everything issued so far
   double learning_rate = 0;
   double loss = 0;
   optim::NormBins bins;
@@ -37,7 +37,7 @@ struct ControlWord {
   bool save_busy = false;
 };
 
-struct Verdict {
+struct StepDecision {
   double loss = 0;       // mean over ranks
   optim::NormBins bins;  // of all ranks
   std::vector<int> non_finite_ranks;
@@ -47,11 +47,11 @@ struct Verdict {
 };
 
 // Throws DisagreementError where step, hash, rate or mode differ, naming ranks and values.
-Verdict agree_on_step(Ranks& ranks, const ControlWord& own);
+StepDecision agree_on_step(Ranks& ranks, const StepVote& own);
 
-// Brings together the verdicts of data-parallel groups that hold parts of one model: norm, finite
+// Brings together the decisions of data-parallel groups that hold parts of one model: norm, finite
 // or not, and requests to stop span all of them. Errors as above.
-void agree_over_model(Ranks& model_parallel, const ControlWord& own, Verdict& verdict);
+void agree_over_model(Ranks& model_parallel, const StepVote& own, StepDecision& decision);
 
 // What ranks may differ in before a step. Values travel as words: of a learning rate its bits.
 enum class Agreed : std::uint8_t {

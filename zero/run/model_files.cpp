@@ -3,7 +3,8 @@
 #include <cstdio>
 
 #include "zero/checkpoint/model_files.h"
-#include "zero/run/engine_core.h"
+#include "zero/run/weights.h"
+#include "zero/state/array_exchange.h"
 
 // Whole models in files that other programs read.
 namespace zero::detail {
@@ -23,10 +24,7 @@ bool may_lack(std::string_view name, std::string_view patterns) {
 
 }  // namespace
 
-std::vector<std::string> EngineCore::load_weights(const std::string& file,
-                                                  const LoadOptions& options) {
-  require_checkpoint_border("Engine::load_weights()");
-  finish_pending_save();
+std::vector<std::string> Weights::load(const std::string& file, const LoadOptions& options) {
   const checkpoint::ModelReader reader(file);
   const auto name_in_file = [&](std::string_view name) {
     return options.name_in_file ? options.name_in_file(name) : std::string(name);
@@ -54,18 +52,18 @@ std::vector<std::string> EngineCore::load_weights(const std::string& file,
     return false;
   };
   std::vector<char> in_file;
-  for (const ParamDeclaration& declaration : model_.params)
+  for (const ParamDeclaration& declaration : train_.model.params)
     in_file.push_back(look(declaration.name, declaration.shape, ""));
   std::vector<int> buffers;
-  for (std::size_t b = 0; b < model_.buffers.size(); ++b) {
-    const BufferDeclaration& buffer = model_.buffers[b];
+  for (std::size_t b = 0; b < train_.model.buffers.size(); ++b) {
+    const BufferDeclaration& buffer = train_.model.buffers[b];
     // Files may have floats of other widths, which reading converts.
     const bool converts = buffer.dtype == DType::fp32;
     if (look(buffer.name, buffer.shape, converts ? "" : checkpoint::safetensors_name(buffer.dtype)))
       buffers.push_back(static_cast<int>(b));
   }
   if (!problems.empty()) throw LoadError(reader.path() + " does not fit the model:" + problems);
-  if (used < reader.tensor_count() && rank() == 0)
+  if (used < reader.tensor_count() && train_.rank() == 0)
     std::fprintf(stderr, "zero: %s holds %zu tensors that the model does not have; left alone\n",
                  reader.path().c_str(), reader.tensor_count() - used);
   fill_where(
@@ -75,20 +73,20 @@ std::vector<std::string> EngineCore::load_weights(const std::string& file,
       },
       [&](int param) { return in_file[param] != 0; });
   for (const int b : buffers) {
-    const BufferDeclaration& buffer = model_.buffers[b];
+    const BufferDeclaration& buffer = train_.model.buffers[b];
     if (buffer.dtype != DType::fp32) {
-      buffers_.write(b, 0, reader.bytes(name_in_file(buffer.name)));
+      train_.buffers.write(b, 0, reader.bytes(name_in_file(buffer.name)));
       continue;
     }
     std::vector<float> values(static_cast<std::size_t>(buffer.elements));
     reader.read(name_in_file(buffer.name), 0, values);
-    buffers_.write(b, 0, std::as_bytes(std::span(values)));
+    train_.buffers.write(b, 0, std::as_bytes(std::span(values)));
   }
   return lacking;
 }
 
-void EngineCore::refuse_non_finite(const std::string& file, const ParamShard& shard) const {
-  if (config_.zero_core.allow_non_finite_weights) return;
+void Weights::refuse_non_finite(const std::string& file, const ParamShard& shard) const {
+  if (train_.config.zero_core.allow_non_finite_weights) return;
   const auto at = std::find_if_not(shard.values.begin(), shard.values.end(),
                                    [](float value) { return std::isfinite(value); });
   if (at == shard.values.end()) return;
@@ -103,43 +101,41 @@ namespace {
 struct ExportPart {
   std::vector<TensorEntry> tensors;
   std::int64_t width = 0;  // bytes of an element
-  int flat_unit = -1, segment = -1, buffer = -1;
+  SegmentId segment;
+  int buffer = -1;  // then it is no segment
 };
 
 }  // namespace
 
 // Collective; the root writes. Wider dtypes come first, so that every tensor is aligned to its
 // elements whatever the sizes.
-void EngineCore::export_model(const std::string& directory, const ExportOptions& options) {
-  require_step_border("Engine::export_model()");
-  require_values(" to export");
+void Weights::export_model(const std::string& directory, const ExportOptions& options) {
+  train_.require_values(" to export");
   std::vector<ExportPart> parts;
   const auto entry = [](const std::string& name, DType dtype, const Shape& shape) {
     return TensorEntry{name, checkpoint::safetensors_name(dtype), shape, 0, 0};
   };
-  for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
-    for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
-      const Segment& segment = plan_.layout.flat_units[f].segments[s];
-      if (options.trainable_only && !segment.trainable) continue;
-      ExportPart part{{}, 0, static_cast<int>(f), static_cast<int>(s)};
-      const DType dtype = store_->dtype_of({part.flat_unit, part.segment, ArrayKind::parameter});
-      part.width = size_of(dtype);
-      for (const ParamPlace& place : segment.params)
-        part.tensors.push_back(entry(param(place.param).name, dtype, param(place.param).shape));
-      parts.push_back(std::move(part));
-    }
-  for (std::size_t b = 0; b < model_.buffers.size(); ++b) {
-    const BufferDeclaration& buffer = model_.buffers[b];
+  for (const SegmentId& id : train_.layout().segments()) {
+    const Segment& segment = train_.layout().segment(id);
+    if (options.trainable_only && !segment.trainable) continue;
+    const DType dtype = train_.arrays.segment(id).dtype;
+    ExportPart part{{}, size_of(dtype), id};
+    for (const ParamPlace& place : segment.params)
+      part.tensors.push_back(
+          entry(train_.param(place.param).name, dtype, train_.param(place.param).shape));
+    parts.push_back(std::move(part));
+  }
+  for (std::size_t b = 0; b < train_.model.buffers.size(); ++b) {
+    const BufferDeclaration& buffer = train_.model.buffers[b];
     parts.push_back({{entry(buffer.name, buffer.dtype, buffer.shape)},
                      size_of(buffer.dtype),
-                     -1,
-                     -1,
+                     {},
                      static_cast<int>(b)});
   }
   std::stable_sort(parts.begin(), parts.end(),
                    [](const ExportPart& a, const ExportPart& b) { return a.width > b.width; });
   std::unique_ptr<checkpoint::ModelWriter> writer;
-  if (rank() == 0) {
+  if (train_.rank() == 0) {
     std::vector<TensorEntry> tensors;
     for (const ExportPart& part : parts)
       tensors.insert(tensors.end(), part.tensors.begin(), part.tensors.end());
@@ -148,19 +144,17 @@ void EngineCore::export_model(const std::string& directory, const ExportOptions&
   }
   for (const ExportPart& part : parts) {
     if (part.buffer >= 0) {
-      if (writer) writer->write(buffers_.read(part.buffer));
+      if (writer) writer->write(train_.buffers.read(part.buffer));
       continue;
     }
-    const std::vector<std::byte> whole =
-        gather_segment({part.flat_unit, part.segment, ArrayKind::parameter});
+    const std::vector<std::byte> whole = gather_whole(train_, {part.segment, ArrayKind::parameter});
     if (!writer) continue;
-    for (const ParamPlace& place : flat(part.flat_unit).segments[part.segment].params)
-      writer->write(std::span(whole).subspan(
-          static_cast<std::size_t>(place.offset * part.width),
-          static_cast<std::size_t>(param(place.param).elements * part.width)));
+    for (const ParamPlace& place : train_.layout().segment(part.segment).params)
+      writer->write(std::span(whole).subspan(place.offset * part.width,
+                                             train_.param(place.param).elements * part.width));
   }
   if (writer) writer->finish();
-  ranks_.gather_words("Engine::export_model", {0});
+  train_.ranks.gather_words("Engine::export_model", {0});
 }
 
 }  // namespace zero::detail

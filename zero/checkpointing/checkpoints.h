@@ -1,0 +1,81 @@
+// An engine's checkpoints: their memory, the save that is written behind the steps, and what a step
+// has to do with it. Each step's votes say how the save stands on each rank, and the ranks go on
+// from there together. On GPU ranks the host reads a decision one step late, so it acts on that of
+// the step before last, which every rank has read. Collective where it says so; the program's
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "zero/checkpointing/checkpointing.h"
+#include "zero/state/train_state.h"
+
+namespace zero::detail {
+
+// What all ranks together say of a save's phase.
+struct SaveNews {
+  bool busy = false, failed = false;
+};
+
+class Checkpoints {
+ public:
+  // Takes the memory of asynchronous saves, where the config asks for any.
+  explicit Checkpoints(TrainState& train);
+  ~Checkpoints();
+
+  // Collective, between steps, with no save pending.
+  void open(const std::string& directory);
+  std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag);
+  // The last resume() has failed when it had begun to change the state.
+  bool spoiled() const { return spoiled_; }
+  std::shared_ptr<PendingSave> save(const std::string& directory, const SaveOptions& options);
+  // Whether a save of this kind needs work in flight to have ended first.
+  bool copies_behind_steps(const SaveOptions& options) const;
+
+  // Collective: until the save is committed (true), or is known not to be: throws, or false where
+  // training is to go on.
+  bool finish(PendingSave& save);
+  void finish_pending();
+  static bool is_finished(const PendingSave& save);
+  // At the engine's end: a save that was begun is finished, unless a failure brought that about.
+  void end(bool completes) noexcept;
+  double predicted_seconds() const { return state_.last_save_seconds; }
+
+  // For this rank's vote: how its part of the pending save stands.
+  void report_save(bool& busy, int& code) const;
+  // Goes on with the pending save as all ranks' news of it say.
+  void advance(const std::optional<SaveNews>& news);
+  // On GPU ranks: the step's vote has been given, and later its decision is known.
+  void note_reported(std::int64_t step);
+  void note_news(std::int64_t step, const SaveNews& news);
+  // Of the pending save's phase, as the steps up to this one say; nothing where they say nothing.
+  std::optional<SaveNews> news_of_step(std::int64_t step);
+
+  // Before an instruction changes state that the pending save has yet to copy: the host waits, or
+  // the device's stream is to.
+  void await_copies(const Instruction& instruction);
+  void precede_by_copies(const Instruction& instruction, ExecutionStream& stream);
+
+ private:
+  // Of a GPU rank: which phase of which save a step's vote was about.
+  struct Report {
+    std::int64_t step;
+    std::shared_ptr<PendingSave> save;
+    PendingSave::Phase phase;
+    std::optional<SaveNews> news;
+  };
+
+  Checkpointing checkpointing() { return {train_, state_}; }
+  bool conclude(PendingSave& save);
+
+  TrainState& train_;
+  CheckpointState state_;
+  std::deque<Report> reports_;
+  bool spoiled_ = false;
+};
+
+}  // namespace zero::detail

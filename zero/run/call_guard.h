@@ -1,0 +1,64 @@
+// Which calls an engine takes: the phase that it is in, the failure that has ended it, and in
+// strict mode whether all ranks make the same call. Owned by the engine; the program's thread.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+
+#include "zero/runtime/ranks.h"
+
+namespace zero::detail {
+
+// What lies between two calls of the program.
+enum class Phase : std::uint8_t {
+  between_steps,
+  micro_step,
+  evaluation,
+  full_model,            // a FullModel lives, and this rank holds it
+  full_model_elsewhere,  // a FullModel lives on another rank
+};
+
+class CallGuard {
+ public:
+  CallGuard(Ranks& ranks, bool strict) : ranks_(ranks), strict_(strict) {}
+
+  Phase phase() const { return phase_; }
+  void enter(Phase phase) { phase_ = phase; }
+
+  // Of a collective call ("Engine::step()"). Throws what an earlier failure left, or UsageError
+  // when the call does not fit the phase; in strict mode DisagreementError where ranks make
+  // different ones.
+  void require(Phase phase, const char* call);
+  // Likewise, without asking the other ranks.
+  void check(Phase phase, const char* call) const;
+  void require_same_call(const char* call);
+  // Throws UsageError after a failure: "the micro step cannot end".
+  void refuse_after_failure(const char* what) const;
+
+  // The step cannot be completed: every later call is refused, with this reason.
+  void poison(const std::string& reason) noexcept;
+  // Likewise, where nothing can be thrown: the next call throws it.
+  void poison_and_keep(std::exception_ptr error) noexcept;
+  bool failed() const { return !failure_.empty(); }
+
+  // Runs the work; what it throws ends the engine.
+  template <class Work>
+  auto or_poison(Work&& work) {
+    try {
+      return work();
+    } catch (const std::exception& error) {
+      poison(error.what());
+      throw;
+    }
+  }
+
+ private:
+  Ranks& ranks_;
+  const bool strict_;
+  Phase phase_ = Phase::between_steps;
+  std::string failure_;
+  std::exception_ptr kept_;
+};
+
+}  // namespace zero::detail

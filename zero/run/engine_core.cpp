@@ -1,0 +1,167 @@
+#include "zero/run/engine_core.h"
+
+#include <exception>
+
+#include "zero/base/notice.h"
+#include "zero/run/engine_report.h"
+
+namespace zero::detail {
+
+EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config config)
+    : exceptions_at_start_(std::uncaught_exceptions()),
+      train_(runtime, spec, std::move(config)),
+      guard_(train_.ranks, train_.plan.strict),
+      hidden_(train_),
+      device_step_(make_device_step()),
+      memory_(train_, device_step_.get()),
+      transfers_(train_, hidden_),
+      offload_(train_, device_step_.get()),
+      checkpoints_(make_checkpoints()),
+      walker_(train_.plan.inputs, plan_streams(), clock_,
+              {[this](const Instruction& i) { issue(i); },
+               [this](const Instruction& i) { scopes_.settle(i); },
+               [this](int unit) { return train_.model.units[unit].name; }}),
+      updater_(runtime, train_.ranks, train_.plan, train_.arrays, *train_.store,
+               [this](int unit, const Ranks::Transfer& operation) {
+                 transfers_.count_as_issued(Op::update, unit, 0);
+                 transfers_.queue(unit, operation);
+                 train_.runtime.communication().synchronize();
+               }),
+      scopes_(train_, guard_, walker_, hidden_, clock_, device_step_.get()),
+      stepper_({train_, guard_, scopes_, transfers_, offload_, walker_, clock_, hidden_, updater_,
+                *checkpoints_, device_step_.get()}),
+      weights_(train_, guard_, transfers_, offload_),
+      evaluator_(train_, guard_, walker_) {
+  if (train_.collective()) share_memory();
+  if (runtime.topology().local_rank == 0) notice_settings();
+  updater_.fill_initial_states();
+  for (int u = 0; u < std::ssize(train_.model.units); ++u) units_.push_back(Unit(link(), u));
+}
+
+std::unique_ptr<DeviceStep> EngineCore::make_device_step() {
+  if (train_.runtime.device().is_host()) return nullptr;
+  return std::make_unique<DeviceStep>(
+      train_.runtime, train_.ranks, train_.plan, train_.arrays,
+      [this](int unit, Ranks::Transfer operation) {
+        transfers_.count_as_issued(Op::update, unit, 0);
+        transfers_.queue(unit, std::move(operation));
+      },
+      [this] { offload_.check(); });
+}
+
+std::unique_ptr<Checkpoints> EngineCore::make_checkpoints() {
+  std::unique_ptr<Checkpoints> checkpoints;
+  with_memory_table(train_.runtime.ledger(),
+                    [&] { checkpoints = std::make_unique<Checkpoints>(train_); });
+  return checkpoints;
+}
+
+PlanWalker::Streams EngineCore::plan_streams() const {
+  PlanWalker::Streams streams;
+  for (int s = 0; s < plan_stream_count; ++s)
+    streams[s] = offload_.stream(static_cast<PlanStream>(s));
+  streams[PlanStream::compute] = &train_.runtime.compute();
+  streams[PlanStream::communication] = &train_.runtime.communication();
+  return streams;
+}
+
+void EngineCore::issue(const Instruction& instruction) {
+  const PlanStream stream = stream_of(instruction.op);
+  if (stream == PlanStream::communication) return transfers_.issue(instruction);
+  if (stream == PlanStream::host) return stepper_.issue_on_host(instruction);
+  if (instruction.op == Op::upload)
+    checkpoints_->precede_by_copies(instruction, *offload_.stream(stream));
+  offload_.issue(instruction);
+}
+
+void EngineCore::share_memory() {
+  train_.ranks.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
+    communicator.share(memory_.shared_arena());
+  });
+  transfers_.reserve_staging();
+}
+
+// What is done otherwise than a config asks for, or costs more than it seems.
+void EngineCore::notice_settings() const {
+  const ZeroOptions& zero = train_.config.zero_optimization;
+  if (train_.runtime.device().is_host() && (zero.offload_optimizer.device == OffloadDevice::cpu ||
+                                            zero.offload_param.device == OffloadDevice::cpu))
+    warn_once(
+        "offload to cpu: CPU ranks keep their state in host memory anyway; nothing is pinned");
+  if (train_.host_tier)
+    warn_once(train_.host_tier->describe());
+  else if (train_.file_tier)
+    warn_once(train_.file_tier->describe());
+  if (train_.file_tier)
+    for (const std::string& notice : train_.file_tier->notices()) warn_once(notice);
+  if (train_.plan.strict)
+    warn_once(
+        "strict mode: stage 3's rules hold at every stage, which costs time and memory; "
+        "ZERO_STRICT=0 ends it");
+}
+
+EngineCore::~EngineCore() {
+  *self_ = nullptr;
+  if (guard_.phase() == Phase::full_model || guard_.phase() == Phase::full_model_elsewhere)
+    weights_.dematerialize();
+  const bool completes = !guard_.failed() && std::uncaught_exceptions() == exceptions_at_start_;
+  try {
+    if (completes) guard_.require_same_call("the end of the engine");
+  } catch (const std::exception&) {
+    // The rank that makes another call throws it.
+  }
+  checkpoints_->end(completes);
+  RuntimeCore& runtime = train_.runtime;
+  try {
+    // Work in flight uses the buffers; peers read them.
+    runtime.communication().synchronize();
+    runtime.compute().synchronize();
+    if (train_.collective())
+      train_.ranks.communicate(
+          [this](comm::Communicator& c, Stream) { c.withdraw(memory_.shared_arena()); });
+    runtime.communication().synchronize();
+  } catch (const std::exception&) {
+    // The failure has been thrown where it happened.
+  }
+  offload_.finish_quietly();
+  hidden_.show_all();
+  transfers_.give_back_staging();
+}
+
+void EngineCore::require_settled(const char* call) {
+  scopes_.end_open_micro_step();
+  guard_.require(Phase::between_steps, call);
+  stepper_.settle();
+}
+
+void EngineCore::finish_work() {
+  train_.runtime.communication().synchronize();
+  train_.runtime.compute().synchronize();
+  offload_.finish();
+}
+
+void EngineCore::require_idle(const char* call) {
+  require_settled(call);
+  finish_work();
+}
+
+void EngineCore::refuse_among_micro_steps(const char* call) const {
+  if (scopes_.among_micro_steps())
+    throw UsageError(
+        std::string(call) +
+        " was called among the micro steps of a step; it belongs after Engine::step()");
+}
+
+void EngineCore::require_step_border(const char* call) {
+  refuse_among_micro_steps(call);
+  require_idle(call);
+}
+
+EngineReport EngineCore::report() {
+  guard_.require_same_call("Engine::report()");
+  stepper_.settle();
+  finish_work();
+  return gather_report({train_, clock_, transfers_.traffic(), memory_.baseline_bytes()});
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,76 @@
+#include "zero/run/engine_memory.h"
+
+#include "zero/base/notice.h"
+
+namespace zero::detail {
+
+void with_memory_table(const Ledger& ledger, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const MemoryError& error) {
+    throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
+  }
+}
+
+EngineMemory::EngineMemory(TrainState& train, DeviceStep* device_step)
+    : train_(train), device_step_(device_step) {
+  Ledger& ledger = train.runtime.ledger();
+  baseline_bytes_ = proportional_set_size();
+  ledger.restart_peaks();
+  train.arrays.plan(ledger);
+  train.buffers.plan(ledger);
+  if (train.file_tier) train.file_tier->plan(ledger);
+  if (train.host_tier) train.host_tier->plan(ledger);
+  if (device_step != nullptr) device_step->plan(ledger);
+  const std::int64_t exchanged = train.arrays.exchanged_bytes() +
+                                 (device_step != nullptr ? device_step->exchanged_bytes() : 0);
+  with_memory_table(ledger, [&] { reserve(exchanged); });
+  train.arrays.allocate(shared_arena(), arena_, ledger);
+  with_memory_table(ledger, [&] {
+    train.buffers.allocate(ledger);
+    if (train.host_tier) train.host_tier->open(ledger);
+    if (train.file_tier) train.file_tier->open(ledger);
+  });
+}
+
+void EngineMemory::reserve(std::int64_t exchanged) {
+  reserve_exchanged(exchanged);
+  arena_ = train_.runtime.device().reserve(
+      train_.arrays.resting_bytes() + (exchanged_.size() > 0 ? 0 : exchanged),
+      train_.collective() ? Arena::Sharing::node : Arena::Sharing::private_memory, "zero engine");
+  if (device_step_ == nullptr) return;
+  device_step_->allocate(shared_arena(), train_.runtime.ledger());
+  device_step_->set_scaler(train_.scaler.state());
+}
+
+// The transport may round the bytes up, which comes into the plan.
+void EngineMemory::reserve_exchanged(std::int64_t bytes) {
+  if (!train_.collective()) return;
+  Ledger& ledger = train_.runtime.ledger();
+  train_.ranks.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
+    try {
+      exchanged_ = communicator.reserve(bytes);
+      if (exchanged_.size() == 0) return;
+      ledger.plan(MemoryCategory::communication, exchanged_.size() - bytes);
+      ledger.take(MemoryCategory::communication, exchanged_.size() - bytes);
+    } catch (const Error& error) {
+      if (train_.runtime.topology().local_rank == 0)
+        warn_once(std::string(communicator.transport()) + " has no memory for us (" + error.what() +
+                  "); its buffers are the device's, which may cost it copies");
+    }
+  });
+}
+
+EngineMemory::~EngineMemory() {
+  Ledger& ledger = train_.runtime.ledger();
+  if (device_step_ != nullptr) device_step_->give_back(ledger);
+  train_.arrays.give_back(ledger);
+  train_.buffers.give_back(ledger);
+  const std::int64_t rounding = exchanged_.size() - exchanged_.taken();
+  ledger.give_back(MemoryCategory::communication, rounding);
+  ledger.plan(MemoryCategory::communication, -rounding);
+  if (train_.file_tier) train_.file_tier->give_back(ledger);
+  if (train_.host_tier) train_.host_tier->give_back(ledger);
+}
+
+}  // namespace zero::detail

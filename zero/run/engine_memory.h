@@ -1,0 +1,42 @@
+// All memory of an engine, taken at its start and given back at its end: the buffers that ranks
+// exchange, of the transport's own memory where it has any, and what rests in the arena.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "zero/base/arena.h"
+#include "zero/run/device_step.h"
+#include "zero/state/train_state.h"
+
+namespace zero::detail {
+
+class EngineMemory {
+ public:
+  // Enters all bytes into the ledger's plan, then takes them. The device's step is null on the
+  // host. Throws MemoryError with the ledger's table.
+  EngineMemory(TrainState& train, DeviceStep* device_step);
+  EngineMemory(const EngineMemory&) = delete;
+  // Work in flight has ended, and no peer reads the buffers.
+  ~EngineMemory();
+
+  // What peers may read in place.
+  Arena& shared_arena() { return exchanged_.size() > 0 ? exchanged_ : arena_; }
+  // Of the process, before the engine took its own.
+  std::int64_t baseline_bytes() const { return baseline_bytes_; }
+
+ private:
+  void reserve_exchanged(std::int64_t bytes);
+  void reserve(std::int64_t exchanged);
+
+  TrainState& train_;
+  DeviceStep* device_step_;
+  std::int64_t baseline_bytes_ = 0;
+  Arena exchanged_;  // empty: its buffers lie in arena_ with the rest
+  Arena arena_;
+};
+
+// Adds the ledger's table to the MemoryError that the work throws.
+void with_memory_table(const Ledger& ledger, const std::function<void()>& work);
+
+}  // namespace zero::detail

@@ -1,0 +1,113 @@
+#include "zero/run/hidden_memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+// Of AddressSanitizer's runtime: null in a process that is linked without it.
+extern "C" {
+void __asan_poison_memory_region(const volatile void*, std::size_t) __attribute__((weak));
+void __asan_unpoison_memory_region(const volatile void*, std::size_t) __attribute__((weak));
+}
+
+namespace zero::detail {
+
+namespace {
+
+// Unless the sanitizer watches it, the memory is filled with the byte, or left as it is.
+constexpr int nan_byte = 0xff, keep_contents = -1;
+
+void hide(std::byte* data, std::int64_t bytes, int fill) noexcept {
+  if (bytes == 0) return;
+  if (sanitizer_watches())
+    __asan_poison_memory_region(data, static_cast<std::size_t>(bytes));
+  else if (fill != keep_contents)
+    std::memset(data, fill, static_cast<std::size_t>(bytes));
+}
+
+void show(std::byte* data, std::int64_t bytes) noexcept {
+  if (sanitizer_watches()) __asan_unpoison_memory_region(data, static_cast<std::size_t>(bytes));
+}
+
+// The sanitizer would not have let a program write it.
+bool written_while_hidden(const std::byte* data, std::int64_t bytes) noexcept {
+  return !sanitizer_watches() &&
+         std::any_of(data, data + bytes, [](std::byte value) { return value != std::byte{0}; });
+}
+
+}  // namespace
+
+bool sanitizer_watches() noexcept {
+  return __asan_poison_memory_region != nullptr;
+}
+
+HiddenMemory::HiddenMemory(const TrainState& train)
+    : train_(train),
+      active_(train.plan.strict && train.runtime.device().is_host()),
+      hides_gradients_(active_ && !train.policy().gradients_whole &&
+                       !train.plan.inputs.offload.spills()),
+      gradients_hidden_(train.layout().flat_units.size(), 0) {}
+
+// Calls body(memory, bytes) for the gathered parameters of a flat unit.
+template <class Body>
+void HiddenMemory::for_parameters(int flat_unit, const Body& body) const {
+  for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
+    const SegmentBuffers& buffers = train_.arrays.segment(id);
+    body(buffers.whole, train_.layout().segment(id).length * size_of(buffers.dtype));
+  }
+}
+
+// Likewise, for what backward writes.
+template <class Body>
+void HiddenMemory::for_gradients(int flat_unit, const Body& body) const {
+  for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
+    const Segment& segment = train_.layout().segment(id);
+    const SegmentBuffers& buffers = train_.arrays.segment(id);
+    if (segment.trainable) body(buffers.gradient_whole, segment.length * size_of(buffers.dtype));
+  }
+}
+
+void HiddenMemory::hide_parameters(int unit, const PlanWalker& walker) noexcept {
+  if (!active_) return;
+  for (const int f : train_.layout().needs_of_unit[unit]) {
+    if (walker.in_use(f)) continue;
+    const bool done_with = !walker.active() || walker.replaced_before_use(f);
+    for_parameters(f, [&](std::byte* data, std::int64_t bytes) {
+      hide(data, bytes, done_with ? nan_byte : keep_contents);
+    });
+  }
+}
+
+void HiddenMemory::hide_all_parameters() noexcept {
+  for (int f = 0; active_ && f < std::ssize(train_.layout().flat_units); ++f)
+    for_parameters(f, [](std::byte* data, std::int64_t bytes) { hide(data, bytes, nan_byte); });
+}
+
+void HiddenMemory::show_parameters(int flat_unit) noexcept {
+  if (active_) for_parameters(flat_unit, show);
+}
+
+void HiddenMemory::hide_gradients(int flat_unit) noexcept {
+  if (!hides_gradients_) return;
+  for_gradients(flat_unit, [](std::byte* data, std::int64_t bytes) { hide(data, bytes, 0); });
+  gradients_hidden_[flat_unit] = 1;
+}
+
+void HiddenMemory::show_gradients(int flat_unit) {
+  if (!hides_gradients_ || !std::exchange(gradients_hidden_[flat_unit], char{0})) return;
+  for_gradients(flat_unit, [&](std::byte* data, std::int64_t bytes) {
+    show(data, bytes);
+    if (written_while_hidden(data, bytes))
+      throw UsageError("a gradient of " + train_.subject(flat_unit) +
+                       " was written after the end of its scope; pointers die with the scope");
+  });
+}
+
+void HiddenMemory::show_all() noexcept {
+  for (int f = 0; active_ && f < std::ssize(train_.layout().flat_units); ++f) {
+    for_parameters(f, show);
+    for_gradients(f, show);
+  }
+}
+
+}  // namespace zero::detail

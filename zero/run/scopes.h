@@ -1,0 +1,85 @@
+// Micro steps and the scopes of units in them: checks the order of the program's calls, hands out
+// pointers to gathered parameters and gradients, and keeps account of what the program has given:
+// losses, and gradients that it has asked for. Owned by the engine; the program's thread, and
+// leave() and poison() on any thread that ends a scope.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "zero/run/call_guard.h"
+#include "zero/run/device_range.h"
+#include "zero/run/device_step.h"
+#include "zero/run/hidden_memory.h"
+#include "zero/run/plan_walker.h"
+#include "zero/run/step_clock.h"
+#include "zero/state/train_state.h"
+
+namespace zero::detail {
+
+class Scopes {
+ public:
+  // The device's step is null on the host.
+  Scopes(TrainState& train, CallGuard& guard, PlanWalker& walker, HiddenMemory& hidden,
+         StepClock& clock, DeviceStep* device_step);
+
+  void enter(Op op, int unit);
+  void leave(Op op, int unit) noexcept;
+  // Both name parameters by their name in the unit, or in the model.
+  const void* value(int unit, std::string_view name, DType dtype) const;
+  // Zeroed at its first use in a reduction period; or `beta` says whether kernels add.
+  void* gradient(int unit, std::string_view name, DType dtype, float* beta);
+  // A compute step has ended: what it leaves for a reduction must be whole.
+  void settle(const Instruction& instruction);
+
+  // Of a loop over Engine::micro_steps().
+  std::int64_t begin_pass() { return ++passes_; }
+  void begin_micro_step(int index, std::int64_t pass);
+  void set_loss(double mean);
+  // In the device's memory.
+  void set_loss(const float* mean);
+
+  // Before calls that belong between micro steps.
+  void end_open_micro_step();
+  // Whether a step has begun whose micro steps are not done.
+  bool among_micro_steps() const {
+    return guard_.phase() == Phase::micro_step || micro_steps_done_ != 0;
+  }
+  // All micro steps are done; throws UsageError where they are not. Says once what the program has
+  // left out.
+  void end_accumulation();
+  // Of this rank's micro steps, on the host.
+  double loss_sum() const { return loss_sum_; }
+
+ private:
+  int accumulation() const { return static_cast<int>(train_.plan.batch.accumulation); }
+  const std::string& unit_name(int unit) const { return train_.model.units[unit].name; }
+  const StepPlan& plan_of(int micro_step) const;
+  void check_order(int index) const;
+  int find_param(int unit, std::string_view name) const;
+  const SegmentBuffers& buffers_of(int param, DType dtype) const;
+  void complete_gradients(int flat_unit);
+  void fill_zero(std::byte* data, std::int64_t bytes);
+  void name_unasked_gradients();
+  void name_missing_losses();
+
+  TrainState& train_;
+  CallGuard& guard_;
+  PlanWalker& walker_;
+  HiddenMemory& hidden_;
+  StepClock& clock_;
+  DeviceStep* device_step_;
+  std::int64_t passes_ = 0, pass_ = 0;  // begun, and the current one
+  int micro_steps_done_ = 0;
+  double loss_sum_ = 0;
+  bool loss_given_ = false;  // in this micro step
+  int losses_missing_ = 0;   // in this step
+  bool missing_loss_named_ = false, unasked_named_ = false;
+  std::vector<char> touched_;       // by parameter: its gradient was asked for in this period
+  std::vector<char> ever_touched_;  // by parameter
+  std::vector<std::uint64_t> open_ranges_;  // by unit: forward, backward
+};
+
+}  // namespace zero::detail

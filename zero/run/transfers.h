@@ -1,0 +1,69 @@
+// What the communication stream does for an engine: gathers parameters, adds up and reduces
+// gradients, in pieces of the bucket sizes, and counts the bytes. One rank alone copies and casts
+// and sends nothing. Calls queue; the program's thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "comm/communicator.h"
+#include "zero/run/element_ops.h"
+#include "zero/run/hidden_memory.h"
+#include "zero/state/train_state.h"
+
+namespace zero::detail {
+
+class Transfers {
+ public:
+  using Operation = std::function<void(comm::Communicator&, Stream)>;
+
+  Transfers(TrainState& train, HiddenMemory& hidden);
+
+  // Once the communicator knows the engine's memory: the staging that it needs beside the buffers
+  // of the longest reduction.
+  void reserve_staging();
+  void give_back_staging();
+
+  // A gather, a reduction or an accumulation of the plan.
+  void issue(const Instruction& instruction);
+  // A flat unit's shards to the whole. Where it rests whole, only what the update wrote is stale:
+  // the trainable segments.
+  void gather(int flat_unit);
+  // Other operations of the step on a flat unit, which all ranks queue in one order; their bytes
+  // are traffic of the step. There is more than one rank.
+  void queue(int flat_unit, Operation operation);
+  // After a change of reduced gradients on their owners: to the ranks that hold all of them.
+  void spread_gradients(const SegmentId& id);
+  // A rolling hash of all that was issued, which ranks compare before each step.
+  void count_as_issued(Op op, int flat_unit, std::int64_t elements);
+  std::uint64_t issued_hash() const { return issued_hash_; }
+
+  // Written by the communication stream.
+  const comm::Traffic& traffic() const { return traffic_; }
+
+ private:
+  // Rank r's part of a piece lies r * stride elements from `data`.
+  struct Outgoing {
+    std::byte* data = nullptr;
+    std::int64_t stride = 0;
+  };
+  // Runs the work on the communication stream; without a communicator where this rank is alone.
+  using Work = std::function<void(comm::Communicator*, Stream)>;
+  void transfer(int flat_unit, Work work);
+  void accumulate(int flat_unit);
+  void reduce(int flat_unit);
+  void add_up(int flat_unit, bool first, Stream stream);
+  void reduce_segment(comm::Communicator& communicator, Stream stream, const SegmentId& id,
+                      bool first, bool last);
+  Outgoing cast_for_wire(const Segment& segment, const SegmentBuffers& buffers, std::int64_t begin,
+                         std::int64_t count, Stream stream);
+
+  TrainState& train_;
+  HiddenMemory& hidden_;
+  const ElementOps ops_;
+  Arena staging_;
+  std::uint64_t issued_hash_ = 0;
+  comm::Traffic traffic_;
+};
+
+}  // namespace zero::detail

@@ -1,0 +1,60 @@
+// The values of an engine's parameters and buffers: filled by the program or from a file, read,
+// exported, and held whole for a while (Engine::materialize). Collective, between steps; the
+// program's thread.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "zero/run/call_guard.h"
+#include "zero/run/offload_streams.h"
+#include "zero/run/transfers.h"
+#include "zero/state/train_state.h"
+
+namespace zero::detail {
+
+class Weights {
+ public:
+  using Fill = std::function<void(ParamShard)>;
+
+  Weights(TrainState& train, CallGuard& guard, Transfers& transfers, OffloadStreams& offload)
+      : train_(train), guard_(guard), transfers_(transfers), offload_(offload) {}
+
+  void initialize(const Fill& fill);
+  // Those that have no values yet.
+  void initialize_rest(const Fill& fill);
+  // model_files.cpp. Returns what the file lacks and may lack.
+  std::vector<std::string> load(const std::string& file, const LoadOptions& options);
+  void export_model(const std::string& directory, const ExportOptions& options);
+
+  // All of one array of a parameter ("value", "grad", "master", "exp_avg", ...), times `scale`.
+  void read(std::string_view name, std::string_view what, std::span<float> whole, float scale);
+  std::uint64_t digest();
+
+  // Until dematerialize(), scopes of ranks that hold the whole model find it in memory of its own.
+  void materialize(int only_rank);
+  void dematerialize() noexcept;
+
+ private:
+  // Of the parameters that are wanted, this rank's slices; then to wherever copies are.
+  void fill_where(const Fill& fill, const std::function<bool(int param)>& wanted);
+  void fill_segment(const SegmentId& id, const Fill& fill,
+                    const std::function<bool(int param)>& wanted);
+  void fill_piece(const SegmentId& id, const Piece& piece, const Fill& fill);
+  void copy_full_model(bool holds);
+  void refuse_non_finite(const std::string& file, const ParamShard& shard) const;
+
+  TrainState& train_;
+  CallGuard& guard_;
+  Transfers& transfers_;
+  OffloadStreams& offload_;
+  // While a full model lives where parameters rest as shards: its memory, and where the segments'
+  // gathered parameters were before.
+  Arena full_model_;
+  std::vector<std::byte*> slots_;
+};
+
+}  // namespace zero::detail

@@ -1,0 +1,37 @@
+// Collective operations on the arrays of a TrainState, each of which moves whole arrays out of the
+// slices that the ranks own. All but all_gather() wait; the program's thread, between steps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "zero/state/train_state.h"
+
+namespace zero::detail {
+
+// Every rank's slice of a segment to the whole on every rank, in pieces of the bucket's size.
+void all_gather(const TrainState& train, comm::Communicator& communicator, Stream stream,
+                const Segment& segment, const std::byte* slice, std::byte* whole, DType dtype);
+
+// After the slices of parameters and master weights have been filled: to wherever the placement has
+// copies of them.
+void spread_parameters(TrainState& train, const SegmentId& id);
+
+// All of an array, in host memory.
+std::vector<std::byte> gather_whole(TrainState& train, const ArrayId& array);
+
+// Over this rank's elements of an array, or of one parameter in it: a sum, so that the order of
+// parts does not matter.
+std::uint64_t digest_of(TrainState& train, const ArrayId& array, std::string_view kind,
+                        int only_param = -1);
+// Over all ranks' elements of the values of parameters; 0 for those that are not wanted.
+std::vector<std::uint64_t> value_digests(TrainState& train,
+                                         const std::function<bool(int param)>& wanted);
+// Once after values were set: throws DisagreementError where parameters that are not split are not
+// alike on all ranks of the model-parallel group.
+void check_replicas(TrainState& train);
+
+}  // namespace zero::detail

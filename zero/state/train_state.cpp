@@ -1,0 +1,87 @@
+#include "zero/state/train_state.h"
+
+#include <algorithm>
+
+#include "zero/base/time_limit.h"
+#include "zero/runtime/agreement.h"
+#include "zero/runtime/strict_mode.h"
+
+namespace zero::detail {
+
+namespace {
+
+PlanRank plan_rank(RuntimeCore& runtime, Ranks& ranks) {
+  PlanRank on{runtime.topology().rank, runtime.topology().size, !runtime.device().is_host(),
+              strict_mode()};
+  if (Ranks* group = ranks.model_parallel())
+    on.model_parallel = {group->topology().rank, group->topology().size};
+  return on;
+}
+
+// Of unequal nodes, the smallest group is one that every rank can follow.
+int resolve_reduce_group(Ranks& ranks, int configured) {
+  const comm::Topology& topology = ranks.topology();
+  const int own = std::min(configured > 0 ? configured : topology.local_size, topology.size);
+  const std::vector<std::int64_t> groups =
+      ranks.gather_words("start-up agreement on the reduce group", {own});
+  return static_cast<int>(*std::min_element(groups.begin(), groups.end()));
+}
+
+}  // namespace
+
+TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config given)
+    : runtime(runtime_core),
+      ranks(runtime),
+      config(std::move(given)),
+      model(spec.declared()),
+      plan(model, config, plan_rank(runtime, ranks)),
+      arrays(plan.layout, plan.parameter_memory, plan.gradient_memory, plan.policy,
+             plan.inputs.offload),
+      buffers(runtime, model),
+      scaler(config.fp16_enabled ? optim::LossScaler(config.loss_scale) : optim::LossScaler()),
+      has_values(model.params.size(), 0) {
+  if (model.params.empty()) throw UsageError("the model declares no parameter");
+  for (const FlatUnit& flat : plan.layout.flat_units) subjects.push_back("unit " + flat.name);
+  agree_at_start();
+  if (plan.inputs.offload.in_file)
+    file_tier = std::make_unique<FileTier>(runtime.device(), plan.inputs, arrays, config);
+  OuterTier* outer = file_tier.get();
+  if (plan.inputs.offload.on_host) {
+    host_tier = std::make_unique<HostTier>(runtime, plan.inputs, arrays, config, file_tier.get());
+    outer = host_tier.get();
+  }
+  store = std::make_unique<StateStore>(runtime, plan.layout, arrays, plan.inputs.chunks, outer);
+}
+
+void TrainState::agree_at_start() {
+  comm::CallTerms terms;
+  terms.time_limit = time_limit_of(config.zero_core.time_limit_seconds);
+  terms.deterministic = config.zero_core.deterministic;
+  ranks.set_terms(terms);
+  runtime.device().waits().set_limit(terms.time_limit);
+  if (const int nodes = runtime.topology().node_count;
+      config.checkpoint.use_node_local_storage && nodes > 1)
+    throw ConfigError("checkpoint.use_node_local_storage: a checkpoint is one directory that all " +
+                      std::to_string(nodes) +
+                      " nodes see; set it to false and save to a shared file system");
+  const std::string text = describe(config) + (plan.strict ? "ZERO_STRICT = 1\n" : "");
+  agree_on_text(ranks, "config", text);
+  if (Ranks* model_parallel = ranks.model_parallel())
+    agree_on_text(*model_parallel, "config", text);
+  agree_on_text(ranks, "model", model.describe());
+  agree_on_text(ranks, "layout", plan.layout.describe(model));
+  terms.reduce_group = resolve_reduce_group(ranks, config.zero_core.reduce_group_size);
+  ranks.set_terms(terms);
+}
+
+void TrainState::require_values(const std::string& purpose) const {
+  const auto lacking = std::find(has_values.begin(), has_values.end(), char{0});
+  if (lacking == has_values.end()) return;
+  const bool none = std::find(has_values.begin(), has_values.end(), char{1}) == has_values.end();
+  throw UsageError((none ? "the parameters have"
+                         : param(static_cast<int>(lacking - has_values.begin())).name + " has") +
+                   " no values" + purpose + ": call Engine::initialize(), " +
+                   (none ? "load_weights() or resume()" : "initialize_rest() or load_weights()"));
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,69 @@
+// What an engine trains: the model and its plan, this rank's arrays wherever they rest, and the
+// numbers that move with them from step to step. Owned by the engine; its parts and its checkpoints
+// share it. The program's thread, unless a member says otherwise.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "optim/loss_scaler.h"
+#include "zero/plan/engine_plan.h"
+#include "zero/runtime/runtime_core.h"
+#include "zero/state/buffers.h"
+#include "zero/state/file_tier.h"
+#include "zero/state/host_tier.h"
+#include "zero/state/state.h"
+#include "zero/state/state_store.h"
+
+namespace zero::detail {
+
+struct TrainState {
+  // Collective: throws DisagreementError where ranks were given another config or model.
+  TrainState(RuntimeCore& runtime, const ModelSpec& spec, Config config);
+  TrainState(const TrainState&) = delete;
+
+  int rank() const { return runtime.topology().rank; }
+  int rank_count() const { return plan.layout.ranks; }
+  bool collective() const { return rank_count() > 1; }
+  const StatePolicy& policy() const { return plan.policy; }
+  const Layout& layout() const { return plan.layout; }
+  const ParamDeclaration& param(int index) const { return model.params[index]; }
+  // What this rank owns of a segment: its slice, by parameter.
+  std::vector<Piece> own_pieces(const Segment& segment) const {
+    return pieces_between(model, segment, rank() * segment.shard, (rank() + 1) * segment.shard);
+  }
+  const Place& place(int param) const { return plan.layout.place_of_param[param]; }
+  // "unit h.3": what messages call the transfers of a flat unit.
+  const std::string& subject(int flat_unit) const { return subjects[flat_unit]; }
+
+  // The gradient that the current micro step leaves replaces what is at rest, or is added to it.
+  bool replaces_gradients() const { return micro_step == 0 || !plan.sync_each; }
+  bool in_last_micro_step() const { return micro_step + 1 == plan.batch.accumulation; }
+
+  // Throws UsageError that says what the values are missing for, where parameters have none.
+  void require_values(const std::string& purpose) const;
+
+  RuntimeCore& runtime;
+  Ranks ranks;  // with this engine's terms
+  const Config config;
+  const Model model;
+  const EnginePlan plan;
+  ModelState arrays;
+  Buffers buffers;
+  std::unique_ptr<FileTier> file_tier;  // where something rests in a file
+  std::unique_ptr<HostTier> host_tier;  // where something rests in host memory beside a GPU
+  std::unique_ptr<StateStore> store;    // the arrays, wherever they rest
+  optim::LossScaler scaler;             // on a device: as far as the host knows
+  std::int64_t step = 0, applied_steps = 0, skipped_in_a_row = 0;
+  int micro_step = -1;                // the current one, or the last that was
+  std::vector<char> has_values;       // by parameter
+  bool replicas_checked = true;       // over the model-parallel group, since values were set
+  std::vector<std::string> subjects;  // by flat unit
+
+ private:
+  void agree_at_start();
+};
+
+}  // namespace zero::detail
