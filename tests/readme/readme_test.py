@@ -63,7 +63,7 @@ def value_of(formula, **values):
 
 class Pages(unittest.TestCase):
     def test_readme_is_short(self):
-        self.assertLessEqual(text_of("README.md").count("\n"), 250)
+        self.assertLessEqual(text_of("README.md").count("\n"), 200)
 
     def test_links_lead_somewhere(self):
         for page in pages():
