@@ -1,4 +1,4 @@
-// Prints the path of every honoured config key, for the check of the README's table.
+// Prints the path of every honoured config key, for the check of the README.
 #include <cstdio>
 #include <string>
 
