@@ -26,10 +26,7 @@ DType named(const std::string& dtype) {
 }
 
 DType stored(const ManifestParameter& parameter) {
-  return parameter.dtype == "I64"    ? DType::int64
-         : parameter.dtype == "BF16" ? DType::bf16
-         : parameter.dtype == "F16"  ? DType::fp16
-                                     : DType::fp32;
+  return checkpoint::dtype_named(parameter.dtype).value();
 }
 
 std::vector<DType> output_dtypes(const Manifest& manifest, const std::string& dtype) {

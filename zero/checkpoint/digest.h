@@ -16,12 +16,16 @@ namespace zero::checkpoint {
 
 inline constexpr std::int64_t chunk_bytes = std::int64_t{4} << 20;
 
+// Lower-case hexadecimal digits, two per byte, and back; nothing where they are others.
+std::string to_hex(std::string_view bytes);
+std::optional<std::string> from_hex(std::string_view hex);
+
 struct Digest {
   std::uint64_t high = 0, low = 0;
 
   bool operator==(const Digest&) const = default;
   std::string hex() const;
-  // Of 32 lower-case hexadecimal digits.
+  // Of 32 hexadecimal digits.
   static std::optional<Digest> parse(std::string_view hex);
 };
 

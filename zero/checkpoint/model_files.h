@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "zero/checkpoint/safetensors.h"
+#include "zero/checkpoint/safetensors_file.h"
 
 namespace zero::checkpoint {
 
@@ -35,7 +35,10 @@ std::vector<ModelFile> divide_model(const std::vector<TensorEntry>& tensors,
 // SaveError.
 class ModelWriter {
  public:
-  ModelWriter(std::string directory, std::vector<ModelFile> files);
+  ModelWriter(const std::string& directory, std::vector<ModelFile> files);
+  ~ModelWriter();  // without finish(): removes the file that is being written
+  ModelWriter(const ModelWriter&) = delete;
+  ModelWriter& operator=(const ModelWriter&) = delete;
 
   // Appends to the current tensor; no piece spans two.
   void write(std::span<const std::byte> bytes);
@@ -45,13 +48,17 @@ class ModelWriter {
 
  private:
   void avoid_names_in_use();
+  void begin_file();
+  void end_file();
   void write_index();
   void remove_others() const;
 
-  std::string directory_;
+  std::string path_;
+  Directory directory_;
   std::vector<ModelFile> files_;
   std::size_t current_ = 0;
   std::int64_t left_ = 0;  // of the current file's data
+  std::string temporary_;  // the name of the current file until it is complete
   std::unique_ptr<SafetensorsWriter> writer_;
 };
 
@@ -62,20 +69,23 @@ class ModelReader {
   explicit ModelReader(const std::string& path);
 
   const std::string& path() const { return path_; }
-  std::size_t tensor_count() const;
+  std::size_t tensor_count() const { return tensors_.size(); }
   // Null if there is none.
   const TensorEntry* find(std::string_view name) const;
-  // Elements [first, first + values.size()) as fp32.
+  // Elements [first, first + values.size()) of a tensor that is there, as fp32.
   void read(std::string_view name, std::int64_t first, std::span<float> values) const;
   // The tensor as it lies in its file.
-  std::span<const std::byte> bytes(std::string_view name) const;
+  std::vector<std::byte> bytes(std::string_view name) const;
 
  private:
-  const SafetensorsReader& file_of(std::string_view name) const;
+  struct Tensor {
+    const SafetensorsReader* file;
+    const TensorEntry* entry;
+  };
 
   std::string path_;
-  std::map<std::string, std::unique_ptr<SafetensorsReader>> files_;
-  std::map<std::string, const SafetensorsReader*, std::less<>> where_;  // of an index
+  std::map<std::string, SafetensorsReader> files_;
+  std::map<std::string, Tensor, std::less<>> tensors_;
 };
 
 }  // namespace zero::checkpoint

@@ -12,7 +12,7 @@
 #include <filesystem>
 
 #include "zero/base/error.h"
-#include "zero/checkpoint/safetensors_header.h"
+#include "zero/checkpoint/format/safetensors.h"
 
 namespace zero::checkpoint {
 namespace {
@@ -25,23 +25,19 @@ constexpr const char* set_aside_prefix = ".trash-set-aside-";
 // Manifests and directories beside the files of tensors.
 constexpr std::int64_t space_margin = std::int64_t{1} << 20;
 
-bool starts_with(const std::string& text, std::string_view prefix) {
-  return text.rfind(prefix, 0) == 0;
-}
-
 bool looks_like_checkpoint(const Directory& root, const std::string& name) {
   if (name[0] == '.' || !root.is_directory(name)) return false;
   const std::vector<std::string> inside = root.child(name).names();
   return std::any_of(inside.begin(), inside.end(), [](const std::string& file) {
-    return file == manifest_name || file == manifest_digest_name || starts_with(file, "shard-");
+    return file == manifest_name || file == manifest_digest_name || file.starts_with("shard-");
   });
 }
 
 // DeepSpeed's own directories look alike from outside: a `latest`, and a folder per tag.
 std::string deepspeed_trace(const Directory& root) {
   for (const std::string& name : root.names()) {
-    if (starts_with(name, "zero_pp_rank_") || starts_with(name, "mp_rank_") ||
-        starts_with(name, "bf16_zero_pp_rank_") || name == "zero_to_fp32.py")
+    if (name.starts_with("zero_pp_rank_") || name.starts_with("mp_rank_") ||
+        name.starts_with("bf16_zero_pp_rank_") || name == "zero_to_fp32.py")
       return name;
     if (name[0] == '.' || !root.is_directory(name)) continue;
     for (const std::string& file : root.child(name).names())
@@ -109,22 +105,6 @@ void note_failure(std::vector<std::string>& notices, Work&& work) {
     work();
   } catch (const Error& error) {
     notices.emplace_back(error.what());
-  }
-}
-
-Directory make_root(const std::string& path) {
-  std::error_code failed;
-  if (!std::filesystem::exists(std::filesystem::symlink_status(path, failed))) {
-    std::filesystem::create_directories(path, failed);
-    if (failed) throw SaveError(path + ": cannot be made: " + failed.message());
-    const std::string parent =
-        std::filesystem::absolute(std::filesystem::path(path) / "..").lexically_normal().string();
-    Directory::open(std::filesystem::canonical(parent).string()).sync();
-  }
-  try {
-    return Directory::open(path);
-  } catch (const LoadError& error) {
-    throw SaveError(error.what());
   }
 }
 
@@ -222,39 +202,35 @@ std::optional<Choice> choose(const std::string& directory, const std::string& ta
   return choice;
 }
 
-Saver::Saver(const std::string& directory) : root_(make_root(directory)) {
-  lock_ = ::openat(root_.descriptor(), lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (lock_ < 0) {
-    const int error = errno;
-    throw SaveError(root_.path() + ": cannot be written to (" + lock_name +
-                    "): " + std::strerror(error));
-  }
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-    const int error = errno;
-    const std::string by = error == EWOULDBLOCK ? holder() : "";
-    ::close(lock_);
-    throw SaveError(root_.path() + (error == EWOULDBLOCK ? ": another job saves here" + by
-                                                         : std::string(": cannot be locked: ") +
-                                                               std::strerror(error)));
-  }
+Saver::Saver(const std::string& directory)
+    : root_(Directory::make_path(directory)),
+      lock_(::openat(root_.descriptor(), lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
+                     0600)) {
+  const auto refuse = [this](const std::string& problem) {
+    throw SaveError(root_.path() + ": " + problem);
+  };
+  if (lock_.get() < 0)
+    refuse("cannot be written to (" + std::string(lock_name) + "): " + std::strerror(errno));
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0)
+    refuse(errno == EWOULDBLOCK ? "another job saves here" + holder()
+                                : std::string("cannot be locked: ") + std::strerror(errno));
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
   const std::string text =
       std::string(host.data()) + ", process " + std::to_string(::getpid()) + "\n";
-  if (::ftruncate(lock_, 0) != 0 ||
-      ::pwrite(lock_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+  if (::ftruncate(lock_.get(), 0) != 0 ||
+      ::pwrite(lock_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
     // The lock holds without its text.
   }
 }
 
 Saver::~Saver() {
   abandon();
-  ::close(lock_);
 }
 
 std::string Saver::holder() const {
   std::array<char, 300> text{};
-  const ssize_t got = ::pread(lock_, text.data(), text.size() - 1, 0);
+  const ssize_t got = ::pread(lock_.get(), text.data(), text.size() - 1, 0);
   std::string holder(text.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
   while (!holder.empty() && holder.back() == '\n') holder.pop_back();
   return holder.empty() ? "" : " (host " + holder + ")";
@@ -274,7 +250,7 @@ std::int64_t Saver::next_sequence() {
 
 void Saver::clear() const {
   for (const std::string& name : root_.names())
-    if (starts_with(name, ".tmp-") || starts_with(name, retired_prefix)) root_.remove_tree(name);
+    if (name.starts_with(".tmp-") || name.starts_with(retired_prefix)) root_.remove_tree(name);
 }
 
 std::string Saver::leave_sign() const {
@@ -354,8 +330,7 @@ std::vector<std::string> Saver::commit(const Manifest& manifest) {
 void Saver::update_latest(const std::string& tag) {
   if (root_.has(latest_temporary)) root_.remove(latest_temporary);
   root_.write_text(latest_temporary, tag + "\n");
-  root_.rename(latest_temporary, latest_name, true);
-  root_.sync();
+  root_.replace(latest_name, latest_temporary);
 }
 
 std::vector<std::string> Saver::retain(int keep) {

@@ -10,7 +10,7 @@
 
 #include "zero/base/error.h"
 #include "zero/checkpoint/file_layer.h"
-#include "zero/checkpoint/manifest.h"
+#include "zero/checkpoint/format/manifest.h"
 
 namespace zero::checkpoint {
 
@@ -100,7 +100,7 @@ class Saver {
   std::string holder() const;
 
   Directory root_;
-  int lock_ = -1;
+  Descriptor lock_;
   std::string tag_, temporary_, committed_;
   std::int64_t sequence_ = 0;  // last one given out, 0: not known yet
 };

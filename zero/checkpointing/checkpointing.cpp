@@ -22,8 +22,8 @@ namespace detail {
 
 namespace {
 
+using checkpoint::ElementRange;
 using checkpoint::Manifest;
-using checkpoint::ShardEntry;
 
 std::string cpu_type() {
   std::ifstream info("/proc/cpuinfo");
@@ -37,11 +37,6 @@ std::string hexadecimal(std::uint64_t value) {
   char text[17];
   std::snprintf(text, sizeof text, "%016" PRIx64, value);
   return text;
-}
-
-DType dtype_of_name(const std::string& name) {
-  if (name == "I64") return DType::int64;
-  return name == "BF16" ? DType::bf16 : name == "F16" ? DType::fp16 : DType::fp32;
 }
 
 }  // namespace
@@ -112,7 +107,7 @@ Manifest Checkpointing::describe_state(const SaveOptions& options) {
          {},
          trainable ? own_states(static_cast<int>(p)) : std::nullopt,
          checkpoint::safetensors_name(trainable ? buffers.state_dtype : DType::fp32)});
-    if (left_out(static_cast<int>(p))) m.parameters.back().left_out = digests[p];
+    if (left_out(static_cast<int>(p))) m.parameters.back().left_out = {0, digests[p]};
   }
   for (std::size_t u = 0; u < engine_.model_.units.size(); ++u)
     for (const int p : engine_.model_.borrowed(static_cast<int>(u)))
@@ -266,20 +261,20 @@ void Checkpointing::write_as(const ArrayId& array, std::int64_t begin, DType sto
   }
 }
 
-// Elements of the parameter from `first` on, all within this rank's slice.
-void Checkpointing::deliver(const Manifest& manifest, const ShardEntry& entry, std::int64_t first,
+// A range within this rank's slice.
+void Checkpointing::deliver(const Manifest& manifest, const ElementRange& range,
                             std::span<const std::byte> bytes) {
-  const int param = param_of_[static_cast<std::size_t>(entry.parameter)];
-  if (const int buffer = buffer_of_[static_cast<std::size_t>(entry.parameter)]; buffer >= 0)
-    return engine_.buffers_.write(buffer, first, bytes);
+  const int param = param_of_[static_cast<std::size_t>(range.parameter)];
+  if (const int buffer = buffer_of_[static_cast<std::size_t>(range.parameter)]; buffer >= 0)
+    return engine_.buffers_.write(buffer, range.begin, bytes);
   const Place& place = engine_.plan_.layout.place_of_param[static_cast<std::size_t>(param)];
-  const std::int64_t begin = place.offset + first;
-  const DType stored = dtype_of_name(manifest.dtype_of(entry));
+  const std::int64_t begin = place.offset + range.begin;
+  const DType stored = checkpoint::dtype_named(manifest.dtype_of(range)).value();
   const auto write = [&](ArrayKind kind, int state = 0) {
     write_as({place.flat_unit, place.segment, kind, state}, begin, stored, bytes);
   };
-  if (entry.kind > 0)
-    return write(ArrayKind::state, state_of_[static_cast<std::size_t>(entry.kind - 1)]);
+  if (range.kind > 0)
+    return write(ArrayKind::state, state_of_[static_cast<std::size_t>(range.kind - 1)]);
   if (engine_.param(param).options.trainable &&
       engine_.state_->segment(place.flat_unit, place.segment).has_master())
     write(ArrayKind::master);

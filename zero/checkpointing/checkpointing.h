@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "zero/base/arena.h"
-#include "zero/checkpoint/shard.h"
+#include "zero/checkpoint/shard_reader.h"
 #include "zero/checkpoint/store.h"
 #include "zero/checkpointing/device_copies.h"
 #include "zero/checkpointing/staged_writer.h"
@@ -31,7 +31,7 @@ namespace zero::detail {
 
 // An entry of a rank's file and where it lies in that rank's slice, or in a buffer.
 struct Located {
-  checkpoint::ShardEntry entry;
+  checkpoint::ElementRange entry;
   int flat_unit, segment;   // -1: it is a buffer
   std::int64_t offset;      // elements from the start of the segment
   std::int64_t data_begin;  // bytes from the start of the file's data
@@ -112,9 +112,6 @@ class Checkpointing {
   std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag);
 
  private:
-  // Which ranges of which entries of one file this rank needs.
-  using ReadPlan = std::map<std::size_t, std::vector<checkpoint::EntryRange>>;
-
   // While ranks read and write files, they wait for each other without the usual limit.
   class LongTimeout {
    public:
@@ -140,8 +137,8 @@ class Checkpointing {
   ArrayId array_of(const Located& located) const;
   void write_as(const ArrayId& array, std::int64_t begin, DType stored,
                 std::span<const std::byte> bytes);
-  void deliver(const checkpoint::Manifest& manifest, const checkpoint::ShardEntry& entry,
-               std::int64_t first, std::span<const std::byte> bytes);
+  void deliver(const checkpoint::Manifest& manifest, const checkpoint::ElementRange& range,
+               std::span<const std::byte> bytes);
   void spread_states(int flat_unit, int segment);
   void spread_partial_state(const ArrayId& array);
 
@@ -172,9 +169,9 @@ class Checkpointing {
                     const checkpoint::ManifestParameter& saved, int param,
                     std::vector<std::string>& problems) const;
   void match(const checkpoint::Manifest& manifest);
-  ReadPlan plan_reads(const checkpoint::Manifest& manifest) const;
+  std::vector<checkpoint::ElementRange> own_ranges(const checkpoint::Manifest& manifest) const;
   void read_files(const std::string& path, const checkpoint::Manifest& manifest,
-                  const ReadPlan& plan, bool deliver);
+                  const std::vector<checkpoint::ElementRange>& wanted, bool into_state);
   void adopt(const checkpoint::Manifest& manifest);
   void notice_differences(const checkpoint::Manifest& manifest);
 

@@ -10,10 +10,9 @@ namespace zero::detail {
 namespace {
 
 using checkpoint::Directory;
-using checkpoint::EntryRange;
+using checkpoint::ElementRange;
 using checkpoint::Manifest;
 using checkpoint::ManifestFile;
-using checkpoint::ShardEntry;
 
 // Elements of an array of the stored type; -1: all are finite.
 std::int64_t first_non_finite(std::span<const std::byte> bytes, std::string_view dtype) {
@@ -32,23 +31,16 @@ std::int64_t first_non_finite(std::span<const std::byte> bytes, std::string_view
   return find(std::uint32_t{}, std::uint32_t{0x7f800000});
 }
 
-void refuse_non_finite(const std::string& file, const Manifest& manifest, const ShardEntry& entry,
-                       std::int64_t first, std::span<const std::byte> bytes) {
-  const std::int64_t at = first_non_finite(bytes, manifest.dtype_of(entry));
+void refuse_non_finite(const std::string& file, const Manifest& manifest, const ElementRange& range,
+                       std::span<const std::byte> bytes) {
+  const std::int64_t at = first_non_finite(bytes, manifest.dtype_of(range));
   if (at < 0) return;
   const std::string state =
-      entry.kind > 0 ? manifest.states[static_cast<std::size_t>(entry.kind - 1)] + " of " : "";
+      range.kind > 0 ? manifest.states[static_cast<std::size_t>(range.kind - 1)] + " of " : "";
   throw LoadError(file + ": " + state +
-                  manifest.parameters[static_cast<std::size_t>(entry.parameter)].name +
-                  " is not finite at element " + std::to_string(first + at) +
+                  manifest.parameters[static_cast<std::size_t>(range.parameter)].name +
+                  " is not finite at element " + std::to_string(range.begin + at) +
                   "; zero_core.allow_non_finite_weights loads it nevertheless");
-}
-
-std::string text(const Shape& shape) {
-  std::string result = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    result += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-  return result + "]";
 }
 
 }  // namespace
@@ -150,8 +142,8 @@ void Checkpointing::check_model(const Manifest& manifest, const std::string& pat
                              ? engine_.model_.buffers[static_cast<std::size_t>(buffer_of_[i])].shape
                              : engine_.param(param_of_[i]).shape;
     if (saved.shape != shape)
-      problems.push_back(saved.name + " has shape " + text(saved.shape) + ", the model has " +
-                         text(shape));
+      problems.push_back(saved.name + " has shape " + to_text(saved.shape) + ", the model has " +
+                         to_text(shape));
     if (buffer) {
       const std::string dtype = checkpoint::safetensors_name(
           engine_.model_.buffers[static_cast<std::size_t>(buffer_of_[i])].dtype);
@@ -205,78 +197,45 @@ void Checkpointing::check_frozen(const Manifest& manifest, const std::string& pa
     const bool comparable =
         left_out[p]->dtype ==
         checkpoint::safetensors_name(engine_.state_->segment(place.flat_unit, place.segment).dtype);
-    if (comparable && digests[p] != *left_out[p]->left_out)
+    if (comparable && checkpoint::Digest{0, digests[p]} != *left_out[p]->left_out)
       throw LoadError(path + " was trained over other values of the frozen parameter " +
                       left_out[p]->name + " than this run has: load those first");
   }
 }
 
-// This rank's slices, cut by the entries that hold them.
-Checkpointing::ReadPlan Checkpointing::plan_reads(const Manifest& manifest) const {
-  struct Part {
-    std::int64_t begin, end;
-    std::size_t file, entry;
-  };
-  std::map<std::pair<int, int>, std::vector<Part>> parts;  // by the manifest's parameter and kind
-  for (std::size_t f = 0; f < manifest.files.size(); ++f)
-    for (std::size_t e = 0; e < manifest.files[f].entries.size(); ++e) {
-      const ShardEntry& entry = manifest.files[f].entries[e];
-      parts[{entry.parameter, entry.kind}].push_back(
-          {entry.begin, entry.begin + entry.count, f, e});
-    }
-  for (auto& [key, list] : parts)
-    std::sort(list.begin(), list.end(),
-              [](const Part& a, const Part& b) { return a.begin < b.begin; });
-  std::map<int, int> number_of;  // the manifest's number by the model's
+// What this rank has of parameters and states, and all buffers, by the manifest's numbers.
+std::vector<ElementRange> Checkpointing::own_ranges(const Manifest& manifest) const {
+  std::map<int, int> number_of;  // by the model's
   for (std::size_t i = 0; i < param_of_.size(); ++i) number_of[param_of_[i]] = static_cast<int>(i);
-  ReadPlan plan;
+  std::vector<ElementRange> ranges;
   for (const FlatUnit& flat : engine_.plan_.layout.flat_units)
     for (const Segment& segment : flat.segments) {
       const std::int64_t slice = engine_.rank() * segment.shard;
       for (const Piece& piece :
-           pieces_between(engine_.model_, segment, slice, slice + segment.shard))
-        for (int kind = 0; kind <= (segment.trainable ? static_cast<int>(state_of_.size()) : 0);
-             ++kind) {
-          const auto number = static_cast<std::size_t>(number_of.at(piece.param));
-          if (!manifest.has(manifest.parameters[number], kind)) continue;
-          std::int64_t next = piece.param_begin;
-          const std::int64_t end = piece.param_begin + piece.count;
-          const std::vector<Part>& list = parts[{number_of.at(piece.param), kind}];
-          auto part = std::upper_bound(list.begin(), list.end(), next,
-                                       [](std::int64_t x, const Part& p) { return x < p.end; });
-          for (; part != list.end() && next < end; ++part) {
-            const std::int64_t to = std::min(end, part->end);
-            plan[part->file].push_back({part->entry, next - part->begin, to - next});
-            next = to;
-          }
-          if (next != end)
-            throw LoadError("elements " + std::to_string(next) + " to " + std::to_string(end) +
-                            " of " + engine_.param(piece.param).name + " are in no file");
-        }
+           pieces_between(engine_.model_, segment, slice, slice + segment.shard)) {
+        const int number = number_of.at(piece.param);
+        const auto& parameter = manifest.parameters[static_cast<std::size_t>(number)];
+        for (int kind = 0; kind <= static_cast<int>(state_of_.size()); ++kind)
+          if (manifest.has(parameter, kind))
+            ranges.push_back({number, kind, piece.param_begin, piece.count});
+      }
     }
-  for (std::size_t f = 0; f < manifest.files.size(); ++f)
-    for (std::size_t e = 0; e < manifest.files[f].entries.size(); ++e)
-      if (const ShardEntry& entry = manifest.files[f].entries[e];
-          buffer_of_[static_cast<std::size_t>(entry.parameter)] >= 0)
-        plan[f].push_back({e, 0, entry.count});
-  return plan;
+  for (std::size_t i = 0; i < buffer_of_.size(); ++i)
+    if (buffer_of_[i] >= 0)
+      ranges.push_back({static_cast<int>(i), 0, 0, manifest.parameters[i].elements()});
+  return ranges;
 }
 
 void Checkpointing::read_files(const std::string& path, const Manifest& manifest,
-                               const ReadPlan& plan, bool into_state) {
+                               const std::vector<ElementRange>& wanted, bool into_state) {
   const Directory directory = Directory::open(path);
-  const bool any_value = engine_.config_.zero_core.allow_non_finite_weights;
-  for (const auto& [number, ranges] : plan) {
-    const ManifestFile& file = manifest.files[number];
-    read_shard(directory, manifest, file, ranges, state_.buffer,
-               [&](const EntryRange& range, std::span<const std::byte> bytes) {
-                 const ShardEntry& entry = file.entries[range.entry];
-                 if (!any_value)
-                   refuse_non_finite(path + "/" + file.name, manifest, entry,
-                                     entry.begin + range.begin, bytes);
-                 if (into_state) deliver(manifest, entry, entry.begin + range.begin, bytes);
+  for (const ManifestFile& file : manifest.files)
+    read_shard(directory, manifest, file, wanted, state_.buffer,
+               [&](const ElementRange& range, std::span<const std::byte> bytes) {
+                 if (!engine_.config_.zero_core.allow_non_finite_weights)
+                   refuse_non_finite(path + "/" + file.name, manifest, range, bytes);
+                 if (into_state) deliver(manifest, range, bytes);
                });
-  }
 }
 
 void Checkpointing::adopt(const Manifest& manifest) {
@@ -334,7 +293,7 @@ Outcome Checkpointing::load(const Manifest& manifest, const std::string& path) {
   match(manifest);
   check_model(manifest, path);  // the same on all ranks
   check_frozen(manifest, path);
-  const ReadPlan plan = plan_reads(manifest);
+  const std::vector<ElementRange> wanted = own_ranges(manifest);
   std::optional<optim::LossScalerState> scaler;
   if (engine_.scaler_.dynamic() && !manifest.loss_scaler.empty())
     scaler = scaler_state_from(path, manifest.loss_scaler);
@@ -342,7 +301,7 @@ Outcome Checkpointing::load(const Manifest& manifest, const std::string& path) {
   const LongTimeout patience(engine_.ranks_);
   const auto pass = [&](bool into_state) {
     return agree_on_outcome(engine_.ranks_, "the reading of a checkpoint",
-                            attempt([&] { read_files(path, manifest, plan, into_state); }));
+                            attempt([&] { read_files(path, manifest, wanted, into_state); }));
   };
   // Live state changes only when every rank can succeed; a fresh engine has none to lose.
   const bool fresh = std::find(engine_.has_values_.begin(), engine_.has_values_.end(), char{1}) ==

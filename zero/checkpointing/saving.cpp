@@ -149,8 +149,9 @@ void Checkpointing::write_own_file(PendingSave& save) const {
     std::optional<Directory> temporary;
     await_visible(save.directory + "/" + name + ", which rank 0 made",
                   [&] { temporary.emplace(Directory::open(save.directory).child(name)); });
-    return std::make_unique<checkpoint::ShardWriter>(
-        *temporary, save.manifest, save.manifest.files[static_cast<std::size_t>(save.own_file)]);
+    const ManifestFile& file = save.manifest.files[static_cast<std::size_t>(save.own_file)];
+    return std::make_unique<checkpoint::SafetensorsWriter>(
+        temporary->create(file.name), shard_header(save.manifest, file), file.data_bytes());
   });
   save.seconds = std::chrono::duration<double>(Clock::now() - start).count();
 }

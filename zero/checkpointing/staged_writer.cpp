@@ -120,7 +120,7 @@ void StagedWriter::copy_all() {
 }
 
 void StagedWriter::write_all(const Create& create) {
-  const std::unique_ptr<checkpoint::ShardWriter> file = create();
+  const std::unique_ptr<checkpoint::SafetensorsWriter> file = create();
   Progress progress(file->path(), bytes_);
   while (written_ < bytes_) {
     std::span<std::byte> digested;

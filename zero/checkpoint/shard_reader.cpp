@@ -1,20 +1,20 @@
-#include "zero/checkpoint/shard.h"
+#include "zero/checkpoint/shard_reader.h"
 
 #include <algorithm>
 #include <future>
 #include <optional>
+#include <string>
+#include <tuple>
 
 #include "zero/base/error.h"
-#include "zero/checkpoint/safetensors_header.h"
 
 namespace zero::checkpoint {
 namespace {
 
-// A wanted range in bytes of the data section.
+// What the file has of a wanted range, and its bytes of the data section.
 struct Want {
-  std::int64_t begin, end;
-  EntryRange range;
-  std::int64_t width;
+  ElementRange range;
+  std::int64_t begin, end, width;
 };
 
 std::string header_of(File& file, const ManifestFile& expected) {
@@ -37,20 +37,15 @@ std::string header_of(File& file, const ManifestFile& expected) {
 // The header is what any other reader of the file goes by: it must say what the manifest says.
 void check_header(File& file, const Manifest& manifest, const ManifestFile& expected) {
   const std::string header = header_of(file, expected);
-  const SafetensorsHeader parsed =
-      parse_header(file.path(), std::string_view(header).substr(8), expected.data_bytes());
+  const SafetensorsHeader parsed = parse_header(
+      file.path(), std::string_view(header).substr(length_bytes), expected.data_bytes());
   const auto id = parsed.metadata.find("save_id");
   if (id == parsed.metadata.end() || id->second != manifest.save_id)
     throw LoadError(file.path() + ": belongs to save " +
                     (id == parsed.metadata.end() ? "(none)" : in_quotes(id->second)) +
                     ", the manifest is of save " + in_quotes(manifest.save_id));
-  const std::vector<TensorEntry> tensors = tensor_entries(manifest, expected);
-  const bool equal = std::equal(
-      tensors.begin(), tensors.end(), parsed.tensors.begin(), parsed.tensors.end(),
-      [](const TensorEntry& a, const TensorEntry& b) {
-        return a.name == b.name && a.dtype == b.dtype && a.shape == b.shape && a.begin == b.begin;
-      });
-  if (!equal) throw LoadError(file.path() + ": its header and the manifest name other tensors");
+  if (parsed.tensors != tensor_entries(manifest, expected))
+    throw LoadError(file.path() + ": its header and the manifest name other tensors");
 }
 
 std::string tensors_in(const Manifest& manifest, const ManifestFile& file, std::int64_t begin,
@@ -63,17 +58,30 @@ std::string tensors_in(const Manifest& manifest, const ManifestFile& file, std::
   return names + (count > 3 ? " and " + std::to_string(count - 3) + " more" : "");
 }
 
-std::vector<Want> in_bytes(const Manifest& manifest, const ManifestFile& file,
-                           const std::vector<EntryRange>& wanted) {
-  const std::vector<TensorEntry> tensors = tensor_entries(manifest, file);
+// In the order of the data.
+std::vector<Want> find_in(const Manifest& manifest, const ManifestFile& file,
+                          std::vector<ElementRange> wanted) {
+  std::sort(wanted.begin(), wanted.end());
   std::vector<Want> wants;
-  for (const EntryRange& range : wanted) {
-    const std::int64_t width = manifest.width_of(file.entries[range.entry]);
-    const std::int64_t begin = tensors[range.entry].begin + range.begin * width;
-    wants.push_back({begin, begin + range.count * width, range, width});
+  std::int64_t data = 0;  // where the entry begins
+  for (const ElementRange& entry : file.entries) {
+    const auto key = [](const ElementRange& range) {
+      return std::tuple(range.parameter, range.kind, range.end());
+    };
+    const std::int64_t width = manifest.width_of(entry);
+    auto range = std::ranges::upper_bound(
+        wanted, std::tuple(entry.parameter, entry.kind, entry.begin), {}, key);
+    for (; range != wanted.end() && range->parameter == entry.parameter &&
+           range->kind == entry.kind && range->begin < entry.end();
+         ++range) {
+      const std::int64_t from = std::max(range->begin, entry.begin);
+      const std::int64_t count = std::min(range->end(), entry.end()) - from;
+      const std::int64_t begin = data + (from - entry.begin) * width;
+      wants.push_back(
+          {{entry.parameter, entry.kind, from, count}, begin, begin + count * width, width});
+    }
+    data += entry.count * width;
   }
-  std::sort(wants.begin(), wants.end(),
-            [](const Want& a, const Want& b) { return a.begin < b.begin; });
   return wants;
 }
 
@@ -130,43 +138,14 @@ class ChunkStream {
 
 }  // namespace
 
-void set_sizes(const Manifest& manifest, ManifestFile& file) {
-  file.header_bytes = static_cast<std::int64_t>(shard_header(manifest, file).size());
-  file.bytes = file.header_bytes;
-  for (const ShardEntry& entry : file.entries) file.bytes += entry.count * manifest.width_of(entry);
-}
-
-ShardWriter::ShardWriter(const Directory& directory, const Manifest& manifest,
-                         const ManifestFile& file)
-    : expected_(file.data_bytes()), file_(directory.create(file.name)) {
-  const std::string header = shard_header(manifest, file);
-  if (static_cast<std::int64_t>(header.size()) > max_header_bytes)
-    throw SaveError(file_.path() + ": the header would be larger than 64 MiB");
-  file_.reserve(file.bytes);
-  file_.write(std::as_bytes(std::span(header)));
-  file_.bypass_cache();
-}
-
-void ShardWriter::write(std::span<const std::byte> bytes) {
-  file_.write(bytes);
-  written_ += std::ssize(bytes);
-}
-
-void ShardWriter::finish() {
-  if (written_ != expected_)
-    throw SaveError(file_.path() + ": " + std::to_string(written_) + " of " +
-                    std::to_string(expected_) + " bytes were written");
-  file_.sync();
-  file_.close();
-}
-
 void read_shard(const Directory& directory, const Manifest& manifest, const ManifestFile& file,
-                const std::vector<EntryRange>& wanted, std::span<std::byte> buffer,
-                const EntrySink& sink) {
+                std::vector<ElementRange> wanted, std::span<std::byte> buffer,
+                const ElementSink& sink) {
+  const std::vector<Want> wants = find_in(manifest, file, std::move(wanted));
+  if (wants.empty() && !file.entries.empty()) return;
   File shard = directory.open_file(file.name);
   check_header(shard, manifest, file);
   shard.bypass_cache();
-  const std::vector<Want> wants = in_bytes(manifest, file, wanted);
   ChunkStream stream(shard, file, wants, buffer);
   std::size_t first = 0;  // all before it end before the chunk
   while (const std::optional<Chunk> chunk = stream.next()) {
@@ -181,22 +160,13 @@ void read_shard(const Directory& directory, const Manifest& manifest, const Mani
     for (std::size_t w = first; w < wants.size() && wants[w].begin < end; ++w) {
       const Want& want = wants[w];
       const std::int64_t from = std::max(want.begin, begin), to = std::min(want.end, end);
-      if (from < to)
-        sink({want.range.entry, want.range.begin + (from - want.begin) / want.width,
-              (to - from) / want.width},
-             bytes.subspan(static_cast<std::size_t>(from - begin),
-                           static_cast<std::size_t>(to - from)));
+      sink({want.range.parameter, want.range.kind,
+            want.range.begin + (from - want.begin) / want.width, (to - from) / want.width},
+           bytes.subspan(static_cast<std::size_t>(from - begin),
+                         static_cast<std::size_t>(to - from)));
     }
     while (first < wants.size() && wants[first].end <= end) ++first;
   }
-}
-
-void verify_shard(const Directory& directory, const Manifest& manifest, const ManifestFile& file,
-                  std::span<std::byte> buffer) {
-  std::vector<EntryRange> all;
-  for (std::size_t i = 0; i < file.entries.size(); ++i)
-    all.push_back({i, 0, file.entries[i].count});
-  read_shard(directory, manifest, file, all, buffer, [](const auto&, const auto&) {});
 }
 
 }  // namespace zero::checkpoint
