@@ -228,6 +228,13 @@ TEST_CASE("forged manifests are refused") {
       {[](json& d) { d["files"][0]["digest"] = "12"; }, "32 hexadecimal digits"},
       {[](json& d) { d["files"][0]["bytes"] = 9223372036854775807; }, "do not fit each other"},
       {[](json& d) { d["files"][0]["header_bytes"] = 9223372036854775807; }, "too large"},
+      {[](json& d) {
+         d["files"][0]["bytes"] =
+             d["files"][0]["bytes"].get<int>() - d["files"][0]["header_bytes"].get<int>() + 4;
+         d["files"][0]["header_bytes"] = 4;
+       },
+       "too small"},
+      {[](json& d) { d["optimizer"] = "AdamW"; }, "\"optimizer/type\" is missing"},
       {[](json& d) { d["save_id"] = std::string(32, '0'); }, "belongs to save"},
       {[](json& d) { d["config"] = json::parse("[[[[[[[[[1]]]]]]]]]"); }, "nested"},
   };

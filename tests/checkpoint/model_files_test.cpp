@@ -35,7 +35,7 @@ void export_model(const std::string& directory, std::int64_t max_file_bytes, flo
                   std::size_t tensors = tensor_names.size() + 1) {
   std::vector<TensorEntry> entries;
   for (const std::string& name : tensor_names) entries.push_back({name, "F32", {elements}, 0, 0});
-  ModelWriter writer(directory, divide_model(entries, max_file_bytes));
+  ModelWriter writer(directory, entries, max_file_bytes);
   const std::vector<float> values(elements, value);
   for (std::size_t i = 0; i < std::min(tensors, tensor_names.size()); ++i)
     writer.write(std::as_bytes(std::span(values)));

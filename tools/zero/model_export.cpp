@@ -86,7 +86,7 @@ std::vector<std::string> export_model(checkpoint::TensorReader& reader,
   for (const std::size_t p : order)
     tensors.push_back(
         {parameters[p].name, checkpoint::safetensors_name(dtypes[p]), parameters[p].shape, 0, 0});
-  ModelWriter writer(directory, checkpoint::divide_model(tensors, max_file_bytes));
+  ModelWriter writer(directory, tensors, max_file_bytes);
   for (const std::size_t p : order) write_tensor(reader, static_cast<int>(p), dtypes[p], writer);
   return writer.finish();
 }

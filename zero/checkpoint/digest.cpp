@@ -76,9 +76,9 @@ ChunkDigester::~ChunkDigester() = default;
 
 void ChunkDigester::update(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const auto count = std::min(bytes.size(), static_cast<std::size_t>(chunk_bytes - in_chunk_));
+    const auto count = std::min<std::size_t>(bytes.size(), chunk_bytes - in_chunk_);
     XXH3_128bits_update(&state_->hash, bytes.data(), count);
-    in_chunk_ += static_cast<std::int64_t>(count);
+    in_chunk_ += count;
     bytes = bytes.subspan(count);
     if (in_chunk_ == chunk_bytes) close_chunk();
   }

@@ -1,6 +1,6 @@
-// xxHash3 with 128 bits: finds damage, is no proof of origin. Of a file of tensors: one digest per
-// chunk of its data, and one over the header and the chunk digests, so that any range can be
-// checked by reading the chunks that it touches.
+// Digests by xxHash3 with 128 bits. They find damage; they do not prove who wrote a file. A file of
+// tensors has one digest per chunk of its data, and one over its header and these, so that any
+// range can be checked by reading only the chunks that it touches.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ Digest digest_of(std::string_view text);
 // Over the header's bytes and the digests of the data's chunks, in their order.
 Digest file_digest(std::string_view header, const std::vector<Digest>& chunks);
 
-// Of data that comes in pieces: one digest per chunk_bytes, and one for what is left.
+// Digests data that comes in pieces: one digest per chunk_bytes, and one for the rest.
 class ChunkDigester {
  public:
   ChunkDigester();

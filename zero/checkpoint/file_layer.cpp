@@ -125,10 +125,9 @@ void File::write(std::span<const std::byte> bytes) {
       bypasses_ = false;
       continue;
     }
-    if (written < 0) save_failed(path_, "write", errno);
-    if (written == 0) save_failed(path_, "write", EIO);
+    if (written <= 0) save_failed(path_, "write", written < 0 ? errno : EIO);
     written_ += written;
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    bytes = bytes.subspan(written);
   }
 }
 
@@ -153,8 +152,8 @@ void File::close() {
 
 void File::read(std::int64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
-    const auto rounded = static_cast<std::size_t>((std::ssize(bytes) + direct_alignment - 1) /
-                                                  direct_alignment * direct_alignment);
+    const std::size_t rounded =
+        (std::ssize(bytes) + direct_alignment - 1) / direct_alignment * direct_alignment;
     const bool direct = is_direct(bytes.data(), offset, rounded);
     if (const int told = injected({FileOp::read, path_, "", {}, offset}); told > 0)
       load_failed(path_, told);
@@ -169,7 +168,7 @@ void File::read(std::int64_t offset, std::span<std::byte> bytes) const {
       throw LoadError(path_ + ": ended at byte " + std::to_string(offset) + " while it was read");
     got = std::min(got, std::ssize(bytes));
     offset += got;
-    bytes = bytes.subspan(static_cast<std::size_t>(got));
+    bytes = bytes.subspan(got);
   }
 }
 
@@ -178,7 +177,7 @@ std::string File::read_text(std::int64_t max_bytes) const {
   if (bytes > max_bytes)
     throw LoadError(path_ + ": has " + std::to_string(bytes) + " bytes; at most " +
                     std::to_string(max_bytes) + " are expected");
-  std::string text(static_cast<std::size_t>(bytes), '\0');
+  std::string text(bytes, '\0');
   read(0, std::as_writable_bytes(std::span(text)));
   return text;
 }
@@ -228,15 +227,13 @@ std::vector<std::string> Directory::names() const {
   return names;
 }
 
-bool Directory::has(const std::string& name) const {
+mode_t Directory::mode_of(const std::string& name) const {
   struct stat status {};
-  return ::fstatat(fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
+  return ::fstatat(fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 ? status.st_mode : 0;
 }
 
 bool Directory::is_directory(const std::string& name) const {
-  struct stat status {};
-  return ::fstatat(fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-         S_ISDIR(status.st_mode);
+  return S_ISDIR(mode_of(name));
 }
 
 Directory Directory::child(const std::string& name) const {

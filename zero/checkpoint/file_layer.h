@@ -4,6 +4,8 @@
 // Writing throws SaveError, reading LoadError; both name the path and the system's reason.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -72,8 +74,8 @@ class File {
   void bypass_cache() { bypasses_ = true; }
   // Appends. Short writes are continued and EINTR is tried again; nothing else is.
   void write(std::span<const std::byte> bytes);
-  // Takes the blocks now, so that a full file system shows here; where the file system cannot,
-  // nothing happens.
+  // Allocates the blocks now, so that a full file system is noticed here; does nothing where the
+  // file system cannot.
   void reserve(std::int64_t bytes);
   // A failed sync is final: the kernel may have dropped the pages, so a second one would lie.
   void sync();
@@ -105,7 +107,7 @@ class Directory {
   int descriptor() const { return fd_.get(); }
   // Sorted, without "." and "..".
   std::vector<std::string> names() const;
-  bool has(const std::string& name) const;
+  bool has(const std::string& name) const { return mode_of(name) != 0; }
   bool is_directory(const std::string& name) const;  // and no link
 
   Directory child(const std::string& name) const;
@@ -119,7 +121,7 @@ class Directory {
   // Created, written, synced, closed.
   void write_text(const std::string& name, std::string_view text, unsigned mode = 0600) const;
   void rename(const std::string& from, const std::string& to, bool replace) const;
-  // What has the name `temporary` gets this one, on disk before the call returns; what had it goes.
+  // Renames `temporary` to `name`, replaces what has that name, and syncs the directory.
   void replace(const std::string& name, const std::string& temporary) const;
   void remove(const std::string& name) const;
   // A file, a link itself, or a directory with all that is in it.
@@ -131,6 +133,7 @@ class Directory {
  private:
   Directory(Descriptor fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
   std::string path_of(const std::string& name) const { return path_ + "/" + name; }
+  mode_t mode_of(const std::string& name) const;  // 0: there is nothing
 
   Descriptor fd_;
   std::string path_;

@@ -51,32 +51,25 @@ std::map<std::string, std::string> read_index(const std::string& path) {
 
 }  // namespace
 
-std::vector<ModelFile> divide_model(const std::vector<TensorEntry>& tensors,
-                                    std::int64_t max_file_bytes) {
-  std::vector<ModelFile> files(1);
-  std::int64_t filled = 0;
-  for (const TensorEntry& tensor : tensors) {
-    std::string ignored;  // the writer finds it
-    const std::int64_t bytes = checked_bytes(tensor, ignored);
-    if (max_file_bytes > 0 && filled > 0 && filled + bytes > max_file_bytes) {
-      files.emplace_back();
-      filled = 0;
-    }
-    files.back().tensors.push_back(tensor);
-    filled += bytes;
-  }
-  for (std::size_t i = 0; i < files.size(); ++i)
-    files[i].name = files.size() == 1 ? single_model_name : shard_name(i + 1, files.size(), 1);
-  return files;
-}
-
 // Through a link, if the directory is one.
-ModelWriter::ModelWriter(const std::string& directory, std::vector<ModelFile> files)
+ModelWriter::ModelWriter(const std::string& directory, const std::vector<TensorEntry>& tensors,
+                         std::int64_t max_file_bytes)
     : path_(directory),
       directory_(Directory::make_path(fs::weakly_canonical(directory).string())),
-      files_(std::move(files)) {
+      files_(1) {
+  std::int64_t filled = 0;
+  for (const TensorEntry& tensor : tensors) {
+    std::string ignored;  // place_tensors() finds it
+    const std::int64_t bytes = checked_bytes(tensor, ignored);
+    if (max_file_bytes > 0 && filled > 0 && filled + bytes > max_file_bytes) {
+      files_.emplace_back();
+      filled = 0;
+    }
+    files_.back().tensors.push_back(tensor);
+    filled += bytes;
+  }
+  name_files();
   for (ModelFile& file : files_) place_tensors(path_ + "/" + file.name, file.tensors);
-  if (files_.size() > 1) avoid_names_in_use();
 }
 
 ModelWriter::~ModelWriter() {
@@ -87,7 +80,10 @@ ModelWriter::~ModelWriter() {
   }
 }
 
-void ModelWriter::avoid_names_in_use() {
+// By names that an earlier model's index does not have.
+void ModelWriter::name_files() {
+  files_[0].name = single_model_name;
+  if (files_.size() == 1) return;
   std::set<std::string> in_use;
   try {
     for (const auto& [tensor, file] : read_index(directory_.path() + "/" + model_index_name))
@@ -95,10 +91,14 @@ void ModelWriter::avoid_names_in_use() {
   } catch (const LoadError&) {
     // Nothing loads by an index that cannot be read.
   }
-  const auto taken = [&](const ModelFile& file) { return in_use.contains(file.name); };
-  for (int generation = 2; std::any_of(files_.begin(), files_.end(), taken); ++generation)
-    for (std::size_t i = 0; i < files_.size(); ++i)
+  bool taken = true;
+  for (int generation = 1; taken; ++generation) {
+    taken = false;
+    for (std::size_t i = 0; i < files_.size(); ++i) {
       files_[i].name = shard_name(i + 1, files_.size(), generation);
+      taken = taken || in_use.contains(files_[i].name);
+    }
+  }
 }
 
 void ModelWriter::write(std::span<const std::byte> bytes) {

@@ -19,23 +19,15 @@ namespace zero::checkpoint {
 inline constexpr const char* single_model_name = "model.safetensors";
 inline constexpr const char* model_index_name = "model.safetensors.index.json";
 
-struct ModelFile {
-  std::string name;
-  std::vector<TensorEntry> tensors;
-};
-
-// Divides tensors in their order into files of at most so many bytes of data (0: no limit); a
-// larger tensor gets a file of its own.
-std::vector<ModelFile> divide_model(const std::vector<TensorEntry>& tensors,
-                                    std::int64_t max_file_bytes);
-
-// The tensors of divide_model()'s files, in that order. Cut off anywhere, the directory holds the
-// model before or the new one, whole: each file appears when it is complete and on disk, the index
-// after all that it names, and only then the files of the model before are removed. Throws
-// SaveError.
+// Writes tensors in their order. Cut off anywhere, the directory holds the model before or the new
+// one, whole: each file appears when it is complete and on disk, the index after all that it names,
+// and only then the files of the model before are removed. Throws SaveError.
 class ModelWriter {
  public:
-  ModelWriter(const std::string& directory, std::vector<ModelFile> files);
+  // Files have at most so many bytes of data (0: no limit); a larger tensor gets one of its own.
+  // Throws UsageError as place_tensors() does.
+  ModelWriter(const std::string& directory, const std::vector<TensorEntry>& tensors,
+              std::int64_t max_file_bytes);
   ~ModelWriter();  // without finish(): removes the file that is being written
   ModelWriter(const ModelWriter&) = delete;
   ModelWriter& operator=(const ModelWriter&) = delete;
@@ -47,7 +39,12 @@ class ModelWriter {
   std::vector<std::string> finish();
 
  private:
-  void avoid_names_in_use();
+  struct ModelFile {
+    std::string name;
+    std::vector<TensorEntry> tensors;
+  };
+
+  void name_files();
   void begin_file();
   void end_file();
   void write_index();

@@ -40,7 +40,7 @@ std::string foreign_kind(std::string_view file) {
 
 std::string read_header(const File& file) {
   const std::int64_t size = file.size();
-  std::string start(static_cast<std::size_t>(std::min<std::int64_t>(size, 32)), '\0');
+  std::string start(std::min<std::int64_t>(size, 32), '\0');
   file.read(0, std::as_writable_bytes(std::span(start)));
   const auto refuse = [&](const std::string& reason) {
     const std::string kind = foreign_kind(start);
@@ -78,7 +78,7 @@ const TensorEntry* SafetensorsReader::find(std::string_view name) const {
 }
 
 std::vector<std::byte> SafetensorsReader::bytes(const TensorEntry& tensor) const {
-  std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.end - tensor.begin));
+  std::vector<std::byte> bytes(tensor.end - tensor.begin);
   file_.read(data_begin_ + tensor.begin, bytes);
   return bytes;
 }
@@ -97,17 +97,17 @@ void SafetensorsReader::read(const TensorEntry& tensor, std::int64_t first,
   std::array<std::byte, 1 << 16> piece;
   while (!values.empty()) {
     const std::int64_t count = std::min(std::ssize(values), std::ssize(piece) / width);
-    const auto bytes = std::span(piece).first(static_cast<std::size_t>(count * width));
+    const auto bytes = std::span(piece).first(count * width);
     file_.read(data_begin_ + tensor.begin + first * width, bytes);
     to_floats(tensor.dtype, bytes, values.data());
-    values = values.subspan(static_cast<std::size_t>(count));
+    values = values.subspan(count);
     first += count;
   }
 }
 
 SafetensorsWriter::SafetensorsWriter(File file, std::string_view header, std::int64_t data_bytes)
     : file_(std::move(file)), expected_(data_bytes) {
-  if (std::ssize(header) > max_header_bytes)
+  if (header.size() > max_header_bytes + length_bytes)
     throw SaveError(path() + ": the header would be larger than 64 MiB");
   file_.reserve(std::ssize(header) + data_bytes);
   file_.write(std::as_bytes(std::span(header)));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <future>
-#include <optional>
 #include <string>
 #include <tuple>
 
@@ -17,45 +16,38 @@ struct Want {
   std::int64_t begin, end, width;
 };
 
-std::string header_of(File& file, const ManifestFile& expected) {
+// The header is what any other reader of the file goes by: it must say what the manifest says.
+void check_header(const File& file, const Manifest& manifest, const ManifestFile& expected) {
+  const auto refuse = [&](const std::string& problem) {
+    throw LoadError(file.path() + ": " + problem);
+  };
   const std::int64_t size = file.size();
   if (size != expected.bytes)
-    throw LoadError(file.path() + ": has " + std::to_string(size) + " bytes, the manifest says " +
-                    std::to_string(expected.bytes) +
-                    (size < expected.bytes ? ": cut short" : ": something was added"));
-  std::string header(static_cast<std::size_t>(expected.header_bytes), '\0');
+    refuse("has " + std::to_string(size) + " bytes, the manifest says " +
+           std::to_string(expected.bytes) +
+           (size < expected.bytes ? ": cut short" : ": something was added"));
+  std::string header(expected.header_bytes, '\0');
   file.read(0, std::as_writable_bytes(std::span(header)));
   const Digest found = file_digest(header, expected.chunks);
   if (found != expected.digest)
-    throw LoadError(file.path() + ": its header (bytes 0 to " +
-                    std::to_string(expected.header_bytes) +
-                    ") is damaged or of another checkpoint: expected file digest " +
-                    expected.digest.hex() + ", found " + found.hex());
-  return header;
-}
-
-// The header is what any other reader of the file goes by: it must say what the manifest says.
-void check_header(File& file, const Manifest& manifest, const ManifestFile& expected) {
-  const std::string header = header_of(file, expected);
-  const SafetensorsHeader parsed = parse_header(
+    refuse("its header (bytes 0 to " + std::to_string(expected.header_bytes) +
+           ") is damaged or of another checkpoint: expected file digest " + expected.digest.hex() +
+           ", found " + found.hex());
+  SafetensorsHeader parsed = parse_header(
       file.path(), std::string_view(header).substr(length_bytes), expected.data_bytes());
-  const auto id = parsed.metadata.find("save_id");
-  if (id == parsed.metadata.end() || id->second != manifest.save_id)
-    throw LoadError(file.path() + ": belongs to save " +
-                    (id == parsed.metadata.end() ? "(none)" : in_quotes(id->second)) +
-                    ", the manifest is of save " + in_quotes(manifest.save_id));
+  if (const std::string id = parsed.metadata["save_id"]; id != manifest.save_id)
+    refuse("belongs to save " + in_quotes(id) + ", the manifest is of save " +
+           in_quotes(manifest.save_id));
   if (parsed.tensors != tensor_entries(manifest, expected))
-    throw LoadError(file.path() + ": its header and the manifest name other tensors");
+    refuse("its header and the manifest name other tensors");
 }
 
 std::string tensors_in(const Manifest& manifest, const ManifestFile& file, std::int64_t begin,
                        std::int64_t end) {
-  std::string names;
-  int count = 0;
+  std::vector<std::string> names;
   for (const TensorEntry& tensor : tensor_entries(manifest, file))
-    if (tensor.begin < end && tensor.end > begin && ++count <= 3)
-      names += (names.empty() ? "" : ", ") + in_quotes(tensor.name);
-  return names + (count > 3 ? " and " + std::to_string(count - 3) + " more" : "");
+    if (tensor.begin < end && tensor.end > begin) names.push_back(in_quotes(tensor.name));
+  return list_of(names, 3);
 }
 
 // In the order of the data.
@@ -85,56 +77,16 @@ std::vector<Want> find_in(const Manifest& manifest, const ManifestFile& file,
   return wants;
 }
 
-struct Chunk {
-  std::int64_t begin, end;  // bytes of the data section
-  std::span<std::byte> bytes;
-};
-
-// The chunks that something is wanted of, in order; the next one is read while one is looked at.
-class ChunkStream {
- public:
-  ChunkStream(File& shard, const ManifestFile& file, const std::vector<Want>& wants,
-              std::span<std::byte> buffer)
-      : shard_(shard), file_(file), buffer_(buffer) {
-    std::int64_t last = -1;
-    for (const Want& want : wants)
-      for (std::int64_t c = std::max(last + 1, want.begin / chunk_bytes);
-           c * chunk_bytes < want.end; ++c)
-        chunks_.push_back(last = c);
-    start();
+// Numbers of the chunks that something is wanted of.
+std::vector<std::int64_t> chunks_of(const std::vector<Want>& wants) {
+  std::vector<std::int64_t> chunks;
+  for (const Want& want : wants) {
+    const std::int64_t next = chunks.empty() ? 0 : chunks.back() + 1;
+    for (std::int64_t c = std::max(next, want.begin / chunk_bytes); c * chunk_bytes < want.end; ++c)
+      chunks.push_back(c);
   }
-
-  std::optional<Chunk> next() {
-    if (!reading_.valid()) return std::nullopt;
-    reading_.get();
-    const Chunk chunk = place(started_ - 1);
-    start();
-    return chunk;
-  }
-
- private:
-  Chunk place(std::size_t number) const {
-    const std::int64_t begin = chunks_[number] * chunk_bytes;
-    const std::int64_t end = std::min(begin + chunk_bytes, file_.data_bytes());
-    const auto half = static_cast<std::size_t>(number % 2 * chunk_bytes);
-    return {begin, end, buffer_.subspan(half, static_cast<std::size_t>(end - begin))};
-  }
-
-  void start() {
-    if (started_ == chunks_.size()) return;
-    const Chunk chunk = place(started_++);
-    reading_ =
-        std::async(started_ == 1 ? std::launch::deferred : std::launch::async,
-                   [this, chunk] { shard_.read(file_.header_bytes + chunk.begin, chunk.bytes); });
-  }
-
-  File& shard_;
-  const ManifestFile& file_;
-  std::span<std::byte> buffer_;
-  std::vector<std::int64_t> chunks_;
-  std::size_t started_ = 0;
-  std::future<void> reading_;
-};
+  return chunks;
+}
 
 }  // namespace
 
@@ -146,12 +98,30 @@ void read_shard(const Directory& directory, const Manifest& manifest, const Mani
   File shard = directory.open_file(file.name);
   check_header(shard, manifest, file);
   shard.bypass_cache();
-  ChunkStream stream(shard, file, wants, buffer);
+  const std::vector<std::int64_t> chunks = chunks_of(wants);
+  const auto end_of = [&](std::int64_t chunk) {
+    return std::min((chunk + 1) * chunk_bytes, file.data_bytes());
+  };
+  const auto memory_of = [&](std::size_t i) {
+    return buffer.subspan(i % 2 * chunk_bytes, end_of(chunks[i]) - chunks[i] * chunk_bytes);
+  };
+  // The next chunk is read while one is looked at.
+  std::future<void> reading;
+  const auto start = [&](std::size_t i) {
+    if (i < chunks.size())
+      reading = std::async(i == 0 ? std::launch::deferred : std::launch::async, [&, i] {
+        shard.read(file.header_bytes + chunks[i] * chunk_bytes, memory_of(i));
+      });
+  };
+  start(0);
   std::size_t first = 0;  // all before it end before the chunk
-  while (const std::optional<Chunk> chunk = stream.next()) {
-    const auto& [begin, end, bytes] = *chunk;
-    const Digest found = digest_of(std::span<const std::byte>(bytes));
-    const Digest& expected = file.chunks[static_cast<std::size_t>(begin / chunk_bytes)];
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    reading.get();
+    start(i + 1);
+    const std::int64_t begin = chunks[i] * chunk_bytes, end = end_of(chunks[i]);
+    const std::span<const std::byte> bytes = memory_of(i);
+    const Digest found = digest_of(bytes);
+    const Digest& expected = file.chunks[chunks[i]];
     if (found != expected)
       throw LoadError(shard.path() + ": bytes " + std::to_string(file.header_bytes + begin) +
                       " to " + std::to_string(file.header_bytes + end) + " are damaged (" +
@@ -162,8 +132,7 @@ void read_shard(const Directory& directory, const Manifest& manifest, const Mani
       const std::int64_t from = std::max(want.begin, begin), to = std::min(want.end, end);
       sink({want.range.parameter, want.range.kind,
             want.range.begin + (from - want.begin) / want.width, (to - from) / want.width},
-           bytes.subspan(static_cast<std::size_t>(from - begin),
-                         static_cast<std::size_t>(to - from)));
+           bytes.subspan(from - begin, to - from));
     }
     while (first < wants.size() && wants[first].end <= end) ++first;
   }

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 
 #include "zero/base/error.h"
 #include "zero/checkpoint/format/safetensors.h"
@@ -58,12 +59,10 @@ std::string read_latest(const Directory& root) {
   }
 }
 
-std::string list_of(const std::vector<Candidate>& found) {
-  std::string list;
-  int count = 0;
-  for (const Candidate& candidate : found)
-    if (++count <= 8) list += (list.empty() ? "" : ", ") + candidate.tag;
-  return list + (count > 8 ? " and " + std::to_string(count - 8) + " more" : "");
+std::string tags_of(const std::vector<Candidate>& found) {
+  std::vector<std::string> tags;
+  for (const Candidate& candidate : found) tags.push_back(candidate.tag);
+  return list_of(tags, 8);
 }
 
 Candidate open_candidate(const Directory& root, const std::string& tag) {
@@ -79,24 +78,6 @@ Candidate open_candidate(const Directory& root, const std::string& tag) {
     candidate.problem = error.what();
   }
   return candidate;
-}
-
-// What has the names of a listing; nothing where one of them is gone meanwhile, which is noted.
-std::optional<std::vector<Candidate>> open_all(const Directory& root,
-                                               std::vector<std::string>* retired) {
-  std::vector<Candidate> found;
-  bool complete = true;
-  for (const std::string& name : root.names()) {
-    try {
-      if (reading(root.path() + "/" + name, [&] { return looks_like_checkpoint(root, name); }))
-        found.push_back(open_candidate(root, name));
-    } catch (const Retired&) {
-      complete = false;
-      if (retired != nullptr) retired->push_back(name);
-    }
-  }
-  if (!complete) return std::nullopt;
-  return found;
 }
 
 template <class Work>
@@ -152,17 +133,28 @@ bool is_gone(const std::string& path) {
 }
 
 std::vector<Candidate> candidates(const Directory& root, std::vector<std::string>* retired) {
+  std::vector<Candidate> found;
   // Where one is retired, a newer one has come that the listing may lack.
-  std::optional<std::vector<Candidate>> all;
-  while (!all) all = open_all(root, retired);
-  std::vector<Candidate> found = std::move(*all);
+  for (bool complete = false; !complete;) {
+    complete = true;
+    found.clear();
+    for (const std::string& name : root.names()) {
+      try {
+        if (reading(root.path() + "/" + name, [&] { return looks_like_checkpoint(root, name); }))
+          found.push_back(open_candidate(root, name));
+      } catch (const Retired&) {
+        complete = false;
+        if (retired != nullptr) retired->push_back(name);
+      }
+    }
+  }
   if (found.empty())
     if (const std::string trace = deepspeed_trace(root); !trace.empty())
       throw LoadError(root.path() + ": this is a DeepSpeed checkpoint (" + trace +
                       "), not one of ZeroCore; convert it first");
-  const auto key = [](const Candidate& c) { return c.manifest ? c.manifest->sequence : -1; };
-  std::stable_sort(found.begin(), found.end(),
-                   [&](const Candidate& a, const Candidate& b) { return key(a) > key(b); });
+  std::ranges::stable_sort(found, std::greater<>(), [](const Candidate& candidate) {
+    return std::pair(candidate.manifest.has_value(), candidate.sequence());
+  });
   return found;
 }
 
@@ -180,13 +172,13 @@ std::optional<Choice> choose(const std::string& directory, const std::string& ta
       throw Retired(root.path() + "/" + tag);
     if (asked == found.end())
       throw LoadError(root.path() + ": has no checkpoint " + in_quotes(tag) +
-                      (found.empty() ? "; it has none at all" : "; it has " + list_of(found)));
+                      (found.empty() ? "; it has none at all" : "; it has " + tags_of(found)));
     if (!asked->manifest) throw LoadError(asked->problem);
     return Choice{std::move(*asked), {}};
   }
   if (found.empty()) return std::nullopt;
   if (!found.front().manifest)
-    throw LoadError(root.path() + ": none of its checkpoints (" + list_of(found) +
+    throw LoadError(root.path() + ": none of its checkpoints (" + tags_of(found) +
                     ") can be read: " + found.front().problem);
   Choice choice;
   for (const std::string& gone : retired)
@@ -231,7 +223,7 @@ Saver::~Saver() {
 std::string Saver::holder() const {
   std::array<char, 300> text{};
   const ssize_t got = ::pread(lock_.get(), text.data(), text.size() - 1, 0);
-  std::string holder(text.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  std::string holder(text.data(), std::max<ssize_t>(got, 0));
   while (!holder.empty() && holder.back() == '\n') holder.pop_back();
   return holder.empty() ? "" : " (host " + holder + ")";
 }
@@ -240,7 +232,7 @@ std::int64_t Saver::next_sequence() {
   if (sequence_ == 0) {
     try {
       for (const Candidate& candidate : candidates(root_))
-        if (candidate.manifest) sequence_ = std::max(sequence_, candidate.manifest->sequence);
+        sequence_ = std::max(sequence_, candidate.sequence());
     } catch (const LoadError& error) {
       throw SaveError(std::string(error.what()) + "; choose another directory to save to");
     }
@@ -268,7 +260,7 @@ void Saver::remove_sign(const std::string& sign) const noexcept {
 }
 
 void check_sign(const Directory& root, const std::string& sign) {
-  if (root.read_text(sign_prefix + sign, static_cast<std::int64_t>(sign.size())) != sign)
+  if (root.read_text(sign_prefix + sign, std::ssize(sign)) != sign)
     throw LoadError(root.path() + "/" + sign_prefix + sign + ": has another content");
 }
 
@@ -302,7 +294,7 @@ void Saver::abandon() noexcept {
 
 std::vector<std::string> Saver::commit(const Manifest& manifest) {
   const std::string text = format_manifest(manifest);
-  if (static_cast<std::int64_t>(text.size()) > max_manifest_bytes)
+  if (std::ssize(text) > max_manifest_bytes)
     throw SaveError(root_.path() + "/" + tag_ + ": the manifest would be larger than 256 MiB");
   // What is committed must be readable.
   parse_manifest(root_.path() + "/" + temporary_ + "/" + manifest_name, text);
@@ -323,14 +315,11 @@ std::vector<std::string> Saver::commit(const Manifest& manifest) {
   temporary_.clear();
   committed_ = tag_;
   std::vector<std::string> notices;
-  note_failure(notices, [&] { update_latest(tag_); });
+  note_failure(notices, [&] {
+    root_.write_text(latest_temporary, tag_ + "\n");
+    root_.replace(latest_name, latest_temporary);
+  });
   return notices;
-}
-
-void Saver::update_latest(const std::string& tag) {
-  if (root_.has(latest_temporary)) root_.remove(latest_temporary);
-  root_.write_text(latest_temporary, tag + "\n");
-  root_.replace(latest_name, latest_temporary);
 }
 
 std::vector<std::string> Saver::retain(int keep) {
@@ -360,7 +349,7 @@ std::string Saver::set_aside(const std::string& tag) {
 std::vector<std::string> Saver::set_aside_later_than(std::int64_t sequence) {
   std::vector<std::string> moved;
   for (const Candidate& candidate : candidates(root_)) {
-    if (candidate.manifest && candidate.manifest->sequence <= sequence) continue;
+    if (candidate.manifest && candidate.sequence() <= sequence) continue;
     moved.push_back(candidate.tag + " to " + set_aside(candidate.tag));
   }
   root_.sync();

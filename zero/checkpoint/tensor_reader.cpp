@@ -10,8 +10,7 @@ namespace zero::checkpoint {
 TensorReader::TensorReader(const std::string& path)
     : directory_(Directory::open(path)),
       manifest_(reading(directory_.path(), [this] { return read_manifest(directory_); })),
-      memory_(std::make_unique_for_overwrite<std::byte[]>(read_buffer_bytes)),
-      buffer_(memory_.get(), read_buffer_bytes) {}
+      buffer_(read_buffer_bytes) {}
 
 void TensorReader::read_range(const ElementRange& range, const ElementSink& sink) {
   reading(path(), [&] {
@@ -28,10 +27,9 @@ void TensorReader::read(int parameter, int kind, std::int64_t first, std::span<f
 }
 
 std::vector<std::byte> TensorReader::bytes(int parameter) {
-  const ElementRange whole{parameter, 0, 0,
-                           manifest_.parameters[static_cast<std::size_t>(parameter)].elements()};
+  const ElementRange whole{parameter, 0, 0, manifest_.parameters[parameter].elements()};
   const std::int64_t width = manifest_.width_of(whole);
-  std::vector<std::byte> all(static_cast<std::size_t>(whole.count * width));
+  std::vector<std::byte> all(whole.count * width);
   read_range(whole, [&](const ElementRange& range, std::span<const std::byte> bytes) {
     std::ranges::copy(bytes, all.begin() + range.begin * width);
   });

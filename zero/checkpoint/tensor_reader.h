@@ -1,10 +1,9 @@
-// The tensors of a checkpoint as wholes, whatever files their elements lie in; for tools, which
-// want them one after another. Every byte is checked against its digest on the way.
+// Reads whole tensors of a checkpoint, whatever files their elements lie in; for tools, which read
+// them one after another. Every byte is checked against its digest on the way.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,8 +32,7 @@ class TensorReader {
 
   Directory directory_;
   Manifest manifest_;
-  std::unique_ptr<std::byte[]> memory_;
-  std::span<std::byte> buffer_;
+  std::vector<std::byte> buffer_;
 };
 
 // `path` itself where it is a checkpoint, else the one in it with the tag (empty: the newest valid

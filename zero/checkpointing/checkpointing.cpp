@@ -1,10 +1,7 @@
 #include "zero/checkpointing/checkpointing.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -33,22 +30,25 @@ std::string cpu_type() {
   return "unknown";
 }
 
-std::string hexadecimal(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016" PRIx64, value);
-  return text;
-}
-
 }  // namespace
-
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
 
 void print_notice(const std::string& notice) {
   std::fprintf(stderr, "zero: checkpoint: %s\n", notice.c_str());
+}
+
+std::vector<std::string> gather_bytes(Ranks& ranks, std::string_view subject,
+                                      std::span<const std::byte> own,
+                                      const std::vector<std::int64_t>& sizes) {
+  std::vector<std::int64_t> words((std::ranges::max(sizes) + 7) / 8);
+  std::ranges::copy(own, std::as_writable_bytes(std::span(words)).begin());
+  const std::vector<std::int64_t> all = ranks.gather_words(subject, words);
+  const char* at = reinterpret_cast<const char*>(all.data());
+  std::vector<std::string> texts;
+  for (const std::int64_t size : sizes) {
+    texts.emplace_back(at, size);
+    at += words.size() * sizeof(std::int64_t);
+  }
+  return texts;
 }
 
 std::map<std::string, std::string> Checkpointing::equality_terms() {
@@ -70,7 +70,7 @@ std::map<std::string, std::string> Checkpointing::equality_terms() {
           {"grad_accum_dtype", name_of(engine_.plan_.policy.precision.accumulation)},
           {"master_dtype", name_of(engine_.plan_.policy.precision.master)},
           {"state_dtype", name_of(engine_.plan_.policy.precision.state)},
-          {"layout_hash", hexadecimal(engine_.plan_.layout.hash)}};
+          {"layout_hash", checkpoint::Digest{0, engine_.plan_.layout.hash}.hex().substr(16)}};
 }
 
 Manifest Checkpointing::describe_state(const SaveOptions& options) {
@@ -111,25 +111,19 @@ Manifest Checkpointing::describe_state(const SaveOptions& options) {
   }
   for (std::size_t u = 0; u < engine_.model_.units.size(); ++u)
     for (const int p : engine_.model_.borrowed(static_cast<int>(u)))
-      m.parameters[static_cast<std::size_t>(p)].used_by.push_back(engine_.model_.units[u].name);
-  describe_buffers(m);
+      m.parameters[p].used_by.push_back(engine_.model_.units[u].name);
+  // Behind the parameters, in their own order.
+  for (const BufferDeclaration& buffer : engine_.model_.buffers)
+    m.parameters.push_back({.name = buffer.name,
+                            .shape = buffer.shape,
+                            .dtype = checkpoint::safetensors_name(buffer.dtype),
+                            .trainable = false,
+                            .used_by = {},
+                            .buffer = true});
   return m;
 }
 
-// Behind the parameters, in their own order.
-void Checkpointing::describe_buffers(Manifest& manifest) const {
-  for (const BufferDeclaration& buffer : engine_.model_.buffers) {
-    checkpoint::ManifestParameter described;
-    described.name = buffer.name;
-    described.shape = buffer.shape;
-    described.dtype = checkpoint::safetensors_name(buffer.dtype);
-    described.trainable = false;
-    described.buffer = true;
-    manifest.parameters.push_back(std::move(described));
-  }
-}
-
-// None where no rank has any.
+// The list stays empty where no rank has a state of its own.
 void Checkpointing::gather_rank_states(Manifest& manifest, const std::string& own) {
   constexpr std::int64_t most = 1 << 20, most_of_all = 64 << 20;
   const std::vector<std::int64_t> sizes =
@@ -140,15 +134,11 @@ void Checkpointing::gather_rank_states(Manifest& manifest, const std::string& ow
     throw UsageError("SaveOptions::rank_state has " + std::to_string(largest) +
                      " bytes on some rank; it may have " + std::to_string(most) + " on each and " +
                      std::to_string(most_of_all) + " on all: keep larger things in files");
-  std::vector<std::int64_t> words(static_cast<std::size_t>((largest + 7) / 8));
-  std::memcpy(words.data(), own.data(), own.size());
-  const std::vector<std::int64_t> all = engine_.ranks_.gather_words("the ranks' own states", words);
-  for (std::size_t r = 0; r < sizes.size(); ++r)
-    manifest.rank_states.emplace_back(reinterpret_cast<const char*>(&all[r * words.size()]),
-                                      static_cast<std::size_t>(sizes[r]));
+  manifest.rank_states =
+      gather_bytes(engine_.ranks_, "the ranks' own states", std::as_bytes(std::span(own)), sizes);
 }
 
-// Named only where they are not all of the optimizer's.
+// The states of a parameter that does not have all of the optimizer's.
 std::optional<std::vector<std::string>> Checkpointing::own_states(int param) const {
   const std::vector<std::string>& all = engine_.state_->policy().optimizer_states;
   std::vector<std::string> own;
@@ -160,60 +150,52 @@ std::optional<std::vector<std::string>> Checkpointing::own_states(int param) con
 
 // A function of the layout alone, so rank 0 knows every rank's.
 std::vector<Located> Checkpointing::located_entries(int of_rank, bool trainable_only) const {
-  // The widest first: every tensor is aligned to its elements.
-  std::map<std::int64_t, std::vector<Located>, std::greater<>> by_width;
+  std::vector<Located> entries;
   const int states = static_cast<int>(engine_.state_->policy().optimizer_states.size());
-  for (std::size_t f = 0; f < engine_.plan_.layout.flat_units.size(); ++f)
-    for (std::size_t s = 0; s < engine_.plan_.layout.flat_units[f].segments.size(); ++s) {
+  for (int f = 0; f < std::ssize(engine_.plan_.layout.flat_units); ++f)
+    for (int s = 0; s < std::ssize(engine_.plan_.layout.flat_units[f].segments); ++s) {
       const Segment& segment = engine_.plan_.layout.flat_units[f].segments[s];
       if (trainable_only && !segment.trainable) continue;
-      const SegmentBuffers& buffers =
-          engine_.state_->segment(static_cast<int>(f), static_cast<int>(s));
-      const DType of_parameter = segment.trainable ? buffers.master_dtype : buffers.dtype;
+      const SegmentBuffers& buffers = engine_.state_->segment(f, s);
       const std::int64_t begin = of_rank * segment.shard;
       const std::vector<Piece> pieces =
           pieces_between(engine_.model_, segment, begin, begin + segment.shard);
       for (int kind = 0; kind <= (segment.trainable ? states : 0); ++kind) {
-        const DType stored = kind == 0 ? of_parameter : buffers.state_dtype;
-        for (const Piece& piece : pieces) {
-          if (kind > 0 &&
-              !engine_.state_->has_state(piece.param, static_cast<std::size_t>(kind - 1)))
-            continue;
-          by_width[size_of(stored)].push_back({{piece.param, kind, piece.param_begin, piece.count},
-                                               static_cast<int>(f),
-                                               static_cast<int>(s),
-                                               piece.segment_begin,
-                                               0,
-                                               piece.count * size_of(stored)});
-        }
+        const std::int64_t width = size_of(kind > 0            ? buffers.state_dtype
+                                           : segment.trainable ? buffers.master_dtype
+                                                               : buffers.dtype);
+        for (const Piece& piece : pieces)
+          if (kind == 0 || engine_.state_->has_state(piece.param, kind - 1))
+            entries.push_back({{piece.param, kind, piece.param_begin, piece.count},
+                               f,
+                               s,
+                               piece.segment_begin,
+                               width});
       }
     }
-  for (int b = 0; b < static_cast<int>(engine_.model_.buffers.size()) && of_rank == 0; ++b) {
-    const BufferDeclaration& buffer = engine_.model_.buffers[static_cast<std::size_t>(b)];
+  for (int b = 0; b < std::ssize(engine_.model_.buffers) && of_rank == 0; ++b) {
+    const BufferDeclaration& buffer = engine_.model_.buffers[b];
     const int number = static_cast<int>(engine_.model_.params.size()) + b;
     if (buffer.elements > 0)
-      by_width[size_of(buffer.dtype)].push_back(
-          {{number, 0, 0, buffer.elements}, -1, -1, 0, 0, buffer.elements * size_of(buffer.dtype)});
+      entries.push_back({{number, 0, 0, buffer.elements}, -1, -1, 0, size_of(buffer.dtype)});
   }
-  std::vector<Located> entries;
+  // The widest first: every tensor is aligned to its elements.
+  std::ranges::stable_sort(entries, std::greater<>(), &Located::width);
   std::int64_t end = 0;
-  for (const auto& [width, some] : by_width)
-    for (const Located& located : some) {
-      entries.push_back(located);
-      entries.back().data_begin = std::exchange(end, end + located.bytes);
-    }
+  for (Located& located : entries)
+    located.data_begin = std::exchange(end, end + located.range.count * located.width);
   return entries;
 }
 
 std::int64_t Checkpointing::own_bytes(bool trainable_only) const {
   const std::vector<Located> entries = located_entries(engine_.rank(), trainable_only);
-  return entries.empty() ? 0 : entries.back().data_begin + entries.back().bytes;
+  return entries.empty() ? 0 : entries.back().data_end();
 }
 
 ArrayId Checkpointing::array_of(const Located& located) const {
-  const int kind = located.entry.kind;
+  const int kind = located.range.kind;
   if (kind > 0) return {located.flat_unit, located.segment, ArrayKind::state, kind - 1};
-  const bool trainable = engine_.param(located.entry.parameter).options.trainable;
+  const bool trainable = engine_.param(located.range.parameter).options.trainable;
   return {located.flat_unit, located.segment, trainable ? ArrayKind::master : ArrayKind::parameter};
 }
 
@@ -224,57 +206,53 @@ void Checkpointing::read_state(const PendingSave& save, const std::vector<Locate
       entries.begin(), entries.end(), offset,
       [](std::int64_t at, const Located& located) { return at < located.data_begin; });
   for (--entry; !out.empty(); ++entry) {
-    const std::int64_t width = entry->bytes / entry->entry.count;
+    const std::int64_t width = entry->width;
     const std::int64_t skipped = (offset - entry->data_begin) / width;
-    const std::int64_t count = std::min(std::ssize(out) / width, entry->entry.count - skipped);
+    const std::int64_t count = std::min(std::ssize(out) / width, entry->range.count - skipped);
     const std::int64_t begin = entry->offset + skipped;
     std::byte* to = out.data();
     if (entry->flat_unit < 0)
-      std::memcpy(to, save.buffer_of(*entry).data() + skipped * width,
-                  static_cast<std::size_t>(count * width));
+      std::memcpy(to, save.buffer_of(*entry).data() + skipped * width, count * width);
     else
       engine_.store_->visit(array_of(*entry), begin, begin + count, Access::read,
                             [&](std::int64_t, std::span<std::byte> part) {
                               std::memcpy(to, part.data(), part.size());
                               to += part.size();
                             });
-    out = out.subspan(static_cast<std::size_t>(count * width));
+    out = out.subspan(count * width);
     offset += count * width;
   }
 }
 
-// In the dtype of the array.
+// Writes values of dtype `stored`, converted to the dtype of the array.
 void Checkpointing::write_as(const ArrayId& array, std::int64_t begin, DType stored,
                              std::span<const std::byte> bytes) {
   StateStore& store = *engine_.store_;
   const DType own = store.dtype_of(array);
   if (stored == own) return store.write(array, begin, bytes);
-  const auto count = static_cast<std::int64_t>(bytes.size()) / size_of(stored);
-  std::array<float, 1 << 14> values;
-  std::array<std::byte, values.size() * sizeof(float)> rounded;
-  for (std::int64_t done = 0; done < count; done += std::ssize(values)) {
-    const std::int64_t part = std::min(count - done, std::ssize(values));
-    optim::cast(bytes.data() + done * size_of(stored), stored, values.data(), DType::fp32, part);
-    optim::cast(values.data(), DType::fp32, rounded.data(), own, part);
-    store.write(array, begin + done,
-                std::span(rounded).first(static_cast<std::size_t>(part * size_of(own))));
+  const auto count = std::ssize(bytes) / size_of(stored);
+  std::array<std::byte, 1 << 16> rounded;
+  const std::int64_t most = std::ssize(rounded) / size_of(own);
+  for (std::int64_t done = 0; done < count; done += most) {
+    const std::int64_t part = std::min(count - done, most);
+    optim::cast(bytes.data() + done * size_of(stored), stored, rounded.data(), own, part);
+    store.write(array, begin + done, std::span(rounded).first(part * size_of(own)));
   }
 }
 
 // A range within this rank's slice.
 void Checkpointing::deliver(const Manifest& manifest, const ElementRange& range,
                             std::span<const std::byte> bytes) {
-  const int param = param_of_[static_cast<std::size_t>(range.parameter)];
-  if (const int buffer = buffer_of_[static_cast<std::size_t>(range.parameter)]; buffer >= 0)
+  const int param = param_of_[range.parameter];
+  if (const int buffer = buffer_of_[range.parameter]; buffer >= 0)
     return engine_.buffers_.write(buffer, range.begin, bytes);
-  const Place& place = engine_.plan_.layout.place_of_param[static_cast<std::size_t>(param)];
+  const Place& place = engine_.plan_.layout.place_of_param[param];
   const std::int64_t begin = place.offset + range.begin;
   const DType stored = checkpoint::dtype_named(manifest.dtype_of(range)).value();
   const auto write = [&](ArrayKind kind, int state = 0) {
     write_as({place.flat_unit, place.segment, kind, state}, begin, stored, bytes);
   };
-  if (range.kind > 0)
-    return write(ArrayKind::state, state_of_[static_cast<std::size_t>(range.kind - 1)]);
+  if (range.kind > 0) return write(ArrayKind::state, state_of_[range.kind - 1]);
   if (engine_.param(param).options.trainable &&
       engine_.state_->segment(place.flat_unit, place.segment).has_master())
     write(ArrayKind::master);
@@ -283,21 +261,18 @@ void Checkpointing::deliver(const Manifest& manifest, const ElementRange& range,
 
 // Where the optimizer is not sharded, every rank holds all of its state.
 void Checkpointing::spread_states(int flat_unit, int segment_index) {
-  const Segment& segment =
-      engine_.flat(flat_unit).segments[static_cast<std::size_t>(segment_index)];
+  const Segment& segment = engine_.flat(flat_unit).segments[segment_index];
   const SegmentBuffers& buffers = engine_.state_->segment(flat_unit, segment_index);
   if (!engine_.collective() || !segment.trainable || engine_.state_->policy().optimizer_sharded)
     return;
   for (int k = 0; k < static_cast<int>(buffers.states.size()); ++k) {
-    const auto state = static_cast<std::size_t>(k);
-    if (!buffers.has_whole_state(state)) {
+    if (!buffers.has_whole_state(k)) {
       spread_partial_state({flat_unit, segment_index, ArrayKind::state, k});
       continue;
     }
     engine_.ranks_.exchange_on_device(
-        engine_.subjects_[static_cast<std::size_t>(flat_unit)],
-        [&](comm::Communicator& communicator, Stream stream) {
-          std::byte* all = buffers.states[state];
+        engine_.subjects_[flat_unit], [&](comm::Communicator& communicator, Stream stream) {
+          std::byte* all = buffers.states[k];
           engine_.all_gather_whole(
               {&communicator, stream}, segment,
               all + engine_.rank() * segment.shard * size_of(buffers.state_dtype), all,
@@ -309,7 +284,7 @@ void Checkpointing::spread_states(int flat_unit, int segment_index) {
 // A state that some parameters of the segment lack has gaps: through a copy.
 void Checkpointing::spread_partial_state(const ArrayId& array) {
   const SegmentBuffers& buffers = engine_.state_->segment(array.flat_unit, array.segment);
-  const auto state = static_cast<std::size_t>(array.state);
+  const int state = array.state;
   if (buffers.state_counts[state] == 0) return;
   const std::int64_t width = size_of(buffers.state_dtype);
   const std::vector<std::byte> whole = engine_.gather_segment(array);
@@ -351,8 +326,8 @@ std::vector<SavedCheckpoint> list_checkpoints(const std::string& directory) {
   if (!std::filesystem::exists(std::filesystem::symlink_status(directory, failed))) return saved;
   for (const checkpoint::Candidate& candidate :
        checkpoint::candidates(checkpoint::Directory::open(directory)))
-    saved.push_back({candidate.tag, candidate.manifest ? candidate.manifest->step : 0,
-                     candidate.manifest ? candidate.manifest->sequence : 0});
+    saved.push_back(
+        {candidate.tag, candidate.manifest ? candidate.manifest->step : 0, candidate.sequence()});
   return saved;
 }
 

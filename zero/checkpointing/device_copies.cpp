@@ -27,11 +27,11 @@ void DeviceCopies::call(std::function<void()> work) {
 }
 
 void DeviceCopies::end_of(int flat_unit) {
-  stream_->record(*ended_[static_cast<std::size_t>(flat_unit)]);
+  stream_->record(*ended_[flat_unit]);
 }
 
 void DeviceCopies::precede(int flat_unit, ExecutionStream& stream) {
-  stream.wait(*ended_[static_cast<std::size_t>(flat_unit)]);
+  stream.wait(*ended_[flat_unit]);
 }
 
 void DeviceCopies::precede_all(ExecutionStream& stream) {

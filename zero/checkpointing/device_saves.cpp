@@ -29,12 +29,12 @@ void Checkpointing::queue_copies(PendingSave& save) const {
   for (const Located& located : located_entries(engine_.rank(), save.trainable_only)) {
     std::byte* to = state_.staging.data() + located.data_begin;
     if (located.flat_unit < 0) {
-      std::memcpy(to, save.buffer_of(located).data(), static_cast<std::size_t>(located.bytes));
+      std::memcpy(to, save.buffer_of(located).data(), save.buffer_of(located).size());
       continue;
     }
     const ArrayId array = array_of(located);
-    const std::int64_t width = located.bytes / located.entry.count;
-    const std::int64_t end = located.offset + located.entry.count;
+    const std::int64_t width = located.width;
+    const std::int64_t end = located.offset + located.range.count;
     const std::int64_t border = std::clamp(store.end_in_memory(array), located.offset, end);
     for (std::int64_t at = located.offset; at < border;) {
       const std::int64_t count = std::min(border - at, longest_copy / width);
@@ -45,20 +45,18 @@ void Checkpointing::queue_copies(PendingSave& save) const {
       if (at < end && copied - noted >= longest_copy) note(copied);
     }
     if (border < end) store.read(array, border, end, to);
-    const std::int64_t copied = located.data_begin + located.bytes;
-    const auto unit = static_cast<std::size_t>(located.flat_unit);
-    if (copied == save.copy_before_update[unit]) copies.end_of(located.flat_unit);
+    const std::int64_t copied = located.data_end();
+    if (copied == save.copy_before_update[located.flat_unit]) copies.end_of(located.flat_unit);
     if (copied - noted >= longest_copy) note(copied);
   }
   note(own_bytes(save.trainable_only));
 }
 
-// Of what the instruction changes and a save has yet to copy.
+// Lets the stream wait for a save's copies of what the instruction changes.
 void EngineCore::precede_by_copies(const Instruction& instruction, ExecutionStream& stream) {
   if (!checkpoints_->copies || !checkpoints_->pending || !checkpoints_->pending->writer) return;
   if (instruction.op == Op::measure) return checkpoints_->copies->precede_all(stream);
-  checkpoints_->copies->precede(
-      plan_.inputs.chunks[static_cast<std::size_t>(instruction.target)].flat_unit, stream);
+  checkpoints_->copies->precede(plan_.inputs.chunks[instruction.target].flat_unit, stream);
 }
 
 // Before a thread that writes a save is waited for: where the device has failed, it would wait for
@@ -72,7 +70,7 @@ void EngineCore::finish_copies(PendingSave& save) noexcept {
   }
 }
 
-// Those of a save that has failed go on into the staging.
+// The copies of a save that has failed may still write to the staging memory.
 void EngineCore::end_copies() noexcept {
   if (!checkpoints_->copies) return;
   try {

@@ -41,10 +41,10 @@ std::span<std::byte> EngineCore::take_for_checkpoints(std::int64_t bytes, bool p
                                   tier});
   Arena& arena = checkpoints_->memory.back().arena;
   runtime_.ledger().take(MemoryCategory::checkpoints, bytes, tier);
-  return {static_cast<std::byte*>(arena.take(bytes)), static_cast<std::size_t>(bytes)};
+  return std::span(static_cast<std::byte*>(arena.take(bytes)), bytes);
 }
 
-// Not before somebody opens, saves or resumes: many runs never do.
+// By the first call that opens, saves or resumes: many runs make none.
 void EngineCore::take_checkpoint_buffer() {
   if (checkpoints_->buffer.empty())
     checkpoints_->buffer = take_for_checkpoints(checkpoint::read_buffer_bytes, false);
@@ -113,7 +113,8 @@ std::shared_ptr<PendingSave> EngineCore::save_checkpoint(const std::string& dire
   }
 }
 
-// Throws what went wrong, or tells it once where training is to go on. True: committed.
+// Throws the error of the save, or prints it once where training continues after one. Returns
+// whether the save was committed.
 bool EngineCore::conclude(PendingSave& save) {
   if (save.outcome.code == 0) return true;
   const bool goes_on = config_.zero_core.on_save_error == "continue" &&
@@ -131,7 +132,6 @@ bool EngineCore::finish_save(PendingSave& save) {
         checkpoints_->pending.get() == &save ? std::exchange(checkpoints_->pending, nullptr)
                                              : nullptr;
     Checkpointing(*this).finish(save);
-    return conclude(save);
   }
   return conclude(save);
 }
@@ -147,7 +147,7 @@ void EngineCore::report_save(ControlWord& word) const {
   if (!word.save_busy) word.save_code = save->outcome.code;
 }
 
-// What the control words said: every rank does the same.
+// Continues the save by what the control words of all ranks say, so that every rank does the same.
 void EngineCore::advance_save() {
   const std::shared_ptr<PendingSave> save = checkpoints_->pending;
   if (!save) return;
@@ -159,10 +159,10 @@ void EngineCore::advance_save() {
   conclude(*save);
 }
 
-// Before state changes that is still to be copied.
+// Waits until a save has copied the state of the flat unit, which is about to change.
 void EngineCore::await_copy(int flat_unit) {
   if (const PendingSave* save = checkpoints_->pending.get(); save != nullptr && save->writer)
-    save->writer->await_copy(save->copy_before_update[static_cast<std::size_t>(flat_unit)]);
+    save->writer->await_copy(save->copy_before_update[flat_unit]);
 }
 
 void EngineCore::refuse_among_micro_steps(const char* call) const {

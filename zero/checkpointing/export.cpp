@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
+#include <ranges>
 
 #include "zero/checkpoint/model_files.h"
 #include "zero/engine_core.h"
@@ -13,12 +15,9 @@ using checkpoint::TensorEntry;
 namespace {
 
 bool may_lack(std::string_view name, std::string_view patterns) {
-  while (!patterns.empty()) {
-    const std::size_t comma = patterns.find(',');
-    if (fits(name, patterns.substr(0, comma))) return true;
-    patterns = comma == std::string_view::npos ? "" : patterns.substr(comma + 1);
-  }
-  return false;
+  return std::ranges::any_of(std::views::split(patterns, ','), [&](const auto& pattern) {
+    return fits(name, std::string_view(pattern.begin(), pattern.end()));
+  });
 }
 
 }  // namespace
@@ -57,12 +56,12 @@ std::vector<std::string> EngineCore::load_weights(const std::string& file,
   for (const ParamDeclaration& declaration : model_.params)
     in_file.push_back(look(declaration.name, declaration.shape, ""));
   std::vector<int> buffers;
-  for (std::size_t b = 0; b < model_.buffers.size(); ++b) {
+  for (int b = 0; b < std::ssize(model_.buffers); ++b) {
     const BufferDeclaration& buffer = model_.buffers[b];
     // Files may have floats of other widths, which reading converts.
     const bool converts = buffer.dtype == DType::fp32;
     if (look(buffer.name, buffer.shape, converts ? "" : checkpoint::safetensors_name(buffer.dtype)))
-      buffers.push_back(static_cast<int>(b));
+      buffers.push_back(b);
   }
   if (!problems.empty()) throw LoadError(reader.path() + " does not fit the model:" + problems);
   if (used < reader.tensor_count() && rank() == 0)
@@ -73,14 +72,14 @@ std::vector<std::string> EngineCore::load_weights(const std::string& file,
         reader.read(name_in_file(shard.name), shard.begin, shard.values);
         refuse_non_finite(reader.path(), shard);
       },
-      [&](int param) { return in_file[static_cast<std::size_t>(param)] != 0; });
+      [&](int param) { return in_file[param] != 0; });
   for (const int b : buffers) {
-    const BufferDeclaration& buffer = model_.buffers[static_cast<std::size_t>(b)];
+    const BufferDeclaration& buffer = model_.buffers[b];
     if (buffer.dtype != DType::fp32) {
       buffers_.write(b, 0, reader.bytes(name_in_file(buffer.name)));
       continue;
     }
-    std::vector<float> values(static_cast<std::size_t>(buffer.elements));
+    std::vector<float> values(buffer.elements);
     reader.read(name_in_file(buffer.name), 0, values);
     buffers_.write(b, 0, std::as_bytes(std::span(values)));
   }
@@ -101,7 +100,7 @@ namespace {
 
 // What is written in one go: the parameters of a segment, or a buffer.
 struct ExportPart {
-  std::vector<TensorEntry> tensors;
+  std::vector<TensorEntry> tensors = {};
   std::int64_t width = 0;  // bytes of an element
   int flat_unit = -1, segment = -1, buffer = -1;
 };
@@ -114,37 +113,28 @@ void EngineCore::export_model(const std::string& directory, const ExportOptions&
   require_step_border("Engine::export_model()");
   require_values(" to export");
   std::vector<ExportPart> parts;
-  const auto entry = [](const std::string& name, DType dtype, const Shape& shape) {
-    return TensorEntry{name, checkpoint::safetensors_name(dtype), shape, 0, 0};
+  const auto add = [&](ExportPart& part, const auto& declaration, DType dtype) {
+    part.width = size_of(dtype);
+    part.tensors.push_back(
+        {declaration.name, checkpoint::safetensors_name(dtype), declaration.shape});
   };
-  for (std::size_t f = 0; f < plan_.layout.flat_units.size(); ++f)
-    for (std::size_t s = 0; s < plan_.layout.flat_units[f].segments.size(); ++s) {
-      const Segment& segment = plan_.layout.flat_units[f].segments[s];
+  for (int f = 0; f < std::ssize(plan_.layout.flat_units); ++f)
+    for (int s = 0; s < std::ssize(flat(f).segments); ++s) {
+      const Segment& segment = flat(f).segments[s];
       if (options.trainable_only && !segment.trainable) continue;
-      ExportPart part{{}, 0, static_cast<int>(f), static_cast<int>(s)};
-      const DType dtype = store_->dtype_of({part.flat_unit, part.segment, ArrayKind::parameter});
-      part.width = size_of(dtype);
+      ExportPart& part = parts.emplace_back(ExportPart{.flat_unit = f, .segment = s});
       for (const ParamPlace& place : segment.params)
-        part.tensors.push_back(entry(param(place.param).name, dtype, param(place.param).shape));
-      parts.push_back(std::move(part));
+        add(part, param(place.param), store_->dtype_of({f, s, ArrayKind::parameter}));
     }
-  for (std::size_t b = 0; b < model_.buffers.size(); ++b) {
-    const BufferDeclaration& buffer = model_.buffers[b];
-    parts.push_back({{entry(buffer.name, buffer.dtype, buffer.shape)},
-                     size_of(buffer.dtype),
-                     -1,
-                     -1,
-                     static_cast<int>(b)});
-  }
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const ExportPart& a, const ExportPart& b) { return a.width > b.width; });
+  for (int b = 0; b < std::ssize(model_.buffers); ++b)
+    add(parts.emplace_back(ExportPart{.buffer = b}), model_.buffers[b], model_.buffers[b].dtype);
+  std::ranges::stable_sort(parts, std::greater<>(), &ExportPart::width);
   std::unique_ptr<checkpoint::ModelWriter> writer;
   if (rank() == 0) {
     std::vector<TensorEntry> tensors;
     for (const ExportPart& part : parts)
       tensors.insert(tensors.end(), part.tensors.begin(), part.tensors.end());
-    writer = std::make_unique<checkpoint::ModelWriter>(
-        directory, checkpoint::divide_model(tensors, options.max_file_bytes));
+    writer = std::make_unique<checkpoint::ModelWriter>(directory, tensors, options.max_file_bytes);
   }
   for (const ExportPart& part : parts) {
     if (part.buffer >= 0) {
@@ -154,11 +144,9 @@ void EngineCore::export_model(const std::string& directory, const ExportOptions&
     const std::vector<std::byte> whole =
         gather_segment({part.flat_unit, part.segment, ArrayKind::parameter});
     if (!writer) continue;
-    for (const ParamPlace& place :
-         flat(part.flat_unit).segments[static_cast<std::size_t>(part.segment)].params)
-      writer->write(std::span(whole).subspan(
-          static_cast<std::size_t>(place.offset * part.width),
-          static_cast<std::size_t>(param(place.param).elements * part.width)));
+    for (const ParamPlace& place : flat(part.flat_unit).segments[part.segment].params)
+      writer->write(std::span(whole).subspan(place.offset * part.width,
+                                             param(place.param).elements * part.width));
   }
   if (writer) writer->finish();
   ranks_.gather_words("Engine::export_model", {0});

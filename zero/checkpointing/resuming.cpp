@@ -1,5 +1,6 @@
 #include <algorithm>
-#include <cstring>
+#include <array>
+#include <set>
 
 #include "optim/gradient_norm.h"
 #include "zero/checkpointing/checkpointing.h"
@@ -7,47 +8,14 @@
 
 namespace zero::detail {
 
-namespace {
-
 using checkpoint::Directory;
 using checkpoint::ElementRange;
 using checkpoint::Manifest;
 using checkpoint::ManifestFile;
 
-// Elements of an array of the stored type; -1: all are finite.
-std::int64_t first_non_finite(std::span<const std::byte> bytes, std::string_view dtype) {
-  const auto find = [&](auto word, auto exponent) {
-    using Word = decltype(word);
-    const auto count = static_cast<std::int64_t>(bytes.size() / sizeof(Word));
-    for (std::int64_t i = 0; i < count; ++i) {
-      std::memcpy(&word, bytes.data() + static_cast<std::size_t>(i) * sizeof(Word), sizeof word);
-      if ((word & exponent) == exponent) return i;
-    }
-    return std::int64_t{-1};
-  };
-  if (dtype == "BF16") return find(std::uint16_t{}, std::uint16_t{0x7f80});
-  if (dtype == "F16") return find(std::uint16_t{}, std::uint16_t{0x7c00});
-  if (dtype == "I64") return -1;
-  return find(std::uint32_t{}, std::uint32_t{0x7f800000});
-}
-
-void refuse_non_finite(const std::string& file, const Manifest& manifest, const ElementRange& range,
-                       std::span<const std::byte> bytes) {
-  const std::int64_t at = first_non_finite(bytes, manifest.dtype_of(range));
-  if (at < 0) return;
-  const std::string state =
-      range.kind > 0 ? manifest.states[static_cast<std::size_t>(range.kind - 1)] + " of " : "";
-  throw LoadError(file + ": " + state +
-                  manifest.parameters[static_cast<std::size_t>(range.parameter)].name +
-                  " is not finite at element " + std::to_string(range.begin + at) +
-                  "; zero_core.allow_non_finite_weights loads it nevertheless");
-}
-
-}  // namespace
-
-// Rank 0 looks; the manifest that it found.
-std::optional<std::string> Checkpointing::choose(const std::string& directory, Resume mode,
-                                                 const std::string& tag) {
+// Rank 0 chooses a checkpoint. The text of its manifest; empty where there is no checkpoint.
+std::string Checkpointing::choose(const std::string& directory, Resume mode,
+                                  const std::string& tag) {
   std::string document;
   const Outcome own = attempt([&] {
     engine_.take_checkpoint_buffer();
@@ -60,22 +28,21 @@ std::optional<std::string> Checkpointing::choose(const std::string& directory, R
     document = std::move(choice->candidate.manifest_text);
   });
   agree_or_raise(engine_.ranks_, "the choice of a checkpoint", own);
-  document = engine_.ranks_.broadcast_text("the manifest of a checkpoint", document);
-  if (document.empty()) return std::nullopt;
-  return document;
+  return engine_.ranks_.broadcast_text("the manifest of a checkpoint", document);
 }
 
-// Whether all ranks see it. A host with another directory under this name is no case of damage.
-Outcome Checkpointing::look(const std::string& directory, const std::string& document) {
+// Checks that all ranks see the checkpoint. A host that has another directory under this name is no
+// case of damage.
+Outcome Checkpointing::look(const std::string& directory, const std::string& tag,
+                            const std::string& document) {
   const LongTimeout patience(engine_.ranks_);
   return agree_on_outcome(
       engine_.ranks_, "the choice of a checkpoint", attempt([&] {
         if (engine_.rank() == 0) return;
         const std::string digest = checkpoint::format_manifest_digest(document);
-        const std::string tag = checkpoint::parse_manifest(directory, document).tag;
         await_visible("the checkpoint " + tag + " in " + directory + " that rank 0 sees", [&] {
           const std::string own = Directory::open(directory).child(tag).read_text(
-              checkpoint::manifest_digest_name, static_cast<std::int64_t>(digest.size()));
+              checkpoint::manifest_digest_name, std::ssize(digest));
           if (own != digest) throw LoadError("another one is there");
         });
       }));
@@ -104,49 +71,39 @@ void Checkpointing::check_states(const Manifest& manifest,
   for (std::size_t i = 0; i < state_of_.size(); ++i) {
     if (state_of_[i] < 0) continue;
     const bool had = manifest.has(saved, static_cast<int>(i) + 1);
-    if (had != engine_.state_->has_state(param, static_cast<std::size_t>(state_of_[i])))
+    if (had != engine_.state_->has_state(param, state_of_[i]))
       problems.push_back(saved.name + (had ? " was saved with " : " was saved without ") +
                          manifest.states[i] + ", the optimizer now " +
                          (had ? "has none" : "needs it"));
   }
 }
 
-// What only one of checkpoint and model has.
-void Checkpointing::check_presence(const Manifest& manifest,
-                                   std::vector<std::string>& problems) const {
-  std::vector<char> params(engine_.model_.params.size(), 0),
-      buffers(engine_.model_.buffers.size(), 0);
-  for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {
-    if (param_of_[i] >= 0)
-      params[static_cast<std::size_t>(param_of_[i])] = 1;
-    else if (buffer_of_[i] >= 0)
-      buffers[static_cast<std::size_t>(buffer_of_[i])] = 1;
-    else
-      problems.push_back(manifest.parameters[i].name + " is in the checkpoint, not in the model");
-  }
-  const char* lacking = " is in the model, not in the checkpoint";
-  for (std::size_t p = 0; p < params.size(); ++p)
-    if (!params[p]) problems.push_back(engine_.param(static_cast<int>(p)).name + lacking);
-  for (std::size_t b = 0; b < buffers.size(); ++b)
-    if (!buffers[b]) problems.push_back("the buffer " + engine_.model_.buffers[b].name + lacking);
-}
-
 void Checkpointing::check_model(const Manifest& manifest, const std::string& path) const {
   std::vector<std::string> problems;
-  check_presence(manifest, problems);
+  // What only one of checkpoint and model has.
+  for (std::size_t i = 0; i < manifest.parameters.size(); ++i)
+    if (param_of_[i] < 0 && buffer_of_[i] < 0)
+      problems.push_back(manifest.parameters[i].name + " is in the checkpoint, not in the model");
+  const std::set<int> params(param_of_.begin(), param_of_.end()),
+      buffers(buffer_of_.begin(), buffer_of_.end());
+  const char* lacking = " is in the model, not in the checkpoint";
+  for (int p = 0; p < std::ssize(engine_.model_.params); ++p)
+    if (!params.contains(p)) problems.push_back(engine_.param(p).name + lacking);
+  for (int b = 0; b < std::ssize(engine_.model_.buffers); ++b)
+    if (!buffers.contains(b))
+      problems.push_back("the buffer " + engine_.model_.buffers[b].name + lacking);
   for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {
     const checkpoint::ManifestParameter& saved = manifest.parameters[i];
     if (param_of_[i] < 0 && buffer_of_[i] < 0) continue;
     const bool buffer = saved.buffer;
-    const Shape& shape = buffer
-                             ? engine_.model_.buffers[static_cast<std::size_t>(buffer_of_[i])].shape
-                             : engine_.param(param_of_[i]).shape;
+    const Shape& shape =
+        buffer ? engine_.model_.buffers[buffer_of_[i]].shape : engine_.param(param_of_[i]).shape;
     if (saved.shape != shape)
       problems.push_back(saved.name + " has shape " + to_text(saved.shape) + ", the model has " +
                          to_text(shape));
     if (buffer) {
-      const std::string dtype = checkpoint::safetensors_name(
-          engine_.model_.buffers[static_cast<std::size_t>(buffer_of_[i])].dtype);
+      const std::string dtype =
+          checkpoint::safetensors_name(engine_.model_.buffers[buffer_of_[i]].dtype);
       if (saved.dtype != dtype)
         problems.push_back("the buffer " + saved.name + " has dtype " + saved.dtype +
                            ", the model's " + dtype);
@@ -166,12 +123,9 @@ void Checkpointing::check_model(const Manifest& manifest, const std::string& pat
       problems.push_back("the optimizer state " + state + " of this run's " +
                          engine_.config_.optimizer.type + " was not saved by " +
                          manifest.optimizer);
-  if (problems.empty()) return;
-  std::string list;
-  for (std::size_t i = 0; i < std::min<std::size_t>(problems.size(), 20); ++i)
-    list += "\n  " + problems[i];
-  if (problems.size() > 20) list += "\n  and " + std::to_string(problems.size() - 20) + " more";
-  throw LoadError(path + " does not fit the model:" + list);
+  if (!problems.empty())
+    throw LoadError(path + " does not fit the model:\n  " +
+                    checkpoint::list_of(problems, 20, "\n  "));
 }
 
 // What the checkpoint does without must be what it was trained over.
@@ -180,14 +134,14 @@ void Checkpointing::check_frozen(const Manifest& manifest, const std::string& pa
   std::string lacking;
   for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {
     if (!manifest.parameters[i].left_out) continue;
-    const auto p = static_cast<std::size_t>(param_of_[i]);
+    const int p = param_of_[i];
     left_out[p] = &manifest.parameters[i];
     if (!engine_.has_values_[p] && lacking.empty()) lacking = manifest.parameters[i].name;
   }
   if (!lacking.empty())
     throw LoadError(path + " was saved without its frozen parameters, and " + lacking +
                     " has no values: call Engine::load_weights() for them before resume()");
-  const auto wanted = [&](int p) { return left_out[static_cast<std::size_t>(p)] != nullptr; };
+  const auto wanted = [&](int p) { return left_out[p] != nullptr; };
   if (std::none_of(left_out.begin(), left_out.end(), [](const auto* p) { return p != nullptr; }))
     return;
   const std::vector<std::uint64_t> digests = engine_.value_digests(wanted);
@@ -214,7 +168,7 @@ std::vector<ElementRange> Checkpointing::own_ranges(const Manifest& manifest) co
       for (const Piece& piece :
            pieces_between(engine_.model_, segment, slice, slice + segment.shard)) {
         const int number = number_of.at(piece.param);
-        const auto& parameter = manifest.parameters[static_cast<std::size_t>(number)];
+        const auto& parameter = manifest.parameters[number];
         for (int kind = 0; kind <= static_cast<int>(state_of_.size()); ++kind)
           if (manifest.has(parameter, kind))
             ranges.push_back({number, kind, piece.param_begin, piece.count});
@@ -226,14 +180,29 @@ std::vector<ElementRange> Checkpointing::own_ranges(const Manifest& manifest) co
   return ranges;
 }
 
+void Checkpointing::check_values(const std::string& file, const Manifest& manifest,
+                                 const ElementRange& range,
+                                 std::span<const std::byte> bytes) const {
+  const DType stored = checkpoint::dtype_named(manifest.dtype_of(range)).value();
+  if (stored == DType::int64 || engine_.config_.zero_core.allow_non_finite_weights) return;
+  const std::string name = (range.kind > 0 ? manifest.states[range.kind - 1] + " of " : "") +
+                           manifest.parameters[range.parameter].name;
+  std::array<float, 1 << 12> values;
+  for (std::int64_t done = 0; done < range.count; done += std::ssize(values)) {
+    const auto part = std::span(values).first(std::min(range.count - done, std::ssize(values)));
+    optim::cast(bytes.data() + done * size_of(stored), stored, part.data(), DType::fp32,
+                std::ssize(part));
+    engine_.refuse_non_finite(file, {name, {}, range.begin + done, part});
+  }
+}
+
 void Checkpointing::read_files(const std::string& path, const Manifest& manifest,
                                const std::vector<ElementRange>& wanted, bool into_state) {
   const Directory directory = Directory::open(path);
   for (const ManifestFile& file : manifest.files)
     read_shard(directory, manifest, file, wanted, state_.buffer,
                [&](const ElementRange& range, std::span<const std::byte> bytes) {
-                 if (!engine_.config_.zero_core.allow_non_finite_weights)
-                   refuse_non_finite(path + "/" + file.name, manifest, range, bytes);
+                 check_values(path + "/" + file.name, manifest, range, bytes);
                  if (into_state) deliver(manifest, range, bytes);
                });
 }
@@ -288,7 +257,7 @@ bool Checkpointing::was_retired(const std::string& path) {
   return !engine_.ranks_.broadcast_text("the choice of a checkpoint", gone ? "gone" : "").empty();
 }
 
-// How that went on all ranks.
+// Loads the checkpoint, and returns the outcome that all ranks have agreed on.
 Outcome Checkpointing::load(const Manifest& manifest, const std::string& path) {
   match(manifest);
   check_model(manifest, path);  // the same on all ranks
@@ -322,12 +291,12 @@ Outcome Checkpointing::load(const Manifest& manifest, const std::string& path) {
 std::optional<Resumed> Checkpointing::resume_from_left(const std::string& directory, Resume mode,
                                                        const std::string& tag) {
   while (true) {
-    const std::optional<std::string> document = choose(directory, mode, tag);
-    if (!document) return std::nullopt;
+    const std::string document = choose(directory, mode, tag);
+    if (document.empty()) return std::nullopt;
     const Manifest manifest =
-        checkpoint::parse_manifest(directory + ": the manifest that rank 0 sent", *document);
+        checkpoint::parse_manifest(directory + ": the manifest that rank 0 sent", document);
     const std::string path = directory + "/" + manifest.tag;
-    Outcome outcome = look(directory, *document);
+    Outcome outcome = look(directory, manifest.tag, document);
     if (outcome.code == 0) outcome = load(manifest, path);
     if (outcome.code == 0)
       return Resumed{manifest.step, manifest.tag, manifest.client_state, manifest.rank_states};

@@ -50,6 +50,8 @@ class StagedWriter {
   void await_copy(std::int64_t bytes);
 
  private:
+  template <class Change>
+  void change(Change&& apply);
   std::span<std::byte> to_write() const;
   bool has_room() const;
   bool copies_next() const;

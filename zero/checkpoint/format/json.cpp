@@ -67,6 +67,15 @@ Json parse_json(const std::string& path, std::string_view text) {
   return Json::parse(text.begin(), text.end());
 }
 
+std::string dump(const Json& json, const std::string& what) {
+  try {
+    return json.dump();
+  } catch (const Json::type_error&) {
+    throw UsageError(what + " is not UTF-8 and cannot be saved: " +
+                     json.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 200));
+  }
+}
+
 JsonReader::JsonReader(std::string where, const Json& object)
     : where_(std::move(where)), object_(object) {
   if (!object.is_object()) refuse("an object belongs here");
@@ -77,9 +86,8 @@ void JsonReader::refuse(const std::string& problem) const {
 }
 
 const Json& JsonReader::at(const char* key) const {
-  const auto found = object_.find(key);
-  if (found == object_.end()) refuse("the field " + quoted(key) + " is missing");
-  return *found;
+  if (!object_.contains(place_of(key))) refuse("the field " + quoted(key) + " is missing");
+  return object_.at(place_of(key));
 }
 
 }  // namespace zero::checkpoint

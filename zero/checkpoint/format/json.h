@@ -25,6 +25,9 @@ void scan_json(const std::string& path, std::string_view text,
 // A document, which must be an object.
 Json parse_json(const std::string& path, std::string_view text);
 
+// Throws UsageError where a text in it is not UTF-8; `what` says which.
+std::string dump(const Json& json, const std::string& what);
+
 // What a field of the type must be, for messages.
 template <class T>
 constexpr const char* expected = nullptr;
@@ -41,6 +44,11 @@ inline constexpr const char* expected<std::vector<std::int64_t>> = "an array of 
 template <>
 inline constexpr const char* expected<std::map<std::string, std::string>> = "an object of strings";
 
+// A key may lead into objects of the object: "optimizer/type".
+inline Json::json_pointer place_of(const char* key) {
+  return Json::json_pointer(std::string("/") + key);
+}
+
 class JsonReader {
  public:
   // Messages start with `where`, a path and the place in the document.
@@ -53,16 +61,11 @@ class JsonReader {
   // Absent, it stays as it is.
   template <class T>
   void optional(const char* key, T& value, const std::type_identity_t<T>& = {}) const {
-    if (object_.contains(key)) (*this)(key, value);
+    if (object_.contains(place_of(key))) (*this)(key, value);
   }
   template <class T>
   void optional(const char* key, std::optional<T>& value) const {
-    if (object_.contains(key)) (*this)(key, value.emplace());
-  }
-  template <class Each>
-  void object(const char* key, Each&& fields) const {
-    JsonReader inner(where_ + ": " + key, at(key));
-    fields(inner);
+    if (object_.contains(place_of(key))) (*this)(key, value.emplace());
   }
   // `kind` is one of the objects in messages.
   template <class T, class Each>
@@ -105,26 +108,20 @@ class JsonWriter {
 
   template <class T>
   void operator()(const char* key, const T& value) {
-    object_[key] = value;
+    object_[place_of(key)] = value;
   }
   // Left out where it is as a reader expects it then.
   template <class T>
   void optional(const char* key, const T& value, const std::type_identity_t<T>& otherwise = {}) {
-    if (value != otherwise) object_[key] = value;
+    if (value != otherwise) object_[place_of(key)] = value;
   }
   template <class T>
   void optional(const char* key, const std::optional<T>& value) {
-    if (value) object_[key] = *value;
-  }
-  template <class Each>
-  void object(const char* key, Each&& fields) {
-    JsonWriter inner;
-    fields(inner);
-    object_[key] = std::move(inner.object_);
+    if (value) object_[place_of(key)] = *value;
   }
   template <class T, class Each>
   void objects(const char* key, const char*, const std::vector<T>& values, Each&& fields) {
-    Json& array = object_[key] = Json::array();
+    Json& array = object_[place_of(key)] = Json::array();
     for (const T& value : values) {
       JsonWriter inner;
       fields(inner, value);

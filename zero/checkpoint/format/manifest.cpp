@@ -75,11 +75,9 @@ constexpr auto manifest_fields = [](auto& io, auto& manifest) {
   io("applied_steps", manifest.applied_steps);
   io("skipped_in_a_row", manifest.skipped_in_a_row);
   io("samples", manifest.samples);
-  io.object("optimizer", [&](auto& inner) {
-    inner("type", manifest.optimizer);
-    inner("states", manifest.states);
-  });
-  io.object("scheduler", [&](auto& inner) { inner("type", manifest.scheduler); });
+  io("optimizer/type", manifest.optimizer);
+  io("optimizer/states", manifest.states);
+  io("scheduler/type", manifest.scheduler);
   io.objects("parameters", "parameter", manifest.parameters, parameter_fields);
   io.objects("files", "file", manifest.files, file_fields);
   io("client_state", manifest.client_state);
@@ -107,7 +105,7 @@ std::string problem_of(const Manifest& manifest, const ElementRange& entry) {
   if (entry.parameter >= std::ssize(manifest.parameters))
     return "an entry has parameter number " + std::to_string(entry.parameter) + " of " +
            std::to_string(manifest.parameters.size());
-  const auto& parameter = manifest.parameters[static_cast<std::size_t>(entry.parameter)];
+  const auto& parameter = manifest.parameters[entry.parameter];
   const std::string what = "an entry of " + in_quotes(parameter.name) + " has ";
   if (entry.kind > std::ssize(manifest.states) || !manifest.has(parameter, entry.kind))
     return what + "kind " + std::to_string(entry.kind) + ", which it does not have";
@@ -121,8 +119,10 @@ std::string problem_of(const Manifest& manifest, const ElementRange& entry) {
 std::string problem_of(const Manifest& manifest, const ManifestFile& file) {
   if (const std::string wrong = file_name_problem(file.name); !wrong.empty())
     return "the name " + in_quotes(file.name) + " " + wrong;
-  if (file.header_bytes > max_header_bytes)
-    return "its header of " + std::to_string(file.header_bytes) + " bytes is too large";
+  if (file.header_bytes < std::int64_t{length_bytes} ||
+      file.header_bytes > max_header_bytes + std::int64_t{length_bytes})
+    return "its header of " + std::to_string(file.header_bytes) +
+           " bytes is too small or too large";
   std::int64_t data = 0;
   for (const ElementRange& entry : file.entries) {
     if (const std::string wrong = problem_of(manifest, entry); !wrong.empty()) return wrong;
@@ -146,12 +146,11 @@ std::string coverage_problem(const Manifest& manifest) {
   std::sort(ranges.begin(), ranges.end());
   auto range = ranges.begin();
   for (int p = 0; p < std::ssize(manifest.parameters); ++p) {
-    const ManifestParameter& parameter = manifest.parameters[static_cast<std::size_t>(p)];
+    const ManifestParameter& parameter = manifest.parameters[p];
     for (int k = 0; k <= std::ssize(manifest.states); ++k) {
       if (!manifest.has(parameter, k)) continue;
       const std::string what =
-          " of " + (k == 0 ? "" : manifest.states[static_cast<std::size_t>(k - 1)] + " of ") +
-          in_quotes(parameter.name);
+          " of " + (k == 0 ? "" : manifest.states[k - 1] + " of ") + in_quotes(parameter.name);
       const auto elements = [&](std::int64_t begin, std::int64_t end, const char* problem) {
         return "elements " + std::to_string(begin) + " to " + std::to_string(end) + what + problem;
       };
@@ -191,11 +190,11 @@ bool Manifest::has(const ManifestParameter& parameter, int kind) const {
   if (kind == 0) return !parameter.left_out;
   if (!parameter.trainable) return false;
   const auto& own = parameter.states;
-  return !own || std::ranges::find(*own, states[static_cast<std::size_t>(kind - 1)]) != own->end();
+  return !own || std::ranges::find(*own, states[kind - 1]) != own->end();
 }
 
 const std::string& Manifest::dtype_of(const ElementRange& range) const {
-  const ManifestParameter& parameter = parameters[static_cast<std::size_t>(range.parameter)];
+  const ManifestParameter& parameter = parameters[range.parameter];
   return range.kind > 0 ? parameter.states_dtype : parameter.dtype;
 }
 
@@ -204,9 +203,8 @@ std::int64_t Manifest::width_of(const ElementRange& range) const {
 }
 
 std::string Manifest::name_of(const ElementRange& range) const {
-  return parameters[static_cast<std::size_t>(range.parameter)].name +
-         (range.kind > 0 ? ":" + states[static_cast<std::size_t>(range.kind - 1)] : "") + "@" +
-         std::to_string(range.begin);
+  return parameters[range.parameter].name + (range.kind > 0 ? ":" + states[range.kind - 1] : "") +
+         "@" + std::to_string(range.begin);
 }
 
 std::int64_t Manifest::data_bytes() const {
@@ -223,11 +221,7 @@ std::string format_manifest(const Manifest& manifest) {
   std::vector<std::string> rank_states;
   for (const std::string& state : manifest.rank_states) rank_states.push_back(to_hex(state));
   write.optional("rank_states", rank_states);
-  try {
-    return write.json().dump() + "\n";
-  } catch (const Json::type_error&) {
-    throw UsageError("client_state or a name is not UTF-8 and cannot be saved");
-  }
+  return dump(write.json(), "client_state or a name") + "\n";
 }
 
 std::string format_manifest_digest(std::string_view manifest) {

@@ -64,15 +64,6 @@ std::string coverage_problem(const std::vector<TensorEntry>& tensors, std::int64
   return std::to_string(data_bytes - covered) + " bytes after the last tensor belong to none";
 }
 
-std::string dump(const Json& json) {
-  try {
-    return json.dump();
-  } catch (const Json::type_error&) {
-    throw UsageError(json.dump(-1, ' ', true, Json::error_handler_t::replace) +
-                     " is not UTF-8 and cannot be written to a safetensors file");
-  }
-}
-
 template <class T>
 void convert(std::span<const std::byte> bytes, float* values) {
   for (std::size_t i = 0; i < bytes.size() / sizeof(T); ++i) {
@@ -186,6 +177,15 @@ void place_tensors(const std::string& path, std::vector<TensorEntry>& tensors) {
   }
 }
 
+std::string list_of(const std::vector<std::string>& items, std::size_t most,
+                    std::string_view separator) {
+  std::string list;
+  for (std::size_t i = 0; i < std::min(items.size(), most); ++i)
+    list.append(i > 0 ? separator : "").append(items[i]);
+  return items.size() > most ? list + " and " + std::to_string(items.size() - most) + " more"
+                             : list;
+}
+
 // Entry by entry, so that a hostile header takes no more memory than one of them.
 SafetensorsHeader parse_header(const std::string& path, std::string_view json,
                                std::int64_t data_bytes) {
@@ -237,12 +237,13 @@ SafetensorsHeader parse_header(const std::string& path, std::string_view json,
 std::string format_header(const SafetensorsHeader& header, std::size_t alignment) {
   std::string text(length_bytes, '\0');
   if (!header.metadata.empty())
-    text += ",\"" + std::string(metadata_key) + "\":" + dump(header.metadata);
+    text += ",\"" + std::string(metadata_key) + "\":" + dump(header.metadata, "the metadata");
   // In the order of the data, which an object of the JSON library would not keep.
   for (const TensorEntry& tensor : header.tensors)
-    text += "," + dump(tensor.name) + ":{\"dtype\":" + dump(tensor.dtype) +
-            ",\"shape\":" + dump(tensor.shape) +
-            ",\"data_offsets\":" + dump({tensor.begin, tensor.end}) + "}";
+    text += "," + dump(tensor.name, "a tensor's name") +
+            ":{\"dtype\":" + dump(tensor.dtype, "a dtype") +
+            ",\"shape\":" + Json(tensor.shape).dump() +
+            ",\"data_offsets\":" + Json({tensor.begin, tensor.end}).dump() + "}";
   if (text.size() == length_bytes) text += ",";
   text[length_bytes] = '{';
   text += "}";

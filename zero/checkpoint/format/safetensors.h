@@ -20,7 +20,7 @@ constexpr std::int64_t max_header_bytes = std::int64_t{64} << 20;
 constexpr std::size_t max_tensors = 1'000'000;
 constexpr std::size_t max_name_bytes = 1024;
 constexpr std::size_t max_rank = 16;
-// In front of the header.
+// Of the header's length, which stands in front of it.
 constexpr std::size_t length_bytes = 8;
 
 std::int64_t elements_of(const std::vector<std::int64_t>& shape);
@@ -57,6 +57,9 @@ std::string name_problem(std::string_view name);
 
 // For messages: in quotes, control and non-ASCII characters escaped, cut when long.
 std::string in_quotes(std::string_view name);
+// "a, b and 3 more"
+std::string list_of(const std::vector<std::string>& items, std::size_t most,
+                    std::string_view separator = ", ");
 
 // Sets begin and end of tensors that follow each other in this order. Throws UsageError, starting
 // with `path`, for entries that no reader would accept: declare wider dtypes first where sizes are
