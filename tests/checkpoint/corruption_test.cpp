@@ -11,8 +11,8 @@
 #include "tests/checkpoint/engine_support.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
-#include "zero/checkpoint/shard.h"
 #include "zero/checkpoint/store.h"
+#include "zero/checkpoint/tensor_reader.h"
 
 namespace {
 
@@ -66,10 +66,7 @@ struct Copy {
 
 // Everything that a load checks, without an engine.
 void verify(const std::string& root, const std::string& tag = "b") {
-  const Directory directory = Directory::open(root).child(tag);
-  const Manifest manifest = read_manifest(directory);
-  std::vector<std::byte> buffer(static_cast<std::size_t>(zero::checkpoint::read_buffer_bytes));
-  for (const auto& file : manifest.files) verify_shard(directory, manifest, file, buffer);
+  zero::checkpoint::TensorReader(root + "/" + tag).verify();
 }
 
 void set_manifest(const Copy& copy, const std::string& text) {
@@ -160,7 +157,7 @@ TEST_CASE("shards of another length, missing, swapped, foreign, or no plain file
                              " bytes, the manifest says " + std::to_string(size)));
   }
   CHECK(contains(with([](const Copy& copy) { fs::remove(copy.file(second_shard)); }),
-                 second_shard + ": No such file"));
+                 second_shard + ": cannot be read: No such file"));
   CHECK(contains(with([](const Copy& copy) {
                    fs::rename(copy.file(first_shard), copy.file("x"));
                    fs::rename(copy.file(second_shard), copy.file(first_shard));
@@ -231,6 +228,13 @@ TEST_CASE("forged manifests are refused") {
       {[](json& d) { d["files"][0]["digest"] = "12"; }, "32 hexadecimal digits"},
       {[](json& d) { d["files"][0]["bytes"] = 9223372036854775807; }, "do not fit each other"},
       {[](json& d) { d["files"][0]["header_bytes"] = 9223372036854775807; }, "too large"},
+      {[](json& d) {
+         d["files"][0]["bytes"] =
+             d["files"][0]["bytes"].get<int>() - d["files"][0]["header_bytes"].get<int>() + 4;
+         d["files"][0]["header_bytes"] = 4;
+       },
+       "too small"},
+      {[](json& d) { d["optimizer"] = "AdamW"; }, "\"optimizer/type\" is missing"},
       {[](json& d) { d["save_id"] = std::string(32, '0'); }, "belongs to save"},
       {[](json& d) { d["config"] = json::parse("[[[[[[[[[1]]]]]]]]]"); }, "nested"},
   };

@@ -18,16 +18,14 @@
 #include "tests/checkpoint/engine_support.h"
 #include "tests/support/temporary_directory.h"
 #include "zero/checkpoint/file_layer.h"
-#include "zero/checkpoint/shard.h"
 #include "zero/checkpoint/store.h"
+#include "zero/checkpoint/tensor_reader.h"
 
 namespace {
 
 namespace fs = std::filesystem;
-using zero::checkpoint::Directory;
 using zero::checkpoint::FileEvent;
 using zero::checkpoint::FileOp;
-using zero::checkpoint::Manifest;
 using zero::tests::config_of;
 using zero::tests::read_text;
 using zero::tests::strategies;
@@ -73,15 +71,12 @@ const Setting& setting() {
 
 // The data of all shards; headers hold the save id, which differs from save to save.
 std::string data_of(const std::string& root, const std::string& tag) {
-  const Directory directory = Directory::open(root).child(tag);
-  const Manifest manifest = read_manifest(directory);
-  std::vector<std::byte> buffer(static_cast<std::size_t>(zero::checkpoint::read_buffer_bytes));
+  zero::checkpoint::TensorReader reader(root + "/" + tag);
+  reader.verify();
   std::string data;
-  for (const auto& file : manifest.files) {
-    verify_shard(directory, manifest, file, buffer);
+  for (const auto& file : reader.manifest().files)
     data += read_text(root + "/" + tag + "/" + file.name)
                 .substr(static_cast<std::size_t>(file.header_bytes));
-  }
   return data;
 }
 

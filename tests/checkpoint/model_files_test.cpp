@@ -3,15 +3,20 @@
 #include "zero/checkpoint/model_files.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
+#include <cerrno>
 #include <set>
 
+#include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
 #include "zero/base/error.h"
 #include "zero/checkpoint/file_layer.h"
 
 using namespace zero;
 using namespace zero::checkpoint;
+using zero::tests::contains;
+using zero::tests::refusal;
 using zero::tests::TemporaryDirectory;
 
 namespace {
@@ -30,7 +35,7 @@ void export_model(const std::string& directory, std::int64_t max_file_bytes, flo
                   std::size_t tensors = tensor_names.size() + 1) {
   std::vector<TensorEntry> entries;
   for (const std::string& name : tensor_names) entries.push_back({name, "F32", {elements}, 0, 0});
-  ModelWriter writer(directory, divide_model(entries, max_file_bytes));
+  ModelWriter writer(directory, entries, max_file_bytes);
   const std::vector<float> values(elements, value);
   for (std::size_t i = 0; i < std::min(tensors, tensor_names.size()); ++i)
     writer.write(std::as_bytes(std::span(values)));
@@ -107,6 +112,50 @@ TEST_CASE("an export over an earlier one leaves the old model or the new one, wh
         CHECK(names_in(model).size() == (after == 0 ? 1 : 64 / after + 1));
       }
     }
+}
+
+TEST_CASE("an export that is given up, or fails, leaves the old file and nothing beside it") {
+  const TemporaryDirectory directory;
+  const std::string model = directory / "model";
+  export_model(model, 0, 1);
+  export_model(model, 0, 2, 2);
+  CHECK(names_in(model) == std::set<std::string>{single_model_name});
+  for (const FileOp op : {FileOp::create, FileOp::reserve, FileOp::write, FileOp::sync,
+                          FileOp::close, FileOp::rename}) {
+    set_file_hook([op](const FileEvent& event) { return event.op == op ? EIO : 0; });
+    const std::string words = refusal<SaveError>([&] { export_model(model, 0, 2); });
+    set_file_hook({});
+    CHECK(words.starts_with(model + "/model.safetensors.tmp-"));
+    CHECK(words.ends_with("Input/output error"));
+    CHECK(names_in(model) == std::set<std::string>{single_model_name});
+    CHECK(value_in(model) == 1);
+  }
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  const auto mode = static_cast<mode_t>(fs::status(model + "/model.safetensors").permissions());
+  CHECK(mode == (0644 & ~mask));
+}
+
+TEST_CASE("a directory that cannot be made, and a name that is taken") {
+  const TemporaryDirectory directory;
+  directory.file("file", "x");
+  CHECK(contains(refusal<SaveError>([&] { export_model(directory / "file", 0, 1); }),
+                 "Not a directory"));
+  CHECK(contains(refusal<SaveError>([&] { export_model(directory / "file/below", 0, 1); }),
+                 "/file/below: cannot be made: Not a directory"));
+  fs::create_directories(directory / "model/model.safetensors");
+  CHECK(contains(refusal<SaveError>([&] { export_model(directory / "model", 0, 1); }),
+                 "cannot rename to model.safetensors: Is a directory"));
+}
+
+// As in the cache of the Hugging Face hub.
+TEST_CASE("a model whose files are links is read") {
+  const TemporaryDirectory directory;
+  export_model(directory / "model", 32, 1);
+  fs::create_directory(directory / "links");
+  for (const std::string& name : names_in(directory / "model"))
+    fs::create_symlink(directory / ("model/" + name), directory / ("links/" + name));
+  CHECK(value_in(directory / "links") == 1);
 }
 
 TEST_CASE("the files of an export have the usual names where nothing else has them") {

@@ -7,8 +7,7 @@
 
 #include "tests/support/temporary_directory.h"
 #include "zero/base/error.h"
-#include "zero/checkpoint/safetensors.h"
-#include "zero/checkpoint/safetensors_header.h"
+#include "zero/checkpoint/safetensors_file.h"
 
 using namespace zero;
 using namespace zero::checkpoint;
@@ -95,34 +94,36 @@ TEST_CASE("header attacks") {
       {"{" + f32("a", "[2]", "[-8,0]") + "}", 8, "negative"},
       {"{" + f32("a", "[2.0]", "[0,8]") + "}", 8, "fraction or exponent"},
       {"{" + f32("a", "[2e0]", "[0,8]") + "}", 8, "fraction or exponent"},
-      {"{" + f32("a", "[\"2\"]", "[0,8]") + "}", 8, "a string where the shape"},
-      {"{" + f32("a", "[[2]]", "[0,8]") + "}", 8, "an array where the shape"},
-      {"{" + f32("a", "[null]", "[0,8]") + "}", 8, "null where the shape"},
-      {"{" + f32("a", "2", "[0,8]") + "}", 8, "a number where the shape"},
+      {"{" + f32("a", "[\"2\"]", "[0,8]") + "}", 8,
+       "tensor \"a\": \"shape\" must be an array of counts"},
+      {"{" + f32("a", "[[2]]", "[0,8]") + "}", 8,
+       "tensor \"a\": an object or array is where none belongs"},
+      {"{" + f32("a", "[null]", "[0,8]") + "}", 8, "\"a\": has null"},
+      {"{" + f32("a", "2", "[0,8]") + "}", 8, "tensor \"a\": \"shape\" must be an array of counts"},
       {"{" + f32("a", "[2]", "[0]") + "}", 8, "data_offsets needs two numbers"},
-      {"{" + f32("a", "[2]", "[0,8,8]") + "}", 8, "more than 2 numbers in data_offsets"},
+      {"{" + f32("a", "[2]", "[0,8,8]") + "}", 8, "data_offsets needs two numbers"},
       {"{" + f32("a", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,2]", "[0,8]") + "}", 8,
        "more than 16 numbers"},
       {"{" + entry("a", "\"F33\"", "[2]", "[0,8]") + "}", 8, "unknown dtype \"F33\""},
       {"{" + entry("a", "\"f32\"", "[2]", "[0,8]") + "}", 8, "unknown dtype \"f32\""},
-      {"{" + entry("a", "32", "[2]", "[0,8]") + "}", 8, "a number where the dtype"},
-      {"{" + entry("a", "{}", "[2]", "[0,8]") + "}", 8, "an object where the dtype"},
+      {"{" + entry("a", "32", "[2]", "[0,8]") + "}", 8, "tensor \"a\": \"dtype\" must be a string"},
+      {"{" + entry("a", "{}", "[2]", "[0,8]") + "}", 8, "an object or array is where none belongs"},
       {"{" + entry("a", "\"F4\"", "[3]", "[0,1]") + "}", 1, "no whole number of bytes"},
-      {"{" + good + "," + f32("a", "[2]", "[8,16]") + "}", 16, "tensor \"a\" is given twice"},
-      {"{" + good + "," + f32("\\u0061", "[2]", "[8,16]") + "}", 16, "tensor \"a\" is given twice"},
+      {"{" + good + "," + f32("a", "[2]", "[8,16]") + "}", 16, "has the key \"a\" twice"},
+      {"{" + good + "," + f32("\\u0061", "[2]", "[8,16]") + "}", 16, "has the key \"a\" twice"},
       {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
-       "dtype is given twice"},
+       "has the key \"dtype\" twice"},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8,
        "unknown field \"x\""},
-      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "are needed"},
-      {"{\"a\":{}}", 0, "are needed"},
-      {"{\"a\":1}", 0, "a number where the object of a tensor belongs"},
-      {"{\"a\":[]}", 0, "an array where the object of a tensor belongs"},
-      {"{\"__metadata__\":{\"a\":1}}", 0, "a number where a string of the metadata belongs"},
-      {"{\"__metadata__\":{\"a\":{}}}", 0, "an object where a string of the metadata belongs"},
-      {"{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0, "metadata key \"a\" is given twice"},
-      {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "__metadata__ is given twice"},
-      {"{\"__metadata__\":\"x\"}", 0, "a string where"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "is missing"},
+      {"{\"a\":{}}", 0, "is missing"},
+      {"{\"a\":1}", 0, "tensor \"a\": an object belongs here"},
+      {"{\"a\":[]}", 0, "an object or array is where none belongs"},
+      {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__: it must be an object of strings"},
+      {"{\"__metadata__\":{\"a\":{}}}", 0, "__metadata__: an object or array is where none"},
+      {"{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0, "has the key \"a\" twice"},
+      {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "has the key \"__metadata__\" twice"},
+      {"{\"__metadata__\":\"x\"}", 0, "__metadata__: an object belongs here"},
       {"{\"\":{}}", 0, "name is empty"},
       {"{" + f32("a\\nb", "[2]", "[0,8]") + "}", 8,
        "tensor \"a\\x0ab\": the name has a control character"},
@@ -137,7 +138,8 @@ TEST_CASE("header attacks") {
       {" {" + good + "}", 8, "does not start with {"},
       {"[]", 0, "does not start with {"},
       {"{\"a\":" + std::string(1'000'000, '{'), 0, "not valid JSON"},
-      {"{\"a\":{\"shape\":" + std::string(1'000'000, '['), 0, "an array where the shape"},
+      {"{\"a\":{\"shape\":" + std::string(1'000'000, '['), 0,
+       "tensor \"a\": an object or array is where none belongs"},
   };
   for (const auto& c : cases) {
     const std::string message = refusal(directory, file_of(c.header, c.data));
@@ -267,7 +269,7 @@ TEST_CASE("paths that are no files: a message, never a wait") {
     return "";
   };
   CHECK(message(directory / "none").ends_with("none: cannot be read: No such file or directory"));
-  CHECK(message(directory.path().string()).ends_with("is a directory, not a file"));
+  CHECK(message(directory.path().string()).ends_with("is not a regular file"));
   REQUIRE(::mkfifo((directory / "fifo").c_str(), 0600) == 0);
   CHECK(message(directory / "fifo").ends_with("is not a regular file"));
   CHECK(message("/dev/null").ends_with("is not a regular file"));

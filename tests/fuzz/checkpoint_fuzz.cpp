@@ -15,7 +15,7 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "zero/base/error.h"
-#include "zero/checkpoint/shard.h"
+#include "zero/checkpoint/safetensors_file.h"
 #include "zero/checkpoint/store.h"
 #include "zero/checkpoint/tensor_reader.h"
 
@@ -99,7 +99,8 @@ class Original {
     saver.begin(m.tag, m.save_id, 10'000);
     const Directory temporary = Directory::open(root_).child(temporary_name(m.tag, m.save_id));
     for (ManifestFile& file : m.files) {
-      ShardWriter writer(temporary, m, file);
+      SafetensorsWriter writer(temporary.create(file.name), shard_header(m, file),
+                               file.data_bytes());
       std::vector<std::byte> data(static_cast<std::size_t>(file.data_bytes()));
       for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i % 61);
       writer.write(data);

@@ -6,7 +6,7 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "zero/base/error.h"
-#include "zero/checkpoint/manifest.h"
+#include "zero/checkpoint/format/manifest.h"
 
 using namespace zero::checkpoint;
 

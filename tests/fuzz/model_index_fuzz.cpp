@@ -23,7 +23,7 @@ class Model {
     require(::mkdtemp(pattern.data()) != nullptr);
     root_ = pattern;
     const std::vector<TensorEntry> tensors = {{"a", "F32", {4}, 0, 0}, {"b", "F32", {4}, 0, 0}};
-    ModelWriter writer(root_, divide_model(tensors, 16));
+    ModelWriter writer(root_, tensors, 16);
     const std::vector<std::byte> data(16, std::byte{1});
     writer.write(data);
     writer.write(data);

@@ -16,7 +16,7 @@
 #include "examples/gpt/training_step.h"
 #include "tests/gpt/plain_model.h"
 #include "tests/support/temporary_directory.h"
-#include "zero/checkpoint/safetensors.h"
+#include "zero/checkpoint/safetensors_file.h"
 #include "zero/testing.h"
 
 namespace {

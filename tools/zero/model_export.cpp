@@ -26,10 +26,7 @@ DType named(const std::string& dtype) {
 }
 
 DType stored(const ManifestParameter& parameter) {
-  return parameter.dtype == "I64"    ? DType::int64
-         : parameter.dtype == "BF16" ? DType::bf16
-         : parameter.dtype == "F16"  ? DType::fp16
-                                     : DType::fp32;
+  return checkpoint::dtype_named(parameter.dtype).value();
 }
 
 std::vector<DType> output_dtypes(const Manifest& manifest, const std::string& dtype) {
@@ -89,7 +86,7 @@ std::vector<std::string> export_model(checkpoint::TensorReader& reader,
   for (const std::size_t p : order)
     tensors.push_back(
         {parameters[p].name, checkpoint::safetensors_name(dtypes[p]), parameters[p].shape, 0, 0});
-  ModelWriter writer(directory, checkpoint::divide_model(tensors, max_file_bytes));
+  ModelWriter writer(directory, tensors, max_file_bytes);
   for (const std::size_t p : order) write_tensor(reader, static_cast<int>(p), dtypes[p], writer);
   return writer.finish();
 }

@@ -1,11 +1,13 @@
 #include "zero/checkpoint/digest.h"
 
 #define XXH_INLINE_ALL
+#include <endian.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
+#include <charconv>
+#include <cstring>
 
 namespace zero::checkpoint {
 namespace {
@@ -14,30 +16,38 @@ Digest from(const XXH128_hash_t& hash) {
   return {hash.high64, hash.low64};
 }
 
-std::optional<std::uint64_t> parse_half(std::string_view hex) {
-  std::uint64_t value = 0;
-  for (const char c : hex) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-    if (digit < 0) return std::nullopt;
-    value = value << 4 | static_cast<std::uint64_t>(digit);
-  }
-  return value;
-}
-
 }  // namespace
 
+std::string to_hex(std::string_view bytes) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string hex;
+  for (const unsigned char byte : bytes) hex += {digits[byte >> 4], digits[byte & 15]};
+  return hex;
+}
+
+std::optional<std::string> from_hex(std::string_view hex) {
+  std::string bytes(hex.size() / 2, '\0');
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const char* const pair = hex.data() + 2 * i;
+    unsigned char byte = 0;
+    if (std::from_chars(pair, pair + 2, byte, 16).ptr != pair + 2) return std::nullopt;
+    bytes[i] = static_cast<char>(byte);
+  }
+  if (hex.size() % 2 != 0) return std::nullopt;
+  return bytes;
+}
+
 std::string Digest::hex() const {
-  std::array<char, 33> text{};
-  std::snprintf(text.data(), text.size(), "%016llx%016llx", static_cast<unsigned long long>(high),
-                static_cast<unsigned long long>(low));
-  return text.data();
+  const std::array<std::uint64_t, 2> words{htobe64(high), htobe64(low)};
+  return to_hex({reinterpret_cast<const char*>(words.data()), sizeof words});
 }
 
 std::optional<Digest> Digest::parse(std::string_view hex) {
-  if (hex.size() != 32) return std::nullopt;
-  const auto high = parse_half(hex.substr(0, 16)), low = parse_half(hex.substr(16));
-  if (!high || !low) return std::nullopt;
-  return Digest{*high, *low};
+  const std::optional<std::string> bytes = from_hex(hex);
+  std::array<std::uint64_t, 2> words{};
+  if (!bytes || bytes->size() != sizeof words) return std::nullopt;
+  std::memcpy(words.data(), bytes->data(), sizeof words);
+  return Digest{be64toh(words[0]), be64toh(words[1])};
 }
 
 Digest digest_of(std::span<const std::byte> bytes) {
@@ -66,9 +76,9 @@ ChunkDigester::~ChunkDigester() = default;
 
 void ChunkDigester::update(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const auto count = std::min(bytes.size(), static_cast<std::size_t>(chunk_bytes - in_chunk_));
+    const auto count = std::min<std::size_t>(bytes.size(), chunk_bytes - in_chunk_);
     XXH3_128bits_update(&state_->hash, bytes.data(), count);
-    in_chunk_ += static_cast<std::int64_t>(count);
+    in_chunk_ += count;
     bytes = bytes.subspan(count);
     if (in_chunk_ == chunk_bytes) close_chunk();
   }

@@ -1,6 +1,6 @@
-// xxHash3 with 128 bits: finds damage, is no proof of origin. Of a file of tensors: one digest per
-// chunk of its data, and one over the header and the chunk digests, so that any range can be
-// checked by reading the chunks that it touches.
+// Digests by xxHash3 with 128 bits. They find damage; they do not prove who wrote a file. A file of
+// tensors has one digest per chunk of its data, and one over its header and these, so that any
+// range can be checked by reading only the chunks that it touches.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,16 @@ namespace zero::checkpoint {
 
 inline constexpr std::int64_t chunk_bytes = std::int64_t{4} << 20;
 
+// Lower-case hexadecimal digits, two per byte, and back; nothing where they are others.
+std::string to_hex(std::string_view bytes);
+std::optional<std::string> from_hex(std::string_view hex);
+
 struct Digest {
   std::uint64_t high = 0, low = 0;
 
   bool operator==(const Digest&) const = default;
   std::string hex() const;
-  // Of 32 lower-case hexadecimal digits.
+  // Of 32 hexadecimal digits.
   static std::optional<Digest> parse(std::string_view hex);
 };
 
@@ -30,7 +34,7 @@ Digest digest_of(std::string_view text);
 // Over the header's bytes and the digests of the data's chunks, in their order.
 Digest file_digest(std::string_view header, const std::vector<Digest>& chunks);
 
-// Of data that comes in pieces: one digest per chunk_bytes, and one for what is left.
+// Digests data that comes in pieces: one digest per chunk_bytes, and one for the rest.
 class ChunkDigester {
  public:
   ChunkDigester();

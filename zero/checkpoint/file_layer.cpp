@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <memory>
 #include <utility>
 
 #include "zero/base/error.h"
@@ -24,27 +26,43 @@ FileHook& hook() {
   return installed;
 }
 
-int before(FileOp op, const std::string& path, const std::string& target = "",
-           std::span<const std::byte> data = {}, std::int64_t offset = 0) {
-  return hook() ? hook()({op, path, target, data, offset}) : 0;
+// What the hook says of an operation that is about to be made.
+int injected(const FileEvent& event) {
+  return hook() ? hook()(event) : 0;
 }
 
-[[noreturn]] void save_failed(const std::string& path, const char* action, int error) {
+[[noreturn]] void save_failed(const std::string& path, const std::string& action, int error) {
   throw SaveError(path + ": cannot " + action + ": " + std::strerror(error));
 }
 
 [[noreturn]] void load_failed(const std::string& path, int error) {
-  throw LoadError(path + ": " + std::strerror(error));
+  throw LoadError(path + ": cannot be read: " + std::strerror(error));
 }
 
-// What the hook says, else what the call does.
+// The errno of a call that returns 0 for success; the call is not made where the hook fails it.
 template <class Call>
-int attempt(int injected, Call&& call) {
-  if (injected > 0) return injected;
-  while (true) {
-    if (call() == 0) return 0;
+int error_of(const FileEvent& event, Call&& call) {
+  if (const int error = injected(event); error > 0) return error;
+  while (call() != 0)
     if (errno != EINTR) return errno;
-  }
+  return 0;
+}
+
+template <class Call>
+void perform(const FileEvent& event, const std::string& action, Call&& call) {
+  if (const int error = error_of(event, call); error != 0) save_failed(event.path, action, error);
+}
+
+// Only what is a regular file, without waiting for the writer of a FIFO.
+File open_regular(int directory, const std::string& name, const std::string& path, int flags) {
+  Descriptor fd(
+      ::openat(directory, name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags));
+  if (fd.get() < 0 && errno == ELOOP && (flags & O_NOFOLLOW) != 0)
+    throw LoadError(path + ": is a symbolic link; a checkpoint has none");
+  struct stat status {};
+  if (fd.get() < 0 || ::fstat(fd.get(), &status) != 0) load_failed(path, errno);
+  if (!S_ISREG(status.st_mode)) throw LoadError(path + ": is not a regular file");
+  return {std::move(fd), path};
 }
 
 }  // namespace
@@ -65,30 +83,27 @@ std::string file_name_problem(std::string_view name) {
   return "";
 }
 
-File::File(File&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)),
-      path_(std::move(other.path_)),
-      written_(other.written_),
-      bypasses_(other.bypasses_),
-      direct_(other.direct_) {}
-
-File::~File() {
+Descriptor::~Descriptor() {
   if (fd_ >= 0) ::close(fd_);
+}
+
+File File::open(const std::string& path) {
+  return open_regular(AT_FDCWD, path, path, 0);
 }
 
 std::int64_t File::size() const {
   struct stat status {};
-  if (::fstat(fd_, &status) != 0) load_failed(path_, errno);
+  if (::fstat(fd_.get(), &status) != 0) load_failed(path_, errno);
   return status.st_size;
 }
 
 // Sets the descriptor's mode for a transfer.
-bool File::is_direct(const std::byte* memory, std::int64_t at, std::size_t count) {
+bool File::is_direct(const std::byte* memory, std::int64_t at, std::size_t count) const {
   const bool wanted = bypasses_ && at % direct_alignment == 0 && count > 0 &&
                       reinterpret_cast<std::uintptr_t>(memory) % direct_alignment == 0;
   if (wanted == direct_) return direct_;
-  const int flags = ::fcntl(fd_, F_GETFL);
-  if (::fcntl(fd_, F_SETFL, wanted ? flags | O_DIRECT : flags & ~O_DIRECT) == 0)
+  const int flags = ::fcntl(fd_.get(), F_GETFL);
+  if (::fcntl(fd_.get(), F_SETFL, wanted ? flags | O_DIRECT : flags & ~O_DIRECT) == 0)
     direct_ = wanted;
   else
     bypasses_ = direct_;  // not on this file system
@@ -101,51 +116,48 @@ void File::write(std::span<const std::byte> bytes) {
     const std::size_t aligned = count - count % direct_alignment;
     const bool direct = is_direct(bytes.data(), written_, aligned);
     if (direct) count = aligned;
-    const int injected = before(FileOp::write, path_, "", bytes.first(count), written_);
-    if (injected > 0) save_failed(path_, "write", injected);
-    if (injected < 0) count = (count + 1) / 2;
-    const ssize_t written = ::write(fd_, bytes.data(), count);
+    const int told = injected({FileOp::write, path_, "", bytes.first(count), written_});
+    if (told > 0) save_failed(path_, "write", told);
+    if (told < 0) count = (count + 1) / 2;
+    const ssize_t written = ::write(fd_.get(), bytes.data(), count);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0 && errno == EINVAL && direct) {
       bypasses_ = false;
       continue;
     }
-    if (written < 0) save_failed(path_, "write", errno);
-    if (written == 0) save_failed(path_, "write", EIO);
+    if (written <= 0) save_failed(path_, "write", written < 0 ? errno : EIO);
     written_ += written;
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    bytes = bytes.subspan(written);
   }
 }
 
 void File::reserve(std::int64_t bytes) {
   if (bytes == 0) return;
   const int error =
-      attempt(before(FileOp::reserve, path_), [&] { return ::fallocate(fd_, 0, 0, bytes); });
+      error_of({FileOp::reserve, path_}, [&] { return ::fallocate(fd_.get(), 0, 0, bytes); });
   if (error != 0 && error != EOPNOTSUPP && error != ENOSYS && error != EINVAL)
-    save_failed(path_, ("reserve " + std::to_string(bytes) + " bytes").c_str(), error);
+    save_failed(path_, "reserve " + std::to_string(bytes) + " bytes", error);
 }
 
 void File::sync() {
-  const int injected = before(FileOp::sync, path_);
-  if (injected > 0) save_failed(path_, "sync", injected);
-  if (::fsync(fd_) != 0) save_failed(path_, "sync", errno);
+  perform({FileOp::sync, path_}, "sync", [&] { return ::fsync(fd_.get()); });
 }
 
 void File::close() {
-  const int injected = before(FileOp::close, path_);
-  const int result = ::close(std::exchange(fd_, -1));
-  if (injected > 0) save_failed(path_, "close", injected);
-  if (result != 0) save_failed(path_, "close", errno);
+  perform({FileOp::close, path_}, "close", [&] {
+    // After EINTR the descriptor is closed all the same.
+    return ::close(fd_.release()) == 0 || errno == EINTR ? 0 : -1;
+  });
 }
 
-void File::read(std::int64_t offset, std::span<std::byte> bytes) {
+void File::read(std::int64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
-    const auto rounded = static_cast<std::size_t>((std::ssize(bytes) + direct_alignment - 1) /
-                                                  direct_alignment * direct_alignment);
+    const std::size_t rounded =
+        (std::ssize(bytes) + direct_alignment - 1) / direct_alignment * direct_alignment;
     const bool direct = is_direct(bytes.data(), offset, rounded);
-    const int injected = before(FileOp::read, path_, "", {}, offset);
-    if (injected > 0) load_failed(path_, injected);
-    ssize_t got = ::pread(fd_, bytes.data(), direct ? rounded : bytes.size(), offset);
+    if (const int told = injected({FileOp::read, path_, "", {}, offset}); told > 0)
+      load_failed(path_, told);
+    ssize_t got = ::pread(fd_.get(), bytes.data(), direct ? rounded : bytes.size(), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EINVAL && direct) {
       bypasses_ = false;
@@ -156,133 +168,133 @@ void File::read(std::int64_t offset, std::span<std::byte> bytes) {
       throw LoadError(path_ + ": ended at byte " + std::to_string(offset) + " while it was read");
     got = std::min(got, std::ssize(bytes));
     offset += got;
-    bytes = bytes.subspan(static_cast<std::size_t>(got));
+    bytes = bytes.subspan(got);
   }
 }
 
-Directory::Directory(Directory&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
-
-Directory::~Directory() {
-  if (fd_ >= 0) ::close(fd_);
+std::string File::read_text(std::int64_t max_bytes) const {
+  const std::int64_t bytes = size();
+  if (bytes > max_bytes)
+    throw LoadError(path_ + ": has " + std::to_string(bytes) + " bytes; at most " +
+                    std::to_string(max_bytes) + " are expected");
+  std::string text(bytes, '\0');
+  read(0, std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
 Directory Directory::open(const std::string& path) {
   // A slash at the end would follow a link.
   std::string stripped = path;
   while (stripped.size() > 1 && stripped.back() == '/') stripped.pop_back();
-  const int fd = ::open(stripped.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0) {
+  Descriptor fd(::open(stripped.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (fd.get() < 0) {
     const int error = errno;
-    struct stat status {};
-    if (::lstat(stripped.c_str(), &status) == 0 && S_ISLNK(status.st_mode))
+    if (std::error_code ignored; std::filesystem::is_symlink(stripped, ignored))
       throw LoadError(stripped + ": is a symbolic link; name the directory itself");
     load_failed(stripped, error);
   }
-  return {fd, stripped};
+  return {std::move(fd), stripped};
+}
+
+Directory Directory::make_path(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  if (!fs::exists(fs::symlink_status(path, failed))) {
+    fs::create_directories(path, failed);
+    if (failed) throw SaveError(path + ": cannot be made: " + failed.message());
+    const fs::path parent = fs::absolute(fs::path(path) / "..").lexically_normal();
+    Directory::open(fs::canonical(parent).string()).sync();
+  }
+  try {
+    return open(path);
+  } catch (const LoadError& error) {
+    throw SaveError(error.what());
+  }
 }
 
 std::vector<std::string> Directory::names() const {
-  const int copy = ::openat(fd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* stream = copy < 0 ? nullptr : ::fdopendir(copy);
-  if (stream == nullptr) {
-    const int error = errno;
-    if (copy >= 0) ::close(copy);
-    load_failed(path_, error);
-  }
+  Descriptor copy(::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(
+      copy.get() < 0 ? nullptr : ::fdopendir(copy.get()), ::closedir);
+  if (!stream) load_failed(path_, errno);
+  copy.release();
   std::vector<std::string> names;
-  while (const dirent* entry = ::readdir(stream)) {
+  while (const dirent* entry = ::readdir(stream.get())) {
     const std::string name = entry->d_name;
     if (name != "." && name != "..") names.push_back(name);
   }
-  ::closedir(stream);
   std::sort(names.begin(), names.end());
   return names;
 }
 
-bool Directory::has(const std::string& name) const {
+mode_t Directory::mode_of(const std::string& name) const {
   struct stat status {};
-  return ::fstatat(fd_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
+  return ::fstatat(fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 ? status.st_mode : 0;
 }
 
 bool Directory::is_directory(const std::string& name) const {
-  struct stat status {};
-  return ::fstatat(fd_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
+  return S_ISDIR(mode_of(name));
 }
 
 Directory Directory::child(const std::string& name) const {
-  const int fd = ::openat(fd_, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0) load_failed(path_of(name), errno);
-  return {fd, path_of(name)};
+  Descriptor fd(::openat(fd_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (fd.get() < 0) load_failed(path_of(name), errno);
+  return {std::move(fd), path_of(name)};
 }
 
 File Directory::open_file(const std::string& name) const {
-  // O_NONBLOCK: opening a FIFO would otherwise wait for a writer.
-  const int fd =
-      ::openat(fd_, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-  if (fd < 0 && errno == ELOOP)
-    throw LoadError(path_of(name) + ": is a symbolic link; a checkpoint has none");
-  if (fd < 0) load_failed(path_of(name), errno);
-  File file(fd, path_of(name));
-  struct stat status {};
-  if (::fstat(fd, &status) != 0) load_failed(path_of(name), errno);
-  if (!S_ISREG(status.st_mode)) throw LoadError(path_of(name) + ": is not a regular file");
-  return file;
+  return open_regular(fd_.get(), name, path_of(name), O_NOFOLLOW);
 }
 
 std::string Directory::read_text(const std::string& name, std::int64_t max_bytes) const {
-  File file = open_file(name);
-  const std::int64_t size = file.size();
-  if (size > max_bytes)
-    throw LoadError(file.path() + ": has " + std::to_string(size) + " bytes; at most " +
-                    std::to_string(max_bytes) + " are expected");
-  std::string text(static_cast<std::size_t>(size), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  return text;
+  return open_file(name).read_text(max_bytes);
 }
 
 Directory Directory::make(const std::string& name) const {
-  const int error = attempt(before(FileOp::make_directory, path_of(name)),
-                            [&] { return ::mkdirat(fd_, name.c_str(), 0700); });
-  if (error != 0) save_failed(path_of(name), "create the directory", error);
+  perform({FileOp::make_directory, path_of(name)}, "create the directory",
+          [&] { return ::mkdirat(fd_.get(), name.c_str(), 0700); });
   return child(name);
 }
 
-File Directory::create(const std::string& name) const {
-  const int injected = before(FileOp::create, path_of(name));
-  if (injected > 0) save_failed(path_of(name), "create", injected);
-  const int fd =
-      ::openat(fd_, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) save_failed(path_of(name), "create", errno);
-  return {fd, path_of(name)};
+File Directory::create(const std::string& name, unsigned mode) const {
+  int fd = -1;
+  perform({FileOp::create, path_of(name)}, "create", [&] {
+    fd = ::openat(fd_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+                  mode);
+    return fd < 0 ? -1 : 0;
+  });
+  return {Descriptor(fd), path_of(name)};
 }
 
-void Directory::write_text(const std::string& name, std::string_view text) const {
-  File file = create(name);
+void Directory::write_text(const std::string& name, std::string_view text, unsigned mode) const {
+  File file = create(name, mode);
   file.write(std::as_bytes(std::span(text)));
   file.sync();
   file.close();
 }
 
 void Directory::rename(const std::string& from, const std::string& to, bool replace) const {
-  const int error = attempt(before(FileOp::rename, path_of(from), path_of(to)), [&] {
-    if (replace) return ::renameat(fd_, from.c_str(), fd_, to.c_str());
-    if (::renameat2(fd_, from.c_str(), fd_, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
+  const int fd = fd_.get();
+  perform({FileOp::rename, path_of(from), path_of(to)}, "rename to " + to, [&] {
+    if (replace) return ::renameat(fd, from.c_str(), fd, to.c_str());
+    if (::renameat2(fd, from.c_str(), fd, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
     // A file system without the flag; the lock keeps other jobs away meanwhile.
     if (errno != EINVAL && errno != ENOSYS) return -1;
-    if (has(to)) {
-      errno = EEXIST;
-      return -1;
-    }
-    return ::renameat(fd_, from.c_str(), fd_, to.c_str());
+    if (!has(to)) return ::renameat(fd, from.c_str(), fd, to.c_str());
+    errno = EEXIST;
+    return -1;
   });
-  if (error != 0) save_failed(path_of(from), ("rename to " + to).c_str(), error);
+}
+
+void Directory::replace(const std::string& name, const std::string& temporary) const {
+  rename(temporary, name, true);
+  sync();
 }
 
 void Directory::remove(const std::string& name) const {
   const int flags = is_directory(name) ? AT_REMOVEDIR : 0;
-  const int error = attempt(before(FileOp::remove, path_of(name)),
-                            [&] { return ::unlinkat(fd_, name.c_str(), flags); });
+  const int error = error_of({FileOp::remove, path_of(name)},
+                             [&] { return ::unlinkat(fd_.get(), name.c_str(), flags); });
   if (error != 0 && error != ENOENT) save_failed(path_of(name), "remove", error);
 }
 
@@ -304,14 +316,14 @@ void Directory::remove_tree(const std::string& name) const {
 }
 
 void Directory::sync() const {
-  int error = before(FileOp::sync_directory, path_);
-  if (error <= 0) error = ::fsync(fd_) == 0 || errno == EINVAL ? 0 : errno;
-  if (error != 0) save_failed(path_, "sync the directory", error);
+  const int error = error_of({FileOp::sync_directory, path_}, [&] { return ::fsync(fd_.get()); });
+  // EINVAL: this file system cannot sync directories.
+  if (error != 0 && error != EINVAL) save_failed(path_, "sync the directory", error);
 }
 
 std::int64_t Directory::free_bytes() const {
   struct statvfs status {};
-  if (::fstatvfs(fd_, &status) != 0) save_failed(path_, "ask for free space", errno);
+  if (::fstatvfs(fd_.get(), &status) != 0) save_failed(path_, "ask for free space", errno);
   return static_cast<std::int64_t>(status.f_bavail) * static_cast<std::int64_t>(status.f_frsize);
 }
 

@@ -4,12 +4,15 @@
 // Writing throws SaveError, reading LoadError; both name the path and the system's reason.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace zero::checkpoint {
@@ -30,9 +33,9 @@ enum class FileOp {
 struct FileEvent {
   FileOp op;
   std::string path;
-  std::string target;               // of a rename
-  std::span<const std::byte> data;  // of a write
-  std::int64_t offset = 0;          // of a write or read
+  std::string target = {};               // of a rename
+  std::span<const std::byte> data = {};  // of a write
+  std::int64_t offset = 0;               // of a write or read
 };
 
 inline constexpr std::int64_t direct_alignment = 4096;
@@ -43,66 +46,83 @@ using FileHook = std::function<int(const FileEvent&)>;
 // For tests, while nothing is being saved or loaded; empty: none.
 void set_file_hook(FileHook hook);
 
+// Owns an open file descriptor; -1 is none.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor();
+
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
 class File {
  public:
-  File(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
-  File(File&& other) noexcept;
-  File& operator=(File&&) = delete;
-  ~File();
+  File(Descriptor fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  // To read, whatever links lead to it: models lie behind links in the caches of other programs.
+  static File open(const std::string& path);
 
   const std::string& path() const { return path_; }
-  int descriptor() const { return fd_; }
   std::int64_t size() const;
-  // From now on, parts that lie right for it (direct_alignment, in memory and in the file) go
-  // between disk and memory without the page cache, where the file system can.
+  // From now on, aligned parts (direct_alignment, in memory and in the file) are transferred
+  // without the page cache, where the file system can.
   void bypass_cache() { bypasses_ = true; }
-  // Appends. Short writes go on, EINTR is tried again; nothing else is.
+  // Appends. Short writes are continued and EINTR is tried again; nothing else is.
   void write(std::span<const std::byte> bytes);
-  // Takes the blocks now, so that a full file system shows here; where the file system cannot,
-  // nothing happens.
+  // Allocates the blocks now, so that a full file system is noticed here; does nothing where the
+  // file system cannot.
   void reserve(std::int64_t bytes);
   // A failed sync is final: the kernel may have dropped the pages, so a second one would lie.
   void sync();
   void close();
   // All of the bytes, or LoadError. Memory up to the next multiple of direct_alignment behind them
   // may be overwritten after bypass_cache().
-  void read(std::int64_t offset, std::span<std::byte> bytes);
+  void read(std::int64_t offset, std::span<std::byte> bytes) const;
+  // The whole file; LoadError beyond max_bytes.
+  std::string read_text(std::int64_t max_bytes) const;
 
  private:
-  bool is_direct(const std::byte* memory, std::int64_t at, std::size_t count);
+  bool is_direct(const std::byte* memory, std::int64_t at, std::size_t count) const;
 
-  int fd_;
+  Descriptor fd_;
   std::string path_;
   std::int64_t written_ = 0;
-  bool bypasses_ = false, direct_ = false;
+  // Whether transfers may bypass the page cache, and the mode that the descriptor is in.
+  mutable bool bypasses_ = false, direct_ = false;
 };
 
 class Directory {
  public:
   // LoadError where the path is no directory, or is a link to one.
   static Directory open(const std::string& path);
-  Directory(Directory&& other) noexcept;
-  Directory& operator=(Directory&&) = delete;
-  ~Directory();
+  // The same to write to, after making what is missing of the path; SaveError.
+  static Directory make_path(const std::string& path);
 
   const std::string& path() const { return path_; }
-  int descriptor() const { return fd_; }
+  int descriptor() const { return fd_.get(); }
   // Sorted, without "." and "..".
   std::vector<std::string> names() const;
-  bool has(const std::string& name) const;
+  bool has(const std::string& name) const { return mode_of(name) != 0; }
   bool is_directory(const std::string& name) const;  // and no link
 
   Directory child(const std::string& name) const;
-  File open_file(const std::string& name) const;
+  File open_file(const std::string& name) const;  // and no link
   // LoadError beyond max_bytes.
   std::string read_text(const std::string& name, std::int64_t max_bytes) const;
 
   Directory make(const std::string& name) const;
   // SaveError if anything has that name.
-  File create(const std::string& name) const;
+  File create(const std::string& name, unsigned mode = 0600) const;
   // Created, written, synced, closed.
-  void write_text(const std::string& name, std::string_view text) const;
+  void write_text(const std::string& name, std::string_view text, unsigned mode = 0600) const;
   void rename(const std::string& from, const std::string& to, bool replace) const;
+  // Renames `temporary` to `name`, replaces what has that name, and syncs the directory.
+  void replace(const std::string& name, const std::string& temporary) const;
   void remove(const std::string& name) const;
   // A file, a link itself, or a directory with all that is in it.
   void remove_tree(const std::string& name) const;
@@ -111,10 +131,11 @@ class Directory {
   std::int64_t free_bytes() const;
 
  private:
-  Directory(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  Directory(Descriptor fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
   std::string path_of(const std::string& name) const { return path_ + "/" + name; }
+  mode_t mode_of(const std::string& name) const;  // 0: there is nothing
 
-  int fd_;
+  Descriptor fd_;
   std::string path_;
 };
 

@@ -1,5 +1,7 @@
 #include "zero/checkpoint/model_files.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -8,9 +10,6 @@
 #include <utility>
 
 #include "zero/base/error.h"
-#include "zero/checkpoint/file_layer.h"
-#include "zero/checkpoint/manifest_json.h"
-#include "zero/checkpoint/safetensors_header.h"
 
 namespace zero::checkpoint {
 namespace {
@@ -19,15 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t max_index_bytes = std::int64_t{64} << 20;
 
-std::int64_t bytes_of(const TensorEntry& tensor) {
-  return tensor.elements() * bits_of(tensor.dtype).value_or(0) / 8;
-}
-
-std::int64_t bytes_of(const ModelFile& file) {
-  std::int64_t bytes = 0;
-  for (const TensorEntry& tensor : file.tensors) bytes += bytes_of(tensor);
-  return bytes;
-}
+// As the user's umask has it.
+constexpr unsigned file_mode = 0644;
 
 std::string shard_name(std::size_t number, std::size_t count, int generation) {
   char name[80], mark[24] = "";
@@ -43,14 +35,14 @@ bool is_shard(const std::string& name) {
   return std::regex_match(name, pattern);
 }
 
+// Beside the file that it becomes.
+std::string temporary_of(const std::string& name) {
+  return name + ".tmp-" + std::to_string(::getpid()) + "-0";
+}
+
 // Tensor -> file.
-std::map<std::string, std::string> parse_index(const std::string& path) {
-  const fs::path location(path);
-  const std::string folder = location.has_parent_path() ? location.parent_path().string() : ".";
-  const Json document = parse_json(
-      path, Directory::open(folder).read_text(location.filename().string(), max_index_bytes));
-  const std::map<std::string, std::string> weight_map =
-      Fields(path, "", document).texts("weight_map");
+std::map<std::string, std::string> read_index(const std::string& path) {
+  auto weight_map = parse_index(path, File::open(path).read_text(max_index_bytes));
   for (const auto& [tensor, file] : weight_map)
     if (const std::string wrong = file_name_problem(file); !wrong.empty())
       throw LoadError(path + ": the file name " + in_quotes(file) + " " + wrong);
@@ -59,107 +51,120 @@ std::map<std::string, std::string> parse_index(const std::string& path) {
 
 }  // namespace
 
-std::vector<ModelFile> divide_model(const std::vector<TensorEntry>& tensors,
-                                    std::int64_t max_file_bytes) {
-  std::vector<ModelFile> files(1);
+// Through a link, if the directory is one.
+ModelWriter::ModelWriter(const std::string& directory, const std::vector<TensorEntry>& tensors,
+                         std::int64_t max_file_bytes)
+    : path_(directory),
+      directory_(Directory::make_path(fs::weakly_canonical(directory).string())),
+      files_(1) {
   std::int64_t filled = 0;
   for (const TensorEntry& tensor : tensors) {
-    const std::int64_t bytes = bytes_of(tensor);
+    std::string ignored;  // place_tensors() finds it
+    const std::int64_t bytes = checked_bytes(tensor, ignored);
     if (max_file_bytes > 0 && filled > 0 && filled + bytes > max_file_bytes) {
-      files.emplace_back();
+      files_.emplace_back();
       filled = 0;
     }
-    files.back().tensors.push_back(tensor);
+    files_.back().tensors.push_back(tensor);
     filled += bytes;
   }
-  for (std::size_t i = 0; i < files.size(); ++i)
-    files[i].name = files.size() == 1 ? single_model_name : shard_name(i + 1, files.size(), 1);
-  return files;
+  name_files();
+  for (ModelFile& file : files_) place_tensors(path_ + "/" + file.name, file.tensors);
 }
 
-ModelWriter::ModelWriter(std::string directory, std::vector<ModelFile> files)
-    : directory_(std::move(directory)), files_(std::move(files)) {
-  std::error_code failed;
-  fs::create_directories(directory_, failed);
-  if (failed) throw SaveError("cannot create directory " + directory_ + ": " + failed.message());
-  if (files_.size() > 1) avoid_names_in_use();
+ModelWriter::~ModelWriter() {
+  try {
+    if (!temporary_.empty()) directory_.remove(temporary_);
+  } catch (...) {
+    // The next export removes it.
+  }
 }
 
-void ModelWriter::avoid_names_in_use() {
+// By names that an earlier model's index does not have.
+void ModelWriter::name_files() {
+  files_[0].name = single_model_name;
+  if (files_.size() == 1) return;
   std::set<std::string> in_use;
   try {
-    const std::string index = fs::canonical(directory_).string() + "/" + model_index_name;
-    if (fs::exists(index))
-      for (const auto& [tensor, file] : parse_index(index)) in_use.insert(file);
+    for (const auto& [tensor, file] : read_index(directory_.path() + "/" + model_index_name))
+      in_use.insert(file);
   } catch (const LoadError&) {
     // Nothing loads by an index that cannot be read.
   }
-  const auto taken = [&](const ModelFile& file) { return in_use.contains(file.name); };
-  for (int generation = 2; std::any_of(files_.begin(), files_.end(), taken); ++generation)
-    for (std::size_t i = 0; i < files_.size(); ++i)
+  bool taken = true;
+  for (int generation = 1; taken; ++generation) {
+    taken = false;
+    for (std::size_t i = 0; i < files_.size(); ++i) {
       files_[i].name = shard_name(i + 1, files_.size(), generation);
+      taken = taken || in_use.contains(files_[i].name);
+    }
+  }
 }
 
 void ModelWriter::write(std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
-  if (!writer_) {
-    const ModelFile& file = files_.at(current_);
-    left_ = bytes_of(file);
-    writer_ =
-        std::make_unique<SafetensorsWriter>(directory_ + "/" + file.name, file.tensors,
-                                            std::map<std::string, std::string>{{"format", "pt"}});
-  }
+  if (!writer_) begin_file();
   writer_->write(bytes);
-  left_ -= static_cast<std::int64_t>(bytes.size());
-  if (left_ > 0) return;
-  std::exchange(writer_, nullptr)->finish();
-  ++current_;
+  left_ -= std::ssize(bytes);
+  if (left_ <= 0) end_file();
+}
+
+void ModelWriter::begin_file() {
+  const ModelFile& file = files_.at(current_);
+  const SafetensorsHeader header{file.tensors, {{"format", "pt"}}};
+  left_ = header.data_bytes();
+  temporary_ = temporary_of(file.name);
+  directory_.remove(temporary_);
+  writer_ = std::make_unique<SafetensorsWriter>(directory_.create(temporary_, file_mode),
+                                                format_header(header), left_);
+}
+
+void ModelWriter::end_file() {
+  writer_->finish();
+  writer_.reset();
+  directory_.replace(files_[current_++].name, temporary_);
+  temporary_.clear();
 }
 
 void ModelWriter::write_index() {
-  Json index = {{"metadata", {{"total_size", 0}}}, {"weight_map", Json::object()}};
-  std::int64_t total = 0;
+  std::map<std::string, std::string> file_of_tensor;
+  std::int64_t bytes = 0;
   for (const ModelFile& file : files_) {
-    total += bytes_of(file);
-    for (const TensorEntry& tensor : file.tensors) index["weight_map"][tensor.name] = file.name;
+    for (const TensorEntry& tensor : file.tensors) file_of_tensor[tensor.name] = file.name;
+    bytes += file.tensors.back().end;
   }
-  index["metadata"]["total_size"] = total;
-  const std::string text = index.dump(2) + "\n";
-  AtomicFile out(directory_ + "/" + model_index_name);
-  out.write(std::as_bytes(std::span(text)));
-  out.commit();
+  const std::string temporary = temporary_of(model_index_name);
+  directory_.remove(temporary);
+  directory_.write_text(temporary, format_index(file_of_tensor, bytes), file_mode);
+  directory_.replace(model_index_name, temporary);
 }
 
 std::vector<std::string> ModelWriter::finish() {
   if (writer_) writer_->finish();  // throws: a tensor is not whole
   // A model without any element.
-  for (; current_ < files_.size(); ++current_)
-    SafetensorsWriter(directory_ + "/" + files_[current_].name, files_[current_].tensors,
-                      {{"format", "pt"}})
-        .finish();
+  for (; current_ < files_.size(); end_file()) begin_file();
   std::vector<std::string> paths;
-  for (const ModelFile& file : files_) paths.push_back(directory_ + "/" + file.name);
+  for (const ModelFile& file : files_) paths.push_back(path_ + "/" + file.name);
   if (files_.size() > 1) {
     write_index();
-    paths.push_back(directory_ + "/" + model_index_name);
+    paths.push_back(path_ + "/" + model_index_name);
   }
   try {
     remove_others();
   } catch (const Error& error) {
-    throw SaveError(directory_ + ": an earlier model in it cannot be removed: " + error.what());
+    throw SaveError(path_ + ": an earlier model in it cannot be removed: " + error.what());
   }
   return paths;
 }
 
 // First what loaders look for by name, so that nothing names a file that is gone.
 void ModelWriter::remove_others() const {
-  const Directory directory = Directory::open(fs::canonical(directory_).string());
-  directory.remove(files_.size() == 1 ? model_index_name : single_model_name);
-  directory.sync();
+  directory_.remove(files_.size() == 1 ? model_index_name : single_model_name);
+  directory_.sync();
   std::set<std::string> own;
   for (const ModelFile& file : files_) own.insert(file.name);
-  for (const std::string& name : directory.names())
-    if (is_shard(name) && !own.contains(name)) directory.remove(name);
+  for (const std::string& name : directory_.names())
+    if (is_shard(name) && !own.contains(name)) directory_.remove(name);
 }
 
 ModelReader::ModelReader(const std::string& path) : path_(path) {
@@ -168,44 +173,38 @@ ModelReader::ModelReader(const std::string& path) : path_(path) {
     path_ += fs::exists(fs::path(path) / model_index_name, unknown)
                  ? std::string("/") + model_index_name
                  : std::string("/") + single_model_name;
+  const auto open = [this](const std::string& file) -> const SafetensorsReader& {
+    return files_.try_emplace(file, file).first->second;
+  };
   if (!path_.ends_with(".json")) {
-    files_[path_] = std::make_unique<SafetensorsReader>(path_);
+    const SafetensorsReader& file = open(path_);
+    for (const TensorEntry& tensor : file.tensors()) tensors_[tensor.name] = {&file, &tensor};
     return;
   }
-  const fs::path folder = fs::path(path_).parent_path();
-  for (const auto& [tensor, file] : parse_index(path_)) {
-    auto& reader = files_[file];
-    if (!reader) reader = std::make_unique<SafetensorsReader>((folder / file).string());
-    if (reader->find(tensor) == nullptr)
-      throw LoadError(reader->path() + ": has no tensor " + in_quotes(tensor) +
+  for (const auto& [tensor, name] : read_index(path_)) {
+    const SafetensorsReader& file = open((fs::path(path_).parent_path() / name).string());
+    const TensorEntry* entry = file.find(tensor);
+    if (entry == nullptr)
+      throw LoadError(file.path() + ": has no tensor " + in_quotes(tensor) +
                       ", which the index says is there");
-    where_[tensor] = reader.get();
+    tensors_[tensor] = {&file, entry};
   }
-  if (files_.empty()) throw LoadError(path_ + ": names no tensor");
-}
-
-std::size_t ModelReader::tensor_count() const {
-  return where_.empty() ? files_.begin()->second->tensors().size() : where_.size();
-}
-
-const SafetensorsReader& ModelReader::file_of(std::string_view name) const {
-  const auto found = where_.find(name);
-  return found == where_.end() ? *files_.begin()->second : *found->second;
+  if (tensors_.empty()) throw LoadError(path_ + ": names no tensor");
 }
 
 const TensorEntry* ModelReader::find(std::string_view name) const {
-  if (!where_.empty() && !where_.contains(name)) return nullptr;
-  return file_of(name).find(name);
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : found->second.entry;
 }
 
-std::span<const std::byte> ModelReader::bytes(std::string_view name) const {
-  const SafetensorsReader& file = file_of(name);
-  return file.bytes(*file.find(name));
+std::vector<std::byte> ModelReader::bytes(std::string_view name) const {
+  const Tensor& tensor = tensors_.find(name)->second;
+  return tensor.file->bytes(*tensor.entry);
 }
 
 void ModelReader::read(std::string_view name, std::int64_t first, std::span<float> values) const {
-  const SafetensorsReader& file = file_of(name);
-  file.read(*file.find(name), first, values);
+  const Tensor& tensor = tensors_.find(name)->second;
+  tensor.file->read(*tensor.entry, first, values);
 }
 
 }  // namespace zero::checkpoint

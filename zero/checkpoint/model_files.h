@@ -12,30 +12,25 @@
 #include <string_view>
 #include <vector>
 
-#include "zero/checkpoint/safetensors.h"
+#include "zero/checkpoint/safetensors_file.h"
 
 namespace zero::checkpoint {
 
 inline constexpr const char* single_model_name = "model.safetensors";
 inline constexpr const char* model_index_name = "model.safetensors.index.json";
 
-struct ModelFile {
-  std::string name;
-  std::vector<TensorEntry> tensors;
-};
-
-// Divides tensors in their order into files of at most so many bytes of data (0: no limit); a
-// larger tensor gets a file of its own.
-std::vector<ModelFile> divide_model(const std::vector<TensorEntry>& tensors,
-                                    std::int64_t max_file_bytes);
-
-// The tensors of divide_model()'s files, in that order. Cut off anywhere, the directory holds the
-// model before or the new one, whole: each file appears when it is complete and on disk, the index
-// after all that it names, and only then the files of the model before are removed. Throws
-// SaveError.
+// Writes tensors in their order. Cut off anywhere, the directory holds the model before or the new
+// one, whole: each file appears when it is complete and on disk, the index after all that it names,
+// and only then the files of the model before are removed. Throws SaveError.
 class ModelWriter {
  public:
-  ModelWriter(std::string directory, std::vector<ModelFile> files);
+  // Files have at most so many bytes of data (0: no limit); a larger tensor gets one of its own.
+  // Throws UsageError as place_tensors() does.
+  ModelWriter(const std::string& directory, const std::vector<TensorEntry>& tensors,
+              std::int64_t max_file_bytes);
+  ~ModelWriter();  // without finish(): removes the file that is being written
+  ModelWriter(const ModelWriter&) = delete;
+  ModelWriter& operator=(const ModelWriter&) = delete;
 
   // Appends to the current tensor; no piece spans two.
   void write(std::span<const std::byte> bytes);
@@ -44,14 +39,23 @@ class ModelWriter {
   std::vector<std::string> finish();
 
  private:
-  void avoid_names_in_use();
+  struct ModelFile {
+    std::string name;
+    std::vector<TensorEntry> tensors;
+  };
+
+  void name_files();
+  void begin_file();
+  void end_file();
   void write_index();
   void remove_others() const;
 
-  std::string directory_;
+  std::string path_;
+  Directory directory_;
   std::vector<ModelFile> files_;
   std::size_t current_ = 0;
   std::int64_t left_ = 0;  // of the current file's data
+  std::string temporary_;  // the name of the current file until it is complete
   std::unique_ptr<SafetensorsWriter> writer_;
 };
 
@@ -62,20 +66,23 @@ class ModelReader {
   explicit ModelReader(const std::string& path);
 
   const std::string& path() const { return path_; }
-  std::size_t tensor_count() const;
+  std::size_t tensor_count() const { return tensors_.size(); }
   // Null if there is none.
   const TensorEntry* find(std::string_view name) const;
-  // Elements [first, first + values.size()) as fp32.
+  // Elements [first, first + values.size()) of a tensor that is there, as fp32.
   void read(std::string_view name, std::int64_t first, std::span<float> values) const;
   // The tensor as it lies in its file.
-  std::span<const std::byte> bytes(std::string_view name) const;
+  std::vector<std::byte> bytes(std::string_view name) const;
 
  private:
-  const SafetensorsReader& file_of(std::string_view name) const;
+  struct Tensor {
+    const SafetensorsReader* file;
+    const TensorEntry* entry;
+  };
 
   std::string path_;
-  std::map<std::string, std::unique_ptr<SafetensorsReader>> files_;
-  std::map<std::string, const SafetensorsReader*, std::less<>> where_;  // of an index
+  std::map<std::string, SafetensorsReader> files_;
+  std::map<std::string, Tensor, std::less<>> tensors_;
 };
 
 }  // namespace zero::checkpoint

@@ -10,9 +10,10 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 
 #include "zero/base/error.h"
-#include "zero/checkpoint/safetensors_header.h"
+#include "zero/checkpoint/format/safetensors.h"
 
 namespace zero::checkpoint {
 namespace {
@@ -25,23 +26,19 @@ constexpr const char* set_aside_prefix = ".trash-set-aside-";
 // Manifests and directories beside the files of tensors.
 constexpr std::int64_t space_margin = std::int64_t{1} << 20;
 
-bool starts_with(const std::string& text, std::string_view prefix) {
-  return text.rfind(prefix, 0) == 0;
-}
-
 bool looks_like_checkpoint(const Directory& root, const std::string& name) {
   if (name[0] == '.' || !root.is_directory(name)) return false;
   const std::vector<std::string> inside = root.child(name).names();
   return std::any_of(inside.begin(), inside.end(), [](const std::string& file) {
-    return file == manifest_name || file == manifest_digest_name || starts_with(file, "shard-");
+    return file == manifest_name || file == manifest_digest_name || file.starts_with("shard-");
   });
 }
 
 // DeepSpeed's own directories look alike from outside: a `latest`, and a folder per tag.
 std::string deepspeed_trace(const Directory& root) {
   for (const std::string& name : root.names()) {
-    if (starts_with(name, "zero_pp_rank_") || starts_with(name, "mp_rank_") ||
-        starts_with(name, "bf16_zero_pp_rank_") || name == "zero_to_fp32.py")
+    if (name.starts_with("zero_pp_rank_") || name.starts_with("mp_rank_") ||
+        name.starts_with("bf16_zero_pp_rank_") || name == "zero_to_fp32.py")
       return name;
     if (name[0] == '.' || !root.is_directory(name)) continue;
     for (const std::string& file : root.child(name).names())
@@ -62,12 +59,10 @@ std::string read_latest(const Directory& root) {
   }
 }
 
-std::string list_of(const std::vector<Candidate>& found) {
-  std::string list;
-  int count = 0;
-  for (const Candidate& candidate : found)
-    if (++count <= 8) list += (list.empty() ? "" : ", ") + candidate.tag;
-  return list + (count > 8 ? " and " + std::to_string(count - 8) + " more" : "");
+std::string tags_of(const std::vector<Candidate>& found) {
+  std::vector<std::string> tags;
+  for (const Candidate& candidate : found) tags.push_back(candidate.tag);
+  return list_of(tags, 8);
 }
 
 Candidate open_candidate(const Directory& root, const std::string& tag) {
@@ -85,46 +80,12 @@ Candidate open_candidate(const Directory& root, const std::string& tag) {
   return candidate;
 }
 
-// What has the names of a listing; nothing where one of them is gone meanwhile, which is noted.
-std::optional<std::vector<Candidate>> open_all(const Directory& root,
-                                               std::vector<std::string>* retired) {
-  std::vector<Candidate> found;
-  bool complete = true;
-  for (const std::string& name : root.names()) {
-    try {
-      if (reading(root.path() + "/" + name, [&] { return looks_like_checkpoint(root, name); }))
-        found.push_back(open_candidate(root, name));
-    } catch (const Retired&) {
-      complete = false;
-      if (retired != nullptr) retired->push_back(name);
-    }
-  }
-  if (!complete) return std::nullopt;
-  return found;
-}
-
 template <class Work>
 void note_failure(std::vector<std::string>& notices, Work&& work) {
   try {
     work();
   } catch (const Error& error) {
     notices.emplace_back(error.what());
-  }
-}
-
-Directory make_root(const std::string& path) {
-  std::error_code failed;
-  if (!std::filesystem::exists(std::filesystem::symlink_status(path, failed))) {
-    std::filesystem::create_directories(path, failed);
-    if (failed) throw SaveError(path + ": cannot be made: " + failed.message());
-    const std::string parent =
-        std::filesystem::absolute(std::filesystem::path(path) / "..").lexically_normal().string();
-    Directory::open(std::filesystem::canonical(parent).string()).sync();
-  }
-  try {
-    return Directory::open(path);
-  } catch (const LoadError& error) {
-    throw SaveError(error.what());
   }
 }
 
@@ -172,17 +133,28 @@ bool is_gone(const std::string& path) {
 }
 
 std::vector<Candidate> candidates(const Directory& root, std::vector<std::string>* retired) {
+  std::vector<Candidate> found;
   // Where one is retired, a newer one has come that the listing may lack.
-  std::optional<std::vector<Candidate>> all;
-  while (!all) all = open_all(root, retired);
-  std::vector<Candidate> found = std::move(*all);
+  for (bool complete = false; !complete;) {
+    complete = true;
+    found.clear();
+    for (const std::string& name : root.names()) {
+      try {
+        if (reading(root.path() + "/" + name, [&] { return looks_like_checkpoint(root, name); }))
+          found.push_back(open_candidate(root, name));
+      } catch (const Retired&) {
+        complete = false;
+        if (retired != nullptr) retired->push_back(name);
+      }
+    }
+  }
   if (found.empty())
     if (const std::string trace = deepspeed_trace(root); !trace.empty())
       throw LoadError(root.path() + ": this is a DeepSpeed checkpoint (" + trace +
                       "), not one of ZeroCore; convert it first");
-  const auto key = [](const Candidate& c) { return c.manifest ? c.manifest->sequence : -1; };
-  std::stable_sort(found.begin(), found.end(),
-                   [&](const Candidate& a, const Candidate& b) { return key(a) > key(b); });
+  std::ranges::stable_sort(found, std::greater<>(), [](const Candidate& candidate) {
+    return std::pair(candidate.manifest.has_value(), candidate.sequence());
+  });
   return found;
 }
 
@@ -200,13 +172,13 @@ std::optional<Choice> choose(const std::string& directory, const std::string& ta
       throw Retired(root.path() + "/" + tag);
     if (asked == found.end())
       throw LoadError(root.path() + ": has no checkpoint " + in_quotes(tag) +
-                      (found.empty() ? "; it has none at all" : "; it has " + list_of(found)));
+                      (found.empty() ? "; it has none at all" : "; it has " + tags_of(found)));
     if (!asked->manifest) throw LoadError(asked->problem);
     return Choice{std::move(*asked), {}};
   }
   if (found.empty()) return std::nullopt;
   if (!found.front().manifest)
-    throw LoadError(root.path() + ": none of its checkpoints (" + list_of(found) +
+    throw LoadError(root.path() + ": none of its checkpoints (" + tags_of(found) +
                     ") can be read: " + found.front().problem);
   Choice choice;
   for (const std::string& gone : retired)
@@ -222,40 +194,36 @@ std::optional<Choice> choose(const std::string& directory, const std::string& ta
   return choice;
 }
 
-Saver::Saver(const std::string& directory) : root_(make_root(directory)) {
-  lock_ = ::openat(root_.descriptor(), lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (lock_ < 0) {
-    const int error = errno;
-    throw SaveError(root_.path() + ": cannot be written to (" + lock_name +
-                    "): " + std::strerror(error));
-  }
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-    const int error = errno;
-    const std::string by = error == EWOULDBLOCK ? holder() : "";
-    ::close(lock_);
-    throw SaveError(root_.path() + (error == EWOULDBLOCK ? ": another job saves here" + by
-                                                         : std::string(": cannot be locked: ") +
-                                                               std::strerror(error)));
-  }
+Saver::Saver(const std::string& directory)
+    : root_(Directory::make_path(directory)),
+      lock_(::openat(root_.descriptor(), lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
+                     0600)) {
+  const auto refuse = [this](const std::string& problem) {
+    throw SaveError(root_.path() + ": " + problem);
+  };
+  if (lock_.get() < 0)
+    refuse("cannot be written to (" + std::string(lock_name) + "): " + std::strerror(errno));
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0)
+    refuse(errno == EWOULDBLOCK ? "another job saves here" + holder()
+                                : std::string("cannot be locked: ") + std::strerror(errno));
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
   const std::string text =
       std::string(host.data()) + ", process " + std::to_string(::getpid()) + "\n";
-  if (::ftruncate(lock_, 0) != 0 ||
-      ::pwrite(lock_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+  if (::ftruncate(lock_.get(), 0) != 0 ||
+      ::pwrite(lock_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
     // The lock holds without its text.
   }
 }
 
 Saver::~Saver() {
   abandon();
-  ::close(lock_);
 }
 
 std::string Saver::holder() const {
   std::array<char, 300> text{};
-  const ssize_t got = ::pread(lock_, text.data(), text.size() - 1, 0);
-  std::string holder(text.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  const ssize_t got = ::pread(lock_.get(), text.data(), text.size() - 1, 0);
+  std::string holder(text.data(), std::max<ssize_t>(got, 0));
   while (!holder.empty() && holder.back() == '\n') holder.pop_back();
   return holder.empty() ? "" : " (host " + holder + ")";
 }
@@ -264,7 +232,7 @@ std::int64_t Saver::next_sequence() {
   if (sequence_ == 0) {
     try {
       for (const Candidate& candidate : candidates(root_))
-        if (candidate.manifest) sequence_ = std::max(sequence_, candidate.manifest->sequence);
+        sequence_ = std::max(sequence_, candidate.sequence());
     } catch (const LoadError& error) {
       throw SaveError(std::string(error.what()) + "; choose another directory to save to");
     }
@@ -274,7 +242,7 @@ std::int64_t Saver::next_sequence() {
 
 void Saver::clear() const {
   for (const std::string& name : root_.names())
-    if (starts_with(name, ".tmp-") || starts_with(name, retired_prefix)) root_.remove_tree(name);
+    if (name.starts_with(".tmp-") || name.starts_with(retired_prefix)) root_.remove_tree(name);
 }
 
 std::string Saver::leave_sign() const {
@@ -292,7 +260,7 @@ void Saver::remove_sign(const std::string& sign) const noexcept {
 }
 
 void check_sign(const Directory& root, const std::string& sign) {
-  if (root.read_text(sign_prefix + sign, static_cast<std::int64_t>(sign.size())) != sign)
+  if (root.read_text(sign_prefix + sign, std::ssize(sign)) != sign)
     throw LoadError(root.path() + "/" + sign_prefix + sign + ": has another content");
 }
 
@@ -326,7 +294,7 @@ void Saver::abandon() noexcept {
 
 std::vector<std::string> Saver::commit(const Manifest& manifest) {
   const std::string text = format_manifest(manifest);
-  if (static_cast<std::int64_t>(text.size()) > max_manifest_bytes)
+  if (std::ssize(text) > max_manifest_bytes)
     throw SaveError(root_.path() + "/" + tag_ + ": the manifest would be larger than 256 MiB");
   // What is committed must be readable.
   parse_manifest(root_.path() + "/" + temporary_ + "/" + manifest_name, text);
@@ -347,15 +315,11 @@ std::vector<std::string> Saver::commit(const Manifest& manifest) {
   temporary_.clear();
   committed_ = tag_;
   std::vector<std::string> notices;
-  note_failure(notices, [&] { update_latest(tag_); });
+  note_failure(notices, [&] {
+    root_.write_text(latest_temporary, tag_ + "\n");
+    root_.replace(latest_name, latest_temporary);
+  });
   return notices;
-}
-
-void Saver::update_latest(const std::string& tag) {
-  if (root_.has(latest_temporary)) root_.remove(latest_temporary);
-  root_.write_text(latest_temporary, tag + "\n");
-  root_.rename(latest_temporary, latest_name, true);
-  root_.sync();
 }
 
 std::vector<std::string> Saver::retain(int keep) {
@@ -385,7 +349,7 @@ std::string Saver::set_aside(const std::string& tag) {
 std::vector<std::string> Saver::set_aside_later_than(std::int64_t sequence) {
   std::vector<std::string> moved;
   for (const Candidate& candidate : candidates(root_)) {
-    if (candidate.manifest && candidate.manifest->sequence <= sequence) continue;
+    if (candidate.manifest && candidate.sequence() <= sequence) continue;
     moved.push_back(candidate.tag + " to " + set_aside(candidate.tag));
   }
   root_.sync();

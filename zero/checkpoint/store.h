@@ -10,7 +10,7 @@
 
 #include "zero/base/error.h"
 #include "zero/checkpoint/file_layer.h"
-#include "zero/checkpoint/manifest.h"
+#include "zero/checkpoint/format/manifest.h"
 
 namespace zero::checkpoint {
 
@@ -32,7 +32,7 @@ class Retired : public LoadError {
 // Whether nothing has this path any more.
 bool is_gone(const std::string& path);
 
-// What a reader of the checkpoint does; throws Retired where it fails and the checkpoint is gone.
+// Runs work that reads the checkpoint at `path`; its LoadError becomes Retired where that is gone.
 template <class Work>
 auto reading(const std::string& path, Work&& work) {
   try {
@@ -48,6 +48,8 @@ struct Candidate {
   std::optional<Manifest> manifest;
   std::string manifest_text;
   std::string problem;  // why there is no manifest
+
+  std::int64_t sequence() const { return manifest ? manifest->sequence : 0; }
 };
 
 // Newest first by sequence number; damaged ones last. One that is retired meanwhile is left out,
@@ -96,11 +98,10 @@ class Saver {
 
  private:
   std::string set_aside(const std::string& tag);
-  void update_latest(const std::string& tag);
   std::string holder() const;
 
   Directory root_;
-  int lock_ = -1;
+  Descriptor lock_;
   std::string tag_, temporary_, committed_;
   std::int64_t sequence_ = 0;  // last one given out, 0: not known yet
 };

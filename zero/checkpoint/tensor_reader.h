@@ -1,17 +1,14 @@
-// The tensors of a checkpoint as wholes, whatever files their elements lie in; for tools, which
-// want them one after another. Every byte is checked against its digest on the way.
+// Reads whole tensors of a checkpoint, whatever files their elements lie in; for tools, which read
+// them one after another. Every byte is checked against its digest on the way.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "zero/checkpoint/shard.h"
+#include "zero/checkpoint/shard_reader.h"
 
 namespace zero::checkpoint {
 
@@ -25,24 +22,17 @@ class TensorReader {
   const Manifest& manifest() const { return manifest_; }
   // Elements [first, first + values.size()) of a parameter (kind 0) or state, as fp32.
   void read(int parameter, int kind, std::int64_t first, std::span<float> values);
-  // All of a buffer or parameter as it is stored; of kind 0.
+  // All of a buffer or parameter as it is stored.
   std::vector<std::byte> bytes(int parameter);
   // Every byte of every file.
   void verify();
 
  private:
-  struct Part {
-    std::int64_t begin, end;
-    std::size_t file, entry;
-  };
-
-  void read_part(const Part& part, std::int64_t first, std::int64_t count, const EntrySink& sink);
+  void read_range(const ElementRange& range, const ElementSink& sink);
 
   Directory directory_;
   Manifest manifest_;
-  std::map<std::pair<int, int>, std::vector<Part>> parts_;  // by parameter and kind, in order
-  std::unique_ptr<std::byte[]> memory_;
-  std::span<std::byte> buffer_;
+  std::vector<std::byte> buffer_;
 };
 
 // `path` itself where it is a checkpoint, else the one in it with the tag (empty: the newest valid

@@ -1,10 +1,7 @@
 #include "zero/checkpointing/checkpointing.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -23,8 +20,8 @@ namespace detail {
 
 namespace {
 
+using checkpoint::ElementRange;
 using checkpoint::Manifest;
-using checkpoint::ShardEntry;
 
 std::string cpu_type() {
   std::ifstream info("/proc/cpuinfo");
@@ -34,27 +31,25 @@ std::string cpu_type() {
   return "unknown";
 }
 
-std::string hexadecimal(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016" PRIx64, value);
-  return text;
-}
-
-DType dtype_of_name(const std::string& name) {
-  if (name == "I64") return DType::int64;
-  return name == "BF16" ? DType::bf16 : name == "F16" ? DType::fp16 : DType::fp32;
-}
-
 }  // namespace
-
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
 
 void print_notice(const std::string& notice) {
   std::fprintf(stderr, "zero: checkpoint: %s\n", notice.c_str());
+}
+
+std::vector<std::string> gather_bytes(Ranks& ranks, std::string_view subject,
+                                      std::span<const std::byte> own,
+                                      const std::vector<std::int64_t>& sizes) {
+  std::vector<std::int64_t> words((std::ranges::max(sizes) + 7) / 8);
+  std::ranges::copy(own, std::as_writable_bytes(std::span(words)).begin());
+  const std::vector<std::int64_t> all = ranks.gather_words(subject, words);
+  const char* at = reinterpret_cast<const char*>(all.data());
+  std::vector<std::string> texts;
+  for (const std::int64_t size : sizes) {
+    texts.emplace_back(at, size);
+    at += words.size() * sizeof(std::int64_t);
+  }
+  return texts;
 }
 
 std::map<std::string, std::string> Checkpointing::equality_terms() {
@@ -76,7 +71,7 @@ std::map<std::string, std::string> Checkpointing::equality_terms() {
           {"grad_accum_dtype", name_of(train_.policy().precision.accumulation)},
           {"master_dtype", name_of(train_.policy().precision.master)},
           {"state_dtype", name_of(train_.policy().precision.state)},
-          {"layout_hash", hexadecimal(train_.plan.layout.hash)}};
+          {"layout_hash", checkpoint::Digest{0, train_.plan.layout.hash}.hex().substr(16)}};
 }
 
 Manifest Checkpointing::describe_state(const SaveOptions& options) {
@@ -113,29 +108,23 @@ Manifest Checkpointing::describe_state(const SaveOptions& options) {
          {},
          trainable ? own_states(static_cast<int>(p)) : std::nullopt,
          checkpoint::safetensors_name(trainable ? buffers.state_dtype : DType::fp32)});
-    if (left_out(static_cast<int>(p))) m.parameters.back().left_out = digests[p];
+    if (left_out(static_cast<int>(p))) m.parameters.back().left_out = {0, digests[p]};
   }
   for (std::size_t u = 0; u < train_.model.units.size(); ++u)
     for (const int p : train_.model.borrowed(static_cast<int>(u)))
       m.parameters[p].used_by.push_back(train_.model.units[u].name);
-  describe_buffers(m);
+  // Behind the parameters, in their own order.
+  for (const BufferDeclaration& buffer : train_.model.buffers)
+    m.parameters.push_back({.name = buffer.name,
+                            .shape = buffer.shape,
+                            .dtype = checkpoint::safetensors_name(buffer.dtype),
+                            .trainable = false,
+                            .used_by = {},
+                            .buffer = true});
   return m;
 }
 
-// Behind the parameters, in their own order.
-void Checkpointing::describe_buffers(Manifest& manifest) const {
-  for (const BufferDeclaration& buffer : train_.model.buffers) {
-    checkpoint::ManifestParameter described;
-    described.name = buffer.name;
-    described.shape = buffer.shape;
-    described.dtype = checkpoint::safetensors_name(buffer.dtype);
-    described.trainable = false;
-    described.buffer = true;
-    manifest.parameters.push_back(std::move(described));
-  }
-}
-
-// None where no rank has any.
+// The list stays empty where no rank has a state of its own.
 void Checkpointing::gather_rank_states(Manifest& manifest, const std::string& own) {
   constexpr std::int64_t most = 1 << 20, most_of_all = 64 << 20;
   const std::vector<std::int64_t> sizes =
@@ -146,15 +135,11 @@ void Checkpointing::gather_rank_states(Manifest& manifest, const std::string& ow
     throw UsageError("SaveOptions::rank_state has " + std::to_string(largest) +
                      " bytes on some rank; it may have " + std::to_string(most) + " on each and " +
                      std::to_string(most_of_all) + " on all: keep larger things in files");
-  std::vector<std::int64_t> words(static_cast<std::size_t>((largest + 7) / 8));
-  std::memcpy(words.data(), own.data(), own.size());
-  const std::vector<std::int64_t> all = train_.ranks.gather_words("the ranks' own states", words);
-  for (std::size_t r = 0; r < sizes.size(); ++r)
-    manifest.rank_states.emplace_back(reinterpret_cast<const char*>(&all[r * words.size()]),
-                                      static_cast<std::size_t>(sizes[r]));
+  manifest.rank_states =
+      gather_bytes(train_.ranks, "the ranks' own states", std::as_bytes(std::span(own)), sizes);
 }
 
-// Named only where they are not all of the optimizer's.
+// The states of a parameter that does not have all of the optimizer's.
 std::optional<std::vector<std::string>> Checkpointing::own_states(int param) const {
   const std::vector<std::string>& all = train_.policy().optimizer_states;
   std::vector<std::string> own;
@@ -166,55 +151,51 @@ std::optional<std::vector<std::string>> Checkpointing::own_states(int param) con
 
 // A function of the layout alone, so rank 0 knows every rank's.
 std::vector<Located> Checkpointing::located_entries(int of_rank, bool trainable_only) const {
-  // The widest first: every tensor is aligned to its elements.
-  std::map<std::int64_t, std::vector<Located>, std::greater<>> by_width;
+  std::vector<Located> entries;
   const int states = static_cast<int>(train_.policy().optimizer_states.size());
   for (const SegmentId& id : train_.layout().segments()) {
     const Segment& segment = train_.layout().segment(id);
     if (trainable_only && !segment.trainable) continue;
     const SegmentBuffers& buffers = train_.arrays.segment(id);
-    const DType of_parameter = segment.trainable ? buffers.master_dtype : buffers.dtype;
     const std::int64_t begin = of_rank * segment.shard;
     const std::vector<Piece> pieces =
         pieces_between(train_.model, segment, begin, begin + segment.shard);
     for (int kind = 0; kind <= (segment.trainable ? states : 0); ++kind) {
-      const DType stored = kind == 0 ? of_parameter : buffers.state_dtype;
+      const std::int64_t width = size_of(kind > 0            ? buffers.state_dtype
+                                         : segment.trainable ? buffers.master_dtype
+                                                             : buffers.dtype);
       for (const Piece& piece : pieces)
         if (kind == 0 || train_.arrays.has_state(piece.param, kind - 1))
-          by_width[size_of(stored)].push_back({{piece.param, kind, piece.param_begin, piece.count},
-                                               id.flat_unit,
-                                               id.segment,
-                                               piece.segment_begin,
-                                               0,
-                                               piece.count * size_of(stored)});
+          entries.push_back({{piece.param, kind, piece.param_begin, piece.count},
+                             id.flat_unit,
+                             id.segment,
+                             piece.segment_begin,
+                             width});
     }
   }
-  for (int b = 0; b < static_cast<int>(train_.model.buffers.size()) && of_rank == 0; ++b) {
+  for (int b = 0; b < std::ssize(train_.model.buffers) && of_rank == 0; ++b) {
     const BufferDeclaration& buffer = train_.model.buffers[b];
     const int number = static_cast<int>(train_.model.params.size()) + b;
     if (buffer.elements > 0)
-      by_width[size_of(buffer.dtype)].push_back(
-          {{number, 0, 0, buffer.elements}, -1, -1, 0, 0, buffer.elements * size_of(buffer.dtype)});
+      entries.push_back({{number, 0, 0, buffer.elements}, -1, -1, 0, size_of(buffer.dtype)});
   }
-  std::vector<Located> entries;
+  // The widest first: every tensor is aligned to its elements.
+  std::ranges::stable_sort(entries, std::greater<>(), &Located::width);
   std::int64_t end = 0;
-  for (const auto& [width, some] : by_width)
-    for (const Located& located : some) {
-      entries.push_back(located);
-      entries.back().data_begin = std::exchange(end, end + located.bytes);
-    }
+  for (Located& located : entries)
+    located.data_begin = std::exchange(end, end + located.range.count * located.width);
   return entries;
 }
 
 std::int64_t Checkpointing::own_bytes(bool trainable_only) const {
   const std::vector<Located> entries = located_entries(train_.rank(), trainable_only);
-  return entries.empty() ? 0 : entries.back().data_begin + entries.back().bytes;
+  return entries.empty() ? 0 : entries.back().data_end();
 }
 
 ArrayId Checkpointing::array_of(const Located& located) const {
-  const int kind = located.entry.kind;
+  const int kind = located.range.kind;
   if (kind > 0) return {located.flat_unit, located.segment, ArrayKind::state, kind - 1};
-  const bool trainable = train_.param(located.entry.parameter).options.trainable;
+  const bool trainable = train_.param(located.range.parameter).options.trainable;
   return {located.flat_unit, located.segment, trainable ? ArrayKind::master : ArrayKind::parameter};
 }
 
@@ -225,56 +206,53 @@ void Checkpointing::read_state(const PendingSave& save, const std::vector<Locate
       entries.begin(), entries.end(), offset,
       [](std::int64_t at, const Located& located) { return at < located.data_begin; });
   for (--entry; !out.empty(); ++entry) {
-    const std::int64_t width = entry->bytes / entry->entry.count;
+    const std::int64_t width = entry->width;
     const std::int64_t skipped = (offset - entry->data_begin) / width;
-    const std::int64_t count = std::min(std::ssize(out) / width, entry->entry.count - skipped);
+    const std::int64_t count = std::min(std::ssize(out) / width, entry->range.count - skipped);
     const std::int64_t begin = entry->offset + skipped;
     std::byte* to = out.data();
     if (entry->flat_unit < 0)
-      std::memcpy(to, save.buffer_of(*entry).data() + skipped * width,
-                  static_cast<std::size_t>(count * width));
+      std::memcpy(to, save.buffer_of(*entry).data() + skipped * width, count * width);
     else
       train_.store->visit(array_of(*entry), begin, begin + count, Access::read,
                           [&](std::int64_t, std::span<std::byte> part) {
                             std::memcpy(to, part.data(), part.size());
                             to += part.size();
                           });
-    out = out.subspan(static_cast<std::size_t>(count * width));
+    out = out.subspan(count * width);
     offset += count * width;
   }
 }
 
-// In the dtype of the array.
+// Writes values of dtype `stored`, converted to the dtype of the array.
 void Checkpointing::write_as(const ArrayId& array, std::int64_t begin, DType stored,
                              std::span<const std::byte> bytes) {
   StateStore& store = *train_.store;
   const DType own = store.dtype_of(array);
   if (stored == own) return store.write(array, begin, bytes);
-  const auto count = static_cast<std::int64_t>(bytes.size()) / size_of(stored);
-  std::array<float, 1 << 14> values;
-  std::array<std::byte, values.size() * sizeof(float)> rounded;
-  for (std::int64_t done = 0; done < count; done += std::ssize(values)) {
-    const std::int64_t part = std::min(count - done, std::ssize(values));
-    optim::cast(bytes.data() + done * size_of(stored), stored, values.data(), DType::fp32, part);
-    optim::cast(values.data(), DType::fp32, rounded.data(), own, part);
-    store.write(array, begin + done,
-                std::span(rounded).first(static_cast<std::size_t>(part * size_of(own))));
+  const auto count = std::ssize(bytes) / size_of(stored);
+  std::array<std::byte, 1 << 16> rounded;
+  const std::int64_t most = std::ssize(rounded) / size_of(own);
+  for (std::int64_t done = 0; done < count; done += most) {
+    const std::int64_t part = std::min(count - done, most);
+    optim::cast(bytes.data() + done * size_of(stored), stored, rounded.data(), own, part);
+    store.write(array, begin + done, std::span(rounded).first(part * size_of(own)));
   }
 }
 
-// Elements of the parameter from `first` on, all within this rank's slice.
-void Checkpointing::deliver(const Manifest& manifest, const ShardEntry& entry, std::int64_t first,
+// A range within this rank's slice.
+void Checkpointing::deliver(const Manifest& manifest, const ElementRange& range,
                             std::span<const std::byte> bytes) {
-  const int param = param_of_[entry.parameter];
-  if (const int buffer = buffer_of_[entry.parameter]; buffer >= 0)
-    return train_.buffers.write(buffer, first, bytes);
+  const int param = param_of_[range.parameter];
+  if (const int buffer = buffer_of_[range.parameter]; buffer >= 0)
+    return train_.buffers.write(buffer, range.begin, bytes);
   const Place& place = train_.place(param);
-  const std::int64_t begin = place.offset + first;
-  const DType stored = dtype_of_name(manifest.dtype_of(entry));
+  const std::int64_t begin = place.offset + range.begin;
+  const DType stored = checkpoint::dtype_named(manifest.dtype_of(range)).value();
   const auto write = [&](ArrayKind kind, int state = 0) {
     write_as({place, kind, state}, begin, stored, bytes);
   };
-  if (entry.kind > 0) return write(ArrayKind::state, state_of_[entry.kind - 1]);
+  if (range.kind > 0) return write(ArrayKind::state, state_of_[range.kind - 1]);
   if (train_.param(param).options.trainable && train_.arrays.segment(place).has_master())
     write(ArrayKind::master);
   write(ArrayKind::parameter);
@@ -303,13 +281,13 @@ void Checkpointing::spread_states(const SegmentId& id) {
 // A state that some parameters of the segment lack has gaps: through a copy.
 void Checkpointing::spread_partial_state(const ArrayId& array) {
   const SegmentBuffers& buffers = train_.arrays.segment(array);
-  if (buffers.state_counts[array.state] == 0) return;
+  const int state = array.state;
+  if (buffers.state_counts[state] == 0) return;
   const std::int64_t width = size_of(buffers.state_dtype);
   const std::vector<std::byte> whole = gather_whole(train_, array);
   for (const UpdateRun& run : buffers.runs)
-    if (run.state_begin[array.state] >= 0)
-      copy_and_wait(train_.runtime,
-                    buffers.states[array.state] + run.state_begin[array.state] * width,
+    if (run.state_begin[state] >= 0)
+      copy_and_wait(train_.runtime, buffers.states[state] + run.state_begin[state] * width,
                     whole.data() + run.begin * width, (run.end - run.begin) * width);
 }
 
@@ -321,8 +299,8 @@ std::vector<SavedCheckpoint> list_checkpoints(const std::string& directory) {
   if (!std::filesystem::exists(std::filesystem::symlink_status(directory, failed))) return saved;
   for (const checkpoint::Candidate& candidate :
        checkpoint::candidates(checkpoint::Directory::open(directory)))
-    saved.push_back({candidate.tag, candidate.manifest ? candidate.manifest->step : 0,
-                     candidate.manifest ? candidate.manifest->sequence : 0});
+    saved.push_back(
+        {candidate.tag, candidate.manifest ? candidate.manifest->step : 0, candidate.sequence()});
   return saved;
 }
 

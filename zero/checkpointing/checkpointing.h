@@ -4,7 +4,7 @@
 // is written, device_saves.cpp what a GPU has to do with that, resuming.cpp how it is read.
 //
 // State is read and written by read_state() and deliver() alone, from and to the state store. The
-// thread that writes files makes no call to other ranks: how it went rides in the control word of
+// thread that writes files makes no call to other ranks: how it went rides in the vote of
 // the next step (agreement.h), and the ranks go on from there together.
 #pragma once
 
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "zero/base/arena.h"
-#include "zero/checkpoint/shard.h"
+#include "zero/checkpoint/shard_reader.h"
 #include "zero/checkpoint/store.h"
 #include "zero/checkpointing/device_copies.h"
 #include "zero/checkpointing/staged_writer.h"
@@ -31,11 +31,13 @@ namespace zero::detail {
 
 // An entry of a rank's file and where it lies in that rank's slice, or in a buffer.
 struct Located {
-  checkpoint::ShardEntry entry;
-  int flat_unit, segment;   // -1: it is a buffer
-  std::int64_t offset;      // elements from the start of the segment
-  std::int64_t data_begin;  // bytes from the start of the file's data
-  std::int64_t bytes;
+  checkpoint::ElementRange range;
+  int flat_unit, segment;       // -1: it is a buffer
+  std::int64_t offset;          // elements from the start of the segment
+  std::int64_t width;           // bytes of an element
+  std::int64_t data_begin = 0;  // bytes from the start of the file's data
+
+  std::int64_t data_end() const { return data_begin + range.count * width; }
 };
 
 // A save between its begin and its commit.
@@ -62,7 +64,7 @@ struct PendingSave {
   // What that entry of this rank's file holds.
   const std::vector<std::byte>& buffer_of(const Located& located) const {
     const auto parameters = manifest.parameters.size() - buffers.size();
-    return buffers[static_cast<std::size_t>(located.entry.parameter) - parameters];
+    return buffers[located.range.parameter - parameters];
   }
 
   ~PendingSave();
@@ -115,9 +117,6 @@ class Checkpointing {
   bool spoiled() const { return spoiled_; }
 
  private:
-  // Which ranges of which entries of one file this rank needs.
-  using ReadPlan = std::map<std::size_t, std::vector<checkpoint::EntryRange>>;
-
   // While ranks read and write files, they wait for each other without the usual limit.
   class LongTimeout {
    public:
@@ -142,7 +141,6 @@ class Checkpointing {
   std::map<std::string, std::string> equality_terms();
   std::vector<Located> located_entries(int of_rank, bool trainable_only) const;
   std::optional<std::vector<std::string>> own_states(int param) const;
-  void describe_buffers(checkpoint::Manifest& manifest) const;
   void gather_rank_states(checkpoint::Manifest& manifest, const std::string& own);
   void add_file(PendingSave& save, int of_rank) const;
   void read_state(const PendingSave& save, const std::vector<Located>& entries, std::int64_t offset,
@@ -150,8 +148,8 @@ class Checkpointing {
   ArrayId array_of(const Located& located) const;
   void write_as(const ArrayId& array, std::int64_t begin, DType stored,
                 std::span<const std::byte> bytes);
-  void deliver(const checkpoint::Manifest& manifest, const checkpoint::ShardEntry& entry,
-               std::int64_t first, std::span<const std::byte> bytes);
+  void deliver(const checkpoint::Manifest& manifest, const checkpoint::ElementRange& range,
+               std::span<const std::byte> bytes);
   void spread_states(const SegmentId& id);
   void spread_partial_state(const ArrayId& array);
 
@@ -167,24 +165,23 @@ class Checkpointing {
   void gather_digests(PendingSave& save);
 
   // resuming.cpp
-  std::optional<std::string> choose(const std::string& directory, Resume mode,
-                                    const std::string& tag);
-  Outcome look(const std::string& directory, const std::string& document);
+  std::string choose(const std::string& directory, Resume mode, const std::string& tag);
+  Outcome look(const std::string& directory, const std::string& tag, const std::string& document);
   bool was_retired(const std::string& path);
   Outcome load(const checkpoint::Manifest& manifest, const std::string& path);
   std::optional<Resumed> resume_from_left(const std::string& directory, Resume mode,
                                           const std::string& tag);
   void check_model(const checkpoint::Manifest& manifest, const std::string& path) const;
-  void check_presence(const checkpoint::Manifest& manifest,
-                      std::vector<std::string>& problems) const;
   void check_frozen(const checkpoint::Manifest& manifest, const std::string& path);
   void check_states(const checkpoint::Manifest& manifest,
                     const checkpoint::ManifestParameter& saved, int param,
                     std::vector<std::string>& problems) const;
   void match(const checkpoint::Manifest& manifest);
-  ReadPlan plan_reads(const checkpoint::Manifest& manifest) const;
+  std::vector<checkpoint::ElementRange> own_ranges(const checkpoint::Manifest& manifest) const;
+  void check_values(const std::string& file, const checkpoint::Manifest& manifest,
+                    const checkpoint::ElementRange& range, std::span<const std::byte> bytes) const;
   void read_files(const std::string& path, const checkpoint::Manifest& manifest,
-                  const ReadPlan& plan, bool deliver);
+                  const std::vector<checkpoint::ElementRange>& wanted, bool into_state);
   void adopt(const checkpoint::Manifest& manifest);
   void notice_differences(const checkpoint::Manifest& manifest);
 
@@ -197,7 +194,10 @@ class Checkpointing {
 };
 
 void print_notice(const std::string& notice);
-std::string host_name();
+// Every rank's bytes, in rank order; `sizes` are those of all ranks.
+std::vector<std::string> gather_bytes(Ranks& ranks, std::string_view subject,
+                                      std::span<const std::byte> own,
+                                      const std::vector<std::int64_t>& sizes);
 // Runs the work until it throws no LoadError, at most for the time that another host's new files
 // may take to be seen here; then throws TopologyError with the host and `what` it does not see.
 void await_visible(const std::string& what, const std::function<void()>& work);

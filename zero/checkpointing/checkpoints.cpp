@@ -19,8 +19,7 @@ std::span<std::byte> take_memory(RuntimeCore& runtime, CheckpointState& state, s
                                  : Arena(bytes, Arena::Sharing::private_memory, name),
                           tier});
   runtime.ledger().take(MemoryCategory::checkpoints, bytes, tier);
-  void* data = state.memory.back().arena.take(bytes);
-  return {static_cast<std::byte*>(data), static_cast<std::size_t>(bytes)};
+  return std::span(static_cast<std::byte*>(state.memory.back().arena.take(bytes)), bytes);
 }
 
 Checkpoints::Checkpoints(TrainState& train) : train_(train) {
@@ -129,7 +128,6 @@ bool Checkpoints::finish(PendingSave& save) {
     const std::shared_ptr<PendingSave> keep_alive =
         state_.pending.get() == &save ? std::exchange(state_.pending, nullptr) : nullptr;
     checkpointing().finish(save);
-    return conclude(save);
   }
   return conclude(save);
 }

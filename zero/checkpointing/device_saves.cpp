@@ -27,12 +27,12 @@ void Checkpointing::queue_copies(PendingSave& save) const {
   for (const Located& located : located_entries(train_.rank(), save.trainable_only)) {
     std::byte* to = state_.staging.data() + located.data_begin;
     if (located.flat_unit < 0) {
-      std::memcpy(to, save.buffer_of(located).data(), static_cast<std::size_t>(located.bytes));
+      std::memcpy(to, save.buffer_of(located).data(), save.buffer_of(located).size());
       continue;
     }
     const ArrayId array = array_of(located);
-    const std::int64_t width = located.bytes / located.entry.count;
-    const std::int64_t end = located.offset + located.entry.count;
+    const std::int64_t width = located.width;
+    const std::int64_t end = located.offset + located.range.count;
     const std::int64_t border = std::clamp(store.end_in_memory(array), located.offset, end);
     for (std::int64_t at = located.offset; at < border;) {
       const std::int64_t count = std::min(border - at, longest_copy / width);
@@ -43,9 +43,8 @@ void Checkpointing::queue_copies(PendingSave& save) const {
       if (at < end && copied - noted >= longest_copy) note(copied);
     }
     if (border < end) store.read(array, border, end, to);
-    const std::int64_t copied = located.data_begin + located.bytes;
-    const auto unit = static_cast<std::size_t>(located.flat_unit);
-    if (copied == save.copy_before_update[unit]) copies.end_of(located.flat_unit);
+    const std::int64_t copied = located.data_end();
+    if (copied == save.copy_before_update[located.flat_unit]) copies.end_of(located.flat_unit);
     if (copied - noted >= longest_copy) note(copied);
   }
   note(own_bytes(save.trainable_only));

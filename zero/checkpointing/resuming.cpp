@@ -1,5 +1,6 @@
 #include <algorithm>
-#include <cstring>
+#include <array>
+#include <set>
 
 #include "optim/gradient_norm.h"
 #include "zero/checkpointing/checkpointing.h"
@@ -8,53 +9,14 @@
 
 namespace zero::detail {
 
-namespace {
-
 using checkpoint::Directory;
-using checkpoint::EntryRange;
+using checkpoint::ElementRange;
 using checkpoint::Manifest;
 using checkpoint::ManifestFile;
-using checkpoint::ShardEntry;
 
-// Elements of an array of the stored type; -1: all are finite.
-std::int64_t first_non_finite(std::span<const std::byte> bytes, std::string_view dtype) {
-  const auto find = [&](auto word, auto exponent) {
-    using Word = decltype(word);
-    const auto count = static_cast<std::int64_t>(bytes.size() / sizeof(Word));
-    for (std::int64_t i = 0; i < count; ++i) {
-      std::memcpy(&word, bytes.data() + static_cast<std::size_t>(i) * sizeof(Word), sizeof word);
-      if ((word & exponent) == exponent) return i;
-    }
-    return std::int64_t{-1};
-  };
-  if (dtype == "BF16") return find(std::uint16_t{}, std::uint16_t{0x7f80});
-  if (dtype == "F16") return find(std::uint16_t{}, std::uint16_t{0x7c00});
-  if (dtype == "I64") return -1;
-  return find(std::uint32_t{}, std::uint32_t{0x7f800000});
-}
-
-void refuse_non_finite(const std::string& file, const Manifest& manifest, const ShardEntry& entry,
-                       std::int64_t first, std::span<const std::byte> bytes) {
-  const std::int64_t at = first_non_finite(bytes, manifest.dtype_of(entry));
-  if (at < 0) return;
-  const std::string state = entry.kind > 0 ? manifest.states[entry.kind - 1] + " of " : "";
-  throw LoadError(file + ": " + state + manifest.parameters[entry.parameter].name +
-                  " is not finite at element " + std::to_string(first + at) +
-                  "; zero_core.allow_non_finite_weights loads it nevertheless");
-}
-
-std::string text(const Shape& shape) {
-  std::string result = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    result += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-  return result + "]";
-}
-
-}  // namespace
-
-// Rank 0 looks; the manifest that it found.
-std::optional<std::string> Checkpointing::choose(const std::string& directory, Resume mode,
-                                                 const std::string& tag) {
+// Rank 0 chooses a checkpoint. The text of its manifest; empty where there is no checkpoint.
+std::string Checkpointing::choose(const std::string& directory, Resume mode,
+                                  const std::string& tag) {
   std::string document;
   const Outcome own = attempt([&] {
     take_buffer();
@@ -67,22 +29,21 @@ std::optional<std::string> Checkpointing::choose(const std::string& directory, R
     document = std::move(choice->candidate.manifest_text);
   });
   agree_or_raise(train_.ranks, "the choice of a checkpoint", own);
-  document = train_.ranks.broadcast_text("the manifest of a checkpoint", document);
-  if (document.empty()) return std::nullopt;
-  return document;
+  return train_.ranks.broadcast_text("the manifest of a checkpoint", document);
 }
 
-// Whether all ranks see it. A host with another directory under this name is no case of damage.
-Outcome Checkpointing::look(const std::string& directory, const std::string& document) {
+// Checks that all ranks see the checkpoint. A host that has another directory under this name is no
+// case of damage.
+Outcome Checkpointing::look(const std::string& directory, const std::string& tag,
+                            const std::string& document) {
   const LongTimeout long_timeout(train_.ranks);
   return agree_on_outcome(
       train_.ranks, "the choice of a checkpoint", attempt([&] {
         if (train_.rank() == 0) return;
         const std::string digest = checkpoint::format_manifest_digest(document);
-        const std::string tag = checkpoint::parse_manifest(directory, document).tag;
         await_visible("the checkpoint " + tag + " in " + directory + " that rank 0 sees", [&] {
           const std::string own = Directory::open(directory).child(tag).read_text(
-              checkpoint::manifest_digest_name, static_cast<std::int64_t>(digest.size()));
+              checkpoint::manifest_digest_name, std::ssize(digest));
           if (own != digest) throw LoadError("another one is there");
         });
       }));
@@ -111,35 +72,27 @@ void Checkpointing::check_states(const Manifest& manifest,
   for (std::size_t i = 0; i < state_of_.size(); ++i) {
     if (state_of_[i] < 0) continue;
     const bool had = manifest.has(saved, static_cast<int>(i) + 1);
-    if (had != train_.arrays.has_state(param, static_cast<std::size_t>(state_of_[i])))
+    if (had != train_.arrays.has_state(param, state_of_[i]))
       problems.push_back(saved.name + (had ? " was saved with " : " was saved without ") +
                          manifest.states[i] + ", the optimizer now " +
                          (had ? "has none" : "needs it"));
   }
 }
 
-// What only one of checkpoint and model has.
-void Checkpointing::check_presence(const Manifest& manifest,
-                                   std::vector<std::string>& problems) const {
-  std::vector<char> params(train_.model.params.size(), 0), buffers(train_.model.buffers.size(), 0);
-  for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {
-    if (param_of_[i] >= 0)
-      params[param_of_[i]] = 1;
-    else if (buffer_of_[i] >= 0)
-      buffers[buffer_of_[i]] = 1;
-    else
-      problems.push_back(manifest.parameters[i].name + " is in the checkpoint, not in the model");
-  }
-  const char* lacking = " is in the model, not in the checkpoint";
-  for (std::size_t p = 0; p < params.size(); ++p)
-    if (!params[p]) problems.push_back(train_.param(static_cast<int>(p)).name + lacking);
-  for (std::size_t b = 0; b < buffers.size(); ++b)
-    if (!buffers[b]) problems.push_back("the buffer " + train_.model.buffers[b].name + lacking);
-}
-
 void Checkpointing::check_model(const Manifest& manifest, const std::string& path) const {
   std::vector<std::string> problems;
-  check_presence(manifest, problems);
+  // What only one of checkpoint and model has.
+  for (std::size_t i = 0; i < manifest.parameters.size(); ++i)
+    if (param_of_[i] < 0 && buffer_of_[i] < 0)
+      problems.push_back(manifest.parameters[i].name + " is in the checkpoint, not in the model");
+  const std::set<int> params(param_of_.begin(), param_of_.end()),
+      buffers(buffer_of_.begin(), buffer_of_.end());
+  const char* lacking = " is in the model, not in the checkpoint";
+  for (int p = 0; p < std::ssize(train_.model.params); ++p)
+    if (!params.contains(p)) problems.push_back(train_.param(p).name + lacking);
+  for (int b = 0; b < std::ssize(train_.model.buffers); ++b)
+    if (!buffers.contains(b))
+      problems.push_back("the buffer " + train_.model.buffers[b].name + lacking);
   for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {
     const checkpoint::ManifestParameter& saved = manifest.parameters[i];
     if (param_of_[i] < 0 && buffer_of_[i] < 0) continue;
@@ -147,8 +100,8 @@ void Checkpointing::check_model(const Manifest& manifest, const std::string& pat
     const Shape& shape =
         buffer ? train_.model.buffers[buffer_of_[i]].shape : train_.param(param_of_[i]).shape;
     if (saved.shape != shape)
-      problems.push_back(saved.name + " has shape " + text(saved.shape) + ", the model has " +
-                         text(shape));
+      problems.push_back(saved.name + " has shape " + to_text(saved.shape) + ", the model has " +
+                         to_text(shape));
     if (buffer) {
       const std::string dtype =
           checkpoint::safetensors_name(train_.model.buffers[buffer_of_[i]].dtype);
@@ -170,12 +123,9 @@ void Checkpointing::check_model(const Manifest& manifest, const std::string& pat
     if (std::find(manifest.states.begin(), manifest.states.end(), state) == manifest.states.end())
       problems.push_back("the optimizer state " + state + " of this run's " +
                          train_.config.optimizer.type + " was not saved by " + manifest.optimizer);
-  if (problems.empty()) return;
-  std::string list;
-  for (std::size_t i = 0; i < std::min<std::size_t>(problems.size(), 20); ++i)
-    list += "\n  " + problems[i];
-  if (problems.size() > 20) list += "\n  and " + std::to_string(problems.size() - 20) + " more";
-  throw LoadError(path + " does not fit the model:" + list);
+  if (!problems.empty())
+    throw LoadError(path + " does not fit the model:\n  " +
+                    checkpoint::list_of(problems, 20, "\n  "));
 }
 
 // What the checkpoint does without must be what it was trained over.
@@ -184,7 +134,7 @@ void Checkpointing::check_frozen(const Manifest& manifest, const std::string& pa
   std::string lacking;
   for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {
     if (!manifest.parameters[i].left_out) continue;
-    const auto p = static_cast<std::size_t>(param_of_[i]);
+    const int p = param_of_[i];
     left_out[p] = &manifest.parameters[i];
     if (!train_.has_values[p] && lacking.empty()) lacking = manifest.parameters[i].name;
   }
@@ -200,75 +150,57 @@ void Checkpointing::check_frozen(const Manifest& manifest, const std::string& pa
     const Place& place = train_.place(static_cast<int>(p));
     const bool comparable =
         left_out[p]->dtype == checkpoint::safetensors_name(train_.arrays.segment(place).dtype);
-    if (comparable && digests[p] != *left_out[p]->left_out)
+    if (comparable && checkpoint::Digest{0, digests[p]} != *left_out[p]->left_out)
       throw LoadError(path + " was trained over other values of the frozen parameter " +
                       left_out[p]->name + " than this run has: load those first");
   }
 }
 
-// This rank's slices, cut by the entries that hold them.
-Checkpointing::ReadPlan Checkpointing::plan_reads(const Manifest& manifest) const {
-  struct Part {
-    std::int64_t begin, end;
-    std::size_t file, entry;
-  };
-  std::map<std::pair<int, int>, std::vector<Part>> parts;  // by the manifest's parameter and kind
-  for (std::size_t f = 0; f < manifest.files.size(); ++f)
-    for (std::size_t e = 0; e < manifest.files[f].entries.size(); ++e) {
-      const ShardEntry& entry = manifest.files[f].entries[e];
-      parts[{entry.parameter, entry.kind}].push_back(
-          {entry.begin, entry.begin + entry.count, f, e});
-    }
-  for (auto& [key, list] : parts)
-    std::sort(list.begin(), list.end(),
-              [](const Part& a, const Part& b) { return a.begin < b.begin; });
-  std::map<int, int> number_of;  // the manifest's number by the model's
+// What this rank has of parameters and states, and all buffers, by the manifest's numbers.
+std::vector<ElementRange> Checkpointing::own_ranges(const Manifest& manifest) const {
+  std::map<int, int> number_of;  // by the model's
   for (std::size_t i = 0; i < param_of_.size(); ++i) number_of[param_of_[i]] = static_cast<int>(i);
-  ReadPlan plan;
+  std::vector<ElementRange> ranges;
   for (const FlatUnit& flat : train_.layout().flat_units)
-    for (const Segment& segment : flat.segments) {
-      for (const Piece& piece : train_.own_pieces(segment))
-        for (int kind = 0; kind <= (segment.trainable ? static_cast<int>(state_of_.size()) : 0);
-             ++kind) {
-          const auto number = static_cast<std::size_t>(number_of.at(piece.param));
-          if (!manifest.has(manifest.parameters[number], kind)) continue;
-          std::int64_t next = piece.param_begin;
-          const std::int64_t end = piece.param_begin + piece.count;
-          const std::vector<Part>& list = parts[{number_of.at(piece.param), kind}];
-          auto part = std::upper_bound(list.begin(), list.end(), next,
-                                       [](std::int64_t x, const Part& p) { return x < p.end; });
-          for (; part != list.end() && next < end; ++part) {
-            const std::int64_t to = std::min(end, part->end);
-            plan[part->file].push_back({part->entry, next - part->begin, to - next});
-            next = to;
-          }
-          if (next != end)
-            throw LoadError("elements " + std::to_string(next) + " to " + std::to_string(end) +
-                            " of " + train_.param(piece.param).name + " are in no file");
-        }
-    }
-  for (std::size_t f = 0; f < manifest.files.size(); ++f)
-    for (std::size_t e = 0; e < manifest.files[f].entries.size(); ++e)
-      if (const ShardEntry& entry = manifest.files[f].entries[e]; buffer_of_[entry.parameter] >= 0)
-        plan[f].push_back({e, 0, entry.count});
-  return plan;
+    for (const Segment& segment : flat.segments)
+      for (const Piece& piece : train_.own_pieces(segment)) {
+        const int number = number_of.at(piece.param);
+        const auto& parameter = manifest.parameters[number];
+        for (int kind = 0; kind <= static_cast<int>(state_of_.size()); ++kind)
+          if (manifest.has(parameter, kind))
+            ranges.push_back({number, kind, piece.param_begin, piece.count});
+      }
+  for (std::size_t i = 0; i < buffer_of_.size(); ++i)
+    if (buffer_of_[i] >= 0)
+      ranges.push_back({static_cast<int>(i), 0, 0, manifest.parameters[i].elements()});
+  return ranges;
+}
+
+void Checkpointing::check_values(const std::string& file, const Manifest& manifest,
+                                 const ElementRange& range,
+                                 std::span<const std::byte> bytes) const {
+  const DType stored = checkpoint::dtype_named(manifest.dtype_of(range)).value();
+  if (stored == DType::int64 || train_.config.zero_core.allow_non_finite_weights) return;
+  const std::string name = (range.kind > 0 ? manifest.states[range.kind - 1] + " of " : "") +
+                           manifest.parameters[range.parameter].name;
+  std::array<float, 1 << 12> values;
+  for (std::int64_t done = 0; done < range.count; done += std::ssize(values)) {
+    const auto part = std::span(values).first(std::min(range.count - done, std::ssize(values)));
+    optim::cast(bytes.data() + done * size_of(stored), stored, part.data(), DType::fp32,
+                std::ssize(part));
+    train_.refuse_non_finite(file, {name, {}, range.begin + done, part});
+  }
 }
 
 void Checkpointing::read_files(const std::string& path, const Manifest& manifest,
-                               const ReadPlan& plan, bool into_state) {
+                               const std::vector<ElementRange>& wanted, bool into_state) {
   const Directory directory = Directory::open(path);
-  const bool any_value = train_.config.zero_core.allow_non_finite_weights;
-  for (const auto& [number, ranges] : plan) {
-    const ManifestFile& file = manifest.files[number];
-    read_shard(directory, manifest, file, ranges, state_.buffer,
-               [&](const EntryRange& range, std::span<const std::byte> bytes) {
-                 const ShardEntry& entry = file.entries[range.entry];
-                 if (!any_value)
-                   refuse_non_finite(path + "/" + file.name, manifest, entry,
-                                     entry.begin + range.begin, bytes);
-                 if (into_state) deliver(manifest, entry, entry.begin + range.begin, bytes);
+  for (const ManifestFile& file : manifest.files)
+    read_shard(directory, manifest, file, wanted, state_.buffer,
+               [&](const ElementRange& range, std::span<const std::byte> bytes) {
+                 check_values(path + "/" + file.name, manifest, range, bytes);
+                 if (into_state) deliver(manifest, range, bytes);
                });
-  }
 }
 
 void Checkpointing::adopt(const Manifest& manifest) {
@@ -313,12 +245,12 @@ bool Checkpointing::was_retired(const std::string& path) {
   return !train_.ranks.broadcast_text("the choice of a checkpoint", gone ? "gone" : "").empty();
 }
 
-// How that went on all ranks.
+// Loads the checkpoint, and returns the outcome that all ranks have agreed on.
 Outcome Checkpointing::load(const Manifest& manifest, const std::string& path) {
   match(manifest);
   check_model(manifest, path);  // the same on all ranks
   check_frozen(manifest, path);
-  const ReadPlan plan = plan_reads(manifest);
+  const std::vector<ElementRange> wanted = own_ranges(manifest);
   std::optional<optim::LossScalerState> scaler;
   if (train_.scaler.dynamic() && !manifest.loss_scaler.empty())
     scaler = scaler_state_from(path, manifest.loss_scaler);
@@ -326,7 +258,7 @@ Outcome Checkpointing::load(const Manifest& manifest, const std::string& path) {
   const LongTimeout long_timeout(train_.ranks);
   const auto pass = [&](bool into_state) {
     return agree_on_outcome(train_.ranks, "the reading of a checkpoint",
-                            attempt([&] { read_files(path, manifest, plan, into_state); }));
+                            attempt([&] { read_files(path, manifest, wanted, into_state); }));
   };
   // Live state changes only when every rank can succeed; a fresh engine has none to lose.
   const bool fresh = std::find(train_.has_values.begin(), train_.has_values.end(), char{1}) ==
@@ -347,12 +279,12 @@ Outcome Checkpointing::load(const Manifest& manifest, const std::string& path) {
 std::optional<Resumed> Checkpointing::resume_from_left(const std::string& directory, Resume mode,
                                                        const std::string& tag) {
   while (true) {
-    const std::optional<std::string> document = choose(directory, mode, tag);
-    if (!document) return std::nullopt;
+    const std::string document = choose(directory, mode, tag);
+    if (document.empty()) return std::nullopt;
     const Manifest manifest =
-        checkpoint::parse_manifest(directory + ": the manifest that rank 0 sent", *document);
+        checkpoint::parse_manifest(directory + ": the manifest that rank 0 sent", document);
     const std::string path = directory + "/" + manifest.tag;
-    Outcome outcome = look(directory, *document);
+    Outcome outcome = look(directory, manifest.tag, document);
     if (outcome.code == 0) outcome = load(manifest, path);
     if (outcome.code == 0)
       return Resumed{manifest.step, manifest.tag, manifest.client_state, manifest.rank_states};

@@ -2,9 +2,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <exception>
+#include <cstring>
 #include <utility>
 
+#include "comm/environment.h"
 #include "zero/checkpointing/checkpointing.h"
 
 namespace zero::detail {
@@ -35,8 +36,8 @@ void await_visible(const std::string& what, const std::function<void()>& work) {
       return work();
     } catch (const LoadError& error) {
       if (Clock::now() > give_up)
-        throw TopologyError("host " + host_name() + " does not see " + what + " (" + error.what() +
-                            "): checkpoints need a directory that all hosts share");
+        throw TopologyError("host " + comm::host_name() + " does not see " + what + " (" +
+                            error.what() + "): checkpoints need a directory that all hosts share");
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   }
@@ -80,7 +81,7 @@ void Checkpointing::open(const std::string& directory) {
   if (seen.code != 0) {
     state_.saver.reset();
     raise({seen.code, seen.text + " (rank 0 is on host " +
-                          train_.ranks.broadcast_text("rank 0's host", host_name()) + ")"});
+                          train_.ranks.broadcast_text("rank 0's host", comm::host_name()) + ")"});
   }
   state_.directory = directory;
 }
@@ -106,18 +107,16 @@ void Checkpointing::open_save(PendingSave& save, const SaveOptions& options) {
       }));
   manifest.save_id = train_.ranks.broadcast_text("the id of a save", manifest.save_id);
   if (!root) add_file(save, train_.rank());
-  const std::string own_name = shard_name(train_.rank(), train_.rank_count());
-  for (std::size_t i = 0; i < manifest.files.size(); ++i)
-    if (manifest.files[i].name == own_name) save.own_file = static_cast<int>(i);
 }
 
 void Checkpointing::add_file(PendingSave& save, int of_rank) const {
   ManifestFile file;
   file.name = shard_name(of_rank, train_.rank_count());
   for (const Located& located : located_entries(of_rank, save.trainable_only))
-    file.entries.push_back(located.entry);
+    file.entries.push_back(located.range);
   if (file.entries.empty()) return;
   set_sizes(save.manifest, file);
+  if (of_rank == train_.rank()) save.own_file = static_cast<int>(save.manifest.files.size());
   save.manifest.files.push_back(std::move(file));
 }
 
@@ -127,8 +126,8 @@ void Checkpointing::prepare_writer(PendingSave& save) const {
   std::vector<Located> entries = located_entries(train_.rank(), save.trainable_only);
   // Frozen parameters never change, and buffers have been copied: nobody waits for these.
   for (const Located& located : entries)
-    if (located.flat_unit >= 0 && train_.param(located.entry.parameter).options.trainable)
-      save.copy_before_update[located.flat_unit] = located.data_begin + located.bytes;
+    if (located.flat_unit >= 0 && train_.param(located.range.parameter).options.trainable)
+      save.copy_before_update[located.flat_unit] = located.data_end();
   save.writer = std::make_shared<StagedWriter>(
       own_bytes(save.trainable_only),
       [*this, &save, entries = std::move(entries)](std::int64_t offset, std::span<std::byte> out) {
@@ -148,8 +147,9 @@ void Checkpointing::write_own_file(PendingSave& save) const {
     std::optional<Directory> temporary;
     await_visible(save.directory + "/" + name + ", which rank 0 made",
                   [&] { temporary.emplace(Directory::open(save.directory).child(name)); });
-    return std::make_unique<checkpoint::ShardWriter>(*temporary, save.manifest,
-                                                     save.manifest.files[save.own_file]);
+    const ManifestFile& file = save.manifest.files[save.own_file];
+    return std::make_unique<checkpoint::SafetensorsWriter>(
+        temporary->create(file.name), shard_header(save.manifest, file), file.data_bytes());
   });
   save.seconds = std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -203,31 +203,20 @@ std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
 
 // Every rank's digests, to rank 0's manifest.
 void Checkpointing::gather_digests(PendingSave& save) {
-  std::int64_t most = 0;
-  const std::vector<std::int64_t> figures = train_.ranks.gather_words(
-      "the digests of a save",
-      {static_cast<std::int64_t>(save.chunks.size()), std::llround(save.seconds * 1e6)});
-  for (std::size_t i = 0; i < figures.size(); i += 2) {
-    most = std::max(most, figures[i]);
-    save.seconds = std::max(save.seconds, static_cast<double>(figures[i + 1]) / 1e6);
-  }
-  std::vector<std::int64_t> words(static_cast<std::size_t>(2 * most + 1), 0);
-  words[0] = static_cast<std::int64_t>(save.chunks.size());
-  for (std::size_t i = 0; i < save.chunks.size(); ++i) {
-    words[2 * i + 1] = static_cast<std::int64_t>(save.chunks[i].high);
-    words[2 * i + 2] = static_cast<std::int64_t>(save.chunks[i].low);
-  }
-  const std::vector<std::int64_t> all = train_.ranks.gather_words("the digests of a save", words);
-  if (train_.rank() != 0) return;
-  std::size_t next = 0;  // files are in rank order, ranks without data have none
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(train_.rank_count()); ++rank) {
-    const std::int64_t* word = &all[rank * words.size()];
-    if (word[0] == 0) continue;
-    ManifestFile& file = save.manifest.files.at(next++);
-    for (std::int64_t i = 0; i < word[0]; ++i)
-      file.chunks.push_back({static_cast<std::uint64_t>(word[2 * i + 1]),
-                             static_cast<std::uint64_t>(word[2 * i + 2])});
-    file.digest = file_digest(shard_header(save.manifest, file), file.chunks);
+  for (const std::int64_t own :
+       train_.ranks.gather_words("the digests of a save", {std::llround(save.seconds * 1e6)}))
+    save.seconds = std::max(save.seconds, static_cast<double>(own) / 1e6);
+  const std::span<const std::byte> own = std::as_bytes(std::span(save.chunks));
+  const auto all =
+      gather_bytes(train_.ranks, "the digests of a save", own,
+                   train_.ranks.gather_words("the digests of a save", {std::ssize(own)}));
+  auto file = save.manifest.files.begin();  // in rank order; ranks without data have none
+  for (const std::string& digests : all) {
+    if (train_.rank() != 0 || digests.empty()) continue;
+    file->chunks.resize(digests.size() / sizeof(checkpoint::Digest));
+    std::memcpy(file->chunks.data(), digests.data(), digests.size());
+    file->digest = file_digest(shard_header(save.manifest, *file), file->chunks);
+    ++file;
   }
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <string>
 #include <thread>
 #include <utility>
 
@@ -19,25 +18,6 @@ constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
 constexpr std::int64_t longest_write = std::int64_t{4} << 20;
 constexpr std::chrono::seconds progress_interval{30};
 
-// Others wait for the slowest rank: that one says how far it is.
-class Progress {
- public:
-  Progress(const std::string& path, std::int64_t bytes) : path_(path), bytes_(bytes) {}
-
-  void show(std::int64_t written) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now - last_ < progress_interval) return;
-    last_ = now;
-    std::fprintf(stderr, "zero: checkpoint: %s: %s of %s written\n", path_.c_str(),
-                 byte_text(written).c_str(), byte_text(bytes_).c_str());
-  }
-
- private:
-  const std::string& path_;
-  const std::int64_t bytes_;
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
 }  // namespace
 
 StagedWriter::StagedWriter(std::int64_t bytes, Source source, std::span<std::byte> staging,
@@ -49,16 +29,24 @@ std::int64_t StagedWriter::staging_for(std::int64_t wanted) {
 }
 
 std::span<std::byte> StagedWriter::piece_at(std::int64_t offset) const {
-  return staging_.subspan(static_cast<std::size_t>(offset % std::ssize(staging_)),
-                          static_cast<std::size_t>(std::min(piece_bytes, bytes_ - offset)));
+  return staging_.subspan(offset % std::ssize(staging_), std::min(piece_bytes, bytes_ - offset));
+}
+
+// Of what the mutex guards.
+template <class Change>
+void StagedWriter::change(Change&& apply) {
+  {
+    const std::lock_guard lock(mutex_);
+    apply();
+  }
+  advanced_.notify_all();
 }
 
 // What is digested and lies in one stretch.
 std::span<std::byte> StagedWriter::to_write() const {
   const std::int64_t at = written_ % std::ssize(staging_);
-  return staging_.subspan(static_cast<std::size_t>(at),
-                          static_cast<std::size_t>(std::min(
-                              {digested_ - written_, std::ssize(staging_) - at, longest_write})));
+  return staging_.subspan(
+      at, std::min({digested_ - written_, std::ssize(staging_) - at, longest_write}));
 }
 
 bool StagedWriter::has_room() const {
@@ -70,20 +58,12 @@ bool StagedWriter::has_room() const {
 void StagedWriter::copy_piece() {
   const std::span<std::byte> piece = piece_at(copied_);
   source_(copied_, piece);
-  {
-    const std::lock_guard lock(mutex_);
-    copied_ += std::ssize(piece);
-  }
-  advanced_.notify_all();
+  change([&] { copied_ += std::ssize(piece); });
 }
 
 // In whole pieces, which are what is digested.
 void StagedWriter::note_copied(std::int64_t bytes) {
-  {
-    const std::lock_guard lock(mutex_);
-    copied_ = bytes == bytes_ ? bytes : bytes / piece_bytes * piece_bytes;
-  }
-  advanced_.notify_all();
+  change([&] { copied_ = bytes == bytes_ ? bytes : bytes / piece_bytes * piece_bytes; });
 }
 
 void StagedWriter::copy_ahead() {
@@ -108,11 +88,7 @@ void StagedWriter::copy_all() {
       }
       const std::span<std::byte> piece = piece_at(digested_);
       digester_.update(piece);
-      {
-        const std::lock_guard lock(mutex_);
-        digested_ += std::ssize(piece);
-      }
-      advanced_.notify_all();
+      change([&] { digested_ += std::ssize(piece); });
     }
   } catch (...) {
     fail(std::current_exception());
@@ -120,8 +96,8 @@ void StagedWriter::copy_all() {
 }
 
 void StagedWriter::write_all(const Create& create) {
-  const std::unique_ptr<checkpoint::ShardWriter> file = create();
-  Progress progress(file->path(), bytes_);
+  const std::unique_ptr<checkpoint::SafetensorsWriter> file = create();
+  auto shown = std::chrono::steady_clock::now();
   while (written_ < bytes_) {
     std::span<std::byte> digested;
     {
@@ -131,22 +107,21 @@ void StagedWriter::write_all(const Create& create) {
       digested = to_write();
     }
     file->write(digested);
-    {
-      const std::lock_guard lock(mutex_);
-      written_ += std::ssize(digested);
+    change([&] { written_ += std::ssize(digested); });
+    // Others wait for the slowest rank: that one says how far it is.
+    if (const auto now = std::chrono::steady_clock::now(); now - shown >= progress_interval) {
+      shown = now;
+      std::fprintf(stderr, "zero: checkpoint: %s: %s of %s written\n", file->path().c_str(),
+                   byte_text(written_).c_str(), byte_text(bytes_).c_str());
     }
-    advanced_.notify_all();
-    progress.show(written_);
   }
   file->finish();
 }
 
 void StagedWriter::fail(std::exception_ptr cause) {
-  {
-    const std::lock_guard lock(mutex_);
+  change([&] {
     if (!failure_) failure_ = std::move(cause);
-  }
-  advanced_.notify_all();
+  });
 }
 
 std::vector<checkpoint::Digest> StagedWriter::run(const Create& create) {
@@ -160,11 +135,7 @@ std::vector<checkpoint::Digest> StagedWriter::run(const Create& create) {
   } catch (...) {
     fail(std::current_exception());  // there is no thread
   }
-  {
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
-  }
-  advanced_.notify_all();
+  change([&] { ended_ = true; });
   if (failure_) std::rethrow_exception(failure_);
   return digester_.finish();
 }

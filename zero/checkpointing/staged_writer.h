@@ -15,7 +15,8 @@
 #include <span>
 #include <vector>
 
-#include "zero/checkpoint/shard.h"
+#include "zero/checkpoint/digest.h"
+#include "zero/checkpoint/safetensors_file.h"
 
 namespace zero::detail {
 
@@ -23,7 +24,7 @@ class StagedWriter {
  public:
   // Fills `out` with the data from byte `offset` on.
   using Source = std::function<void(std::int64_t offset, std::span<std::byte> out)>;
-  using Create = std::function<std::unique_ptr<checkpoint::ShardWriter>()>;
+  using Create = std::function<std::unique_ptr<checkpoint::SafetensorsWriter>()>;
 
   // in_turn: a piece is digested while it is in cache. first: as soon as the staging has room, for
   // the state is waited for. elsewhere: there is no source; the staging holds all of the data, and
@@ -49,6 +50,8 @@ class StagedWriter {
   void await_copy(std::int64_t bytes);
 
  private:
+  template <class Change>
+  void change(Change&& apply);
   std::span<std::byte> to_write() const;
   bool has_room() const;
   bool copies_next() const;

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
+#include <ranges>
 
 #include "zero/checkpoint/model_files.h"
 #include "zero/run/weights.h"
@@ -14,12 +16,9 @@ using checkpoint::TensorEntry;
 namespace {
 
 bool may_lack(std::string_view name, std::string_view patterns) {
-  while (!patterns.empty()) {
-    const std::size_t comma = patterns.find(',');
-    if (fits(name, patterns.substr(0, comma))) return true;
-    patterns = comma == std::string_view::npos ? "" : patterns.substr(comma + 1);
-  }
-  return false;
+  return std::ranges::any_of(std::views::split(patterns, ','), [&](const auto& pattern) {
+    return fits(name, std::string_view(pattern.begin(), pattern.end()));
+  });
 }
 
 }  // namespace
@@ -55,12 +54,12 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
   for (const ParamDeclaration& declaration : train_.model.params)
     in_file.push_back(look(declaration.name, declaration.shape, ""));
   std::vector<int> buffers;
-  for (std::size_t b = 0; b < train_.model.buffers.size(); ++b) {
+  for (int b = 0; b < std::ssize(train_.model.buffers); ++b) {
     const BufferDeclaration& buffer = train_.model.buffers[b];
     // Files may have floats of other widths, which reading converts.
     const bool converts = buffer.dtype == DType::fp32;
     if (look(buffer.name, buffer.shape, converts ? "" : checkpoint::safetensors_name(buffer.dtype)))
-      buffers.push_back(static_cast<int>(b));
+      buffers.push_back(b);
   }
   if (!problems.empty()) throw LoadError(reader.path() + " does not fit the model:" + problems);
   if (used < reader.tensor_count() && train_.rank() == 0)
@@ -69,7 +68,7 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
   fill_where(
       [&](ParamShard shard) {
         reader.read(name_in_file(shard.name), shard.begin, shard.values);
-        refuse_non_finite(reader.path(), shard);
+        train_.refuse_non_finite(reader.path(), shard);
       },
       [&](int param) { return in_file[param] != 0; });
   for (const int b : buffers) {
@@ -78,30 +77,20 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
       train_.buffers.write(b, 0, reader.bytes(name_in_file(buffer.name)));
       continue;
     }
-    std::vector<float> values(static_cast<std::size_t>(buffer.elements));
+    std::vector<float> values(buffer.elements);
     reader.read(name_in_file(buffer.name), 0, values);
     train_.buffers.write(b, 0, std::as_bytes(std::span(values)));
   }
   return lacking;
 }
 
-void Weights::refuse_non_finite(const std::string& file, const ParamShard& shard) const {
-  if (train_.config.zero_core.allow_non_finite_weights) return;
-  const auto at = std::find_if_not(shard.values.begin(), shard.values.end(),
-                                   [](float value) { return std::isfinite(value); });
-  if (at == shard.values.end()) return;
-  throw LoadError(file + ": " + std::string(shard.name) + " is not finite at element " +
-                  std::to_string(shard.begin + (at - shard.values.begin())) +
-                  "; zero_core.allow_non_finite_weights loads it nevertheless");
-}
-
 namespace {
 
 // What is written in one go: the parameters of a segment, or a buffer.
 struct ExportPart {
-  std::vector<TensorEntry> tensors;
+  std::vector<TensorEntry> tensors = {};
   std::int64_t width = 0;  // bytes of an element
-  SegmentId segment;
+  SegmentId segment = {};
   int buffer = -1;  // then it is no segment
 };
 
@@ -112,35 +101,28 @@ struct ExportPart {
 void Weights::export_model(const std::string& directory, const ExportOptions& options) {
   train_.require_values(" to export");
   std::vector<ExportPart> parts;
-  const auto entry = [](const std::string& name, DType dtype, const Shape& shape) {
-    return TensorEntry{name, checkpoint::safetensors_name(dtype), shape, 0, 0};
+  const auto add = [&](ExportPart& part, const auto& declaration, DType dtype) {
+    part.width = size_of(dtype);
+    part.tensors.push_back(
+        {declaration.name, checkpoint::safetensors_name(dtype), declaration.shape});
   };
   for (const SegmentId& id : train_.layout().segments()) {
     const Segment& segment = train_.layout().segment(id);
     if (options.trainable_only && !segment.trainable) continue;
-    const DType dtype = train_.arrays.segment(id).dtype;
-    ExportPart part{{}, size_of(dtype), id};
+    ExportPart& part = parts.emplace_back(ExportPart{.segment = id});
     for (const ParamPlace& place : segment.params)
-      part.tensors.push_back(
-          entry(train_.param(place.param).name, dtype, train_.param(place.param).shape));
-    parts.push_back(std::move(part));
+      add(part, train_.param(place.param), train_.arrays.segment(id).dtype);
   }
-  for (std::size_t b = 0; b < train_.model.buffers.size(); ++b) {
-    const BufferDeclaration& buffer = train_.model.buffers[b];
-    parts.push_back({{entry(buffer.name, buffer.dtype, buffer.shape)},
-                     size_of(buffer.dtype),
-                     {},
-                     static_cast<int>(b)});
-  }
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const ExportPart& a, const ExportPart& b) { return a.width > b.width; });
+  for (int b = 0; b < std::ssize(train_.model.buffers); ++b)
+    add(parts.emplace_back(ExportPart{.buffer = b}), train_.model.buffers[b],
+        train_.model.buffers[b].dtype);
+  std::ranges::stable_sort(parts, std::greater<>(), &ExportPart::width);
   std::unique_ptr<checkpoint::ModelWriter> writer;
   if (train_.rank() == 0) {
     std::vector<TensorEntry> tensors;
     for (const ExportPart& part : parts)
       tensors.insert(tensors.end(), part.tensors.begin(), part.tensors.end());
-    writer = std::make_unique<checkpoint::ModelWriter>(
-        directory, checkpoint::divide_model(tensors, options.max_file_bytes));
+    writer = std::make_unique<checkpoint::ModelWriter>(directory, tensors, options.max_file_bytes);
   }
   for (const ExportPart& part : parts) {
     if (part.buffer >= 0) {

@@ -45,7 +45,6 @@ class Weights {
                     const std::function<bool(int param)>& wanted);
   void fill_piece(const SegmentId& id, const Piece& piece, const Fill& fill);
   void copy_full_model(bool holds);
-  void refuse_non_finite(const std::string& file, const ParamShard& shard) const;
 
   TrainState& train_;
   CallGuard& guard_;

@@ -1,6 +1,7 @@
 #include "zero/state/train_state.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "zero/base/time_limit.h"
 #include "zero/runtime/agreement.h"
@@ -82,6 +83,16 @@ void TrainState::require_values(const std::string& purpose) const {
                          : param(static_cast<int>(lacking - has_values.begin())).name + " has") +
                    " no values" + purpose + ": call Engine::initialize(), " +
                    (none ? "load_weights() or resume()" : "initialize_rest() or load_weights()"));
+}
+
+void TrainState::refuse_non_finite(const std::string& file, const ParamShard& shard) const {
+  if (config.zero_core.allow_non_finite_weights) return;
+  const auto at = std::find_if_not(shard.values.begin(), shard.values.end(),
+                                   [](float value) { return std::isfinite(value); });
+  if (at == shard.values.end()) return;
+  throw LoadError(file + ": " + std::string(shard.name) + " is not finite at element " +
+                  std::to_string(shard.begin + (at - shard.values.begin())) +
+                  "; zero_core.allow_non_finite_weights loads it nevertheless");
 }
 
 }  // namespace zero::detail

@@ -44,6 +44,8 @@ struct TrainState {
 
   // Throws UsageError that says what the values are missing for, where parameters have none.
   void require_values(const std::string& purpose) const;
+  // Throws LoadError for a value of a file that is not finite, unless the config allows it.
+  void refuse_non_finite(const std::string& file, const ParamShard& shard) const;
 
   RuntimeCore& runtime;
   Ranks ranks;  // with this engine's terms

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "zero/checkpoint/digest.h"
-#include "zero/checkpoint/safetensors.h"
+#include "zero/checkpoint/format/safetensors.h"
 
 namespace zero::checkpoint {
 
@@ -32,16 +32,19 @@ struct ManifestParameter {
   std::string states_dtype = "F32";
   bool buffer = false;  // no parameter: what a unit keeps and does not train
   // Of a frozen parameter that the checkpoint does without: the digest of its values, as stored.
-  std::optional<std::uint64_t> left_out = {};
+  std::optional<Digest> left_out = {};
 
-  std::int64_t elements() const;
+  std::int64_t elements() const { return elements_of(shape); }
 };
 
 // Elements [begin, begin + count) of a parameter (kind 0: its master weights where it has some), or
 // of optimizer state number kind - 1.
-struct ShardEntry {
+struct ElementRange {
   int parameter = 0, kind = 0;
   std::int64_t begin = 0, count = 0;
+
+  std::int64_t end() const { return begin + count; }
+  auto operator<=>(const ElementRange&) const = default;
 };
 
 // A safetensors file; entries in the order of their data, without gaps.
@@ -50,7 +53,7 @@ struct ManifestFile {
   std::int64_t bytes = 0, header_bytes = 0;  // the 8 bytes of the header's length included
   Digest digest;
   std::vector<Digest> chunks;
-  std::vector<ShardEntry> entries;
+  std::vector<ElementRange> entries;
 
   std::int64_t data_bytes() const { return bytes - header_bytes; }
 };
@@ -73,10 +76,10 @@ struct Manifest {
   int find(std::string_view name) const;  // -1: none
   // Whether the parameter has entries of this kind.
   bool has(const ManifestParameter& parameter, int kind) const;
-  const std::string& dtype_of(const ShardEntry& entry) const;
-  std::int64_t width_of(const ShardEntry& entry) const;  // bytes per element
+  const std::string& dtype_of(const ElementRange& range) const;
+  std::int64_t width_of(const ElementRange& range) const;  // bytes per element
   // "name@offset", "name:exp_avg@offset".
-  std::string name_of(const ShardEntry& entry) const;
+  std::string name_of(const ElementRange& range) const;
   std::int64_t data_bytes() const;  // of all files
 };
 
@@ -87,8 +90,10 @@ Manifest parse_manifest(const std::string& path, std::string_view text);
 // The text of manifest.xxh3.
 std::string format_manifest_digest(std::string_view manifest);
 
-// The header of a shard, its 8-byte length included, and the entries as safetensors has them.
+// The entries of a file as safetensors has them, and the header of the file that is to be written.
 std::vector<TensorEntry> tensor_entries(const Manifest& manifest, const ManifestFile& file);
 std::string shard_header(const Manifest& manifest, const ManifestFile& file);
+// Fills in bytes and header_bytes from the entries.
+void set_sizes(const Manifest& manifest, ManifestFile& file);
 
 }  // namespace zero::checkpoint

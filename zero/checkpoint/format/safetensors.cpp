@@ -1,0 +1,269 @@
+#include "zero/checkpoint/format/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "zero/base/error.h"
+#include "zero/checkpoint/format/json.h"
+
+namespace zero::checkpoint {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, int>, 22> dtypes{{
+    {"F64", 64},    {"F32", 32},    {"F16", 16},        {"BF16", 16},       {"I64", 64},
+    {"I32", 32},    {"I16", 16},    {"I8", 8},          {"U64", 64},        {"U32", 32},
+    {"U16", 16},    {"U8", 8},      {"BOOL", 8},        {"C64", 64},        {"F8_E4M3", 8},
+    {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6},
+    {"F6_E3M2", 6}, {"F4", 4},
+}};
+
+constexpr const char* metadata_key = "__metadata__";
+
+TensorEntry parse_entry(const std::string& where, const std::string& name, const Json& json) {
+  const JsonReader read(where, json);
+  TensorEntry entry{name, "", {}};
+  std::vector<std::int64_t> offsets;
+  read("dtype", entry.dtype);
+  read("shape", entry.shape);
+  read("data_offsets", offsets);
+  if (offsets.size() != 2) read.refuse("data_offsets needs two numbers");
+  entry.begin = offsets[0];
+  entry.end = offsets[1];
+  return entry;
+}
+
+// Tensors in the order of their data must touch each other and fill the file: a byte that belongs
+// to two tensors, or to none, is how damaged and hostile files look.
+std::string coverage_problem(const std::vector<TensorEntry>& tensors, std::int64_t data_bytes) {
+  std::int64_t covered = 0;
+  for (const TensorEntry& tensor : tensors) {
+    std::string problem;
+    const std::int64_t bytes = checked_bytes(tensor, problem);
+    const std::string name = "tensor " + in_quotes(tensor.name);
+    if (!problem.empty()) return name + ": " + problem;
+    if (tensor.end < tensor.begin || tensor.end - tensor.begin != bytes)
+      return name + ": its shape and dtype need " + std::to_string(bytes) +
+             " bytes, data_offsets say " + std::to_string(tensor.begin) + " to " +
+             std::to_string(tensor.end);
+    if (tensor.end > data_bytes)
+      return name + ": ends at byte " + std::to_string(tensor.end) +
+             " of the data, of which the file has " + std::to_string(data_bytes) + ": cut short";
+    if (tensor.begin < covered) return name + ": overlaps another tensor";
+    if (tensor.begin > covered)
+      return "bytes " + std::to_string(covered) + " to " + std::to_string(tensor.begin) +
+             " of the data belong to no tensor";
+    covered = tensor.end;
+  }
+  if (covered == data_bytes) return "";
+  return std::to_string(data_bytes - covered) + " bytes after the last tensor belong to none";
+}
+
+template <class T>
+void convert(std::span<const std::byte> bytes, float* values) {
+  for (std::size_t i = 0; i < bytes.size() / sizeof(T); ++i) {
+    T element;
+    std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));  // it need not be aligned
+    if constexpr (std::is_same_v<T, double>)
+      values[i] = static_cast<float>(element);
+    else
+      values[i] = to_float(element);
+  }
+}
+
+}  // namespace
+
+std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+std::string safetensors_name(DType dtype) {
+  return dtype == DType::fp32   ? "F32"
+         : dtype == DType::bf16 ? "BF16"
+         : dtype == DType::fp16 ? "F16"
+                                : "I64";
+}
+
+std::optional<DType> dtype_named(std::string_view dtype) {
+  for (const DType ours : {DType::fp32, DType::bf16, DType::fp16, DType::int64})
+    if (safetensors_name(ours) == dtype) return ours;
+  return std::nullopt;
+}
+
+std::optional<int> bits_of(std::string_view dtype) {
+  const auto found = std::ranges::find(dtypes, dtype, &std::pair<std::string_view, int>::first);
+  if (found == dtypes.end()) return std::nullopt;
+  return found->second;
+}
+
+bool to_floats(std::string_view dtype, std::span<const std::byte> bytes, float* values) {
+  if (dtype == "F32")
+    convert<float>(bytes, values);
+  else if (dtype == "BF16")
+    convert<bf16>(bytes, values);
+  else if (dtype == "F16")
+    convert<fp16>(bytes, values);
+  else if (dtype == "F64")
+    convert<double>(bytes, values);
+  else
+    return false;
+  return true;
+}
+
+std::int64_t checked_bytes(const TensorEntry& entry, std::string& problem) {
+  const auto bits = bits_of(entry.dtype);
+  if (!bits) {
+    problem = "unknown dtype " + in_quotes(entry.dtype);
+    return 0;
+  }
+  if (entry.shape.size() > max_rank) problem = "more than 16 dimensions";
+  std::int64_t total = *bits;
+  for (const std::int64_t n : entry.shape) {
+    if (n < 0) problem = "a dimension is negative";
+    if (__builtin_mul_overflow(total, n, &total)) problem = "its size does not fit in 64 bits";
+    if (!problem.empty()) return 0;
+  }
+  if (total % 8 != 0) problem = "its size is no whole number of bytes";
+  return total / 8;
+}
+
+std::string name_problem(std::string_view name) {
+  if (name.empty()) return "a tensor's name is empty";
+  if (name.size() > max_name_bytes) return "the name is longer than 1 KiB";
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(name[i]);
+    // Control characters: C0, DEL, and C1, which is 0xc2 and a byte below 0xa0 in UTF-8.
+    const bool c1 =
+        byte == 0xc2 && i + 1 < name.size() && static_cast<unsigned char>(name[i + 1]) < 0xa0;
+    if (byte < 0x20 || byte == 0x7f || c1) return "the name has a control character";
+  }
+  return "";
+}
+
+std::string in_quotes(std::string_view name) {
+  std::string result = "\"";
+  for (const char c : name) {
+    if (result.size() > 100) return result + "...\"";
+    const auto byte = static_cast<unsigned char>(c);
+    std::array<char, 5> escaped{c};
+    if (byte < 0x20 || byte >= 0x7f)
+      std::snprintf(escaped.data(), escaped.size(), "\\x%02x", static_cast<unsigned>(byte));
+    result += escaped.data();
+  }
+  return result + "\"";
+}
+
+void place_tensors(const std::string& path, std::vector<TensorEntry>& tensors) {
+  if (tensors.size() > max_tensors) throw UsageError(path + ": more than 1000000 tensors");
+  std::set<std::string_view> names;
+  std::int64_t end = 0;
+  for (TensorEntry& tensor : tensors) {
+    std::string problem = name_problem(tensor.name);
+    tensor.begin = end;
+    const std::int64_t bytes = problem.empty() ? checked_bytes(tensor, problem) : 0;
+    if (tensor.name == metadata_key) problem = "the name is reserved";
+    if (!names.insert(tensor.name).second) problem = "is declared twice";
+    if (__builtin_add_overflow(tensor.begin, bytes, &end)) problem = "the file would be too large";
+    if (problem.empty() && tensor.begin % std::max(1, *bits_of(tensor.dtype) / 8) != 0)
+      problem = "its data would not be aligned to its elements; declare wider dtypes first";
+    if (!problem.empty())
+      throw UsageError(path + ": tensor " + in_quotes(tensor.name) + ": " + problem);
+    tensor.end = end;
+  }
+}
+
+std::string list_of(const std::vector<std::string>& items, std::size_t most,
+                    std::string_view separator) {
+  std::string list;
+  for (std::size_t i = 0; i < std::min(items.size(), most); ++i)
+    list.append(i > 0 ? separator : "").append(items[i]);
+  return items.size() > most ? list + " and " + std::to_string(items.size() - most) + " more"
+                             : list;
+}
+
+// Entry by entry, so that a hostile header takes no more memory than one of them.
+SafetensorsHeader parse_header(const std::string& path, std::string_view json,
+                               std::int64_t data_bytes) {
+  using Event = Json::parse_event_t;
+  SafetensorsHeader header;
+  std::string name, where = path;
+  std::size_t numbers = 0;  // in the array that is being read
+  const auto refuse = [&](const std::string& problem) {
+    if (!problem.empty()) throw LoadError(where + ": " + problem);
+  };
+  scan_json(path, json, [&](int depth, Event event, const Json& value) {
+    const bool in_metadata = name == metadata_key;
+    if (event == Event::key && depth == 1) {
+      name = value.get<std::string>();
+      where = path;
+      if (name == metadata_key) where += std::string(": ") + metadata_key;
+      if (name == metadata_key) return true;
+      if (header.tensors.size() == max_tensors)
+        refuse("more than " + std::to_string(max_tensors) + " tensors");
+      where += ": tensor " + in_quotes(name);
+      refuse(name_problem(name));
+    } else if (event == Event::key && !in_metadata) {
+      const std::string field = value.get<std::string>();
+      if (field != "dtype" && field != "shape" && field != "data_offsets")
+        refuse("unknown field " + in_quotes(field));
+    } else if ((event == Event::object_start && depth > 1) ||
+               (event == Event::array_start && (depth != 2 || in_metadata))) {
+      refuse("an object or array is where none belongs");
+    } else if (event == Event::array_start) {
+      numbers = 0;
+    } else if (event == Event::value && depth == 3 && ++numbers > max_rank) {
+      refuse("an array has more than 16 numbers");
+    } else if (depth == 1 && (event == Event::object_end || event == Event::value)) {
+      if (in_metadata)
+        JsonReader(where, value).get_to(header.metadata);
+      else
+        header.tensors.push_back(parse_entry(where, name, value));
+      return false;
+    }
+    return true;
+  });
+  std::ranges::stable_sort(header.tensors, {},
+                           [](const TensorEntry& t) { return std::pair(t.begin, t.end); });
+  where = path;
+  refuse(coverage_problem(header.tensors, data_bytes));
+  return header;
+}
+
+std::string format_header(const SafetensorsHeader& header, std::size_t alignment) {
+  std::string text(length_bytes, '\0');
+  if (!header.metadata.empty())
+    text += ",\"" + std::string(metadata_key) + "\":" + dump(header.metadata, "the metadata");
+  // In the order of the data, which an object of the JSON library would not keep.
+  for (const TensorEntry& tensor : header.tensors)
+    text += "," + dump(tensor.name, "a tensor's name") +
+            ":{\"dtype\":" + dump(tensor.dtype, "a dtype") +
+            ",\"shape\":" + Json(tensor.shape).dump() +
+            ",\"data_offsets\":" + Json({tensor.begin, tensor.end}).dump() + "}";
+  if (text.size() == length_bytes) text += ",";
+  text[length_bytes] = '{';
+  text += "}";
+  text.resize((text.size() + alignment - 1) / alignment * alignment, ' ');
+  const std::uint64_t length = text.size() - length_bytes;
+  std::memcpy(text.data(), &length, length_bytes);
+  return text;
+}
+
+std::string format_index(const std::map<std::string, std::string>& file_of_tensor,
+                         std::int64_t data_bytes) {
+  const Json index = {{"metadata", {{"total_size", data_bytes}}}, {"weight_map", file_of_tensor}};
+  return index.dump(2) + "\n";
+}
+
+std::map<std::string, std::string> parse_index(const std::string& path, std::string_view text) {
+  const Json document = parse_json(path, text);
+  std::map<std::string, std::string> file_of_tensor;
+  JsonReader(path, document)("weight_map", file_of_tensor);
+  return file_of_tensor;
+}
+
+}  // namespace zero::checkpoint
