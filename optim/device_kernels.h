@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "optim/device_step.h"
+#include "optim/factors.h"
 #include "optim/product.h"
-#include "optim/rule_kind.h"
 #include "optim/tensor_step.h"
 #include "zero/base/dtype.h"
 #include "zero/base/stream.h"

@@ -30,17 +30,11 @@ inline constexpr std::int64_t norm_block =
     4096;  // most elements per call, so that no sum overflows
 
 struct Kernels {
-  void (*adam)(const AdamFactors<float>& factors, bool decoupled, const UpdateArrays& arrays);
-  void (*sgd)(const SgdFactors<float>& factors, Momentum momentum, const UpdateArrays& arrays);
-  void (*lion)(const LionFactors<float>& factors, const UpdateArrays& arrays);
-  void (*adagrad)(const AdagradFactors<float>& factors, const UpdateArrays& arrays);
+  // Factors as write_factors() writes them.
+  void (*update)(RuleKind rule, const float* factors, const UpdateArrays& arrays);
   // Directions: fp32, one per element; what they do not write of the arrays stays.
-  void (*lamb_direction)(const LambFactors<float>& factors, bool eps_inside_sqrt,
-                         const UpdateArrays& arrays, float* directions);
-  void (*lamb)(const LambFactors<float>& factors, bool eps_inside_sqrt, const UpdateArrays& arrays);
-  void (*muon_direction)(const MuonFactors<float>& factors, const UpdateArrays& arrays,
-                         float* directions);
-  void (*muon)(const MuonFactors<float>& factors, const UpdateArrays& arrays);
+  void (*direct)(RuleKind rule, const float* factors, const UpdateArrays& arrays,
+                 float* directions);
   // Rows [begin, end) of a product.
   void (*product)(const Product& product, std::int64_t begin, std::int64_t end);
   // Adds up to norm_block squares to normalised limbs, without carrying; returns how many elements
