@@ -6,7 +6,6 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <limits>
 
 #include "optim/square_sum.h"
 #include "optim/update_rules.h"
@@ -31,15 +30,6 @@ struct TensorStep {
 };
 inline constexpr int tensor_step_at = 8;  // floats from the first factor
 inline constexpr int tensor_step_floats = sizeof(TensorStep) / sizeof(float);
-
-template <class Sum>
-constexpr double norm_of(const Sum& sum) {
-  if (sum.non_finite > 0) return std::numeric_limits<double>::infinity();
-  std::int64_t limbs[norm_limb_count] = {};
-  for (int k = 0; k < norm_limb_count; ++k) limbs[k] = sum.limbs[k];
-  carry_limbs(limbs);
-  return root_of_limbs(limbs);
-}
 
 template <class F>
 constexpr TensorStep tensor_step(const F* factors) {
