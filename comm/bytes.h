@@ -23,7 +23,7 @@ void copy_streaming(void* to, const void* from, std::int64_t bytes);
 inline void copy_bytes(void* to, const void* from, std::int64_t bytes) {
   if (bytes <= 0 || to == from) return;
   if (bytes >= streaming_bytes) return copy_streaming(to, from, bytes);
-  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  std::memcpy(to, from, bytes);
 }
 
 }  // namespace zero::comm

@@ -87,8 +87,8 @@ void Communicator::begin(Operation operation, std::int64_t bytes_sent, Stream st
   operation_ = operation;
   stream_ = stream;
   ++sequence_;
-  traffic_.calls[static_cast<std::size_t>(operation)] += 1;
-  traffic_.bytes_sent[static_cast<std::size_t>(operation)] += bytes_sent;
+  traffic_.calls[static_cast<int>(operation)] += 1;
+  traffic_.bytes_sent[static_cast<int>(operation)] += bytes_sent;
   if (within_node()) count_moved(false, bytes_sent);
   entered();
 }
@@ -96,7 +96,7 @@ void Communicator::begin(Operation operation, std::int64_t bytes_sent, Stream st
 void Communicator::count_moved(bool between_nodes, std::int64_t bytes) {
   if (internal_) return;
   auto& counters = between_nodes ? traffic_.bytes_between_nodes : traffic_.bytes_inside_node;
-  counters[static_cast<std::size_t>(operation_)] += bytes;
+  counters[static_cast<int>(operation_)] += bytes;
 }
 
 void Communicator::act_for(const Communicator& other) {

@@ -12,7 +12,7 @@ class PairCounts {
  public:
   // All zero.
   explicit PairCounts(int ranks)
-      : ranks_(ranks), counts_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)) {}
+      : ranks_(ranks), counts_(ranks * static_cast<std::size_t>(ranks)) {}
   // The same number between all.
   static PairCounts equal(int ranks, std::int64_t count) {
     PairCounts result(0);

@@ -94,7 +94,7 @@ void Watch::run() {
 void Watch::report_dead(const Peer& peer) {
   const ControlSlot& slot = plane_->page().slot(peer.local_rank);
   if (slot.state.load(std::memory_order_acquire) == RankState::left) return;
-  const int rank = plane_->local_ranks()[static_cast<std::size_t>(peer.local_rank)];
+  const int rank = plane_->local_ranks()[peer.local_rank];
   const std::string who = "rank " + std::to_string(rank) + " (pid " +
                           std::to_string(slot.pid.load()) + " on host " + host_ + ")";
   plane_->page().publish({rank, 17, true,

@@ -39,7 +39,7 @@ std::uint64_t checksum_of(std::span<const std::byte> data) {
 }  // namespace
 
 BlockStore::Channel::Channel(BlockStore& store, std::vector<std::span<std::byte>> buffers)
-    : store_(store), moves_(static_cast<std::size_t>(store.options_.depth)) {
+    : store_(store), moves_(store.options_.depth) {
   std::vector<std::string> notices;
   queue_ =
       create_queue({store.file_->descriptor(), store.options_.depth, std::move(buffers)}, notices);
@@ -52,7 +52,7 @@ void BlockStore::Channel::transfer(std::span<const Transfer> transfers) {
   const Busy busy(busy_);
   try {
     for (const Transfer& transfer : transfers) {
-      const Extent& extent = store_.extents_[static_cast<std::size_t>(transfer.extent)];
+      const Extent& extent = store_.extents_[transfer.extent];
       const std::int64_t block_bytes = store_.options_.block_bytes;
       const std::int64_t end = transfer.bytes < 0 ? extent.bytes : transfer.begin + transfer.bytes;
       for (std::int64_t at = transfer.begin; at < end; at += block_bytes) {

@@ -59,7 +59,7 @@ void cast(const void* from, DType from_dtype, void* to, DType to_dtype, std::int
   check_floating(to_dtype, "cast");
   if (count <= 0) return;
   if (from_dtype == to_dtype)
-    std::memmove(to, from, static_cast<std::size_t>(count * size_of(to_dtype)));
+    std::memmove(to, from, count * size_of(to_dtype));
   else
     cpu::kernels().cast(from, from_dtype, to, to_dtype, count);
 }

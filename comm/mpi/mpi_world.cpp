@@ -68,7 +68,7 @@ MpiWorld::MpiWorld(std::unique_ptr<MpiSession> session, MPI_Comm base, const Wor
 void MpiWorld::open_plane() {
   const Topology& topology = places_.topology;
   FdMailbox mailbox;
-  std::vector<FdMailbox::Name> names(static_cast<std::size_t>(topology.local_size));
+  std::vector<FdMailbox::Name> names(topology.local_size);
   check_mpi(MPI_Allgather(mailbox.name().data(), sizeof(FdMailbox::Name), MPI_BYTE, names.data(),
                           sizeof(FdMailbox::Name), MPI_BYTE, places_.node.get()),
             "MPI_Allgather");
@@ -101,7 +101,7 @@ std::string MpiWorld::agreed_transport() const {
   const Topology& topology = places_.topology;
   char own[16] = {};
   options_.transport.copy(own, sizeof own - 1);
-  std::vector<char> all(static_cast<std::size_t>(topology.size) * sizeof own);
+  std::vector<char> all(topology.size * sizeof own);
   check_mpi(
       MPI_Allgather(own, sizeof own, MPI_CHAR, all.data(), sizeof own, MPI_CHAR, world_.get()),
       "MPI_Allgather");
@@ -127,7 +127,7 @@ void MpiWorld::open_communicator() {
     throw TopologyError("transport self is for one rank, but there are " +
                         std::to_string(topology.size));
   Subgroup everyone;
-  everyone.parent_ranks.resize(static_cast<std::size_t>(topology.size));
+  everyone.parent_ranks.resize(topology.size);
   std::iota(everyone.parent_ranks.begin(), everyone.parent_ranks.end(), 0);
   everyone.group = {everyone.parent_ranks, topology.rank};
   Mailboxes mailboxes{

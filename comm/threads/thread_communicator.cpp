@@ -10,7 +10,7 @@ constexpr std::align_val_t page{4096};
 
 void* zeroed(std::int64_t bytes) {
   void* memory = ::operator new(static_cast<std::size_t>(bytes), page);
-  return std::memset(memory, 0, static_cast<std::size_t>(bytes));
+  return std::memset(memory, 0, bytes);
 }
 
 }  // namespace
@@ -44,9 +44,9 @@ std::unique_ptr<Communicator> ThreadCommunicator::form(const Subgroup& part) {
     made = std::make_shared<ThreadBoard>(part.group.size(), board_->board().half_bytes(),
                                          board_->read_in_place());
   const auto own = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&made));
-  std::vector<std::int64_t> all(static_cast<std::size_t>(size()));
+  std::vector<std::int64_t> all(size());
   do_all_gather(&own, all.data(), 1, DType::int64, 1);
-  const auto leader = static_cast<std::intptr_t>(all[static_cast<std::size_t>(part.leader())]);
+  const auto leader = static_cast<std::intptr_t>(all[part.leader()]);
   const auto board = *reinterpret_cast<const std::shared_ptr<const ThreadBoard>*>(leader);
   // The leader's pointer lives until everyone has copied it.
   do_barrier();

@@ -65,7 +65,7 @@ std::shared_ptr<void> control_memory(int ranks) {
 std::vector<std::unique_ptr<World>> create_thread_worlds(int ranks, const WorldOptions& options,
                                                          const ThreadSettings& settings) {
   if (ranks < 1) throw UsageError("a job needs at least one rank, not " + std::to_string(ranks));
-  std::vector<int> everyone(static_cast<std::size_t>(ranks));
+  std::vector<int> everyone(ranks);
   std::iota(everyone.begin(), everyone.end(), 0);
   const auto memory = control_memory(ranks);
   ControlPage* page = ControlPage::create(memory.get(), ranks);
@@ -80,8 +80,7 @@ std::vector<std::unique_ptr<World>> create_thread_worlds(int ranks, const WorldO
     else
       communicator = std::make_unique<ThreadCommunicator>(Group{everyone, rank}, plane, board);
     communicator->set_time_limit(options.time_limit);
-    const Topology topology{
-        rank, ranks, rank, ranks, 0, 1, std::vector<int>(static_cast<std::size_t>(ranks), 0)};
+    const Topology topology{rank, ranks, rank, ranks, 0, 1, std::vector<int>(ranks, 0)};
     worlds.push_back(std::make_unique<ThreadWorld>(topology, plane, std::move(communicator)));
   }
   return worlds;
