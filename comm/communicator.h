@@ -53,8 +53,11 @@ struct Traffic {
   // what it exchanged with ranks of its own. Summed over the ranks, nothing is counted twice.
   Counters bytes_between_nodes{}, bytes_inside_node{};
 
-  Traffic& operator+=(const Traffic& other);
-  Traffic& operator-=(const Traffic& other);
+  Traffic& operator+=(const Traffic& other) { return add(other, 1); }
+  Traffic& operator-=(const Traffic& other) { return add(other, -1); }
+
+ private:
+  Traffic& add(const Traffic& other, int sign);
 };
 
 // How a caller wants its calls made; equal on all ranks.
@@ -109,13 +112,13 @@ class Communicator {
   // Collective: makes a node-shared arena readable by peers, so that buffers inside it are read in
   // place. Optional for correctness. The arena outlives its use; withdraw() before it goes, on
   // every rank at the same point in its calls (it does not communicate).
-  virtual void share(const Arena& arena);
-  virtual void withdraw(const Arena& arena);
+  virtual void share(const Arena&) {}
+  virtual void withdraw(const Arena&) {}
 
   // Device memory that this transport reaches better than any other, for arenas to be shared:
   // zeroed, and of the size that was taken for the request. Empty where there is none such; throws
   // Error where it is refused. Then any memory will do.
-  virtual Arena reserve(std::int64_t bytes);
+  virtual Arena reserve(std::int64_t) { return {}; }
 
   // Where calls only launch: throws what has ended this communicator meanwhile.
   virtual void check() {}

@@ -4,23 +4,15 @@
 #include <new>
 
 namespace zero::comm {
-namespace {
 
-constexpr std::align_val_t page{4096};
-
-void* zeroed(std::int64_t bytes) {
-  void* memory = ::operator new(static_cast<std::size_t>(bytes), page);
-  return std::memset(memory, 0, bytes);
-}
-
-}  // namespace
-
-void ThreadBoard::Free::operator()(void* memory) const {
-  ::operator delete(memory, page);
+std::shared_ptr<void> zeroed_pages(std::int64_t bytes) {
+  constexpr std::align_val_t page{4096};
+  void* memory = std::memset(::operator new(bytes, page), 0, bytes);
+  return {memory, [](void* data) { ::operator delete(data, page); }};
 }
 
 ThreadBoard::ThreadBoard(int ranks, std::int64_t half_bytes, bool read_in_place)
-    : memory_(zeroed(Board::bytes_for(ranks, half_bytes))),
+    : memory_(zeroed_pages(Board::bytes_for(ranks, half_bytes))),
       board_(Board::create(memory_.get(), ranks, half_bytes)),
       read_in_place_(read_in_place) {}
 
