@@ -14,7 +14,7 @@ inline std::byte* at(void* base, std::int64_t bytes) {
   return static_cast<std::byte*>(base) + bytes;
 }
 
-// From here on a copy goes past the caches: what it writes would not stay in them, and a line that
+// Copies of at least this size bypass the caches: the data would not stay in them, and a line that
 // is written as a whole need not be read first.
 inline constexpr std::int64_t streaming_bytes = 4 * 1024 * 1024;
 void copy_streaming(void* to, const void* from, std::int64_t bytes);

@@ -1,4 +1,4 @@
-// Who belongs to a group, by rank in the world, and how a group falls apart into smaller ones.
+// Who belongs to a group, by rank in the world, and how a group is split into smaller ones.
 #pragma once
 
 #include <cstdint>

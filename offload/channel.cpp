@@ -41,8 +41,9 @@ std::uint64_t checksum_of(std::span<const std::byte> data) {
 BlockStore::Channel::Channel(BlockStore& store, std::vector<std::span<std::byte>> buffers)
     : store_(store), moves_(store.options_.depth) {
   std::vector<std::string> notices;
-  queue_ =
-      create_queue({store.file_->descriptor(), store.options_.depth, std::move(buffers)}, notices);
+  const QueueOptions options{store.file_->descriptor(), store.options_.depth, std::move(buffers)};
+  queue_ = create_uring_queue(options, notices);
+  if (!queue_) queue_ = create_thread_queue(options);
   store.add_notices(notices);
   free_.resize(moves_.size());
   std::iota(free_.begin(), free_.end(), std::size_t{0});

@@ -23,7 +23,7 @@ struct TensorSums {
 };
 inline constexpr int tensor_sum_words = sizeof(TensorSums) / 8;
 
-// What lies behind the factors of such a rule.
+// Stored behind the factors of a rule that sees whole tensors.
 struct TensorStep {
   double rate = 0;
   double least = 0, most = 0;  // of the trust ratio
@@ -38,7 +38,7 @@ constexpr TensorStep tensor_step(const F* factors) {
   return std::bit_cast<TensorStep>(floats);
 }
 
-// With a scale that is known: Muon's, of the matrix.
+// For Muon, whose scale follows from the shape of the matrix.
 constexpr float step_by(const TensorStep& step, double scale) {
   return static_cast<float>(-step.rate * scale);
 }

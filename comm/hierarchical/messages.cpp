@@ -4,7 +4,6 @@
 
 #include "comm/bytes.h"
 #include "comm/hierarchical/hierarchical_communicator.h"
-#include "comm/mpi/tags.h"
 #include "comm/wait.h"
 
 namespace zero::comm {

@@ -22,7 +22,7 @@ namespace zero::comm {
 namespace {
 
 using std::chrono::milliseconds;
-// The goodbye waits for slow ranks as long as they live; dead ones are noticed.
+// The barrier at the end waits for slow ranks without a limit; dead ranks are noticed anyway.
 constexpr auto no_limit = std::chrono::hours(24 * 365);
 constexpr int abort_grace_ms = 1000;
 
@@ -72,19 +72,19 @@ void MpiWorld::open_plane() {
   check_mpi(MPI_Allgather(mailbox.name().data(), sizeof(FdMailbox::Name), MPI_BYTE, names.data(),
                           sizeof(FdMailbox::Name), MPI_BYTE, places_.node.get()),
             "MPI_Allgather");
-  std::shared_ptr<Mapping> memory;
+  std::shared_ptr<std::byte> memory;
   ControlPage* page = nullptr;
   if (topology.local_rank == 0) {
     const UniqueFd fd =
         create_shared_memory("zero-control", ControlPage::bytes_for(topology.local_size));
-    memory = std::make_shared<Mapping>(fd.get(), Mapping::Access::read_write);
-    page = ControlPage::create(memory->data(), topology.local_size);
+    memory = map_memory(fd.get(), Access::read_write);
+    page = ControlPage::create(memory.get(), topology.local_size);
     for (std::size_t r = 1; r < names.size(); ++r)
       FdMailbox::send(names[r], 0, fd.get(), options_.start_limit);
   } else {
     const FdMailbox::Letter letter = mailbox.receive(nullptr, options_.start_limit);
-    memory = std::make_shared<Mapping>(letter.fd.get(), Mapping::Access::read_write);
-    page = reinterpret_cast<ControlPage*>(memory->data());
+    memory = map_memory(letter.fd.get(), Access::read_write);
+    page = reinterpret_cast<ControlPage*>(memory.get());
   }
   plane_ = std::make_shared<ControlPlane>(memory, page, topology.local_rank, places_.local_ranks);
   plane_->slot().pid.store(getpid());

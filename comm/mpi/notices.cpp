@@ -3,8 +3,6 @@
 #include <chrono>
 #include <cstring>
 
-#include "comm/mpi/tags.h"
-
 namespace zero::comm {
 
 Notices::Notices(UniqueComm comm, const Topology& topology, bool any_thread)

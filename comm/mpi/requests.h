@@ -9,6 +9,9 @@
 
 namespace zero::comm {
 
+// Of the messages of a communicator.
+inline constexpr int tag_header = 1, tag_data = 2, tag_notice = 3;
+
 class Requests {
  public:
   explicit Requests(MPI_Comm comm) : comm_(comm) {}

@@ -38,7 +38,7 @@ class Api {
  public:
   virtual ~Api() = default;
 
-  // By every thread of ours that calls in here, once.
+  // Each of our threads calls this once, before any other function of this class.
   virtual void attach_thread() = 0;
   virtual int version() = 0;  // 22809 is 2.28.9
   virtual Id make_id() = 0;

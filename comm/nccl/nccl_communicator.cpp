@@ -137,17 +137,10 @@ void NcclCommunicator::reduce_in_order(const void* send, void* recv, std::int64_
                                  stream());
 }
 
+// In deterministic mode every rank sums everything: large gradients are reduced by reduce_scatter.
 void NcclCommunicator::do_all_reduce(void* data, std::int64_t count, DType dtype) {
-  if (!sums_in_order(dtype)) {
-    launch([&](Api& api, const Target& to) { api.all_reduce({data, data, count, dtype}, to); });
-    return;
-  }
-  // Every rank sums everything: deterministic mode reduces large gradients by reduce_scatter.
-  if (staging_bytes(count, dtype) > staging_size_)
-    throw UsageError(describe() + ": too long for the staging memory of sums in rank order");
-  exchange(data, 0, staging_, count, count, dtype);
-  connection_->api().ordered_sum(staging_, count, size(), reduce_group(), data, count, dtype,
-                                 stream());
+  if (sums_in_order(dtype)) return reduce_in_order(data, data, count, dtype, 0);
+  launch([&](Api& api, const Target& to) { api.all_reduce({data, data, count, dtype}, to); });
 }
 
 void NcclCommunicator::do_broadcast(void* data, std::int64_t count, DType dtype, int root) {

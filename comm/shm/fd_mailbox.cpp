@@ -133,7 +133,7 @@ FdMailbox::Letter FdMailbox::receive(ControlPlane* plane, std::chrono::milliseco
     if (poll(&waiting, 1, 10) <= 0) continue;
     const UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection || !same_user(connection.get())) continue;
-    // The sender wrote at once after it connected; a stranger that does not is dropped.
+    // Our ranks write as soon as they have connected; any other process is dropped.
     pollfd readable{connection.get(), POLLIN, 0};
     Letter letter;
     if (poll(&readable, 1, 1000) > 0 && read_letter(connection.get(), letter)) return letter;

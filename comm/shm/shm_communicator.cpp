@@ -20,13 +20,13 @@ ShmBoard open_shm_board(Mailboxes& mailboxes, const Subgroup& part, int pieces,
   const std::int64_t half = half_bytes_for(pieces);
   if (part.group.rank != 0) {
     const FdMailbox::Letter letter = mailboxes.own.receive(&plane, mailboxes.limit);
-    Mapping memory(letter.fd.get(), Mapping::Access::read_write);
-    const Board board = Board::attach(memory.data(), ranks, half);
+    std::shared_ptr<std::byte> memory = map_memory(letter.fd.get(), Access::read_write);
+    const Board board = Board::attach(memory.get(), ranks, half);
     return {std::move(memory), board};
   }
   const UniqueFd fd = create_shared_memory("zero-board", Board::bytes_for(ranks, half));
-  Mapping memory(fd.get(), Mapping::Access::read_write);
-  const Board board = Board::create(memory.data(), ranks, half);
+  std::shared_ptr<std::byte> memory = map_memory(fd.get(), Access::read_write);
+  const Board board = Board::create(memory.get(), ranks, half);
   for (int r = 1; r < ranks; ++r) {
     const auto peer = static_cast<std::size_t>(part.parent_ranks[r]);
     FdMailbox::send(mailboxes.names[peer], 0, fd.get(), mailboxes.limit);
@@ -41,8 +41,8 @@ std::unique_ptr<Communicator> create_shm_communicator(Mailboxes& mailboxes, cons
                                            opened.board);
 }
 
-ShmCommunicator::ShmCommunicator(Group group, std::shared_ptr<ControlPlane> plane, Mapping memory,
-                                 Board board)
+ShmCommunicator::ShmCommunicator(Group group, std::shared_ptr<ControlPlane> plane,
+                                 std::shared_ptr<std::byte> memory, Board board)
     : DirectCommunicator(std::move(group), std::move(plane), board), memory_(std::move(memory)) {}
 
 void ShmCommunicator::share(const Arena& arena) {
@@ -60,7 +60,7 @@ void ShmCommunicator::share(const Arena& arena) {
     const FdMailbox::Letter letter = mailbox.receive(plane().get(), time_limit());
     if (letter.sender < 0 || letter.sender >= size())
       throw Error("a letter from rank " + std::to_string(letter.sender) + ", which is not ours");
-    if (letter.fd) segment.peers[letter.sender] = Mapping(letter.fd.get(), Mapping::Access::read);
+    if (letter.fd) segment.peers[letter.sender] = map_memory(letter.fd.get(), Access::read);
   }
   segments_.push_back(std::move(segment));
   do_barrier();
@@ -88,7 +88,7 @@ Location ShmCommunicator::locate(const void* data, std::int64_t bytes) const {
 const std::byte* ShmCommunicator::resolve(int peer, Location location) const {
   const auto index = static_cast<std::size_t>(location.segment);
   const std::byte* base = index < segments_.size() && !segments_[index].peers.empty()
-                              ? segments_[index].peers[peer].data()
+                              ? segments_[index].peers[peer].get()
                               : nullptr;
   if (base == nullptr)
     throw UsageError("rank " + std::to_string(peer) + " uses a shared arena in " + describe() +

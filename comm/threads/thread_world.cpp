@@ -37,7 +37,7 @@ class ThreadWorld final : public World {
 
   bool fail(const std::string& reason, int exit_code) noexcept override {
     plane_->slot().state.store(RankState::failing);
-    // Ranks of one process do not die without a word: who publishes the cause also tells it.
+    // A thread cannot die without reporting, so the rank that publishes the cause also prints it.
     return plane_->page().publish({topology_.rank, exit_code, false, reason});
   }
   void abort(int exit_code) noexcept override {
