@@ -128,15 +128,14 @@ class Problems {
 };
 
 void check_warmup(const SchedulerOptions& options, Problems& problems) {
-  const auto require = [&](bool holds, const std::string& message) {
-    problems.require(holds, message);
-  };
-  require(options.warmup_num_steps > 0, "warmup_num_steps: expected a positive integer, got " +
-                                            std::to_string(options.warmup_num_steps));
-  require(options.warmup_type == "log" || options.warmup_type == "linear",
-          "warmup_type: unknown \"" + options.warmup_type + "\"; expected log or linear");
-  require(options.type == "WarmupLR" || options.total_num_steps > 0,
-          "total_num_steps: " + options.type + " needs the number of steps, a positive integer");
+  problems.require(options.warmup_num_steps > 0,
+                   "warmup_num_steps: expected a positive integer, got " +
+                       std::to_string(options.warmup_num_steps));
+  problems.require(options.warmup_type == "log" || options.warmup_type == "linear",
+                   "warmup_type: unknown \"" + options.warmup_type + "\"; expected log or linear");
+  problems.require(
+      options.type == "WarmupLR" || options.total_num_steps > 0,
+      "total_num_steps: " + options.type + " needs the number of steps, a positive integer");
 }
 
 void check_cycle(const SchedulerOptions& options, Problems& problems) {

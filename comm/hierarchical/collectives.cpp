@@ -81,8 +81,8 @@ void HierarchicalCommunicator::gather(const Call& call, bool with_headers, void*
     if (index == chunks) return;
     finish(sent[index % 2]);
     for (const int client : clients_)
-      receive(in[index % 2], piece(client, index),
-              chunk_count(layout.count(client), chunk, index) * width, client);
+      in[index % 2].receive(piece(client, index),
+                            chunk_count(layout.count(client), chunk, index) * width, client);
     for (const int partner : partners_)
       send(sent[index % 2], piece(rank(), index),
            chunk_count(layout.count(rank()), chunk, index) * width, partner);
@@ -148,9 +148,9 @@ void HierarchicalCommunicator::do_all_to_all(const void* send, void* recv, const
     for (int step = 1; step < size(); ++step) {
       const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
       if (map_.node(from) != own_node())
-        receive(flights[index % 2],
-                at(recv, (counts.first_received(from, rank()) + index * chunk) * width),
-                chunk_count(counts(from, rank()), chunk, index) * width, from);
+        flights[index % 2].receive(
+            at(recv, (counts.first_received(from, rank()) + index * chunk) * width),
+            chunk_count(counts(from, rank()), chunk, index) * width, from);
       if (map_.node(to) != own_node())
         this->send(flights[index % 2],
                    at(send, (counts.first_sent(rank(), to) + index * chunk) * width),

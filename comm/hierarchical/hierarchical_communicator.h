@@ -67,7 +67,6 @@ class HierarchicalCommunicator final : public HostCommunicator {
   void finish(Requests& requests);
 
   void send(Requests& requests, const void* data, std::int64_t bytes, int to);
-  void receive(Requests& requests, void* data, std::int64_t bytes, int from);
   // A vector down a tree, chunk after chunk, so that all levels work at the same time.
   // arrived(first byte, bytes) is called for each chunk.
   void send_down(const Tree& tree, const Header& header, void* data, std::int64_t bytes,

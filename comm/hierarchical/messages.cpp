@@ -76,11 +76,6 @@ void HierarchicalCommunicator::send(Requests& requests, const void* data, std::i
   requests.send(data, bytes, to, tag_data);
 }
 
-void HierarchicalCommunicator::receive(Requests& requests, void* data, std::int64_t bytes,
-                                       int from) {
-  requests.receive(data, bytes, from, tag_data);
-}
-
 void HierarchicalCommunicator::send_down(
     const Tree& tree, const Header& header, void* data, std::int64_t bytes,
     const std::function<void(std::int64_t, std::int64_t)>& arrived) {
@@ -92,8 +87,8 @@ void HierarchicalCommunicator::send_down(
   Requests in[2] = {requests(), requests()}, out[2] = {requests(), requests()};
   const auto receive_chunk = [&](std::int64_t index) {
     if (tree.parent >= 0 && index < chunks)
-      receive(in[index % 2], at(data, index * message_bytes),
-              chunk_count(bytes, message_bytes, index), tree.parent);
+      in[index % 2].receive(at(data, index * message_bytes),
+                            chunk_count(bytes, message_bytes, index), tree.parent);
   };
   receive_chunk(0);
   await_headers(head, header);

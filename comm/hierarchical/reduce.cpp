@@ -142,7 +142,7 @@ void HierarchicalCommunicator::reduce(const Call& call, const void* data, std::i
       const std::int64_t own = chunk_count(layout.count(rank()), work.chunk, index) * width;
       for (const int partner : partners_) {
         const int node = map_.node(partner);
-        receive(in[index % 2], incoming(node, index), plan_.items_of(node) * own, partner);
+        in[index % 2].receive(incoming(node, index), plan_.items_of(node) * own, partner);
       }
       finish(sent[index % 2]);
       if (!alone()) add_up(work, index);
@@ -194,7 +194,7 @@ void HierarchicalCommunicator::reduce_small(const Call& call, void* data, DType 
       const int leader = leaders_[node];
       receive_header(head, leader);
       send_header(head, header, leader);
-      receive(around, of_node[node], plan_.items_of(node) * bytes, leader);
+      around.receive(of_node[node], plan_.items_of(node) * bytes, leader);
       send(around, own, plan_.items_of(own_node()) * bytes, leader);
     }
     await_headers(head, header);

@@ -21,7 +21,7 @@ class Requests {
 
   // At most 2^31 - 1 bytes each; empty messages are not sent.
   void send(const void* data, std::int64_t bytes, int to, int tag);
-  void receive(void* data, std::int64_t bytes, int from, int tag);
+  void receive(void* data, std::int64_t bytes, int from, int tag = tag_data);
   // True when all are complete.
   bool test();
   // The ranks whose messages have come since the last call; empty() when that was all.

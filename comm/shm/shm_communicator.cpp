@@ -21,7 +21,7 @@ ShmBoard open_shm_board(Mailboxes& mailboxes, const Subgroup& part, int pieces,
   if (part.group.rank != 0) {
     const FdMailbox::Letter letter = mailboxes.own.receive(&plane, mailboxes.limit);
     std::shared_ptr<std::byte> memory = map_memory(letter.fd.get(), Access::read_write);
-    const Board board = Board::attach(memory.get(), ranks, half);
+    const Board board(memory.get(), ranks, half);
     return {std::move(memory), board};
   }
   const UniqueFd fd = create_shared_memory("zero-board", Board::bytes_for(ranks, half));
