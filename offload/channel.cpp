@@ -86,7 +86,7 @@ void BlockStore::Channel::start(const Move& move) {
   const std::size_t slot = free_.back();
   free_.pop_back();
   moves_[slot] = move;
-  // Others are under way meanwhile.
+  // Other requests are in flight while the checksum is computed.
   if (move.direction == Direction::write) moves_[slot].checksum = checksum_of(move.data);
   submit(slot);
 }
@@ -147,7 +147,7 @@ void BlockStore::Channel::settle_one() {
     return submit(slot);
   }
   const auto left = static_cast<std::int64_t>(move.data.size()) - move.moved;
-  // O_DIRECT goes on at an aligned place.
+  // O_DIRECT can continue only at an aligned offset.
   move.moved += result < left ? result / alignment_bytes * alignment_bytes : left;
   if (result < left) {
     ++move.attempts;

@@ -90,7 +90,7 @@ void HierarchicalCommunicator::gather(const Call& call, bool with_headers, void*
   if (with_headers) exchange_headers(head, header);
   begin(0);
   await_headers(head, header);
-  // The slices of the node itself, while the first messages travel.
+  // The slices of this node are passed on while the first messages travel.
   std::int64_t longest = 0;
   for (int r = 0; r < size(); ++r) longest = std::max(longest, layout.count(r));
   pass_on(exposure, own_slices_, recv, layout, {0, longest}, width);
@@ -111,7 +111,7 @@ void HierarchicalCommunicator::share_on_node(const Exposure& exposure, void* dat
   if (root != rank()) read_inside(bytes);
 }
 
-// To one rank of each node, which hands it to the others.
+// The root sends to one rank of each node, which passes the vector on to the others.
 void HierarchicalCommunicator::do_broadcast(void* data, std::int64_t count, DType dtype, int root) {
   const Call call = call_of(dtype, count, root);
   const std::int64_t bytes = count * size_of(dtype);

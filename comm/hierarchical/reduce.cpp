@@ -14,14 +14,14 @@ constexpr std::int64_t staging_budget = 8 * mib;  // of one chunk; there are two
 
 }  // namespace
 
-// That a rank's node adds up for it to send.
+// How many sums a rank's node prepares for it to send.
 std::int64_t HierarchicalCommunicator::items_sent(int rank) const {
   const int node = map_.node(rank);
   if (map_.members(node).size() == 1) return 0;
   return static_cast<std::int64_t>(map_.clients(rank).size()) * plan_.items_of(node);
 }
 
-// Equal on all ranks, whatever their node holds.
+// Bytes of one chunk; equal on all ranks, however many ranks their nodes have.
 std::int64_t HierarchicalCommunicator::staging_chunk_bytes() const {
   std::int64_t most = 0;
   for (int r = 0; r < size(); ++r) most = std::max(most, items_sent(r));

@@ -38,7 +38,7 @@ Connection::~Connection() {
   try {
     options_.api->destroy(options_.communicator);
   } catch (const std::exception&) {
-    // The process goes on without it.
+    // The process continues without this communicator.
   }
 }
 
@@ -56,7 +56,7 @@ void Connection::deregister_buffer(void* data) noexcept {
     const Guard::Inside inside(*guard_);
     api().deregister_buffer(handle(), registration);
   } catch (const std::exception&) {
-    // It ends with the communicator.
+    // The registration ends with the communicator.
   }
 }
 
@@ -66,7 +66,7 @@ void Connection::free(void* memory) noexcept {
   try {
     api().free(memory);
   } catch (const std::exception&) {
-    // The process goes on without it.
+    // The process continues without this communicator.
   }
 }
 
@@ -193,7 +193,7 @@ void NcclCommunicator::share(const Arena& arena) {
     connection_->register_buffer(arena.data(), arena.size());
   } catch (const Error&) {
     connection_->guard().check();
-    // Refused, it only costs copies inside NCCL.
+    // Without a registration NCCL copies the data through buffers of its own.
   }
 }
 

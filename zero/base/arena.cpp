@@ -49,7 +49,7 @@ int take_pages(std::byte* data, std::int64_t size, int fd) {
   madvise(data, bytes, MADV_HUGEPAGE);  // advice: failing is harmless
   if (madvise(data, bytes, populate_write) == 0) return 0;
   if (errno != EINVAL) return errno == EFAULT ? ENOMEM : errno;
-  // An older kernel.
+  // Kernels before 5.14 do not know this advice.
   if (fd >= 0)
     if (const int error = posix_fallocate(fd, 0, size); error != 0) return error;
   for (std::int64_t page = 0; page < size; page += page_bytes) data[page] = std::byte{0};
