@@ -45,15 +45,15 @@ void copy_streaming(void* to, const void* from, std::int64_t bytes) {
   const auto misaligned = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % line);
   const std::int64_t head = misaligned == 0 ? 0 : line - misaligned;
   const std::int64_t middle = (bytes - head) / block * block;
-  std::memcpy(to, from, static_cast<std::size_t>(head));
+  std::memcpy(to, from, head);
   stream(at(to, head), at(from, head), middle);
   _mm_sfence();  // before the flag that tells others of it
   const std::int64_t done = head + middle;
-  std::memcpy(at(to, done), at(from, done), static_cast<std::size_t>(bytes - done));
+  std::memcpy(at(to, done), at(from, done), bytes - done);
 }
 #else
 void copy_streaming(void* to, const void* from, std::int64_t bytes) {
-  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  std::memcpy(to, from, bytes);
 }
 #endif
 

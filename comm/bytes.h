@@ -14,7 +14,7 @@ inline std::byte* at(void* base, std::int64_t bytes) {
   return static_cast<std::byte*>(base) + bytes;
 }
 
-// From here on a copy goes past the caches: what it writes would not stay in them, and a line that
+// Copies of at least this size bypass the caches: the data would not stay in them, and a line that
 // is written as a whole need not be read first.
 inline constexpr std::int64_t streaming_bytes = 4 * 1024 * 1024;
 void copy_streaming(void* to, const void* from, std::int64_t bytes);
@@ -23,7 +23,7 @@ void copy_streaming(void* to, const void* from, std::int64_t bytes);
 inline void copy_bytes(void* to, const void* from, std::int64_t bytes) {
   if (bytes <= 0 || to == from) return;
   if (bytes >= streaming_bytes) return copy_streaming(to, from, bytes);
-  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  std::memcpy(to, from, bytes);
 }
 
 }  // namespace zero::comm

@@ -40,34 +40,15 @@ bool apart_or_in_place(const void* part, const void* whole, std::int64_t bytes,
 }  // namespace
 
 const char* name_of(Operation operation) {
-  switch (operation) {
-    case Operation::all_gather:
-      return "all_gather";
-    case Operation::reduce_scatter:
-      return "reduce_scatter";
-    case Operation::all_reduce:
-      return "all_reduce";
-    case Operation::broadcast:
-      return "broadcast";
-    case Operation::all_to_all:
-      return "all_to_all";
-    case Operation::barrier:
-      return "barrier";
-  }
-  return "?";
+  static constexpr const char* names[operation_count] = {
+      "all_gather", "reduce_scatter", "all_reduce", "broadcast", "all_to_all", "barrier"};
+  return names[static_cast<int>(operation)];
 }
 
-Traffic& Traffic::operator+=(const Traffic& other) {
+Traffic& Traffic::add(const Traffic& other, int sign) {
   for (const auto counters : {&Traffic::calls, &Traffic::bytes_sent, &Traffic::bytes_between_nodes,
                               &Traffic::bytes_inside_node})
-    for (std::size_t i = 0; i < operation_count; ++i) (this->*counters)[i] += (other.*counters)[i];
-  return *this;
-}
-
-Traffic& Traffic::operator-=(const Traffic& other) {
-  for (const auto counters : {&Traffic::calls, &Traffic::bytes_sent, &Traffic::bytes_between_nodes,
-                              &Traffic::bytes_inside_node})
-    for (std::size_t i = 0; i < operation_count; ++i) (this->*counters)[i] -= (other.*counters)[i];
+    for (int i = 0; i < operation_count; ++i) (this->*counters)[i] += sign * (other.*counters)[i];
   return *this;
 }
 
@@ -87,8 +68,8 @@ void Communicator::begin(Operation operation, std::int64_t bytes_sent, Stream st
   operation_ = operation;
   stream_ = stream;
   ++sequence_;
-  traffic_.calls[static_cast<std::size_t>(operation)] += 1;
-  traffic_.bytes_sent[static_cast<std::size_t>(operation)] += bytes_sent;
+  traffic_.calls[static_cast<int>(operation)] += 1;
+  traffic_.bytes_sent[static_cast<int>(operation)] += bytes_sent;
   if (within_node()) count_moved(false, bytes_sent);
   entered();
 }
@@ -96,7 +77,7 @@ void Communicator::begin(Operation operation, std::int64_t bytes_sent, Stream st
 void Communicator::count_moved(bool between_nodes, std::int64_t bytes) {
   if (internal_) return;
   auto& counters = between_nodes ? traffic_.bytes_between_nodes : traffic_.bytes_inside_node;
-  counters[static_cast<std::size_t>(operation_)] += bytes;
+  counters[static_cast<int>(operation_)] += bytes;
 }
 
 void Communicator::act_for(const Communicator& other) {
@@ -202,13 +183,6 @@ void Communicator::barrier(Stream stream) {
   begin(Operation::barrier, 0, stream);
   do_barrier();
   left();
-}
-
-void Communicator::share(const Arena&) {}
-void Communicator::withdraw(const Arena&) {}
-
-Arena Communicator::reserve(std::int64_t) {
-  return {};
 }
 
 }  // namespace zero::comm

@@ -53,15 +53,18 @@ struct Traffic {
   // what it exchanged with ranks of its own. Summed over the ranks, nothing is counted twice.
   Counters bytes_between_nodes{}, bytes_inside_node{};
 
-  Traffic& operator+=(const Traffic& other);
-  Traffic& operator-=(const Traffic& other);
+  Traffic& operator+=(const Traffic& other) { return add(other, 1); }
+  Traffic& operator-=(const Traffic& other) { return add(other, -1); }
+
+ private:
+  Traffic& add(const Traffic& other, int sign);
 };
 
-// How a caller wants its calls made; equal on all ranks.
+// Settings of the calls that follow; equal on all ranks.
 struct CallTerms {
   int reduce_group = 0;  // G of the summation order; 0, or more than there are: all ranks
   std::chrono::milliseconds time_limit{600'000};
-  // Sums in the order above where that costs time. On the host they always are.
+  // Take sums in the order above even where that is slower. Host transports always do.
   bool deterministic = false;
 };
 
@@ -77,7 +80,7 @@ class Communicator {
   // What the next operations are about ("unit h.3"), for messages; kept by reference until changed.
   void set_subject(std::string_view subject) { subject_ = subject; }
 
-  // Of the next operations.
+  // These settings hold for all operations that follow.
   void set_terms(const CallTerms& terms);
   const CallTerms& terms() const { return terms_; }
   void set_reduce_group(int ranks);
@@ -109,23 +112,23 @@ class Communicator {
   // Collective: makes a node-shared arena readable by peers, so that buffers inside it are read in
   // place. Optional for correctness. The arena outlives its use; withdraw() before it goes, on
   // every rank at the same point in its calls (it does not communicate).
-  virtual void share(const Arena& arena);
-  virtual void withdraw(const Arena& arena);
+  virtual void share(const Arena&) {}
+  virtual void withdraw(const Arena&) {}
 
-  // Device memory that this transport reaches better than any other, for arenas to be shared:
-  // zeroed, and of the size that was taken for the request. Empty where there is none such; throws
-  // Error where it is refused. Then any memory will do.
-  virtual Arena reserve(std::int64_t bytes);
+  // Zeroed device memory that this transport reaches faster than any other, for arenas that will
+  // be shared; the arena has the size that was really taken. Empty where the transport has no such
+  // memory. Throws Error where the allocation fails; the caller may then share any other memory.
+  virtual Arena reserve(std::int64_t) { return {}; }
 
-  // Where calls only launch: throws what has ended this communicator meanwhile.
+  // For transports whose calls only launch: throws the error that has ended this communicator
+  // since.
   virtual void check() {}
-  // Of device memory that reduce_scatter of `count` elements per rank needs beside its buffers,
-  // under the terms that are set.
+  // Bytes of device memory that reduce_scatter of `count` elements per rank needs beside its
+  // buffers, under the current terms.
   virtual std::int64_t staging_bytes(std::int64_t, DType) const { return 0; }
   virtual void use_staging(void*, std::int64_t) {}
 
   const Traffic& traffic() const { return traffic_; }
-  void reset_traffic() { traffic_ = {}; }
 
  protected:
   Communicator(int rank, int size) : rank_(rank), size_(size) { terms_.reduce_group = size; }
@@ -134,10 +137,10 @@ class Communicator {
   std::string describe() const;
   std::int64_t sequence() const { return sequence_; }
   Operation operation() const { return operation_; }
-  // That the call was given.
+  // The stream that was passed to the call.
   Stream stream() const { return stream_; }
   std::string_view subject() const { return subject_; }
-  // For a group that does a part of another's call: its messages name that call.
+  // For a group that carries out part of another communicator's call: messages name that call.
   void act_for(const Communicator& other);
   // Counts in bytes_between_nodes or bytes_inside_node; for transports that are not within a node.
   void count_moved(bool between_nodes, std::int64_t bytes);
@@ -146,7 +149,7 @@ class Communicator {
   virtual void entered() {}
   virtual void left() {}
 
-  // Gives messages a subject of our own while split() or share() talk to the peers, uncounted.
+  // While split() or share() communicate: messages name this subject, and nothing is counted.
   class InternalCall {
    public:
     InternalCall(Communicator& communicator, Operation operation, std::string_view subject);

@@ -16,7 +16,7 @@ namespace zero::comm {
 struct Cause {
   int rank = 0;
   int exit_code = 0;
-  bool died = false;  // the rank ended without a word; the message was written by another
+  bool died = false;  // the rank ended without reporting; another rank wrote the message
   std::string message;
 };
 

@@ -23,7 +23,7 @@ class ControlPlane {
   // Polls other nodes for notices; set once, before the first wait.
   void set_remote_poll(std::function<void()> poll) { remote_poll_ = std::move(poll); }
 
-  int world_rank() const { return local_ranks_[static_cast<std::size_t>(local_rank_)]; }
+  int world_rank() const { return local_ranks_[local_rank_]; }
   int local_rank() const { return local_rank_; }
   const std::vector<int>& local_ranks() const { return local_ranks_; }
   ControlPage& page() { return *page_; }

@@ -15,7 +15,7 @@ Subgroup subgroup_of(const Group& parent, std::span<const std::int64_t> colors_a
                    [&](int a, int b) { return key(a) < key(b); });
   for (const int r : result.parent_ranks) {
     if (r == parent.rank) result.group.rank = result.group.size();
-    result.group.world_ranks.push_back(parent.world_ranks[static_cast<std::size_t>(r)]);
+    result.group.world_ranks.push_back(parent.world_ranks[r]);
   }
   return result;
 }

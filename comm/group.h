@@ -1,4 +1,4 @@
-// Who belongs to a group, by rank in the world, and how a group falls apart into smaller ones.
+// Who belongs to a group, by rank in the world, and how a group is split into smaller ones.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ struct Group {
   int rank = 0;                  // this process's
 
   int size() const { return static_cast<int>(world_ranks.size()); }
-  int world_rank() const { return world_ranks[static_cast<std::size_t>(rank)]; }
+  int world_rank() const { return world_ranks[rank]; }
 };
 
 // What split() makes of a group, for one of its ranks.

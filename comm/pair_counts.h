@@ -12,7 +12,7 @@ class PairCounts {
  public:
   // All zero.
   explicit PairCounts(int ranks)
-      : ranks_(ranks), counts_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)) {}
+      : ranks_(ranks), counts_(ranks * static_cast<std::size_t>(ranks)) {}
   // The same number between all.
   static PairCounts equal(int ranks, std::int64_t count) {
     PairCounts result(0);
@@ -25,7 +25,7 @@ class PairCounts {
     return counts_.empty() ? each_ : counts_[index(from, to)];
   }
   void add(int from, int to, std::int64_t count) { counts_[index(from, to)] += count; }
-  // The way back.
+  // The counts of the exchange that returns everything to its sender.
   PairCounts reversed() const {
     PairCounts result = *this;
     for (int from = 0; from < ranks_ && !counts_.empty(); ++from)

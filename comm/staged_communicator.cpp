@@ -14,7 +14,7 @@ Communicator& StagedCommunicator::host() {
 }
 
 std::byte* StagedCommunicator::fetch(const void* data, std::int64_t bytes) {
-  in_.resize(static_cast<std::size_t>(bytes));
+  in_.resize(bytes);
   store(in_.data(), static_cast<const std::byte*>(data), bytes);
   return in_.data();
 }
@@ -36,7 +36,7 @@ std::unique_ptr<Communicator> StagedCommunicator::split(int color, int key) {
 void StagedCommunicator::do_all_gather(const void* send, void* recv, std::int64_t count,
                                        DType dtype, std::int64_t stride) {
   const std::int64_t bytes = count * size_of(dtype);
-  out_.resize(static_cast<std::size_t>(size() * bytes));
+  out_.resize(size() * bytes);
   host().all_gather(fetch(send, bytes), out_.data(), count, dtype);
   for (int peer = 0; peer < size(); ++peer)
     store(at(recv, peer * stride * size_of(dtype)), out_.data() + peer * bytes, bytes);
@@ -45,7 +45,7 @@ void StagedCommunicator::do_all_gather(const void* send, void* recv, std::int64_
 void StagedCommunicator::do_reduce_scatter(const void* send, void* recv, std::int64_t count,
                                            DType dtype, std::int64_t stride) {
   const std::int64_t bytes = count * size_of(dtype);
-  out_.resize(static_cast<std::size_t>(bytes));
+  out_.resize(bytes);
   const std::byte* all = fetch(send, (stride * (size() - 1) + count) * size_of(dtype));
   host().reduce_scatter(all, out_.data(), count, dtype, stride);
   store(recv, out_.data(), bytes);
@@ -66,7 +66,7 @@ void StagedCommunicator::do_broadcast(void* data, std::int64_t count, DType dtyp
 void StagedCommunicator::do_all_to_all(const void* send, void* recv, const PairCounts& counts,
                                        DType dtype) {
   const std::int64_t received = counts.received(rank()) * size_of(dtype);
-  out_.resize(static_cast<std::size_t>(received));
+  out_.resize(received);
   const std::byte* staged = fetch(send, counts.sent(rank()) * size_of(dtype));
   host().all_to_all(staged, out_.data(), counts, dtype);
   store(recv, out_.data(), received);

@@ -20,7 +20,7 @@ namespace {
 constexpr int tick_ms = 100;
 // Waits notice a failure within milliseconds; a rank that computes is ended after this long.
 constexpr std::int64_t reaction_ms = 1000;
-// Unwinding, flushing and MPI_Abort together.
+// The limit for unwinding, flushing and MPI_Abort together.
 constexpr std::int64_t farewell_ms = 10'000;
 
 std::int64_t now_ms() {
@@ -40,7 +40,7 @@ Watch::Watch(std::shared_ptr<ControlPlane> plane, std::string host, bool abort_j
   stop_fd_ = eventfd(0, EFD_CLOEXEC);
   if (stop_fd_ < 0) throw Error("eventfd failed; raise the limit of open files (ulimit -n)");
   open_peers();
-  // Signals are for the program's own threads.
+  // Signals belong to the program's own threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -94,7 +94,7 @@ void Watch::run() {
 void Watch::report_dead(const Peer& peer) {
   const ControlSlot& slot = plane_->page().slot(peer.local_rank);
   if (slot.state.load(std::memory_order_acquire) == RankState::left) return;
-  const int rank = plane_->local_ranks()[static_cast<std::size_t>(peer.local_rank)];
+  const int rank = plane_->local_ranks()[peer.local_rank];
   const std::string who = "rank " + std::to_string(rank) + " (pid " +
                           std::to_string(slot.pid.load()) + " on host " + host_ + ")";
   plane_->page().publish({rank, 17, true,

@@ -39,7 +39,7 @@ class Watch {
   std::thread thread_;
 };
 
-// This process's pid namespace, so that pids of another one are not taken for ours.
+// This process's pid namespace: a pid from another namespace means a different process here.
 std::uint64_t pid_namespace();
 
 }  // namespace zero::comm

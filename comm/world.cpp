@@ -1,15 +1,52 @@
 #include "comm/world.h"
 
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+
 #include "comm/environment.h"
 #include "comm/mpi/mpi_world.h"
-#include "comm/single_world.h"
+#include "comm/self/self_communicator.h"
 #include "zero/base/error.h"
 
 namespace zero::comm {
+namespace {
+
+// One rank, without MPI.
+class SingleWorld final : public World {
+ public:
+  explicit SingleWorld(const WorldOptions& options) : abort_job_(options.abort_job) {
+    communicator_.set_time_limit(options.time_limit);
+  }
+
+  const Topology& topology() const override { return topology_; }
+  Communicator& communicator() override { return communicator_; }
+  bool communicates_from_any_thread() const override { return true; }
+  std::string describe() const override { return "self: 1 rank, without MPI"; }
+  bool fail(const std::string&, int) noexcept override { return !failed_.exchange(true); }
+  void abort(int exit_code) noexcept override {
+    if (!abort_job_) return;
+    std::fflush(nullptr);
+    _exit(exit_code);
+  }
+
+ private:
+  Topology topology_;
+  bool abort_job_;
+  SelfCommunicator communicator_;
+  std::atomic<bool> failed_{false};
+};
+
+}  // namespace
 
 std::unique_ptr<Communicator> World::connect(Device& device) {
   throw TopologyError(describe() + ": no transport for buffers of device " + device.kind() +
                       "; use device cpu");
+}
+
+std::unique_ptr<World> create_single_world(const WorldOptions& options) {
+  return std::make_unique<SingleWorld>(options);
 }
 
 std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions& options) {

@@ -61,7 +61,13 @@ class World {
 std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions& options);
 // One rank, without MPI.
 std::unique_ptr<World> create_single_world(const WorldOptions& options);
+// What tests vary.
+struct ThreadSettings {
+  std::int64_t half_bytes = 128 * 1024;  // of the bounce area
+  bool read_in_place = true;  // false: all data takes the way of processes without shared arenas
+};
 // N ranks as threads of this process: element r belongs to the thread of rank r.
-std::vector<std::unique_ptr<World>> create_thread_worlds(int ranks, const WorldOptions& options);
+std::vector<std::unique_ptr<World>> create_thread_worlds(int ranks, const WorldOptions& options,
+                                                         const ThreadSettings& settings = {});
 
 }  // namespace zero::comm

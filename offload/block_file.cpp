@@ -54,7 +54,7 @@ void BlockFile::check_directory() const {
         "lies on tmpfs, which is memory: offload would save nothing; name a directory on a disk");
 }
 
-// Without O_TMPFILE, as on NFS, the name is there for a moment.
+// File systems without O_TMPFILE, such as NFS, show a name for a moment.
 int BlockFile::open_nameless(int flags) {
   int error = ask_io_hook({IoOp::create});
   if (error == 0) {

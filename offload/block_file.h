@@ -1,5 +1,5 @@
-// One preallocated file without a name: nothing of it can be left behind, whatever ends the
-// process, and two jobs in a folder cannot meet. O_DIRECT where the file system has it.
+// One preallocated file without a name: it vanishes with the process, however that ends, and two
+// jobs that use one folder cannot collide. O_DIRECT where the file system has it.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class BlockFile {
   int descriptor() const { return fd_; }
   const std::string& directory() const { return directory_; }
   bool direct() const { return direct_; }
-  // What is done otherwise than asked for.
+  // One line for each requested feature that the system does not have.
   const std::vector<std::string>& notices() const { return notices_; }
 
  private:

@@ -40,7 +40,7 @@ void BlockStore::add_notices(const std::vector<std::string>& more) {
 }
 
 std::string BlockStore::describe(int number, std::size_t block) const {
-  const Extent& extent = extents_[static_cast<std::size_t>(number)];
+  const Extent& extent = extents_[number];
   return "block " + std::to_string(block - extent.first_block) + " of " + extent.name;
 }
 

@@ -39,10 +39,11 @@ std::uint64_t checksum_of(std::span<const std::byte> data) {
 }  // namespace
 
 BlockStore::Channel::Channel(BlockStore& store, std::vector<std::span<std::byte>> buffers)
-    : store_(store), moves_(static_cast<std::size_t>(store.options_.depth)) {
+    : store_(store), moves_(store.options_.depth) {
   std::vector<std::string> notices;
-  queue_ =
-      create_queue({store.file_->descriptor(), store.options_.depth, std::move(buffers)}, notices);
+  const QueueOptions options{store.file_->descriptor(), store.options_.depth, std::move(buffers)};
+  queue_ = create_uring_queue(options, notices);
+  if (!queue_) queue_ = create_thread_queue(options);
   store.add_notices(notices);
   free_.resize(moves_.size());
   std::iota(free_.begin(), free_.end(), std::size_t{0});
@@ -52,7 +53,7 @@ void BlockStore::Channel::transfer(std::span<const Transfer> transfers) {
   const Busy busy(busy_);
   try {
     for (const Transfer& transfer : transfers) {
-      const Extent& extent = store_.extents_[static_cast<std::size_t>(transfer.extent)];
+      const Extent& extent = store_.extents_[transfer.extent];
       const std::int64_t block_bytes = store_.options_.block_bytes;
       const std::int64_t end = transfer.bytes < 0 ? extent.bytes : transfer.begin + transfer.bytes;
       for (std::int64_t at = transfer.begin; at < end; at += block_bytes) {
@@ -85,7 +86,7 @@ void BlockStore::Channel::start(const Move& move) {
   const std::size_t slot = free_.back();
   free_.pop_back();
   moves_[slot] = move;
-  // Others are under way meanwhile.
+  // Other requests are in flight while the checksum is computed.
   if (move.direction == Direction::write) moves_[slot].checksum = checksum_of(move.data);
   submit(slot);
 }
@@ -146,7 +147,7 @@ void BlockStore::Channel::settle_one() {
     return submit(slot);
   }
   const auto left = static_cast<std::int64_t>(move.data.size()) - move.moved;
-  // O_DIRECT goes on at an aligned place.
+  // O_DIRECT can continue only at an aligned offset.
   move.moved += result < left ? result / alignment_bytes * alignment_bytes : left;
   if (result < left) {
     ++move.attempts;

@@ -1,5 +1,5 @@
-// The seam at which tests see every system call of the block store first, and may fail it. Process
-// wide; empty in production.
+// A hook that lets tests observe every system call of the block store, and make it fail. There is
+// one for the process; production code never sets it.
 #pragma once
 
 #include <cstddef>

@@ -44,14 +44,10 @@ struct QueueOptions {
   std::vector<std::span<std::byte>> buffers;  // that most requests use: registered where possible
 };
 
-// io_uring where this build and this system have it, else threads. What is done otherwise than
-// asked for goes to `notices`.
-std::unique_ptr<RequestQueue> create_queue(const QueueOptions& options,
-                                           std::vector<std::string>& notices);
-
-// Null where it cannot be had, with the reason in `notices`.
+// Null where this build or this system has no io_uring, with the reason in `notices`.
 std::unique_ptr<RequestQueue> create_uring_queue(const QueueOptions& options,
                                                  std::vector<std::string>& notices);
+// Requests that threads carry out.
 std::unique_ptr<RequestQueue> create_thread_queue(const QueueOptions& options);
 
 }  // namespace zero::offload

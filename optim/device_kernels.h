@@ -1,14 +1,14 @@
 // What an optimizer step does on a device, in the order of a stream: nothing here waits. The CUDA
-// kernels and their host twins share the formulas of square_sum.h, device_step.h and
-// update_rules.h, and give the bits of the CPU kernels. All pointers are to the device's memory.
+// kernels take their formulas from square_sum.h, device_step.h and update_rules.h, and give the bits
+// of the CPU kernels. All pointers are to the device's memory.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
 #include "optim/device_step.h"
+#include "optim/factors.h"
 #include "optim/product.h"
-#include "optim/rule_kind.h"
 #include "optim/tensor_step.h"
 #include "zero/base/dtype.h"
 #include "zero/base/stream.h"
@@ -104,9 +104,6 @@ class DeviceKernels {
                       Stream stream) = 0;
 };
 
-// Over host memory, on the calling thread, element by element: for tests of what a device is asked
-// to do.
-std::unique_ptr<DeviceKernels> create_host_kernels();
 // Of the current GPU; throws TopologyError in a build without CUDA.
 std::unique_ptr<DeviceKernels> create_cuda_kernels();
 

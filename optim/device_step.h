@@ -17,8 +17,6 @@ namespace zero::optim {
 // The host does not know yet whether the step before this one was applied: a request holds what
 // both outcomes need.
 inline constexpr int step_candidates = 2;
-// Factors of an update rule, the gradient multiplier first; the device puts that in.
-inline constexpr int most_factors = 16;
 
 // One rank's part of the agreement. 64-bit words alone: it travels as int64.
 struct StepWord {

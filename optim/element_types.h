@@ -1,4 +1,4 @@
-// Elements by dtype and by parameter group; shared by device kernels and their host twins.
+// Elements by dtype and by parameter group; as device kernels find them.
 #pragma once
 
 #include <cstdint>

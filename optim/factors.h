@@ -1,10 +1,8 @@
-// Turns options and the scalars of a step into the factors that the update rules use. Host only:
-// every device is handed the same fp32 numbers.
+// Which update rule an optimizer's options mean, and its factors in a step: plain floats, computed
+// in double once per call and rounded.
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <string_view>
 
 #include "optim/optimizer.h"
 #include "optim/options.h"
@@ -12,21 +10,31 @@
 
 namespace zero::optim {
 
+constexpr bool sees_tensor_norms(RuleKind kind) {
+  return kind == RuleKind::lamb || kind == RuleKind::lamb_eps_inside;
+}
+
+constexpr bool sees_matrices(RuleKind kind) {
+  return kind == RuleKind::muon || kind == RuleKind::muon_gram;
+}
+
 // By binary powering: pow differs between C libraries.
 double power(double base, std::int64_t exponent);
 
-std::string lower_case(std::string_view text);
+RuleKind rule_kind(const OptimizerOptions& options);
 
-// AdamW, or Adam with adam_w_mode.
-bool decouples_weight_decay(const OptimizerOptions& options);
+inline constexpr int most_factors = 16;
 
-AdamFactors<float> adam_factors(const OptimizerOptions& options, const StepScalars& scalars);
-SgdFactors<float> sgd_factors(const OptimizerOptions& options, const StepScalars& scalars);
-LionFactors<float> lion_factors(const OptimizerOptions& options, const StepScalars& scalars);
-AdagradFactors<float> adagrad_factors(const OptimizerOptions& options, const StepScalars& scalars);
-// The rate of a step with a trust ratio of 1.
-double lamb_rate(const OptimizerOptions& options, const StepScalars& scalars);
-LambFactors<float> lamb_factors(const OptimizerOptions& options, const StepScalars& scalars);
-MuonFactors<float> muon_factors(const OptimizerOptions& options, const StepScalars& scalars);
+// Writes the rule's factors, in the order of its Factors struct; behind them what tensor_step.h
+// says.
+void write_factors(const OptimizerOptions& options, const StepScalars& scalars, float* factors);
+
+// The Factors of a rule from floats, with the gradient multiplier in the first one's place.
+template <class Rule>
+constexpr auto factors_from(const float* factors, float multiplier) {
+  auto result = factors_from<Rule, float>(factors);
+  result.gradient_multiplier = multiplier;
+  return result;
+}
 
 }  // namespace zero::optim

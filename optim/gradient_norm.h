@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 
+#include "optim/square_sum.h"
 #include "zero/base/dtype.h"
 
 namespace zero::optim {
@@ -14,7 +15,7 @@ namespace zero::optim {
 struct NormBins {
   // Limb k counts units of 2^(40 k - 160). Between calls each limb is below 2^40 in magnitude
   // except the last, so that limbs of 2^20 ranks can be added in int64.
-  std::array<std::int64_t, 11> limbs{};
+  std::array<std::int64_t, norm_limb_count> limbs{};
   std::int64_t non_finite = 0;  // elements left out of the limbs
 
   void add(const NormBins& other);  // and normalises

@@ -1,10 +1,10 @@
 #include "optim/loss_scaler.h"
 
 #include <cmath>
-#include <cstdio>
 #include <string>
 
 #include "zero/base/error.h"
+#include "zero/base/number_text.h"
 
 namespace zero::optim {
 
@@ -14,12 +14,6 @@ constexpr std::int64_t largest_power = 127;  // of a float
 
 void require(bool holds, const std::string& key, const std::string& expected) {
   if (!holds) throw ConfigError("fp16." + key + ": expected " + expected);
-}
-
-std::string shortest(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
 }
 
 }  // namespace
@@ -44,7 +38,7 @@ LossScaler::LossScaler(const LossScaleOptions& options)
 void LossScaler::update(bool overflow) {
   if (!dynamic_ || advance(options_, overflow, state_)) return;
   throw NumericError("gradients overflow with the loss scale at its floor, fp16.min_loss_scale " +
-                     shortest(options_.min_loss_scale) +
+                     shortest_text(options_.min_loss_scale) +
                      "; lower the learning rate, clip gradients or use bf16");
 }
 

@@ -18,11 +18,20 @@ struct Betas {
 
 class LrSchedule {
  public:
-  virtual ~LrSchedule() = default;
+  // Throws ConfigError with all problems of the options, one a line.
+  LrSchedule(const SchedulerOptions& options, double optimizer_rate);
+
   // The rate of the applied step with this number, counted from 1.
-  virtual double rate(std::int64_t applied_step) const = 0;
+  double rate(std::int64_t applied_step) const;
   // OneCycle moves the first beta against the rate; for optimizers that have betas.
-  virtual std::optional<Betas> betas(std::int64_t) const { return std::nullopt; }
+  std::optional<Betas> betas(std::int64_t applied_step) const;
+
+ private:
+  // The scheduler's own count, from 0.
+  std::int64_t iteration_of(std::int64_t applied_step) const;
+
+  SchedulerOptions options_;
+  double optimizer_rate_;
 };
 
 std::unique_ptr<LrSchedule> create_lr_schedule(const SchedulerOptions& options,

@@ -1,5 +1,5 @@
-// One element of what orthogonalization does to matrices; shared by device kernels and their host
-// twins. Constexpr templates, as in update_rules.h.
+// What orthogonalization does to single elements, for device kernels. Constexpr templates, as in
+// update_rules.h.
 #pragma once
 
 #include <cmath>
@@ -16,18 +16,6 @@ constexpr F finished_element(const Product& product, F sum, std::int64_t row, st
   sum = product.scale * sum;
   if (product.add == nullptr) return sum;
   return fma(product.add_scale, product.add[row * product.cols + col], sum);
-}
-
-template <class P>
-constexpr float product_element(const P& product, std::int64_t row, std::int64_t col) {
-  using std::fma;
-  float sum = 0;
-  for (std::int64_t k = 0; k < product.depth; ++k)
-    sum = fma(
-        product.a[row * product.depth + k],
-        product.transposed ? product.b[col * product.depth + k] : product.b[k * product.cols + col],
-        sum);
-  return finished_element(product, sum, row, col);
 }
 
 // What a matrix is multiplied with before its iteration.

@@ -1,6 +1,5 @@
 #include "optim/optimizer.h"
 
-#include <array>
 #include <cmath>
 #include <stdexcept>
 
@@ -26,136 +25,40 @@ cpu::UpdateArrays check(const UpdateSpans& spans, std::size_t states) {
           spans.state.data(), spans.parameter, spans.parameter_dtype};
 }
 
-using Names = std::span<const std::string_view>;
+struct Traits {
+  std::string_view name;
+  UpdateScope scope;
+  std::vector<std::string_view> states;
+};
 
-Names two_moments() {
-  static constexpr std::array<std::string_view, 2> names = {"exp_avg", "exp_avg_sq"};
-  return names;
+// Of the rules in the order of RuleKind.
+const Traits& traits_of(RuleKind kind) {
+  using enum UpdateScope;
+  static const Traits traits[] = {
+      {"AdamW", elements, {"exp_avg", "exp_avg_sq"}},
+      {"Adam", elements, {"exp_avg", "exp_avg_sq"}},
+      {"SGD", elements, {}},
+      {"SGD", elements, {"momentum_buffer"}},
+      {"SGD", elements, {"momentum_buffer"}},
+      {"Lion", elements, {"exp_avg"}},
+      {"Adagrad", elements, {"sum"}},
+      {"Lamb", tensor_norms, {"exp_avg", "exp_avg_sq"}},
+      {"Lamb", tensor_norms, {"exp_avg", "exp_avg_sq"}},
+      {"Muon", whole_matrices, {"momentum_buffer"}},
+      {"Muon", whole_matrices, {"momentum_buffer"}},
+  };
+  return traits[static_cast<int>(kind)];
 }
 
-Names momentum_buffer() {
-  static constexpr std::array<std::string_view, 1> names = {"momentum_buffer"};
-  return names;
+NewtonSchulz iteration_of(RuleKind kind) {
+  return kind == RuleKind::muon_gram ? NewtonSchulz::gram : NewtonSchulz::standard;
 }
 
-// What the rules share: their options.
-class Rule : public Optimizer {
- public:
-  explicit Rule(const OptimizerOptions& options) : options_(options) {}
-
- protected:
-  OptimizerOptions options_;
-};
-
-class Adam : public Rule {
- public:
-  explicit Adam(const OptimizerOptions& options)
-      : Rule(options), decoupled_(decouples_weight_decay(options)) {}
-
-  std::string_view name() const override { return decoupled_ ? "AdamW" : "Adam"; }
-  Names state_names() const override { return two_moments(); }
-  void update(const StepScalars& scalars, const UpdateSpans& spans) const override {
-    cpu::kernels().adam(adam_factors(options_, scalars), decoupled_, check(spans, 2));
+struct Factors {
+  Factors(const OptimizerOptions& options, const StepScalars& scalars) {
+    write_factors(options, scalars, values);
   }
-
- private:
-  bool decoupled_;
-};
-
-class Sgd : public Rule {
- public:
-  explicit Sgd(const OptimizerOptions& options)
-      : Rule(options),
-        momentum_(options.momentum == 0 ? Momentum::none
-                  : options.nesterov    ? Momentum::nesterov
-                                        : Momentum::plain) {}
-
-  std::string_view name() const override { return "SGD"; }
-  Names state_names() const override {
-    return momentum_ == Momentum::none ? Names{} : momentum_buffer();
-  }
-  void update(const StepScalars& scalars, const UpdateSpans& spans) const override {
-    cpu::kernels().sgd(sgd_factors(options_, scalars), momentum_,
-                       check(spans, state_names().size()));
-  }
-
- private:
-  Momentum momentum_;
-};
-
-class Lion : public Rule {
- public:
-  using Rule::Rule;
-  std::string_view name() const override { return "Lion"; }
-  Names state_names() const override { return two_moments().first(1); }
-  void update(const StepScalars& scalars, const UpdateSpans& spans) const override {
-    cpu::kernels().lion(lion_factors(options_, scalars), check(spans, 1));
-  }
-};
-
-class Adagrad : public Rule {
- public:
-  using Rule::Rule;
-  std::string_view name() const override { return "Adagrad"; }
-  Names state_names() const override {
-    static constexpr std::array<std::string_view, 1> names = {"sum"};
-    return names;
-  }
-  float initial_state() const override {
-    return static_cast<float>(options_.initial_accumulator_value);
-  }
-  void update(const StepScalars& scalars, const UpdateSpans& spans) const override {
-    cpu::kernels().adagrad(adagrad_factors(options_, scalars), check(spans, 1));
-  }
-};
-
-class Lamb : public Rule {
- public:
-  using Rule::Rule;
-  std::string_view name() const override { return "Lamb"; }
-  UpdateScope scope() const override { return UpdateScope::tensor_norms; }
-  Names state_names() const override { return two_moments(); }
-  void direction(const StepScalars& scalars, const UpdateSpans& spans,
-                 float* directions) const override {
-    cpu::kernels().lamb_direction(lamb_factors(options_, scalars), options_.eps_inside_sqrt,
-                                  check(spans, 2), directions);
-  }
-  double step_scale(double parameter_norm, double direction_norm) const override {
-    return trust_ratio(parameter_norm, direction_norm, options_.min_coeff, options_.max_coeff);
-  }
-  void update(const StepScalars& scalars, const UpdateSpans& spans) const override {
-    cpu::kernels().lamb(lamb_factors(options_, scalars), options_.eps_inside_sqrt, check(spans, 2));
-  }
-};
-
-class Muon : public Rule {
- public:
-  explicit Muon(const OptimizerOptions& options)
-      : Rule(options),
-        iteration_(options.ns_method == "gram" ? NewtonSchulz::gram : NewtonSchulz::standard) {}
-
-  std::string_view name() const override { return "Muon"; }
-  UpdateScope scope() const override { return UpdateScope::whole_matrices; }
-  Names state_names() const override { return momentum_buffer(); }
-  void direction(const StepScalars& scalars, const UpdateSpans& spans,
-                 float* directions) const override {
-    cpu::kernels().muon_direction(muon_factors(options_, scalars), check(spans, 1), directions);
-  }
-  std::int64_t scratch_elements(const MatrixShape& shape) const override {
-    return optim::scratch_elements(iteration_, shape);
-  }
-  void orthogonalize(const MatrixShape& shape, float* matrix, float* scratch,
-                     ThreadPool& pool) const override {
-    optim::orthogonalize(iteration_, shape, matrix, scratch, pool);
-  }
-  void update(const StepScalars& scalars, const UpdateSpans& spans) const override {
-    UpdateSpans without_state = spans;  // direction() has moved it
-    without_state.state = {};
-    cpu::kernels().muon(muon_factors(options_, scalars), check(without_state, 0));
-  }
-
- private:
-  NewtonSchulz iteration_;
+  float values[most_factors];
 };
 
 // One line per broken rule.
@@ -218,52 +121,72 @@ void check_muon(const OptimizerOptions& options, Problems& problems) {
                    "gram or standard", options.ns_method);
 }
 
-template <class T>
-std::unique_ptr<Optimizer> make(const OptimizerOptions& options) {
-  return std::make_unique<T>(options);
+// Of the options that one type alone has.
+void check_own(const std::string& type, const OptimizerOptions& options, Problems& problems) {
+  if (type == "sgd") return check_sgd(options, problems);
+  if (type == "adagrad") return check_adagrad(options, problems);
+  if (type == "lamb") return check_lamb(options, problems);
+  if (type == "muon") return check_muon(options, problems);
+  if (type != "adamw" && type != "adam" && type != "lion")
+    throw ConfigError("optimizer.type: unknown \"" + options.type +
+                      "\"; expected AdamW, Adam, Lamb, Lion, Adagrad, SGD or Muon");
 }
-
-struct Type {
-  std::string_view name;
-  std::unique_ptr<Optimizer> (*create)(const OptimizerOptions&);
-  void (*check)(const OptimizerOptions&, Problems&);
-};
-
-constexpr auto nothing_more = [](const OptimizerOptions&, Problems&) {};
-constexpr Type types[] = {
-    {"adamw", make<Adam>, nothing_more},       {"adam", make<Adam>, nothing_more},
-    {"lamb", make<Lamb>, check_lamb},          {"lion", make<Lion>, nothing_more},
-    {"adagrad", make<Adagrad>, check_adagrad}, {"sgd", make<Sgd>, check_sgd},
-    {"muon", make<Muon>, check_muon},
-};
 
 }  // namespace
 
-void Optimizer::direction(const StepScalars&, const UpdateSpans&, float*) const {
-  throw std::logic_error(std::string(name()) + " has no direction apart from its update");
+Optimizer::Optimizer(const OptimizerOptions& options)
+    : options_(options), kind_(rule_kind(options)) {
+  Problems problems;
+  check_common(options, problems);
+  check_own(lower_case(options.type), options, problems);
+  problems.raise();
 }
-double Optimizer::step_scale(double, double) const {
-  return 1;
+
+std::string_view Optimizer::name() const {
+  return traits_of(kind_).name;
 }
-std::int64_t Optimizer::scratch_elements(const MatrixShape&) const {
-  return 0;
+
+UpdateScope Optimizer::scope() const {
+  return traits_of(kind_).scope;
 }
-void Optimizer::orthogonalize(const MatrixShape&, float*, float*, ThreadPool&) const {
-  throw std::logic_error(std::string(name()) + " does not work on matrices");
+
+std::span<const std::string_view> Optimizer::state_names() const {
+  return traits_of(kind_).states;
+}
+
+float Optimizer::initial_state() const {
+  return kind_ == RuleKind::adagrad ? static_cast<float>(options_.initial_accumulator_value) : 0;
+}
+
+void Optimizer::update(const StepScalars& scalars, const UpdateSpans& spans) const {
+  // direction() has moved the states of such a rule.
+  const std::size_t states = sees_matrices(kind_) ? spans.state.size() : state_names().size();
+  cpu::kernels().update(kind_, Factors(options_, scalars).values, check(spans, states));
+}
+
+void Optimizer::direction(const StepScalars& scalars, const UpdateSpans& spans,
+                          float* directions) const {
+  if (scope() == UpdateScope::elements)
+    throw std::logic_error(std::string(name()) + " has no direction apart from its update");
+  cpu::kernels().direct(kind_, Factors(options_, scalars).values,
+                        check(spans, state_names().size()), directions);
+}
+
+double Optimizer::step_scale(double parameter_norm, double direction_norm) const {
+  return trust_ratio(parameter_norm, direction_norm, options_.min_coeff, options_.max_coeff);
+}
+
+std::int64_t Optimizer::scratch_elements(const MatrixShape& shape) const {
+  return optim::scratch_elements(iteration_of(kind_), shape);
+}
+
+void Optimizer::orthogonalize(const MatrixShape& shape, float* matrix, float* scratch,
+                              ThreadPool& pool) const {
+  optim::orthogonalize(iteration_of(kind_), shape, matrix, scratch, pool);
 }
 
 std::unique_ptr<Optimizer> create_optimizer(const OptimizerOptions& options) {
-  const std::string name = lower_case(options.type);
-  for (const Type& type : types) {
-    if (type.name != name) continue;
-    Problems problems;
-    check_common(options, problems);
-    type.check(options, problems);
-    problems.raise();
-    return type.create(options);
-  }
-  throw ConfigError("optimizer.type: unknown \"" + options.type +
-                    "\"; expected AdamW, Adam, Lamb, Lion, Adagrad, SGD or Muon");
+  return std::make_unique<Optimizer>(options);
 }
 
 }  // namespace zero::optim

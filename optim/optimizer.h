@@ -17,6 +17,7 @@
 
 #include "optim/lr_schedule.h"
 #include "optim/options.h"
+#include "optim/update_rules.h"
 #include "zero/base/dtype.h"
 
 namespace zero {
@@ -62,29 +63,33 @@ MatrixShape matrix_shape(std::span<const std::int64_t> shape);
 
 class Optimizer {
  public:
-  virtual ~Optimizer() = default;
-  virtual std::string_view name() const = 0;
-  virtual UpdateScope scope() const { return UpdateScope::elements; }
+  // Throws ConfigError for an unknown type, naming the known ones, and for options out of range.
+  explicit Optimizer(const OptimizerOptions& options);
+
+  std::string_view name() const;
+  UpdateScope scope() const;
   // fp32 arrays per parameter element; names as in checkpoints ("exp_avg").
-  virtual std::span<const std::string_view> state_names() const = 0;
+  std::span<const std::string_view> state_names() const;
   // Of every element of every array, before the first step.
-  virtual float initial_state() const { return 0; }
+  float initial_state() const;
   // Local; any thread may call it on disjoint ranges.
-  virtual void update(const StepScalars& scalars, const UpdateSpans& spans) const = 0;
+  void update(const StepScalars& scalars, const UpdateSpans& spans) const;
 
   // Not of rules that see elements alone. Local; any thread, on disjoint ranges. Moves the states
   // and writes the direction of each element.
-  virtual void direction(const StepScalars& scalars, const UpdateSpans& spans,
-                         float* directions) const;
+  void direction(const StepScalars& scalars, const UpdateSpans& spans, float* directions) const;
   // tensor_norms: StepScalars::step_scale of a tensor.
-  virtual double step_scale(double parameter_norm, double direction_norm) const;
+  double step_scale(double parameter_norm, double direction_norm) const;
   // whole_matrices: in place, on all threads of the pool; `scratch` holds scratch_elements().
-  virtual std::int64_t scratch_elements(const MatrixShape& shape) const;
-  virtual void orthogonalize(const MatrixShape& shape, float* matrix, float* scratch,
-                             ThreadPool& pool) const;
+  std::int64_t scratch_elements(const MatrixShape& shape) const;
+  void orthogonalize(const MatrixShape& shape, float* matrix, float* scratch,
+                     ThreadPool& pool) const;
+
+ private:
+  OptimizerOptions options_;
+  RuleKind kind_;
 };
 
-// Throws ConfigError for an unknown type, naming the known ones, and for options out of range.
 std::unique_ptr<Optimizer> create_optimizer(const OptimizerOptions& options);
 
 }  // namespace zero::optim

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cctype>
 
-#include "optim/factors.h"
-
 namespace zero::optim {
 
 std::string lower_case(std::string_view text) {

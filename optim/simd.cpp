@@ -13,15 +13,8 @@ constexpr SimdLevel best_first[] = {SimdLevel::avx512, SimdLevel::avx2, SimdLeve
 }
 
 const char* name_of(SimdLevel level) {
-  switch (level) {
-    case SimdLevel::scalar:
-      return "scalar";
-    case SimdLevel::avx2:
-      return "avx2";
-    case SimdLevel::avx512:
-      return "avx512";
-  }
-  return "?";
+  static constexpr const char* names[] = {"scalar", "avx2", "avx512"};
+  return names[static_cast<int>(level)];
 }
 
 bool supports(SimdLevel level) {

@@ -1,11 +1,14 @@
-// The squares of gradients as exact integers, for devices: what optim/cpu/norm_kernel.h does with
-// vectors, cut into pieces that the threads of a block share. Constexpr templates: host code and,
-// with --expt-relaxed-constexpr, device code. Compiled without contraction.
+// The squares of gradients as exact integers: what optim/cpu/norm_kernel.h does with vectors, cut
+// into pieces that the threads of a block share on a device. Constexpr templates: host code and,
+// with --expt-relaxed-constexpr, device code. Compiled without contraction. Functions that vector
+// kernels call are static, so that no other file is linked with theirs, which are compiled for more
+// instructions.
 #pragma once
 
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "zero/base/dtype.h"
 
@@ -50,7 +53,7 @@ struct SquareUnits {
 };
 
 template <class T>
-constexpr SquareUnits units_of(const MagnitudeRange& range) {
+static constexpr SquareUnits units_of(const MagnitudeRange& range) {
   const int top = 2 * (static_cast<int>(range.largest >> 23) - 127) + 2;
   const int bottom =
       2 * (static_cast<int>((range.smallest + 1) >> 23) - 127 - (norm_significand_bits<T> - 1));
@@ -65,7 +68,7 @@ constexpr SquareUnits units_of(const MagnitudeRange& range) {
 
 // The bits of the double 1.5 * 2^(52 + exponent): adding it leaves a value, rounded to units of
 // 2^exponent, in the integer bits.
-constexpr std::uint64_t shift_bits(int exponent) {
+static constexpr std::uint64_t shift_bits(int exponent) {
   return (static_cast<std::uint64_t>(52 + exponent + 1023) << 52) | (std::uint64_t{1} << 51);
 }
 
@@ -84,7 +87,7 @@ constexpr void add_square(F value, int lowest, std::uint64_t* counts) {
 
 // Runs body.template operator()<units, cut>() for the units of a tile.
 template <class Body>
-constexpr void with_units(const SquareUnits& units, const Body& body) {
+static constexpr void with_units(const SquareUnits& units, const Body& body) {
   if (units.cut) {
     if (units.count == 1) return body.template operator()<1, true>();
     if (units.count == 2) return body.template operator()<2, true>();
@@ -101,7 +104,8 @@ constexpr void with_units(const SquareUnits& units, const Body& body) {
 
 // counts: the bits that `added` calls of add_square left in one unit.
 template <class Limb>
-constexpr void add_unit(std::uint64_t counts, std::uint64_t added, int exponent, Limb* limbs) {
+static constexpr void add_unit(std::uint64_t counts, std::uint64_t added, int exponent,
+                               Limb* limbs) {
   const auto sum = static_cast<std::int64_t>(counts - added * shift_bits(exponent));
   const int position = exponent - norm_grid;
   const int limb = position / norm_limb_bits, shift = position % norm_limb_bits;
@@ -126,7 +130,8 @@ constexpr int leading_zeros(Limb value) {
   return zeros;
 }
 
-// sqrt of the sum that carried limbs hold; as NormBins::norm().
+// sqrt of the sum that carried limbs hold; the first 64 bits
+// with a sticky last one round to double as the whole sum would.
 template <class Limb>
 constexpr double root_of_limbs(const Limb* limbs) {
   using std::ldexp;
@@ -145,6 +150,16 @@ constexpr double root_of_limbs(const Limb* limbs) {
     sticky |= (limb & ((std::uint64_t{1} << (norm_limb_bits - taken)) - 1)) != 0;
   }
   return sqrt(ldexp(static_cast<double>(significand | (sticky ? 1u : 0u)), exponent));
+}
+
+// Sum: limbs, and how many elements were left out of them because they are not finite.
+template <class Sum>
+constexpr double norm_of(const Sum& sum) {
+  if (sum.non_finite > 0) return std::numeric_limits<double>::infinity();
+  std::int64_t limbs[norm_limb_count] = {};
+  for (int k = 0; k < norm_limb_count; ++k) limbs[k] = sum.limbs[k];
+  carry_limbs(limbs);
+  return root_of_limbs(limbs);
 }
 
 }  // namespace zero::optim

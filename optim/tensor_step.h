@@ -6,7 +6,6 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <limits>
 
 #include "optim/square_sum.h"
 #include "optim/update_rules.h"
@@ -24,22 +23,13 @@ struct TensorSums {
 };
 inline constexpr int tensor_sum_words = sizeof(TensorSums) / 8;
 
-// What lies behind the factors of such a rule.
+// Stored behind the factors of a rule that sees whole tensors.
 struct TensorStep {
   double rate = 0;
   double least = 0, most = 0;  // of the trust ratio
 };
 inline constexpr int tensor_step_at = 8;  // floats from the first factor
 inline constexpr int tensor_step_floats = sizeof(TensorStep) / sizeof(float);
-
-template <class Sum>
-constexpr double norm_of(const Sum& sum) {
-  if (sum.non_finite > 0) return std::numeric_limits<double>::infinity();
-  std::int64_t limbs[norm_limb_count] = {};
-  for (int k = 0; k < norm_limb_count; ++k) limbs[k] = sum.limbs[k];
-  carry_limbs(limbs);
-  return root_of_limbs(limbs);
-}
 
 template <class F>
 constexpr TensorStep tensor_step(const F* factors) {
@@ -48,7 +38,7 @@ constexpr TensorStep tensor_step(const F* factors) {
   return std::bit_cast<TensorStep>(floats);
 }
 
-// With a scale that is known: Muon's, of the matrix.
+// For Muon, whose scale follows from the shape of the matrix.
 constexpr float step_by(const TensorStep& step, double scale) {
   return static_cast<float>(-step.rate * scale);
 }

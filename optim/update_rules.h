@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
+#include <utility>
 
 namespace zero::optim {
 
@@ -20,19 +22,6 @@ struct AdamFactors {
   F decay;  // decoupled: -learning_rate * weight_decay; else weight_decay
   F step;   // -learning_rate / (1 - beta1^step), or -learning_rate
 };
-
-template <class F>
-constexpr AdamFactors<F> broadcast(const AdamFactors<float>& from) {
-  return {F(from.gradient_multiplier),
-          F(from.beta1),
-          F(from.gradient_share),
-          F(from.beta2),
-          F(from.square_share),
-          F(from.root_correction),
-          F(from.epsilon),
-          F(from.decay),
-          F(from.step)};
-}
 
 // state: first and second moment. Decoupled is AdamW: the decay acts on the old parameter and stays
 // out of the moments.
@@ -66,16 +55,6 @@ struct SgdFactors {
   F momentum;    // nesterov looks ahead with it at every step
   F step;        // -learning_rate
 };
-
-template <class F>
-constexpr SgdFactors<F> broadcast(const SgdFactors<float>& from) {
-  return {F(from.gradient_multiplier),
-          F(from.weight_decay),
-          F(from.keep),
-          F(from.take),
-          F(from.momentum),
-          F(from.step)};
-}
 
 enum class Momentum { none, plain, nesterov };
 
@@ -113,17 +92,6 @@ struct LionFactors {
   F step;                   // -learning_rate
 };
 
-template <class F>
-constexpr LionFactors<F> broadcast(const LionFactors<float>& from) {
-  return {F(from.gradient_multiplier),
-          F(from.beta1),
-          F(from.gradient_share),
-          F(from.beta2),
-          F(from.momentum_share),
-          F(from.decay),
-          F(from.step)};
-}
-
 // state: the momentum. The sign of zero is zero (Chen and others, 2023): DeepSpeed's two versions
 // step up and down there.
 struct LionRule {
@@ -149,11 +117,6 @@ struct AdagradFactors {
   F epsilon;
   F step;  // -learning_rate / (1 + (step - 1) * lr_decay)
 };
-
-template <class F>
-constexpr AdagradFactors<F> broadcast(const AdagradFactors<float>& from) {
-  return {F(from.gradient_multiplier), F(from.weight_decay), F(from.epsilon), F(from.step)};
-}
 
 // state: the sum of squares.
 struct AdagradRule {
@@ -182,12 +145,6 @@ struct LambFactors {
   F weight_decay;
   F step;  // -learning_rate * sqrt(1 - beta2^step) / (1 - beta1^step) * trust ratio of the tensor
 };
-
-template <class F>
-constexpr LambFactors<F> broadcast(const LambFactors<float>& from) {
-  return {F(from.gradient_multiplier), F(from.beta1),   F(from.gradient_share), F(from.beta2),
-          F(from.square_share),        F(from.epsilon), F(from.weight_decay),   F(from.step)};
-}
 
 // state: first and second moment. direct() moves them and gives the direction, whose norm the trust
 // ratio needs; apply() finds the same direction again and steps along it.
@@ -243,12 +200,6 @@ struct MuonFactors {
   F step;                      // -learning_rate * the matrix's scale
 };
 
-template <class F>
-constexpr MuonFactors<F> broadcast(const MuonFactors<float>& from) {
-  return {F(from.gradient_multiplier), F(from.momentum), F(from.gradient_share), F(from.decay),
-          F(from.step)};
-}
-
 // state: the momentum. direct() gives the Nesterov direction of each element; the matrix of them is
 // made orthogonal, and apply() steps along that, which comes in place of the gradient.
 struct MuonRule {
@@ -283,6 +234,65 @@ struct MuonStepRule {
 constexpr double clipped_multiplier(double inverse_scale, double norm, double limit) {
   const double excess = limit > 0 ? (norm + 1e-6) / limit : 1;
   return excess > 1 ? inverse_scale / excess : inverse_scale;
+}
+
+// The rules by number, for kernels that are chosen at run time.
+enum class RuleKind : std::uint8_t {
+  adamw,
+  adam,
+  sgd,
+  sgd_momentum,
+  sgd_nesterov,
+  lion,
+  adagrad,
+  lamb,
+  lamb_eps_inside,  // of the square root
+  muon,             // with the standard iteration
+  muon_gram,
+};
+
+// The Factors of a rule from floats in their order.
+template <class Rule, class F>
+constexpr typename Rule::template Factors<F> factors_from(const float* factors) {
+  constexpr auto count = sizeof(typename Rule::template Factors<float>) / sizeof(float);
+  return [&]<std::size_t... i>(std::index_sequence<i...>) {
+    return typename Rule::template Factors<F>{F(factors[i])...};
+  }
+  (std::make_index_sequence<count>());
+}
+
+// Calls body.template operator()<Rule>() for a rule that sees tensor norms.
+template <class Body>
+constexpr void with_tensor_rule(RuleKind kind, const Body& body) {
+  if (kind == RuleKind::lamb) return body.template operator()<LambRule<false>>();
+  body.template operator()<LambRule<true>>();
+}
+
+// Calls body.template operator()<Rule>(); for rules that see whole matrices with their last half.
+template <class Body>
+constexpr void with_rule(RuleKind kind, const Body& body) {
+  switch (kind) {
+    case RuleKind::adamw:
+      return body.template operator()<AdamRule<true>>();
+    case RuleKind::adam:
+      return body.template operator()<AdamRule<false>>();
+    case RuleKind::sgd:
+      return body.template operator()<SgdRule<Momentum::none>>();
+    case RuleKind::sgd_momentum:
+      return body.template operator()<SgdRule<Momentum::plain>>();
+    case RuleKind::sgd_nesterov:
+      return body.template operator()<SgdRule<Momentum::nesterov>>();
+    case RuleKind::lion:
+      return body.template operator()<LionRule>();
+    case RuleKind::adagrad:
+      return body.template operator()<AdagradRule>();
+    case RuleKind::lamb:
+    case RuleKind::lamb_eps_inside:
+      return with_tensor_rule(kind, body);
+    case RuleKind::muon:
+    case RuleKind::muon_gram:
+      return body.template operator()<MuonStepRule>();
+  }
 }
 
 }  // namespace zero::optim

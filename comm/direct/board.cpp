@@ -22,10 +22,6 @@ Board::Board(void* memory, int ranks, std::int64_t half_bytes)
 
 Board Board::create(void* memory, int ranks, std::int64_t half_bytes) {
   for (int r = 0; r < ranks; ++r) new (static_cast<Slot*>(memory) + r) Slot;
-  return attach(memory, ranks, half_bytes);
-}
-
-Board Board::attach(void* memory, int ranks, std::int64_t half_bytes) {
   return {memory, ranks, half_bytes};
 }
 

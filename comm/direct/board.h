@@ -41,18 +41,17 @@ struct Slot {
 // A view; whoever makes it keeps the memory.
 class Board {
  public:
+  // Of memory in which another rank has created it.
+  Board(void* memory, int ranks, std::int64_t half_bytes);
   static std::int64_t bytes_for(int ranks, std::int64_t half_bytes);
   // In zeroed memory aligned to 4096.
   static Board create(void* memory, int ranks, std::int64_t half_bytes);
-  static Board attach(void* memory, int ranks, std::int64_t half_bytes);
 
   Slot& slot(int rank) const { return slots_[rank]; }
   std::byte* bounce(int rank, std::uint64_t round) const;
   std::int64_t half_bytes() const { return half_bytes_; }
 
  private:
-  Board(void* memory, int ranks, std::int64_t half_bytes);
-
   Slot* slots_;
   std::byte* bounce_;
   std::int64_t half_bytes_;

@@ -1,9 +1,7 @@
 #include "comm/direct/direct_communicator.h"
 
 #include "comm/bytes.h"
-#include "comm/self/self_communicator.h"
 #include "comm/wait.h"
-#include "zero/base/error.h"
 
 namespace zero::comm {
 namespace {
@@ -15,34 +13,7 @@ constexpr std::int64_t eager_bytes = 16 * 1024;
 
 DirectCommunicator::DirectCommunicator(Group group, std::shared_ptr<ControlPlane> plane,
                                        Board board)
-    : Communicator(group.rank, group.size()),
-      group_(std::move(group)),
-      plane_(std::move(plane)),
-      board_(board),
-      sources_(static_cast<std::size_t>(group_.size())) {}
-
-void DirectCommunicator::entered() {
-  plane_->enter(operation(), sequence(), subject());
-}
-
-std::unique_ptr<Communicator> DirectCommunicator::split(int color, int key) {
-  const InternalCall internal(*this, Operation::all_gather, "the split of a group");
-  std::vector<std::int64_t> all(static_cast<std::size_t>(size()) * 2);
-  const std::int64_t own[2] = {color, key};
-  do_all_gather(own, all.data(), 2, DType::int64, 2);
-  const Subgroup part = subgroup_of(group_, all);
-  std::unique_ptr<Communicator> result = form(part);
-  if (part.group.size() == 1) result = std::make_unique<SelfCommunicator>();
-  result->set_time_limit(time_limit());
-  left();
-  return result;
-}
-
-Call DirectCommunicator::call_of(DType dtype, std::int64_t count, int root) const {
-  const bool sums =
-      operation() == Operation::reduce_scatter || operation() == Operation::all_reduce;
-  return {operation(), dtype, count, root, sums ? reduce_group() : 0};
-}
+    : HostCommunicator(std::move(group), std::move(plane)), board_(board), sources_(size()) {}
 
 bool DirectCommunicator::is_small(std::int64_t exposed_bytes) const {
   return exposed_bytes <= std::min(eager_bytes, board_.half_bytes());
@@ -55,23 +26,20 @@ Location DirectCommunicator::place(const void* data, std::int64_t span_bytes,
   return locate(data, span_bytes);
 }
 
-template <class Counter>
-void DirectCommunicator::await(Counter counter, std::uint64_t round, bool posted) {
-  Wait wait(*plane_, time_limit(), poll_ ? Wait::Progress::polled : Wait::Progress::memory);
+void DirectCommunicator::await(std::atomic<std::uint64_t> Slot::*counter, std::uint64_t round) {
+  Wait wait(*plane(), time_limit(), poll_ ? Wait::Progress::polled : Wait::Progress::memory);
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
-    while (counter(board_.slot(peer)).load(std::memory_order_acquire) < round) {
+    while ((board_.slot(peer).*counter).load(std::memory_order_acquire) < round) {
       if (poll_) poll_();
-      if (!wait.pause()) throw_stalled(round, posted);
+      if (!wait.pause()) throw_late(round, counter == &Slot::posted);
     }
   }
 }
 
 std::byte* DirectCommunicator::begin_round() {
   ++round_;
-  if (round_ > 2)
-    await(
-        [](Slot & slot) -> auto& { return slot.done; }, round_ - 2, false);
+  if (round_ > 2) await(&Slot::done, round_ - 2);
   return board_.bounce(rank(), round_);
 }
 
@@ -90,8 +58,7 @@ void DirectCommunicator::post(const Exposure& exposure) {
 }
 
 void DirectCommunicator::join() {
-  await(
-      [](Slot & slot) -> auto& { return slot.posted; }, round_, true);
+  await(&Slot::posted, round_);
   // Compared with rank 0, so that all ranks name the same pair.
   const std::uint64_t first = posting(0).call.load(std::memory_order_relaxed);
   for (int peer = 1; peer < size(); ++peer) {
@@ -106,9 +73,15 @@ void DirectCommunicator::close_round() {
   board_.slot(rank()).done.store(round_, std::memory_order_release);
 }
 
-void DirectCommunicator::await_done() {
-  await(
-      [](Slot & slot) -> auto& { return slot.done; }, round_, false);
+void DirectCommunicator::await_readers(const Exposure& exposure) {
+  if (exposure.where.direct()) await(&Slot::done, round_);
+}
+
+void DirectCommunicator::meet(const Call& call) {
+  begin_round();
+  post({call, {}, 0});
+  join();
+  close_round();
 }
 
 bool DirectCommunicator::any_bounced() const {
@@ -127,26 +100,23 @@ const std::byte* DirectCommunicator::exposed(int peer, std::int64_t offset) cons
 
 PostedCall DirectCommunicator::posted_call(int peer) const {
   const Posting& posted = posting(peer);
-  return {group_.world_ranks[static_cast<std::size_t>(peer)],
+  return {world_rank_of(peer),
           Call::unpack(posted.call.load(std::memory_order_relaxed),
                        posted.count.load(std::memory_order_relaxed)),
           posted.sequence.load(std::memory_order_relaxed), posted.subject.load()};
 }
 
-void DirectCommunicator::throw_stalled(std::uint64_t round, bool posted) const {
+void DirectCommunicator::throw_late(std::uint64_t round, bool posted) const {
   std::string late;
   for (int peer = 0; peer < size(); ++peer) {
     const Slot& slot = board_.slot(peer);
     if (peer == rank() || (posted ? slot.posted : slot.done).load() >= round) continue;
-    const int world_rank = group_.world_ranks[static_cast<std::size_t>(peer)];
     late += late.empty() ? "" : "; ";
-    late += "rank " + std::to_string(world_rank);
+    late += "rank " + std::to_string(world_rank_of(peer));
     late += slot.posted.load() < round ? " has not entered it, " : " has not finished it, ";
-    late += plane_->last_call(world_rank);
+    late += plane()->last_call(world_rank_of(peer));
   }
-  throw StalledError("rank " + std::to_string(group_.world_rank()) + " waited " +
-                     duration_text(time_limit()) + " in " + describe() + ": " + late +
-                     "; look at that rank, or raise the time limit if it is only slow");
+  throw_stalled(late);
 }
 
 }  // namespace zero::comm

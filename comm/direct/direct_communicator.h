@@ -4,32 +4,24 @@
 // small ones, which saves a wait. Derived classes say what is readable.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "comm/call.h"
-#include "comm/communicator.h"
-#include "comm/control_plane.h"
 #include "comm/direct/board.h"
-#include "comm/group.h"
+#include "comm/host_communicator.h"
 
 namespace zero::comm {
 
-class DirectCommunicator : public Communicator {
- public:
-  std::unique_ptr<Communicator> split(int color, int key) override;
-
+class DirectCommunicator : public HostCommunicator {
  protected:
   DirectCommunicator(Group group, std::shared_ptr<ControlPlane> plane, Board board);
 
   // Where peers can read these bytes of ours; Location::bounce where they cannot.
   virtual Location locate(const void* data, std::int64_t bytes) const = 0;
   virtual const std::byte* resolve(int peer, Location location) const = 0;
-  // Collective over this group: makes the communicator of a part of it (of one rank: self).
-  virtual std::unique_ptr<Communicator> form(const Subgroup& part) = 0;
 
   void do_all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
                      std::int64_t stride) override;
@@ -38,13 +30,11 @@ class DirectCommunicator : public Communicator {
   void do_all_reduce(void* data, std::int64_t count, DType dtype) override;
   void do_broadcast(void* data, std::int64_t count, DType dtype, int root) override;
   void do_all_to_all(const void* send, void* recv, const PairCounts& counts, DType dtype) override;
-  void do_barrier() override;
+  void do_barrier() override { meet(call_of(DType::int64, 0)); }
 
-  void entered() override;
-  void left() override { plane_->leave(); }
-
-  const Group& group() const { return group_; }
-  const std::shared_ptr<ControlPlane>& plane() const { return plane_; }
+ private:
+  // Its ranks of one node are a group of this kind, in whose rounds it moves its own data.
+  friend class HierarchicalCommunicator;
 
   // What this rank exposes in a call, and where.
   struct Exposure {
@@ -61,8 +51,22 @@ class DirectCommunicator : public Communicator {
   // Until all have posted; they must have posted the same call.
   void join();
   void close_round();
-  // Until nobody reads this rank's buffers any more.
-  void await_done();
+  // Until nobody reads this rank's exposed buffer any more.
+  void await_readers(const Exposure& exposure);
+  // A round in which nothing moves.
+  void meet(const Call& call);
+  // `count` elements in one round where all buffers are read in place, else in rounds over chunks.
+  // stage(bounce, first, n) fills the bounce area; read(first, n, staged) reads what peers expose,
+  // of which `staged` elements lie in the bounce areas.
+  template <class Stage, class Read>
+  void in_rounds(const Exposure& exposure, std::int64_t count, std::int64_t chunk,
+                 const Stage& stage, const Read& read);
+  // These bytes of the root's vector reach all others.
+  void hand_out(const Exposure& exposure, void* data, std::int64_t begin, std::int64_t bytes,
+                int root);
+  // What the counts of a larger group say of `members`, who are the ranks of this one.
+  void exchange(const Exposure& exposure, const void* send, void* recv, const PairCounts& counts,
+                std::span<const int> members);
 
   bool any_bounced() const;
   bool bounced(int peer) const {
@@ -71,37 +75,44 @@ class DirectCommunicator : public Communicator {
   // Peer's exposed bytes: from `offset` of its buffer, or the start of its bounce area.
   const std::byte* exposed(int peer, std::int64_t offset) const;
   std::int64_t half_bytes() const { return board_.half_bytes(); }
+  // As many elements as fit the bounce area once for each of so many pieces.
+  std::int64_t room_for(std::int64_t pieces, std::int64_t width) const {
+    return std::max<std::int64_t>(1, half_bytes() / (width * pieces));
+  }
   // Called again and again in waits for peers.
   void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
 
- private:
-  void stage_pieces(std::byte* bounce, const void* send, std::int64_t stride, std::int64_t first,
-                    std::int64_t n, std::int64_t width) const;
-  void sum_pieces(const void* own, void* out, std::int64_t first, std::int64_t n, DType dtype);
   void reduce_small(const Exposure& exposure, void* data, DType dtype);
-  void reduce_chunk(void* data, std::int64_t first, std::int64_t n, DType dtype);
-  void gather_chunk(const Exposure& exposure, void* data, std::int64_t first, std::int64_t n,
-                    std::int64_t width);
-
-  Call call_of(DType dtype, std::int64_t count, int root = 0) const;
   // Small data is copied, even where peers could read it: equally on all ranks.
   bool is_small(std::int64_t exposed_bytes) const;
-  // The `n` elements that peer exposed for this rank, of the chunk at `first`.
-  const std::byte* piece(int peer, std::int64_t first, std::int64_t n, std::int64_t width) const;
 
   const Posting& posting(int peer) const { return board_.slot(peer).postings[round_ % 2]; }
   PostedCall posted_call(int peer) const;
-  [[noreturn]] void throw_stalled(std::uint64_t round, bool posted) const;
+  [[noreturn]] void throw_late(std::uint64_t round, bool posted) const;
 
-  template <class Counter>
-  void await(Counter counter, std::uint64_t round, bool posted);
+  void await(std::atomic<std::uint64_t> Slot::*counter, std::uint64_t round);
 
-  Group group_;
-  std::shared_ptr<ControlPlane> plane_;
   Board board_;
   std::uint64_t round_ = 0;
   std::function<void()> poll_;
   std::vector<const void*> sources_;
 };
+
+template <class Stage, class Read>
+void DirectCommunicator::in_rounds(const Exposure& exposure, std::int64_t count, std::int64_t chunk,
+                                   const Stage& stage, const Read& read) {
+  std::int64_t first = 0;
+  do {
+    const std::int64_t staged = std::min(chunk, count - first);
+    std::byte* bounce = begin_round();
+    if (exposure.where.bounced()) stage(bounce, first, staged);
+    post(exposure);
+    join();
+    const std::int64_t n = any_bounced() ? staged : count - first;
+    read(first, n, staged);
+    close_round();
+    first += n;
+  } while (first < count);
+}
 
 }  // namespace zero::comm

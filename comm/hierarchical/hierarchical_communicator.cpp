@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "comm/self/self_communicator.h"
-
 namespace zero::comm {
 namespace {
 
@@ -31,7 +29,7 @@ std::unique_ptr<Communicator> create_hierarchical_communicator(Mailboxes& mailbo
   // A piece for each rank of the whole group has to fit.
   ShmBoard opened = open_shm_board(mailboxes, local, map.size(), *plane);
   auto node =
-      std::make_unique<NodeRanks>(local.group, plane, std::move(opened.memory), opened.board);
+      std::make_unique<ShmCommunicator>(local.group, plane, std::move(opened.memory), opened.board);
   return std::make_unique<HierarchicalCommunicator>(part.group, std::move(plane), std::move(comm),
                                                     places, std::move(node));
 }
@@ -39,17 +37,15 @@ std::unique_ptr<Communicator> create_hierarchical_communicator(Mailboxes& mailbo
 HierarchicalCommunicator::HierarchicalCommunicator(Group members,
                                                    std::shared_ptr<ControlPlane> plane,
                                                    UniqueComm comm, RankPlaces places,
-                                                   std::unique_ptr<NodeRanks> node)
-    : Communicator(members.rank, members.size()),
-      group_(std::move(members)),
-      plane_(std::move(plane)),
+                                                   std::unique_ptr<ShmCommunicator> node)
+    : HostCommunicator(std::move(members), std::move(plane)),
       comm_(std::move(comm)),
       places_(std::move(places)),
-      headers_(static_cast<std::size_t>(size())),
-      map_(group_, places_.memory_of),
+      headers_(size()),
+      map_(group(), places_.memory_of),
       node_(std::move(node)),
       clients_(map_.clients(rank())),
-      sources_(static_cast<std::size_t>(size())) {
+      sources_(size()) {
   for (int n = 0; n < map_.nodes(); ++n) leaders_.push_back(map_.members(n).front());
   // Each begins behind itself, so that not all send to the same one.
   for (int step = 1; step < map_.nodes(); ++step)
@@ -74,39 +70,25 @@ HierarchicalCommunicator::HierarchicalCommunicator(Group members,
 }
 
 HierarchicalCommunicator::~HierarchicalCommunicator() {
-  if (plane_->failed()) comm_.forget();
+  if (plane()->failed()) comm_.forget();
 }
 
 void HierarchicalCommunicator::entered() {
-  plane_->enter(operation(), sequence(), subject());
+  plane()->enter(operation(), sequence(), subject());
   node_->act_for(*this);
 }
 
-std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key) {
-  const InternalCall internal(*this, Operation::all_gather, "the split of a group");
-  const auto ranks = static_cast<std::size_t>(size());
-  std::vector<std::int64_t> all(ranks * 2);
-  const std::int64_t own[2] = {color, key};
-  do_all_gather(own, all.data(), 2, DType::int64, 2);
-  const Subgroup part = subgroup_of(group_, all);
-  Mailboxes mailboxes{{}, std::vector<FdMailbox::Name>(ranks), time_limit()};
-  const std::int64_t words = std::tuple_size_v<FdMailbox::Name>;
-  do_all_gather(mailboxes.own.name().data(), mailboxes.names.data(), words, DType::int64, words);
+std::unique_ptr<Communicator> HierarchicalCommunicator::form(const Subgroup& part) {
+  Mailboxes mailboxes{{}, exchange_names(mailboxes.own), time_limit()};
   // All ranks have just been here together, so this does not wait long. Colors are made small and
   // positive: MPI wants that.
   MPI_Comm made = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(comm_.get(), part.leader(), part.group.rank, &made), "MPI_Comm_split");
   UniqueComm comm(made);
-  std::unique_ptr<Communicator> result;
-  if (part.group.size() == 1)
-    result = std::make_unique<SelfCommunicator>();
-  else if (NodeMap(part.group, places_.memory_of).nodes() == 1)
-    result = create_shm_communicator(mailboxes, part, plane_);
-  else
-    result = create_hierarchical_communicator(mailboxes, part, plane_, std::move(comm), places_);
-  result->set_time_limit(time_limit());
-  left();
-  return result;
+  if (part.group.size() == 1) return nullptr;
+  if (NodeMap(part.group, places_.memory_of).nodes() == 1)
+    return create_shm_communicator(mailboxes, part, plane());
+  return create_hierarchical_communicator(mailboxes, part, plane(), std::move(comm), places_);
 }
 
 void HierarchicalCommunicator::share(const Arena& arena) {

@@ -14,36 +14,31 @@
 #include <vector>
 
 #include "comm/bytes.h"
-#include "comm/call.h"
-#include "comm/communicator.h"
-#include "comm/control_plane.h"
-#include "comm/group.h"
 #include "comm/hierarchical/layout.h"
 #include "comm/hierarchical/node_map.h"
-#include "comm/hierarchical/node_ranks.h"
 #include "comm/mpi/native.h"
 #include "comm/mpi/requests.h"
+#include "comm/shm/shm_communicator.h"
 #include "comm/slices.h"
 
 namespace zero::comm {
 
-class HierarchicalCommunicator final : public Communicator {
+class HierarchicalCommunicator final : public HostCommunicator {
  public:
   // node: the ranks of this node.
   HierarchicalCommunicator(Group group, std::shared_ptr<ControlPlane> plane, UniqueComm comm,
-                           RankPlaces places, std::unique_ptr<NodeRanks> node);
+                           RankPlaces places, std::unique_ptr<ShmCommunicator> node);
   ~HierarchicalCommunicator() override;
 
   std::string_view transport() const override {
     return map_.nodes() == size() ? "mpi" : "hierarchical";
   }
-  std::unique_ptr<Communicator> split(int color, int key) override;
   void share(const Arena& arena) override;
   void withdraw(const Arena& arena) override { node_->withdraw(arena); }
 
  protected:
+  std::unique_ptr<Communicator> form(const Subgroup& part) override;
   void entered() override;
-  void left() override { plane_->leave(); }
   bool within_node() const override { return false; }
   void do_all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
                      std::int64_t stride) override;
@@ -55,14 +50,13 @@ class HierarchicalCommunicator final : public Communicator {
   void do_barrier() override;
 
  private:
-  using Exposure = NodeRanks::Exposure;
+  using Exposure = DirectCommunicator::Exposure;
   // Goes ahead of the data, so that a disagreement is found before anything is misread.
   struct Header {
     std::uint64_t call = 0;
     std::int64_t count = 0, sequence = 0;
     char subject[64] = {};
   };
-  Call call_of(DType dtype, std::int64_t count, int root = 0) const;
   Header own_header(const Call& call) const;
   // `header` must stay until await_headers() returns.
   void receive_header(Requests& requests, int from);
@@ -73,7 +67,6 @@ class HierarchicalCommunicator final : public Communicator {
   void finish(Requests& requests);
 
   void send(Requests& requests, const void* data, std::int64_t bytes, int to);
-  void receive(Requests& requests, void* data, std::int64_t bytes, int from);
   // A vector down a tree, chunk after chunk, so that all levels work at the same time.
   // arrived(first byte, bytes) is called for each chunk.
   void send_down(const Tree& tree, const Header& header, void* data, std::int64_t bytes,
@@ -82,8 +75,7 @@ class HierarchicalCommunicator final : public Communicator {
   void barrier_over(std::span<const int> members, int own_place);
 
   void check_header(const Header& theirs, const Header& own, int peer) const;
-  [[noreturn]] void throw_stalled(const std::vector<int>& late) const;
-  int world_rank_of(int peer) const { return group_.world_ranks[static_cast<std::size_t>(peer)]; }
+  [[noreturn]] void throw_late(const std::vector<int>& late) const;
   Requests requests() const { return Requests(comm_.get()); }
 
   // A sum of slices on its way: the vector that peers read, and the chunk that is worked on.
@@ -120,8 +112,6 @@ class HierarchicalCommunicator final : public Communicator {
   // These elements of the held slices reach the other ranks of the node.
   void pass_on(const Exposure& exposure, const Holdings& holdings, void* recv, const Layout& layout,
                Slice elements, std::int64_t width);
-  void exchange_on_node(const Exposure& exposure, const void* send, void* recv,
-                        const PairCounts& counts, std::int64_t width);
   void share_on_node(const Exposure& exposure, void* data, std::int64_t first, std::int64_t bytes,
                      int root);
 
@@ -142,13 +132,11 @@ class HierarchicalCommunicator final : public Communicator {
                   std::int64_t exposed) const;
   void read_inside(std::int64_t bytes) { count_moved(false, bytes); }
 
-  Group group_;
-  std::shared_ptr<ControlPlane> plane_;
   UniqueComm comm_;
   RankPlaces places_;
   std::vector<Header> headers_;
   NodeMap map_;
-  std::unique_ptr<NodeRanks> node_;
+  std::unique_ptr<ShmCommunicator> node_;
   std::vector<int> partners_;  // on the other nodes
   std::vector<int> clients_;
   std::vector<int> leaders_;         // by node

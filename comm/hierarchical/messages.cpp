@@ -4,16 +4,9 @@
 
 #include "comm/bytes.h"
 #include "comm/hierarchical/hierarchical_communicator.h"
-#include "comm/mpi/tags.h"
 #include "comm/wait.h"
 
 namespace zero::comm {
-
-Call HierarchicalCommunicator::call_of(DType dtype, std::int64_t count, int root) const {
-  const bool sums =
-      operation() == Operation::reduce_scatter || operation() == Operation::all_reduce;
-  return {operation(), dtype, count, root, sums ? reduce_group() : 0};
-}
 
 HierarchicalCommunicator::Header HierarchicalCommunicator::own_header(const Call& call) const {
   Header header;
@@ -26,7 +19,7 @@ HierarchicalCommunicator::Header HierarchicalCommunicator::own_header(const Call
 }
 
 void HierarchicalCommunicator::receive_header(Requests& requests, int from) {
-  requests.receive(&headers_[static_cast<std::size_t>(from)], sizeof(Header), from, tag_header);
+  requests.receive(&headers_[from], sizeof(Header), from, tag_header);
 }
 
 void HierarchicalCommunicator::send_header(Requests& requests, const Header& header, int to) {
@@ -53,44 +46,34 @@ void HierarchicalCommunicator::check_header(const Header& theirs, const Header& 
 }
 
 void HierarchicalCommunicator::await_headers(Requests& requests, const Header& own) {
-  Wait wait(*plane_, time_limit(), Wait::Progress::polled);
+  Wait wait(*plane(), time_limit(), Wait::Progress::polled);
   while (!requests.empty()) {
-    for (const int peer : requests.test_received())
-      check_header(headers_[static_cast<std::size_t>(peer)], own, peer);
-    if (!requests.empty() && !wait.pause()) throw_stalled(requests.waiting_for());
+    for (const int peer : requests.test_received()) check_header(headers_[peer], own, peer);
+    if (!requests.empty() && !wait.pause()) throw_late(requests.waiting_for());
   }
 }
 
 void HierarchicalCommunicator::finish(Requests& requests) {
-  Wait wait(*plane_, time_limit(), Wait::Progress::polled);
+  Wait wait(*plane(), time_limit(), Wait::Progress::polled);
   while (!requests.test())
-    if (!wait.pause()) throw_stalled(requests.waiting_for());
+    if (!wait.pause()) throw_late(requests.waiting_for());
 }
 
-void HierarchicalCommunicator::throw_stalled(const std::vector<int>& late) const {
+void HierarchicalCommunicator::throw_late(const std::vector<int>& late) const {
   std::string who;
   for (const int peer : late) {
     who += who.empty() ? "" : "; ";
     who += "nothing came from rank " + std::to_string(world_rank_of(peer)) + ", " +
-           plane_->last_call(world_rank_of(peer));
+           plane()->last_call(world_rank_of(peer));
   }
-  throw StalledError("rank " + std::to_string(group_.world_rank()) + " waited " +
-                     duration_text(time_limit()) + " in " + describe() + ": " + who +
-                     "; look at that rank, or raise the time limit if it is only slow");
+  throw_stalled(who);
 }
 
 void HierarchicalCommunicator::send(Requests& requests, const void* data, std::int64_t bytes,
                                     int to) {
-  const auto node = [&](int r) {
-    return places_.node_of[static_cast<std::size_t>(world_rank_of(r))];
-  };
+  const auto node = [&](int r) { return places_.node_of[world_rank_of(r)]; };
   count_moved(node(to) != node(rank()), bytes);
   requests.send(data, bytes, to, tag_data);
-}
-
-void HierarchicalCommunicator::receive(Requests& requests, void* data, std::int64_t bytes,
-                                       int from) {
-  requests.receive(data, bytes, from, tag_data);
 }
 
 void HierarchicalCommunicator::send_down(
@@ -104,8 +87,8 @@ void HierarchicalCommunicator::send_down(
   Requests in[2] = {requests(), requests()}, out[2] = {requests(), requests()};
   const auto receive_chunk = [&](std::int64_t index) {
     if (tree.parent >= 0 && index < chunks)
-      receive(in[index % 2], at(data, index * message_bytes),
-              chunk_count(bytes, message_bytes, index), tree.parent);
+      in[index % 2].receive(at(data, index * message_bytes),
+                            chunk_count(bytes, message_bytes, index), tree.parent);
   };
   receive_chunk(0);
   await_headers(head, header);
@@ -126,9 +109,7 @@ void HierarchicalCommunicator::barrier_over(std::span<const int> members, int ow
   const Header header = own_header(call_of(DType::int64, 0));
   const int n = static_cast<int>(members.size());
   for (int distance = 1; distance < n; distance *= 2) {
-    const auto member = [&](int place) {
-      return members[static_cast<std::size_t>((place + n) % n)];
-    };
+    const auto member = [&](int place) { return members[(place + n) % n]; };
     Requests around = requests();
     receive_header(around, member(own_place - distance));
     send_header(around, header, member(own_place + distance));

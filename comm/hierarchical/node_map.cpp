@@ -8,11 +8,11 @@ namespace zero::comm {
 NodeMap::NodeMap(const Group& group, std::span<const int> node_of) {
   std::map<int, int> number_of;
   for (const int world_rank : group.world_ranks) {
-    const int name = node_of[static_cast<std::size_t>(world_rank)];
+    const int name = node_of[world_rank];
     const int number =
         number_of.try_emplace(name, static_cast<int>(number_of.size())).first->second;
     if (number == nodes()) members_.emplace_back();
-    auto& members = members_[static_cast<std::size_t>(number)];
+    auto& members = members_[number];
     local_.push_back(static_cast<int>(members.size()));
     members.push_back(size());
     node_of_.push_back(number);
@@ -32,9 +32,9 @@ std::vector<int> NodeMap::clients(int rank) const {
 }
 
 SumPlan::SumPlan(const NodeMap& map, int group) : reduce_group(group) {
-  items.resize(static_cast<std::size_t>(map.nodes()));
+  items.resize(map.nodes());
   const auto add = [&](int node, Item item) {
-    auto& there = items[static_cast<std::size_t>(node)];
+    auto& there = items[node];
     sources.push_back({node, static_cast<int>(there.size())});
     there.push_back(std::move(item));
   };

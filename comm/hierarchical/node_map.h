@@ -23,12 +23,10 @@ class NodeMap {
 
   int size() const { return static_cast<int>(node_of_.size()); }
   int nodes() const { return static_cast<int>(members_.size()); }
-  int node(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
+  int node(int rank) const { return node_of_[rank]; }
   // Among the ranks of its node, in rank order.
-  int local(int rank) const { return local_[static_cast<std::size_t>(rank)]; }
-  const std::vector<int>& members(int node) const {
-    return members_[static_cast<std::size_t>(node)];
-  }
+  int local(int rank) const { return local_[rank]; }
+  const std::vector<int>& members(int node) const { return members_[node]; }
   // The rank of `node` that sends sums to `rank`, of another node, and that receives its slice.
   int partner(int rank, int node) const;
   // The ranks of other nodes whose partner here `rank` is, in rank order.
@@ -49,9 +47,7 @@ struct SumPlan {
 
   SumPlan() = default;
   SumPlan(const NodeMap& map, int reduce_group);
-  int items_of(int node) const {
-    return static_cast<int>(items[static_cast<std::size_t>(node)].size());
-  }
+  int items_of(int node) const { return static_cast<int>(items[node].size()); }
 
   int reduce_group = 0;
   std::vector<std::vector<Item>> items;  // by node

@@ -14,14 +14,14 @@ constexpr std::int64_t staging_budget = 8 * mib;  // of one chunk; there are two
 
 }  // namespace
 
-// That a rank's node adds up for it to send.
+// How many sums a rank's node prepares for it to send.
 std::int64_t HierarchicalCommunicator::items_sent(int rank) const {
   const int node = map_.node(rank);
   if (map_.members(node).size() == 1) return 0;
   return static_cast<std::int64_t>(map_.clients(rank).size()) * plan_.items_of(node);
 }
 
-// Equal on all ranks, whatever their node holds.
+// Bytes of one chunk; equal on all ranks, however many ranks their nodes have.
 std::int64_t HierarchicalCommunicator::staging_chunk_bytes() const {
   std::int64_t most = 0;
   for (int r = 0; r < size(); ++r) most = std::max(most, items_sent(r));
@@ -78,13 +78,12 @@ void HierarchicalCommunicator::sum_item(Reduction& work, const SumPlan::Item& it
 }
 
 void HierarchicalCommunicator::add_up(Reduction& work, std::int64_t index) {
-  const auto& items = plan_.items[static_cast<std::size_t>(own_node())];
+  const auto& items = plan_.items[own_node()];
   const std::int64_t begin = index * work.chunk;
   std::int64_t longest = 0;
   for (int r = 0; r < size(); ++r)
     longest = std::max(longest, chunk_count(work.layout.count(r), work.chunk, index));
-  const std::int64_t room =
-      std::max<std::int64_t>(1, node_->half_bytes() / (work.width() * size()));
+  const std::int64_t room = node_->room_for(size(), work.width());
   for (std::int64_t done = 0;;) {
     std::int64_t n = std::min(room, longest - done);
     open_round(work, begin + done, n);
@@ -143,7 +142,7 @@ void HierarchicalCommunicator::reduce(const Call& call, const void* data, std::i
       const std::int64_t own = chunk_count(layout.count(rank()), work.chunk, index) * width;
       for (const int partner : partners_) {
         const int node = map_.node(partner);
-        receive(in[index % 2], incoming(node, index), plan_.items_of(node) * own, partner);
+        in[index % 2].receive(incoming(node, index), plan_.items_of(node) * own, partner);
       }
       finish(sent[index % 2]);
       if (!alone()) add_up(work, index);
@@ -163,7 +162,7 @@ void HierarchicalCommunicator::reduce(const Call& call, const void* data, std::i
   finish(sent[0]);
   finish(sent[1]);
   if (work.in_round) node_->close_round();
-  if (work.exposure.where.direct()) node_->await_done();
+  node_->await_readers(work.exposure);
 }
 
 // One message between any two nodes: their first ranks sum, and hand the result to their nodes.
@@ -183,8 +182,8 @@ void HierarchicalCommunicator::reduce_small(const Call& call, void* data, DType 
       place += plan_.items_of(node) * bytes;
     }
     Reduction work{whole, data, {}, dtype, call.count};
-    std::byte* own = of_node[static_cast<std::size_t>(own_node())];
-    const auto& items = plan_.items[static_cast<std::size_t>(own_node())];
+    std::byte* own = of_node[own_node()];
+    const auto& items = plan_.items[own_node()];
     for (std::size_t i = 0; i < items.size(); ++i)
       sum_item(work, items[i], rank(), {0, call.count}, 0,
                own + static_cast<std::int64_t>(i) * bytes);
@@ -192,18 +191,16 @@ void HierarchicalCommunicator::reduce_small(const Call& call, void* data, DType 
     Requests head = requests(), around = requests();
     for (int step = 1; step < map_.nodes(); ++step) {
       const int node = (own_node() + step) % map_.nodes();
-      const int leader = leaders_[static_cast<std::size_t>(node)];
+      const int leader = leaders_[node];
       receive_header(head, leader);
       send_header(head, header, leader);
-      receive(around, of_node[static_cast<std::size_t>(node)], plan_.items_of(node) * bytes,
-              leader);
+      around.receive(of_node[node], plan_.items_of(node) * bytes, leader);
       send(around, own, plan_.items_of(own_node()) * bytes, leader);
     }
     await_headers(head, header);
     finish(around);
     for (std::size_t i = 0; i < plan_.sources.size(); ++i)
-      sources_[i] =
-          of_node[static_cast<std::size_t>(plan_.sources[i].node)] + plan_.sources[i].item * bytes;
+      sources_[i] = of_node[plan_.sources[i].node] + plan_.sources[i].item * bytes;
     ordered_sum(std::span(sources_).first(plan_.sources.size()), plan_.ends, data, call.count,
                 dtype);
   }

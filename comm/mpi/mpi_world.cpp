@@ -22,7 +22,7 @@ namespace zero::comm {
 namespace {
 
 using std::chrono::milliseconds;
-// The goodbye waits for slow ranks as long as they live; dead ones are noticed.
+// The barrier at the end waits for slow ranks without a limit; dead ranks are noticed anyway.
 constexpr auto no_limit = std::chrono::hours(24 * 365);
 constexpr int abort_grace_ms = 1000;
 
@@ -68,23 +68,23 @@ MpiWorld::MpiWorld(std::unique_ptr<MpiSession> session, MPI_Comm base, const Wor
 void MpiWorld::open_plane() {
   const Topology& topology = places_.topology;
   FdMailbox mailbox;
-  std::vector<FdMailbox::Name> names(static_cast<std::size_t>(topology.local_size));
+  std::vector<FdMailbox::Name> names(topology.local_size);
   check_mpi(MPI_Allgather(mailbox.name().data(), sizeof(FdMailbox::Name), MPI_BYTE, names.data(),
                           sizeof(FdMailbox::Name), MPI_BYTE, places_.node.get()),
             "MPI_Allgather");
-  std::shared_ptr<Mapping> memory;
+  std::shared_ptr<std::byte> memory;
   ControlPage* page = nullptr;
   if (topology.local_rank == 0) {
     const UniqueFd fd =
         create_shared_memory("zero-control", ControlPage::bytes_for(topology.local_size));
-    memory = std::make_shared<Mapping>(fd.get(), Mapping::Access::read_write);
-    page = ControlPage::create(memory->data(), topology.local_size);
+    memory = map_memory(fd.get(), Access::read_write);
+    page = ControlPage::create(memory.get(), topology.local_size);
     for (std::size_t r = 1; r < names.size(); ++r)
       FdMailbox::send(names[r], 0, fd.get(), options_.start_limit);
   } else {
     const FdMailbox::Letter letter = mailbox.receive(nullptr, options_.start_limit);
-    memory = std::make_shared<Mapping>(letter.fd.get(), Mapping::Access::read_write);
-    page = reinterpret_cast<ControlPage*>(memory->data());
+    memory = map_memory(letter.fd.get(), Access::read_write);
+    page = reinterpret_cast<ControlPage*>(memory.get());
   }
   plane_ = std::make_shared<ControlPlane>(memory, page, topology.local_rank, places_.local_ranks);
   plane_->slot().pid.store(getpid());
@@ -101,7 +101,7 @@ std::string MpiWorld::agreed_transport() const {
   const Topology& topology = places_.topology;
   char own[16] = {};
   options_.transport.copy(own, sizeof own - 1);
-  std::vector<char> all(static_cast<std::size_t>(topology.size) * sizeof own);
+  std::vector<char> all(topology.size * sizeof own);
   check_mpi(
       MPI_Allgather(own, sizeof own, MPI_CHAR, all.data(), sizeof own, MPI_CHAR, world_.get()),
       "MPI_Allgather");
@@ -127,7 +127,7 @@ void MpiWorld::open_communicator() {
     throw TopologyError("transport self is for one rank, but there are " +
                         std::to_string(topology.size));
   Subgroup everyone;
-  everyone.parent_ranks.resize(static_cast<std::size_t>(topology.size));
+  everyone.parent_ranks.resize(topology.size);
   std::iota(everyone.parent_ranks.begin(), everyone.parent_ranks.end(), 0);
   everyone.group = {everyone.parent_ranks, topology.rank};
   Mailboxes mailboxes{

@@ -3,8 +3,6 @@
 #include <chrono>
 #include <cstring>
 
-#include "comm/mpi/tags.h"
-
 namespace zero::comm {
 
 Notices::Notices(UniqueComm comm, const Topology& topology, bool any_thread)
@@ -13,7 +11,7 @@ Notices::Notices(UniqueComm comm, const Topology& topology, bool any_thread)
       owner_(std::this_thread::get_id()),
       requests_(comm_.get()) {
   for (int r = 0; r < topology.size; ++r)
-    if (topology.node_of[static_cast<std::size_t>(r)] != topology.node) remote_ranks_.push_back(r);
+    if (topology.node_of[r] != topology.node) remote_ranks_.push_back(r);
 }
 
 void Notices::send(const Cause& cause) noexcept {

@@ -34,7 +34,7 @@ std::vector<int> Requests::test_received() {
                          indices.data(), MPI_STATUSES_IGNORE),
             "MPI_Testsome");
   for (int i = 0; i < complete; ++i) {
-    const auto index = static_cast<std::size_t>(indices[static_cast<std::size_t>(i)]);
+    const auto index = static_cast<std::size_t>(indices[i]);
     if (receives_[index]) ranks.push_back(peers_[index]);
   }
   const auto idle = [](MPI_Request request) { return request == MPI_REQUEST_NULL; };

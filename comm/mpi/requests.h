@@ -9,6 +9,9 @@
 
 namespace zero::comm {
 
+// Of the messages of a communicator.
+inline constexpr int tag_header = 1, tag_data = 2, tag_notice = 3;
+
 class Requests {
  public:
   explicit Requests(MPI_Comm comm) : comm_(comm) {}
@@ -18,7 +21,7 @@ class Requests {
 
   // At most 2^31 - 1 bytes each; empty messages are not sent.
   void send(const void* data, std::int64_t bytes, int to, int tag);
-  void receive(void* data, std::int64_t bytes, int from, int tag);
+  void receive(void* data, std::int64_t bytes, int from, int tag = tag_data);
   // True when all are complete.
   bool test();
   // The ranks whose messages have come since the last call; empty() when that was all.

@@ -43,13 +43,13 @@ Places find_places(MPI_Comm world) {
 
   int lowest = topology.rank;
   check_mpi(MPI_Bcast(&lowest, 1, MPI_INT, 0, node), "MPI_Bcast");
-  std::vector<int> lowest_of(static_cast<std::size_t>(topology.size));
+  std::vector<int> lowest_of(topology.size);
   check_mpi(MPI_Allgather(&lowest, 1, MPI_INT, lowest_of.data(), 1, MPI_INT, world),
             "MPI_Allgather");
   std::map<int, int> number_of;
   topology.node_of.clear();
   for (int r = 0; r < topology.size; ++r) {
-    const int first = lowest_of[static_cast<std::size_t>(r)];
+    const int first = lowest_of[r];
     const auto [entry, added] = number_of.try_emplace(first, static_cast<int>(number_of.size()));
     topology.node_of.push_back(entry->second);
     if (first == lowest) places.local_ranks.push_back(r);

@@ -20,11 +20,25 @@ inline constexpr int oldest_version = 21900;
 
 enum class Progress { done, going_on, failed };
 
+// What an operation moves: in place where both pointers are the same, and with one of them null
+// where it only sends or receives.
+struct Vector {
+  const void* send = nullptr;
+  void* recv = nullptr;
+  std::int64_t count = 0;  // of the slice of a rank, where there are slices
+  DType dtype{};
+};
+
+struct Target {
+  Handle communicator = nullptr;
+  Stream stream;
+};
+
 class Api {
  public:
   virtual ~Api() = default;
 
-  // By every thread of ours that calls in here, once.
+  // Each of our threads calls this once, before any other function of this class.
   virtual void attach_thread() = 0;
   virtual int version() = 0;  // 22809 is 2.28.9
   virtual Id make_id() = 0;
@@ -55,20 +69,14 @@ class Api {
 
   virtual void group_start() = 0;
   virtual void group_end() = 0;
-  virtual void send(const void* data, std::int64_t count, DType dtype, int peer,
-                    Handle communicator, Stream stream) = 0;
-  virtual void receive(void* data, std::int64_t count, DType dtype, int peer, Handle communicator,
-                       Stream stream) = 0;
-  virtual void all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
-                          Handle communicator, Stream stream) = 0;
-  virtual void reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
-                              Handle communicator, Stream stream) = 0;
-  virtual void reduce(const void* send, void* recv, std::int64_t count, DType dtype, int root,
-                      Handle communicator, Stream stream) = 0;
-  virtual void all_reduce(void* data, std::int64_t count, DType dtype, Handle communicator,
-                          Stream stream) = 0;
-  virtual void broadcast(void* data, std::int64_t count, DType dtype, int root, Handle communicator,
-                         Stream stream) = 0;
+  // Launched into the stream that `to` names.
+  virtual void send(const Vector& vector, int peer, const Target& to) = 0;
+  virtual void receive(const Vector& vector, int peer, const Target& to) = 0;
+  virtual void all_gather(const Vector& vector, const Target& to) = 0;
+  virtual void reduce_scatter(const Vector& vector, const Target& to) = 0;
+  virtual void reduce(const Vector& vector, int root, const Target& to) = 0;
+  virtual void all_reduce(const Vector& vector, const Target& to) = 0;
+  virtual void broadcast(const Vector& vector, int root, const Target& to) = 0;
 
   // On the stream, with the result of comm/reduce.h: sources lie `stride` elements apart.
   virtual void ordered_sum(const void* sources, std::int64_t stride, int source_count, int group,

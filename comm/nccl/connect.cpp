@@ -17,7 +17,7 @@ namespace {
 
 // Every rank's GPU, in rank order.
 std::vector<std::array<std::int64_t, 2>> gather_identities(Communicator& host, Device& device) {
-  std::vector<std::array<std::int64_t, 2>> all(static_cast<std::size_t>(host.size()));
+  std::vector<std::array<std::int64_t, 2>> all(host.size());
   const std::array<std::int64_t, 2> own = device.identity();
   host.set_subject("the check-in before NCCL");
   host.all_gather(own.data(), all.data(), static_cast<std::int64_t>(own.size()), DType::int64);

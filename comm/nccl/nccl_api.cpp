@@ -8,21 +8,20 @@
 #include <map>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 #include "comm/cuda/ordered_sum.h"
 #include "comm/nccl/api.h"
 #include "comm/nccl/multicast_memory.h"
 #include "zero/base/cuda/check.h"
+#include "zero/base/cuda/cuda_stream.h"
+#include "zero/base/cuda/event_pool.h"
 #include "zero/base/error.h"
 
 namespace zero::comm::nccl {
 
 namespace {
 
-cudaStream_t native(Stream stream) {
-  return static_cast<cudaStream_t>(stream.handle);
-}
+using zero::cuda::native;
 
 ncclComm_t native(Handle handle) {
   return static_cast<ncclComm_t>(handle);
@@ -42,132 +41,80 @@ ncclDataType_t type_of(DType dtype) {
   throw UsageError("NCCL: unknown dtype");
 }
 
-// The functions in use, by their own names.
-struct Functions {
-  decltype(&ncclGetVersion) get_version;
-  decltype(&ncclGetUniqueId) get_unique_id;
-  decltype(&ncclCommInitRankConfig) comm_init_rank_config;
-  decltype(&ncclCommSplit) comm_split;
-  decltype(&ncclCommGetAsyncError) comm_get_async_error;
-  decltype(&ncclGetErrorString) get_error_string;
-  decltype(&ncclGetLastError) get_last_error;
-  decltype(&ncclCommUserRank) comm_user_rank;
-  decltype(&ncclCommCount) comm_count;
-  decltype(&ncclCommDestroy) comm_destroy;
-  decltype(&ncclCommAbort) comm_abort;
-  decltype(&ncclCommRegister) comm_register;
-  decltype(&ncclCommDeregister) comm_deregister;
-  decltype(&ncclMemAlloc) mem_alloc;
-  decltype(&ncclMemFree) mem_free;
-  decltype(&ncclGroupStart) group_start;
-  decltype(&ncclGroupEnd) group_end;
-  decltype(&ncclSend) send;
-  decltype(&ncclRecv) recv;
-  decltype(&ncclAllGather) all_gather;
-  decltype(&ncclReduceScatter) reduce_scatter;
-  decltype(&ncclReduce) reduce;
-  decltype(&ncclAllReduce) all_reduce;
-  decltype(&ncclBroadcast) broadcast;
-};
-
-template <class Function>
-void find(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr)
-    throw TopologyError(std::string("libnccl.so.2 has no ") + name +
-                        "; NCCL 2.19 or newer is needed");
-}
-
-Functions open_library() {
+void* open_library() {
   // Never closed: NCCL's threads may outlive its communicators.
   void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
     throw TopologyError(std::string("several ranks on GPUs need NCCL: ") + dlerror() +
                         "; install it or add its folder to LD_LIBRARY_PATH");
-  Functions f{};
-  find(library, "ncclGetVersion", f.get_version);
-  find(library, "ncclGetUniqueId", f.get_unique_id);
-  find(library, "ncclCommInitRankConfig", f.comm_init_rank_config);
-  find(library, "ncclCommSplit", f.comm_split);
-  find(library, "ncclCommGetAsyncError", f.comm_get_async_error);
-  find(library, "ncclGetErrorString", f.get_error_string);
-  find(library, "ncclGetLastError", f.get_last_error);
-  find(library, "ncclCommUserRank", f.comm_user_rank);
-  find(library, "ncclCommCount", f.comm_count);
-  find(library, "ncclCommDestroy", f.comm_destroy);
-  find(library, "ncclCommAbort", f.comm_abort);
-  find(library, "ncclCommRegister", f.comm_register);
-  find(library, "ncclCommDeregister", f.comm_deregister);
-  find(library, "ncclMemAlloc", f.mem_alloc);
-  find(library, "ncclMemFree", f.mem_free);
-  find(library, "ncclGroupStart", f.group_start);
-  find(library, "ncclGroupEnd", f.group_end);
-  find(library, "ncclSend", f.send);
-  find(library, "ncclRecv", f.recv);
-  find(library, "ncclAllGather", f.all_gather);
-  find(library, "ncclReduceScatter", f.reduce_scatter);
-  find(library, "ncclReduce", f.reduce);
-  find(library, "ncclAllReduce", f.all_reduce);
-  find(library, "ncclBroadcast", f.broadcast);
-  return f;
+  return library;
 }
 
-// Events for reuse, so that a step creates none.
-class EventPool {
- public:
-  ~EventPool() {
-    for (const cudaEvent_t event : free_)
-      zero::cuda::note(cudaEventDestroy(event), "cudaEventDestroy");
+// A function of the library, of whatever type is asked for.
+struct Symbol {
+  Symbol(void* library, const char* name) : address(dlsym(library, name)) {
+    if (address == nullptr)
+      throw TopologyError(std::string("libnccl.so.2 has no ") + name +
+                          "; NCCL 2.19 or newer is needed");
   }
-  cudaEvent_t take() {
-    const std::lock_guard lock(mutex_);
-    if (!free_.empty()) {
-      const cudaEvent_t event = free_.back();
-      free_.pop_back();
-      return event;
-    }
-    cudaEvent_t event = nullptr;
-    zero::cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                      "cudaEventCreateWithFlags");
-    return event;
+  template <class Function>
+  operator Function*() const {
+    return reinterpret_cast<Function*>(address);
   }
-  void give_back(cudaEvent_t event) {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(event);
-  }
+  void* address;
+};
 
- private:
-  std::mutex mutex_;
-  std::vector<cudaEvent_t> free_;
+struct Functions {
+  void* library = open_library();
+  decltype(&ncclGetVersion) get_version = Symbol(library, "ncclGetVersion");
+  decltype(&ncclGetUniqueId) get_unique_id = Symbol(library, "ncclGetUniqueId");
+  decltype(&ncclCommInitRankConfig) comm_init_rank_config =
+      Symbol(library, "ncclCommInitRankConfig");
+  decltype(&ncclCommSplit) comm_split = Symbol(library, "ncclCommSplit");
+  decltype(&ncclCommGetAsyncError) comm_get_async_error = Symbol(library, "ncclCommGetAsyncError");
+  decltype(&ncclGetErrorString) get_error_string = Symbol(library, "ncclGetErrorString");
+  decltype(&ncclGetLastError) get_last_error = Symbol(library, "ncclGetLastError");
+  decltype(&ncclCommUserRank) comm_user_rank = Symbol(library, "ncclCommUserRank");
+  decltype(&ncclCommCount) comm_count = Symbol(library, "ncclCommCount");
+  decltype(&ncclCommDestroy) comm_destroy = Symbol(library, "ncclCommDestroy");
+  decltype(&ncclCommAbort) comm_abort = Symbol(library, "ncclCommAbort");
+  decltype(&ncclCommRegister) comm_register = Symbol(library, "ncclCommRegister");
+  decltype(&ncclCommDeregister) comm_deregister = Symbol(library, "ncclCommDeregister");
+  decltype(&ncclMemAlloc) mem_alloc = Symbol(library, "ncclMemAlloc");
+  decltype(&ncclMemFree) mem_free = Symbol(library, "ncclMemFree");
+  decltype(&ncclGroupStart) group_start = Symbol(library, "ncclGroupStart");
+  decltype(&ncclGroupEnd) group_end = Symbol(library, "ncclGroupEnd");
+  decltype(&ncclSend) send = Symbol(library, "ncclSend");
+  decltype(&ncclRecv) recv = Symbol(library, "ncclRecv");
+  decltype(&ncclAllGather) all_gather = Symbol(library, "ncclAllGather");
+  decltype(&ncclReduceScatter) reduce_scatter = Symbol(library, "ncclReduceScatter");
+  decltype(&ncclReduce) reduce = Symbol(library, "ncclReduce");
+  decltype(&ncclAllReduce) all_reduce = Symbol(library, "ncclAllReduce");
+  decltype(&ncclBroadcast) broadcast = Symbol(library, "ncclBroadcast");
 };
 
 class Mark final : public Event {
  public:
-  Mark(std::shared_ptr<EventPool> pool, cudaStream_t stream)
+  Mark(std::shared_ptr<zero::cuda::EventPool> pool, cudaStream_t stream)
       : pool_(std::move(pool)), event_(pool_->take()) {
     zero::cuda::check(cudaEventRecord(event_, stream), "cudaEventRecord");
   }
   ~Mark() override { pool_->give_back(event_); }
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
-  bool complete() const override {
-    const cudaError_t state = cudaEventQuery(event_);
-    if (state == cudaErrorNotReady) return false;
-    zero::cuda::check(state, "cudaEventQuery");
-    return true;
-  }
+  bool complete() const override { return zero::cuda::reached(event_); }
   void synchronize() override {
     zero::cuda::check(cudaEventSynchronize(event_), "cudaEventSynchronize");
   }
 
  private:
-  std::shared_ptr<EventPool> pool_;
+  std::shared_ptr<zero::cuda::EventPool> pool_;
   cudaEvent_t event_;
 };
 
 class NcclApi final : public Api {
  public:
-  NcclApi() : f_(open_library()) { zero::cuda::check(cudaGetDevice(&device_), "cudaGetDevice"); }
+  NcclApi() { zero::cuda::check(cudaGetDevice(&device_), "cudaGetDevice"); }
 
   void attach_thread() override { zero::cuda::check(cudaSetDevice(device_), "cudaSetDevice"); }
 
@@ -244,7 +191,7 @@ class NcclApi final : public Api {
 
   bool multicasts() override { return supports_multicast(device_); }
   void* allocate(std::int64_t bytes) override {
-    const auto size = static_cast<std::size_t>(bytes);
+    const auto size = bytes;
     void* memory = nullptr;
     const ncclResult_t result = f_.mem_alloc(&memory, size);
     if (result != ncclSuccess) static_cast<void>(cudaGetLastError());
@@ -258,9 +205,7 @@ class NcclApi final : public Api {
   void free(void* memory) override { check(f_.mem_free(memory), "ncclMemFree"); }
   void* register_buffer(Handle communicator, void* data, std::int64_t bytes) override {
     void* registration = nullptr;
-    check(f_.comm_register(native(communicator), data, static_cast<std::size_t>(bytes),
-                           &registration),
-          "ncclCommRegister");
+    check(f_.comm_register(native(communicator), data, bytes, &registration), "ncclCommRegister");
     return registration;
   }
   void deregister_buffer(Handle communicator, void* registration) override {
@@ -270,46 +215,39 @@ class NcclApi final : public Api {
   void group_start() override { check(f_.group_start(), "ncclGroupStart"); }
   void group_end() override { check(f_.group_end(), "ncclGroupEnd"); }
 
-  void send(const void* data, std::int64_t count, DType dtype, int peer, Handle communicator,
-            Stream stream) override {
-    check(f_.send(data, static_cast<std::size_t>(count), type_of(dtype), peer, native(communicator),
-                  native(stream)),
+  void send(const Vector& v, int peer, const Target& to) override {
+    check(f_.send(v.send, v.count, type_of(v.dtype), peer, native(to.communicator),
+                  native(to.stream)),
           "ncclSend");
   }
-  void receive(void* data, std::int64_t count, DType dtype, int peer, Handle communicator,
-               Stream stream) override {
-    check(f_.recv(data, static_cast<std::size_t>(count), type_of(dtype), peer, native(communicator),
-                  native(stream)),
+  void receive(const Vector& v, int peer, const Target& to) override {
+    check(f_.recv(v.recv, v.count, type_of(v.dtype), peer, native(to.communicator),
+                  native(to.stream)),
           "ncclRecv");
   }
-  void all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
-                  Handle communicator, Stream stream) override {
-    check(f_.all_gather(send, recv, static_cast<std::size_t>(count), type_of(dtype),
-                        native(communicator), native(stream)),
+  void all_gather(const Vector& v, const Target& to) override {
+    check(f_.all_gather(v.send, v.recv, v.count, type_of(v.dtype), native(to.communicator),
+                        native(to.stream)),
           "ncclAllGather");
   }
-  void reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
-                      Handle communicator, Stream stream) override {
-    check(f_.reduce_scatter(send, recv, static_cast<std::size_t>(count), type_of(dtype), ncclSum,
-                            native(communicator), native(stream)),
+  void reduce_scatter(const Vector& v, const Target& to) override {
+    check(f_.reduce_scatter(v.send, v.recv, v.count, type_of(v.dtype), ncclSum,
+                            native(to.communicator), native(to.stream)),
           "ncclReduceScatter");
   }
-  void reduce(const void* send, void* recv, std::int64_t count, DType dtype, int root,
-              Handle communicator, Stream stream) override {
-    check(f_.reduce(send, recv, static_cast<std::size_t>(count), type_of(dtype), ncclSum, root,
-                    native(communicator), native(stream)),
+  void reduce(const Vector& v, int root, const Target& to) override {
+    check(f_.reduce(v.send, v.recv, v.count, type_of(v.dtype), ncclSum, root,
+                    native(to.communicator), native(to.stream)),
           "ncclReduce");
   }
-  void all_reduce(void* data, std::int64_t count, DType dtype, Handle communicator,
-                  Stream stream) override {
-    check(f_.all_reduce(data, data, static_cast<std::size_t>(count), type_of(dtype), ncclSum,
-                        native(communicator), native(stream)),
+  void all_reduce(const Vector& v, const Target& to) override {
+    check(f_.all_reduce(v.send, v.recv, v.count, type_of(v.dtype), ncclSum, native(to.communicator),
+                        native(to.stream)),
           "ncclAllReduce");
   }
-  void broadcast(void* data, std::int64_t count, DType dtype, int root, Handle communicator,
-                 Stream stream) override {
-    check(f_.broadcast(data, data, static_cast<std::size_t>(count), type_of(dtype), root,
-                       native(communicator), native(stream)),
+  void broadcast(const Vector& v, int root, const Target& to) override {
+    check(f_.broadcast(v.send, v.recv, v.count, type_of(v.dtype), root, native(to.communicator),
+                       native(to.stream)),
           "ncclBroadcast");
   }
 
@@ -319,8 +257,7 @@ class NcclApi final : public Api {
                                    native(stream));
   }
   void copy(void* to, const void* from, std::int64_t bytes, Stream stream) override {
-    zero::cuda::check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault,
-                                      native(stream)),
+    zero::cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream)),
                       "cudaMemcpyAsync");
   }
   std::unique_ptr<Event> mark(Stream stream) override {
@@ -337,7 +274,7 @@ class NcclApi final : public Api {
 
   Functions f_;
   int device_ = 0;
-  std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
+  std::shared_ptr<zero::cuda::EventPool> events_ = std::make_shared<zero::cuda::EventPool>();
   std::mutex mutex_;
   std::map<Handle, ncclComm_t> children_;  // by parent, while a split goes on
 };

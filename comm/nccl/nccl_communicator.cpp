@@ -38,7 +38,7 @@ Connection::~Connection() {
   try {
     options_.api->destroy(options_.communicator);
   } catch (const std::exception&) {
-    // The process goes on without it.
+    // The process continues without this communicator.
   }
 }
 
@@ -56,7 +56,7 @@ void Connection::deregister_buffer(void* data) noexcept {
     const Guard::Inside inside(*guard_);
     api().deregister_buffer(handle(), registration);
   } catch (const std::exception&) {
-    // It ends with the communicator.
+    // The registration ends with the communicator.
   }
 }
 
@@ -66,7 +66,7 @@ void Connection::free(void* memory) noexcept {
   try {
     api().free(memory);
   } catch (const std::exception&) {
-    // The process goes on without it.
+    // The process continues without this communicator.
   }
 }
 
@@ -77,7 +77,7 @@ template <class Call>
 void NcclCommunicator::launch(const Call& call) {
   {
     const Guard::Inside inside(connection_->guard());
-    call(connection_->api(), connection_->handle());
+    call(connection_->api(), Target{connection_->handle(), stream()});
   }
   connection_->guard().launched(describe(), connection_->api().mark(stream()), time_limit());
 }
@@ -85,36 +85,34 @@ void NcclCommunicator::launch(const Call& call) {
 void NcclCommunicator::exchange(const void* send, std::int64_t send_stride, void* recv,
                                 std::int64_t recv_stride, std::int64_t count, DType dtype) {
   const std::int64_t width = size_of(dtype);
-  launch([&](Api& api, Handle handle) {
+  launch([&](Api& api, const Target& to) {
     api.group_start();
     for (int peer = 0; peer < size(); ++peer) {
       if (peer == rank()) continue;
-      api.send(at(send, peer * send_stride * width), count, dtype, peer, handle, stream());
-      api.receive(at(recv, peer * recv_stride * width), count, dtype, peer, handle, stream());
+      api.send({at(send, peer * send_stride * width), nullptr, count, dtype}, peer, to);
+      api.receive({nullptr, at(recv, peer * recv_stride * width), count, dtype}, peer, to);
     }
     api.group_end();
   });
   const std::byte* own = at(send, rank() * send_stride * width);
-  std::byte* to = at(recv, rank() * recv_stride * width);
-  if (own != to) connection_->api().copy(to, own, count * width, stream());
+  std::byte* place = at(recv, rank() * recv_stride * width);
+  if (own != place) connection_->api().copy(place, own, count * width, stream());
 }
 
 void NcclCommunicator::do_all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
                                      std::int64_t stride) {
   if (stride != count) return exchange(send, 0, recv, stride, count, dtype);
-  launch(
-      [&](Api& api, Handle handle) { api.all_gather(send, recv, count, dtype, handle, stream()); });
+  launch([&](Api& api, const Target& to) { api.all_gather({send, recv, count, dtype}, to); });
 }
 
 void NcclCommunicator::do_reduce_scatter(const void* send, void* recv, std::int64_t count,
                                          DType dtype, std::int64_t stride) {
   if (sums_in_order(dtype)) return reduce_in_order(send, recv, count, dtype, stride);
-  launch([&](Api& api, Handle handle) {
-    if (stride == count) return api.reduce_scatter(send, recv, count, dtype, handle, stream());
+  launch([&](Api& api, const Target& to) {
+    if (stride == count) return api.reduce_scatter({send, recv, count, dtype}, to);
     api.group_start();
     for (int root = 0; root < size(); ++root)
-      api.reduce(at(send, root * stride * size_of(dtype)), recv, count, dtype, root, handle,
-                 stream());
+      api.reduce({at(send, root * stride * size_of(dtype)), recv, count, dtype}, root, to);
     api.group_end();
   });
 }
@@ -139,39 +137,31 @@ void NcclCommunicator::reduce_in_order(const void* send, void* recv, std::int64_
                                  stream());
 }
 
+// In deterministic mode every rank sums everything: large gradients are reduced by reduce_scatter.
 void NcclCommunicator::do_all_reduce(void* data, std::int64_t count, DType dtype) {
-  if (!sums_in_order(dtype)) {
-    launch([&](Api& api, Handle handle) { api.all_reduce(data, count, dtype, handle, stream()); });
-    return;
-  }
-  // Every rank sums everything: deterministic mode reduces large gradients by reduce_scatter.
-  if (staging_bytes(count, dtype) > staging_size_)
-    throw UsageError(describe() + ": too long for the staging memory of sums in rank order");
-  exchange(data, 0, staging_, count, count, dtype);
-  connection_->api().ordered_sum(staging_, count, size(), reduce_group(), data, count, dtype,
-                                 stream());
+  if (sums_in_order(dtype)) return reduce_in_order(data, data, count, dtype, 0);
+  launch([&](Api& api, const Target& to) { api.all_reduce({data, data, count, dtype}, to); });
 }
 
 void NcclCommunicator::do_broadcast(void* data, std::int64_t count, DType dtype, int root) {
-  launch(
-      [&](Api& api, Handle handle) { api.broadcast(data, count, dtype, root, handle, stream()); });
+  launch([&](Api& api, const Target& to) { api.broadcast({data, data, count, dtype}, root, to); });
 }
 
 void NcclCommunicator::do_all_to_all(const void* send, void* recv, const PairCounts& counts,
                                      DType dtype) {
   const std::int64_t width = size_of(dtype);
-  const auto from = [&](int peer) { return at(send, counts.first_sent(rank(), peer) * width); };
-  const auto to = [&](int peer) { return at(recv, counts.first_received(peer, rank()) * width); };
-  launch([&](Api& api, Handle handle) {
+  const auto out = [&](int peer) { return at(send, counts.first_sent(rank(), peer) * width); };
+  const auto in = [&](int peer) { return at(recv, counts.first_received(peer, rank()) * width); };
+  launch([&](Api& api, const Target& to) {
     api.group_start();
     for (int peer = 0; peer < size(); ++peer) {
       if (peer == rank()) continue;
-      api.send(from(peer), counts(rank(), peer), dtype, peer, handle, stream());
-      api.receive(to(peer), counts(peer, rank()), dtype, peer, handle, stream());
+      api.send({out(peer), nullptr, counts(rank(), peer), dtype}, peer, to);
+      api.receive({nullptr, in(peer), counts(peer, rank()), dtype}, peer, to);
     }
     api.group_end();
   });
-  connection_->api().copy(to(rank()), from(rank()), counts(rank(), rank()) * width, stream());
+  connection_->api().copy(in(rank()), out(rank()), counts(rank(), rank()) * width, stream());
 }
 
 // NCCL has none, and on a stream there is nothing to wait for: the host's communicator has one.
@@ -203,7 +193,7 @@ void NcclCommunicator::share(const Arena& arena) {
     connection_->register_buffer(arena.data(), arena.size());
   } catch (const Error&) {
     connection_->guard().check();
-    // Refused, it only costs copies inside NCCL.
+    // Without a registration NCCL copies the data through buffers of its own.
   }
 }
 

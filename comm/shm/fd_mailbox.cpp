@@ -50,10 +50,20 @@ UniqueFd open_socket() {
   return fd;
 }
 
-// Room for one descriptor beside a message.
-union Control {
-  char bytes[CMSG_SPACE(sizeof(int))];
-  cmsghdr align;
+// One message, with room for a descriptor.
+struct Packet {
+  explicit Packet(const Body& content) : body(content) {
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+  }
+  Packet(const Packet&) = delete;
+
+  Body body;
+  iovec data{&body, sizeof body};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
 };
 
 bool same_user(int socket_fd) {
@@ -64,22 +74,15 @@ bool same_user(int socket_fd) {
 }
 
 bool read_letter(int socket_fd, FdMailbox::Letter& letter) {
-  Body body{};
-  iovec data{&body, sizeof body};
-  Control control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = sizeof control.bytes;
-  const ssize_t got = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
+  Packet packet({});
+  const ssize_t got = recvmsg(socket_fd, &packet.message, MSG_CMSG_CLOEXEC);
   int fd = -1;
-  if (const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (const cmsghdr* header = CMSG_FIRSTHDR(&packet.message);
       got >= 0 && header != nullptr && header->cmsg_type == SCM_RIGHTS)
     std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
   letter.fd = UniqueFd(fd);
-  letter.sender = body.sender;
-  return got == sizeof body && body.magic == magic;
+  letter.sender = packet.body.sender;
+  return got == sizeof packet.body && packet.body.magic == magic;
 }
 
 }  // namespace
@@ -106,22 +109,17 @@ void FdMailbox::send(const Name& to, int sender, int fd, std::chrono::millisecon
           "; where ranks of a host run in containers of their own, use transport mpi");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  Body body{magic, sender};
-  iovec data{&body, sizeof body};
-  Control control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (fd >= 0) {
-    message.msg_control = control.bytes;
-    message.msg_controllen = sizeof control.bytes;
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
+  Packet packet({magic, sender});
+  if (fd < 0) {
+    packet.message.msg_controllen = 0;
+  } else {
+    cmsghdr* header = CMSG_FIRSTHDR(&packet.message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(sizeof fd);
     std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
   }
-  if (sendmsg(connection.get(), &message, MSG_NOSIGNAL) != sizeof body)
+  if (sendmsg(connection.get(), &packet.message, MSG_NOSIGNAL) != sizeof packet.body)
     throw Error("cannot hand a file descriptor to a peer: " + errno_text(errno));
 }
 
@@ -133,7 +131,7 @@ FdMailbox::Letter FdMailbox::receive(ControlPlane* plane, std::chrono::milliseco
     if (poll(&waiting, 1, 10) <= 0) continue;
     const UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection || !same_user(connection.get())) continue;
-    // The sender wrote at once after it connected; a stranger that does not is dropped.
+    // Our ranks write as soon as they have connected; any other process is dropped.
     pollfd readable{connection.get(), POLLIN, 0};
     Letter letter;
     if (poll(&readable, 1, 1000) > 0 && read_letter(connection.get(), letter)) return letter;

@@ -19,7 +19,7 @@ class FdMailbox {
   FdMailbox();
 
   const Name& name() const { return name_; }
-  // Does not wait for the receiver. fd -1: a letter without a descriptor.
+  // Does not wait for the receiver. fd -1 sends a letter without a descriptor.
   static void send(const Name& to, int sender, int fd, std::chrono::milliseconds limit);
 
   struct Letter {

@@ -18,31 +18,17 @@ UniqueFd::~UniqueFd() {
   if (fd_ >= 0) close(fd_);
 }
 
-Mapping::Mapping(int fd, Access access) {
+std::shared_ptr<std::byte> map_memory(int fd, Access access) {
   struct stat status {};
   if (fstat(fd, &status) != 0) throw Error("cannot map shared memory: " + errno_text(errno));
   const int protection = access == Access::read ? PROT_READ : PROT_READ | PROT_WRITE;
-  void* memory = mmap(nullptr, static_cast<std::size_t>(status.st_size), protection,
-                      MAP_SHARED | MAP_POPULATE, fd, 0);
+  const std::int64_t size = status.st_size;
+  void* memory = mmap(nullptr, size, protection, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (memory == MAP_FAILED)
-    throw MemoryError("cannot map " + std::to_string(status.st_size) +
+    throw MemoryError("cannot map " + std::to_string(size) +
                       " bytes of memory shared by the ranks of this host: " + errno_text(errno) +
                       "; look at the limit of address space (ulimit -v)");
-  data_ = static_cast<std::byte*>(memory);
-  size_ = status.st_size;
-}
-
-Mapping::Mapping(Mapping&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-Mapping& Mapping::operator=(Mapping&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-Mapping::~Mapping() {
-  if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(size_));
+  return {static_cast<std::byte*>(memory), [size](std::byte* data) { munmap(data, size); }};
 }
 
 UniqueFd create_shared_memory(const char* name, std::int64_t bytes) {

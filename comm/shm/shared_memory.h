@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 namespace zero::comm {
@@ -26,25 +27,10 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// A mapping; the descriptor may be closed.
-class Mapping {
- public:
-  enum class Access { read, read_write };
+enum class Access { read, read_write };
 
-  Mapping() = default;
-  // The whole file, its pages entered in the page table at once.
-  Mapping(int fd, Access access);
-  Mapping(Mapping&& other) noexcept;
-  Mapping& operator=(Mapping&& other) noexcept;
-  ~Mapping();
-
-  std::byte* data() const { return data_; }
-  std::int64_t size() const { return size_; }
-
- private:
-  std::byte* data_ = nullptr;
-  std::int64_t size_ = 0;
-};
+// Maps the whole file, its pages entered in the page table at once; the descriptor may be closed.
+std::shared_ptr<std::byte> map_memory(int fd, Access access);
 
 // A zeroed memfd of that size with all its pages taken. Throws MemoryError with the figures.
 UniqueFd create_shared_memory(const char* name, std::int64_t bytes);

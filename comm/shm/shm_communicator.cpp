@@ -8,8 +8,6 @@
 namespace zero::comm {
 namespace {
 
-constexpr std::int64_t name_words = std::tuple_size_v<FdMailbox::Name>;
-
 std::int64_t half_bytes_for(int pieces) {
   return std::max<std::int64_t>(256 * 1024, std::int64_t{pieces} * 64);
 }
@@ -22,15 +20,15 @@ ShmBoard open_shm_board(Mailboxes& mailboxes, const Subgroup& part, int pieces,
   const std::int64_t half = half_bytes_for(pieces);
   if (part.group.rank != 0) {
     const FdMailbox::Letter letter = mailboxes.own.receive(&plane, mailboxes.limit);
-    Mapping memory(letter.fd.get(), Mapping::Access::read_write);
-    const Board board = Board::attach(memory.data(), ranks, half);
+    std::shared_ptr<std::byte> memory = map_memory(letter.fd.get(), Access::read_write);
+    const Board board(memory.get(), ranks, half);
     return {std::move(memory), board};
   }
   const UniqueFd fd = create_shared_memory("zero-board", Board::bytes_for(ranks, half));
-  Mapping memory(fd.get(), Mapping::Access::read_write);
-  const Board board = Board::create(memory.data(), ranks, half);
+  std::shared_ptr<std::byte> memory = map_memory(fd.get(), Access::read_write);
+  const Board board = Board::create(memory.get(), ranks, half);
   for (int r = 1; r < ranks; ++r) {
-    const auto peer = static_cast<std::size_t>(part.parent_ranks[static_cast<std::size_t>(r)]);
+    const auto peer = static_cast<std::size_t>(part.parent_ranks[r]);
     FdMailbox::send(mailboxes.names[peer], 0, fd.get(), mailboxes.limit);
   }
   return {std::move(memory), board};
@@ -43,30 +41,26 @@ std::unique_ptr<Communicator> create_shm_communicator(Mailboxes& mailboxes, cons
                                            opened.board);
 }
 
-ShmCommunicator::ShmCommunicator(Group group, std::shared_ptr<ControlPlane> plane, Mapping memory,
-                                 Board board)
+ShmCommunicator::ShmCommunicator(Group group, std::shared_ptr<ControlPlane> plane,
+                                 std::shared_ptr<std::byte> memory, Board board)
     : DirectCommunicator(std::move(group), std::move(plane), board), memory_(std::move(memory)) {}
 
 void ShmCommunicator::share(const Arena& arena) {
   const InternalCall internal(*this, Operation::all_gather, "the sharing of an arena");
   FdMailbox mailbox;
-  std::vector<FdMailbox::Name> names(static_cast<std::size_t>(size()));
-  do_all_gather(mailbox.name().data(), names.data(), name_words, DType::int64, name_words);
+  const std::vector<FdMailbox::Name> names = exchange_names(mailbox);
   for (int peer = 0; peer < size(); ++peer)
-    if (peer != rank())
-      FdMailbox::send(names[static_cast<std::size_t>(peer)], rank(), arena.fd(), time_limit());
+    if (peer != rank()) FdMailbox::send(names[peer], rank(), arena.fd(), time_limit());
   Segment segment;
   segment.own = arena.data();
   segment.size = arena.size();
   segment.readable = arena.fd() >= 0;
-  segment.peers.resize(static_cast<std::size_t>(size()));
+  segment.peers.resize(size());
   for (int i = 1; i < size(); ++i) {
     const FdMailbox::Letter letter = mailbox.receive(plane().get(), time_limit());
     if (letter.sender < 0 || letter.sender >= size())
       throw Error("a letter from rank " + std::to_string(letter.sender) + ", which is not ours");
-    if (letter.fd)
-      segment.peers[static_cast<std::size_t>(letter.sender)] =
-          Mapping(letter.fd.get(), Mapping::Access::read);
+    if (letter.fd) segment.peers[letter.sender] = map_memory(letter.fd.get(), Access::read);
   }
   segments_.push_back(std::move(segment));
   do_barrier();
@@ -94,7 +88,7 @@ Location ShmCommunicator::locate(const void* data, std::int64_t bytes) const {
 const std::byte* ShmCommunicator::resolve(int peer, Location location) const {
   const auto index = static_cast<std::size_t>(location.segment);
   const std::byte* base = index < segments_.size() && !segments_[index].peers.empty()
-                              ? segments_[index].peers[static_cast<std::size_t>(peer)].data()
+                              ? segments_[index].peers[peer].get()
                               : nullptr;
   if (base == nullptr)
     throw UsageError("rank " + std::to_string(peer) + " uses a shared arena in " + describe() +
@@ -103,10 +97,7 @@ const std::byte* ShmCommunicator::resolve(int peer, Location location) const {
 }
 
 std::unique_ptr<Communicator> ShmCommunicator::form(const Subgroup& part) {
-  Mailboxes mailboxes{
-      {}, std::vector<FdMailbox::Name>(static_cast<std::size_t>(size())), time_limit()};
-  do_all_gather(mailboxes.own.name().data(), mailboxes.names.data(), name_words, DType::int64,
-                name_words);
+  Mailboxes mailboxes{{}, exchange_names(mailboxes.own), time_limit()};
   if (part.group.size() == 1) return nullptr;
   return create_shm_communicator(mailboxes, part, plane());
 }

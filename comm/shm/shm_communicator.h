@@ -13,7 +13,8 @@ namespace zero::comm {
 
 class ShmCommunicator : public DirectCommunicator {
  public:
-  ShmCommunicator(Group group, std::shared_ptr<ControlPlane> plane, Mapping memory, Board board);
+  ShmCommunicator(Group group, std::shared_ptr<ControlPlane> plane,
+                  std::shared_ptr<std::byte> memory, Board board);
 
   std::string_view transport() const override { return "shm"; }
   void share(const Arena& arena) override;
@@ -30,10 +31,10 @@ class ShmCommunicator : public DirectCommunicator {
     const std::byte* own = nullptr;
     std::int64_t size = 0;
     bool readable = false;  // not so for a private arena
-    std::vector<Mapping> peers;
+    std::vector<std::shared_ptr<std::byte>> peers;
   };
 
-  Mapping memory_;
+  std::shared_ptr<std::byte> memory_;
   std::vector<Segment> segments_;
 };
 
@@ -46,7 +47,7 @@ struct Mailboxes {
 
 // A group's board, in memory that all its ranks have mapped.
 struct ShmBoard {
-  Mapping memory;
+  std::shared_ptr<std::byte> memory;
   Board board;
 };
 

@@ -4,23 +4,15 @@
 #include <new>
 
 namespace zero::comm {
-namespace {
 
-constexpr std::align_val_t page{4096};
-
-void* zeroed(std::int64_t bytes) {
-  void* memory = ::operator new(static_cast<std::size_t>(bytes), page);
-  return std::memset(memory, 0, static_cast<std::size_t>(bytes));
-}
-
-}  // namespace
-
-void ThreadBoard::Free::operator()(void* memory) const {
-  ::operator delete(memory, page);
+std::shared_ptr<void> zeroed_pages(std::int64_t bytes) {
+  constexpr std::align_val_t page{4096};
+  void* memory = std::memset(::operator new(bytes, page), 0, bytes);
+  return {memory, [](void* data) { ::operator delete(data, page); }};
 }
 
 ThreadBoard::ThreadBoard(int ranks, std::int64_t half_bytes, bool read_in_place)
-    : memory_(zeroed(Board::bytes_for(ranks, half_bytes))),
+    : memory_(zeroed_pages(Board::bytes_for(ranks, half_bytes))),
       board_(Board::create(memory_.get(), ranks, half_bytes)),
       read_in_place_(read_in_place) {}
 
@@ -44,9 +36,9 @@ std::unique_ptr<Communicator> ThreadCommunicator::form(const Subgroup& part) {
     made = std::make_shared<ThreadBoard>(part.group.size(), board_->board().half_bytes(),
                                          board_->read_in_place());
   const auto own = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&made));
-  std::vector<std::int64_t> all(static_cast<std::size_t>(size()));
+  std::vector<std::int64_t> all(size());
   do_all_gather(&own, all.data(), 1, DType::int64, 1);
-  const auto leader = static_cast<std::intptr_t>(all[static_cast<std::size_t>(part.leader())]);
+  const auto leader = static_cast<std::intptr_t>(all[part.leader()]);
   const auto board = *reinterpret_cast<const std::shared_ptr<const ThreadBoard>*>(leader);
   // The leader's pointer lives until everyone has copied it.
   do_barrier();

@@ -8,6 +8,9 @@
 
 namespace zero::comm {
 
+// Memory that begins with a page.
+std::shared_ptr<void> zeroed_pages(std::int64_t bytes);
+
 // The board's memory; the last communicator of the group frees it.
 class ThreadBoard {
  public:
@@ -17,10 +20,7 @@ class ThreadBoard {
   bool read_in_place() const { return read_in_place_; }
 
  private:
-  struct Free {
-    void operator()(void* memory) const;
-  };
-  std::unique_ptr<void, Free> memory_;
+  std::shared_ptr<void> memory_;
   Board board_;
   bool read_in_place_;
 };

@@ -1,14 +1,12 @@
-#include "comm/threads/thread_world.h"
-
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "comm/self/self_communicator.h"
 #include "comm/staged_communicator.h"
 #include "comm/threads/thread_communicator.h"
+#include "comm/world.h"
 #include "zero/base/error.h"
 
 namespace zero::comm {
@@ -39,7 +37,7 @@ class ThreadWorld final : public World {
 
   bool fail(const std::string& reason, int exit_code) noexcept override {
     plane_->slot().state.store(RankState::failing);
-    // Ranks of one process do not die without a word: who publishes the cause also tells it.
+    // A thread cannot die without reporting, so the rank that publishes the cause also prints it.
     return plane_->page().publish({topology_.rank, exit_code, false, reason});
   }
   void abort(int exit_code) noexcept override {
@@ -52,22 +50,14 @@ class ThreadWorld final : public World {
   std::unique_ptr<Communicator> communicator_;
 };
 
-std::shared_ptr<void> control_memory(int ranks) {
-  constexpr std::align_val_t alignment{4096};
-  const auto bytes = static_cast<std::size_t>(ControlPage::bytes_for(ranks));
-  void* memory = ::operator new(bytes, alignment);
-  std::memset(memory, 0, bytes);
-  return {memory, [](void* p) { ::operator delete(p, alignment); }};
-}
-
 }  // namespace
 
 std::vector<std::unique_ptr<World>> create_thread_worlds(int ranks, const WorldOptions& options,
                                                          const ThreadSettings& settings) {
   if (ranks < 1) throw UsageError("a job needs at least one rank, not " + std::to_string(ranks));
-  std::vector<int> everyone(static_cast<std::size_t>(ranks));
+  std::vector<int> everyone(ranks);
   std::iota(everyone.begin(), everyone.end(), 0);
-  const auto memory = control_memory(ranks);
+  const auto memory = zeroed_pages(ControlPage::bytes_for(ranks));
   ControlPage* page = ControlPage::create(memory.get(), ranks);
   const auto board = std::make_shared<const ThreadBoard>(
       ranks, std::max<std::int64_t>(settings.half_bytes, ranks * 64), settings.read_in_place);
@@ -80,15 +70,10 @@ std::vector<std::unique_ptr<World>> create_thread_worlds(int ranks, const WorldO
     else
       communicator = std::make_unique<ThreadCommunicator>(Group{everyone, rank}, plane, board);
     communicator->set_time_limit(options.time_limit);
-    const Topology topology{
-        rank, ranks, rank, ranks, 0, 1, std::vector<int>(static_cast<std::size_t>(ranks), 0)};
+    const Topology topology{rank, ranks, rank, ranks, 0, 1, std::vector<int>(ranks, 0)};
     worlds.push_back(std::make_unique<ThreadWorld>(topology, plane, std::move(communicator)));
   }
   return worlds;
-}
-
-std::vector<std::unique_ptr<World>> create_thread_worlds(int ranks, const WorldOptions& options) {
-  return create_thread_worlds(ranks, options, ThreadSettings{});
 }
 
 }  // namespace zero::comm

@@ -25,7 +25,7 @@ std::mutex& rings() {
 class UringQueue final : public RequestQueue {
  public:
   // Leaves error() set where the kernel refuses.
-  explicit UringQueue(unsigned depth) {
+  UringQueue(int fd, unsigned depth) : fd_(fd) {
     error_ = ask_io_hook({IoOp::set_up_uring});
     const std::lock_guard lock(rings());
     if (error_ == 0) error_ = -io_uring_queue_init(depth, &ring_, 0);
@@ -93,8 +93,6 @@ class UringQueue final : public RequestQueue {
     return completion;
   }
 
-  void set_file(int fd) { fd_ = fd; }
-
  private:
   int index_of(std::span<const std::byte> data) const {
     for (std::size_t i = 0; i < registered_.size(); ++i) {
@@ -106,7 +104,7 @@ class UringQueue final : public RequestQueue {
   }
 
   io_uring ring_{};
-  int fd_ = -1;
+  int fd_;
   int error_ = 0;
   std::vector<iovec> registered_;
 };
@@ -115,13 +113,12 @@ class UringQueue final : public RequestQueue {
 
 std::unique_ptr<RequestQueue> create_uring_queue(const QueueOptions& options,
                                                  std::vector<std::string>& notices) {
-  auto queue = std::make_unique<UringQueue>(static_cast<unsigned>(options.depth));
+  auto queue = std::make_unique<UringQueue>(options.fd, options.depth);
   if (queue->error() != 0) {
-    notices.push_back(std::string("offload: io_uring is not to be had (") +
+    notices.push_back(std::string("offload: io_uring is not available (") +
                       std::strerror(queue->error()) + "); threads read and write instead");
     return nullptr;
   }
-  queue->set_file(options.fd);
   if (const int error = queue->register_buffers(options.buffers); error != 0)
     notices.push_back(std::string("offload: buffers cannot be registered with io_uring (") +
                       std::strerror(error) +

@@ -52,9 +52,9 @@ struct Avx2x8 {
   }
   static void finish_streaming() { _mm_sfence(); }
 
-  friend Avx2x8 operator+(Avx2x8 a, Avx2x8 b) { return Avx2x8(_mm256_add_ps(a.value, b.value)); }
-  friend Avx2x8 operator*(Avx2x8 a, Avx2x8 b) { return Avx2x8(_mm256_mul_ps(a.value, b.value)); }
-  friend Avx2x8 operator/(Avx2x8 a, Avx2x8 b) { return Avx2x8(_mm256_div_ps(a.value, b.value)); }
+  friend Avx2x8 operator+(Avx2x8 a, Avx2x8 b) { return Avx2x8(a.value + b.value); }
+  friend Avx2x8 operator*(Avx2x8 a, Avx2x8 b) { return Avx2x8(a.value * b.value); }
+  friend Avx2x8 operator/(Avx2x8 a, Avx2x8 b) { return Avx2x8(a.value / b.value); }
   friend Avx2x8 fma(Avx2x8 a, Avx2x8 b, Avx2x8 c) {
     return Avx2x8(_mm256_fmadd_ps(a.value, b.value, c.value));
   }
@@ -85,15 +85,9 @@ struct Avx2x8 {
     __m256d value;
     explicit Doubles(double from) : value(_mm256_set1_pd(from)) {}
     explicit Doubles(__m256d from) : value(from) {}
-    friend Doubles operator+(Doubles a, Doubles b) {
-      return Doubles(_mm256_add_pd(a.value, b.value));
-    }
-    friend Doubles operator-(Doubles a, Doubles b) {
-      return Doubles(_mm256_sub_pd(a.value, b.value));
-    }
-    friend Doubles operator*(Doubles a, Doubles b) {
-      return Doubles(_mm256_mul_pd(a.value, b.value));
-    }
+    friend Doubles operator+(Doubles a, Doubles b) { return Doubles(a.value + b.value); }
+    friend Doubles operator-(Doubles a, Doubles b) { return Doubles(a.value - b.value); }
+    friend Doubles operator*(Doubles a, Doubles b) { return Doubles(a.value * b.value); }
   };
   template <int part>
   Doubles widen() const {

@@ -51,15 +51,9 @@ struct Avx512x16 {
   }
   static void finish_streaming() { _mm_sfence(); }
 
-  friend Avx512x16 operator+(Avx512x16 a, Avx512x16 b) {
-    return Avx512x16(_mm512_add_ps(a.value, b.value));
-  }
-  friend Avx512x16 operator*(Avx512x16 a, Avx512x16 b) {
-    return Avx512x16(_mm512_mul_ps(a.value, b.value));
-  }
-  friend Avx512x16 operator/(Avx512x16 a, Avx512x16 b) {
-    return Avx512x16(_mm512_div_ps(a.value, b.value));
-  }
+  friend Avx512x16 operator+(Avx512x16 a, Avx512x16 b) { return Avx512x16(a.value + b.value); }
+  friend Avx512x16 operator*(Avx512x16 a, Avx512x16 b) { return Avx512x16(a.value * b.value); }
+  friend Avx512x16 operator/(Avx512x16 a, Avx512x16 b) { return Avx512x16(a.value / b.value); }
   friend Avx512x16 fma(Avx512x16 a, Avx512x16 b, Avx512x16 c) {
     return Avx512x16(_mm512_fmadd_ps(a.value, b.value, c.value));
   }
@@ -91,15 +85,9 @@ struct Avx512x16 {
     __m512d value;
     explicit Doubles(double from) : value(_mm512_set1_pd(from)) {}
     explicit Doubles(__m512d from) : value(from) {}
-    friend Doubles operator+(Doubles a, Doubles b) {
-      return Doubles(_mm512_add_pd(a.value, b.value));
-    }
-    friend Doubles operator-(Doubles a, Doubles b) {
-      return Doubles(_mm512_sub_pd(a.value, b.value));
-    }
-    friend Doubles operator*(Doubles a, Doubles b) {
-      return Doubles(_mm512_mul_pd(a.value, b.value));
-    }
+    friend Doubles operator+(Doubles a, Doubles b) { return Doubles(a.value + b.value); }
+    friend Doubles operator-(Doubles a, Doubles b) { return Doubles(a.value - b.value); }
+    friend Doubles operator*(Doubles a, Doubles b) { return Doubles(a.value * b.value); }
   };
   template <int part>
   Doubles widen() const {

@@ -11,68 +11,34 @@ namespace zero::optim::cpu {
 
 template <class V>
 struct KernelSet {
-  template <class Rule>
-  static void update(const typename Rule::template Factors<float>& factors,
-                     const UpdateArrays& arrays) {
-    const auto wide = broadcast<V>(factors);
-    with_type<V>(arrays.gradient_dtype, [&]<class Gradient>(const Gradient*) {
-      const auto* gradient = static_cast<const Gradient*>(arrays.gradient);
-      const auto run = [&]<class Copy>(Copy* copy) {
-        Update<V, Rule, Gradient, Copy>{gradient, arrays.master, arrays.state, copy}.run(
-            wide, arrays.count);
-      };
-      if (arrays.parameter == nullptr) return run(static_cast<NoCopy*>(nullptr));
-      if (arrays.parameter_dtype == DType::bf16) return run(static_cast<bf16*>(arrays.parameter));
-      run(static_cast<fp16*>(arrays.parameter));
+  static void update(RuleKind rule, const float* factors, const UpdateArrays& arrays) {
+    with_rule(rule, [&]<class Rule>() {
+      const auto wide = factors_from<Rule, V>(factors);
+      with_type<V>(arrays.gradient_dtype, [&]<class Gradient>(const Gradient*) {
+        const auto* gradient = static_cast<const Gradient*>(arrays.gradient);
+        const auto run = [&]<class Copy>(Copy* copy) {
+          Update<V, Rule, Gradient, Copy>{gradient, arrays.master, arrays.state, copy}.run(
+              wide, arrays.count);
+        };
+        if (arrays.parameter == nullptr) return run(static_cast<NoCopy*>(nullptr));
+        if (arrays.parameter_dtype == DType::bf16) return run(static_cast<bf16*>(arrays.parameter));
+        run(static_cast<fp16*>(arrays.parameter));
+      });
     });
   }
 
-  static void adam(const AdamFactors<float>& factors, bool decoupled, const UpdateArrays& arrays) {
-    if (decoupled) return update<AdamRule<true>>(factors, arrays);
-    update<AdamRule<false>>(factors, arrays);
-  }
-
-  static void sgd(const SgdFactors<float>& factors, Momentum momentum, const UpdateArrays& arrays) {
-    if (momentum == Momentum::none) return update<SgdRule<Momentum::none>>(factors, arrays);
-    if (momentum == Momentum::plain) return update<SgdRule<Momentum::plain>>(factors, arrays);
-    update<SgdRule<Momentum::nesterov>>(factors, arrays);
-  }
-
-  static void lion(const LionFactors<float>& factors, const UpdateArrays& arrays) {
-    update<LionRule>(factors, arrays);
-  }
-  static void adagrad(const AdagradFactors<float>& factors, const UpdateArrays& arrays) {
-    update<AdagradRule>(factors, arrays);
-  }
-
-  template <class Rule>
-  static void direct(const typename Rule::template Factors<float>& factors,
-                     const UpdateArrays& arrays, float* directions) {
-    const auto wide = broadcast<V>(factors);
-    with_type<V>(arrays.gradient_dtype, [&]<class Gradient>(const Gradient*) {
-      Direct<V, Rule, Gradient>{static_cast<const Gradient*>(arrays.gradient), arrays.master,
-                                arrays.state, directions}
-          .run(wide, arrays.count);
-    });
-  }
-
-  static void lamb_direction(const LambFactors<float>& factors, bool eps_inside_sqrt,
-                             const UpdateArrays& arrays, float* directions) {
-    if (eps_inside_sqrt) return direct<LambRule<true>>(factors, arrays, directions);
-    direct<LambRule<false>>(factors, arrays, directions);
-  }
-  static void lamb(const LambFactors<float>& factors, bool eps_inside_sqrt,
-                   const UpdateArrays& arrays) {
-    if (eps_inside_sqrt) return update<LambRule<true>>(factors, arrays);
-    update<LambRule<false>>(factors, arrays);
-  }
-
-  static void muon_direction(const MuonFactors<float>& factors, const UpdateArrays& arrays,
-                             float* directions) {
-    direct<MuonRule>(factors, arrays, directions);
-  }
-  static void muon(const MuonFactors<float>& factors, const UpdateArrays& arrays) {
-    update<MuonStepRule>(factors, arrays);
+  static void direct(RuleKind rule, const float* factors, const UpdateArrays& arrays,
+                     float* directions) {
+    const auto run = [&]<class Rule>() {
+      with_type<V>(arrays.gradient_dtype, [&]<class Gradient>(const Gradient*) {
+        Direct<V, Rule, Gradient>{static_cast<const Gradient*>(arrays.gradient), arrays.master,
+                                  arrays.state, directions}
+            .run(factors_from<Rule, V>(factors), arrays.count);
+      });
+    };
+    if (rule == RuleKind::muon || rule == RuleKind::muon_gram)
+      return run.template operator()<MuonRule>();
+    with_tensor_rule(rule, run);
   }
 
   static void product(const Product& product, std::int64_t begin, std::int64_t end) {
@@ -125,10 +91,7 @@ struct KernelSet {
     });
   }
 
-  static constexpr Kernels kernels{adam,           sgd,         lion,           adagrad,
-                                   lamb_direction, lamb,        muon_direction, muon,
-                                   product,        add_squares, accumulate,     divide,
-                                   cast};
+  static constexpr Kernels kernels{update, direct, product, add_squares, accumulate, divide, cast};
 };
 
 }  // namespace zero::optim::cpu

@@ -7,6 +7,7 @@
 
 #include "optim/product.h"
 #include "optim/simd.h"
+#include "optim/square_sum.h"
 #include "optim/update_rules.h"
 #include "zero/base/dtype.h"
 
@@ -22,28 +23,15 @@ struct UpdateArrays {
   DType parameter_dtype;  // bf16, fp16
 };
 
-// As NormBins documents.
-inline constexpr int norm_limbs = 11;
-inline constexpr int limb_bits = 40;
-inline constexpr int grid_exponent = -160;  // of the unit of limb 0
-inline constexpr std::int64_t norm_block =
-    4096;  // most elements per call, so that no sum overflows
-
 struct Kernels {
-  void (*adam)(const AdamFactors<float>& factors, bool decoupled, const UpdateArrays& arrays);
-  void (*sgd)(const SgdFactors<float>& factors, Momentum momentum, const UpdateArrays& arrays);
-  void (*lion)(const LionFactors<float>& factors, const UpdateArrays& arrays);
-  void (*adagrad)(const AdagradFactors<float>& factors, const UpdateArrays& arrays);
+  // Factors as write_factors() writes them.
+  void (*update)(RuleKind rule, const float* factors, const UpdateArrays& arrays);
   // Directions: fp32, one per element; what they do not write of the arrays stays.
-  void (*lamb_direction)(const LambFactors<float>& factors, bool eps_inside_sqrt,
-                         const UpdateArrays& arrays, float* directions);
-  void (*lamb)(const LambFactors<float>& factors, bool eps_inside_sqrt, const UpdateArrays& arrays);
-  void (*muon_direction)(const MuonFactors<float>& factors, const UpdateArrays& arrays,
-                         float* directions);
-  void (*muon)(const MuonFactors<float>& factors, const UpdateArrays& arrays);
+  void (*direct)(RuleKind rule, const float* factors, const UpdateArrays& arrays,
+                 float* directions);
   // Rows [begin, end) of a product.
   void (*product)(const Product& product, std::int64_t begin, std::int64_t end);
-  // Adds up to norm_block squares to normalised limbs, without carrying; returns how many elements
+  // Adds up to norm_tile squares to normalised limbs, without carrying; returns how many elements
   // are not finite and were left out.
   std::int64_t (*add_squares)(const void* gradient, DType dtype, std::int64_t count,
                               std::int64_t* limbs);

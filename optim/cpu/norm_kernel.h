@@ -10,27 +10,11 @@
 
 namespace zero::optim::cpu {
 
-// From one unit to the next; norm_block squares of less than 2^48 units do not overflow.
-inline constexpr int unit_bits = 48;
-inline constexpr int most_units = 9;  // from 2^256 down to the grid
-
-template <class T>
-inline constexpr int significand_bits = 24;
-template <>
-inline constexpr int significand_bits<bf16> = 8;
-template <>
-inline constexpr int significand_bits<fp16> = 11;
-
 template <class V, class T>
 struct SquareSum {
   using Doubles = typename V::Doubles;
   using Counts = typename V::Counts;
   static constexpr int parts = V::lanes / Doubles::lanes;
-
-  // All squares are below 2^top and multiples of 2^bottom.
-  struct Window {
-    int top, bottom;
-  };
 
   const T* from;
   std::int64_t count;
@@ -42,60 +26,30 @@ struct SquareSum {
     if (at < count) body(load_some<V>(from + at, count - at));
   }
 
-  // Bits of the largest magnitude, and of the smallest that is not zero.
-  void find_range(std::uint32_t& largest, std::uint32_t& smallest) const {
-    typename V::Range range;
-    each([&](const V& element) { range.include(element); });
-    std::uint32_t largest_lanes[V::lanes], smallest_lanes[V::lanes];
-    range.store(largest_lanes, smallest_lanes);
-    largest = 0, smallest = ~0u;
+  MagnitudeRange range() const {
+    typename V::Range lanes;
+    each([&](const V& element) { lanes.include(element); });
+    std::uint32_t largest[V::lanes], smallest[V::lanes];
+    lanes.store(largest, smallest);
+    MagnitudeRange range;
     for (int i = 0; i < V::lanes; ++i) {
-      if (largest_lanes[i] > largest) largest = largest_lanes[i];
-      if (smallest_lanes[i] < smallest) smallest = smallest_lanes[i];
+      if (largest[i] > range.largest) range.largest = largest[i];
+      if (smallest[i] < range.smallest) range.smallest = smallest[i];
     }
-    smallest += 1;
+    return range;
   }
 
-  static Window window(std::uint32_t largest, std::uint32_t smallest) {
-    const auto exponent = [](std::uint32_t bits) { return static_cast<int>(bits >> 23) - 127; };
-    return {2 * exponent(largest) + 2, 2 * (exponent(smallest) - (significand_bits<T> - 1))};
+  void add(const MagnitudeRange& range, std::int64_t* limbs) const {
+    const SquareUnits units = units_of<T>(range);
+    with_units(units, [&]<int count, bool cut>() { sum<count, cut>(units.lowest, limbs); });
   }
 
-  void add(const Window& window, std::int64_t* limbs) const {
-    const int lowest = window.bottom < grid_exponent ? grid_exponent : window.bottom;
-    const int bits = window.top - lowest;
-    if (bits > 4 * unit_bits) return add_units<most_units>(window, limbs);
-    if (bits > 3 * unit_bits) return add_units<4>(window, limbs);
-    if (bits > 2 * unit_bits) return add_units<3>(window, limbs);
-    if (bits > unit_bits) return add_units<2>(window, limbs);
-    add_units<1>(window, limbs);
-  }
-
-  template <int units>
-  void add_units(const Window& window, std::int64_t* limbs) const {
-    const int fitting = window.top - units * unit_bits;
-    const int lowest = fitting < grid_exponent ? grid_exponent : fitting;
-    std::int64_t sums[units];
-    if (window.bottom < lowest)
-      sum<units, true>(lowest, sums);
-    else
-      sum<units, false>(lowest, sums);
-    for (int k = 0; k < units; ++k) {
-      const int position = lowest - grid_exponent + k * unit_bits;
-      const int limb = position / limb_bits, shift = position % limb_bits;
-      const std::int64_t low = sums[k] & ((std::int64_t{1} << (limb_bits - shift)) - 1);
-      limbs[limb] += low << shift;
-      limbs[limb + 1] += sums[k] >> (limb_bits - shift);
-    }
-  }
-
-  // cut: squares reach below the lowest unit, which is the grid, and are rounded down to it.
   template <int units, bool cut>
-  void sum(int lowest, std::int64_t* sums) const {
+  void sum(int lowest, std::int64_t* limbs) const {
     Counts counts[units];
     double shifts[units];
     for (int k = 0; k < units; ++k) {
-      const std::uint64_t bits = shift_bits(lowest + k * unit_bits);
+      const std::uint64_t bits = shift_bits(lowest + k * norm_unit_bits);
       std::memcpy(shifts + k, &bits, sizeof bits);
     }
     std::uint64_t added = 0;
@@ -105,11 +59,10 @@ struct SquareSum {
       added += V::lanes;
     });
     for (int k = 0; k < units; ++k) {
-      std::uint64_t lanes[Doubles::lanes];
+      std::uint64_t lanes[Doubles::lanes], total = 0;
       counts[k].store(lanes);
-      std::uint64_t total = 0 - added * shift_bits(lowest + k * unit_bits);
       for (int i = 0; i < Doubles::lanes; ++i) total += lanes[i];
-      sums[k] = static_cast<std::int64_t>(total);
+      add_unit(total, added, lowest + k * norm_unit_bits, limbs);
     }
   }
 
@@ -126,11 +79,6 @@ struct SquareSum {
       if (k > 0) rest = rest - (shifted - shift);
     }
   }
-
-  // Of the double 1.5 * 2^(52 + exponent).
-  static std::uint64_t shift_bits(int exponent) {
-    return (static_cast<std::uint64_t>(52 + exponent + 1023) << 52) | (std::uint64_t{1} << 51);
-  }
 };
 
 template <class V, class T>
@@ -139,18 +87,17 @@ std::int64_t add_finite_squares(const SquareSum<V, T>& block, std::int64_t* limb
 // Returns how many elements are not finite.
 template <class V, class T>
 std::int64_t add_block(const SquareSum<V, T>& block, std::int64_t* limbs) {
-  std::uint32_t largest, smallest;
-  block.find_range(largest, smallest);
-  if (largest == 0) return 0;
-  if (largest >= 0x7f800000u) return add_finite_squares(block, limbs);
-  block.add(block.window(largest, smallest), limbs);
+  const MagnitudeRange range = block.range();
+  if (range.largest == 0) return 0;
+  if (range.largest >= 0x7f800000u) return add_finite_squares(block, limbs);
+  block.add(range, limbs);
   return 0;
 }
 
 // The block again, with zeros for what is not finite.
 template <class V, class T>
 std::int64_t add_finite_squares(const SquareSum<V, T>& block, std::int64_t* limbs) {
-  float finite[norm_block];
+  float finite[norm_tile];
   std::int64_t at = 0, left_out = 0;
   block.each([&](const V& element) {
     element.store(finite + at);

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "zero/base/cuda/cuda_stream.h"
 #include "zero/base/cuda/launch.h"
 #include "zero/base/dtype.h"
-#include "zero/base/stream.h"
 
 namespace zero::optim::cuda {
 
@@ -18,10 +18,6 @@ inline constexpr int lane_elements =
     8;  // per thread and access: 32 bytes of fp32, 16 of a 16-bit type
 inline constexpr int most_blocks = 2048;
 
-inline cudaStream_t native(Stream stream) {
-  return static_cast<cudaStream_t>(stream.handle);
-}
-
 inline unsigned blocks_for(std::int64_t work_items) {
   const std::int64_t blocks = (work_items + threads - 1) / threads;
   return static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, most_blocks));
@@ -29,6 +25,7 @@ inline unsigned blocks_for(std::int64_t work_items) {
 
 using zero::cuda::Launch;
 using zero::cuda::launch;
+using zero::cuda::native;
 
 // A thread per item, or every so many.
 inline Launch over(const char* name, std::int64_t items, cudaStream_t stream) {

@@ -148,39 +148,29 @@ class FakeNccl : public nccl::Api {
         std::memcpy(piece.data, in.data() + 2 * counts.first_received(peer, all.rank()),
                     piece.bytes);
   }
-  void send(const void* data, std::int64_t count, DType dtype, int peer, nccl::Handle handle,
-            Stream) override {
-    note(sends_, const_cast<void*>(data), count, dtype, peer, handle);
+  void send(const nccl::Vector& v, int peer, const nccl::Target& to) override {
+    note(sends_, const_cast<void*>(v.send), v, peer, to.communicator);
   }
-  void receive(void* data, std::int64_t count, DType dtype, int peer, nccl::Handle handle,
-               Stream) override {
-    note(receives_, data, count, dtype, peer, handle);
+  void receive(const nccl::Vector& v, int peer, const nccl::Target& to) override {
+    note(receives_, v.recv, v, peer, to.communicator);
   }
-  void all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
-                  nccl::Handle handle, Stream) override {
-    of(handle).all_gather(send, recv, count, dtype);
+  void all_gather(const nccl::Vector& v, const nccl::Target& to) override {
+    of(to.communicator).all_gather(v.send, v.recv, v.count, v.dtype);
   }
-  void reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
-                      nccl::Handle handle, Stream) override {
-    of(handle).set_reduce_group(host_.reduce_group());
-    of(handle).reduce_scatter(send, recv, count, dtype);
+  void reduce_scatter(const nccl::Vector& v, const nccl::Target& to) override {
+    summing(to).reduce_scatter(v.send, v.recv, v.count, v.dtype);
   }
-  void reduce(const void* send, void* recv, std::int64_t count, DType dtype, int root,
-              nccl::Handle handle, Stream) override {
-    std::vector<std::byte> sum(static_cast<std::size_t>(count * size_of(dtype)));
-    copy_bytes(sum.data(), send, std::ssize(sum));
-    of(handle).set_reduce_group(host_.reduce_group());
-    of(handle).all_reduce(sum.data(), count, dtype);
-    if (of(handle).rank() == root) copy_bytes(recv, sum.data(), std::ssize(sum));
+  void reduce(const nccl::Vector& v, int root, const nccl::Target& to) override {
+    std::vector<std::byte> sum(v.count * size_of(v.dtype));
+    copy_bytes(sum.data(), v.send, std::ssize(sum));
+    summing(to).all_reduce(sum.data(), v.count, v.dtype);
+    if (of(to.communicator).rank() == root) copy_bytes(v.recv, sum.data(), std::ssize(sum));
   }
-  void all_reduce(void* data, std::int64_t count, DType dtype, nccl::Handle handle,
-                  Stream) override {
-    of(handle).set_reduce_group(host_.reduce_group());
-    of(handle).all_reduce(data, count, dtype);
+  void all_reduce(const nccl::Vector& v, const nccl::Target& to) override {
+    summing(to).all_reduce(v.recv, v.count, v.dtype);
   }
-  void broadcast(void* data, std::int64_t count, DType dtype, int root, nccl::Handle handle,
-                 Stream) override {
-    of(handle).broadcast(data, count, dtype, root);
+  void broadcast(const nccl::Vector& v, int root, const nccl::Target& to) override {
+    of(to.communicator).broadcast(v.recv, v.count, v.dtype, root);
   }
   void ordered_sum(const void* sources, std::int64_t stride, int source_count, int group, void* out,
                    std::int64_t count, DType dtype, Stream) override {
@@ -207,12 +197,15 @@ class FakeNccl : public nccl::Api {
     return made_.back().get();
   }
   static Communicator& of(nccl::Handle handle) { return *static_cast<Communicator*>(handle); }
-  void note(std::vector<Piece>& pieces, void* data, std::int64_t count, DType dtype, int peer,
+  Communicator& summing(const nccl::Target& to) {
+    of(to.communicator).set_reduce_group(host_.reduce_group());
+    return of(to.communicator);
+  }
+  void note(std::vector<Piece>& pieces, void* data, const nccl::Vector& v, int peer,
             nccl::Handle handle) {
     if (!grouped_) throw Error("fake: sends and receives to all peers stand in one group");
     group_ = &of(handle);
-    pieces[static_cast<std::size_t>(peer)] = {data,
-                                              static_cast<std::size_t>(count * size_of(dtype))};
+    pieces[peer] = {data, static_cast<std::size_t>(v.count * size_of(v.dtype))};
   }
 
   Communicator& host_;

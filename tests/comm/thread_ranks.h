@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/threads/thread_world.h"
+#include "comm/world.h"
 #include "zero/base/error.h"
 
 namespace zero::comm::testing {

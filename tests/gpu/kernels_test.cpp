@@ -6,6 +6,7 @@
 #include "optim/device_orthogonalize.h"
 #include "tests/gpu/device_memory.h"
 #include "tests/optim/support.h"
+#include "tests/support/host_kernels.h"
 #include "zero/base/gpu.h"
 
 using namespace zero;

@@ -141,7 +141,7 @@ TEST_CASE("what is read is what was written, by every kind of queue and file") {
     CHECK(std::filesystem::is_empty(stored.directory.path()));
     if (what == "uring") {
       CHECK(contains(stored.channel->kind(), "3 POSIX threads"));
-      CHECK(says(*stored.store, "io_uring is not to be had"));
+      CHECK(says(*stored.store, "io_uring is not available"));
     }
     if (what == "registration") CHECK(says(*stored.store, "cannot be registered"));
     if (what == "O_DIRECT") CHECK(says(*stored.store, "no O_DIRECT"));

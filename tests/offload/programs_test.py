@@ -61,7 +61,7 @@ def bits(folder):
 def lacking(folder):
     """What the system forbids is said, and done otherwise. Root has to lose its right to lock any memory."""
     for wrapper, said, needs_root in (
-            ((sys.executable, str(WITHOUT_URING)), "io_uring is not to be had", False),
+            ((sys.executable, str(WITHOUT_URING)), "io_uring is not available", False),
             (("setpriv", "--bounding-set=-ipc_lock", "prlimit", "--memlock=65536:65536"),
              "buffers cannot be registered", True)):
         if needs_root and os.geteuid() != 0:

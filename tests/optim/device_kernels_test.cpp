@@ -7,6 +7,7 @@
 
 #include "optim/device_orthogonalize.h"
 #include "tests/optim/device_support.h"
+#include "tests/support/host_kernels.h"
 #include "zero/base/cpu/thread_pool.h"
 
 namespace {

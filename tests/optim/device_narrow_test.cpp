@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/optim/device_support.h"
+#include "tests/support/host_kernels.h"
 
 using namespace zero;
 using namespace zero::optim;

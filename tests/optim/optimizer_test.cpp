@@ -17,6 +17,13 @@ using namespace zero;
 using namespace zero::optim;
 using namespace zero::optim::test;
 
+template <class Rule>
+auto factors_of(const OptimizerOptions& options, const StepScalars& scalars) {
+  float factors[most_factors];
+  write_factors(options, scalars, factors);
+  return factors_from<Rule, float>(factors);
+}
+
 struct Model {
   std::vector<float> master, first, second;
 
@@ -163,7 +170,7 @@ TEST_CASE("bias corrections stay right at large step numbers") {
   CHECK(power(0.5, 13) == std::ldexp(1.0, -13));
   CHECK(power(0.999, 12345) == doctest::Approx(std::pow(0.999, 12345)));
   CHECK(power(0.9, std::int64_t{1} << 40) == 0);
-  const auto factors = adam_factors({}, {.step = 1 << 20, .learning_rate = 0.5f});
+  const auto factors = factors_of<AdamRule<true>>({}, {.step = 1 << 20, .learning_rate = 0.5f});
   CHECK(factors.root_correction == 1.0f);
   CHECK(factors.step == -0.5f);
 }
@@ -231,13 +238,15 @@ TEST_CASE("a schedule's betas stand in for the optimizer's") {
   const StepScalars own{.step = 4, .learning_rate = 1};
   StepScalars cycled = own;
   cycled.betas = Betas{0.5, 0.75};
-  const auto expected = adam_factors(options, own);
-  const auto given = adam_factors(OptimizerOptions{}, cycled);
+  const auto expected = factors_of<AdamRule<true>>(options, own);
+  const auto given = factors_of<AdamRule<true>>({}, cycled);
   CHECK(given.beta1 == expected.beta1);
   CHECK(given.root_correction == expected.root_correction);
   CHECK(given.step == expected.step);
-  CHECK(lion_factors({}, cycled).beta2 == 0.75f);
-  CHECK(lamb_factors({}, cycled).step == lamb_factors(options, own).step);
+  CHECK(factors_of<LionRule>(default_options("Lion"), cycled).beta2 == 0.75f);
+  options.type = "Lamb";
+  CHECK(factors_of<LambRule<false>>(default_options("Lamb"), cycled).step ==
+        factors_of<LambRule<false>>(options, own).step);
 }
 
 TEST_CASE("clipping divides by the excess over the limit") {

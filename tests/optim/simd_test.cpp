@@ -56,29 +56,44 @@ Result update(const Case& c, const Run& run) {
   return result;
 }
 
-constexpr int rules = 13;
+// All rules, then the directions of those that have one.
+constexpr RuleKind updates[] = {
+    RuleKind::adamw,           RuleKind::adam, RuleKind::sgd,     RuleKind::sgd_momentum,
+    RuleKind::sgd_nesterov,    RuleKind::lion, RuleKind::adagrad, RuleKind::lamb,
+    RuleKind::lamb_eps_inside, RuleKind::muon};
+constexpr RuleKind directions_of[] = {RuleKind::lamb, RuleKind::lamb_eps_inside, RuleKind::muon};
+constexpr int rules = std::size(updates) + std::size(directions_of);
+
+OptimizerOptions options_of(RuleKind kind) {
+  OptimizerOptions options;
+  options.type = kind == RuleKind::adamw     ? "AdamW"
+                 : kind == RuleKind::adam    ? "Adam"
+                 : kind == RuleKind::lion    ? "Lion"
+                 : kind == RuleKind::adagrad ? "Adagrad"
+                 : sees_tensor_norms(kind)   ? "Lamb"
+                 : sees_matrices(kind)       ? "Muon"
+                                             : "SGD";
+  options.adam_w_mode = false;
+  options.momentum = kind == RuleKind::sgd ? 0 : 0.9;
+  options.dampening = 0.1;
+  options.nesterov = kind == RuleKind::sgd_nesterov;
+  options.eps_inside_sqrt = kind == RuleKind::lamb_eps_inside;
+  options.ns_method = "standard";
+  return options;
+}
 
 void run_rule(int rule, const cpu::Kernels& kernels, const cpu::UpdateArrays& arrays,
               float* directions) {
-  OptimizerOptions options;
-  options.momentum = 0.9;
-  options.dampening = 0.1;
+  const int first_direction = std::size(updates);
+  const bool directs = rule >= first_direction;
+  const RuleKind kind = directs ? directions_of[rule - first_direction] : updates[rule];
+  REQUIRE(rule_kind(options_of(kind)) == kind);
   const StepScalars scalars{
       .step = 3, .learning_rate = 1e-3f, .weight_decay = 0.1f, .gradient_multiplier = 0.3f};
-  options.type = rule == 0 ? "AdamW" : "Adam";
-  options.adam_w_mode = false;
-  if (rule < 2) return kernels.adam(adam_factors(options, scalars), rule == 0, arrays);
-  const Momentum momentum[] = {Momentum::none, Momentum::plain, Momentum::nesterov};
-  if (rule < 5) return kernels.sgd(sgd_factors(options, scalars), momentum[rule - 2], arrays);
-  const bool inside = rule % 2 == 0;  // of eps in the root
-  if (rule == 5) return kernels.lion(lion_factors(options, scalars), arrays);
-  if (rule == 6) return kernels.adagrad(adagrad_factors(options, scalars), arrays);
-  const auto lamb = lamb_factors(options, scalars);
-  if (rule < 9) return kernels.lamb_direction(lamb, inside, arrays, directions);
-  if (rule < 11) return kernels.lamb(lamb, inside, arrays);
-  const auto muon = muon_factors(options, scalars);
-  if (rule == 11) return kernels.muon_direction(muon, arrays, directions);
-  kernels.muon(muon, arrays);
+  float factors[most_factors];
+  write_factors(options_of(kind), scalars, factors);
+  if (directs) return kernels.direct(kind, factors, arrays, directions);
+  kernels.update(kind, factors, arrays);
 }
 
 void compare(const Case& c) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "tests/support/host_kernels.h"
 #include "tests/support/mock_device.h"
 #include "tests/support/toy_model.h"
 #include "zero/runtime/runtime_core.h"

@@ -49,7 +49,7 @@ int take_pages(std::byte* data, std::int64_t size, int fd) {
   madvise(data, bytes, MADV_HUGEPAGE);  // advice: failing is harmless
   if (madvise(data, bytes, populate_write) == 0) return 0;
   if (errno != EINVAL) return errno == EFAULT ? ENOMEM : errno;
-  // An older kernel.
+  // Kernels before 5.14 do not know this advice.
   if (fd >= 0)
     if (const int error = posix_fallocate(fd, 0, size); error != 0) return error;
   for (std::int64_t page = 0; page < size; page += page_bytes) data[page] = std::byte{0};
@@ -78,60 +78,31 @@ Arena::Arena(std::int64_t bytes, Sharing sharing, const std::string& name) : siz
     if (fd_ < 0) refuse(name, size_, std::strerror(errno));
     flags = MAP_SHARED;
   }
-  int error = 0;
   void* mapping = MAP_FAILED;
   if (fd_ < 0 || ftruncate(fd_, size_) == 0)
-    mapping = mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ | PROT_WRITE, flags, fd_, 0);
-  if (mapping == MAP_FAILED) {
-    error = errno;
-  } else {
-    data_ = static_cast<std::byte*>(mapping);
-    error = take_pages(data_, size_, fd_);
+    mapping = mmap(nullptr, size_, PROT_READ | PROT_WRITE, flags, fd_, 0);
+  int error = errno;
+  if (mapping != MAP_FAILED) {
+    memory_ = {mapping, [size = size_, fd = fd_](void* data) {
+                 munmap(data, size);
+                 if (fd >= 0) close(fd);
+               }};
+    error = take_pages(data(), size_, fd_);
+  } else if (fd_ >= 0) {
+    close(fd_);
   }
-  if (error == 0) return;
-  release();
-  refuse(name, size_, std::strerror(error));
+  if (error != 0) refuse(name, size_, std::strerror(error));
 }
 
 Arena::Arena(std::shared_ptr<void> memory, std::int64_t bytes)
-    : adopted_(std::move(memory)),
-      data_(static_cast<std::byte*>(adopted_.get())),
-      size_(rounded(bytes)) {}
-
-Arena::Arena(Arena&& other) noexcept {
-  *this = std::move(other);
-}
-
-Arena& Arena::operator=(Arena&& other) noexcept {
-  if (this != &other) {
-    release();
-    adopted_ = std::exchange(other.adopted_, nullptr);
-    data_ = std::exchange(other.data_, nullptr);
-    size_ = std::exchange(other.size_, 0);
-    taken_ = std::exchange(other.taken_, 0);
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-
-Arena::~Arena() {
-  release();
-}
-
-void Arena::release() noexcept {
-  if (data_ != nullptr && !adopted_) munmap(data_, static_cast<std::size_t>(size_));
-  adopted_.reset();
-  if (fd_ >= 0) close(fd_);
-  data_ = nullptr;
-  fd_ = -1;
-}
+    : memory_(std::move(memory)), size_(rounded(bytes)) {}
 
 void* Arena::take(std::int64_t bytes) {
   const std::int64_t need = rounded(bytes);
-  if (need > size_ - taken_)
+  if (need > size() - taken_)
     throw std::logic_error("arena: " + std::to_string(need) + " bytes asked for, " +
-                           std::to_string(size_ - taken_) + " left");
-  void* start = data_ + taken_;
+                           std::to_string(size() - taken_) + " left");
+  void* start = data() + taken_;
   taken_ += need;
   return start;
 }

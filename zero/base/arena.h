@@ -20,26 +20,22 @@ class Arena {
   Arena(std::int64_t bytes, Sharing sharing, const std::string& name);
   // Memory that is there already, zeroed: a device's. Its deleter gives it back.
   Arena(std::shared_ptr<void> memory, std::int64_t bytes);
-  Arena(Arena&& other) noexcept;
-  Arena& operator=(Arena&& other) noexcept;
-  ~Arena();
+  Arena(Arena&&) = default;
+  Arena& operator=(Arena&&) = default;
 
   // The next `bytes`, aligned to 256 and zeroed; throws std::logic_error beyond the reservation.
   void* take(std::int64_t bytes);
   // Bytes that take() needs in the reservation for a request.
   static std::int64_t rounded(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-  std::byte* data() const { return data_; }
-  std::int64_t size() const { return size_; }
+  std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }
+  std::int64_t size() const { return memory_ ? size_ : 0; }
   std::int64_t taken() const { return taken_; }
   // The memfd of a shared arena, -1 for a private one. Owned by the arena.
   int fd() const { return fd_; }
 
  private:
-  void release() noexcept;
-
-  std::shared_ptr<void> adopted_;
-  std::byte* data_ = nullptr;
+  std::shared_ptr<void> memory_;
   std::int64_t size_ = 0;
   std::int64_t taken_ = 0;
   int fd_ = -1;

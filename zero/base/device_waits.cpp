@@ -19,7 +19,7 @@ void DeviceWaits::describe(int rank, std::function<void()> check) {
   check_ = std::move(check);
 }
 
-// Of a new engine: the device may only have been slow.
+// Called by a new engine, so a device that was only slow counts as working again.
 void DeviceWaits::set_limit(std::chrono::milliseconds limit) {
   limit_in_milliseconds_ = limit.count();
   stalled_ = false;

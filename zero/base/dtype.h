@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace zero {
 
@@ -24,21 +25,13 @@ struct fp16 {
 template <class T>
 struct dtype_of;
 template <>
-struct dtype_of<float> {
-  static constexpr DType value = DType::fp32;
-};
+struct dtype_of<float> : std::integral_constant<DType, DType::fp32> {};
 template <>
-struct dtype_of<bf16> {
-  static constexpr DType value = DType::bf16;
-};
+struct dtype_of<bf16> : std::integral_constant<DType, DType::bf16> {};
 template <>
-struct dtype_of<fp16> {
-  static constexpr DType value = DType::fp16;
-};
+struct dtype_of<fp16> : std::integral_constant<DType, DType::fp16> {};
 template <>
-struct dtype_of<std::int64_t> {
-  static constexpr DType value = DType::int64;
-};
+struct dtype_of<std::int64_t> : std::integral_constant<DType, DType::int64> {};
 
 // Bytes per element.
 constexpr std::int64_t size_of(DType dtype) {

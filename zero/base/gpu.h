@@ -1,5 +1,5 @@
 // The GPU of a rank, without naming its vendor. A program that does not link
-// the CUDA back end (ZeroCore::cuda) has none, and the messages say so.
+// the CUDA back end (ZeroCore::cuda) has no GPU, and its error messages say so.
 #pragma once
 
 #include <memory>

@@ -13,11 +13,11 @@ const char* name_of(MemoryCategory category) {
       "parameters",     "gradients",       "master_weights", "optimizer_state", "buffers",
       "update_staging", "parameter_slots", "gradient_slots", "communication",   "activations",
       "host_pinned",    "checkpoints",     "offload_buffers"};
-  return names[static_cast<std::size_t>(category)];
+  return names[static_cast<int>(category)];
 }
 
 MemoryAccount& Ledger::at(MemoryCategory category, Tier tier) {
-  return accounts_[static_cast<std::size_t>(tier)][static_cast<std::size_t>(category)];
+  return accounts_[static_cast<int>(tier)][static_cast<int>(category)];
 }
 
 void Ledger::plan(MemoryCategory category, std::int64_t bytes, Tier tier) {
@@ -50,12 +50,12 @@ void Ledger::track(const std::string& what, std::int64_t bytes) {
 }
 
 const MemoryAccount& Ledger::account(MemoryCategory category, Tier tier) const {
-  return accounts_[static_cast<std::size_t>(tier)][static_cast<std::size_t>(category)];
+  return accounts_[static_cast<int>(tier)][static_cast<int>(category)];
 }
 
 MemoryAccount Ledger::total(Tier tier) const {
   MemoryAccount sum;
-  for (const MemoryAccount& account : accounts_[static_cast<std::size_t>(tier)]) {
+  for (const MemoryAccount& account : accounts_[static_cast<int>(tier)]) {
     sum.planned += account.planned;
     sum.current += account.current;
     sum.peak += account.peak;

@@ -29,7 +29,7 @@ inline constexpr int memory_category_count = 13;
 enum class Tier {
   memory,  // in which the rank computes: the host's, or a GPU's
   host,    // the host's, beside a GPU's
-  pinned,  // likewise, page-locked: it counts in `host` too
+  pinned,  // the page-locked part of `host`, where it is counted too
   file,
 };
 inline constexpr int tier_count = 4;

@@ -51,7 +51,7 @@ std::string prefer_numa_node(void* data, std::int64_t bytes, int node) {
   if (node < 0) return "the machine does not say which NUMA node it belongs to";
   if (node >= 64) return "NUMA node " + std::to_string(node) + " is beyond the mask of 64";
   const unsigned long mask = 1ul << node;
-  // The kernel reads one bit less than it is told.
+  // The kernel reads one bit fewer than the length that it is given.
   if (syscall(SYS_mbind, data, static_cast<unsigned long>(bytes), mpol_preferred, &mask, 65ul, 0) ==
       0)
     return "";

@@ -28,11 +28,9 @@ class HostDevice final : public Device {
   }
 
   void copy(void* to, const void* from, std::int64_t bytes, Stream) override {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    std::memcpy(to, from, bytes);
   }
-  void fill_zero(void* to, std::int64_t bytes, Stream) override {
-    std::memset(to, 0, static_cast<std::size_t>(bytes));
-  }
+  void fill_zero(void* to, std::int64_t bytes, Stream) override { std::memset(to, 0, bytes); }
   void call(std::function<void()> work, Stream) override { work(); }
 };
 

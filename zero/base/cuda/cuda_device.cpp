@@ -64,7 +64,7 @@ class CudaDevice final : public Device {
     return cuda::create_worker(thread_name, waits());
   }
   std::unique_ptr<ExecutionStream> borrow_stream(Stream stream) override {
-    const auto handle = static_cast<cudaStream_t>(stream.handle);
+    const auto handle = cuda::native(stream);
     int owner = -1;
     check(cudaStreamGetDevice(handle, &owner), "cudaStreamGetDevice");
     if (owner != number_)
@@ -101,19 +101,15 @@ class CudaDevice final : public Device {
   }
 
   void copy(void* to, const void* from, std::int64_t bytes, Stream stream) override {
-    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault,
-                          static_cast<cudaStream_t>(stream.handle)),
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda::native(stream)),
           "cudaMemcpyAsync");
   }
   void fill_zero(void* to, std::int64_t bytes, Stream stream) override {
-    check(cudaMemsetAsync(to, 0, static_cast<std::size_t>(bytes),
-                          static_cast<cudaStream_t>(stream.handle)),
-          "cudaMemsetAsync");
+    check(cudaMemsetAsync(to, 0, bytes, cuda::native(stream)), "cudaMemsetAsync");
   }
   void call(std::function<void()> work, Stream stream) override {
     auto owned = std::make_unique<std::function<void()>>(std::move(work));
-    check(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream.handle), run_owned, owned.get()),
-          "cudaLaunchHostFunc");
+    check(cudaLaunchHostFunc(cuda::native(stream), run_owned, owned.get()), "cudaLaunchHostFunc");
     owned.release();
   }
 

@@ -43,8 +43,7 @@ class CudaTimer final : public StreamTimer {
 
  private:
   static void record(const CudaEvent& event, Stream stream) {
-    check(cudaEventRecord(event.get(), static_cast<cudaStream_t>(stream.handle)),
-          "cudaEventRecord");
+    check(cudaEventRecord(event.get(), native(stream)), "cudaEventRecord");
   }
 
   CudaEvent started_{nullptr, cudaEventDefault}, stopped_{nullptr, cudaEventDefault};

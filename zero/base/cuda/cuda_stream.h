@@ -13,6 +13,10 @@
 
 namespace zero::cuda {
 
+inline cudaStream_t native(Stream stream) {
+  return static_cast<cudaStream_t>(stream.handle);
+}
+
 // What a stream can wait for that no stream of the GPU records: part of some events.
 class Gate {
  public:

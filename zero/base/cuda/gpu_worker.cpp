@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "zero/base/cpu/worker_stream.h"
 #include "zero/base/cuda/check.h"
 #include "zero/base/cuda/cuda_stream.h"
 #include "zero/base/cuda/driver.h"
+#include "zero/base/cuda/event_pool.h"
 #include "zero/base/error.h"
 
 namespace zero::cuda {
@@ -108,33 +108,6 @@ class WorkerEvent final : public Event, public Gate {
   std::uint64_t ticket_ = 0;
 };
 
-// Events to be used again.
-class Events {
- public:
-  ~Events() {
-    for (const cudaEvent_t event : free_) note(cudaEventDestroy(event), "cudaEventDestroy");
-  }
-  cudaEvent_t take() {
-    const std::lock_guard lock(mutex_);
-    cudaEvent_t event = nullptr;
-    if (free_.empty()) {
-      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-      return event;
-    }
-    event = free_.back();
-    free_.pop_back();
-    return event;
-  }
-  void give_back(cudaEvent_t event) {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(event);
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<cudaEvent_t> free_;
-};
-
 class GpuWorker final : public ExecutionStream {
  public:
   GpuWorker(const std::string& thread_name, DeviceWaits& waits)
@@ -148,8 +121,7 @@ class GpuWorker final : public ExecutionStream {
     worker_.enqueue(
         [device](Stream) { zero::cuda::check(cudaSetDevice(device), "cudaSetDevice"); });
     // Said at start rather than in the first step.
-    wait_for_value(static_cast<cudaStream_t>(shadow_->native().handle), counters_.take().address,
-                   0);
+    wait_for_value(cuda::native(shadow_->native()), counters_.take().address, 0);
   }
 
   const char* kind() const override { return worker_.kind(); }
@@ -175,8 +147,7 @@ class GpuWorker final : public ExecutionStream {
   void wait_for_gpu(Event& event) {
     shadow_->wait(event);
     const cudaEvent_t reached = events_.take();
-    zero::cuda::check(cudaEventRecord(reached, static_cast<cudaStream_t>(shadow_->native().handle)),
-                      "cudaEventRecord");
+    zero::cuda::check(cudaEventRecord(reached, cuda::native(shadow_->native())), "cudaEventRecord");
     enqueue([this, reached](Stream) {
       waits_.await([reached] { return zero::cuda::reached(reached); });
       events_.give_back(reached);
@@ -186,7 +157,7 @@ class GpuWorker final : public ExecutionStream {
   DeviceWaits& waits_;
   std::unique_ptr<ExecutionStream> shadow_;
   Counters counters_;
-  Events events_;
+  EventPool events_;
   WorkerStream worker_;  // ends first
 };
 

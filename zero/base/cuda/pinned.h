@@ -1,4 +1,4 @@
-// Page-locked host memory of exactly the size asked for, on the NUMA node of a GPU where the
+// Page-locked host memory of exactly the requested size, on the NUMA node of a GPU where the
 // machine allows it.
 #pragma once
 

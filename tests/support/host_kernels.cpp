@@ -1,6 +1,8 @@
-#include <algorithm>
+#include "tests/support/host_kernels.h"
 
-#include "optim/device_kernels.h"
+#include <algorithm>
+#include <cmath>
+
 #include "optim/element_types.h"
 #include "optim/matrix_elements.h"
 
@@ -111,6 +113,16 @@ void measure_all(const DeviceUpdate& update, TensorSums* sums, const StepVerdict
       add_tile(directions, count, sum.direction);
     }
   });
+}
+
+float product_element(const Product& product, std::int64_t row, std::int64_t col) {
+  float sum = 0;
+  for (std::int64_t k = 0; k < product.depth; ++k)
+    sum = std::fma(
+        product.a[row * product.depth + k],
+        product.transposed ? product.b[col * product.depth + k] : product.b[k * product.cols + col],
+        sum);
+  return finished_element(product, sum, row, col);
 }
 
 class HostKernels final : public DeviceKernels {

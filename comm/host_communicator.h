@@ -1,0 +1,45 @@
+// What the communicators of the host have in common: the group that they serve, and the control
+// plane in which its ranks see each other's failures.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/call.h"
+#include "comm/communicator.h"
+#include "comm/control_plane.h"
+#include "comm/group.h"
+#include "comm/shm/fd_mailbox.h"
+
+namespace zero::comm {
+
+class HostCommunicator : public Communicator {
+ public:
+  std::unique_ptr<Communicator> split(int color, int key) override;
+
+ protected:
+  HostCommunicator(Group group, std::shared_ptr<ControlPlane> plane);
+
+  // Collective over this group: makes the communicator of a part of it (of one rank: null).
+  virtual std::unique_ptr<Communicator> form(const Subgroup& part) = 0;
+
+  void entered() override { plane_->enter(operation(), sequence(), subject()); }
+  void left() override { plane_->leave(); }
+
+  const Group& group() const { return group_; }
+  const std::shared_ptr<ControlPlane>& plane() const { return plane_; }
+  int world_rank_of(int peer) const { return group_.world_ranks[peer]; }
+
+  Call call_of(DType dtype, std::int64_t count, int root = 0) const;
+  // Collective, within split() or share(): the mailboxes of all ranks.
+  std::vector<FdMailbox::Name> exchange_names(const FdMailbox& own);
+  // late: the ranks that are waited for, and what they do instead.
+  [[noreturn]] void throw_stalled(const std::string& late) const;
+
+ private:
+  Group group_;
+  std::shared_ptr<ControlPlane> plane_;
+};
+
+}  // namespace zero::comm
