@@ -1,20 +1,22 @@
 #include "config_schemas/auto_values.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
-#include <limits>
 #include <map>
+
+#include "zero/base/number_text.h"
 
 namespace zero::config_schemas {
 namespace {
 
 using Rule = std::function<std::string(const AutoContext&)>;
 
-template <class T>
-std::string number(T value) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+std::string number(double value) {
+  return shortest_text(value);
+}
+
+std::string number(std::int64_t value) {
+  return std::to_string(value);
 }
 
 std::string number(const std::optional<std::int64_t>& value) {

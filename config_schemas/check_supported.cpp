@@ -2,6 +2,7 @@
 
 #include "config_schemas/resolve.h"
 #include "config_schemas/values.h"
+#include "zero/plan/placement.h"
 
 namespace zero::config_schemas {
 namespace {
@@ -44,7 +45,8 @@ class SupportCheck {
     for (const auto& [today, old] : conversions_)
       notices_.push_back(old + ": an old form of " + today + ", and read as such");
     for (const ParsedValue& given : resolution_.given)
-      if (given.usable && (given.key->status != Status::honoured || given.key->stage_3_only))
+      if (given.usable &&
+          (given.key->status != Status::honoured || given.key->sharded_parameters_only))
         check_supported(given);
     for (const auto& [reason, keys] : without_effect_)
       notices_.push_back(keys + ": no effect here: " + reason);
@@ -84,7 +86,7 @@ class SupportCheck {
       return shards_parameters() || given.shown == show_default(key) ? Demand::nothing
                                                                      : Demand::elsewhere;
     if (asks_for_nothing(key, given.shown, resolution_.config)) return Demand::nothing;
-    if (key.stage_3_only && !shards_parameters()) return Demand::elsewhere;
+    if (key.sharded_parameters_only && !shards_parameters()) return Demand::elsewhere;
     return Demand::effect;
   }
 
@@ -104,8 +106,9 @@ class SupportCheck {
   }
 
   bool shards_parameters() const {
-    const ParsedValue* given = find(resolution_.given, "zero_optimization.stage");
-    return given != nullptr && given->shown == "3";
+    const Config& config = resolution_.config;
+    return detail::placement_for(config.zero_optimization, config.zero_core).parameter ==
+           detail::Rest::shard;
   }
 
   void refuse(const ParsedValue& given) {

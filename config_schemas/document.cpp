@@ -1,14 +1,115 @@
 #include "config_schemas/document.h"
 
-#include <array>
+#include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <map>
 
-#include "config_schemas/scanner.h"
+#include "zero/base/text.h"
 
 namespace zero::config_schemas {
 namespace {
+
+// Why a document cannot be read.
+struct Fault {
+  Position position;
+  std::string text;
+};
+
+bool is_blank(char c) {
+  return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+constexpr bool continues(char c) {
+  return (static_cast<unsigned char>(c) & 0xc0u) == 0x80u;
+}
+
+// The characters of a document with their line and column.
+class Scanner {
+ public:
+  explicit Scanner(std::string_view text) : text_(text) {}
+
+  bool more() const { return offset_ < text_.size(); }
+  // NUL behind the end; the text holds none.
+  char peek(std::size_t ahead = 0) const {
+    return offset_ + ahead < text_.size() ? text_[offset_ + ahead] : '\0';
+  }
+  bool at(std::string_view word) const { return text_.substr(offset_).starts_with(word); }
+  bool at_comment() const { return peek() == '#' || at("//") || at("/*"); }
+  Position position() const { return position_; }
+  std::size_t offset() const { return offset_; }
+  std::string_view since(std::size_t offset) const {
+    return text_.substr(offset, offset_ - offset);
+  }
+
+  void advance() {
+    if (!more()) return;
+    const bool newline = text_[offset_++] == '\n';
+    if (newline)
+      position_ = {position_.line + 1, 1};
+    else if (!more() || !continues(text_[offset_]))
+      ++position_.column;  // behind the last byte of a UTF-8 sequence
+  }
+  void advance(std::size_t count) {
+    while (count-- > 0) advance();
+  }
+  // White space and comments. Throws Fault at a comment that never ends.
+  void skip_blanks() {
+    while (more()) {
+      if (is_blank(peek())) {
+        advance();
+      } else if (peek() == '#' || at("//")) {
+        while (more() && peek() != '\n' && peek() != '\r') advance();
+      } else if (at("/*")) {
+        const Position start = position_;
+        const std::size_t end = text_.find("*/", offset_ + 2);
+        if (end == std::string_view::npos) throw Fault{start, "a comment /* that never ends"};
+        advance(end + 2 - offset_);
+      } else {
+        return;
+      }
+    }
+  }
+
+ private:
+  std::string_view text_;
+  std::size_t offset_ = 0;
+  Position position_{1, 1};
+};
+
+// Bytes of the UTF-8 sequence that `text` starts with; 0 if it starts with none.
+std::size_t sequence_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if (i >= text.size() || !continues(text[i])) return 0;
+  // Longer than needed, a surrogate, or beyond U+10FFFF.
+  const unsigned second = byte(1);
+  const bool wrong = (first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
+                     (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90);
+  return wrong ? 0 : length;
+}
+
+// What is wrong with a text before it is read; position and words, or no words.
+Fault unsuitable(std::string_view text) {
+  if (text.size() > max_document_bytes) return {{1, 1}, "larger than 1 MiB"};
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
+    return {{1, 1}, "is UTF-16 text; save it as UTF-8"};
+  if (text.find('\0') != std::string_view::npos)
+    return {{1, 1}, "contains a NUL byte: not a text file"};
+  if (std::ranges::all_of(text, is_blank)) return {{1, 1}, "is empty"};
+  Scanner scanner(text);
+  while (scanner.more()) {
+    const std::size_t length = sequence_length(text.substr(scanner.offset()));
+    if (length == 0) return {scanner.position(), "a byte that is not UTF-8"};
+    scanner.advance(length);
+  }
+  return {};
+}
 
 std::string in_quotes(char c) {
   return "'" + printable({&c, 1}) + "'";
@@ -298,22 +399,6 @@ Document parse_document(std::string_view text) {
 
 Document parse_value(std::string_view text) {
   return parse(text, &Reader::single_value);
-}
-
-std::string printable(std::string_view text, std::size_t limit) {
-  std::string result;
-  for (const char c : text) {
-    if (result.size() >= limit) return result + "...";
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte < 0x7f) {
-      result += c;
-    } else {
-      std::array<char, 5> escaped{};
-      std::snprintf(escaped.data(), escaped.size(), "\\x%02x", static_cast<unsigned>(byte));
-      result += escaped.data();
-    }
-  }
-  return result;
 }
 
 }  // namespace zero::config_schemas

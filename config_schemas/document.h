@@ -57,8 +57,8 @@ struct Document {
 Document parse_document(std::string_view text);
 // One value, as it may stand in a document.
 Document parse_value(std::string_view text);
-
-// For messages: control and non-ASCII characters escaped, cut when long.
-std::string printable(std::string_view text, std::size_t limit = 80);
+// One YAML document within the same limits; no aliases. Without yaml-cpp (no_yaml.cpp) a problem
+// that says so.
+Document parse_yaml(std::string_view text);
 
 }  // namespace zero::config_schemas

@@ -1,21 +1,20 @@
 // The key table: one row per key of the JSON file, and the only place that knows their names.
-// Parser, checks, messages, describe(), the JSON Schema and docs/config.md follow from it.
+// Parser, checks, messages, the JSON Schema and docs/config.md follow from it; what describe() says
+// follows from zero/config_fields.h.
 //
-// A key whose engine part is missing is `refused`, and becomes honoured when its row gets a target
-// instead of a reason.
+// A key whose engine part is missing is `refused`, and becomes honoured when it gets a field there.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <limits>
-#include <optional>
+#include <map>
+#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <variant>
 #include <vector>
 
-#include "zero/config.h"
+#include "zero/base/text.h"
+#include "zero/config_fields.h"
 
 namespace zero::config_schemas {
 
@@ -47,45 +46,36 @@ struct Range {
   bool below_high = false;  // high itself is excluded
 };
 
-// The member of Config that a row fills.
-using Pair = std::array<double*, 2>;
-using Target = std::variant<std::monostate, bool*, int*, std::int64_t*, std::uint64_t*, double*,
-                            std::string*, std::optional<std::int64_t>*, std::optional<double>*,
-                            std::optional<std::pair<double, double>>*, std::optional<DType>*,
-                            std::optional<bool>*, GradientSync*, OffloadDevice*, Pair>;
-
 struct RefusedChoice {
   std::string_view name, reason;
 };
 
 struct Key {
-  std::string_view path;        // "*" stands for a name of the user's choice
+  std::string path = "";        // "*" stands for a name of the user's choice
   std::string_view alias = "";  // another spelling of the last name
-  Type type = Type::section;
+  Type type = Type::any;
   Range range = {};
   std::vector<std::string_view> choices = {};
-  std::vector<RefusedChoice> refused_choices = {};  // known, but not to be had
+  std::vector<RefusedChoice> refused_choices = {};  // known, but not supported
   bool any_case = false;                            // of choices
   bool nullable = false;                            // null is the same as absent
   bool infinity_is_null = false;                    // "inf" is the same as null
   bool strict = false;          // DeepSpeed takes no other type, nor strings and 1e3 for an integer
-  bool zero_is_absent = false;  // the member's 0 says that the file gives no value
   bool auto_is_absent = false;  // of a section: "auto" is the same as absent
-  std::vector<std::string_view> belongs_to =
-      {};                 // the types of the section that have this parameter
-  bool required = false;  // by the types that have it
+  std::span<const std::string_view> belongs_to = {};  // the optimizers or schedules that have it
+  bool required = false;                              // by the types that have it
   Status status = Status::honoured;
   std::string_view reason = "";  // of a status other than honoured; of `replaced`: the new path
   // Of a row that is not honoured: values that ask for nothing, as shown; the default is one.
   std::vector<std::string_view> harmless = {};
   // Of a row that is not honoured: whether the value, as shown, is what is done here anyway.
   bool (*met)(const Config&, std::string_view shown) = nullptr;
-  std::string_view switched_by = "";  // acts only while this boolean key is true
-  bool stage_3_only = false;          // without effect at other stages, in DeepSpeed too
-  bool on_by_presence = false;        // of a block without "enabled": being there switches it on
-  bool gone = false;                  // DeepSpeed 0.19 refuses its mere presence
-  std::string_view initial = "";      // default of a row without a target, as shown
-  Target (*target)(Config&, const std::string& name) = nullptr;  // `name` is what "*" stands for
+  std::string_view switched_by = "";     // acts only while this boolean key is true
+  bool sharded_parameters_only = false;  // without effect otherwise, in DeepSpeed too
+  bool on_by_presence = false;           // of a block without "enabled": being there switches it on
+  bool gone = false;                     // DeepSpeed 0.19 refuses its mere presence
+  std::string_view initial = "";         // default of a row without a field, as shown
+  const detail::ConfigField* field = nullptr;  // of an honoured row: what it fills
   std::string_view meaning = "";
 };
 
@@ -98,6 +88,10 @@ const std::vector<Key>& keys();
 const Key* find_key(std::string_view path);
 // The row of key `name` in the section with the path `section` ("" at top level).
 const Key* find_key(std::string_view section, std::string_view name);
+
+// Every spelling of every path.
+using Spellings = std::map<std::string, const Key*, std::less<>>;
+const Spellings& spellings();
 
 // What an unknown path was probably meant to be.
 struct Guess {
@@ -125,8 +119,8 @@ std::string join(std::string_view section, std::string_view name);
 
 // Whether an optimizer or schedule of this type has the parameter.
 bool belongs_to(const Key& key, std::string_view type);
-
-std::string lower_case(std::string_view text);
+// "Adam, AdamW": the types that have the parameter.
+std::string owners_of(const Key& key);
 
 // DeepSpeed validates some sections and converts values there; elsewhere it takes them as they are.
 bool converts_values(std::string_view path);

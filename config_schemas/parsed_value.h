@@ -7,7 +7,6 @@
 #include "config_schemas/document.h"
 #include "config_schemas/keys.h"
 #include "config_schemas/load.h"
-#include "config_schemas/problems.h"
 
 namespace zero::config_schemas {
 
@@ -32,9 +31,6 @@ struct Collected {
   std::vector<ParsedValue> given;
   std::vector<Stray> strays;
 };
-
-// Reports double spellings and sections that are none. Keeps pointers into `root`.
-Collected collect_values(const Node& root, ProblemList& problems);
 
 // "zero_core.param_groups.norms.lr_scale": the row's path with the name in place of "*".
 std::string path_of(const ParsedValue& given);

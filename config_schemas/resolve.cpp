@@ -6,6 +6,7 @@
 #include "config_schemas/auto_values.h"
 #include "config_schemas/values.h"
 #include "zero/base/error.h"
+#include "zero/plan/placement.h"
 
 namespace zero::config_schemas {
 namespace {
@@ -136,7 +137,7 @@ class Resolver {
     }
     given.source = Source::automatic;
     if (text->empty()) {
-      given.usable = given.key->target != nullptr;
+      given.usable = given.key->field != nullptr;
       if (given.usable) given.shown = show_value(*given.key, given.name, config_);
       return;
     }
@@ -167,17 +168,9 @@ class Resolver {
     return given != nullptr && !given->usable;
   }
 
-  static std::string section_of_type(const Key& key) {
-    return key.path.starts_with("optimizer.") ? "optimizer" : "scheduler";
-  }
-
   bool is_cosine_rate(const Key& key) const {
     return config_.scheduler.type == "WarmupCosineLR" &&
            std::ranges::find(cosine_rates, key.path) != cosine_rates.end();
-  }
-
-  const std::string& type_of(const Key& key) const {
-    return key.path.starts_with("optimizer.") ? config_.optimizer.type : config_.scheduler.type;
   }
 
   // A parameter of another optimizer or schedule would have no effect: refused, as by DeepSpeed.
@@ -185,20 +178,17 @@ class Resolver {
     for (ParsedValue& given : given_) {
       const Key& key = *given.key;
       if (key.belongs_to.empty()) continue;
-      const std::string section = section_of_type(key);
-      const std::string& type = type_of(key);
+      const std::string section = key.path.substr(0, key.path.find('.'));
+      const std::string& type = detail::type_for(key.path, config_);
       const bool type_failed = failed(section + ".type");
       if (!type_failed && (belongs_to(key, type) || is_cosine_rate(key))) continue;
       given.usable = false;
       if (type_failed) continue;
-      std::string owners;
-      for (const auto owner : key.belongs_to)
-        owners += (owners.empty() ? "" : ", ") + std::string(owner);
       problems_.add(given.node->position,
                     given.path + ": " +
                         (type.empty() ? "no " + section + ".type is given that has it"
                                       : section + " " + type + " has no such parameter") +
-                        "; it belongs to " + owners);
+                        "; it belongs to " + owners_of(key));
     }
   }
 
@@ -208,7 +198,7 @@ class Resolver {
     for (const Key& key : keys())
       if (key.required && belongs_to(key, config_.scheduler.type) &&
           find(given_, key.path) == nullptr)
-        problems_.add(type->node->position, std::string(key.path) + ": must be given for " +
+        problems_.add(type->node->position, key.path + ": must be given for " +
                                                 config_.scheduler.type +
                                                 "; allowed: " + allowed_values(key));
   }
@@ -271,8 +261,9 @@ class Resolver {
       config_.notices.push_back(
           "scheduler.params.cycle_momentum: switched off, as in DeepSpeed, as " + optimizer.type +
           " has no betas for schedules");
-    const ParsedValue* given = find(given_, "zero_optimization.stage");
-    const bool sharded = given != nullptr && given->shown != "0";
+    const bool sharded =
+        detail::placement_for(config_.zero_optimization, config_.zero_core).optimizer ==
+        detail::Rest::shard;
     if (muon && config_.gradient_clipping > 0 && sharded)
       config_.notices.push_back(
           "gradient_clipping: limits the gradients before Muon makes them orthogonal; in DeepSpeed "

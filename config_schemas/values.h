@@ -12,17 +12,16 @@ namespace zero::config_schemas {
 std::string allowed_values(const Key& key);
 
 // The value as a file would give it, exact; "(not set)" where a file would not give one. Of a row
-// without a target: its default.
-constexpr const char* not_set = "(not set)";
+// without a field: its default.
+using detail::not_set;
 std::string show_value(const Key& key, const std::string& name, Config& config);
-std::string show_target(const Key& key, const Target& target);
 // The default of any row.
 std::string show_default(const Key& key);
 // A value of the file in short, for messages and tables.
 std::string shown(const Node& node);
 
 // Either what is wrong with the value, without the path, or the value as it is understood. A row
-// with a target stores it there.
+// with a field stores it there.
 struct Outcome {
   std::string problem;
   std::string shown;

@@ -1,4 +1,4 @@
-#include "config_schemas/yaml.h"
+#include "config_schemas/document.h"
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -9,6 +9,8 @@
 #include <map>
 #include <sstream>
 #include <string>
+
+#include "zero/base/text.h"
 
 namespace zero::config_schemas {
 namespace {

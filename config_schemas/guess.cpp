@@ -1,6 +1,5 @@
+// What an unknown key was probably meant to be.
 #include <algorithm>
-#include <cctype>
-#include <map>
 
 #include "config_schemas/keys.h"
 
@@ -8,21 +7,6 @@ namespace zero::config_schemas {
 namespace {
 
 constexpr std::size_t longest = 96;  // of a path: more letters are noise, and would cost time
-
-using Index = std::map<std::string, const Key*, std::less<>>;
-
-// Every spelling of every path.
-const Index& spellings() {
-  static const Index index = [] {
-    Index result;
-    for (const Key& key : keys()) {
-      result.emplace(key.path, &key);
-      if (!key.alias.empty()) result.emplace(join(section_of(key.path), key.alias), &key);
-    }
-    return result;
-  }();
-  return index;
-}
 
 // Insertions, deletions, replacements and swaps of neighbours that lead from one to the other.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -84,13 +68,6 @@ bool is_everyday(std::string_view name) {
       "block_size",  "deterministic", "device",     "dtype", "enabled", "job_name", "mode",
       "output_path", "params",        "pin_memory", "ratio", "type",    "writer"};
   return std::ranges::find(names, name) != std::ranges::end(names);
-}
-
-bool lies_in(std::string_view path, std::initializer_list<std::string_view> sections) {
-  return std::ranges::any_of(sections, [&](std::string_view section) {
-    return path == section ||
-           (path.starts_with(section) && path.substr(section.size()).starts_with('.'));
-  });
 }
 
 // The path as the table would write it, as far as the table knows it.
@@ -180,63 +157,12 @@ class Guesser {
 
 }  // namespace
 
-const Key* find_key(std::string_view path) {
-  const auto found = spellings().find(path);
-  return found == spellings().end() ? nullptr : found->second;
-}
-
-const Key* find_key(std::string_view section, std::string_view name) {
-  // A dot in a name would reach into another section, a star would be taken for any name.
-  if (name.find_first_of(".*") == std::string_view::npos)
-    if (const Key* key = find_key(join(section, name))) return key;
-  return find_key(join(section, "*"));
-}
-
 Guess guess_key(std::string_view path) {
   return Guesser(table_path(path.substr(0, longest)), false).run();
 }
 
 Guess guess_name(std::string_view name) {
   return Guesser(std::string(name.substr(0, longest)), true).run();
-}
-
-std::string_view section_of(std::string_view path) {
-  const auto dot = path.rfind('.');
-  return dot == std::string_view::npos ? std::string_view() : path.substr(0, dot);
-}
-
-std::string join(std::string_view section, std::string_view name) {
-  return section.empty() ? std::string(name) : std::string(section) + "." + std::string(name);
-}
-
-std::string_view last_name(std::string_view path) {
-  const auto dot = path.rfind('.');
-  return dot == std::string_view::npos ? path : path.substr(dot + 1);
-}
-
-bool belongs_to(const Key& key, std::string_view type) {
-  return std::ranges::any_of(key.belongs_to,
-                             [&](auto owner) { return lower_case(owner) == lower_case(type); });
-}
-
-std::string lower_case(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(), [](unsigned char c) { return std::tolower(c); });
-  return result;
-}
-
-bool converts_values(std::string_view path) {
-  return lies_in(path, {"zero_optimization", "fp16", "bf16", "comms_logger", "wandb", "tensorboard",
-                        "csv_monitor", "comet", "compile", "timers.throughput", "tensor_parallel",
-                        "zero_core"});
-}
-
-bool is_closed(std::string_view section) {
-  return converts_values(section) || lies_in(section, {"optimizer.params", "scheduler.params"});
-}
-
-bool is_comment(std::string_view name) {
-  return name.starts_with('_');
 }
 
 }  // namespace zero::config_schemas

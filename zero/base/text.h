@@ -1,0 +1,16 @@
+// Small helpers for texts that people read.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace zero {
+
+// ASCII letters alone, independent of the locale.
+std::string lower_case(std::string_view text);
+
+// For messages: control and non-ASCII characters escaped, cut when long.
+std::string printable(std::string_view text, std::size_t limit = 80);
+
+}  // namespace zero
