@@ -17,7 +17,6 @@ namespace zero::config_schemas {
 // Every number of the table has both ends, beyond what any run needs and small enough for sums and
 // products of a few.
 constexpr double many = 1e15;
-constexpr double most_ranks = 1 << 20;
 constexpr Range counts{.low = 0, .high = many};
 constexpr Range positive_counts{.low = 1, .high = many};
 constexpr Range any_count{.low = -many, .high = many};

@@ -39,6 +39,9 @@ enum class Status : std::uint8_t { honoured, no_effect, refused, replaced };
 // As a double, which cannot tell 2^63 from the integer below it; messages show the integer.
 inline constexpr double largest_integer = 0x1p63, largest_unsigned = 0x1p64;
 
+// No file or command line may name more.
+inline constexpr int most_ranks = 1 << 20;
+
 struct Range {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
