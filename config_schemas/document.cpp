@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <utility>
 
 #include "zero/base/text.h"
 
@@ -96,11 +97,10 @@ std::size_t sequence_length(std::string_view text) {
 
 // What is wrong with a text before it is read; position and words, or no words.
 Fault unsuitable(std::string_view text) {
-  if (text.size() > max_document_bytes) return {{1, 1}, "larger than 1 MiB"};
+  if (text.size() > max_document_bytes) return {{1, 1}, too_large};
   if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
     return {{1, 1}, "is UTF-16 text; save it as UTF-8"};
-  if (text.find('\0') != std::string_view::npos)
-    return {{1, 1}, "contains a NUL byte: not a text file"};
+  if (text.find('\0') != std::string_view::npos) return {{1, 1}, has_nul};
   if (std::ranges::all_of(text, is_blank)) return {{1, 1}, "is empty"};
   Scanner scanner(text);
   while (scanner.more()) {
@@ -140,12 +140,6 @@ bool is_json_number(std::string_view text) {
     if (!digits()) return false;
   }
   return at == text.size();
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
-  return text;
 }
 
 void append_utf8(std::string& result, std::uint32_t code) {
@@ -203,7 +197,7 @@ class Reader {
   }
 
   Node group(Position at, char opens) {
-    if (++depth_ > max_document_depth) throw Fault{at, "nested deeper than 32 levels"};
+    if (++depth_ > max_document_depth) throw Fault{at, too_deep};
     Node node{opens == '{' ? Node::Kind::object : Node::Kind::array, at, "", {}};
     scanner_.advance();
     scanner_.skip_blanks();
@@ -221,8 +215,7 @@ class Reader {
         ends_inside(std::string(closes == '}' ? "an object" : "an array") + " that opens in line " +
                     std::to_string(node.position.line) + ", column " +
                     std::to_string(node.position.column));
-      if (++members_ > max_document_keys)
-        throw Fault{scanner_.position(), "more than 10000 keys and array elements"};
+      if (++members_ > max_document_keys) throw Fault{scanner_.position(), too_many_keys};
       Member member{"", scanner_.position(), {}};
       if (node.kind == Node::Kind::object) {
         member.key = key();
@@ -241,10 +234,7 @@ class Reader {
 
   void note_duplicate(std::map<std::string, std::int64_t>& lines, const Member& member) {
     const auto [earlier, is_new] = lines.emplace(member.key, member.position.line);
-    if (!is_new)
-      problems_.push_back({member.position, "duplicate key \"" + printable(member.key) +
-                                                "\", first given in line " +
-                                                std::to_string(earlier->second)});
+    if (!is_new) problems_.push_back(duplicate_key(member.key, member.position, earlier->second));
   }
 
   // With the colon behind it.
@@ -292,7 +282,7 @@ class Reader {
       }
     }
     scanner_.advance();
-    if (result.size() > max_string_bytes) throw Fault{start, "a string is longer than 64 KiB"};
+    if (result.size() > max_string_bytes) throw Fault{start, too_long_string};
     return result;
   }
 
@@ -347,7 +337,7 @@ class Reader {
     while (scanner_.more() && scanner_.peek() != '\r' && scanner_.peek() != '\n')
       scanner_.advance();
     std::string line(trimmed(scanner_.since(begin)));
-    if (line.size() > max_string_bytes) throw Fault{at, "a string is longer than 64 KiB"};
+    if (line.size() > max_string_bytes) throw Fault{at, too_long_string};
     if (line.size() > word.size()) swallowed_ = at;
     return {Node::Kind::string, at, std::move(line), {}};
   }
@@ -389,6 +379,25 @@ Document parse(std::string_view text, Node (Reader::*read)()) {
 }
 
 }  // namespace
+
+Problem duplicate_key(const std::string& key, Position position, std::int64_t first_line) {
+  return {position, "duplicate key \"" + printable(key) + "\", first given in line " +
+                        std::to_string(first_line)};
+}
+
+const Member* find_member(const Node& object, std::string_view key) {
+  if (object.kind != Node::Kind::object) return nullptr;
+  const auto found = std::ranges::find(object.members, key, &Member::key);
+  return found == object.members.end() ? nullptr : &*found;
+}
+
+Member* find_member(Node& object, std::string_view key) {
+  return const_cast<Member*>(find_member(std::as_const(object), key));
+}
+
+bool is_auto(const Node& node) {
+  return node.kind == Node::Kind::string && node.text == "auto";
+}
 
 Document parse_document(std::string_view text) {
   Document document = parse(text, &Reader::document);

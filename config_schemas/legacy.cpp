@@ -1,24 +1,12 @@
 #include "config_schemas/legacy.h"
 
-#include <algorithm>
-
 #include "config_schemas/values.h"
 
 namespace zero::config_schemas {
 namespace {
 
-Member* find_member(Node& object, std::string_view key) {
-  if (object.kind != Node::Kind::object) return nullptr;
-  const auto found = std::ranges::find(object.members, key, &Member::key);
-  return found == object.members.end() ? nullptr : &*found;
-}
-
 void erase(Node& object, std::string_view key) {
   std::erase_if(object.members, [&](const Member& member) { return member.key == key; });
-}
-
-bool is_auto(const Node& node) {
-  return node.kind == Node::Kind::string && node.text == "auto";
 }
 
 class Converter {

@@ -72,8 +72,7 @@ class Collector {
     const Key& key = *given.key;
     const Node& node = *given.node;
     const bool absent =
-        (node.kind == Node::Kind::null && key.nullable) ||
-        (node.kind == Node::Kind::string && node.text == "auto" && key.auto_is_absent);
+        (node.kind == Node::Kind::null && key.nullable) || (is_auto(node) && key.auto_is_absent);
     if (key.type != Type::section) {
       if (!absent || key.field != nullptr) result_.given.push_back(std::move(given));
     } else if (node.kind == Node::Kind::object) {

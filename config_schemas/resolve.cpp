@@ -15,9 +15,8 @@ constexpr std::string_view defaults_key = "zero_core.deepspeed_defaults";
 constexpr std::array<std::string_view, 2> cosine_rates{"scheduler.params.warmup_min_lr",
                                                        "scheduler.params.warmup_max_lr"};
 
-bool is_auto(const ParsedValue& given) {
-  return given.node->kind == Node::Kind::string && given.node->text == "auto" &&
-         !takes_auto(*given.key);
+bool stands_for_another(const ParsedValue& given) {
+  return is_auto(*given.node) && !takes_auto(*given.key);
 }
 
 // What other values depend on: the types decide which parameters belong, and some defaults.
@@ -60,7 +59,7 @@ class Resolver {
     for (auto given = given_.begin(); given != rest; ++given) set(*given);
     set_defaults();
     for (auto given = rest; given != given_.end(); ++given)
-      if (!is_auto(*given)) set(*given);
+      if (!stands_for_another(*given)) set(*given);
     set_auto_values();
     if (config_.scheduler.type == "WarmupDecayLR" && !config_.scheduler.warmup_max_lr)
       config_.scheduler.warmup_max_lr = config_.optimizer.learning_rate;
@@ -105,7 +104,7 @@ class Resolver {
   void set_auto_values() {
     std::vector<ParsedValue*> open;
     for (ParsedValue& given : given_)
-      if (is_auto(given) && !comes_first(given)) open.push_back(&given);
+      if (stands_for_another(given) && !comes_first(given)) open.push_back(&given);
     std::ranges::stable_sort(open, {}, [](const ParsedValue* given) { return given->key; });
     for (ParsedValue* given : open) set_auto(*given);
   }

@@ -63,6 +63,9 @@ struct Scratch {
   }
 };
 
+// What Python's float() and int() pass over.
+constexpr std::string_view python_blanks = " \t\r\n\f\v";
+
 bool has_form(const Key& key, const Node& node) {
   switch (key.type) {
     case Type::text:
@@ -74,15 +77,6 @@ bool has_form(const Key& key, const Node& node) {
     default:
       return true;
   }
-}
-
-std::string_view trimmed(std::string_view text) {
-  const auto blank = [](char c) {
-    return std::string_view(" \t\r\n\f\v").find(c) != std::string_view::npos;
-  };
-  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
-  return text;
 }
 
 template <class T>
@@ -99,7 +93,7 @@ std::optional<T> read_all(std::string_view text) {
 std::optional<std::string_view> numeric_text(const Key& key, const Node& node) {
   if (node.kind == Node::Kind::number) return node.text;
   if (key.strict) return std::nullopt;
-  if (node.kind == Node::Kind::string) return trimmed(node.text);
+  if (node.kind == Node::Kind::string) return trimmed(node.text, python_blanks);
   if (node.kind == Node::Kind::boolean && converts_values(key.path))
     return node.text == "true" ? "1" : "0";
   return std::nullopt;
@@ -134,7 +128,7 @@ std::optional<bool> to_boolean(const Key& key, const Node& node) {
     return std::nullopt;
   }
   if (node.kind != Node::Kind::string || !converts_values(key.path)) return std::nullopt;
-  const std::string text = lower_case(trimmed(node.text));
+  const std::string text = lower_case(trimmed(node.text, python_blanks));
   for (const auto* yes : {"true", "yes", "on", "t", "y", "1"})
     if (text == yes) return true;
   for (const auto* no : {"false", "no", "off", "f", "n", "0"})
@@ -166,7 +160,7 @@ DType dtype_named(std::string_view name) {
 }
 
 bool is_infinity(const Node& node) {
-  const std::string text = lower_case(trimmed(node.text));
+  const std::string text = lower_case(trimmed(node.text, python_blanks));
   return node.kind == Node::Kind::string && (text == "inf" || text == "infinity");
 }
 

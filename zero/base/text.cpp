@@ -14,6 +14,12 @@ std::string lower_case(std::string_view text) {
   return result;
 }
 
+std::string_view trimmed(std::string_view text, std::string_view blanks) {
+  const auto begin = text.find_first_not_of(blanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
+}
+
 std::string printable(std::string_view text, std::size_t limit) {
   std::string result;
   for (const char c : text) {
