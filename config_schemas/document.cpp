@@ -88,14 +88,14 @@ std::size_t sequence_length(std::string_view text) {
   if (first < 0xc2 || first > 0xf4) return 0;
   for (std::size_t i = 1; i < length; ++i)
     if (i >= text.size() || !continues(text[i])) return 0;
-  // Longer than needed, a surrogate, or beyond U+10FFFF.
+  // Overlong, a surrogate, or beyond U+10FFFF.
   const unsigned second = byte(1);
   const bool wrong = (first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
                      (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90);
   return wrong ? 0 : length;
 }
 
-// What is wrong with a text before it is read; position and words, or no words.
+// What makes a text unreadable as a whole; without text if nothing does.
 Fault unsuitable(std::string_view text) {
   if (text.size() > max_document_bytes) return {{1, 1}, too_large};
   if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))

@@ -220,7 +220,7 @@ void add_scheduler(RowList& rows) {
             "growth of the momentum after the cycle, per decay_step_size; 0: none")});
 }
 
-// Our own section.
+// The section of ZeroCore's own options.
 void add_core(RowList& rows) {
   rows.in(
       "zero_core",

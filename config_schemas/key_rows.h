@@ -14,13 +14,13 @@
 
 namespace zero::config_schemas {
 
-// Every number of the table has both ends, beyond what any run needs and small enough for sums and
-// products of a few.
+// Every number has a lower and an upper limit: beyond what any run needs, and small enough that
+// sums and products of a few of them do not overflow.
 constexpr double many = 1e15;
 constexpr Range counts{.low = 0, .high = many};
 constexpr Range positive_counts{.low = 1, .high = many};
 constexpr Range any_count{.low = -many, .high = many};
-constexpr Range limits{.low = 0, .high = largest_integer};  // the largest is no limit
+constexpr Range limits{.low = 0, .high = largest_integer};  // the largest value means no limit
 constexpr Range samples{.low = 1, .high = 1e9};
 constexpr Range seconds{.low = 0, .high = 1e9};
 constexpr Range positive_seconds{.low = 0, .high = 1e9, .above_low = true};
@@ -34,7 +34,7 @@ constexpr Range below_one{.low = 0, .high = 1, .below_high = true};
 
 using Names = std::vector<std::string_view>;
 
-// Of PyTorch's and DeepSpeed's names of the floating types, those that are read.
+// PyTorch's and DeepSpeed's names of the floating-point types.
 inline const Names dtype_names{"fp16",          "float16",        "half",         "bf16",
                                "bfloat16",      "fp32",           "float",        "float32",
                                "torch.float16", "torch.bfloat16", "torch.float32"};
@@ -42,7 +42,8 @@ inline const Names dtype_names{"fp16",          "float16",        "half",       
 inline constexpr std::string_view python_compiler =
     "DeepSpeed's compiler passes over Python models";
 
-// A row while it is written down. Every function below returns the row with one property more.
+// A row of the table while it is being written. Each function returns a copy with one more
+// property.
 struct Row : Key {
   template <class T>
   Row with(T Key::*member, std::type_identity_t<T> value) const {
@@ -79,7 +80,7 @@ inline Row acts(std::string name, Names choices, std::string_view meaning) {
 }
 
 // Keys that fill nothing: name, default, meaning in DeepSpeed, and the reason why they have no
-// effect or are refused, where it is not that of all rows around.
+// effect or are refused, unless the rows of one list share it.
 inline Row plain(Type type, std::string name, std::string_view initial, std::string_view meaning,
                  std::string_view reason = "") {
   return {{.path = std::move(name),

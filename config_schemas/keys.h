@@ -2,7 +2,8 @@
 // Parser, checks, messages, the JSON Schema and docs/config.md follow from it; what describe() says
 // follows from zero/config_fields.h.
 //
-// A key whose engine part is missing is `refused`, and becomes honoured when it gets a field there.
+// A key that the engine does not support is refused; it becomes honoured when it gets a field
+// there.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ enum class Type : std::uint8_t {
   group_size,  // "node" or an integer
   text,        // any string
   list,        // any array
-  block,       // an object whose inside the table does not list
+  block,       // an object whose keys the table does not list
   any,
 };
 
@@ -54,7 +55,7 @@ struct RefusedChoice {
 };
 
 struct Key {
-  std::string path = "";        // "*" stands for a name of the user's choice
+  std::string path = "";        // "*" stands for a name that the user chooses
   std::string_view alias = "";  // another spelling of the last name
   Type type = Type::any;
   Range range = {};
@@ -69,21 +70,23 @@ struct Key {
   bool required = false;                              // by the types that have it
   Status status = Status::honoured;
   std::string_view reason = "";  // of a status other than honoured; of `replaced`: the new path
-  // Of a row that is not honoured: values that ask for nothing, as shown; the default is one.
+  // Of a key that is not honoured: values, as shown, that ask only for what the engine does anyway.
+  // The default is always one of them.
   std::vector<std::string_view> harmless = {};
-  // Of a row that is not honoured: whether the value, as shown, is what is done here anyway.
-  bool (*met)(const Config&, std::string_view shown) = nullptr;
+  // The same, where it depends on the rest of the config.
+  bool (*already_so)(const Config&, std::string_view shown) = nullptr;
   std::string_view switched_by = "";     // acts only while this boolean key is true
-  bool sharded_parameters_only = false;  // without effect otherwise, in DeepSpeed too
-  bool on_by_presence = false;           // of a block without "enabled": being there switches it on
-  bool gone = false;                     // DeepSpeed 0.19 refuses its mere presence
+  bool sharded_parameters_only = false;  // has no effect otherwise, in DeepSpeed too
+  bool on_by_presence = false;           // a block without "enabled" is switched on by its presence
+  bool removed = false;                  // DeepSpeed 0.19 refuses the key whatever its value
   std::string_view initial = "";         // default of a row without a field, as shown
   const detail::ConfigField* field = nullptr;  // of an honoured row: what it fills
   std::string_view meaning = "";
 };
 
-// The meaning of keys that DeepSpeed does not read either; none is proposed for a misspelt one.
-inline constexpr std::string_view says_nothing = "nothing";
+// The meaning of keys that DeepSpeed does not read either. They are not suggested for misspelt
+// keys.
+inline constexpr std::string_view never_read = "nothing";
 
 const std::vector<Key>& keys();
 
@@ -98,21 +101,21 @@ const Spellings& spellings();
 
 // What an unknown path was probably meant to be.
 struct Guess {
-  // What says more stands first.
+  // In the order of preference.
   enum class Kind : std::uint8_t {
-    none,       // nothing is near
+    none,       // no known key is similar
     slip,       // a misspelt key of the same section
     elsewhere,  // a key of another section
-    part,       // some words of a key of the same section
-    similar,    // a misspelt one of another section
+    part,       // some words of the name of a key of the same section
+    similar,    // a misspelt key of another section
   };
   Kind kind = Kind::none;
   const Key* key = nullptr;
   std::string path = "";  // in the spelling nearest to what was written
 };
-// Takes time in proportion to the table.
+// Compares with every key of the table.
 Guess guess_key(std::string_view path);
-// Of a last name alone, in whatever section.
+// For a last name alone, in any section.
 Guess guess_name(std::string_view name);
 
 // "zero_optimization" of "zero_optimization.stage".
@@ -125,10 +128,11 @@ bool belongs_to(const Key& key, std::string_view type);
 // "Adam, AdamW": the types that have the parameter.
 std::string owners_of(const Key& key);
 
-// DeepSpeed validates some sections and converts values there; elsewhere it takes them as they are.
+// Whether DeepSpeed validates the section of this path and converts its values; elsewhere it takes
+// values as they are.
 bool converts_values(std::string_view path);
 
-// Whether DeepSpeed refuses unknown keys of this section; elsewhere it passes over them.
+// Whether DeepSpeed refuses unknown keys of this section; elsewhere it ignores them.
 bool is_closed(std::string_view section);
 
 // A name that starts with _ is a comment, as in "_comment": JSON has no other.

@@ -1,4 +1,4 @@
-// Keys that are read, checked and listed at start with the reason why they change nothing here.
+// Keys that are checked and then listed at start with the reason why they have no effect here.
 #include "config_schemas/key_rows.h"
 
 namespace zero::config_schemas {
@@ -22,7 +22,7 @@ void add_general(RowList& rows) {
            integer("allgather_size", any_count, "500000000",
                    "old name of zero_optimization.allgather_bucket_size",
                    "only read beside a boolean zero_optimization, as its allgather_bucket_size"),
-           boolean("disable_allgather", "false", says_nothing, "DeepSpeed never uses it either"),
+           boolean("disable_allgather", "false", never_read, "DeepSpeed never uses it either"),
            boolean("dataloader_drop_last", "false", "drop the last partial batch",
                    "the training program reads the data"),
            integer("vocabulary_size", any_count, "null", "size of the vocabulary",
@@ -30,11 +30,11 @@ void add_general(RowList& rows) {
                .or_null(),
            boolean("disable_python_gc", "false", "switch Python's garbage collector off",
                    "there is no Python here"),
-           any("gradient_accumulation_dtype", says_nothing,
+           any("gradient_accumulation_dtype", never_read,
                "DeepSpeed does not read it: it is written data_types.grad_accum_dtype"),
-           any("fp32_allreduce", says_nothing,
+           any("fp32_allreduce", never_read,
                "DeepSpeed does not read it: it is written communication_data_type"),
-           any("zero_force_ds_cpu_optimization", says_nothing,
+           any("zero_force_ds_cpu_optimization", never_read,
                "DeepSpeed does not read it: it is written zero_force_ds_cpu_optimizer"),
            choice("seq_parallel_communication_data_type", {"fp16", "bf16", "fp32"}, "fp32",
                   "dtype between sequence ranks", "acts with sequence parallelism only")
@@ -57,8 +57,8 @@ void add_general(RowList& rows) {
                "training goes on")
                .harmless({"false"})});
   rows.in("", "a key of Accelerate's own file, which DeepSpeed does not read; remove it",
-          {boolean("zero3_init_flag", "", says_nothing),
-           boolean("zero3_save_16bit_model", "", says_nothing)});
+          {boolean("zero3_init_flag", "", never_read),
+           boolean("zero3_save_16bit_model", "", never_read)});
 }
 
 void add_precision(RowList& rows) {
@@ -74,8 +74,8 @@ void add_precision(RowList& rows) {
            any("loss_scale_window", "copied from fp16"), any("hysteresis", "copied from fp16"),
            any("min_loss_scale", "copied from fp16")});
   rows.in("", "older releases passed over it; DeepSpeed 0.19 refuses the key",
-          {any("bf16.auto_cast", says_nothing), any("fp16.opt_level", says_nothing),
-           any("fp16.fp16_scale_tolerance", says_nothing)});
+          {any("bf16.auto_cast", never_read), any("fp16.opt_level", never_read),
+           any("fp16.fp16_scale_tolerance", never_read)});
   rows.in("data_types", "models have no buffers here",
           {choice("buffer_dtype", dtype_names, "null", "dtype of buffers").or_null(),
            any("keep_in_fp32_modules", "buffers that stay in fp32").with(&Key::initial, "auto")});
@@ -98,7 +98,7 @@ void add_sharding(RowList& rows) {
                "each slice always goes to its owner alone; the sums are the same bits"),
        boolean("use_multi_rank_bucket_allreduce", "true", "one all-reduce per bucket",
                "each slice always goes to its owner alone"),
-       boolean("allgather_partitions", "true", says_nothing, "DeepSpeed never uses it either"),
+       boolean("allgather_partitions", "true", never_read, "DeepSpeed never uses it either"),
        boolean("overlap_comm", "null", "reduce while backward runs",
                "communication always overlaps with computation")
            .harmless({"true"})
@@ -172,7 +172,7 @@ void add_offload(RowList& rows) {
                "DeepSpeed has no use for it any more")
            .harmless({"true", "false"})
            .or_null(),
-       boolean("cpu_offload_pin_memory", "", says_nothing,
+       boolean("cpu_offload_pin_memory", "", never_read,
                "DeepSpeed 0.19 refuses it; host buffers are page-locked by pin_memory")});
   rows.in("aio", "a request is sent as soon as another one has ended, while the rest are under way",
           {integer("thread_count", any_count, "1", "its old name, not read",
@@ -285,7 +285,7 @@ void add_output(RowList& rows) {
            boolean("timers.throughput.synchronized", "true", "wait for the device")
                .harmless({"false"})});
   rows.in("comms_logger", own_output,
-          {boolean("enabled", "false", says_nothing), boolean("prof_all", "true", "all operations"),
+          {boolean("enabled", "false", never_read), boolean("prof_all", "true", "all operations"),
            plain(Type::list, "prof_ops", "[]", "these operations"),
            boolean("verbose", "false", "each call"), boolean("debug", "false", "callers too")});
   rows.in(

@@ -26,7 +26,8 @@ class Converter {
   }
 
  private:
-  // true is stage 1 with the top level's allgather_size, false is stage 0.
+  // "zero_optimization": true means stage 1 with the top level's allgather_size, false means stage
+  // 0.
   void boolean_zero() {
     Member* member = find_member(root_, "zero_optimization");
     if (member == nullptr || member->value.kind != Node::Kind::boolean) return;
@@ -60,7 +61,8 @@ class Converter {
     conversions_["bf16"] = "bfloat16";
   }
 
-  // Reports a replacement that is given too. Erases what says nothing: then the result is false.
+  // Whether the old key is there and must be converted. Otherwise erases it; reports a new key
+  // beside it.
   bool converts(Node& zero, const std::string& old, std::initializer_list<const char*> today) {
     const Member* member = find_member(zero, old);
     if (member == nullptr) return false;

@@ -37,7 +37,7 @@ class Collector {
     const Node* node = nullptr;
   };
 
-  // Recursion is as deep as the table, whatever the document.
+  // Recurses as deep as the table, however deep the document is.
   void collect(const Section& section) {
     std::map<const Key*, const Member*> seen;
     for (const Member& member : section.node->members) {
@@ -46,7 +46,7 @@ class Collector {
       const bool wildcard = key != nullptr && last_name(key->path) == "*";
       if (is_comment(member.key) && !wildcard) continue;
       if (key == nullptr) {
-        result_.strays.push_back({section.row_path, path, &member});
+        result_.unknown.push_back({section.row_path, path, &member});
         continue;
       }
       const auto [earlier, is_new] = seen.emplace(key, &member);
@@ -86,7 +86,8 @@ class Collector {
   ProblemList& problems_;
 };
 
-// Reports double spellings and sections that are none. Keeps pointers into `root`.
+// The values of a document with their rows. Reports keys that are given in two spellings, and
+// values that should be sections. The result points into `root`.
 Collected collect_values(const Node& root, ProblemList& problems) {
   Collected result;
   if (root.kind == Node::Kind::object)
@@ -104,7 +105,7 @@ Source source_of(const ParsedValue& given, const Conversions& conversions) {
   return converted ? Source::alias : Source::file;
 }
 
-// Parsed values, and the defaults of honoured keys that the file leaves out.
+// The values of the file, and the defaults of honoured keys that it leaves out.
 std::vector<Entry> entries_of(const Resolution& resolution, const Conversions& conversions,
                               const ProblemList& places) {
   Config config = resolution.config;  // rows reach members through a Config that they may change
@@ -136,7 +137,7 @@ bool exists(const std::string& file) {
   return std::filesystem::exists(file, ignored);
 }
 
-// As it is named, else beside the file that names it.
+// A relative name may also be relative to the file that names it.
 std::string find_named(const std::string& name, const std::string& by) {
   const std::string beside = (std::filesystem::path(by).parent_path() / name).string();
   return !exists(name) && exists(beside) ? beside : name;
@@ -152,7 +153,7 @@ struct Input {
 
 Loaded load_document(const Input& input, bool may_be_foreign);
 
-// Of an Accelerate or Trainer file that names a DeepSpeed config.
+// Loads the DeepSpeed config that an Accelerate or Trainer file names.
 Loaded load_named(const Input& input, const Imported& imported) {
   const std::string file = find_named(imported.config_file, input.file);
   const std::string text = read_config_file(file);
@@ -171,7 +172,7 @@ Loaded load_native(const Input& input, Node& root, ProblemList& problems) {
   Resolution resolution = resolve(std::move(collected.given), input.values,
                                   {!input.file.empty(), input.purpose}, problems);
   for (auto notices : {check_supported(resolution, conversions, problems),
-                       check_strays(collected.strays, resolution, problems)})
+                       check_unknown_keys(collected.unknown, resolution, problems)})
     std::ranges::move(notices, std::back_inserter(resolution.config.notices));
   problems.throw_if_any();
   return {resolution.config, entries_of(resolution, conversions, problems), {}};
@@ -243,7 +244,7 @@ std::string read_config_file(const std::string& file) {
   const auto status = std::filesystem::status(file, error);
   if (error) fail("cannot be read: " + std::string(std::strerror(error.value())));
   if (is_directory(status)) fail("is a directory; a JSON file is needed");
-  // Opening a FIFO would wait for a writer.
+  // Never open a FIFO: that would wait for a writer.
   if (!is_regular_file(status)) fail("is not a regular file; a JSON file is needed");
   errno = 0;
   std::ifstream input(file, std::ios::binary);

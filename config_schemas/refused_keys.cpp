@@ -6,7 +6,7 @@
 namespace zero::config_schemas {
 namespace {
 
-// What data_types.param_dtype must be, in DeepSpeed too.
+// DeepSpeed also requires that data_types.param_dtype repeats the dtype of the model.
 bool is_model_dtype(const Config& config, std::string_view shown) {
   std::string name = lower_case(shown);
   if (name.starts_with("torch.")) name.erase(0, 6);
@@ -15,15 +15,14 @@ bool is_model_dtype(const Config& config, std::string_view shown) {
                              : name == "fp32" || name == "float32" || name == "float";
 }
 
-// A second place for gradient_clipping may repeat it.
+// max_grad_norm may repeat what gradient_clipping says.
 bool is_clipping(const Config& config, std::string_view shown) {
   double value = 0;
   std::from_chars(shown.data(), shown.data() + shown.size(), value);
   return value == config.gradient_clipping;
 }
 
-// DeepSpeed 0.19 refuses their mere presence, so that a value that asks for nothing is reported
-// too.
+// DeepSpeed 0.19 refuses these keys whatever their value, so a harmless value gets a notice.
 void add_removed(RowList& rows) {
   constexpr std::string_view in_0_19_7 = "DeepSpeed removed it in 0.19.7; remove it";
   constexpr std::string_view in_0_19_8 = "DeepSpeed removed it in 0.19.8; remove it";
@@ -53,13 +52,13 @@ void add_removed(RowList& rows) {
                "supported by this version"),
        boolean("mics_hierarchical_params_gather", "false", "gather in two steps",
                "DeepSpeed removed MiCS in 0.19.7"),
-       boolean("cpu-offload", "false", says_nothing,
+       boolean("cpu-offload", "false", never_read,
                "no DeepSpeed release reads this spelling; it is written "
                "offload_optimizer.device")});
-  rows.in("optimizer.params", {plain(Type::number, "max_grad_norm", "", says_nothing,
+  rows.in("optimizer.params", {plain(Type::number, "max_grad_norm", "", never_read,
                                      "DeepSpeed refuses it too: it is written gradient_clipping")
                                    .with(&Key::range, {.low = -1e30, .high = 1e30})
-                                   .with(&Key::met, is_clipping)});
+                                   .with(&Key::already_so, is_clipping)});
 }
 
 void add_unsupported(RowList& rows) {
@@ -73,7 +72,7 @@ void add_unsupported(RowList& rows) {
        choice("data_types.param_dtype", dtype_names, "null", "dtype of parameters",
               "must be what fp16.enabled and bf16.enabled say; remove it")
            .or_null()
-           .with(&Key::met, is_model_dtype),
+           .with(&Key::already_so, is_model_dtype),
        boolean("zero_optimization.legacy_stage1", "false", "stage 1 of 2020",
                "DeepSpeed removed this implementation; remove it"),
        boolean("optimizer.params.amsgrad", "false", "the AMSGrad variant",
@@ -85,7 +84,8 @@ void add_unsupported(RowList& rows) {
            .of(muon)});
 }
 
-// Parameters of optimizers whose type is refused: known, so that only the type is reported.
+// Parameters of optimizers whose type is refused. They are known so that the user gets one message,
+// about the type.
 void add_foreign_optimizers(RowList& rows) {
   static constexpr std::string_view one_bit[] = {"OneBitAdam", "ZeroOneAdam", "OneBitLamb"};
   static constexpr std::string_view zero_one[] = {"ZeroOneAdam"}, lamb[] = {"OneBitLamb"};
@@ -109,12 +109,12 @@ std::vector<Key> refused_keys() {
   add_unsupported(others);
   add_foreign_optimizers(others);
   std::vector<Key> keys = removed.take();
-  for (Key& key : keys) key.gone = true;
+  for (Key& key : keys) key.removed = true;
   for (Key& key : others.take()) keys.push_back(std::move(key));
   return keys;
 }
 
-// The reason is the path of today.
+// The reason is the path of the present key.
 std::vector<Key> replaced_keys() {
   RowList rows(Status::replaced);
   rows.in("",

@@ -37,7 +37,7 @@ std::string wrong(const Key& key, const Node& node, std::string_view what) {
   return shown(node) + " " + std::string(what) + "; allowed: " + allowed_values(key);
 }
 
-// Where a value goes that no member of Config wants.
+// Takes the values of keys that fill no member of Config.
 struct Scratch {
   bool truth = false;
   std::int64_t integer = 0;
@@ -63,7 +63,7 @@ struct Scratch {
   }
 };
 
-// What Python's float() and int() pass over.
+// What Python's float() and int() ignore around a number.
 constexpr std::string_view python_blanks = " \t\r\n\f\v";
 
 bool has_form(const Key& key, const Node& node) {
@@ -105,7 +105,7 @@ std::optional<double> to_number(const Key& key, const Node& node) {
   return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
-// Counts may be written 5e8 or 16.0: a fraction of zero is an integer.
+// Counts may be written as 5e8 or 16.0.
 template <class T>
 std::optional<T> to_integer(const Key& key, const Node& node) {
   const auto text = numeric_text(key, node);
@@ -137,7 +137,7 @@ std::optional<bool> to_boolean(const Key& key, const Node& node) {
 }
 
 std::optional<std::string_view> to_choice(const Key& key, const Node& node) {
-  // 0.19 without quotes is a number.
+  // A version such as 0.19 is a number when it stands without quotes.
   if (node.kind != Node::Kind::string && node.kind != Node::Kind::number) return std::nullopt;
   for (const auto choice : key.choices)
     if (choice == node.text || (key.any_case && lower_case(choice) == lower_case(node.text)))
@@ -152,7 +152,7 @@ std::string unknown_choice(const Key& key, const Node& node) {
   return wrong(key, node, "is not known");
 }
 
-// Of PyTorch's and DeepSpeed's names of the floating types.
+// From PyTorch's or DeepSpeed's name of a floating-point type.
 DType dtype_named(std::string_view name) {
   if (name.starts_with("torch.")) name.remove_prefix(6);
   if (name == "bf16" || name == "bfloat16") return DType::bf16;
@@ -169,7 +169,7 @@ bool is_whole_number(const Node& node) {
   return value && *value == std::floor(*value);
 }
 
-// Stores values; the result is what is wrong.
+// Stores a value; returns what is wrong with it, or an empty text.
 struct Setter {
   const Key& key;
   const Node& node;

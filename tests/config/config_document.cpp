@@ -110,7 +110,7 @@ std::string status_of(const Key& key) {
 std::string row(const Key& key) {
   std::string name = "`" + key.path + "`";
   if (!key.alias.empty()) name += ", `" + std::string(key.alias) + "`";
-  std::string meaning(key.meaning == says_nothing ? "-" : key.meaning);
+  std::string meaning(key.meaning == never_read ? "-" : key.meaning);
   if (!key.belongs_to.empty()) {
     meaning += " (" + owners_of(key) + ")";
   }

@@ -13,7 +13,7 @@ using namespace tool;
 using Json = nlohmann::ordered_json;
 
 std::string description(const Key& key) {
-  std::string text(key.meaning == says_nothing ? "" : key.meaning);
+  std::string text(key.meaning == never_read ? "" : key.meaning);
   if (text.empty()) text = "not read";
   if (!key.belongs_to.empty()) {
     text += " (" + owners_of(key) + ")";

@@ -73,13 +73,13 @@ std::string in_deepspeed(const Key& key) {
   if (const Difference* difference = difference_of(key))
     return std::string(difference->deepspeed) + "; otherwise here, as " +
            std::string(difference->why);
-  if (key.gone) return "0.19 refuses its mere presence";
-  if (key.meaning == says_nothing) return "does not read it";
+  if (key.removed) return "0.19 refuses its mere presence";
+  if (key.meaning == never_read) return "does not read it";
   return key.status == Status::honoured ? "means the same" : std::string(key.meaning);
 }
 
 std::string meaning_of(const Key& key) {
-  std::string text(key.meaning == says_nothing ? "none" : key.meaning);
+  std::string text(key.meaning == never_read ? "none" : key.meaning);
   if (key.belongs_to.empty()) return text;
   return text + "; of " + owners_of(key);
 }
