@@ -132,7 +132,6 @@ class RowList {
   std::vector<Key> keys_;
 };
 
-std::vector<Key> honoured_keys();
 std::vector<Key> keys_without_effect();
 std::vector<Key> refused_keys();
 std::vector<Key> replaced_keys();
