@@ -24,7 +24,7 @@ void add_general(RowList& rows) {
            .or_null()
            .with(&Key::infinity_is_null, true),
        acts("seed", {.low = 0, .high = largest_unsigned},
-            "of the initial values and the order of the data"),
+            "seed of the initial values and of the order of the data"),
        acts("prescale_gradients",
             "divide gradients by the ranks before they are summed, in the dtype of the wire; "
             "so it is done for an fp16 wire anyway"),
@@ -50,7 +50,7 @@ void add_precision(RowList& rows) {
                         "the scale halves from the overflow with this number on; below 1: never"),
                    acts("consecutive_hysteresis", "good steps refill the hysteresis"),
                    acts("min_loss_scale", {.low = 0, .high = largest_scale},
-                        "floor of the dynamic scale; an overflow there ends the run"),
+                        "smallest dynamic scale; an overflow at it ends the run"),
                    acts("fp16_master_weights_and_grads",
                         "with fp16.enabled: the fp16 parameters are their own master weights, "
                         "moments stay fp32")});
@@ -65,7 +65,7 @@ void add_precision(RowList& rows) {
                    .in_any_case()
                    .or_null()});
   rows.in("data_types",
-          {section("dtypes of single parts"),
+          {section("dtypes of gradient sums, parameters and buffers"),
            acts("grad_accum_dtype", dtype_names,
                 "dtype of sums of gradients over micro steps and of gradients at rest; null: the "
                 "one that the model computes in")
@@ -104,7 +104,7 @@ void add_offload(RowList& rows) {
   const Names devices{"none", "cpu", "nvme"};
   rows.in(
       "zero_optimization.offload_optimizer",
-      {section("where optimizer states rest").or_null().or_auto(),
+      {section("where optimizer states are stored").or_null().or_auto(),
        acts("device", devices, "cpu: memory of the host, which CPU ranks use anyway; nvme: a file"),
        acts("nvme_path", "directory of the file, on a local disk").or_null(),
        acts("buffer_count", small_counts, "n: chunks pass through n - 1 slots, at least one"),
@@ -113,26 +113,26 @@ void add_offload(RowList& rows) {
        acts("pipeline_write", "write the last chunk while one is updated; not set: true"),
        acts("fast_init", "do not write the zeros that states start as"),
        acts("ratio", unit_interval,
-            "share of chunks that rest there; the first ones stay in memory")});
-  rows.in(
-      "zero_optimization.offload_param",
-      {section("where the parameters of stage 3 rest").or_null().or_auto(),
-       acts("device", devices, "as of offload_optimizer").with(&Key::sharded_parameters_only, true),
-       acts("nvme_path", "directory of the file; offload_optimizer's wins where both have one")
-           .or_null(),
-       acts("buffer_count", small_counts,
-            "shards that are fetched ahead, each as large as the largest"),
-       acts("buffer_size", counts,
-            "elements: fewer buffers where they would exceed buffer_count times as many"),
-       acts("max_in_cpu", counts,
-            "with nvme: elements of a rank that stay in host memory, first units first")});
-  rows.in("aio", {section("file access of NVMe offload").or_null(),
-                  acts("block_size", {.low = 1, .high = 1 << 30},
-                       "bytes per request and checksum, rounded up to 4096"),
-                  acts("queue_depth", {.low = 1, .high = 1 << 16},
-                       "requests under way, reads and writes each"),
-                  acts("intra_op_parallelism", {.low = 1, .high = 1 << 16},
-                       "times as many requests under way")});
+            "share of the chunks that are offloaded; the first ones stay in memory")});
+  rows.in("zero_optimization.offload_param",
+          {section("where the parameters of stage 3 are stored").or_null().or_auto(),
+           acts("device", devices, "as for offload_optimizer")
+               .with(&Key::sharded_parameters_only, true),
+           acts("nvme_path", "directory of the file; offload_optimizer's wins where both have one")
+               .or_null(),
+           acts("buffer_count", small_counts,
+                "shards that are fetched ahead, each as large as the largest"),
+           acts("buffer_size", counts,
+                "elements: fewer buffers where they would exceed buffer_count times as many"),
+           acts("max_in_cpu", counts,
+                "with nvme: elements of a rank that stay in host memory, first units first")});
+  rows.in("aio",
+          {section("file access of NVMe offload").or_null(),
+           acts("block_size", {.low = 1, .high = 1 << 30},
+                "bytes per request and checksum, rounded up to 4096"),
+           acts("queue_depth", {.low = 1, .high = 1 << 16},
+                "requests in flight, for reads and for writes"),
+           acts("intra_op_parallelism", {.low = 1, .high = 1 << 16}, "multiplies queue_depth")});
 }
 
 void add_optimizer(RowList& rows) {
@@ -151,54 +151,52 @@ void add_optimizer(RowList& rows) {
                                              {"MuAdam", mup},
                                              {"MuAdamW", mup},
                                              {"MuSGD", mup}})});
-  rows.in(
-      "optimizer.params",
-      {section("its parameters"),
-       acts("lr", rates, "learning rate; not given: 0.01 for Adagrad, 0.02 for Muon"),
-       acts("weight_decay", rates,
-            "decay of weights towards zero; 0.01 with torch_adam, where it is not given"),
-       acts("betas", below_one,
-            "decay of the running averages of gradients and squared gradients; not given: "
-            "[0.9, 0.95] for Muon"),
-       acts("eps", rates, "added to the denominator; not given: 1e-10 for Adagrad and Muon"),
-       acts("adam_w_mode", "true: decoupled decay, also for Adam; AdamW ignores it"),
-       acts("bias_correction", "correct the averages for their start at zero"),
-       acts("momentum", unit_interval,
-            "share of the last update that is kept; not given: 0.95 for Muon"),
-       acts("dampening", signed_rates, "share of the gradient that momentum leaves out"),
-       acts("nesterov", "look-ahead momentum; needs momentum above 0 and dampening 0"),
-       acts("max_coeff", rates, "most that a tensor's trust ratio |parameter| / |update| may be"),
-       acts("min_coeff", rates, "least that it may be"),
-       acts("eps_inside_sqrt", "add eps under the root"),
-       acts("lr_decay", rates, "step t runs with lr / (1 + (t - 1) lr_decay)"),
-       acts("initial_accumulator_value", rates, "sum of squares at the start"),
-       acts("muon_lr", rates,
-            "instead of lr, of the matrices: parameters of two or more dimensions whose name "
-            "holds neither embed nor lm_head"),
-       acts("adam_lr", rates,
-            "instead of lr, of all other parameters, which Adam updates; 0.0003 where lr is "
-            "not given either"),
-       acts("ns_method", Names{"gram", "standard"},
-            "form of the Newton-Schulz iteration, in fp32")});
+  rows.in("optimizer.params",
+          {section("parameters of the type"),
+           acts("lr", rates, "learning rate; not given: 0.01 for Adagrad, 0.02 for Muon"),
+           acts("weight_decay", rates, "weight decay; not given: 0.01 with torch_adam, else 0"),
+           acts("betas", below_one,
+                "decay of the running averages of gradients and squared gradients; not given: "
+                "[0.9, 0.95] for Muon"),
+           acts("eps", rates, "added to the denominator; not given: 1e-10 for Adagrad and Muon"),
+           acts("adam_w_mode", "true: decoupled decay, also for Adam; AdamW ignores it"),
+           acts("bias_correction", "bias correction of the running averages"),
+           acts("momentum", unit_interval, "momentum; not given: 0.95 for Muon"),
+           acts("dampening", signed_rates, "dampening of the gradient in the momentum"),
+           acts("nesterov", "Nesterov momentum; needs momentum above 0 and dampening 0"),
+           acts("max_coeff", rates, "upper limit of a tensor's trust ratio |parameter| / |update|"),
+           acts("min_coeff", rates, "lower limit of the trust ratio"),
+           acts("eps_inside_sqrt", "add eps inside the square root"),
+           acts("lr_decay", rates, "step t runs with lr / (1 + (t - 1) lr_decay)"),
+           acts("initial_accumulator_value", rates, "initial value of the sum of squares"),
+           acts("muon_lr", rates,
+                "instead of lr, of the matrices: parameters of two or more dimensions whose name "
+                "holds neither embed nor lm_head"),
+           acts("adam_lr", rates,
+                "instead of lr, of all other parameters, which Adam updates; 0.0003 where lr is "
+                "not given either"),
+           acts("ns_method", Names{"gram", "standard"},
+                "form of the Newton-Schulz iteration, in fp32")});
 }
 
 void add_scheduler(RowList& rows) {
   rows.in(
       "scheduler",
-      {section("the learning rate over the steps; without it a constant"),
+      {section("the learning rate schedule; without it the rate is constant"),
        acts("type", Names{"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest", "OneCycle"},
             "name of the schedule")});
   rows.in(
       "scheduler.params",
-      {section("its parameters"),
-       acts("last_batch_iteration", {.low = -1, .high = many}, "where the schedule's clock starts"),
+      {section("parameters of the type"),
+       acts("last_batch_iteration", {.low = -1, .high = many},
+            "the step at which the schedule starts"),
        acts("warmup_min_lr", rates, "rate at the start"),
        acts("warmup_max_lr", rates,
             "rate after warmup; null: the optimizer's; not set: so too for WarmupLR, 0.001 "
             "for WarmupDecayLR")
            .or_null(),
-       acts("warmup_num_steps", positive_counts, "steps of warmup; 1 acts like 2").strictly(),
-       acts("warmup_type", Names{"log", "linear"}, "form of the warmup"),
+       acts("warmup_num_steps", positive_counts, "warmup steps; 1 acts like 2").strictly(),
+       acts("warmup_type", Names{"log", "linear"}, "shape of the warmup"),
        acts("total_num_steps", positive_counts, "step at which the decay ends; required").needed(),
        acts("warmup_min_ratio", rates, "share of the optimizer's rate at the start"),
        acts("cos_min_ratio", rates, "share of the optimizer's rate at the end"),
@@ -207,30 +205,32 @@ void add_scheduler(RowList& rows) {
        acts("lr_range_test_step_rate", signed_rates,
             "growth per interval, in multiples of the first rate"),
        acts("lr_range_test_staircase", "constant within an interval")});
-  rows.in(
-      "scheduler.params",
-      {acts("cycle_min_lr", rates, "rate at both ends of the cycle; required").needed(),
-       acts("cycle_max_lr", rates, "rate at the top of the cycle; required").needed(),
-       acts("decay_lr_rate", rates, "fall after the cycle; 0: none"),
-       acts("decay_step_size", counts, "steps of that fall; 0: none"),
-       acts("cycle_first_step_size", positive_counts, "steps of the rise"),
-       acts("cycle_second_step_size", counts, "steps back; null: as many as of the rise").or_null(),
-       acts("cycle_first_stair_count", counts, "stairs of the rise; 0: a line"),
-       acts("cycle_second_stair_count", counts, "stairs back; null: as many as of the rise")
-           .or_null(),
-       acts("cycle_momentum", "move the first beta against the rate; the second is 0.99 then"),
-       acts("cycle_min_mom", below_one,
-            "least momentum, at the top of the cycle and in the first step"),
-       acts("cycle_max_mom", below_one, "most momentum"),
-       acts("decay_mom_rate", signed_rates,
-            "growth of the momentum after the cycle, per decay_step_size; 0: none")});
+  rows.in("scheduler.params",
+          {acts("cycle_min_lr", rates, "rate at both ends of the cycle; required").needed(),
+           acts("cycle_max_lr", rates, "rate at the top of the cycle; required").needed(),
+           acts("decay_lr_rate", rates, "decay rate after the cycle; 0: none"),
+           acts("decay_step_size", counts, "steps of that decay; 0: none"),
+           acts("cycle_first_step_size", positive_counts, "steps of the rising half"),
+           acts("cycle_second_step_size", counts,
+                "steps of the falling half; null: as many as of the rising half")
+               .or_null(),
+           acts("cycle_first_stair_count", counts, "stairs of the rising half; 0: a straight line"),
+           acts("cycle_second_stair_count", counts,
+                "stairs of the falling half; null: as many as of the rising half")
+               .or_null(),
+           acts("cycle_momentum", "move the first beta against the rate; the second is 0.99 then"),
+           acts("cycle_min_mom", below_one,
+                "least momentum, at the top of the cycle and in the first step"),
+           acts("cycle_max_mom", below_one, "most momentum"),
+           acts("decay_mom_rate", signed_rates,
+                "growth of the momentum after the cycle, per decay_step_size; 0: none")});
 }
 
 // The section of ZeroCore's own options.
 void add_core(RowList& rows) {
   rows.in(
       "zero_core",
-      {section("what DeepSpeed has no key for"),
+      {section("options that DeepSpeed has no key for"),
        acts("reshard_after_forward",
             "stage 3: free gathered parameters between forward and backward (false: "
             "SHARD_GRAD_OP)"),
@@ -243,7 +243,7 @@ void add_core(RowList& rows) {
        acts("deterministic",
             "on GPUs: sums in rank order instead of NCCL's own, for equal bits at every stage; "
             "CPU ranks always have them"),
-       acts("time_limit_seconds", positive_seconds, "of every wait for other ranks"),
+       acts("time_limit_seconds", positive_seconds, "time limit of every wait for other ranks"),
        acts("deepspeed_defaults", Names{"0.19", "0.14"},
             "whose defaults fill what the file leaves out: 0.14 clips no gradients, and its "
             "WarmupLR rises to 0.001"),
@@ -257,9 +257,9 @@ void add_core(RowList& rows) {
             "saves, where checkpoint.writer.decoupled asks for them"),
        acts("allow_non_finite_weights", "load checkpoints and weights that hold NaN or infinity"),
        acts("offload_chunk_bytes", positive_counts,
-            "at most, of what NVMe offload reads, updates and writes at a time"),
+            "largest chunk that NVMe offload reads, updates and writes at a time"),
        acts("offload_cache_bytes", counts,
-            "memory for the first chunks, which then stay out of the file")});
+            "memory in which the first chunks stay instead of in the file")});
   rows.in("zero_core.param_groups", {section("optimizer groups by name")});
   rows.in("zero_core.param_groups.*",
           {section("one group"), acts("lr_scale", rates, "factor of the learning rate"),
@@ -278,7 +278,8 @@ void add_monitors(RowList& rows) {
                         "write loss, learning rate and loss scale of every step over the samples "
                         "so far; of programs that hand their steps to zero::Monitor, as train_gpt "
                         "does"),
-                   acts("output_path", "folder"), acts("job_name", "folder inside of it")});
+                   acts("output_path", "folder of the files"),
+                   acts("job_name", "folder inside output_path")});
   for (const char* path : {"wandb", "comet"})
     rows.in(path, {section("records of training outside the program").or_auto()});
 }

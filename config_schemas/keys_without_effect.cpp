@@ -114,7 +114,7 @@ void add_sharding(RowList& rows) {
                "the optimizer works on the whole shard of a unit"),
        boolean("enable_sanity_checks", "false", "checks of order over ranks",
                "ranks always agree on their order of calls"),
-       boolean("save_muon_momentum_buffer_in_memory", "false", "where Muon's momentum rests",
+       boolean("save_muon_momentum_buffer_in_memory", "false", "keep Muon's momentum in memory",
                "acts with Muon under NVMe offload only"),
        boolean("stage3_gather_16bit_weights_on_model_save", "false", "save whole 16-bit weights",
                "a saved model is always whole, at every stage")
@@ -175,10 +175,10 @@ void add_offload(RowList& rows) {
        boolean("cpu_offload_pin_memory", "", never_read,
                "DeepSpeed 0.19 refuses it; host buffers are page-locked by pin_memory")});
   rows.in("aio", "a request is sent as soon as another one has ended, while the rest are under way",
-          {integer("thread_count", any_count, "1", "its old name, not read",
+          {integer("thread_count", any_count, "1", "old name of intra_op_parallelism",
                    "the old name of intra_op_parallelism, which DeepSpeed does not read either"),
            boolean("single_submit", "false", "one request at a time"),
-           boolean("overlap_events", "true", "submit and wait together"),
+           boolean("overlap_events", "true", "overlap submitting and waiting"),
            boolean("use_gds", "false", "GPU-direct storage",
                    "what is read and written lies in host memory on CPU ranks")});
 }
@@ -204,7 +204,8 @@ void add_optimizer(RowList& rows) {
 void add_checkpoint(RowList& rows) {
   rows.in("checkpoint",
           {choice("tag_validation", {"Ignore", "Warn", "Fail"}, "Warn",
-                  "are tags equal on all ranks", "tags of checkpoints must be equal on all ranks")
+                  "check that tags are equal on all ranks",
+                  "tags of checkpoints must be equal on all ranks")
                .in_any_case(),
            boolean("load_universal", "false", "load the universal format",
                    "checkpoints load at any stage and number of ranks; DeepSpeed's are converted "
@@ -217,10 +218,10 @@ void add_checkpoint(RowList& rows) {
   rows.in("checkpoint.writer", "checkpoints are safetensors files with a writer of their own",
           {choice("type", {"python", "fast"}, "fast", "which of DeepSpeed's writers")
                .with(&Key::refused_choices, {{"mock", "it writes nothing; remove it"}}),
-           integer("io_buffer_size", any_count, "67108864", "bytes of its buffer"),
-           boolean("io_buffer_double", "true", "two of them"),
+           integer("io_buffer_size", any_count, "67108864", "bytes of the write buffer"),
+           boolean("io_buffer_double", "true", "use two write buffers"),
            integer("io_multiplier", any_count, "1", "writes per buffer"),
-           boolean("show_statistics", "false", "print its speed"),
+           boolean("show_statistics", "false", "print the speed of writing"),
            choice("data_parallel", {"replica", "socket", "machine"}, "null", "which ranks write",
                   "every rank writes what it owns")
                .or_null()});
@@ -230,27 +231,30 @@ void add_models(RowList& rows) {
   constexpr std::string_view all_data =
       "every rank is a data-parallel rank, and counts as one in the batch; stage 3 takes the "
       "memory of large tensors off it";
-  rows.in("activation_checkpointing",
-          "the model decides what it computes again; DeepSpeed's engine does not read it either",
-          {boolean("partition_activations", "false", "cut activations over model-parallel ranks"),
-           boolean("contiguous_memory_optimization", "false", "one buffer for all"),
-           integer("number_checkpoints", any_count, "null", "how many there are").or_null(),
-           boolean("cpu_checkpointing", "false", "keep them in host memory"),
-           boolean("synchronize_checkpoint_boundary", "false", "wait at each one"),
-           boolean("profile", "false", "measure them")});
+  rows.in(
+      "activation_checkpointing",
+      "the model decides what it computes again; DeepSpeed's engine does not read it either",
+      {boolean("partition_activations", "false", "partition activations over model-parallel ranks"),
+       boolean("contiguous_memory_optimization", "false",
+               "one buffer for all checkpointed activations"),
+       integer("number_checkpoints", any_count, "null", "number of checkpoints").or_null(),
+       boolean("cpu_checkpointing", "false", "keep checkpoints in host memory"),
+       boolean("synchronize_checkpoint_boundary", "false", "synchronize at each checkpoint"),
+       boolean("profile", "false", "measure the recomputation")});
   rows.in("tensor_parallel", "acts with tensor parallelism only",
           {integer("autotp_size", {.low = 0, .high = most_ranks}, "0", "ranks that share a tensor",
                    all_data)
                .harmless({"1"}),
            block("tensor_parallel", "tensor parallelism", all_data).also("tp").or_auto(),
-           boolean("tp_overlap_comm", "false", "overlap"), any("preset_model", "known models"),
-           any("partition_config", "how tensors are cut"), any("dtype", "dtype of modules"),
-           boolean("vocab_parallel_lm_head", "null", "cut the head by vocabulary").or_null(),
-           plain(Type::text, "vocab_parallel_ce_backend", "torch", "its loss"),
-           any("injection_policy_tuple", "modules to cut"),
+           boolean("tp_overlap_comm", "false", "overlap communication with computation"),
+           any("preset_model", "known models"),
+           any("partition_config", "how tensors are partitioned"), any("dtype", "dtype of modules"),
+           boolean("vocab_parallel_lm_head", "null", "partition the head by vocabulary").or_null(),
+           plain(Type::text, "vocab_parallel_ce_backend", "torch", "implementation of the loss"),
+           any("injection_policy_tuple", "modules to partition"),
            boolean("replace_with_kernel_inject", "false", "DeepSpeed's inference kernels")
                .also("kernel_inject"),
-           boolean("keep_module_on_host", "false", "where modules rest")});
+           boolean("keep_module_on_host", "false", "keep modules on the host")});
 }
 
 void add_compile(RowList& rows) {
@@ -284,17 +288,18 @@ void add_output(RowList& rows) {
            boolean("timers.throughput.enabled", "true", "measure throughput").harmless({"false"}),
            boolean("timers.throughput.synchronized", "true", "wait for the device")
                .harmless({"false"})});
-  rows.in("comms_logger", own_output,
-          {boolean("enabled", "false", never_read), boolean("prof_all", "true", "all operations"),
-           plain(Type::list, "prof_ops", "[]", "these operations"),
-           boolean("verbose", "false", "each call"), boolean("debug", "false", "callers too")});
+  rows.in(
+      "comms_logger", own_output,
+      {boolean("enabled", "false", never_read), boolean("prof_all", "true", "log all operations"),
+       plain(Type::list, "prof_ops", "[]", "operations to log"),
+       boolean("verbose", "false", "log each call"), boolean("debug", "false", "log callers too")});
   rows.in(
       "flops_profiler", own_output,
       {boolean("enabled", "false", "count operations"),
        integer("profile_step", any_count, "1", "step to count").under(profiler),
        integer("end_profile_step", any_count, "", "not read").under(profiler),
-       integer("module_depth", any_count, "-1", "modules printed").under(profiler),
-       integer("top_modules", any_count, "1", "modules printed").under(profiler),
+       integer("module_depth", any_count, "-1", "number of modules printed").under(profiler),
+       integer("top_modules", any_count, "1", "number of modules printed").under(profiler),
        boolean("detailed", "true", "more output").under(profiler),
        plain(Type::text, "output_file", "null", "file to write").or_null().under(profiler),
        plain(Type::number, "recompute_fwd_factor", "0", "forward passes that are computed again")
