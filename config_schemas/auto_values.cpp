@@ -1,27 +1,29 @@
 #include "config_schemas/auto_values.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
-#include <limits>
 #include <map>
+
+#include "zero/base/number_text.h"
 
 namespace zero::config_schemas {
 namespace {
 
 using Rule = std::function<std::string(const AutoContext&)>;
 
-template <class T>
-std::string number(T value) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+std::string number(double value) {
+  return shortest_text(value);
+}
+
+std::string number(std::int64_t value) {
+  return std::to_string(value);
 }
 
 std::string number(const std::optional<std::int64_t>& value) {
   return value ? number(*value) : "";
 }
 
-// Of a model's width; empty where it is not known, or absurd.
+// A multiple of the model's width; empty where the width is unknown or out of range.
 std::string of_width(const AutoContext& context, double factor, bool squared) {
   if (!context.trainer.hidden_size) return "";
   const auto width = static_cast<double>(*context.trainer.hidden_size);
@@ -76,7 +78,7 @@ std::optional<std::string> auto_value(const Key& key, const AutoContext& context
   }
   const auto rule = rules().find(key.path);
   if (rule != rules().end()) return rule->second(context);
-  // Sections that DeepSpeed validates drop the word and take their default.
+  // In sections that DeepSpeed validates, "auto" means the default.
   if (converts_values(key.path)) return "";
   return std::nullopt;
 }

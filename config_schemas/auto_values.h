@@ -1,5 +1,5 @@
-// What stands for "auto": Hugging Face's Trainer and Accelerate replace the string before DeepSpeed
-// sees it, by values that the training program knows.
+// The values that replace "auto". Hugging Face's Trainer and Accelerate replace it by what the
+// training program knows, before DeepSpeed reads the file.
 #pragma once
 
 #include <optional>
@@ -11,13 +11,13 @@ namespace zero::config_schemas {
 
 struct AutoContext {
   const TrainerValues& trainer;
-  double learning_rate;  // the optimizer's, as far as the file says it
+  double learning_rate;  // the optimizer's, if the file gives one
 };
 
-// The value as JSON; empty: as if the key were absent. Nothing where it must be known and is not.
+// The value as JSON; empty: as if the key were absent; nothing: the value is needed and not known.
 std::optional<std::string> auto_value(const Key& key, const AutoContext& context);
 
-// Whether nobody but the training program can know it, so that a check of the file leaves it open.
+// Whether only the training program can know the value, so that a check of the file leaves it open.
 bool is_left_to_program(const Key& key);
 
 }  // namespace zero::config_schemas

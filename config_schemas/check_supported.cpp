@@ -2,6 +2,7 @@
 
 #include "config_schemas/resolve.h"
 #include "config_schemas/values.h"
+#include "zero/plan/placement.h"
 
 namespace zero::config_schemas {
 namespace {
@@ -14,7 +15,8 @@ bool says_true(const Node& node) {
   return (node.kind == Node::Kind::boolean || node.kind == Node::Kind::string) && text == "true";
 }
 
-// What "enabled" says, here or further inside: documents are at most 32 levels deep.
+// The value of "enabled" in the block or in a block inside it. Documents are at most 32 levels
+// deep.
 Switch switch_in(const Node& block) {
   Switch result = Switch::none;
   for (const Member& member : block.members) {
@@ -27,10 +29,10 @@ Switch switch_in(const Node& block) {
   return result;
 }
 
-// What a key that is not honoured asks for.
+// What a key that is not honoured, or not at every stage, asks for.
 enum class Demand : std::uint8_t {
-  nothing,    // what is done anyway, or nothing at all
-  elsewhere,  // something that does not act in this config
+  nothing,    // only what the engine does anyway
+  elsewhere,  // something that has no effect with this placement
   off,        // a block that is switched off
   effect,
 };
@@ -44,7 +46,8 @@ class SupportCheck {
     for (const auto& [today, old] : conversions_)
       notices_.push_back(old + ": an old form of " + today + ", and read as such");
     for (const ParsedValue& given : resolution_.given)
-      if (given.usable && (given.key->status != Status::honoured || given.key->stage_3_only))
+      if (given.usable &&
+          (given.key->status != Status::honoured || given.key->sharded_parameters_only))
         check_supported(given);
     for (const auto& [reason, keys] : without_effect_)
       notices_.push_back(keys + ": no effect here: " + reason);
@@ -56,14 +59,14 @@ class SupportCheck {
     const Key& key = *given.key;
     switch (demand(given)) {
       case Demand::nothing:
-        if (key.gone)
+        if (key.removed)
           notices_.push_back(given.path +
                              ": asks for nothing here, and DeepSpeed 0.19 refuses it; remove it");
         return;
       case Demand::off:
         notices_.push_back(given.path + ": switched off, and " +
-                           (key.gone ? "refused by DeepSpeed 0.19 all the same; remove it"
-                                     : "not supported by this version"));
+                           (key.removed ? "refused by DeepSpeed 0.19 all the same; remove it"
+                                        : "not supported by this version"));
         return;
       case Demand::elsewhere:
         add_notice(given, "acts at stage 3 only");
@@ -84,7 +87,7 @@ class SupportCheck {
       return shards_parameters() || given.shown == show_default(key) ? Demand::nothing
                                                                      : Demand::elsewhere;
     if (asks_for_nothing(key, given.shown, resolution_.config)) return Demand::nothing;
-    if (key.stage_3_only && !shards_parameters()) return Demand::elsewhere;
+    if (key.sharded_parameters_only && !shards_parameters()) return Demand::elsewhere;
     return Demand::effect;
   }
 
@@ -97,15 +100,16 @@ class SupportCheck {
     return state == Switch::on || present ? Demand::effect : Demand::off;
   }
 
-  // Whether a switch is on, and not reported itself.
+  // Whether the switch is on and was not refused.
   bool acts(std::string_view path) const {
     const ParsedValue* given = find(resolution_.given, path);
     return given != nullptr && given->shown == "true" && (given->key->status != Status::refused);
   }
 
   bool shards_parameters() const {
-    const ParsedValue* given = find(resolution_.given, "zero_optimization.stage");
-    return given != nullptr && given->shown == "3";
+    const Config& config = resolution_.config;
+    return detail::placement_for(config.zero_optimization, config.zero_core).parameter ==
+           detail::Rest::shard;
   }
 
   void refuse(const ParsedValue& given) {
@@ -120,7 +124,7 @@ class SupportCheck {
     return given.node->kind == Node::Kind::string ? "\"" + given.shown + "\"" : given.shown;
   }
 
-  // One line for all keys with one reason, in the order of their first.
+  // Keys with the same reason share one line, which stands where the first of them does.
   void add_notice(const ParsedValue& given, const std::string& reason) {
     std::string text = given.path;
     const Node::Kind kind = given.node->kind;
@@ -143,7 +147,7 @@ class SupportCheck {
 }  // namespace
 
 bool asks_for_nothing(const Key& key, std::string_view shown, const Config& config) {
-  if (key.met != nullptr && key.met(config, shown)) return true;
+  if (key.already_so != nullptr && key.already_so(config, shown)) return true;
   return (!key.initial.empty() && shown == key.initial) ||
          std::ranges::find(key.harmless, shown) != key.harmless.end();
 }

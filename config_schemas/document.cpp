@@ -1,14 +1,115 @@
 #include "config_schemas/document.h"
 
-#include <array>
+#include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <map>
+#include <utility>
 
-#include "config_schemas/scanner.h"
+#include "zero/base/text.h"
 
 namespace zero::config_schemas {
 namespace {
+
+// Why a document cannot be read.
+struct Fault {
+  Position position;
+  std::string text;
+};
+
+bool is_blank(char c) {
+  return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+constexpr bool continues(char c) {
+  return (static_cast<unsigned char>(c) & 0xc0u) == 0x80u;
+}
+
+// The characters of a document with their line and column.
+class Scanner {
+ public:
+  explicit Scanner(std::string_view text) : text_(text) {}
+
+  bool more() const { return offset_ < text_.size(); }
+  // NUL behind the end; the text holds none.
+  char peek(std::size_t ahead = 0) const {
+    return offset_ + ahead < text_.size() ? text_[offset_ + ahead] : '\0';
+  }
+  bool at(std::string_view word) const { return text_.substr(offset_).starts_with(word); }
+  bool at_comment() const { return peek() == '#' || at("//") || at("/*"); }
+  Position position() const { return position_; }
+  std::size_t offset() const { return offset_; }
+  std::string_view since(std::size_t offset) const {
+    return text_.substr(offset, offset_ - offset);
+  }
+
+  void advance() {
+    if (!more()) return;
+    const bool newline = text_[offset_++] == '\n';
+    if (newline)
+      position_ = {position_.line + 1, 1};
+    else if (!more() || !continues(text_[offset_]))
+      ++position_.column;  // behind the last byte of a UTF-8 sequence
+  }
+  void advance(std::size_t count) {
+    while (count-- > 0) advance();
+  }
+  // White space and comments. Throws Fault at a comment that never ends.
+  void skip_blanks() {
+    while (more()) {
+      if (is_blank(peek())) {
+        advance();
+      } else if (peek() == '#' || at("//")) {
+        while (more() && peek() != '\n' && peek() != '\r') advance();
+      } else if (at("/*")) {
+        const Position start = position_;
+        const std::size_t end = text_.find("*/", offset_ + 2);
+        if (end == std::string_view::npos) throw Fault{start, "a comment /* that never ends"};
+        advance(end + 2 - offset_);
+      } else {
+        return;
+      }
+    }
+  }
+
+ private:
+  std::string_view text_;
+  std::size_t offset_ = 0;
+  Position position_{1, 1};
+};
+
+// Bytes of the UTF-8 sequence that `text` starts with; 0 if it starts with none.
+std::size_t sequence_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if (i >= text.size() || !continues(text[i])) return 0;
+  // Overlong, a surrogate, or beyond U+10FFFF.
+  const unsigned second = byte(1);
+  const bool wrong = (first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
+                     (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90);
+  return wrong ? 0 : length;
+}
+
+// What makes a text unreadable as a whole; without text if nothing does.
+Fault unsuitable(std::string_view text) {
+  if (text.size() > max_document_bytes) return {{1, 1}, too_large};
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
+    return {{1, 1}, "is UTF-16 text; save it as UTF-8"};
+  if (text.find('\0') != std::string_view::npos) return {{1, 1}, has_nul};
+  if (std::ranges::all_of(text, is_blank)) return {{1, 1}, "is empty"};
+  Scanner scanner(text);
+  while (scanner.more()) {
+    const std::size_t length = sequence_length(text.substr(scanner.offset()));
+    if (length == 0) return {scanner.position(), "a byte that is not UTF-8"};
+    scanner.advance(length);
+  }
+  return {};
+}
 
 std::string in_quotes(char c) {
   return "'" + printable({&c, 1}) + "'";
@@ -39,12 +140,6 @@ bool is_json_number(std::string_view text) {
     if (!digits()) return false;
   }
   return at == text.size();
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
-  return text;
 }
 
 void append_utf8(std::string& result, std::uint32_t code) {
@@ -102,7 +197,7 @@ class Reader {
   }
 
   Node group(Position at, char opens) {
-    if (++depth_ > max_document_depth) throw Fault{at, "nested deeper than 32 levels"};
+    if (++depth_ > max_document_depth) throw Fault{at, too_deep};
     Node node{opens == '{' ? Node::Kind::object : Node::Kind::array, at, "", {}};
     scanner_.advance();
     scanner_.skip_blanks();
@@ -120,8 +215,7 @@ class Reader {
         ends_inside(std::string(closes == '}' ? "an object" : "an array") + " that opens in line " +
                     std::to_string(node.position.line) + ", column " +
                     std::to_string(node.position.column));
-      if (++members_ > max_document_keys)
-        throw Fault{scanner_.position(), "more than 10000 keys and array elements"};
+      if (++members_ > max_document_keys) throw Fault{scanner_.position(), too_many_keys};
       Member member{"", scanner_.position(), {}};
       if (node.kind == Node::Kind::object) {
         member.key = key();
@@ -140,10 +234,7 @@ class Reader {
 
   void note_duplicate(std::map<std::string, std::int64_t>& lines, const Member& member) {
     const auto [earlier, is_new] = lines.emplace(member.key, member.position.line);
-    if (!is_new)
-      problems_.push_back({member.position, "duplicate key \"" + printable(member.key) +
-                                                "\", first given in line " +
-                                                std::to_string(earlier->second)});
+    if (!is_new) problems_.push_back(duplicate_key(member.key, member.position, earlier->second));
   }
 
   // With the colon behind it.
@@ -191,7 +282,7 @@ class Reader {
       }
     }
     scanner_.advance();
-    if (result.size() > max_string_bytes) throw Fault{start, "a string is longer than 64 KiB"};
+    if (result.size() > max_string_bytes) throw Fault{start, too_long_string};
     return result;
   }
 
@@ -246,7 +337,7 @@ class Reader {
     while (scanner_.more() && scanner_.peek() != '\r' && scanner_.peek() != '\n')
       scanner_.advance();
     std::string line(trimmed(scanner_.since(begin)));
-    if (line.size() > max_string_bytes) throw Fault{at, "a string is longer than 64 KiB"};
+    if (line.size() > max_string_bytes) throw Fault{at, too_long_string};
     if (line.size() > word.size()) swallowed_ = at;
     return {Node::Kind::string, at, std::move(line), {}};
   }
@@ -289,6 +380,25 @@ Document parse(std::string_view text, Node (Reader::*read)()) {
 
 }  // namespace
 
+Problem duplicate_key(const std::string& key, Position position, std::int64_t first_line) {
+  return {position, "duplicate key \"" + printable(key) + "\", first given in line " +
+                        std::to_string(first_line)};
+}
+
+const Member* find_member(const Node& object, std::string_view key) {
+  if (object.kind != Node::Kind::object) return nullptr;
+  const auto found = std::ranges::find(object.members, key, &Member::key);
+  return found == object.members.end() ? nullptr : &*found;
+}
+
+Member* find_member(Node& object, std::string_view key) {
+  return const_cast<Member*>(find_member(std::as_const(object), key));
+}
+
+bool is_auto(const Node& node) {
+  return node.kind == Node::Kind::string && node.text == "auto";
+}
+
 Document parse_document(std::string_view text) {
   Document document = parse(text, &Reader::document);
   if (document.readable) return document;
@@ -298,22 +408,6 @@ Document parse_document(std::string_view text) {
 
 Document parse_value(std::string_view text) {
   return parse(text, &Reader::single_value);
-}
-
-std::string printable(std::string_view text, std::size_t limit) {
-  std::string result;
-  for (const char c : text) {
-    if (result.size() >= limit) return result + "...";
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte < 0x7f) {
-      result += c;
-    } else {
-      std::array<char, 5> escaped{};
-      std::snprintf(escaped.data(), escaped.size(), "\\x%02x", static_cast<unsigned>(byte));
-      result += escaped.data();
-    }
-  }
-  return result;
 }
 
 }  // namespace zero::config_schemas

@@ -15,10 +15,16 @@
 
 namespace zero::config_schemas {
 
+// Limits of a document, and what is said of one that exceeds them.
 constexpr std::size_t max_document_bytes = std::size_t{1} << 20;
 constexpr std::size_t max_document_keys = 10'000;  // keys and array elements
 constexpr std::size_t max_document_depth = 32;
 constexpr std::size_t max_string_bytes = std::size_t{64} << 10;
+constexpr const char* too_large = "larger than 1 MiB";
+constexpr const char* too_many_keys = "more than 10000 keys and array elements";
+constexpr const char* too_deep = "nested deeper than 32 levels";
+constexpr const char* too_long_string = "a string is longer than 64 KiB";
+constexpr const char* has_nul = "contains a NUL byte: not a text file";
 
 // Counted from 1, columns in characters. Line 0: not from a file.
 struct Position {
@@ -46,19 +52,29 @@ struct Member {
   Node value;
 };
 
+// Null where the node is no object or has no such key.
+Member* find_member(Node& object, std::string_view key);
+const Member* find_member(const Node& object, std::string_view key);
+
+// Whether the value is the string "auto".
+bool is_auto(const Node& node);
+
 struct Document {
   bool readable = false;  // false: `problems` says why, `root` is empty
   Node root;
   std::vector<Problem> problems;  // of a readable document: its duplicate keys
 };
 
+// The problem of a key that is given twice.
+Problem duplicate_key(const std::string& key, Position position, std::int64_t first_line);
+
 // UTF-8, a byte order mark allowed, within the limits above. Takes time and memory in proportion to
 // the text, whatever it is; throws nothing of its own.
 Document parse_document(std::string_view text);
 // One value, as it may stand in a document.
 Document parse_value(std::string_view text);
-
-// For messages: control and non-ASCII characters escaped, cut when long.
-std::string printable(std::string_view text, std::size_t limit = 80);
+// One YAML document within the same limits; no aliases. Without yaml-cpp (no_yaml.cpp) a problem
+// that says so.
+Document parse_yaml(std::string_view text);
 
 }  // namespace zero::config_schemas

@@ -9,9 +9,8 @@ namespace zero::config_schemas {
 namespace {
 
 const Node* find_value(const Node& object, std::string_view key) {
-  if (object.kind != Node::Kind::object) return nullptr;
-  const auto found = std::ranges::find(object.members, key, &Member::key);
-  return found == object.members.end() ? nullptr : &found->value;
+  const Member* member = find_member(object, key);
+  return member == nullptr ? nullptr : &member->value;
 }
 
 const Rule* find_rule(Scope scope, const std::string& key) {

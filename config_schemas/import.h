@@ -1,5 +1,5 @@
-// Accelerate's files and the Trainer's arguments, as DeepSpeed configs: FSDP and ZeRO are one plan
-// here, written in two languages.
+// Converts Accelerate's files and the Trainer's arguments to DeepSpeed configs. FSDP's strategies
+// are ZeRO stages under other names.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace zero::config_schemas {
 
-// Whether a document is one of these.
+// Whether the document is an Accelerate or Trainer file.
 bool is_foreign(const Node& root);
 
 struct Imported {

@@ -1,4 +1,4 @@
-// What the rules of an import write into; import.cpp runs them, import_rules.cpp holds them.
+// What an import collects: import_rules.cpp holds a rule for each key, import.cpp applies them.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ class Importer {
   std::string set_number(const std::string& path, const Node& at, std::int64_t number);
   void refuse(const Node& at, const std::string& message);
 
-  // Of FSDP, gathered from several keys.
+  // Several FSDP keys together decide on the stage.
   struct Fsdp {
     bool seen = false;
     std::string strategy;         // upper case, without "HYBRID_SHARD_ZERO2"'s underscore
@@ -32,7 +32,7 @@ class Importer {
   Imported result;
   std::string key;  // being read, for messages
 
-  // The strategy becomes a stage, once all keys are read.
+  // Converts the strategy to a stage, after all keys are read.
   void finish();
 
  private:
@@ -44,7 +44,7 @@ enum class Scope : std::uint8_t { accelerate, fsdp, plugin, trainer };
 struct Rule {
   Scope scope;
   std::string_view key;
-  std::string_view effect;  // fixed, or what is documented of `apply`
+  std::string_view effect;  // always this one, or the documentation of `apply`
   // Returns the effect to print; empty: the fixed one.
   std::string (*apply)(Importer&, const Node&) = nullptr;
 };

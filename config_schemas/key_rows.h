@@ -1,7 +1,12 @@
-// For the files that hold the rows of the key table: how a row reaches its member of Config, and
-// short forms for rows that have none.
+// For the files that hold the rows of the key table: short forms that read as a table. The rows of
+// one section stand together and leave out its path.
 #pragma once
 
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -9,17 +14,17 @@
 
 namespace zero::config_schemas {
 
-// Every number of the table has both ends, beyond what any run needs and small enough for sums and
-// products of a few.
+// Every number has a lower and an upper limit: beyond what any run needs, and small enough that
+// sums and products of a few of them do not overflow.
 constexpr double many = 1e15;
 constexpr Range counts{.low = 0, .high = many};
 constexpr Range positive_counts{.low = 1, .high = many};
 constexpr Range any_count{.low = -many, .high = many};
-constexpr Range limits{.low = 0, .high = largest_integer};  // the largest is no limit
+constexpr Range limits{.low = 0, .high = largest_integer};  // the largest value means no limit
 constexpr Range samples{.low = 1, .high = 1e9};
 constexpr Range seconds{.low = 0, .high = 1e9};
 constexpr Range positive_seconds{.low = 0, .high = 1e9, .above_low = true};
-constexpr Range ranks{.low = 1, .high = 1 << 20};
+constexpr Range ranks{.low = 1, .high = most_ranks};
 constexpr Range small_counts{.low = 0, .high = 1000};
 constexpr Range rates{.low = 0, .high = 1e6};
 constexpr Range positive_rates{.low = 0, .high = 1e6, .above_low = true};
@@ -27,81 +32,108 @@ constexpr Range signed_rates{.low = -1e6, .high = 1e6};
 constexpr Range unit_interval{.low = 0, .high = 1};
 constexpr Range below_one{.low = 0, .high = 1, .below_high = true};
 
-std::vector<Key> general_rows();
-std::vector<Key> diagnostic_rows();
-std::vector<Key> zero_rows();
-std::vector<Key> offload_rows();
-std::vector<Key> precision_rows();
-std::vector<Key> optimizer_rows();
-std::vector<Key> scheduler_rows();
-std::vector<Key> section_rows();
-std::vector<Key> removed_rows();
-std::vector<Key> core_rows();
+using Names = std::vector<std::string_view>;
 
-template <auto member>
-Target top(Config& config, const std::string&) {
-  return &(config.*member);
+// PyTorch's and DeepSpeed's names of the floating-point types.
+inline const Names dtype_names{"fp16",          "float16",        "half",         "bf16",
+                               "bfloat16",      "fp32",           "float",        "float32",
+                               "torch.float16", "torch.bfloat16", "torch.float32"};
+
+inline constexpr std::string_view python_compiler =
+    "DeepSpeed's compiler passes over Python models";
+
+// A row of the table while it is being written. Each function returns a copy with one more
+// property.
+struct Row : Key {
+  template <class T>
+  Row with(T Key::*member, std::type_identity_t<T> value) const {
+    Row row = *this;
+    row.*member = std::move(value);
+    return row;
+  }
+  Row also(std::string_view name) const { return with(&Key::alias, name); }
+  Row because(std::string_view why) const { return with(&Key::reason, why); }
+  Row of(std::span<const std::string_view> types) const { return with(&Key::belongs_to, types); }
+  Row harmless(Names values) const { return with(&Key::harmless, std::move(values)); }
+  Row under(std::string_view key) const { return with(&Key::switched_by, key); }
+  Row in_any_case() const { return with(&Key::any_case, true); }
+  Row or_null() const { return with(&Key::nullable, true); }
+  Row or_auto() const { return with(&Key::auto_is_absent, true); }
+  Row strictly() const { return with(&Key::strict, true); }
+  Row needed() const { return with(&Key::required, true); }
+};
+
+// An object with rows of its own. Without a name: the section that the other rows stand in.
+inline Row section(std::string_view meaning) {
+  return {{.type = Type::section, .meaning = meaning}};
 }
 
-template <auto section, auto member>
-Target at(Config& config, const std::string&) {
-  return &(config.*section.*member);
+// A key that fills the member of Config with its path; its type is the member's.
+inline Row acts(std::string name, Range range, std::string_view meaning) {
+  return {{.path = std::move(name), .range = range, .meaning = meaning}};
+}
+inline Row acts(std::string name, std::string_view meaning) {
+  return acts(std::move(name), Range{}, meaning);
+}
+inline Row acts(std::string name, Names choices, std::string_view meaning) {
+  return {{.path = std::move(name), .choices = std::move(choices), .meaning = meaning}};
 }
 
-// A key that is read, checked and listed at start, and does nothing here.
-inline Key no_effect(std::string_view path, Type type, std::string_view initial,
-                     std::string_view reason, std::string_view meaning) {
-  return {.path = path,
-          .type = type,
-          .status = Status::no_effect,
-          .reason = reason,
-          .initial = initial,
-          .meaning = meaning};
+// Keys that fill nothing: name, default, meaning in DeepSpeed, and the reason why they have no
+// effect or are refused, unless the rows of one list share it.
+inline Row plain(Type type, std::string name, std::string_view initial, std::string_view meaning,
+                 std::string_view reason = "") {
+  return {{.path = std::move(name),
+           .type = type,
+           .reason = reason,
+           .initial = initial,
+           .meaning = meaning}};
+}
+inline Row boolean(std::string name, std::string_view initial, std::string_view meaning,
+                   std::string_view reason = "") {
+  return plain(Type::boolean, std::move(name), initial, meaning, reason);
+}
+inline Row integer(std::string name, Range range, std::string_view initial,
+                   std::string_view meaning, std::string_view reason = "") {
+  return plain(Type::integer, std::move(name), initial, meaning, reason).with(&Key::range, range);
+}
+inline Row choice(std::string name, Names choices, std::string_view initial,
+                  std::string_view meaning, std::string_view reason = "") {
+  return plain(Type::choice, std::move(name), initial, meaning, reason)
+      .with(&Key::choices, std::move(choices));
+}
+inline Row any(std::string name, std::string_view meaning, std::string_view reason = "") {
+  return plain(Type::any, std::move(name), "", meaning, reason);
+}
+inline Row block(std::string name, std::string_view meaning, std::string_view reason = "") {
+  return plain(Type::block, std::move(name), "", meaning, reason);
 }
 
-// A key that is refused unless its value asks for nothing.
-inline Key refused(std::string_view path, Type type, std::string_view initial,
-                   std::string_view reason, std::string_view meaning) {
-  Key key = no_effect(path, type, initial, reason, meaning);
-  key.status = Status::refused;
-  return key;
-}
+// Collects rows of one status.
+class RowList {
+ public:
+  explicit RowList(Status status) : status_(status) {}
 
-inline Key section(std::string_view path, std::string_view meaning) {
-  return {.path = path, .meaning = meaning};
-}
+  // Rows of a section ("" at top level), each with `reason` where it has none of its own.
+  void in(std::string_view section, std::string_view reason, std::initializer_list<Row> rows) {
+    for (Key row : rows) {
+      row.path = row.path.empty() ? std::string(section) : join(section, row.path);
+      row.status = status_;
+      if (row.reason.empty()) row.reason = reason;
+      keys_.push_back(std::move(row));
+    }
+  }
+  void in(std::string_view section, std::initializer_list<Row> rows) { in(section, "", rows); }
 
-inline Key in_range(Key key, Range range) {
-  key.range = range;
-  return key;
-}
+  std::vector<Key> take() { return std::move(keys_); }
 
-inline Key or_null(Key key) {
-  key.nullable = true;
-  return key;
-}
+ private:
+  Status status_;
+  std::vector<Key> keys_;
+};
 
-inline Key one_of(Key key, std::vector<std::string_view> choices, bool any_case = false) {
-  key.type = Type::choice;
-  key.choices = std::move(choices);
-  key.any_case = any_case;
-  return key;
-}
-
-inline Key harmless(Key key, std::vector<std::string_view> values) {
-  key.harmless = std::move(values);
-  return key;
-}
-
-// DeepSpeed 0.19 refuses its mere presence, so that a value that asks for nothing is told too.
-inline Key removed(Key key) {
-  key.gone = true;
-  return key;
-}
-
-inline Key under(std::string_view switched_by, Key key) {
-  key.switched_by = switched_by;
-  return key;
-}
+std::vector<Key> keys_without_effect();
+std::vector<Key> refused_keys();
+std::vector<Key> replaced_keys();
 
 }  // namespace zero::config_schemas

@@ -1,21 +1,424 @@
+// The rows of keys that act, with the sections that all keys stand in; and how rows are found.
 #include "config_schemas/keys.h"
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 
 #include "config_schemas/key_rows.h"
 
 namespace zero::config_schemas {
+namespace {
+
+constexpr double largest_scale = 0x1p127;  // a power of two that fp32 has
+
+void add_general(RowList& rows) {
+  rows.in(
+      "",
+      {acts("train_batch_size", samples, "samples per optimizer step over all ranks").or_null(),
+       acts("train_micro_batch_size_per_gpu", samples, "samples per rank and micro step").or_null(),
+       acts("gradient_accumulation_steps", samples, "micro steps per optimizer step").or_null(),
+       acts("gradient_clipping", {.low = -1e30, .high = 1e30},
+            "largest global L2 norm of the gradients; 0 or less: no clipping"),
+       acts("steps_per_print", limits, "a progress line every so many steps; 0 or null: never")
+           .or_null()
+           .with(&Key::infinity_is_null, true),
+       acts("seed", {.low = 0, .high = largest_unsigned},
+            "seed of the initial values and of the order of the data"),
+       acts("prescale_gradients",
+            "divide gradients by the ranks before they are summed, in the dtype of the wire; "
+            "so it is done for an fp16 wire anyway"),
+       acts("gradient_predivide_factor", positive_rates,
+            "divide gradients by this before they are summed, and by the rest afterwards; "
+            "prescale_gradients wins"),
+       acts("gradient_allreduce_op", Names{"mean", "sum"},
+            "average or sum of the ranks' gradients; a sum is not divided on the wire either, "
+            "and clipped as it is")
+           .in_any_case()});
+}
+
+void add_precision(RowList& rows) {
+  rows.in("fp16", {section("16-bit parameters and gradients (half)"),
+                   acts("enabled", "compute in fp16 with fp32 master weights and a scaled loss"),
+                   acts("loss_scale", {.low = 0, .high = largest_scale},
+                        "factor of the loss; 0: found while training"),
+                   acts("initial_scale_power", {.low = 0, .high = 127},
+                        "the first dynamic scale is 2 to this power"),
+                   acts("loss_scale_window", counts,
+                        "steps without overflow after which the scale doubles"),
+                   acts("hysteresis", any_count,
+                        "the scale halves from the overflow with this number on; below 1: never"),
+                   acts("consecutive_hysteresis", "good steps refill the hysteresis"),
+                   acts("min_loss_scale", {.low = 0, .high = largest_scale},
+                        "smallest dynamic scale; an overflow at it ends the run"),
+                   acts("fp16_master_weights_and_grads",
+                        "with fp16.enabled: the fp16 parameters are their own master weights, "
+                        "moments stay fp32")});
+  rows.in("bf16", {section("16-bit parameters and gradients (bfloat16)").or_null(),
+                   acts("enabled", "compute in bfloat16 with fp32 master weights"),
+                   acts("bf16_master_weights_and_grads",
+                        "with bf16.enabled: the bf16 parameters are their own master weights"),
+                   acts("bf16_optimizer_states",
+                        "moments in bf16 too; needs bf16_master_weights_and_grads")});
+  rows.in("", {acts("communication_data_type", Names{"fp16", "bf16", "fp32"},
+                    "dtype of gradients between ranks; null: the one that the model computes in")
+                   .in_any_case()
+                   .or_null()});
+  rows.in("data_types",
+          {section("dtypes of gradient sums, parameters and buffers"),
+           acts("grad_accum_dtype", dtype_names,
+                "dtype of sums of gradients over micro steps and of gradients at rest; null: the "
+                "one that the model computes in")
+               .or_null()
+               .with(&Key::refused_choices,
+                     {{"int8", "gradients are added up in fp32, bf16 or fp16"}})});
+  rows.in("torch_autocast", {section("PyTorch's automatic casts")});
+}
+
+void add_sharding(RowList& rows) {
+  rows.in("zero_optimization",
+          {section("what is sharded over the ranks, and in what pieces; the old form true is stage "
+                   "1, false stage 0"),
+           acts("stage", {.low = 0, .high = 3},
+                "0: nothing, 1: optimizer states, 2: and gradients, 3: and parameters"),
+           acts("reduce_bucket_size", positive_counts, "elements per gradient reduction"),
+           acts("allgather_bucket_size", counts, "elements per all-gather of parameters"),
+           acts("stage3_prefetch_bucket_size", counts,
+                "stage 3: elements gathered ahead; not set: one unit")
+               .also("prefetch_bucket_size"),
+           acts("stage3_max_live_parameters", limits,
+                "stage 3: most gathered elements that prefetching may reach")
+               .also("max_live_parameters"),
+           acts("stage3_max_reuse_distance", limits,
+                "stage 3: units used again within so many elements stay gathered")
+               .also("max_reuse_distance"),
+           acts("stage3_param_persistence_threshold", counts,
+                "stage 3: parameters of at most so many elements stay gathered; not set: none")
+               .also("param_persistence_threshold"),
+           acts("stage3_model_persistence_threshold", limits,
+                "stage 3: most elements that stay gathered in all")
+               .also("model_persistence_threshold")});
+}
+
+void add_offload(RowList& rows) {
+  const Names devices{"none", "cpu", "nvme"};
+  rows.in(
+      "zero_optimization.offload_optimizer",
+      {section("where optimizer states are stored").or_null().or_auto(),
+       acts("device", devices, "cpu: memory of the host, which CPU ranks use anyway; nvme: a file"),
+       acts("nvme_path", "directory of the file, on a local disk").or_null(),
+       acts("buffer_count", small_counts, "n: chunks pass through n - 1 slots, at least one"),
+       acts("pin_memory", "GPU ranks: page-lock all of it, not only what crosses to the GPU"),
+       acts("pipeline_read", "read the next chunk while one is updated; not set: true"),
+       acts("pipeline_write", "write the last chunk while one is updated; not set: true"),
+       acts("fast_init", "do not write the zeros that states start as"),
+       acts("ratio", unit_interval,
+            "share of the chunks that are offloaded; the first ones stay in memory")});
+  rows.in("zero_optimization.offload_param",
+          {section("where the parameters of stage 3 are stored").or_null().or_auto(),
+           acts("device", devices, "as for offload_optimizer")
+               .with(&Key::sharded_parameters_only, true),
+           acts("nvme_path", "directory of the file; offload_optimizer's wins where both have one")
+               .or_null(),
+           acts("buffer_count", small_counts,
+                "shards that are fetched ahead, each as large as the largest"),
+           acts("buffer_size", counts,
+                "elements: fewer buffers where they would exceed buffer_count times as many"),
+           acts("max_in_cpu", counts,
+                "with nvme: elements of a rank that stay in host memory, first units first")});
+  rows.in("aio",
+          {section("file access of NVMe offload").or_null(),
+           acts("block_size", {.low = 1, .high = 1 << 30},
+                "bytes per request and checksum, rounded up to 4096"),
+           acts("queue_depth", {.low = 1, .high = 1 << 16},
+                "requests in flight, for reads and for writes"),
+           acts("intra_op_parallelism", {.low = 1, .high = 1 << 16}, "multiplies queue_depth")});
+}
+
+void add_optimizer(RowList& rows) {
+  constexpr std::string_view one_bit =
+      "a 1-bit optimizer, which DeepSpeed removed in 0.19.7; use AdamW or Lamb";
+  constexpr std::string_view mup = "of the Python package mup, not supported; use AdamW or SGD";
+  rows.in("optimizer",
+          {section("the update rule"),
+           acts("type", Names{"Adam", "AdamW", "Lamb", "Lion", "Adagrad", "SGD", "Muon"},
+                "name of the update rule; without optimizer: AdamW. As in DeepSpeed, Adam is "
+                "AdamW too unless adam_w_mode is false")
+               .in_any_case()
+               .with(&Key::refused_choices, {{"OneBitAdam", one_bit},
+                                             {"ZeroOneAdam", one_bit},
+                                             {"OneBitLamb", one_bit},
+                                             {"MuAdam", mup},
+                                             {"MuAdamW", mup},
+                                             {"MuSGD", mup}})});
+  rows.in("optimizer.params",
+          {section("parameters of the type"),
+           acts("lr", rates, "learning rate; not given: 0.01 for Adagrad, 0.02 for Muon"),
+           acts("weight_decay", rates, "weight decay; not given: 0.01 with torch_adam, else 0"),
+           acts("betas", below_one,
+                "decay of the running averages of gradients and squared gradients; not given: "
+                "[0.9, 0.95] for Muon"),
+           acts("eps", rates, "added to the denominator; not given: 1e-10 for Adagrad and Muon"),
+           acts("adam_w_mode", "true: decoupled decay, also for Adam; AdamW ignores it"),
+           acts("bias_correction", "bias correction of the running averages"),
+           acts("momentum", unit_interval, "momentum; not given: 0.95 for Muon"),
+           acts("dampening", signed_rates, "dampening of the gradient in the momentum"),
+           acts("nesterov", "Nesterov momentum; needs momentum above 0 and dampening 0"),
+           acts("max_coeff", rates, "upper limit of a tensor's trust ratio |parameter| / |update|"),
+           acts("min_coeff", rates, "lower limit of the trust ratio"),
+           acts("eps_inside_sqrt", "add eps inside the square root"),
+           acts("lr_decay", rates, "step t runs with lr / (1 + (t - 1) lr_decay)"),
+           acts("initial_accumulator_value", rates, "initial value of the sum of squares"),
+           acts("muon_lr", rates,
+                "instead of lr, of the matrices: parameters of two or more dimensions whose name "
+                "holds neither embed nor lm_head"),
+           acts("adam_lr", rates,
+                "instead of lr, of all other parameters, which Adam updates; 0.0003 where lr is "
+                "not given either"),
+           acts("ns_method", Names{"gram", "standard"},
+                "form of the Newton-Schulz iteration, in fp32")});
+}
+
+void add_scheduler(RowList& rows) {
+  rows.in(
+      "scheduler",
+      {section("the learning rate schedule; without it the rate is constant"),
+       acts("type", Names{"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest", "OneCycle"},
+            "name of the schedule")});
+  rows.in(
+      "scheduler.params",
+      {section("parameters of the type"),
+       acts("last_batch_iteration", {.low = -1, .high = many},
+            "the step at which the schedule starts"),
+       acts("warmup_min_lr", rates, "rate at the start"),
+       acts("warmup_max_lr", rates,
+            "rate after warmup; null: the optimizer's; not set: so too for WarmupLR, 0.001 "
+            "for WarmupDecayLR")
+           .or_null(),
+       acts("warmup_num_steps", positive_counts, "warmup steps; 1 acts like 2").strictly(),
+       acts("warmup_type", Names{"log", "linear"}, "shape of the warmup"),
+       acts("total_num_steps", positive_counts, "step at which the decay ends; required").needed(),
+       acts("warmup_min_ratio", rates, "share of the optimizer's rate at the start"),
+       acts("cos_min_ratio", rates, "share of the optimizer's rate at the end"),
+       acts("lr_range_test_min_lr", positive_rates, "rate at the start"),
+       acts("lr_range_test_step_size", positive_counts, "steps of one interval"),
+       acts("lr_range_test_step_rate", signed_rates,
+            "growth per interval, in multiples of the first rate"),
+       acts("lr_range_test_staircase", "constant within an interval")});
+  rows.in("scheduler.params",
+          {acts("cycle_min_lr", rates, "rate at both ends of the cycle; required").needed(),
+           acts("cycle_max_lr", rates, "rate at the top of the cycle; required").needed(),
+           acts("decay_lr_rate", rates, "decay rate after the cycle; 0: none"),
+           acts("decay_step_size", counts, "steps of that decay; 0: none"),
+           acts("cycle_first_step_size", positive_counts, "steps of the rising half"),
+           acts("cycle_second_step_size", counts,
+                "steps of the falling half; null: as many as of the rising half")
+               .or_null(),
+           acts("cycle_first_stair_count", counts, "stairs of the rising half; 0: a straight line"),
+           acts("cycle_second_stair_count", counts,
+                "stairs of the falling half; null: as many as of the rising half")
+               .or_null(),
+           acts("cycle_momentum", "move the first beta against the rate; the second is 0.99 then"),
+           acts("cycle_min_mom", below_one,
+                "least momentum, at the top of the cycle and in the first step"),
+           acts("cycle_max_mom", below_one, "most momentum"),
+           acts("decay_mom_rate", signed_rates,
+                "growth of the momentum after the cycle, per decay_step_size; 0: none")});
+}
+
+// The section of ZeroCore's own options.
+void add_core(RowList& rows) {
+  rows.in(
+      "zero_core",
+      {section("options that DeepSpeed has no key for"),
+       acts("reshard_after_forward",
+            "stage 3: free gathered parameters between forward and backward (false: "
+            "SHARD_GRAD_OP)"),
+       acts("gradient_sync", Names{"each", "last"},
+            "reduce gradients after each micro step or after the last; not set: last at stages "
+            "0 and 1, each at 2 and 3"),
+       acts("reduce_group_size", ranks,
+            "ranks whose sums are formed first; \"node\": the ranks of one node")
+           .with(&Key::type, Type::group_size),
+       acts("deterministic",
+            "on GPUs: sums in rank order instead of NCCL's own, for equal bits at every stage; "
+            "CPU ranks always have them"),
+       acts("time_limit_seconds", positive_seconds, "time limit of every wait for other ranks"),
+       acts("deepspeed_defaults", Names{"0.19", "0.14"},
+            "whose defaults fill what the file leaves out: 0.14 clips no gradients, and its "
+            "WarmupLR rises to 0.001"),
+       acts("on_save_error", Names{"stop", "continue"},
+            "whether a checkpoint that could not be written ends the run or is only reported"),
+       acts("preempt_grace_s", seconds,
+            "seconds between a signal to stop and the end: where a save would take longer, "
+            "none is begun"),
+       acts("async_staging_bytes", counts,
+            "memory of a rank for asynchronous saves, taken at start; 0: as much as it "
+            "saves, where checkpoint.writer.decoupled asks for them"),
+       acts("allow_non_finite_weights", "load checkpoints and weights that hold NaN or infinity"),
+       acts("offload_chunk_bytes", positive_counts,
+            "largest chunk that NVMe offload reads, updates and writes at a time"),
+       acts("offload_cache_bytes", counts,
+            "memory in which the first chunks stay instead of in the file")});
+  rows.in("zero_core.param_groups", {section("optimizer groups by name")});
+  rows.in("zero_core.param_groups.*",
+          {section("one group"), acts("lr_scale", rates, "factor of the learning rate"),
+           acts("lr", rates, "instead of the optimizer's; a schedule starts from it"),
+           acts("betas", below_one, "instead of the optimizer's"),
+           acts("eps", rates, "instead of the optimizer's"),
+           acts("momentum", unit_interval, "instead of the optimizer's"),
+           acts("weight_decay", rates, "instead of the optimizer's")});
+}
+
+void add_monitors(RowList& rows) {
+  for (const auto& [path, meaning] : {std::pair{"tensorboard", "TensorBoard event files"},
+                                      {"csv_monitor", "a CSV file per value"}})
+    rows.in(path, {section(meaning).or_auto(),
+                   acts("enabled",
+                        "write loss, learning rate and loss scale of every step over the samples "
+                        "so far; of programs that hand their steps to zero::Monitor, as train_gpt "
+                        "does"),
+                   acts("output_path", "folder of the files"),
+                   acts("job_name", "folder inside output_path")});
+  for (const char* path : {"wandb", "comet"})
+    rows.in(path, {section("records of training outside the program").or_auto()});
+}
+
+void add_other_sections(RowList& rows) {
+  rows.in("checkpoint", {section("how checkpoints are written"),
+                         acts("use_node_local_storage",
+                              "every node has a directory of its own: refused on several nodes")});
+  rows.in("checkpoint.parallel_write", {section("writers")});
+  rows.in("checkpoint.writer", {section("how files are written").or_null(),
+                                acts("decoupled", "save while training goes on")});
+  rows.in("timers", {section("throughput timers")});
+  rows.in("timers.throughput", {section("throughput timers")});
+  rows.in("comms_logger",
+          {section("a log of communication; in DeepSpeed its presence switches it on")});
+  rows.in("flops_profiler", {section("a profile of one step")});
+  rows.in("activation_checkpointing", {section("recomputation of activations")});
+  rows.in("tensor_parallel", {section("tensor parallelism")});
+  rows.in("compile", {section(python_compiler)});
+}
+
+std::vector<Key> honoured_keys() {
+  RowList rows(Status::honoured);
+  for (auto add : {add_general, add_precision, add_sharding, add_offload, add_optimizer,
+                   add_scheduler, add_core, add_monitors, add_other_sections})
+    add(rows);
+  return rows.take();
+}
+
+struct TypeOfMember {
+  Type operator()(bool*) const { return Type::boolean; }
+  Type operator()(std::optional<bool>*) const { return Type::boolean; }
+  Type operator()(double*) const { return Type::number; }
+  Type operator()(std::optional<double>*) const { return Type::number; }
+  Type operator()(const detail::Pair&) const { return Type::pair; }
+  Type operator()(std::optional<std::pair<double, double>>*) const { return Type::pair; }
+  Type operator()(std::string*) const { return Type::text; }
+  template <class T>
+  Type operator()(const T&) const {
+    return Type::integer;
+  }
+};
+
+// Of a value that a file gives for the field.
+Type type_of(const Key& key) {
+  static Config any;
+  return key.choices.empty() ? std::visit(TypeOfMember{}, key.field->of(any, "")) : Type::choice;
+}
+
+std::vector<Key> make_table() {
+  std::vector<Key> table;
+  for (auto rows : {honoured_keys, keys_without_effect, refused_keys, replaced_keys})
+    std::ranges::move(rows(), std::back_inserter(table));
+  for (Key& key : table) {
+    const auto field = std::ranges::find(detail::config_fields(), std::string_view(key.path),
+                                         &detail::ConfigField::path);
+    if (field == detail::config_fields().end()) continue;
+    key.field = &*field;
+    key.belongs_to = field->owners;
+    if (key.type == Type::any) key.type = type_of(key);
+  }
+  return table;
+}
+
+bool lies_in(std::string_view path, std::initializer_list<std::string_view> sections) {
+  return std::ranges::any_of(sections, [&](std::string_view section) {
+    return path == section ||
+           (path.starts_with(section) && path.substr(section.size()).starts_with('.'));
+  });
+}
+
+}  // namespace
 
 const std::vector<Key>& keys() {
-  static const std::vector<Key> table = [] {
-    std::vector<Key> result;
-    for (auto rows : {general_rows, precision_rows, zero_rows, offload_rows, optimizer_rows,
-                      scheduler_rows, core_rows, diagnostic_rows, section_rows, removed_rows})
-      std::ranges::move(rows(), std::back_inserter(result));
+  static const std::vector<Key> table = make_table();
+  return table;
+}
+
+const Spellings& spellings() {
+  static const Spellings index = [] {
+    Spellings result;
+    for (const Key& key : keys()) {
+      result.emplace(key.path, &key);
+      if (!key.alias.empty()) result.emplace(join(section_of(key.path), key.alias), &key);
+    }
     return result;
   }();
-  return table;
+  return index;
+}
+
+const Key* find_key(std::string_view path) {
+  const auto found = spellings().find(path);
+  return found == spellings().end() ? nullptr : found->second;
+}
+
+const Key* find_key(std::string_view section, std::string_view name) {
+  // A dot in a name would reach into another section, a star would be taken for any name.
+  if (name.find_first_of(".*") == std::string_view::npos)
+    if (const Key* key = find_key(join(section, name))) return key;
+  return find_key(join(section, "*"));
+}
+
+std::string_view section_of(std::string_view path) {
+  const auto dot = path.rfind('.');
+  return dot == std::string_view::npos ? std::string_view() : path.substr(0, dot);
+}
+
+std::string join(std::string_view section, std::string_view name) {
+  return section.empty() ? std::string(name) : std::string(section) + "." + std::string(name);
+}
+
+std::string_view last_name(std::string_view path) {
+  const auto dot = path.rfind('.');
+  return dot == std::string_view::npos ? path : path.substr(dot + 1);
+}
+
+bool belongs_to(const Key& key, std::string_view type) {
+  return std::ranges::any_of(key.belongs_to,
+                             [&](auto owner) { return lower_case(owner) == lower_case(type); });
+}
+
+std::string owners_of(const Key& key) {
+  std::string text;
+  for (const auto owner : key.belongs_to) text += (text.empty() ? "" : ", ") + std::string(owner);
+  return text;
+}
+
+bool converts_values(std::string_view path) {
+  return lies_in(path, {"zero_optimization", "fp16", "bf16", "comms_logger", "wandb", "tensorboard",
+                        "csv_monitor", "comet", "compile", "timers.throughput", "tensor_parallel",
+                        "zero_core"});
+}
+
+bool is_closed(std::string_view section) {
+  return converts_values(section) || lies_in(section, {"optimizer.params", "scheduler.params"});
+}
+
+bool is_comment(std::string_view name) {
+  return name.starts_with('_');
 }
 
 }  // namespace zero::config_schemas

@@ -1,21 +1,21 @@
 // The key table: one row per key of the JSON file, and the only place that knows their names.
-// Parser, checks, messages, describe(), the JSON Schema and docs/config.md follow from it.
+// Parser, checks, messages, the JSON Schema and docs/config.md follow from it; what describe() says
+// follows from zero/plan/config_fields.h.
 //
-// A key whose engine part is missing is `refused`, and becomes honoured when its row gets a target
-// instead of a reason.
+// A key that the engine does not support is refused; it becomes honoured when it gets a field
+// there.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <limits>
-#include <optional>
+#include <map>
+#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <variant>
 #include <vector>
 
-#include "zero/config.h"
+#include "zero/base/text.h"
+#include "zero/plan/config_fields.h"
 
 namespace zero::config_schemas {
 
@@ -29,7 +29,7 @@ enum class Type : std::uint8_t {
   group_size,  // "node" or an integer
   text,        // any string
   list,        // any array
-  block,       // an object whose inside the table does not list
+  block,       // an object whose keys the table does not list
   any,
 };
 
@@ -40,6 +40,9 @@ enum class Status : std::uint8_t { honoured, no_effect, refused, replaced };
 // As a double, which cannot tell 2^63 from the integer below it; messages show the integer.
 inline constexpr double largest_integer = 0x1p63, largest_unsigned = 0x1p64;
 
+// No file or command line may name more.
+inline constexpr int most_ranks = 1 << 20;
+
 struct Range {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
@@ -47,50 +50,43 @@ struct Range {
   bool below_high = false;  // high itself is excluded
 };
 
-// The member of Config that a row fills.
-using Pair = std::array<double*, 2>;
-using Target = std::variant<std::monostate, bool*, int*, std::int64_t*, std::uint64_t*, double*,
-                            std::string*, std::optional<std::int64_t>*, std::optional<double>*,
-                            std::optional<std::pair<double, double>>*, std::optional<DType>*,
-                            std::optional<bool>*, GradientSync*, OffloadDevice*, Pair>;
-
 struct RefusedChoice {
   std::string_view name, reason;
 };
 
 struct Key {
-  std::string_view path;        // "*" stands for a name of the user's choice
+  std::string path = "";        // "*" stands for a name that the user chooses
   std::string_view alias = "";  // another spelling of the last name
-  Type type = Type::section;
+  Type type = Type::any;
   Range range = {};
   std::vector<std::string_view> choices = {};
-  std::vector<RefusedChoice> refused_choices = {};  // known, but not to be had
+  std::vector<RefusedChoice> refused_choices = {};  // known, but not supported
   bool any_case = false;                            // of choices
   bool nullable = false;                            // null is the same as absent
   bool infinity_is_null = false;                    // "inf" is the same as null
   bool strict = false;          // DeepSpeed takes no other type, nor strings and 1e3 for an integer
-  bool zero_is_absent = false;  // the member's 0 says that the file gives no value
   bool auto_is_absent = false;  // of a section: "auto" is the same as absent
-  std::vector<std::string_view> belongs_to =
-      {};                 // the types of the section that have this parameter
-  bool required = false;  // by the types that have it
+  std::span<const std::string_view> belongs_to = {};  // the optimizers or schedules that have it
+  bool required = false;                              // by the types that have it
   Status status = Status::honoured;
   std::string_view reason = "";  // of a status other than honoured; of `replaced`: the new path
-  // Of a row that is not honoured: values that ask for nothing, as shown; the default is one.
+  // Of a key that is not honoured: values, as shown, that ask only for what the engine does anyway.
+  // The default is always one of them.
   std::vector<std::string_view> harmless = {};
-  // Of a row that is not honoured: whether the value, as shown, is what is done here anyway.
-  bool (*met)(const Config&, std::string_view shown) = nullptr;
-  std::string_view switched_by = "";  // acts only while this boolean key is true
-  bool stage_3_only = false;          // without effect at other stages, in DeepSpeed too
-  bool on_by_presence = false;        // of a block without "enabled": being there switches it on
-  bool gone = false;                  // DeepSpeed 0.19 refuses its mere presence
-  std::string_view initial = "";      // default of a row without a target, as shown
-  Target (*target)(Config&, const std::string& name) = nullptr;  // `name` is what "*" stands for
+  // The same, where it depends on the rest of the config.
+  bool (*already_so)(const Config&, std::string_view shown) = nullptr;
+  std::string_view switched_by = "";     // acts only while this boolean key is true
+  bool sharded_parameters_only = false;  // has no effect otherwise, in DeepSpeed too
+  bool on_by_presence = false;           // a block without "enabled" is switched on by its presence
+  bool removed = false;                  // DeepSpeed 0.19 refuses the key whatever its value
+  std::string_view initial = "";         // default of a row without a field, as shown
+  const detail::ConfigField* field = nullptr;  // of an honoured row: what it fills
   std::string_view meaning = "";
 };
 
-// The meaning of keys that DeepSpeed does not read either; none is proposed for a misspelt one.
-inline constexpr std::string_view says_nothing = "nothing";
+// The meaning of keys that DeepSpeed does not read either. They are not suggested for misspelt
+// keys.
+inline constexpr std::string_view never_read = "nothing";
 
 const std::vector<Key>& keys();
 
@@ -99,23 +95,27 @@ const Key* find_key(std::string_view path);
 // The row of key `name` in the section with the path `section` ("" at top level).
 const Key* find_key(std::string_view section, std::string_view name);
 
+// Every spelling of every path.
+using Spellings = std::map<std::string, const Key*, std::less<>>;
+const Spellings& spellings();
+
 // What an unknown path was probably meant to be.
 struct Guess {
-  // What says more stands first.
+  // In the order of preference.
   enum class Kind : std::uint8_t {
-    none,       // nothing is near
+    none,       // no known key is similar
     slip,       // a misspelt key of the same section
     elsewhere,  // a key of another section
-    part,       // some words of a key of the same section
-    similar,    // a misspelt one of another section
+    part,       // some words of the name of a key of the same section
+    similar,    // a misspelt key of another section
   };
   Kind kind = Kind::none;
   const Key* key = nullptr;
   std::string path = "";  // in the spelling nearest to what was written
 };
-// Takes time in proportion to the table.
+// Compares with every key of the table.
 Guess guess_key(std::string_view path);
-// Of a last name alone, in whatever section.
+// For a last name alone, in any section.
 Guess guess_name(std::string_view name);
 
 // "zero_optimization" of "zero_optimization.stage".
@@ -125,13 +125,14 @@ std::string join(std::string_view section, std::string_view name);
 
 // Whether an optimizer or schedule of this type has the parameter.
 bool belongs_to(const Key& key, std::string_view type);
+// "Adam, AdamW": the types that have the parameter.
+std::string owners_of(const Key& key);
 
-std::string lower_case(std::string_view text);
-
-// DeepSpeed validates some sections and converts values there; elsewhere it takes them as they are.
+// Whether DeepSpeed validates the section of this path and converts its values; elsewhere it takes
+// values as they are.
 bool converts_values(std::string_view path);
 
-// Whether DeepSpeed refuses unknown keys of this section; elsewhere it passes over them.
+// Whether DeepSpeed refuses unknown keys of this section; elsewhere it ignores them.
 bool is_closed(std::string_view section);
 
 // A name that starts with _ is a comment, as in "_comment": JSON has no other.

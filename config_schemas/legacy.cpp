@@ -1,24 +1,12 @@
 #include "config_schemas/legacy.h"
 
-#include <algorithm>
-
 #include "config_schemas/values.h"
 
 namespace zero::config_schemas {
 namespace {
 
-Member* find_member(Node& object, std::string_view key) {
-  if (object.kind != Node::Kind::object) return nullptr;
-  const auto found = std::ranges::find(object.members, key, &Member::key);
-  return found == object.members.end() ? nullptr : &*found;
-}
-
 void erase(Node& object, std::string_view key) {
   std::erase_if(object.members, [&](const Member& member) { return member.key == key; });
-}
-
-bool is_auto(const Node& node) {
-  return node.kind == Node::Kind::string && node.text == "auto";
 }
 
 class Converter {
@@ -38,7 +26,8 @@ class Converter {
   }
 
  private:
-  // true is stage 1 with the top level's allgather_size, false is stage 0.
+  // "zero_optimization": true means stage 1 with the top level's allgather_size, false means stage
+  // 0.
   void boolean_zero() {
     Member* member = find_member(root_, "zero_optimization");
     if (member == nullptr || member->value.kind != Node::Kind::boolean) return;
@@ -72,7 +61,8 @@ class Converter {
     conversions_["bf16"] = "bfloat16";
   }
 
-  // Reports a replacement that is given too. Erases what says nothing: then the result is false.
+  // Whether the old key is there and must be converted. Otherwise erases it; reports a new key
+  // beside it.
   bool converts(Node& zero, const std::string& old, std::initializer_list<const char*> today) {
     const Member* member = find_member(zero, old);
     if (member == nullptr) return false;

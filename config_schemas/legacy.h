@@ -1,4 +1,4 @@
-// Old forms of keys, turned into today's before the table looks at them.
+// Converts old forms of keys to the present ones, before the table is consulted.
 #pragma once
 
 #include <map>
@@ -10,10 +10,10 @@
 
 namespace zero::config_schemas {
 
-// What was converted: today's path to the path in the file.
+// What was converted: from the present path to the path in the file.
 using Conversions = std::map<std::string, std::string, std::less<>>;
 
-// A replacement that is given too is a problem, as in DeepSpeed, even where the old key is false.
+// Like DeepSpeed, refuses a file that gives the old and the new key, even if the old one is false.
 void convert_old_keys(Node& root, Conversions& conversions, ProblemList& problems);
 
 }  // namespace zero::config_schemas

@@ -1,9 +1,12 @@
 #include "config_schemas/load.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
-#include <system_error>
+#include <map>
 
 #include "config_schemas/import.h"
 #include "config_schemas/legacy.h"
@@ -11,17 +14,87 @@
 #include "config_schemas/problems.h"
 #include "config_schemas/resolve.h"
 #include "config_schemas/values.h"
-#include "config_schemas/yaml.h"
 #include "zero/base/error.h"
 
 namespace zero::config_schemas {
 namespace {
 
-// A parameter of another optimizer or schedule than the chosen one says nothing.
-bool applies(const Key& key, const Config& config) {
-  if (key.belongs_to.empty()) return true;
-  return belongs_to(
-      key, key.path.starts_with("optimizer.") ? config.optimizer.type : config.scheduler.type);
+bool valid_group_name(std::string_view name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  };
+  return !name.empty() && name.size() <= 64 && std::ranges::all_of(name, allowed);
+}
+
+class Collector {
+ public:
+  Collector(Collected& result, ProblemList& problems) : result_(result), problems_(problems) {}
+
+  struct Section {
+    std::string_view row_path = "";
+    std::string path = "", name = "";
+    const Node* node = nullptr;
+  };
+
+  // Recurses as deep as the table, however deep the document is.
+  void collect(const Section& section) {
+    std::map<const Key*, const Member*> seen;
+    for (const Member& member : section.node->members) {
+      const std::string path = join(section.path, member.key);
+      const Key* key = find_key(section.row_path, member.key);
+      const bool wildcard = key != nullptr && last_name(key->path) == "*";
+      if (is_comment(member.key) && !wildcard) continue;
+      if (key == nullptr) {
+        result_.unknown.push_back({section.row_path, path, &member});
+        continue;
+      }
+      const auto [earlier, is_new] = seen.emplace(key, &member);
+      if (!is_new && !wildcard) {
+        const std::string& other = earlier->second->key;  // an equal key is a duplicate: reported
+        if (other != member.key)
+          problems_.add(member.position, path + ": is another spelling of " + other +
+                                             ", which is given too; keep one");
+        continue;
+      }
+      if (wildcard && !valid_group_name(member.key)) {
+        problems_.add(member.position,
+                      printable(path) + ": is no group name; allowed: letters, digits, _ and -");
+        continue;
+      }
+      add({key, path, wildcard ? member.key : section.name, &member.value,
+           member.position.line == 0 ? Source::override : Source::file});
+    }
+  }
+
+ private:
+  void add(ParsedValue given) {
+    const Key& key = *given.key;
+    const Node& node = *given.node;
+    const bool absent =
+        (node.kind == Node::Kind::null && key.nullable) || (is_auto(node) && key.auto_is_absent);
+    if (key.type != Type::section) {
+      if (!absent || key.field != nullptr) result_.given.push_back(std::move(given));
+    } else if (node.kind == Node::Kind::object) {
+      collect({key.path, given.path, given.name, given.node});
+    } else if (!absent) {
+      problems_.add(node.position, given.path + ": must be an object { ... }");
+    }
+  }
+
+  Collected& result_;
+  ProblemList& problems_;
+};
+
+// The values of a document with their rows. Reports keys that are given in two spellings, and
+// values that should be sections. The result points into `root`.
+Collected collect_values(const Node& root, ProblemList& problems) {
+  Collected result;
+  if (root.kind == Node::Kind::object)
+    Collector(result, problems).collect({.node = &root});
+  else
+    problems.add(root.position, "a config must be a JSON object { ... }");
+  return result;
 }
 
 Source source_of(const ParsedValue& given, const Conversions& conversions) {
@@ -32,7 +105,7 @@ Source source_of(const ParsedValue& given, const Conversions& conversions) {
   return converted ? Source::alias : Source::file;
 }
 
-// Parsed values, and the defaults of honoured keys that the file leaves out.
+// The values of the file, and the defaults of honoured keys that it leaves out.
 std::vector<Entry> entries_of(const Resolution& resolution, const Conversions& conversions,
                               const ProblemList& places) {
   Config config = resolution.config;  // rows reach members through a Config that they may change
@@ -40,16 +113,16 @@ std::vector<Entry> entries_of(const Resolution& resolution, const Conversions& c
   for (const ParsedValue& given : resolution.given) {
     if (!given.usable) continue;
     const Key& key = *given.key;
-    const bool current = key.target != nullptr;
+    const bool current = key.field != nullptr;
     entries.push_back({&key, path_of(given),
                        current ? show_value(key, given.name, config) : given.shown,
                        source_of(given, conversions), places.place(given.node->position)});
   }
   for (const Key& key : keys()) {
-    if (key.target == nullptr || !applies(key, config)) continue;
-    if (key.path.find('*') != std::string_view::npos) continue;
+    if (key.field == nullptr || !detail::applies(key.path, key.belongs_to, config)) continue;
+    if (key.path.find('*') != std::string::npos) continue;
     if (find(resolution.given, key.path) == nullptr)
-      entries.push_back({&key, std::string(key.path), show_value(key, "", config)});
+      entries.push_back({&key, key.path, show_value(key, "", config)});
   }
   std::ranges::stable_sort(entries, {}, &Entry::key);  // rows lie in one array
   return entries;
@@ -64,7 +137,7 @@ bool exists(const std::string& file) {
   return std::filesystem::exists(file, ignored);
 }
 
-// As it is named, else beside the file that names it.
+// A relative name may also be relative to the file that names it.
 std::string find_named(const std::string& name, const std::string& by) {
   const std::string beside = (std::filesystem::path(by).parent_path() / name).string();
   return !exists(name) && exists(beside) ? beside : name;
@@ -80,7 +153,7 @@ struct Input {
 
 Loaded load_document(const Input& input, bool may_be_foreign);
 
-// Of an Accelerate or Trainer file that names a DeepSpeed config.
+// Loads the DeepSpeed config that an Accelerate or Trainer file names.
 Loaded load_named(const Input& input, const Imported& imported) {
   const std::string file = find_named(imported.config_file, input.file);
   const std::string text = read_config_file(file);
@@ -99,7 +172,7 @@ Loaded load_native(const Input& input, Node& root, ProblemList& problems) {
   Resolution resolution = resolve(std::move(collected.given), input.values,
                                   {!input.file.empty(), input.purpose}, problems);
   for (auto notices : {check_supported(resolution, conversions, problems),
-                       check_strays(collected.strays, resolution, problems)})
+                       check_unknown_keys(collected.unknown, resolution, problems)})
     std::ranges::move(notices, std::back_inserter(resolution.config.notices));
   problems.throw_if_any();
   return {resolution.config, entries_of(resolution, conversions, problems), {}};
@@ -163,6 +236,37 @@ Loaded load_file(const std::string& file, const Text& overrides, const TrainerVa
 Config parse_config(std::string_view text, const std::string& file, const Text& overrides,
                     const TrainerValues& values) {
   return load_text(text, file, overrides, values).config;
+}
+
+std::string read_config_file(const std::string& file) {
+  const auto fail = [&](const std::string& why) { throw ConfigError(file + ": " + why); };
+  std::error_code error;
+  const auto status = std::filesystem::status(file, error);
+  if (error) fail("cannot be read: " + std::string(std::strerror(error.value())));
+  if (is_directory(status)) fail("is a directory; a JSON file is needed");
+  // Never open a FIFO: that would wait for a writer.
+  if (!is_regular_file(status)) fail("is not a regular file; a JSON file is needed");
+  errno = 0;
+  std::ifstream input(file, std::ios::binary);
+  // One byte more than is allowed, so that the parser refuses what is larger.
+  std::string text(max_document_bytes + 1, '\0');
+  input.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!input.is_open() || input.bad()) fail("cannot be read: " + std::string(std::strerror(errno)));
+  text.resize(static_cast<std::size_t>(input.gcount()));
+  return text;
+}
+
+std::string path_of(const ParsedValue& given) {
+  std::string path(given.key->path);
+  if (const auto star = path.find('*'); star != std::string::npos)
+    path.replace(star, 1, given.name);
+  return path;
+}
+
+const ParsedValue* find(const std::vector<ParsedValue>& given, std::string_view path) {
+  const auto found =
+      std::ranges::find(given, path, [](const ParsedValue& g) { return g.key->path; });
+  return found == given.end() ? nullptr : &*found;
 }
 
 }  // namespace zero::config_schemas

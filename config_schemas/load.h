@@ -1,5 +1,5 @@
-// load_config of zero/config.h, for text that is already in memory, and with an account of where
-// each value came from.
+// load_config() of zero/config.h, also for text that is already in memory, and with the source of
+// each value.
 #pragma once
 
 #include <string>

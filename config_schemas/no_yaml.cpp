@@ -1,4 +1,4 @@
-#include "config_schemas/yaml.h"
+#include "config_schemas/document.h"
 
 namespace zero::config_schemas {
 

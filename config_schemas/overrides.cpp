@@ -12,7 +12,7 @@ struct Step {
   std::string name;
 };
 
-// The rows along a path; empty if one of its names is not known.
+// The rows of all names of a path; empty if one of them is unknown.
 std::vector<Step> rows_along(std::string_view path) {
   std::vector<Step> steps;
   std::string_view section;
@@ -48,8 +48,8 @@ Node value_of(const std::string& path, const std::string& text, ProblemList& pro
   return std::move(document.root);
 }
 
-// The object that holds the last name of the path. Null where the file has something else than an
-// object on the way, which is reported as the file's problem.
+// The object that holds the last name of the path, created where it is missing. Null if the file
+// has a value of another kind on the way; collecting the values reports that.
 Node* enclosing_object(Node& root, const std::vector<Step>& steps) {
   Node* node = &root;
   std::string_view section;

@@ -8,8 +8,8 @@
 
 namespace zero::config_schemas {
 
-// Values that can be read are taken as such, others as strings. They replace what the file says,
-// in whichever spelling.
+// A text that is no JSON value is taken as a string. An override replaces the value of the file in
+// all spellings of its key.
 void apply_overrides(Node& root, const Text& overrides, ProblemList& problems);
 
 }  // namespace zero::config_schemas

@@ -7,7 +7,6 @@
 #include "config_schemas/document.h"
 #include "config_schemas/keys.h"
 #include "config_schemas/load.h"
-#include "config_schemas/problems.h"
 
 namespace zero::config_schemas {
 
@@ -21,25 +20,22 @@ struct ParsedValue {
   bool usable = false;     // false: reported, or absent
 };
 
-// A key that no row of the table has.
-struct Stray {
-  std::string_view section;  // the path of the row that it stands in
+// A key that the table does not know.
+struct UnknownKey {
+  std::string_view section;  // the path of the section's row
   std::string path;          // as the user spelled it
   const Member* member;
 };
 
 struct Collected {
   std::vector<ParsedValue> given;
-  std::vector<Stray> strays;
+  std::vector<UnknownKey> unknown;
 };
-
-// Reports double spellings and sections that are none. Keeps pointers into `root`.
-Collected collect_values(const Node& root, ProblemList& problems);
 
 // "zero_core.param_groups.norms.lr_scale": the row's path with the name in place of "*".
 std::string path_of(const ParsedValue& given);
 
-// Those of `given` for one row; null if it is not given.
+// The value of `given` with this path; null if the file does not give it.
 const ParsedValue* find(const std::vector<ParsedValue>& given, std::string_view path);
 
 }  // namespace zero::config_schemas

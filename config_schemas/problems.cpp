@@ -29,7 +29,7 @@ void ProblemList::add(Position position, std::string text) {
 }
 
 void ProblemList::unknown_key(Position position, const std::string& path) {
-  // The search for the nearest key costs time, which a hostile file must not multiply.
+  // Looking for the nearest key takes time; a hostile file must not be able to ask for it often.
   const bool kept = problems_.size() < most_kept;
   unknown_key(position, path, kept ? guess_key(path) : Guess{});
 }

@@ -15,7 +15,7 @@ class ProblemList {
 
   void add(Position position, std::string text);
   void unknown_key(Position position, const std::string& path);
-  // The same, where what was meant is known already.
+  // The same, with a guess that is already made.
   void unknown_key(Position position, const std::string& path, const Guess& guess);
   // "ds_config.json:3:14"
   std::string place(Position position) const;

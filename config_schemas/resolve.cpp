@@ -6,6 +6,7 @@
 #include "config_schemas/auto_values.h"
 #include "config_schemas/values.h"
 #include "zero/base/error.h"
+#include "zero/plan/placement.h"
 
 namespace zero::config_schemas {
 namespace {
@@ -14,12 +15,11 @@ constexpr std::string_view defaults_key = "zero_core.deepspeed_defaults";
 constexpr std::array<std::string_view, 2> cosine_rates{"scheduler.params.warmup_min_lr",
                                                        "scheduler.params.warmup_max_lr"};
 
-bool is_auto(const ParsedValue& given) {
-  return given.node->kind == Node::Kind::string && given.node->text == "auto" &&
-         !takes_auto(*given.key);
+bool is_placeholder(const ParsedValue& given) {
+  return is_auto(*given.node) && !takes_auto(*given.key);
 }
 
-// What other values depend on: the types decide which parameters belong, and some defaults.
+// Types decide which parameters are allowed, and with deepspeed_defaults also the defaults.
 bool comes_first(const ParsedValue& given) {
   return last_name(given.key->path) == "type" || given.key->path == defaults_key;
 }
@@ -59,12 +59,12 @@ class Resolver {
     for (auto given = given_.begin(); given != rest; ++given) set(*given);
     set_defaults();
     for (auto given = rest; given != given_.end(); ++given)
-      if (!is_auto(*given)) set(*given);
+      if (!is_placeholder(*given)) set(*given);
     set_auto_values();
     if (config_.scheduler.type == "WarmupDecayLR" && !config_.scheduler.warmup_max_lr)
       config_.scheduler.warmup_max_lr = config_.optimizer.learning_rate;
     set_torch_decay();
-    // Muon's lr is both halves' where they have none of their own.
+    // With Muon, lr also holds for the parameters that Adam updates, unless adam_lr is given.
     if (optim::has_auxiliary_rule(config_.optimizer) && !is_given("optimizer.params.adam_lr") &&
         is_given("optimizer.params.lr"))
       config_.optimizer.adam_lr.reset();
@@ -81,7 +81,7 @@ class Resolver {
       strings_ += (strings_.empty() ? "" : ", ") + given.path;
   }
 
-  // A loader of YAML makes a string of 1e-5.
+  // YAML loaders read 1e-5 as a string.
   void note_strings() {
     if (!strings_.empty())
       config_.notices.push_back(strings_ +
@@ -100,11 +100,11 @@ class Resolver {
       config_.scheduler.warmup_max_lr = 1e-3;
   }
 
-  // In the order of the table, as the rate of the optimizer comes before the schedule's.
+  // In the order of the table: the schedule's rates depend on the optimizer's.
   void set_auto_values() {
     std::vector<ParsedValue*> open;
     for (ParsedValue& given : given_)
-      if (is_auto(given) && !comes_first(given)) open.push_back(&given);
+      if (is_placeholder(given) && !comes_first(given)) open.push_back(&given);
     std::ranges::stable_sort(open, {}, [](const ParsedValue* given) { return given->key; });
     for (ParsedValue* given : open) set_auto(*given);
   }
@@ -136,7 +136,7 @@ class Resolver {
     }
     given.source = Source::automatic;
     if (text->empty()) {
-      given.usable = given.key->target != nullptr;
+      given.usable = given.key->field != nullptr;
       if (given.usable) given.shown = show_value(*given.key, given.name, config_);
       return;
     }
@@ -151,7 +151,7 @@ class Resolver {
           given.path + ": \"auto\" stands for a value that is not allowed: " + outcome.problem);
   }
 
-  // PyTorch's AdamW decays by 0.01 where the file says nothing; its Adam by 0, as all others.
+  // PyTorch's AdamW has a default weight decay of 0.01; all others have 0.
   void set_torch_decay() {
     const ParsedValue* torch = find(given_, "optimizer.params.torch_adam");
     if (torch == nullptr || is_false(torch->shown)) return;
@@ -167,38 +167,27 @@ class Resolver {
     return given != nullptr && !given->usable;
   }
 
-  static std::string section_of_type(const Key& key) {
-    return key.path.starts_with("optimizer.") ? "optimizer" : "scheduler";
-  }
-
   bool is_cosine_rate(const Key& key) const {
     return config_.scheduler.type == "WarmupCosineLR" &&
            std::ranges::find(cosine_rates, key.path) != cosine_rates.end();
   }
 
-  const std::string& type_of(const Key& key) const {
-    return key.path.starts_with("optimizer.") ? config_.optimizer.type : config_.scheduler.type;
-  }
-
-  // A parameter of another optimizer or schedule would have no effect: refused, as by DeepSpeed.
+  // Like DeepSpeed, refuses parameters of another optimizer or schedule.
   void check_parameters() {
     for (ParsedValue& given : given_) {
       const Key& key = *given.key;
       if (key.belongs_to.empty()) continue;
-      const std::string section = section_of_type(key);
-      const std::string& type = type_of(key);
+      const std::string section = key.path.substr(0, key.path.find('.'));
+      const std::string& type = detail::type_for(key.path, config_);
       const bool type_failed = failed(section + ".type");
       if (!type_failed && (belongs_to(key, type) || is_cosine_rate(key))) continue;
       given.usable = false;
       if (type_failed) continue;
-      std::string owners;
-      for (const auto owner : key.belongs_to)
-        owners += (owners.empty() ? "" : ", ") + std::string(owner);
       problems_.add(given.node->position,
                     given.path + ": " +
                         (type.empty() ? "no " + section + ".type is given that has it"
                                       : section + " " + type + " has no such parameter") +
-                        "; it belongs to " + owners);
+                        "; it belongs to " + owners_of(key));
     }
   }
 
@@ -208,12 +197,12 @@ class Resolver {
     for (const Key& key : keys())
       if (key.required && belongs_to(key, config_.scheduler.type) &&
           find(given_, key.path) == nullptr)
-        problems_.add(type->node->position, std::string(key.path) + ": must be given for " +
+        problems_.add(type->node->position, key.path + ": must be given for " +
                                                 config_.scheduler.type +
                                                 "; allowed: " + allowed_values(key));
   }
 
-  // What no number of ranks can repair; resolve_batch() does the rest.
+  // Refuses a batch that fits no number of ranks; resolve_batch() checks the rest.
   void check_batch() {
     const BatchOptions& batch = config_.batch;
     const ParsedValue* total = find(given_, "train_batch_size");
@@ -262,7 +251,7 @@ class Resolver {
     }
   }
 
-  // What acts otherwise than in DeepSpeed, or not as the file may suppose.
+  // Notes optimizer settings that act differently from what the file or DeepSpeed suggests.
   void note_optimizer() {
     const optim::OptimizerOptions& optimizer = config_.optimizer;
     const bool muon = optim::has_auxiliary_rule(optimizer);
@@ -271,15 +260,16 @@ class Resolver {
       config_.notices.push_back(
           "scheduler.params.cycle_momentum: switched off, as in DeepSpeed, as " + optimizer.type +
           " has no betas for schedules");
-    const ParsedValue* given = find(given_, "zero_optimization.stage");
-    const bool sharded = given != nullptr && given->shown != "0";
+    const bool sharded =
+        detail::placement_for(config_.zero_optimization, config_.zero_core).optimizer ==
+        detail::Rest::shard;
     if (muon && config_.gradient_clipping > 0 && sharded)
       config_.notices.push_back(
           "gradient_clipping: limits the gradients before Muon makes them orthogonal; in DeepSpeed "
           "so only at stage 0, at stages 1 to 3 it limits the orthogonal updates");
   }
 
-  // Where messages about the batch point to.
+  // Remembers where the file gives the batch, for later messages.
   void place_batch() {
     for (const auto& [path, value] :
          {std::pair{"train_batch_size", config_.batch.train_batch_size},
@@ -291,7 +281,7 @@ class Resolver {
     }
   }
 
-  // A file may leave the batch to the program, in so many words ("auto") or by naming none.
+  // A file may leave the batch to the program, by "auto" or by giving none.
   void complete_batch() {
     BatchOptions& batch = config_.batch;
     if (batch.train_batch_size != 0 || batch.train_micro_batch_size_per_gpu != 0) return;
@@ -311,7 +301,8 @@ class Resolver {
                               std::to_string(batch.train_micro_batch_size_per_gpu) + ", " + why);
   }
 
-  // Rates given to WarmupCosineLR, which knows shares of the optimizer's rate.
+  // WarmupCosineLR takes shares of the optimizer's rate; converts rates that the file gives
+  // instead.
   void read_cosine_rates() {
     if (config_.scheduler.type != "WarmupCosineLR") return;
     const double rate = config_.optimizer.learning_rate;

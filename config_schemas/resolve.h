@@ -15,23 +15,25 @@ struct Resolution {
 };
 
 struct Circumstances {
-  bool whole_file = true;  // then it takes the program's batch when it names none
+  bool whole_file = true;  // if it names no batch, the program's batch is used
   Purpose purpose = Purpose::run;
 };
 
 Resolution resolve(std::vector<ParsedValue> given, const TrainerValues& values,
                    const Circumstances& circumstances, ProblemList& problems);
 
-// Refuses keys that ask for what is not there, and collects notices about the others.
+// Refuses keys that ask for what the engine cannot do, and returns notices about those that have no
+// effect.
 std::vector<std::string> check_supported(const Resolution& resolution,
                                          const Conversions& conversions, ProblemList& problems);
 
-// Whether a value, as shown, of a row that is not honoured is what is done here anyway.
+// Whether the value of a key that is not honoured asks only for what the engine does anyway.
 bool asks_for_nothing(const Key& key, std::string_view shown, const Config& config);
 
-// Refuses keys that no row has where DeepSpeed refuses them, where they look like a slip, and where
-// they would act at another place; collects notices about the others, which DeepSpeed passes over.
-std::vector<std::string> check_strays(const std::vector<Stray>& strays,
-                                      const Resolution& resolution, ProblemList& problems);
+// Refuses keys that the table does not know: where DeepSpeed refuses them, where they look like a
+// typing error, and where they would act in another section. Returns notices about all others,
+// which DeepSpeed ignores.
+std::vector<std::string> check_unknown_keys(const std::vector<UnknownKey>& keys,
+                                            const Resolution& resolution, ProblemList& problems);
 
 }  // namespace zero::config_schemas

@@ -1,14 +1,32 @@
 #include "config_schemas/values.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
+#include <limits>
 #include <optional>
+
+#include "zero/base/number_text.h"
 
 namespace zero::config_schemas {
 namespace {
+
+// The bound as an integer would be written.
+std::string bound(double value) {
+  if (value == largest_integer) return std::to_string(std::numeric_limits<std::int64_t>::max());
+  if (value == largest_unsigned) return std::to_string(std::numeric_limits<std::uint64_t>::max());
+  return shortest_text(value);
+}
+
+std::string interval(const Range& range) {
+  const bool low = std::isfinite(range.low), high = std::isfinite(range.high);
+  if (low && high && !range.above_low && !range.below_high)
+    return " from " + bound(range.low) + " to " + bound(range.high);
+  if (low && high)
+    return std::string(" in ") + (range.above_low ? "(" : "[") + bound(range.low) + ", " +
+           bound(range.high) + (range.below_high ? ")" : "]");
+  return "";
+}
 
 bool contains(const Range& range, double value) {
   return (range.above_low ? value > range.low : value >= range.low) &&
@@ -19,14 +37,14 @@ std::string wrong(const Key& key, const Node& node, std::string_view what) {
   return shown(node) + " " + std::string(what) + "; allowed: " + allowed_values(key);
 }
 
-// Where a value goes that no member of Config wants.
+// Takes the values of keys that fill no member of Config.
 struct Scratch {
   bool truth = false;
   std::int64_t integer = 0;
   double number = 0, second = 0;
   std::string text;
 
-  Target target(const Key& key) {
+  detail::FieldRef target(const Key& key) {
     switch (key.type) {
       case Type::boolean:
         return &truth;
@@ -35,7 +53,7 @@ struct Scratch {
       case Type::number:
         return &number;
       case Type::pair:
-        return Pair{&number, &second};
+        return detail::Pair{&number, &second};
       case Type::choice:
       case Type::text:
         return &text;
@@ -44,6 +62,9 @@ struct Scratch {
     }
   }
 };
+
+// What Python's float() and int() ignore around a number.
+constexpr std::string_view python_blanks = " \t\r\n\f\v";
 
 bool has_form(const Key& key, const Node& node) {
   switch (key.type) {
@@ -56,15 +77,6 @@ bool has_form(const Key& key, const Node& node) {
     default:
       return true;
   }
-}
-
-std::string_view trimmed(std::string_view text) {
-  const auto blank = [](char c) {
-    return std::string_view(" \t\r\n\f\v").find(c) != std::string_view::npos;
-  };
-  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
-  return text;
 }
 
 template <class T>
@@ -81,7 +93,7 @@ std::optional<T> read_all(std::string_view text) {
 std::optional<std::string_view> numeric_text(const Key& key, const Node& node) {
   if (node.kind == Node::Kind::number) return node.text;
   if (key.strict) return std::nullopt;
-  if (node.kind == Node::Kind::string) return trimmed(node.text);
+  if (node.kind == Node::Kind::string) return trimmed(node.text, python_blanks);
   if (node.kind == Node::Kind::boolean && converts_values(key.path))
     return node.text == "true" ? "1" : "0";
   return std::nullopt;
@@ -93,7 +105,7 @@ std::optional<double> to_number(const Key& key, const Node& node) {
   return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
-// Counts may be written 5e8 or 16.0: a fraction of zero is an integer.
+// Counts may be written as 5e8 or 16.0.
 template <class T>
 std::optional<T> to_integer(const Key& key, const Node& node) {
   const auto text = numeric_text(key, node);
@@ -116,7 +128,7 @@ std::optional<bool> to_boolean(const Key& key, const Node& node) {
     return std::nullopt;
   }
   if (node.kind != Node::Kind::string || !converts_values(key.path)) return std::nullopt;
-  const std::string text = lower_case(trimmed(node.text));
+  const std::string text = lower_case(trimmed(node.text, python_blanks));
   for (const auto* yes : {"true", "yes", "on", "t", "y", "1"})
     if (text == yes) return true;
   for (const auto* no : {"false", "no", "off", "f", "n", "0"})
@@ -125,7 +137,7 @@ std::optional<bool> to_boolean(const Key& key, const Node& node) {
 }
 
 std::optional<std::string_view> to_choice(const Key& key, const Node& node) {
-  // 0.19 without quotes is a number.
+  // A version such as 0.19 is a number when it stands without quotes.
   if (node.kind != Node::Kind::string && node.kind != Node::Kind::number) return std::nullopt;
   for (const auto choice : key.choices)
     if (choice == node.text || (key.any_case && lower_case(choice) == lower_case(node.text)))
@@ -140,7 +152,7 @@ std::string unknown_choice(const Key& key, const Node& node) {
   return wrong(key, node, "is not known");
 }
 
-// Of PyTorch's and DeepSpeed's names of the floating types.
+// From PyTorch's or DeepSpeed's name of a floating-point type.
 DType dtype_named(std::string_view name) {
   if (name.starts_with("torch.")) name.remove_prefix(6);
   if (name == "bf16" || name == "bfloat16") return DType::bf16;
@@ -148,7 +160,7 @@ DType dtype_named(std::string_view name) {
 }
 
 bool is_infinity(const Node& node) {
-  const std::string text = lower_case(trimmed(node.text));
+  const std::string text = lower_case(trimmed(node.text, python_blanks));
   return node.kind == Node::Kind::string && (text == "inf" || text == "infinity");
 }
 
@@ -157,7 +169,7 @@ bool is_whole_number(const Node& node) {
   return value && *value == std::floor(*value);
 }
 
-// Stores values; the result is what is wrong.
+// Stores a value; returns what is wrong with it, or an empty text.
 struct Setter {
   const Key& key;
   const Node& node;
@@ -200,64 +212,49 @@ struct Setter {
   std::string operator()(std::uint64_t* member) const { return store_integer(*member); }
   std::string operator()(double* member) const { return store_number(*member); }
 
-  std::string operator()(std::optional<std::int64_t>* member) const {
-    std::int64_t value = 0;
-    std::string problem = store_integer(value);
-    if (problem.empty()) *member = value;
-    return problem;
-  }
-
-  std::string operator()(std::optional<double>* member) const {
-    double value = 0;
-    std::string problem = store_number(value);
-    if (problem.empty()) *member = value;
-    return problem;
-  }
-
-  std::string operator()(std::optional<DType>* member) const {
-    const auto value = to_choice(key, node);
-    if (!value) return unknown_choice(key, node);
-    *member = dtype_named(*value);
-    return "";
-  }
-
-  std::string operator()(std::string* member) const {
-    const auto value =
-        key.type == Type::text ? std::optional<std::string_view>(node.text) : to_choice(key, node);
-    if (value) *member = *value;
-    return value ? "" : unknown_choice(key, node);
-  }
-
-  std::string operator()(GradientSync* member) const {
-    const auto value = to_choice(key, node);
-    if (value) *member = *value == "each" ? GradientSync::each : GradientSync::last;
-    return value ? "" : wrong(key, node, "is not known");
-  }
-
-  std::string operator()(std::optional<std::pair<double, double>>* member) const {
-    std::pair<double, double> values;
-    std::string problem = (*this)(Pair{&values.first, &values.second});
-    if (problem.empty()) *member = values;
-    return problem;
-  }
-
-  std::string operator()(std::optional<bool>* member) const {
-    bool value = false;
+  template <class T>
+  std::string operator()(std::optional<T>* member) const {
+    T value{};
     std::string problem = (*this)(&value);
     if (problem.empty()) *member = value;
     return problem;
   }
 
-  std::string operator()(OffloadDevice* member) const {
+  template <class T, class Convert>
+  std::string store_choice(T& member, Convert convert) const {
     const auto value = to_choice(key, node);
-    if (value)
-      *member = *value == "nvme"  ? OffloadDevice::nvme
-                : *value == "cpu" ? OffloadDevice::cpu
-                                  : OffloadDevice::none;
+    if (value) member = convert(*value);
     return value ? "" : unknown_choice(key, node);
   }
 
-  std::string operator()(const Pair& members) const {
+  std::string operator()(DType* member) const { return store_choice(*member, dtype_named); }
+
+  std::string operator()(std::string* member) const {
+    if (key.type != Type::text)
+      return store_choice(*member, [](std::string_view name) { return std::string(name); });
+    *member = node.text;
+    return "";
+  }
+
+  std::string operator()(GradientSync* member) const {
+    return store_choice(*member, [](std::string_view name) {
+      return name == "each" ? GradientSync::each : GradientSync::last;
+    });
+  }
+
+  std::string operator()(std::pair<double, double>* member) const {
+    return (*this)(detail::Pair{&member->first, &member->second});
+  }
+
+  std::string operator()(OffloadDevice* member) const {
+    return store_choice(*member, [](std::string_view name) {
+      return name == "nvme"  ? OffloadDevice::nvme
+             : name == "cpu" ? OffloadDevice::cpu
+                             : OffloadDevice::none;
+    });
+  }
+
+  std::string operator()(const detail::Pair& members) const {
     if (node.kind != Node::Kind::array || node.members.size() != 2)
       return wrong(key, node, "is not an array of two numbers");
     for (std::size_t i = 0; i < 2; ++i) {
@@ -284,12 +281,13 @@ bool is_numeric(const Key& key) {
 
 Outcome read_value(const Key& key, const std::string& name, const Node& node, Config& config) {
   Scratch scratch;
-  const Target target = key.target != nullptr ? key.target(config, name) : scratch.target(key);
+  const detail::FieldRef target =
+      key.field != nullptr ? key.field->of(config, name) : scratch.target(key);
   if ((node.kind == Node::Kind::null || (key.infinity_is_null && is_infinity(node))) &&
       key.type != Type::any) {
     if (!key.nullable) return {"null is no value here; allowed: " + allowed_values(key), ""};
     std::visit(ResetToAbsent{}, target);
-    return {"", key.target != nullptr ? show_value(key, name, config) : "null"};
+    return {"", key.field != nullptr ? show_value(key, name, config) : "null"};
   }
   if (!has_form(key, node)) return {wrong(key, node, "has another type"), ""};
   if (std::holds_alternative<std::monostate>(target)) {
@@ -298,7 +296,7 @@ Outcome read_value(const Key& key, const std::string& name, const Node& node, Co
   }
   std::string problem = std::visit(Setter{key, node}, target);
   if (!problem.empty()) return {problem, ""};
-  return {"", show_target(key, target)};
+  return {"", detail::text_of(target, key.field != nullptr ? key.field->zero : "0")};
 }
 
 }  // namespace
@@ -328,6 +326,72 @@ Outcome set_value(const Key& key, const std::string& name, const Node& node, Con
   const bool out_of_range = number && is_numeric(key) && !contains(key.range, *number);
   if (!outcome.problem.empty() && passes_unread(key) && !out_of_range) return {"", shown(node)};
   return outcome;
+}
+
+std::string allowed_values(const Key& key) {
+  std::string text;
+  switch (key.type) {
+    case Type::section:
+      text = "an object";
+      break;
+    case Type::boolean:
+      text = "true or false";
+      break;
+    case Type::integer:
+      text = "an integer" + interval(key.range);
+      break;
+    case Type::number:
+      text = "a number" + interval(key.range);
+      break;
+    case Type::pair:
+      text = "an array of two numbers" + interval(key.range);
+      break;
+    case Type::group_size:
+      text = "\"node\" or an integer" + interval(key.range);
+      break;
+    case Type::choice:
+      for (const auto choice : key.choices)
+        text += (text.empty() ? "one of " : ", ") + std::string(choice);
+      break;
+    case Type::text:
+      text = "a string";
+      break;
+    case Type::list:
+      text = "an array";
+      break;
+    case Type::block:
+      text = "an object";
+      break;
+    case Type::any:
+      text = "any value";
+  }
+  if (key.strict && key.type == Type::integer) text += ", written without point or exponent";
+  if (key.infinity_is_null) text += ", \"inf\"";
+  return key.nullable ? text + ", or null" : text;
+}
+
+std::string shown(const Node& node) {
+  switch (node.kind) {
+    case Node::Kind::object:
+      return "an object";
+    case Node::Kind::array:
+      return node.members.empty() ? "[]" : "an array";
+    case Node::Kind::string:
+      return '"' + printable(node.text) + '"';
+    default:
+      return printable(node.text);
+  }
+}
+
+std::string show_value(const Key& key, const std::string& name, Config& config) {
+  return key.field == nullptr ? show_default(key)
+                              : detail::text_of(key.field->of(config, name), key.field->zero);
+}
+
+std::string show_default(const Key& key) {
+  if (key.field == nullptr) return key.initial.empty() ? not_set : std::string(key.initial);
+  Config defaults;
+  return show_value(key, "NAME", defaults);
 }
 
 }  // namespace zero::config_schemas

@@ -1,4 +1,4 @@
-// Between the text of a value and the member of Config that its row fills.
+// Converts between values of a document and the members of Config that they fill.
 #pragma once
 
 #include <string>
@@ -12,30 +12,29 @@ namespace zero::config_schemas {
 std::string allowed_values(const Key& key);
 
 // The value as a file would give it, exact; "(not set)" where a file would not give one. Of a row
-// without a target: its default.
-constexpr const char* not_set = "(not set)";
+// without a field: its default.
+using detail::not_set;
 std::string show_value(const Key& key, const std::string& name, Config& config);
-std::string show_target(const Key& key, const Target& target);
 // The default of any row.
 std::string show_default(const Key& key);
 // A value of the file in short, for messages and tables.
 std::string shown(const Node& node);
 
-// Either what is wrong with the value, without the path, or the value as it is understood. A row
-// with a target stores it there.
+// Either what is wrong with the value (without its path), or how it was understood. A row
+// with a field stores it there.
 struct Outcome {
   std::string problem;
   std::string shown;
 };
 Outcome set_value(const Key& key, const std::string& name, const Node& node, Config& config);
 
-// Whether "auto" is a value of its own here.
+// Whether "auto" is an ordinary value of this key.
 bool takes_auto(const Key& key);
 
-// Whether DeepSpeed takes any value here, and none has an effect here.
+// Whether DeepSpeed does not check the value, and it has no effect here either.
 bool passes_unread(const Key& key);
 
-// Whether the value is a string where it names a number or a truth value.
+// Whether the value is a string although the key takes a number or a truth value.
 bool is_quoted(const Key& key, const Node& node);
 
 }  // namespace zero::config_schemas

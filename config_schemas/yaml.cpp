@@ -1,4 +1,4 @@
-#include "config_schemas/yaml.h"
+#include "config_schemas/document.h"
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -9,6 +9,8 @@
 #include <map>
 #include <sstream>
 #include <string>
+
+#include "zero/base/text.h"
 
 namespace zero::config_schemas {
 namespace {
@@ -58,7 +60,7 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
                 const std::string& value) override {
     const Position at = position_of(mark);
-    if (value.size() > max_string_bytes) throw Refusal{{at, "a string is longer than 64 KiB"}};
+    if (value.size() > max_string_bytes) throw Refusal{{at, too_long_string}};
     // Quoted scalars carry the tag "!".
     scalar(tag == "?" ? scalar_node(value, at) : Node{Node::Kind::string, at, value, {}});
   }
@@ -99,14 +101,11 @@ class TreeBuilder final : public YAML::EventHandler {
     frame.key_position = node.position;
     const auto [earlier, is_new] = frame.keys.emplace(node.text, node.position.line);
     if (!is_new)
-      document_.problems.push_back({node.position, "duplicate key \"" + printable(node.text) +
-                                                       "\", first given in line " +
-                                                       std::to_string(earlier->second)});
+      document_.problems.push_back(duplicate_key(node.text, node.position, earlier->second));
   }
 
   void open(Node node) {
-    if (open_.size() >= max_document_depth)
-      throw Refusal{{node.position, "nested deeper than 32 levels"}};
+    if (open_.size() >= max_document_depth) throw Refusal{{node.position, too_deep}};
     if (!open_.empty() && open_.back().node->kind == Node::Kind::object && !open_.back().has_key)
       throw Refusal{{node.position, "a key must be a plain name"}};
     open_.push_back({place(std::move(node)), {}, false, {}, {}});
@@ -119,8 +118,7 @@ class TreeBuilder final : public YAML::EventHandler {
       return &document_.root;
     }
     Frame& frame = open_.back();
-    if (++members_ > max_document_keys)
-      throw Refusal{{node.position, "more than 10000 keys and array elements"}};
+    if (++members_ > max_document_keys) throw Refusal{{node.position, too_many_keys}};
     frame.has_key = false;
     return &frame.node->members.emplace_back(Member{frame.key, frame.key_position, std::move(node)})
                 .value;
@@ -132,7 +130,7 @@ class TreeBuilder final : public YAML::EventHandler {
 };
 
 // The parser recurses by the depth of the text: a line of brackets must not reach it.
-bool too_deep(std::string_view text) {
+bool has_many_brackets(std::string_view text) {
   std::size_t brackets = 0;
   for (const char c : text) brackets += c == '[' || c == '{' || c == '-' || c == '?' ? 1 : 0;
   return brackets > 2 * max_document_keys;
@@ -149,11 +147,11 @@ void refuse(Document& document, Problem problem) {
 Document parse_yaml(std::string_view text) {
   Document document;
   if (text.size() > max_document_bytes) {
-    refuse(document, {{1, 1}, "larger than 1 MiB"});
+    refuse(document, {{1, 1}, too_large});
   } else if (text.find('\0') != std::string_view::npos) {
-    refuse(document, {{1, 1}, "contains a NUL byte: not a text file"});
-  } else if (too_deep(text)) {
-    refuse(document, {{1, 1}, "more than 10000 keys and array elements"});
+    refuse(document, {{1, 1}, has_nul});
+  } else if (has_many_brackets(text)) {
+    refuse(document, {{1, 1}, too_many_keys});
   } else {
     try {
       std::istringstream input{std::string(text)};

@@ -150,8 +150,3 @@ TEST_CASE("limits hold, each at its value and one beyond") {
   CHECK(parse_document(padded(max_document_bytes)).readable);
   CHECK(has(first_problem(padded(max_document_bytes + 1)), "larger than 1 MiB"));
 }
-
-TEST_CASE("printable escapes and cuts") {
-  CHECK(printable("a\nb\xc3\xa9") == "a\\x0ab\\xc3\\xa9");
-  CHECK(printable("abcdef", 3) == "abc...");
-}

@@ -78,7 +78,7 @@ TEST_CASE("extreme values of every number are planned or refused") {
     if (key.type != Type::integer && key.type != Type::number && key.type != Type::group_size &&
         !pair)
       continue;
-    CAPTURE(std::string(key.path));
+    CAPTURE(key.path);
     for (const std::string value :
          {"0", "-1", "1", "1e15", "2147483648", "9223372036854775807", "1e300", "-1e300"}) {
       CAPTURE(value);

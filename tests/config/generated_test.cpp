@@ -1,6 +1,6 @@
 // The stored JSON Schema and docs/config.md are what the key table makes of them. With
 // ZERO_UPDATE_GENERATED=1 in the environment they are written instead.
-#include "config_schemas/generate.h"
+#include "tests/config/generate.h"
 
 #include <doctest/doctest.h>
 
@@ -13,7 +13,7 @@
 #include "tests/config/config_support.h"
 
 using namespace zero::config_schemas;
-using zero::tests::has;
+using namespace zero::tests;
 
 namespace {
 
@@ -43,5 +43,5 @@ TEST_CASE("the schema is JSON and knows every key") {
   CHECK(schema.readable);
   CHECK(schema.problems.empty());
   const std::string text = config_document();
-  for (const Key& key : keys()) CHECK(has(text, "`" + std::string(key.path) + "`"));
+  for (const Key& key : keys()) CHECK(has(text, "`" + key.path + "`"));
 }

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "config_schemas/yaml.h"
+#include "config_schemas/document.h"
 #include "tests/config/config_support.h"
 #include "tests/support/temporary_directory.h"
 

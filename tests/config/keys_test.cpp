@@ -14,11 +14,11 @@ using namespace zero::config_schemas;
 TEST_CASE("the table is well formed") {
   std::set<std::string> paths;
   for (const Key& key : keys()) {
-    CAPTURE(std::string(key.path));
+    CAPTURE(key.path);
     CHECK(paths.emplace(key.path).second);
     CHECK_FALSE(key.meaning.empty());
     const bool acts = key.status == Status::honoured && key.type != Type::section;
-    CHECK((key.target != nullptr) == acts);
+    CHECK((key.field != nullptr) == acts);
     if (key.type == Type::section) CHECK(key.status == Status::honoured);
     CHECK((key.type == Type::choice) == !key.choices.empty());
     CHECK((key.status == Status::honoured) == key.reason.empty());
@@ -42,12 +42,21 @@ TEST_CASE("the table is well formed") {
   }
 }
 
+TEST_CASE("every member of Config that has a path has a row") {
+  for (const zero::detail::ConfigField& field : zero::detail::config_fields()) {
+    CAPTURE(std::string(field.path));
+    const Key* key = find_key(field.path);
+    REQUIRE(key != nullptr);
+    CHECK(key->status == Status::honoured);
+  }
+}
+
 TEST_CASE("no number is without a range, and no default lies outside of its own") {
   for (const Key& key : keys()) {
     const bool numeric = key.type == Type::integer || key.type == Type::number ||
                          key.type == Type::pair || key.type == Type::group_size;
     if (!numeric) continue;
-    CAPTURE(std::string(key.path));
+    CAPTURE(key.path);
     CHECK(std::isfinite(key.range.low));
     CHECK(std::isfinite(key.range.high));
     CHECK(key.range.low < key.range.high);

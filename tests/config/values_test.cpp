@@ -54,7 +54,7 @@ TEST_CASE("every key: its default is accepted, wrong types are refused with what
   for (const Key& key : keys()) {
     if (key.type == Type::section || key.type == Type::any || key.type == Type::block) continue;
     if (passes_unread(key)) continue;
-    CAPTURE(std::string(key.path));
+    CAPTURE(key.path);
     if (key.type == Type::list || key.type == Type::text) {
       const std::string message = refusal(document_with(key, "1"), company_of(key));
       CHECK(has(message, "allowed: " + allowed_values(key)));
@@ -94,7 +94,7 @@ TEST_CASE("what DeepSpeed takes unread, and has no effect here, may have any typ
   int numbers = 0;
   for (const Key& key : keys()) {
     if (!passes_unread(key) || key.type == Type::any) continue;
-    CAPTURE(std::string(key.path));
+    CAPTURE(key.path);
     for (const char* value : {"{}", "\"nonsense\"", "\"auto\"", "null", "[1]", "true"})
       CHECK_NOTHROW(parse(document_with(key, value), company_of(key)));
     if (key.type != Type::integer && key.type != Type::number) continue;
@@ -116,7 +116,7 @@ TEST_CASE("what DeepSpeed takes unread, and has no effect here, may have any typ
 TEST_CASE("every section: only an object, null only where DeepSpeed takes it as absent") {
   for (const Key& key : keys()) {
     if (key.type != Type::section) continue;
-    CAPTURE(std::string(key.path));
+    CAPTURE(key.path);
     for (const char* value : {"1", "\"all\"", "[]"})
       CHECK(has(refusal(document_with(key, value)), ": must be an object { ... }"));
     if (key.auto_is_absent)

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "config_schemas/document.h"
-#include "config_schemas/explanation.h"
 #include "config_schemas/load.h"
 #include "tests/fuzz/fuzz.h"
+#include "tools/zero/explanation.h"
 #include "zero/base/error.h"
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
@@ -95,7 +95,7 @@ void check_load(const std::string& text, const std::string& name, const TrainerV
   try {
     const Loaded loaded = load_text(text, name, {}, values);
     require(!describe(loaded.config).empty());
-    require(nlohmann::json::accept(to_json({loaded, std::nullopt, {}})));
+    require(nlohmann::json::accept(tool::to_json({loaded, std::nullopt, {}})));
   } catch (const ConfigError& error) {
     const std::string_view message = error.what();
     require(!message.empty() && message.size() < (std::size_t{1} << 20));

@@ -89,7 +89,8 @@ class Rules(unittest.TestCase):
         for text in ("if (stage == 3) {}", "if (config.zero_optimization.stage >= 2) {}", "if (3 == o.stage) {}",
                      "return 2 <= stage_;", "bool x = stage() != 0;", "switch (options.stage) {}",
                      "if (int(config.stage) > 1) {}", "x = stage < 3 ? a : b;", "if (zero_stage > 1) {}",
-                     "bool x = 2 < config->stage;", "if (1 < static_cast<int>(o.stage)) {}"):
+                     "bool x = 2 < config->stage;", "if (1 < static_cast<int>(o.stage)) {}",
+                     'const auto* given = find(given_, "zero_optimization.stage");'):
             for path in ("zero/engine2.cpp", "comm/a.cpp", "examples/a.cpp", "config_schemas/a.cpp"):
                 self.finds("stage", path, text + "\n")
             self.accepts("zero/plan/placement_table.cpp", text + "\n")

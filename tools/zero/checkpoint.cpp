@@ -26,13 +26,6 @@ using checkpoint::TensorReader;
 
 constexpr std::int64_t piece_elements = std::int64_t{1} << 20;
 
-// As diff(1) says it.
-class Differ : public Error {
- public:
-  using Error::Error;
-  int exit_code() const noexcept override { return 1; }
-};
-
 struct CheckpointOptions {
   std::string directory, tag, other, output, dtype;
   std::int64_t max_file_bytes = 0;

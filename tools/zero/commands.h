@@ -1,11 +1,19 @@
 // The subcommands of `zero`, one file each. Each adds itself to the program's command line and
-// leaves in exit_code what the process should return; it throws zero::Error for what the user can
-// mend.
+// throws zero::Error for what the user can correct; its exit code is the process's.
 #pragma once
 
 #include <CLI/CLI.hpp>
 
+#include "zero/base/error.h"
+
 namespace zero::tool {
+
+// What was compared differs, with the exit code of diff(1).
+class Differ : public Error {
+ public:
+  using Error::Error;
+  int exit_code() const noexcept override { return 1; }
+};
 
 void add_config(CLI::App& app);
 void add_checkpoint(CLI::App& app);

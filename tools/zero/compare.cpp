@@ -22,13 +22,6 @@ struct CompareOptions {
   std::string report_directory;
 };
 
-// As diff(1) says it.
-class Differ : public Error {
- public:
-  using Error::Error;
-  int exit_code() const noexcept override { return 1; }
-};
-
 // A report.json, or the directory of --report.
 report::Comparison read(const std::string& given) {
   std::error_code unreadable;

@@ -27,8 +27,9 @@ void check(const ConfigOptions& options) {
 
 void add_check(CLI::App& config) {
   auto options = std::make_shared<ConfigOptions>();
-  CLI::App* command = config.add_subcommand(
-      "check", "Say whether a file can be used (exit code 0) or why not (10)");
+  CLI::App* command =
+      config.add_subcommand("check", "Say whether a file can be used (exit code 0) or why not (" +
+                                         std::to_string(ConfigError("").exit_code()) + ")");
   command
       ->add_option("FILE", options->file,
                    "DeepSpeed JSON, Accelerate YAML or JSON, or a Trainer's arguments")
@@ -66,7 +67,7 @@ PlannedRun ConfigOptions::planned_run() const {
 
 void add_file_options(CLI::App& command, ConfigOptions& options) {
   command.add_option("--world-size", options.ranks, "Number of ranks")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(CLI::Range(1, most_ranks));
   command.add_option("--model,--params", options.model,
                      "Parameters of the model, and its layers: 124M, 7e9, 7Bx32");
   command.add_option("--set", options.settings, "One value instead of the file's, as PATH=VALUE")

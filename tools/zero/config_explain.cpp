@@ -4,10 +4,9 @@
 #include <filesystem>
 #include <memory>
 
-#include "config_schemas/explanation.h"
-#include "config_schemas/key_explanation.h"
 #include "optim/optimizer.h"
 #include "tools/zero/config.h"
+#include "tools/zero/explanation.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
 #include "zero/plan/placement.h"
@@ -74,9 +73,10 @@ Pairs plan_lines(const ConfigOptions& options, const Config& config) {
   const double each = bytes_on(model, plan.parameter, ranks) +
                       bytes_on(gradient, plan.gradient, ranks) +
                       bytes_on(states, plan.optimizer, ranks);
-  lines.emplace_back(std::to_string(parameters) + " parameters on " + std::to_string(ranks) +
-                         (ranks == 1 ? " rank" : " ranks"),
-                     (split ? "at most " : "") + byte_text(each * static_cast<double>(parameters)) + " on each");
+  lines.emplace_back(
+      std::to_string(parameters) + " parameters on " + std::to_string(ranks) +
+          (ranks == 1 ? " rank" : " ranks"),
+      (split ? "at most " : "") + byte_text(each * static_cast<double>(parameters)) + " on each");
   return lines;
 }
 
@@ -110,7 +110,7 @@ void explain_key(const ConfigOptions& options) {
   }
   for (const Key* key : keys) {
     if (key != keys.front()) std::printf("\n");
-    print_pairs(std::string(key->path).c_str(), facts_of(*key));
+    print_pairs(key->path.c_str(), facts_of(*key));
   }
 }
 

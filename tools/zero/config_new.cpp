@@ -4,8 +4,8 @@
 #include <fstream>
 #include <memory>
 
-#include "config_schemas/explanation.h"
 #include "tools/zero/config.h"
+#include "tools/zero/explanation.h"
 #include "zero/base/error.h"
 
 namespace zero::tool {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <sstream>
 
+#include "config_schemas/keys.h"
 #include "tools/zero/commands.h"
 #include "tools/zero/launcher.h"
 #include "tools/zero/machine.h"
@@ -116,7 +117,7 @@ void add_run(CLI::App& app) {
       "Open MPI's parameters can also be set as OMPI_MCA_name=value in the environment.");
   command->add_option("-n,--ranks", options->request.ranks, "Number of ranks")
       ->required()
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(CLI::Range(1, config_schemas::most_ranks));
   command->add_option("--hostfile", options->request.hostfile,
                       "Hosts, one a line (Open MPI: \"node1 slots=8\"; MPICH: \"node1:8\")");
   command->add_option("--launcher", options->launcher,

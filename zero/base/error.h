@@ -20,6 +20,9 @@ class CodedError : public Error {
  public:
   using Error::Error;
   int exit_code() const noexcept override { return code; }
+
+ protected:
+  static constexpr int own_code = code;
 };
 }  // namespace detail
 
@@ -54,7 +57,7 @@ class NumericError : public detail::CodedError<16> {
 // Another rank failed or died; the message carries its reason, the first cause.
 class PeerFailed : public detail::CodedError<17> {
  public:
-  explicit PeerFailed(const std::string& reason, int cause_exit_code = 17)
+  explicit PeerFailed(const std::string& reason, int cause_exit_code = own_code)
       : CodedError(reason), cause_exit_code_(cause_exit_code) {}
   // The failed rank's own exit code, so that all ranks leave with the first cause's.
   int exit_code() const noexcept override { return cause_exit_code_; }

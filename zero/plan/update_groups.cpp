@@ -50,7 +50,7 @@ UpdateGroups::UpdateGroups(const Model& model, const Config& config)
     group_of_param_.push_back(param.options.trainable ? find_or_add(param, config) : -1);
   for (const auto& [name, options] : config.zero_core.param_groups)
     if (std::none_of(model.params.begin(), model.params.end(),
-                     [&](const ParamDeclaration& p) { return p.options.group == name; }))
+                     [&name = name](const ParamDeclaration& p) { return p.options.group == name; }))
       throw ConfigError("zero_core.param_groups." + name + ": no parameter of the model is in it");
 }
 

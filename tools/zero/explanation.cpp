@@ -1,15 +1,25 @@
-#include "config_schemas/key_explanation.h"
+#include "tools/zero/explanation.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
-#include "config_schemas/differences.h"
-#include "config_schemas/document.h"
-#include "config_schemas/values.h"
+#include "tools/zero/differences.h"
+#include "tools/zero/json_value.h"
 #include "zero/base/error.h"
+#include "zero/base/text.h"
 
-namespace zero::config_schemas {
+namespace zero::tool {
+
+using namespace config_schemas;
+
 namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json batch_of(const Batch& batch) {
+  return {{"train_batch_size", batch.global},
+          {"train_micro_batch_size_per_gpu", batch.micro},
+          {"gradient_accumulation_steps", batch.accumulation}};
+}
 
 constexpr std::string_view own_section = "zero_core";
 
@@ -63,21 +73,52 @@ std::string in_deepspeed(const Key& key) {
   if (const Difference* difference = difference_of(key))
     return std::string(difference->deepspeed) + "; otherwise here, as " +
            std::string(difference->why);
-  if (key.gone) return "0.19 refuses its mere presence";
-  if (key.meaning == says_nothing) return "does not read it";
+  if (key.removed) return "0.19 refuses its mere presence";
+  if (key.meaning == never_read) return "does not read it";
   return key.status == Status::honoured ? "means the same" : std::string(key.meaning);
 }
 
 std::string meaning_of(const Key& key) {
-  std::string text(key.meaning == says_nothing ? "none" : key.meaning);
+  std::string text(key.meaning == never_read ? "none" : key.meaning);
   if (key.belongs_to.empty()) return text;
-  text += "; of";
-  for (const auto owner : key.belongs_to)
-    text += (owner == key.belongs_to.front() ? " " : ", ") + std::string(owner);
-  return text;
+  return text + "; of " + owners_of(key);
 }
 
 }  // namespace
+
+std::string effect_of(const Entry& entry) {
+  const Key& key = *entry.key;
+  if (key.status == Status::no_effect) return "no effect here: " + std::string(key.reason);
+  if (key.status == Status::refused) return "asks for nothing";
+  return std::string(key.meaning);
+}
+
+void fill_batch(Loaded& loaded, const Batch& batch) {
+  const std::pair<std::string_view, std::int64_t> values[] = {
+      {"train_batch_size", batch.global},
+      {"train_micro_batch_size_per_gpu", batch.micro},
+      {"gradient_accumulation_steps", batch.accumulation}};
+  for (Entry& entry : loaded.entries)
+    for (const auto& [path, value] : values) {
+      if (entry.path != path) continue;
+      entry.value = std::to_string(value);
+      if (entry.source == Source::fallback) entry.source = Source::derived;
+    }
+}
+
+std::string to_json(const Explanation& explanation) {
+  Json json = {{"values", Json::object()},
+               {"notices", explanation.loaded.config.notices},
+               {"imported", Json::object()}};
+  for (const Entry& entry : explanation.loaded.entries)
+    json["values"][entry.path] = {{"value", json_value(*entry.key, entry.value)},
+                                  {"source", name_of(entry.source)},
+                                  {"effect", effect_of(entry)}};
+  for (const auto& [key, effect] : explanation.loaded.imported) json["imported"][key] = effect;
+  if (explanation.batch) json["batch"] = batch_of(*explanation.batch);
+  for (const auto& [name, text] : explanation.plan) json["plan"][name] = text;
+  return json.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
+}
 
 std::vector<const Key*> keys_named(const std::string& text) {
   if (const Key* key = find_key(text)) return {key};
@@ -109,10 +150,10 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Key& key) {
 }
 
 std::string to_json(const std::vector<const Key*>& keys) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  Json json = Json::object();
   for (const Key* key : keys)
-    for (const auto& [name, text] : facts_of(*key)) json[std::string(key->path)][name] = text;
+    for (const auto& [name, text] : facts_of(*key)) json[key->path][name] = text;
   return json.dump(2, ' ', true) + "\n";
 }
 
-}  // namespace zero::config_schemas
+}  // namespace zero::tool

@@ -1,5 +1,5 @@
-// Keys that no row of the table has. DeepSpeed refuses them in some sections and passes over them
-// in the others, where a slip would change a run in silence.
+// Keys that the table does not know. DeepSpeed refuses them in some sections and ignores them in
+// the others, where a typing error would change a run silently.
 #include <algorithm>
 
 #include "config_schemas/resolve.h"
@@ -8,67 +8,67 @@
 namespace zero::config_schemas {
 namespace {
 
-// A guess costs time, which a hostile file must not multiply.
+// Looking for the nearest key takes time; a hostile file must not be able to ask for it often.
 constexpr std::size_t most_guesses = 100;
 constexpr std::size_t most_named = 20;  // in one notice
 
-class StrayCheck {
+class UnknownKeyCheck {
  public:
-  StrayCheck(const Resolution& resolution, ProblemList& problems)
+  UnknownKeyCheck(const Resolution& resolution, ProblemList& problems)
       : resolution_(resolution), problems_(problems) {}
 
-  void examine(const Stray& stray) {
-    if (is_closed(stray.section))
-      problems_.unknown_key(stray.member->position, stray.path);
+  void examine(const UnknownKey& unknown) {
+    if (is_closed(unknown.section))
+      problems_.unknown_key(unknown.member->position, unknown.path);
     else if (guesses_++ < most_guesses)
-      weigh(stray, guess_key(stray.path));
+      judge(unknown, guess_key(unknown.path));
     else
-      passed_over_.push_back(printable(stray.path));
+      ignored_.push_back(printable(unknown.path));
   }
 
   std::vector<std::string> notices() {
-    if (!passed_over_.empty())
+    if (!ignored_.empty())
       notices_.push_back(
-          listed(passed_over_) +
+          listed(ignored_) +
           ": no effect here: DeepSpeed knows no such key either, and passes over it");
     return std::move(notices_);
   }
 
  private:
-  void weigh(const Stray& stray, const Guess& guess) {
-    const Position at = stray.member->position;
+  void judge(const UnknownKey& unknown, const Guess& guess) {
+    const Position at = unknown.member->position;
     switch (guess.kind) {
       case Guess::Kind::slip:
-        problems_.unknown_key(at, stray.path, guess);
+        problems_.unknown_key(at, unknown.path, guess);
         return;
       case Guess::Kind::part:
         if (find(resolution_.given, guess.key->path) == nullptr &&
-            demand(*guess.key, stray.member->value) == Demand::effect)
-          problems_.unknown_key(at, stray.path, guess);
+            demand(*guess.key, unknown.member->value) == Demand::effect)
+          problems_.unknown_key(at, unknown.path, guess);
         else
-          passed_over_.push_back(printable(stray.path));
+          ignored_.push_back(printable(unknown.path));
         return;
       case Guess::Kind::elsewhere:
-        misplaced(stray, guess);
+        misplaced(unknown, guess);
         return;
       default:
-        passed_over_.push_back(printable(stray.path));
+        ignored_.push_back(printable(unknown.path));
     }
   }
 
-  void misplaced(const Stray& stray, const Guess& guess) {
-    switch (demand(*guess.key, stray.member->value)) {
+  void misplaced(const UnknownKey& unknown, const Guess& guess) {
+    switch (demand(*guess.key, unknown.member->value)) {
       case Demand::effect:
-        problems_.add(stray.member->position, printable(stray.path) +
-                                                  ": DeepSpeed passes over it here; " +
-                                                  place_of(*guess.key, guess.path));
+        problems_.add(unknown.member->position, printable(unknown.path) +
+                                                    ": DeepSpeed passes over it here; " +
+                                                    place_of(*guess.key, guess.path));
         return;
       case Demand::nothing:
-        notices_.push_back(printable(stray.path) + ": its place is " + guess.path +
+        notices_.push_back(printable(unknown.path) + ": its place is " + guess.path +
                            "; here it has no effect, and there it would change nothing");
         return;
       case Demand::other:
-        passed_over_.push_back(printable(stray.path));
+        ignored_.push_back(printable(unknown.path));
     }
   }
 
@@ -78,11 +78,11 @@ class StrayCheck {
     return "its place is " + (key.status == Status::replaced ? std::string(key.reason) : path);
   }
 
-  // What a value would do to the run if it stood where its key belongs.
+  // What the value would change if it stood where the known key belongs.
   enum class Demand : std::uint8_t {
-    nothing,  // what is done anyway
+    nothing,  // it asks for what the engine does anyway
     effect,
-    other,  // it is no value of that key, so the name means another
+    other,  // the known key takes no such value, so the name must mean something else
   };
 
   Demand demand(const Key& key, const Node& node) const {
@@ -118,16 +118,16 @@ class StrayCheck {
 
   const Resolution& resolution_;
   ProblemList& problems_;
-  std::vector<std::string> notices_, passed_over_;
+  std::vector<std::string> notices_, ignored_;
   std::size_t guesses_ = 0;
 };
 
 }  // namespace
 
-std::vector<std::string> check_strays(const std::vector<Stray>& strays,
-                                      const Resolution& resolution, ProblemList& problems) {
-  StrayCheck check(resolution, problems);
-  for (const Stray& stray : strays) check.examine(stray);
+std::vector<std::string> check_unknown_keys(const std::vector<UnknownKey>& keys,
+                                            const Resolution& resolution, ProblemList& problems) {
+  UnknownKeyCheck check(resolution, problems);
+  for (const UnknownKey& unknown : keys) check.examine(unknown);
   return check.notices();
 }
 

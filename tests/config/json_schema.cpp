@@ -1,22 +1,22 @@
 #include <cmath>
 #include <map>
 
-#include "config_schemas/generate.h"
-#include "config_schemas/json_value.h"
+#include "tests/config/generate.h"
+#include "tools/zero/json_value.h"
 
-namespace zero::config_schemas {
+namespace zero::tests {
 namespace {
+
+using namespace config_schemas;
+using namespace tool;
 
 using Json = nlohmann::ordered_json;
 
 std::string description(const Key& key) {
-  std::string text(key.meaning == says_nothing ? "" : key.meaning);
+  std::string text(key.meaning == never_read ? "" : key.meaning);
   if (text.empty()) text = "not read";
   if (!key.belongs_to.empty()) {
-    text += " (";
-    for (const auto owner : key.belongs_to)
-      text += (owner == key.belongs_to.front() ? "" : ", ") + std::string(owner);
-    text += ")";
+    text += " (" + owners_of(key) + ")";
   }
   if (key.status == Status::no_effect) text += ". No effect here: " + std::string(key.reason);
   if (key.status == Status::refused)
@@ -143,4 +143,4 @@ std::string json_schema() {
   return schema.dump(1, ' ', true) + "\n";
 }
 
-}  // namespace zero::config_schemas
+}  // namespace zero::tests

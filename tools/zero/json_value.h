@@ -6,14 +6,15 @@
 
 #include "config_schemas/values.h"
 
-namespace zero::config_schemas {
+namespace zero::tool {
 
 // Typed where the table knows the type; what is not set is null.
-inline nlohmann::ordered_json json_value(const Key& key, const std::string& shown) {
+inline nlohmann::ordered_json json_value(const config_schemas::Key& key, const std::string& shown) {
+  using namespace config_schemas;
   if (shown == not_set || shown == "null") return nullptr;
   if (key.type == Type::text || key.type == Type::choice) return shown;
   auto value = nlohmann::ordered_json::parse(shown, nullptr, false);
   return value.is_discarded() ? nlohmann::ordered_json(shown) : value;
 }
 
-}  // namespace zero::config_schemas
+}  // namespace zero::tool

@@ -1,30 +1,14 @@
+// Finds the known key that an unknown one was probably meant to be.
 #include <algorithm>
-#include <cctype>
-#include <map>
 
 #include "config_schemas/keys.h"
 
 namespace zero::config_schemas {
 namespace {
 
-constexpr std::size_t longest = 96;  // of a path: more letters are noise, and would cost time
+constexpr std::size_t longest = 96;  // characters of a path that are compared
 
-using Index = std::map<std::string, const Key*, std::less<>>;
-
-// Every spelling of every path.
-const Index& spellings() {
-  static const Index index = [] {
-    Index result;
-    for (const Key& key : keys()) {
-      result.emplace(key.path, &key);
-      if (!key.alias.empty()) result.emplace(join(section_of(key.path), key.alias), &key);
-    }
-    return result;
-  }();
-  return index;
-}
-
-// Insertions, deletions, replacements and swaps of neighbours that lead from one to the other.
+// The number of insertions, deletions, replacements and swaps of neighbours between the two names.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -61,7 +45,7 @@ std::size_t distance_of(std::string_view name, std::string_view known) {
                   edit_distance(sorted_words(name), sorted_words(known)) + 1);
 }
 
-// What a slip of the fingers makes of a name; more is another word.
+// How far a typing error may be from the known name.
 std::size_t allowed_distance(std::string_view name, std::string_view known) {
   const std::size_t length = std::max(name.size(), known.size());
   return length < 4 ? 0 : length < 8 ? 1 : length < 16 ? 2 : 3;
@@ -78,22 +62,15 @@ bool is_part(std::string_view name, std::string_view known) {
          known.substr(0, known.size() - name.size()).ends_with('_');
 }
 
-// Names that other programs use for things of their own.
-bool is_everyday(std::string_view name) {
+// Names that other programs use for other things.
+bool is_common(std::string_view name) {
   constexpr std::string_view names[] = {
       "block_size",  "deterministic", "device",     "dtype", "enabled", "job_name", "mode",
       "output_path", "params",        "pin_memory", "ratio", "type",    "writer"};
   return std::ranges::find(names, name) != std::ranges::end(names);
 }
 
-bool lies_in(std::string_view path, std::initializer_list<std::string_view> sections) {
-  return std::ranges::any_of(sections, [&](std::string_view section) {
-    return path == section ||
-           (path.starts_with(section) && path.substr(section.size()).starts_with('.'));
-  });
-}
-
-// The path as the table would write it, as far as the table knows it.
+// The path with the spellings of the table, as far as its sections are known.
 std::string table_path(std::string_view path) {
   std::string known;
   while (true) {
@@ -105,7 +82,7 @@ std::string table_path(std::string_view path) {
   }
 }
 
-// Weighs every spelling of the table. Paths are compared as the table writes them.
+// Rates every spelling in the table.
 class Guesser {
  public:
   Guesser(const std::string& path, bool anywhere)
@@ -116,7 +93,7 @@ class Guesser {
 
   Guess run() {
     for (const auto& [path, key] : spellings())
-      if (last_name(path) != "*") weigh(path, key);
+      if (last_name(path) != "*") rate(path, key);
     if (const auto star = best_.path.find('*'); star != std::string::npos)
       best_.path.replace(star, 1, "NAME");
     return best_;
@@ -125,15 +102,15 @@ class Guesser {
  private:
   using Kind = Guess::Kind;
 
-  void weigh(const std::string& path, const Key* key) {
+  void rate(const std::string& path, const Key* key) {
     const std::string_view known = last_name(path);
-    if (key->meaning == says_nothing && (name_ != known || key->status != Status::refused)) return;
+    if (key->meaning == never_read && (name_ != known || key->status != Status::refused)) return;
     const std::size_t distance = distance_of(name_, known);
     const bool near = distance <= allowed_distance(name_, known);
     if (path == wanted_ || (section_of(path) == section_ && near) ||
         (name_ == known && is_slip_of_section(section_of(path))))
       offer(Kind::slip, distance, path, key);
-    else if (section_of(path) == section_ && is_part(name_, known) && !key->gone)
+    else if (section_of(path) == section_ && is_part(name_, known) && !key->removed)
       offer(Kind::part, distance, path, key);
     else if (name_ == known && can_stand_for(path, key))
       offer(Kind::elsewhere, remoteness(path, key), path, key);
@@ -146,19 +123,19 @@ class Guesser {
            edit_distance(section_, section) <= allowed_distance(section_, section);
   }
 
-  // Of a name that means something else elsewhere, only a key further inside the same section.
+  // Names that mean something else in other programs match only inside the same section.
   bool can_stand_for(std::string_view path, const Key* key) const {
     if (path.find('*') != std::string_view::npos) return false;
     if (!section_.empty() && lies_inside(path)) return true;
     const std::string_view name = last_name(path);
     const bool one_word = name.find('_') == std::string_view::npos;
-    return !is_everyday(name) && !(one_word && key->status == Status::no_effect);
+    return !is_common(name) && !(one_word && key->status == Status::no_effect);
   }
   bool lies_inside(std::string_view path) const {
     return path.starts_with(section_) && path.substr(section_.size()).starts_with('.');
   }
 
-  // Among keys of one name, one that acts and lies near is meant.
+  // Among keys with the same name, prefer one that acts and whose section is near.
   std::size_t remoteness(std::string_view path, const Key* key) const {
     return (key->status == Status::honoured ? 0 : 1000) + (lies_inside(path) ? 0 : path.size());
   }
@@ -180,63 +157,12 @@ class Guesser {
 
 }  // namespace
 
-const Key* find_key(std::string_view path) {
-  const auto found = spellings().find(path);
-  return found == spellings().end() ? nullptr : found->second;
-}
-
-const Key* find_key(std::string_view section, std::string_view name) {
-  // A dot in a name would reach into another section, a star would be taken for any name.
-  if (name.find_first_of(".*") == std::string_view::npos)
-    if (const Key* key = find_key(join(section, name))) return key;
-  return find_key(join(section, "*"));
-}
-
 Guess guess_key(std::string_view path) {
   return Guesser(table_path(path.substr(0, longest)), false).run();
 }
 
 Guess guess_name(std::string_view name) {
   return Guesser(std::string(name.substr(0, longest)), true).run();
-}
-
-std::string_view section_of(std::string_view path) {
-  const auto dot = path.rfind('.');
-  return dot == std::string_view::npos ? std::string_view() : path.substr(0, dot);
-}
-
-std::string join(std::string_view section, std::string_view name) {
-  return section.empty() ? std::string(name) : std::string(section) + "." + std::string(name);
-}
-
-std::string_view last_name(std::string_view path) {
-  const auto dot = path.rfind('.');
-  return dot == std::string_view::npos ? path : path.substr(dot + 1);
-}
-
-bool belongs_to(const Key& key, std::string_view type) {
-  return std::ranges::any_of(key.belongs_to,
-                             [&](auto owner) { return lower_case(owner) == lower_case(type); });
-}
-
-std::string lower_case(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(), [](unsigned char c) { return std::tolower(c); });
-  return result;
-}
-
-bool converts_values(std::string_view path) {
-  return lies_in(path, {"zero_optimization", "fp16", "bf16", "comms_logger", "wandb", "tensorboard",
-                        "csv_monitor", "comet", "compile", "timers.throughput", "tensor_parallel",
-                        "zero_core"});
-}
-
-bool is_closed(std::string_view section) {
-  return converts_values(section) || lies_in(section, {"optimizer.params", "scheduler.params"});
-}
-
-bool is_comment(std::string_view name) {
-  return name.starts_with('_');
 }
 
 }  // namespace zero::config_schemas

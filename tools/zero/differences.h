@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace zero::config_schemas {
+namespace zero::tool {
 
 struct Difference {
   std::vector<std::string_view> keys;
@@ -15,4 +15,4 @@ struct Difference {
 
 const std::vector<Difference>& differences();
 
-}  // namespace zero::config_schemas
+}  // namespace zero::tool

@@ -4,9 +4,9 @@
 
 #include <string>
 
-namespace zero::config_schemas {
+namespace zero::tests {
 
 std::string json_schema();
 std::string config_document();
 
-}  // namespace zero::config_schemas
+}  // namespace zero::tests

@@ -1,13 +1,16 @@
 // docs/config.md: text by hand, tables from the key table.
 #include <map>
 
-#include "config_schemas/differences.h"
-#include "config_schemas/generate.h"
 #include "config_schemas/import.h"
 #include "config_schemas/values.h"
+#include "tests/config/generate.h"
+#include "tools/zero/differences.h"
 
-namespace zero::config_schemas {
+namespace zero::tests {
 namespace {
+
+using namespace config_schemas;
+using namespace tool;
 
 constexpr const char* introduction = R"(# Configuration
 
@@ -105,14 +108,11 @@ std::string status_of(const Key& key) {
 }
 
 std::string row(const Key& key) {
-  std::string name = "`" + std::string(key.path) + "`";
+  std::string name = "`" + key.path + "`";
   if (!key.alias.empty()) name += ", `" + std::string(key.alias) + "`";
-  std::string meaning(key.meaning == says_nothing ? "-" : key.meaning);
+  std::string meaning(key.meaning == never_read ? "-" : key.meaning);
   if (!key.belongs_to.empty()) {
-    meaning += " (";
-    for (const auto owner : key.belongs_to)
-      meaning += (owner == key.belongs_to.front() ? "" : ", ") + std::string(owner);
-    meaning += ")";
+    meaning += " (" + owners_of(key) + ")";
   }
   const std::string initial = show_default(key);
   const bool section = key.type == Type::section;
@@ -126,7 +126,7 @@ std::string tables() {
   std::map<std::string_view, std::string> sections;
   std::vector<std::string_view> order;
   for (const Key& key : keys()) {
-    std::string_view section = key.path.substr(0, key.path.find('.'));
+    std::string_view section = std::string_view(key.path).substr(0, key.path.find('.'));
     const bool alone = key.path == section && key.type != Type::section;
     if (alone) section = "";
     if (!sections.contains(section)) order.push_back(section);
@@ -183,4 +183,4 @@ std::string config_document() {
   return text;
 }
 
-}  // namespace zero::config_schemas
+}  // namespace zero::tests

@@ -1,0 +1,18 @@
+// Small helpers for texts that people read.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace zero {
+
+// ASCII letters alone, independent of the locale.
+std::string lower_case(std::string_view text);
+
+std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r\n");
+
+// For messages: control and non-ASCII characters escaped, cut when long.
+std::string printable(std::string_view text, std::size_t limit = 80);
+
+}  // namespace zero

@@ -1,0 +1,274 @@
+#include "zero/plan/config_fields.h"
+
+#include <algorithm>
+#include <map>
+
+#include "zero/base/number_text.h"
+#include "zero/base/text.h"
+
+namespace zero {
+namespace detail {
+namespace {
+
+using Scale = optim::LossScaleOptions;
+using Rule = optim::OptimizerOptions;
+using Rate = optim::SchedulerOptions;
+using States = OffloadOptimizerOptions;
+using Params = OffloadParamOptions;
+using Group = ParamGroupOptions;
+using Files = CheckpointOptions;
+
+template <auto... members>
+FieldRef at(Config& config, const std::string&) {
+  return &(config.*....*members);
+}
+
+template <auto member>
+FieldRef in_group(Config& config, const std::string& group) {
+  return &(config.zero_core.param_groups[group].*member);
+}
+
+FieldRef betas(Config& config, const std::string&) {
+  return Pair{&config.optimizer.beta1, &config.optimizer.beta2};
+}
+
+constexpr auto batch = &Config::batch;
+constexpr auto stages = &Config::zero_optimization;
+constexpr auto states = &ZeroOptions::offload_optimizer;
+constexpr auto parameters = &ZeroOptions::offload_param;
+constexpr auto core = &Config::zero_core;
+constexpr auto optimizer = &Config::optimizer;
+constexpr auto scheduler = &Config::scheduler;
+constexpr auto scale = &Config::loss_scale;
+constexpr auto files = &Config::checkpoint;
+
+using Names = const std::string_view[];
+constexpr std::span<const std::string_view> any;
+constexpr Names every = {"Adam", "AdamW", "Lamb", "Lion", "Adagrad", "SGD", "Muon"};
+constexpr Names with_betas = {"Adam", "AdamW", "Lamb", "Lion", "Muon"};
+constexpr Names with_eps = {"Adam", "AdamW", "Lamb", "Adagrad", "Muon"};
+constexpr Names with_momentum = {"SGD", "Muon"};
+constexpr Names adam = {"Adam", "AdamW", "Muon"};
+constexpr Names corrected = {"Adam", "AdamW", "Lamb"};
+constexpr Names sgd = {"SGD"}, adagrad = {"Adagrad"}, lamb = {"Lamb"}, muon = {"Muon"};
+constexpr Names schedules = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest",
+                             "OneCycle"};
+constexpr Names warmup = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
+constexpr Names linear = {"WarmupLR", "WarmupDecayLR"};
+constexpr Names ending = {"WarmupDecayLR", "WarmupCosineLR"};
+constexpr Names cosine = {"WarmupCosineLR"}, range_test = {"LRRangeTest"}, cycle = {"OneCycle"};
+
+constexpr ConfigField fields[] = {
+    {"train_batch_size", at<batch, &BatchOptions::train_batch_size>, any, not_set},
+    {"train_micro_batch_size_per_gpu", at<batch, &BatchOptions::train_micro_batch_size_per_gpu>,
+     any, not_set},
+    {"gradient_accumulation_steps", at<batch, &BatchOptions::gradient_accumulation_steps>, any,
+     not_set},
+    {"gradient_clipping", at<&Config::gradient_clipping>},
+    {"steps_per_print", at<&Config::steps_per_print>},
+    {"seed", at<&Config::seed>},
+    {"prescale_gradients", at<&Config::prescale_gradients>},
+    {"gradient_predivide_factor", at<&Config::gradient_predivide_factor>},
+    {"gradient_allreduce_op", at<&Config::gradient_allreduce_op>},
+    {"communication_data_type", at<&Config::communication_data_type>},
+    {"data_types.grad_accum_dtype", at<&Config::grad_accum_dtype>},
+    {"fp16.enabled", at<&Config::fp16_enabled>},
+    {"fp16.loss_scale", at<scale, &Scale::loss_scale>},
+    {"fp16.initial_scale_power", at<scale, &Scale::initial_scale_power>},
+    {"fp16.loss_scale_window", at<scale, &Scale::loss_scale_window>},
+    {"fp16.hysteresis", at<scale, &Scale::hysteresis>},
+    {"fp16.consecutive_hysteresis", at<scale, &Scale::consecutive_hysteresis>},
+    {"fp16.min_loss_scale", at<scale, &Scale::min_loss_scale>},
+    {"fp16.fp16_master_weights_and_grads", at<&Config::fp16_master_weights_and_grads>},
+    {"bf16.enabled", at<&Config::bf16_enabled>},
+    {"bf16.bf16_master_weights_and_grads", at<&Config::bf16_master_weights_and_grads>},
+    {"bf16.bf16_optimizer_states", at<&Config::bf16_optimizer_states>},
+    {"checkpoint.use_node_local_storage", at<files, &Files::use_node_local_storage>},
+    {"checkpoint.writer.decoupled", at<files, &Files::decoupled>},
+    {"tensorboard.enabled", at<&Config::tensorboard, &MonitorOptions::enabled>},
+    {"tensorboard.output_path", at<&Config::tensorboard, &MonitorOptions::output_path>},
+    {"tensorboard.job_name", at<&Config::tensorboard, &MonitorOptions::job_name>},
+    {"csv_monitor.enabled", at<&Config::csv_monitor, &MonitorOptions::enabled>},
+    {"csv_monitor.output_path", at<&Config::csv_monitor, &MonitorOptions::output_path>},
+    {"csv_monitor.job_name", at<&Config::csv_monitor, &MonitorOptions::job_name>},
+    {"zero_optimization.stage", at<stages, &ZeroOptions::stage>},
+    {"zero_optimization.reduce_bucket_size", at<stages, &ZeroOptions::reduce_bucket_size>},
+    {"zero_optimization.allgather_bucket_size", at<stages, &ZeroOptions::allgather_bucket_size>},
+    {"zero_optimization.stage3_prefetch_bucket_size",
+     at<stages, &ZeroOptions::prefetch_bucket_size>},
+    {"zero_optimization.stage3_max_live_parameters", at<stages, &ZeroOptions::max_live_parameters>},
+    {"zero_optimization.stage3_max_reuse_distance", at<stages, &ZeroOptions::max_reuse_distance>},
+    {"zero_optimization.stage3_param_persistence_threshold",
+     at<stages, &ZeroOptions::param_persistence_threshold>},
+    {"zero_optimization.stage3_model_persistence_threshold",
+     at<stages, &ZeroOptions::model_persistence_threshold>},
+    {"zero_optimization.offload_optimizer.device", at<stages, states, &States::device>},
+    {"zero_optimization.offload_optimizer.nvme_path", at<stages, states, &States::nvme_path>},
+    {"zero_optimization.offload_optimizer.buffer_count", at<stages, states, &States::buffer_count>},
+    {"zero_optimization.offload_optimizer.pin_memory", at<stages, states, &States::pin_memory>},
+    {"zero_optimization.offload_optimizer.pipeline_read",
+     at<stages, states, &States::pipeline_read>},
+    {"zero_optimization.offload_optimizer.pipeline_write",
+     at<stages, states, &States::pipeline_write>},
+    {"zero_optimization.offload_optimizer.fast_init", at<stages, states, &States::fast_init>},
+    {"zero_optimization.offload_optimizer.ratio", at<stages, states, &States::ratio>},
+    {"zero_optimization.offload_param.device", at<stages, parameters, &Params::device>},
+    {"zero_optimization.offload_param.nvme_path", at<stages, parameters, &Params::nvme_path>},
+    {"zero_optimization.offload_param.buffer_count", at<stages, parameters, &Params::buffer_count>},
+    {"zero_optimization.offload_param.buffer_size", at<stages, parameters, &Params::buffer_size>},
+    {"zero_optimization.offload_param.max_in_cpu", at<stages, parameters, &Params::max_in_cpu>},
+    {"aio.block_size", at<&Config::aio, &AioOptions::block_size>},
+    {"aio.queue_depth", at<&Config::aio, &AioOptions::queue_depth>},
+    {"aio.intra_op_parallelism", at<&Config::aio, &AioOptions::intra_op_parallelism>},
+    {"optimizer.type", at<optimizer, &Rule::type>},
+    {"optimizer.params.lr", at<optimizer, &Rule::learning_rate>, every},
+    {"optimizer.params.weight_decay", at<optimizer, &Rule::weight_decay>, every},
+    {"optimizer.params.betas", betas, with_betas},
+    {"optimizer.params.eps", at<optimizer, &Rule::epsilon>, with_eps},
+    {"optimizer.params.adam_w_mode", at<optimizer, &Rule::adam_w_mode>, adam},
+    {"optimizer.params.bias_correction", at<optimizer, &Rule::bias_correction>, corrected},
+    {"optimizer.params.momentum", at<optimizer, &Rule::momentum>, with_momentum},
+    {"optimizer.params.dampening", at<optimizer, &Rule::dampening>, sgd},
+    {"optimizer.params.nesterov", at<optimizer, &Rule::nesterov>, sgd},
+    {"optimizer.params.max_coeff", at<optimizer, &Rule::max_coeff>, lamb},
+    {"optimizer.params.min_coeff", at<optimizer, &Rule::min_coeff>, lamb},
+    {"optimizer.params.eps_inside_sqrt", at<optimizer, &Rule::eps_inside_sqrt>, lamb},
+    {"optimizer.params.lr_decay", at<optimizer, &Rule::lr_decay>, adagrad},
+    {"optimizer.params.initial_accumulator_value", at<optimizer, &Rule::initial_accumulator_value>,
+     adagrad},
+    {"optimizer.params.muon_lr", at<optimizer, &Rule::muon_lr>, muon},
+    {"optimizer.params.adam_lr", at<optimizer, &Rule::adam_lr>, muon},
+    {"optimizer.params.ns_method", at<optimizer, &Rule::ns_method>, muon},
+    {"scheduler.type", at<scheduler, &Rate::type>},
+    {"scheduler.params.last_batch_iteration", at<scheduler, &Rate::last_batch_iteration>,
+     schedules},
+    {"scheduler.params.warmup_min_lr", at<scheduler, &Rate::warmup_min_lr>, linear},
+    {"scheduler.params.warmup_max_lr", at<scheduler, &Rate::warmup_max_lr>, linear},
+    {"scheduler.params.warmup_num_steps", at<scheduler, &Rate::warmup_num_steps>, warmup},
+    {"scheduler.params.warmup_type", at<scheduler, &Rate::warmup_type>, warmup},
+    {"scheduler.params.total_num_steps", at<scheduler, &Rate::total_num_steps>, ending, not_set},
+    {"scheduler.params.warmup_min_ratio", at<scheduler, &Rate::warmup_min_ratio>, cosine},
+    {"scheduler.params.cos_min_ratio", at<scheduler, &Rate::cos_min_ratio>, cosine},
+    {"scheduler.params.lr_range_test_min_lr", at<scheduler, &Rate::lr_range_test_min_lr>,
+     range_test},
+    {"scheduler.params.lr_range_test_step_size", at<scheduler, &Rate::lr_range_test_step_size>,
+     range_test},
+    {"scheduler.params.lr_range_test_step_rate", at<scheduler, &Rate::lr_range_test_step_rate>,
+     range_test},
+    {"scheduler.params.lr_range_test_staircase", at<scheduler, &Rate::lr_range_test_staircase>,
+     range_test},
+    {"scheduler.params.cycle_min_lr", at<scheduler, &Rate::cycle_min_lr>, cycle},
+    {"scheduler.params.cycle_max_lr", at<scheduler, &Rate::cycle_max_lr>, cycle},
+    {"scheduler.params.decay_lr_rate", at<scheduler, &Rate::decay_lr_rate>, cycle},
+    {"scheduler.params.decay_step_size", at<scheduler, &Rate::decay_step_size>, cycle},
+    {"scheduler.params.cycle_first_step_size", at<scheduler, &Rate::cycle_first_step_size>, cycle},
+    {"scheduler.params.cycle_second_step_size", at<scheduler, &Rate::cycle_second_step_size>,
+     cycle},
+    {"scheduler.params.cycle_first_stair_count", at<scheduler, &Rate::cycle_first_stair_count>,
+     cycle},
+    {"scheduler.params.cycle_second_stair_count", at<scheduler, &Rate::cycle_second_stair_count>,
+     cycle},
+    {"scheduler.params.cycle_momentum", at<scheduler, &Rate::cycle_momentum>, cycle},
+    {"scheduler.params.cycle_min_mom", at<scheduler, &Rate::cycle_min_mom>, cycle},
+    {"scheduler.params.cycle_max_mom", at<scheduler, &Rate::cycle_max_mom>, cycle},
+    {"scheduler.params.decay_mom_rate", at<scheduler, &Rate::decay_mom_rate>, cycle},
+    {"zero_core.reshard_after_forward", at<core, &CoreOptions::reshard_after_forward>},
+    {"zero_core.gradient_sync", at<core, &CoreOptions::gradient_sync>},
+    {"zero_core.reduce_group_size", at<core, &CoreOptions::reduce_group_size>, any, "node"},
+    {"zero_core.deterministic", at<core, &CoreOptions::deterministic>},
+    {"zero_core.time_limit_seconds", at<core, &CoreOptions::time_limit_seconds>},
+    {"zero_core.deepspeed_defaults", at<core, &CoreOptions::deepspeed_defaults>},
+    {"zero_core.on_save_error", at<core, &CoreOptions::on_save_error>},
+    {"zero_core.preempt_grace_s", at<core, &CoreOptions::preempt_grace_s>},
+    {"zero_core.async_staging_bytes", at<core, &CoreOptions::async_staging_bytes>},
+    {"zero_core.allow_non_finite_weights", at<core, &CoreOptions::allow_non_finite_weights>},
+    {"zero_core.offload_chunk_bytes", at<core, &CoreOptions::offload_chunk_bytes>},
+    {"zero_core.offload_cache_bytes", at<core, &CoreOptions::offload_cache_bytes>},
+    {"zero_core.param_groups.*.lr_scale", in_group<&Group::lr_scale>},
+    {"zero_core.param_groups.*.lr", in_group<&Group::lr>},
+    {"zero_core.param_groups.*.betas", in_group<&Group::betas>},
+    {"zero_core.param_groups.*.eps", in_group<&Group::eps>},
+    {"zero_core.param_groups.*.momentum", in_group<&Group::momentum>},
+    {"zero_core.param_groups.*.weight_decay", in_group<&Group::weight_decay>},
+};
+
+std::string pair_text(double first, double second) {
+  return "[" + shortest_text(first) + ", " + shortest_text(second) + "]";
+}
+
+struct Shower {
+  std::string_view zero;
+
+  std::string operator()(std::monostate) const { return not_set; }
+  std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
+  std::string operator()(const std::string* value) const {
+    return value->empty() ? not_set : *value;
+  }
+  std::string operator()(const double* value) const { return shortest_text(*value); }
+  template <std::integral T>
+  std::string operator()(const T* value) const {
+    return *value == 0 ? std::string(zero) : std::to_string(*value);
+  }
+  std::string operator()(const std::pair<double, double>* value) const {
+    return pair_text(value->first, value->second);
+  }
+  std::string operator()(const Pair& value) const { return pair_text(*value[0], *value[1]); }
+  std::string operator()(const DType* value) const { return name_of(*value); }
+  std::string operator()(const GradientSync* value) const {
+    if (*value == GradientSync::automatic) return not_set;
+    return *value == GradientSync::each ? "each" : "last";
+  }
+  std::string operator()(const OffloadDevice* value) const {
+    return *value == OffloadDevice::nvme ? "nvme" : *value == OffloadDevice::cpu ? "cpu" : "none";
+  }
+  template <class T>
+  std::string operator()(const std::optional<T>* value) const {
+    return *value ? Shower{"0"}(&**value) : not_set;
+  }
+};
+
+}  // namespace
+
+std::span<const ConfigField> config_fields() {
+  return fields;
+}
+
+const std::string& type_for(std::string_view path, const Config& config) {
+  return path.starts_with("optimizer.") ? config.optimizer.type : config.scheduler.type;
+}
+
+bool applies(std::string_view path, std::span<const std::string_view> owners,
+             const Config& config) {
+  const std::string type = lower_case(type_for(path, config));
+  return owners.empty() ||
+         std::ranges::any_of(owners, [&](auto owner) { return lower_case(owner) == type; });
+}
+
+std::string text_of(const FieldRef& value, std::string_view zero) {
+  return std::visit(Shower{zero}, value);
+}
+
+}  // namespace detail
+
+std::string describe(const Config& config) {
+  Config copy = config;  // fields refer to members that may be changed
+  std::map<std::string, std::string> lines;
+  for (const detail::ConfigField& field : detail::config_fields()) {
+    if (!detail::applies(field.path, field.owners, config)) continue;
+    const auto star = field.path.find('*');
+    if (star == std::string_view::npos) {
+      lines[std::string(field.path)] = detail::text_of(field.of(copy, ""), field.zero);
+      continue;
+    }
+    for (const auto& [name, group] : config.zero_core.param_groups) {
+      std::string path(field.path);
+      path.replace(star, 1, printable(name));
+      lines[path] = detail::text_of(field.of(copy, name), field.zero);
+    }
+  }
+  std::string text;
+  for (const auto& [path, value] : lines) text += path + " = " + value + "\n";
+  return text;
+}
+
+}  // namespace zero

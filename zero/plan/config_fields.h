@@ -1,0 +1,46 @@
+// Every value of Config with its path in the JSON file, in one list: describe() walks it, and the
+// key table of config_schemas/ takes from it which member a key fills.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "zero/config.h"
+
+namespace zero::detail {
+
+// Two members that the file gives as one array.
+using Pair = std::array<double*, 2>;
+
+using FieldRef = std::variant<std::monostate, bool*, int*, std::int64_t*, std::uint64_t*, double*,
+                              std::string*, std::optional<std::int64_t>*, std::optional<double>*,
+                              std::optional<std::pair<double, double>>*, std::optional<DType>*,
+                              std::optional<bool>*, GradientSync*, OffloadDevice*, Pair>;
+
+inline constexpr const char* not_set = "(not set)";
+
+struct ConfigField {
+  std::string_view path;  // "*" stands for the name of a parameter group
+  FieldRef (*of)(Config& config, const std::string& group);
+  // The optimizers or schedules that have this parameter; empty: it always applies.
+  std::span<const std::string_view> owners = {};
+  std::string_view zero = "0";  // how an integer 0 is shown
+};
+
+std::span<const ConfigField> config_fields();
+
+// The type of the optimizer or of the schedule: whichever `path` is a parameter of.
+const std::string& type_for(std::string_view path, const Config& config);
+// Whether one of `owners` is the configured type. A parameter of another type has no effect.
+bool applies(std::string_view path, std::span<const std::string_view> owners, const Config& config);
+
+// The value as a file would give it, exact; not_set where a file would not give one.
+std::string text_of(const FieldRef& value, std::string_view zero = "0");
+
+}  // namespace zero::detail
