@@ -31,12 +31,12 @@ void print_entries(const Loaded& loaded) {
 }
 
 // "2", "2/N": bytes per parameter on a rank.
-std::string share(int bytes, detail::Rest rest) {
-  return std::to_string(bytes) + (rest == detail::Rest::shard && bytes > 0 ? "/N" : "");
+std::string share(int bytes, detail::Placement placement) {
+  return std::to_string(bytes) + (placement == detail::Placement::shard && bytes > 0 ? "/N" : "");
 }
 
-double bytes_on(int bytes, detail::Rest rest, int ranks) {
-  return rest == detail::Rest::shard ? static_cast<double>(bytes) / ranks : bytes;
+double bytes_on(int bytes, detail::Placement placement, int ranks) {
+  return placement == detail::Placement::shard ? static_cast<double>(bytes) / ranks : bytes;
 }
 
 int states_of(const optim::OptimizerOptions& options, bool auxiliary) {
@@ -46,7 +46,7 @@ int states_of(const optim::OptimizerOptions& options, bool auxiliary) {
 
 // Strategy, dtypes and bytes, each by its name.
 Pairs plan_lines(const ConfigOptions& options, const Config& config) {
-  const detail::Placement plan = detail::placement_for(config.zero_optimization, config.zero_core);
+  const detail::Strategy plan = detail::strategy_for(config.zero_optimization, config.zero_core);
   const detail::Precision precision = detail::precision_for(config, std::max(options.ranks, 1));
   const auto model = static_cast<int>(size_of(precision.compute));
   const auto gradient = static_cast<int>(size_of(precision.accumulation));
@@ -74,9 +74,10 @@ Pairs plan_lines(const ConfigOptions& options, const Config& config) {
   const double each = bytes_on(model, plan.parameter, ranks) +
                       bytes_on(gradient, plan.gradient, ranks) +
                       bytes_on(states, plan.optimizer, ranks);
-  lines.emplace_back(std::to_string(parameters) + " parameters on " + std::to_string(ranks) +
-                         (ranks == 1 ? " rank" : " ranks"),
-                     (split ? "at most " : "") + byte_text(each * static_cast<double>(parameters)) + " on each");
+  lines.emplace_back(
+      std::to_string(parameters) + " parameters on " + std::to_string(ranks) +
+          (ranks == 1 ? " rank" : " ranks"),
+      (split ? "at most " : "") + byte_text(each * static_cast<double>(parameters)) + " on each");
   return lines;
 }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int two_in_turn = 2, one_each = 0;  // slots of a class
 
 bool shards_optimizer(const EnginePlan& plan) {
-  return plan.layout.ranks == 1 || plan.placement.optimizer == Rest::shard;
+  return plan.layout.ranks == 1 || plan.placement.optimizer == Placement::shard;
 }
 
 // The dtype of what a reduction leaves. One rank alone keeps what backward wrote.
@@ -26,24 +26,25 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   const bool accumulates = plan.batch.accumulation > 1;
   const bool adds_shards = accumulates && plan.sync_each;
   const bool adds_wholes = accumulates && !plan.sync_each;
-  const bool shards_at_rest = plan.placement.gradient == Rest::shard &&
-                              (plan.layout.ranks > 1 || plan.strict || adds_shards ||
-                               policy.optimizer_home != Home::device);
+  const bool gradient_sharded = plan.placement.gradient == Placement::shard &&
+                                (plan.layout.ranks > 1 || plan.strict || adds_shards ||
+                                 policy.optimizer_home != Home::device);
   if (policy.precision.accumulation != policy.precision.compute) {
     // Backward writes another dtype than the sum has, so its gradients pass through slots.
     const bool whole = adds_wholes || !policy.optimizer_sharded;
     policy.accumulator = whole ? Accumulator::whole : Accumulator::shard;
     policy.accumulate_locally = adds_wholes;
   } else {
-    policy.gradients_whole = !shards_at_rest || adds_wholes;
+    policy.gradients_whole = !gradient_sharded || adds_wholes;
     const bool shard = !policy.gradients_whole || adds_shards;
     policy.accumulator = shard ? Accumulator::shard : Accumulator::none;
   }
-  const bool land = !policy.gradients_whole && policy.accumulator == Accumulator::shard;
+  const bool reduced_to_shard = !policy.gradients_whole && policy.accumulator == Accumulator::shard;
   // Gradients that a GPU has to sum or to cast stay there.
   const bool leaves =
-      land && (!policy.on_gpu || (!accumulates && policy.precision.accumulation ==
-                                                      wire_of(policy.precision, plan.layout)));
+      reduced_to_shard &&
+      (!policy.on_gpu ||
+       (!accumulates && policy.precision.accumulation == wire_of(policy.precision, plan.layout)));
   if (leaves) policy.gradient_home = policy.optimizer_home;
 }
 
@@ -60,10 +61,10 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.counts_replicas = on.model_parallel.rank == 0;
   policy.precision = precision_for(config, on.ranks);
   policy.optimizer_home = home_of(options.offload_optimizer.device, on.on_gpu);
-  if (plan.configured.parameter == Rest::shard)
+  if (plan.configured.parameter == Placement::shard)
     policy.parameter_home = home_of(options.offload_param.device, on.on_gpu);
   policy.parameters_sharded =
-      plan.placement.parameter == Rest::shard &&
+      plan.placement.parameter == Placement::shard &&
       (on.ranks > 1 || plan.strict || policy.parameter_home != Home::device);
   policy.optimizer_sharded = shards_optimizer(plan);
   place_gradients(plan, policy);
@@ -130,7 +131,7 @@ void check_chunks(const EnginePlan& plan, const std::string& optimizer) {
 void check_offload(const Config& config, const EnginePlan& plan) {
   const ZeroOptions& options = config.zero_optimization;
   if (options.offload_optimizer.device == OffloadDevice::nvme &&
-      plan.configured.optimizer == Rest::replicate)
+      plan.configured.optimizer == Placement::replicate)
     throw ConfigError(
         "zero_optimization.offload_optimizer.device nvme needs stage 1, 2 or 3: at stage 0 every "
         "rank would write the whole optimizer state to its file");
@@ -154,7 +155,7 @@ void check_offload_of_gpu(const Config& config, const EnginePlan& plan) {
     throw ConfigError(
         "zero_optimization.offload_param.device cpu and nvme need offload_optimizer.device cpu or "
         "nvme with ratio 1 on GPU ranks: parameters are updated in host memory");
-  if (!updates_on_gpu && plan.configured.optimizer == Rest::replicate)
+  if (!updates_on_gpu && plan.configured.optimizer == Placement::replicate)
     throw ConfigError(
         "zero_optimization.offload_optimizer.device cpu and nvme need stage 1, 2 or 3 on GPU "
         "ranks: at stage 0 every rank would update the whole model in host memory");
@@ -172,8 +173,8 @@ void check_split_matrices(const Model& model, const UpdateGroups& updates) {
   }
 }
 
-bool synchronizes_each(const Placement& placement, GradientSync sync) {
-  return sync == GradientSync::automatic ? placement.sync_each : sync == GradientSync::each;
+bool synchronizes_each(const Strategy& strategy, GradientSync sync) {
+  return sync == GradientSync::automatic ? strategy.sync_each : sync == GradientSync::each;
 }
 
 }  // namespace
@@ -181,8 +182,8 @@ bool synchronizes_each(const Placement& placement, GradientSync sync) {
 EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank& on)
     : strict(on.strict),
       batch(resolve_batch(config.batch, on.ranks)),
-      configured(placement_for(config.zero_optimization, config.zero_core)),
-      placement(strict ? strict_placement(configured) : configured),
+      configured(strategy_for(config.zero_optimization, config.zero_core)),
+      placement(strict ? strict_strategy(configured) : configured),
       sync_each(synchronizes_each(placement, config.zero_core.gradient_sync)),
       layout(make_layout(model, on.ranks, config.zero_optimization)),
       updates(model, config),

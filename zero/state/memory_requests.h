@@ -1,5 +1,5 @@
-// Pieces of one arena: first planned, then taken all together, so that pointers into them are set
-// once. Owned by whoever owns the pointers.
+// What an object needs of one arena: its bytes are planned first, then all is taken at once and the
+// pointers to it are set. Owned by whoever owns the pointers.
 #pragma once
 
 #include <algorithm>

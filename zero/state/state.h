@@ -72,7 +72,7 @@ struct SegmentBuffers {
   }
   // What a reduction sums up.
   std::byte* summands() const { return adds_up ? accumulated : gradient_whole; }
-  // The whole gradient in the dtype of sums; meaningful where it rests whole.
+  // The whole gradient in the dtype of sums; meaningful where it is kept whole.
   std::byte* sum_whole() const { return accumulated != nullptr ? accumulated : gradient_whole; }
 };
 
