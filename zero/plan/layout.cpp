@@ -125,13 +125,13 @@ std::string Layout::describe(const Model& model) const {
   return lines;
 }
 
-std::vector<Piece> pieces_in(const Model& model, const Segment& segment, const Range& range) {
-  std::vector<Piece> pieces;
+std::vector<ParamRange> params_in(const Model& model, const Segment& segment, const Range& range) {
+  std::vector<ParamRange> params;
   for (const auto& [param, offset] : segment.params) {
     const Range own = intersection(range, {offset, offset + model.params[param].elements});
-    if (!own.empty()) pieces.push_back({param, own.begin - offset, own.begin, own.count()});
+    if (!own.empty()) params.push_back({param, own.begin - offset, own.begin, own.count()});
   }
-  return pieces;
+  return params;
 }
 
 }  // namespace zero::detail

@@ -122,7 +122,7 @@ class BySegment {
 };
 
 // The elements of one parameter that lie in a given range of its segment.
-struct Piece {
+struct ParamRange {
   int param = 0;
   std::int64_t param_begin = 0;    // its first element, counted from the start of the parameter
   std::int64_t segment_begin = 0;  // the same element, counted from the start of the segment
@@ -133,10 +133,11 @@ struct Piece {
 
 Layout make_layout(const Model& model, int ranks, const ZeroOptions& zero_optimization);
 
-std::vector<Piece> pieces_in(const Model& model, const Segment& segment, const Range& range);
-inline std::vector<Piece> pieces_between(const Model& model, const Segment& segment,
-                                         std::int64_t begin, std::int64_t end) {
-  return pieces_in(model, segment, {begin, end});
+std::vector<ParamRange> params_in(const Model& model, const Segment& segment, const Range& range);
+using Piece = ParamRange;  // the former names
+inline std::vector<ParamRange> pieces_between(const Model& model, const Segment& segment,
+                                              std::int64_t begin, std::int64_t end) {
+  return params_in(model, segment, {begin, end});
 }
 
 }  // namespace zero::detail

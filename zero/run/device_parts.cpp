@@ -9,7 +9,7 @@ DeviceParts::DeviceParts(const EnginePlan& plan, const ModelState& state) : plan
 void DeviceParts::add(const Chunk& chunk, const SegmentBuffers& buffers) {
   std::vector<DevicePart>& parts = parts_.emplace_back();
   if (chunk.on_host) return;
-  for (UpdateRun run : buffers.runs) {
+  for (GroupRange run : buffers.runs) {
     static_cast<Range&>(run) = intersection(run, buffers.range_of(chunk));
     const optim::RuleKind rule = optim::rule_kind(plan_.updates.group(run.group).options);
     if (run.empty() || optim::sees_matrices(rule)) continue;
@@ -25,17 +25,18 @@ void DeviceParts::add(const Chunk& chunk, const SegmentBuffers& buffers) {
 
 // A range of a rule that sees tensor norms reaches from one parameter to the next; padding lies
 // between them.
-void DeviceParts::add_ranges(const DevicePart& part, const Segment& segment, const UpdateRun& run) {
+void DeviceParts::add_ranges(const DevicePart& part, const Segment& segment,
+                             const GroupRange& run) {
   const std::int64_t origin = part.range.begin;
   if (!optim::sees_tensor_norms(part.rule)) {
     ranges_.push_back({run.end - origin, run.group, 0, run.end - origin});
     return;
   }
-  const auto pieces = pieces_in(*plan_.inputs.model, segment, run);
-  if (pieces.empty()) ranges_.push_back({run.end - origin, run.group, 0, run.begin - origin});
-  for (std::size_t p = 0; p < pieces.size(); ++p) {
-    const std::int64_t end = p + 1 < pieces.size() ? pieces[p + 1].segment_begin : run.end;
-    ranges_.push_back({end - origin, run.group, pieces[p].param, pieces[p].range().end - origin});
+  const auto params = params_in(*plan_.inputs.model, segment, run);
+  if (params.empty()) ranges_.push_back({run.end - origin, run.group, 0, run.begin - origin});
+  for (std::size_t p = 0; p < params.size(); ++p) {
+    const std::int64_t end = p + 1 < params.size() ? params[p + 1].segment_begin : run.end;
+    ranges_.push_back({end - origin, run.group, params[p].param, params[p].range().end - origin});
   }
 }
 

@@ -31,7 +31,7 @@ class DeviceParts {
 
  private:
   void add(const Chunk& chunk, const SegmentBuffers& buffers);
-  void add_ranges(const DevicePart& part, const Segment& segment, const UpdateRun& run);
+  void add_ranges(const DevicePart& part, const Segment& segment, const GroupRange& run);
 
   const EnginePlan& plan_;
   std::vector<std::vector<DevicePart>> parts_;  // by chunk

@@ -39,7 +39,7 @@ Updater::Updater(RuntimeCore& runtime, Ranks& ranks, const EnginePlan& plan, Mod
 void Updater::fill_initial_states() {
   for (const Chunk& chunk : plan_.inputs.chunks) {
     const SegmentBuffers& buffers = state_.segment(chunk);
-    for (const UpdateRun& run : buffers.runs) {
+    for (const GroupRange& run : buffers.runs) {
       const Range range = intersection(run, buffers.range_of(chunk));
       const float initial = rule_of(run.group).initial_state();
       if (initial == 0 || range.empty()) continue;
@@ -97,10 +97,10 @@ void Updater::direct(const Part& part, const optim::StepScalars& scalars, float*
 void Updater::for_measured(const ChunkView& chunk,
                            const std::function<void(const Part&, int)>& each) const {
   const Segment& segment = plan_.layout.segment(chunk.id);
-  for (const UpdateRun& run : chunk.buffers->runs) {
+  for (const GroupRange& run : chunk.buffers->runs) {
     if (rule_of(run.group).scope() != UpdateScope::tensor_norms) continue;
-    for (const Piece& piece : pieces_in(model_, segment, intersection(run, chunk.range)))
-      each({chunk, run.group, piece.range()}, piece.param);
+    for (const ParamRange& param : params_in(model_, segment, intersection(run, chunk.range)))
+      each({chunk, run.group, param.range()}, param.param);
   }
 }
 
@@ -171,7 +171,7 @@ double Updater::tensor_norm(int param, int which) const {
 
 void Updater::update(int number, const UpdateTerms& terms) {
   const ChunkView chunk = store_.view(number);
-  for (const UpdateRun& run : chunk.buffers->runs) {
+  for (const GroupRange& run : chunk.buffers->runs) {
     const Range range = intersection(run, chunk.range);
     if (rule_of(run.group).scope() == UpdateScope::elements && !range.empty())
       update_part({chunk, run.group, range}, scalars(run.group, terms));

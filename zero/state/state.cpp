@@ -175,7 +175,7 @@ void ModelState::derive_pointers() {
   }
 }
 
-void ModelState::add_run(SegmentBuffers& buffers, UpdateRun run) const {
+void ModelState::add_run(SegmentBuffers& buffers, GroupRange run) const {
   run.state_begin.assign(policy_.optimizer_states.size(), -1);
   for (const int state : policy_.states_of_group[run.group]) {
     run.state_begin[state] = buffers.state_counts[state];
@@ -189,7 +189,7 @@ void ModelState::make_runs(const SegmentId& id) {
   const Segment& segment = layout_.segment(id);
   SegmentBuffers& own = buffers_[id];
   if (!segment.trainable) return;
-  UpdateRun run{{own.updated.begin, own.updated.begin}, -1};
+  GroupRange run{{own.updated.begin, own.updated.begin}, -1};
   for (std::size_t p = 0; p < segment.params.size(); ++p) {
     const int group = policy_.group_of_param[segment.params[p].param];
     const bool last = p + 1 == segment.params.size();
@@ -223,7 +223,7 @@ DType SegmentBuffers::dtype_of(ArrayKind kind) const {
 }
 
 std::int64_t SegmentBuffers::state_position(int state, std::int64_t element) const {
-  for (const UpdateRun& run : runs)
+  for (const GroupRange& run : runs)
     if (element < run.end && run.state_begin[state] >= 0)
       return run.state_begin[state] + std::max<std::int64_t>(0, element - run.begin);
   return state_counts[state];

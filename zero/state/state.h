@@ -20,11 +20,13 @@
 namespace zero::detail {
 
 // Elements of a segment that belong to one optimizer group.
-struct UpdateRun : Range {
+struct GroupRange : Range {
   int group = 0;
   // Where `begin` lies in each array of SegmentBuffers::states; -1: the group has no such state.
   std::vector<std::int64_t> state_begin = {};
 };
+
+using UpdateRun = GroupRange;  // the former name
 
 // Where the arrays of a segment lie. Each pointer is to the array's first element that this rank
 // keeps.
@@ -52,7 +54,7 @@ struct SegmentBuffers {
   // By name; each array holds, without gaps, the elements whose group has that state.
   std::vector<std::byte*> states;
   std::vector<std::int64_t> state_counts;
-  std::vector<UpdateRun> runs;
+  std::vector<GroupRange> runs;
 
   // Where an element of the segment lies in the array of a state; of an element without that state,
   // where the next one that has it lies.
@@ -124,7 +126,7 @@ class ModelState {
   void request_optimizer();
   void request_staging();
   void derive_pointers();
-  void add_run(SegmentBuffers& buffers, UpdateRun run) const;
+  void add_run(SegmentBuffers& buffers, GroupRange run) const;
 
   const Layout& layout_;
   StatePolicy policy_;
