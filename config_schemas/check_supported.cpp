@@ -108,8 +108,8 @@ class SupportCheck {
 
   bool shards_parameters() const {
     const Config& config = resolution_.config;
-    return detail::placement_for(config.zero_optimization, config.zero_core).parameter ==
-           detail::Rest::shard;
+    return detail::strategy_for(config.zero_optimization, config.zero_core).parameter ==
+           detail::Placement::shard;
   }
 
   void refuse(const ParsedValue& given) {

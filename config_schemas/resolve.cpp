@@ -261,8 +261,8 @@ class Resolver {
           "scheduler.params.cycle_momentum: switched off, as in DeepSpeed, as " + optimizer.type +
           " has no betas for schedules");
     const bool sharded =
-        detail::placement_for(config_.zero_optimization, config_.zero_core).optimizer ==
-        detail::Rest::shard;
+        detail::strategy_for(config_.zero_optimization, config_.zero_core).optimizer ==
+        detail::Placement::shard;
     if (muon && config_.gradient_clipping > 0 && sharded)
       config_.notices.push_back(
           "gradient_clipping: limits the gradients before Muon makes them orthogonal; in DeepSpeed "

@@ -1,6 +1,6 @@
 // What an optimizer step does on a device, in the order of a stream: nothing here waits. The CUDA
-// kernels take their formulas from square_sum.h, device_step.h and update_rules.h, and give the bits
-// of the CPU kernels. All pointers are to the device's memory.
+// kernels take their formulas from square_sum.h, device_step.h and update_rules.h, and give the
+// bits of the CPU kernels. All pointers are to the device's memory.
 #pragma once
 
 #include <cstdint>
@@ -48,11 +48,11 @@ struct DeviceUpdate {
   std::int64_t group = 0;  // of all elements, where the rule sees matrices: there are no ranges
 };
 
-// A group's factors, for the candidate that the verdict picked.
-template <class Verdict>
-constexpr const float* factors_of_group(const DeviceUpdate& update, const Verdict& verdict,
+// A group's factors, for the candidate that the decision picked.
+template <class StepDecision>
+constexpr const float* factors_of_group(const DeviceUpdate& update, const StepDecision& decision,
                                         std::int64_t group) {
-  return update.factors + (verdict.candidate * update.groups + group) * most_factors;
+  return update.factors + (decision.candidate * update.groups + group) * most_factors;
 }
 
 class DeviceKernels {
@@ -70,26 +70,26 @@ class DeviceKernels {
   // sum += *loss.
   virtual void add_loss(const float* loss, double* sum, Stream stream) = 0;
   // Adds squares and non-finite elements to the word, which was zeroed at the start of the step.
-  virtual void add_norm(const void* gradient, DType dtype, std::int64_t count, StepWord* word,
+  virtual void add_norm(const void* gradient, DType dtype, std::int64_t count, DeviceVote* word,
                         Stream stream) = 0;
-  virtual void seal(const StepRequest* request, const double* loss_sum, StepWord* word,
+  virtual void seal(const StepRequest* request, const double* loss_sum, DeviceVote* word,
                     Stream stream) = 0;
-  virtual void decide(const StepWord* words, int ranks, const StepRequest* request,
-                      StepVerdict* verdict, Stream stream) = 0;
+  virtual void decide(const DeviceVote* words, int ranks, const StepRequest* request,
+                      DeviceDecision* decision, Stream stream) = 0;
   // Of rules that see tensor norms, before update(): moves the states, and adds to the sums of the
   // tensors; then, when the sums of all ranks are there, takes the steps. These do nothing unless
-  // the verdict says apply.
+  // the decision says apply.
   virtual void measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,
-                       const StepVerdict* verdict, Stream stream) = 0;
+                       const DeviceDecision* decision, Stream stream) = 0;
   virtual void take_steps(const DeviceUpdate& update, const TensorSums* sums,
-                          const StepVerdict* verdict, Stream stream) = 0;
+                          const DeviceDecision* decision, Stream stream) = 0;
 
   // Of rules that see whole matrices, on any elements of one: moves the states and writes
   // directions, which may lie anywhere; then, with orthogonal directions for the gradient, takes
-  // the step. Both do nothing unless the verdict says apply.
-  virtual void direct(const DeviceUpdate& update, float* directions, const StepVerdict* verdict,
+  // the step. Both do nothing unless the decision says apply.
+  virtual void direct(const DeviceUpdate& update, float* directions, const DeviceDecision* decision,
                       Stream stream) = 0;
-  virtual void step_along(const DeviceUpdate& update, double scale, const StepVerdict* verdict,
+  virtual void step_along(const DeviceUpdate& update, double scale, const DeviceDecision* decision,
                           Stream stream) = 0;
   // What the iteration in between needs, see newton_schulz.h.
   virtual void product(const Product& product, std::int64_t rows, Stream stream) = 0;
@@ -99,8 +99,8 @@ class DeviceKernels {
   // `values` is aligned to 16 bytes.
   virtual void normalise(float* values, std::int64_t count, NormSum* norm, Stream stream) = 0;
 
-  // Does nothing unless the verdict says apply.
-  virtual void update(RuleKind rule, const DeviceUpdate& update, const StepVerdict* verdict,
+  // Does nothing unless the decision says apply.
+  virtual void update(RuleKind rule, const DeviceUpdate& update, const DeviceDecision* decision,
                       Stream stream) = 0;
 };
 

@@ -19,9 +19,9 @@ namespace zero::optim {
 inline constexpr int step_candidates = 2;
 
 // One rank's part of the agreement. 64-bit words alone: it travels as int64.
-struct StepWord {
+struct DeviceVote {
   std::int64_t step = 0;
-  std::uint64_t collectives_hash = 0;
+  std::uint64_t issued_hash = 0;
   double learning_rates[step_candidates] = {};
   double loss = 0;
   std::int64_t stop_requested = 0;
@@ -31,12 +31,12 @@ struct StepWord {
   std::int64_t non_finite = 0;
   std::int64_t limbs[norm_limb_count] = {};
 };
-inline constexpr int step_word_count = sizeof(StepWord) / 8;
+inline constexpr int step_word_count = sizeof(DeviceVote) / 8;
 
 // Of this rank, uploaded before the step. The factors of every group and candidate lie beside it.
 struct StepRequest {
   std::int64_t step = 0;
-  std::uint64_t collectives_hash = 0;
+  std::uint64_t issued_hash = 0;
   double loss = 0;  // sum over micro steps of what the host was given
   double micro_steps = 1;
   std::int64_t stop_requested = 0;
@@ -64,7 +64,7 @@ enum class Differs : std::int64_t {
 };
 
 // In the device's memory from step to step; a copy goes to the host after each.
-struct StepVerdict {
+struct DeviceDecision {
   std::int64_t step = 0;
   std::int64_t apply = 0;  // skip is what it starts with, and what every doubt leaves
   std::int64_t candidate = 0;
@@ -80,7 +80,7 @@ struct StepVerdict {
   // The first disagreement of all; it stays.
   std::int64_t differs = 0, differing_rank = 0, differing_step = 0;
   std::int64_t value = 0, value_of_root = 0;  // of a learning rate: its bits
-  bool operator==(const StepVerdict&) const = default;
+  bool operator==(const DeviceDecision&) const = default;
 };
 
 // The word's norm is in its limbs; the rest comes from the request. device_loss: what the device
@@ -88,7 +88,7 @@ struct StepVerdict {
 template <class Word>
 constexpr void seal_word(const StepRequest& request, double device_loss, Word& word) {
   word.step = request.step;
-  word.collectives_hash = request.collectives_hash;
+  word.issued_hash = request.issued_hash;
   for (int c = 0; c < step_candidates; ++c) word.learning_rates[c] = request.learning_rates[c];
   word.loss = (request.loss + device_loss) / request.micro_steps;
   word.stop_requested = request.stop_requested;
@@ -97,30 +97,30 @@ constexpr void seal_word(const StepRequest& request, double device_loss, Word& w
   carry_limbs(word.limbs);
 }
 
-template <class Verdict>
+template <class StepDecision>
 constexpr void note_difference(Differs what, std::int64_t step, int rank, std::int64_t value,
-                               std::int64_t value_of_root, Verdict& verdict) {
-  if (verdict.differs != 0) return;
-  verdict.differs = static_cast<std::int64_t>(what);
-  verdict.differing_rank = rank;
-  verdict.differing_step = step;
-  verdict.value = value;
-  verdict.value_of_root = value_of_root;
+                               std::int64_t value_of_root, StepDecision& decision) {
+  if (decision.differs != 0) return;
+  decision.differs = static_cast<std::int64_t>(what);
+  decision.differing_rank = rank;
+  decision.differing_step = step;
+  decision.value = value;
+  decision.value_of_root = value_of_root;
 }
 
-template <class Verdict>
-constexpr void compare_word(const StepRequest& request, const StepWord& word, const StepWord& root,
-                            int rank, Verdict& verdict) {
+template <class StepDecision>
+constexpr void compare_word(const StepRequest& request, const DeviceVote& word,
+                            const DeviceVote& root, int rank, StepDecision& decision) {
   const auto note = [&](Differs what, std::uint64_t value, std::uint64_t of_root) {
     note_difference(what, request.step, rank, static_cast<std::int64_t>(value),
-                    static_cast<std::int64_t>(of_root), verdict);
+                    static_cast<std::int64_t>(of_root), decision);
   };
   if (word.failed != 0) note(Differs::failed, static_cast<std::uint64_t>(word.failed), 0);
   if (word.step != request.step)
     note(Differs::step, static_cast<std::uint64_t>(word.step),
          static_cast<std::uint64_t>(request.step));
-  if (word.collectives_hash != root.collectives_hash)
-    note(Differs::collectives, word.collectives_hash, root.collectives_hash);
+  if (word.issued_hash != root.issued_hash)
+    note(Differs::collectives, word.issued_hash, root.issued_hash);
   for (int c = 0; c < step_candidates; ++c) {
     const auto rate = std::bit_cast<std::uint64_t>(word.learning_rates[c]);
     const auto rate_of_root = std::bit_cast<std::uint64_t>(root.learning_rates[c]);
@@ -129,54 +129,54 @@ constexpr void compare_word(const StepRequest& request, const StepWord& word, co
 }
 
 // From the words of all ranks, by one thread. What differs once is never applied again.
-template <class Verdict>
-constexpr void decide_step(const StepWord* words, int ranks, const StepRequest& request,
-                           Verdict& verdict) {
-  if (request.known_applied >= 0) verdict.applied_steps = request.known_applied;
-  verdict.step = request.step;
-  verdict.apply = 0;
-  verdict.loss = 0;
-  verdict.non_finite = 0;
-  verdict.first_non_finite_rank = -1;
-  verdict.stop_requested = verdict.save_busy = verdict.save_failed = 0;
+template <class StepDecision>
+constexpr void decide_step(const DeviceVote* words, int ranks, const StepRequest& request,
+                           StepDecision& decision) {
+  if (request.known_applied >= 0) decision.applied_steps = request.known_applied;
+  decision.step = request.step;
+  decision.apply = 0;
+  decision.loss = 0;
+  decision.non_finite = 0;
+  decision.first_non_finite_rank = -1;
+  decision.stop_requested = decision.save_busy = decision.save_failed = 0;
   std::int64_t limbs[norm_limb_count] = {};
   for (int rank = 0; rank < ranks; ++rank) {
-    const StepWord& word = words[rank];
-    compare_word(request, word, words[0], rank, verdict);
-    verdict.loss += word.loss;
-    if (word.stop_requested != 0) verdict.stop_requested = 1;
-    if (word.save_busy != 0) verdict.save_busy = 1;
-    if (word.save_failed != 0) verdict.save_failed = 1;
-    if (word.non_finite > 0 && verdict.first_non_finite_rank < 0)
-      verdict.first_non_finite_rank = rank;
-    verdict.non_finite += word.non_finite;
+    const DeviceVote& word = words[rank];
+    compare_word(request, word, words[0], rank, decision);
+    decision.loss += word.loss;
+    if (word.stop_requested != 0) decision.stop_requested = 1;
+    if (word.save_busy != 0) decision.save_busy = 1;
+    if (word.save_failed != 0) decision.save_failed = 1;
+    if (word.non_finite > 0 && decision.first_non_finite_rank < 0)
+      decision.first_non_finite_rank = rank;
+    decision.non_finite += word.non_finite;
     for (int k = 0; k < norm_limb_count; ++k) limbs[k] += word.limbs[k];
     carry_limbs(limbs);
   }
-  verdict.loss = verdict.loss / static_cast<double>(ranks);
+  decision.loss = decision.loss / static_cast<double>(ranks);
   const double norm =
-      verdict.non_finite > 0 ? std::numeric_limits<double>::infinity() : root_of_limbs(limbs);
-  verdict.loss_scale = static_cast<double>(verdict.next_loss_scale);
-  const double inverse = request.predivision / (request.summands * verdict.loss_scale);
-  verdict.norm = norm * inverse;
-  verdict.candidate = verdict.applied_steps + 1 - request.first_applied;
-  if (verdict.candidate < 0 || verdict.candidate >= step_candidates) {
-    note_difference(Differs::applied_steps, request.step, 0, verdict.applied_steps,
-                    request.first_applied, verdict);
-    verdict.candidate = 0;
+      decision.non_finite > 0 ? std::numeric_limits<double>::infinity() : root_of_limbs(limbs);
+  decision.loss_scale = static_cast<double>(decision.next_loss_scale);
+  const double inverse = request.predivision / (request.summands * decision.loss_scale);
+  decision.norm = norm * inverse;
+  decision.candidate = decision.applied_steps + 1 - request.first_applied;
+  if (decision.candidate < 0 || decision.candidate >= step_candidates) {
+    note_difference(Differs::applied_steps, request.step, 0, decision.applied_steps,
+                    request.first_applied, decision);
+    decision.candidate = 0;
   }
-  verdict.learning_rate = request.learning_rates[verdict.candidate];
-  verdict.gradient_multiplier = static_cast<double>(
-      static_cast<float>(clipped_multiplier(inverse, verdict.norm, request.clipping)));
-  if (verdict.differs != 0) return;
+  decision.learning_rate = request.learning_rates[decision.candidate];
+  decision.gradient_multiplier = static_cast<double>(
+      static_cast<float>(clipped_multiplier(inverse, decision.norm, request.clipping)));
+  if (decision.differs != 0) return;
   if (request.scales_loss != 0) {
     // The host, which keeps the same books, stops at the floor.
-    advance(request.scaling, verdict.non_finite > 0, verdict.scaler);
-    verdict.next_loss_scale = static_cast<float>(verdict.scaler.scale);
+    advance(request.scaling, decision.non_finite > 0, decision.scaler);
+    decision.next_loss_scale = static_cast<float>(decision.scaler.scale);
   }
-  if (verdict.non_finite > 0) return;
-  verdict.apply = 1;
-  verdict.applied_steps += 1;
+  if (decision.non_finite > 0) return;
+  decision.apply = 1;
+  decision.applied_steps += 1;
 }
 
 }  // namespace zero::optim

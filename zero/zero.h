@@ -269,7 +269,7 @@ class MicroStep {
   // The same in the device's memory, for kernels; never waits.
   const float* device_loss_scale() const;
   // The mean loss of this micro batch, from the host or from the device's memory (read in the order
-  // of the compute stream); averaged over micro steps and ranks with the control word.
+  // of the compute stream); averaged over micro steps and ranks with the vote.
   void loss(double mean);
   void loss(const float* device_mean);
   void loss(std::integral auto mean) { loss(static_cast<double>(mean)); }  // 0 is no null pointer

@@ -13,10 +13,10 @@ namespace {
 
 template <class Rule>
 __device__ void measure_range(const DeviceUpdate& update, int number, TensorSums* sums,
-                              const StepVerdict& verdict) {
+                              const DeviceDecision& decision) {
   const GroupRange& range = update.ranges[number];
   const std::int64_t first = number == 0 ? 0 : update.ranges[number - 1].end;
-  const auto factors = factors_of<Rule>(update, verdict, range);
+  const auto factors = factors_of<Rule>(update, decision, range);
   BlockSum parameters, directions;
   for (std::int64_t tile = blockIdx.x; first + tile * norm_tile < range.filled; tile += gridDim.x) {
     Tile parameter, direction;
@@ -47,16 +47,16 @@ __device__ void measure_range(const DeviceUpdate& update, int number, TensorSums
 
 template <class Rule>
 __global__ void __launch_bounds__(threads)
-    measure_kernel(DeviceUpdate update, TensorSums* sums, const StepVerdict* verdict) {
-  if (verdict->apply == 0) return;
+    measure_kernel(DeviceUpdate update, TensorSums* sums, const DeviceDecision* decision) {
+  if (decision->apply == 0) return;
   for (int number = blockIdx.y; number < update.range_count; number += gridDim.y)
-    measure_range<Rule>(update, number, sums, *verdict);
+    measure_range<Rule>(update, number, sums, *decision);
 }
 
 }  // namespace
 
 void launch_measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,
-                    const StepVerdict* verdict, cudaStream_t stream) {
+                    const DeviceDecision* decision, cudaStream_t stream) {
   constexpr std::int64_t most_tile_blocks = 64, most_range_blocks = 65535;
   const std::int64_t tiles = (update.count + norm_tile - 1) / norm_tile;
   const dim3 blocks(
@@ -64,7 +64,7 @@ void launch_measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,
       static_cast<unsigned>(std::min<std::int64_t>(update.range_count, most_range_blocks)));
   with_tensor_rule(rule, [&]<class Rule>() {
     launch(Launch{"measure_kernel", blocks, threads, stream}, measure_kernel<Rule>, update, sums,
-           verdict);
+           decision);
   });
 }
 

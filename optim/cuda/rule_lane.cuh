@@ -9,10 +9,10 @@
 namespace zero::optim::cuda {
 
 template <class Rule>
-__device__ auto factors_of(const DeviceUpdate& update, const StepVerdict& verdict,
+__device__ auto factors_of(const DeviceUpdate& update, const DeviceDecision& decision,
                            const GroupRange& range) {
-  return factors_from<Rule>(factors_of_group(update, verdict, range.group),
-                            static_cast<float>(verdict.gradient_multiplier));
+  return factors_from<Rule>(factors_of_group(update, decision, range.group),
+                            static_cast<float>(decision.gradient_multiplier));
 }
 
 // The elements of one lane, with their states.

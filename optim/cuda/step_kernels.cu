@@ -20,12 +20,12 @@ using namespace cuda;
 
 template <class Rule>
 __global__ void __launch_bounds__(threads)
-    update_kernel(DeviceUpdate update, const StepVerdict* verdict) {
-  if (verdict->apply == 0) return;
+    update_kernel(DeviceUpdate update, const DeviceDecision* decision) {
+  if (decision->apply == 0) return;
   for_lanes(update.count, [&](std::int64_t at) {
     const int number = range_of(update.ranges, update.range_count, at);
     const GroupRange& range = update.ranges[number];
-    auto factors = factors_of<Rule>(update, *verdict, range);
+    auto factors = factors_of<Rule>(update, *decision, range);
     if constexpr (HasDirection<Rule>) factors.step = update.steps[number];
     Lane<Rule> lane;
     lane.load(update, at);
@@ -82,18 +82,18 @@ __global__ void add_loss_kernel(const float* loss, double* sum) {
 }
 
 __global__ void __launch_bounds__(threads)
-    steps_kernel(DeviceUpdate update, const TensorSums* sums, const StepVerdict* verdict) {
+    steps_kernel(DeviceUpdate update, const TensorSums* sums, const DeviceDecision* decision) {
   const int number = blockIdx.x * threads + threadIdx.x;
-  if (verdict->apply == 0 || number >= update.range_count) return;
+  if (decision->apply == 0 || number >= update.range_count) return;
   const GroupRange& range = update.ranges[number];
   update.steps[number] =
-      step_of(factors_of_group(update, *verdict, range.group), sums[range.tensor]);
+      step_of(factors_of_group(update, *decision, range.group), sums[range.tensor]);
 }
 
 __global__ void __launch_bounds__(threads)
-    direct_kernel(DeviceUpdate update, float* directions, const StepVerdict* verdict) {
-  if (verdict->apply == 0) return;
-  const auto factors = factors_of<MuonRule>(update, *verdict, {0, update.group});
+    direct_kernel(DeviceUpdate update, float* directions, const DeviceDecision* decision) {
+  if (decision->apply == 0) return;
+  const auto factors = factors_of<MuonRule>(update, *decision, {0, update.group});
   for_elements(update.count, [&](std::int64_t at) {
     float momentum = load_one(update.states[0], update.state_dtype, at);
     directions[at] = MuonRule::direct(factors, load_one(update.gradient, update.gradient_dtype, at),
@@ -103,9 +103,9 @@ __global__ void __launch_bounds__(threads)
 }
 
 __global__ void __launch_bounds__(threads)
-    step_along_kernel(DeviceUpdate update, double scale, const StepVerdict* verdict) {
-  if (verdict->apply == 0) return;
-  const float* group = factors_of_group(update, *verdict, update.group);
+    step_along_kernel(DeviceUpdate update, double scale, const DeviceDecision* decision) {
+  if (decision->apply == 0) return;
+  const float* group = factors_of_group(update, *decision, update.group);
   auto factors = factors_from<MuonStepRule>(group, 0);
   factors.step = step_by(tensor_step(group), scale);
   for_elements(update.count, [&](std::int64_t at) {
@@ -127,13 +127,13 @@ __global__ void __launch_bounds__(threads)
   for_elements(count, [&](std::int64_t at) { values[at] = values[at] * inverse; });
 }
 
-__global__ void seal_kernel(const StepRequest* request, const double* loss_sum, StepWord* word) {
+__global__ void seal_kernel(const StepRequest* request, const double* loss_sum, DeviceVote* word) {
   seal_word(*request, *loss_sum, *word);
 }
 
-__global__ void decide_kernel(const StepWord* words, int ranks, const StepRequest* request,
-                              StepVerdict* verdict) {
-  decide_step(words, ranks, *request, *verdict);
+__global__ void decide_kernel(const DeviceVote* words, int ranks, const StepRequest* request,
+                              DeviceDecision* decision) {
+  decide_step(words, ranks, *request, *decision);
 }
 
 class CudaKernels final : public DeviceKernels {
@@ -163,47 +163,47 @@ class CudaKernels final : public DeviceKernels {
     launch(once("add_loss_kernel", native(stream)), add_loss_kernel, loss, sum);
   }
 
-  void add_norm(const void* gradient, DType dtype, std::int64_t count, StepWord* word,
+  void add_norm(const void* gradient, DType dtype, std::int64_t count, DeviceVote* word,
                 Stream stream) override {
     launch_norm(gradient, dtype, count, word->limbs, &word->non_finite, native(stream));
   }
 
-  void seal(const StepRequest* request, const double* loss_sum, StepWord* word,
+  void seal(const StepRequest* request, const double* loss_sum, DeviceVote* word,
             Stream stream) override {
     launch(once("seal_kernel", native(stream)), seal_kernel, request, loss_sum, word);
   }
 
-  void decide(const StepWord* words, int ranks, const StepRequest* request, StepVerdict* verdict,
-              Stream stream) override {
-    launch(once("decide_kernel", native(stream)), decide_kernel, words, ranks, request, verdict);
+  void decide(const DeviceVote* words, int ranks, const StepRequest* request,
+              DeviceDecision* decision, Stream stream) override {
+    launch(once("decide_kernel", native(stream)), decide_kernel, words, ranks, request, decision);
   }
 
   void measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,
-               const StepVerdict* verdict, Stream stream) override {
+               const DeviceDecision* decision, Stream stream) override {
     if (update.count == 0 || update.range_count == 0) return;
-    launch_measure(rule, update, sums, verdict, native(stream));
+    launch_measure(rule, update, sums, decision, native(stream));
   }
 
-  void take_steps(const DeviceUpdate& update, const TensorSums* sums, const StepVerdict* verdict,
-                  Stream stream) override {
+  void take_steps(const DeviceUpdate& update, const TensorSums* sums,
+                  const DeviceDecision* decision, Stream stream) override {
     if (update.range_count == 0) return;
     const int blocks = (update.range_count + threads - 1) / threads;
     launch(Launch{"steps_kernel", dim3(blocks), threads, native(stream)}, steps_kernel, update,
-           sums, verdict);
+           sums, decision);
   }
 
-  void direct(const DeviceUpdate& update, float* directions, const StepVerdict* verdict,
+  void direct(const DeviceUpdate& update, float* directions, const DeviceDecision* decision,
               Stream stream) override {
     if (update.count == 0) return;
     launch(over("direct_kernel", update.count, native(stream)), direct_kernel, update, directions,
-           verdict);
+           decision);
   }
 
-  void step_along(const DeviceUpdate& update, double scale, const StepVerdict* verdict,
+  void step_along(const DeviceUpdate& update, double scale, const DeviceDecision* decision,
                   Stream stream) override {
     if (update.count == 0) return;
     launch(over("step_along_kernel", update.count, native(stream)), step_along_kernel, update,
-           scale, verdict);
+           scale, decision);
   }
 
   void product(const Product& product, std::int64_t rows, Stream stream) override {
@@ -224,12 +224,12 @@ class CudaKernels final : public DeviceKernels {
     launch(over("normalise_kernel", count, native(stream)), normalise_kernel, values, count, norm);
   }
 
-  void update(RuleKind rule, const DeviceUpdate& update, const StepVerdict* verdict,
+  void update(RuleKind rule, const DeviceUpdate& update, const DeviceDecision* decision,
               Stream stream) override {
     if (update.count == 0 || update.range_count == 0) return;
     with_rule(rule, [&]<class Rule>() {
       launch(over("update_kernel", update.count / lane_elements, native(stream)),
-             update_kernel<Rule>, update, verdict);
+             update_kernel<Rule>, update, decision);
     });
   }
 };

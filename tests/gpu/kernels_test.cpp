@@ -61,16 +61,16 @@ void compare_update(Gpu& g, const OptimizerOptions& options, DType dtype, Number
     scalars.weight_decay = i % 2 ? 0.f : 0.1f;
     write_factors(options, scalars, factors.data() + i * most_factors);
   }
-  std::vector<StepVerdict> verdict(1);
-  verdict[0].apply = verdict[0].candidate = 1;
-  verdict[0].gradient_multiplier = 0.25;
+  std::vector<DeviceDecision> decision(1);
+  decision[0].apply = decision[0].candidate = 1;
+  decision[0].gradient_multiplier = 0.25;
 
   auto master = g.put(shard.master), first = g.put(shard.states[0]),
        second = g.put(shard.states[1]);
   auto gradient = g.put(shard.gradient), copy = g.put(shard.copy);
   auto device_ranges = g.put(ranges);
   auto device_factors = g.put(factors);
-  auto device_verdict = g.put(verdict);
+  auto device_decision = g.put(decision);
   DeviceUpdate on_device = update_of(count, dtype);
   on_device.gradient = gradient.data();
   on_device.master = master.data();
@@ -80,7 +80,7 @@ void compare_update(Gpu& g, const OptimizerOptions& options, DType dtype, Number
   on_device.ranges = device_ranges.data();
   on_device.factors = device_factors.data();
   g.stream->enqueue([&](Stream stream) {
-    g.kernels->update(rule_kind(options), on_device, device_verdict.data(), stream);
+    g.kernels->update(rule_kind(options), on_device, device_decision.data(), stream);
   });
 
   DeviceUpdate on_host = update_of(count, dtype);
@@ -90,7 +90,7 @@ void compare_update(Gpu& g, const OptimizerOptions& options, DType dtype, Number
   on_host.parameter = shard.copy.data();
   on_host.ranges = ranges.data();
   on_host.factors = factors.data();
-  g.host->update(rule_kind(options), on_host, verdict.data(), {});
+  g.host->update(rule_kind(options), on_host, decision.data(), {});
 
   CHECK(same_bits(master.read(), shard.master));
   CHECK(same_bits(first.read(), shard.states[0]));
@@ -139,18 +139,18 @@ Narrow make_narrow(std::int64_t count, DType master, DType state) {
 
 // All passes of a rule, over one tensor of one group.
 void run_rule(DeviceKernels& kernels, RuleKind rule, DeviceUpdate update, TensorSums* sums,
-              float* directions, const StepVerdict* verdict, Stream stream) {
+              float* directions, const DeviceDecision* decision, Stream stream) {
   if (sees_matrices(rule)) {
-    kernels.direct(update, directions, verdict, stream);
+    kernels.direct(update, directions, decision, stream);
     update.gradient = directions;
     update.gradient_dtype = DType::fp32;
-    return kernels.step_along(update, 0.7, verdict, stream);
+    return kernels.step_along(update, 0.7, decision, stream);
   }
   if (sees_tensor_norms(rule)) {
-    kernels.measure(rule, update, sums, verdict, stream);
-    kernels.take_steps(update, sums, verdict, stream);
+    kernels.measure(rule, update, sums, decision, stream);
+    kernels.take_steps(update, sums, decision, stream);
   }
-  kernels.update(rule, update, verdict, stream);
+  kernels.update(rule, update, decision, stream);
 }
 
 void compare_narrow(Gpu& g, const OptimizerOptions& options, DType master, DType state) {
@@ -162,9 +162,9 @@ void compare_narrow(Gpu& g, const OptimizerOptions& options, DType master, DType
   scalars.learning_rate = 1e-2f;
   write_factors(options, scalars, factors.data());
   const std::vector<GroupRange> ranges = {{count, 0, 0, count - 3}};
-  std::vector<StepVerdict> verdict(1);
-  verdict[0].apply = 1;
-  verdict[0].gradient_multiplier = 0.5;
+  std::vector<DeviceDecision> decision(1);
+  decision[0].apply = 1;
+  decision[0].gradient_multiplier = 0.5;
   std::vector<TensorSums> sums(1);
 
   auto on_gpu = g.put(shard.master), first = g.put(shard.states[0]),
@@ -172,7 +172,7 @@ void compare_narrow(Gpu& g, const OptimizerOptions& options, DType master, DType
   auto device_factors = g.put(factors), device_steps = g.put(steps),
        device_directions = g.put(directions);
   auto device_ranges = g.put(ranges);
-  auto device_verdict = g.put(verdict);
+  auto device_decision = g.put(decision);
   auto device_sums = g.put(sums);
   DeviceUpdate update;
   update.count = count;
@@ -185,12 +185,13 @@ void compare_narrow(Gpu& g, const OptimizerOptions& options, DType master, DType
   update.steps = device_steps.data();
   g.stream->enqueue([&](Stream stream) {
     run_rule(*g.kernels, rule_kind(options), update, device_sums.data(), device_directions.data(),
-             device_verdict.data(), stream);
+             device_decision.data(), stream);
   });
   update.gradient = shard.gradient.data(), update.master = shard.master.data();
   for (int s = 0; s < most_states; ++s) update.states[s] = shard.states[s].data();
   update.ranges = ranges.data(), update.factors = factors.data(), update.steps = steps.data();
-  run_rule(*g.host, rule_kind(options), update, sums.data(), directions.data(), verdict.data(), {});
+  run_rule(*g.host, rule_kind(options), update, sums.data(), directions.data(), decision.data(),
+           {});
   CHECK(on_gpu.read() == shard.master);
   CHECK(first.read() == shard.states[0]);
   CHECK(second.read() == shard.states[1]);
@@ -227,9 +228,9 @@ TEST_CASE("gpu: Lamb's norms and steps are the host's") {
   }
   const std::vector<GroupRange> ranges = {{128 * 80, 0, 0, 128 * 80 - 5},
                                           {count, 0, 1, count - 127}};
-  std::vector<StepVerdict> verdict(1);
-  verdict[0].apply = 1;
-  verdict[0].gradient_multiplier = 0.5;
+  std::vector<DeviceDecision> decision(1);
+  decision[0].apply = 1;
+  decision[0].gradient_multiplier = 0.5;
   std::vector<float> master = random_floats(count, Numbers::usual, 1);
   const auto gradient = random_floats(count, Numbers::usual, 2);
   std::vector<float> first(count), second(count), steps(2);
@@ -239,9 +240,9 @@ TEST_CASE("gpu: Lamb's norms and steps are the host's") {
        device_factors = g.put(factors);
   auto device_ranges = g.put(ranges);
   auto device_sums = g.put(sums);
-  auto device_verdict = g.put(verdict);
+  auto device_decision = g.put(decision);
   const auto run = [&](DeviceKernels& kernels, DeviceUpdate update, TensorSums* to,
-                       const StepVerdict* by, Stream stream) {
+                       const DeviceDecision* by, Stream stream) {
     update.count = count;
     update.range_count = 2;
     kernels.measure(RuleKind::lamb, update, to, by, stream);
@@ -254,12 +255,12 @@ TEST_CASE("gpu: Lamb's norms and steps are the host's") {
   update.ranges = device_ranges.data(), update.factors = device_factors.data();
   update.steps = device_steps.data();
   g.stream->enqueue([&](Stream stream) {
-    run(*g.kernels, update, device_sums.data(), device_verdict.data(), stream);
+    run(*g.kernels, update, device_sums.data(), device_decision.data(), stream);
   });
   update.gradient = gradient.data(), update.master = master.data();
   update.states[0] = first.data(), update.states[1] = second.data();
   update.ranges = ranges.data(), update.factors = factors.data(), update.steps = steps.data();
-  run(*g.host, update, sums.data(), verdict.data(), {});
+  run(*g.host, update, sums.data(), decision.data(), {});
   CHECK(same_bits(device_steps.read(), steps));
   CHECK(same_bits(device_master.read(), master));
   CHECK(same_bits(device_first.read(), first));
@@ -295,12 +296,12 @@ TEST_CASE("gpu: the norm's bins are the host's") {
         CAPTURE(size);
         const auto bytes = encode(random_floats(size, numbers, 9), dtype);
         auto gradient = g.put(bytes);
-        auto word = g.put(std::vector<StepWord>(1));
+        auto word = g.put(std::vector<DeviceVote>(1));
         const auto count = static_cast<std::int64_t>(size);
         g.stream->enqueue([&](Stream stream) {
           g.kernels->add_norm(gradient.data(), dtype, count, word.data(), stream);
         });
-        StepWord expected, actual = word.read()[0];
+        DeviceVote expected, actual = word.read()[0];
         g.host->add_norm(bytes.data(), dtype, count, &expected, {});
         carry_limbs(actual.limbs);
         CHECK(std::equal(actual.limbs, actual.limbs + norm_limb_count, expected.limbs));
@@ -340,7 +341,7 @@ TEST_CASE("gpu: the decision is the host's") {
   request[0].summands = 3;
   request[0].scales_loss = 1;
   request[0].clipping = 0.01;
-  std::vector<StepWord> words(3);
+  std::vector<DeviceVote> words(3);
   for (int r = 0; r < 3; ++r) {
     const auto values = random_floats(1000, Numbers::usual, static_cast<unsigned>(r));
     g.host->add_norm(values.data(), DType::fp32, 1000, &words[static_cast<std::size_t>(r)], {});
@@ -348,13 +349,13 @@ TEST_CASE("gpu: the decision is the host's") {
   }
   auto device_words = g.put(words);
   auto device_request = g.put(request);
-  auto verdict = g.put(std::vector<StepVerdict>(1));
+  auto decision = g.put(std::vector<DeviceDecision>(1));
   g.stream->enqueue([&](Stream stream) {
-    g.kernels->decide(device_words.data(), 3, device_request.data(), verdict.data(), stream);
+    g.kernels->decide(device_words.data(), 3, device_request.data(), decision.data(), stream);
   });
-  StepVerdict expected;
+  DeviceDecision expected;
   decide_step(words.data(), 3, request[0], expected);
-  const StepVerdict actual = verdict.read()[0];
+  const DeviceDecision actual = decision.read()[0];
   CHECK(actual.apply == 1);
   CHECK(actual == expected);
 }

@@ -16,11 +16,11 @@ using namespace zero;
 using namespace zero::optim;
 using namespace zero::optim::test;
 
-StepWord word_of(const std::vector<float>& values, DType dtype, std::int64_t cut) {
+DeviceVote word_of(const std::vector<float>& values, DType dtype, std::int64_t cut) {
   const auto bytes = encode(values, dtype);
   const auto kernels = create_host_kernels();
   const auto count = static_cast<std::int64_t>(values.size());
-  StepWord word;
+  DeviceVote word;
   kernels->add_norm(bytes.data(), dtype, cut, &word, {});
   kernels->add_norm(bytes.data() + cut * size_of(dtype), dtype, count - cut, &word, {});
   return word;
@@ -49,7 +49,7 @@ void update_on_cpu(const OptimizerOptions& options, int candidate, DType dtype, 
   }
 }
 
-void update_on_device(const OptimizerOptions& options, const StepVerdict& verdict, DType dtype,
+void update_on_device(const OptimizerOptions& options, const DeviceDecision& decision, DType dtype,
                       bool copies, Shard& shard) {
   const auto factors = factors_for(options);
   const GroupRange ranges[] = {{split, 0}, {count, 1}};
@@ -65,7 +65,7 @@ void update_on_device(const OptimizerOptions& options, const StepVerdict& verdic
   update.range_count = 2;
   update.factors = factors.data();
   update.groups = 2;
-  create_host_kernels()->update(rule_kind(options), update, &verdict, {});
+  create_host_kernels()->update(rule_kind(options), update, &decision, {});
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ TEST_CASE("device norm: the bins of the vector kernels, for any numbers and any 
       for (const std::size_t size : {1u, 7u, 128u, 4096u, 4097u, 20000u}) {
         CAPTURE(size);
         auto values = random_floats(size, numbers, static_cast<unsigned>(size));
-        StepWord word = word_of(values, dtype, static_cast<std::int64_t>(size / 3));
+        DeviceVote word = word_of(values, dtype, static_cast<std::int64_t>(size / 3));
         const NormBins bins = bins_of(values, dtype);
         CHECK(word.non_finite == bins.non_finite);
         carry_limbs(word.limbs);
@@ -89,7 +89,7 @@ TEST_CASE("device norm: what is not finite is counted and left out") {
   auto values = random_floats(5000, Numbers::usual, 3);
   values[17] = std::numeric_limits<float>::infinity();
   values[4999] = std::numeric_limits<float>::quiet_NaN();
-  StepWord word = word_of(values, DType::fp32, 100);
+  DeviceVote word = word_of(values, DType::fp32, 100);
   CHECK(word.non_finite == 2);
   const NormBins bins = bins_of(values, DType::fp32);
   carry_limbs(word.limbs);
@@ -106,12 +106,12 @@ TEST_CASE("device updates: the bits of the vector kernels, by rule, dtype, group
             CAPTURE(name_of(dtype));
             Shard expected = make_shard(count, dtype, numbers, 11);
             Shard actual = expected;
-            StepVerdict verdict;
-            verdict.apply = 1;
-            verdict.candidate = candidate;
-            verdict.gradient_multiplier = static_cast<double>(multiplier);
+            DeviceDecision decision;
+            decision.apply = 1;
+            decision.candidate = candidate;
+            decision.gradient_multiplier = static_cast<double>(multiplier);
             update_on_cpu(options, candidate, dtype, copies, expected);
-            update_on_device(options, verdict, dtype, copies, actual);
+            update_on_device(options, decision, dtype, copies, actual);
             CHECK(same_bits(actual.master, expected.master));
             for (int s = 0; s < most_states; ++s)
               CHECK(same_bits(actual.states[s], expected.states[s]));
@@ -119,10 +119,10 @@ TEST_CASE("device updates: the bits of the vector kernels, by rule, dtype, group
           }
 }
 
-TEST_CASE("device updates: a verdict of skip leaves everything as it was") {
+TEST_CASE("device updates: a decision of skip leaves everything as it was") {
   const Shard before = make_shard(count, DType::fp32, Numbers::usual, 5);
   Shard shard = before;
-  update_on_device(all_rules()[0], StepVerdict{}, DType::fp32, true, shard);
+  update_on_device(all_rules()[0], DeviceDecision{}, DType::fp32, true, shard);
   CHECK(same_bits(shard.master, before.master));
   CHECK(same_bits(shard.states[0], before.states[0]));
   CHECK(shard.copy == before.copy);
@@ -210,7 +210,7 @@ TEST_CASE("Lamb on a device: norms, steps and updates have the bits of the vecto
       lamb_on_cpu(options, dtype, expected);
 
       const auto factors = factors_for(options);
-      const StepVerdict verdict = applying();
+      const DeviceDecision decision = applying();
       const GroupRange ranges[] = {{split, 0, 0, 100}, {count, 1, 1, split + 200}};
       TensorSums sums[2];
       float steps[2] = {};
@@ -218,9 +218,9 @@ TEST_CASE("Lamb on a device: norms, steps and updates have the bits of the vecto
       update.ranges = ranges;
       update.range_count = 2;
       update.steps = steps;
-      kernels->measure(rule_kind(options), update, sums, &verdict, {});
-      kernels->take_steps(update, sums, &verdict, {});
-      kernels->update(rule_kind(options), update, &verdict, {});
+      kernels->measure(rule_kind(options), update, sums, &decision, {});
+      kernels->take_steps(update, sums, &decision, {});
+      kernels->update(rule_kind(options), update, &decision, {});
       CHECK(steps[0] != steps[1]);
       CHECK(same_bits(actual.master, expected.master));
       CHECK(same_bits(actual.states[0], expected.states[0]));
@@ -228,7 +228,7 @@ TEST_CASE("Lamb on a device: norms, steps and updates have the bits of the vecto
       CHECK(actual.copy == expected.copy);
 
       const Shard before = actual;
-      const StepVerdict skip;
+      const DeviceDecision skip;
       kernels->measure(rule_kind(options), update, sums, &skip, {});
       kernels->update(rule_kind(options), update, &skip, {});
       CHECK(same_bits(actual.master, before.master));
@@ -256,17 +256,17 @@ TEST_CASE("Muon on a device: directions and steps have the bits of the vector ke
     rule->update(scalars, spans);
 
     const auto factors = factors_for(options);
-    const StepVerdict verdict = applying(), skip;
+    const DeviceDecision decision = applying(), skip;
     DeviceUpdate update = update_of(actual, dtype, factors);
     update.group = 1;
     kernels->direct(update, own.data(), &skip, {});
     CHECK(own == std::vector<float>(count));
-    kernels->direct(update, own.data(), &verdict, {});
+    kernels->direct(update, own.data(), &decision, {});
     CHECK(same_bits(own, directions));
     update.gradient = own.data();
     update.gradient_dtype = DType::fp32;
     kernels->step_along(update, 1.7, &skip, {});
-    kernels->step_along(update, 1.7, &verdict, {});
+    kernels->step_along(update, 1.7, &decision, {});
     CHECK(same_bits(actual.master, expected.master));
     CHECK(same_bits(actual.states[0], expected.states[0]));
     CHECK(actual.copy == expected.copy);
@@ -303,8 +303,8 @@ StepRequest request_of(std::int64_t step) {
   return request;
 }
 
-std::vector<StepWord> words_of(const StepRequest& request, int ranks) {
-  std::vector<StepWord> words;
+std::vector<DeviceVote> words_of(const StepRequest& request, int ranks) {
+  std::vector<DeviceVote> words;
   for (int r = 0; r < ranks; ++r) {
     words.push_back(
         word_of(random_floats(300, Numbers::usual, static_cast<unsigned>(r)), DType::fp32, 0));
@@ -320,46 +320,46 @@ TEST_CASE("the device's decision: norm, loss and multiplier as the host takes th
   const auto words = words_of(request, 3);
   NormBins bins;
   double loss = 0;
-  for (const StepWord& word : words) {
+  for (const DeviceVote& word : words) {
     NormBins own;
     std::copy_n(word.limbs, norm_limb_count, own.limbs.begin());
     bins.add(own);
     loss += word.loss;
   }
-  StepVerdict verdict;
-  decide_step(words.data(), 3, request, verdict);
+  DeviceDecision decision;
+  decide_step(words.data(), 3, request, decision);
   const double norm = bins.norm() * 0.25;
-  CHECK(verdict.apply == 1);
-  CHECK(verdict.applied_steps == 1);
-  CHECK(verdict.norm == norm);
-  CHECK(verdict.loss == loss / 3);
-  CHECK(verdict.learning_rate == 0.1);
-  CHECK(verdict.gradient_multiplier ==
+  CHECK(decision.apply == 1);
+  CHECK(decision.applied_steps == 1);
+  CHECK(decision.norm == norm);
+  CHECK(decision.loss == loss / 3);
+  CHECK(decision.learning_rate == 0.1);
+  CHECK(decision.gradient_multiplier ==
         static_cast<double>(
             static_cast<float>(0.25 / std::max((norm + 1e-6) / request.clipping, 1.0))));
 }
 
 TEST_CASE("the device's decision: the applied count picks the candidate, a skip does not count") {
-  StepVerdict verdict;
+  DeviceDecision decision;
   StepRequest request = request_of(1);
   auto words = words_of(request, 2);
   words[1].non_finite = 3;
-  decide_step(words.data(), 2, request, verdict);
-  CHECK(verdict.apply == 0);
-  CHECK(verdict.applied_steps == 0);
-  CHECK(verdict.first_non_finite_rank == 1);
-  CHECK(std::isinf(verdict.norm));
+  decide_step(words.data(), 2, request, decision);
+  CHECK(decision.apply == 0);
+  CHECK(decision.applied_steps == 0);
+  CHECK(decision.first_non_finite_rank == 1);
+  CHECK(std::isinf(decision.norm));
 
   request = request_of(2);
   words = words_of(request, 2);
-  decide_step(words.data(), 2, request, verdict);
-  CHECK(verdict.candidate == 0);
+  decide_step(words.data(), 2, request, decision);
+  CHECK(decision.candidate == 0);
   request = request_of(3);
   words = words_of(request, 2);
-  decide_step(words.data(), 2, request, verdict);
-  CHECK(verdict.candidate == 1);
-  CHECK(verdict.learning_rate == 0.2);
-  CHECK(verdict.applied_steps == 2);
+  decide_step(words.data(), 2, request, decision);
+  CHECK(decision.candidate == 1);
+  CHECK(decision.learning_rate == 0.2);
+  CHECK(decision.applied_steps == 2);
 }
 
 TEST_CASE("the device's decision: gradients lose the scale they carry, which then moves") {
@@ -370,9 +370,9 @@ TEST_CASE("the device's decision: gradients lose the scale they carry, which the
   request.scaling.hysteresis = 1;
   request.scaling.loss_scale_window = 1;
   LossScaler host(request.scaling);
-  StepVerdict verdict;
-  verdict.scaler = host.state();
-  verdict.next_loss_scale = host.scale();
+  DeviceDecision decision;
+  decision.scaler = host.state();
+  decision.next_loss_scale = host.scale();
   for (int step = 1; step <= 8; ++step) {
     CAPTURE(step);
     request.step = request.first_applied = step;
@@ -380,13 +380,13 @@ TEST_CASE("the device's decision: gradients lose the scale they carry, which the
     auto words = words_of(request, 2);
     const bool overflow = step == 2 || step == 6;
     words[0].non_finite = overflow;
-    decide_step(words.data(), 2, request, verdict);
-    CHECK(verdict.loss_scale == static_cast<double>(host.scale()));
-    CHECK(verdict.gradient_multiplier ==
+    decide_step(words.data(), 2, request, decision);
+    CHECK(decision.loss_scale == static_cast<double>(host.scale()));
+    CHECK(decision.gradient_multiplier ==
           static_cast<double>(static_cast<float>(2 / (4 * static_cast<double>(host.scale())))));
     host.update(overflow);
-    CHECK(verdict.scaler == host.state());
-    CHECK(verdict.next_loss_scale == host.scale());
+    CHECK(decision.scaler == host.state());
+    CHECK(decision.next_loss_scale == host.scale());
   }
   CHECK(host.scale() != 65536);
 }
@@ -395,24 +395,24 @@ TEST_CASE(
     "the device's decision: words that are not this step's, or that differ, apply nothing, "
     "ever after") {
   const auto spoil = [](auto change, Differs expected) {
-    StepVerdict verdict;
+    DeviceDecision decision;
     StepRequest request = request_of(5);
     request.known_applied = 0;
     auto words = words_of(request, 3);
     change(words);
-    decide_step(words.data(), 3, request, verdict);
-    CHECK(verdict.apply == 0);
-    CHECK(verdict.applied_steps == 0);
-    CHECK(verdict.differs == static_cast<std::int64_t>(expected));
-    CHECK(verdict.differing_rank == 2);
+    decide_step(words.data(), 3, request, decision);
+    CHECK(decision.apply == 0);
+    CHECK(decision.applied_steps == 0);
+    CHECK(decision.differs == static_cast<std::int64_t>(expected));
+    CHECK(decision.differing_rank == 2);
     const StepRequest next = request_of(6);
     const auto sound = words_of(next, 3);
-    decide_step(sound.data(), 3, next, verdict);
-    CHECK(verdict.apply == 0);
-    CHECK(verdict.differing_step == 5);
+    decide_step(sound.data(), 3, next, decision);
+    CHECK(decision.apply == 0);
+    CHECK(decision.differing_step == 5);
   };
   // An exchange that was cut off leaves the words of an older step.
   spoil([](auto& words) { words[2].step = 4; }, Differs::step);
-  spoil([](auto& words) { words[2].collectives_hash ^= 1; }, Differs::collectives);
+  spoil([](auto& words) { words[2].issued_hash ^= 1; }, Differs::collectives);
   spoil([](auto& words) { words[2].learning_rates[1] = 0.25; }, Differs::learning_rate);
 }

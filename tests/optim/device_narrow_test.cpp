@@ -81,8 +81,8 @@ TEST_CASE("device updates: master weights and states of 16 bits are rounded as o
                       [&](const UpdateSpans& spans) { rule->update(scalars_of(1, 1), spans); });
       const auto factors = factors_for(options);
       const GroupRange range{count, 1};
-      const StepVerdict verdict = applying();
-      kernels->update(rule_kind(options), actual.update(factors, range), &verdict, {});
+      const DeviceDecision decision = applying();
+      kernels->update(rule_kind(options), actual.update(factors, range), &decision, {});
       CHECK(actual == expected);
     }
 }
@@ -92,7 +92,7 @@ TEST_CASE("the same of rules that see norms or matrices, which move the states i
   for (const auto& [master, state] : narrow_dtypes) {
     CAPTURE(name_of(master));
     CAPTURE(name_of(state));
-    const StepVerdict verdict = applying();
+    const DeviceDecision decision = applying();
     const GroupRange range{count, 1, 0, count};
     std::vector<float> directions(count), own(count);
     {
@@ -113,9 +113,9 @@ TEST_CASE("the same of rules that see norms or matrices, which move the states i
       float step = 0;
       DeviceUpdate update = actual.update(factors, range);
       update.steps = &step;
-      kernels->measure(rule_kind(options), update, &sums, &verdict, {});
-      kernels->take_steps(update, &sums, &verdict, {});
-      kernels->update(rule_kind(options), update, &verdict, {});
+      kernels->measure(rule_kind(options), update, &sums, &decision, {});
+      kernels->take_steps(update, &sums, &decision, {});
+      kernels->update(rule_kind(options), update, &decision, {});
       CHECK(actual == expected);
     }
     const OptimizerOptions options = default_options("Muon");
@@ -133,11 +133,11 @@ TEST_CASE("the same of rules that see norms or matrices, which move the states i
     });
     const auto factors = factors_for(options);
     DeviceUpdate update = actual.update(factors, range);
-    kernels->direct(update, own.data(), &verdict, {});
+    kernels->direct(update, own.data(), &decision, {});
     CHECK(same_bits(own, directions));
     update.gradient = own.data();
     update.gradient_dtype = DType::fp32;
-    kernels->step_along(update, 1.7, &verdict, {});
+    kernels->step_along(update, 1.7, &decision, {});
     CHECK(actual == expected);
   }
 }

@@ -66,11 +66,11 @@ inline std::vector<float> factors_for(const OptimizerOptions& options) {
   return factors;
 }
 
-inline StepVerdict applying() {
-  StepVerdict verdict;
-  verdict.apply = verdict.candidate = 1;
-  verdict.gradient_multiplier = static_cast<double>(multiplier);
-  return verdict;
+inline DeviceDecision applying() {
+  DeviceDecision decision;
+  decision.apply = decision.candidate = 1;
+  decision.gradient_multiplier = static_cast<double>(multiplier);
+  return decision;
 }
 
 inline double norm_of_floats(const float* values, std::int64_t size) {

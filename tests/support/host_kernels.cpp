@@ -10,7 +10,7 @@ namespace zero::optim {
 
 namespace {
 
-// Word: StepWord or NormSum.
+// Word: DeviceVote or NormSum.
 template <class T, class Word>
 void add_tile(const T* values, std::int64_t count, Word& word) {
   MagnitudeRange range;
@@ -47,9 +47,10 @@ void store(float value, void* to, DType dtype, std::int64_t at) {
 }
 
 template <class Rule>
-auto factors_of(const DeviceUpdate& update, const StepVerdict& verdict, const GroupRange& range) {
-  return factors_from<Rule>(factors_of_group(update, verdict, range.group),
-                            static_cast<float>(verdict.gradient_multiplier));
+auto factors_of(const DeviceUpdate& update, const DeviceDecision& decision,
+                const GroupRange& range) {
+  return factors_from<Rule>(factors_of_group(update, decision, range.group),
+                            static_cast<float>(decision.gradient_multiplier));
 }
 
 // Calls body(number, begin) for every range.
@@ -72,10 +73,10 @@ void store_states(const float* moments, const DeviceUpdate& update, std::int64_t
 }
 
 template <class Rule>
-void update_all(const DeviceUpdate& update, const StepVerdict& verdict) {
+void update_all(const DeviceUpdate& update, const DeviceDecision& decision) {
   for_ranges(update, [&](int number, std::int64_t begin) {
     const GroupRange& range = update.ranges[number];
-    auto factors = factors_of<Rule>(update, verdict, range);
+    auto factors = factors_of<Rule>(update, decision, range);
     std::int64_t end = range.end;
     if constexpr (HasDirection<Rule>) {
       factors.step = update.steps[number];
@@ -93,10 +94,10 @@ void update_all(const DeviceUpdate& update, const StepVerdict& verdict) {
 }
 
 template <class Rule>
-void measure_all(const DeviceUpdate& update, TensorSums* sums, const StepVerdict& verdict) {
+void measure_all(const DeviceUpdate& update, TensorSums* sums, const DeviceDecision& decision) {
   for_ranges(update, [&](int number, std::int64_t begin) {
     const GroupRange& range = update.ranges[number];
-    const auto factors = factors_of<Rule>(update, verdict, range);
+    const auto factors = factors_of<Rule>(update, decision, range);
     TensorSums& sum = sums[range.tensor];
     for (std::int64_t at = begin; at < range.filled; at += norm_tile) {
       const std::int64_t count = std::min<std::int64_t>(norm_tile, range.filled - at);
@@ -145,7 +146,7 @@ class HostKernels final : public DeviceKernels {
 
   void add_loss(const float* loss, double* sum, Stream) override { *sum += *loss; }
 
-  void add_norm(const void* gradient, DType dtype, std::int64_t count, StepWord* word,
+  void add_norm(const void* gradient, DType dtype, std::int64_t count, DeviceVote* word,
                 Stream) override {
     with_float_type(dtype, [&]<class T>(T) {
       const auto* values = static_cast<const T*>(gradient);
@@ -154,34 +155,34 @@ class HostKernels final : public DeviceKernels {
     });
   }
 
-  void seal(const StepRequest* request, const double* loss_sum, StepWord* word, Stream) override {
+  void seal(const StepRequest* request, const double* loss_sum, DeviceVote* word, Stream) override {
     seal_word(*request, *loss_sum, *word);
   }
 
-  void decide(const StepWord* words, int ranks, const StepRequest* request, StepVerdict* verdict,
-              Stream) override {
-    decide_step(words, ranks, *request, *verdict);
+  void decide(const DeviceVote* words, int ranks, const StepRequest* request,
+              DeviceDecision* decision, Stream) override {
+    decide_step(words, ranks, *request, *decision);
   }
 
   void measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,
-               const StepVerdict* verdict, Stream) override {
-    if (verdict->apply == 0) return;
-    with_tensor_rule(rule, [&]<class Rule>() { measure_all<Rule>(update, sums, *verdict); });
+               const DeviceDecision* decision, Stream) override {
+    if (decision->apply == 0) return;
+    with_tensor_rule(rule, [&]<class Rule>() { measure_all<Rule>(update, sums, *decision); });
   }
 
-  void take_steps(const DeviceUpdate& update, const TensorSums* sums, const StepVerdict* verdict,
-                  Stream) override {
-    if (verdict->apply == 0) return;
+  void take_steps(const DeviceUpdate& update, const TensorSums* sums,
+                  const DeviceDecision* decision, Stream) override {
+    if (decision->apply == 0) return;
     for (int r = 0; r < update.range_count; ++r)
-      update.steps[r] = step_of(factors_of_group(update, *verdict, update.ranges[r].group),
+      update.steps[r] = step_of(factors_of_group(update, *decision, update.ranges[r].group),
                                 sums[update.ranges[r].tensor]);
   }
 
-  void direct(const DeviceUpdate& update, float* directions, const StepVerdict* verdict,
+  void direct(const DeviceUpdate& update, float* directions, const DeviceDecision* decision,
               Stream) override {
-    if (verdict->apply == 0) return;
-    const auto factors = factors_from<MuonRule>(factors_of_group(update, *verdict, update.group),
-                                                static_cast<float>(verdict->gradient_multiplier));
+    if (decision->apply == 0) return;
+    const auto factors = factors_from<MuonRule>(factors_of_group(update, *decision, update.group),
+                                                static_cast<float>(decision->gradient_multiplier));
     for (std::int64_t i = 0; i < update.count; ++i) {
       float momentum = load(update.states[0], update.state_dtype, i);
       directions[i] = MuonRule::direct(factors, load(update.gradient, update.gradient_dtype, i),
@@ -190,10 +191,10 @@ class HostKernels final : public DeviceKernels {
     }
   }
 
-  void step_along(const DeviceUpdate& update, double scale, const StepVerdict* verdict,
+  void step_along(const DeviceUpdate& update, double scale, const DeviceDecision* decision,
                   Stream) override {
-    if (verdict->apply == 0) return;
-    const float* group = factors_of_group(update, *verdict, update.group);
+    if (decision->apply == 0) return;
+    const float* group = factors_of_group(update, *decision, update.group);
     auto factors = factors_from<MuonStepRule>(group, 0);
     factors.step = step_by(tensor_step(group), scale);
     for (std::int64_t i = 0; i < update.count; ++i) {
@@ -229,10 +230,10 @@ class HostKernels final : public DeviceKernels {
     for (std::int64_t i = 0; i < count; ++i) values[i] *= inverse;
   }
 
-  void update(RuleKind rule, const DeviceUpdate& update, const StepVerdict* verdict,
+  void update(RuleKind rule, const DeviceUpdate& update, const DeviceDecision* decision,
               Stream) override {
-    if (verdict->apply == 0) return;
-    with_rule(rule, [&]<class Rule>() { update_all<Rule>(update, *verdict); });
+    if (decision->apply == 0) return;
+    with_rule(rule, [&]<class Rule>() { update_all<Rule>(update, *decision); });
   }
 };
 

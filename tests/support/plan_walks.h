@@ -9,9 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "zero/plan/accesses.h"
 #include "zero/plan/plan_checker.h"
-#include "zero/plan/plan_emitter.h"
 #include "zero/run/plan_walker.h"
 
 namespace plan_walks {

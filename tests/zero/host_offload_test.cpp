@@ -189,7 +189,7 @@ TEST_CASE("the host's part of a step touches none of the device's memory") {
     });
 }
 
-TEST_CASE("with state in host memory the host still waits for verdicts of steps before alone") {
+TEST_CASE("with state in host memory the host still waits for decisions of steps before alone") {
   for (const int ranks : {1, 2})
     for (const int stage : {1, 2, 3})
       mock::run_ranks(ranks, mock::Order::compute_first, 1, [&](zero::Runtime& runtime) {

@@ -22,8 +22,7 @@ void check_partition(const Model& model, const Layout& layout) {
       for (const ParamPlace& place : segment.params) CHECK(place.offset % alignment_elements == 0);
       std::map<int, std::int64_t> next;
       for (int rank = 0; rank < layout.ranks; ++rank)
-        for (const Piece& piece :
-             pieces_between(model, segment, rank * segment.shard, (rank + 1) * segment.shard)) {
+        for (const ParamRange& piece : params_in(model, segment, segment.shard_of(rank))) {
           CHECK(piece.param_begin == next[piece.param]);
           next[piece.param] += piece.count;
           owned[piece.param] += piece.count;

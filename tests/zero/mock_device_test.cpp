@@ -152,7 +152,8 @@ TEST_CASE("a device's checkpoint goes on on a device and on the CPU, to the bit"
   }
 }
 
-TEST_CASE("in the steady state the host waits for verdicts of steps before, and for nothing else") {
+TEST_CASE(
+    "in the steady state the host waits for decisions of steps before, and for nothing else") {
   for (const int ranks : {1, 2})
     for (const int stage : {0, 1, 2, 3})
       mock::run_ranks(ranks, mock::Order::compute_first, 1, [&](zero::Runtime& runtime) {

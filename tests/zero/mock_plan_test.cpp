@@ -95,7 +95,7 @@ class Memory {
     landed_[std::size_t(gradient_slot(f))] = f;
   }
   void agree(Moment now) {
-    verdict_ = now.step;
+    decision_ = now.step;
     for (std::size_t f = 0; f < at_rest_.size(); ++f)
       if (gradient_slot(int(f)) >= 0) require_sum(Op::agree, int(f), now);
   }
@@ -149,7 +149,7 @@ class Memory {
   void update_on_host(int chunk, Moment now, bool ends) {
     const Chunk& own = inputs_.chunks[std::size_t(chunk)];
     const OffloadPlan& offload = inputs_.offload;
-    if (verdict_ != now.step) complain(Op::update_on_host, chunk, "finds another verdict");
+    if (decision_ != now.step) complain(Op::update_on_host, chunk, "finds another decision");
     require_sum_on_host(Op::update_on_host, chunk, now);
     if (offload.passes_file(own) && !ends && !turns_.begin_update(chunk))
       complain(Op::update_on_host, chunk, "comes out of turn");
@@ -273,7 +273,7 @@ class Memory {
   plan_walks::Turns turns_;
   std::vector<Written> in_file_;  // by flat unit
   std::vector<int> states_;       // by chunk: the steps that its state in the file has seen
-  int verdict_ = -1;
+  int decision_ = -1;
 };
 
 // The plans of one optimizer step.

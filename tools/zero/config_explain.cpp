@@ -30,12 +30,12 @@ void print_entries(const Loaded& loaded) {
 }
 
 // "2", "2/N": bytes per parameter on a rank.
-std::string share(int bytes, detail::Rest rest) {
-  return std::to_string(bytes) + (rest == detail::Rest::shard && bytes > 0 ? "/N" : "");
+std::string share(int bytes, detail::Placement placement) {
+  return std::to_string(bytes) + (placement == detail::Placement::shard && bytes > 0 ? "/N" : "");
 }
 
-double bytes_on(int bytes, detail::Rest rest, int ranks) {
-  return rest == detail::Rest::shard ? static_cast<double>(bytes) / ranks : bytes;
+double bytes_on(int bytes, detail::Placement placement, int ranks) {
+  return placement == detail::Placement::shard ? static_cast<double>(bytes) / ranks : bytes;
 }
 
 int states_of(const optim::OptimizerOptions& options, bool auxiliary) {
@@ -45,7 +45,7 @@ int states_of(const optim::OptimizerOptions& options, bool auxiliary) {
 
 // Strategy, dtypes and bytes, each by its name.
 Pairs plan_lines(const ConfigOptions& options, const Config& config) {
-  const detail::Placement plan = detail::placement_for(config.zero_optimization, config.zero_core);
+  const detail::Strategy plan = detail::strategy_for(config.zero_optimization, config.zero_core);
   const detail::Precision precision = detail::precision_for(config, std::max(options.ranks, 1));
   const auto model = static_cast<int>(size_of(precision.compute));
   const auto gradient = static_cast<int>(size_of(precision.accumulation));

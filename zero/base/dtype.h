@@ -10,7 +10,7 @@
 
 namespace zero {
 
-// int64 travels in control words and counters; no parameter has it.
+// int64 travels in votes and counters; no parameter has it.
 enum class DType : std::uint8_t { fp32, bf16, fp16, int64 };
 
 struct bf16 {

@@ -157,14 +157,13 @@ std::vector<Located> Checkpointing::located_entries(int of_rank, bool trainable_
     const Segment& segment = train_.layout().segment(id);
     if (trainable_only && !segment.trainable) continue;
     const SegmentBuffers& buffers = train_.arrays.segment(id);
-    const std::int64_t begin = of_rank * segment.shard;
-    const std::vector<Piece> pieces =
-        pieces_between(train_.model, segment, begin, begin + segment.shard);
+    const std::vector<ParamRange> pieces =
+        params_in(train_.model, segment, segment.shard_of(of_rank));
     for (int kind = 0; kind <= (segment.trainable ? states : 0); ++kind) {
       const std::int64_t width = size_of(kind > 0            ? buffers.state_dtype
                                          : segment.trainable ? buffers.master_dtype
                                                              : buffers.dtype);
-      for (const Piece& piece : pieces)
+      for (const ParamRange& piece : pieces)
         if (kind == 0 || train_.arrays.has_state(piece.param, kind - 1))
           entries.push_back({{piece.param, kind, piece.param_begin, piece.count},
                              id.flat_unit,
@@ -285,7 +284,7 @@ void Checkpointing::spread_partial_state(const ArrayId& array) {
   if (buffers.state_counts[state] == 0) return;
   const std::int64_t width = size_of(buffers.state_dtype);
   const std::vector<std::byte> whole = gather_whole(train_, array);
-  for (const UpdateRun& run : buffers.runs)
+  for (const GroupRange& run : buffers.runs)
     if (run.state_begin[state] >= 0)
       copy_and_wait(train_.runtime, buffers.states[state] + run.state_begin[state] * width,
                     whole.data() + run.begin * width, (run.end - run.begin) * width);

@@ -1,5 +1,5 @@
-// Who touched each resource last, as one walks over the instructions of plans: an instruction has
-// to follow the last write of what it touches, and all reads since then of what it writes.
+// Who accessed each resource last, while one walks over the instructions of plans: an instruction
+// has to follow the last write of what it accesses, and all reads since then of what it writes.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +7,15 @@
 #include <utility>
 #include <vector>
 
-#include "zero/plan/accesses.h"
+#include "zero/plan/step_plan.h"
 
 namespace zero::detail {
 
-// Point: where an instruction stands, by whatever its user orders instructions with; a copyable
-// type.
+// Point is a copyable type that says where an instruction stands; its user chooses how.
 template <class Point>
 class AccessHistory {
  public:
-  // Calls each(point) for those that the access has to follow; their streams may be its own.
+  // Calls each(point) for the instructions that the access has to follow, of its own stream too.
   template <class Each>
   void for_earlier(const ResourceAccess& access, const Each& each) {
     const Entry& entry = entry_of(access);
@@ -26,7 +25,7 @@ class AccessHistory {
       if (read) each(*read);
   }
 
-  // The access of an instruction of the stream, which follows all of those.
+  // Enters the access of an instruction of the stream.
   void add(const ResourceAccess& access, PlanStream stream, const Point& point) {
     Entry& entry = entry_of(access);
     if (access.write)
@@ -43,9 +42,8 @@ class AccessHistory {
 
   Entry& entry_of(const ResourceAccess& access) {
     auto& entries = entries_[access.resource];
-    const auto index = static_cast<std::size_t>(access.index);
-    if (index >= entries.size()) entries.resize(index + 1);
-    return entries[index];
+    if (access.index >= std::ssize(entries)) entries.resize(access.index + 1);
+    return entries[access.index];
   }
 
   ByResource<std::vector<Entry>> entries_;

@@ -1,6 +1,6 @@
-#include "zero/plan/accesses.h"
-
-#include <array>
+// The one table of what each instruction of a plan reads and writes. All order among streams is
+// derived from it.
+#include "zero/plan/step_plan.h"
 
 namespace zero::detail {
 
@@ -8,242 +8,203 @@ namespace {
 
 class AccessTable {
  public:
-  explicit AccessTable(const PlanInputs& inputs) : inputs_(inputs) {}
+  explicit AccessTable(const PlanInputs& inputs) : inputs_(inputs), offload_(inputs.offload) {}
 
-  std::vector<ResourceAccess> of(const Instruction& instruction) const;
+  std::vector<ResourceAccess> of(Op op, int target);
 
  private:
-  std::vector<ResourceAccess> of_scope(Op op, int unit) const;
-  std::vector<ResourceAccess> to_all(Op op) const;
-  std::vector<ResourceAccess> of_update(int chunk) const;
-  std::vector<ResourceAccess> on_host(const Instruction& instruction) const;
-  std::vector<ResourceAccess> of_transfer(const Instruction& instruction) const;
-  std::vector<ResourceAccess> of_load(Op op, int chunk) const;
-  std::vector<ResourceAccess> of_fetch(Op op, int flat_unit) const;
-  std::vector<ResourceAccess> of_spill(int flat_unit) const;
-  std::vector<ResourceAccess> of_download(int flat_unit) const;
-  std::vector<ResourceAccess> of_upload(int chunk) const;
-  void take_turns(const Chunk& chunk, std::vector<ResourceAccess>& accesses) const;
+  void add_scope(Op op, int unit);
+  void add_all(Op op);
+  void add_transfer(Op op, int flat);
+  void add_chunk(Op op, int number);
+  void add_load(Op op, int number);
+  void add_update(int number);
+  void add_update_on_host(int number);
+  void add_fetch(Op op, int flat);
+  void add_spill(int flat);
+  void add_download(int flat);
+  void add_kept_whole(int flat);
+  void add_turns(const Chunk& chunk);
+
+  void read(Resource resource, int index) { accesses_.push_back({resource, index, false}); }
+  void write(Resource resource, int index) { accesses_.push_back({resource, index, true}); }
+  const Chunk& chunk(int number) const { return inputs_.chunks[number]; }
   int parameter_slot(int flat) const { return inputs_.parameter_slots.slot_of[flat]; }
   int gradient_slot(int flat) const { return inputs_.gradient_slots.slot_of[flat]; }
-  bool rests_outside(int flat) const { return inputs_.offload.shard_slot(flat) >= 0; }
-  int chunk_slot(int chunk) const { return inputs_.chunks[chunk].slot; }
+  bool offloads_parameters(int flat) const { return offload_.shard_slot(flat) >= 0; }
 
   const PlanInputs& inputs_;
+  const OffloadPlan& offload_;
+  std::vector<ResourceAccess> accesses_;
 };
 
-std::vector<ResourceAccess> AccessTable::of(const Instruction& instruction) const {
-  const int flat = flat_unit_of(instruction, inputs_.chunks);
-  switch (instruction.op) {
-    case Op::forward:
-    case Op::backward:
-      return of_scope(instruction.op, instruction.target);
-    case Op::agree:
-    case Op::measure:
-      return to_all(instruction.op);
-    case Op::update:
-      return of_update(instruction.target);
-    case Op::gather: {
-      const int buffer = inputs_.offload.shard_slot(flat);
-      const ResourceAccess source = buffer >= 0
-                                        ? ResourceAccess{Resource::shard_buffer, buffer, false}
-                                        : ResourceAccess{Resource::parameter_shard, flat, false};
-      return {source, {Resource::parameter_slot, parameter_slot(flat), true}};
-    }
-    case Op::reduce:
-    case Op::accumulate: {
-      std::vector<ResourceAccess> accesses = {{Resource::gradient_slot, gradient_slot(flat), true}};
-      if (!inputs_.offload.gradients) accesses.push_back({Resource::gradient_shard, flat, true});
-      return accesses;
-    }
-    default:
-      return stream_of(instruction.op) == PlanStream::host ? on_host(instruction)
-                                                           : of_transfer(instruction);
-  }
-}
-
-std::vector<ResourceAccess> AccessTable::of_transfer(const Instruction& instruction) const {
-  const int target = instruction.target, flat = flat_unit_of(instruction, inputs_.chunks);
-  std::vector<ResourceAccess> accesses;
-  switch (instruction.op) {
-    case Op::load:
-    case Op::recall:
-      accesses = of_load(instruction.op, target);
+std::vector<ResourceAccess> AccessTable::of(Op op, int target) {
+  switch (target_of(op)) {
+    case Target::unit:
+      add_scope(op, target);
       break;
-    case Op::store:
-      accesses = {{Resource::state_slot, chunk_slot(target), false},
-                  {Resource::state, target, true}};
-      if (inputs_.offload.fetches(flat))
-        accesses.push_back({Resource::parameters_outside, target, true});
-      if (!inputs_.offload.pipeline_write) accesses.push_back({Resource::writes_in_turn, 0, true});
+    case Target::all:
+      add_all(op);
       break;
-    case Op::fetch:
-    case Op::supply:
-      accesses = of_fetch(instruction.op, flat);
+    case Target::flat_unit:
+      add_transfer(op, target);
       break;
-    case Op::download:
-      accesses = of_download(flat);
-      break;
-    case Op::spill:
-      accesses = of_spill(flat);
-      break;
-    case Op::upload:
-      accesses = of_upload(target);
-      break;
-    default:
+    case Target::chunk:
+      add_chunk(op, target);
       break;
   }
-  return accesses;
+  return std::move(accesses_);
 }
 
-std::vector<ResourceAccess> AccessTable::of_load(Op op, int number) const {
-  const Chunk& chunk = inputs_.chunks[number];
-  std::vector<ResourceAccess> accesses = {{Resource::state_slot, chunk.slot, true}};
-  if (op == Op::load) {
-    accesses.push_back({Resource::state, number, false});
-    if (inputs_.offload.fetches(chunk.flat_unit))
-      accesses.push_back({Resource::parameters_outside, number, false});
-    if (!inputs_.offload.pipeline_read) accesses.push_back({Resource::reads_in_turn, 0, true});
-    if (!inputs_.offload.pipeline_read && !inputs_.offload.pipeline_write)
-      accesses.push_back({Resource::writes_in_turn, 0, true});
-  }
-  const OffloadPlan& offload = inputs_.offload;
-  if (offload.recalls(chunk) && (op == Op::recall || !chunk.ahead))
-    accesses.push_back({chunk.on_host ? Resource::gradient_in_file : Resource::gradient_shard,
-                        chunk.flat_unit, false});
-  return accesses;
-}
-
-std::vector<ResourceAccess> AccessTable::of_fetch(Op op, int flat) const {
-  const int buffer = inputs_.offload.shard_slot(flat);
-  const ResourceAccess staging{Resource::shard_staging, buffer, op == Op::fetch};
-  std::vector<ResourceAccess> accesses;
-  if (op == Op::supply || !inputs_.offload.on_host)
-    accesses.push_back({Resource::shard_buffer, buffer, true});
-  if (inputs_.offload.on_host && inputs_.offload.fetches(flat)) accesses.push_back(staging);
-  if (op == Op::supply && inputs_.offload.fetches(flat)) return accesses;
-  for (std::size_t c = 0; c < inputs_.chunks.size(); ++c)
-    if (inputs_.chunks[c].flat_unit == flat)
-      accesses.push_back({Resource::parameters_outside, static_cast<int>(c), false});
-  return accesses;
-}
-
-std::vector<ResourceAccess> AccessTable::on_host(const Instruction& instruction) const {
-  const int target = instruction.target, flat = flat_unit_of(instruction, inputs_.chunks);
-  const Chunk& chunk = inputs_.chunks[target];
-  const OffloadPlan& offload = inputs_.offload;
-  std::vector<ResourceAccess> accesses;
-  if (!offload.recalls(chunk)) accesses.push_back({Resource::gradient_on_host, flat, false});
-  accesses.push_back({Resource::verdict, 0, false});
-  if (!chunk.state_in_file) accesses.push_back({Resource::state, target, true});
-  if (chunk.slot >= 0) accesses.push_back({Resource::state_slot, chunk.slot, true});
-  if (rests_outside(flat) && !offload.fetches(flat))
-    accesses.push_back({Resource::parameters_outside, target, true});
-  take_turns(chunk, accesses);
-  return accesses;
-}
-
-// Of updates between a read and a write that do not overlap others.
-void AccessTable::take_turns(const Chunk& chunk, std::vector<ResourceAccess>& accesses) const {
-  const OffloadPlan& offload = inputs_.offload;
-  if (!offload.passes_file(chunk)) return;
-  if (!offload.pipeline_read) accesses.push_back({Resource::reads_in_turn, 0, true});
-  if (!offload.pipeline_write) accesses.push_back({Resource::writes_in_turn, 0, true});
-}
-
-std::vector<ResourceAccess> AccessTable::of_scope(Op op, int unit) const {
-  std::vector<ResourceAccess> accesses;
+void AccessTable::add_scope(Op op, int unit) {
   for (const int flat : inputs_.layout->needs_of_unit[unit]) {
-    accesses.push_back({Resource::parameter_slot, parameter_slot(flat), false});
+    read(Resource::parameter_slot, parameter_slot(flat));
     if (op == Op::backward && gradient_slot(flat) >= 0)
-      accesses.push_back({Resource::gradient_slot, gradient_slot(flat), true});
+      write(Resource::gradient_slot, gradient_slot(flat));
   }
-  return accesses;
 }
 
-// Of what looks at all flat units. Between the ranks' agreement and the update the program may edit
-// gradients (StepOptions::inspect), but for those of GPU ranks.
-std::vector<ResourceAccess> AccessTable::to_all(Op op) const {
-  std::vector<ResourceAccess> accesses;
-  const bool edits = op == Op::agree && !inputs_.offload.on_host;
-  if (op == Op::agree) accesses.push_back({Resource::verdict, 0, true});
-  for (std::size_t f = 0; f < inputs_.layout->flat_units.size(); ++f) {
-    accesses.push_back({Resource::gradient_shard, static_cast<int>(f), edits});
-    if (op == Op::measure)
-      accesses.push_back({Resource::parameter_shard, static_cast<int>(f), false});
+// Between the ranks' agreement and the update the program may edit gradients
+// (StepOptions::inspect), except on GPU ranks that update on the host.
+void AccessTable::add_all(Op op) {
+  const bool edits = op == Op::agree && !offload_.on_host;
+  if (op == Op::agree) write(Resource::decision, 0);
+  for (int f = 0; f < std::ssize(inputs_.layout->flat_units); ++f) {
+    accesses_.push_back({Resource::gradient_shard, f, edits});
+    if (op == Op::measure) read(Resource::parameter_shard, f);
   }
-  return accesses;
 }
 
-// To the file, from where it landed, or from where it passes host memory.
-std::vector<ResourceAccess> AccessTable::of_spill(int flat) const {
-  if (inputs_.offload.on_host)
-    return {{Resource::gradient_staging, gradient_slot(flat), false},
-            {Resource::gradient_in_file, flat, true}};
-  return {{Resource::gradient_slot, gradient_slot(flat), true},
-          {Resource::gradient_shard, flat, true}};
-}
-
-std::vector<ResourceAccess> AccessTable::of_download(int flat) const {
-  const bool landed = inputs_.offload.gradients;  // in the slot; what stays goes to its place
-  std::vector<ResourceAccess> accesses = {{Resource::gradient_shard, flat, landed}};
-  if (landed) accesses.push_back({Resource::gradient_slot, gradient_slot(flat), false});
-  for (const Chunk& chunk : inputs_.chunks)
-    if (chunk.flat_unit == flat && chunk.on_host) {
-      if (inputs_.offload.recalls(chunk))
-        accesses.push_back({Resource::gradient_staging, gradient_slot(flat), true});
+void AccessTable::add_transfer(Op op, int flat) {
+  switch (op) {
+    case Op::gather:
+      if (offloads_parameters(flat))
+        read(Resource::shard_buffer, offload_.shard_slot(flat));
       else
-        accesses.push_back({Resource::gradient_on_host, flat, true});
-    }
-  return accesses;
+        read(Resource::parameter_shard, flat);
+      return write(Resource::parameter_slot, parameter_slot(flat));
+    case Op::reduce:
+    case Op::accumulate:
+      write(Resource::gradient_slot, gradient_slot(flat));
+      if (!offload_.gradients) write(Resource::gradient_shard, flat);
+      return;
+    case Op::spill:
+      return add_spill(flat);
+    case Op::download:
+      return add_download(flat);
+    default:
+      return add_fetch(op, flat);
+  }
 }
 
-std::vector<ResourceAccess> AccessTable::of_upload(int number) const {
-  const int flat = inputs_.chunks[number].flat_unit;
-  std::vector<ResourceAccess> accesses = {{Resource::state_slot, chunk_slot(number), false},
-                                          {Resource::parameter_shard, flat, true}};
-  if (!inputs_.gather_parameters)
-    accesses.push_back({Resource::parameter_slot, parameter_slot(flat), true});
-  return accesses;
+void AccessTable::add_chunk(Op op, int number) {
+  const Chunk& own = chunk(number);
+  switch (op) {
+    case Op::update:
+      return add_update(number);
+    case Op::update_on_host:
+      return add_update_on_host(number);
+    case Op::store:
+      read(Resource::state_slot, own.slot);
+      write(Resource::state, number);
+      if (offload_.fetches(own.flat_unit)) write(Resource::parameters_outside, number);
+      if (!offload_.pipeline_write) write(Resource::writes_in_turn, 0);
+      return;
+    case Op::upload:
+      read(Resource::state_slot, own.slot);
+      write(Resource::parameter_shard, own.flat_unit);
+      return add_kept_whole(own.flat_unit);
+    default:
+      return add_load(op, number);
+  }
 }
 
-std::vector<ResourceAccess> AccessTable::of_update(int number) const {
-  const Chunk& chunk = inputs_.chunks[number];
-  const int flat = chunk.flat_unit;
-  std::vector<ResourceAccess> accesses;
-  if (chunk.slot >= 0) accesses.push_back({Resource::state_slot, chunk.slot, true});
-  if (chunk.slot < 0) accesses.push_back({Resource::state, number, true});
-  if (!inputs_.offload.recalls(chunk)) accesses.push_back({Resource::gradient_shard, flat, false});
-  if (!rests_outside(flat)) accesses.push_back({Resource::parameter_shard, flat, true});
-  if (!inputs_.gather_parameters)
-    accesses.push_back({Resource::parameter_slot, parameter_slot(flat), true});
-  take_turns(chunk, accesses);
-  return accesses;
+void AccessTable::add_load(Op op, int number) {
+  const Chunk& own = chunk(number);
+  write(Resource::state_slot, own.slot);
+  if (op == Op::load) {
+    read(Resource::state, number);
+    if (offload_.fetches(own.flat_unit)) read(Resource::parameters_outside, number);
+    if (!offload_.pipeline_read) write(Resource::reads_in_turn, 0);
+    if (!offload_.pipeline_read && !offload_.pipeline_write) write(Resource::writes_in_turn, 0);
+  }
+  if (offload_.recalls(own) && (op == Op::recall || !own.ahead))
+    read(own.on_host ? Resource::gradient_in_file : Resource::gradient_shard, own.flat_unit);
+}
+
+void AccessTable::add_update(int number) {
+  const Chunk& own = chunk(number);
+  if (own.slot >= 0)
+    write(Resource::state_slot, own.slot);
+  else
+    write(Resource::state, number);
+  if (!offload_.recalls(own)) read(Resource::gradient_shard, own.flat_unit);
+  if (!offloads_parameters(own.flat_unit)) write(Resource::parameter_shard, own.flat_unit);
+  add_kept_whole(own.flat_unit);
+  add_turns(own);
+}
+
+void AccessTable::add_update_on_host(int number) {
+  const Chunk& own = chunk(number);
+  if (!offload_.recalls(own)) read(Resource::gradient_on_host, own.flat_unit);
+  read(Resource::decision, 0);
+  if (!own.state_in_file) write(Resource::state, number);
+  if (own.slot >= 0) write(Resource::state_slot, own.slot);
+  if (offloads_parameters(own.flat_unit) && !offload_.fetches(own.flat_unit))
+    write(Resource::parameters_outside, number);
+  add_turns(own);
+}
+
+// Where the config asks for it, no other chunk is read or written while this one is updated.
+void AccessTable::add_turns(const Chunk& own) {
+  if (!offload_.passes_file(own)) return;
+  if (!offload_.pipeline_read) write(Resource::reads_in_turn, 0);
+  if (!offload_.pipeline_write) write(Resource::writes_in_turn, 0);
+}
+
+void AccessTable::add_fetch(Op op, int flat) {
+  const int buffer = offload_.shard_slot(flat);
+  const bool fetches = offload_.fetches(flat);
+  if (op == Op::supply || !offload_.on_host) write(Resource::shard_buffer, buffer);
+  if (offload_.on_host && fetches)
+    accesses_.push_back({Resource::shard_staging, buffer, op == Op::fetch});
+  if (op == Op::supply && fetches) return;
+  for (int c = 0; c < std::ssize(inputs_.chunks); ++c)
+    if (chunk(c).flat_unit == flat) read(Resource::parameters_outside, c);
+}
+
+// From where the gradient was reduced to, or beside a GPU from the staging in host memory.
+void AccessTable::add_spill(int flat) {
+  if (offload_.on_host) {
+    read(Resource::gradient_staging, gradient_slot(flat));
+    return write(Resource::gradient_in_file, flat);
+  }
+  write(Resource::gradient_slot, gradient_slot(flat));
+  write(Resource::gradient_shard, flat);
+}
+
+// Gradients that leave were reduced to a slot, from which those of chunks that stay are moved.
+void AccessTable::add_download(int flat) {
+  accesses_.push_back({Resource::gradient_shard, flat, offload_.gradients});
+  if (offload_.gradients) read(Resource::gradient_slot, gradient_slot(flat));
+  for (const Chunk& own : inputs_.chunks) {
+    if (own.flat_unit != flat || !own.on_host) continue;
+    if (offload_.recalls(own))
+      write(Resource::gradient_staging, gradient_slot(flat));
+    else
+      write(Resource::gradient_on_host, flat);
+  }
+}
+
+// Parameters that are kept whole lie in their slots.
+void AccessTable::add_kept_whole(int flat) {
+  if (!inputs_.gather_parameters) write(Resource::parameter_slot, parameter_slot(flat));
 }
 
 }  // namespace
 
 std::vector<ResourceAccess> accesses_of(const PlanInputs& inputs, Op op, int target) {
-  return AccessTable(inputs).of({op, target, {}, {}});
-}
-
-const char* name_of(Resource resource) {
-  static constexpr ByResource<const char*> names = {"parameter slot",
-                                                    "parameter shard",
-                                                    "gradient slot",
-                                                    "gradient shard",
-                                                    "shard buffer",
-                                                    "state slot",
-                                                    "state of chunk",
-                                                    "parameters of chunk outside the arena",
-                                                    "gradient in host memory",
-                                                    "staging of gradients",
-                                                    "gradient in the file",
-                                                    "staging of shards",
-                                                    "verdict",
-                                                    "turn of reads",
-                                                    "turn of writes"};
-  return names[resource];
+  return AccessTable(inputs).of(op, target);
 }
 
 }  // namespace zero::detail

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace zero::detail {
 
@@ -13,24 +14,18 @@ class ChunkMaker {
       : layout_(layout), policy_(policy), config_(config) {}
 
   Chunking run() {
-    if (policy_.parameters_in_file || policy_.parameters_on_host) place_parameters();
-    for (std::size_t f = 0; f < layout_.flat_units.size(); ++f) cut(static_cast<int>(f));
-    if (policy_.optimizer_in_file || policy_.optimizer_on_host) place_states();
+    if (policy_.parameter_home != Home::device) place_parameters();
+    for (int f = 0; f < std::ssize(layout_.flat_units); ++f) cut(f);
+    if (policy_.optimizer_home != Home::device) place_states();
     assign_slots();
     return std::move(result_);
   }
 
  private:
-  const FlatUnit& flat_of(const Chunk& chunk) const { return layout_.flat_units[chunk.flat_unit]; }
-  const Segment& segment_of(const Chunk& chunk) const {
-    return flat_of(chunk).segments[chunk.segment];
-  }
-  DType dtype_of(const Segment& segment) const {
-    return segment.dtype.value_or(policy_.precision.compute);
-  }
+  bool updates_on_host() const { return policy_.on_gpu && policy_.optimizer_home != Home::device; }
 
-  // Before a file the first units stay in memory, up to max_in_cpu elements of this rank; in that
-  // of the host, beside a GPU.
+  // A CPU rank keeps the first units in memory, up to max_in_cpu elements of its shards, and the
+  // rest in the file. Beside a GPU that memory is the host's, and all units leave the GPU.
   void place_parameters() {
     const OffloadParamOptions& options = config_.zero_optimization.offload_param;
     OffloadPlan& offload = result_.offload;
@@ -39,14 +34,14 @@ class ChunkMaker {
     for (const FlatUnit& flat : layout_.flat_units) {
       const std::int64_t shard = flat.elements() / layout_.ranks;
       const bool fits = in_memory + shard <= options.max_in_cpu;
-      const bool in_file = policy_.parameters_in_file && shard > 0 && !fits;
-      const bool leaves = in_file || (policy_.parameters_on_host && shard > 0);
+      const bool in_file = policy_.parameter_home == Home::file && shard > 0 && !fits;
+      const bool leaves = in_file || (policy_.on_gpu && shard > 0);
       if (!in_file) in_memory += shard;
       if (leaves) largest = std::max(largest, shard);
       offload.shard_slot_of.push_back(leaves ? count++ : -1);
       offload.shard_in_file.push_back(in_file);
-      offload.in_file = offload.in_file || in_file;
-      offload.on_host = offload.on_host || (leaves && policy_.parameters_on_host);
+      offload.in_file |= in_file;
+      offload.on_host |= leaves && policy_.on_gpu;
     }
     const std::int64_t buffers = std::max<std::int64_t>(1, options.buffer_count);
     const std::int64_t fitting = buffers * options.buffer_size / largest;
@@ -56,77 +51,71 @@ class ChunkMaker {
       if (slot >= 0) slot %= offload.shard_slots;
   }
 
-  // What of an element passes through a slot.
-  std::int64_t bytes_per_element(int flat_unit, const Segment& segment) const {
-    const DType dtype = dtype_of(segment);
-    const bool on_host = policy_.optimizer_on_host;
-    const bool parameter = on_host || result_.offload.shard_slot(flat_unit) >= 0;
-    std::int64_t bytes = parameter ? size_of(dtype) : 0;
-    if (!policy_.optimizer_in_file && !on_host) return bytes;
+  // Bytes that pass through a slot for each element.
+  std::int64_t bytes_per_element(const SegmentId& id) const {
     const Precision& precision = policy_.precision;
+    const std::optional<DType> own = layout_.segment(id).dtype;
+    const DType dtype = own.value_or(precision.compute);
+    const bool on_host = updates_on_host();
+    const bool parameter = on_host || result_.offload.shard_slot(id.flat_unit) >= 0;
+    std::int64_t bytes = parameter ? size_of(dtype) : 0;
+    if (policy_.optimizer_home == Home::device) return bytes;
     bytes += std::ssize(policy_.optimizer_states) * size_of(precision.state_of(dtype));
     if (const DType master = precision.master_of(dtype); master != dtype) bytes += size_of(master);
-    if (policy_.gradients_in_file || on_host)
-      bytes += size_of(segment.dtype.value_or(policy_.precision.accumulation));
+    if (policy_.gradient_home == Home::file || on_host)
+      bytes += size_of(own.value_or(precision.accumulation));
     return bytes;
   }
 
   void cut(int flat_unit) {
     std::vector<Chunk>& chunks = result_.chunks;
-    const std::size_t before = chunks.size();
-    const FlatUnit& flat = layout_.flat_units[flat_unit];
-    for (std::size_t s = 0; s < flat.segments.size(); ++s) {
-      const Segment& segment = flat.segments[s];
+    const auto before = chunks.size();
+    for (const SegmentId& id : layout_.segments_of(flat_unit)) {
+      const Segment& segment = layout_.segment(id);
       if (!segment.trainable) continue;
-      const std::int64_t count = policy_.optimizer_sharded ? segment.shard : segment.length;
-      const std::int64_t bytes = bytes_per_element(flat_unit, segment);
-      std::int64_t piece = count;
+      const std::int64_t count = policy_.updated(segment).count();
+      const std::int64_t bytes = bytes_per_element(id);
+      std::int64_t most = count;
       if (bytes > 0)
-        piece = std::max(chunk_alignment_elements, config_.zero_core.offload_chunk_bytes / bytes /
-                                                       chunk_alignment_elements *
-                                                       chunk_alignment_elements);
-      for (std::int64_t begin = 0; begin < count; begin += piece)
-        chunks.push_back({flat_unit, static_cast<int>(s), begin, std::min(piece, count - begin)});
+        most = std::max(chunk_alignment_elements, config_.zero_core.offload_chunk_bytes / bytes /
+                                                      chunk_alignment_elements *
+                                                      chunk_alignment_elements);
+      for (std::int64_t begin = 0; begin < count; begin += most)
+        chunks.push_back({id, begin, std::min(most, count - begin)});
     }
     if (chunks.size() > before) chunks.back().last_of_unit = true;
   }
 
-  // The first chunks stay where the rank computes: as many as `ratio` leaves. The next do not go to
-  // a file, as many as fit the cache.
+  // offload_optimizer.ratio keeps the first chunks on the device, and offload_cache_bytes keeps the
+  // next ones out of the file.
   void place_states() {
     OffloadPlan& offload = result_.offload;
-    for (const FlatUnit& flat : layout_.flat_units)
-      offload.resident.emplace_back(flat.segments.size());
+    offload.resident = BySegment<std::int64_t>(layout_);
     const auto total = static_cast<double>(result_.chunks.size());
     const double ratio = config_.zero_optimization.offload_optimizer.ratio;
     auto stay = static_cast<std::int64_t>(std::floor((1 - ratio) * total));
-    std::int64_t cache = policy_.optimizer_in_file ? config_.zero_core.offload_cache_bytes : 0;
+    const bool to_file = policy_.optimizer_home == Home::file;
+    std::int64_t cache = to_file ? config_.zero_core.offload_cache_bytes : 0;
     for (Chunk& chunk : result_.chunks) {
-      if (--stay < 0) cache -= chunk.count * bytes_per_element(chunk.flat_unit, segment_of(chunk));
-      const bool cached = stay < 0 && cache >= 0;
-      chunk.on_host = stay < 0 && policy_.optimizer_on_host;
-      chunk.state_in_file = stay < 0 && !cached && policy_.optimizer_in_file;
+      const bool leaves = --stay < 0;
+      if (leaves) cache -= chunk.count * bytes_per_element(chunk);
+      chunk.on_host = leaves && policy_.on_gpu;
+      chunk.state_in_file = leaves && cache < 0 && to_file;
       const bool stays = !chunk.on_host && !chunk.state_in_file;
-      offload.on_host = offload.on_host || chunk.on_host;
-      offload.in_file = offload.in_file || chunk.state_in_file;
-      offload.gradients = offload.gradients || (chunk.state_in_file && policy_.gradients_in_file) ||
-                          (chunk.on_host && policy_.gradients_on_host);
-      if (stays) offload.resident[chunk.flat_unit][chunk.segment] += chunk.count;
+      offload.on_host |= chunk.on_host;
+      offload.in_file |= chunk.state_in_file;
+      offload.gradients |= !stays && policy_.gradient_home != Home::device;
+      if (stays) offload.resident[chunk] += chunk.count;
     }
   }
 
-  bool needs_slot(const Chunk& chunk) const {
-    const OffloadPlan& offload = result_.offload;
-    return offload.passes_file(chunk) || offload.uploads(chunk);
-  }
-
-  // Slots in turn: read, step, write.
+  // Chunks take turns in the slots: they are read, updated and written.
   void assign_slots() {
     const OffloadOptimizerOptions& options = config_.zero_optimization.offload_optimizer;
     OffloadPlan& offload = result_.offload;
     int count = 0;
     for (Chunk& chunk : result_.chunks)
-      if (needs_slot(chunk)) chunk.slot = count++;
+      if (offload.passes_file(chunk) || offload.uploads(chunk)) chunk.slot = count++;
     offload.state_slots = static_cast<int>(
         std::min<std::int64_t>(count, std::max<std::int64_t>(1, options.buffer_count - 1)));
     offload.pipeline_read = options.pipeline_read.value_or(true);

@@ -1,6 +1,7 @@
-// The pieces in which the optimizer step goes over a rank's shard, in forward order, and what of it
-// rests in a file: one segment's updated elements, whole where their state rests in memory, cut
-// where it rests in a file. The same on every rank; needs no memory.
+// Chunks: the ranges of a rank's elements that the optimizer updates one after another, in forward
+// order, and what of their state is offloaded. A segment whose state stays in memory is one chunk;
+// offloaded state is cut into chunks that pass through a few buffers. Every rank makes the same
+// chunks.
 #pragma once
 
 #include <cstdint>
@@ -11,40 +12,44 @@
 
 namespace zero::detail {
 
-// Arrays of a chunk start at multiples of 4096 bytes in a segment's file, in every dtype.
+// Chunks are multiples of it, so that in every dtype their arrays in a file are whole pages of 4096
+// bytes.
 inline constexpr std::int64_t chunk_alignment_elements = 2048;
 
 struct Chunk : SegmentId {
-  std::int64_t begin = 0;  // elements from the first that this rank updates in the segment
+  std::int64_t begin = 0;  // counted from the first element of the segment that this rank updates
   std::int64_t count = 0;
   bool last_of_unit = false;  // then the whole flat unit has been updated
   bool state_in_file = false;
-  bool on_host = false;  // of a GPU rank: it is updated in host memory, where its state rests too
-                         // unless in the file
-  // Buffer in which it is updated where part of it rests in the file, or from which its parameters
-  // return to a GPU where they rest.
+  // On a GPU rank: it is updated in host memory, where its state is kept unless that is in the
+  // file.
+  bool on_host = false;
+  // The buffer in which it is updated where part of it is kept in the file, or from which its
+  // parameters are uploaded to a GPU; -1 where it needs none.
   int slot = -1;
-  bool ahead = false;  // the first in its slot: read while the last micro step runs
+  bool ahead = false;  // the first in its slot: it is read while the last micro step runs
 };
 
-// What rests in a file, or in host memory beside a GPU, and the buffers that it passes through.
+// What is offloaded to a file, or to host memory beside a GPU, and the buffers that it passes
+// through.
 struct OffloadPlan {
-  // Elements of a segment from the first that this rank updates whose states rest in memory, by
-  // flat unit and segment. Empty: all.
-  std::vector<std::vector<std::int64_t>> resident;
-  // Of the chunks whose states do; else they rest in the arena, and are copied where on_host.
+  // How many of the elements that this rank updates keep their states in memory: the first ones of
+  // each segment. Empty: all of them.
+  BySegment<std::int64_t> resident;
+  // Gradients are offloaded with the states of their chunk. Otherwise they are kept in the arena,
+  // and are copied for chunks that are updated on the host.
   bool gradients = false;
-  bool on_host = false;  // some chunks are, or some parameters rest there or in a file beside a GPU
-  bool in_file = false;  // some state or parameters rest in a file
+  bool on_host = false;  // some chunks are updated on the host, or parameters leave a GPU
+  bool in_file = false;  // some state or parameters are kept in a file
   int state_slots = 0;
   bool pipeline_read = true, pipeline_write = true;
-  // The buffer from which a flat unit whose parameter shard rests elsewhere is gathered, or -1; and
-  // whether that is the file.
+  // By flat unit, where parameters are offloaded: the buffer from which it is gathered, or -1 where
+  // its shard stays; and whether the file has it.
   std::vector<int> shard_slot_of;
   std::vector<char> shard_in_file;
   int shard_slots = 0;
 
-  // Reduced gradients go on from where they land.
+  // Reduced gradients do not stay where they are reduced to.
   bool spills() const { return gradients || on_host; }
   int shard_slot(int flat_unit) const {
     return shard_slot_of.empty() ? -1 : shard_slot_of[flat_unit];
@@ -56,7 +61,7 @@ struct OffloadPlan {
   bool passes_file(const Chunk& chunk) const {
     return chunk.state_in_file || fetches(chunk.flat_unit);
   }
-  // Its new parameters go to a GPU, where they rest.
+  // Its new parameters are copied to the GPU that keeps them.
   bool uploads(const Chunk& chunk) const {
     return chunk.on_host && shard_slot(chunk.flat_unit) < 0;
   }

@@ -12,58 +12,60 @@ namespace {
 constexpr int two_in_turn = 2, one_each = 0;  // slots of a class
 
 bool shards_optimizer(const EnginePlan& plan) {
-  return plan.layout.ranks == 1 || plan.placement.optimizer == Rest::shard;
+  return plan.layout.ranks == 1 || plan.placement.optimizer == Placement::shard;
 }
 
-// Of what a reduction leaves; one rank alone has what backward wrote.
+// The dtype of what a reduction leaves. One rank alone keeps what backward wrote.
 DType wire_of(const Precision& precision, const Layout& layout) {
   return layout.ranks > 1 ? precision.wire : precision.compute;
 }
 
-// A placement over one rank has nothing to place but in strict mode; what remains is when gradients
-// are added up.
+// Over one rank nothing is sharded, except in strict mode; what remains to choose is when gradients
+// are summed.
 void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   const bool accumulates = plan.batch.accumulation > 1;
   const bool adds_shards = accumulates && plan.sync_each;
   const bool adds_wholes = accumulates && !plan.sync_each;
-  const bool shards_at_rest = plan.placement.gradient == Rest::shard &&
-                              (plan.layout.ranks > 1 || plan.strict || adds_shards ||
-                               policy.optimizer_in_file || policy.optimizer_on_host);
+  const bool gradient_sharded = plan.placement.gradient == Placement::shard &&
+                                (plan.layout.ranks > 1 || plan.strict || adds_shards ||
+                                 policy.optimizer_home != Home::device);
   if (policy.precision.accumulation != policy.precision.compute) {
-    // Backward cannot write the dtype of sums: its gradients pass through slots.
+    // Backward writes another dtype than the sum has, so its gradients pass through slots.
     const bool whole = adds_wholes || !policy.optimizer_sharded;
     policy.accumulator = whole ? Accumulator::whole : Accumulator::shard;
     policy.accumulate_locally = adds_wholes;
   } else {
-    policy.gradients_whole = !shards_at_rest || adds_wholes;
+    policy.gradients_whole = !gradient_sharded || adds_wholes;
     const bool shard = !policy.gradients_whole || adds_shards;
     policy.accumulator = shard ? Accumulator::shard : Accumulator::none;
   }
-  const bool land = !policy.gradients_whole && policy.accumulator == Accumulator::shard;
-  // A GPU adds up what it has more than one of, or what it must cast.
-  policy.gradients_on_host =
-      policy.optimizer_on_host && land && !accumulates &&
-      policy.precision.accumulation == wire_of(policy.precision, plan.layout);
-  policy.gradients_in_file =
-      policy.optimizer_in_file && (policy.optimizer_on_host ? policy.gradients_on_host : land);
+  const bool reduced_to_shard = !policy.gradients_whole && policy.accumulator == Accumulator::shard;
+  // Gradients that a GPU has to sum or to cast stay there.
+  const bool leaves =
+      reduced_to_shard &&
+      (!policy.on_gpu ||
+       (!accumulates && policy.precision.accumulation == wire_of(policy.precision, plan.layout)));
+  if (leaves) policy.gradient_home = policy.optimizer_home;
 }
 
-StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, int rank, bool on_gpu) {
+Home home_of(OffloadDevice device, bool on_gpu) {
+  if (device == OffloadDevice::nvme) return Home::file;
+  return device == OffloadDevice::cpu && on_gpu ? Home::host : Home::device;
+}
+
+StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, const PlanRank& on) {
   const ZeroOptions& options = config.zero_optimization;
-  const bool shards_parameters = plan.placement.parameter == Rest::shard;
-  const bool offloads_parameters = plan.configured.parameter == Rest::shard;
   StatePolicy policy;
-  policy.rank = rank;
-  policy.precision = precision_for(config, plan.layout.ranks);
-  policy.optimizer_in_file = options.offload_optimizer.device == OffloadDevice::nvme;
-  policy.optimizer_on_host = on_gpu && options.offload_optimizer.device != OffloadDevice::none;
-  policy.parameters_in_file =
-      offloads_parameters && options.offload_param.device == OffloadDevice::nvme;
-  policy.parameters_on_host =
-      on_gpu && offloads_parameters && options.offload_param.device != OffloadDevice::none;
+  policy.rank = on.rank;
+  policy.on_gpu = on.on_gpu;
+  policy.counts_replicas = on.model_parallel.rank == 0;
+  policy.precision = precision_for(config, on.ranks);
+  policy.optimizer_home = home_of(options.offload_optimizer.device, on.on_gpu);
+  if (plan.configured.parameter == Placement::shard)
+    policy.parameter_home = home_of(options.offload_param.device, on.on_gpu);
   policy.parameters_sharded =
-      shards_parameters && (plan.layout.ranks > 1 || plan.strict || policy.parameters_in_file ||
-                            policy.parameters_on_host);
+      plan.placement.parameter == Placement::shard &&
+      (on.ranks > 1 || plan.strict || policy.parameter_home != Home::device);
   policy.optimizer_sharded = shards_optimizer(plan);
   place_gradients(plan, policy);
   policy.optimizer_states = plan.updates.state_names();
@@ -71,9 +73,9 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, int 
   for (const UpdateGroup& group : plan.updates.groups())
     policy.states_of_group.push_back(group.states);
   if (plan.updates.needs_tensor_norms())
-    policy.norm_words =
-        2 * words_per_norm * static_cast<std::int64_t>(policy.group_of_param.size());
-  policy.matrix_staging = plan.matrices.staging(rank);
+    policy.norm_words = 2 * words_per_norm * std::ssize(policy.group_of_param);
+  policy.matrix_staging = plan.matrices.staging(on.rank);
+  if (on.ranks > 1) policy.reduce_piece = piece_elements(options.reduce_bucket_size, on.ranks);
   return policy;
 }
 
@@ -97,19 +99,17 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Co
   inputs.parameter_slots =
       assign_slots(plan.layout, {in_turn ? two_in_turn : one_each, false,
                                  options.prefetch_bucket_size, options.max_live_parameters});
-  inputs.gradient_slots = assign_slots(
-      plan.layout,
-      {policy.gradients_whole ? one_each : two_in_turn, true, std::nullopt, std::nullopt});
+  inputs.gradient_slots =
+      assign_slots(plan.layout, {policy.gradients_whole ? one_each : two_in_turn, true});
   return inputs;
 }
 
-// Rules that see whole tensors need a segment's state at one time and in one place, and a state
-// that some groups lack has gaps.
+// Rules that see whole tensors need all the state of a segment in memory at once. A state that only
+// some groups have leaves gaps, which a file does not store.
 void check_chunks(const EnginePlan& plan, const std::string& optimizer) {
   for (const Chunk& chunk : plan.inputs.chunks) {
-    const Segment& segment = plan.layout.flat_units[chunk.flat_unit].segments[chunk.segment];
-    const bool whole =
-        chunk.count == (plan.policy.optimizer_sharded ? segment.shard : segment.length);
+    const Segment& segment = plan.layout.segment(chunk);
+    const bool whole = chunk.count == plan.policy.updated(segment).count();
     for (const ParamPlace& place : segment.params) {
       const UpdateGroup& group = plan.updates.group(plan.updates.group_of_param()[place.param]);
       const bool gaps = group.states.size() != plan.updates.state_names().size();
@@ -131,7 +131,7 @@ void check_chunks(const EnginePlan& plan, const std::string& optimizer) {
 void check_offload(const Config& config, const EnginePlan& plan) {
   const ZeroOptions& options = config.zero_optimization;
   if (options.offload_optimizer.device == OffloadDevice::nvme &&
-      plan.configured.optimizer == Rest::replicate)
+      plan.configured.optimizer == Placement::replicate)
     throw ConfigError(
         "zero_optimization.offload_optimizer.device nvme needs stage 1, 2 or 3: at stage 0 every "
         "rank would write the whole optimizer state to its file");
@@ -142,26 +142,27 @@ void check_offload(const Config& config, const EnginePlan& plan) {
   };
   require_path(options.offload_optimizer.device, options.offload_optimizer.nvme_path,
                "offload_optimizer");
-  if (plan.policy.parameters_in_file)
+  if (plan.policy.parameter_home == Home::file)
     require_path(options.offload_param.device, options.offload_param.nvme_path, "offload_param");
 }
 
-// What this version has no way for from a GPU.
+// Refuses what this version cannot offload from a GPU.
 void check_offload_of_gpu(const Config& config, const EnginePlan& plan) {
   const ZeroOptions& options = config.zero_optimization;
-  if (plan.policy.parameters_on_host &&
-      (!plan.policy.optimizer_on_host || options.offload_optimizer.ratio < 1))
+  const bool updates_on_gpu = plan.policy.optimizer_home == Home::device;
+  if (plan.policy.parameter_home != Home::device &&
+      (updates_on_gpu || options.offload_optimizer.ratio < 1))
     throw ConfigError(
         "zero_optimization.offload_param.device cpu and nvme need offload_optimizer.device cpu or "
         "nvme with ratio 1 on GPU ranks: parameters are updated in host memory");
-  if (plan.policy.optimizer_on_host && plan.configured.optimizer == Rest::replicate)
+  if (!updates_on_gpu && plan.configured.optimizer == Placement::replicate)
     throw ConfigError(
         "zero_optimization.offload_optimizer.device cpu and nvme need stage 1, 2 or 3 on GPU "
         "ranks: at stage 0 every rank would update the whole model in host memory");
 }
 
 void check_split_matrices(const Model& model, const UpdateGroups& updates) {
-  for (std::size_t p = 0; p < model.params.size(); ++p) {
+  for (int p = 0; p < std::ssize(model.params); ++p) {
     const int group = updates.group_of_param()[p];
     if (group >= 0 && model.params[p].options.split &&
         updates.group(group).rule->scope() == optim::UpdateScope::whole_matrices)
@@ -172,8 +173,8 @@ void check_split_matrices(const Model& model, const UpdateGroups& updates) {
   }
 }
 
-bool synchronizes_each(const Placement& placement, GradientSync sync) {
-  return sync == GradientSync::automatic ? placement.sync_each : sync == GradientSync::each;
+bool synchronizes_each(const Strategy& strategy, GradientSync sync) {
+  return sync == GradientSync::automatic ? strategy.sync_each : sync == GradientSync::each;
 }
 
 }  // namespace
@@ -181,25 +182,22 @@ bool synchronizes_each(const Placement& placement, GradientSync sync) {
 EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank& on)
     : strict(on.strict),
       batch(resolve_batch(config.batch, on.ranks)),
-      configured(placement_for(config.zero_optimization, config.zero_core)),
-      placement(strict ? strict_placement(configured) : configured),
+      configured(strategy_for(config.zero_optimization, config.zero_core)),
+      placement(strict ? strict_strategy(configured) : configured),
       sync_each(synchronizes_each(placement, config.zero_core.gradient_sync)),
       layout(make_layout(model, on.ranks, config.zero_optimization)),
       updates(model, config),
       matrices(model, layout, updates, on.ranks > 1 && shards_optimizer(*this)),
-      policy(make_state_policy(*this, config, on.rank, on.on_gpu)) {
-  policy.counts_replicas = on.model_parallel.rank == 0;
+      policy(make_state_policy(*this, config, on)) {
   if (on.model_parallel.size > 1) check_split_matrices(model, updates);
-  if (on.ranks > 1)
-    policy.reduce_piece = piece_elements(config.zero_optimization.reduce_bucket_size, on.ranks);
   if (on.on_gpu) check_offload_of_gpu(config, *this);
   check_offload(config, *this);
   inputs = make_plan_inputs(*this, model, config);
   check_chunks(*this, config.optimizer.type);
   parameter_memory = inputs.parameter_slots, gradient_memory = inputs.gradient_slots;
   if (strict && !on.on_gpu) {
-    parameter_memory = assign_slots(layout, {one_each, false, std::nullopt, std::nullopt});
-    gradient_memory = assign_slots(layout, {one_each, true, std::nullopt, std::nullopt});
+    parameter_memory = assign_slots(layout, {one_each, false});
+    gradient_memory = assign_slots(layout, {one_each, true});
   }
   steps = make_step_plans(inputs, sync_each);
   check_plans(inputs, steps);

@@ -1,6 +1,6 @@
-// Everything that follows from model, config and ranks before any memory is taken: placement,
-// layout, slots, step plans and the bytes of each category. The same on a machine that could not
-// run it.
+// Everything that follows from model, config and ranks before any memory is taken: strategy,
+// layout, slots, step plans and the size of each array. A machine that could not run the model can
+// make it too.
 #pragma once
 
 #include "zero/plan/matrix_plan.h"
@@ -11,7 +11,7 @@
 
 namespace zero::detail {
 
-// This rank in the group over which parameters are split or replicated besides.
+// This rank in its model-parallel group, over which parameters may be split.
 struct ModelParallel {
   int rank = 0, size = 1;
 };
@@ -31,14 +31,15 @@ struct EnginePlan {
 
   bool strict;
   Batch batch;
-  Placement configured, placement;  // these differ in strict mode alone
-  bool sync_each = false;  // gradients are synchronized in each micro step, not only in the last
+  Strategy configured, placement;  // they differ only in strict mode
+  bool sync_each = false;          // each micro step synchronizes gradients, not only the last
   Layout layout;
   UpdateGroups updates;
   MatrixPlan matrices;
   StatePolicy policy;
   PlanInputs inputs;
-  // Memory: the slots of `inputs`, or in strict mode one for each flat unit, under their rules.
+  // The slots that have memory of their own: those of `inputs`, or in strict mode one for each flat
+  // unit, which is used by the same rules.
   SlotAssignment parameter_memory, gradient_memory;
   StepPlans steps;
 };

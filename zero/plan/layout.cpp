@@ -13,13 +13,13 @@ std::int64_t aligned(std::int64_t elements) {
   return (elements + alignment_elements - 1) / alignment_elements * alignment_elements;
 }
 
-// Greedy in declaration order under the model-wide cap, as DeepSpeed does.
+// Takes parameters in declaration order while the model-wide limit allows it, as DeepSpeed does.
 std::vector<bool> persistent_params(const Model& model, const ZeroOptions& options) {
   const std::int64_t threshold = options.param_persistence_threshold.value_or(0);
   std::int64_t room =
       options.model_persistence_threshold.value_or(std::numeric_limits<std::int64_t>::max());
   std::vector<bool> persistent(model.params.size(), false);
-  for (std::size_t i = 0; i < model.params.size() && threshold > 0; ++i) {
+  for (int i = 0; i < std::ssize(model.params) && threshold > 0; ++i) {
     const std::int64_t elements = model.params[i].elements;
     if (elements > threshold || elements > room) continue;
     persistent[i] = true;
@@ -46,7 +46,7 @@ FlatUnit make_flat_unit(const Model& model, std::string name, Residence residenc
       segment->params.push_back({index, segment->length});
       segment->length += aligned(model.params[index].elements);
     }
-  // One of empty parameters alone has padding, so that every flat unit has a place and can travel.
+  // A segment of empty parameters gets padding, so that every flat unit has memory and can be sent.
   for (Segment& segment : unit.segments) {
     segment.shard = std::max(alignment_elements, aligned((segment.length + ranks - 1) / ranks));
     segment.length = segment.shard * ranks;
@@ -56,15 +56,10 @@ FlatUnit make_flat_unit(const Model& model, std::string name, Residence residenc
 
 }  // namespace
 
-std::int64_t FlatUnit::elements() const {
+std::int64_t FlatUnit::elements(bool trainable_only) const {
   std::int64_t total = 0;
-  for (const Segment& segment : segments) total += segment.length;
-  return total;
-}
-
-std::int64_t FlatUnit::trainable_elements() const {
-  std::int64_t total = 0;
-  for (const Segment& segment : segments) total += segment.trainable ? segment.length : 0;
+  for (const Segment& segment : segments)
+    if (segment.trainable || !trainable_only) total += segment.length;
   return total;
 }
 
@@ -72,34 +67,31 @@ Layout make_layout(const Model& model, int ranks, const ZeroOptions& zero_optimi
   Layout layout;
   layout.ranks = ranks;
   std::vector<std::vector<int>> users(model.params.size());
-  for (std::size_t u = 0; u < model.units.size(); ++u) {
-    for (const int param : model.units[u].params) users[param].push_back(static_cast<int>(u));
-    for (const int param : model.borrowed(static_cast<int>(u)))
-      users[param].push_back(static_cast<int>(u));
+  for (int u = 0; u < std::ssize(model.units); ++u) {
+    for (const int param : model.units[u].params) users[param].push_back(u);
+    for (const int param : model.borrowed(u)) users[param].push_back(u);
   }
   const std::vector<bool> persistent = persistent_params(model, zero_optimization);
 
   std::vector<int> small;
-  for (std::size_t u = 0; u < model.units.size(); ++u) {
+  const auto add = [&](const std::string& name, Residence residence,
+                       const std::vector<int>& params) {
+    if (!params.empty())
+      layout.flat_units.push_back(make_flat_unit(model, name, residence, params, ranks));
+  };
+  for (const UnitDeclaration& unit : model.units) {
     std::vector<int> own;
-    for (const int param : model.units[u].params) {
-      const auto p = static_cast<std::size_t>(param);
-      if (persistent[p]) {
+    for (const int param : unit.params) {
+      if (persistent[param])
         small.push_back(param);
-      } else if (users[p].size() > 1) {
-        layout.flat_units.push_back(
-            make_flat_unit(model, model.params[p].name, Residence::held, {param}, ranks));
-      } else {
+      else if (users[param].size() > 1)
+        add(model.params[param].name, Residence::held, {param});
+      else
         own.push_back(param);
-      }
     }
-    if (!own.empty())
-      layout.flat_units.push_back(
-          make_flat_unit(model, model.units[u].name, Residence::in_turn, own, ranks));
+    add(unit.name, Residence::in_turn, own);
   }
-  if (!small.empty())
-    layout.flat_units.push_back(
-        make_flat_unit(model, "persistent", Residence::persistent, small, ranks));
+  add("persistent", Residence::persistent, small);
 
   layout.place_of_param.resize(model.params.size());
   layout.needs_of_unit.resize(model.units.size());
@@ -133,15 +125,13 @@ std::string Layout::describe(const Model& model) const {
   return lines;
 }
 
-std::vector<Piece> pieces_between(const Model& model, const Segment& segment, std::int64_t begin,
-                                  std::int64_t end) {
-  std::vector<Piece> pieces;
-  for (const ParamPlace& place : segment.params) {
-    const std::int64_t first = std::max(begin, place.offset);
-    const std::int64_t last = std::min(end, place.offset + model.params[place.param].elements);
-    if (first < last) pieces.push_back({place.param, first - place.offset, first, last - first});
+std::vector<ParamRange> params_in(const Model& model, const Segment& segment, const Range& range) {
+  std::vector<ParamRange> params;
+  for (const auto& [param, offset] : segment.params) {
+    const Range own = intersection(range, {offset, offset + model.params[param].elements});
+    if (!own.empty()) params.push_back({param, own.begin - offset, own.begin, own.count()});
   }
-  return pieces;
+  return params;
 }
 
 }  // namespace zero::detail

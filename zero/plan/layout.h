@@ -3,6 +3,7 @@
 // parameter start and every rank's slice is a multiple of 128 elements.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <ranges>
@@ -15,6 +16,19 @@
 namespace zero::detail {
 
 inline constexpr std::int64_t alignment_elements = 128;
+
+// Elements of a segment, counted from its start.
+struct Range {
+  std::int64_t begin = 0, end = 0;
+
+  std::int64_t count() const { return end - begin; }
+  bool empty() const { return begin >= end; }
+  bool operator==(const Range&) const = default;
+};
+
+inline Range intersection(const Range& a, const Range& b) {
+  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+}
 
 struct ParamPlace {
   int param = 0;            // index into Model::params
@@ -29,9 +43,12 @@ struct Segment {
   std::int64_t shard = 0;   // elements of one rank's slice, padding included
   std::int64_t length = 0;  // shard x ranks
   std::vector<ParamPlace> params;
+
+  // What a rank holds of it where it is sharded.
+  Range shard_of(int rank) const { return {rank * shard, (rank + 1) * shard}; }
 };
 
-// Which segment of which flat unit.
+// Names a segment by its flat unit and its index there.
 struct SegmentId {
   int flat_unit = 0;
   int segment = 0;
@@ -40,24 +57,25 @@ struct SegmentId {
 };
 
 enum class Residence {
-  in_turn,     // gathered for its unit's use
-  held,        // tied or borrowed: from its first use to its last in a micro step
+  in_turn,     // gathered for each use of its unit
+  held,        // tied or borrowed: gathered from its first use to its last in a micro step
   persistent,  // small parameters: gathered once per step
 };
 
-// What one gather or one reduction moves. A declared unit has one of its own; each parameter that
-// another unit borrows is one too, and so are all persistent parameters together.
+// What one gather or one reduction moves. A declared unit has one flat unit; a parameter that
+// another unit borrows is a flat unit of its own, and all persistent parameters together are one
+// more.
 struct FlatUnit {
   std::string name;
   Residence residence = Residence::in_turn;
   std::vector<Segment> segments;
   std::vector<int> users;  // declared units, in forward order
 
-  std::int64_t elements() const;  // lengths of all segments
-  std::int64_t trainable_elements() const;
+  std::int64_t elements(bool trainable_only = false) const;  // with padding
+  std::int64_t trainable_elements() const { return elements(true); }
 };
 
-// Where a parameter lies.
+// The segment that holds a parameter, and where it starts there.
 struct Place : SegmentId {
   std::int64_t offset = 0;  // elements from the start of the segment
 };
@@ -74,7 +92,7 @@ struct Layout {
   const Segment& segment(const SegmentId& id) const {
     return flat_units[id.flat_unit].segments[id.segment];
   }
-  // Of all flat units, or of one; in their order.
+  // The segments of all flat units, or of one, in order.
   std::span<const SegmentId> segments() const { return segment_ids; }
   auto segments_of(int flat_unit) const {
     const int count = static_cast<int>(flat_units[flat_unit].segments.size());
@@ -86,17 +104,35 @@ struct Layout {
   std::string describe(const Model& model) const;
 };
 
-// The part of a parameter that lies in [begin, end) of its segment.
-struct Piece {
+// A value for each segment of a layout.
+template <class T>
+class BySegment {
+ public:
+  BySegment() = default;
+  explicit BySegment(const Layout& layout) {
+    for (const FlatUnit& flat : layout.flat_units) values_.emplace_back(flat.segments.size());
+  }
+
+  T& operator[](const SegmentId& id) { return values_[id.flat_unit][id.segment]; }
+  const T& operator[](const SegmentId& id) const { return values_[id.flat_unit][id.segment]; }
+  bool empty() const { return values_.empty(); }
+
+ private:
+  std::vector<std::vector<T>> values_;
+};
+
+// The elements of one parameter that lie in a given range of its segment.
+struct ParamRange {
   int param = 0;
-  std::int64_t param_begin = 0;    // first element within the parameter
-  std::int64_t segment_begin = 0;  // the same within the segment
+  std::int64_t param_begin = 0;    // its first element, counted from the start of the parameter
+  std::int64_t segment_begin = 0;  // the same element, counted from the start of the segment
   std::int64_t count = 0;
+
+  Range range() const { return {segment_begin, segment_begin + count}; }
 };
 
 Layout make_layout(const Model& model, int ranks, const ZeroOptions& zero_optimization);
 
-std::vector<Piece> pieces_between(const Model& model, const Segment& segment, std::int64_t begin,
-                                  std::int64_t end);
+std::vector<ParamRange> params_in(const Model& model, const Segment& segment, const Range& range);
 
 }  // namespace zero::detail

@@ -6,10 +6,10 @@ namespace zero::detail {
 
 namespace {
 
-// The largest first, each to the rank with the least work so far.
+// Assigns the largest matrix first, each to the rank with the least work so far.
 void assign_owners(std::vector<PlannedMatrix>& matrices, std::vector<double>& work) {
   const auto cost = [](const PlannedMatrix& matrix) {
-    return static_cast<double>(matrix.elements) *
+    return static_cast<double>(matrix.range.count()) *
            static_cast<double>(std::min(matrix.shape.rows, matrix.shape.cols));
   };
   std::vector<PlannedMatrix*> order;
@@ -26,47 +26,42 @@ void assign_owners(std::vector<PlannedMatrix>& matrices, std::vector<double>& wo
 
 }  // namespace
 
-Overlap overlap(const PlannedMatrix& matrix, std::int64_t begin, std::int64_t end) {
-  const std::int64_t first = std::max(begin, matrix.offset);
-  const std::int64_t last = std::min(end, matrix.offset + matrix.elements);
-  return {first, std::max<std::int64_t>(0, last - first)};
-}
-
 MatrixPlan::MatrixPlan(const Model& model, const Layout& layout, const UpdateGroups& updates,
                        bool sharded)
-    : updates_(updates), sharded_(sharded) {
-  std::vector<double> work(static_cast<std::size_t>(layout.ranks), 0);
-  for (const FlatUnit& flat : layout.flat_units) {
-    auto& segments = batches_.emplace_back(flat.segments.size());
-    for (std::size_t s = 0; s < flat.segments.size(); ++s) {
-      std::vector<PlannedMatrix> matrices;
-      for (const ParamPlace& place : flat.segments[s].params) {
-        const ParamDeclaration& param = model.params[place.param];
-        const int group = updates.group_of_param()[place.param];
-        if (group < 0 || updates.group(group).rule->scope() != optim::UpdateScope::whole_matrices)
-          continue;
-        matrices.push_back({place.param, group, 0, place.offset, param.elements,
-                            optim::matrix_shape(param.shape)});
-      }
-      if (sharded) assign_owners(matrices, work);
-      if (sharded && !matrices.empty())
-        add(segments[s], flat.segments[s], std::move(matrices), layout.ranks);
-      else if (!sharded)
-        for (const PlannedMatrix& matrix : matrices)
-          add(segments[s], flat.segments[s], {matrix}, layout.ranks);
+    : updates_(updates),
+      sharded_(sharded),
+      segments_(layout.segments().begin(), layout.segments().end()),
+      batches_(layout) {
+  std::vector<double> work(layout.ranks, 0);
+  for (const SegmentId& id : segments_) {
+    std::vector<PlannedMatrix> matrices;
+    for (const auto& [param, offset] : layout.segment(id).params) {
+      const ParamDeclaration& declared = model.params[param];
+      const int group = updates.group_of_param()[param];
+      if (group >= 0 && updates.group(group).rule->scope() == optim::UpdateScope::whole_matrices)
+        matrices.push_back({param,
+                            group,
+                            0,
+                            {offset, offset + declared.elements},
+                            optim::matrix_shape(declared.shape)});
     }
+    if (!sharded)
+      for (const PlannedMatrix& matrix : matrices) add(id, layout, {matrix});
+    if (!sharded || matrices.empty()) continue;
+    assign_owners(matrices, work);
+    add(id, layout, std::move(matrices));
   }
 }
 
-void MatrixPlan::add(std::vector<MatrixBatch>& batches, const Segment& segment,
-                     std::vector<PlannedMatrix> matrices, int ranks) const {
-  comm::PairCounts counts(ranks);
+void MatrixPlan::add(const SegmentId& id, const Layout& layout,
+                     std::vector<PlannedMatrix> matrices) {
+  comm::PairCounts counts(layout.ranks);
   for (const PlannedMatrix& matrix : matrices)
-    for (int rank = 0; rank < ranks; ++rank) {
-      const std::int64_t begin = rank * segment.shard;
-      counts.add(rank, matrix.owner, overlap(matrix, begin, begin + segment.shard).count);
+    for (int rank = 0; rank < layout.ranks; ++rank) {
+      const Range part = intersection(matrix.range, layout.segment(id).shard_of(rank));
+      if (!part.empty()) counts.add(rank, matrix.owner, part.count());
     }
-  batches.push_back({std::move(matrices), counts, counts.reversed()});
+  batches_[id].push_back({std::move(matrices), counts, counts.reversed()});
 }
 
 MatrixStaging MatrixPlan::staging_of(const MatrixBatch& batch, int rank) const {
@@ -76,7 +71,7 @@ MatrixStaging MatrixPlan::staging_of(const MatrixBatch& batch, int rank) const {
     staging.matrices = batch.counts.received(rank);
   }
   for (const PlannedMatrix& matrix : batch.matrices) {
-    if (!sharded_) staging.directions += matrix.elements;
+    if (!sharded_) staging.directions += matrix.range.count();
     if (sharded_ && matrix.owner != rank) continue;
     const optim::Optimizer& rule = *updates_.group(matrix.group).rule;
     staging.scratch = std::max(staging.scratch, rule.scratch_elements(matrix.shape));
@@ -86,14 +81,13 @@ MatrixStaging MatrixPlan::staging_of(const MatrixBatch& batch, int rank) const {
 
 MatrixStaging MatrixPlan::staging(int rank) const {
   MatrixStaging most;
-  for (const auto& segments : batches_)
-    for (const auto& batches : segments)
-      for (const MatrixBatch& batch : batches) {
-        const MatrixStaging own = staging_of(batch, rank);
-        most.directions = std::max(most.directions, own.directions);
-        most.matrices = std::max(most.matrices, own.matrices);
-        most.scratch = std::max(most.scratch, own.scratch);
-      }
+  for (const SegmentId& id : segments_)
+    for (const MatrixBatch& batch : batches_[id]) {
+      const MatrixStaging own = staging_of(batch, rank);
+      most.directions = std::max(most.directions, own.directions);
+      most.matrices = std::max(most.matrices, own.matrices);
+      most.scratch = std::max(most.scratch, own.scratch);
+    }
   return most;
 }
 

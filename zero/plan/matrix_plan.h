@@ -1,6 +1,6 @@
-// Where rules that need whole matrices (Muon) find them: which rank makes each matrix orthogonal,
-// and what the ranks send each other for it. Cuts stay where the layout has them. A pure function
-// of layout, groups and ranks.
+// For rules that need whole matrices (Muon): which rank makes each matrix orthogonal, and what the
+// ranks send each other for it. The layout and its shards stay as they are. A pure function of
+// layout, groups and ranks.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace zero::detail {
 
 struct PlannedMatrix {
   int param = 0, group = 0, owner = 0;
-  std::int64_t offset = 0, elements = 0;  // within the segment
+  Range range;  // of the segment
   optim::MatrixShape shape;
 };
 
@@ -24,39 +24,31 @@ struct MatrixBatch {
   comm::PairCounts counts, way_back;
 };
 
-// fp32 elements that a rank needs at once.
+// Staging memory of a rank, in fp32 elements.
 struct MatrixStaging {
-  std::int64_t directions = 0;  // of its slices of a batch, by owner
-  std::int64_t matrices = 0;    // that it owns in a batch, where they come from several ranks
+  std::int64_t directions = 0;  // for its part of every matrix of a batch, by owner
+  std::int64_t matrices = 0;    // for the whole matrices that it assembles for a batch
   std::int64_t scratch = 0;
 };
 
 class MatrixPlan {
  public:
-  // sharded: each rank updates its slice, and a segment is a batch; else every rank has every
-  // matrix, and takes one after the other.
+  // Where the optimizer is sharded, the matrices of a segment are one batch. Otherwise every rank
+  // has every matrix, and each matrix is a batch.
   MatrixPlan(const Model& model, const Layout& layout, const UpdateGroups& updates, bool sharded);
 
-  const std::vector<MatrixBatch>& batches(int flat_unit, int segment) const {
-    return batches_[flat_unit][segment];
-  }
+  const std::vector<MatrixBatch>& batches(const SegmentId& id) const { return batches_[id]; }
   MatrixStaging staging(int rank) const;
   bool sharded() const { return sharded_; }
 
  private:
-  void add(std::vector<MatrixBatch>& batches, const Segment& segment,
-           std::vector<PlannedMatrix> matrices, int ranks) const;
+  void add(const SegmentId& id, const Layout& layout, std::vector<PlannedMatrix> matrices);
   MatrixStaging staging_of(const MatrixBatch& batch, int rank) const;
 
   const UpdateGroups& updates_;
   bool sharded_;
-  std::vector<std::vector<std::vector<MatrixBatch>>> batches_;  // by flat unit and segment
+  std::vector<SegmentId> segments_;
+  BySegment<std::vector<MatrixBatch>> batches_;
 };
-
-// Elements of the matrix in a rank's slice of its segment.
-struct Overlap {
-  std::int64_t begin = 0, count = 0;  // from the start of the segment
-};
-Overlap overlap(const PlannedMatrix& matrix, std::int64_t begin, std::int64_t end);
 
 }  // namespace zero::detail

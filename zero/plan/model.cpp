@@ -45,9 +45,14 @@ bool fits(std::string_view text, std::string_view pattern) {
   pattern.remove_prefix(star + 1);
   const auto next = pattern.find('*');
   if (next == std::string_view::npos) return text.ends_with(pattern);
-  // The earliest place for what stands between two stars leaves most to the rest.
+  // The earliest match of the text between two stars leaves most for the patterns behind it.
   const auto at = text.find(pattern.substr(0, next));
   return at != std::string_view::npos && fits(text.substr(at), pattern);
+}
+
+bool Model::declares(std::string_view global_name) const {
+  return find(global_name) >= 0 ||
+         std::ranges::count(buffers, global_name, &BufferDeclaration::name) > 0;
 }
 
 int Model::find(std::string_view global_name) const {
@@ -63,10 +68,8 @@ std::vector<int> Model::borrowed(int unit) const {
     if (index < 0) {
       std::vector<std::string> names;
       for (const ParamDeclaration& param : params) names.push_back(param.name);
-      const std::string nearest = nearest_name(name, names);
       throw UsageError("unit " + declaration.name + " uses \"" + name +
-                       "\", which no unit declares" +
-                       (nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?"));
+                       "\", which no unit declares" + hint_for(name, names));
     }
     if (params[index].unit != unit) indices.push_back(index);
   }
@@ -122,6 +125,11 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   return best;
 }
 
+std::string hint_for(std::string_view name, const std::vector<std::string>& candidates) {
+  const std::string nearest = nearest_name(name, candidates);
+  return nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?";
+}
+
 }  // namespace detail
 
 ModelSpec::ModelSpec() : model_(std::make_shared<detail::Model>()) {}
@@ -153,10 +161,7 @@ UnitSpec& UnitSpec::param(const std::string& name, Shape shape, ParamOptions opt
   detail::UnitDeclaration& unit = model_.units[index_];
   const std::string global = unit.name + "." + name;
   if (name.empty()) throw UsageError("unit " + unit.name + ": a parameter needs a name");
-  const bool is_buffer = std::any_of(model_.buffers.begin(), model_.buffers.end(),
-                                     [&](const auto& buffer) { return buffer.name == global; });
-  if (model_.find(global) >= 0 || is_buffer)
-    throw UsageError("\"" + global + "\" is declared twice");
+  if (model_.declares(global)) throw UsageError("\"" + global + "\" is declared twice");
   const std::int64_t elements = detail::checked_elements(global, shape);
   const int index = static_cast<int>(model_.params.size());
   unit.params.push_back(index);
@@ -167,9 +172,7 @@ UnitSpec& UnitSpec::param(const std::string& name, Shape shape, ParamOptions opt
 
 UnitSpec& UnitSpec::buffer(const std::string& name, Shape shape, DType dtype) {
   const std::string global = model_.units[index_].name + "." + name;
-  const bool taken = model_.find(global) >= 0 ||
-                     std::any_of(model_.buffers.begin(), model_.buffers.end(),
-                                 [&](const auto& buffer) { return buffer.name == global; });
+  const bool taken = model_.declares(global);
   if (name.empty() || taken)
     throw UsageError(taken ? "\"" + global + "\" is declared twice"
                            : "a buffer of unit " + global + " needs a name");

@@ -39,23 +39,28 @@ struct Model {
   std::vector<BufferDeclaration> buffers;
   std::map<std::string, int, std::less<>> index_of_unit, index_of_param;
 
+  // Whether a parameter or a buffer has this global name.
+  bool declares(std::string_view global_name) const;
   // Index of the parameter with this global name, -1 if there is none.
   int find(std::string_view global_name) const;
-  // Indices of what the unit borrows from others. Throws UsageError for a name that nothing
-  // declares.
+  // Indices of the parameters that the unit borrows from others. Throws UsageError for a name that
+  // no unit declares.
   std::vector<int> borrowed(int unit) const;
   std::int64_t total_elements() const;
   // One line per unit and parameter: compared over ranks.
   std::string describe() const;
 };
 
-// Whether the text is the pattern with something, or nothing, for every *.
+// Whether the text matches the pattern, in which * stands for any text.
 bool fits(std::string_view text, std::string_view pattern);
 
 // "[2, 3]".
 std::string to_text(const Shape& shape);
 
-// The nearest of the candidates by edit distance, for error messages; "" when none is near.
+// For error messages: "; did you mean "x"?" with the nearest of the candidates, or "" when none is
+// near.
+std::string hint_for(std::string_view name, const std::vector<std::string>& candidates);
+// The nearest of the candidates by edit distance; "" when none is near.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace zero::detail

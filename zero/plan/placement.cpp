@@ -9,32 +9,32 @@ namespace zero::detail {
 
 namespace {
 
-constexpr Placement stages[] = {
-    {"stage 0 (NO_SHARD)", Rest::replicate, Rest::replicate, Rest::replicate, false, false},
-    {"stage 1", Rest::replicate, Rest::partial, Rest::shard, false, false},
-    {"stage 2", Rest::replicate, Rest::shard, Rest::shard, false, true},
-    {"stage 3 (FULL_SHARD)", Rest::shard, Rest::shard, Rest::shard, true, true},
+constexpr Placement replicate = Placement::replicate, partial = Placement::partial,
+                    shard = Placement::shard;
+constexpr Strategy stages[] = {
+    {"stage 0 (NO_SHARD)", replicate, replicate, replicate, false, false},
+    {"stage 1", replicate, partial, shard, false, false},
+    {"stage 2", replicate, shard, shard, false, true},
+    {"stage 3 (FULL_SHARD)", shard, shard, shard, true, true},
 };
-constexpr Placement shard_grad_op = {"SHARD_GRAD_OP", Rest::shard, Rest::shard,
-                                     Rest::shard,     false,       true};
+constexpr Strategy shard_grad_op = {"SHARD_GRAD_OP", shard, shard, shard, false, true};
 
 }  // namespace
 
-Placement strict_placement(const Placement& row) {
-  Placement strict = *std::rbegin(stages);
-  strict.strategy = row.strategy;
-  strict.sync_each = row.sync_each;
+Strategy strict_strategy(const Strategy& strategy) {
+  Strategy strict = *std::rbegin(stages);
+  strict.strategy = strategy.strategy;
+  strict.sync_each = strategy.sync_each;
   return strict;
 }
 
-Placement placement_for(const ZeroOptions& zero_optimization, const CoreOptions& zero_core) {
+Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& zero_core) {
   const int stage = zero_optimization.stage;
-  if (stage < 0 || stage >= static_cast<int>(std::size(stages)))
+  if (stage < 0 || stage >= std::ssize(stages))
     throw ConfigError("zero_optimization.stage is " + std::to_string(stage) +
                       "; expected 0, 1, 2 or 3");
-  const Placement& row = stages[stage];
-  if (row.reshard_after_forward && !zero_core.reshard_after_forward) return shard_grad_op;
-  return row;
+  const Strategy& row = stages[stage];
+  return row.reshard_after_forward && !zero_core.reshard_after_forward ? shard_grad_op : row;
 }
 
 }  // namespace zero::detail

@@ -1,31 +1,32 @@
-// Where the parameter, the gradient and the optimizer state of a rank rest: the one table that
-// knows ZeRO stages. Everything else reads placements (after Megatron-FSDP's placement vocabulary).
+// Sharding strategies: how the parameters, gradients and optimizer state of a model are divided
+// over the ranks. This table alone knows ZeRO stages; everything else asks for placements (the
+// vocabulary of Megatron-FSDP).
 #pragma once
 
 #include "zero/config.h"
 
 namespace zero::detail {
 
-enum class Rest {
+enum class Placement {
   replicate,  // every rank holds the whole
-  partial,    // every rank holds a whole-size summand
-  shard,      // every rank holds its slice
+  partial,    // every rank holds a summand of the whole size
+  shard,      // every rank holds its shard
 };
 
-struct Placement {
-  const char* strategy = "";  // for people: "stage 3 (FULL_SHARD)"
-  Rest parameter = Rest::replicate;
-  Rest gradient = Rest::replicate;
-  Rest optimizer = Rest::replicate;
-  bool reshard_after_forward = false;  // of a sharded parameter
-  bool sync_each = false;              // default of gradient_sync
+struct Strategy {
+  const char* strategy = "";  // as users know it: "stage 3 (FULL_SHARD)"
+  Placement parameter = Placement::replicate;
+  Placement gradient = Placement::replicate;  // between micro steps
+  Placement optimizer = Placement::replicate;
+  bool reshard_after_forward = false;  // where parameters are sharded
+  bool sync_each = false;              // the default of gradient_sync is `each`
 };
 
-// What strict mode makes of a row: what the most sharded one shards, with the row's own default of
-// gradient_sync, on which bits depend.
-Placement strict_placement(const Placement& row);
+// What strict mode makes of a strategy: it shards as the most sharded one does, and keeps the
+// default of gradient_sync, on which the bits of results depend.
+Strategy strict_strategy(const Strategy& strategy);
 
 // The row of the table. Throws ConfigError for a stage that does not exist.
-Placement placement_for(const ZeroOptions& zero_optimization, const CoreOptions& zero_core);
+Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& zero_core);
 
 }  // namespace zero::detail

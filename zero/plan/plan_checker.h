@@ -1,6 +1,6 @@
-// Proves from plans alone that they cannot race: every pair of conflicting accesses to a slot or
-// shard is ordered by stream order and events, every compute step finds its own unit in the slot
-// that it reads, and no unit is reduced before its last backward use.
+// Proves from plans alone that they cannot race: every pair of conflicting accesses is ordered by
+// streams and by what instructions wait for, every compute step finds its own unit in the slot that
+// it reads, and no unit is reduced before its last backward use.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace zero::detail {
 // The first fault found when the plans run one after another, or "" when there is none.
 std::string find_plan_fault(const PlanInputs& inputs, const std::vector<const StepPlan*>& sequence);
 
-// Throws std::logic_error with the fault; run over the sequences that an engine can walk.
+// Checks the sequences that an engine can walk; throws std::logic_error with the fault.
 void check_plans(const PlanInputs& inputs, const StepPlans& plans);
 
 }  // namespace zero::detail

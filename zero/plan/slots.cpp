@@ -8,22 +8,14 @@ namespace zero::detail {
 
 namespace {
 
-std::int64_t size_of_unit(const FlatUnit& flat, const SlotPolicy& policy) {
-  return policy.trainable_only ? flat.trainable_elements() : flat.elements();
-}
-
-// Flat units taken in turn, by size: a class holds sizes down to half of its largest.
-std::vector<std::vector<int>> size_classes(const Layout& layout, const SlotPolicy& policy) {
-  std::vector<int> order;
-  for (std::size_t f = 0; f < layout.flat_units.size(); ++f)
-    if (layout.flat_units[f].residence == Residence::in_turn &&
-        size_of_unit(layout.flat_units[f], policy) > 0)
-      order.push_back(static_cast<int>(f));
-  const auto size = [&](int f) { return size_of_unit(layout.flat_units[f], policy); };
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return size(a) > size(b); });
+// Flat units that share slots, in declaration order. A class holds sizes from its largest down to
+// half of that.
+std::vector<std::vector<int>> size_classes(const std::vector<std::int64_t>& sizes,
+                                           std::vector<int> order) {
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return sizes[a] > sizes[b]; });
   std::vector<std::vector<int>> classes;
   for (const int f : order) {
-    if (classes.empty() || 2 * size(f) < size(classes.back().front())) classes.emplace_back();
+    if (classes.empty() || 2 * sizes[f] < sizes[classes.back().front()]) classes.emplace_back();
     classes.back().push_back(f);
   }
   for (std::vector<int>& members : classes) std::sort(members.begin(), members.end());
@@ -34,7 +26,7 @@ std::int64_t slots_of_class(std::int64_t largest, const SlotPolicy& policy) {
   if (policy.per_class == 0) return std::numeric_limits<int>::max();
   std::int64_t slots = policy.per_class;
   if (policy.prefetch_bucket) {
-    // Rounded up without a sum that could leave 64 bits; nobody has so many units.
+    // Rounded up without a sum that could overflow 64 bits.
     const std::int64_t ahead =
         *policy.prefetch_bucket / largest + (*policy.prefetch_bucket % largest != 0);
     slots = 1 + std::min<std::int64_t>(ahead, std::numeric_limits<int>::max());
@@ -48,21 +40,24 @@ std::int64_t slots_of_class(std::int64_t largest, const SlotPolicy& policy) {
 
 SlotAssignment assign_slots(const Layout& layout, const SlotPolicy& policy) {
   SlotAssignment assignment;
-  assignment.slot_of.assign(layout.flat_units.size(), -1);
-  for (const std::vector<int>& members : size_classes(layout, policy)) {
+  std::vector<std::int64_t> sizes;
+  std::vector<int> in_turn, alone;
+  for (const FlatUnit& flat : layout.flat_units) {
+    sizes.push_back(flat.elements(policy.trainable_only));
+    const bool shares = flat.residence == Residence::in_turn;
+    if (sizes.back() > 0) (shares ? in_turn : alone).push_back(static_cast<int>(sizes.size()) - 1);
+  }
+  assignment.slot_of.assign(sizes.size(), -1);
+  for (const std::vector<int>& members : size_classes(sizes, in_turn)) {
     std::int64_t largest = 0;
-    for (const int f : members)
-      largest = std::max(largest, size_of_unit(layout.flat_units[f], policy));
-    const auto count = static_cast<int>(
-        std::min(slots_of_class(largest, policy), static_cast<std::int64_t>(members.size())));
-    for (std::size_t i = 0; i < members.size(); ++i)
-      assignment.slot_of[members[i]] = assignment.slots + static_cast<int>(i) % count;
+    for (const int f : members) largest = std::max(largest, sizes[f]);
+    const auto count =
+        static_cast<int>(std::min(slots_of_class(largest, policy), std::ssize(members)));
+    for (int i = 0; i < std::ssize(members); ++i)
+      assignment.slot_of[members[i]] = assignment.slots + i % count;
     assignment.slots += count;
   }
-  for (std::size_t f = 0; f < layout.flat_units.size(); ++f)
-    if (layout.flat_units[f].residence != Residence::in_turn &&
-        size_of_unit(layout.flat_units[f], policy) > 0)
-      assignment.slot_of[f] = assignment.slots++;
+  for (const int f : alone) assignment.slot_of[f] = assignment.slots++;
   return assignment;
 }
 

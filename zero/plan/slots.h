@@ -1,6 +1,6 @@
-// Which buffer a gathered flat unit lies in, and which one takes its gradient. Units of similar
-// size share few slots in turn, so that slot bytes do not grow with depth (YaFSDP); held,
-// persistent and odd-sized units have one of their own.
+// Which buffer (slot) a gathered flat unit lies in, and which one takes its gradient. Units of
+// similar size take turns in a few slots, so that slot bytes do not grow with depth (YaFSDP). Held,
+// persistent and odd-sized units have a slot of their own.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace zero::detail {
 
-// Slot of each flat unit; -1 for a unit that needs none (no trainable parameter: no gradient).
+// The slot of each flat unit; -1 for a unit that needs none, as one without trainable parameters
+// needs none for gradients.
 struct SlotAssignment {
   std::vector<int> slot_of;
   int slots = 0;
@@ -19,8 +20,8 @@ struct SlotAssignment {
 struct SlotPolicy {
   int per_class = 2;  // slots that units of one size share; 0: every unit has its own
   bool trainable_only = false;
-  // Where the config sets them, they replace per_class (elements).
-  std::optional<std::int64_t> prefetch_bucket, max_live;
+  // In elements. Where the config sets them, they replace per_class.
+  std::optional<std::int64_t> prefetch_bucket = {}, max_live = {};
 };
 
 SlotAssignment assign_slots(const Layout& layout, const SlotPolicy& policy);

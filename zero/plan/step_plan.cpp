@@ -1,82 +1,95 @@
 #include "zero/plan/step_plan.h"
 
 #include <algorithm>
+#include <set>
 
-#include "zero/plan/micro_plan.h"
-#include "zero/plan/update_plan.h"
+#include "zero/plan/access_history.h"
 
 namespace zero::detail {
 
+namespace {
+
+struct OpTraits {
+  const char* name;
+  PlanStream stream;
+  Target target;
+};
+
+constexpr EnumArray<Op, OpTraits, op_count> traits = {{{
+    {"forward", PlanStream::compute, Target::unit},
+    {"backward", PlanStream::compute, Target::unit},
+    {"agree", PlanStream::compute, Target::all},
+    {"measure", PlanStream::compute, Target::all},
+    {"update", PlanStream::compute, Target::chunk},
+    {"gather", PlanStream::communication, Target::flat_unit},
+    {"reduce", PlanStream::communication, Target::flat_unit},
+    {"accumulate", PlanStream::communication, Target::flat_unit},
+    {"fetch", PlanStream::inbound, Target::flat_unit},
+    {"load", PlanStream::inbound, Target::chunk},
+    {"recall", PlanStream::inbound, Target::chunk},
+    {"store", PlanStream::outbound, Target::chunk},
+    {"spill", PlanStream::outbound, Target::flat_unit},
+    {"download", PlanStream::copies_out, Target::flat_unit},
+    {"update on the host", PlanStream::host, Target::chunk},
+    {"upload", PlanStream::copies_in, Target::chunk},
+    {"supply", PlanStream::copies_in, Target::flat_unit},
+}}};
+
+}  // namespace
+
 const char* name_of(Op op) {
-  switch (op) {
-    case Op::forward:
-      return "forward";
-    case Op::backward:
-      return "backward";
-    case Op::agree:
-      return "agree";
-    case Op::measure:
-      return "measure";
-    case Op::update:
-      return "update";
-    case Op::gather:
-      return "gather";
-    case Op::reduce:
-      return "reduce";
-    case Op::accumulate:
-      return "accumulate";
-    case Op::fetch:
-      return "fetch";
-    case Op::load:
-      return "load";
-    case Op::recall:
-      return "recall";
-    case Op::store:
-      return "store";
-    case Op::spill:
-      return "spill";
-    case Op::download:
-      return "download";
-    case Op::update_on_host:
-      return "update on the host";
-    case Op::upload:
-      return "upload";
-    case Op::supply:
-      return "supply";
-  }
-  return "?";
+  return traits[op].name;
 }
 
 PlanStream stream_of(Op op) {
-  switch (op) {
-    case Op::gather:
-    case Op::reduce:
-    case Op::accumulate:
-      return PlanStream::communication;
-    case Op::fetch:
-    case Op::load:
-    case Op::recall:
-      return PlanStream::inbound;
-    case Op::store:
-    case Op::spill:
-      return PlanStream::outbound;
-    case Op::download:
-      return PlanStream::copies_out;
-    case Op::upload:
-    case Op::supply:
-      return PlanStream::copies_in;
-    case Op::update_on_host:
-      return PlanStream::host;
-    default:
-      return PlanStream::compute;
-  }
+  return traits[op].stream;
+}
+
+Target target_of(Op op) {
+  return traits[op].target;
+}
+
+const char* name_of(Resource resource) {
+  static constexpr ByResource<const char*> names = {"parameter slot",
+                                                    "parameter shard",
+                                                    "gradient slot",
+                                                    "gradient shard",
+                                                    "shard buffer",
+                                                    "state slot",
+                                                    "state of chunk",
+                                                    "parameters of chunk outside the arena",
+                                                    "gradient in host memory",
+                                                    "staging of gradients",
+                                                    "gradient in the file",
+                                                    "staging of shards",
+                                                    "decision",
+                                                    "turn of reads",
+                                                    "turn of writes"};
+  return names[resource];
 }
 
 int flat_unit_of(const Instruction& instruction, const std::vector<Chunk>& chunks) {
-  const Op op = instruction.op;
-  const bool on_chunk = op == Op::update || op == Op::load || op == Op::recall || op == Op::store ||
-                        op == Op::upload || stream_of(op) == PlanStream::host;
-  return on_chunk ? chunks[instruction.target].flat_unit : instruction.target;
+  return target_of(instruction.op) == Target::chunk ? chunks[instruction.target].flat_unit
+                                                    : instruction.target;
+}
+
+void emit(StepPlan& plan, const PlanInputs& inputs, Op op, int target) {
+  plan.instructions.push_back({op, target, accesses_of(inputs, op, target), {}});
+}
+
+void derive_order(StepPlan& plan) {
+  AccessHistory<std::size_t> history;
+  for (std::size_t i = 0; i < plan.instructions.size(); ++i) {
+    Instruction& instruction = plan.instructions[i];
+    const PlanStream stream = stream_of(instruction.op);
+    std::set<std::size_t> after;
+    for (const ResourceAccess& access : instruction.accesses)
+      history.for_earlier(access, [&](std::size_t earlier) {
+        if (stream_of(plan.instructions[earlier].op) != stream) after.insert(earlier);
+      });
+    instruction.after.assign(after.begin(), after.end());
+    for (const ResourceAccess& access : instruction.accesses) history.add(access, stream, i);
+  }
 }
 
 std::vector<int> backward_order(const Model& model, const Layout& layout) {
@@ -90,29 +103,11 @@ std::vector<int> backward_order(const Model& model, const Layout& layout) {
   return order;
 }
 
-StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {
-  StepPlans plans;
-  std::optional<Op> early;
-  if (inputs.accumulate_locally) early = Op::accumulate;
-  if (sync_each) early = Op::reduce;
-  plans.first = make_micro_plan(inputs, MicroPosition::first, early);
-  plans.middle = make_micro_plan(inputs, MicroPosition::middle, early);
-  plans.last = make_micro_plan(inputs, MicroPosition::last, Op::reduce);
-  plans.only = make_micro_plan(inputs, MicroPosition::only, Op::reduce);
-  plans.update = make_update_plan(inputs);
-  plans.evaluation_first = make_evaluation_plan(inputs, true);
-  plans.evaluation_next = make_evaluation_plan(inputs, false);
-  return plans;
-}
-
 PlanTraffic traffic_of(const StepPlan& plan, const Layout& layout) {
   PlanTraffic traffic;
-  for (const Instruction& instruction : plan.instructions) {
-    const FlatUnit* flat = stream_of(instruction.op) == PlanStream::communication
-                               ? &layout.flat_units[instruction.target]
-                               : nullptr;
-    if (instruction.op == Op::reduce) traffic.reduced += flat->trainable_elements();
-    if (instruction.op == Op::gather) traffic.gathered += flat->elements();
+  for (const auto& [op, target, accesses, after] : plan.instructions) {
+    if (op == Op::reduce) traffic.reduced += layout.flat_unit(target).trainable_elements();
+    if (op == Op::gather) traffic.gathered += layout.flat_unit(target).elements();
   }
   return traffic;
 }

@@ -1,9 +1,10 @@
-// The schedule of one kind of micro step (or of the optimizer step, or of an evaluation pass): an
-// ordered list of instructions on a few streams, each with what it reads and writes; what has to
-// wait for what follows from that. Made once; every rank walks the same list, so collectives match.
+// The schedule of one kind of micro step, of the optimizer step, or of an evaluation pass: an
+// ordered list of instructions on a few streams. Each declares what it reads and writes, from which
+// follows what it has to wait for. Plans are made once, and every rank walks the same ones, so that
+// collectives match.
 //
-// Order within backward: the gather of unit i-1 stands before the reduction of unit i+1, since on
-// one communicator a reduction issued first would hold the gather back until its gradient exists.
+// In backward, the gather of unit i-1 stands before the reduction of unit i+1: on one communicator
+// a reduction that is issued first would hold the gather back until its gradient exists.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,9 @@
 
 namespace zero::detail {
 
-// Inbound and outbound lead from the file in which offloaded state rests to memory, and back;
-// copies_in and copies_out from host memory to a GPU, and back; `host` is the order in which the
-// host works beside the GPU.
+// inbound and outbound lead from the file of offloaded state to memory, and back; copies_in and
+// copies_out lead from host memory to a GPU, and back; `host` is what the host computes beside a
+// GPU.
 enum class PlanStream : std::uint8_t {
   compute,
   communication,
@@ -35,53 +36,60 @@ template <class T>
 using ByStream = EnumArray<PlanStream, T, plan_stream_count>;
 
 enum class Op : std::uint8_t {
-  forward,     // compute, of a declared unit
-  backward,    // compute, of a declared unit
-  agree,       // compute: norm and control word
-  measure,     // compute: first half of updates that need norms of whole tensors, on all chunks
-  update,      // compute: optimizer on a chunk
-  gather,      // communication: shard -> whole, of a flat unit
-  reduce,      // communication: whole-size summands -> shard, of a flat unit
-  accumulate,  // communication: adds a flat unit's gradient to this rank's own sum, sends nothing
-  fetch,       // inbound: parameter shard, file -> the buffer it is gathered from, of a flat unit;
-               // of a GPU rank, its buffer in host memory
-  load,        // inbound: a chunk -> its slot, without its gradient where it is read ahead
-  recall,      // inbound: the gradient of a chunk that was read ahead -> its slot
-  store,       // outbound: a chunk's slot -> file
-  spill,       // outbound: the reduced gradient of a flat unit -> file
-  // On a GPU rank whose state rests outside its memory:
-  download,        // copies_out: the reduced gradient of a flat unit -> host memory
-  update_on_host,  // host: optimizer; the parameters -> where they rest, or the chunk's slot
-  upload,          // copies_in: slot -> parameter shard
-  supply,          // copies_in: parameter shard, host memory -> the buffer to gather it from
+  forward,     // of a declared unit
+  backward,    // of a declared unit
+  agree,       // norm and vote
+  measure,     // first half of updates that need norms of whole tensors, on all chunks
+  update,      // optimizer on a chunk
+  gather,      // parameter shards -> whole, of a flat unit
+  reduce,      // whole gradients of all ranks -> shard of their sum, of a flat unit
+  accumulate,  // adds a flat unit's gradient to this rank's own sum, and sends nothing
+  fetch,       // parameter shard: file -> the buffer from which it is gathered, of a flat unit;
+               // on a GPU rank -> its buffer in host memory
+  load,        // a chunk: file -> its slot, without its gradient where it is read ahead
+  recall,      // the gradient of a chunk that was read ahead: file -> its slot
+  store,       // a chunk: its slot -> file
+  spill,       // the reduced gradient of a flat unit: memory -> file
+  // On a GPU rank whose state is offloaded:
+  download,        // the reduced gradient of a flat unit: GPU -> host memory
+  update_on_host,  // optimizer on a chunk; its parameters -> where they are kept, or its slot
+  upload,          // new parameters of a chunk: its slot -> parameter shard
+  supply,          // parameter shard: host memory -> the buffer from which it is gathered
 };
+inline constexpr int op_count = 17;
+
+// What an instruction's target counts.
+enum class Target : std::uint8_t { all, unit, flat_unit, chunk };
 
 const char* name_of(Op op);
 PlanStream stream_of(Op op);
+Target target_of(Op op);
 
-// What instructions of several streams touch; beside each what its index counts.
+// What instructions of several streams access; beside each what its index counts.
 enum class Resource : std::uint8_t {
   parameter_slot,      // parameter slot
-  parameter_shard,     // flat unit: where its shard rests in memory
+  parameter_shard,     // flat unit: its shard where that is kept in memory
   gradient_slot,       // gradient slot
-  gradient_shard,      // flat unit: the reduced gradient where it rests in memory, or lands
+  gradient_shard,      // flat unit: the reduced gradient in memory
   shard_buffer,        // shard slot
   state_slot,          // state slot
-  state,               // chunk: where its optimizer state rests
-  parameters_outside,  // chunk: its parameters that rest in the file or in host memory
+  state,               // chunk: its optimizer state where that is kept
+  parameters_outside,  // chunk: its parameters that are kept in the file or in host memory
   // Beside a GPU:
   gradient_on_host,  // flat unit
   gradient_staging,  // gradient slot: on its way to the file
   gradient_in_file,  // flat unit
   shard_staging,     // shard slot: on its way from the file
-  verdict,           // 0: whether the step is applied
-  // Taken in turn where the config asks for that, though the memory would allow more at once:
+  decision,          // 0: whether the step is applied
+  // Accesses to these come one after another because the config asks for it:
   reads_in_turn,   // 0: offload_optimizer.pipeline_read is false
   writes_in_turn,  // 0: offload_optimizer.pipeline_write is false
 };
 inline constexpr int resource_count = 15;
 template <class T>
 using ByResource = EnumArray<Resource, T, resource_count>;
+
+const char* name_of(Resource resource);
 
 struct ResourceAccess {
   Resource resource{};
@@ -91,20 +99,19 @@ struct ResourceAccess {
 
 struct Instruction {
   Op op{};
-  int target = 0;  // declared unit for forward and backward, chunk for updates, load, recall, store
-                   // and upload, else flat unit
+  int target = 0;  // as target_of(op) says
   std::vector<ResourceAccess> accesses;
-  // Instructions of other streams that stand earlier in the plan and touch the same.
+  // Earlier instructions of the plan on other streams that access the same.
   std::vector<std::size_t> after;
 };
-
-// Of an instruction on a flat unit or on a chunk of one.
-int flat_unit_of(const Instruction& instruction, const std::vector<Chunk>& chunks);
 
 struct StepPlan {
   std::string name;
   std::vector<Instruction> instructions;
 };
+
+// Sets Instruction::after from the accesses.
+void derive_order(StepPlan& plan);
 
 // What the plans of an engine are made from.
 struct PlanInputs {
@@ -113,26 +120,33 @@ struct PlanInputs {
   SlotAssignment parameter_slots, gradient_slots;
   std::vector<Chunk> chunks;  // of the optimizer step
   OffloadPlan offload;
-  bool gather_parameters = false;  // parameters rest as shards
+  bool gather_parameters = false;  // parameters are kept as shards
   bool reshard_after_forward = false;
-  bool tensor_norms = false;         // some update rule needs them
-  bool gather_after_update = false;  // parameters rest whole, the update writes a shard of them
-  bool accumulate_locally = false;   // micro steps that do not reduce empty the gradient slots
+  bool tensor_norms = false;  // some update rule needs them
+  bool gather_after_update =
+      false;                        // parameters are kept whole, and a rank updates a shard of them
+  bool accumulate_locally = false;  // micro steps that do not reduce empty the gradient slots
   std::optional<std::int64_t> max_reuse_distance;  // elements
 };
+
+int flat_unit_of(const Instruction& instruction, const std::vector<Chunk>& chunks);
+std::vector<ResourceAccess> accesses_of(const PlanInputs& inputs, Op op, int target);
+// Appends an instruction with its accesses.
+void emit(StepPlan& plan, const PlanInputs& inputs, Op op, int target);
 
 // Units that have something to train in or below them, last unit first.
 std::vector<int> backward_order(const Model& model, const Layout& layout);
 
 struct StepPlans {
-  // Micro steps by position in a step; with `reduce` where gradients are synchronized in them,
-  // `accumulate` where they are added up apart from where backward writes them.
+  // Micro steps by their position in a step. They `reduce` where gradients are synchronized in
+  // them, and `accumulate` where gradients are summed apart from where backward writes them.
   StepPlan first, middle, last, only;
   StepPlan update;
   StepPlan evaluation_first, evaluation_next;
 };
 
 StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each);
+StepPlan make_update_plan(const PlanInputs& inputs);
 
 // Elements gathered and reduced by a plan, padding included.
 struct PlanTraffic {

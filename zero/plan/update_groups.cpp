@@ -7,7 +7,7 @@ namespace zero::detail {
 
 namespace {
 
-// The optimizer's options with what the group says instead.
+// The optimizer's options, with those that the group replaces.
 optim::OptimizerOptions options_of(const Config& config, const UpdateGroup& group) {
   optim::OptimizerOptions options = optim::options_of_rule(config.optimizer, group.auxiliary);
   const auto found = config.zero_core.param_groups.find(group.name);
@@ -65,10 +65,10 @@ int UpdateGroups::find_or_add(const ParamDeclaration& param, const Config& confi
   group.name = param.options.group;
   group.decay = param.options.decay;
   group.auxiliary = belongs_to_auxiliary(param, config);
-  for (std::size_t i = 0; i < groups_.size(); ++i)
+  for (int i = 0; i < std::ssize(groups_); ++i)
     if (groups_[i].name == group.name && groups_[i].decay == group.decay &&
         groups_[i].auxiliary == group.auxiliary)
-      return static_cast<int>(i);
+      return i;
   const optim::OptimizerOptions options = options_of(config, group);
   group.options = options;
   group.rule = optim::create_optimizer(options);

@@ -1,7 +1,7 @@
-// The optimizer groups of a model: which update rule, rate, decay and schedule each parameter has.
-// A group is what zero_core.param_groups names, split by decay and, where the optimizer leaves some
-// parameters to another rule (Muon), by rule. A pure function of model and config, equal on all
-// ranks.
+// The optimizer groups of a model: which update rule, learning rate, decay and schedule each
+// parameter has. The groups of zero_core.param_groups are split further by decay and, where the
+// optimizer leaves some parameters to another rule (Muon), by rule. A pure function of model and
+// config, equal on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@ namespace zero::detail {
 struct UpdateGroup {
   std::string name;  // ParamOptions::group
   bool decay = true;
-  bool auxiliary = false;           // what the optimizer leaves to its auxiliary rule
+  bool auxiliary = false;           // the optimizer leaves it to its auxiliary rule
   optim::OptimizerOptions options;  // of the rule
   std::unique_ptr<optim::Optimizer> rule;
   std::unique_ptr<optim::LrSchedule> schedule;
-  double learning_rate = 0;  // that the schedule starts from
+  double learning_rate = 0;  // from which the schedule starts
   double lr_scale = 1, weight_decay = 0;
-  bool cycles_betas = false;  // a schedule may set them
+  bool cycles_betas = false;  // the schedule may set them
   std::vector<int> states;    // the rule's, as indices into UpdateGroups::state_names()
 };
 
@@ -38,15 +38,15 @@ class UpdateGroups {
   const UpdateGroup& group(int index) const { return groups_[index]; }
   // By index into Model::params; -1 for a frozen one.
   const std::vector<int>& group_of_param() const { return group_of_param_; }
-  // Of all rules, by order of first use.
+  // The states of all rules, in order of first use.
   const std::vector<std::string>& state_names() const { return state_names_; }
 
   bool needs_tensor_norms() const;
 
-  // The scheduled rate of parameters without a rate of their own.
+  // The scheduled rate for parameters without a rate of their own.
   double learning_rate(std::int64_t applied_step) const { return schedule_->rate(applied_step); }
-  // A group's part of a step. A rate that the program gives replaces the schedule's; groups with a
-  // rate of their own keep its proportion to the optimizer's.
+  // What a step is for a group. A rate that the program gives replaces the schedule's; a group with
+  // a rate of its own keeps its proportion to the optimizer's rate.
   optim::StepScalars scalars(int group, optim::StepScalars common,
                              std::optional<double> given_rate) const;
 

@@ -1,9 +1,8 @@
-// What the optimizer's launches on a device are: the elements of each chunk, by update rule, with
-// the ranges that belong to one group or one tensor. A pure function of plan and state's layout,
-// made once; host memory.
+// What the optimizer launches on a device: for each chunk its elements by update rule, with the
+// ranges that belong to one group or one tensor. A pure function of the plan and of the state's
+// layout, made once, in host memory.
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "optim/device_kernels.h"
@@ -12,13 +11,12 @@
 
 namespace zero::detail {
 
-// Elements of a chunk whose groups have one rule: what one launch updates.
+// Elements whose groups have one rule: what one launch updates.
 struct DevicePart {
   optim::RuleKind rule{};
-  int group = 0;           // one of them
-  std::int64_t begin = 0;  // from the chunk's first element
-  std::int64_t count = 0;
-  std::size_t first_range = 0;  // in DeviceParts::ranges()
+  int group = 0;  // one of them; all have the same states
+  Range range;
+  int first_range = 0;  // in DeviceParts::ranges()
   int range_count = 0;
 };
 
@@ -26,31 +24,18 @@ class DeviceParts {
  public:
   DeviceParts(const EnginePlan& plan, const ModelState& state);
 
-  int chunks() const { return static_cast<int>(first_part_.size()) - 1; }
-  std::span<const DevicePart> of(int chunk) const {
-    const auto c = static_cast<std::size_t>(chunk);
-    return std::span(parts_).subspan(first_part_[c], first_part_[c + 1] - first_part_[c]);
-  }
-  // Of all parts, one after another; each part's count from its first element.
+  int chunks() const { return static_cast<int>(parts_.size()); }
+  const std::vector<DevicePart>& of(int chunk) const { return parts_[chunk]; }
+  // Of all parts, one after another; each counts from the first element of its part.
   const std::vector<optim::GroupRange>& ranges() const { return ranges_; }
 
  private:
   void add(const Chunk& chunk, const SegmentBuffers& buffers);
-  void add_ranges(const Chunk& chunk, const UpdateRun& run, std::int64_t origin);
+  void add_ranges(const DevicePart& part, const Segment& segment, const GroupRange& run);
 
   const EnginePlan& plan_;
-  std::vector<DevicePart> parts_;
-  std::vector<std::size_t> first_part_;  // by chunk, and the end
+  std::vector<std::vector<DevicePart>> parts_;  // by chunk
   std::vector<optim::GroupRange> ranges_;
 };
-
-// Elements of a chunk, from its first one.
-struct ElementsOfChunk {
-  std::int64_t begin = 0, count = 0;
-};
-
-// Points an update at them; their groups all have the states of `group`.
-void point_at(const SegmentBuffers& buffers, const ChunkView& view, const UpdateGroup& group,
-              const ElementsOfChunk& elements, optim::DeviceUpdate& update);
 
 }  // namespace zero::detail

@@ -1,7 +1,7 @@
-// The optimizer step where the host does not wait for it: the device compares the ranks' words,
-// decides, and picks learning rate and factors by its own count of applied steps. The host uploads
-// a request per step through a pinned ring and reads the verdict one step late. At most two steps
-// are in flight. One thread.
+// The optimizer step on a device, without the host waiting for it: the device compares the ranks'
+// words, decides whether to apply the step, and picks learning rate and factors by its own count of
+// applied steps. The host uploads one request per step through a pinned ring and reads the decision
+// one step later. At most two steps are in flight. One thread.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 #include "optim/device_step.h"
 #include "zero/plan/engine_plan.h"
-#include "zero/run/device_matrices.h"
 #include "zero/run/device_parts.h"
+#include "zero/run/matrix_update.h"
 #include "zero/runtime/runtime_core.h"
 #include "zero/state/state_store.h"
 
@@ -21,11 +21,11 @@ namespace zero::detail {
 
 class DeviceStep;
 
-// One step that was given to the device; its ticket and the engine share it.
+// One step that the device was asked to make; its ticket and the engine share it.
 struct PendingStep {
   std::int64_t number = 0;
-  DeviceStep* unresolved = nullptr;  // null once the verdict has been read
-  optim::StepVerdict verdict;
+  DeviceStep* unresolved = nullptr;  // null once the decision has been read
+  optim::DeviceDecision decision;
 };
 
 class DeviceStep {
@@ -33,24 +33,24 @@ class DeviceStep {
   // Queues an operation on the communication stream, as traffic of a flat unit.
   using Transfer = std::function<void(int flat_unit, Ranks::Transfer)>;
 
-  // `check` throws what has failed in what a step's outcome depends on.
+  // `check` throws where something has failed that the outcome of a step depends on.
   DeviceStep(RuntimeCore& runtime, Ranks& ranks, const EnginePlan& plan, const ModelState& state,
              Transfer transfer, std::function<void()> check);
   ~DeviceStep();
   DeviceStep(const DeviceStep&) = delete;
 
-  // Enters its bytes into the ledger's plan; then allocate() takes them, those of the words that
-  // ranks exchange from the given arena.
+  // Enters its bytes into the ledger's plan; then allocate() takes them. The words that ranks
+  // exchange come from the given arena.
   void plan(Ledger& ledger) const;
-  std::int64_t exchanged_bytes() const;
+  std::int64_t exchanged_bytes() const { return exchanged_requests_.bytes(); }
   void allocate(Arena& exchanged, Ledger& ledger);
   void give_back(Ledger& ledger) const;
 
   // In the device's memory; 1 where nothing is scaled.
-  const float* loss_scale() const { return &verdict_->next_loss_scale; }
+  const float* loss_scale() const { return &decision_->next_loss_scale; }
   // At start, and between steps: the state that the device goes on from.
   void set_scaler(const optim::LossScalerState& state);
-  // The losses that the device is given from now on belong to a new step.
+  // Losses that are added from now on belong to a new step.
   void begin_losses();
   void add_loss(const float* loss);
 
@@ -62,33 +62,35 @@ class DeviceStep {
   void measure(StateStore& store);
   void update(int chunk, const ChunkView& view);
 
-  // The latest step's, in host memory: for work behind its agreement. It stays until the step after
-  // next.
-  const optim::StepVerdict& verdict_on_host() const {
-    return *pinned_verdicts_[step_ % ring_slots];
+  // The decision on the latest step in host memory, for work that comes after its agreement. It
+  // stays until the step after next.
+  const optim::DeviceDecision& decision_on_host() const {
+    return *pinned_decisions_[step_ % ring_slots];
   }
-  // Zeroed behind every decision: norms of gradients may be added to it before the next agree(),
-  // which adds those that rest in the arena.
-  optim::StepWord* own_word() const { return own_word_; }
-  // Any thread, of work beside the device that others wait for, before it lets them go on: no rank
-  // applies a step that is agreed behind it.
+  // Zeroed after every decision. Norms of offloaded gradients are added to it before the next
+  // agree(), which adds those of gradients in the arena.
+  optim::DeviceVote* own_vote() const { return own_vote_; }
+  // Called by any thread whose work beside the device has failed, before it lets go on what waits
+  // for it. No rank applies a step that is agreed on afterwards.
   void note_failure(int exit_code) noexcept;
-  // Waits for the verdict.
+  // Waits for the decision.
   void resolve(PendingStep& step);
 
  private:
   static constexpr int ring_slots = 2;
 
   optim::DeviceUpdate common_update() const;
-  optim::DeviceUpdate update_of(int chunk, const DevicePart& part, const ChunkView& view) const;
+  optim::DeviceUpdate update_of(const ChunkView& chunk, const DevicePart& part) const;
   optim::TensorSums* tensor_sums() const;
-  // What `communicate` queues comes between what is queued on the compute stream before and after.
+  MatrixSteps matrix_steps(const ChunkView& chunk);
+  void request_memory();
+  // What `communicate` queues runs after what is queued on the compute stream before, and before
+  // what is queued there later.
   template <class Communicate>
   void between(const Communicate& communicate);
 
-  // What one request uploads: the request, then factors by candidate and group.
+  // Of what one step uploads: the request, then factors by candidate and group.
   std::int64_t upload_bytes() const;
-  std::int64_t pinned_bytes() const;
   const optim::StepRequest* request_of(std::int64_t step) const;
   void queue_norm(StateStore& store);
   void queue_exchange();
@@ -98,29 +100,30 @@ class DeviceStep {
   Ranks& ranks_;
   const EnginePlan& plan_;
   const ModelState& state_;
+  Transfer transfer_;
   std::function<void()> check_;
   DeviceParts parts_;
-  DeviceMatrices matrices_;
   int groups_;
 
+  MemoryRequests device_requests_, exchanged_requests_, pinned_requests_{Tier::pinned};
   Arena device_arena_, pinned_arena_;
   std::byte* uploads_[ring_slots] = {};         // device
   std::byte* pinned_uploads_[ring_slots] = {};  // host
-  optim::StepVerdict* pinned_verdicts_[ring_slots] = {};
+  optim::DeviceDecision* pinned_decisions_[ring_slots] = {};
   std::int64_t* pinned_failure_ = nullptr;
-  optim::StepVerdict* verdict_ = nullptr;
-  optim::StepWord* own_word_ = nullptr;
-  optim::StepWord* words_ = nullptr;  // of all ranks
+  optim::DeviceDecision* decision_ = nullptr;
+  optim::DeviceVote* own_vote_ = nullptr;
+  optim::DeviceVote* words_ = nullptr;  // of all ranks
   double* loss_sum_ = nullptr;
-  optim::NormSum* matrix_norm_ = nullptr;
+  optim::NormSum* matrix_norm_ = nullptr;  // of one matrix at a time
   optim::GroupRange* device_ranges_ = nullptr;
   float* steps_ = nullptr;  // by range
-  std::int64_t step_ = 0;   // the latest that was given to the device
+  std::int64_t step_ = 0;   // the latest that the device was asked to make
   std::unique_ptr<Event> written_, exchanged_, decided_[ring_slots];
   std::vector<std::weak_ptr<PendingStep>> pending_;
 };
 
-// Throws DisagreementError where the verdict holds one.
-void throw_if_ranks_differ(const optim::StepVerdict& verdict);
+// Throws DisagreementError where the decision holds one.
+void throw_if_ranks_differ(const optim::DeviceDecision& decision);
 
 }  // namespace zero::detail

@@ -4,16 +4,16 @@
 
 namespace zero::detail {
 
-Fp32Staging::Fp32Staging(const StateAtRest& rest, std::int64_t count) : rest_(rest), count_(count) {
-  optim::cast(rest.master, rest.master_dtype, masters_.data(), DType::fp32, count);
-  for (std::size_t i = 0; i < rest.state_count; ++i)
-    optim::cast(rest.states[i], rest.state_dtype, values_[i].data(), DType::fp32, count);
+Fp32Staging::Fp32Staging(const UpdateView& view) : view_(view) {
+  optim::cast(view.master, view.master_dtype, masters_.data(), DType::fp32, view.count);
+  for (std::size_t i = 0; i < view.state_count; ++i)
+    optim::cast(view.states[i], view.state_dtype, values_[i].data(), DType::fp32, view.count);
 }
 
 void Fp32Staging::store() const {
-  optim::cast(masters_.data(), DType::fp32, rest_.master, rest_.master_dtype, count_);
-  for (std::size_t i = 0; i < rest_.state_count; ++i)
-    optim::cast(values_[i].data(), DType::fp32, rest_.states[i], rest_.state_dtype, count_);
+  optim::cast(masters_.data(), DType::fp32, view_.master, view_.master_dtype, view_.count);
+  for (std::size_t i = 0; i < view_.state_count; ++i)
+    optim::cast(values_[i].data(), DType::fp32, view_.states[i], view_.state_dtype, view_.count);
 }
 
 }  // namespace zero::detail

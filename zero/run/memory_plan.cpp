@@ -1,4 +1,4 @@
-// What an engine would hold, asked of the same parts that enter it into the ledger of a run.
+// The memory that an engine would need, by the same code that enters it into the ledger of a run.
 #include <memory>
 
 #include "zero/plan/engine_plan.h"
@@ -22,7 +22,7 @@ std::vector<MemoryUse> planned(const Ledger& ledger, Tier tier) {
   return uses;
 }
 
-// One rank without a device, of which the parts ask nothing before they take memory.
+// A runtime of one rank. Nothing asks for its device before memory is taken.
 RuntimeCore stand_in() {
   RuntimeOptions options;
   options.threads = 1;

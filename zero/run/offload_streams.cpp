@@ -68,7 +68,7 @@ void OffloadStreams::issue_copy(const Instruction& instruction) {
       [this, op = instruction.op, target = instruction.target](Stream stream) {
         HostTier& tier = *train_.host_tier;
         if (op == Op::download)
-          tier.download(target, device_step_->own_word(), stream);
+          tier.download(target, device_step_->own_vote(), stream);
         else if (op == Op::supply)
           tier.supply(target, stream);
         else

@@ -8,9 +8,7 @@ namespace zero::detail {
 
 namespace {
 
-constexpr std::size_t compute_index = 0;
-
-// A backward scope writes there from the first time that it asks for a gradient on.
+// A backward scope writes to its gradient slots only once it has asked for a gradient.
 bool awaited_later(Op op, const ResourceAccess& access) {
   return op == Op::backward && access.resource == Resource::gradient_slot;
 }
@@ -36,10 +34,9 @@ std::shared_ptr<PlanWalker::Mark> PlanWalker::create_mark(PlanStream stream) {
 void PlanWalker::mark(std::size_t number) {
   const Instruction& instruction = plan_->instructions[number];
   const PlanStream stream = stream_of(instruction.op);
-  const auto s = static_cast<std::size_t>(stream);
   const std::shared_ptr<Mark> mark = create_mark(stream);
-  mark->number = finished_[s][s] = ++marked_[s];
-  mark->finished = finished_[s];
+  mark->number = ++finished_[stream][stream];
+  mark->finished = finished_[stream];
   at(stream).record(*mark->event);
   for (const ResourceAccess& access : instruction.accesses) history_.add(access, stream, mark);
   done_[number] = 1;
@@ -67,15 +64,15 @@ void PlanWalker::begin(const StepPlan& plan) {
   next_ = {};
   open_.clear();
   ended_.clear();
-  open_.reserve(steps_[compute_index].size());
-  ended_.reserve(steps_[compute_index].size());
+  open_.reserve(steps_[PlanStream::compute].size());
+  ended_.reserve(steps_[PlanStream::compute].size());
   done_.assign(plan.instructions.size(), 0);
 }
 
 const Instruction* PlanWalker::next_compute() const {
-  const std::vector<std::size_t>& steps = steps_[compute_index];
-  if (plan_ == nullptr || next_[compute_index] == steps.size()) return nullptr;
-  return &plan_->instructions[steps[next_[compute_index]]];
+  const std::vector<std::size_t>& steps = steps_[PlanStream::compute];
+  const std::size_t next = next_[PlanStream::compute];
+  return plan_ == nullptr || next == steps.size() ? nullptr : &plan_->instructions[steps[next]];
 }
 
 void PlanWalker::enter(Op op, int target) {
@@ -101,7 +98,7 @@ void PlanWalker::enter(Op op, int target) {
   const During waiting(clock_, StepClock::Activity::waiting);
   for (const ResourceAccess& access : expected->accesses)
     if (!awaited_later(op, access)) follow(PlanStream::compute, access);
-  open_.push_back(steps_[compute_index][next_[compute_index]++]);
+  open_.push_back(steps_[PlanStream::compute][next_[PlanStream::compute]++]);
 }
 
 void PlanWalker::await_gradient(int slot) {
@@ -117,7 +114,7 @@ bool PlanWalker::inside(Op op, int target) const {
 
 bool PlanWalker::needs(std::size_t step, int flat_unit) const {
   const Instruction& instruction = plan_->instructions[step];
-  if (instruction.op != Op::forward && instruction.op != Op::backward) return false;
+  if (target_of(instruction.op) != Target::unit) return false;
   const std::vector<int>& flats = inputs_.layout->needs_of_unit[instruction.target];
   return std::find(flats.begin(), flats.end(), flat_unit) != flats.end();
 }
@@ -128,20 +125,20 @@ bool PlanWalker::in_use(int flat_unit) const {
 }
 
 bool PlanWalker::replaced_before_use(int flat_unit) const {
-  constexpr auto gathers = static_cast<std::size_t>(PlanStream::communication);
-  const auto slot = [&](int of) { return inputs_.parameter_slots.slot_of[of]; };
-  const auto first = [&](std::size_t stream, const auto& fits) {
-    const std::vector<std::size_t>& steps = steps_[stream];
-    const auto begin = steps.begin() + static_cast<std::ptrdiff_t>(next_[stream]);
-    const auto found = std::find_if(begin, steps.end(), fits);
-    return found == steps.end() ? plan_->instructions.size() : *found;
+  const std::vector<int>& slot_of = inputs_.parameter_slots.slot_of;
+  // The first instruction of the stream that has not been issued and fits.
+  const auto next = [&](PlanStream stream, const auto& fits) {
+    const auto begin = steps_[stream].begin() + static_cast<std::ptrdiff_t>(next_[stream]);
+    const auto found = std::find_if(begin, steps_[stream].end(), fits);
+    return found == steps_[stream].end() ? plan_->instructions.size() : *found;
   };
-  const std::size_t gather = first(gathers, [&](std::size_t step) {
-    return plan_->instructions[step].op == Op::gather &&
-           slot(plan_->instructions[step].target) == slot(flat_unit);
+  const std::size_t gather = next(PlanStream::communication, [&](std::size_t step) {
+    const Instruction& instruction = plan_->instructions[step];
+    return instruction.op == Op::gather && slot_of[instruction.target] == slot_of[flat_unit];
   });
-  return gather < first(
-                      compute_index, [&](std::size_t step) { return needs(step, flat_unit); });
+  return gather <
+         next(
+             PlanStream::compute, [&](std::size_t step) { return needs(step, flat_unit); });
 }
 
 void PlanWalker::leave(Op op, int target) noexcept {
@@ -165,7 +162,7 @@ void PlanWalker::settle() {
   ended_.clear();
 }
 
-// Reads first: an inline gather blocks on its own, and later ones should be on their way.
+// Reads come first: a gather that runs inline blocks here, and reads should be under way by then.
 void PlanWalker::pump() {
   const During waiting(clock_, StepClock::Activity::waiting);
   bool progress = true;
@@ -174,11 +171,11 @@ void PlanWalker::pump() {
     for (const PlanStream stream :
          {PlanStream::host, PlanStream::inbound, PlanStream::copies_in, PlanStream::copies_out,
           PlanStream::outbound, PlanStream::communication})
-      progress |= pump(static_cast<std::size_t>(stream));
+      progress |= pump(stream);
   }
 }
 
-bool PlanWalker::pump(std::size_t stream) {
+bool PlanWalker::pump(PlanStream stream) {
   const std::size_t before = next_[stream];
   for (; next_[stream] < steps_[stream].size(); ++next_[stream]) {
     const std::size_t number = steps_[stream][next_[stream]];
@@ -186,8 +183,7 @@ bool PlanWalker::pump(std::size_t stream) {
     const bool ready = std::all_of(instruction.after.begin(), instruction.after.end(),
                                    [&](std::size_t earlier) { return done_[earlier] != 0; });
     if (!ready) break;
-    for (const ResourceAccess& access : instruction.accesses)
-      follow(static_cast<PlanStream>(stream), access);
+    for (const ResourceAccess& access : instruction.accesses) follow(stream, access);
     hooks_.issue(instruction);
     mark(number);
   }

@@ -1,6 +1,6 @@
-// Walks step plans on one host thread: checks that compute steps come in the planned order, issues
-// the instructions of the other streams as soon as those that they come after have been issued, and
-// makes streams wait for each other where they touch the same, from one plan to the next too.
+// Walks step plans on one host thread. It checks that compute steps come in the planned order,
+// issues the instructions of other streams as soon as those that they come after have been issued,
+// and makes streams wait for each other where they access the same, also from one plan to the next.
 #pragma once
 
 #include <array>
@@ -26,7 +26,6 @@ class PlanWalker {
   };
 
   // The clock is charged for the waits, and for communication that runs inline.
-  // Streams are in the order of PlanStream.
   using Streams = ByStream<ExecutionStream*>;
   PlanWalker(const PlanInputs& inputs, const Streams& streams, StepClock& clock, Hooks hooks);
   PlanWalker(const PlanWalker&) = delete;  // marks return to it
@@ -45,14 +44,14 @@ class PlanWalker {
   void leave(Op op, int target) noexcept;
   bool inside(Op op, int target) const;
   bool inside_any() const { return !open_.empty(); }
-  // Whether an open step uses the flat unit, and whether something is gathered into its slot before
-  // another does: then what lies there has been used.
+  // Whether an open step uses the flat unit; and whether its slot is gathered into again before any
+  // other step uses it, so that its contents are no longer needed.
   bool in_use(int flat_unit) const;
   bool replaced_before_use(int flat_unit) const;
 
   // Issues the rest. Throws UsageError when compute steps are missing.
   void finish();
-  // Ends the plan where it stands, when no rank goes on with it.
+  // Ends the plan early, when no rank goes on with it.
   void abandon();
   // Issues everything without computing: this rank serves the others' gathers.
   void walk_without_compute();
@@ -62,22 +61,22 @@ class PlanWalker {
   struct Mark {
     std::int64_t number = 0;  // in its stream
     PlanStream stream{};
-    // By stream: up to which mark all has finished where this one has.
+    // By stream: the last mark that has finished whenever this one has.
     ByStream<std::int64_t> finished{};
     std::unique_ptr<Event> event;
   };
   using Point = std::shared_ptr<const Mark>;
 
   ExecutionStream& at(PlanStream stream) const { return *streams_[stream]; }
-  // What the stream is given from now on comes after what the access has to follow.
+  // Makes what the stream is given from now on wait for what the access has to follow.
   void follow(PlanStream stream, const ResourceAccess& access);
-  // The instruction has been given to its stream.
+  // Notes that the instruction has been given to its stream.
   void mark(std::size_t instruction);
   std::shared_ptr<Mark> create_mark(PlanStream stream);
   void settle();
   void pump();
   // Issues what is ready of one stream; true where there was something.
-  bool pump(std::size_t stream);
+  bool pump(PlanStream stream);
   std::string describe(const Instruction& instruction) const;
   bool needs(std::size_t step, int flat_unit) const;
 
@@ -85,9 +84,9 @@ class PlanWalker {
   Hooks hooks_;
   Streams streams_;
   StepClock& clock_;
-  // By stream: marks that nobody waits for any more, how many there are, and what it follows.
+  // By stream: marks for reuse, and for each other stream the last mark that it has waited for; for
+  // the stream itself, its own last mark.
   ByStream<std::vector<std::unique_ptr<Mark>>> spare_;
-  ByStream<std::int64_t> marked_{};
   ByStream<ByStream<std::int64_t>> finished_{};
   AccessHistory<Point> history_;
 

@@ -67,7 +67,7 @@ optim::NormBins ReducedGradients::own_squares_of(std::string_view name) {
   const ArrayId gradient{train_.place(index), ArrayKind::gradient};
   const DType dtype = train_.store->dtype_of(gradient);
   optim::NormBins sum;
-  for (const Piece& piece : train_.own_pieces(segment))
+  for (const ParamRange& piece : train_.own_ranges(segment))
     if (piece.param == index && train_.policy().counts(segment))
       train_.store->visit(gradient, piece.segment_begin, piece.segment_begin + piece.count,
                           Access::read, [&](std::int64_t, std::span<std::byte> part) {
@@ -83,7 +83,7 @@ void ReducedGradients::edit(const std::function<void(ParamShard)>& change) {
   std::vector<std::byte> data;
   for_all([&](const ArrayId& gradient, const Segment& segment) {
     const DType dtype = train_.arrays.segment(gradient).sum;
-    for (const Piece& piece : train_.own_pieces(segment)) {
+    for (const ParamRange& piece : train_.own_ranges(segment)) {
       data.resize(piece.count * size_of(dtype));
       train_.store->read(gradient, piece.segment_begin, piece.segment_begin + piece.count,
                          data.data());
@@ -108,7 +108,7 @@ std::string ReducedGradients::locate_non_finite() {
   std::string found;
   for_all([&](const ArrayId& gradient, const Segment& segment) {
     const DType dtype = train_.store->dtype_of(gradient);
-    for (const Piece& piece : train_.own_pieces(segment)) {
+    for (const ParamRange& piece : train_.own_ranges(segment)) {
       if (!found.empty()) return;
       std::vector<std::byte> data(piece.count * size_of(dtype));
       train_.store->read(gradient, piece.segment_begin, piece.segment_begin + piece.count,

@@ -12,7 +12,7 @@ optim::StepRequest Stepper::request_of(const StepOptions& options) const {
   const TrainState& train = parts_.train;
   optim::StepRequest request;
   request.step = train.step;
-  request.collectives_hash = parts_.transfers.issued_hash();
+  request.issued_hash = parts_.transfers.issued_hash();
   request.loss = parts_.scopes.loss_sum();
   request.micro_steps = static_cast<double>(train.plan.batch.accumulation);
   request.stop_requested = train.runtime.stop_requested();
@@ -40,29 +40,29 @@ void Stepper::settle(std::size_t keep) {
   for (; in_flight_.size() > keep; in_flight_.pop_front()) {
     PendingStep& step = *in_flight_.front();
     parts_.device_step->resolve(step);
-    throw_if_ranks_differ(step.verdict);
+    throw_if_ranks_differ(step.decision);
     note_decision(step);
   }
 }
 
 void Stepper::note_decision(const PendingStep& step) {
   TrainState& train = parts_.train;
-  const optim::StepVerdict& verdict = step.verdict;
-  train.applied_steps = verdict.applied_steps;
-  gradients_.set_loss_scale(static_cast<float>(verdict.loss_scale));
-  parts_.checkpoints.note_news(step.number, {verdict.save_busy != 0, verdict.save_failed != 0});
-  if (verdict.non_finite == 0) {
+  const optim::DeviceDecision& decision = step.decision;
+  train.applied_steps = decision.applied_steps;
+  gradients_.set_loss_scale(static_cast<float>(decision.loss_scale));
+  parts_.checkpoints.note_news(step.number, {decision.save_busy != 0, decision.save_failed != 0});
+  if (decision.non_finite == 0) {
     train.skipped_in_a_row = 0;
   } else {
-    if (train.skipped_in_a_row == 0 && verdict.first_non_finite_rank == train.rank())
+    if (train.skipped_in_a_row == 0 && decision.first_non_finite_rank == train.rank())
       std::fprintf(stderr,
                    "zero: step %lld skipped on all ranks: %lld non-finite gradients, the first of "
                    "them owned by rank %d\n",
-                   static_cast<long long>(step.number), static_cast<long long>(verdict.non_finite),
+                   static_cast<long long>(step.number), static_cast<long long>(decision.non_finite),
                    train.rank());
     count_skip(step.number, "");
   }
-  adjust_loss_scale(verdict.non_finite > 0);
+  adjust_loss_scale(decision.non_finite > 0);
 }
 
 void Stepper::update_on_device(const Instruction& instruction) {
@@ -81,11 +81,11 @@ void Stepper::update_on_device(const Instruction& instruction) {
 void Stepper::issue_on_host(const Instruction& instruction) {
   parts_.offload.issue_on_host(
       instruction, [this, chunk = instruction.target,
-                    verdict = &parts_.device_step->verdict_on_host(), rate = given_rate_] {
+                    decision = &parts_.device_step->decision_on_host(), rate = given_rate_] {
         UpdateTerms terms{{}, rate};
-        terms.scalars.step = verdict->applied_steps;
-        terms.scalars.gradient_multiplier = static_cast<float>(verdict->gradient_multiplier);
-        const bool applies = verdict->apply != 0;
+        terms.scalars.step = decision->applied_steps;
+        terms.scalars.gradient_multiplier = static_cast<float>(decision->gradient_multiplier);
+        const bool applies = decision->apply != 0;
         if (applies) parts_.updater.update(chunk, terms);
         parts_.train.host_tier->finish_update(chunk, applies);
       });
@@ -126,15 +126,15 @@ std::shared_ptr<PendingStep> Stepper::step_on_device(const StepOptions& options)
 StepResult StepTicket::wait() const {
   if (!pending_) return result_;
   if (pending_->unresolved != nullptr) pending_->unresolved->resolve(*pending_);
-  const optim::StepVerdict& verdict = pending_->verdict;
-  detail::throw_if_ranks_differ(verdict);
+  const optim::DeviceDecision& decision = pending_->decision;
+  detail::throw_if_ranks_differ(decision);
   return {pending_->number,
-          verdict.loss,
-          verdict.norm,
-          verdict.learning_rate,
-          static_cast<float>(verdict.loss_scale),
-          verdict.apply == 0,
-          verdict.stop_requested != 0};
+          decision.loss,
+          decision.norm,
+          decision.learning_rate,
+          static_cast<float>(decision.loss_scale),
+          decision.apply == 0,
+          decision.stop_requested != 0};
 }
 
 }  // namespace zero

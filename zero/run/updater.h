@@ -1,9 +1,10 @@
-// The optimizer's part of a step on this rank: hands every range to the rule of its group, and
-// brings together what rules must see at once. Rules that see elements alone need nothing else; for
-// tensor norms all ranks add up order-independent sums once a step; whole matrices travel to an
-// owner and back, segment by segment. The results do not depend on how the state is cut.
+// The optimizer's part of a step on this rank: hands ranges of elements to the rules of their
+// groups, and brings together what rules must see at once. Most rules see single elements. For
+// rules that need tensor norms, all ranks add up order-independent sums once a step; whole matrices
+// travel to an owner and back, segment by segment. Results do not depend on how the state is
+// sharded.
 //
-// Host memory; the program's thread, between the agreement and the end of a step.
+// Works in host memory, on the program's thread, between the agreement and the end of a step.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +17,21 @@
 #include "optim/gradient_norm.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/run/fp32_staging.h"
+#include "zero/run/matrix_update.h"
 #include "zero/runtime/runtime_core.h"
 #include "zero/state/state_store.h"
 
 namespace zero::detail {
 
-// What a step's update follows from.
+// What the update of a step depends on, apart from the gradients.
 struct UpdateTerms {
-  optim::StepScalars scalars;        // without what groups differ in
+  optim::StepScalars scalars;        // common to all groups
   std::optional<double> given_rate;  // StepOptions::learning_rate
 };
 
 class Updater {
  public:
-  // Runs an operation on the communicator as traffic of a flat unit, and waits for it.
+  // Runs an operation on the communicator as traffic of a flat unit, and waits for its end.
   using Exchange =
       std::function<void(int flat_unit, const std::function<void(comm::Communicator&, Stream)>&)>;
 
@@ -39,53 +41,46 @@ class Updater {
 
   // Before the first step, once the state has its memory.
   void fill_initial_states();
-  // The first half of rules that need tensor norms, for all chunks.
+  // The first half of the update by rules that need tensor norms, for all chunks.
   void measure(const UpdateTerms& terms);
   void update(int chunk, const UpdateTerms& terms);
 
  private:
-  // A range of elements of a chunk and one group; positions from the start of the segment.
-  struct Range {
-    const ChunkView& view;
-    const SegmentBuffers& buffers;
-    const UpdateRun& run;
-    std::int64_t begin, end;
+  // Elements of a chunk that belong to one group.
+  struct Part {
+    const ChunkView& chunk;
+    int group;
+    Range range;
     const float* directions = nullptr;  // instead of the gradient
 
-    Range part(std::int64_t from, std::int64_t to) const;
-  };
-  struct OpenChunk {
-    Chunk chunk;
-    ChunkView view;
-    const SegmentBuffers& buffers;
+    // Elements [from, to), counted from its first one.
+    Part part(std::int64_t from, std::int64_t to) const {
+      return {chunk,
+              group,
+              {range.begin + from, range.begin + to},
+              directions == nullptr ? nullptr : directions + from};
+    }
   };
 
-  OpenChunk open(int chunk) const;
-  optim::UpdateScope scope_of(const UpdateRun& run) const {
-    return plan_.updates.group(run.group).rule->scope();
+  const optim::Optimizer& rule_of(int group) const { return *plan_.updates.group(group).rule; }
+  optim::StepScalars scalars(int group, const UpdateTerms& terms) const {
+    return plan_.updates.scalars(group, terms.scalars, terms.given_rate);
   }
-  optim::StepScalars scalars(const UpdateRun& run, const UpdateTerms& terms) const {
-    return plan_.updates.scalars(run.group, terms.scalars, terms.given_rate);
+  UpdateView view_of(const Part& part) const {
+    return part.chunk.part(part.range, plan_.updates.group(part.group).states);
   }
-  // Calls each(range, param) for the parts of the chunk's parameters whose rule sees tensor norms.
-  void for_measured(const OpenChunk& open,
-                    const std::function<void(const Range&, int)>& each) const;
-  StateAtRest at_rest(const Range& range) const;
-  optim::UpdateSpans spans_of(const Range& range) const;
-  // Calls each(spans, first element of the range): once, or in blocks where state rests in 16 bits.
+  // Calls each(part, param) for the chunk's parameters whose rule needs tensor norms.
+  void for_measured(const ChunkView& chunk,
+                    const std::function<void(const Part&, int)>& each) const;
+  // Calls each(spans, first element of the part): once, or in blocks where state has 16 bits.
   template <class Each>
-  void in_fp32(const Range& range, const Each& each) const;
-  void update_range(const Range& range, const optim::StepScalars& scalars);
-  void direct(const Range& range, const optim::StepScalars& scalars, float* directions) const;
-  void measure_range(const Range& range, const optim::StepScalars& scalars, int param);
+  void in_fp32(const Part& part, const Each& each) const;
+  void update_part(const Part& part, const optim::StepScalars& scalars);
+  void direct(const Part& part, const optim::StepScalars& scalars, float* directions) const;
+  void measure_part(const Part& part, const optim::StepScalars& scalars, int param);
   void add_norms_of_parts(Ranks& model_parallel);
   double tensor_norm(int param, int which) const;
-  void update_matrices(const OpenChunk& open, const MatrixBatch& batch, const UpdateTerms& terms);
-  void orthogonalize(const OpenChunk& open, const MatrixBatch& batch);
-  // Calls each(matrix, range, directions) for this rank's elements of the batch, in the order in
-  // which they are sent.
-  template <class Each>
-  void for_directions(const OpenChunk& open, const MatrixBatch& batch, const Each& each);
+  MatrixSteps matrix_steps(const ChunkView& chunk, const UpdateTerms& terms);
 
   RuntimeCore& runtime_;
   Ranks& ranks_;

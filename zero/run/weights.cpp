@@ -19,7 +19,7 @@ constexpr std::int64_t most_filled_elements = 1 << 20;  // at a time
 // Part by part, since what the callback fills is in no plan.
 void Weights::fill_segment(const SegmentId& id, const Fill& fill,
                            const std::function<bool(int param)>& wanted) {
-  for (const Piece& piece : train_.own_pieces(train_.layout().segment(id)))
+  for (const ParamRange& piece : train_.own_ranges(train_.layout().segment(id)))
     for (std::int64_t from = 0; from < piece.count && wanted(piece.param);
          from += most_filled_elements)
       fill_piece(id,
@@ -28,7 +28,7 @@ void Weights::fill_segment(const SegmentId& id, const Fill& fill,
                  fill);
 }
 
-void Weights::fill_piece(const SegmentId& id, const Piece& piece, const Fill& fill) {
+void Weights::fill_piece(const SegmentId& id, const ParamRange& piece, const Fill& fill) {
   const ParamDeclaration& declaration = train_.param(piece.param);
   std::vector<float> values(piece.count, std::bit_cast<float>(unfilled_bits));
   fill({declaration.name, declaration.shape, piece.param_begin, values});
@@ -77,7 +77,7 @@ void Weights::read(std::string_view name, std::string_view what, std::span<float
                      std::to_string(declaration.elements) + " elements, the span has " +
                      std::to_string(whole.size()));
   const Place& place = train_.place(index);
-  const std::optional<ArrayId> array = train_.store->find(place.flat_unit, place.segment, what);
+  const std::optional<ArrayId> array = train_.store->find(place, what);
   if (!array || !train_.store->holds(*array, index))
     throw UsageError("parameter " + declaration.name +
                      (array ? " is updated by a rule that" : " is frozen and") + " has no " +
@@ -97,8 +97,7 @@ std::uint64_t Weights::digest() {
   std::uint64_t sum = 0;
   for (const SegmentId& id : train_.layout().segments())
     for (const std::string& kind : kinds)
-      if (const auto array = train_.store->find(id.flat_unit, id.segment, kind))
-        sum += digest_of(train_, *array, kind);
+      if (const auto array = train_.store->find(id, kind)) sum += digest_of(train_, *array, kind);
   std::uint64_t total = 0;
   for (const std::int64_t word :
        train_.ranks.gather_words("Engine::digest", {std::bit_cast<std::int64_t>(sum)}))

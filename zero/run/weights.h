@@ -43,7 +43,7 @@ class Weights {
   void fill_where(const Fill& fill, const std::function<bool(int param)>& wanted);
   void fill_segment(const SegmentId& id, const Fill& fill,
                     const std::function<bool(int param)>& wanted);
-  void fill_piece(const SegmentId& id, const Piece& piece, const Fill& fill);
+  void fill_piece(const SegmentId& id, const ParamRange& piece, const Fill& fill);
   void copy_full_model(bool holds);
 
   TrainState& train_;

@@ -48,9 +48,7 @@ void* Buffers::address(std::string_view name, DType dtype) const {
   if (index < 0) {
     std::vector<std::string> names;
     for (const BufferDeclaration& buffer : model_.buffers) names.push_back(buffer.name);
-    const std::string nearest = nearest_name(name, names);
-    throw UsageError("no buffer is named \"" + std::string(name) + "\"" +
-                     (nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?"));
+    throw UsageError("no buffer is named \"" + std::string(name) + "\"" + hint_for(name, names));
   }
   if (declared(index).dtype != dtype)
     throw UsageError("buffer " + declared(index).name + " is " + name_of(declared(index).dtype) +
@@ -59,8 +57,7 @@ void* Buffers::address(std::string_view name, DType dtype) const {
 }
 
 std::vector<std::byte> Buffers::read(int index) const {
-  std::vector<std::byte> values(
-      static_cast<std::size_t>(declared(index).elements * size_of(declared(index).dtype)));
+  std::vector<std::byte> values(declared(index).elements * size_of(declared(index).dtype));
   copy_and_wait(runtime_, values.data(), addresses_[index], std::ssize(values));
   return values;
 }

@@ -1,5 +1,5 @@
-// What units keep and do not train (UnitSpec::buffer): memory of this rank, beside the arena that
-// shards are cut from, which no collective and no plan touches.
+// What units keep and do not train (UnitSpec::buffer): memory of this rank in an arena of its own,
+// which no collective and no plan uses.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +25,13 @@ class Buffers {
 
   // Index into Model::buffers; -1: there is none.
   int find(std::string_view name) const;
-  // In the device's memory. Throws UsageError for another dtype, and for a name without buffer.
+  // Its place in the device's memory. Throws UsageError for another dtype than the declared one,
+  // and for a name that no buffer has.
   void* address(std::string_view name, DType dtype) const;
 
-  // Between steps, through host memory: all of one buffer.
+  // Copies all of one buffer to host memory, between steps.
   std::vector<std::byte> read(int index) const;
-  // From its element `first` on.
+  // Replaces elements from `first` on.
   void write(int index, std::int64_t first, std::span<const std::byte> bytes);
 
  private:

@@ -15,33 +15,33 @@ std::unique_ptr<StreamTimer> CopyMeter::take_timer() {
   return timer;
 }
 
-void CopyMeter::read_ended(Way& way) {
-  for (; !way.running.empty(); way.running.pop_front()) {
-    const std::optional<std::int64_t> spent = way.running.front()->nanoseconds();
+void CopyMeter::read_ended(Totals& own) {
+  for (; !own.running.empty(); own.running.pop_front()) {
+    const std::optional<std::int64_t> spent = own.running.front()->nanoseconds();
     if (!spent) return;
-    way.total.nanoseconds += *spent;
-    idle_.push_back(std::move(way.running.front()));
+    own.total.nanoseconds += *spent;
+    idle_.push_back(std::move(own.running.front()));
   }
 }
 
 void CopyMeter::copy(CopyDirection direction, void* to, const void* from, std::int64_t bytes,
                      Stream stream) {
-  Way& way = ways_[direction];
-  read_ended(way);
+  Totals& own = directions_[direction];
+  read_ended(own);
   std::unique_ptr<StreamTimer> timer = take_timer();
   if (timer) timer->start(stream);
   device_.copy(to, from, bytes, stream);
-  way.total.bytes += bytes;
+  own.total.bytes += bytes;
   if (!timer) return;
   timer->stop(stream);
-  way.running.push_back(std::move(timer));
+  own.running.push_back(std::move(timer));
 }
 
 EnumArray<CopyDirection, CopyTotal, copy_directions> CopyMeter::totals() {
   EnumArray<CopyDirection, CopyTotal, copy_directions> totals;
-  for (std::size_t i = 0; i < ways_.size(); ++i) {
-    read_ended(ways_[i]);
-    totals[i] = ways_[i].total;
+  for (std::size_t i = 0; i < directions_.size(); ++i) {
+    read_ended(directions_[i]);
+    totals[i] = directions_[i].total;
   }
   return totals;
 }

@@ -1,6 +1,6 @@
-// Copies between a GPU and host memory beside it: how much, and for how long by the GPU's clock.
-// Two points of a stream are timed around each; what has ended is read when the next one is queued,
-// so nothing waits. One thread. Owned by who copies.
+// Makes copies between a GPU and host memory, and adds up their bytes and times by the GPU's clock.
+// A timer is started and stopped on the stream around each copy, and is read after it has ended,
+// when another copy is queued, so that nothing waits. One thread. Owned by whoever copies.
 #pragma once
 
 #include <deque>
@@ -26,22 +26,22 @@ class CopyMeter {
  public:
   explicit CopyMeter(Device& device) : device_(device) {}
 
-  // In the order of the stream, whose work calls this; one stream for each direction.
+  // Called by work of the stream; each direction has one stream.
   void copy(CopyDirection direction, void* to, const void* from, std::int64_t bytes, Stream stream);
-  // Times are of copies that have ended.
+  // Times count copies that have ended.
   EnumArray<CopyDirection, CopyTotal, copy_directions> totals();
 
  private:
-  struct Way {
+  struct Totals {
     CopyTotal total;
     std::deque<std::unique_ptr<StreamTimer>> running;
   };
 
-  void read_ended(Way& way);
+  void read_ended(Totals& direction);
   std::unique_ptr<StreamTimer> take_timer();
 
   Device& device_;
-  EnumArray<CopyDirection, Way, copy_directions> ways_;
+  EnumArray<CopyDirection, Totals, copy_directions> directions_;
   std::vector<std::unique_ptr<StreamTimer>> idle_;
 };
 

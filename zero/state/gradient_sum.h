@@ -1,4 +1,4 @@
-// How a gradient joins a sum of gradients: it replaces the sum, or is added to it.
+// How a gradient enters a sum over micro steps: the first one replaces the sum, others are added.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ struct Typed {
   DType dtype;
 };
 
-// In the dtype of the sum.
+// Rounds to the dtype of the sum.
 inline void assign_or_add(const Typed<std::byte>& sum, const Typed<const std::byte>& addend,
                           std::int64_t count, bool first) {
   if (first)

@@ -1,5 +1,5 @@
-// The buffers behind the flat units of one rank: parameters, gradients, master weights and
-// optimizer state, all cut from one arena whose size is known before anything is taken.
+// The arrays of one rank's segments (parameters, gradients, master weights and optimizer state) and
+// the slots they pass through, all taken from arenas whose size is known before anything is taken.
 #pragma once
 
 #include <cstddef>
@@ -14,56 +14,65 @@
 #include "zero/plan/layout.h"
 #include "zero/plan/slots.h"
 #include "zero/plan/state_policy.h"
+#include "zero/state/memory_requests.h"
 #include "zero/state/state_array.h"
 
 namespace zero::detail {
 
-// Elements [begin, end) of a segment that belong to one optimizer group.
-struct UpdateRun {
-  std::int64_t begin = 0, end = 0;
+// Elements of a segment that belong to one optimizer group.
+struct GroupRange : Range {
   int group = 0;
   // Where `begin` lies in each array of SegmentBuffers::states; -1: the group has no such state.
-  std::vector<std::int64_t> state_begin;
+  std::vector<std::int64_t> state_begin = {};
 };
 
-// Pointers are to element 0 of what they name, unless said otherwise.
+// Where the arrays of a segment lie. Each pointer is to the array's first element that this rank
+// keeps.
 struct SegmentBuffers {
   DType dtype = DType::fp32;    // of the parameter, and of the gradient as backward writes it
-  DType wire = DType::fp32;     // of the gradient between ranks; one rank alone: of what it sums up
-  DType sum = DType::fp32;      // of the gradient at rest
-  DType summand = DType::fp32;  // of what is reduced
+  DType wire = DType::fp32;     // of the gradient between ranks; on one rank alone, of the summand
+  DType sum = DType::fp32;      // of the gradient between steps and micro steps
+  DType summand = DType::fp32;  // of what a reduction reads
   DType master_dtype = DType::fp32, state_dtype = DType::fp32;
-  bool adds_up = false;        // that is the sum of several gradients
-  std::byte* whole = nullptr;  // the whole parameter, when gathered or resting whole
-  // This rank's slice: inside `whole` where that rests; where the slice rests in a file, the buffer
-  // from which it is gathered.
+  bool adds_up = false;        // a reduction reads the rank's own sum over micro steps
+  std::byte* whole = nullptr;  // the whole parameter: a slot, or where it is kept whole
+  // This rank's shard: a part of `whole` where that is kept; where the shard is offloaded, the
+  // buffer from which it is gathered.
   std::byte* shard = nullptr;
   std::byte* gradient_whole = nullptr;  // what backward writes
-  std::byte* accumulated = nullptr;     // a whole one in the dtype of sums, where there is one
-  std::byte* gradient_shard = nullptr;  // this rank's reduced slice; may lie in one of the wholes
-  // Where the reduced slice waits, in the dtype of the wire, to go to a file; null where none does.
+  std::byte* accumulated = nullptr;     // the whole sum over micro steps, where there is one
+  std::byte* gradient_shard = nullptr;  // this rank's reduced shard; may be a part of either
+  // Where a shard that is offloaded is reduced to, in the dtype of the wire; else null.
   std::byte* landing = nullptr;
-  // Of the elements that this rank updates. The first `resident` have what follows, and their
-  // gradient shard, in memory.
-  std::int64_t update_begin = 0, update_count = 0, resident = 0;
+  // What this rank updates. Its first `resident` elements keep their gradient shard, master weights
+  // and states in memory.
+  Range updated;
+  std::int64_t resident = 0;
   std::byte* master = nullptr;  // the parameter itself where that has the master's dtype
-  // By name; each holds, without gaps, the elements whose group has that state.
+  // By name; each array holds, without gaps, the elements whose group has that state.
   std::vector<std::byte*> states;
   std::vector<std::int64_t> state_counts;
-  std::vector<UpdateRun> runs;
+  std::vector<GroupRange> runs;
 
-  // Where the first element from this one on (within the segment) that has the state lies in its
-  // array.
-  std::int64_t state_position(std::size_t state, std::int64_t element) const;
+  // Where an element of the segment lies in the array of a state; of an element without that state,
+  // where the next one that has it lies.
+  std::int64_t state_position(int state, std::int64_t element) const;
   // Every element that this rank updates has the state.
-  bool has_whole_state(std::size_t state) const { return state_counts[state] == update_count; }
+  bool has_whole_state(int state) const { return state_counts[state] == updated.count(); }
 
   DType dtype_of(ArrayKind kind) const;
-  // Apart from the parameter.
+  Range range_of(const Chunk& chunk) const {
+    return {updated.begin + chunk.begin, updated.begin + chunk.begin + chunk.count};
+  }
+  // Whether master weights are an array of their own.
   bool has_master() const { return master_dtype != dtype; }
+  // Whether it names the parameter: a parameter without such an array is its own master.
+  bool is_parameter(ArrayKind kind) const {
+    return kind == ArrayKind::parameter || (kind == ArrayKind::master && !has_master());
+  }
   // What a reduction sums up.
   std::byte* summands() const { return adds_up ? accumulated : gradient_whole; }
-  // The whole gradient in the dtype of sums; meaningful where it rests whole.
+  // The whole gradient in the dtype of sums; meaningful where it is kept whole.
   std::byte* sum_whole() const { return accumulated != nullptr ? accumulated : gradient_whole; }
 };
 
@@ -76,63 +85,54 @@ class ModelState {
   // Enters the bytes into the ledger's plan. Then allocate() takes them.
   void plan(Ledger& ledger) const;
   std::int64_t bytes() const { return exchanged_bytes() + resting_bytes(); }
-  // Of the buffers that ranks exchange, and of master weights and optimizer states, which rest.
-  std::int64_t exchanged_bytes() const;
-  std::int64_t resting_bytes() const;
+  // Of the buffers that ranks exchange, and of master weights and optimizer states, which no other
+  // rank reads.
+  std::int64_t exchanged_bytes() const { return exchanged_.bytes(); }
+  std::int64_t resting_bytes() const { return resting_.bytes(); }
   // The same arena may serve for both.
   void allocate(Arena& exchanged, Arena& resting, Ledger& ledger);
   void give_back(Ledger& ledger) const;
 
   const StatePolicy& policy() const { return policy_; }
-  // Of one piece of a reduction, where gradients are cast for the way; null where none is.
+  // Where gradients are cast for one piece of a reduction; null where none are.
   std::byte* staging() const { return staging_; }
-  SegmentBuffers& segment(int flat, int segment) { return buffers_[flat][segment]; }
-  SegmentBuffers& segment(const SegmentId& id) { return segment(id.flat_unit, id.segment); }
-  const SegmentBuffers& segment(const SegmentId& id) const {
-    return segment(id.flat_unit, id.segment);
-  }
-  const SegmentBuffers& segment(int flat, int segment) const { return buffers_[flat][segment]; }
+  SegmentBuffers& segment(const SegmentId& id) { return buffers_[id]; }
+  const SegmentBuffers& segment(const SegmentId& id) const { return buffers_[id]; }
   // Staging of the update: the sums behind the norms of each parameter and of its direction, and
   // what MatrixStaging lists.
-  std::int64_t* tensor_norms() const { return reinterpret_cast<std::int64_t*>(tensor_norms_); }
-  float* directions() const { return reinterpret_cast<float*>(directions_); }
-  float* matrices() const { return reinterpret_cast<float*>(matrices_); }
-  float* matrix_scratch() const { return reinterpret_cast<float*>(matrix_scratch_); }
+  std::int64_t* tensor_norms() const { return tensor_norms_; }
+  float* directions() const { return directions_; }
+  float* matrices() const { return matrices_; }
+  float* matrix_scratch() const { return matrix_scratch_; }
 
   // By index into StatePolicy::optimizer_states.
-  bool has_state(int param, std::size_t state) const;
-  // The buffers from which shards that rest in a file are gathered.
+  bool has_state(int param, int state) const;
+  // The buffers from which offloaded shards are gathered.
   std::vector<std::span<std::byte>> shard_buffers() const;
 
  private:
-  // A piece of the arena, and what points into it.
-  struct Request {
-    MemoryCategory category;
-    std::int64_t bytes = 0;
-    std::vector<std::pair<std::byte**, std::int64_t>> targets;  // pointer, offset in bytes
-  };
-
-  void request_shard_buffers();
+  void set_dtypes(const SegmentId& id);
+  void make_runs(const SegmentId& id);
+  // Calls each(id, place) for the segments of flat units that have a slot; place(pointer, bytes)
+  // puts an array behind those before it in the unit's slot.
+  template <class Each>
+  void request_slots(MemoryCategory category, const SlotAssignment& slots, const Each& each);
   void request_parameters(const SlotAssignment& slots);
   void request_gradients(const SlotAssignment& slots);
   void request_optimizer();
   void request_staging();
-  void request(MemoryCategory category, std::int64_t bytes, std::byte** target);
   void derive_pointers();
-  void make_runs();
-  void add_run(SegmentBuffers& buffers, UpdateRun run) const;
-  std::vector<std::int64_t> no_states() const {
-    return std::vector<std::int64_t>(policy_.optimizer_states.size(), -1);
-  }
+  void add_run(SegmentBuffers& buffers, GroupRange run) const;
 
   const Layout& layout_;
   StatePolicy policy_;
   OffloadPlan offload_;
-  std::vector<std::vector<SegmentBuffers>> buffers_;
+  BySegment<SegmentBuffers> buffers_;
+  MemoryRequests exchanged_, resting_;
+  std::vector<std::byte*> shard_slots_;
   std::byte* staging_ = nullptr;
-  std::vector<Request> requests_;
-  std::byte *tensor_norms_ = nullptr, *directions_ = nullptr, *matrices_ = nullptr,
-            *matrix_scratch_ = nullptr;
+  std::int64_t* tensor_norms_ = nullptr;
+  float *directions_ = nullptr, *matrices_ = nullptr, *matrix_scratch_ = nullptr;
 };
 
 }  // namespace zero::detail

@@ -1,4 +1,4 @@
-// The names of a rank's arrays, and how parts of them are shown.
+// Names a rank's arrays, and how parts of them are shown.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ enum class ArrayKind : std::uint8_t { parameter, gradient, master, state };
 
 struct ArrayId : SegmentId {
   ArrayKind kind = ArrayKind::parameter;
-  int state = 0;  // of ArrayKind::state: index into StatePolicy::optimizer_states
+  int state = 0;  // for ArrayKind::state: index into StatePolicy::optimizer_states
 
   bool operator==(const ArrayId&) const = default;
 };
@@ -25,7 +25,7 @@ enum class Access : std::uint8_t {
   replace,  // the visitor writes all of the part
 };
 
-// Positions are elements from the start of the segment.
+// `begin` counts elements from the start of the segment.
 using PartVisitor = std::function<void(std::int64_t begin, std::span<std::byte> part)>;
 
 }  // namespace zero::detail

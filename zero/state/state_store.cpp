@@ -8,48 +8,43 @@
 
 namespace zero::detail {
 
-std::optional<ArrayId> StateStore::find(int flat_unit, int segment, std::string_view what) const {
-  const bool trainable = layout_.flat_units[flat_unit].segments[segment].trainable;
-  if (what == "value") return ArrayId{flat_unit, segment, ArrayKind::parameter};
+std::optional<ArrayId> StateStore::find(const SegmentId& id, std::string_view what) const {
+  if (what == "value") return ArrayId{id, ArrayKind::parameter};
   const auto if_trainable = [&](ArrayKind kind, int state = 0) {
-    return trainable ? std::optional(ArrayId{flat_unit, segment, kind, state}) : std::nullopt;
+    return layout_.segment(id).trainable ? std::optional(ArrayId{id, kind, state}) : std::nullopt;
   };
   if (what == "grad") return if_trainable(ArrayKind::gradient);
   if (what == "master") return if_trainable(ArrayKind::master);
   const std::vector<std::string>& states = state_.policy().optimizer_states;
   std::string known = "value, grad, master";
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    if (states[i] == what) return if_trainable(ArrayKind::state, static_cast<int>(i));
+  for (int i = 0; i < std::ssize(states); ++i) {
+    if (states[i] == what) return if_trainable(ArrayKind::state, i);
     known += ", " + states[i];
   }
   throw UsageError("Engine::read() knows " + known + ", not \"" + std::string(what) + "\"");
 }
 
 bool StateStore::holds(const ArrayId& array, int param) const {
-  return array.kind != ArrayKind::state ||
-         state_.has_state(param, static_cast<std::size_t>(array.state));
+  return array.kind != ArrayKind::state || state_.has_state(param, array.state);
 }
 
 DType StateStore::dtype_of(const ArrayId& array) const {
-  return state_.segment(array.flat_unit, array.segment).dtype_of(array.kind);
+  return state_.segment(array).dtype_of(array.kind);
 }
 
 std::byte* StateStore::resident(const ArrayId& array, std::int64_t at) const {
-  const SegmentBuffers& buffers = state_.segment(array.flat_unit, array.segment);
-  const std::int64_t slice =
-      state_.policy().rank * layout_.flat_units[array.flat_unit].segments[array.segment].shard;
+  const SegmentBuffers& own = state_.segment(array);
+  const std::int64_t in_shard = at - layout_.segment(array).shard_of(state_.policy().rank).begin;
   switch (array.kind) {
     case ArrayKind::parameter:
-      return buffers.shard + (at - slice) * size_of(buffers.dtype);
+      return own.shard + in_shard * size_of(own.dtype);
     case ArrayKind::gradient:
-      return buffers.gradient_shard + (at - slice) * size_of(buffers.sum);
+      return own.gradient_shard + in_shard * size_of(own.sum);
     case ArrayKind::master:
-      return buffers.master + (at - buffers.update_begin) * size_of(buffers.master_dtype);
-    default: {
-      const auto state = static_cast<std::size_t>(array.state);
-      return buffers.states[state] +
-             buffers.state_position(state, at) * size_of(buffers.state_dtype);
-    }
+      return own.master + (at - own.updated.begin) * size_of(own.master_dtype);
+    default:
+      return own.states[array.state] +
+             own.state_position(array.state, at) * size_of(own.state_dtype);
   }
 }
 
@@ -57,90 +52,86 @@ std::int64_t StateStore::end_in_memory(const ArrayId& array) const {
   return tier_ != nullptr ? tier_->first_outside(array) : std::numeric_limits<std::int64_t>::max();
 }
 
+template <class InArena>
+void StateStore::split(const ArrayId& array, const Range& range, Access access,
+                       const InArena& in_arena, const PartVisitor& visitor) {
+  const std::int64_t border = std::clamp(end_in_memory(array), range.begin, range.end);
+  if (range.begin < border)
+    in_arena(resident(array, range.begin), (border - range.begin) * size_of(dtype_of(array)));
+  if (border < range.end) tier_->visit(array, border, range.end, access, visitor);
+}
+
 void StateStore::visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
                        const PartVisitor& visitor) {
-  const std::int64_t border = std::clamp(end_in_memory(array), begin, end);
-  if (begin < border) {
-    const std::int64_t bytes = (border - begin) * size_of(dtype_of(array));
-    std::byte* home = resident(array, begin);
-    if (runtime_.device().is_host()) {
-      visitor(begin, {home, static_cast<std::size_t>(bytes)});
-    } else {
-      staging_.resize(static_cast<std::size_t>(bytes));
-      if (access != Access::replace) copy_and_wait(runtime_, staging_.data(), home, bytes);
-      visitor(begin, staging_);
-      if (access != Access::read) copy_and_wait(runtime_, home, staging_.data(), bytes);
-      if (access != Access::read && tier_ != nullptr) tier_->note_written(array, begin, staging_);
-    }
-  }
-  if (border < end) tier_->visit(array, border, end, access, visitor);
+  const auto in_arena = [&](std::byte* home, std::int64_t bytes) {
+    if (runtime_.device().is_host()) return visitor(begin, {home, static_cast<std::size_t>(bytes)});
+    staging_.resize(bytes);
+    if (access != Access::replace) copy_and_wait(runtime_, staging_.data(), home, bytes);
+    visitor(begin, staging_);
+    if (access == Access::read) return;
+    copy_and_wait(runtime_, home, staging_.data(), bytes);
+    if (tier_ != nullptr) tier_->note_written(array, begin, staging_);
+  };
+  split(array, {begin, end}, access, in_arena, visitor);
 }
 
 void StateStore::read(const ArrayId& array, std::int64_t begin, std::int64_t end, std::byte* to) {
-  const std::int64_t border = std::clamp(end_in_memory(array), begin, end);
-  const std::int64_t bytes = (border - begin) * size_of(dtype_of(array));
-  if (begin < border) copy_and_wait(runtime_, to, resident(array, begin), bytes);
-  to += bytes;
-  if (border < end)
-    tier_->visit(array, border, end, Access::read, [&](std::int64_t, std::span<std::byte> part) {
-      std::memcpy(to, part.data(), part.size());
-      to += part.size();
-    });
+  const auto in_arena = [&](std::byte* home, std::int64_t bytes) {
+    copy_and_wait(runtime_, to, home, bytes);
+    to += bytes;
+  };
+  split(array, {begin, end}, Access::read, in_arena, [&](std::int64_t, std::span<std::byte> part) {
+    to = std::copy(part.begin(), part.end(), to);
+  });
 }
 
 void StateStore::write(const ArrayId& array, std::int64_t begin, std::span<const std::byte> from) {
-  const std::int64_t size = size_of(dtype_of(array));
-  const std::int64_t end = begin + static_cast<std::int64_t>(from.size()) / size;
-  const std::int64_t border = std::clamp(end_in_memory(array), begin, end);
-  const std::int64_t bytes = (border - begin) * size;
-  if (begin < border) {
-    copy_and_wait(runtime_, resident(array, begin), from.data(), bytes);
-    if (tier_ != nullptr)
-      tier_->note_written(array, begin, from.first(static_cast<std::size_t>(bytes)));
-  }
-  from = from.subspan(static_cast<std::size_t>(bytes));
-  if (border < end)
-    tier_->visit(array, border, end, Access::replace, [&](std::int64_t, std::span<std::byte> part) {
-      std::memcpy(part.data(), from.data(), part.size());
-      from = from.subspan(part.size());
-    });
-}
-
-std::byte* StateStore::parameters_of(const Chunk& chunk) const {
-  const SegmentBuffers& buffers = state_.segment(chunk.flat_unit, chunk.segment);
-  return (state_.policy().optimizer_sharded ? buffers.shard : buffers.whole) +
-         chunk.begin * size_of(buffers.dtype);
+  const std::int64_t end = begin + std::ssize(from) / size_of(dtype_of(array));
+  const auto in_arena = [&](std::byte* home, std::int64_t bytes) {
+    copy_and_wait(runtime_, home, from.data(), bytes);
+    if (tier_ != nullptr) tier_->note_written(array, begin, from.first(bytes));
+    from = from.subspan(bytes);
+  };
+  split(array, {begin, end}, Access::replace, in_arena,
+        [&](std::int64_t, std::span<std::byte> part) {
+          std::memcpy(part.data(), from.data(), part.size());
+          from = from.subspan(part.size());
+        });
 }
 
 ChunkView StateStore::view(int number) const {
   const Chunk& chunk = chunks_[number];
-  const SegmentBuffers& buffers = state_.segment(chunk.flat_unit, chunk.segment);
-  const bool sliced = state_.policy().optimizer_sharded;
-  // In the chunk's slot, or else at home in memory.
-  const auto placed = [&](std::byte* home, ArrayKind kind, int state = 0) {
+  const SegmentBuffers& own = state_.segment(chunk);
+  const Range range = own.range_of(chunk);
+  // In the chunk's slot, or else where it is kept in memory.
+  const auto placed = [&](ArrayKind kind, int state = 0) {
     std::byte* in_slot = tier_ != nullptr ? tier_->in_slot(number, kind, state) : nullptr;
-    return in_slot != nullptr ? in_slot : home;
+    if (in_slot != nullptr) return in_slot;
+    if (kind == ArrayKind::gradient && !state_.policy().optimizer_sharded)
+      return own.sum_whole() + range.begin * size_of(own.sum);
+    return resident({chunk, kind, state}, range.begin);
   };
-  ChunkView view;
-  view.begin = buffers.update_begin + chunk.begin;
-  view.count = chunk.count;
-  view.dtype = buffers.dtype;
-  view.gradient_dtype = buffers.sum;
-  view.gradient = placed(
-      (sliced ? buffers.gradient_shard : buffers.sum_whole()) + chunk.begin * size_of(buffers.sum),
-      ArrayKind::gradient);
-  std::byte* parameter = placed(parameters_of(chunk), ArrayKind::parameter);
-  view.master_dtype = buffers.master_dtype;
-  view.state_dtype = buffers.state_dtype;
-  view.parameter = buffers.has_master() ? parameter : nullptr;
-  view.master =
-      buffers.has_master()
-          ? placed(buffers.master + chunk.begin * size_of(buffers.master_dtype), ArrayKind::master)
-          : parameter;
-  for (std::size_t k = 0; k < buffers.states.size(); ++k)
-    view.states.push_back(placed(
-        buffers.states[k] + buffers.state_position(k, view.begin) * size_of(buffers.state_dtype),
-        ArrayKind::state, static_cast<int>(k)));
+  ChunkView view{chunk, range, &own};
+  view.gradient = placed(ArrayKind::gradient);
+  std::byte* parameter = placed(ArrayKind::parameter);
+  view.parameter = own.has_master() ? parameter : nullptr;
+  view.master = own.has_master() ? placed(ArrayKind::master) : parameter;
+  for (int k = 0; k < std::ssize(own.states); ++k)
+    view.states.push_back(placed(ArrayKind::state, k));
+  return view;
+}
+
+UpdateView ChunkView::part(const Range& part, const std::vector<int>& states_of_rule) const {
+  const SegmentBuffers& own = *buffers;
+  const std::int64_t skipped = part.begin - range.begin;
+  UpdateView view{part.count(), own.dtype, own.sum, own.master_dtype, own.state_dtype};
+  view.gradient = gradient + skipped * size_of(own.sum);
+  view.master = master + skipped * size_of(own.master_dtype);
+  if (parameter != nullptr) view.parameter = parameter + skipped * size_of(own.dtype);
+  for (const int k : states_of_rule)
+    view.states[view.state_count++] =
+        states[k] + (own.state_position(k, part.begin) - own.state_position(k, range.begin)) *
+                        size_of(own.state_dtype);
   return view;
 }
 

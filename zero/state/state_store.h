@@ -1,9 +1,10 @@
 // The one way to the arrays of this rank's elements (parameter, gradient, master weights, optimizer
-// states), wherever they rest: whoever saves, loads, reads, fills or updates them asks
-// here for parts in host memory and does not know of tiers or devices. One thread; positions are
-// elements from the start of the segment.
+// states), wherever they are kept. Whoever saves, loads, reads, fills or updates them asks here for
+// parts in host memory, and does not need to know of tiers or devices. One thread. Positions are
+// elements counted from the start of the segment.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,16 +20,34 @@
 
 namespace zero::detail {
 
-// What the update of a chunk reads and writes; pointers are to its first element and hold until the
-// chunk's update ends.
-struct ChunkView {
-  std::int64_t begin = 0, count = 0;
+inline constexpr std::size_t most_states = 2;  // of any update rule
+
+// Where the update of some elements finds their arrays: pointers to the first element of each.
+struct UpdateView {
+  std::int64_t count = 0;
   DType dtype = DType::fp32;  // of the parameter
   DType gradient_dtype = DType::fp32, master_dtype = DType::fp32, state_dtype = DType::fp32;
   const std::byte* gradient = nullptr;
   std::byte* master = nullptr;
-  std::vector<std::byte*> states;  // by name; to the first element of the chunk that has the state
   std::byte* parameter = nullptr;  // 16-bit copy to be written; null where master is the parameter
+  std::array<std::byte*, most_states> states = {};  // of the elements' rule, in its order
+  std::size_t state_count = 0;
+
+  bool state_in_fp32() const { return master_dtype == DType::fp32 && state_dtype == DType::fp32; }
+};
+
+// Where the update of a chunk finds its arrays; valid until that update ends.
+struct ChunkView {
+  SegmentId id;
+  Range range;
+  const SegmentBuffers* buffers = nullptr;
+  const std::byte* gradient = nullptr;
+  std::byte *master = nullptr, *parameter = nullptr;  // as in UpdateView
+  // By name; to the first element of the chunk that has the state.
+  std::vector<std::byte*> states = {};
+
+  // Some of its elements, whose rule has these states.
+  UpdateView part(const Range& part, const std::vector<int>& states_of_rule) const;
 };
 
 class StateStore {
@@ -37,28 +56,29 @@ class StateStore {
              const std::vector<Chunk>& chunks, OuterTier* tier)
       : runtime_(runtime), layout_(layout), state_(state), chunks_(chunks), tier_(tier) {}
 
-  // "value", "grad", "master" or the name of an optimizer state; nothing where the segment has no
-  // such array. Throws UsageError for an unknown name.
-  std::optional<ArrayId> find(int flat_unit, int segment, std::string_view what) const;
+  // `what` is "value", "grad", "master" or the name of an optimizer state. Returns nothing where
+  // the segment has no such array. Throws UsageError for an unknown name.
+  std::optional<ArrayId> find(const SegmentId& id, std::string_view what) const;
   DType dtype_of(const ArrayId& array) const;
-  // Whether the array has the elements of this parameter of its segment: states may be those of
-  // some parameters alone.
+  // Whether the array has elements of this parameter of its segment: only some parameters may have
+  // a given state.
   bool holds(const ArrayId& array, int param) const;
 
-  // Whether another thread may visit to read while a step runs, but for what is being updated.
+  // Whether another thread may read while a step runs, except for what is being updated.
   bool readable_beside_steps() const { return runtime_.device().is_host() && tier_ == nullptr; }
 
-  // Shows elements [begin, end), which must be this rank's, part by part in order. Between steps,
-  // or between the reductions and the update of one. A part is gone when the visitor returns.
+  // Shows elements [begin, end), which must be this rank's, part by part in order. Called between
+  // steps, or between the reductions and the update of a step. A part is valid until the visitor
+  // returns.
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
              const PartVisitor& visitor);
   void read(const ArrayId& array, std::int64_t begin, std::int64_t end, std::byte* to);
   void write(const ArrayId& array, std::int64_t begin, std::span<const std::byte> from);
 
-  // This rank's elements below it rest in the arena.
+  // This rank's elements below this position are kept in the arena.
   std::int64_t end_in_memory(const ArrayId& array) const;
 
-  // Where element `at`, which rests in the arena, does so.
+  // Of element `at`, which is kept in the arena.
   const std::byte* address(const ArrayId& array, std::int64_t at) const {
     return resident(array, at);
   }
@@ -67,20 +87,22 @@ class StateStore {
   ChunkView view(int chunk) const;
 
  private:
-  // In the arena; null where they rest outside.
-  std::byte* parameters_of(const Chunk& chunk) const;
-  // Element `at` of an array that rests in memory.
   std::byte* resident(const ArrayId& array, std::int64_t at) const;
+  // Calls in_arena(memory, bytes) for those of the elements that are kept there, then lets the tier
+  // show the others.
+  template <class InArena>
+  void split(const ArrayId& array, const Range& range, Access access, const InArena& in_arena,
+             const PartVisitor& visitor);
 
   RuntimeCore& runtime_;
   const Layout& layout_;
   ModelState& state_;
   const std::vector<Chunk>& chunks_;
-  OuterTier* tier_;                 // null: all rests in the arena
-  std::vector<std::byte> staging_;  // of a part whose home the host cannot reach
+  OuterTier* tier_;                 // null where everything is kept in the arena
+  std::vector<std::byte> staging_;  // for a part that the host cannot address
 };
 
-// Between steps: to or from the device, or on it.
+// Copies to, from or on the device, between steps.
 void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes);
 
 }  // namespace zero::detail

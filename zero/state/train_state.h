@@ -31,8 +31,8 @@ struct TrainState {
   const Layout& layout() const { return plan.layout; }
   const ParamDeclaration& param(int index) const { return model.params[index]; }
   // What this rank owns of a segment: its slice, by parameter.
-  std::vector<Piece> own_pieces(const Segment& segment) const {
-    return pieces_between(model, segment, rank() * segment.shard, (rank() + 1) * segment.shard);
+  std::vector<ParamRange> own_ranges(const Segment& segment) const {
+    return params_in(model, segment, segment.shard_of(rank()));
   }
   const Place& place(int param) const { return plan.layout.place_of_param[param]; }
   // "unit h.3": what messages call the transfers of a flat unit.
