@@ -369,7 +369,7 @@ TEST_CASE("a variant that finds no memory is named") {
   CHECK_MESSAGE(message.starts_with("--compare-stages, stage 3 (leave it out"), message);
   std::ifstream page(options.report_directory + "/report.html");
   const std::string html{std::istreambuf_iterator<char>(page), {}};
-  CHECK(contains(html, "class=\"decision fails\""));
+  CHECK(contains(html, "class=\"verdict fails\""));
   CHECK(contains(html, "Nothing ran to its end."));
   CHECK(contains(html, "stage 3: cannot reserve "));
   CHECK(!contains(html, "planned      current"));
