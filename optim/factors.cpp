@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "optim/tensor_step.h"
+#include "zero/base/text.h"
 
 namespace zero::optim {
 

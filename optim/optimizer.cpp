@@ -7,6 +7,7 @@
 #include "optim/factors.h"
 #include "optim/orthogonalize.h"
 #include "zero/base/error.h"
+#include "zero/base/text.h"
 
 namespace zero::optim {
 

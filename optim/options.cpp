@@ -1,16 +1,8 @@
 #include "optim/options.h"
 
-#include <algorithm>
-#include <cctype>
+#include "zero/base/text.h"
 
 namespace zero::optim {
-
-std::string lower_case(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return result;
-}
 
 OptimizerOptions default_options(const std::string& type) {
   OptimizerOptions options;

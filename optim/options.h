@@ -36,8 +36,6 @@ struct OptimizerOptions {
 // Of DeepSpeed 0.19 (or PyTorch) for this type; unknown types have AdamW's.
 OptimizerOptions default_options(const std::string& type);
 
-std::string lower_case(std::string_view text);
-
 // AdamW, or Adam with adam_w_mode.
 bool decouples_weight_decay(const OptimizerOptions& options);
 

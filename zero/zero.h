@@ -253,7 +253,7 @@ class Unit {
   BackwardScope backward();
 
  private:
-  friend class detail::EngineCore;
+  friend class Engine;
   Unit(detail::EngineLink core, int index) : core_(std::move(core)), index_(index) {}
   detail::EngineLink core_;
   int index_;
@@ -330,7 +330,7 @@ class Gradients {
   void edit(const std::function<void(ParamShard)>& change);
 
  private:
-  friend class detail::Stepper;
+  friend class Engine;
   explicit Gradients(detail::Stepper& stepper) : stepper_(stepper) {}
   detail::Stepper& stepper_;
 };

@@ -129,7 +129,10 @@ bool SaveTicket::wait() const {
 }
 
 Engine::Engine(Runtime& runtime, const ModelSpec& model, Config config)
-    : core_(std::make_unique<detail::EngineCore>(runtime.core(), model, std::move(config))) {}
+    : core_(std::make_unique<detail::EngineCore>(runtime.core(), model, std::move(config))) {
+  for (int u = 0; u < std::ssize(core_->train().model.units); ++u)
+    core_->units().push_back(Unit(core_->link(), u));
+}
 Engine::Engine(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
@@ -180,7 +183,10 @@ MicroSteps Engine::micro_steps() {
   return {core_->link(), static_cast<int>(batch().accumulation)};
 }
 StepTicket Engine::step(const StepOptions& options) {
-  detail::Stepper::Stepped stepped = core_->stepper().step(options);
+  detail::Stepper::Stepped stepped = core_->stepper().step(options, [&] {
+    Gradients gradients(core_->stepper());
+    return options.inspect(gradients);
+  });
   return stepped.pending ? StepTicket(std::move(stepped.pending)) : StepTicket(stepped.result);
 }
 Evaluation Engine::evaluate() {

@@ -35,7 +35,6 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   if (train_.collective()) share_memory();
   if (runtime.topology().local_rank == 0) notice_settings();
   updater_.fill_initial_states();
-  for (int u = 0; u < std::ssize(train_.model.units); ++u) units_.push_back(Unit(link(), u));
 }
 
 std::unique_ptr<DeviceStep> EngineCore::make_device_step() {

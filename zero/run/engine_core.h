@@ -39,6 +39,7 @@ class EngineCore {
   Weights& weights() { return weights_; }
   Evaluator& evaluator() { return evaluator_; }
   Checkpoints& checkpoints() { return *checkpoints_; }
+  // The handles that Engine::units() shows.
   std::vector<Unit>& units() { return units_; }
 
   // What a collective call between steps needs, each more than the one before; they throw as

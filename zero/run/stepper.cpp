@@ -12,7 +12,7 @@ constexpr std::int64_t most_skips_in_a_row = 50;
 
 }  // namespace
 
-Stepper::Stepped Stepper::step(const StepOptions& options) {
+Stepper::Stepped Stepper::step(const StepOptions& options, const Inspect& inspect) {
   parts_.scopes.end_open_micro_step();
   parts_.guard.require(Phase::between_steps, "Engine::step()");
   parts_.scopes.end_accumulation();
@@ -21,7 +21,7 @@ Stepper::Stepped Stepper::step(const StepOptions& options) {
     if (parts_.device_step != nullptr)
       stepped.pending = step_on_device(options);
     else
-      stepped.result = step_on_host(options);
+      stepped.result = step_on_host(options, inspect);
     parts_.clock.stop();
     parts_.hidden.hide_all_parameters();
   });
@@ -119,9 +119,8 @@ StepVote Stepper::own_vote(const StepOptions& options) {
 }
 
 // Shows the agreed gradients to the program; what it changes and decides is agreed once more.
-void Stepper::inspect(const StepOptions& options, StepVote& vote) {
-  Gradients gradients(*this);
-  vote.skip = options.inspect(gradients) == Decision::skip;
+void Stepper::inspect_and_decide(const Inspect& inspect, StepVote& vote) {
+  vote.skip = inspect() == Decision::skip;
   if (gradients_edited_) vote.bins = own_squares(true);
   decision_ = decide(vote);
 }
@@ -153,7 +152,7 @@ void Stepper::update_on_host_rank(const Instruction& instruction, const UpdateTe
     parts_.updater.update(instruction.target, terms);
 }
 
-StepResult Stepper::step_on_host(const StepOptions& options) {
+StepResult Stepper::step_on_host(const StepOptions& options, const Inspect& inspect) {
   TrainState& train = parts_.train;
   gradients_.set_loss_scale(train.scaler.scale());
   gradients_edited_ = false;
@@ -163,7 +162,7 @@ StepResult Stepper::step_on_host(const StepOptions& options) {
   StepVote vote = own_vote(options);
   decision_ = decide(vote);
   const double loss = decision_.loss;
-  if (options.inspect) inspect(options, vote);
+  if (options.inspect) inspect_and_decide(inspect, vote);
   parts_.walker.leave(Op::agree, 0);
 
   const bool finite = decision_.bins.non_finite == 0;

@@ -36,12 +36,14 @@ class Stepper {
   };
   explicit Stepper(const Parts& parts) : parts_(parts), gradients_(parts.train, parts.transfers) {}
 
+  using Inspect = std::function<Decision()>;
   // The result is there at once, or the step is pending on the device.
   struct Stepped {
     StepResult result;
     std::shared_ptr<PendingStep> pending;
   };
-  Stepped step(const StepOptions& options);
+  // `inspect` calls StepOptions::inspect, where there is one.
+  Stepped step(const StepOptions& options, const Inspect& inspect);
   // Reads the decisions of all steps in flight but the newest `keep`.
   void settle(std::size_t keep = 0);
 
@@ -63,11 +65,11 @@ class Stepper {
 
  private:
   // On the host.
-  StepResult step_on_host(const StepOptions& options);
+  StepResult step_on_host(const StepOptions& options, const Inspect& inspect);
   StepVote own_vote(const StepOptions& options);
   optim::NormBins own_squares(bool read_again);
   StepDecision decide(const StepVote& vote);
-  void inspect(const StepOptions& options, StepVote& vote);
+  void inspect_and_decide(const Inspect& inspect, StepVote& vote);
   void update_on_host_rank(const Instruction& instruction, const UpdateTerms& terms);
   void report_skip();
 
