@@ -163,7 +163,7 @@ std::vector<ElementRange> Checkpointing::own_ranges(const Manifest& manifest) co
   std::vector<ElementRange> ranges;
   for (const FlatUnit& flat : train_.layout().flat_units)
     for (const Segment& segment : flat.segments)
-      for (const ParamRange& piece : train_.own_ranges(segment)) {
+      for (const ParamRange& piece : train_.own_params(segment)) {
         const int number = number_of.at(piece.param);
         const auto& parameter = manifest.parameters[number];
         for (int kind = 0; kind <= static_cast<int>(state_of_.size()); ++kind)

@@ -25,6 +25,9 @@ class CallGuard {
 
   Phase phase() const { return phase_; }
   void enter(Phase phase) { phase_ = phase; }
+  bool full_model_lives() const {
+    return phase_ == Phase::full_model || phase_ == Phase::full_model_elsewhere;
+  }
 
   // Of a collective call ("Engine::step()"). Throws what an earlier failure left, or UsageError
   // when the call does not fit the phase; in strict mode DisagreementError where ranks make

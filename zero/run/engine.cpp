@@ -137,13 +137,11 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
 void Engine::initialize(const std::function<void(ParamShard)>& fill) {
-  core_->require_step_border("Engine::initialize()");
-  core_->checkpoints().finish_pending();
+  core_->require_no_save("Engine::initialize()");
   core_->weights().initialize(fill);
 }
 void Engine::initialize_rest(const std::function<void(ParamShard)>& fill) {
-  core_->require_step_border("Engine::initialize_rest()");
-  core_->checkpoints().finish_pending();
+  core_->require_no_save("Engine::initialize_rest()");
   core_->weights().initialize_rest(fill);
 }
 void Engine::load_weights(const std::string& file,
@@ -151,8 +149,7 @@ void Engine::load_weights(const std::string& file,
   load_weights(file, LoadOptions{.name_in_file = name_in_file});
 }
 std::vector<std::string> Engine::load_weights(const std::string& file, const LoadOptions& options) {
-  core_->require_step_border("Engine::load_weights()");
-  core_->checkpoints().finish_pending();
+  core_->require_no_save("Engine::load_weights()");
   return core_->weights().load(file, options);
 }
 void* Engine::raw_buffer(std::string_view name, DType dtype) {
@@ -217,8 +214,7 @@ std::uint64_t Engine::digest() {
 }
 
 void Engine::open_checkpoints(const std::string& directory) {
-  core_->require_step_border("Engine::open_checkpoints()");
-  core_->checkpoints().finish_pending();
+  core_->require_no_save("Engine::open_checkpoints()");
   core_->checkpoints().open(directory);
 }
 SaveTicket Engine::save_checkpoint(const std::string& directory, const SaveOptions& options) {
@@ -238,8 +234,7 @@ double Engine::predicted_save_seconds() const {
 }
 std::optional<Resumed> Engine::resume(const std::string& directory, Resume mode,
                                       const std::string& tag) {
-  core_->require_step_border("Engine::resume()");
-  core_->checkpoints().finish_pending();
+  core_->require_no_save("Engine::resume()");
   try {
     std::optional<Resumed> resumed = core_->checkpoints().resume(directory, mode, tag);
     if (resumed && core_->train().scaler.dynamic()) core_->stepper().note_restored_scaler();

@@ -23,8 +23,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
                [this](int unit) { return train_.model.units[unit].name; }}),
       updater_(runtime, train_.ranks, train_.plan, train_.arrays, *train_.store,
                [this](int unit, const Ranks::Transfer& operation) {
-                 transfers_.count_as_issued(Op::update, unit, 0);
-                 transfers_.queue(unit, operation);
+                 transfers_.queue_for_update(unit, operation);
                  train_.runtime.communication().synchronize();
                }),
       scopes_(train_, guard_, walker_, hidden_, clock_, device_step_.get()),
@@ -42,8 +41,7 @@ std::unique_ptr<DeviceStep> EngineCore::make_device_step() {
   return std::make_unique<DeviceStep>(
       train_.runtime, train_.ranks, train_.plan, train_.arrays,
       [this](int unit, Ranks::Transfer operation) {
-        transfers_.count_as_issued(Op::update, unit, 0);
-        transfers_.queue(unit, std::move(operation));
+        transfers_.queue_for_update(unit, std::move(operation));
       },
       [this] { offload_.check(); });
 }
@@ -101,8 +99,7 @@ void EngineCore::notice_settings() const {
 
 EngineCore::~EngineCore() {
   *self_ = nullptr;
-  if (guard_.phase() == Phase::full_model || guard_.phase() == Phase::full_model_elsewhere)
-    weights_.dematerialize();
+  if (guard_.full_model_lives()) weights_.dematerialize();
   const bool completes = !guard_.failed() && std::uncaught_exceptions() == exceptions_at_start_;
   try {
     if (completes) guard_.require_same_call("the end of the engine");
@@ -154,6 +151,11 @@ void EngineCore::refuse_among_micro_steps(const char* call) const {
 void EngineCore::require_step_border(const char* call) {
   refuse_among_micro_steps(call);
   require_idle(call);
+}
+
+void EngineCore::require_no_save(const char* call) {
+  require_step_border(call);
+  checkpoints_->finish_pending();
 }
 
 EngineReport EngineCore::report() {

@@ -44,10 +44,11 @@ class EngineCore {
 
   // What a collective call between steps needs, each more than the one before; they throw as
   // CallGuard::require(). That every rank knows which steps were applied; that no work is in
-  // flight; that no micro step of the next step has been run.
+  // flight; that no micro step of the next step has been run; that a pending save is finished.
   void require_settled(const char* call);
   void require_idle(const char* call);
   void require_step_border(const char* call);
+  void require_no_save(const char* call);
   void refuse_among_micro_steps(const char* call) const;
 
   // Waits for all work in flight.

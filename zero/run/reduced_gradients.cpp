@@ -67,7 +67,7 @@ optim::NormBins ReducedGradients::own_squares_of(std::string_view name) {
   const ArrayId gradient{train_.place(index), ArrayKind::gradient};
   const DType dtype = train_.store->dtype_of(gradient);
   optim::NormBins sum;
-  for (const ParamRange& piece : train_.own_ranges(segment))
+  for (const ParamRange& piece : train_.own_params(segment))
     if (piece.param == index && train_.policy().counts(segment))
       train_.store->visit(gradient, piece.segment_begin, piece.segment_begin + piece.count,
                           Access::read, [&](std::int64_t, std::span<std::byte> part) {
@@ -77,25 +77,28 @@ optim::NormBins ReducedGradients::own_squares_of(std::string_view name) {
   return sum;
 }
 
+std::vector<float> ReducedGradients::read(const ArrayId& gradient, const ParamRange& piece) {
+  const DType dtype = train_.store->dtype_of(gradient);
+  std::vector<std::byte> data(piece.count * size_of(dtype));
+  train_.store->read(gradient, piece.segment_begin, piece.segment_begin + piece.count, data.data());
+  std::vector<float> values(piece.count);
+  optim::cast(data.data(), dtype, values.data(), DType::fp32, piece.count);
+  return values;
+}
+
 void ReducedGradients::edit(const std::function<void(ParamShard)>& change) {
   const auto inverse = static_cast<float>(inverse_scale());
-  std::vector<float> before, values, raw;
-  std::vector<std::byte> data;
   for_all([&](const ArrayId& gradient, const Segment& segment) {
-    const DType dtype = train_.arrays.segment(gradient).sum;
-    for (const ParamRange& piece : train_.own_ranges(segment)) {
-      data.resize(piece.count * size_of(dtype));
-      train_.store->read(gradient, piece.segment_begin, piece.segment_begin + piece.count,
-                         data.data());
-      raw.resize(piece.count);
-      optim::cast(data.data(), dtype, raw.data(), DType::fp32, piece.count);
-      values = raw;
+    const DType dtype = train_.store->dtype_of(gradient);
+    for (const ParamRange& piece : train_.own_params(segment)) {
+      std::vector<float> raw = read(gradient, piece), values = raw;
       for (float& value : values) value *= inverse;
-      before = values;
+      const std::vector<float> before = values;
       const ParamDeclaration& declaration = train_.param(piece.param);
       change({declaration.name, declaration.shape, piece.param_begin, values});
       for (std::size_t i = 0; i < values.size(); ++i)
         if (std::memcmp(&values[i], &before[i], sizeof(float)) != 0) raw[i] = values[i] / inverse;
+      std::vector<std::byte> data(piece.count * size_of(dtype));
       optim::cast(raw.data(), DType::fp32, data.data(), dtype, piece.count);
       train_.store->write(gradient, piece.segment_begin, data);
     }
@@ -107,14 +110,9 @@ void ReducedGradients::edit(const std::function<void(ParamShard)>& change) {
 std::string ReducedGradients::locate_non_finite() {
   std::string found;
   for_all([&](const ArrayId& gradient, const Segment& segment) {
-    const DType dtype = train_.store->dtype_of(gradient);
-    for (const ParamRange& piece : train_.own_ranges(segment)) {
+    for (const ParamRange& piece : train_.own_params(segment)) {
       if (!found.empty()) return;
-      std::vector<std::byte> data(piece.count * size_of(dtype));
-      train_.store->read(gradient, piece.segment_begin, piece.segment_begin + piece.count,
-                         data.data());
-      std::vector<float> values(piece.count);
-      optim::cast(data.data(), dtype, values.data(), DType::fp32, piece.count);
+      const std::vector<float> values = read(gradient, piece);
       const auto at = std::find_if_not(values.begin(), values.end(),
                                        [](float value) { return std::isfinite(value); });
       if (at != values.end())

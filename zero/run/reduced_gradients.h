@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "optim/gradient_norm.h"
 #include "zero/run/transfers.h"
@@ -40,6 +41,8 @@ class ReducedGradients {
  private:
   // Calls each(array, segment) for the gradients of all trainable segments.
   void for_all(const std::function<void(const ArrayId&, const Segment&)>& each);
+
+  std::vector<float> read(const ArrayId& gradient, const ParamRange& piece);
 
   TrainState& train_;
   Transfers& transfers_;

@@ -113,7 +113,7 @@ void Scopes::enter(Op op, int unit) {
 }
 
 void Scopes::leave(Op op, int unit) noexcept {
-  if (guard_.phase() == Phase::full_model || guard_.phase() == Phase::full_model_elsewhere) return;
+  if (guard_.full_model_lives()) return;
   DeviceRange::end(train_.runtime.device(), open_ranges_[2 * unit + (op == Op::backward)]);
   walker_.leave(op, unit);
   hidden_.hide_parameters(unit, walker_);

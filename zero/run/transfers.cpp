@@ -17,26 +17,29 @@ void Transfers::count_as_issued(Op op, int flat_unit, std::int64_t elements) {
 }
 
 void Transfers::transfer(int flat_unit, Work work) {
-  if (train_.collective())
-    return queue(flat_unit,
-                 [work = std::move(work)](comm::Communicator& communicator, Stream stream) {
-                   work(&communicator, stream);
-                 });
-  train_.runtime.communication().enqueue([work = std::move(work)](Stream stream) {
-    maybe_delay();
-    work(nullptr, stream);
-  });
+  if (!train_.collective()) {
+    train_.runtime.communication().enqueue([work = std::move(work)](Stream stream) {
+      maybe_delay();
+      work(nullptr, stream);
+    });
+    return;
+  }
+  train_.ranks.communicate(
+      [this, flat_unit, work = std::move(work)](comm::Communicator& communicator, Stream stream) {
+        communicator.set_subject(train_.subject(flat_unit));
+        communicator.use_staging(staging_.data(), staging_.size());
+        traffic_ -= communicator.traffic();
+        work(&communicator, stream);
+        traffic_ += communicator.traffic();
+      });
 }
 
-void Transfers::queue(int flat_unit, Operation operation) {
-  train_.ranks.communicate([this, flat_unit, operation = std::move(operation)](
-                               comm::Communicator& communicator, Stream stream) {
-    communicator.set_subject(train_.subject(flat_unit));
-    communicator.use_staging(staging_.data(), staging_.size());
-    traffic_ -= communicator.traffic();
-    operation(communicator, stream);
-    traffic_ += communicator.traffic();
-  });
+void Transfers::queue_for_update(int flat_unit, Ranks::Transfer operation) {
+  count_as_issued(Op::update, flat_unit, 0);
+  transfer(flat_unit,
+           [operation = std::move(operation)](comm::Communicator* communicator, Stream stream) {
+             operation(*communicator, stream);
+           });
 }
 
 void Transfers::reserve_staging() {
@@ -190,9 +193,9 @@ Transfers::Outgoing Transfers::cast_for_wire(const Segment& segment, const Segme
 
 void Transfers::spread_gradients(const SegmentId& id) {
   if (!train_.collective() || train_.policy().optimizer_sharded) return;
-  queue(id.flat_unit, [this, id](comm::Communicator& communicator, Stream stream) {
+  transfer(id.flat_unit, [this, id](comm::Communicator* communicator, Stream stream) {
     const SegmentBuffers& buffers = train_.arrays.segment(id);
-    all_gather(train_, communicator, stream, train_.layout().segment(id), buffers.gradient_shard,
+    all_gather(train_, *communicator, stream, train_.layout().segment(id), buffers.gradient_shard,
                buffers.sum_whole(), buffers.sum);
   });
 }

@@ -15,8 +15,6 @@ namespace zero::detail {
 
 class Transfers {
  public:
-  using Operation = std::function<void(comm::Communicator&, Stream)>;
-
   Transfers(TrainState& train, HiddenMemory& hidden);
 
   // Once the communicator knows the engine's memory: the staging that it needs beside the buffers
@@ -29,13 +27,12 @@ class Transfers {
   // A flat unit's shards to the whole. Where it rests whole, only what the update wrote is stale:
   // the trainable segments.
   void gather(int flat_unit);
-  // Other operations of the step on a flat unit, which all ranks queue in one order; their bytes
-  // are traffic of the step. There is more than one rank.
-  void queue(int flat_unit, Operation operation);
+  // An operation of the optimizer step on a flat unit, which all ranks queue in one order; its
+  // bytes are traffic of the step. There is more than one rank.
+  void queue_for_update(int flat_unit, Ranks::Transfer operation);
   // After a change of reduced gradients on their owners: to the ranks that hold all of them.
   void spread_gradients(const SegmentId& id);
   // A rolling hash of all that was issued, which ranks compare before each step.
-  void count_as_issued(Op op, int flat_unit, std::int64_t elements);
   std::uint64_t issued_hash() const { return issued_hash_; }
 
   // Written by the communication stream.
@@ -50,6 +47,7 @@ class Transfers {
   // Runs the work on the communication stream; without a communicator where this rank is alone.
   using Work = std::function<void(comm::Communicator*, Stream)>;
   void transfer(int flat_unit, Work work);
+  void count_as_issued(Op op, int flat_unit, std::int64_t elements);
   void accumulate(int flat_unit);
   void reduce(int flat_unit);
   void add_up(int flat_unit, bool first, Stream stream);

@@ -19,7 +19,7 @@ constexpr std::int64_t most_filled_elements = 1 << 20;  // at a time
 // Part by part, since what the callback fills is in no plan.
 void Weights::fill_segment(const SegmentId& id, const Fill& fill,
                            const std::function<bool(int param)>& wanted) {
-  for (const ParamRange& piece : train_.own_ranges(train_.layout().segment(id)))
+  for (const ParamRange& piece : train_.own_params(train_.layout().segment(id)))
     for (std::int64_t from = 0; from < piece.count && wanted(piece.param);
          from += most_filled_elements)
       fill_piece(id,

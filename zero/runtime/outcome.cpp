@@ -10,27 +10,17 @@ namespace {
 
 constexpr std::size_t most_text = 2000;
 
+template <class... Known>
+[[noreturn]] void raise_as(const Outcome& outcome) {
+  (..., (outcome.code == Known("").exit_code() ? throw Known(outcome.text) : void()));
+  throw UsageError(outcome.text);
+}
+
 }  // namespace
 
 void raise(const Outcome& outcome) {
-  switch (outcome.code) {
-    case 11:
-      throw TopologyError(outcome.text);
-    case 12:
-      throw DisagreementError(outcome.text);
-    case 13:
-      throw MemoryError(outcome.text);
-    case 14:
-      throw SaveError(outcome.text);
-    case 15:
-      throw LoadError(outcome.text);
-    case 18:
-      throw StalledError(outcome.text);
-    case 19:
-      throw OffloadError(outcome.text);
-    default:
-      throw UsageError(outcome.text);
-  }
+  raise_as<TopologyError, DisagreementError, MemoryError, SaveError, LoadError, StalledError,
+           OffloadError>(outcome);
 }
 
 Outcome agree_on_outcome(Ranks& ranks, const std::string& subject, const Outcome& own) {

@@ -46,7 +46,7 @@ std::vector<std::byte> gather_whole(TrainState& train, const ArrayId& array) {
   if (array.kind != ArrayKind::state) {
     store.read(array, begin, begin + segment.shard, slice);
   } else {
-    for (const ParamRange& piece : train.own_ranges(segment))
+    for (const ParamRange& piece : train.own_params(segment))
       if (store.holds(array, piece.param))
         store.read(array, piece.segment_begin, piece.segment_begin + piece.count,
                    whole.data() + piece.segment_begin * size_of(dtype));
@@ -62,7 +62,7 @@ std::uint64_t digest_of(TrainState& train, const ArrayId& array, std::string_vie
                         int only_param) {
   const auto bytes = static_cast<std::size_t>(size_of(train.store->dtype_of(array)));
   std::uint64_t sum = 0;
-  for (const ParamRange& piece : train.own_ranges(train.layout().segment(array))) {
+  for (const ParamRange& piece : train.own_params(train.layout().segment(array))) {
     if (!train.store->holds(array, piece.param)) continue;
     if (only_param >= 0 && piece.param != only_param) continue;
     const std::uint64_t key = hash_of(train.param(piece.param).name) ^ hash_of(kind);

@@ -4,17 +4,17 @@ namespace zero::detail {
 
 std::int64_t MemoryRequests::bytes() const {
   std::int64_t total = 0;
-  for (const ParamRange& piece : pieces_) total += Arena::rounded(piece.bytes);
+  for (const Piece& piece : pieces_) total += Arena::rounded(piece.bytes);
   return total;
 }
 
 void MemoryRequests::plan(Ledger& ledger) const {
-  for (const ParamRange& piece : pieces_)
+  for (const Piece& piece : pieces_)
     ledger.plan(piece.category, Arena::rounded(piece.bytes), tier_);
 }
 
 void MemoryRequests::take(Arena& arena, Ledger& ledger) const {
-  for (const ParamRange& piece : pieces_) {
+  for (const Piece& piece : pieces_) {
     auto* memory = static_cast<std::byte*>(arena.take(piece.bytes));
     ledger.take(piece.category, Arena::rounded(piece.bytes), tier_);
     for (const auto& [offset, point_at] : piece.pointers) point_at(memory + offset);
@@ -22,7 +22,7 @@ void MemoryRequests::take(Arena& arena, Ledger& ledger) const {
 }
 
 void MemoryRequests::give_back(Ledger& ledger) const {
-  for (const ParamRange& piece : pieces_) {
+  for (const Piece& piece : pieces_) {
     ledger.give_back(piece.category, Arena::rounded(piece.bytes), tier_);
     ledger.plan(piece.category, -Arena::rounded(piece.bytes), tier_);
   }

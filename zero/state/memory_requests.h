@@ -30,7 +30,7 @@ class MemoryRequests {
   }
   template <class T>
   void place(int piece, std::int64_t offset, std::int64_t bytes, T*& pointer) {
-    ParamRange& own = pieces_[piece];
+    Piece& own = pieces_[piece];
     own.bytes = std::max(own.bytes, offset + bytes);
     own.pointers.emplace_back(offset,
                               [&pointer](std::byte* at) { pointer = reinterpret_cast<T*>(at); });
@@ -44,14 +44,14 @@ class MemoryRequests {
   void give_back(Ledger& ledger) const;
 
  private:
-  struct ParamRange {
+  struct Piece {
     MemoryCategory category;
     std::int64_t bytes = 0;
     std::vector<std::pair<std::int64_t, std::function<void(std::byte*)>>> pointers;
   };
 
   Tier tier_;
-  std::vector<ParamRange> pieces_;
+  std::vector<Piece> pieces_;
 };
 
 }  // namespace zero::detail

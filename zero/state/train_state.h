@@ -31,7 +31,7 @@ struct TrainState {
   const Layout& layout() const { return plan.layout; }
   const ParamDeclaration& param(int index) const { return model.params[index]; }
   // What this rank owns of a segment: its slice, by parameter.
-  std::vector<ParamRange> own_ranges(const Segment& segment) const {
+  std::vector<ParamRange> own_params(const Segment& segment) const {
     return params_in(model, segment, segment.shard_of(rank()));
   }
   const Place& place(int param) const { return plan.layout.place_of_param[param]; }
