@@ -150,6 +150,13 @@ class UnitSpec {
   UnitSpec& uses(const std::string& global_name);
   // Forward and backward happen in one BackwardScope (a loss head); evaluation opens forward().
   UnitSpec& fused();
+  // Its scopes open and close while those of `unit` are open, as a child module runs within the
+  // module around it. `unit` is declared before it; between them stands nothing that lies outside.
+  // Backward runs in reverse, the outer unit first.
+  UnitSpec& within(const std::string& unit);
+  // A pass may leave its scopes out, on some ranks too (a dropped layer, an expert without tokens):
+  // the engine then takes part in its exchange, and its gradient counts as zero.
+  UnitSpec& optional();
 
  private:
   friend class ModelSpec;
@@ -158,11 +165,20 @@ class UnitSpec {
   int index_;
 };
 
-// Declaration order is the forward order.
+// Declaration order is the forward order; backward is its reverse.
 class ModelSpec {
  public:
   ModelSpec();
   UnitSpec& unit(const std::string& name);
+  // A unit that was declared before comes here once more in each pass (layers that share their
+  // weights). Its gradients add up, and it has memory of its own from its first use to its last.
+  ModelSpec& again(const std::string& unit);
+  // The first forward pass opens units in any order and as often as it likes; the ranks agree on
+  // what they have opened, and later passes follow that order: Engine::forward_order(). It costs
+  // that pass one small exchange for each scope, and gathers that nothing overlaps. A unit that
+  // came k times has, in backward, forward() scopes for the first k - 1 of its uses, and its
+  // backward() scope, with the whole gradient, at the last.
+  ModelSpec& learn_order();
   // Puts the parameters declared so far whose global names fit into an optimizer group, as
   // ParamOptions::group does; * stands for any characters ("h.*.ln_*").
   ModelSpec& group(std::string_view pattern, const std::string& name);
@@ -174,10 +190,12 @@ class ModelSpec {
   std::vector<std::shared_ptr<UnitSpec>> units_;
 };
 
-// Pointers die with the scope; docs/strict-mode.md finds those that are kept. A type other than the
-// parameter's dtype is a UsageError. Names are the unit's own ("weight") or global ("embed.wte").
-// Scopes can be moved, into containers too: a moved-from one does nothing. So does one that
-// outlives its engine; asking it for values is a UsageError.
+// Pointers die with the scope; docs/strict-mode.md finds those that are kept. A unit's values and
+// gradients have the same addresses in each of its scopes, multiples of 64 bytes; the memory may
+// serve other units in between (while a FullModel lives, values lie in its memory). A type other
+// than the parameter's dtype is a UsageError. Names are the unit's own ("weight") or global
+// ("embed.wte"). Scopes can be moved, into containers too: a moved-from one does nothing. So does
+// one that outlives its engine; asking it for values is a UsageError.
 class Scope {
  public:
   template <class T>
@@ -276,6 +294,7 @@ class MicroStep {
 
  private:
   friend class MicroSteps;
+  friend class Engine;
   MicroStep(detail::EngineLink core, int index) : core_(std::move(core)), index_(index) {}
   detail::EngineLink core_;
   int index_;
@@ -338,7 +357,10 @@ class Gradients {
 enum class Decision { apply, skip };
 
 struct StepOptions {
-  std::optional<double> learning_rate = {};          // overrides the scheduler
+  std::optional<double> learning_rate = {};  // overrides the scheduler
+  // Gradients, and the loss that is reported, are divided by ranks x this, instead of by ranks x
+  // the micro steps that there were.
+  std::optional<double> mean_over = {};
   std::function<Decision(Gradients&)> inspect = {};  // on all ranks or on none
 };
 
@@ -500,11 +522,25 @@ class Engine {
 
   // Local.
   std::span<Unit> units();
-  // Last unit first, down to the lowest one that has something to train.
+  // In the order of backward, down to the first unit that has something to train. A unit that
+  // comes several times in a pass stands there as often.
   std::vector<Unit*> backward_units();
+  // In the order of forward, as declared or as learned; see ModelSpec::again() and learn_order().
+  std::vector<Unit*> forward_order();
   Unit& unit(std::string_view name);
+  // Local, between steps: a parameter that rests whole on each rank (stages 0 to 2), after what is
+  // in flight for it; null where it rests as a shard.
+  template <class T>
+  const T* resident(std::string_view name) {
+    return static_cast<const T*>(raw_resident(name, dtype_of<T>::value));
+  }
 
   MicroSteps micro_steps();
+  // A micro step outside of micro_steps(). With gradient_accumulation_steps over 1 there may be any
+  // number of them before step(), which otherwise has one. Ends the one before. Of the `last` one,
+  // reductions overlap the backward pass; where none was said to be the last, step() makes up for
+  // what is missing.
+  MicroStep begin_micro_step(bool last = false);
   StepTicket step(const StepOptions& = {});
   Evaluation evaluate();
   // States its bytes, and throws when they do not fit. -1: on every rank.
@@ -536,6 +572,7 @@ class Engine {
 
  private:
   void* raw_buffer(std::string_view name, DType dtype);
+  const void* raw_resident(std::string_view name, DType dtype);
 
   std::unique_ptr<detail::EngineCore> core_;
 };

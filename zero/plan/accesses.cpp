@@ -84,6 +84,7 @@ void AccessTable::add_transfer(Op op, int flat) {
         read(Resource::parameter_shard, flat);
       return write(Resource::parameter_slot, parameter_slot(flat));
     case Op::reduce:
+    case Op::reduce_late:
     case Op::accumulate:
       write(Resource::gradient_slot, gradient_slot(flat));
       if (!offload_.gradients) write(Resource::gradient_shard, flat);

@@ -85,6 +85,7 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Co
   PlanInputs inputs;
   inputs.model = &model;
   inputs.layout = &plan.layout;
+  inputs.order = model.order;
   inputs.gather_parameters = policy.parameters_sharded;
   inputs.reshard_after_forward = plan.placement.reshard_after_forward;
   inputs.gather_after_update =
@@ -201,6 +202,15 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
   }
   steps = make_step_plans(inputs, sync_each);
   check_plans(inputs, steps);
+}
+
+HalfPlans EnginePlan::learn_order(std::vector<int> order, bool last) {
+  inputs.order = std::move(order);
+  steps = make_step_plans(inputs, sync_each);
+  check_plans(inputs, steps);
+  HalfPlans halves = make_half_plans(inputs, sync_each, last);
+  check_half_plans(inputs, halves, steps);
+  return halves;
 }
 
 std::int64_t piece_elements(std::int64_t bucket, int ranks) {

@@ -29,6 +29,10 @@ struct EnginePlan {
   EnginePlan(const EnginePlan&) = delete;  // inputs points into it
   EnginePlan& operator=(const EnginePlan&) = delete;
 
+  // The first pass has shown the forward order, after its forward scopes: all plans are made anew.
+  // Returns those of the step's first micro step, which may be the `last` as well.
+  HalfPlans learn_order(std::vector<int> order, bool last);
+
   bool strict;
   Batch batch;
   Strategy configured, placement;  // they differ only in strict mode

@@ -28,6 +28,14 @@ std::vector<bool> persistent_params(const Model& model, const ZeroOptions& optio
   return persistent;
 }
 
+std::vector<int> heights_of(const Model& model) {
+  std::vector<int> heights(model.units.size(), 0);
+  for (int u = static_cast<int>(model.units.size()) - 1; u >= 0; --u)
+    if (const int parent = model.units[u].parent; parent >= 0)
+      heights[parent] = std::max(heights[parent], heights[u] + 1);
+  return heights;
+}
+
 FlatUnit make_flat_unit(const Model& model, std::string name, Residence residence,
                         const std::vector<int>& params, int ranks) {
   FlatUnit unit{std::move(name), residence, {}, {}};
@@ -89,12 +97,13 @@ Layout make_layout(const Model& model, int ranks, const ZeroOptions& zero_optimi
       else
         own.push_back(param);
     }
-    add(unit.name, Residence::in_turn, own);
+    add(unit.name, unit.repeats ? Residence::held : Residence::in_turn, own);
   }
   add("persistent", Residence::persistent, small);
 
   layout.place_of_param.resize(model.params.size());
   layout.needs_of_unit.resize(model.units.size());
+  const std::vector<int> heights = heights_of(model);
   for (int f = 0; f < std::ssize(layout.flat_units); ++f) {
     FlatUnit& flat = layout.flat_units[f];
     for (const SegmentId id : layout.segments_of(f)) {
@@ -106,7 +115,10 @@ Layout make_layout(const Model& model, int ranks, const ZeroOptions& zero_optimi
     }
     std::sort(flat.users.begin(), flat.users.end());
     flat.users.erase(std::unique(flat.users.begin(), flat.users.end()), flat.users.end());
-    for (const int user : flat.users) layout.needs_of_unit[user].push_back(f);
+    for (const int user : flat.users) {
+      layout.needs_of_unit[user].push_back(f);
+      flat.height = std::max(flat.height, heights[user]);
+    }
   }
   layout.hash = hash_of(layout.describe(model));
   return layout;

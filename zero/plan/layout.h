@@ -57,8 +57,8 @@ struct SegmentId {
 };
 
 enum class Residence {
-  in_turn,     // gathered for each use of its unit
-  held,        // tied or borrowed: gathered from its first use to its last in a micro step
+  in_turn,  // gathered for each use of its unit
+  held,     // tied, borrowed or repeated: gathered from its first use to its last in a micro step
   persistent,  // small parameters: gathered once per step
 };
 
@@ -69,7 +69,8 @@ struct FlatUnit {
   std::string name;
   Residence residence = Residence::in_turn;
   std::vector<Segment> segments;
-  std::vector<int> users;  // declared units, in forward order
+  std::vector<int> users;  // declared units, in the order of their declaration
+  int height = 0;  // of its unit: 0 where no others lie within it, else above the highest of these
 
   std::int64_t elements(bool trainable_only = false) const;  // with padding
   std::int64_t trainable_elements() const { return elements(true); }

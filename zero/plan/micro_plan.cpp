@@ -11,12 +11,7 @@ namespace {
 
 constexpr int nobody = -1;
 
-struct ComputeStep {
-  Op op;
-  int unit;
-};
-
-// A gather that some compute step needs. Its slot is free once step `freed_after` has run.
+// A gather that some scope needs. Its slot is free once step `freed_after` has run.
 struct GatherRequest {
   int flat_unit;
   int freed_after;
@@ -27,8 +22,7 @@ using SlotContents = std::vector<int>;
 
 // The gathers that the steps need where the slots have these contents at first, which become those
 // at the end.
-std::vector<GatherRequest> gathers_of(const PlanInputs& inputs,
-                                      const std::vector<ComputeStep>& steps,
+std::vector<GatherRequest> gathers_of(const PlanInputs& inputs, const std::vector<ScopeStep>& steps,
                                       SlotContents& contents) {
   const Layout& layout = *inputs.layout;
   const auto elements_between = [&](int from_step, int to_step) {
@@ -48,7 +42,7 @@ std::vector<GatherRequest> gathers_of(const PlanInputs& inputs,
                            elements_between(last_use[slot], step) > *inputs.max_reuse_distance;
       if (contents[slot] != flat || too_far) requests.push_back({flat, last_use[slot]});
       contents[slot] = flat;
-      last_use[slot] = step;
+      last_use[slot] = std::max(last_use[slot], steps[step].end);
     }
   return requests;
 }
@@ -60,18 +54,25 @@ class PlanBuilder {
   PlanBuilder(const PlanInputs& inputs, std::optional<Op> reduction, bool last)
       : inputs_(inputs), reduction_(reduction), last_(last) {}
 
-  StepPlan build(std::string name, const std::vector<ComputeStep>& steps,
+  StepPlan build(std::string name, const std::vector<ScopeStep>& steps,
                  const std::vector<GatherRequest>& gathers);
+  StepPlan build_gathers(const std::vector<int>& flat_units);
+  StepPlan build_late_reductions();
 
  private:
   void emit(Op op, int target) { detail::emit(plan_, inputs_, op, target); }
   void emit_gather(int flat);
-  void emit_reductions_after(const ComputeStep& step);
+  void emit_scope(const std::vector<ScopeStep>& steps, int step);
+  void emit_reductions_after(const std::vector<ScopeStep>& steps, int step);
+  void emit_reduction(Op op, int flat);
+  void emit_loads_ahead();
+  StepPlan finished();
 
   const PlanInputs& inputs_;
   std::optional<Op> reduction_;
   bool last_;
   StepPlan plan_;
+  std::vector<std::size_t> scopes_;  // by step: its instruction
 };
 
 // A fetch runs as far ahead of its gather as buffers are free. On a GPU rank it passes through a
@@ -83,52 +84,99 @@ void PlanBuilder::emit_gather(int flat) {
   emit(Op::gather, flat);
 }
 
-// After the last backward scope that adds to a gradient. Beside a GPU gradients stay in its memory
-// until the last micro step has added its own; those that go to a file pass through host memory.
-void PlanBuilder::emit_reductions_after(const ComputeStep& step) {
-  const OffloadPlan& offload = inputs_.offload;
-  if (!reduction_ || step.op != Op::backward) return;
-  for (const int flat : inputs_.layout->needs_of_unit[step.unit]) {
-    const bool last_user = inputs_.layout->flat_unit(flat).users.front() == step.unit;
-    if (inputs_.gradient_slots.slot_of[flat] < 0 || !last_user) continue;
-    emit(*reduction_, flat);
-    if (offload.on_host && last_) emit(Op::download, flat);
-    const bool recalled = std::any_of(
-        inputs_.chunks.begin(), inputs_.chunks.end(),
-        [&](const Chunk& chunk) { return chunk.flat_unit == flat && offload.recalls(chunk); });
-    if (offload.on_host ? last_ && recalled : offload.gradients) emit(Op::spill, flat);
+void PlanBuilder::emit_scope(const std::vector<ScopeStep>& steps, int step) {
+  const auto [op, unit, end] = steps[step];
+  scopes_.push_back(plan_.instructions.size());
+  emit(op, unit);
+  if (op != Op::backward) return;
+  for (const int flat : inputs_.layout->needs_of_unit[unit]) {
+    const std::vector<int>& users = inputs_.layout->flat_unit(flat).users;
+    const bool later = std::any_of(steps.begin() + step + 1, steps.end(), [&](const ScopeStep& s) {
+      return s.op == Op::backward && std::find(users.begin(), users.end(), s.unit) != users.end();
+    });
+    if (inputs_.gradient_slots.slot_of[flat] >= 0 && !later)
+      plan_.instructions.back().completes.push_back(flat);
   }
 }
 
+// Of the scopes that have ended when this step has, the innermost first.
+void PlanBuilder::emit_reductions_after(const std::vector<ScopeStep>& steps, int step) {
+  if (!reduction_) return;
+  for (int s = step; s >= 0; --s) {
+    if (steps[s].end != step) continue;
+    const std::vector<int> completed = plan_.instructions[scopes_[s]].completes;
+    for (const int flat : completed) emit_reduction(*reduction_, flat);
+  }
+}
+
+// Beside a GPU gradients stay in its memory until the last micro step has added its own; those that
+// go to a file pass through host memory. On CPU ranks, gradients that go to a file go there in each
+// micro step.
+void PlanBuilder::emit_reduction(Op op, int flat) {
+  const OffloadPlan& offload = inputs_.offload;
+  emit(op, flat);
+  if (!offload.on_host) {
+    if (offload.gradients && op != Op::reduce_late) emit(Op::spill, flat);
+    return;
+  }
+  if (!last_) return;
+  emit(Op::download, flat);
+  if (std::any_of(inputs_.chunks.begin(), inputs_.chunks.end(), [&](const Chunk& chunk) {
+        return chunk.flat_unit == flat && offload.recalls(chunk);
+      }))
+    emit(Op::spill, flat);
+}
+
+// Of the chunks that are first in their slots: nothing writes those before the ranks agree, and the
+// micro step need not wait for them.
+void PlanBuilder::emit_loads_ahead() {
+  for (int c = 0; c < std::ssize(inputs_.chunks) && last_; ++c)
+    if (inputs_.chunks[c].ahead) emit(Op::load, c);
+}
+
+StepPlan PlanBuilder::finished() {
+  derive_order(plan_);
+  return std::move(plan_);
+}
+
 // Each step is preceded by the gathers that it needs, and then by those that later steps need, as
-// far as their slots are free. The last micro step ends with loads of the chunks that are first in
-// their slots: nothing writes those before the ranks agree, and the micro step need not wait for
-// them.
-StepPlan PlanBuilder::build(std::string name, const std::vector<ComputeStep>& steps,
+// far as their slots are free.
+StepPlan PlanBuilder::build(std::string name, const std::vector<ScopeStep>& steps,
                             const std::vector<GatherRequest>& gathers) {
   plan_.name = std::move(name);
   auto gather = gathers.begin();
   for (int step = 0; step < std::ssize(steps); ++step) {
     for (; gather != gathers.end() && gather->freed_after < step; ++gather)
       emit_gather(gather->flat_unit);
-    if (step > 0) emit_reductions_after(steps[step - 1]);
-    emit(steps[step].op, steps[step].unit);
+    if (step > 0) emit_reductions_after(steps, step - 1);
+    emit_scope(steps, step);
   }
-  if (!steps.empty()) emit_reductions_after(steps.back());
-  for (int c = 0; c < std::ssize(inputs_.chunks) && last_; ++c)
-    if (inputs_.chunks[c].ahead) emit(Op::load, c);
-  derive_order(plan_);
-  return std::move(plan_);
+  if (!steps.empty()) emit_reductions_after(steps, static_cast<int>(steps.size()) - 1);
+  emit_loads_ahead();
+  return finished();
+}
+
+StepPlan PlanBuilder::build_gathers(const std::vector<int>& flat_units) {
+  plan_.name = "gathers of a scope";
+  for (const int flat : flat_units) emit_gather(flat);
+  return finished();
+}
+
+StepPlan PlanBuilder::build_late_reductions() {
+  plan_.name = "late reductions";
+  for (int f = 0; f < std::ssize(inputs_.layout->flat_units); ++f)
+    if (inputs_.gradient_slots.slot_of[f] >= 0) emit_reduction(Op::reduce_late, f);
+  emit_loads_ahead();
+  return finished();
 }
 
 // What training or evaluation computes, in order.
-std::vector<ComputeStep> compute_steps(const PlanInputs& inputs, bool training) {
-  std::vector<ComputeStep> steps;
-  for (int u = 0; u < std::ssize(inputs.model->units); ++u)
-    if (!training || !inputs.model->units[u].fused) steps.push_back({Op::forward, u});
+std::vector<ScopeStep> scope_steps(const PlanInputs& inputs, bool training) {
+  std::vector<ScopeStep> steps = forward_steps(inputs, training);
   if (!training) return steps;
-  for (const int unit : backward_order(*inputs.model, *inputs.layout))
-    steps.push_back({Op::backward, unit});
+  const auto offset = static_cast<int>(steps.size());
+  for (const auto& [op, unit, end] : backward_steps(inputs))
+    steps.push_back({op, unit, end + offset});
   return steps;
 }
 
@@ -152,7 +200,7 @@ struct Pass {
 
 StepPlan make_pass(const PlanInputs& inputs, const Pass& pass, bool training,
                    std::optional<Op> reduction) {
-  const std::vector<ComputeStep> steps = compute_steps(inputs, training);
+  const std::vector<ScopeStep> steps = scope_steps(inputs, training);
   SlotContents contents(inputs.parameter_slots.slots, nobody);
   if (!pass.first) gathers_of(inputs, steps, contents);
   if (!pass.first && training) reshard_after_micro_step(inputs, contents);
@@ -161,20 +209,43 @@ StepPlan make_pass(const PlanInputs& inputs, const Pass& pass, bool training,
   return PlanBuilder(inputs, reduction, pass.last).build(pass.name, steps, gathers);
 }
 
+// In micro steps but the last.
+std::optional<Op> early_reduction(const PlanInputs& inputs, bool sync_each) {
+  if (sync_each) return Op::reduce;
+  return inputs.accumulate_locally ? std::optional(Op::accumulate) : std::nullopt;
+}
+
 }  // namespace
+
+StepPlan make_gather_plan(const PlanInputs& inputs, const std::vector<int>& flat_units) {
+  return PlanBuilder(inputs, std::nullopt, false).build_gathers(flat_units);
+}
+
+HalfPlans make_half_plans(const PlanInputs& inputs, bool sync_each, bool last) {
+  const std::vector<ScopeStep> forward = forward_steps(inputs, true);
+  const std::vector<ScopeStep> backward = backward_steps(inputs);
+  SlotContents contents(inputs.parameter_slots.slots, nobody);
+  std::vector<GatherRequest> before, after;
+  if (inputs.gather_parameters) {
+    before = gathers_of(inputs, forward, contents);
+    after = gathers_of(inputs, backward, contents);
+  }
+  const std::optional<Op> reduction = last ? Op::reduce : early_reduction(inputs, sync_each);
+  return {PlanBuilder(inputs, std::nullopt, false).build("first forward", forward, before),
+          PlanBuilder(inputs, reduction, last).build("first backward", backward, after)};
+}
 
 StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {
   const auto micro_step = [&](const Pass& pass, std::optional<Op> reduction) {
     return make_pass(inputs, pass, true, reduction);
   };
   StepPlans plans;
-  std::optional<Op> early;
-  if (inputs.accumulate_locally) early = Op::accumulate;
-  if (sync_each) early = Op::reduce;
+  const std::optional<Op> early = early_reduction(inputs, sync_each);
   plans.first = micro_step({"first micro step", true, false}, early);
   plans.middle = micro_step({"middle micro step", false, false}, early);
   plans.last = micro_step({"last micro step", false, true}, Op::reduce);
   plans.only = micro_step({"only micro step", true, true}, Op::reduce);
+  plans.late_reductions = PlanBuilder(inputs, std::nullopt, true).build_late_reductions();
   plans.update = make_update_plan(inputs);
   plans.evaluation_first =
       make_pass(inputs, {"first evaluation pass", true, false}, false, std::nullopt);

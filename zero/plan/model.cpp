@@ -82,10 +82,18 @@ std::int64_t Model::total_elements() const {
   return total;
 }
 
+bool Model::lies_within(int unit, int other) const {
+  for (int outer = units[unit].parent; outer >= 0; outer = units[outer].parent)
+    if (outer == other) return true;
+  return false;
+}
+
 std::string Model::describe() const {
   std::string lines;
   for (const UnitDeclaration& unit : units) {
-    lines += "unit " + unit.name + (unit.fused ? " fused" : "");
+    lines += "unit " + unit.name + (unit.fused ? " fused" : "") +
+             (unit.parent >= 0 ? " within " + units[unit.parent].name : "") +
+             (unit.optional ? " optional" : "");
     for (const std::string& name : unit.borrowed_names) lines += " uses " + name;
     lines += "\n";
     for (const int index : unit.params) {
@@ -102,6 +110,9 @@ std::string Model::describe() const {
   for (const BufferDeclaration& buffer : buffers)
     lines +=
         "buffer " + buffer.name + " " + to_text(buffer.shape) + " " + name_of(buffer.dtype) + "\n";
+  if (learns_order) return lines + "learns its order\n";
+  if (order.size() > units.size())
+    for (const int unit : order) lines += "then " + units[unit].name + "\n";
   return lines;
 }
 
@@ -139,9 +150,33 @@ UnitSpec& ModelSpec::unit(const std::string& name) {
   const int index = static_cast<int>(model_->units.size());
   if (!model_->index_of_unit.emplace(name, index).second)
     throw UsageError("unit \"" + name + "\" is declared twice");
-  model_->units.push_back({name, {}, {}, false});
+  model_->units.push_back({name, {}, {}});
+  model_->order.push_back(index);
   units_.push_back(std::shared_ptr<UnitSpec>(new UnitSpec(*model_, index)));
   return *units_.back();
+}
+
+ModelSpec& ModelSpec::again(const std::string& unit) {
+  const auto found = model_->index_of_unit.find(unit);
+  if (found == model_->index_of_unit.end())
+    throw UsageError("ModelSpec::again: no unit declared so far is named \"" + unit + "\"");
+  detail::UnitDeclaration& declaration = model_->units[found->second];
+  if (declaration.fused)
+    throw UsageError("ModelSpec::again: unit " + unit +
+                     " is fused(), and runs backward where it runs forward: once in a pass");
+  const int parent = declaration.parent, before = model_->order.back();
+  if (parent >= 0 && before != parent && !model_->lies_within(before, parent))
+    throw UsageError("ModelSpec::again: unit " + unit + " lies within " +
+                     model_->units[parent].name + ", and unit " + model_->units[before].name +
+                     " before it does not");
+  declaration.repeats = true;
+  model_->order.push_back(found->second);
+  return *this;
+}
+
+ModelSpec& ModelSpec::learn_order() {
+  model_->learns_order = true;
+  return *this;
 }
 
 ModelSpec& ModelSpec::group(std::string_view pattern, const std::string& name) {
@@ -188,6 +223,29 @@ UnitSpec& UnitSpec::uses(const std::string& global_name) {
 
 UnitSpec& UnitSpec::fused() {
   model_.units[index_].fused = true;
+  return *this;
+}
+
+UnitSpec& UnitSpec::within(const std::string& unit) {
+  detail::UnitDeclaration& own = model_.units[index_];
+  const auto found = model_.index_of_unit.find(unit);
+  if (found == model_.index_of_unit.end() || found->second >= index_)
+    throw UsageError("unit " + own.name + " lies within \"" + unit +
+                     "\", which is not declared before it");
+  own.parent = found->second;
+  const auto around = [&](int previous) {
+    return previous == own.parent || model_.lies_within(previous, own.parent);
+  };
+  if (!around(index_ - 1))
+    throw UsageError("unit " + own.name + " lies within " + unit + ", but unit " +
+                     model_.units[index_ - 1].name +
+                     " stands between them, which does not: declare units that lie within "
+                     "another one directly behind it");
+  return *this;
+}
+
+UnitSpec& UnitSpec::optional() {
+  model_.units[index_].optional = true;
   return *this;
 }
 

@@ -31,6 +31,9 @@ struct UnitDeclaration {
   std::vector<int> params;                  // own, by index into Model::params
   std::vector<std::string> borrowed_names;  // as declared by uses()
   bool fused = false;
+  int parent = -1;        // the unit that its scopes lie within, or -1
+  bool optional = false;  // a pass may leave its scopes out
+  bool repeats = false;   // it was declared to come again in a pass
 };
 
 struct Model {
@@ -38,6 +41,8 @@ struct Model {
   std::vector<ParamDeclaration> params;
   std::vector<BufferDeclaration> buffers;
   std::map<std::string, int, std::less<>> index_of_unit, index_of_param;
+  std::vector<int> order;     // units in forward order; one that repeats stands there several times
+  bool learns_order = false;  // the first pass decides the order
 
   // Whether a parameter or a buffer has this global name.
   bool declares(std::string_view global_name) const;
@@ -47,6 +52,8 @@ struct Model {
   // no unit declares.
   std::vector<int> borrowed(int unit) const;
   std::int64_t total_elements() const;
+  // Whether the unit's scopes lie within those of `other`, at any depth.
+  bool lies_within(int unit, int other) const;
   // One line per unit and parameter: compared over ranks.
   std::string describe() const;
 };

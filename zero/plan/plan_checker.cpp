@@ -23,7 +23,12 @@ class PlanChecker {
   explicit PlanChecker(const PlanInputs& inputs)
       : inputs_(inputs),
         contents_(inputs.parameter_slots.slots, -1),
-        backward_uses_(inputs.layout->flat_units.size(), 0) {}
+        uses_of_pass_(inputs.layout->flat_units.size(), 0),
+        backward_uses_(inputs.layout->flat_units.size(), 0) {
+    for (const ScopeStep& step : backward_steps(inputs))
+      if (step.op == Op::backward)
+        for (const int flat : inputs.layout->needs_of_unit[step.unit]) ++uses_of_pass_[flat];
+  }
 
   std::string run(const StepPlan& plan);
 
@@ -38,6 +43,7 @@ class PlanChecker {
 
   const PlanInputs& inputs_;
   std::vector<int> contents_;
+  std::vector<int> uses_of_pass_;   // by flat unit: backward scopes of a pass
   std::vector<int> backward_uses_;  // by flat unit, since its last reduction
   ByStream<Clock> clocks_{};
   AccessHistory<Clock> order_;                             // by what instructions declare
@@ -57,9 +63,8 @@ std::string PlanChecker::check_contents(const Instruction& instruction) {
   if (instruction.op == Op::gather) {
     contents_[inputs_.parameter_slots.slot_of[target]] = target;
   } else if (instruction.op == Op::reduce || instruction.op == Op::accumulate) {
-    const auto users = static_cast<int>(inputs_.layout->flat_unit(target).users.size());
     const int uses = std::exchange(backward_uses_[target], 0);
-    if (uses == 0 || uses % users != 0)
+    if (uses == 0 || uses % uses_of_pass_[target] != 0)
       return name(instruction) + " stands before its last backward use";
   } else if (target_of(instruction.op) == Target::unit) {
     for (const int f : inputs_.layout->needs_of_unit[target]) {
@@ -114,16 +119,31 @@ std::string find_plan_fault(const PlanInputs& inputs,
   return "";
 }
 
+namespace {
+
+void check_sequence(const PlanInputs& inputs, const std::vector<const StepPlan*>& sequence) {
+  if (const std::string fault = find_plan_fault(inputs, sequence); !fault.empty())
+    throw std::logic_error("step plan: " + fault);
+}
+
+}  // namespace
+
 void check_plans(const PlanInputs& inputs, const StepPlans& plans) {
   const std::vector<std::vector<const StepPlan*>> sequences = {
       {&plans.only, &plans.update, &plans.only, &plans.update},
+      {&plans.first, &plans.middle, &plans.late_reductions, &plans.update, &plans.first,
+       &plans.late_reductions, &plans.update, &plans.only},
       {&plans.first, &plans.middle, &plans.middle, &plans.last, &plans.update, &plans.first,
        &plans.last, &plans.update, &plans.only},
       {&plans.only, &plans.update, &plans.evaluation_first, &plans.evaluation_next,
        &plans.evaluation_next, &plans.only, &plans.update}};
-  for (const auto& sequence : sequences)
-    if (const std::string fault = find_plan_fault(inputs, sequence); !fault.empty())
-      throw std::logic_error("step plan: " + fault);
+  for (const auto& sequence : sequences) check_sequence(inputs, sequence);
+}
+
+void check_half_plans(const PlanInputs& inputs, const HalfPlans& halves, const StepPlans& plans) {
+  check_sequence(inputs, {&halves.forward, &halves.backward, &plans.late_reductions, &plans.update,
+                          &plans.first, &plans.last, &plans.update});
+  check_sequence(inputs, {&halves.forward, &halves.backward, &plans.middle, &plans.last});
 }
 
 }  // namespace zero::detail

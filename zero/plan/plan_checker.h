@@ -15,5 +15,6 @@ std::string find_plan_fault(const PlanInputs& inputs, const std::vector<const St
 
 // Checks the sequences that an engine can walk; throws std::logic_error with the fault.
 void check_plans(const PlanInputs& inputs, const StepPlans& plans);
+void check_half_plans(const PlanInputs& inputs, const HalfPlans& halves, const StepPlans& plans);
 
 }  // namespace zero::detail

@@ -2,20 +2,26 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
+#include <utility>
 
 namespace zero::detail {
 
 namespace {
 
 // Flat units that share slots, in declaration order. A class holds sizes from its largest down to
-// half of that.
-std::vector<std::vector<int>> size_classes(const std::vector<std::int64_t>& sizes,
+// half of that, of one height: units of one height do not lie within each other.
+std::vector<std::vector<int>> slot_classes(const Layout& layout,
+                                           const std::vector<std::int64_t>& sizes,
                                            std::vector<int> order) {
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return sizes[a] > sizes[b]; });
+  const auto height = [&](int f) { return layout.flat_unit(f).height; };
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return std::pair(height(a), -sizes[a]) < std::pair(height(b), -sizes[b]);
+  });
   std::vector<std::vector<int>> classes;
   for (const int f : order) {
-    if (classes.empty() || 2 * sizes[f] < sizes[classes.back().front()]) classes.emplace_back();
+    const int largest = classes.empty() ? -1 : classes.back().front();
+    if (largest < 0 || height(f) != height(largest) || 2 * sizes[f] < sizes[largest])
+      classes.emplace_back();
     classes.back().push_back(f);
   }
   for (std::vector<int>& members : classes) std::sort(members.begin(), members.end());
@@ -48,7 +54,7 @@ SlotAssignment assign_slots(const Layout& layout, const SlotPolicy& policy) {
     if (sizes.back() > 0) (shares ? in_turn : alone).push_back(static_cast<int>(sizes.size()) - 1);
   }
   assignment.slot_of.assign(sizes.size(), -1);
-  for (const std::vector<int>& members : size_classes(sizes, in_turn)) {
+  for (const std::vector<int>& members : slot_classes(layout, sizes, in_turn)) {
     std::int64_t largest = 0;
     for (const int f : members) largest = std::max(largest, sizes[f]);
     const auto count =

@@ -1,6 +1,7 @@
 // Which buffer (slot) a gathered flat unit lies in, and which one takes its gradient. Units of
-// similar size take turns in a few slots, so that slot bytes do not grow with depth (YaFSDP). Held,
-// persistent and odd-sized units have a slot of their own.
+// similar size take turns in a few slots, so that slot bytes do not grow with depth (YaFSDP); a
+// unit and those that lie within it are gathered together, and share none. Held, persistent and
+// odd-sized units have a slot of their own.
 #pragma once
 
 #include <cstdint>

@@ -24,6 +24,7 @@ constexpr EnumArray<Op, OpTraits, op_count> traits = {{{
     {"gather", PlanStream::communication, Target::flat_unit},
     {"reduce", PlanStream::communication, Target::flat_unit},
     {"accumulate", PlanStream::communication, Target::flat_unit},
+    {"late reduce", PlanStream::communication, Target::flat_unit},
     {"fetch", PlanStream::inbound, Target::flat_unit},
     {"load", PlanStream::inbound, Target::chunk},
     {"recall", PlanStream::inbound, Target::chunk},
@@ -74,7 +75,7 @@ int flat_unit_of(const Instruction& instruction, const std::vector<Chunk>& chunk
 }
 
 void emit(StepPlan& plan, const PlanInputs& inputs, Op op, int target) {
-  plan.instructions.push_back({op, target, accesses_of(inputs, op, target), {}});
+  plan.instructions.push_back({op, target, accesses_of(inputs, op, target)});
 }
 
 void derive_order(StepPlan& plan) {
@@ -92,22 +93,13 @@ void derive_order(StepPlan& plan) {
   }
 }
 
-std::vector<int> backward_order(const Model& model, const Layout& layout) {
-  int lowest = static_cast<int>(model.units.size());
-  for (const FlatUnit& flat : layout.flat_units)
-    if (flat.trainable_elements() > 0 && !flat.users.empty())
-      lowest = std::min(lowest, flat.users.front());
-  std::vector<int> order;
-  for (int unit = static_cast<int>(model.units.size()) - 1; unit >= lowest; --unit)
-    order.push_back(unit);
-  return order;
-}
-
 PlanTraffic traffic_of(const StepPlan& plan, const Layout& layout) {
   PlanTraffic traffic;
-  for (const auto& [op, target, accesses, after] : plan.instructions) {
-    if (op == Op::reduce) traffic.reduced += layout.flat_unit(target).trainable_elements();
-    if (op == Op::gather) traffic.gathered += layout.flat_unit(target).elements();
+  for (const Instruction& instruction : plan.instructions) {
+    if (target_of(instruction.op) != Target::flat_unit) continue;
+    const FlatUnit& flat = layout.flat_unit(instruction.target);
+    if (instruction.op == Op::reduce) traffic.reduced += flat.trainable_elements();
+    if (instruction.op == Op::gather) traffic.gathered += flat.elements();
   }
   return traffic;
 }

@@ -36,27 +36,28 @@ template <class T>
 using ByStream = EnumArray<PlanStream, T, plan_stream_count>;
 
 enum class Op : std::uint8_t {
-  forward,     // of a declared unit
-  backward,    // of a declared unit
-  agree,       // norm and vote
-  measure,     // first half of updates that need norms of whole tensors, on all chunks
-  update,      // optimizer on a chunk
-  gather,      // parameter shards -> whole, of a flat unit
-  reduce,      // whole gradients of all ranks -> shard of their sum, of a flat unit
-  accumulate,  // adds a flat unit's gradient to this rank's own sum, and sends nothing
-  fetch,       // parameter shard: file -> the buffer from which it is gathered, of a flat unit;
-               // on a GPU rank -> its buffer in host memory
-  load,        // a chunk: file -> its slot, without its gradient where it is read ahead
-  recall,      // the gradient of a chunk that was read ahead: file -> its slot
-  store,       // a chunk: its slot -> file
-  spill,       // the reduced gradient of a flat unit: memory -> file
+  forward,      // of a declared unit
+  backward,     // of a declared unit
+  agree,        // norm and vote
+  measure,      // first half of updates that need norms of whole tensors, on all chunks
+  update,       // optimizer on a chunk
+  gather,       // parameter shards -> whole, of a flat unit
+  reduce,       // whole gradients of all ranks -> shard of their sum, of a flat unit
+  accumulate,   // adds a flat unit's gradient to this rank's own sum, and sends nothing
+  reduce_late,  // what reduce does in the last micro step, after one that was not known to be it
+  fetch,        // parameter shard: file -> the buffer from which it is gathered, of a flat unit;
+                // on a GPU rank -> its buffer in host memory
+  load,         // a chunk: file -> its slot, without its gradient where it is read ahead
+  recall,       // the gradient of a chunk that was read ahead: file -> its slot
+  store,        // a chunk: its slot -> file
+  spill,        // the reduced gradient of a flat unit: memory -> file
   // On a GPU rank whose state is offloaded:
   download,        // the reduced gradient of a flat unit: GPU -> host memory
   update_on_host,  // optimizer on a chunk; its parameters -> where they are kept, or its slot
   upload,          // new parameters of a chunk: its slot -> parameter shard
   supply,          // parameter shard: host memory -> the buffer from which it is gathered
 };
-inline constexpr int op_count = 17;
+inline constexpr int op_count = 18;
 
 // What an instruction's target counts.
 enum class Target : std::uint8_t { all, unit, flat_unit, chunk };
@@ -102,7 +103,9 @@ struct Instruction {
   int target = 0;  // as target_of(op) says
   std::vector<ResourceAccess> accesses;
   // Earlier instructions of the plan on other streams that access the same.
-  std::vector<std::size_t> after;
+  std::vector<std::size_t> after = {};
+  // Of a backward scope: the flat units to whose gradients no later one adds.
+  std::vector<int> completes = {};
 };
 
 struct StepPlan {
@@ -117,6 +120,9 @@ void derive_order(StepPlan& plan);
 struct PlanInputs {
   const Model* model = nullptr;
   const Layout* layout = nullptr;
+  // Declared units in forward order. One that comes several times without having been declared so
+  // (UnitDeclaration::repeats) writes its gradient at the last of its uses in backward.
+  std::vector<int> order;
   SlotAssignment parameter_slots, gradient_slots;
   std::vector<Chunk> chunks;  // of the optimizer step
   OffloadPlan offload;
@@ -134,18 +140,35 @@ std::vector<ResourceAccess> accesses_of(const PlanInputs& inputs, Op op, int tar
 // Appends an instruction with its accesses.
 void emit(StepPlan& plan, const PlanInputs& inputs, Op op, int target);
 
-// Units that have something to train in or below them, last unit first.
-std::vector<int> backward_order(const Model& model, const Layout& layout);
+// Scopes of the program in the order in which they open, and which of them close before others do.
+struct ScopeStep {
+  Op op{};
+  int unit = 0;
+  int end = 0;  // the last step that lies within its scope: itself where none does
+};
+std::vector<ScopeStep> forward_steps(const PlanInputs& inputs, bool training);
+// Backward goes through the forward order in reverse, outer units first, down to the first unit
+// that has something to train.
+std::vector<ScopeStep> backward_steps(const PlanInputs& inputs);
 
 struct StepPlans {
   // Micro steps by their position in a step. They `reduce` where gradients are synchronized in
   // them, and `accumulate` where gradients are summed apart from where backward writes them.
   StepPlan first, middle, last, only;
+  // After micro steps of which none was known to be the last: what that one would have done.
+  StepPlan late_reductions;
   StepPlan update;
   StepPlan evaluation_first, evaluation_next;
 };
 
 StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each);
+// The two halves of the first micro step of a step, after the first of which the order was learned.
+struct HalfPlans {
+  StepPlan forward, backward;
+};
+// Gathers of flat units that a scope needs at once.
+StepPlan make_gather_plan(const PlanInputs& inputs, const std::vector<int>& flat_units);
+HalfPlans make_half_plans(const PlanInputs& inputs, bool sync_each, bool last);
 StepPlan make_update_plan(const PlanInputs& inputs);
 
 // Elements gathered and reduced by a plan, padding included.

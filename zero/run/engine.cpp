@@ -72,7 +72,7 @@ BackwardScope Unit::backward() {
 }
 
 bool MicroStep::last() const {
-  return index_ + 1 == core_.of("micro step").train().plan.batch.accumulation;
+  return core_.of("micro step").train().last_micro_step;
 }
 float MicroStep::loss_scale() const {
   return core_.of("micro step").stepper().loss_scale();
@@ -156,13 +156,23 @@ void* Engine::raw_buffer(std::string_view name, DType dtype) {
   return core_->train().buffers.address(name, dtype);
 }
 
+const void* Engine::raw_resident(std::string_view name, DType dtype) {
+  core_->finish_work();
+  return core_->scopes().resident(name, dtype);
+}
+
 std::span<Unit> Engine::units() {
   return core_->units();
 }
 std::vector<Unit*> Engine::backward_units() {
   std::vector<Unit*> units;
-  for (const int unit : detail::backward_order(core_->train().model, core_->train().layout()))
-    units.push_back(&core_->units()[unit]);
+  for (const detail::ScopeStep& step : detail::backward_steps(core_->train().plan.inputs))
+    units.push_back(&core_->units()[step.unit]);
+  return units;
+}
+std::vector<Unit*> Engine::forward_order() {
+  std::vector<Unit*> units;
+  for (const int unit : core_->train().plan.inputs.order) units.push_back(&core_->units()[unit]);
   return units;
 }
 Unit& Engine::unit(std::string_view name) {
@@ -178,6 +188,9 @@ Unit& Engine::unit(std::string_view name) {
 
 MicroSteps Engine::micro_steps() {
   return {core_->link(), static_cast<int>(batch().accumulation)};
+}
+MicroStep Engine::begin_micro_step(bool last) {
+  return {core_->link(), core_->scopes().begin_micro_step(last)};
 }
 StepTicket Engine::step(const StepOptions& options) {
   detail::Stepper::Stepped stepped = core_->stepper().step(options, [&] {

@@ -21,16 +21,17 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
               {[this](const Instruction& i) { issue(i); },
                [this](const Instruction& i) { scopes_.settle(i); },
                [this](int unit) { return train_.model.units[unit].name; }}),
+      learner_(train_, walker_),
       updater_(runtime, train_.ranks, train_.plan, train_.arrays, *train_.store,
                [this](int unit, const Ranks::Transfer& operation) {
                  transfers_.queue_for_update(unit, operation);
                  train_.runtime.communication().synchronize();
                }),
-      scopes_(train_, guard_, walker_, hidden_, clock_, device_step_.get()),
+      scopes_({train_, guard_, walker_, learner_, hidden_, clock_, device_step_.get()}),
       stepper_({train_, guard_, scopes_, transfers_, offload_, walker_, clock_, hidden_, updater_,
                 *checkpoints_, device_step_.get()}),
       weights_(train_, guard_, transfers_, offload_),
-      evaluator_(train_, guard_, walker_) {
+      evaluator_(train_, guard_, walker_, learner_) {
   if (train_.collective()) share_memory();
   if (runtime.topology().local_rank == 0) notice_settings();
   updater_.fill_initial_states();

@@ -12,6 +12,7 @@
 #include "zero/run/evaluator.h"
 #include "zero/run/hidden_memory.h"
 #include "zero/run/offload_streams.h"
+#include "zero/run/order_learner.h"
 #include "zero/run/plan_walker.h"
 #include "zero/run/scopes.h"
 #include "zero/run/step_clock.h"
@@ -76,6 +77,7 @@ class EngineCore {
   OffloadStreams offload_;
   std::unique_ptr<Checkpoints> checkpoints_;
   PlanWalker walker_;
+  OrderLearner learner_;
   Updater updater_;
   Scopes scopes_;
   Stepper stepper_;

@@ -21,17 +21,32 @@ bool Evaluator::anyone_has_batch(bool have_batch) {
   return std::find(flags.begin(), flags.end(), 1) != flags.end();
 }
 
+void Evaluator::begin_pass() {
+  const StepPlans& plans = train_.plan.steps;
+  const bool first = passes_++ == 0;
+  if (learner_.waits())
+    learner_.begin();
+  else
+    walker_.begin(first ? plans.evaluation_first : plans.evaluation_next);
+}
+
+void Evaluator::finish_pass() {
+  if (learner_.active())
+    train_.plan.learn_order(learner_.finish(), false);
+  else
+    walker_.finish();
+}
+
 bool Evaluator::next(bool have_batch) {
   constexpr const char* call = "Evaluation::next()";
   guard_.check(Phase::evaluation, call);
   return guard_.or_poison([&] {
     do {
-      walker_.finish();
+      finish_pass();
       guard_.require_same_call(call);
       if (!anyone_has_batch(have_batch)) return false;
-      const StepPlans& plans = train_.plan.steps;
-      walker_.begin(passes_++ == 0 ? plans.evaluation_first : plans.evaluation_next);
-      if (!have_batch) walker_.walk_without_compute();
+      begin_pass();
+      if (!have_batch && !learner_.active()) walker_.walk_without_compute();
     } while (!have_batch);
     return true;
   });
@@ -41,6 +56,7 @@ void Evaluator::end() noexcept {
   if (guard_.phase() != Phase::evaluation) return;
   guard_.enter(Phase::between_steps);
   try {
+    learner_.abandon();
     if (walker_.active()) walker_.abandon();
   } catch (const std::exception&) {
     guard_.poison_and_keep(std::current_exception());

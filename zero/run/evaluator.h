@@ -3,6 +3,7 @@
 #pragma once
 
 #include "zero/run/call_guard.h"
+#include "zero/run/order_learner.h"
 #include "zero/run/plan_walker.h"
 #include "zero/state/train_state.h"
 
@@ -10,8 +11,8 @@ namespace zero::detail {
 
 class Evaluator {
  public:
-  Evaluator(TrainState& train, CallGuard& guard, PlanWalker& walker)
-      : train_(train), guard_(guard), walker_(walker) {}
+  Evaluator(TrainState& train, CallGuard& guard, PlanWalker& walker, OrderLearner& learner)
+      : train_(train), guard_(guard), walker_(walker), learner_(learner) {}
 
   // Throws UsageError where a step has begun.
   void begin(bool among_micro_steps);
@@ -23,10 +24,13 @@ class Evaluator {
 
  private:
   bool anyone_has_batch(bool have_batch);
+  void begin_pass();
+  void finish_pass();
 
   TrainState& train_;
   CallGuard& guard_;
   PlanWalker& walker_;
+  OrderLearner& learner_;
   int passes_ = 0;
 };
 

@@ -46,7 +46,7 @@ void OffloadStreams::enqueue(const Instruction& instruction, std::function<void(
 std::function<void()> OffloadStreams::work_of(const Instruction& instruction) const {
   FileTier* tier = train_.file_tier.get();
   const int target = instruction.target;
-  const bool first = train_.replaces_gradients(), last = train_.in_last_micro_step();
+  const bool first = train_.replaces_gradients(), last = train_.last_micro_step;
   switch (instruction.op) {
     case Op::fetch:
       return [=] { tier->fetch(target); };

@@ -75,30 +75,66 @@ const Instruction* PlanWalker::next_compute() const {
   return plan_ == nullptr || next == steps.size() ? nullptr : &plan_->instructions[steps[next]];
 }
 
+bool PlanWalker::is_optional(std::size_t instruction) const {
+  const auto& [op, target, accesses, after, completes] = plan_->instructions[instruction];
+  return target_of(op) == Target::unit && inputs_.model->units[target].optional;
+}
+
+bool PlanWalker::comes_after_optional(Op op, int target) const {
+  const std::vector<std::size_t>& steps = steps_[PlanStream::compute];
+  for (std::size_t next = next_[PlanStream::compute]; next < steps.size(); ++next) {
+    const Instruction& instruction = plan_->instructions[steps[next]];
+    if (instruction.op == op && instruction.target == target) return true;
+    if (!is_optional(steps[next])) return false;
+  }
+  return false;
+}
+
 void PlanWalker::enter(Op op, int target) {
   settle();
-  const Instruction* expected = next_compute();
-  if (expected == nullptr || expected->op != op || expected->target != target)
+  const auto is_next = [&] {
+    const Instruction* next = next_compute();
+    return next != nullptr && next->op == op && next->target == target;
+  };
+  if (!is_next() && comes_after_optional(op, target))
+    while (!is_next()) pass_over_next();
+  if (!is_next()) {
+    const Instruction* expected = next_compute();
     throw UsageError(
-        describe({op, target, {}, {}}) + " was called where " +
+        describe({op, target, {}}) + " was called where " +
         (expected == nullptr ? "the micro step had ended" : describe(*expected) + " comes next") +
-        "; units run forward in declaration order, then backward in "
-        "Engine::backward_units() order");
+        "; units run forward in " +
+        (inputs_.model->learns_order ? "the order of the first pass (Engine::forward_order())"
+                                     : "declaration order") +
+        ", then backward in Engine::backward_units() order");
+  }
+  open_next();
+}
+
+void PlanWalker::open_next() {
+  const Instruction& next = *next_compute();
   pump();
-  for (const std::size_t earlier : expected->after)
+  for (const std::size_t earlier : next.after)
     if (done_[earlier] == 0) {
       std::string open;
       for (const std::size_t i : open_)
         open += " " + hooks_.unit_name(plan_->instructions[i].target);
-      throw UsageError(describe(*expected) + " needs the slot of a scope that is still open (unit" +
+      throw UsageError(describe(next) + " needs the slot of a scope that is still open (unit" +
                        open +
                        "); close it first, or allow more slots "
                        "(zero_optimization.stage3_prefetch_bucket_size)");
     }
   const During waiting(clock_, StepClock::Activity::waiting);
-  for (const ResourceAccess& access : expected->accesses)
-    if (!awaited_later(op, access)) follow(PlanStream::compute, access);
+  for (const ResourceAccess& access : next.accesses)
+    if (!awaited_later(next.op, access)) follow(PlanStream::compute, access);
   open_.push_back(steps_[PlanStream::compute][next_[PlanStream::compute]++]);
+}
+
+void PlanWalker::pass_over_next() {
+  const Instruction& next = *next_compute();
+  open_next();
+  leave(next.op, next.target);
+  settle();
 }
 
 void PlanWalker::await_gradient(int slot) {
@@ -197,6 +233,10 @@ void PlanWalker::finish() {
   if (!open_.empty())
     throw UsageError(describe(plan_->instructions[open_.front()]) +
                      " is still open at the end of the micro step");
+  const std::vector<std::size_t>& steps = steps_[PlanStream::compute];
+  std::size_t& next = next_[PlanStream::compute];
+  while (next < steps.size() && is_optional(steps[next])) pass_over_next();
+  pump();
   if (const Instruction* missing = next_compute())
     throw UsageError("the micro step ended before " + describe(*missing));
   plan_ = nullptr;
@@ -209,10 +249,7 @@ void PlanWalker::abandon() {
 }
 
 void PlanWalker::walk_without_compute() {
-  while (const Instruction* step = next_compute()) {
-    enter(step->op, step->target);
-    leave(step->op, step->target);
-  }
+  while (next_compute() != nullptr) pass_over_next();
   finish();
 }
 

@@ -35,9 +35,10 @@ class PlanWalker {
   // The compute step that must come next, or null at the end of the plan.
   const Instruction* next_compute() const;
 
-  // Blocks the compute stream until the step's parameters are there; the gradient slots of a
-  // backward scope are awaited only by await_gradient(), or when it has ended. Throws UsageError
-  // for a step out of order, or one that needs the slot of an open scope.
+  // Passes over optional steps, of which this rank does what concerns the others, and blocks the
+  // compute stream until the step's parameters are there; the gradient slots of a backward scope
+  // are awaited only by await_gradient(), or when it has ended. Throws UsageError for a step out of
+  // order, or one that needs the slot of an open scope.
   void enter(Op op, int target);
   void await_gradient(int slot);
   // Records only: its effects come with the next call.
@@ -49,7 +50,7 @@ class PlanWalker {
   bool in_use(int flat_unit) const;
   bool replaced_before_use(int flat_unit) const;
 
-  // Issues the rest. Throws UsageError when compute steps are missing.
+  // Issues the rest. Throws UsageError when compute steps are missing that are not optional.
   void finish();
   // Ends the plan early, when no rank goes on with it.
   void abandon();
@@ -73,6 +74,11 @@ class PlanWalker {
   // Notes that the instruction has been given to its stream.
   void mark(std::size_t instruction);
   std::shared_ptr<Mark> create_mark(PlanStream stream);
+  bool is_optional(std::size_t instruction) const;
+  // Whether the step comes next but for optional ones.
+  bool comes_after_optional(Op op, int target) const;
+  void open_next();
+  void pass_over_next();
   void settle();
   void pump();
   // Issues what is ready of one stream; true where there was something.

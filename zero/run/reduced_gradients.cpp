@@ -26,7 +26,7 @@ void sum_squares(ThreadPool& pool, std::span<const std::byte> gradients, DType d
 
 double ReducedGradients::summands() const {
   const double ranks = train_.config.gradient_allreduce_op == "sum" ? 1 : train_.rank_count();
-  return ranks * static_cast<double>(train_.plan.batch.accumulation);
+  return ranks * train_.losses;
 }
 
 double ReducedGradients::inverse_scale() const {

@@ -1,6 +1,7 @@
 #include "zero/run/scopes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -8,23 +9,22 @@
 
 namespace zero::detail {
 
-Scopes::Scopes(TrainState& train, CallGuard& guard, PlanWalker& walker, HiddenMemory& hidden,
-               StepClock& clock, DeviceStep* device_step)
-    : train_(train),
-      guard_(guard),
-      walker_(walker),
-      hidden_(hidden),
-      clock_(clock),
-      device_step_(device_step),
-      touched_(train.model.params.size(), 0),
-      ever_touched_(train.model.params.size(), 0),
-      open_ranges_(2 * train.model.units.size(), 0) {}
+Scopes::Scopes(const Parts& parts)
+    : train_(parts.train),
+      guard_(parts.guard),
+      walker_(parts.walker),
+      learner_(parts.learner),
+      hidden_(parts.hidden),
+      clock_(parts.clock),
+      device_step_(parts.device_step),
+      touched_(train_.model.params.size(), 0),
+      ever_touched_(train_.model.params.size(), 0),
+      open_ranges_(2 * train_.model.units.size(), 0) {}
 
-const StepPlan& Scopes::plan_of(int micro_step) const {
+const StepPlan& Scopes::plan_of_micro_step() const {
   const StepPlans& plans = train_.plan.steps;
-  if (accumulation() == 1) return plans.only;
-  if (micro_step == 0) return plans.first;
-  return micro_step + 1 == accumulation() ? plans.last : plans.middle;
+  if (train_.micro_step == 0) return train_.last_micro_step ? plans.only : plans.first;
+  return train_.last_micro_step ? plans.last : plans.middle;
 }
 
 void Scopes::check_order(int index) const {
@@ -41,10 +41,26 @@ void Scopes::check_order(int index) const {
 
 void Scopes::begin_micro_step(int index, std::int64_t pass) {
   if (guard_.phase() == Phase::micro_step && train_.micro_step == index && pass_ == pass) return;
+  start_micro_step(index, pass, index + 1 == accumulation());
+}
+
+int Scopes::begin_micro_step(bool last) {
+  const int index = micro_steps_done_ + (guard_.phase() == Phase::micro_step ? 1 : 0);
+  start_micro_step(index, no_loop, last || accumulation() == 1);
+  return index;
+}
+
+void Scopes::start_micro_step(int index, std::int64_t pass, bool last) {
   end_open_micro_step();
   guard_.require(Phase::between_steps, "a micro step");
   train_.require_values("");
-  check_order(index);
+  if (index > 0 && train_.last_micro_step && pass == no_loop)
+    throw UsageError(accumulation() == 1
+                         ? "Engine::begin_micro_step() was called again before Engine::step(), "
+                           "and gradient_accumulation_steps is 1; set it to 2 or more"
+                         : "Engine::begin_micro_step() was called after the last micro step of a "
+                           "step; call Engine::step()");
+  if (pass != no_loop) check_order(index);
   check_replicas(train_);
   if (index == 0) {
     loss_sum_ = 0;
@@ -56,28 +72,54 @@ void Scopes::begin_micro_step(int index, std::int64_t pass) {
     std::fill(touched_.begin(), touched_.end(), char{0});
   pass_ = pass;
   train_.micro_step = index;
+  train_.last_micro_step = last;
   loss_given_ = false;
   guard_.enter(Phase::micro_step);
-  walker_.begin(plan_of(index));
+  if (learner_.waits())
+    learner_.begin();
+  else
+    walker_.begin(plan_of_micro_step());
+}
+
+void Scopes::end_learning() {
+  if (!learner_.active()) return;
+  halves_ = train_.plan.learn_order(learner_.finish(), train_.last_micro_step);
+  walker_.begin(halves_.backward);
 }
 
 void Scopes::end_open_micro_step() {
   if (guard_.phase() != Phase::micro_step) return;
   guard_.refuse_after_failure("the micro step cannot end");
-  guard_.or_poison([&] { walker_.finish(); });
+  guard_.or_poison([&] {
+    end_learning();
+    walker_.finish();
+  });
   if (!loss_given_) ++losses_missing_;
   ++micro_steps_done_;
   guard_.enter(Phase::between_steps);
 }
 
-void Scopes::end_accumulation() {
-  if (micro_steps_done_ != accumulation())
+void Scopes::end_accumulation(std::optional<double> mean_over) {
+  const bool in_loop = pass_ != no_loop;
+  if (in_loop ? micro_steps_done_ != accumulation() : micro_steps_done_ == 0)
     throw UsageError("Engine::step() was called after " + std::to_string(micro_steps_done_) +
                      " of " + std::to_string(accumulation()) +
                      " micro steps; run every element of Engine::micro_steps()");
+  if (mean_over && !(*mean_over > 0 && std::isfinite(*mean_over)))
+    throw UsageError("StepOptions::mean_over is " + std::to_string(*mean_over) +
+                     "; expected a positive number");
+  train_.losses = mean_over.value_or(micro_steps_done_);
   micro_steps_done_ = 0;
   name_unasked_gradients();
   name_missing_losses();
+}
+
+bool Scopes::reduce_late() {
+  if (train_.last_micro_step) return false;
+  train_.last_micro_step = true;
+  walker_.begin(train_.plan.steps.late_reductions);
+  walker_.finish();
+  return true;
 }
 
 void Scopes::set_loss(double mean) {
@@ -104,7 +146,11 @@ void Scopes::enter(Op op, int unit) {
                      " was called outside Engine::micro_steps()" +
                      (op == Op::forward ? " and Engine::evaluate()" : ""));
   guard_.or_poison([&] {
-    walker_.enter(op, unit);
+    if (op == Op::backward) end_learning();
+    if (learner_.active())
+      learner_.enter(unit);
+    else
+      walker_.enter(op, unit);
     for (const int f : train_.layout().needs_of_unit[unit]) hidden_.show_parameters(f);
     open_ranges_[2 * unit + (op == Op::backward)] =
         DeviceRange::begin(train_.runtime.device(), op, unit_name(unit));
@@ -115,8 +161,12 @@ void Scopes::enter(Op op, int unit) {
 void Scopes::leave(Op op, int unit) noexcept {
   if (guard_.full_model_lives()) return;
   DeviceRange::end(train_.runtime.device(), open_ranges_[2 * unit + (op == Op::backward)]);
-  walker_.leave(op, unit);
-  hidden_.hide_parameters(unit, walker_);
+  if (learner_.active()) {
+    learner_.leave(unit);
+  } else {
+    walker_.leave(op, unit);
+    hidden_.hide_parameters(unit, walker_);
+  }
   if (!walker_.inside_any()) clock_.turn_to(StepClock::Activity::other);
 }
 
@@ -150,6 +200,13 @@ const void* Scopes::value(int unit, std::string_view name, DType dtype) const {
   return buffers_of(index, dtype).whole + train_.place(index).offset * size_of(dtype);
 }
 
+const void* Scopes::resident(std::string_view name, DType dtype) const {
+  const int index = train_.model.find(name);
+  if (index < 0) throw UsageError("no parameter is named \"" + std::string(name) + "\"");
+  if (train_.policy().parameters_sharded) return nullptr;
+  return buffers_of(index, dtype).whole + train_.place(index).offset * size_of(dtype);
+}
+
 void* Scopes::gradient(int unit, std::string_view name, DType dtype, float* beta) {
   const int index = find_param(unit, name);
   const ParamDeclaration& declaration = train_.param(index);
@@ -173,16 +230,12 @@ void* Scopes::gradient(int unit, std::string_view name, DType dtype, float* beta
 }
 
 void Scopes::settle(const Instruction& instruction) {
-  if (instruction.op != Op::backward) return;
-  for (const int f : train_.layout().needs_of_unit[instruction.target])
-    if (train_.layout().flat_unit(f).users.front() == instruction.target) complete_gradients(f);
+  for (const int flat : instruction.completes) complete_gradients(flat);
 }
 
 // Gradients never asked for count as zero, and so does the padding between parameters.
 void Scopes::complete_gradients(int flat_unit) {
-  const int slot = train_.plan.inputs.gradient_slots.slot_of[flat_unit];
-  if (slot < 0) return;
-  walker_.await_gradient(slot);
+  walker_.await_gradient(train_.plan.inputs.gradient_slots.slot_of[flat_unit]);
   hidden_.show_gradients(flat_unit);
   for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
     const Segment& segment = train_.layout().segment(id);
@@ -230,7 +283,7 @@ void Scopes::name_missing_losses() {
   std::fprintf(stderr,
                "zero: MicroStep::loss() was not called in %d of the %d micro steps of step %lld: "
                "they count as 0 in the loss that is reported\n",
-               losses_missing_, accumulation(), static_cast<long long>(train_.step + 1));
+               losses_missing_, train_.micro_step + 1, static_cast<long long>(train_.step + 1));
 }
 
 }  // namespace zero::detail

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "zero/run/device_range.h"
 #include "zero/run/device_step.h"
 #include "zero/run/hidden_memory.h"
+#include "zero/run/order_learner.h"
 #include "zero/run/plan_walker.h"
 #include "zero/run/step_clock.h"
 #include "zero/state/train_state.h"
@@ -21,14 +23,24 @@ namespace zero::detail {
 
 class Scopes {
  public:
-  // The device's step is null on the host.
-  Scopes(TrainState& train, CallGuard& guard, PlanWalker& walker, HiddenMemory& hidden,
-         StepClock& clock, DeviceStep* device_step);
+  // All outlive it.
+  struct Parts {
+    TrainState& train;
+    CallGuard& guard;
+    PlanWalker& walker;
+    OrderLearner& learner;
+    HiddenMemory& hidden;
+    StepClock& clock;
+    DeviceStep* device_step;  // null on the host
+  };
+  explicit Scopes(const Parts& parts);
 
   void enter(Op op, int unit);
   void leave(Op op, int unit) noexcept;
   // Both name parameters by their name in the unit, or in the model.
   const void* value(int unit, std::string_view name, DType dtype) const;
+  // Of a parameter that rests whole, by its name in the model; null where it rests as a shard.
+  const void* resident(std::string_view name, DType dtype) const;
   // Zeroed at its first use in a reduction period; or `beta` says whether kernels add.
   void* gradient(int unit, std::string_view name, DType dtype, float* beta);
   // A compute step has ended: what it leaves for a reduction must be whole.
@@ -37,6 +49,8 @@ class Scopes {
   // Of a loop over Engine::micro_steps().
   std::int64_t begin_pass() { return ++passes_; }
   void begin_micro_step(int index, std::int64_t pass);
+  // Outside of a loop; returns its index.
+  int begin_micro_step(bool last);
   void set_loss(double mean);
   // In the device's memory.
   void set_loss(const float* mean);
@@ -47,17 +61,22 @@ class Scopes {
   bool among_micro_steps() const {
     return guard_.phase() == Phase::micro_step || micro_steps_done_ != 0;
   }
-  // All micro steps are done; throws UsageError where they are not. Says once what the program has
-  // left out.
-  void end_accumulation();
+  // All micro steps are done; throws UsageError where they are not. Gradients are a mean over so
+  // many losses, or over the micro steps. Says once what the program has left out.
+  void end_accumulation(std::optional<double> mean_over);
+  // Reduces what a last micro step would have, where none was known to be it; says whether that was
+  // so.
+  bool reduce_late();
   // Of this rank's micro steps, on the host.
   double loss_sum() const { return loss_sum_; }
 
  private:
   int accumulation() const { return static_cast<int>(train_.plan.batch.accumulation); }
   const std::string& unit_name(int unit) const { return train_.model.units[unit].name; }
-  const StepPlan& plan_of(int micro_step) const;
+  const StepPlan& plan_of_micro_step() const;
   void check_order(int index) const;
+  void start_micro_step(int index, std::int64_t pass, bool last);
+  void end_learning();
   int find_param(int unit, std::string_view name) const;
   const SegmentBuffers& buffers_of(int param, DType dtype) const;
   void complete_gradients(int flat_unit);
@@ -68,10 +87,13 @@ class Scopes {
   TrainState& train_;
   CallGuard& guard_;
   PlanWalker& walker_;
+  OrderLearner& learner_;
   HiddenMemory& hidden_;
   StepClock& clock_;
   DeviceStep* device_step_;
+  static constexpr std::int64_t no_loop = -1;
   std::int64_t passes_ = 0, pass_ = 0;  // begun, and the current one
+  HalfPlans halves_;                    // of the micro step that shows the order
   int micro_steps_done_ = 0;
   double loss_sum_ = 0;
   bool loss_given_ = false;  // in this micro step

@@ -14,7 +14,7 @@ optim::StepRequest Stepper::request_of(const StepOptions& options) const {
   request.step = train.step;
   request.issued_hash = parts_.transfers.issued_hash();
   request.loss = parts_.scopes.loss_sum();
-  request.micro_steps = static_cast<double>(train.plan.batch.accumulation);
+  request.micro_steps = train.losses;
   request.stop_requested = train.runtime.stop_requested();
   bool busy = false;
   int code = 0;

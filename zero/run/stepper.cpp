@@ -15,9 +15,10 @@ constexpr std::int64_t most_skips_in_a_row = 50;
 Stepper::Stepped Stepper::step(const StepOptions& options, const Inspect& inspect) {
   parts_.scopes.end_open_micro_step();
   parts_.guard.require(Phase::between_steps, "Engine::step()");
-  parts_.scopes.end_accumulation();
+  parts_.scopes.end_accumulation(options.mean_over);
   Stepped stepped;
   parts_.guard.or_poison([&] {
+    late_ = parts_.scopes.reduce_late();
     if (parts_.device_step != nullptr)
       stepped.pending = step_on_device(options);
     else
@@ -110,11 +111,11 @@ StepVote Stepper::own_vote(const StepOptions& options) {
   vote.issued_hash = parts_.transfers.issued_hash();
   vote.learning_rate =
       options.learning_rate.value_or(train.plan.updates.learning_rate(train.applied_steps + 1));
-  vote.loss = parts_.scopes.loss_sum() / static_cast<double>(train.plan.batch.accumulation);
+  vote.loss = parts_.scopes.loss_sum() / train.losses;
   vote.stop_requested = train.runtime.stop_requested();
   vote.inspects = static_cast<bool>(options.inspect);
   parts_.checkpoints.report_save(vote.save_busy, vote.save_code);
-  vote.bins = own_squares(false);
+  vote.bins = own_squares(late_);  // on its way to the file, nobody knew that the sum was whole
   return vote;
 }
 

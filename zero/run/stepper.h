@@ -91,6 +91,7 @@ class Stepper {
   StepDecision decision_;             // of the latest step, on the host
   std::optional<double> given_rate_;  // StepOptions::learning_rate of the current step
   bool gradients_edited_ = false;
+  bool late_ = false;          // this step's gradients were whole only after its micro steps
   float host_loss_scale_ = 1;  // behind device_loss_scale() on the host
   std::deque<std::shared_ptr<PendingStep>> in_flight_;
 };

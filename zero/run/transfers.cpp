@@ -72,8 +72,10 @@ void Transfers::issue(const Instruction& instruction) {
     gather(instruction.target);
   else if (instruction.op == Op::accumulate)
     accumulate(instruction.target);
+  else if (instruction.op == Op::reduce_late)
+    reduce_late(instruction.target);
   else
-    reduce(instruction.target);
+    reduce(instruction.target, train_.policy().accumulate_locally);
 }
 
 void Transfers::gather(int flat_unit) {
@@ -113,23 +115,30 @@ void Transfers::add_up(int flat_unit, bool first, Stream stream) {
 }
 
 // The micro step may have gone on when the work runs.
-void Transfers::reduce(int flat_unit) {
-  const bool first = train_.replaces_gradients(), last = train_.in_last_micro_step();
-  transfer(
-      flat_unit, [this, flat_unit, first, last](comm::Communicator* communicator, Stream stream) {
-        if (train_.policy().accumulate_locally) add_up(flat_unit, false, stream);
-        for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
-          const Segment& segment = train_.layout().segment(id);
-          const SegmentBuffers& buffers = train_.arrays.segment(id);
-          if (!segment.trainable) continue;
-          if (communicator != nullptr)
-            reduce_segment(*communicator, stream, id, first, last);
-          else if (buffers.landing == nullptr && buffers.summands() != buffers.gradient_shard)
-            ops_.assign_or_add({buffers.gradient_shard, buffers.sum},
-                               {buffers.summands(), buffers.summand}, segment.shard, first, stream);
-        }
-        hidden_.hide_gradients(flat_unit);
-      });
+void Transfers::reduce(int flat_unit, bool adds_up) {
+  const bool first = train_.replaces_gradients(), last = train_.last_micro_step;
+  transfer(flat_unit, [this, flat_unit, first, last, adds_up](comm::Communicator* communicator,
+                                                              Stream stream) {
+    if (adds_up) add_up(flat_unit, false, stream);
+    for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
+      const Segment& segment = train_.layout().segment(id);
+      const SegmentBuffers& buffers = train_.arrays.segment(id);
+      if (!segment.trainable) continue;
+      if (communicator != nullptr)
+        reduce_segment(*communicator, stream, id, first, last);
+      else if (buffers.landing == nullptr && buffers.summands() != buffers.gradient_shard)
+        ops_.assign_or_add({buffers.gradient_shard, buffers.sum},
+                           {buffers.summands(), buffers.summand}, segment.shard, first, stream);
+    }
+    hidden_.hide_gradients(flat_unit);
+  });
+}
+
+// Each micro step has reduced its gradients, or added them to this rank's sum.
+void Transfers::reduce_late(int flat_unit) {
+  if (!train_.plan.sync_each) return reduce(flat_unit, false);
+  for (const SegmentId id : train_.layout().segments_of(flat_unit))
+    if (train_.layout().segment(id).trainable) spread_gradients(id);
 }
 
 // The sum over ranks lands in this rank's slice of the gradient at rest: it replaces what lies

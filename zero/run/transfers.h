@@ -49,8 +49,10 @@ class Transfers {
   void transfer(int flat_unit, Work work);
   void count_as_issued(Op op, int flat_unit, std::int64_t elements);
   void accumulate(int flat_unit);
-  void reduce(int flat_unit);
+  void reduce_late(int flat_unit);
   void add_up(int flat_unit, bool first, Stream stream);
+  // Adds up the gradient of this micro step first, where that is done apart.
+  void reduce(int flat_unit, bool adds_up);
   void reduce_segment(comm::Communicator& communicator, Stream stream, const SegmentId& id,
                       bool first, bool last);
   Outgoing cast_for_wire(const Segment& segment, const SegmentBuffers& buffers, std::int64_t begin,

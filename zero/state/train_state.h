@@ -40,7 +40,6 @@ struct TrainState {
 
   // The gradient that the current micro step leaves replaces what is at rest, or is added to it.
   bool replaces_gradients() const { return micro_step == 0 || !plan.sync_each; }
-  bool in_last_micro_step() const { return micro_step + 1 == plan.batch.accumulation; }
 
   // Throws UsageError that says what the values are missing for, where parameters have none.
   void require_values(const std::string& purpose) const;
@@ -51,7 +50,7 @@ struct TrainState {
   Ranks ranks;  // with this engine's terms
   const Config config;
   const Model model;
-  const EnginePlan plan;
+  EnginePlan plan;  // its order may be learned in the first pass
   ModelState arrays;
   Buffers buffers;
   std::unique_ptr<FileTier> file_tier;  // where something rests in a file
@@ -59,7 +58,9 @@ struct TrainState {
   std::unique_ptr<StateStore> store;    // the arrays, wherever they rest
   optim::LossScaler scaler;             // on a device: as far as the host knows
   std::int64_t step = 0, applied_steps = 0, skipped_in_a_row = 0;
-  int micro_step = -1;                // the current one, or the last that was
+  int micro_step = -1;           // the current one, or the last that was
+  bool last_micro_step = false;  // it is the last of its step
+  double losses = 1;  // over so many a step's loss and gradients are a mean, on each rank
   std::vector<char> has_values;       // by parameter
   bool replicas_checked = true;       // over the model-parallel group, since values were set
   std::vector<std::string> subjects;  // by flat unit
