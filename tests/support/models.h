@@ -3,6 +3,7 @@
 
 #include <random>
 #include <string>
+#include <vector>
 
 #include "zero/zero.h"
 
@@ -49,6 +50,30 @@ inline zero::ModelSpec random(std::uint64_t seed) {
     if (u > 0 && below(3) == 0) unit.uses("u" + std::to_string(below(u)) + ".w");
     if (u + 1 == units && below(2) == 0) unit.fused();
   }
+  return model;
+}
+
+// A tree of units of which some are optional or come again. `order` is a forward order of it, with
+// other repetitions than the declared ones.
+inline zero::ModelSpec random_tree(std::uint64_t seed, std::vector<int>& order) {
+  std::mt19937_64 draw(seed);
+  const auto below = [&](int n) { return static_cast<int>(draw() % std::uint64_t(n)); };
+  zero::ModelSpec model;
+  std::vector<std::string> names;
+  std::vector<int> depths, open;  // the last unit and those around it
+  for (int u = 0; u < 2 + below(9); ++u) {
+    names.push_back("u" + std::to_string(u));
+    open.resize(static_cast<std::size_t>(below(static_cast<int>(open.size()) + 1)));
+    zero::UnitSpec& unit = model.unit(names.back());
+    if (!open.empty()) unit.within(names[open.back()]);
+    if (below(8) != 0) unit.param("w", {1 + below(2000)}, {.trainable = below(5) != 0});
+    unit.param("v", {1 + below(300)}, {.trainable = below(3) != 0});
+    if (below(2) == 0) unit.optional();
+    open.push_back(u);
+    order.push_back(u);
+    if (below(3) == 0) order.push_back(u);
+  }
+  if (below(2) == 0) model.again(names.back());
   return model;
 }
 

@@ -38,6 +38,25 @@ TEST_CASE("the checker accepts what the builder makes, for random models and set
   }
 }
 
+TEST_CASE("the checker accepts trees of units, and the orders that they show") {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    std::mt19937_64 draw(seed);
+    std::vector<int> order;
+    const zero::ModelSpec spec = models::random_tree(seed, order);
+    zero::Config config =
+        config_for(static_cast<int>(draw() % 4), 1 + static_cast<int>(draw() % 3));
+    config.zero_core.reshard_after_forward = draw() % 3 != 0;
+    config.zero_core.gradient_sync = static_cast<zero::GradientSync>(draw() % 3);
+    zero::ZeroOptions& options = config.zero_optimization;
+    if (draw() % 2) options.prefetch_bucket_size = static_cast<std::int64_t>(draw() % 6000);
+    if (draw() % 2) options.max_reuse_distance = static_cast<std::int64_t>(draw() % 3000);
+    CAPTURE(seed);
+    std::optional<EnginePlan> plan;
+    CHECK_NOTHROW(plan.emplace(spec.declared(), config, PlanRank{0, 1 + int(draw() % 4)}));
+    CHECK_NOTHROW(plan->learn_order(order, draw() % 2 == 0));
+  }
+}
+
 TEST_CASE("the checker finds accesses that are left out, and every misplaced instruction") {
   const zero::ModelSpec spec = models::describe({5, 64, 100, 32});
   const EnginePlan plan(spec.declared(), config_for(3), {0, 2});
