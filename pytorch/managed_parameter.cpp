@@ -1,0 +1,173 @@
+#include "pytorch/managed_parameter.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/StorageImpl.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace zero::pytorch {
+
+namespace {
+
+at::DataPtr memory_at(const void* address) {
+  return {const_cast<void*>(address), at::kCPU};
+}
+
+std::string rest_sentence(const std::string& name) {
+  return "ZeroCore: parameter " + name +
+         " is sharded at rest: outside of a pass of its ShardedModule, or in one operation with "
+         "parameters of another unit, it has no memory. Use it inside of forward(), or read it with "
+         "Engine::read()";
+}
+
+at::ScalarType scalar_type(DType dtype) {
+  return dtype == DType::bf16 ? at::kBFloat16 : dtype == DType::fp16 ? at::kHalf : at::kFloat;
+}
+
+bool same_memory(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_alias_of(b) && a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides() && a.scalar_type() == b.scalar_type();
+}
+
+}  // namespace
+
+DType dtype_of_tensor(const std::string& name, at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return DType::fp32;
+    case at::kBFloat16:
+      return DType::bf16;
+    case at::kHalf:
+      return DType::fp16;
+    default:
+      throw UsageError("parameter " + name + " is of type " + c10::toString(type) +
+                       "; the engine trains fp32, bf16 and fp16: convert it with module->to()");
+  }
+}
+
+ManagedParameter::ManagedParameter(ParameterDeclaration declaration)
+    : name_(std::move(declaration.name)),
+      tensors_(std::move(declaration.tensors)),
+      dtype_(dtype_of_tensor(name_, declaration.dtype)),
+      options_(std::move(declaration.options)) {
+  const at::Tensor& first = tensors_.front();
+  for (const at::Tensor& tensor : tensors_) {
+    if (tensor.layout() != at::kStrided)
+      throw UsageError("parameter " + name_ + " is not a dense tensor");
+    if (!same_memory(tensor, first))
+      throw UsageError("parameter " + name_ +
+                       " shares a part of its memory with another parameter; let them be one "
+                       "tensor, or give each its own memory with clone()");
+  }
+  adopt_storage(first);
+  rest();
+}
+
+ManagedParameter::~ManagedParameter() {
+  // The tensors may outlive the engine, whose memory this is; one that was moved from has none.
+  if (storage_) reside(nullptr);
+}
+
+void ManagedParameter::adopt_storage(const at::Tensor& first) {
+  const at::ScalarType type = scalar_type(dtype_);
+  const bool has_values = !first.is_meta();
+  const auto bytes = static_cast<std::size_t>(first.numel()) * first.element_size();
+  const torch::NoGradGuard no_grad;
+  if (has_values && first.is_contiguous() && first.storage_offset() == 0 &&
+      first.storage().nbytes() == bytes && first.scalar_type() == type) {
+    // The storage stays, so that views which the program made of it stay views of the parameter.
+    storage_ = first.storage();
+    c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
+    c10::Storage old(c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), bytes, storage->set_data_ptr(memory_at(nullptr)),
+        nullptr, false));
+    initial_ = at::empty({0}, first.options().requires_grad(false))
+                   .set_(std::move(old), 0, first.sizes(), {});
+    return;
+  }
+  if (has_values) initial_ = first.detach().contiguous();
+  const at::Tensor fresh = at::from_blob(nullptr, first.sizes(), at::TensorOptions(type));
+  storage_ = fresh.storage();
+  for (at::Tensor& tensor : tensors_) tensor.set_data(fresh.alias());
+}
+
+void ManagedParameter::bind(const void* address) {
+  c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
+  storage->clear_data_ptr_access_error_msg_();
+  storage->set_data_ptr_noswap(memory_at(address));
+}
+
+void ManagedParameter::rest() {
+  if (resident_ != nullptr) return bind(resident_);
+  c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(memory_at(nullptr));
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(rest_sentence(name_));
+}
+
+void ManagedParameter::reside(const void* address) {
+  resident_ = address;
+  rest();
+}
+
+void ManagedParameter::check_unchanged() const {
+  for (const at::Tensor& tensor : tensors_) {
+    if (tensor.storage().unsafeGetStorageImpl() != storage())
+      throw UsageError("parameter " + name_ +
+                       " was given other memory after the module was sharded (set_data(), or "
+                       "module->to()): convert and load before; later values come by "
+                       "Engine::load_weights() or resume()");
+    if (tensor.requires_grad() && !trainable())
+      throw UsageError("parameter " + name_ +
+                       " was frozen when the module was sharded and requires a gradient now: "
+                       "choose what is trained before");
+  }
+}
+
+bool ManagedParameter::has_gradient() const {
+  return std::ranges::any_of(tensors_, [](const at::Tensor& t) { return t.grad().defined(); });
+}
+
+void ManagedParameter::move_gradient(const at::Tensor& tensor, BackwardScope& scope) const {
+  const at::Tensor gradient = tensor.grad();
+  if (!gradient.defined()) return;
+  if (gradient.requires_grad())
+    throw UsageError("the gradient of parameter " + name_ +
+                     " was made with create_graph: second derivatives of sharded parameters are "
+                     "not supported; call backward without it");
+  if (gradient.layout() != at::kStrided)
+    throw UsageError("the gradient of parameter " + name_ +
+                     " is sparse; make its module without sparse gradients");
+  const auto target = [&]() -> GradTarget<void> {
+    const auto of = [](auto typed) { return GradTarget<void>{typed.data, typed.beta}; };
+    switch (dtype_) {
+      case DType::bf16:
+        return of(scope.grad_target<bf16>(name_));
+      case DType::fp16:
+        return of(scope.grad_target<fp16>(name_));
+      default:
+        return of(scope.grad_target<float>(name_));
+    }
+  }();
+  const torch::NoGradGuard no_grad;
+  at::Tensor sum = at::from_blob(target.data, tensor.sizes(), at::TensorOptions(scalar_type(dtype_)));
+  if (target.beta == 0)
+    sum.copy_(gradient);
+  else
+    sum.add_(gradient);
+  tensor.mutable_grad().reset();
+}
+
+const void* resident_address(Engine& engine, const ManagedParameter& parameter) {
+  switch (parameter.dtype()) {
+    case DType::bf16:
+      return engine.resident<bf16>(parameter.name());
+    case DType::fp16:
+      return engine.resident<fp16>(parameter.name());
+    default:
+      return engine.resident<float>(parameter.name());
+  }
+}
+
+}  // namespace zero::pytorch

@@ -1,0 +1,88 @@
+// A parameter of a torch module whose memory is the engine's. The storage of its tensors points into
+// the engine while the values are there; at other times it has no memory, and an operation that
+// reads it throws a sentence with the parameter's name.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "zero/zero.h"
+
+namespace zero::pytorch {
+
+// Throws UsageError, with the name, for a type that no parameter of the engine has.
+DType dtype_of_tensor(const std::string& name, at::ScalarType type);
+
+// As a program declares it.
+struct ParameterDeclaration {
+  std::string name;  // global
+  // One, or several that are the same parameter: tied ones. On torch's meta device they have no
+  // values yet: a file or Engine::initialize_rest() gives them.
+  std::vector<at::Tensor> tensors;
+  at::ScalarType dtype;  // in the engine; others are converted
+  ParamOptions options;
+};
+
+class ManagedParameter {
+ public:
+  // From here on the tensors have no memory. Throws UsageError where that cannot be: tensors that
+  // share memory in part, or are not dense.
+  explicit ManagedParameter(ParameterDeclaration declaration);
+  ~ManagedParameter();
+  ManagedParameter(ManagedParameter&&) = default;
+
+  const std::string& name() const { return name_; }
+  const std::vector<at::Tensor>& tensors() const { return tensors_; }
+  DType dtype() const { return dtype_; }
+  bool trainable() const { return options_.trainable; }
+  const ParamOptions& options() const { return options_; }
+  const c10::StorageImpl* storage() const { return storage_.unsafeGetStorageImpl(); }
+
+  // What the tensors held, contiguous, until forgotten; undefined where they held nothing.
+  const at::Tensor& initial() const { return initial_; }
+  at::Tensor& initial() { return initial_; }
+
+  // Points the tensors to memory of the engine.
+  void bind(const void* address);
+  void rest();
+  // Rests as a whole at this address on each rank: rest() leaves it there. Null: it does not.
+  void reside(const void* address);
+  // Throws UsageError where the program has given a tensor other memory, or begun to train a frozen
+  // one.
+  void check_unchanged() const;
+
+  // Moves the gradient of one of the tensors into the engine, and drops torch's. Throws UsageError
+  // for gradients that the engine cannot take.
+  void move_gradient(const at::Tensor& tensor, BackwardScope& scope) const;
+  bool has_gradient() const;
+
+ private:
+  void adopt_storage(const at::Tensor& first);
+
+  std::string name_;
+  std::vector<at::Tensor> tensors_;
+  DType dtype_;
+  ParamOptions options_;
+  c10::Storage storage_;
+  at::Tensor initial_;
+  const void* resident_ = nullptr;
+};
+
+// The value of a parameter in an open scope.
+template <class AnyScope>
+const void* address_in(const AnyScope& scope, const ManagedParameter& parameter) {
+  switch (parameter.dtype()) {
+    case DType::bf16:
+      return scope.template value<bf16>(parameter.name());
+    case DType::fp16:
+      return scope.template value<fp16>(parameter.name());
+    default:
+      return scope.template value<float>(parameter.name());
+  }
+}
+
+const void* resident_address(Engine& engine, const ManagedParameter& parameter);
+
+}  // namespace zero::pytorch

@@ -1,0 +1,104 @@
+#include "pytorch/module.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+namespace zero::pytorch {
+
+namespace {
+
+DType compute_dtype_of(const Config& config) {
+  return config.bf16_enabled ? DType::bf16 : config.fp16_enabled ? DType::fp16 : DType::fp32;
+}
+
+at::ScalarType scalar_type(DType dtype) {
+  return dtype == DType::bf16 ? at::kBFloat16 : dtype == DType::fp16 ? at::kHalf : at::kFloat;
+}
+
+UnitOptions unit_options(const Config& config, ShardedModuleOptions options) {
+  const DType compute = compute_dtype_of(config);
+  return {std::move(options.policy),
+          options.convert ? std::optional(scalar_type(compute)) : std::nullopt,
+          std::move(options.parameter_options), compute};
+}
+
+}  // namespace
+
+ShardedModule::ShardedModule(Runtime& runtime, std::shared_ptr<torch::nn::Module> module,
+                             Config config, ShardedModuleOptions options)
+    : module_(std::move(module)) {
+  at::set_num_threads(runtime.threads());
+  parameters_ = std::make_unique<ShardedParameters>(
+      declare_units(*module_, unit_options(config, std::move(options))));
+  engine_ = std::make_unique<Engine>(runtime, parameters_->spec(), std::move(config));
+  parameters_->attach(runtime, *engine_);
+}
+
+ShardedModule::~ShardedModule() = default;
+
+void ShardedModule::forward_pass(const std::function<void()>& call) {
+  guarded("forward", [&] {
+    const bool training = at::GradMode::is_enabled() && module_->is_training();
+    parameters_->begin_forward(training, last_);
+    call();
+    parameters_->end_forward();
+  });
+}
+
+void ShardedModule::backward(const at::Tensor& loss) {
+  guarded("backward", [&] {
+    MicroStep& micro = parameters_->micro_step();
+    micro.loss(loss.item<double>());
+    const float scale = micro.loss_scale();
+    if (scale == 1)
+      loss.backward();
+    else
+      (loss * scale).backward();
+    parameters_->end_backward();
+  });
+}
+
+StepTicket ShardedModule::step(StepOptions options) {
+  std::optional<StepTicket> ticket;
+  guarded("step", [&] { ticket.emplace(parameters_->step(std::move(options))); });
+  last_ = false;
+  return *ticket;
+}
+
+void ShardedModule::guarded(const char* what, const std::function<void()>& work) {
+  refuse_after_failure(what);
+  // Scopes that end while an exception leaves them send nothing.
+  struct Abandon {
+    ShardedParameters* parameters;
+    ~Abandon() {
+      if (parameters != nullptr) parameters->abandon();
+    }
+  };
+  try {
+    Abandon abandon{parameters_.get()};
+    work();
+    abandon.parameters = nullptr;
+  } catch (const c10::Error& error) {
+    failure_ = error.what_without_backtrace();
+    // What went wrong when an operation's unit was opened comes first: that operation failed for
+    // want of memory.
+    parameters_->rethrow();
+    if (failure_.starts_with("ZeroCore: ")) throw UsageError(failure_);
+    throw;
+  } catch (const std::exception& error) {
+    failure_ = error.what();
+    throw;
+  }
+}
+
+void ShardedModule::refuse_after_failure(const char* what) const {
+  if (!failure_.empty())
+    throw UsageError(std::string(what) +
+                     " was called after an earlier call had failed, and the ranks may differ since; "
+                     "end the job and resume from a checkpoint. The failure was: " +
+                     failure_);
+}
+
+}  // namespace zero::pytorch

@@ -1,0 +1,51 @@
+// Sees torch's operations before they run, so that a parameter can get its memory just in time: no
+// module has to be rewritten, and no hook on a module is needed.
+//
+// A callback of torch's profiler API looks at the storages of each operation's arguments. Views and
+// the tensors that autograd saves share their parameter's storage, so they are found as well.
+#pragma once
+
+#include <c10/core/StorageImpl.h>
+
+#include <cstdint>
+#include <optional>
+#include <thread>
+
+namespace zero::pytorch {
+
+// Who hears that an operation is about to use one of its storages. Called on the thread that runs
+// the operation: the program's own, also in backward on CPUs.
+class StorageOwner {
+ public:
+  virtual void before_use(int unit) noexcept = 0;
+
+ protected:
+  ~StorageOwner() = default;
+};
+
+// The owner outlives the registration, and keeps the storage alive.
+void register_storage(const c10::StorageImpl* storage, StorageOwner& owner, int unit);
+void unregister_storages(const StorageOwner& owner);
+
+// While one lives, operations of the thread that made it are seen, also where autograd carries its
+// settings to another thread. It ends on the thread that made it.
+class Observation {
+ public:
+  Observation();
+  ~Observation();
+  Observation(const Observation&) = delete;
+  Observation& operator=(const Observation&) = delete;
+  bool on_this_thread() const { return std::this_thread::get_id() == thread_; }
+
+ private:
+  std::thread::id thread_ = std::this_thread::get_id();
+  std::uint64_t handle_;
+};
+
+// The backward pass that runs on this thread, if any: the outermost one, where a checkpoint runs
+// another within it.
+std::optional<int> running_backward();
+// Whether a backward pass runs within another.
+bool in_nested_backward();
+
+}  // namespace zero::pytorch

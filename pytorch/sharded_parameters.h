@@ -1,0 +1,109 @@
+// The parameters and buffers of a torch module in an engine, whatever the language of the module.
+// Operations open units (operations.h), gradients leave autograd as they arrive. Serves the C++
+// wrapper (module.h); in torch's own terms nothing here knows a module.
+//
+// One thread at a time: the one that runs forward, backward and step. It outlives no engine.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pytorch/managed_parameter.h"
+#include "pytorch/operations.h"
+#include "pytorch/unit_scopes.h"
+#include "zero/zero.h"
+
+namespace zero::pytorch {
+
+struct BufferDeclaration {
+  std::string name;  // global
+  at::Tensor tensor;
+};
+
+// The unit around all others: what belongs to none of them. No module can have this name.
+inline const std::string root_unit = "(root)";
+
+// Units in an order in which each comes after the one that is around it. Parameters and buffers
+// have names that begin with their unit's, except the root's.
+struct UnitDeclaration {
+  std::string name;
+  int parent = -1;  // index of the unit around it, -1: none
+  std::vector<ParameterDeclaration> parameters;
+  std::vector<BufferDeclaration> buffers;
+};
+
+// Whether an engine's buffer can be of this type; others stay with the module, and no checkpoint
+// has them.
+std::optional<DType> dtype_of_buffer(at::ScalarType type);
+
+class ShardedParameters final : private StorageOwner {
+ public:
+  // Takes the tensors' memory away; call attach() before they are used.
+  explicit ShardedParameters(std::vector<UnitDeclaration> units);
+  ~ShardedParameters();
+
+  ModelSpec spec() const;
+  // Collective. Moves the root's values into the engine, and frees torch's. Parameters on the meta
+  // device are left to Engine::load_weights(), initialize_rest() or resume().
+  void attach(Runtime& runtime, Engine& engine);
+
+  // Collective. Training passes are micro steps. Further ones before a backward belong to the same
+  // micro step.
+  void begin_forward(bool training, bool last);
+  void end_forward();
+  // Of the micro step that runs.
+  MicroStep& micro_step();
+  // Backward has returned: what is open closes, and the next pass is another micro step.
+  void end_backward();
+  StepTicket step(StepOptions options);
+
+  // After an exception has left a pass: ends its scopes, which send nothing.
+  void abandon() noexcept;
+  // Operations cannot throw what goes wrong when they open a unit: it is kept, and thrown here.
+  void rethrow();
+
+ private:
+  class GradientHook;
+  struct BufferState {
+    std::string name;
+    at::Tensor tensor;
+    at::Tensor initial;
+    DType dtype;
+  };
+  enum class Pass { none, training, evaluation };
+
+  void before_use(int unit) noexcept override;
+  void use(int unit);
+  void gradient_arrived(int unit, int parameter, const at::Tensor& tensor);
+  void follow_backward();
+  void begin_micro_step(bool last);
+  void move_late_gradients();
+  void observe();
+  // Between steps: parameters that rest whole are readable, after what is in flight for them.
+  void settle();
+
+  void set_hooks();
+  void broadcast_initial(Runtime& runtime);
+  void initialize(Engine& engine);
+  void bind_buffers(Engine& engine);
+
+  UnitScopes scopes_;
+  std::vector<std::string> unit_names_;
+  std::vector<std::vector<BufferState>> buffers_;  // by unit
+  Engine* engine_ = nullptr;
+  std::optional<Observation> observation_;
+  Pass pass_ = Pass::none;
+  std::optional<MicroStep> micro_step_;
+  std::optional<Evaluation> evaluation_;
+  std::optional<int> backward_;  // autograd's number of the pass that runs
+  bool had_backward_ = false;    // in this micro step
+  bool settled_ = false;
+  std::exception_ptr kept_;
+};
+
+}  // namespace zero::pytorch

@@ -1,0 +1,88 @@
+#include "pytorch/unit_scopes.h"
+
+#include <algorithm>
+
+namespace zero::pytorch {
+
+void UnitScopes::begin() {
+  close_all();
+  in_backward_ = false;
+  for (UnitState& unit : units_) unit.forward_visits = unit.backward_visits = 0;
+}
+
+void UnitScopes::begin_backward() {
+  if (in_backward_) return;
+  close_all();
+  in_backward_ = true;
+}
+
+bool UnitScopes::is_around(int outer, int unit) const {
+  for (int at = unit; at >= 0; at = units_[at].parent)
+    if (at == outer) return true;
+  return false;
+}
+
+bool UnitScopes::more_uses_follow(int unit) const {
+  return units_[unit].backward_visits < units_[unit].forward_visits;
+}
+
+void UnitScopes::open(int unit) {
+  if (units_[unit].is_open()) return;
+  close_beside(unit);
+  open_one(unit);
+}
+
+void UnitScopes::close_beside(int unit) {
+  // The last opened first, so that inner units close before those around them.
+  for (auto i = open_.size(); i-- > 0;)
+    if (!is_around(open_[i], unit)) close(open_[i]);
+}
+
+void UnitScopes::open_one(int unit) {
+  UnitState& state = units_[unit];
+  if (state.is_open()) return;
+  if (state.parent >= 0) open_one(state.parent);
+  if (!in_backward_) {
+    ++state.forward_visits;
+    state.forward.emplace(state.unit->forward());
+  } else if (++state.backward_visits < state.forward_visits) {
+    state.forward.emplace(state.unit->forward());
+  } else {
+    open_backward_scope(state);
+  }
+  open_.push_back(unit);
+  for (ManagedParameter& parameter : state.parameters)
+    parameter.bind(state.forward ? address_in(*state.forward, parameter)
+                                 : address_in(*state.backward, parameter));
+}
+
+void UnitScopes::open_backward_scope(UnitState& state) {
+  state.backward.emplace(state.unit->backward());
+}
+
+BackwardScope& UnitScopes::open_for_gradients(int unit) {
+  open(unit);
+  UnitState& state = units_[unit];
+  if (!state.backward) {
+    // Units within it read its values alone, which stay where they are.
+    close_beside(unit);
+    state.forward.reset();
+    state.backward_visits = state.forward_visits;
+    open_backward_scope(state);
+  }
+  return *state.backward;
+}
+
+void UnitScopes::close(int unit) {
+  UnitState& state = units_[unit];
+  for (ManagedParameter& parameter : state.parameters) parameter.rest();
+  state.forward.reset();
+  state.backward.reset();
+  std::erase(open_, unit);
+}
+
+void UnitScopes::close_all() {
+  while (!open_.empty()) close(open_.back());
+}
+
+}  // namespace zero::pytorch
