@@ -18,7 +18,8 @@ at::DataPtr memory_at(const void* address) {
 std::string rest_sentence(const std::string& name) {
   return "ZeroCore: parameter " + name +
          " is sharded at rest: outside of a pass of its ShardedModule, or in one operation with "
-         "parameters of another unit, it has no memory. Use it inside of forward(), or read it with "
+         "parameters of another unit, it has no memory. Use it inside of forward(), or read it "
+         "with "
          "Engine::read()";
 }
 
@@ -151,7 +152,8 @@ void ManagedParameter::move_gradient(const at::Tensor& tensor, BackwardScope& sc
     }
   }();
   const torch::NoGradGuard no_grad;
-  at::Tensor sum = at::from_blob(target.data, tensor.sizes(), at::TensorOptions(scalar_type(dtype_)));
+  at::Tensor sum =
+      at::from_blob(target.data, tensor.sizes(), at::TensorOptions(scalar_type(dtype_)));
   if (target.beta == 0)
     sum.copy_(gradient);
   else

@@ -1,6 +1,6 @@
-// A parameter of a torch module whose memory is the engine's. The storage of its tensors points into
-// the engine while the values are there; at other times it has no memory, and an operation that
-// reads it throws a sentence with the parameter's name.
+// A parameter of a torch module whose memory is the engine's. The storage of its tensors points
+// into the engine while the values are there; at other times it has no memory, and an operation
+// that reads it throws a sentence with the parameter's name.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,8 +1,8 @@
 #include "pytorch/module.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 #include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
 namespace zero::pytorch {
@@ -95,10 +95,11 @@ void ShardedModule::guarded(const char* what, const std::function<void()>& work)
 
 void ShardedModule::refuse_after_failure(const char* what) const {
   if (!failure_.empty())
-    throw UsageError(std::string(what) +
-                     " was called after an earlier call had failed, and the ranks may differ since; "
-                     "end the job and resume from a checkpoint. The failure was: " +
-                     failure_);
+    throw UsageError(
+        std::string(what) +
+        " was called after an earlier call had failed, and the ranks may differ since; "
+        "end the job and resume from a checkpoint. The failure was: " +
+        failure_);
 }
 
 }  // namespace zero::pytorch

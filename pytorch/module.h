@@ -9,9 +9,9 @@
 //
 // The first training pass says in which order the module uses its units; later ones follow it. What
 // it leaves out on some ranks (a dropped layer, an expert without tokens) counts as a gradient of
-// zero. At stage 3 a parameter has memory inside of passes alone. Calls are collective and come from
-// one thread. Results have equal bits for an equal number of torch's threads: the constructor sets
-// it to Runtime::threads().
+// zero. At stage 3 a parameter has memory inside of passes alone. Calls are collective and come
+// from one thread. Results have equal bits for an equal number of torch's threads: the constructor
+// sets it to Runtime::threads().
 #pragma once
 
 #include <torch/nn/module.h>

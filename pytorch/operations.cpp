@@ -20,8 +20,8 @@ struct Use {
   bool operator==(const Use&) const = default;
 };
 
-// Ranks may be threads of one process, hence the lock. It is not held while an owner is called: that
-// owner may wait for another rank, which may want to register.
+// Ranks may be threads of one process, hence the lock. It is not held while an owner is called:
+// that owner may wait for another rank, which may want to register.
 struct Registry {
   std::shared_mutex mutex;
   std::unordered_map<const c10::StorageImpl*, Use> uses;
@@ -37,9 +37,8 @@ class Uses {
  public:
   void look_at(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.has_storage()) return;
-    const auto found = registry().uses.find(tensor.unsafeGetTensorImpl()
-                                                ->unsafe_storage()
-                                                .unsafeGetStorageImpl());
+    const auto found =
+        registry().uses.find(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
     if (found == registry().uses.end()) return;
     for (int i = 0; i < count_; ++i)
       if (uses_[i] == found->second) return;

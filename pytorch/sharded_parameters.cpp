@@ -177,8 +177,7 @@ void ShardedParameters::bind_buffers(Engine& engine) {
       std::memcpy(memory, buffer.initial.const_data_ptr(),
                   static_cast<std::size_t>(buffer.tensor.numel()) * element_bytes(buffer.dtype));
       buffer.initial.reset();
-      buffer.tensor.set_data(
-          at::from_blob(memory, buffer.tensor.sizes(), buffer.tensor.options()));
+      buffer.tensor.set_data(at::from_blob(memory, buffer.tensor.sizes(), buffer.tensor.options()));
     }
 }
 
@@ -190,8 +189,8 @@ void ShardedParameters::set_hooks() {
       register_storage(parameter.storage(), *this, u);
       if (!parameter.trainable()) continue;
       for (const at::Tensor& tensor : parameter.tensors())
-        torch::autograd::impl::set_post_acc_grad_hooks(
-            tensor, std::make_unique<GradientHook>(*this, u, p));
+        torch::autograd::impl::set_post_acc_grad_hooks(tensor,
+                                                       std::make_unique<GradientHook>(*this, u, p));
     }
 }
 
@@ -234,6 +233,7 @@ void ShardedParameters::end_forward() {
   rethrow();
   if (pass_ != Pass::evaluation) return;
   scopes_.close_all();
+  evaluation_->next(false);
   evaluation_.reset();
   pass_ = Pass::none;
 }
@@ -270,7 +270,8 @@ void ShardedParameters::follow_backward() {
   const std::optional<int> running = running_backward();
   if (pass_ != Pass::training || backward_ == running) return;
   if (backward_) {
-    // A second backward over one forward: a micro step of its own, in which forward comes to no unit.
+    // A second backward over one forward: a micro step of its own, in which forward comes to no
+    // unit.
     end_backward();
     begin_micro_step(false);
   }

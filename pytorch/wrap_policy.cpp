@@ -74,7 +74,8 @@ class Collector {
 void Collector::visit(const torch::nn::Module& module, const std::string& prefix, int unit,
                       int lists) {
   visited_.emplace(&module, unit);
-  for (const auto& item : module.named_parameters(false)) hold(prefix + item.key(), unit, item.value());
+  for (const auto& item : module.named_parameters(false))
+    hold(prefix + item.key(), unit, item.value());
   for (const auto& item : module.named_buffers(false))
     if (item.value().defined() && seen_buffers_.insert(item.value().unsafeGetTensorImpl()).second)
       buffers_.push_back({prefix + item.key(), unit, item.value()});
@@ -118,8 +119,9 @@ int Collector::innermost_around(int a, int b) const {
 
 void Collector::add_parameter(Holding& holding) {
   const at::Tensor& tensor = holding.tensors.front();
-  ParamOptions options =
-      options_.parameter_options ? options_.parameter_options(holding.name, tensor) : ParamOptions();
+  ParamOptions options = options_.parameter_options
+                             ? options_.parameter_options(holding.name, tensor)
+                             : ParamOptions();
   options.trainable = std::ranges::any_of(holding.tensors, &at::Tensor::requires_grad);
   const at::ScalarType type = options_.convert_to && at::isFloatingType(tensor.scalar_type())
                                   ? *options_.convert_to
@@ -144,10 +146,9 @@ std::vector<UnitDeclaration> Collector::without_empty() {
   for (std::size_t i = 0; i < units_.size(); ++i) {
     UnitDeclaration& unit = units_[i];
     const int parent = unit.parent < 0 ? -1 : index[unit.parent];
-    if (unit.parameters.empty() && (unit.buffers.empty() || i > 0)) {
+    if (unit.parameters.empty() && i > 0) {
       index[i] = parent;
-      if (parent >= 0)
-        std::ranges::move(unit.buffers, std::back_inserter(kept[parent].buffers));
+      if (parent >= 0) std::ranges::move(unit.buffers, std::back_inserter(kept[parent].buffers));
       continue;
     }
     index[i] = static_cast<int>(kept.size());
@@ -166,8 +167,7 @@ std::vector<UnitDeclaration> declare_units(const torch::nn::Module& module,
 
 WrapPolicy wrap_children_of_lists() {
   return [](const WrapCandidate& candidate) {
-    return candidate.parent != nullptr && is_list(*candidate.parent) &&
-           candidate.lists_around == 1;
+    return candidate.parent != nullptr && is_list(*candidate.parent) && candidate.lists_around == 1;
   };
 }
 

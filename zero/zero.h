@@ -157,6 +157,9 @@ class UnitSpec {
   // A pass may leave its scopes out, on some ranks too (a dropped layer, an expert without tokens):
   // the engine then takes part in its exchange, and its gradient counts as zero.
   UnitSpec& optional();
+  // The names of its parameters and buffers are global ones, without the unit's name before them;
+  // said before the first of them. For what a module holds beside the units within it.
+  UnitSpec& names_as_given();
 
  private:
   friend class ModelSpec;

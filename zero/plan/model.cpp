@@ -194,7 +194,7 @@ ModelSpec& ModelSpec::group(std::string_view pattern, const std::string& name) {
 
 UnitSpec& UnitSpec::param(const std::string& name, Shape shape, ParamOptions options) {
   detail::UnitDeclaration& unit = model_.units[index_];
-  const std::string global = unit.name + "." + name;
+  const std::string global = unit.global(name);
   if (name.empty()) throw UsageError("unit " + unit.name + ": a parameter needs a name");
   if (model_.declares(global)) throw UsageError("\"" + global + "\" is declared twice");
   const std::int64_t elements = detail::checked_elements(global, shape);
@@ -206,7 +206,7 @@ UnitSpec& UnitSpec::param(const std::string& name, Shape shape, ParamOptions opt
 }
 
 UnitSpec& UnitSpec::buffer(const std::string& name, Shape shape, DType dtype) {
-  const std::string global = model_.units[index_].name + "." + name;
+  const std::string global = model_.units[index_].global(name);
   const bool taken = model_.declares(global);
   if (name.empty() || taken)
     throw UsageError(taken ? "\"" + global + "\" is declared twice"
@@ -246,6 +246,11 @@ UnitSpec& UnitSpec::within(const std::string& unit) {
 
 UnitSpec& UnitSpec::optional() {
   model_.units[index_].optional = true;
+  return *this;
+}
+
+UnitSpec& UnitSpec::names_as_given() {
+  model_.units[index_].bare_names = true;
   return *this;
 }
 

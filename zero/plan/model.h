@@ -31,9 +31,11 @@ struct UnitDeclaration {
   std::vector<int> params;                  // own, by index into Model::params
   std::vector<std::string> borrowed_names;  // as declared by uses()
   bool fused = false;
-  int parent = -1;        // the unit that its scopes lie within, or -1
-  bool optional = false;  // a pass may leave its scopes out
-  bool repeats = false;   // it was declared to come again in a pass
+  int parent = -1;          // the unit that its scopes lie within, or -1
+  bool optional = false;    // a pass may leave its scopes out
+  bool repeats = false;     // it was declared to come again in a pass
+  bool bare_names = false;  // global names are without the unit's
+  std::string global(const std::string& own) const { return bare_names ? own : name + "." + own; }
 };
 
 struct Model {

@@ -1,0 +1,127 @@
+// What a program can do wrong with a sharded module: one error that says what, on all ranks.
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "tests/pytorch/training.h"
+
+namespace {
+
+using torch_models::config_of;
+using torch_models::Model;
+using torch_models::pass;
+using zero::pytorch::ShardedModule;
+
+// What two ranks throw first.
+std::string error_of(const std::function<void(zero::Runtime&)>& body, int ranks = 2) {
+  zero::RuntimeOptions options;
+  options.threads = 1;
+  try {
+    zero::testing::run_ranks(ranks, body, options);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  INFO(text);
+  CHECK(text.find(part) != std::string::npos);
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a parameter outside of a pass has no memory at stage 3") {
+  const std::string error = error_of([](zero::Runtime& runtime) {
+    const Model model = torch_models::shared_layer_mlp();
+    ShardedModule module(runtime, model.module, config_of(3));
+    module.backward(pass(module, model, 1));
+    module.step();
+    model.module->parameters().front().sum();
+  });
+  contains(error, "layers.0.weight is sharded at rest");
+}
+
+TEST_CASE("parameters are readable between steps at stages 0 to 2") {
+  for (int stage = 0; stage < 3; ++stage)
+    CHECK(error_of([&](zero::Runtime& runtime) {
+            const Model model = torch_models::shared_layer_mlp();
+            ShardedModule module(runtime, model.module, config_of(stage));
+            for (int i = 0; i < 2; ++i) {
+              module.backward(pass(module, model, 1));
+              module.step();
+              const at::Tensor weight = model.module->parameters().front();
+              std::vector<float> whole(static_cast<std::size_t>(weight.numel()));
+              module.engine().read("layers.0.weight", "value", whole);
+              if (!torch::equal(weight.flatten(), torch::from_blob(whole.data(), {weight.numel()})))
+                throw std::runtime_error("the tensor and the engine differ");
+            }
+          }) == "");
+}
+
+TEST_CASE("create_graph is refused by name") {
+  const std::string error = error_of([](zero::Runtime& runtime) {
+    const Model model = torch_models::shared_layer_mlp();
+    ShardedModule module(runtime, model.module, config_of(2));
+    const at::Tensor loss = pass(module, model, 1);
+    loss.backward({}, true, true);
+    module.step();
+  });
+  contains(error, "made with create_graph");
+}
+
+TEST_CASE("an exception in one rank's forward ends all ranks") {
+  const std::string error = error_of([](zero::Runtime& runtime) {
+    const Model model = torch_models::tied_transformer();
+    ShardedModule module(runtime, model.module, config_of(3));
+    for (int step = 0; step < 3; ++step) {
+      module.backward(model.loss(1, [&](const auto& call) {
+        return module.forward([&] {
+          at::Tensor y = call();
+          if (step == 1 && runtime.rank() == 1) throw std::runtime_error("no more data");
+          return y;
+        });
+      }));
+      module.step();
+    }
+  });
+  contains(error, "no more data");
+}
+
+TEST_CASE("after a failure that the program has caught, each call says so") {
+  const std::string error = error_of(
+      [](zero::Runtime& runtime) {
+        const Model model = torch_models::tied_transformer();
+        ShardedModule module(runtime, model.module, config_of(1));
+        try {
+          module.forward([]() -> at::Tensor { throw std::runtime_error("no more data"); });
+        } catch (const std::runtime_error&) {
+        }
+        pass(module, model, 1);
+      },
+      1);
+  contains(error, "after an earlier call had failed");
+  contains(error, "no more data");
+}
+
+TEST_CASE("a parameter with other memory than at the start is named") {
+  const std::string error = error_of([](zero::Runtime& runtime) {
+    const Model model = torch_models::shared_layer_mlp();
+    ShardedModule module(runtime, model.module, config_of(1));
+    model.module->parameters().back().set_data(torch::zeros({5}));
+    pass(module, model, 1);
+  });
+  contains(error, "head.bias was given other memory");
+}
+
+TEST_CASE("backward without a training pass is refused") {
+  const std::string error = error_of([](zero::Runtime& runtime) {
+    const Model model = torch_models::shared_layer_mlp();
+    ShardedModule module(runtime, model.module, config_of(2));
+    module.eval();
+    module.backward(pass(module, model, 1));
+  });
+  contains(error, "backward was called before a training pass");
+}

@@ -1,0 +1,42 @@
+// Small modules, each with something that a sharded module must cope with.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace torch_models {
+
+struct Model {
+  std::shared_ptr<torch::nn::Module> module;
+  // The mean loss over a batch that follows from the seed. `call` is the module's forward, wrapped.
+  using Wrap = std::function<at::Tensor(const std::function<at::Tensor()>&)>;
+  std::function<at::Tensor(std::uint64_t seed, const Wrap& wrap)> loss;
+};
+
+struct Family {
+  std::string name;
+  Model (*make)();
+  bool batch_norm = false;  // its buffers follow each rank's own batches
+};
+
+// A perceptron whose middle layer comes three times.
+Model shared_layer_mlp();
+// Residual blocks of convolutions with BatchNorm.
+Model residual_convolutions();
+// A transformer with learned positions, whose head is the embedding.
+Model tied_transformer();
+// Linear blocks of which a pass leaves out one, another for each seed.
+Model dropped_layers();
+// Frozen layers with low-rank adapters that are trained.
+Model low_rank_adapters();
+// Experts that get tokens by their content; some get none.
+Model experts();
+
+const std::vector<Family>& families();
+
+}  // namespace torch_models
