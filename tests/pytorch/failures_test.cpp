@@ -1,10 +1,11 @@
 // What a program can do wrong with a sharded module: one error that says what, on all ranks.
-#include <doctest/doctest.h>
-
 #include <stdexcept>
 #include <string>
 
 #include "tests/pytorch/training.h"
+
+// Behind torch, which has a CHECK of its own.
+#include <doctest/doctest.h>
 
 namespace {
 

@@ -245,8 +245,8 @@ Model experts() {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
-      {"shared layer", &shared_layer_mlp},     {"convolutions", &residual_convolutions, true},
-      {"transformer", &tied_transformer},      {"dropped layers", &dropped_layers},
+      {"shared layer", &shared_layer_mlp},       {"convolutions", &residual_convolutions, true},
+      {"transformer", &tied_transformer},        {"dropped layers", &dropped_layers},
       {"low-rank adapters", &low_rank_adapters}, {"experts", &experts},
   };
   return all;

@@ -1,9 +1,10 @@
 // One rank in fp32 does what a plain loop with torch's own optimizer does.
-#include <doctest/doctest.h>
-
 #include <cmath>
 
 #include "tests/pytorch/training.h"
+
+// Behind torch, which has a CHECK of its own.
+#include <doctest/doctest.h>
 
 namespace {
 
@@ -17,9 +18,8 @@ std::vector<double> plain_losses(const Model& model, int accumulation, int steps
   std::vector<at::Tensor> trained;
   for (const at::Tensor& parameter : model.module->parameters())
     if (parameter.requires_grad()) trained.push_back(parameter);
-  torch::optim::AdamW optimizer(
-      trained, torch::optim::AdamWOptions(config.optimizer.learning_rate)
-                   .weight_decay(config.optimizer.weight_decay));
+  torch::optim::AdamW optimizer(trained, torch::optim::AdamWOptions(config.optimizer.learning_rate)
+                                             .weight_decay(config.optimizer.weight_decay));
   std::vector<double> losses;
   for (int step = 0; step < steps; ++step) {
     double sum = 0;
@@ -48,8 +48,7 @@ TEST_CASE("one rank follows a plain loop of torch") {
     for (const int accumulation : {1, 3}) {
       INFO(family.name, ", accumulation ", accumulation);
       const std::vector<double> expected = plain_losses(family.make(), accumulation, 10);
-      const auto trace =
-          torch_models::train_ranks(family.make, 1, config_of(3, accumulation), 10);
+      const auto trace = torch_models::train_ranks(family.make, 1, config_of(3, accumulation), 10);
       for (std::size_t i = 0; i < expected.size(); ++i)
         CHECK(std::abs(trace.losses[i] - expected[i]) <= 1e-6 * std::abs(expected[i]));
     }
