@@ -14,7 +14,7 @@ MAX_LINES = 600
 
 # Longest prefix wins: a file belongs to the most specific of these.
 FOLDERS = ("zero/base", "zero/plan", "zero/runtime", "zero/state", "zero/checkpoint", "zero/checkpointing", "zero/run",
-           "zero/monitor", "zero", "comm", "optim", "offload", "config_schemas", "tools", "examples", "tests")
+           "zero/monitor", "zero", "comm", "optim", "offload", "config_schemas", "pytorch", "tools", "examples", "tests")
 
 # What a folder may include beside itself: folders, or single files.
 EDGES = {
@@ -38,8 +38,11 @@ EDGES = {
                        "optim/loss_scaler.h"),
     "tools": FOLDERS,
     "tests": FOLDERS,
-    "examples": ("tools/report",),  # and the public headers
+    # And the public headers:
+    "pytorch": (),
+    "examples": ("tools/report", "pytorch/module.h"),
 }
+ON_PUBLIC_HEADERS = ("pytorch", "examples")
 JSON_FOLDERS = ("config_schemas", "zero/checkpoint", "tools", "examples", "tests")
 
 # Public headers are these and what they include; the last two may name their vendor's types.
@@ -148,15 +151,13 @@ class Lint:
             if target is None:
                 self.check_foreign(path, folder, number, name)
             elif not self.may_include(folder, target, name):
-                allowed = "public headers" if folder == "examples" else ", ".join(EDGES[folder]) or "std alone"
+                allowed = "public headers" if folder in ON_PUBLIC_HEADERS else ", ".join(EDGES[folder]) or "std alone"
                 self.report(path, number, "edge", f"{folder} may not include {name} (allowed: {allowed})")
 
     def may_include(self, folder, target, name):
         if target == folder or target in EDGES[folder] or name in EDGES[folder]:
             return True
-        if folder == "examples":
-            return name in self.public or name.startswith(EDGES["examples"])
-        return False
+        return folder in ON_PUBLIC_HEADERS and (name in self.public or name.startswith(EDGES[folder]))
 
     def check_foreign(self, path, folder, number, name):
         if name.startswith("nlohmann/") and folder not in JSON_FOLDERS:

@@ -60,7 +60,8 @@ class Rules(unittest.TestCase):
                 ("zero/checkpointing/a.cpp", "zero/run/engine_core.h"),
                 ("zero/checkpoint/a.cpp", "zero/state/state.h"), ("optim/a.cpp", "tests/support/x.h"),
                 ("examples/a.cpp", "comm/world.h"), ("examples/a.cpp", "zero/engine.h"),
-                ("examples/a.cpp", "zero/base/device.h"), ("examples/a.cpp", "tools/zero/launcher.h")):
+                ("examples/a.cpp", "zero/base/device.h"), ("examples/a.cpp", "tools/zero/launcher.h"), ("pytorch/a.cpp", "zero/run/scopes.h"),
+                ("zero/run/a.cpp", "pytorch/module.h"), ("examples/a.cpp", "pytorch/operations.h")):
             self.finds("edge", path, f'#include "{target}"\n')
             self.finds("edge", path, f"  #  include <{target}>\n")
         self.finds("edge", "comm/a.cpp", '#include "world.h"\n')
