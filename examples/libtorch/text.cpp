@@ -40,6 +40,8 @@ struct TransformerImpl : nn::Module {
     positions = register_module("positions", nn::Embedding(context, width));
     blocks = register_module("blocks", nn::Sequential(Block(), Block(), Block(), Block()));
     norm = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({width})));
+    for (const nn::Embedding& embedding : {tokens, positions})
+      nn::init::normal_(embedding->weight, 0, 0.02);
   }
   at::Tensor forward(const at::Tensor& ids) {
     const at::Tensor x = tokens(ids) + positions(torch::arange(ids.size(1)));

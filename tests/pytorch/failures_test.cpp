@@ -1,4 +1,5 @@
 // What a program can do wrong with a sharded module: one error that says what, on all ranks.
+#include <array>
 #include <stdexcept>
 #include <string>
 
@@ -125,4 +126,42 @@ TEST_CASE("backward without a training pass is refused") {
     module.backward(pass(module, model, 1));
   });
   contains(error, "backward was called before a training pass");
+}
+
+TEST_CASE("a module that changes its order is named") {
+  struct Swapping : torch::nn::Module {
+    Swapping() {
+      for (int i = 0; i < 3; ++i) layers->push_back(torch::nn::Linear(4, 4));
+      register_module("layers", layers);
+    }
+    at::Tensor forward(at::Tensor x, bool swapped) {
+      for (const int i : swapped ? std::array{0, 2, 1} : std::array{0, 1, 2})
+        x = layers->ptr<torch::nn::LinearImpl>(i)->forward(x);
+      return x;
+    }
+    torch::nn::ModuleList layers;
+  };
+  const std::string error = error_of([](zero::Runtime& runtime) {
+    const auto net = std::make_shared<Swapping>();
+    ShardedModule module(runtime, net, config_of(3));
+    const at::Tensor x = torch::ones({2, 4});
+    for (const bool swapped : {false, true}) {
+      module.backward(module.forward([&] { return net->forward(x, swapped); }).sum());
+      module.step();
+    }
+  });
+  contains(error, "forward of unit layers.1 was called where");
+  contains(error, "in the order of the first pass");
+}
+
+TEST_CASE("memory of a parameter that the program has kept is gone at stage 3") {
+  const std::string error = error_of([](zero::Runtime& runtime) {
+    const Model model = torch_models::shared_layer_mlp();
+    const at::Tensor kept = model.module->named_parameters()["head.weight"].detach().t();
+    ShardedModule module(runtime, model.module, config_of(3));
+    module.backward(pass(module, model, 1));
+    module.step();
+    kept.sum();
+  });
+  contains(error, "head.weight is sharded at rest");
 }

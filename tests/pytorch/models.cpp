@@ -148,6 +148,43 @@ struct Transformer : nn::Module {
   nn::LayerNorm norm{nullptr};
 };
 
+// As torch.utils.checkpoint with use_reentrant=True.
+struct Recomputed : torch::autograd::Function<Recomputed> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            Block* block) {
+    context->save_for_backward({x});
+    context->saved_data["block"] = reinterpret_cast<int64_t>(block);
+    const torch::NoGradGuard no_grad;
+    return block->forward(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    auto* block = reinterpret_cast<Block*>(context->saved_data["block"].toInt());
+    const at::Tensor x = context->get_saved_variables()[0].detach().requires_grad_();
+    {
+      const torch::AutoGradMode with_grad(true);
+      torch::autograd::backward({block->forward(x)}, {gradients[0]});
+    }
+    return {x.grad(), at::Tensor()};
+  }
+};
+
+struct RecomputedBlocks : nn::Module {
+  RecomputedBlocks() {
+    stem = register_module("stem", nn::Linear(12, 16));
+    for (int i = 0; i < 2; ++i) blocks->push_back(std::make_shared<Block>(16));
+    register_module("blocks", blocks);
+    head = register_module("head", nn::Linear(16, 5));
+  }
+  at::Tensor forward(const at::Tensor& input, std::uint64_t) {
+    at::Tensor x = stem(input).unsqueeze(0);
+    for (const int i : {0, 1, 0}) x = Recomputed::apply(x, blocks->ptr<Block>(i).get());
+    return head(x.squeeze(0));
+  }
+  nn::Linear stem{nullptr}, head{nullptr};
+  nn::ModuleList blocks;
+};
+
 struct DroppedLayers : nn::Module {
   DroppedLayers() {
     for (int i = 0; i < 4; ++i) layers->push_back(nn::Linear(12, 12));
@@ -237,6 +274,10 @@ Model dropped_layers() {
 
 Model low_rank_adapters() {
   return regression<Adapters>({4, 12}, 5);
+}
+
+Model recomputed_blocks() {
+  return regression<RecomputedBlocks>({4, 12}, 5);
 }
 
 Model experts() {

@@ -34,6 +34,9 @@ Model tied_transformer();
 Model dropped_layers();
 // Frozen layers with low-rank adapters that are trained.
 Model low_rank_adapters();
+// A transformer whose blocks forward forgets and backward computes again, by a backward within the
+// backward; two of the three blocks are one.
+Model recomputed_blocks();
 // Experts that get tokens by their content; some get none.
 Model experts();
 
