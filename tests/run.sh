@@ -3,7 +3,8 @@
 # Usage: tests/run.sh [--quick | --fuzz | --ci]    --quick: the release build alone, no sanitizers; --fuzz: some
 # seconds of fuzzing per reader too, with clang; --ci: warnings are errors, and the first command of the README
 # is tried on empty machines too, where root may make such; CUDA's kernels are compiled for Hopper alone, since
-# what takes time is the number of architectures. ZERO_CUDA=OFF in the environment leaves CUDA out.
+# what takes time is the number of architectures. In the environment, ZERO_CUDA=OFF leaves CUDA out, and
+# ZERO_TORCH_PYTHON names a python3 whose torch pytorch/ is built against, if not the one on the PATH.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -25,13 +26,21 @@ case ${1:-} in
   --quick) runs=("${runs[0]}") ;;
   --fuzz) runs+=("fuzz fuzz_targets -L ^fuzz$") ;;
   *)
-    sed -n '2,6s/^# //p' "$0"
+    sed -n '2,7s/^# //p' "$0"
     [[ $1 == --help || $1 == -h ]] && exit 0
     exit 10
     ;;
 esac
 
 scripts/install_dependencies.sh --tests
+# The adapter for PyTorch, in the release build alone: torch is compiled without sanitizers.
+torch_python=${ZERO_TORCH_PYTHON:-python3}
+torch=(-DZERO_TORCH=OFF)
+if "$torch_python" -c "import torch" 2>/dev/null; then
+  torch=(-DZERO_TORCH=ON "-DZERO_TORCH_PYTHON=$(command -v "$torch_python")")
+else
+  echo "== no tests of pytorch/: $torch_python has no torch (ZERO_TORCH_PYTHON names another one)"
+fi
 jobs=$(nproc)
 if command -v ccache >/dev/null; then
   export CMAKE_{C,CXX,CUDA}_COMPILER_LAUNCHER=ccache
@@ -44,8 +53,10 @@ run() {
   if [[ $preset == tsan ]] && setarch "$(uname -m)" -R true 2>/dev/null; then
     fixed_addresses=(setarch "$(uname -m)" -R)
   fi
+  local options=("${configure[@]}")
+  [[ $preset == release ]] && options+=("${torch[@]}")
   echo "== $preset: build"
-  cmake --preset "$preset" "${configure[@]}" >"build/$preset.configure.log" 2>&1 || {
+  cmake --preset "$preset" "${options[@]}" >"build/$preset.configure.log" 2>&1 || {
     cat "build/$preset.configure.log"
     return 1
   }

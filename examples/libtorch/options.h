@@ -9,7 +9,7 @@
 
 struct Options {
   std::string config;
-  std::int64_t steps = 50;
+  std::int64_t steps = 150;
   std::string save;  // a directory for the trained weights; empty: nowhere
 };
 

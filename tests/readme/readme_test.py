@@ -77,7 +77,7 @@ class Pages(unittest.TestCase):
 
     def test_files_of_the_architecture_exist(self):
         """A name without one of the folders at the root stands under zero/, as the page says."""
-        roots = ("comm/", "optim/", "offload/", "config_schemas/", "tools/", "examples/", "tests/", "docs/")
+        roots = ("comm/", "optim/", "offload/", "config_schemas/", "pytorch/", "tools/", "examples/", "tests/", "docs/")
         for name in re.findall(r"`([\w/]+\.(?:h|cpp|py|md))`", text_of("docs/architecture.md")):
             path = name if name.startswith(roots) else "zero/" + name
             self.assertTrue(os.path.exists(os.path.join(ARGS.repository, path)), f"docs/architecture.md names {name}")
