@@ -57,12 +57,16 @@ ManagedParameter::ManagedParameter(ParameterDeclaration declaration)
   for (const at::Tensor& tensor : tensors_) {
     if (tensor.layout() != at::kStrided)
       throw UsageError("parameter " + name_ + " is not a dense tensor");
+    if (!tensor.is_cpu())
+      throw UsageError("parameter " + name_ + " is on the device " + tensor.device().str() +
+                       "; sharded parameters are on the CPU. For a module without values, "
+                       "construct it there and set ShardedModuleOptions::take_values to false");
     if (!same_memory(tensor, first))
       throw UsageError("parameter " + name_ +
                        " shares a part of its memory with another parameter; let them be one "
                        "tensor, or give each its own memory with clone()");
   }
-  adopt_storage(first);
+  adopt_storage(first, declaration.has_values);
   rest();
 }
 
@@ -71,13 +75,12 @@ ManagedParameter::~ManagedParameter() {
   if (storage_) reside(nullptr);
 }
 
-void ManagedParameter::adopt_storage(const at::Tensor& first) {
+void ManagedParameter::adopt_storage(const at::Tensor& first, bool has_values) {
   const at::ScalarType type = scalar_type(dtype_);
-  const bool has_values = !first.is_meta();
   const auto bytes = static_cast<std::size_t>(first.numel()) * first.element_size();
   const torch::NoGradGuard no_grad;
-  if (has_values && first.is_contiguous() && first.storage_offset() == 0 &&
-      first.storage().nbytes() == bytes && first.scalar_type() == type) {
+  if (first.is_contiguous() && first.storage_offset() == 0 && first.storage().nbytes() == bytes &&
+      first.scalar_type() == type) {
     // The storage stays, so that views which the program made of it stay views of the parameter.
     storage_ = first.storage();
     c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
@@ -86,6 +89,7 @@ void ManagedParameter::adopt_storage(const at::Tensor& first) {
         nullptr, false));
     initial_ = at::empty({0}, first.options().requires_grad(false))
                    .set_(std::move(old), 0, first.sizes(), {});
+    if (!has_values) initial_.reset();
     return;
   }
   if (has_values) initial_ = first.detach().contiguous();

@@ -17,12 +17,13 @@ DType dtype_of_tensor(const std::string& name, at::ScalarType type);
 
 // As a program declares it.
 struct ParameterDeclaration {
-  std::string name;  // global
-  // One, or several that are the same parameter: tied ones. On torch's meta device they have no
-  // values yet: a file or Engine::initialize_rest() gives them.
-  std::vector<at::Tensor> tensors;
-  at::ScalarType dtype;  // in the engine; others are converted
+  std::string name;                 // global
+  std::vector<at::Tensor> tensors;  // one, or several that are the same parameter: tied ones
+  at::ScalarType dtype;             // in the engine; others are converted
   ParamOptions options;
+  // Whether the engine starts from the tensors' values; otherwise Engine::load_weights(),
+  // initialize() or resume() gives them.
+  bool has_values = true;
 };
 
 class ManagedParameter {
@@ -59,7 +60,7 @@ class ManagedParameter {
   bool has_gradient() const;
 
  private:
-  void adopt_storage(const at::Tensor& first);
+  void adopt_storage(const at::Tensor& first, bool has_values);
 
   std::string name_;
   std::vector<at::Tensor> tensors_;

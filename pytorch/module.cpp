@@ -21,7 +21,7 @@ UnitOptions unit_options(const Config& config, ShardedModuleOptions options) {
   const DType compute = compute_dtype_of(config);
   return {std::move(options.policy),
           options.convert ? std::optional(scalar_type(compute)) : std::nullopt,
-          std::move(options.parameter_options), compute};
+          std::move(options.parameter_options), compute, options.take_values};
 }
 
 }  // namespace

@@ -34,6 +34,9 @@ struct ShardedModuleOptions {
   // Floating-point parameters and buffers take the config's compute dtype, as module->to() would
   // do; the values of the optimizer start from those before. Off: they keep their own.
   bool convert = true;
+  // Off: the module's own values are dropped unread, and the weights come from
+  // Engine::load_weights(), initialize() or resume() before the first pass.
+  bool take_values = true;
   // Weight decay, groups and the like, by global name: the module's names. Default: weight decay
   // for all, as torch's optimizers have it.
   std::function<ParamOptions(const std::string& name, const at::Tensor&)> parameter_options = {};

@@ -70,8 +70,7 @@ ShardedParameters::ShardedParameters(std::vector<UnitDeclaration> units)
     unit_names_.push_back(std::move(unit.name));
     std::vector<BufferState>& states = buffers_.emplace_back();
     for (BufferDeclaration& buffer : unit.buffers)
-      if (const auto dtype = dtype_of_buffer(buffer.tensor.scalar_type());
-          dtype && !buffer.tensor.is_meta())
+      if (const auto dtype = dtype_of_buffer(buffer.tensor.scalar_type()); dtype)
         states.push_back({std::move(buffer.name), buffer.tensor, {}, *dtype});
   }
 }
@@ -130,8 +129,8 @@ void ShardedParameters::broadcast_initial(Runtime& runtime) {
   runtime.sum(std::span(&sum, 1));
   if (sum != std::ssize(tensors) * runtime.size())
     throw DisagreementError(
-        "ranks hold different numbers of parameters on torch's meta device: construct the module "
-        "in the same way on each rank");
+        "ranks hold different numbers of parameters with values: construct and shard the module in "
+        "the same way on each rank");
   for (const at::Tensor& tensor : tensors) runtime.broadcast(bytes_of(tensor));
 }
 
@@ -146,9 +145,7 @@ void ShardedParameters::initialize(Engine& engine) {
         complete = false;
   if (!complete && initial.empty()) return;
   if (!complete)
-    throw UsageError(
-        "some parameters are on torch's meta device and some are not: construct the whole module "
-        "there, or none of it");
+    throw UsageError("some parameters have values and some have not: declare all of them, or none");
   engine.initialize([&](ParamShard shard) {
     const auto count = static_cast<std::int64_t>(shard.values.size());
     const at::Tensor part =

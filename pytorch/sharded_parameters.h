@@ -48,8 +48,8 @@ class ShardedParameters final : private StorageOwner {
   ~ShardedParameters();
 
   ModelSpec spec() const;
-  // Collective. Moves the root's values into the engine, and frees torch's. Parameters on the meta
-  // device are left to Engine::load_weights(), initialize_rest() or resume().
+  // Collective. Moves the root's values into the engine, and frees torch's. Where the
+  // declarations have no values, the program gives them to the engine before the first pass.
   void attach(Runtime& runtime, Engine& engine);
 
   // Collective. Training passes are micro steps. Further ones before a backward belong to the same

@@ -129,7 +129,7 @@ void Collector::add_parameter(Holding& holding) {
   const DType dtype = dtype_of_tensor(holding.name, type);
   if (dtype != options_.compute_dtype) options.dtype = dtype;
   units_[holding.unit].parameters.push_back(
-      {holding.name, std::move(holding.tensors), type, std::move(options)});
+      {holding.name, std::move(holding.tensors), type, std::move(options), options_.has_values});
 }
 
 void Collector::add_buffer(const std::string& name, int unit, const at::Tensor& tensor) {

@@ -49,6 +49,7 @@ struct UnitOptions {
   // By global name; `trainable` is the tensor's requires_grad() and cannot be set here.
   std::function<ParamOptions(const std::string& name, const at::Tensor&)> parameter_options;
   DType compute_dtype = DType::fp32;
+  bool has_values = true;  // see ParameterDeclaration
 };
 
 // A parameter that several units hold belongs to the innermost unit around all of them.
