@@ -273,6 +273,10 @@ const ParsedValue* find(const std::vector<ParsedValue>& given, std::string_view 
 
 namespace zero {
 
+Config parse_config(const std::string& json, const std::string& name, const Text& overrides) {
+  return config_schemas::parse_config(json, name, overrides);
+}
+
 Config load_config(const std::string& file, const Text& overrides) {
   return load_config(file, overrides, {});
 }

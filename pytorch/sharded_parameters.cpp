@@ -198,6 +198,17 @@ void ShardedParameters::settle() {
   settled_ = true;
 }
 
+void ShardedParameters::lend(const std::string& name, const std::optional<at::Tensor>& values) {
+  for (UnitScopes::UnitState& unit : scopes_.units())
+    for (ManagedParameter& parameter : unit.parameters) {
+      if (parameter.name() != name) continue;
+      if (values)
+        parameter.bind(values->mutable_data_ptr());
+      else
+        parameter.rest();
+    }
+}
+
 void ShardedParameters::observe() {
   if (!observation_ || !observation_->on_this_thread()) observation_.emplace();
 }

@@ -64,6 +64,12 @@ class ShardedParameters final : private StorageOwner {
 
   // After an exception has left a pass: ends its scopes, which send nothing.
   void abandon() noexcept;
+  // Between passes, where parameters rest whole: they are readable, after what is in flight for
+  // them.
+  void settle();
+  // Between passes: a parameter has the caller's memory, with values of its dtype; given none, it
+  // rests again.
+  void lend(const std::string& name, const std::optional<at::Tensor>& values);
   // Operations cannot throw what goes wrong when they open a unit: it is kept, and thrown here.
   void rethrow();
 
@@ -84,8 +90,6 @@ class ShardedParameters final : private StorageOwner {
   void begin_micro_step(bool last);
   void move_late_gradients();
   void observe();
-  // Between steps: parameters that rest whole are readable, after what is in flight for them.
-  void settle();
 
   void set_hooks();
   void broadcast_initial(Runtime& runtime);

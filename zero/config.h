@@ -159,6 +159,9 @@ struct TrainerValues {
 Config load_config(const std::string& file, const Text& overrides = {});
 Config load_config(const std::string& file, const Text& overrides, const TrainerValues& values);
 
+// The same of JSON that is in memory; `name` stands for it in messages.
+Config parse_config(const std::string& json, const std::string& name, const Text& overrides = {});
+
 // Every value by path, sorted, one "path = value" a line: compared over ranks and written to logs.
 std::string describe(const Config& config);
 

@@ -559,6 +559,9 @@ class Engine {
   // The whole tensor of "value", "grad", "master" or a state ("exp_avg", ...) of a parameter, as
   // fp32.
   void read(std::string_view name, std::string_view what, std::span<float> whole);
+  // Gives a parameter other values, equal on all ranks; its master weights follow, its optimizer
+  // states stay.
+  void write(std::string_view name, std::span<const float> whole);
   // A hash of all weights, master weights and optimizer states by name and element, whatever the
   // stage.
   std::uint64_t digest();

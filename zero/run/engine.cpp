@@ -221,6 +221,10 @@ void Engine::read(std::string_view name, std::string_view what, std::span<float>
   const double scale = what == "grad" ? core_->stepper().inverse_gradient_scale() : 1;
   core_->weights().read(name, what, whole, static_cast<float>(scale));
 }
+void Engine::write(std::string_view name, std::span<const float> whole) {
+  core_->require_no_save("Engine::write()");
+  core_->weights().write(name, whole);
+}
 std::uint64_t Engine::digest() {
   core_->require_idle("Engine::digest()");
   return core_->weights().digest();

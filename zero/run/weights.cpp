@@ -67,15 +67,33 @@ void Weights::initialize_rest(const Fill& fill) {
   fill_where(fill, [&](int param) { return !before[param]; });
 }
 
-void Weights::read(std::string_view name, std::string_view what, std::span<float> whole,
-                   float scale) {
+int Weights::find_param(std::string_view name, std::ptrdiff_t elements, const char* call) const {
   const int index = train_.model.find(name);
   if (index < 0) throw UsageError("no parameter is named \"" + std::string(name) + "\"");
+  if (const std::int64_t own = train_.param(index).elements; elements != own)
+    throw UsageError(std::string(call) + ": " + train_.param(index).name + " has " +
+                     std::to_string(own) + " elements, the span has " + std::to_string(elements));
+  return index;
+}
+
+void Weights::write(std::string_view name, std::span<const float> whole) {
+  const int index = find_param(name, std::ssize(whole), "Engine::write()");
+  const SegmentId id = train_.place(index);
+  fill_segment(
+      id,
+      [&](const ParamShard& shard) {
+        std::copy_n(whole.begin() + shard.begin, shard.values.size(), shard.values.begin());
+      },
+      [&](int param) { return param == index; });
+  spread_parameters(train_, id);
+  train_.has_values[index] = 1;
+  train_.replicas_checked = false;
+}
+
+void Weights::read(std::string_view name, std::string_view what, std::span<float> whole,
+                   float scale) {
+  const int index = find_param(name, std::ssize(whole), "Engine::read()");
   const ParamDeclaration& declaration = train_.param(index);
-  if (std::ssize(whole) != declaration.elements)
-    throw UsageError("Engine::read(): " + declaration.name + " has " +
-                     std::to_string(declaration.elements) + " elements, the span has " +
-                     std::to_string(whole.size()));
   const Place& place = train_.place(index);
   const std::optional<ArrayId> array = train_.store->find(place, what);
   if (!array || !train_.store->holds(*array, index))

@@ -32,6 +32,8 @@ class Weights {
 
   // All of one array of a parameter ("value", "grad", "master", "exp_avg", ...), times `scale`.
   void read(std::string_view name, std::string_view what, std::span<float> whole, float scale);
+  // Values of a parameter, and its master weights.
+  void write(std::string_view name, std::span<const float> whole);
   std::uint64_t digest();
 
   // Until dematerialize(), scopes of ranks that hold the whole model find it in memory of its own.
@@ -45,6 +47,8 @@ class Weights {
                     const std::function<bool(int param)>& wanted);
   void fill_piece(const SegmentId& id, const ParamRange& piece, const Fill& fill);
   void copy_full_model(bool holds);
+  // Throws UsageError for an unknown name, or another number of elements than it has.
+  int find_param(std::string_view name, std::ptrdiff_t elements, const char* call) const;
 
   TrainState& train_;
   CallGuard& guard_;

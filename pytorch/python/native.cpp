@@ -1,0 +1,304 @@
+// zerocore._native: what the Python package takes from the library. One class for the ranks, one
+// for a model in its engine; everything that Python can do as well, it does.
+//
+// Calls release the GIL, since they wait for other ranks, and come from one thread.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pytorch/sharded_parameters.h"
+#include "zero/zero.h"
+
+namespace py = pybind11;
+
+namespace {
+
+using namespace zero;
+using namespace zero::pytorch;
+
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+// Python's own names, such as "prefix.weight"; `parent` counts units, -1 for none.
+struct PyParameter {
+  std::string name;
+  std::vector<at::Tensor> tensors;
+  at::ScalarType dtype;
+  bool converted;  // the dtype is not the compute dtype
+  bool trainable;
+  bool decay;
+  std::string group;
+};
+
+struct PyUnit {
+  std::string name;
+  int parent;
+  std::vector<PyParameter> parameters;
+  std::vector<std::pair<std::string, at::Tensor>> buffers;
+};
+
+std::vector<UnitDeclaration> declarations_of(std::vector<PyUnit> units) {
+  std::vector<UnitDeclaration> declarations;
+  for (PyUnit& unit : units) {
+    UnitDeclaration& declaration = declarations.emplace_back();
+    declaration.name = unit.name.empty() ? root_unit : unit.name;
+    declaration.parent = unit.parent;
+    for (PyParameter& parameter : unit.parameters) {
+      ParamOptions options;
+      options.decay = parameter.decay;
+      options.trainable = parameter.trainable;
+      options.group = parameter.group;
+      if (parameter.converted) options.dtype = dtype_of_tensor(parameter.name, parameter.dtype);
+      declaration.parameters.push_back({std::move(parameter.name), std::move(parameter.tensors),
+                                        parameter.dtype, std::move(options)});
+    }
+    for (auto& [name, tensor] : unit.buffers)
+      declaration.buffers.push_back({std::move(name), std::move(tensor)});
+  }
+  return declarations;
+}
+
+class Ranks {
+ public:
+  explicit Ranks(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {
+    for (std::string& argument : arguments_) pointers_.push_back(argument.data());
+    pointers_.push_back(nullptr);
+    int count = static_cast<int>(arguments_.size());
+    char** values = pointers_.data();
+    runtime_ = std::make_unique<Runtime>(count, values);
+    at::set_num_threads(runtime_->threads());
+  }
+
+  Runtime& runtime() { return *runtime_; }
+  double sum(double value) { return runtime_->sum(value); }
+  void broadcast(const at::Tensor& tensor, int root) {
+    runtime_->broadcast({static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()},
+                        root);
+  }
+
+ private:
+  std::vector<std::string> arguments_;
+  std::vector<char*> pointers_;
+  std::unique_ptr<Runtime> runtime_;
+};
+
+class Model {
+ public:
+  Model(std::shared_ptr<Ranks> ranks, std::vector<PyUnit> units, const std::string& config,
+        const std::string& config_name)
+      : ranks_(std::move(ranks)),
+        parameters_(std::make_unique<ShardedParameters>(declarations_of(std::move(units)))) {
+    engine_ = std::make_unique<Engine>(ranks_->runtime(), parameters_->spec(),
+                                       parse_config(config, config_name));
+    parameters_->attach(ranks_->runtime(), *engine_);
+  }
+
+  ShardedParameters& parameters() { return *parameters_; }
+  Engine& engine() { return *engine_; }
+
+  float loss_scale() { return parameters_->micro_step().loss_scale(); }
+  void note_loss(double mean) { parameters_->micro_step().loss(mean); }
+
+  StepResult step(std::optional<double> learning_rate, double mean_over) {
+    StepOptions options;
+    options.learning_rate = learning_rate;
+    options.mean_over = mean_over;
+    return parameters_->step(options).wait();
+  }
+
+  at::Tensor read(const std::string& name, const std::string& what,
+                  const std::vector<std::int64_t>& shape) {
+    at::Tensor whole = at::empty(shape, at::kFloat);
+    engine_->read(name, what, {whole.mutable_data_ptr<float>(), std::size_t(whole.numel())});
+    return whole;
+  }
+  void write(const std::string& name, const at::Tensor& values) {
+    const at::Tensor whole = values.detach().to(at::kCPU, at::kFloat).contiguous();
+    engine_->write(name, {whole.const_data_ptr<float>(), std::size_t(whole.numel())});
+    parameters_->settle();
+  }
+
+  bool save(const std::string& directory, const std::string& tag, const Text& client_state,
+            const py::bytes& rank_state, bool trainable_only) {
+    SaveOptions options;
+    options.tag = tag;
+    options.client_state = client_state;
+    options.rank_state = rank_state;
+    options.trainable_only = trainable_only;
+    const py::gil_scoped_release unlocked;
+    return engine_->save_checkpoint(directory, options).wait();
+  }
+  std::optional<Resumed> resume(const std::string& directory, const std::string& tag) {
+    std::optional<Resumed> resumed = engine_->resume(directory, Resume::if_any, tag);
+    parameters_->settle();
+    return resumed;
+  }
+  std::vector<std::string> load_weights(const std::string& path, const std::string& allow_missing) {
+    LoadOptions options;
+    options.allow_missing = allow_missing;
+    std::vector<std::string> missing = engine_->load_weights(path, options);
+    parameters_->settle();
+    return missing;
+  }
+  void export_model(const std::string& directory, std::int64_t max_file_bytes) {
+    ExportOptions options;
+    options.max_file_bytes = max_file_bytes;
+    engine_->export_model(directory, options);
+  }
+
+ private:
+  std::shared_ptr<Ranks> ranks_;
+  // The parameters end first: they return the tensors' memory.
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<ShardedParameters> parameters_;
+};
+
+// Each kind of zero::Error as a class of its own, with the exit code that a process would end with.
+void declare_errors(py::module_& module) {
+  static py::exception<Error> base(module, "Error", PyExc_RuntimeError);
+  const auto derive = [&](const char* name) {
+    return PyErr_NewException((std::string("zerocore.") + name).c_str(), base.ptr(), nullptr);
+  };
+  static PyObject* const usage = derive("UsageError");
+  static PyObject* const config = derive("ConfigError");
+  static PyObject* const peer = derive("PeerFailed");
+  static PyObject* const disagreement = derive("DisagreementError");
+  module.attr("UsageError") = py::handle(usage);
+  module.attr("ConfigError") = py::handle(config);
+  module.attr("PeerFailed") = py::handle(peer);
+  module.attr("DisagreementError") = py::handle(disagreement);
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    const auto raise = [](py::handle kind, const Error& error) {
+      py::object instance = py::reinterpret_borrow<py::object>(kind)(error.what());
+      instance.attr("exit_code") = error.exit_code();
+      PyErr_SetObject(kind.ptr(), instance.ptr());
+    };
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const UsageError& error) {
+      raise(usage, error);
+    } catch (const ConfigError& error) {
+      raise(config, error);
+    } catch (const PeerFailed& error) {
+      raise(peer, error);
+    } catch (const DisagreementError& error) {
+      raise(disagreement, error);
+    } catch (const Error& error) {
+      raise(base, error);
+    }
+  });
+}
+
+void declare_ranks(py::module_& module) {
+  py::class_<Ranks, std::shared_ptr<Ranks>>(module, "Ranks")
+      .def(py::init<std::vector<std::string>>(), py::arg("arguments"), Unlocked())
+      .def_property_readonly("rank", [](Ranks& r) { return r.runtime().rank(); })
+      .def_property_readonly("size", [](Ranks& r) { return r.runtime().size(); })
+      .def_property_readonly("local_rank", [](Ranks& r) { return r.runtime().local_rank(); })
+      .def_property_readonly("local_size", [](Ranks& r) { return r.runtime().local_size(); })
+      .def_property_readonly("threads", [](Ranks& r) { return r.runtime().threads(); })
+      .def("describe", [](Ranks& r) { return r.runtime().describe(); })
+      .def("sum", &Ranks::sum, Unlocked())
+      .def("broadcast", &Ranks::broadcast, py::arg("tensor"), py::arg("root") = 0, Unlocked())
+      .def(
+          "fail", [](Ranks& r, const std::string& reason) { r.runtime().fail(reason); },
+          Unlocked());
+}
+
+void declare_model(py::module_& module) {
+  py::class_<StepResult>(module, "StepResult")
+      .def_readonly("step", &StepResult::step)
+      .def_readonly("loss", &StepResult::loss)
+      .def_readonly("grad_norm", &StepResult::grad_norm)
+      .def_readonly("learning_rate", &StepResult::learning_rate)
+      .def_readonly("loss_scale", &StepResult::loss_scale)
+      .def_readonly("skipped", &StepResult::skipped)
+      .def_readonly("stop_requested", &StepResult::stop_requested);
+  py::class_<Resumed>(module, "Resumed")
+      .def_readonly("step", &Resumed::step)
+      .def_readonly("tag", &Resumed::tag)
+      .def_readonly("client_state", &Resumed::client_state)
+      .def_property_readonly("rank_states", [](const Resumed& resumed) {
+        py::list states;
+        for (const std::string& state : resumed.rank_states) states.append(py::bytes(state));
+        return states;
+      });
+  py::class_<Model>(module, "Model")
+      .def(py::init([](std::shared_ptr<Ranks> ranks, const py::list& units,
+                       const std::string& config, const std::string& config_name) {
+             std::vector<PyUnit> all;
+             for (const py::handle unit : units) all.push_back(unit.cast<PyUnit>());
+             const py::gil_scoped_release unlocked;
+             return std::make_unique<Model>(std::move(ranks), std::move(all), config, config_name);
+           }),
+           py::arg("ranks"), py::arg("units"), py::arg("config"), py::arg("config_name"))
+      .def(
+          "begin_forward",
+          [](Model& m, bool training, bool last) { m.parameters().begin_forward(training, last); },
+          Unlocked())
+      .def(
+          "end_forward", [](Model& m) { m.parameters().end_forward(); }, Unlocked())
+      .def("loss_scale", &Model::loss_scale, Unlocked())
+      .def("note_loss", &Model::note_loss, Unlocked())
+      .def(
+          "end_backward", [](Model& m) { m.parameters().end_backward(); }, Unlocked())
+      .def("step", &Model::step, py::arg("learning_rate"), py::arg("mean_over"), Unlocked())
+      .def(
+          "abandon", [](Model& m) { m.parameters().abandon(); }, Unlocked())
+      .def(
+          "rethrow", [](Model& m) { m.parameters().rethrow(); }, Unlocked())
+      .def("read", &Model::read, py::arg("name"), py::arg("what"), py::arg("shape"), Unlocked())
+      .def("write", &Model::write, py::arg("name"), py::arg("values"), Unlocked())
+      .def(
+          "lend",
+          [](Model& m, const std::string& name, const std::optional<at::Tensor>& values) {
+            m.parameters().lend(name, values);
+          },
+          Unlocked())
+      .def("save", &Model::save)
+      .def("resume", &Model::resume, py::arg("directory"), py::arg("tag"), Unlocked())
+      .def("load_weights", &Model::load_weights, py::arg("path"), py::arg("allow_missing"),
+           Unlocked())
+      .def("export_model", &Model::export_model, py::arg("directory"), py::arg("max_file_bytes"),
+           Unlocked())
+      .def(
+          "digest", [](Model& m) { return m.engine().digest(); }, Unlocked())
+      .def("memory_table", [](Model& m) { return m.engine().memory_table(); })
+      .def("describe_config", [](Model& m) { return describe(m.engine().config()); })
+      .def("notices", [](Model& m) { return m.engine().config().notices; })
+      .def("batch",
+           [](Model& m) {
+             const Batch batch = m.engine().batch();
+             return std::vector<std::int64_t>{batch.micro, batch.accumulation, batch.global};
+           })
+      .def("step_count", [](Model& m) { return m.engine().step_count(); })
+      .def("forward_order", [](Model& m) {
+        std::vector<std::string> names;
+        for (const Unit* unit : m.engine().forward_order()) names.emplace_back(unit->name());
+        return names;
+      });
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_native, module) {
+  module.attr("torch_version") = ZERO_TORCH_VERSION;
+  py::class_<PyParameter>(module, "Parameter")
+      .def(py::init<std::string, std::vector<at::Tensor>, at::ScalarType, bool, bool, bool,
+                    std::string>(),
+           py::arg("name"), py::arg("tensors"), py::arg("dtype"), py::arg("converted"),
+           py::arg("trainable"), py::arg("decay"), py::arg("group"));
+  py::class_<PyUnit>(module, "Unit")
+      .def(py::init<std::string, int, std::vector<PyParameter>,
+                    std::vector<std::pair<std::string, at::Tensor>>>(),
+           py::arg("name"), py::arg("parent"), py::arg("parameters"), py::arg("buffers"));
+  declare_errors(module);
+  declare_ranks(module);
+  declare_model(module);
+}

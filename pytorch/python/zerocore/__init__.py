@@ -1,0 +1,55 @@
+"""ZeroCore for PyTorch: the ZeRO stages for any nn.Module, chosen by a DeepSpeed config.
+
+    import zerocore
+
+    engine, optimizer, loader, scheduler = zerocore.initialize(model=model, config="ds_config.json")
+    for batch in loader:
+        loss = engine(batch)
+        engine.backward(loss)
+        engine.step()
+
+Start it with `mpirun -n 4 python train.py` or `zero run -n 4 python train.py`. The arguments, the
+config and the engine are DeepSpeed's; what differs is said in docs/pytorch.md.
+"""
+
+import torch
+
+from ._build import torch_version as _built_for
+
+
+def _check_torch():
+    here = torch.__version__.split("+")[0].split(".")[:2]
+    there = _built_for.split("+")[0].split(".")[:2]
+    if here != there:
+        raise ImportError(
+            f"zerocore was built against torch {_built_for}, and this is torch {torch.__version__}; "
+            "torch's binary interface changes from one minor version to the next: install zerocore "
+            "again in this environment (pip install --no-build-isolation .)")
+
+
+_check_torch()
+
+from . import zero  # noqa: E402
+from ._native import (  # noqa: E402
+    ConfigError,
+    DisagreementError,
+    Error,
+    PeerFailed,
+    UsageError,
+)
+from .engine import Engine  # noqa: E402
+from .initialize import initialize  # noqa: E402
+from .ranks import ranks  # noqa: E402
+from .utils import (  # noqa: E402
+    safe_get_full_fp32_param,
+    safe_get_full_grad,
+    safe_get_full_optimizer_state,
+    safe_set_full_fp32_param,
+)
+
+__version__ = "0.1.0"
+__all__ = [
+    "ConfigError", "DisagreementError", "Engine", "Error", "PeerFailed", "UsageError", "initialize", "ranks",
+    "safe_get_full_fp32_param", "safe_get_full_grad", "safe_get_full_optimizer_state",
+    "safe_set_full_fp32_param", "zero",
+]

@@ -1,0 +1,306 @@
+"""The engine as DeepSpeed's users know it: an nn.Module that trains the model it holds."""
+
+import base64
+import contextlib
+import io
+
+import torch
+from torch import nn
+
+from . import _native
+
+
+class Engine(nn.Module):
+    """Made by zerocore.initialize(). Attributes that it does not have are the model's."""
+
+    def __init__(self, module, native, ranks, document, optimizer, follows_rate):
+        super().__init__()
+        self.module = module
+        self.optimizer = optimizer
+        self.lr_scheduler = None
+        self.training_dataloader = None
+        self.native = native
+        self._ranks = ranks
+        self._document = document
+        self._follows_rate = follows_rate
+        self._failure = None
+        self._boundary = None  # as set_gradient_accumulation_boundary() says
+        self._micro, self._accumulation, self._global = native.batch()
+        self._result = None
+        self.micro_steps = 0
+        self.global_steps = 0
+        self.skipped_steps = 0
+        self.loaded_checkpoint_tag = None
+        self._names = {id(parameter): name for name, parameter in module.named_parameters()}
+        for name, parameter in module.named_parameters():
+            parameter.ds_id = len(self._names)
+            parameter.ds_shape = parameter.shape
+            parameter.ds_numel = parameter.numel()
+            parameter._zerocore_engine = self
+        if ranks.rank == 0:
+            for notice in native.notices():
+                print(f"zero: {notice}", flush=True)
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            modules = self.__dict__.get("_modules", {})
+            if "module" not in modules:
+                raise
+            return getattr(modules["module"], name)
+
+    # A training step.
+
+    def forward(self, *args, **kwargs):
+        training = self.training and torch.is_grad_enabled()
+        with self._guarded("forward"):
+            self.native.begin_forward(training, self.is_gradient_accumulation_boundary())
+            result = self.module(*args, **kwargs)
+            self.native.end_forward()
+        return result
+
+    def scale(self, loss):
+        """For `engine.scale(loss).backward()` in place of engine.backward(loss)."""
+        with self._guarded("scale"):
+            self.native.note_loss(float(loss.detach()))
+            factor = self.native.loss_scale()
+        return loss if factor == 1 else loss * factor
+
+    def backward(self, loss, retain_graph=False, scale_wrt_gas=True, **unknown):
+        """The mean loss of this rank's micro batch; the engine averages over ranks and micro steps."""
+        if not scale_wrt_gas:
+            loss = loss * self._accumulation
+        scaled = self.scale(loss)
+        with self._guarded("backward"):
+            scaled.backward(retain_graph=retain_graph)
+            self.native.end_backward()
+        return loss
+
+    def step(self, lr_kwargs=None):
+        """Updates the weights at the end of an accumulation; before that it counts micro steps."""
+        boundary = self.is_gradient_accumulation_boundary()
+        self.micro_steps += 1
+        if not boundary:
+            return
+        with self._guarded("step"):
+            rate = self.optimizer.rate() if self._follows_rate else None
+            self._result = self.native.step(rate, float(self._accumulation))
+        self.global_steps += 1
+        if self._result.skipped:
+            self.skipped_steps += 1
+        elif self._follows_rate and hasattr(self.lr_scheduler, "step"):
+            self.lr_scheduler.step(**(lr_kwargs or {}))
+        if not self._follows_rate:
+            for group, scale in zip(self.optimizer.param_groups, self.optimizer.scales()):
+                group["lr"] = self._result.learning_rate * scale
+
+    def is_gradient_accumulation_boundary(self):
+        if self._boundary is not None:
+            return self._boundary
+        return (self.micro_steps + 1) % self._accumulation == 0
+
+    def set_gradient_accumulation_boundary(self, is_boundary):
+        self._boundary = is_boundary
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        """When gradients are reduced is the config's (zero_core.gradient_sync); the results are the same."""
+        yield
+
+    def zero_grad(self, set_to_none=True):
+        """Gradients are the engine's, and zero after each step."""
+
+    def follow_optimizer_rate(self):
+        self._follows_rate = True
+
+    # Figures.
+
+    def get_lr(self):
+        if self._follows_rate or self._result is None:
+            return [group["lr"] for group in self.optimizer.param_groups]
+        return [self._result.learning_rate]
+
+    def get_global_grad_norm(self):
+        return None if self._result is None else self._result.grad_norm
+
+    def was_step_applied(self):
+        return self._result is not None and not self._result.skipped
+
+    @property
+    def last_step(self):
+        """The last step's loss over ranks and micro steps, its norm, rate and scale; None before the first."""
+        return self._result
+
+    @property
+    def config(self):
+        return self._document
+
+    @property
+    def device(self):
+        return torch.device("cpu")
+
+    @property
+    def global_rank(self):
+        return self._ranks.rank
+
+    @property
+    def local_rank(self):
+        return self._ranks.local_rank
+
+    @property
+    def world_size(self):
+        return self._ranks.size
+
+    @property
+    def global_samples(self):
+        return self.global_steps * self._global
+
+    def train_batch_size(self):
+        return self._global
+
+    def train_micro_batch_size_per_gpu(self):
+        return self._micro
+
+    def gradient_accumulation_steps(self):
+        return self._accumulation
+
+    def zero_optimization_stage(self):
+        return int(self._document.get("zero_optimization", {}).get("stage", 0))
+
+    def zero_optimization(self):
+        return self.zero_optimization_stage() > 0
+
+    def fp16_enabled(self):
+        return self._document.get("fp16", {}).get("enabled") is True
+
+    def bfloat16_enabled(self):
+        return any(self._document.get(name, {}).get("enabled") is True for name in ("bf16", "bfloat16"))
+
+    def gradient_clipping(self):
+        return float(self._document.get("gradient_clipping", 1.0))
+
+    def memory_table(self):
+        return self.native.memory_table()
+
+    def digest(self):
+        """A hash of all weights, master weights and optimizer states, whatever the stage."""
+        with self._guarded("digest"):
+            return self.native.digest()
+
+    # Weights and checkpoints.
+
+    def name_of(self, parameter):
+        return self._names[id(parameter)]
+
+    def read(self, parameter, what="value"):
+        """The whole of "value", "grad", "master" or an optimizer's state ("exp_avg", ...) as fp32. Collective."""
+        with self._guarded("read"):
+            return self.native.read(self.name_of(parameter), what, list(parameter.shape))
+
+    def write(self, parameter, values):
+        """Gives a parameter other values, which are equal on all ranks. Collective."""
+        with self._guarded("write"):
+            self.native.write(self.name_of(parameter), values)
+
+    def save_checkpoint(self, save_dir, tag=None, client_state=None, save_latest=True,
+                        exclude_frozen_parameters=False):
+        """Any stage and number of ranks loads it. Collective."""
+        state = {"global_steps": self.global_steps, "micro_steps": self.micro_steps,
+                 "skipped_steps": self.skipped_steps, "client_state": client_state or {},
+                 "lr_scheduler": self.lr_scheduler.state_dict() if self.lr_scheduler is not None else None}
+        random = _to_bytes({"torch": torch.get_rng_state()})
+        with self._guarded("save_checkpoint"):
+            return self.native.save(str(save_dir), tag or f"global_step{self.global_steps}",
+                                    {"python": base64.b64encode(_to_bytes(state)).decode()}, random,
+                                    exclude_frozen_parameters)
+
+    def load_checkpoint(self, load_dir, tag=None, load_module_strict=True, load_optimizer_states=True,
+                        load_lr_scheduler_states=True, load_module_only=False, custom_load_fn=None):
+        """The newest valid checkpoint, or the one with the tag. Returns (path, client state), or (None, None)
+        where there is none."""
+        if not load_optimizer_states or load_module_only or custom_load_fn is not None:
+            raise _native.UsageError("load_checkpoint loads all of a checkpoint; for weights alone there is "
+                                     "load_weights(), which reads safetensors")
+        with self._guarded("load_checkpoint"):
+            resumed = self.native.resume(str(load_dir), tag or "")
+        if resumed is None:
+            return None, None
+        state = _from_bytes(base64.b64decode(resumed.client_state["python"])) if "python" in resumed.client_state else {}
+        self.global_steps = state.get("global_steps", resumed.step)
+        self.micro_steps = state.get("micro_steps", self.global_steps * self._accumulation)
+        self.skipped_steps = state.get("skipped_steps", 0)
+        if load_lr_scheduler_states and state.get("lr_scheduler") and self.lr_scheduler is not None:
+            self.lr_scheduler.load_state_dict(state["lr_scheduler"])
+        if len(resumed.rank_states) == self._ranks.size and resumed.rank_states[self._ranks.rank]:
+            torch.set_rng_state(_from_bytes(resumed.rank_states[self._ranks.rank])["torch"])
+        self.loaded_checkpoint_tag = resumed.tag
+        return f"{load_dir}/{resumed.tag}", state.get("client_state", {})
+
+    def load_weights(self, path, allow_missing=""):
+        """Safetensors, of which each rank reads its own elements. Returns the names that the file lacks."""
+        with self._guarded("load_weights"):
+            return self.native.load_weights(str(path), allow_missing)
+
+    def export_model(self, directory, max_file_bytes=0):
+        """Safetensors of Hugging Face, with one unit in memory at a time. Collective."""
+        with self._guarded("export_model"):
+            self.native.export_model(str(directory), max_file_bytes)
+
+    def module_state_dict(self, exclude_frozen_parameters=False):
+        """All values in the compute dtype on each rank. Collective."""
+        state = {}
+        for name, parameter in self.module.named_parameters(remove_duplicate=False):
+            if not exclude_frozen_parameters or parameter.requires_grad:
+                state[name] = self.read(parameter).to(parameter.dtype)
+        for name, buffer in self.module.named_buffers():
+            state[name] = buffer.detach().clone()
+        return state
+
+    _zero3_consolidated_16bit_state_dict = module_state_dict
+
+    def save_16bit_model(self, save_dir, save_filename="pytorch_model.bin", exclude_frozen_parameters=False):
+        state = self.module_state_dict(exclude_frozen_parameters)
+        if self._ranks.rank == 0:
+            import os
+            os.makedirs(save_dir, exist_ok=True)
+            torch.save(state, os.path.join(save_dir, save_filename))
+        return True
+
+    def deepspeed_io(self, dataset, batch_size=None, collate_fn=None, **unknown):
+        """This rank's part of a dataset, in micro batches."""
+        sampler = None
+        if not isinstance(dataset, torch.utils.data.IterableDataset):
+            sampler = torch.utils.data.DistributedSampler(
+                dataset, num_replicas=self._ranks.size, rank=self._ranks.rank, shuffle=True)
+        return torch.utils.data.DataLoader(dataset, batch_size=batch_size or self._micro, sampler=sampler,
+                                           collate_fn=collate_fn, drop_last=True)
+
+    def destroy(self):
+        """The engine ends with the object; a script need not call this."""
+
+    # After an exception the ranks may differ: nothing else is sent.
+
+    @contextlib.contextmanager
+    def _guarded(self, what):
+        if self._failure is not None:
+            raise _native.UsageError(
+                f"{what} was called after an earlier call had failed, and the ranks may differ since; end the job "
+                f"and resume from a checkpoint. The failure was: {self._failure}")
+        try:
+            yield
+        except BaseException as error:
+            self._failure = f"{type(error).__name__}: {error}"
+            self.native.abandon()
+            self.native.rethrow()  # what went wrong before torch noticed
+            raise
+
+
+def _to_bytes(state):
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def _from_bytes(data):
+    return torch.load(io.BytesIO(data), weights_only=False)

@@ -1,0 +1,135 @@
+"""zerocore.initialize(): DeepSpeed's arguments, our engine."""
+
+import copy
+import json
+import os
+
+import torch
+
+from . import _native, optimizers, units
+from .engine import Engine
+from .ranks import ranks
+
+
+def initialize(args=None, model=None, optimizer=None, model_parameters=None, training_data=None,
+               lr_scheduler=None, distributed_port=None, mpu=None, dist_init_required=None,
+               collate_fn=None, config=None, mesh_param=None, config_params=None,
+               unit_policy=units.children_of_lists):
+    """Returns (engine, optimizer, dataloader, lr_scheduler), as deepspeed.initialize does.
+
+    The optimizer comes from the config, or is a client's (torch's Adam, AdamW, SGD, Adagrad, or DeepSpeed's
+    classes of these), or a callable that makes one from the parameters; the scheduler likewise. Without either,
+    AdamW. `unit_policy(name, module, parent, lists_around)` says which modules are gathered as a whole."""
+    if model is None:
+        raise _native.UsageError("zerocore.initialize: model is missing")
+    if mpu is not None or mesh_param is not None:
+        raise _native.UsageError("zerocore.initialize: mpu and mesh_param (model parallelism) are not supported "
+                                 "from Python")
+    job = ranks()
+    document, name = _read_config(args, config if config is not None else config_params)
+    client = _client_optimizer(optimizer, model, model_parameters)
+    groups = {}
+    if client is not None:
+        own, section = optimizers.replace(client)
+        groups = optimizers.group_names(client)
+        document["optimizer"] = section["optimizer"]
+        document.setdefault("zero_core", {}).setdefault("param_groups", {}).update(section["zero_core"]["param_groups"])
+    _freeze_others(model, model_parameters if client is None else groups, client)
+    compute = _compute_dtype(document)
+    declared = units.declare(model, unit_policy, compute, lambda _, p: (groups.get(id(p), ""), True))
+    native = _native.Model(job, declared, json.dumps(document), name)
+    if client is None:
+        trained = [p for p in model.parameters() if p.requires_grad]
+        own = optimizers.EngineOptimizer(trained, {"lr": _configured_rate(native)})
+    engine = Engine(model, native, job, document, own, client is not None)
+    engine.lr_scheduler = _scheduler(lr_scheduler, own, engine)
+    if training_data is not None:
+        engine.training_dataloader = engine.deepspeed_io(training_data, collate_fn=collate_fn)
+    return engine, own, engine.training_dataloader, engine.lr_scheduler
+
+
+def _read_config(args, config):
+    if config is None:
+        config = getattr(args, "deepspeed_config", None)
+    if config is None:
+        raise _native.ConfigError("zerocore.initialize: no config: give config= a dict or the path of a JSON file, "
+                                  "or args with deepspeed_config")
+    if isinstance(config, dict):
+        return copy.deepcopy(config), "config"
+    path = os.fspath(config)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file), path
+    except (OSError, ValueError) as error:
+        raise _native.ConfigError(f"{path}: {error}") from None
+
+
+def _client_optimizer(optimizer, model, model_parameters):
+    if optimizer is None or isinstance(optimizer, torch.optim.Optimizer):
+        return optimizer
+    if callable(optimizer):
+        return optimizer(list(model_parameters if model_parameters is not None else model.parameters()))
+    raise _native.UsageError(f"zerocore.initialize: optimizer is a {type(optimizer).__name__}; expected an optimizer "
+                             "of torch, or a callable that makes one")
+
+
+def _freeze_others(model, chosen, client):
+    """As in DeepSpeed, only the parameters that were given are trained."""
+    if client is not None:
+        kept = set(chosen)
+    elif chosen is not None:
+        chosen = list(chosen)
+        flat = [p for c in chosen for p in (c["params"] if isinstance(c, dict) else [c])]
+        kept = {id(p) for p in flat}
+    else:
+        return
+    for parameter in model.parameters():
+        if id(parameter) not in kept:
+            parameter.requires_grad_(False)
+
+
+def _compute_dtype(document):
+    def on(section):
+        return document.get(section, {}).get("enabled") is True
+    return torch.bfloat16 if on("bf16") or on("bfloat16") else torch.float16 if on("fp16") else torch.float32
+
+
+def _configured_rate(native):
+    for line in native.describe_config().splitlines():
+        path, _, value = line.partition(" = ")
+        if path == "optimizer.params.lr":
+            return float(value)
+    return 1e-3
+
+
+def _scheduler(scheduler, optimizer, engine):
+    if scheduler is None:
+        return ConfigScheduler(engine)
+    if callable(scheduler) and not hasattr(scheduler, "step"):
+        scheduler = scheduler(optimizer)
+    followed = getattr(scheduler, "optimizer", optimizer)
+    if followed is not optimizer:
+        scheduler.optimizer = optimizer
+    engine.follow_optimizer_rate()
+    return scheduler
+
+
+class ConfigScheduler:
+    """The config's schedule, which the engine follows by itself."""
+
+    def __init__(self, engine):
+        self._engine = engine
+
+    def step(self, *args, **kwargs):
+        """The engine takes the next rate in each step that it applies."""
+
+    def get_last_lr(self):
+        return self._engine.get_lr()
+
+    get_lr = get_last_lr
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        """The engine's checkpoints hold the count of steps, from which the rate follows."""

@@ -1,0 +1,45 @@
+"""The ranks that mpirun has started, one process each."""
+
+import os
+import sys
+
+from . import _native
+
+_ranks = None
+
+
+def ranks():
+    """The ranks of this job; the first call starts MPI. A script without mpirun is one rank."""
+    global _ranks
+    if _ranks is None:
+        _refuse_torchrun()
+        _ranks = _native.Ranks(sys.argv)
+        _tell_others_of_errors()
+    return _ranks
+
+
+def _refuse_torchrun():
+    started_by_mpi = any(name in os.environ for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"))
+    if "TORCHELASTIC_RUN_ID" in os.environ and not started_by_mpi:
+        raise _native.UsageError(
+            "this script was started by torchrun, whose processes do not know each other's MPI: "
+            "start it with `mpirun -n N python script.py` or `zero run -n N python script.py`")
+
+
+def _tell_others_of_errors():
+    """An exception that ends this rank is told to the others, which would wait for it."""
+    before = sys.excepthook
+
+    def hook(kind, error, traceback):
+        before(kind, error, traceback)
+        sys.stderr.flush()
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            return
+        if _ranks.size > 1 and not isinstance(error, _native.PeerFailed):
+            try:
+                _ranks.fail(f"{kind.__name__}: {error}")
+            except _native.Error:
+                pass
+        os._exit(getattr(error, "exit_code", 1))
+
+    sys.excepthook = hook
