@@ -75,7 +75,11 @@ class Ranks {
     at::set_num_threads(runtime_->threads());
   }
 
-  Runtime& runtime() { return *runtime_; }
+  Runtime& runtime() {
+    if (!runtime_) throw UsageError("MPI has ended");
+    return *runtime_;
+  }
+  void end() { runtime_.reset(); }
   double sum(double value) { return runtime_->sum(value); }
   void broadcast(const at::Tensor& tensor, int root) {
     runtime_->broadcast({static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()},
@@ -204,6 +208,7 @@ void declare_ranks(py::module_& module) {
       .def_property_readonly("local_size", [](Ranks& r) { return r.runtime().local_size(); })
       .def_property_readonly("threads", [](Ranks& r) { return r.runtime().threads(); })
       .def("describe", [](Ranks& r) { return r.runtime().describe(); })
+      .def("end", &Ranks::end, Unlocked())
       .def("sum", &Ranks::sum, Unlocked())
       .def("broadcast", &Ranks::broadcast, py::arg("tensor"), py::arg("root") = 0, Unlocked())
       .def(

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from . import _native
+from .ranks import register
 
 
 class Engine(nn.Module):
@@ -37,6 +38,7 @@ class Engine(nn.Module):
             parameter.ds_shape = parameter.shape
             parameter.ds_numel = parameter.numel()
             parameter._zerocore_engine = self
+        register(self)
         if ranks.rank == 0:
             for notice in native.notices():
                 print(f"zero: {notice}", flush=True)
@@ -277,7 +279,9 @@ class Engine(nn.Module):
                                            collate_fn=collate_fn, drop_last=True)
 
     def destroy(self):
-        """The engine ends with the object; a script need not call this."""
+        """Ends the engine, and with it the parameters' memory. Collective; the end of the script does it too."""
+        self.native = None
+        self._failure = self._failure or "the engine was destroyed"
 
     # After an exception the ranks may differ: nothing else is sent.
 
@@ -291,6 +295,8 @@ class Engine(nn.Module):
             yield
         except BaseException as error:
             self._failure = f"{type(error).__name__}: {error}"
+            if self.native is None:
+                raise
             self.native.abandon()
             self.native.rethrow()  # what went wrong before torch noticed
             raise

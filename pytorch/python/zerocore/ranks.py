@@ -1,11 +1,14 @@
 """The ranks that mpirun has started, one process each."""
 
+import atexit
 import os
 import sys
+import weakref
 
 from . import _native
 
 _ranks = None
+_engines = weakref.WeakSet()
 
 
 def ranks():
@@ -15,7 +18,19 @@ def ranks():
         _refuse_torchrun()
         _ranks = _native.Ranks(sys.argv)
         _tell_others_of_errors()
+        atexit.register(_end)
     return _ranks
+
+
+def register(engine):
+    """The engine ends before MPI does."""
+    _engines.add(engine)
+
+
+def _end():
+    for engine in list(_engines):
+        engine.destroy()
+    _ranks.end()
 
 
 def _refuse_torchrun():
