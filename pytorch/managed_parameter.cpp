@@ -17,10 +17,10 @@ at::DataPtr memory_at(const void* address) {
 
 std::string rest_sentence(const std::string& name) {
   return "ZeroCore: parameter " + name +
-         " is sharded at rest: outside of a pass of its ShardedModule, or in one operation with "
-         "parameters of another unit, it has no memory. Use it inside of forward(), or read it "
-         "with "
-         "Engine::read()";
+         " is sharded at rest: outside of a forward or backward pass of its engine, or in one "
+         "operation with parameters of another unit, it has no memory. Use it inside of the "
+         "module's forward(), or gather it: zerocore.zero.GatheredParameters in Python, "
+         "Engine::read() in C++";
 }
 
 at::ScalarType scalar_type(DType dtype) {

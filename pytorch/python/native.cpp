@@ -55,8 +55,10 @@ std::vector<UnitDeclaration> declarations_of(std::vector<PyUnit> units) {
       options.trainable = parameter.trainable;
       options.group = parameter.group;
       if (parameter.converted) options.dtype = dtype_of_tensor(parameter.name, parameter.dtype);
+      const at::Tensor& first = parameter.tensors.front();
+      const bool has_values = first.numel() == 0 || first.storage().data() != nullptr;
       declaration.parameters.push_back({std::move(parameter.name), std::move(parameter.tensors),
-                                        parameter.dtype, std::move(options)});
+                                        parameter.dtype, std::move(options), has_values});
     }
     for (auto& [name, tensor] : unit.buffers)
       declaration.buffers.push_back({std::move(name), std::move(tensor)});
@@ -294,6 +296,10 @@ void declare_model(py::module_& module) {
 
 PYBIND11_MODULE(_native, module) {
   module.attr("torch_version") = ZERO_TORCH_VERSION;
+  // A tensor that has a shape and no values: for a module whose weights come from a file.
+  module.def("without_memory", [](const std::vector<std::int64_t>& shape, at::ScalarType dtype) {
+    return at::from_blob(nullptr, shape, at::TensorOptions(dtype));
+  });
   py::class_<PyParameter>(module, "Parameter")
       .def(py::init<std::string, std::vector<at::Tensor>, at::ScalarType, bool, bool, bool,
                     std::string>(),

@@ -9,6 +9,7 @@ import torch
 from . import _native, optimizers, units
 from .engine import Engine
 from .ranks import ranks
+from .zero import leave_meta
 
 
 def initialize(args=None, model=None, optimizer=None, model_parameters=None, training_data=None,
@@ -27,6 +28,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
                                  "from Python")
     job = ranks()
     document, name = _read_config(args, config if config is not None else config_params)
+    leave_meta(model)
     client = _client_optimizer(optimizer, model, model_parameters)
     groups = {}
     if client is not None:

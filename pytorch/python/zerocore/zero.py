@@ -36,18 +36,43 @@ class GatheredParameters(contextlib.AbstractContextManager):
 
 
 class Init(contextlib.AbstractContextManager):
-    """A model of any size is constructed on torch's meta device, and gets its values from load_weights() or a
-    checkpoint; without this, each rank holds the whole model while it is constructed."""
+    """A model that is constructed inside never has more than one parameter in memory. Its weights come from
+    engine.load_weights() or a checkpoint: the values of its constructor are dropped. Buffers keep theirs."""
 
     def __init__(self, *args, enabled=True, **kwargs):
-        self._device = torch.device("meta") if enabled else contextlib.nullcontext()
+        self._enabled = enabled
 
     def __enter__(self):
-        self._device.__enter__()
+        if self._enabled:
+            self._register = torch.nn.Module.register_parameter
+            torch.nn.Module.register_parameter = _register_on_meta(self._register)
         return self
 
     def __exit__(self, *error):
-        return self._device.__exit__(*error)
+        if self._enabled:
+            torch.nn.Module.register_parameter = self._register
+        return False
+
+
+def _register_on_meta(register):
+    def on_meta(module, name, parameter):
+        register(module, name, parameter)
+        if parameter is not None and not parameter.is_meta:
+            module._parameters[name] = torch.nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+    return on_meta
+
+
+def leave_meta(model):
+    """Parameters on the meta device become ones without memory, which the engine fills."""
+    replaced = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is None or not parameter.is_meta:
+                continue
+            if id(parameter) not in replaced:
+                empty = _native.without_memory(list(parameter.shape), parameter.dtype)
+                replaced[id(parameter)] = (parameter, torch.nn.Parameter(empty, parameter.requires_grad))
+            module._parameters[name] = replaced[id(parameter)][1]
 
 
 def _engine_of(parameter):

@@ -1,0 +1,173 @@
+"""Small models of many architectures. Each is (module, how to make its loss from a callable of the module)."""
+
+import os
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+VOCABULARY = 97
+
+
+def _tokens(batch=2, length=12):
+    return torch.randint(0, VOCABULARY, (batch, length))
+
+
+def _language_model(call):
+    tokens = _tokens()
+    return call(input_ids=tokens, labels=tokens).loss
+
+
+class Block(nn.Module):
+    """A residual block whose frozen gain belongs to the block itself."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 3 * width + 1), nn.Linear(3 * width + 1, width)
+        self.gain = nn.Parameter(torch.full((width,), 0.7), requires_grad=False)
+
+    def forward(self, x):
+        return x + self.gain * self.down(functional.gelu(self.up(self.norm(x))))
+
+
+class TiedTransformer(nn.Module):
+    def __init__(self, width=18, blocks=3):
+        super().__init__()
+        self.table = nn.Embedding(VOCABULARY, width)
+        self.blocks = nn.ModuleList([Block(width) for _ in range(blocks)])
+        self.head = nn.Linear(width, VOCABULARY, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, x):
+        hidden = self.table(x)
+        for block in self.blocks:
+            hidden = block(hidden)
+        return functional.cross_entropy(self.head(hidden).flatten(0, 1), x.flatten())
+
+
+class SharedLayers(nn.Module):
+    """Two layers that are used five times in all."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(9, 13), nn.Linear(13, 1)
+        self.layers = nn.ModuleList([nn.Linear(13, 13) for _ in range(2)])
+
+    def forward(self, x):
+        hidden = self.first(x)
+        for index in (0, 1, 0, 1, 1):
+            hidden = torch.tanh(self.layers[index](hidden))
+        return self.last(hidden).pow(2).mean()
+
+
+class DroppedLayers(nn.Module):
+    """Layers that each rank drops by its own random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(9, 13), nn.Linear(13, 1)
+        self.layers = nn.ModuleList([nn.Linear(13, 13) for _ in range(4)])
+
+    def forward(self, x):
+        hidden = self.first(x)
+        for layer in self.layers:
+            if torch.rand(()) < 0.6:
+                hidden = hidden + torch.tanh(layer(hidden))
+        return self.last(hidden).pow(2).mean()
+
+
+class Experts(nn.Module):
+    """Each sample takes one expert; some get none."""
+
+    def __init__(self):
+        super().__init__()
+        self.router, self.last = nn.Linear(9, 5), nn.Linear(9, 1)
+        self.experts = nn.ModuleList([nn.Linear(9, 9) for _ in range(5)])
+
+    def forward(self, x):
+        weights = self.router(x).softmax(-1)
+        weight, chosen = weights.max(-1)
+        hidden = torch.zeros_like(x)
+        for index, expert in enumerate(self.experts):
+            rows = (chosen == index).nonzero()[:, 0]
+            if len(rows):
+                hidden = hidden.index_add(0, rows, weight[rows, None] * torch.tanh(expert(x[rows])))
+        return self.last(hidden).pow(2).mean()
+
+
+class ResidualBlock(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs)
+        self.conv2, self.norm2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1), nn.BatchNorm2d(outputs)) if inputs != outputs else None
+
+    def forward(self, x):
+        y = self.norm2(self.conv2(functional.silu(self.norm1(self.conv1(x)))))
+        return functional.silu(y + (x if self.shortcut is None else self.shortcut(x)))
+
+
+class ResNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3)
+        self.layer1 = nn.Sequential(ResidualBlock(8, 8), ResidualBlock(8, 12))
+        self.layer2 = nn.Sequential(ResidualBlock(12, 12), ResidualBlock(12, 16))
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x, y):
+        hidden = self.layer2(self.layer1(functional.silu(self.stem(x)))).mean((2, 3))
+        return functional.cross_entropy(self.head(hidden), y)
+
+
+def _of_transformers(name):
+    import transformers as hf
+
+    sizes = {"vocab_size": VOCABULARY, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
+             "num_attention_heads": 4}
+    grouped = {**sizes, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    if name == "vit":
+        del sizes["vocab_size"]
+        model = hf.ViTForImageClassification(hf.ViTConfig(**sizes, image_size=16, patch_size=4, num_labels=7))
+        return model, lambda call: call(pixel_values=torch.randn(2, 3, 16, 16), labels=torch.randint(0, 7, (2,))).loss
+    if name == "t5":
+        model = hf.T5ForConditionalGeneration(
+            hf.T5Config(vocab_size=VOCABULARY, d_model=24, d_kv=8, d_ff=40, num_layers=3, num_heads=3,
+                        decoder_start_token_id=0))
+        return model, lambda call: call(input_ids=_tokens(), labels=_tokens()).loss
+    if name.startswith("gpt2") or name == "lora":
+        model = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=VOCABULARY, n_positions=32, n_embd=24, n_layer=3, n_head=3,
+                                                 bos_token_id=0, eos_token_id=0))
+        if "recomputed" in name:
+            model.gradient_checkpointing_enable({"use_reentrant": name.endswith("reentrant")})
+        if name == "lora":
+            import peft
+
+            model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["c_attn"], fan_in_fan_out=True))
+        return model, _language_model
+    model = {
+        "llama": lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**grouped)),
+        "qwen2": lambda: hf.Qwen2ForCausalLM(hf.Qwen2Config(**grouped, tie_word_embeddings=True)),
+        "mixtral": lambda: hf.MixtralForCausalLM(hf.MixtralConfig(**grouped, num_local_experts=4)),
+        "bert": lambda: hf.BertForMaskedLM(hf.BertConfig(**sizes, max_position_embeddings=64)),
+    }[name]()
+    return model, _language_model
+
+
+OF_TORCH = {
+    "tied": lambda: (TiedTransformer(), lambda call: call(_tokens())),
+    "shared": lambda: (SharedLayers(), lambda call: call(torch.randn(4, 9))),
+    "dropped": lambda: (DroppedLayers(), lambda call: call(torch.randn(4, 9))),
+    "experts": lambda: (Experts(), lambda call: call(torch.randn(4, 9))),
+    "resnet": lambda: (ResNet(), lambda call: call(torch.randn(3, 3, 10, 10), torch.randint(0, 5, (3,)))),
+}
+OF_TRANSFORMERS = ["gpt2", "gpt2-recomputed", "gpt2-recomputed-reentrant", "llama", "qwen2", "bert", "vit", "t5",
+                   "mixtral"]
+OF_PEFT = ["lora"]
+
+
+def make(name):
+    torch.manual_seed(7)
+    model, loss = OF_TORCH[name]() if name in OF_TORCH else _of_transformers(name)
+    return model.train(), loss

@@ -1,0 +1,90 @@
+"""Tests the Python package over ranks: `python_test.py MPIEXEC PYTHON PACKAGE CASE`, where PACKAGE is the folder that
+`import zerocore` finds."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).parent
+MPIEXEC, PYTHON, PACKAGE = sys.argv[1:4]
+sys.path.insert(0, str(HERE))
+
+TORCH = ["tied", "shared", "dropped", "experts", "resnet"]
+TRANSFORMERS = ["gpt2", "gpt2-recomputed", "gpt2-recomputed-reentrant", "llama", "qwen2", "bert", "vit", "t5", "mixtral"]
+
+
+def has(module):
+    return subprocess.run([PYTHON, "-c", f"import {module}"], capture_output=True).returncode == 0
+
+
+def run(ranks, *arguments, expect=0, environment=None):
+    """Returns what the ranks printed; `expect` None: any failure."""
+    command = [MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", str(HERE / "rank.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400,
+                          env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", **(environment or {})})
+    fits = done.returncode == expect if expect is not None else done.returncode != 0
+    if not fits:
+        print(done.stdout[-3000:], done.stderr[-6000:], sep="\n")
+        raise SystemExit(f"{' '.join(arguments)} on {ranks} ranks ended with {done.returncode}")
+    return done.stdout.strip(), done.stderr
+
+
+def contains(text, *parts):
+    for part in parts:
+        if part not in text:
+            raise SystemExit(f"expected \"{part}\" in:\n{text[-4000:]}")
+
+
+def torch_models():
+    for ranks in (1, 2, 3):
+        run(ranks, "equal_bits", "fp32", *TORCH)
+    run(2, "equal_bits", "bf16", "tied")
+
+
+def transformers_models():
+    if not has("transformers"):
+        print("SKIPPED: transformers is not installed")
+        return
+    names = TRANSFORMERS + (["lora"] if has("peft") else [])
+    run(2, "equal_bits", "fp32", *names)
+    run(3, "equal_bits", "bf16", *names)
+
+
+def against_torch():
+    run(1, "plain_loop", "tied", "shared", "experts", "resnet")
+    for kind in ("adamw", "adam", "sgd", "adagrad"):
+        run(1, "client", kind)
+
+
+def checkpoints():
+    for saved, stage, loaded, later in ((2, "3", 1, "0"), (1, "1", 3, "SHARD_GRAD_OP")):
+        with tempfile.TemporaryDirectory() as folder:
+            digest, _ = run(saved, "save", folder, stage)
+            again, _ = run(loaded, "load", folder, later)
+            if digest.split()[-1] != again.split()[-1]:
+                raise SystemExit(f"saved {digest}, loaded {again}")
+
+
+def whole_values():
+    for ranks in (1, 2):
+        run(ranks, "gathered")
+        with tempfile.TemporaryDirectory() as folder:
+            run(ranks, "meta", folder + "/model")
+
+
+def failures():
+    for where, part in (("forward", "a hook failed"), ("backward", "a hook failed"), ("order", "comes next")):
+        contains(run(2, "fails", where, expect=None)[1], part)
+    contains(run(1, "refused", "optimizer", expect=None)[1], "optimizer RMSprop is not one of the engine's")
+    contains(run(1, "refused", "option", expect=None)[1], "nesterov of group 0 is True")
+    contains(run(1, "refused", "config", expect=10)[1], "train_batch_sise")
+    torchrun = {"TORCHELASTIC_RUN_ID": "none"}
+    alone = subprocess.run([PYTHON, str(HERE / "rank.py"), "refused", "nothing"], capture_output=True, text=True,
+                           env={**os.environ, "PYTHONPATH": PACKAGE, **torchrun})
+    contains(alone.stderr, "was started by torchrun")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[4]]()

@@ -1,0 +1,227 @@
+"""One rank of a test of the Python package: `rank.py CASE [ARGUMENT]...`. Prints what the test looks at on rank 0."""
+
+import sys
+import warnings
+
+import torch
+
+import models
+import zerocore
+
+warnings.filterwarnings("ignore")
+STAGES = {"0": 0, "1": 1, "2": 2, "3": 3, "SHARD_GRAD_OP": 3}
+
+
+def config(stage, accumulation=1, **more):
+    core = {"gradient_sync": "each"}
+    if stage == "SHARD_GRAD_OP":
+        core["reshard_after_forward"] = False
+    return {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": accumulation,
+            "zero_optimization": {"stage": STAGES[stage]}, "zero_core": core, "gradient_clipping": 1.0,
+            "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.01}}, **more}
+
+
+def say(*words):
+    if zerocore.ranks().rank == 0:
+        print(*words, flush=True)
+
+
+def train(engine, loss_of, steps):
+    torch.manual_seed(100 + zerocore.ranks().rank)
+    losses = []
+    while engine.global_steps < steps:
+        loss = loss_of(engine)
+        engine.backward(loss)
+        engine.step()
+        if engine.is_gradient_accumulation_boundary() or engine.gradient_accumulation_steps() == 1:
+            losses.append(engine.last_step.loss if engine.last_step else None)
+    return engine.last_step.loss, engine.last_step.grad_norm, engine.digest()
+
+
+def equal_bits(dtype, *names):
+    """All stages, with and without accumulation."""
+    more = {"bf16": {"enabled": True}} if dtype == "bf16" else {}
+    for name in names:
+        for accumulation in (1, 3):
+            first = None
+            for stage in STAGES:
+                model, loss_of = models.make(name)
+                engine, *_ = zerocore.initialize(model=model, config=config(stage, accumulation, **more))
+                outcome = train(engine, loss_of, 2)
+                engine.destroy()
+                first = first or outcome
+                assert outcome == first, f"{name}, accumulation {accumulation}: stage {stage} has {outcome}, not {first}"
+        say(name, "equal")
+
+
+def plain_loop(*names):
+    """Ten steps on one rank against torch's own AdamW and clipping."""
+    for name in names:
+        model, loss_of = models.make(name)
+        engine, *_ = zerocore.initialize(model=model, config=config("3"))
+        own = []
+        torch.manual_seed(100)
+        for _ in range(10):
+            loss = loss_of(engine)
+            engine.backward(loss)
+            engine.step()
+            own.append((engine.last_step.loss, engine.get_global_grad_norm()))
+        engine.destroy()
+        model, loss_of = models.make(name)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.01)
+        torch.manual_seed(100)
+        for loss_here, norm_here in own:
+            for parameter in trained:  # an expert without samples has a gradient of zero, not none
+                parameter.grad = torch.zeros_like(parameter)
+            loss = loss_of(model)
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(trained, 1.0)
+            optimizer.step()
+            for here, there, tolerance in ((loss_here, loss.item(), 1e-5), (norm_here, norm.item(), 1e-4)):
+                assert abs(here - there) <= tolerance * abs(there), f"{name}: {here} and {there}"
+        say(name, "close")
+
+
+def client(kind):
+    """A client's optimizer with two groups and a client's scheduler train as plain torch does."""
+    def make(parameters):
+        parameters = list(parameters)
+        groups = [{"params": [p for p in parameters if p.dim() > 1]},
+                  {"params": [p for p in parameters if p.dim() <= 1], "lr": 5e-4, "weight_decay": 0.0}]
+        return {"adamw": lambda: torch.optim.AdamW(groups, lr=1e-3, weight_decay=0.1),
+                "adam": lambda: torch.optim.Adam(groups, lr=1e-3, weight_decay=0.1),
+                "sgd": lambda: torch.optim.SGD(groups, lr=1e-2, momentum=0.9, weight_decay=0.1),
+                "adagrad": lambda: torch.optim.Adagrad(groups, lr=1e-2)}[kind]()
+
+    def schedule(optimizer):
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+
+    document = config("2")
+    del document["optimizer"]
+    model, loss_of = models.make("tied")
+    engine, optimizer, _, scheduler = zerocore.initialize(
+        model=model, optimizer=make, lr_scheduler=schedule, model_parameters=[p for p in model.parameters() if p.requires_grad],
+        config=document)
+    train(engine, loss_of, 5)
+    values = {name: engine.read(p) for name, p in engine.module.named_parameters()}
+    rates = engine.get_lr()
+    model, loss_of = models.make("tied")
+    trained = [p for p in model.parameters() if p.requires_grad]
+    plain = make(trained)
+    plain_scheduler = schedule(plain)
+    torch.manual_seed(100)
+    for _ in range(5):
+        plain.zero_grad()
+        loss_of(model).backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        plain.step()
+        plain_scheduler.step()
+    assert rates == plain_scheduler.get_last_lr(), (rates, plain_scheduler.get_last_lr())
+    for name, parameter in model.named_parameters():
+        difference = (values[name] - parameter).abs().max().item()
+        assert difference < 1e-5, f"{kind}: {name} differs by {difference}"
+    say("close")
+
+
+def save(folder, stage):
+    model, loss_of = models.make("tied")
+    engine, *_ = zerocore.initialize(model=model, config=config(stage))
+    train(engine, loss_of, 3)
+    engine.save_checkpoint(folder, client_state={"epoch": 4})
+    engine.save_16bit_model(folder)
+    say(engine.digest())
+
+
+def load(folder, stage):
+    model, _ = models.make("tied")
+    engine, *_ = zerocore.initialize(model=model, config=config(stage))
+    path, state = engine.load_checkpoint(folder)
+    assert path.endswith("global_step3") and state == {"epoch": 4} and engine.global_steps == 3, (path, state)
+    whole = torch.load(f"{folder}/pytorch_model.bin")
+    for name, parameter in engine.module.named_parameters():
+        assert torch.equal(engine.read(parameter), whole[name]), name
+    say(engine.digest())
+
+
+def gathered():
+    """Whole values between passes, and what one rank changes."""
+    model, loss_of = models.make("tied")
+    before = model.blocks[1].up.weight.detach().clone()
+    engine, *_ = zerocore.initialize(model=model, config=config("3"))
+    weight = model.blocks[1].up.weight
+    if engine.world_size > 1:
+        try:
+            weight.sum()
+        except RuntimeError as error:
+            assert "blocks.1.up.weight is sharded at rest" in str(error), error
+        else:
+            raise AssertionError("a parameter at rest was read")
+    with zerocore.zero.GatheredParameters(weight):
+        assert torch.equal(weight, before)
+    with zerocore.zero.GatheredParameters([weight], modifier_rank=0):
+        if engine.global_rank == 0:
+            weight.data.fill_(0.25)
+    assert zerocore.safe_get_full_fp32_param(weight).eq(0.25).all()
+    zerocore.safe_set_full_fp32_param(weight, before)
+    assert torch.equal(engine.read(weight), before)
+    train(engine, loss_of, 1)
+    assert zerocore.safe_get_full_optimizer_state(weight, "exp_avg").abs().sum() > 0
+    engine.eval()
+    with torch.no_grad():
+        value = loss_of(engine)
+    assert value.isfinite() and weight.ds_shape == before.shape
+    say("gathered")
+
+
+def meta(folder):
+    """A model without memory gets its values from a file, of which each rank reads its own elements."""
+    model, _ = models.make("tied")
+    engine, *_ = zerocore.initialize(model=model, config=config("3"))
+    engine.export_model(folder)
+    expected = engine.digest()
+    engine.destroy()
+    with zerocore.zero.Init():
+        model = models.TiedTransformer()
+    assert model.table.weight.is_meta
+    engine, *_ = zerocore.initialize(model=model, config=config("3"))
+    engine.load_weights(folder)
+    assert engine.digest() == expected
+    say("loaded")
+
+
+def fails(where):
+    """What goes wrong on rank 1 ends all ranks, with its name."""
+    model, loss_of = models.make("tied")
+    engine, *_ = zerocore.initialize(model=model, config=config("3"))
+    train(engine, loss_of, 1)
+    mine = engine.global_rank == 1
+    if where == "forward" and mine:
+        model.blocks[1].register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(ValueError("a hook failed")))
+    loss = loss_of(engine)
+    if where == "backward" and mine:
+        loss.register_hook(lambda _: (_ for _ in ()).throw(ValueError("a hook failed")))
+    if where == "order" and mine:
+        engine.backward(loss)
+        engine.step()
+        model.blocks = torch.nn.ModuleList(reversed(model.blocks))
+        loss = loss_of(engine)
+    engine.backward(loss)
+    engine.step()
+    train(engine, loss_of, 5)
+
+
+def refused(what):
+    model, _ = models.make("tied")
+    if what == "optimizer":
+        zerocore.initialize(model=model, config=config("1"), optimizer=torch.optim.RMSprop(model.parameters()))
+    if what == "option":
+        zerocore.initialize(model=model, config=config("1"), optimizer=torch.optim.SGD(model.parameters(), 0.1, 0.9, nesterov=True))
+    if what == "config":
+        zerocore.initialize(model=model, config={"train_batch_sise": 4})
+    zerocore.ranks()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    globals()[sys.argv[1]](*sys.argv[2:])
