@@ -33,8 +33,8 @@ class Engine(nn.Module):
         self.skipped_steps = 0
         self.loaded_checkpoint_tag = None
         self._names = {id(parameter): name for name, parameter in module.named_parameters()}
-        for name, parameter in module.named_parameters():
-            parameter.ds_id = len(self._names)
+        for index, parameter in enumerate(module.parameters()):
+            parameter.ds_id = index
             parameter.ds_shape = parameter.shape
             parameter.ds_numel = parameter.numel()
             parameter._zerocore_engine = self

@@ -86,5 +86,20 @@ def failures():
     contains(alone.stderr, "was started by torchrun")
 
 
+def documented():
+    """The program of docs/pytorch.md."""
+    root = HERE.parents[2]
+    with tempfile.TemporaryDirectory() as folder:
+        script = f"{folder}/train.py"
+        extract = subprocess.run([PYTHON, root / "tests/readme/extract.py", root / "docs/pytorch.md", "python", script])
+        if extract.returncode:
+            raise SystemExit("docs/pytorch.md has no program")
+        done = subprocess.run([MPIEXEC, "--oversubscribe", "-n", "2", PYTHON, "-W", "ignore", script], cwd=folder,
+                              capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": PACKAGE})
+        if done.returncode or not os.path.isdir(f"{folder}/checkpoints/global_step20"):
+            raise SystemExit(done.stdout + done.stderr)
+        contains(done.stdout, "loss 0.")
+
+
 if __name__ == "__main__":
     globals()[sys.argv[4]]()
