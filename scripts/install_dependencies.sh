@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building and testing ZeroCore needs and is missing, with apt (Debian 12, Ubuntu 24.04 or
-# newer). Does nothing where all is there. Usage: scripts/install_dependencies.sh [--tests | --list]
-# --tests: also what tests use and otherwise skip; --list: only print the packages, of all kinds
+# newer). Does nothing where all is there. Usage: scripts/install_dependencies.sh [--tests | --torch | --list]
+# --tests: also what tests use and otherwise skip; --torch: instead, a virtual environment with PyTorch and what the
+# tests of pytorch/ use (5 GB from PyPI); it prints its python3; --list: only print the packages, of all kinds
 set -euo pipefail
 
 # package, and how to see that it is there: a command, or a header under an include folder.
@@ -124,6 +125,25 @@ install_cudnn() {
     echo "cuDNN is not available by pip; going on without its attention" >&2
 }
 
+# A python3 without venv or headers is Debian's.
+install_torch() {
+  local folder=$HOME/.cache/zerocore/torch
+  if "$folder/bin/python3" -c "import torch" 2>/dev/null; then
+    return
+  fi
+  python3 -c "import ensurepip, sysconfig, os; os.stat(sysconfig.get_paths()['include'] + '/Python.h')" 2>/dev/null ||
+    install python3-venv python3-dev
+  echo "installing: torch transformers peft from PyPI into $folder" >&2
+  python3 -m venv "$folder"
+  timeout 900 "$folder/bin/python3" -m pip install --quiet --disable-pip-version-check --retries 2 --timeout 60 \
+    torch numpy transformers peft scikit-build-core
+}
+
+if [[ ${1:-} == --torch ]]; then
+  install_torch >&2
+  echo "$HOME/.cache/zerocore/torch/bin/python3"
+  exit
+fi
 if [[ ${1:-} == --list ]]; then
   printf '%s\n' "${required[@]%%:*}" "${optional[@]%%:*}" "${for_tests[@]%%:*}"
   exit

@@ -2,8 +2,8 @@
 # Installs what is missing, builds, and runs all tests. Exits with 1 if anything failed.
 # Usage: tests/run.sh [--quick | --fuzz | --ci]    --quick: the release build alone, no sanitizers; --fuzz: some
 # seconds of fuzzing per reader too, with clang; --ci: warnings are errors, and the first command of the README
-# is tried on empty machines too, where root may make such; CUDA's kernels are compiled for Hopper alone, since
-# what takes time is the number of architectures. In the environment, ZERO_CUDA=OFF leaves CUDA out, and
+# is tried on empty machines too, where root may make such, PyTorch is installed for its tests, and CUDA's kernels
+# are compiled for Hopper alone, since what takes time is the number of architectures. In the environment, ZERO_CUDA=OFF leaves CUDA out, and
 # ZERO_TORCH_PYTHON names a python3 whose torch pytorch/ is built against, if not the one on the PATH.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -36,6 +36,9 @@ scripts/install_dependencies.sh --tests
 # The adapter for PyTorch, in the release build alone: torch is compiled without sanitizers.
 torch_python=${ZERO_TORCH_PYTHON:-python3}
 torch=(-DZERO_TORCH=OFF)
+if [[ ${1:-} == --ci ]] && ! "$torch_python" -c "import torch" 2>/dev/null; then
+  torch_python=$(scripts/install_dependencies.sh --torch || echo python3)
+fi
 if "$torch_python" -c "import torch" 2>/dev/null; then
   torch=(-DZERO_TORCH=ON "-DZERO_TORCH_PYTHON=$(command -v "$torch_python")")
 else
