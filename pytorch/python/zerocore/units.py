@@ -84,11 +84,12 @@ def declare(module, policy, compute_dtype, group_of):
 
 
 def _without_empty(names, parents, parameters, buffers):
-    """A unit whose parameters all belong to units around it has nothing to gather."""
+    """A unit whose parameters all belong to units around it has nothing to gather. The root stays: backward begins
+    with it."""
     units, index = [], []
     for i, name in enumerate(names):
         parent = -1 if parents[i] < 0 else index[parents[i]]
-        if not parameters[i] and (i > 0 or not buffers[i]):
+        if not parameters[i] and i > 0:
             index.append(parent)
             if parent >= 0:
                 units[parent][3].extend(buffers[i])
