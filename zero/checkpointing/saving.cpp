@@ -207,9 +207,9 @@ void Checkpointing::gather_digests(PendingSave& save) {
        train_.ranks.gather_words("the digests of a save", {std::llround(save.seconds * 1e6)}))
     save.seconds = std::max(save.seconds, static_cast<double>(own) / 1e6);
   const std::span<const std::byte> own = std::as_bytes(std::span(save.chunks));
-  const auto all =
-      gather_bytes(train_.ranks, "the digests of a save", own,
-                   train_.ranks.gather_words("the digests of a save", {std::ssize(own)}));
+  const auto all = train_.ranks.gather_bytes(
+      "the digests of a save", own,
+      train_.ranks.gather_words("the digests of a save", {std::ssize(own)}));
   auto file = save.manifest.files.begin();  // in rank order; ranks without data have none
   for (const std::string& digests : all) {
     if (train_.rank() != 0 || digests.empty()) continue;
