@@ -345,6 +345,9 @@ enum class Decision { apply, skip };
 struct StepOptions {
   std::optional<double> learning_rate = {};          // overrides the scheduler
   std::function<Decision(Gradients&)> inspect = {};  // on all ranks or on none
+  // Compare replicated parameters over ranks before this update, whichever step it is: where a save
+  // follows. On all ranks or on none.
+  bool verify_replicas = false;
 };
 
 struct StepResult {

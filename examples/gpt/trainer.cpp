@@ -55,7 +55,9 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
   bool stop = false, saved = false;
   std::int64_t index = engine.step_count();
   while (index < task.options.steps && !stop) {
-    const std::optional<TrainingRecord> record = loop.step(index++, stop);
+    const bool saves = checkpoints.planned_after(index + 1);
+    const std::optional<TrainingRecord> record =
+        loop.step(index++, stop, {.verify_replicas = saves});
     saved = checkpoints.after_step(index == task.options.steps, stop);
     show(record);
   }

@@ -45,16 +45,16 @@ std::string shown(const std::string& value) {
   return value.size() <= most_shown_bytes ? value : value.substr(0, most_shown_bytes) + "...";
 }
 
+}  // namespace
+
 std::string list_of_ranks(const char* noun, const std::vector<std::size_t>& ranks) {
   std::string list = noun + std::string(ranks.size() > 1 ? "s " : " ");
   for (std::size_t i = 0; i < std::min(ranks.size(), most_listed_ranks); ++i)
     list += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
   if (ranks.size() > most_listed_ranks)
     list += " and " + std::to_string(ranks.size() - most_listed_ranks) + " more";
-  return list + (ranks.size() > 1 ? " have " : " has ");
+  return list;
 }
-
-}  // namespace
 
 std::string who_has_what(const char* noun, const std::vector<std::string>& value_of_rank) {
   std::string text;
@@ -64,7 +64,8 @@ std::string who_has_what(const char* noun, const std::vector<std::string>& value
     std::vector<std::size_t> holders;
     for (std::size_t rank = 0; rank < value_of_rank.size(); ++rank)
       if (value_of_rank[rank] == value) holders.push_back(rank);
-    text += (text.empty() ? "" : ", ") + list_of_ranks(noun, holders) + value;
+    text += (text.empty() ? "" : ", ") + list_of_ranks(noun, holders) +
+            (holders.size() > 1 ? " have " : " has ") + value;
   }
   return text;
 }

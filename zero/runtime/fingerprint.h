@@ -15,6 +15,8 @@ namespace zero::detail {
 // name that another lacks.
 void agree_on_values(Ranks& ranks, const Text& values);
 
+// "rank 2", "ranks 0, 1".
+std::string list_of_ranks(const char* noun, const std::vector<std::size_t>& ranks);
 // "rank 0 has 3, ranks 1, 2 have 5": which ranks have which value, in the order of the ranks.
 std::string who_has_what(const char* noun, const std::vector<std::string>& value_of_rank);
 
