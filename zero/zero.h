@@ -99,6 +99,11 @@ class Runtime {
   void sum(std::span<double> values);
   void sum(std::span<float> values);
   void sum(std::span<std::int64_t> values);
+  // Throws DisagreementError on every rank where ranks have different values under these names,
+  // with the names, the ranks and the values: for options and inputs that must be equal.
+  void agree(std::string_view name, std::string_view value);
+  void agree(std::string_view name, std::int64_t value);
+  void agree(const Text& values);
   // The root's bytes, in host memory, to every rank.
   void broadcast(std::span<std::byte> bytes, int root = 0);
   // Local. Enters the program's own memory (activations, say) into the ledger and the plan; called
@@ -365,6 +370,9 @@ struct StepOptions {
   // the micro steps that there were.
   std::optional<double> mean_over = {};
   std::function<Decision(Gradients&)> inspect = {};  // on all ranks or on none
+  // Compare replicated parameters over ranks before this update, whichever step it is: where a save
+  // follows. On all ranks or on none.
+  bool verify_replicas = false;
 };
 
 struct StepResult {

@@ -68,6 +68,12 @@ bool Checkpoints::load() {
   return true;
 }
 
+bool Checkpoints::planned_after(std::int64_t step) const {
+  const bool saves = !options_.checkpoint_directory.empty();
+  if (step == options_.steps) return saves || !options_.save_directory.empty();
+  return saves && options_.save_every > 0 && step % options_.save_every == 0;
+}
+
 bool Checkpoints::is_due() {
   if (options_.save_every > 0 && engine_.step_count() % options_.save_every == 0) return true;
   if (options_.save_minutes <= 0) return false;

@@ -24,6 +24,8 @@ class Checkpoints {
   // After each step: saves when one is due, after the last step, and when a signal asked the run
   // to stop and there is time for it. True where a checkpoint of this very step is on disk.
   bool after_step(bool last, bool stop);
+  // Whether it is known beforehand that this step's result will be saved, also as a model.
+  bool planned_after(std::int64_t step) const;
   // Of the last one committed; empty: none.
   const std::string& last_tag() const { return last_tag_; }
 

@@ -1,6 +1,7 @@
 #include "examples/gpt/data_source.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "examples/gpt/sample_order.h"
 #include "examples/gpt/word_source.h"
@@ -27,6 +28,8 @@ class BuiltInData : public DataSource {
   }
 
   std::optional<double> floor() const override { return floor_; }
+
+  zero::Text fingerprint() const override { return {{"--data", describe()}}; }
 
   std::string describe() const override {
     return "built-in text of " + std::to_string(WordSource::words().size()) +
@@ -74,6 +77,14 @@ class FileData : public DataSource {
     }
   }
 
+  zero::Text fingerprint() const override {
+    zero::Text values = {{"--data", describe()}};
+    for (std::size_t i = 0; i < files_.size(); ++i)
+      values["--data, file " + std::to_string(i + 1)] =
+          std::to_string(files_[i].tokens()) + " tokens, content " + sampled_content(files_[i]);
+    return values;
+  }
+
   std::string describe() const override {
     return std::to_string(total_) + " tokens in " + std::to_string(files_.size()) +
            (files_.size() == 1 ? " file of " : " files of ") + files_.front().kind() + ", " +
@@ -81,6 +92,24 @@ class FileData : public DataSource {
   }
 
  private:
+  // A hash of blocks spread evenly over the file, the first and the last among them: of all of a
+  // small file.
+  static std::string sampled_content(const TokenFile& file) {
+    constexpr std::int64_t most_blocks = 256, block = 4096;
+    const std::int64_t blocks = std::min(most_blocks, (file.tokens() + block - 1) / block);
+    std::vector<std::int32_t> tokens(std::min(block, file.tokens()));
+    std::uint64_t hash = 0xcbf29ce484222325u;
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      const std::int64_t last = file.tokens() - std::ssize(tokens);
+      file.read(blocks > 1 ? last * b / (blocks - 1) : 0, tokens);
+      for (const std::int32_t token : tokens)
+        hash = (hash ^ static_cast<std::uint32_t>(token)) * 0x100000001b3u;
+    }
+    char text[24];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+    return text;
+  }
+
   void check_length() const {
     if (total_ > length_) return;
     std::string message = "--data ";

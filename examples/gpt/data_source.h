@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "examples/gpt/token_file.h"
+#include "zero/config.h"
 
 namespace gpt {
 
@@ -31,6 +32,8 @@ class DataSource {
   virtual void read(std::int64_t index, std::span<std::int32_t> text) const = 0;
   // The least mean loss a model can reach, in nats per token, where it is known.
   virtual std::optional<double> floor() const { return std::nullopt; }
+  // What must be equal on all ranks, by name: length, kind and content.
+  virtual zero::Text fingerprint() const = 0;
   // One line for the start of a log.
   virtual std::string describe() const = 0;
 };

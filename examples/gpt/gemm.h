@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "zero/base/dtype.h"
 
@@ -33,6 +34,8 @@ class Gemm {
   ~Gemm();
 
   static const char* name();
+  // With all that decides about the bits of a product: version, instruction set.
+  static std::string version();
   // False: the back end has no such product on this CPU. fp32 from fp32 is always there.
   bool prepare(const ProductShape& shape, zero::DType in, zero::DType out);
   // After prepare() said true for the same shape and dtypes.

@@ -6,6 +6,7 @@
 #include "examples/gpt/gpu_training_loop.h"
 #include "examples/gpt/memory_plan.h"
 #include "examples/gpt/options.h"
+#include "examples/gpt/same_on_all_ranks.h"
 #include "examples/gpt/stage_comparison.h"
 #include "examples/gpt/trainer.h"
 #include "zero/zero.h"
@@ -32,6 +33,7 @@ int main(int argc, char** argv) {
       argc, argv,
       [&](zero::Runtime& runtime) {
         if (!problem.empty()) throw zero::ConfigError(problem);
+        gpt::agree_on_options(runtime, options);
         if (plans) {
           if (runtime.is_root()) gpt::show_memory_plan(options);
           return;

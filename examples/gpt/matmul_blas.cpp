@@ -1,5 +1,6 @@
 // Products by a BLAS, through its Fortran interface. It is column-major, so C is computed
 // transposed.
+#include <fstream>
 #include <limits>
 #include <stdexcept>
 
@@ -26,6 +27,14 @@ Gemm::Gemm() = default;
 Gemm::~Gemm() = default;
 
 const char* Gemm::name() {
+  return "BLAS";
+}
+
+// A tuned BLAS chooses its kernels by the CPU.
+std::string Gemm::version() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return "BLAS on" + line.substr(line.find(':') + 1);
   return "BLAS";
 }
 

@@ -12,6 +12,13 @@ const char* Gemm::name() {
   return "Eigen";
 }
 
+// Its kernels are chosen when it is compiled.
+std::string Gemm::version() {
+  return "Eigen " + std::to_string(EIGEN_WORLD_VERSION) + "." +
+         std::to_string(EIGEN_MAJOR_VERSION) + "." + std::to_string(EIGEN_MINOR_VERSION) + " for " +
+         Eigen::SimdInstructionSetsInUse();
+}
+
 bool Gemm::prepare(const ProductShape&, zero::DType in, zero::DType out) {
   return in == zero::DType::fp32 && out == zero::DType::fp32;
 }

@@ -1,5 +1,6 @@
 // Products by oneDNN, 2.6 or 3. Primitives are made once per shape; their scratch is one buffer of
 // this thread.
+#include <oneapi/dnnl/dnnl_debug.h>
 #include <algorithm>
 #include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -171,6 +172,13 @@ Gemm::~Gemm() = default;
 
 const char* Gemm::name() {
   return "oneDNN";
+}
+
+std::string Gemm::version() {
+  const dnnl_version_t* version = dnnl::version();
+  const auto isa = static_cast<dnnl_cpu_isa_t>(dnnl::get_effective_cpu_isa());
+  return "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
+         std::to_string(version->patch) + " for " + dnnl_cpu_isa2str(isa);
 }
 
 bool Gemm::prepare(const ProductShape& shape, DType in, DType out) {

@@ -12,6 +12,7 @@
 #include "examples/gpt/model_spec.h"
 #include "examples/gpt/progress.h"
 #include "examples/gpt/run_figures.h"
+#include "examples/gpt/same_on_all_ranks.h"
 #include "examples/gpt/sharding_remarks.h"
 #include "examples/gpt/task.h"
 #include "examples/gpt/training_loop.h"
@@ -72,6 +73,7 @@ class Comparing {
   void rehearse() {
     guarded(options_.compared.size() - 1,
             [&](zero::Engine& engine, const Task& task, TrainingLoop& loop) {
+              agree_on_inputs(runtime_, engine, task);
               set_start_values(engine, task, runtime_.pool());
               begin_report(engine, task);
               bool stop = false;

@@ -8,6 +8,7 @@
 #include "examples/gpt/log_json.h"
 #include "examples/gpt/model_spec.h"
 #include "examples/gpt/progress.h"
+#include "examples/gpt/same_on_all_ranks.h"
 #include "examples/gpt/task.h"
 #include "examples/gpt/training_loop.h"
 #include "zero/monitor/monitor.h"
@@ -37,6 +38,7 @@ struct Outcome {
 Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task,
                   TrainingLoop& loop, JsonLog& log) {
   Checkpoints checkpoints(runtime, engine, task.options, task.data->describe());
+  agree_on_inputs(runtime, engine, task);
   if (!checkpoints.resume()) set_start_values(engine, task, runtime.pool());
   print_start(runtime, task, engine);
   if (runtime.is_root() && !loop.attention().empty())
@@ -53,7 +55,9 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
   bool stop = false, saved = false;
   std::int64_t index = engine.step_count();
   while (index < task.options.steps && !stop) {
-    const std::optional<TrainingRecord> record = loop.step(index++, stop);
+    const bool saves = checkpoints.planned_after(index + 1);
+    const std::optional<TrainingRecord> record =
+        loop.step(index++, stop, {.verify_replicas = saves});
     saved = checkpoints.after_step(index == task.options.steps, stop);
     show(record);
   }

@@ -20,7 +20,8 @@ class TrainingLoop {
   // Step number `index`, counted from 0. Returns the record of the last step whose result is there:
   // on a GPU that of the step before, so that nothing waits for it. `stop`: a signal asks for the
   // end.
-  virtual std::optional<TrainingRecord> step(std::int64_t index, bool& stop) = 0;
+  virtual std::optional<TrainingRecord> step(std::int64_t index, bool& stop,
+                                             const zero::StepOptions& options = {}) = 0;
   // The record that is still out.
   virtual std::optional<TrainingRecord> finish() = 0;
   // By whose kernels attention is, where there is a choice.

@@ -31,11 +31,12 @@ class TrainingLoopOf final : public TrainingLoop {
   ~TrainingLoopOf() override { runtime_.track("activations", 0); }
   TrainingLoopOf(const TrainingLoopOf&) = delete;
 
-  std::optional<TrainingRecord> step(std::int64_t index, bool& stop) override {
+  std::optional<TrainingRecord> step(std::int64_t index, bool& stop,
+                                     const zero::StepOptions& options = {}) override {
     if (!begin_) begin_ = Clock::now();
     for (zero::MicroStep micro : engine_.micro_steps())
       micro.loss(step_.run(loader_.load(index, micro.index()), scale_of(micro)));
-    const Pending queued{index, engine_.step()};
+    const Pending queued{index, engine_.step(options)};
     const std::optional<Pending> ready = on_device ? pending_ : queued;
     if (on_device) pending_ = queued;
     if (!ready) return std::nullopt;

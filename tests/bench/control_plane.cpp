@@ -64,11 +64,12 @@ void step(zero::Engine& engine, const std::vector<Names>& names) {
   engine.step().wait();
 }
 
-void measure(zero::Runtime& runtime, const std::string& stage) {
+void measure(zero::Runtime& runtime, const std::string& stage, const std::string& verify_every) {
   const zero::Config config = zero::load_config("", {{"optimizer.type", "AdamW"},
                                                      {"gradient_clipping", "1.0"},
                                                      {"train_micro_batch_size_per_gpu", "1"},
-                                                     {"zero_optimization.stage", stage}});
+                                                     {"zero_optimization.stage", stage},
+                                                     {"zero_core.verify_every", verify_every}});
   zero::Engine engine(runtime, gpt::describe(model()), config);
   engine.initialize([](const zero::ParamShard& shard) { std::ranges::fill(shard.values, 0.0f); });
   const std::vector<Names> units = names();
@@ -85,8 +86,9 @@ void measure(zero::Runtime& runtime, const std::string& stage) {
     return microseconds[static_cast<std::size_t>(q * (measured - 1))];
   };
   if (runtime.is_root())
-    std::printf("stage %s  %8.1f us a step  [%.1f, %.1f]\n", stage.c_str(), quantile(0.5),
-                quantile(0.25), quantile(0.75));
+    std::printf("stage %s  %8.1f us a step  [%.1f, %.1f]%s\n", stage.c_str(), quantile(0.5),
+                quantile(0.25), quantile(0.75),
+                verify_every == "1" ? ", replicas compared in each" : "");
 }
 
 }  // namespace
@@ -96,6 +98,9 @@ int main(int argc, char** argv) {
     if (runtime.is_root())
       std::printf("%s; %.2f M parameters\n", runtime.describe().c_str(),
                   static_cast<double>(model().parameters()) / 1e6);
-    for (const char* stage : {"0", "1", "2", "3"}) measure(runtime, stage);
+    for (const char* stage : {"0", "1", "2", "3"})
+      for (const char* verify_every : {"0", "1"})
+        if (stage != std::string("3") || verify_every != std::string("1"))
+          measure(runtime, stage, verify_every);
   });
 }

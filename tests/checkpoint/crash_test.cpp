@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -247,11 +248,14 @@ struct Recorded {
   std::string path, target, data;
 };
 
-std::vector<Recorded> record_save(const std::string& root, int keep) {
+// Operations on files of this name fail, where one is given.
+std::vector<Recorded> record_save(const std::string& root, int keep,
+                                  const std::string& failing = "") {
   std::vector<Recorded> record;
   std::mutex mutex;
   train_and_save(root, 1, 2, keep, true, [&](const FileEvent& event) {
     if (event.op == FileOp::read) return 0;
+    if (!failing.empty() && event.path.ends_with("/" + failing)) return ENOSPC;
     const std::lock_guard lock(mutex);
     record.push_back(
         {event.op, event.path, event.target,
@@ -326,5 +330,19 @@ TEST_CASE("every state that a power loss may leave loads as the old or the new o
                     << " the new one");
     CHECK(outcomes["step-1"] > 0);
     CHECK(outcomes["step-2"] > 0);
+  }
+}
+
+TEST_CASE("a save is on disk when it ends, also where latest cannot be written") {
+  const TemporaryDirectory directory;
+  const std::string root = directory / "root", left = directory / "left";
+  fs::copy(setting().directory / "old", root, fs::copy_options::recursive);
+  Disk disk(root);
+  for (const Recorded& call : record_save(root, 0, ".tmp-latest"))
+    disk.apply(call.op, call.path, call.target, call.data);
+  for (std::size_t names = 0; names <= disk.pending(); ++names) {
+    CAPTURE(names);
+    disk.write_to(left, names, names + 1, Disk::Data::none);
+    CHECK(loads(left) == "step-2");
   }
 }

@@ -187,6 +187,52 @@ TEST_CASE("a save that finds no memory is a save that failed, and training can g
   }
 }
 
+TEST_CASE("a directory that vanishes while a save writes is a save that failed") {
+  const TemporaryDirectory directory;
+  const std::string root = directory / "root", elsewhere = directory / "elsewhere";
+  const std::string words = save_under(root, [&](bool on) {
+    if (on)
+      fs::rename(root, elsewhere);
+    else
+      fs::rename(elsewhere, root);
+  });
+  CHECK(contains(words, "rank 0: " + root + ": cannot be read: No such file or directory"));
+  CHECK(contains(words, "was removed or unmounted meanwhile"));
+  verify(root, "first");
+  verify(root, "third");
+  CHECK(!fs::exists(root + "/second"));
+}
+
+TEST_CASE("a limit on open files is a save that failed, and training may go on") {
+  // The first number that is free is the last that the limit allows.
+  const auto limit_to = [](int more) {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    const int next = ::dup(0);
+    ::close(next);
+    limit.rlim_cur = static_cast<rlim_t>(next + more);
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  };
+  // A writer needs two at a time.
+  for (const int more : {0, 1}) {
+    CAPTURE(more);
+    const TemporaryDirectory directory;
+    const std::string root = directory / "root";
+    CHECK(in_child([&] {
+      rlimit old{};
+      ::getrlimit(RLIMIT_NOFILE, &old);
+      const std::string words = save_under(root, [&](bool on) {
+        if (on)
+          limit_to(more);
+        else
+          ::setrlimit(RLIMIT_NOFILE, &old);
+      });
+      return contains(words, "Too many open files") && contains(words, root);
+    }));
+    verify(root, "third");
+  }
+}
+
 TEST_CASE("a limit on file sizes") {
   const TemporaryDirectory directory;
   const std::string root = directory / "root";

@@ -22,11 +22,21 @@ CONFIG, TOPOLOGY, DISAGREEMENT, MEMORY, SAVE, LOAD = 10, 11, 12, 13, 14, 15
 SMALL = {"--model": "tiny", "--sequence-length": 8, "--steps": 2, "--threads": 1}
 
 
+class Rank(tuple):
+    """The options of one rank that has environment variables of its own."""
+
+    def __new__(cls, *options, **environment):
+        rank = super().__new__(cls, options)
+        rank.environment = environment
+        return rank
+
+
 def completed(options):
     """The options of one rank, and the small task where they do not say otherwise."""
     given = {str(option).split("=")[0] for option in options}
     defaults = [f"{name}={value}" for name, value in SMALL.items() if name not in given]
-    return [PROGRAM, *defaults, *map(str, options)]
+    environment = [f"{name}={value}" for name, value in getattr(options, "environment", {}).items()]
+    return [*(["env", *environment] if environment else []), PROGRAM, *defaults, *map(str, options)]
 
 
 class Case:
@@ -48,7 +58,7 @@ class Case:
         code = job.finish(LIMIT_S)
         problems = [] if code == self.code else [f"exit code {code}, not {self.code}"]
         messages = job.messages()
-        if len(messages) != (self.code != 0):
+        if len(messages) != bool(self.message):
             problems.append(f"{len(messages)} messages")
         problems += [f"the message does not say {part!r}" for part in self.message
                      if not any(re.search(part, message) for message in messages)]
@@ -215,6 +225,13 @@ def write(path, data):
     return path
 
 
+def one_bit_of(path):
+    """A copy of a file with one bit of its last element flipped."""
+    data = bytearray(pathlib.Path(path).read_bytes())
+    data[-2] ^= 1
+    return write("flipped." + path, bytes(data))
+
+
 def disagreement_cases():
     base = {"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamW", "params": {"lr": 0.001}}}
     first = with_config(base)
@@ -232,11 +249,48 @@ def disagreement_cases():
              with_config(base, "--model", "mini")),
         Case("another vocabulary", DISAGREEMENT, [r"transformer\.wte\.weight", r"\[300, 64\]", r"\[256, 64\]"],
              with_config(base), with_config(base, "--model", launch.write_model("other.json", 2, 64, 2, 300, 256))),
-        Case("another number of steps", DISAGREEMENT, ["rank"], ("--steps", 3), ("--steps", 5)),
+        Case("another number of steps", DISAGREEMENT, ["--steps: rank 0 has 3, rank 1 has 5"], ("--steps", 3),
+             ("--steps", 5)),
+        Case("another sequence length", DISAGREEMENT, ["--sequence-length: rank 0 has 8, rank 1 has 16"],
+             ("--sequence-length", 8), ("--sequence-length", 16)),
+        Case("a log on one rank", DISAGREEMENT, ["--log-json: rank 0 has given, rank 1 has not given"],
+             ("--log-json", "log.json"), ()),
+        Case("logs in different places", 0, [], ("--log-json", "log.json"), ("--log-json", "other.json")),
+        Case("a model saved by one rank", DISAGREEMENT, ["--save-model: rank 0 has \"\", rank 1 has saved"], (),
+             ("--save-model", "saved")),
+        Case("other times to save", DISAGREEMENT, ["--save-every: rank 0 has 0, rank 1 has 1"],
+             ("--checkpoint", "checkpoints"), ("--checkpoint", "checkpoints", "--save-every", 1)),
+        Case("two options at once", DISAGREEMENT, ["--steps: ", "--init: rank 0 has not given, rank 1 has given"],
+             ("--steps", 3), ("--init", "zeros.safetensors")),
+        Case("another norm in config.json", DISAGREEMENT,
+             ["--model: layer_norm_epsilon: rank 0 has 1e-05, rank 1 has 0.001"], ("--model", tiny_model()),
+             ("--model", write("norm.json", json.dumps({**json.loads(pathlib.Path(tiny_model()).read_text()),
+                                                        "layer_norm_epsilon": 1e-3}).encode()))),
+        Case("data of another length", DISAGREEMENT, ["--data, file 1: rank 0 has 1400 tokens"],
+             ("--data", "good.txt"), ("--data", write("long.txt", b"All is well that ends well. " * 60))),
+        Case("data of another content", DISAGREEMENT, ["--data, file 1: rank 0 has 1400 tokens, content \\w+, rank 1"],
+             ("--data", "good.txt"), ("--data", write("bad.txt", b"All is ill which ends well. " * 50))),
+        Case("threads and recomputation may differ", 0, [], ("--threads", 1), ("--threads", 2, "--recompute")),
+        Case("equal data under other names", 0, [], ("--data", "good.txt"),
+             ("--data", write("copy.txt", b"All is well that ends well. " * 50))),
+        Case("other weights", DISAGREEMENT,
+             [r"transformer\.\S+ is not the same on all ranks", "rank 0 has", "rank 1 has"],
+             ("--init", safetensors("zeros.safetensors", tiny_tensors(64))), ("--init", one_bit_of("zeros.safetensors"))),
         Case("config missing on one rank", CONFIG, ["rank 1", "missing.json"], first,
              ("--deepspeed_config", "missing.json")),
         Case("bad option on one rank", CONFIG, ["rank 1", "--stepps"], (), ("--stepps", 1)),
     ]
+
+
+def library_cases():
+    """oneDNN can be held to older instructions."""
+    if b"libdnnl" not in pathlib.Path(PROGRAM).read_bytes() or "avx" not in pathlib.Path("/proc/cpuinfo").read_text():
+        return []
+    differing = ["matrix products .*: rank 0 has oneDNN .*, rank 1 has oneDNN"]
+    exact = ("--set", "zero_core.deterministic=true")
+    return [Case("other instructions, equal bits asked for", DISAGREEMENT, differing, exact,
+                 Rank(*exact, ONEDNN_MAX_CPU_ISA="SSE41")),
+            Case("other instructions", 0, ["notice", *differing], (), Rank(ONEDNN_MAX_CPU_ISA="SSE41"))]
 
 
 def launcher_cases():
@@ -261,7 +315,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         cases = [*config_cases(), *option_cases(), *data_cases(), *init_cases(), *disagreement_cases(),
-                 *launcher_cases()]
+                 *library_cases(), *launcher_cases()]
         # Most of their time the jobs wait for the launcher.
         with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
             for case, (problems, seconds) in zip(cases, pool.map(lambda case: run(case, folder), cases)):

@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "tests/support/stderr_of.h"
 #include "tests/support/toy_model.h"
 #include "zero/plan/model.h"
 #include "zero/testing.h"
@@ -28,13 +29,14 @@ bool contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 
-void run_step(zero::Runtime& runtime, zero::Engine& engine, const zero::StepOptions& options = {}) {
+zero::StepResult run_step(zero::Runtime& runtime, zero::Engine& engine,
+                          const zero::StepOptions& options = {}) {
   toy::Activations a = toy::make_activations(dims);
   for (zero::MicroStep micro : engine.micro_steps()) {
     toy::load_samples(dims, a, (engine.step_count() * 8 + runtime.rank()) * dims.batch);
     micro.loss(toy::micro_step<float>(engine, dims, a, micro.loss_scale()));
   }
-  engine.step(options);
+  return engine.step(options).wait();
 }
 
 std::vector<float> read(zero::Engine& engine, const char* name, const char* what, int size) {
@@ -207,6 +209,65 @@ TEST_CASE("non-finite gradients skip the step on all ranks and leave the state a
       });
 }
 
+TEST_CASE("the report of a step is of all ranks: the mean of their losses") {
+  for (const int ranks : {1, 2, 3, 4})
+    zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, toy::describe(dims), toy::config(2, dims));
+      engine.initialize(toy::fill);
+      toy::Activations a = toy::make_activations(dims);
+      for (zero::MicroStep micro : engine.micro_steps()) {
+        toy::load_samples(dims, a, 0);
+        toy::micro_step<float>(engine, dims, a, micro.loss_scale());
+        micro.loss(1 + runtime.rank());
+      }
+      CHECK(engine.step().wait().loss == doctest::Approx((ranks + 1) / 2.0).epsilon(1e-12));
+    });
+}
+
+TEST_CASE("ranks that step different engines differ in what they have issued") {
+  CHECK_THROWS_WITH_AS(
+      zero::testing::run_ranks(2,
+                               [](zero::Runtime& runtime) {
+                                 const zero::Config config = toy::config(3, dims);
+                                 zero::Engine one(runtime, toy::describe(dims), config);
+                                 zero::Engine two(runtime, toy::describe(dims), config);
+                                 for (zero::Engine* engine : {&one, &two})
+                                   engine->initialize(toy::fill);
+                                 toy::Activations a = toy::make_activations(dims);
+                                 toy::load_samples(dims, a, 0);
+                                 for (zero::Evaluation eval = one.evaluate(); eval.next(false);)
+                                   continue;
+                                 int left = 1;
+                                 for (zero::Evaluation eval = one.evaluate(); eval.next(left > 0);
+                                      --left)
+                                   toy::evaluate<float>(one, dims, a);
+                                 run_step(runtime, runtime.is_root() ? one : two);
+                               }),
+      doctest::Contains("ranks differ in the collectives that they have issued (a hash)"),
+      zero::DisagreementError);
+}
+
+TEST_CASE("the rank that owns a gradient which is not finite names it") {
+  const std::string said = zero::tests::stderr_of([] {
+    zero::testing::run_ranks(3, [](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, toy::describe(dims), toy::config(2, dims));
+      engine.initialize(toy::fill);
+      zero::StepOptions spoil;
+      spoil.inspect = [](zero::Gradients& gradients) {
+        gradients.edit([](zero::ParamShard s) {
+          if (s.name == "block.1.bias" && s.begin == 0)
+            s.values[3] = std::numeric_limits<float>::quiet_NaN();
+        });
+        return zero::Decision::apply;
+      };
+      run_step(runtime, engine, spoil);
+    });
+  });
+  CHECK(contains(said,
+                 "zero: step 1 skipped on all ranks: non-finite gradient in block.1.bias (element "
+                 "3), owned by rank 1"));
+}
+
 TEST_CASE("evaluation serves ranks with uneven batches and changes nothing") {
   for (const int stage : {0, 2, 3})
     zero::testing::run_ranks(3, [&](zero::Runtime& runtime) {
@@ -280,6 +341,19 @@ TEST_CASE("inspect sees averaged gradients, may edit them, and may skip") {
       run_step(runtime, engine, halve);
       const std::uint64_t digest = engine.digest();
       if (runtime.is_root()) digests.push_back(digest);
+
+      // The norm of a step is that of the gradients as they were left.
+      zero::StepOptions quarter;
+      double norm = 0;
+      quarter.inspect = [&](zero::Gradients& g) {
+        norm = g.norm();
+        g.edit([](zero::ParamShard s) {
+          for (float& v : s.values) v *= 0.25f;
+        });
+        return zero::Decision::apply;
+      };
+      const zero::StepResult result = run_step(runtime, engine, quarter);
+      CHECK(result.grad_norm == doctest::Approx(norm / 4));
     });
   REQUIRE(digests.size() == 4);
   for (const std::uint64_t digest : digests) CHECK(digest == digests[0]);

@@ -97,6 +97,26 @@ TEST_CASE("a skipped step is as if it had not been, learning rate included") {
   CHECK(both[1].result.learning_rate == clean[0].result.learning_rate);
 }
 
+TEST_CASE("a skip that the program decides is no overflow: the loss scale stays") {
+  zero::Config config = fp16_config(0);
+  config.loss_scale.hysteresis = 1;
+  const toy::Dims dims;
+  zero::Runtime runtime = zero::Runtime::single();
+  zero::Engine engine(runtime, toy::describe(dims), config);
+  engine.initialize(toy::fill);
+  toy::Activations a = toy::make_activations(dims);
+  toy::load_samples(dims, a, 0);
+  zero::StepOptions skip;
+  skip.inspect = [](zero::Gradients&) { return zero::Decision::skip; };
+  for (int step = 0; step < 2; ++step) {
+    for (zero::MicroStep micro : engine.micro_steps()) {
+      CHECK(micro.loss_scale() == 64);
+      micro.loss(toy::micro_step<fp16>(engine, dims, a, micro.loss_scale()));
+    }
+    CHECK(engine.step(skip).wait().skipped);
+  }
+}
+
 TEST_CASE("the loss scale does not change the result where nothing leaves the range of fp16") {
   const auto never = [](int, int, int) { return false; };
   zero::Runtime runtime = zero::Runtime::single();

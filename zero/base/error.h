@@ -34,7 +34,7 @@ class ConfigError : public detail::CodedError<10> {
 class TopologyError : public detail::CodedError<11> {
   using CodedError::CodedError;
 };
-// Ranks were given different configs, models or calls.
+// Ranks were given different options, configs, models, weights, data or calls.
 class DisagreementError : public detail::CodedError<12> {
   using CodedError::CodedError;
 };

@@ -36,7 +36,9 @@ int injected(const FileEvent& event) {
 }
 
 [[noreturn]] void load_failed(const std::string& path, int error) {
-  throw LoadError(path + ": cannot be read: " + std::strerror(error));
+  const std::string text = path + ": cannot be read: " + std::strerror(error);
+  if (error == ENOENT || error == ENOTDIR || error == ESTALE) throw LoadError(text);
+  throw Unreadable(text + (error == EMFILE ? "; raise the limit with ulimit -n" : ""));
 }
 
 // The errno of a call that returns 0 for success; the call is not made where the hook fails it.

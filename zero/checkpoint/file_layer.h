@@ -15,7 +15,15 @@
 #include <utility>
 #include <vector>
 
+#include "zero/base/error.h"
+
 namespace zero::checkpoint {
+
+// What is named is there, or may be, but the system does not let this process read it: too many
+// open files, no permission, a failing disk. Waiting does not help.
+class Unreadable : public LoadError {
+  using LoadError::LoadError;
+};
 
 enum class FileOp {
   make_directory,

@@ -202,6 +202,12 @@ std::vector<std::byte> ModelReader::bytes(std::string_view name) const {
   return tensor.file->bytes(*tensor.entry);
 }
 
+void ModelReader::read_bytes(std::string_view name, std::int64_t first,
+                             std::span<std::byte> bytes) const {
+  const Tensor& tensor = tensors_.find(name)->second;
+  tensor.file->read_bytes(*tensor.entry, first, bytes);
+}
+
 void ModelReader::read(std::string_view name, std::int64_t first, std::span<float> values) const {
   const Tensor& tensor = tensors_.find(name)->second;
   tensor.file->read(*tensor.entry, first, values);

@@ -71,6 +71,8 @@ class ModelReader {
   const TensorEntry* find(std::string_view name) const;
   // Elements [first, first + values.size()) of a tensor that is there, as fp32.
   void read(std::string_view name, std::int64_t first, std::span<float> values) const;
+  // Bytes of a tensor as it lies in its file, from its byte `first` on.
+  void read_bytes(std::string_view name, std::int64_t first, std::span<std::byte> bytes) const;
   // The tensor as it lies in its file.
   std::vector<std::byte> bytes(std::string_view name) const;
 

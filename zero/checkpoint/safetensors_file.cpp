@@ -79,8 +79,13 @@ const TensorEntry* SafetensorsReader::find(std::string_view name) const {
 
 std::vector<std::byte> SafetensorsReader::bytes(const TensorEntry& tensor) const {
   std::vector<std::byte> bytes(tensor.end - tensor.begin);
-  file_.read(data_begin_ + tensor.begin, bytes);
+  read_bytes(tensor, 0, bytes);
   return bytes;
+}
+
+void SafetensorsReader::read_bytes(const TensorEntry& tensor, std::int64_t first,
+                                   std::span<std::byte> bytes) const {
+  file_.read(data_begin_ + tensor.begin + first, bytes);
 }
 
 void SafetensorsReader::read(const TensorEntry& tensor, std::int64_t first,

@@ -30,6 +30,8 @@ class SafetensorsReader {
   const TensorEntry* find(std::string_view name) const;
   // Elements [first, first + values.size()) of a F32, BF16, F16 or F64 tensor as fp32.
   void read(const TensorEntry& tensor, std::int64_t first, std::span<float> values) const;
+  // Raw bytes of a tensor, from its byte `first` on.
+  void read_bytes(const TensorEntry& tensor, std::int64_t first, std::span<std::byte> bytes) const;
   // The raw bytes of a tensor.
   std::vector<std::byte> bytes(const TensorEntry& tensor) const;
 

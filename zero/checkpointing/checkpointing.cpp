@@ -37,21 +37,6 @@ void print_notice(const std::string& notice) {
   std::fprintf(stderr, "zero: checkpoint: %s\n", notice.c_str());
 }
 
-std::vector<std::string> gather_bytes(Ranks& ranks, std::string_view subject,
-                                      std::span<const std::byte> own,
-                                      const std::vector<std::int64_t>& sizes) {
-  std::vector<std::int64_t> words((std::ranges::max(sizes) + 7) / 8);
-  std::ranges::copy(own, std::as_writable_bytes(std::span(words)).begin());
-  const std::vector<std::int64_t> all = ranks.gather_words(subject, words);
-  const char* at = reinterpret_cast<const char*>(all.data());
-  std::vector<std::string> texts;
-  for (const std::int64_t size : sizes) {
-    texts.emplace_back(at, size);
-    at += words.size() * sizeof(std::int64_t);
-  }
-  return texts;
-}
-
 std::map<std::string, std::string> Checkpointing::equality_terms() {
   const Batch& batch = train_.plan.batch;
   Device& device = train_.runtime.device();
@@ -136,7 +121,7 @@ void Checkpointing::gather_rank_states(Manifest& manifest, const std::string& ow
                      " bytes on some rank; it may have " + std::to_string(most) + " on each and " +
                      std::to_string(most_of_all) + " on all: keep larger things in files");
   manifest.rank_states =
-      gather_bytes(train_.ranks, "the ranks' own states", std::as_bytes(std::span(own)), sizes);
+      train_.ranks.gather_bytes("the ranks' own states", std::as_bytes(std::span(own)), sizes);
 }
 
 // The states of a parameter that does not have all of the optimizer's.

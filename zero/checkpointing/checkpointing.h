@@ -194,12 +194,9 @@ class Checkpointing {
 };
 
 void print_notice(const std::string& notice);
-// Every rank's bytes, in rank order; `sizes` are those of all ranks.
-std::vector<std::string> gather_bytes(Ranks& ranks, std::string_view subject,
-                                      std::span<const std::byte> own,
-                                      const std::vector<std::int64_t>& sizes);
 // Runs the work until it throws no LoadError, at most for the time that another host's new files
 // may take to be seen here; then throws TopologyError with the host and `what` it does not see.
+// What is there and cannot be read is a LoadError at once.
 void await_visible(const std::string& what, const std::function<void()>& work);
 
 }  // namespace zero::detail

@@ -105,6 +105,8 @@ std::shared_ptr<PendingSave> Checkpoints::save(const std::string& directory,
     return not_begun(error);
   } catch (const MemoryError& error) {
     return not_begun(error);
+  } catch (const LoadError& error) {  // a save reads what is there already
+    return not_begun(error);
   }
 }
 

@@ -15,6 +15,7 @@ namespace {
 using checkpoint::Directory;
 using checkpoint::Manifest;
 using checkpoint::ManifestFile;
+using checkpoint::Unreadable;
 using Clock = std::chrono::steady_clock;
 
 // A slow disk on one rank is no stall: dead ranks are noticed without a time limit.
@@ -27,20 +28,28 @@ std::string shard_name(int rank, int ranks) {
   return name;
 }
 
-}  // namespace
-
-void await_visible(const std::string& what, const std::function<void()>& work) {
-  const auto give_up = Clock::now() + visibility_limit;
+// Runs the work until it throws no LoadError or the time is over: then says what the last one said.
+std::string problem_of(const std::function<void()>& work, Clock::duration limit) {
+  const auto give_up = Clock::now() + limit;
   while (true) {
     try {
-      return work();
+      work();
+      return "";
+    } catch (const Unreadable& error) {
+      throw LoadError("host " + comm::host_name() + ": " + error.what());
     } catch (const LoadError& error) {
-      if (Clock::now() > give_up)
-        throw TopologyError("host " + comm::host_name() + " does not see " + what + " (" +
-                            error.what() + "): checkpoints need a directory that all hosts share");
+      if (Clock::now() >= give_up) return error.what();
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   }
+}
+
+}  // namespace
+
+void await_visible(const std::string& what, const std::function<void()>& work) {
+  if (const std::string problem = problem_of(work, visibility_limit); !problem.empty())
+    throw TopologyError("host " + comm::host_name() + " does not see " + what + " (" + problem +
+                        "): checkpoints need a directory that all hosts share");
 }
 
 Checkpointing::LongTimeout::LongTimeout(Ranks& ranks) : ranks_(ranks), before_(ranks.terms()) {
@@ -80,8 +89,10 @@ void Checkpointing::open(const std::string& directory) {
   if (state_.saver) state_.saver->remove_sign(sign);
   if (seen.code != 0) {
     state_.saver.reset();
-    raise({seen.code, seen.text + " (rank 0 is on host " +
-                          train_.ranks.broadcast_text("rank 0's host", comm::host_name()) + ")"});
+    // Of a directory that cannot be read nothing is damaged: it is no place to save to.
+    raise({seen.code == LoadError("").exit_code() ? SaveError("").exit_code() : seen.code,
+           seen.text + " (rank 0 is on host " +
+               train_.ranks.broadcast_text("rank 0's host", comm::host_name()) + ")"});
   }
   state_.directory = directory;
 }
@@ -145,8 +156,16 @@ void Checkpointing::write_own_file(PendingSave& save) const {
   save.chunks = save.writer->run([&] {
     const std::string name = checkpoint::temporary_name(save.manifest.tag, save.manifest.save_id);
     std::optional<Directory> temporary;
-    await_visible(save.directory + "/" + name + ", which rank 0 made",
-                  [&] { temporary.emplace(Directory::open(save.directory).child(name)); });
+    // All hosts have seen this directory when it was opened: what is not there has vanished. Rank 0
+    // made it, and need not wait for it.
+    const std::string problem =
+        problem_of([&] { temporary.emplace(Directory::open(save.directory).child(name)); },
+                   train_.rank() == 0 ? Clock::duration::zero() : visibility_limit);
+    if (!problem.empty())
+      throw SaveError(problem +
+                      "; the directory of the checkpoints was there when the save began, "
+                      "and was removed or unmounted meanwhile (on host " +
+                      comm::host_name() + ")");
     const ManifestFile& file = save.manifest.files[save.own_file];
     return std::make_unique<checkpoint::SafetensorsWriter>(
         temporary->create(file.name), shard_header(save.manifest, file), file.data_bytes());
@@ -207,9 +226,9 @@ void Checkpointing::gather_digests(PendingSave& save) {
        train_.ranks.gather_words("the digests of a save", {std::llround(save.seconds * 1e6)}))
     save.seconds = std::max(save.seconds, static_cast<double>(own) / 1e6);
   const std::span<const std::byte> own = std::as_bytes(std::span(save.chunks));
-  const auto all =
-      gather_bytes(train_.ranks, "the digests of a save", own,
-                   train_.ranks.gather_words("the digests of a save", {std::ssize(own)}));
+  const auto all = train_.ranks.gather_bytes(
+      "the digests of a save", own,
+      train_.ranks.gather_words("the digests of a save", {std::ssize(own)}));
   auto file = save.manifest.files.begin();  // in rank order; ranks without data have none
   for (const std::string& digests : all) {
     if (train_.rank() != 0 || digests.empty()) continue;

@@ -214,6 +214,7 @@ FullModel Engine::materialize(int only_rank) {
 }
 void Engine::export_model(const std::string& directory, const ExportOptions& options) {
   core_->require_idle("Engine::export_model()");
+  core_->verify_before_save();
   core_->weights().export_model(directory, options);
 }
 void Engine::read(std::string_view name, std::string_view what, std::span<float> whole) {
@@ -243,6 +244,7 @@ SaveTicket Engine::save_checkpoint(const std::string& directory, const SaveOptio
   else
     core_->require_idle(call);
   core_->train().require_values(" to save");
+  core_->verify_before_save();
   core_->checkpoints().finish_pending();
   return {core_->link(), core_->checkpoints().save(directory, options)};
 }

@@ -4,6 +4,7 @@
 
 #include "zero/base/notice.h"
 #include "zero/run/engine_report.h"
+#include "zero/run/replicas.h"
 
 namespace zero::detail {
 
@@ -147,6 +148,12 @@ void EngineCore::refuse_among_micro_steps(const char* call) const {
     throw UsageError(
         std::string(call) +
         " was called among the micro steps of a step; it belongs after Engine::step()");
+}
+
+void EngineCore::verify_before_save() {
+  if (train_.config.zero_core.verify_every == 0) return;
+  guard_.or_poison(
+      [&] { verify_replicas(train_, "before a save after step " + std::to_string(train_.step)); });
 }
 
 void EngineCore::require_step_border(const char* call) {

@@ -51,6 +51,8 @@ class EngineCore {
   void require_step_border(const char* call);
   void require_no_save(const char* call);
   void refuse_among_micro_steps(const char* call) const;
+  // Throws NumericError, and the engine has ended, where replicated parameters are not alike.
+  void verify_before_save();
 
   // Waits for all work in flight.
   void finish_work();

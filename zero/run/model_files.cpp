@@ -1,11 +1,17 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <ranges>
 
+#include "comm/environment.h"
+#include "zero/base/hash.h"
+#include "zero/checkpoint/digest.h"
 #include "zero/checkpoint/model_files.h"
 #include "zero/run/weights.h"
+#include "zero/runtime/fingerprint.h"
 #include "zero/state/array_exchange.h"
 
 // Whole models in files that other programs read.
@@ -19,6 +25,69 @@ bool may_lack(std::string_view name, std::string_view patterns) {
   return std::ranges::any_of(std::views::split(patterns, ','), [&](const auto& pattern) {
     return fits(name, std::string_view(pattern.begin(), pattern.end()));
   });
+}
+
+constexpr std::int64_t hashed_bytes = std::int64_t{1} << 20;  // at a time
+
+// Ranks that read the same files: those of one host whose path leads to the same place.
+std::int64_t identity_of(const std::string& path) {
+  std::error_code unknown;
+  const std::string place = std::filesystem::weakly_canonical(path, unknown).string();
+  return std::bit_cast<std::int64_t>(hash_of(comm::host_name() + ":" + place));
+}
+
+// One word per tensor: the sum over hashes of blocks, of which each of `readers` takes its share.
+std::vector<std::int64_t> hashes_of(const checkpoint::ModelReader& reader,
+                                    const std::vector<std::string>& tensors, std::size_t number,
+                                    std::size_t readers) {
+  std::vector<std::int64_t> sums;
+  std::vector<std::byte> block(hashed_bytes);
+  std::size_t turn = 0;
+  for (const std::string& name : tensors) {
+    const TensorEntry& tensor = *reader.find(name);
+    std::uint64_t sum = number == 0 ? hash_of(tensor.dtype) : 0;
+    for (std::int64_t at = 0; at < tensor.end - tensor.begin; at += hashed_bytes) {
+      if (turn++ % readers != number) continue;
+      const auto part =
+          std::span(block).first(std::min(hashed_bytes, tensor.end - tensor.begin - at));
+      reader.read_bytes(name, at, part);
+      sum += mixed(checkpoint::digest_of(part).low ^ mixed(at + 1));
+    }
+    sums.push_back(std::bit_cast<std::int64_t>(sum));
+  }
+  return sums;
+}
+
+// Ranks read different slices, so that a file with other values on one host would go unnoticed and
+// give a model that is neither. What one host holds is hashed once, by its ranks together.
+void agree_on_tensors(Ranks& ranks, const checkpoint::ModelReader& reader,
+                      const std::vector<std::string>& tensors) {
+  const std::string subject = "the comparison of " + reader.path();
+  const std::vector<std::int64_t> identities =
+      ranks.gather_words(subject, {identity_of(reader.path())});
+  const int rank = ranks.topology().rank;
+  const std::int64_t own = identities[rank];
+  const auto number = std::count(identities.begin(), identities.begin() + rank, own);
+  const auto readers = std::count(identities.begin(), identities.end(), own);
+  const std::vector<std::int64_t> words =
+      ranks.gather_words(subject, hashes_of(reader, tensors, number, readers));
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    std::map<std::int64_t, std::uint64_t> sum_of;
+    for (std::size_t r = 0; r < identities.size(); ++r)
+      sum_of[identities[r]] += std::bit_cast<std::uint64_t>(words[r * tensors.size() + t]);
+    std::vector<std::string> found;
+    for (const std::int64_t identity : identities) {
+      char text[24];
+      std::snprintf(text, sizeof text, "%016llx",
+                    static_cast<unsigned long long>(sum_of[identity]));
+      found.emplace_back(text);
+    }
+    if (std::ranges::any_of(found, [&](const std::string& text) { return text != found[0]; }))
+      throw DisagreementError(
+          reader.path() + ": " + tensors[t] +
+          " is not the same on all ranks (a hash): " + who_has_what(ranks.noun(), found) +
+          "; every host needs the same weights: copy the file anew to the host that differs");
+  }
 }
 
 }  // namespace
@@ -62,6 +131,16 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
       buffers.push_back(b);
   }
   if (!problems.empty()) throw LoadError(reader.path() + " does not fit the model:" + problems);
+  if (train_.collective()) {
+    std::string absent;
+    for (const std::string& name : lacking) absent += name + " ";
+    agree_on_values(train_.ranks, {{"what a file of weights lacks", absent}});
+    std::vector<std::string> tensors;
+    for (std::size_t p = 0; p < in_file.size(); ++p)
+      if (in_file[p]) tensors.push_back(name_in_file(train_.param(static_cast<int>(p)).name));
+    for (const int b : buffers) tensors.push_back(name_in_file(train_.model.buffers[b].name));
+    agree_on_tensors(train_.ranks, reader, tensors);
+  }
   if (used < reader.tensor_count() && train_.rank() == 0)
     std::fprintf(stderr, "zero: %s holds %zu tensors that the model does not have; left alone\n",
                  reader.path().c_str(), reader.tensor_count() - used);

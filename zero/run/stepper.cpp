@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "optim/update_rules.h"
+#include "zero/run/replicas.h"
 
 namespace zero::detail {
 
@@ -104,6 +105,11 @@ StepDecision Stepper::decide(const StepVote& vote) {
   return decision;
 }
 
+bool Stepper::verifies(const StepOptions& options) const {
+  const std::int64_t every = parts_.train.config.zero_core.verify_every;
+  return every > 0 && (options.verify_replicas || parts_.train.step % every == 0);
+}
+
 StepVote Stepper::own_vote(const StepOptions& options) {
   const TrainState& train = parts_.train;
   StepVote vote;
@@ -160,6 +166,9 @@ StepResult Stepper::step_on_host(const StepOptions& options, const Inspect& insp
   ++train.step;
   parts_.walker.begin(train.plan.steps.update);
   parts_.walker.enter(Op::agree, 0);
+  // Before the update, as gathers after it overwrite what has drifted.
+  if (verifies(options))
+    verify_replicas(train, "before the update of step " + std::to_string(train.step));
   StepVote vote = own_vote(options);
   decision_ = decide(vote);
   const double loss = decision_.loss;

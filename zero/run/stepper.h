@@ -66,6 +66,7 @@ class Stepper {
  private:
   // On the host.
   StepResult step_on_host(const StepOptions& options, const Inspect& inspect);
+  bool verifies(const StepOptions& options) const;
   StepVote own_vote(const StepOptions& options);
   optim::NormBins own_squares(bool read_again);
   StepDecision decide(const StepVote& vote);

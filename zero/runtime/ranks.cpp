@@ -1,5 +1,6 @@
 #include "zero/runtime/ranks.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "zero/runtime/runtime_core.h"
@@ -84,6 +85,21 @@ std::vector<std::int64_t> Ranks::gather_words(std::string_view subject,
                             DType::int64);
   });
   return all;
+}
+
+std::vector<std::string> Ranks::gather_bytes(std::string_view subject,
+                                             std::span<const std::byte> own,
+                                             const std::vector<std::int64_t>& sizes) {
+  std::vector<std::int64_t> words((std::ranges::max(sizes) + 7) / 8);
+  std::ranges::copy(own, std::as_writable_bytes(std::span(words)).begin());
+  const std::vector<std::int64_t> all = gather_words(subject, words);
+  const char* at = reinterpret_cast<const char*>(all.data());
+  std::vector<std::string> texts;
+  for (const std::int64_t size : sizes) {
+    texts.emplace_back(at, size);
+    at += words.size() * sizeof(std::int64_t);
+  }
+  return texts;
 }
 
 std::string Ranks::broadcast_text(std::string_view subject, std::string text) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +49,9 @@ class Ranks {
   // Every rank's words, in rank order.
   std::vector<std::int64_t> gather_words(std::string_view subject,
                                          const std::vector<std::int64_t>& own);
+  // Every rank's bytes, in rank order; `sizes` are those of all ranks.
+  std::vector<std::string> gather_bytes(std::string_view subject, std::span<const std::byte> own,
+                                        const std::vector<std::int64_t>& sizes);
   // The root's text on every rank.
   std::string broadcast_text(std::string_view subject, std::string text);
   // Sent by the control traffic of this caller.

@@ -8,6 +8,7 @@
 
 #include "zero/base/notice.h"
 #include "zero/base/numa.h"
+#include "zero/runtime/fingerprint.h"
 #include "zero/runtime/runtime_core.h"
 
 namespace zero {
@@ -236,6 +237,18 @@ void Runtime::sum(std::span<std::int64_t> values) {
   core_->ranks().exchange("Runtime::sum", [&](comm::Communicator& communicator) {
     communicator.all_reduce(values.data(), std::ssize(values), DType::int64);
   });
+}
+
+void Runtime::agree(std::string_view name, std::string_view value) {
+  agree(Text{{std::string(name), std::string(value)}});
+}
+
+void Runtime::agree(std::string_view name, std::int64_t value) {
+  agree(name, std::to_string(value));
+}
+
+void Runtime::agree(const Text& values) {
+  detail::agree_on_values(core_->ranks(), values);
 }
 
 void Runtime::broadcast(std::span<std::byte> bytes, int root) {

@@ -1,0 +1,118 @@
+#include "zero/runtime/fingerprint.h"
+
+#include <algorithm>
+#include <bit>
+#include <set>
+
+#include "zero/base/error.h"
+#include "zero/base/hash.h"
+
+namespace zero::detail {
+
+namespace {
+
+constexpr std::size_t most_differences = 8;   // in one message
+constexpr std::size_t most_listed_ranks = 8;  // with one value
+constexpr std::size_t most_shown_bytes = 120;
+
+// Names and values may hold any other byte.
+constexpr char end_of_text = '\0';
+
+std::string packed(const Text& values) {
+  std::string text;
+  for (const auto& [name, value] : values) text += name + end_of_text + value + end_of_text;
+  return text;
+}
+
+Text unpacked(const std::string& text) {
+  Text values;
+  std::size_t at = 0;
+  const auto next = [&] {
+    const std::size_t end = text.find(end_of_text, at);
+    const std::string part = text.substr(at, end - at);
+    at = end + 1;
+    return part;
+  };
+  while (at < text.size()) {
+    const std::string name = next();
+    values[name] = next();
+  }
+  return values;
+}
+
+std::string shown(const std::string& value) {
+  if (value.empty()) return "\"\"";
+  return value.size() <= most_shown_bytes ? value : value.substr(0, most_shown_bytes) + "...";
+}
+
+}  // namespace
+
+std::string list_of_ranks(const char* noun, const std::vector<std::size_t>& ranks) {
+  std::string list = noun + std::string(ranks.size() > 1 ? "s " : " ");
+  for (std::size_t i = 0; i < std::min(ranks.size(), most_listed_ranks); ++i)
+    list += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  if (ranks.size() > most_listed_ranks)
+    list += " and " + std::to_string(ranks.size() - most_listed_ranks) + " more";
+  return list;
+}
+
+std::string who_has_what(const char* noun, const std::vector<std::string>& value_of_rank) {
+  std::string text;
+  std::set<std::string> done;
+  for (const std::string& value : value_of_rank) {
+    if (!done.insert(value).second) continue;
+    std::vector<std::size_t> holders;
+    for (std::size_t rank = 0; rank < value_of_rank.size(); ++rank)
+      if (value_of_rank[rank] == value) holders.push_back(rank);
+    text += (text.empty() ? "" : ", ") + list_of_ranks(noun, holders) +
+            (holders.size() > 1 ? " have " : " has ") + value;
+  }
+  return text;
+}
+
+void agree_on_values(Ranks& ranks, const Text& values) {
+  if (ranks.topology().size == 1 || values.empty()) return;
+  const std::string subject =
+      "the comparison of " + values.begin()->first +
+      (values.size() > 1 ? " and " + std::to_string(values.size() - 1) + " more values" : "");
+  const std::string own = packed(values);
+  const std::vector<std::int64_t> words =
+      ranks.gather_words(subject, {std::bit_cast<std::int64_t>(hash_of(own)), std::ssize(own)});
+  std::vector<std::int64_t> sizes;
+  bool equal = true;
+  for (std::size_t i = 0; i < words.size(); i += 2) {
+    equal = equal && words[i] == words[0] && words[i + 1] == words[1];
+    sizes.push_back(words[i + 1]);
+  }
+  if (equal) return;
+  std::vector<Text> of_rank;
+  std::set<std::string> names;
+  for (const std::string& text :
+       ranks.gather_bytes(subject, std::as_bytes(std::span(own)), sizes)) {
+    of_rank.push_back(unpacked(text));
+    for (const auto& [name, value] : of_rank.back()) names.insert(name);
+  }
+  std::string differences;
+  std::size_t count = 0;
+  for (const std::string& name : names) {
+    std::vector<std::string> found;
+    for (const Text& all : of_rank)
+      found.push_back(all.contains(name) ? shown(all.at(name)) : "no such value");
+    const auto root = of_rank[0].find(name);
+    if (std::ranges::all_of(of_rank, [&](const Text& all) {
+          const auto own = all.find(name);
+          return root != of_rank[0].end() && own != all.end() && own->second == root->second;
+        }))
+      continue;
+    if (++count <= most_differences)
+      differences += "\n  " + name + ": " + who_has_what(ranks.noun(), found);
+  }
+  if (count > most_differences)
+    differences += "\n  and " + std::to_string(count - most_differences) + " more";
+  throw DisagreementError(ranks.noun() +
+                          std::string("s differ in values that must be equal on all; start every "
+                                      "one with the same options and files:") +
+                          differences);
+}
+
+}  // namespace zero::detail
