@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "comm/environment.h"
+#include "zero/base/thread.h"
 #include "zero/checkpointing/checkpointing.h"
 
 namespace zero::detail {
@@ -181,10 +182,16 @@ void Checkpointing::launch(PendingSave& save, Work work) {
     return;
   }
   save.idle.store(false, std::memory_order_relaxed);
-  save.worker = std::thread([&save, work = std::move(work)]() mutable {
-    save.outcome = attempt(work);
-    save.idle.store(true, std::memory_order_release);
+  const Outcome started = attempt([&] {
+    save.worker =
+        start_thread("a save in the background", [&save, work = std::move(work)]() mutable {
+          save.outcome = attempt(work);
+          save.idle.store(true, std::memory_order_release);
+        });
   });
+  if (started.code == 0) return;
+  save.outcome = {SaveError("").exit_code(), started.text};
+  save.idle.store(true, std::memory_order_release);
 }
 
 std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
