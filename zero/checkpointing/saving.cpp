@@ -115,7 +115,8 @@ void Checkpointing::open_save(PendingSave& save, const SaveOptions& options) {
         std::int64_t bytes = 0;
         for (int r = 0; r < train_.rank_count(); ++r) add_file(save, r);
         for (const ManifestFile& file : manifest.files) bytes += file.bytes;
-        state_.saver->begin(manifest.tag, manifest.save_id, bytes);
+        state_.saver->begin(manifest.tag, manifest.save_id, bytes,
+                            state_.damaged.contains(save.directory + "/" + manifest.tag));
       }));
   manifest.save_id = train_.ranks.broadcast_text("the id of a save", manifest.save_id);
   if (!root) add_file(save, train_.rank());
