@@ -20,7 +20,7 @@ struct Launcher {
 // allocation sets its own variable, which goes first.
 Launcher find_launcher();
 
-// Throws TopologyError when the launcher started more ranks than MPI sees.
+// Throws TopologyError when the launcher started more ranks than MPI sees. Local.
 void check_launcher(const Launcher& launcher, int mpi_ranks);
 
 // options.transport, or ZERO_TRANSPORT where that is set. Throws ConfigError for unknown names.

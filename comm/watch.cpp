@@ -12,7 +12,9 @@
 #include <chrono>
 #include <cstdio>
 
+#include "comm/errno_text.h"
 #include "zero/base/error.h"
+#include "zero/base/thread.h"
 
 namespace zero::comm {
 namespace {
@@ -38,13 +40,13 @@ std::uint64_t pid_namespace() {
 Watch::Watch(std::shared_ptr<ControlPlane> plane, std::string host, bool abort_job)
     : plane_(std::move(plane)), host_(std::move(host)), abort_job_(abort_job) {
   stop_fd_ = eventfd(0, EFD_CLOEXEC);
-  if (stop_fd_ < 0) throw Error("eventfd failed; raise the limit of open files (ulimit -n)");
+  if (stop_fd_ < 0) throw_system("eventfd failed", errno);
   open_peers();
   // Signals belong to the program's own threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("the watch over other ranks", [this] { run(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 

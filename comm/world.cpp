@@ -52,8 +52,16 @@ std::unique_ptr<World> create_single_world(const WorldOptions& options) {
 std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions& options) {
   const Launcher launcher = find_launcher();
   WorldOptions chosen = options;
-  chosen.transport = chosen_transport(options);
   const bool alone = launcher.ranks <= 1;
+  StartProblem problem;
+  try {
+    chosen.transport = chosen_transport(options);
+  } catch (const ConfigError& error) {
+    if (alone) throw;
+    // The environment may be wrong on this rank only, and others would wait for it in MPI's start.
+    problem = {error.exit_code(), error.what()};
+    chosen.transport = "auto";
+  }
   if (chosen.transport == "self") {
     if (!alone)
       throw TopologyError("transport self is for one rank, but " + launcher.variable + " says " +
@@ -62,7 +70,7 @@ std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions&
   }
   if (chosen.transport == "auto" && !launcher.found() && !mpi_initialized())
     return create_single_world(chosen);
-  return create_mpi_world(argc, argv, launcher, chosen);
+  return create_mpi_world(argc, argv, launcher, chosen, problem);
 }
 
 }  // namespace zero::comm

@@ -256,6 +256,9 @@ void add_core(RowList& rows) {
             "memory of a rank for asynchronous saves, taken at start; 0: as much as it "
             "saves, where checkpoint.writer.decoupled asks for them"),
        acts("allow_non_finite_weights", "load checkpoints and weights that hold NaN or infinity"),
+       acts("resume_fallback",
+            "where a file of the newest checkpoint is damaged, resume from the newest one that is "
+            "not; false: an error"),
        acts("verify_every", counts,
             "CPU ranks where each holds all parameters: compare the copies every so many steps and "
             "before each save; 0: never"),

@@ -100,6 +100,7 @@ struct CoreOptions {
   double preempt_grace_s = 25;                    // between a signal to stop and the end
   std::int64_t async_staging_bytes = 0;           // of a rank; 0: as much as its file has
   bool allow_non_finite_weights = false;          // in what is loaded
+  bool resume_fallback = true;  // from the newest checkpoint to an older one, where it is damaged
   std::int64_t verify_every = 100;  // steps between comparisons of replicated parameters; 0: never
 };
 

@@ -43,6 +43,7 @@ class MpiWorld final : public World {
 
  private:
   void open_plane();
+  void forsake_mpi();
   std::string agreed_transport() const;
   bool say_goodbye() noexcept;
 
@@ -61,7 +62,20 @@ MpiWorld::MpiWorld(std::unique_ptr<MpiSession> session, MPI_Comm base, const Wor
       session_(std::move(session)),
       world_(UniqueComm::duplicate(base)),
       places_(find_places(world_.get())) {
-  open_plane();
+  try {
+    open_plane();
+  } catch (...) {
+    // The other ranks wait in the middle of it, and so would the end of MPI.
+    forsake_mpi();
+    throw;
+  }
+}
+
+void MpiWorld::forsake_mpi() {
+  session_->forsake();
+  world_.forget();
+  places_.node.forget();
+  if (notices_) notices_->forget();
 }
 
 // The control page is made by the lowest rank of the node and handed to the others.
@@ -179,11 +193,7 @@ MpiWorld::~MpiWorld() {
   if (healthy) plane_->slot().state.store(RankState::left);
   communicator_.reset();
   watch_.reset();
-  if (healthy) return;
-  session_->forsake();
-  world_.forget();
-  places_.node.forget();
-  notices_->forget();
+  if (!healthy) forsake_mpi();
 }
 
 bool MpiWorld::say_goodbye() noexcept {
@@ -258,17 +268,49 @@ std::unique_ptr<World> open(std::unique_ptr<MpiWorld> world) {
   return world;
 }
 
+// Each rank's own view of its environment, before anything is built on it: what is wrong on one
+// ends all of them, with its words.
+void agree_on_start(const StartProblem& own) {
+  struct Message {
+    std::int32_t exit_code = 0;
+    char text[508] = {};
+  };
+  int rank = 0, ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  Message mine{own.exit_code, {}};
+  own.text.copy(mine.text, sizeof mine.text - 1);
+  std::vector<Message> all(static_cast<std::size_t>(ranks));
+  check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE,
+                          MPI_COMM_WORLD),
+            "MPI_Allgather");
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const auto& [exit_code, text] = all[r];
+    if (exit_code == 0) continue;
+    if (r > 0 || rank > 0)
+      throw PeerFailed("stopped because rank " + std::to_string(r) + " failed: " + text, exit_code);
+    if (exit_code == ConfigError("").exit_code()) throw ConfigError(text);
+    throw TopologyError(text);
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<World> create_mpi_world(int& argc, char**& argv, const Launcher& launcher,
-                                        const WorldOptions& options) {
+                                        const WorldOptions& options, const StartProblem& problem) {
   std::optional<StartGuard> guard;
   if (options.abort_job) guard.emplace(options.start_limit);
   auto session = std::make_unique<MpiSession>(argc, argv);
   if (session->began() && options.abort_job && launcher.found()) die_with_parent();
   int ranks = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  check_launcher(launcher, ranks);
+  StartProblem own = problem;
+  try {
+    check_launcher(launcher, ranks);
+  } catch (const TopologyError& error) {
+    own = {error.exit_code(), error.what()};
+  }
+  agree_on_start(own);
   return open(std::make_unique<MpiWorld>(std::move(session), MPI_COMM_WORLD, options));
 }
 

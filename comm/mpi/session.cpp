@@ -8,6 +8,7 @@
 #include "comm/environment.h"
 #include "comm/mpi/mpi_world.h"
 #include "comm/mpi/native.h"
+#include "zero/base/thread.h"
 
 namespace zero::comm {
 
@@ -40,7 +41,7 @@ MpiSession::~MpiSession() {
 }
 
 StartGuard::StartGuard(std::chrono::milliseconds limit) {
-  thread_ = std::thread([this, limit] {
+  thread_ = start_thread("the time limit of the start", [this, limit] {
     std::unique_lock lock(mutex_);
     if (changed_.wait_for(lock, limit, [this] { return started_; })) return;
     std::fprintf(

@@ -46,7 +46,7 @@ Address address_of(const FdMailbox::Name& name) {
 
 UniqueFd open_socket() {
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) throw Error("cannot open a Unix socket: " + errno_text(errno));
+  if (!fd) throw_system("cannot open a Unix socket", errno);
   return fd;
 }
 

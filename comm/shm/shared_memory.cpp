@@ -39,7 +39,7 @@ UniqueFd create_shared_memory(const char* name, std::int64_t bytes) {
     throw MemoryError("cannot take " + figures() + ": " + std::to_string(available) +
                       " bytes are available; use fewer ranks per host, or transport mpi");
   UniqueFd fd(memfd_create(name, MFD_CLOEXEC));
-  if (!fd) throw Error("memfd_create failed: " + errno_text(errno));
+  if (!fd) throw_system("memfd_create failed", errno);
   int result = EINTR;
   while (result == EINTR) result = posix_fallocate(fd.get(), 0, bytes);
   if (result != 0) throw MemoryError("cannot take " + figures() + ": " + errno_text(result));

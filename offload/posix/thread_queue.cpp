@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "offload/request_queue.h"
+#include "zero/base/thread.h"
 
 namespace zero::offload {
 
@@ -18,18 +19,16 @@ constexpr int most_threads = 32;
 class ThreadQueue final : public RequestQueue {
  public:
   ThreadQueue(int fd, int depth) : fd_(fd) {
-    for (int i = 0; i < std::min(depth, most_threads); ++i)
-      threads_.emplace_back([this] { work(); });
+    try {
+      for (int i = 0; i < std::min(depth, most_threads); ++i)
+        threads_.push_back(start_thread("requests to an offload file", [this] { work(); }));
+    } catch (...) {
+      stop();
+      throw;
+    }
   }
 
-  ~ThreadQueue() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    wake_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~ThreadQueue() override { stop(); }
 
   std::string kind() const override { return std::to_string(threads_.size()) + " POSIX threads"; }
 
@@ -52,6 +51,15 @@ class ThreadQueue final : public RequestQueue {
   }
 
  private:
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
   std::int64_t carry_out(const Request& request) const {
     const ssize_t moved =
         request.direction == Direction::read

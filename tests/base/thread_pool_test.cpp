@@ -1,9 +1,16 @@
 #include "zero/base/cpu/thread_pool.h"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <string>
 #include <thread>
 #include <vector>
+
+#include "zero/base/error.h"
 
 using namespace zero;
 
@@ -24,4 +31,31 @@ TEST_CASE("several threads may give a pool work, and each gets all of its own do
     });
   for (std::thread& thread : threads) thread.join();
   for (const std::vector<int>& own : done) CHECK(own == std::vector<int>(1000, rounds));
+}
+
+TEST_CASE("too few threads are named, and those that were started end") {
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // Limits on processes do not hold for root.
+    if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(0);
+    const rlimit none{0, 0};
+    ::setrlimit(RLIMIT_NPROC, &none);
+    try {
+      zero::ThreadPool pool(3);
+    } catch (const zero::TopologyError& error) {
+      const std::string text = error.what();
+      ::_exit(text.find("compute thread 2 of 3") != std::string::npos &&
+                      text.find("ulimit -u") != std::string::npos
+                  ? 0
+                  : 1);
+    } catch (...) {
+      ::_exit(2);
+    }
+    ::_exit(3);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }

@@ -10,6 +10,7 @@
 
 #include "tests/checkpoint/engine_support.h"
 #include "tests/support/refusal.h"
+#include "tests/support/stderr_of.h"
 #include "tests/support/temporary_directory.h"
 #include "zero/checkpoint/store.h"
 #include "zero/checkpoint/tensor_reader.h"
@@ -260,8 +261,13 @@ TEST_CASE("a damaged checkpoint leaves a running engine as it was, on all ranks"
   const std::string text = read_text(copy.file(second_shard));
   std::string damaged = text;
   damaged[text.size() - 3] = static_cast<char>(damaged[text.size() - 3] ^ 4);
+  const auto without_fallback = [](const zero::tests::Strategy& strategy) {
+    zero::Config config = config_of(strategy, true);
+    config.zero_core.resume_fallback = false;
+    return config;
+  };
   for (const auto& strategy : strategies)
-    with_engine(3, config_of(strategy, true), [&](zero::Runtime& runtime, zero::Engine& engine) {
+    with_engine(3, without_fallback(strategy), [&](zero::Runtime& runtime, zero::Engine& engine) {
       engine.initialize(toy::fill);
       const toy::Trace before = train_until(runtime, engine, 1);
       if (runtime.is_root()) copy.write(copy.file(second_shard), damaged);
@@ -273,6 +279,7 @@ TEST_CASE("a damaged checkpoint leaves a running engine as it was, on all ranks"
         what = error.what();
       }
       CHECK(contains(what, second_shard));
+      CHECK(contains(what, "resume from another checkpoint by its tag"));
       CHECK(engine.digest() == before.digest);
       CHECK(engine.step_count() == 1);
       runtime.sum(0);
@@ -283,10 +290,60 @@ TEST_CASE("a damaged checkpoint leaves a running engine as it was, on all ranks"
     });
   // A fresh one has nothing to lose: it reads once, and refuses to go on.
   copy.write(copy.file(second_shard), damaged);
-  with_engine(2, config_of(strategies[3], true), [&](zero::Runtime&, zero::Engine& engine) {
+  with_engine(2, without_fallback(strategies[3]), [&](zero::Runtime&, zero::Engine& engine) {
     CHECK_THROWS_AS(engine.resume(copy.root), LoadError);
     CHECK_THROWS_AS(engine.initialize(toy::fill), zero::UsageError);
   });
+}
+
+TEST_CASE("where a file of the newest checkpoint is damaged, the one before it is taken") {
+  const auto spoil = [](const Copy& copy, const char* tag) {
+    std::string text = read_text(copy.file(second_shard, tag));
+    text[text.size() - 3] = static_cast<char>(text[text.size() - 3] ^ 4);
+    copy.write(copy.file(second_shard, tag), text);
+  };
+  for (const auto& strategy : strategies)
+    for (const bool fresh : {true, false}) {
+      CAPTURE(strategy.name);
+      const Copy copy;
+      spoil(copy, "b");
+      const std::string left = read_text(copy.file(second_shard));
+      const std::string said = zero::tests::stderr_of([&] {
+        with_engine(3, config_of(strategy, true),
+                    [&](zero::Runtime& runtime, zero::Engine& engine) {
+                      if (!fresh) engine.initialize(toy::fill);
+                      const auto resumed = engine.resume(copy.root, zero::Resume::if_any);
+                      CHECK(resumed->tag == "a");
+                      CHECK(engine.step_count() == 1);
+                      zero::Engine other(runtime, toy::describe({}), config_of(strategy, true));
+                      other.resume(copy.root, zero::Resume::must_exist, "a");
+                      CHECK(engine.digest() == other.digest());
+                      CHECK(read_text(copy.file(second_shard)) == left);
+                      // The run comes to the tag of the damaged one again.
+                      train_until(runtime, engine, 2);
+                      engine.save_checkpoint(copy.root, {"b"}).wait();
+                      CHECK(other.resume(copy.root)->tag == "b");
+                      CHECK(engine.digest() == other.digest());
+                    });
+      });
+      CHECK(contains(said, second_shard));
+      CHECK(contains(said, "left as it is, and the newest one before it is taken"));
+      CHECK(read_text(copy.root + "/.trash-set-aside-b/" + second_shard) == left);
+    }
+  // By its tag it is what was asked for; and where all are damaged, nothing is left to take.
+  const Copy copy;
+  spoil(copy, "b");
+  const auto resume = [&](const std::string& tag) {
+    return refusal<LoadError>([&] {
+      with_engine(2, config_of(strategies[1], true), [&](zero::Runtime&, zero::Engine& engine) {
+        engine.resume(copy.root, zero::Resume::if_any, tag);
+      });
+    });
+  };
+  CHECK(contains(resume("b"), "b/" + second_shard));
+  CHECK(resume("").empty());
+  spoil(copy, "a");
+  CHECK(contains(resume(""), "a/" + second_shard));
 }
 
 TEST_CASE("the newest valid checkpoint is taken, and damage is said") {

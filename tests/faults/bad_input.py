@@ -23,10 +23,11 @@ SMALL = {"--model": "tiny", "--sequence-length": 8, "--steps": 2, "--threads": 1
 
 
 class Rank(tuple):
-    """The options of one rank that has environment variables of its own."""
+    """The options of one rank that has environment variables or a wrapper (of its command) of its own."""
 
     def __new__(cls, *options, **environment):
         rank = super().__new__(cls, options)
+        rank.wrapper = environment.pop("wrapper", [])
         rank.environment = environment
         return rank
 
@@ -36,18 +37,19 @@ def completed(options):
     given = {str(option).split("=")[0] for option in options}
     defaults = [f"{name}={value}" for name, value in SMALL.items() if name not in given]
     environment = [f"{name}={value}" for name, value in getattr(options, "environment", {}).items()]
-    return [*(["env", *environment] if environment else []), PROGRAM, *defaults, *map(str, options)]
+    wrapper = [*getattr(options, "wrapper", []), *(["env", *environment] if environment else [])]
+    return [*wrapper, PROGRAM, *defaults, *map(str, options)]
 
 
 class Case:
     """One command line, or one per rank, and what it must end in."""
 
-    def __init__(self, name, code, message, *commands, environment=None, alone=False):
-        self.name, self.code, self.message = name, code, message
+    def __init__(self, name, code, message, *commands, environment=None, alone=False, wrapper=()):
+        self.name, self.code, self.message, self.wrapper = name, code, message, wrapper
         self.commands, self.environment, self.alone = commands, environment, alone
 
     def line(self):
-        ranks = [completed(options) for options in self.commands]
+        ranks = [[*self.wrapper, *completed(options)] for options in self.commands]
         if self.alone:
             return ranks[0]
         return launch.mpirun(MPIEXEC, 2, *ranks[0]) if len(ranks) == 1 else launch.mpirun_each(MPIEXEC, *ranks)
@@ -162,6 +164,8 @@ def option_cases():
         Case("model folder is a file", CONFIG, ["--save-model", "a_file"], ("--save-model", "a_file")),
         Case("unknown transport", CONFIG, ["ZERO_TRANSPORT", "nonsense"], (),
              environment={"ZERO_TRANSPORT": "nonsense"}),
+        Case("unknown transport on one rank", CONFIG, ["rank 1", "ZERO_TRANSPORT", "nonsense"], (),
+             Rank(ZERO_TRANSPORT="nonsense")),
         Case("unknown executor", CONFIG, ["ZERO_EXECUTOR", "nonsense"], (), environment={"ZERO_EXECUTOR": "nonsense"}),
         Case("unknown transport, one rank", CONFIG, ["ZERO_TRANSPORT"], (), alone=True,
              environment={"ZERO_TRANSPORT": "nonsense"}),
@@ -294,7 +298,13 @@ def library_cases():
 
 
 def launcher_cases():
-    return [Case(f"{variable} says 4, MPI sees 1", TOPOLOGY, [variable, r"\b4 ranks", "MPI sees 1", "mpirun|srun"], (),
+    few_files = ["sh", "-c", 'ulimit -n 20; exec "$@"', "sh"]
+    return [Case("another launcher's ranks on one rank", TOPOLOGY, ["rank 1", "OMPI_COMM_WORLD_SIZE says 5 ranks", "sees 2"],
+                 (), Rank(OMPI_COMM_WORLD_SIZE=5)),
+            Case("few open files", TOPOLOGY, ["open files", "ulimit -n"], (), wrapper=few_files),
+            Case("few open files on one rank", TOPOLOGY, ["rank 1", "open files", "ulimit -n"], (),
+                 Rank(wrapper=few_files))] + [
+            Case(f"{variable} says 4, MPI sees 1", TOPOLOGY, [variable, r"\b4 ranks", "MPI sees 1", "mpirun|srun"], (),
                  alone=True, environment={variable: "4", **more})
             for variable, more in (("OMPI_COMM_WORLD_SIZE", {}), ("PMI_SIZE", {}),
                                    ("SLURM_NTASKS", {"SLURM_STEP_ID": "0"}))]

@@ -158,7 +158,8 @@ std::vector<Candidate> candidates(const Directory& root, std::vector<std::string
   return found;
 }
 
-std::optional<Choice> choose(const std::string& directory, const std::string& tag) {
+std::optional<Choice> choose(const std::string& directory, const std::string& tag,
+                             const std::set<std::string>& damaged) {
   std::error_code failed;
   if (tag.empty() && !std::filesystem::exists(std::filesystem::symlink_status(directory, failed)))
     return std::nullopt;
@@ -176,6 +177,7 @@ std::optional<Choice> choose(const std::string& directory, const std::string& ta
     if (!asked->manifest) throw LoadError(asked->problem);
     return Choice{std::move(*asked), {}};
   }
+  std::erase_if(found, [&](const Candidate& c) { return damaged.contains(c.tag); });
   if (found.empty()) return std::nullopt;
   if (!found.front().manifest)
     throw LoadError(root.path() + ": none of its checkpoints (" + tags_of(found) +
@@ -264,11 +266,13 @@ void check_sign(const Directory& root, const std::string& sign) {
     throw LoadError(root.path() + "/" + sign_prefix + sign + ": has another content");
 }
 
-void Saver::begin(const std::string& tag, const std::string& save_id, std::int64_t bytes_needed) {
+void Saver::begin(const std::string& tag, const std::string& save_id, std::int64_t bytes_needed,
+                  bool known_damaged) {
   clear();
   if (root_.has(tag)) {
     // A run that was resumed from before a damaged one comes to its tag again.
-    if (!looks_like_checkpoint(root_, tag) || open_candidate(root_, tag).manifest)
+    if (!looks_like_checkpoint(root_, tag) ||
+        (!known_damaged && open_candidate(root_, tag).manifest))
       throw SaveError(root_.path() + ": has " + tag +
                       " already; a checkpoint is never overwritten");
     set_aside(tag);

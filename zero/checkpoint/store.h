@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,8 +66,9 @@ struct Choice {
 
 // The newest valid checkpoint, or the one with the tag. Nothing where there is no checkpoint and no
 // tag was asked for; where there are only damaged ones, LoadError; where the one with the tag is
-// retired meanwhile, Retired.
-std::optional<Choice> choose(const std::string& directory, const std::string& tag);
+// retired meanwhile, Retired. Those in `damaged` are no choice.
+std::optional<Choice> choose(const std::string& directory, const std::string& tag,
+                             const std::set<std::string>& damaged = {});
 
 // The writing side, of one process of the job; holds the lock while it lives. Throws SaveError.
 class Saver {
@@ -82,8 +84,10 @@ class Saver {
   // A small file of random content, for check_sign() on other hosts; at most one at a time.
   std::string leave_sign() const;
   void remove_sign(const std::string& sign) const noexcept;
-  // Clears, refuses a tag that exists (a damaged one is set aside), makes the temporary directory.
-  void begin(const std::string& tag, const std::string& save_id, std::int64_t bytes_needed);
+  // Clears, refuses a tag that exists, makes the temporary directory. A damaged checkpoint of that
+  // tag is set aside: one without a manifest, or whose files are known to be damaged.
+  void begin(const std::string& tag, const std::string& save_id, std::int64_t bytes_needed,
+             bool known_damaged = false);
   std::int64_t next_sequence();
   // Manifest, rename (the commit point), then `latest`. What fails after the commit point comes
   // back as a notice.

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -82,6 +83,7 @@ struct CheckpointState {
   // Of rank 0, from the opening of the directory on: holds its lock.
   std::shared_ptr<checkpoint::Saver> saver;
   std::string directory;
+  std::set<std::string> damaged;         // paths of checkpoints that a load has found damaged
   std::shared_ptr<PendingSave> pending;  // begun, not yet committed
   std::unique_ptr<DeviceCopies> copies;  // of a GPU rank with asynchronous saves
   double last_save_seconds = 0;          // 0: none yet
@@ -165,7 +167,10 @@ class Checkpointing {
   void gather_digests(PendingSave& save);
 
   // resuming.cpp
-  std::string choose(const std::string& directory, Resume mode, const std::string& tag);
+  std::string choose(const std::string& directory, Resume mode, const std::string& tag,
+                     const std::set<std::string>& damaged);
+  bool falls_back(const Outcome& outcome, const std::string& directory, const std::string& tag,
+                  const std::set<std::string>& damaged);
   Outcome look(const std::string& directory, const std::string& tag, const std::string& document);
   bool was_retired(const std::string& path);
   Outcome load(const checkpoint::Manifest& manifest, const std::string& path);

@@ -15,13 +15,13 @@ using checkpoint::Manifest;
 using checkpoint::ManifestFile;
 
 // Rank 0 chooses a checkpoint. The text of its manifest; empty where there is no checkpoint.
-std::string Checkpointing::choose(const std::string& directory, Resume mode,
-                                  const std::string& tag) {
+std::string Checkpointing::choose(const std::string& directory, Resume mode, const std::string& tag,
+                                  const std::set<std::string>& damaged) {
   std::string document;
   const Outcome own = attempt([&] {
     take_buffer();
     if (train_.rank() != 0) return;
-    std::optional<checkpoint::Choice> choice = checkpoint::choose(directory, tag);
+    std::optional<checkpoint::Choice> choice = checkpoint::choose(directory, tag, damaged);
     if (!choice && mode == Resume::must_exist)
       throw LoadError(directory + ": there is no checkpoint to resume from");
     if (!choice) return;
@@ -275,20 +275,51 @@ Outcome Checkpointing::load(const Manifest& manifest, const std::string& path) {
   return {};
 }
 
+// Whether another checkpoint than this damaged one is to be taken: where the newest was asked for,
+// and there is an older one.
+bool Checkpointing::falls_back(const Outcome& outcome, const std::string& directory,
+                               const std::string& tag, const std::set<std::string>& damaged) {
+  if (outcome.code != LoadError("").exit_code() || !tag.empty() ||
+      !train_.config.zero_core.resume_fallback)
+    return false;
+  const bool another = train_.rank() == 0 && attempt([&] {
+                                               if (!checkpoint::choose(directory, "", damaged))
+                                                 throw LoadError("there is no other");
+                                             }).code == 0;
+  return !train_.ranks.broadcast_text("the choice of a checkpoint", another ? "another" : "")
+              .empty();
+}
+
 // Another job may save there and retire what is being read.
 std::optional<Resumed> Checkpointing::resume_from_left(const std::string& directory, Resume mode,
                                                        const std::string& tag) {
+  std::set<std::string> damaged;
   while (true) {
-    const std::string document = choose(directory, mode, tag);
+    const std::string document = choose(directory, mode, tag, damaged);
     if (document.empty()) return std::nullopt;
     const Manifest manifest =
         checkpoint::parse_manifest(directory + ": the manifest that rank 0 sent", document);
     const std::string path = directory + "/" + manifest.tag;
     Outcome outcome = look(directory, manifest.tag, document);
-    if (outcome.code == 0) outcome = load(manifest, path);
+    const bool seen = outcome.code == 0;
+    if (seen) outcome = load(manifest, path);
     if (outcome.code == 0)
       return Resumed{manifest.step, manifest.tag, manifest.client_state, manifest.rank_states};
-    if (!was_retired(path)) raise(outcome);
+    if (!was_retired(path)) {
+      damaged.insert(manifest.tag);
+      if (!seen || !falls_back(outcome, directory, tag, damaged)) {
+        if (seen && outcome.code == LoadError("").exit_code())
+          outcome.text += "; resume from another checkpoint by its tag (train_gpt --resume TAG)";
+        raise(outcome);
+      }
+      state_.damaged.insert(path);
+      if (train_.rank() == 0)
+        print_notice(outcome.text +
+                     "; left as it is, and the newest one before it is taken "
+                     "(zero_core.resume_fallback = false makes this an error)");
+      mode = Resume::must_exist;
+      continue;
+    }
     const checkpoint::Retired retired(path);
     if (!tag.empty()) throw retired;
     if (train_.rank() == 0)

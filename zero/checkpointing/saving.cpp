@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "comm/environment.h"
+#include "zero/base/thread.h"
 #include "zero/checkpointing/checkpointing.h"
 
 namespace zero::detail {
@@ -114,7 +115,8 @@ void Checkpointing::open_save(PendingSave& save, const SaveOptions& options) {
         std::int64_t bytes = 0;
         for (int r = 0; r < train_.rank_count(); ++r) add_file(save, r);
         for (const ManifestFile& file : manifest.files) bytes += file.bytes;
-        state_.saver->begin(manifest.tag, manifest.save_id, bytes);
+        state_.saver->begin(manifest.tag, manifest.save_id, bytes,
+                            state_.damaged.contains(save.directory + "/" + manifest.tag));
       }));
   manifest.save_id = train_.ranks.broadcast_text("the id of a save", manifest.save_id);
   if (!root) add_file(save, train_.rank());
@@ -181,10 +183,16 @@ void Checkpointing::launch(PendingSave& save, Work work) {
     return;
   }
   save.idle.store(false, std::memory_order_relaxed);
-  save.worker = std::thread([&save, work = std::move(work)]() mutable {
-    save.outcome = attempt(work);
-    save.idle.store(true, std::memory_order_release);
+  const Outcome started = attempt([&] {
+    save.worker =
+        start_thread("a save in the background", [&save, work = std::move(work)]() mutable {
+          save.outcome = attempt(work);
+          save.idle.store(true, std::memory_order_release);
+        });
   });
+  if (started.code == 0) return;
+  save.outcome = {SaveError("").exit_code(), started.text};
+  save.idle.store(true, std::memory_order_release);
 }
 
 std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,

@@ -182,6 +182,7 @@ constexpr ConfigField fields[] = {
     {"zero_core.preempt_grace_s", at<core, &CoreOptions::preempt_grace_s>},
     {"zero_core.async_staging_bytes", at<core, &CoreOptions::async_staging_bytes>},
     {"zero_core.allow_non_finite_weights", at<core, &CoreOptions::allow_non_finite_weights>},
+    {"zero_core.resume_fallback", at<core, &CoreOptions::resume_fallback>},
     {"zero_core.verify_every", at<core, &CoreOptions::verify_every>, any, "0"},
     {"zero_core.offload_chunk_bytes", at<core, &CoreOptions::offload_chunk_bytes>},
     {"zero_core.offload_cache_bytes", at<core, &CoreOptions::offload_cache_bytes>},

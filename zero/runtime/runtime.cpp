@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <thread>
 
 #include "zero/base/notice.h"
 #include "zero/base/numa.h"
@@ -275,25 +277,43 @@ void Runtime::fail(const std::string& reason) {
   throw Error(reason);
 }
 
-bool launched_as_root() {
+namespace {
+
+int launched_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})
-    if (const char* rank = std::getenv(name)) return std::atoi(rank) == 0;
-  return true;
+    if (const char* rank = std::getenv(name)) return std::atoi(rank);
+  return 0;
+}
+
+// What fails before there is a Runtime often fails on all ranks alike, and rank 0 says it. Where
+// another rank finds itself still alive a while later, its job has not ended: it is alone with it.
+void report_early_failure(const std::string& reason, bool of_peer) {
+  const int rank = launched_rank();
+  if (rank != 0 && of_peer) return;
+  if (rank != 0) std::this_thread::sleep_for(std::chrono::seconds(3));
+  std::fprintf(stderr, "zero: rank %d: %s\n", rank, reason.c_str());
+  std::fflush(nullptr);
+}
+
+}  // namespace
+
+bool launched_as_root() {
+  return launched_rank() == 0;
 }
 
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body, RuntimeOptions options) {
   std::unique_ptr<Runtime> runtime;
   std::string reason;
   int code = 0;
+  bool of_peer = false;
   try {
     runtime = std::make_unique<Runtime>(argc, argv, options);
     body(*runtime);
     return 0;
   } catch (const PeerFailed& error) {
-    // Whoever failed has said so, also before this rank had a Runtime.
-    if (!runtime) return error.exit_code();
     reason = error.what();
     code = error.exit_code();
+    of_peer = true;
   } catch (const Error& error) {
     reason = error.what();
     code = error.exit_code();
@@ -305,7 +325,7 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body, Runtim
     code = Error("").exit_code();
   }
   if (!runtime) {
-    if (launched_as_root()) std::fprintf(stderr, "zero: rank 0: %s\n", reason.c_str());
+    report_early_failure(reason, of_peer);
     return code;
   }
   // Only the first cause is printed; who learned of it from another rank stays quiet.

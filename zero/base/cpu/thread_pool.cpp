@@ -4,13 +4,27 @@
 
 #include <algorithm>
 
+#include "zero/base/thread.h"
+
 namespace zero {
 
 ThreadPool::ThreadPool(int threads) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  try {
+    for (int i = 1; i < threads; ++i)
+      workers_.push_back(
+          start_thread("compute thread " + std::to_string(i + 1) + " of " + std::to_string(threads),
+                       [this, i] { work(i); }));
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  stop();
+}
+
+void ThreadPool::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;

@@ -34,6 +34,7 @@ class ThreadPool {
 
  private:
   void work(int index);
+  void stop();
 
   std::vector<std::thread> workers_;
   std::mutex callers_;

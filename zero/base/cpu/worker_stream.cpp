@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include "zero/base/thread.h"
+
 namespace zero {
 
 namespace {
@@ -24,7 +26,7 @@ class WorkerEvent final : public Event {
 }  // namespace
 
 WorkerStream::WorkerStream(const std::string& thread_name, DeviceWaits* waits)
-    : waits_(waits), thread_([this] { run(); }) {
+    : waits_(waits), thread_(start_thread("the stream " + thread_name, [this] { run(); })) {
   pthread_setname_np(thread_.native_handle(), thread_name.substr(0, 15).c_str());
 }
 

@@ -1,0 +1,26 @@
+// Starts a thread, or says what for there is none and what to change.
+#pragma once
+
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "zero/base/error.h"
+
+namespace zero {
+
+// Throws TopologyError where the system allows this process no more threads.
+template <class Work>
+std::thread start_thread(const std::string& purpose, Work&& work) {
+  try {
+    return std::thread(std::forward<Work>(work));
+  } catch (const std::system_error& error) {
+    throw TopologyError("no thread can be started for " + purpose + " (" + error.what() +
+                        "): raise the limit of processes (ulimit -u, or pids.max of the job's "
+                        "cgroup), or take fewer threads per rank (RuntimeOptions::threads, "
+                        "train_gpt --threads)");
+  }
+}
+
+}  // namespace zero
