@@ -3,6 +3,8 @@
 import base64
 import contextlib
 import io
+import os
+import weakref
 
 import torch
 from torch import nn
@@ -37,7 +39,7 @@ class Engine(nn.Module):
             parameter.ds_id = index
             parameter.ds_shape = parameter.shape
             parameter.ds_numel = parameter.numel()
-            parameter._zerocore_engine = self
+            parameter._zerocore_engine = weakref.ref(self)
         register(self)
         if ranks.rank == 0:
             for notice in native.notices():
@@ -69,7 +71,7 @@ class Engine(nn.Module):
             factor = self.native.loss_scale()
         return loss if factor == 1 else loss * factor
 
-    def backward(self, loss, retain_graph=False, scale_wrt_gas=True, **unknown):
+    def backward(self, loss, retain_graph=False, scale_wrt_gas=True):
         """The mean loss of this rank's micro batch; the engine averages over ranks and micro steps."""
         if not scale_wrt_gas:
             loss = loss * self._accumulation
@@ -221,7 +223,7 @@ class Engine(nn.Module):
                         load_lr_scheduler_states=True, load_module_only=False, custom_load_fn=None):
         """The newest valid checkpoint, or the one with the tag. Returns (path, client state), or (None, None)
         where there is none."""
-        if not load_optimizer_states or load_module_only or custom_load_fn is not None:
+        if not (load_module_strict and load_optimizer_states) or load_module_only or custom_load_fn is not None:
             raise _native.UsageError("load_checkpoint loads all of a checkpoint; for weights alone there is "
                                      "load_weights(), which reads safetensors")
         with self._guarded("load_checkpoint"):
@@ -264,12 +266,11 @@ class Engine(nn.Module):
     def save_16bit_model(self, save_dir, save_filename="pytorch_model.bin", exclude_frozen_parameters=False):
         state = self.module_state_dict(exclude_frozen_parameters)
         if self._ranks.rank == 0:
-            import os
             os.makedirs(save_dir, exist_ok=True)
             torch.save(state, os.path.join(save_dir, save_filename))
         return True
 
-    def deepspeed_io(self, dataset, batch_size=None, collate_fn=None, **unknown):
+    def deepspeed_io(self, dataset, batch_size=None, collate_fn=None):
         """This rank's part of a dataset, in micro batches."""
         sampler = None
         if not isinstance(dataset, torch.utils.data.IterableDataset):

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import weakref
 
 import torch
 
@@ -120,13 +121,13 @@ class ConfigScheduler:
     """The config's schedule, which the engine follows by itself."""
 
     def __init__(self, engine):
-        self._engine = engine
+        self._engine = weakref.ref(engine)
 
     def step(self, *args, **kwargs):
         """The engine takes the next rate in each step that it applies."""
 
     def get_last_lr(self):
-        return self._engine.get_lr()
+        return self._engine().get_lr()
 
     get_lr = get_last_lr
 

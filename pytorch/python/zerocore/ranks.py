@@ -8,7 +8,7 @@ import weakref
 from . import _native
 
 _ranks = None
-_engines = weakref.WeakSet()
+_engines = []  # weak references, in the order in which all ranks have made them
 
 
 def ranks():
@@ -24,12 +24,14 @@ def ranks():
 
 def register(engine):
     """The engine ends before MPI does."""
-    _engines.add(engine)
+    _engines.append(weakref.ref(engine))
 
 
 def _end():
-    for engine in list(_engines):
-        engine.destroy()
+    for reference in _engines:
+        engine = reference()
+        if engine is not None:
+            engine.destroy()
     _ranks.end()
 
 

@@ -76,7 +76,8 @@ def leave_meta(model):
 
 
 def _engine_of(parameter):
-    engine = getattr(parameter, "_zerocore_engine", None)
+    reference = getattr(parameter, "_zerocore_engine", None)
+    engine = reference() if reference is not None else None
     if engine is None:
         raise _native.UsageError("this parameter is in no engine: call zerocore.initialize() with its model first")
     return engine
