@@ -86,6 +86,30 @@ def failures():
     contains(alone.stderr, "was started by torchrun")
 
 
+def deepspeed_scripts():
+    """Scripts that import deepspeed, unmodified: each stage prints the same."""
+    for dtype in ("fp32", "bf16"):
+        first = None
+        for stage in (0, 1, 2, 3):
+            done = subprocess.run(
+                [MPIEXEC, "--oversubscribe", "-n", "2", PYTHON, "-W", "ignore", "-m", "zerocore.as_deepspeed",
+                 str(HERE / "cifar10_deepspeed.py"), "--deepspeed", "--dtype", dtype, "--stage", str(stage)],
+                capture_output=True, text=True, timeout=300,
+                env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"})
+            losses = [line for line in done.stdout.splitlines() if "loss:" in line]
+            if done.returncode or done.stdout.count("Finished Training") != 2 or len(losses) != 2:
+                raise SystemExit(f"stage {stage}, {dtype}\n{done.stdout}\n{done.stderr}")
+            if float(losses[1].split()[-1]) > float(losses[0].split()[-1]):
+                raise SystemExit(f"it does not learn: {losses}")
+            first = first or losses
+            if losses != first:
+                raise SystemExit(f"stage {stage}, {dtype}: {losses}, not {first}")
+    missing = subprocess.run(
+        [PYTHON, "-W", "ignore", "-c", "import zerocore.as_deepspeed as a; a.install(); import deepspeed; "
+         "deepspeed.PipelineModule"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PACKAGE})
+    contains(missing.stderr, "deepspeed.PipelineModule: zerocore.as_deepspeed does not have this name")
+
+
 def documented():
     """The program of docs/pytorch.md."""
     root = HERE.parents[2]

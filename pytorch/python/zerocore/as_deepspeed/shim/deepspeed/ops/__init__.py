@@ -1,0 +1,4 @@
+from .._missing import refuse_missing
+from . import adagrad, adam
+
+__getattr__ = refuse_missing(__name__)

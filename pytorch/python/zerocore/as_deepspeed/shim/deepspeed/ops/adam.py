@@ -1,0 +1,23 @@
+"""Optimizers by which a script names its groups and options; the engine does the step."""
+
+import torch
+
+from .._missing import refuse_missing
+
+__getattr__ = refuse_missing(__name__)
+
+
+class FusedAdam(torch.optim.Optimizer):
+    def __init__(self, params, lr=1e-3, bias_correction=True, betas=(0.9, 0.999), eps=1e-8, adam_w_mode=True,
+                 weight_decay=0.0, amsgrad=False, set_grad_none=True):
+        if not bias_correction:
+            raise ValueError(f"{type(self).__name__}: the engine's Adam corrects its bias")
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+                                  "amsgrad": amsgrad})
+        self.adam_w_mode = adam_w_mode
+
+
+class DeepSpeedCPUAdam(FusedAdam):
+    def __init__(self, model_params, lr=1e-3, bias_correction=True, betas=(0.9, 0.999), eps=1e-8, weight_decay=0,
+                 amsgrad=False, adamw_mode=True, fp32_optimizer_states=True):
+        super().__init__(model_params, lr, bias_correction, betas, eps, adamw_mode, weight_decay, amsgrad)
