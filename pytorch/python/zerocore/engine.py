@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import functools
 import io
 import os
 import weakref
@@ -28,6 +29,7 @@ class Engine(nn.Module):
         self._follows_rate = follows_rate
         self._failure = None
         self._boundary = None  # as set_gradient_accumulation_boundary() says
+        self._boundary_of_this_step = False
         self._micro, self._accumulation, self._global = native.batch()
         self._result = None
         self.micro_steps = 0
@@ -40,6 +42,8 @@ class Engine(nn.Module):
             parameter.ds_shape = parameter.shape
             parameter.ds_numel = parameter.numel()
             parameter._zerocore_engine = weakref.ref(self)
+        self._in_forward = False
+        _make_passes(module, self)
         register(self)
         if ranks.rank == 0:
             for notice in native.notices():
@@ -57,11 +61,21 @@ class Engine(nn.Module):
     # A training step.
 
     def forward(self, *args, **kwargs):
-        training = self.training and torch.is_grad_enabled()
+        return self.module(*args, **kwargs)
+
+    def _run(self, call, args, kwargs):
+        """The module's own forward as a pass of the engine, whether the engine or the module was called."""
+        if self._in_forward:
+            return call(*args, **kwargs)
+        training = self.module.training and torch.is_grad_enabled()
         with self._guarded("forward"):
-            self.native.begin_forward(training, self.is_gradient_accumulation_boundary())
-            result = self.module(*args, **kwargs)
-            self.native.end_forward()
+            self._in_forward = True
+            try:
+                self.native.begin_forward(training, self._surely_last())
+                result = call(*args, **kwargs)
+                self.native.end_forward()
+            finally:
+                self._in_forward = False
         return result
 
     def scale(self, loss):
@@ -90,6 +104,7 @@ class Engine(nn.Module):
         with self._guarded("step"):
             rate = self.optimizer.rate() if self._follows_rate else None
             self._result = self.native.step(rate, float(self._accumulation))
+        self._boundary_of_this_step = False
         self.global_steps += 1
         if self._result.skipped:
             self.skipped_steps += 1
@@ -105,7 +120,15 @@ class Engine(nn.Module):
         return (self.micro_steps + 1) % self._accumulation == 0
 
     def set_gradient_accumulation_boundary(self, is_boundary):
+        """Until the next call. Before forward() it lets the last micro step's reductions overlap its backward."""
         self._boundary = is_boundary
+        self._boundary_of_this_step = True
+
+    def _surely_last(self):
+        """Who sets the boundary may do it after forward(): what was said in an earlier step says nothing."""
+        if self._boundary is None:
+            return self.is_gradient_accumulation_boundary()
+        return self._boundary and self._boundary_of_this_step
 
     @contextlib.contextmanager
     def no_sync(self):
@@ -223,7 +246,7 @@ class Engine(nn.Module):
                         load_lr_scheduler_states=True, load_module_only=False, custom_load_fn=None):
         """The newest valid checkpoint, or the one with the tag. Returns (path, client state), or (None, None)
         where there is none."""
-        if not (load_module_strict and load_optimizer_states) or load_module_only or custom_load_fn is not None:
+        if not load_optimizer_states or load_module_only or custom_load_fn is not None:
             raise _native.UsageError("load_checkpoint loads all of a checkpoint; for weights alone there is "
                                      "load_weights(), which reads safetensors")
         with self._guarded("load_checkpoint"):
@@ -251,21 +274,37 @@ class Engine(nn.Module):
         with self._guarded("export_model"):
             self.native.export_model(str(directory), max_file_bytes)
 
+    def zero_gather_16bit_weights_on_model_save(self):
+        """Any stage can: stage3_gather_16bit_weights_on_model_save need not be set."""
+        return True
+
     def module_state_dict(self, exclude_frozen_parameters=False):
         """All values in the compute dtype on each rank. Collective."""
+        return self._state_dict(True, exclude_frozen_parameters)
+
+    def _zero3_consolidated_16bit_state_dict(self, exclude_frozen_parameters=False):
+        """The same on rank 0, and None on the others."""
+        return self._state_dict(self._ranks.rank == 0, exclude_frozen_parameters)
+
+    def _state_dict(self, keeps, exclude_frozen_parameters):
         state = {}
         for name, parameter in self.module.named_parameters(remove_duplicate=False):
-            if not exclude_frozen_parameters or parameter.requires_grad:
-                state[name] = self.read(parameter).to(parameter.dtype)
+            if exclude_frozen_parameters and not parameter.requires_grad:
+                continue
+            values = self.read(parameter)
+            if keeps:
+                state[name] = values.to(parameter.dtype)
+        if not keeps:
+            return None
+        kept = self.module.state_dict(keep_vars=True).keys()  # without buffers that are not saved
         for name, buffer in self.module.named_buffers():
-            state[name] = buffer.detach().clone()
+            if name in kept:
+                state[name] = buffer.detach().clone()
         return state
 
-    _zero3_consolidated_16bit_state_dict = module_state_dict
-
     def save_16bit_model(self, save_dir, save_filename="pytorch_model.bin", exclude_frozen_parameters=False):
-        state = self.module_state_dict(exclude_frozen_parameters)
-        if self._ranks.rank == 0:
+        state = self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters)
+        if state is not None:
             os.makedirs(save_dir, exist_ok=True)
             torch.save(state, os.path.join(save_dir, save_filename))
         return True
@@ -301,6 +340,18 @@ class Engine(nn.Module):
             self.native.abandon()
             self.native.rethrow()  # what went wrong before torch noticed
             raise
+
+
+def _make_passes(module, engine):
+    call = module.forward
+    reference = weakref.ref(engine)
+
+    @functools.wraps(call)
+    def forward(*args, **kwargs):
+        engine = reference()
+        return call(*args, **kwargs) if engine is None else engine._run(call, args, kwargs)
+
+    module.forward = forward
 
 
 def _to_bytes(state):

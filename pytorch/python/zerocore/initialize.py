@@ -58,7 +58,10 @@ def _read_config(args, config):
         raise _native.ConfigError("zerocore.initialize: no config: give config= a dict or the path of a JSON file, "
                                   "or args with deepspeed_config")
     if isinstance(config, dict):
-        return copy.deepcopy(config), "config"
+        document = copy.deepcopy(config)
+        if document.get("steps_per_print") == float("inf"):  # accelerate's way to say never
+            document["steps_per_print"] = 0
+        return document, "config"
     path = os.fspath(config)
     try:
         with open(path, encoding="utf-8") as file:

@@ -48,6 +48,7 @@ def _tell_others_of_errors():
     before = sys.excepthook
 
     def hook(kind, error, traceback):
+        sys.stderr = sys.__stderr__  # torch.distributed holds the text back until this hook returns
         before(kind, error, traceback)
         sys.stderr.flush()
         if isinstance(error, (KeyboardInterrupt, SystemExit)):

@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -86,19 +87,26 @@ def failures():
     contains(alone.stderr, "was started by torchrun")
 
 
+def as_deepspeed(ranks, *arguments):
+    """Runs a script that imports deepspeed; returns what it printed."""
+    done = subprocess.run(
+        [MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", "-m", "zerocore.as_deepspeed", *arguments],
+        capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})
+    if done.returncode:
+        raise SystemExit(f"{arguments} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
+    return done.stdout
+
+
 def deepspeed_scripts():
-    """Scripts that import deepspeed, unmodified: each stage prints the same."""
+    """DeepSpeed's tutorial, unmodified: each stage prints the same."""
     for dtype in ("fp32", "bf16"):
         first = None
-        for stage in (0, 1, 2, 3):
-            done = subprocess.run(
-                [MPIEXEC, "--oversubscribe", "-n", "2", PYTHON, "-W", "ignore", "-m", "zerocore.as_deepspeed",
-                 str(HERE / "cifar10_deepspeed.py"), "--deepspeed", "--dtype", dtype, "--stage", str(stage)],
-                capture_output=True, text=True, timeout=300,
-                env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"})
-            losses = [line for line in done.stdout.splitlines() if "loss:" in line]
-            if done.returncode or done.stdout.count("Finished Training") != 2 or len(losses) != 2:
-                raise SystemExit(f"stage {stage}, {dtype}\n{done.stdout}\n{done.stderr}")
+        for stage in ("0", "1", "2", "3"):
+            out = as_deepspeed(2, str(HERE / "cifar10_deepspeed.py"), "--deepspeed", "--dtype", dtype, "--stage", stage)
+            losses = [line for line in out.splitlines() if "loss:" in line]
+            if out.count("Finished Training") != 2 or len(losses) != 2:
+                raise SystemExit(out)
             if float(losses[1].split()[-1]) > float(losses[0].split()[-1]):
                 raise SystemExit(f"it does not learn: {losses}")
             first = first or losses
@@ -108,6 +116,30 @@ def deepspeed_scripts():
         [PYTHON, "-W", "ignore", "-c", "import zerocore.as_deepspeed as a; a.install(); import deepspeed; "
          "deepspeed.PipelineModule"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PACKAGE})
     contains(missing.stderr, "deepspeed.PipelineModule: zerocore.as_deepspeed does not have this name")
+
+
+def trainer():
+    """Hugging Face's Trainer: stages are equal, and a resumed run ends with the bits of one that was not stopped."""
+    if not (has("transformers") and has("accelerate")):
+        print("SKIPPED: transformers or accelerate is not installed")
+        return
+    script = str(HERE / "trainer_deepspeed.py")
+    first = None
+    for ranks, stage in ((2, "0"), (2, "2"), (2, "3")):
+        with tempfile.TemporaryDirectory() as folder:
+            out = as_deepspeed(ranks, script, stage, folder)
+            result = [line for line in out.splitlines() if "result" in line]
+            model = pathlib.Path(folder, "model/model.safetensors").read_bytes()
+            first = first or (result, model)
+            if (result, model) != first:
+                raise SystemExit(f"stage {stage}: {result}, not {first[0]}, or another model")
+            if stage != "3":
+                continue
+            shutil.rmtree(f"{folder}/checkpoint-8")
+            shutil.rmtree(f"{folder}/model")
+            as_deepspeed(ranks, script, stage, folder, "resume")
+            if pathlib.Path(folder, "model/model.safetensors").read_bytes() != model:
+                raise SystemExit("the resumed run ended with another model")
 
 
 def documented():

@@ -4,6 +4,7 @@
 is an error that says so. torch.distributed gets a gloo group, because scripts ask it for ranks; the engine never uses
 it."""
 
+import importlib.util
 import os
 import pathlib
 import socket
@@ -27,6 +28,23 @@ def install():
     address, port = _rendezvous(job)
     os.environ.setdefault("MASTER_ADDR", address)
     os.environ.setdefault("MASTER_PORT", str(port))
+    if importlib.util.find_spec("accelerate") is not None:
+        _let_accelerate_see_cpu_ranks()
+
+
+def _let_accelerate_see_cpu_ranks():
+    """Without a GPU, accelerate finds no backend for DeepSpeed, and takes each rank for a job of its own."""
+    from accelerate.state import PartialState
+
+    prepare = PartialState._prepare_backend
+
+    def prepare_backend(self, *args, **kwargs):
+        backend, kind = prepare(self, *args, **kwargs)
+        if backend is None and os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true":
+            backend = "gloo"
+        return backend, kind
+
+    PartialState._prepare_backend = prepare_backend
 
 
 def _rendezvous(job):
