@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -104,7 +105,7 @@ def deepspeed_scripts():
         first = None
         for stage in ("0", "1", "2", "3"):
             out = as_deepspeed(2, str(HERE / "cifar10_deepspeed.py"), "--deepspeed", "--dtype", dtype, "--stage", stage)
-            losses = [line for line in out.splitlines() if "loss:" in line]
+            losses = re.findall(r"\[\d\] loss: [\d.]+", out)
             if out.count("Finished Training") != 2 or len(losses) != 2:
                 raise SystemExit(out)
             if float(losses[1].split()[-1]) > float(losses[0].split()[-1]):
@@ -128,8 +129,10 @@ def trainer():
     for ranks, stage in ((2, "0"), (2, "2"), (2, "3")):
         with tempfile.TemporaryDirectory() as folder:
             out = as_deepspeed(ranks, script, stage, folder)
-            result = [line for line in out.splitlines() if "result" in line]
+            result = re.findall(r"result \[.*\] [\d.]+", out)
             model = pathlib.Path(folder, "model/model.safetensors").read_bytes()
+            if len(result) != 1:
+                raise SystemExit(out)
             first = first or (result, model)
             if (result, model) != first:
                 raise SystemExit(f"stage {stage}: {result}, not {first[0]}, or another model")
