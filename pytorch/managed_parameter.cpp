@@ -23,10 +23,6 @@ std::string rest_sentence(const std::string& name) {
          "Engine::read() in C++";
 }
 
-at::ScalarType scalar_type(DType dtype) {
-  return dtype == DType::bf16 ? at::kBFloat16 : dtype == DType::fp16 ? at::kHalf : at::kFloat;
-}
-
 bool same_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.is_alias_of(b) && a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() &&
          a.strides() == b.strides() && a.scalar_type() == b.scalar_type();
@@ -34,7 +30,7 @@ bool same_memory(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-DType dtype_of_tensor(const std::string& name, at::ScalarType type) {
+std::optional<DType> engine_dtype(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
       return DType::fp32;
@@ -42,10 +38,23 @@ DType dtype_of_tensor(const std::string& name, at::ScalarType type) {
       return DType::bf16;
     case at::kHalf:
       return DType::fp16;
+    case at::kLong:
+      return DType::int64;
     default:
-      throw UsageError("parameter " + name + " is of type " + c10::toString(type) +
-                       "; the engine trains fp32, bf16 and fp16: convert it with module->to()");
+      return std::nullopt;
   }
+}
+
+DType dtype_of_tensor(const std::string& name, at::ScalarType type) {
+  const std::optional<DType> dtype = engine_dtype(type);
+  if (!dtype || *dtype == DType::int64)
+    throw UsageError("parameter " + name + " is of type " + c10::toString(type) +
+                     "; the engine trains fp32, bf16 and fp16: convert it with module->to()");
+  return *dtype;
+}
+
+at::ScalarType scalar_type(DType dtype) {
+  return dtype == DType::bf16 ? at::kBFloat16 : dtype == DType::fp16 ? at::kHalf : at::kFloat;
 }
 
 ManagedParameter::ManagedParameter(ParameterDeclaration declaration)
@@ -144,17 +153,10 @@ void ManagedParameter::move_gradient(const at::Tensor& tensor, BackwardScope& sc
   if (gradient.layout() != at::kStrided)
     throw UsageError("the gradient of parameter " + name_ +
                      " is sparse; make its module without sparse gradients");
-  const auto target = [&]() -> GradTarget<void> {
-    const auto of = [](auto typed) { return GradTarget<void>{typed.data, typed.beta}; };
-    switch (dtype_) {
-      case DType::bf16:
-        return of(scope.grad_target<bf16>(name_));
-      case DType::fp16:
-        return of(scope.grad_target<fp16>(name_));
-      default:
-        return of(scope.grad_target<float>(name_));
-    }
-  }();
+  const GradTarget<void> target = with_type_of(dtype_, [&](auto typed) {
+    const auto own = scope.grad_target<decltype(typed)>(name_);
+    return GradTarget<void>{own.data, own.beta};
+  });
   const torch::NoGradGuard no_grad;
   at::Tensor sum =
       at::from_blob(target.data, tensor.sizes(), at::TensorOptions(scalar_type(dtype_)));
@@ -166,14 +168,9 @@ void ManagedParameter::move_gradient(const at::Tensor& tensor, BackwardScope& sc
 }
 
 const void* resident_address(Engine& engine, const ManagedParameter& parameter) {
-  switch (parameter.dtype()) {
-    case DType::bf16:
-      return engine.resident<bf16>(parameter.name());
-    case DType::fp16:
-      return engine.resident<fp16>(parameter.name());
-    default:
-      return engine.resident<float>(parameter.name());
-  }
+  return with_type_of(parameter.dtype(), [&](auto typed) -> const void* {
+    return engine.resident<decltype(typed)>(parameter.name());
+  });
 }
 
 }  // namespace zero::pytorch

@@ -5,6 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +14,26 @@
 
 namespace zero::pytorch {
 
+// The engine's name of a type of torch that it has, if only for buffers.
+std::optional<DType> engine_dtype(at::ScalarType type);
 // Throws UsageError, with the name, for a type that no parameter of the engine has.
 DType dtype_of_tensor(const std::string& name, at::ScalarType type);
+at::ScalarType scalar_type(DType dtype);
+
+// Calls `use` with a value of the C++ type that the dtype stands for.
+template <class Use>
+auto with_type_of(DType dtype, const Use& use) {
+  switch (dtype) {
+    case DType::bf16:
+      return use(bf16{});
+    case DType::fp16:
+      return use(fp16{});
+    case DType::int64:
+      return use(std::int64_t{});
+    default:
+      return use(float{});
+  }
+}
 
 // As a program declares it.
 struct ParameterDeclaration {
@@ -74,14 +94,9 @@ class ManagedParameter {
 // The value of a parameter in an open scope.
 template <class AnyScope>
 const void* address_in(const AnyScope& scope, const ManagedParameter& parameter) {
-  switch (parameter.dtype()) {
-    case DType::bf16:
-      return scope.template value<bf16>(parameter.name());
-    case DType::fp16:
-      return scope.template value<fp16>(parameter.name());
-    default:
-      return scope.template value<float>(parameter.name());
-  }
+  return with_type_of(parameter.dtype(), [&](auto typed) -> const void* {
+    return scope.template value<decltype(typed)>(parameter.name());
+  });
 }
 
 const void* resident_address(Engine& engine, const ManagedParameter& parameter);

@@ -13,10 +13,6 @@ DType compute_dtype_of(const Config& config) {
   return config.bf16_enabled ? DType::bf16 : config.fp16_enabled ? DType::fp16 : DType::fp32;
 }
 
-at::ScalarType scalar_type(DType dtype) {
-  return dtype == DType::bf16 ? at::kBFloat16 : dtype == DType::fp16 ? at::kHalf : at::kFloat;
-}
-
 UnitOptions unit_options(const Config& config, ShardedModuleOptions options) {
   const DType compute = compute_dtype_of(config);
   return {std::move(options.policy),

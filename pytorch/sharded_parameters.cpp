@@ -29,26 +29,7 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
 }
 
-std::size_t element_bytes(DType dtype) {
-  return static_cast<std::size_t>(size_of(dtype));
-}
-
 }  // namespace
-
-std::optional<DType> dtype_of_buffer(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return DType::fp32;
-    case at::kBFloat16:
-      return DType::bf16;
-    case at::kHalf:
-      return DType::fp16;
-    case at::kLong:
-      return DType::int64;
-    default:
-      return std::nullopt;
-  }
-}
 
 // Autograd keeps one for each tensor, in the tensor.
 class ShardedParameters::GradientHook final : public torch::autograd::PostAccumulateGradHook {
@@ -70,7 +51,7 @@ ShardedParameters::ShardedParameters(std::vector<UnitDeclaration> units)
     unit_names_.push_back(std::move(unit.name));
     std::vector<BufferState>& states = buffers_.emplace_back();
     for (BufferDeclaration& buffer : unit.buffers)
-      if (const auto dtype = dtype_of_buffer(buffer.tensor.scalar_type()); dtype)
+      if (const auto dtype = engine_dtype(buffer.tensor.scalar_type()))
         states.push_back({std::move(buffer.name), buffer.tensor, {}, *dtype});
   }
 }
@@ -159,20 +140,10 @@ void ShardedParameters::initialize(Engine& engine) {
 void ShardedParameters::bind_buffers(Engine& engine) {
   for (auto& buffers : buffers_)
     for (BufferState& buffer : buffers) {
-      void* memory = [&]() -> void* {
-        switch (buffer.dtype) {
-          case DType::bf16:
-            return engine.buffer<bf16>(buffer.name);
-          case DType::fp16:
-            return engine.buffer<fp16>(buffer.name);
-          case DType::int64:
-            return engine.buffer<std::int64_t>(buffer.name);
-          default:
-            return engine.buffer<float>(buffer.name);
-        }
-      }();
-      std::memcpy(memory, buffer.initial.const_data_ptr(),
-                  static_cast<std::size_t>(buffer.tensor.numel()) * element_bytes(buffer.dtype));
+      void* memory = with_type_of(buffer.dtype, [&](auto typed) -> void* {
+        return engine.buffer<decltype(typed)>(buffer.name);
+      });
+      std::memcpy(memory, buffer.initial.const_data_ptr(), buffer.initial.nbytes());
       buffer.initial.reset();
       buffer.tensor.set_data(at::from_blob(memory, buffer.tensor.sizes(), buffer.tensor.options()));
     }

@@ -20,6 +20,7 @@
 
 namespace zero::pytorch {
 
+// One of a type that the engine does not have stays with the module, and no checkpoint has it.
 struct BufferDeclaration {
   std::string name;  // global
   at::Tensor tensor;
@@ -36,10 +37,6 @@ struct UnitDeclaration {
   std::vector<ParameterDeclaration> parameters;
   std::vector<BufferDeclaration> buffers;
 };
-
-// Whether an engine's buffer can be of this type; others stay with the module, and no checkpoint
-// has them.
-std::optional<DType> dtype_of_buffer(at::ScalarType type);
 
 class ShardedParameters final : private StorageOwner {
  public:

@@ -18,21 +18,25 @@ zero::Config config_for(int stage, int accumulation = 1) {
   return config;
 }
 
+zero::Config random_config(std::mt19937_64& draw) {
+  zero::Config config = config_for(static_cast<int>(draw() % 4), 1 + static_cast<int>(draw() % 3));
+  config.zero_core.reshard_after_forward = draw() % 3 != 0;
+  config.zero_core.gradient_sync = static_cast<zero::GradientSync>(draw() % 3);
+  zero::ZeroOptions& options = config.zero_optimization;
+  if (draw() % 2) options.prefetch_bucket_size = static_cast<std::int64_t>(draw() % 6000);
+  if (draw() % 2) options.max_live_parameters = static_cast<std::int64_t>(draw() % 6000);
+  if (draw() % 2) options.max_reuse_distance = static_cast<std::int64_t>(draw() % 3000);
+  if (draw() % 2) options.param_persistence_threshold = static_cast<std::int64_t>(draw() % 300);
+  return config;
+}
+
 }  // namespace
 
 TEST_CASE("the checker accepts what the builder makes, for random models and settings") {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 draw(seed);
     const zero::ModelSpec spec = models::random(seed);
-    zero::Config config =
-        config_for(static_cast<int>(draw() % 4), 1 + static_cast<int>(draw() % 3));
-    config.zero_core.reshard_after_forward = draw() % 3 != 0;
-    config.zero_core.gradient_sync = static_cast<zero::GradientSync>(draw() % 3);
-    zero::ZeroOptions& options = config.zero_optimization;
-    if (draw() % 2) options.prefetch_bucket_size = static_cast<std::int64_t>(draw() % 6000);
-    if (draw() % 2) options.max_live_parameters = static_cast<std::int64_t>(draw() % 6000);
-    if (draw() % 2) options.max_reuse_distance = static_cast<std::int64_t>(draw() % 3000);
-    if (draw() % 2) options.param_persistence_threshold = static_cast<std::int64_t>(draw() % 300);
+    const zero::Config config = random_config(draw);
     CAPTURE(seed);
     CHECK_NOTHROW(EnginePlan(spec.declared(), config, {0, 1 + static_cast<int>(draw() % 4)}));
   }
@@ -43,13 +47,7 @@ TEST_CASE("the checker accepts trees of units, and the orders that they show") {
     std::mt19937_64 draw(seed);
     std::vector<int> order;
     const zero::ModelSpec spec = models::random_tree(seed, order);
-    zero::Config config =
-        config_for(static_cast<int>(draw() % 4), 1 + static_cast<int>(draw() % 3));
-    config.zero_core.reshard_after_forward = draw() % 3 != 0;
-    config.zero_core.gradient_sync = static_cast<zero::GradientSync>(draw() % 3);
-    zero::ZeroOptions& options = config.zero_optimization;
-    if (draw() % 2) options.prefetch_bucket_size = static_cast<std::int64_t>(draw() % 6000);
-    if (draw() % 2) options.max_reuse_distance = static_cast<std::int64_t>(draw() % 3000);
+    const zero::Config config = random_config(draw);
     CAPTURE(seed);
     std::optional<EnginePlan> plan;
     CHECK_NOTHROW(plan.emplace(spec.declared(), config, PlanRank{0, 1 + int(draw() % 4)}));

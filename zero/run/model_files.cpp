@@ -76,12 +76,7 @@ void agree_on_tensors(Ranks& ranks, const checkpoint::ModelReader& reader,
     for (std::size_t r = 0; r < identities.size(); ++r)
       sum_of[identities[r]] += std::bit_cast<std::uint64_t>(words[r * tensors.size() + t]);
     std::vector<std::string> found;
-    for (const std::int64_t identity : identities) {
-      char text[24];
-      std::snprintf(text, sizeof text, "%016llx",
-                    static_cast<unsigned long long>(sum_of[identity]));
-      found.emplace_back(text);
-    }
+    for (const std::int64_t identity : identities) found.push_back(text_of_hash(sum_of[identity]));
     if (std::ranges::any_of(found, [&](const std::string& text) { return text != found[0]; }))
       throw DisagreementError(
           reader.path() + ": " + tensors[t] +

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <cstdio>
 #include <vector>
 
 #include "zero/base/hash.h"
@@ -59,11 +58,8 @@ std::string culprits(const char* noun, const std::vector<std::int64_t>& digests)
            " from the other " + std::to_string(digests.size() - others.size());
   }
   std::vector<std::string> texts;
-  for (const std::int64_t digest : digests) {
-    char text[24];
-    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(digest));
-    texts.emplace_back(text);
-  }
+  for (const std::int64_t digest : digests)
+    texts.push_back(text_of_hash(std::bit_cast<std::uint64_t>(digest)));
   return who_has_what(noun, texts) + " (a digest), and no value is that of most ranks";
 }
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <cstring>
 #include <sstream>
 
 #include "zero/base/error.h"
 #include "zero/base/hash.h"
 #include "zero/base/number_text.h"
+#include "zero/runtime/fingerprint.h"
 
 namespace zero::detail {
 
@@ -65,11 +65,9 @@ const char* name_of(Agreed what) {
 }
 
 std::string text_of(Agreed what, std::int64_t value) {
-  char text[32];
   switch (what) {
     case Agreed::collectives:
-      std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-      return text;
+      return text_of_hash(std::bit_cast<std::uint64_t>(value));
     case Agreed::learning_rate:
       return shortest_text(std::bit_cast<double>(value));
     case Agreed::inspects:

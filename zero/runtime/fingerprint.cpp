@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <set>
 
 #include "zero/base/error.h"
@@ -46,6 +47,12 @@ std::string shown(const std::string& value) {
 }
 
 }  // namespace
+
+std::string text_of_hash(std::uint64_t hash) {
+  char text[24];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
 
 std::string list_of_ranks(const char* noun, const std::vector<std::size_t>& ranks) {
   std::string list = noun + std::string(ranks.size() > 1 ? "s " : " ");
