@@ -131,6 +131,15 @@ std::string MpiWorld::agreed_transport() const {
   return "hierarchical";
 }
 
+// The start's last call. A rank that leaves it may fail at once, while others are still in it: they
+// have started too, and their next call says why the job ends.
+void wait_for_all(Communicator& communicator) {
+  try {
+    communicator.barrier();
+  } catch (const PeerFailed&) {
+  }
+}
+
 void MpiWorld::open_communicator() {
   const Topology& topology = places_.topology;
   const std::string transport = agreed_transport();
@@ -155,7 +164,7 @@ void MpiWorld::open_communicator() {
   over_mpi->set_time_limit(options_.start_limit);
   over_mpi->set_subject("the start");
   if (transport == "mpi") {
-    over_mpi->barrier();
+    wait_for_all(*over_mpi);
     communicator_ = std::move(over_mpi);
   } else if (transport == "self") {
     communicator_ = std::make_unique<SelfCommunicator>();
@@ -164,7 +173,7 @@ void MpiWorld::open_communicator() {
                          std::tuple_size_v<FdMailbox::Name>, DType::int64);
     communicator_ = transport == "shm" ? create_shm_communicator(mailboxes, everyone, plane_)
                                        : over_nodes(topology.node_of);
-    over_mpi->barrier();
+    wait_for_all(*over_mpi);
   }
   communicator_->set_subject({});
   communicator_->set_time_limit(options_.time_limit);
