@@ -1,10 +1,11 @@
 """A GPT-2 trained by ours and by another in turns: step times, their paired ratio, and resident memory.
 
-  training.py BENCH_GPT_STEP [--python PYTHON] [--bf16] [--json FILE] OURS:THEM...
+  training.py BENCH_GPT_STEP|PACKAGE [--python PYTHON] [--bf16] [--json FILE] OURS:THEM...
 
 A pair is a ZeRO stage of ours and what it meets: another stage of ours (0:1 is stage 1 over stage 0), or a peer of
-peers/gpt_peers.py: ddp, fsdp2, ds0 to ds3. 2+nvme is stage 2 with its state in a file of --nvme DIRECTORY. No rank is
-bound to a core, and each has one thread. PYTHON is that of an environment with the peer in it.
+peers/gpt_peers.py: ddp, fsdp2, ds0 to ds3, alone. 2+nvme is stage 2 with its state in a file of --nvme DIRECTORY. No rank
+is bound to a core, and each has one thread. PYTHON is that of an environment with the peer in it. Where a PACKAGE is
+given, the folder that holds `zerocore`, ours is the Python package, and all train the GPT-2 of transformers.
 """
 
 import argparse
@@ -30,7 +31,17 @@ def config_file(folder, model):
     return file
 
 
+def of_torch(args, name):
+    sizes = [w for option, size in zip(SIZES, MODELS[args.model]) for w in (f"--{option}", size)]
+    return [args.python, HERE / "peers/gpt_peers.py", DIRECTORY, name, *sizes, "--tokens", args.tokens,
+            *(["--bf16"] if args.bf16 else []), *(["--hugging-face"] if args.package else [])]
+
+
 def ours(args, name):
+    if args.package:
+        return Contestant(f"ours, stage {name}", [args.mpirun, "-n", args.ranks, "--bind-to", "none",
+                                                  *of_torch(args, f"zero{name}")], args.ranks,
+                          {**MPI, "PYTHONPATH": args.program, "OMP_NUM_THREADS": "1"})
     stage, _, place = name.partition("+")
     settings = ["train_micro_batch_size_per_gpu=1", f"bf16.enabled={'true' if args.bf16 else 'false'}"]
     if place == "nvme":
@@ -47,9 +58,7 @@ def peer(args, name):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    sizes = [w for option, size in zip(SIZES, MODELS[args.model]) for w in (f"--{option}", size)]
-    command = [args.python, HERE / "peers/gpt_peers.py", DIRECTORY, name, *sizes, "--tokens", args.tokens]
-    return Contestant(name, command + (["--bf16"] if args.bf16 else []), args.ranks,
+    return Contestant(name, of_torch(args, name), args.ranks,
                       {"WORLD_SIZE": str(args.ranks), "LOCAL_WORLD_SIZE": str(args.ranks), "MASTER_ADDR": "127.0.0.1",
                        "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}, each=True)
 
@@ -82,6 +91,7 @@ def main():
     parser.add_argument("--memory", action="store_true", help="resident memory too, sampled in steps of its own")
     parser.add_argument("--json", help="append one object per pair to this file")
     args = parser.parse_args()
+    args.package = pathlib.Path(args.program).is_dir()
     with tempfile.TemporaryDirectory() as folder:
         args.config = config_file(folder, args.model)
         for pair in args.pairs:

@@ -1,10 +1,15 @@
-"""GPT-2 training steps of PyTorch DDP, FSDP2 and DeepSpeed on CPU ranks, in turns with ours (started by ../training.py).
+"""GPT-2 training steps in PyTorch on CPU ranks, in turns with others (started by ../training.py): by DDP, FSDP2 and
+DeepSpeed, by ZeroCore's Python package (zero0 to zero3), and by processes that exchange nothing (alone), which is the
+limit of them all.
 
-Needs an environment with:  pip install torch numpy deepspeed ninja
-One process per rank; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torch.distributed wants them.
+Needs an environment with:  pip install torch numpy deepspeed ninja      (and transformers for --hugging-face)
+One process per rank; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torch.distributed wants them. ZeroCore's ranks
+are started by mpirun.
 """
 
 import argparse
+import functools
+import importlib
 import os
 import sys
 
@@ -56,8 +61,20 @@ class Gpt(nn.Module):
         return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
-def fused_adamw(model):
-    return torch.optim.AdamW(model.parameters(), fused=True, **ADAMW)
+def hugging_face_gpt2(layers, heads, channels, vocabulary, context):
+    """The same model as transformers writes it, called in the same way."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+    model = GPT2LMHeadModel(GPT2Config(
+        n_layer=layers, n_head=heads, n_embd=channels, vocab_size=vocabulary, n_positions=context, use_cache=False,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0))
+    model.blocks = list(model.transformer.h)  # a plain list: no second name for them
+    call = model.forward
+    model.forward = lambda tokens, targets: call(input_ids=tokens, labels=targets, shift_labels=targets).loss
+    return model.train()
+
+
+def fused_adamw(parameters):
+    return torch.optim.AdamW(parameters, fused=True, **ADAMW)
 
 
 def torch_step(model, optimizer, batch, autocast):
@@ -72,7 +89,7 @@ def torch_step(model, optimizer, batch, autocast):
 
 def ddp(model, batch, bf16):
     model = nn.parallel.DistributedDataParallel(model)
-    optimizer = fused_adamw(model)
+    optimizer = fused_adamw(model.parameters())
     return lambda: torch_step(model, optimizer, batch, bf16)
 
 
@@ -82,15 +99,39 @@ def fsdp2(model, batch, bf16):
     mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
     for part in (*model.blocks, model):
         fully_shard(part, mesh=mesh, mp_policy=policy)
-    optimizer = fused_adamw(model)
+    optimizer = fused_adamw(model.parameters())
     return lambda: torch_step(model, optimizer, batch, False)
 
 
-def deepspeed(model, batch, bf16, stage):
-    import deepspeed as ds
+def alone(model, batch, bf16):
+    """No exchange at all; in bf16 the optimizer's states and the weights that it updates are fp32."""
+    if not bf16:
+        optimizer = fused_adamw(model.parameters())
+        return lambda: torch_step(model, optimizer, batch, False)
+    masters = [weight.detach().clone() for weight in model.parameters()]
+    weights = list(model.to(torch.bfloat16).parameters())
+    optimizer = fused_adamw(masters)
+
+    def step():
+        loss = model(*batch())
+        loss.backward()
+        for master, weight in zip(masters, weights):
+            master.grad = weight.grad.float()
+        nn.utils.clip_grad_norm_(masters, CLIP)
+        optimizer.step()
+        with torch.no_grad():
+            torch._foreach_copy_(weights, masters)
+        model.zero_grad()
+        return loss.item()
+
+    return step
+
+
+def deepspeed(model, batch, bf16, stage, package="deepspeed"):
     config = {"train_micro_batch_size_per_gpu": 1, "gradient_clipping": CLIP, "steps_per_print": 10**9,
               "zero_optimization": {"stage": stage}, "bf16": {"enabled": bf16}, "zero_allow_untested_optimizer": True}
-    engine, *_ = ds.initialize(model=model, optimizer=fused_adamw(model), config=config)
+    engine, *_ = importlib.import_module(package).initialize(
+        model=model, optimizer=fused_adamw(model.parameters()), config=config)
 
     def step():
         loss = engine(*batch())
@@ -101,8 +142,9 @@ def deepspeed(model, batch, bf16, stage):
     return step
 
 
-PEERS = {"ddp": ddp, "fsdp2": fsdp2,
-         **{f"ds{stage}": lambda *a, stage=stage: deepspeed(*a, stage=stage) for stage in range(4)}}
+PEERS = {"ddp": ddp, "fsdp2": fsdp2, "alone": alone,
+         **{f"ds{stage}": functools.partial(deepspeed, stage=stage) for stage in range(4)},
+         **{f"zero{stage}": functools.partial(deepspeed, stage=stage, package="zerocore") for stage in range(4)}}
 
 
 def main():
@@ -116,19 +158,23 @@ def main():
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--hugging-face", action="store_true", help="the model of transformers")
     args = parser.parse_args()
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["RANK"]
+    if args.peer != "alone" and not args.peer.startswith("zero"):
+        dist.init_process_group("gloo")
     torch.manual_seed(1)
-    model = Gpt(args.layers, args.heads, args.channels, args.vocabulary, args.context)
-    generator = torch.Generator().manual_seed(7 + dist.get_rank())
+    make = hugging_face_gpt2 if args.hugging_face else Gpt
+    model = make(args.layers, args.heads, args.channels, args.vocabulary, args.context)
+    generator = torch.Generator().manual_seed(7 + int(rank))
 
     def batch():
         text = torch.randint(args.vocabulary, (1, args.tokens + 1), generator=generator)
         return text[:, :-1], text[:, 1:]
 
-    serve(args.directory, os.environ["RANK"], PEERS[args.peer](model, batch, args.bf16))
+    serve(args.directory, rank, PEERS[args.peer](model, batch, args.bf16))
     sys.stdout.flush()
     os._exit(0)  # the process groups of three frameworks have nothing to say at the end
 
