@@ -7,13 +7,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "pytorch/tensor_device.h"
+
 namespace zero::pytorch {
 
 namespace {
-
-at::DataPtr memory_at(const void* address) {
-  return {const_cast<void*>(address), at::kCPU};
-}
 
 std::string rest_sentence(const std::string& name) {
   return "ZeroCore: parameter " + name +
@@ -57,19 +55,22 @@ at::ScalarType scalar_type(DType dtype) {
   return dtype == DType::bf16 ? at::kBFloat16 : dtype == DType::fp16 ? at::kHalf : at::kFloat;
 }
 
-ManagedParameter::ManagedParameter(ParameterDeclaration declaration)
+ManagedParameter::ManagedParameter(ParameterDeclaration declaration, at::Device device)
     : name_(std::move(declaration.name)),
       tensors_(std::move(declaration.tensors)),
       dtype_(dtype_of_tensor(name_, declaration.dtype)),
-      options_(std::move(declaration.options)) {
+      options_(std::move(declaration.options)),
+      device_(device) {
   const at::Tensor& first = tensors_.front();
   for (const at::Tensor& tensor : tensors_) {
     if (tensor.layout() != at::kStrided)
       throw UsageError("parameter " + name_ + " is not a dense tensor");
-    if (!tensor.is_cpu())
+    if (!tensor.is_cpu() && tensor.device() != device)
       throw UsageError("parameter " + name_ + " is on the device " + tensor.device().str() +
-                       "; sharded parameters are on the CPU. For a module without values, "
-                       "construct it there and set ShardedModuleOptions::take_values to false");
+                       "; construct the module on the CPU, or on this rank's device " +
+                       device.str() +
+                       ". For a module without values, construct it on the CPU and set "
+                       "ShardedModuleOptions::take_values to false");
     if (!same_memory(tensor, first))
       throw UsageError("parameter " + name_ +
                        " shares a part of its memory with another parameter; let them be one "
@@ -89,7 +90,7 @@ void ManagedParameter::adopt_storage(const at::Tensor& first, bool has_values) {
   const auto bytes = static_cast<std::size_t>(first.numel()) * first.element_size();
   const torch::NoGradGuard no_grad;
   if (first.is_contiguous() && first.storage_offset() == 0 && first.storage().nbytes() == bytes &&
-      first.scalar_type() == type) {
+      first.scalar_type() == type && first.device() == device_) {
     // The storage stays, so that views which the program made of it stay views of the parameter.
     storage_ = first.storage();
     c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
@@ -97,14 +98,19 @@ void ManagedParameter::adopt_storage(const at::Tensor& first, bool has_values) {
         c10::StorageImpl::use_byte_size_t(), bytes, storage->set_data_ptr(memory_at(nullptr)),
         nullptr, false));
     initial_ = at::empty({0}, first.options().requires_grad(false))
-                   .set_(std::move(old), 0, first.sizes(), {});
+                   .set_(std::move(old), 0, first.sizes(), {})
+                   .to(at::kCPU);
     if (!has_values) initial_.reset();
     return;
   }
-  if (has_values) initial_ = first.detach().contiguous();
-  const at::Tensor fresh = at::from_blob(nullptr, first.sizes(), at::TensorOptions(type));
+  if (has_values) initial_ = first.detach().to(at::kCPU).contiguous();
+  const at::Tensor fresh = tensor_at(nullptr, first.sizes(), type, device_);
   storage_ = fresh.storage();
   for (at::Tensor& tensor : tensors_) tensor.set_data(fresh.alias());
+}
+
+at::DataPtr ManagedParameter::memory_at(const void* address) const {
+  return {const_cast<void*>(address), device_};
 }
 
 void ManagedParameter::bind(const void* address) {
@@ -158,8 +164,7 @@ void ManagedParameter::move_gradient(const at::Tensor& tensor, BackwardScope& sc
     return GradTarget<void>{own.data, own.beta};
   });
   const torch::NoGradGuard no_grad;
-  at::Tensor sum =
-      at::from_blob(target.data, tensor.sizes(), at::TensorOptions(scalar_type(dtype_)));
+  at::Tensor sum = tensor_at(target.data, tensor.sizes(), scalar_type(dtype_), device_);
   if (target.beta == 0)
     sum.copy_(gradient);
   else

@@ -48,9 +48,9 @@ struct ParameterDeclaration {
 
 class ManagedParameter {
  public:
-  // From here on the tensors have no memory. Throws UsageError where that cannot be: tensors that
-  // share memory in part, or are not dense.
-  explicit ManagedParameter(ParameterDeclaration declaration);
+  // From here on the tensors have no memory, and are on the device. Throws UsageError where that
+  // cannot be: tensors that share memory in part, are not dense, or lie elsewhere.
+  ManagedParameter(ParameterDeclaration declaration, at::Device device);
   ~ManagedParameter();
   ManagedParameter(ManagedParameter&&) = default;
 
@@ -61,7 +61,8 @@ class ManagedParameter {
   const ParamOptions& options() const { return options_; }
   const c10::StorageImpl* storage() const { return storage_.unsafeGetStorageImpl(); }
 
-  // What the tensors held, contiguous, until forgotten; undefined where they held nothing.
+  // What the tensors held, contiguous on the CPU, until forgotten; undefined where they held
+  // nothing.
   const at::Tensor& initial() const { return initial_; }
   at::Tensor& initial() { return initial_; }
 
@@ -81,11 +82,13 @@ class ManagedParameter {
 
  private:
   void adopt_storage(const at::Tensor& first, bool has_values);
+  at::DataPtr memory_at(const void* address) const;
 
   std::string name_;
   std::vector<at::Tensor> tensors_;
   DType dtype_;
   ParamOptions options_;
+  at::Device device_;
   c10::Storage storage_;
   at::Tensor initial_;
   const void* resident_ = nullptr;

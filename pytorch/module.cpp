@@ -5,6 +5,8 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
+#include "pytorch/tensor_device.h"
+
 namespace zero::pytorch {
 
 namespace {
@@ -27,7 +29,7 @@ ShardedModule::ShardedModule(Runtime& runtime, std::shared_ptr<torch::nn::Module
     : module_(std::move(module)) {
   at::set_num_threads(runtime.threads());
   parameters_ = std::make_unique<ShardedParameters>(
-      declare_units(*module_, unit_options(config, std::move(options))));
+      declare_units(*module_, unit_options(config, std::move(options))), tensor_device(runtime));
   engine_ = std::make_unique<Engine>(runtime, parameters_->spec(), std::move(config));
   parameters_->attach(runtime, *engine_);
 }

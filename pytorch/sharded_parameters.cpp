@@ -10,17 +10,20 @@
 #include <span>
 #include <utility>
 
+#include "pytorch/tensor_device.h"
+
 namespace zero::pytorch {
 
 namespace {
 
-std::vector<UnitScopes::UnitState> states_of(std::vector<UnitDeclaration>& units) {
+std::vector<UnitScopes::UnitState> states_of(std::vector<UnitDeclaration>& units,
+                                             at::Device device) {
   std::vector<UnitScopes::UnitState> states;
   for (UnitDeclaration& unit : units) {
     UnitScopes::UnitState& state = states.emplace_back();
     state.parent = unit.parent;
     for (ParameterDeclaration& parameter : unit.parameters)
-      state.parameters.emplace_back(std::move(parameter));
+      state.parameters.emplace_back(std::move(parameter), device);
   }
   return states;
 }
@@ -45,14 +48,16 @@ class ShardedParameters::GradientHook final : public torch::autograd::PostAccumu
   int unit_, parameter_;
 };
 
-ShardedParameters::ShardedParameters(std::vector<UnitDeclaration> units)
-    : scopes_(states_of(units)) {
+ShardedParameters::ShardedParameters(std::vector<UnitDeclaration> units, at::Device device)
+    : scopes_(states_of(units, device)), device_(device) {
   for (UnitDeclaration& unit : units) {
     unit_names_.push_back(std::move(unit.name));
     std::vector<BufferState>& states = buffers_.emplace_back();
     for (BufferDeclaration& buffer : unit.buffers)
       if (const auto dtype = engine_dtype(buffer.tensor.scalar_type()))
         states.push_back({std::move(buffer.name), buffer.tensor, {}, *dtype});
+      else
+        buffer.tensor.set_data(buffer.tensor.detach().to(device));
   }
 }
 
@@ -90,6 +95,7 @@ ModelSpec ShardedParameters::spec() const {
 
 void ShardedParameters::attach(Runtime& runtime, Engine& engine) {
   engine_ = &engine;
+  stream_ = runtime.stream();
   for (std::size_t i = 0; i < unit_names_.size(); ++i)
     scopes_.units()[i].unit = &engine.unit(unit_names_[i]);
   broadcast_initial(runtime);
@@ -105,7 +111,7 @@ void ShardedParameters::broadcast_initial(Runtime& runtime) {
       if (parameter.initial().defined()) tensors.push_back(parameter.initial());
   for (auto& buffers : buffers_)
     for (BufferState& buffer : buffers)
-      tensors.push_back(buffer.initial = buffer.tensor.detach().contiguous());
+      tensors.push_back(buffer.initial = buffer.tensor.detach().to(at::kCPU).contiguous());
   std::int64_t sum = std::ssize(tensors);
   runtime.sum(std::span(&sum, 1));
   if (sum != std::ssize(tensors) * runtime.size())
@@ -143,9 +149,11 @@ void ShardedParameters::bind_buffers(Engine& engine) {
       void* memory = with_type_of(buffer.dtype, [&](auto typed) -> void* {
         return engine.buffer<decltype(typed)>(buffer.name);
       });
-      std::memcpy(memory, buffer.initial.const_data_ptr(), buffer.initial.nbytes());
+      const at::Tensor inside =
+          tensor_at(memory, buffer.tensor.sizes(), buffer.tensor.scalar_type(), device_);
+      inside.copy_(buffer.initial);
       buffer.initial.reset();
-      buffer.tensor.set_data(at::from_blob(memory, buffer.tensor.sizes(), buffer.tensor.options()));
+      buffer.tensor.set_data(inside);
     }
 }
 
@@ -164,8 +172,10 @@ void ShardedParameters::set_hooks() {
 
 void ShardedParameters::settle() {
   for (UnitScopes::UnitState& unit : scopes_.units())
-    for (ManagedParameter& parameter : unit.parameters)
+    for (ManagedParameter& parameter : unit.parameters) {
       parameter.reside(resident_address(*engine_, parameter));
+      if (settled_) return;  // it waits for all; addresses stay
+    }
   settled_ = true;
 }
 
@@ -180,12 +190,21 @@ void ShardedParameters::lend(const std::string& name, const std::optional<at::Te
     }
 }
 
+void ShardedParameters::check_stream() const {
+  if (!device_.is_cpu() && torch_stream(device_).handle != stream_.handle)
+    throw UsageError(
+        "torch's current stream is another than when its Runtime was made, in whose order the "
+        "engine works: leave the torch.cuda.stream() block before forward, backward and step, or "
+        "give RuntimeOptions::stream torch's stream");
+}
+
 void ShardedParameters::observe() {
   if (!observation_ || !observation_->on_this_thread()) observation_.emplace();
 }
 
 void ShardedParameters::begin_forward(bool training, bool last) {
   rethrow();
+  check_stream();
   for (const UnitScopes::UnitState& unit : scopes_.units())
     for (const ManagedParameter& parameter : unit.parameters) parameter.check_unchanged();
   observe();

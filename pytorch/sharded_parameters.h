@@ -40,8 +40,9 @@ struct UnitDeclaration {
 
 class ShardedParameters final : private StorageOwner {
  public:
-  // Takes the tensors' memory away; call attach() before they are used.
-  explicit ShardedParameters(std::vector<UnitDeclaration> units);
+  // Takes the tensors' memory away, and moves them to the device; call attach() before they are
+  // used.
+  ShardedParameters(std::vector<UnitDeclaration> units, at::Device device);
   ~ShardedParameters();
 
   ModelSpec spec() const;
@@ -87,6 +88,7 @@ class ShardedParameters final : private StorageOwner {
   void begin_micro_step(bool last);
   void move_late_gradients();
   void observe();
+  void check_stream() const;
 
   void set_hooks();
   void broadcast_initial(Runtime& runtime);
@@ -94,6 +96,8 @@ class ShardedParameters final : private StorageOwner {
   void bind_buffers(Engine& engine);
 
   UnitScopes scopes_;
+  at::Device device_;
+  Stream stream_;  // of the engine's compute, where that is torch's too
   std::vector<std::string> unit_names_;
   std::vector<std::vector<BufferState>> buffers_;  // by unit
   Engine* engine_ = nullptr;

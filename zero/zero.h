@@ -91,6 +91,7 @@ class Runtime {
   // The compute threads, for the program's own kernels between engine calls.
   ThreadPool& pool();
   Stream stream() const;
+  int gpu() const;  // CUDA's number of this rank's device in its process; -1 on the CPU
   // "shm over 4 ranks on 1 node, ...": transport, executor and threads as chosen at start.
   std::string describe() const;
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "pytorch/sharded_parameters.h"
+#include "pytorch/tensor_device.h"
 #include "zero/zero.h"
 
 namespace py = pybind11;
@@ -68,12 +69,16 @@ std::vector<UnitDeclaration> declarations_of(std::vector<PyUnit> units) {
 
 class Ranks {
  public:
-  explicit Ranks(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {
+  Ranks(std::vector<std::string> arguments, const std::string& device)
+      : arguments_(std::move(arguments)) {
     for (std::string& argument : arguments_) pointers_.push_back(argument.data());
     pointers_.push_back(nullptr);
     int count = static_cast<int>(arguments_.size());
     char** values = pointers_.data();
-    runtime_ = std::make_unique<Runtime>(count, values);
+    RuntimeOptions options;
+    options.device = device;
+    if (device == "cuda") options.stream = torch_stream(at::Device(at::kCUDA, -1));
+    runtime_ = std::make_unique<Runtime>(count, values, options);
     at::set_num_threads(runtime_->threads());
   }
 
@@ -84,8 +89,10 @@ class Ranks {
   void end() { runtime_.reset(); }
   double sum(double value) { return runtime_->sum(value); }
   void broadcast(const at::Tensor& tensor, int root) {
-    runtime_->broadcast({static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()},
+    const at::Tensor on_host = tensor.to(at::kCPU);
+    runtime_->broadcast({static_cast<std::byte*>(on_host.mutable_data_ptr()), on_host.nbytes()},
                         root);
+    if (!tensor.is_cpu()) tensor.copy_(on_host);
   }
 
  private:
@@ -99,7 +106,8 @@ class Model {
   Model(std::shared_ptr<Ranks> ranks, std::vector<PyUnit> units, const std::string& config,
         const std::string& config_name)
       : ranks_(std::move(ranks)),
-        parameters_(std::make_unique<ShardedParameters>(declarations_of(std::move(units)))) {
+        parameters_(std::make_unique<ShardedParameters>(declarations_of(std::move(units)),
+                                                        tensor_device(ranks_->runtime()))) {
     engine_ = std::make_unique<Engine>(ranks_->runtime(), parameters_->spec(),
                                        parse_config(config, config_name));
     parameters_->attach(ranks_->runtime(), *engine_);
@@ -203,12 +211,14 @@ void declare_errors(py::module_& module) {
 
 void declare_ranks(py::module_& module) {
   py::class_<Ranks, std::shared_ptr<Ranks>>(module, "Ranks")
-      .def(py::init<std::vector<std::string>>(), py::arg("arguments"), Unlocked())
+      .def(py::init<std::vector<std::string>, std::string>(), py::arg("arguments"),
+           py::arg("device"), Unlocked())
       .def_property_readonly("rank", [](Ranks& r) { return r.runtime().rank(); })
       .def_property_readonly("size", [](Ranks& r) { return r.runtime().size(); })
       .def_property_readonly("local_rank", [](Ranks& r) { return r.runtime().local_rank(); })
       .def_property_readonly("local_size", [](Ranks& r) { return r.runtime().local_size(); })
       .def_property_readonly("threads", [](Ranks& r) { return r.runtime().threads(); })
+      .def_property_readonly("gpu", [](Ranks& r) { return r.runtime().gpu(); })
       .def("describe", [](Ranks& r) { return r.runtime().describe(); })
       .def("end", &Ranks::end, Unlocked())
       .def("sum", &Ranks::sum, Unlocked())
@@ -296,6 +306,7 @@ void declare_model(py::module_& module) {
 
 PYBIND11_MODULE(_native, module) {
   module.attr("torch_version") = ZERO_TORCH_VERSION;
+  module.attr("has_cuda") = ZERO_ON_GPUS != 0;
   // A tensor that has a shape and no values: for a module whose weights come from a file.
   module.def("without_memory", [](const std::vector<std::int64_t>& shape, at::ScalarType dtype) {
     return at::from_blob(nullptr, shape, at::TensorOptions(dtype));

@@ -98,7 +98,7 @@ TEST_CASE("parameters that share a part of their memory are refused") {
   zt::UnitOptions options;
   const auto declared = zt::declare_units(*linear, options);
   REQUIRE(declared.size() == 1);
-  CHECK_THROWS_WITH_AS(zt::ShardedParameters{declared},
+  CHECK_THROWS_WITH_AS(zt::ShardedParameters(declared, at::kCPU),
                        doctest::Contains("weight shares a part of its memory"), zero::UsageError);
 }
 

@@ -23,8 +23,18 @@ namespace mock {
 
 // one_last: of the streams, in the order in which they were made, the seed's waits for all others.
 // one_queue: the device's streams, workers aside, share one queue of the hardware.
-// in_turn: one step of each.
-enum class Order { compute_first, communication_first, one_last, random, one_queue, in_turn };
+// in_turn: one step of each. compute_at_once: as early as events let it, so that work of the host
+// between calls, such as torch's operations on a CPU, stands for kernels on the compute stream; the
+// others as late as that allows.
+enum class Order {
+  compute_first,
+  communication_first,
+  one_last,
+  random,
+  one_queue,
+  in_turn,
+  compute_at_once
+};
 
 class Stream;
 
@@ -212,6 +222,7 @@ inline bool Scheduler::run_one() {
 inline std::size_t Scheduler::choose(const std::vector<std::size_t>& ready) {
   switch (order_) {
     case Order::compute_first:
+    case Order::compute_at_once:
       return ready.front();
     case Order::communication_first:
       return ready.back();
@@ -228,10 +239,15 @@ inline std::size_t Scheduler::choose(const std::vector<std::size_t>& ready) {
 }
 
 inline void Scheduler::maybe_run() {
-  if (order_ != Order::random || running_) return;
+  if (running_) return;
   running_ = true;
-  for (std::uint64_t steps = draw_() % 8 == 0 ? draw_() % 6 : 0; steps > 0 && run_one(); --steps) {
-  }
+  if (order_ == Order::compute_at_once)
+    while (!streams_.front()->idle() && run_one()) {
+    }
+  if (order_ == Order::random)
+    for (std::uint64_t steps = draw_() % 8 == 0 ? draw_() % 6 : 0; steps > 0 && run_one();
+         --steps) {
+    }
   running_ = false;
 }
 

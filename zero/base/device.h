@@ -29,6 +29,8 @@ class Device {
   virtual bool is_host() const = 0;
   // Equal for two ranks exactly where they use the same GPU.
   virtual std::array<std::int64_t, 2> identity() const { return {}; }
+  // CUDA's number of the device in this process; -1 where it is none of CUDA's.
+  virtual int gpu() const { return -1; }
   // To which the device is attached; -1 where the machine does not say.
   virtual int numa_node() const { return -1; }
 

@@ -157,8 +157,9 @@ void* Engine::raw_buffer(std::string_view name, DType dtype) {
 }
 
 const void* Engine::raw_resident(std::string_view name, DType dtype) {
-  core_->finish_work();
-  return core_->scopes().resident(name, dtype);
+  const void* address = core_->scopes().resident(name, dtype);
+  if (address != nullptr) core_->finish_work();
+  return address;
 }
 
 std::span<Unit> Engine::units() {

@@ -229,6 +229,10 @@ void Runtime::sum(std::span<double> values) {
   }
 }
 
+int Runtime::gpu() const {
+  return core_->device().gpu();
+}
+
 void Runtime::sum(std::span<float> values) {
   core_->ranks().exchange("Runtime::sum", [&](comm::Communicator& communicator) {
     communicator.all_reduce(values.data(), std::ssize(values), DType::fp32);

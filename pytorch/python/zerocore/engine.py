@@ -165,7 +165,7 @@ class Engine(nn.Module):
 
     @property
     def device(self):
-        return torch.device("cpu")
+        return torch.device("cpu") if self._ranks.gpu < 0 else torch.device("cuda", self._ranks.gpu)
 
     @property
     def global_rank(self):
@@ -223,7 +223,7 @@ class Engine(nn.Module):
     def read(self, parameter, what="value"):
         """The whole of "value", "grad", "master" or an optimizer's state ("exp_avg", ...) as fp32. Collective."""
         with self._guarded("read"):
-            return self.native.read(self.name_of(parameter), what, list(parameter.shape))
+            return self.native.read(self.name_of(parameter), what, list(parameter.shape)).to(parameter.device)
 
     def write(self, parameter, values):
         """Gives a parameter other values, which are equal on all ranks. Collective."""
@@ -236,7 +236,10 @@ class Engine(nn.Module):
         state = {"global_steps": self.global_steps, "micro_steps": self.micro_steps,
                  "skipped_steps": self.skipped_steps, "client_state": client_state or {},
                  "lr_scheduler": self.lr_scheduler.state_dict() if self.lr_scheduler is not None else None}
-        random = _to_bytes({"torch": torch.get_rng_state()})
+        random = {"torch": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            random["cuda"] = torch.cuda.get_rng_state(self.device)
+        random = _to_bytes(random)
         with self._guarded("save_checkpoint"):
             return self.native.save(str(save_dir), tag or f"global_step{self.global_steps}",
                                     {"python": base64.b64encode(_to_bytes(state)).decode()}, random,
@@ -260,7 +263,10 @@ class Engine(nn.Module):
         if load_lr_scheduler_states and state.get("lr_scheduler") and self.lr_scheduler is not None:
             self.lr_scheduler.load_state_dict(state["lr_scheduler"])
         if len(resumed.rank_states) == self._ranks.size and resumed.rank_states[self._ranks.rank]:
-            torch.set_rng_state(_from_bytes(resumed.rank_states[self._ranks.rank])["torch"])
+            random = _from_bytes(resumed.rank_states[self._ranks.rank])
+            torch.set_rng_state(random["torch"])
+            if "cuda" in random and self.device.type == "cuda":
+                torch.cuda.set_rng_state(random["cuda"], self.device)
         self.loaded_checkpoint_tag = resumed.tag
         return f"{load_dir}/{resumed.tag}", state.get("client_state", {})
 

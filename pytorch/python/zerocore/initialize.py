@@ -45,6 +45,9 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         trained = [p for p in model.parameters() if p.requires_grad]
         own = optimizers.EngineOptimizer(trained, {"lr": _configured_rate(native)})
     engine = Engine(model, native, job, document, own, client is not None)
+    for buffer in model.buffers():
+        if buffer.device != engine.device:  # no checkpoint has it, so the engine has left it where it was
+            buffer.data = buffer.data.to(engine.device)
     engine.lr_scheduler = _scheduler(lr_scheduler, own, engine)
     if training_data is not None:
         engine.training_dataloader = engine.deepspeed_io(training_data, collate_fn=collate_fn)

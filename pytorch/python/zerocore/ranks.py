@@ -5,6 +5,8 @@ import os
 import sys
 import weakref
 
+import torch
+
 from . import _native
 
 _ranks = None
@@ -16,10 +18,26 @@ def ranks():
     global _ranks
     if _ranks is None:
         _refuse_torchrun()
-        _ranks = _native.Ranks(sys.argv)
+        device = _chosen_device()
+        _ranks = _native.Ranks(sys.argv, device)
+        if device == "cuda":
+            torch.cuda.set_device(_ranks.gpu)
         _tell_others_of_errors()
         atexit.register(_end)
     return _ranks
+
+
+def _chosen_device():
+    """GPUs where torch and this build have them. DeepSpeed's DS_ACCELERATOR=cpu says otherwise."""
+    asked = os.environ.get("DS_ACCELERATOR", "")
+    if asked not in ("", "cpu", "cuda"):
+        raise _native.ConfigError(f"DS_ACCELERATOR is {asked!r}; expected cpu or cuda")
+    if asked == "cuda" and not _native.has_cuda:
+        raise _native.ConfigError("DS_ACCELERATOR is cuda, and zerocore was built without CUDA: nvcc, or a torch "
+                                  "with CUDA, was missing")
+    if asked:
+        return asked
+    return "cuda" if _native.has_cuda and torch.cuda.is_available() else "cpu"
 
 
 def register(engine):

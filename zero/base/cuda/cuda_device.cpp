@@ -55,6 +55,7 @@ class CudaDevice final : public Device {
     return words;
   }
 
+  int gpu() const override { return number_; }
   int numa_node() const override { return numa_node_; }
 
   std::unique_ptr<ExecutionStream> create_stream(Role role) override {

@@ -1,0 +1,29 @@
+#include "pytorch/tensor_device.h"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace zero::pytorch {
+
+at::Device tensor_device(const Runtime& runtime) {
+  if (runtime.gpu() < 0) return at::kCPU;
+  return {at::kCUDA, static_cast<at::DeviceIndex>(runtime.gpu())};
+}
+
+Stream torch_stream(at::Device device) {
+  if (device.is_cpu()) return {};
+  void* handle = c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
+  // CUDA's name of the default stream, where torch says null and the engine takes null for none.
+  static char* const legacy_default_stream = reinterpret_cast<char*>(1);
+  return {handle != nullptr ? handle : legacy_default_stream};
+}
+
+at::Tensor tensor_at(const void* memory, at::IntArrayRef sizes, at::ScalarType type,
+                     at::Device device) {
+  return at::for_blob(const_cast<void*>(memory), sizes)
+      .options(at::TensorOptions(type).device(device))
+      .target_device(device)
+      .make_tensor();
+}
+
+}  // namespace zero::pytorch
