@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What needs a GPU, in parts that each end within nine minutes; every test has a limit of its own.
-# Usage: tests/gpu.sh [--build DIR] [--results FILE] bits | sanitize | bench | peers | losses
+# Usage: tests/gpu.sh [--build DIR] [--results FILE] bits | sanitize | bench | peers | losses | torch
 #        tests/gpu.sh [--build DIR] --pack FILE.tar.xz
 #        tests/gpu.sh --run COMMAND...
 #   bits      kernels, streams and stages: equal bits on 1, 2 and 4 ranks that share the GPU
@@ -8,6 +8,8 @@
 #   bench     the optimizer step and host copies against the device copy; steps of GPT-2 124M
 #   peers     steps of GPT-2 124M and 1.5B and of a Llama of 1.2B beside PyTorch's, where python3 has torch
 #   losses    how far losses in bf16 are from PyTorch's in fp32, and PyTorch's own bf16, over 50 steps
+#   torch     the GPT-2 of transformers by the Python package, stages 0-3, beside DDP, FSDP2 and no exchange, on one
+#             GPU; where the build has the package for a torch with CUDA
 #   --pack    one bundle of programs and libraries for a machine that has the driver, CUDA and NCCL alone; for
 #             a build of the preset pack
 #   --run     a command with the environment of an unpacked bundle
@@ -34,9 +36,9 @@ while (($# > 0)); do
     --results) results=$2 && shift ;;
     --pack) pack=$2 && shift ;;
     --run) shift && exec "$@" ;;
-    bits | sanitize | bench | peers | losses) part=$1 ;;
+    bits | sanitize | bench | peers | losses | torch) part=$1 ;;
     *)
-      sed -n '2,14s/^# \?//p' "$0"
+      sed -n '2,16s/^# \?//p' "$0"
       [[ $1 == --help || $1 == -h ]] && exit 0
       exit 10
       ;;
@@ -138,6 +140,14 @@ run_peers() {
 run_losses() {
   beside_torch 200 losses gpt2
   beside_torch 300 losses llama-1.2b --batch 2
+}
+
+run_torch() {
+  local dtype
+  for dtype in "" --bf16; do
+    record 250 "GPT-2 of transformers ${dtype:-in fp32}" python3 tests/bench/training.py "$build/python" --ranks 1 \
+      --device cuda --batch 8 --tokens 1024 --turns 5 --steps 5 $dtype 0:alone 0:ddp 3:fsdp2 0:1 0:2 0:3
+  done
 }
 
 mpi_path() { ompi_info --parsable --path "$1" | sed -n "1s/path:$1://p"; }

@@ -34,14 +34,15 @@ def config_file(folder, model):
 def of_torch(args, name):
     sizes = [w for option, size in zip(SIZES, MODELS[args.model]) for w in (f"--{option}", size)]
     return [args.python, HERE / "peers/gpt_peers.py", DIRECTORY, name, *sizes, "--tokens", args.tokens,
-            *(["--bf16"] if args.bf16 else []), *(["--hugging-face"] if args.package else [])]
+            "--batch", args.batch, "--device", args.device, *(["--bf16"] if args.bf16 else []),
+            *(["--hugging-face"] if args.package else [])]
 
 
 def ours(args, name):
     if args.package:
         return Contestant(f"ours, stage {name}", [args.mpirun, "-n", args.ranks, "--bind-to", "none",
                                                   *of_torch(args, f"zero{name}")], args.ranks,
-                          {**MPI, "PYTHONPATH": args.program, "OMP_NUM_THREADS": "1"})
+                          {**MPI, "PYTHONPATH": args.program, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": args.device})
     stage, _, place = name.partition("+")
     settings = ["train_micro_batch_size_per_gpu=1", f"bf16.enabled={'true' if args.bf16 else 'false'}"]
     if place == "nvme":
@@ -60,14 +61,14 @@ def peer(args, name):
         port = free.getsockname()[1]
     return Contestant(name, of_torch(args, name), args.ranks,
                       {"WORLD_SIZE": str(args.ranks), "LOCAL_WORLD_SIZE": str(args.ranks), "MASTER_ADDR": "127.0.0.1",
-                       "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}, each=True)
+                       "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": args.device}, each=True)
 
 
 def compete(args, stage, name):
     with ours(args, stage) as mine, peer(args, name) as other:
         result = summary(*play(mine, other, args.turns, args.warmup, args.steps))
         for key, milliseconds in (("ours_tokens_s", result["ours_ms"]), ("peer_tokens_s", result["peer_ms"])):
-            result[key] = 1e3 * args.ranks * args.tokens / milliseconds
+            result[key] = 1e3 * args.ranks * args.batch * args.tokens / milliseconds
         if args.memory:
             for key, contestant in (("ours_mib", mine), ("peer_mib", other)):
                 result[key] = contestant.peak_resident_bytes() / 2**20
@@ -83,6 +84,8 @@ def main():
     parser.add_argument("--mpirun", default="mpirun")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=1, help="samples of a rank, with a PACKAGE")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="with a PACKAGE")
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--warmup", type=int, default=2, help="turns before those that count")
     parser.add_argument("--steps", type=int, default=1, help="of one turn")

@@ -1,4 +1,4 @@
-"""GPT-2 training steps in PyTorch on CPU ranks, in turns with others (started by ../training.py): by DDP, FSDP2 and
+"""GPT-2 training steps in PyTorch on CPU ranks or GPUs, in turns with others (started by ../training.py): by DDP, FSDP2 and
 DeepSpeed, by ZeroCore's Python package (zero0 to zero3), and by processes that exchange nothing (alone), which is the
 limit of them all.
 
@@ -78,7 +78,7 @@ def fused_adamw(parameters):
 
 
 def torch_step(model, optimizer, batch, autocast):
-    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+    with torch.autocast(next(model.parameters()).device.type, torch.bfloat16, enabled=autocast):
         loss = model(*batch())
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), CLIP)
@@ -96,7 +96,7 @@ def ddp(model, batch, bf16):
 def fsdp2(model, batch, bf16):
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if bf16 else MixedPrecisionPolicy()
-    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = dist.init_device_mesh(next(model.parameters()).device.type, (dist.get_world_size(),))
     for part in (*model.blocks, model):
         fully_shard(part, mesh=mesh, mp_policy=policy)
     optimizer = fused_adamw(model.parameters())
@@ -157,21 +157,25 @@ def main():
     parser.add_argument("--vocabulary", type=int, default=50257)
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--hugging-face", action="store_true", help="the model of transformers")
     args = parser.parse_args()
 
     torch.set_num_threads(1)
     rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["RANK"]
     if args.peer != "alone" and not args.peer.startswith("zero"):
-        dist.init_process_group("gloo")
+        dist.init_process_group("nccl" if args.device == "cuda" else "gloo")
+    if args.device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK") or os.environ["LOCAL_RANK"]))
     torch.manual_seed(1)
     make = hugging_face_gpt2 if args.hugging_face else Gpt
-    model = make(args.layers, args.heads, args.channels, args.vocabulary, args.context)
+    model = make(args.layers, args.heads, args.channels, args.vocabulary, args.context).to(args.device)
     generator = torch.Generator().manual_seed(7 + int(rank))
 
     def batch():
-        text = torch.randint(args.vocabulary, (1, args.tokens + 1), generator=generator)
+        text = torch.randint(args.vocabulary, (args.batch, args.tokens + 1), generator=generator).to(args.device)
         return text[:, :-1], text[:, 1:]
 
     serve(args.directory, rank, PEERS[args.peer](model, batch, args.bf16))
