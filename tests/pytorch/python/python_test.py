@@ -21,9 +21,9 @@ def has(module):
     return subprocess.run([PYTHON, "-c", f"import {module}"], capture_output=True).returncode == 0
 
 
-def run(ranks, *arguments, expect=0, environment=None):
+def run(ranks, *arguments, expect=0, environment=None, script="rank.py"):
     """Returns what the ranks printed; `expect` None: any failure."""
-    command = [MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", str(HERE / "rank.py"), *arguments]
+    command = [MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", str(HERE / script), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400,
                           env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", **(environment or {})})
     fits = done.returncode == expect if expect is not None else done.returncode != 0
@@ -67,6 +67,11 @@ def checkpoints():
             again, _ = run(loaded, "load", folder, later)
             if digest.split()[-1] != again.split()[-1]:
                 raise SystemExit(f"saved {digest}, loaded {again}")
+
+
+def offload():
+    with tempfile.TemporaryDirectory() as folder:
+        run(2, folder, script="offload.py")
 
 
 def whole_values():
