@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 
 namespace zero {
@@ -18,6 +19,10 @@ std::string_view trimmed(std::string_view text, std::string_view blanks) {
   const auto begin = text.find_first_not_of(blanks);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
+}
+
+std::string file_size_advice(int error) {
+  return error == EFBIG ? "; raise the limit of file sizes (ulimit -f)" : "";
 }
 
 std::string printable(std::string_view text, std::size_t limit) {

@@ -26,6 +26,24 @@ void on_stop_signal(int number) {
   std::signal(number, number == SIGUSR2 ? on_stop_signal : SIG_DFL);
 }
 
+// Signals of the system that would end the process without a word: a file that grows beyond its
+// limit (SIGXFSZ), and output that nobody reads any more (SIGPIPE). Ignored, they become an error
+// of the call that met them. A handler of the program stays.
+void ignore_system_signals() {
+  for (const int number : {SIGXFSZ, SIGPIPE}) {
+    struct sigaction current {};
+    if (sigaction(number, nullptr, &current) == 0 && (current.sa_flags & SA_SIGINFO) == 0 &&
+        current.sa_handler == SIG_DFL)
+      std::signal(number, SIG_IGN);
+  }
+}
+
+std::unique_ptr<comm::World> open_world(int& argc, char**& argv, const RuntimeOptions& options) {
+  // Shared memory, which the start takes, may meet the limit too.
+  if (options.catch_signals) ignore_system_signals();
+  return comm::create_world(argc, argv, detail::world_options(options));
+}
+
 std::string chosen(const char* variable, const std::string& option,
                    std::initializer_list<const char*> allowed) {
   const char* text = std::getenv(variable);
@@ -125,6 +143,7 @@ void RuntimeCore::start_streams() {
   all_inline_ = executor == "inline";
 
   if (options_.catch_signals) {
+    ignore_system_signals();
     std::signal(SIGTERM, on_stop_signal);
     std::signal(SIGINT, on_stop_signal);
     std::signal(SIGUSR2, on_stop_signal);
@@ -170,8 +189,7 @@ bool RuntimeCore::stop_requested() const {
 Runtime::Runtime(std::unique_ptr<detail::RuntimeCore> core) : core_(std::move(core)) {}
 
 Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)
-    : core_(std::make_unique<detail::RuntimeCore>(
-          comm::create_world(argc, argv, detail::world_options(options)), options)) {}
+    : core_(std::make_unique<detail::RuntimeCore>(open_world(argc, argv, options), options)) {}
 
 Runtime Runtime::single(RuntimeOptions options) {
   const comm::WorldOptions world = detail::world_options(options);
