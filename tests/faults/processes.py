@@ -102,6 +102,15 @@ def killed_rank_of_a_patient_launcher(folder, stage, environment=None):
     job.expect_end(any_code, [r"rank 1 \(pid \d+ on host .*\) died", "rank 1 was|last call|in .* of"])
 
 
+def json_for_schedulers(folder):
+    job = Training(folder, 1, environment={"ZERO_ERROR_JSON": "1"}, launcher_options=("--enable-recovery",))
+    job.send(signal.SIGKILL, 1)
+    job.expect_end(any_code)
+    said = [json.loads(line) for message in job.messages() for line in message.splitlines() if line.startswith("{")]
+    job.expect(len(said) == 1 and said[0]["zerr"] == "PEER_FAILED" and said[0]["rank"] == 1 and said[0]["exit_code"] == 17
+               and said[0]["seen_by"] != 1 and f"(pid {job.pids[1]} on host" in said[0]["message"], f"JSON: {said}")
+
+
 def crashed_rank(folder):
     """A segmentation fault; the core dump of a crash that we made is no leftover."""
     job = Training(folder, 2, launcher_options=("--enable-recovery",))
@@ -194,6 +203,7 @@ TESTS = [
      {"stage": 1, "environment": {"ZERO_EXECUTOR": "worker"}}),
     ("kill -9 of a rank, patient launcher, over MPI", killed_rank_of_a_patient_launcher,
      {"stage": 3, "environment": {"ZERO_TRANSPORT": "mpi"}}),
+    ("kill -9 of a rank, a line of JSON", json_for_schedulers, {}),
     ("segmentation fault of a rank", crashed_rank, {}),
     ("kill -9 of mpirun", killed_launcher, {}),
     ("SIGHUP to mpirun", hung_up_launcher, {}),

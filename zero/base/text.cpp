@@ -41,4 +41,21 @@ std::string printable(std::string_view text, std::size_t limit) {
   return result;
 }
 
+std::string json_text(std::string_view text) {
+  std::string result = "\"";
+  std::array<char, 8> escaped{};
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f) {
+      if (c == '"' || c == '\\') result += '\\';
+      result += c;
+    } else {
+      std::snprintf(escaped.data(), escaped.size(), byte < 0x80 ? "\\u%04x" : "\\\\x%02x",
+                    static_cast<unsigned>(byte));
+      result += escaped.data();
+    }
+  }
+  return result + '"';
+}
+
 }  // namespace zero

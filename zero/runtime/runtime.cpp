@@ -2,12 +2,12 @@
 #include <bit>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <thread>
 
+#include "zero/base/last_words.h"
 #include "zero/base/notice.h"
 #include "zero/base/numa.h"
 #include "zero/runtime/fingerprint.h"
@@ -305,12 +305,11 @@ int launched_rank() {
 
 // What fails before there is a Runtime often fails on all ranks alike, and rank 0 says it. Where
 // another rank finds itself still alive a while later, its job has not ended: it is alone with it.
-void report_early_failure(const std::string& reason, bool of_peer) {
+void report_early_failure(const std::string& reason, int exit_code, bool of_peer) {
   const int rank = launched_rank();
   if (rank != 0 && of_peer) return;
   if (rank != 0) std::this_thread::sleep_for(std::chrono::seconds(3));
-  std::fprintf(stderr, "zero: rank %d: %s\n", rank, reason.c_str());
-  std::fflush(nullptr);
+  print_last_words(rank, rank, exit_code, reason);
 }
 
 }  // namespace
@@ -343,12 +342,12 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body, Runtim
     code = Error("").exit_code();
   }
   if (!runtime) {
-    report_early_failure(reason, of_peer);
+    report_early_failure(reason, code, of_peer);
     return code;
   }
   // Only the first cause is printed; who learned of it from another rank stays quiet.
   if (runtime->core().publish_failure(reason, code))
-    std::fprintf(stderr, "zero: rank %d: %s\n", runtime->rank(), reason.c_str());
+    print_last_words(runtime->rank(), runtime->core().world().failed_rank(), code, reason);
   std::fflush(nullptr);
   if (options.abort_job) runtime->core().world().abort(code);
   return code;
