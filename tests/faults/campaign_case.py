@@ -132,6 +132,7 @@ class Case:
         while len(steps_of(self.logs[-1])) < count and job.process.poll() is None:
             self.require(time.monotonic() < deadline, "it does not start", job)
             time.sleep(0.005)
+        self.require(len(steps_of(self.logs[-1])) >= count, "it has ended already", job)
 
     def wait_for_ranks(self, job):
         deadline = time.monotonic() + LIMIT_S
@@ -168,6 +169,6 @@ class Case:
             self.require(re.search(word, said), f"it does not say {word!r}", job)
         self.require(digest_of(self.logs[-1]) == self.reference.digest, "not the bits of the undisturbed run", job)
         if self.checkpoints.exists():
-            left = {name for name in os.listdir(self.checkpoints) if not name.startswith("step-")}
+            left = {name for name in os.listdir(self.checkpoints) if not name.startswith(("step-", ".trash-set-aside-"))}
             self.require(left <= WHOLE, f"the next start leaves {left}", job)
         return job

@@ -20,7 +20,7 @@ def small_disk(case, save_error):
         shutil.copytree(kept, case.checkpoints, dirs_exist_ok=True)
         case.note(f"{room} KiB")
         job = case.start()
-        case.end(job, (save_error,), "No space left|bytes are free|free", messages=(1,))
+        case.end(job, (save_error,), "No space left|the file system has", messages=(1,))
         case.require((case.checkpoints / "step-120" / "manifest.json").exists(), "the checkpoint before is gone", job)
     finally:
         subprocess.run(["umount", str(case.checkpoints)], check=True)
@@ -114,10 +114,16 @@ class MemoryGroup:
                  'echo 1000 > /proc/self/oom_score_adj; fi; exec "$@"'
         return ["sh", "-c", script, "sh"]
 
+    def used(self):
+        for name in ("memory.usage_in_bytes", "memory.current"):
+            if (self.folder / name).exists():
+                return int((self.folder / name).read_text())
+        return 0
+
     def fill(self, limit):
         """Takes what the group has left, by a process that the kernel spares."""
         script = f"open('{self.folder}/cgroup.procs', 'w').write('0'); open('/proc/self/oom_score_adj', 'w').write('-1000')\n" \
-                 f"held = bytearray({limit} - (30 << 20))"
+                 f"held = bytearray({limit - self.used() + (8 << 20)})"
         try:
             subprocess.run([sys.executable, "-c", script], timeout=20, stderr=subprocess.DEVNULL)
         except subprocess.TimeoutExpired:
