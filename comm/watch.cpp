@@ -10,10 +10,10 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 
 #include "comm/errno_text.h"
 #include "zero/base/error.h"
+#include "zero/base/last_words.h"
 #include "zero/base/thread.h"
 
 namespace zero::comm {
@@ -113,7 +113,7 @@ void Watch::end_process_when_due() {
   if (since < (reacted ? farewell_ms : reaction_ms)) return;
   const auto cause = plane_->page().cause();
   if (plane_->page().claim_print())
-    std::fprintf(stderr, "zero: rank %d: %s\n", plane_->world_rank(), cause_text(*cause).c_str());
+    print_last_words(plane_->world_rank(), cause->rank, cause->exit_code, cause_text(*cause));
   _exit(cause->exit_code);
 }
 

@@ -50,6 +50,9 @@ class World {
   // the waits of all ranks with PeerFailed. Returns true when this rank's was the first of its
   // node, so that exactly one rank prints it.
   virtual bool fail(const std::string& reason, int exit_code) noexcept = 0;
+  // The rank whose failure was the first, as far as this rank knows; this rank, where none is
+  // known.
+  virtual int failed_rank() const noexcept { return topology().rank; }
   // After fail() or PeerFailed: ends the job with the code, in bounded time; peers get a moment to
   // leave by themselves first. Returns only where abort_job is false.
   virtual void abort(int exit_code) noexcept = 0;

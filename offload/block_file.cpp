@@ -14,6 +14,7 @@
 #include "offload/io_hook.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
+#include "zero/base/text.h"
 
 namespace zero::offload {
 
@@ -101,11 +102,13 @@ void BlockFile::reserve(std::int64_t bytes) const {
     if (errno != EINTR) error = errno;
   }
   if (error == EOPNOTSUPP) error = ftruncate(fd_, bytes) == 0 ? 0 : errno;
+  const std::string advice = file_size_advice(error);
   if (error != 0)
-    throw MemoryError("cannot reserve " + byte_text(bytes) + " for offload in nvme_path " +
-                      directory_ + ", which has " + byte_text(free_bytes) +
-                      " left: " + std::strerror(error) +
-                      "; free space, or keep more in memory (offload_optimizer.ratio)");
+    throw MemoryError(
+        "cannot reserve " + byte_text(bytes) + " for offload in nvme_path " + directory_ +
+        ", which has " + byte_text(free_bytes) + " left: " + std::strerror(error) +
+        (advice.empty() ? "; free space, or keep more in memory (offload_optimizer.ratio)"
+                        : advice));
 }
 
 }  // namespace zero::offload

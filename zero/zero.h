@@ -60,7 +60,8 @@ struct RuntimeOptions {
   bool share_gpu = false;  // several ranks may use one GPU: for tests, slowly
   bool abort_job = true;   // false in a hosted program: the library never aborts or exits
   // SIGTERM, SIGINT and SIGUSR2 ask for a stop (StepResult::stop_requested); a second one of the
-  // first two ends the process.
+  // first two ends the process. SIGXFSZ and SIGPIPE are ignored where the program has no handler of
+  // its own, so that the call that met them fails with a named error.
   bool catch_signals = true;
   std::string transport = "auto";  // auto, self, shm, mpi, hierarchical; ZERO_TRANSPORT wins
   // Where communication runs on CPU ranks: inline (the caller's thread), worker (a thread of its

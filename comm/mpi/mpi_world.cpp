@@ -17,6 +17,7 @@
 #include "comm/self/self_communicator.h"
 #include "comm/shm/shm_communicator.h"
 #include "comm/watch.h"
+#include "zero/base/last_words.h"
 
 namespace zero::comm {
 namespace {
@@ -40,6 +41,7 @@ class MpiWorld final : public World {
   std::string describe() const override;
   bool fail(const std::string& reason, int exit_code) noexcept override;
   void abort(int exit_code) noexcept override;
+  int failed_rank() const noexcept override;
 
  private:
   void open_plane();
@@ -216,7 +218,7 @@ bool MpiWorld::say_goodbye() noexcept {
     const auto cause = plane_->page().cause();
     const int exit_code = cause ? cause->exit_code : 70;
     if (fail(error.what(), exit_code))
-      std::fprintf(stderr, "zero: rank %d: %s\n", places_.topology.rank, error.what());
+      print_last_words(places_.topology.rank, failed_rank(), exit_code, error.what());
     abort(exit_code);
     return false;
   }
@@ -245,6 +247,11 @@ bool MpiWorld::fail(const std::string& reason, int exit_code) noexcept {
   const bool first = page.claim_print();
   if (const auto cause = page.cause(); first && cause) notices_->send(*cause);
   return first;
+}
+
+int MpiWorld::failed_rank() const noexcept {
+  const auto cause = plane_->page().cause();
+  return cause ? cause->rank : places_.topology.rank;
 }
 
 void MpiWorld::abort(int exit_code) noexcept {

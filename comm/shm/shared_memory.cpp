@@ -11,6 +11,7 @@
 #include "comm/errno_text.h"
 #include "zero/base/arena.h"
 #include "zero/base/error.h"
+#include "zero/base/text.h"
 
 namespace zero::comm {
 
@@ -42,7 +43,9 @@ UniqueFd create_shared_memory(const char* name, std::int64_t bytes) {
   if (!fd) throw_system("memfd_create failed", errno);
   int result = EINTR;
   while (result == EINTR) result = posix_fallocate(fd.get(), 0, bytes);
-  if (result != 0) throw MemoryError("cannot take " + figures() + ": " + errno_text(result));
+  if (result != 0)
+    throw MemoryError("cannot take " + figures() + ": " + errno_text(result) +
+                      file_size_advice(result));
   return fd;
 }
 

@@ -27,8 +27,8 @@ class DataSource {
   virtual ~DataSource() = default;
 
   // Sample `index` of the endless stream: sequence_length + 1 tokens, of which the first are the
-  // input and the last the targets. Throws ConfigError for a token outside the vocabulary, naming
-  // file and place.
+  // input and the last the targets. Throws ConfigError for a token outside the vocabulary and for a
+  // file that can no longer be read, naming file and place.
   virtual void read(std::int64_t index, std::span<std::int32_t> text) const = 0;
   // The least mean loss a model can reach, in nats per token, where it is known.
   virtual std::optional<double> floor() const { return std::nullopt; }

@@ -1,6 +1,10 @@
 #include "examples/gpt/log_json.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <bit>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -75,7 +79,13 @@ Json rank_summary(const zero::RankReport& rank, int number) {
 
 JsonLog::JsonLog(const std::string& path) : path_(path) {
   if (path.empty()) return;
+  // Opening a FIFO waits for a reader; so this asks first, and holds it open for the stream.
+  const int probe = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  if (probe < 0 && errno == ENXIO)
+    throw zero::ConfigError("--log-json " + path +
+                            " is a FIFO that no process reads; start its reader first");
   out_.open(path, std::ios::trunc);
+  if (probe >= 0) ::close(probe);
   if (!out_) throw zero::ConfigError("--log-json " + path + " cannot be written");
 }
 

@@ -1,7 +1,6 @@
 #include "examples/gpt/token_file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "zero/zero.h"
 
@@ -35,22 +35,6 @@ struct LlmcKind {
 constexpr LlmcKind llmc_kinds[] = {{20240520, 1, TokenType::uint16},
                                    {20240801, 7, TokenType::uint32}};
 
-class FileDescriptor {
- public:
-  explicit FileDescriptor(const std::string& path)
-      // A pipe must not make the open wait; it is refused when it turns out to be none of ours.
-      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 }  // namespace
 
 TokenType parse_token_type(const std::string& name) {
@@ -62,11 +46,11 @@ TokenType parse_token_type(const std::string& name) {
 }
 
 TokenFile::TokenFile(const std::string& path, TokenType type) : path_(path) {
-  map();
   try {
+    open();
     recognise(type);
   } catch (...) {
-    ::munmap(const_cast<std::byte*>(mapping_), static_cast<std::size_t>(bytes_));
+    if (fd_ >= 0) ::close(fd_);
     throw;
   }
 }
@@ -76,27 +60,38 @@ TokenFile::TokenFile(TokenFile&& other) noexcept
       type_(other.type_),
       has_header_(other.has_header_),
       tokens_(other.tokens_),
-      mapping_(std::exchange(other.mapping_, nullptr)),
+      fd_(std::exchange(other.fd_, -1)),
       bytes_(other.bytes_) {}
 
 TokenFile::~TokenFile() {
-  if (mapping_) ::munmap(const_cast<std::byte*>(mapping_), static_cast<std::size_t>(bytes_));
+  if (fd_ >= 0) ::close(fd_);
 }
 
-void TokenFile::map() {
-  const FileDescriptor file(path_);
+void TokenFile::open() {
+  // A pipe must not make the open wait; it is refused when it turns out to be none of ours.
+  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   struct stat status {};
-  if (file.get() < 0 || ::fstat(file.get(), &status) != 0) refuse(path_, std::strerror(errno));
+  if (fd_ < 0 || ::fstat(fd_, &status) != 0) refuse(path_, std::strerror(errno));
   if (S_ISDIR(status.st_mode))
     refuse(path_, "is a directory; name the files in it, one --data each");
   if (!S_ISREG(status.st_mode)) refuse(path_, "is not a regular file");
   bytes_ = status.st_size;
   if (bytes_ == 0) refuse(path_, "is empty");
-  void* mapping =
-      ::mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_READ, MAP_SHARED, file.get(), 0);
-  if (mapping == MAP_FAILED)
-    refuse(path_, std::string("cannot be mapped: ") + std::strerror(errno));
-  mapping_ = static_cast<const std::byte*>(mapping);
+}
+
+// A mapping of the file would end the process by SIGBUS where the file has become shorter.
+void TokenFile::read_bytes(std::int64_t first, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t got = ::pread(fd_, out.data(), out.size(), first);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) refuse(path_, std::string("cannot be read: ") + std::strerror(errno));
+    if (got == 0)
+      refuse(path_,
+             "became shorter than the " + std::to_string(bytes_) +
+                 " bytes that it had at the start; leave it as it is while training reads it");
+    first += got;
+    out = out.subspan(static_cast<std::size_t>(got));
+  }
 }
 
 void TokenFile::recognise(TokenType type) {
@@ -121,7 +116,7 @@ void TokenFile::recognise(TokenType type) {
 bool TokenFile::recognise_header() {
   if (bytes_ < header_bytes) return false;
   std::int32_t header[3];
-  std::memcpy(header, mapping_, sizeof header);
+  read_bytes(0, std::as_writable_bytes(std::span(header)));
   for (const LlmcKind& kind : llmc_kinds) {
     if (header[0] != kind.magic || header[1] != kind.version) continue;
     const TokenType wanted = std::exchange(type_, kind.type);
@@ -139,8 +134,9 @@ bool TokenFile::recognise_header() {
 
 void TokenFile::check_text() const {
   constexpr std::int64_t looked_at = 1 << 16;
-  const auto* end = mapping_ + std::min(bytes_, looked_at);
-  if (std::find(mapping_, end, std::byte{0}) != end)
+  std::vector<std::byte> begin(static_cast<std::size_t>(std::min(bytes_, looked_at)));
+  read_bytes(0, begin);
+  if (std::ranges::find(begin, std::byte{0}) != begin.end())
     refuse(path_,
            "holds zero bytes, so it is no text; for stored tokens give --token-dtype uint16 or "
            "uint32");
@@ -153,13 +149,15 @@ std::string TokenFile::kind() const {
 }
 
 void TokenFile::read(std::int64_t first, std::span<std::int32_t> out) const {
-  const std::byte* from =
-      mapping_ + (has_header_ ? header_bytes : 0) + first * size_of_token(type_);
-  for (std::int32_t& token : out) {
+  const auto size = static_cast<std::size_t>(size_of_token(type_));
+  // The file's bytes come to the end of `out`: widened from the front, none is overwritten before
+  // it is used.
+  const std::span<std::byte> bytes = std::as_writable_bytes(out).last(out.size() * size);
+  read_bytes((has_header_ ? header_bytes : 0) + first * size_of_token(type_), bytes);
+  for (std::size_t i = 0; i < out.size(); ++i) {
     std::uint32_t value = 0;
-    std::memcpy(&value, from, static_cast<std::size_t>(size_of_token(type_)));
-    token = static_cast<std::int32_t>(value);
-    from += size_of_token(type_);
+    std::memcpy(&value, bytes.data() + i * size, size);
+    out[i] = static_cast<std::int32_t>(value);
   }
 }
 

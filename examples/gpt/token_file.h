@@ -1,4 +1,4 @@
-// A read-only, memory-mapped file of tokens: text, whose bytes are the tokens, or stored token
+// A read-only file of tokens: text, whose bytes are the tokens, or stored token
 // numbers.
 #pragma once
 
@@ -29,11 +29,13 @@ class TokenFile {
   std::int64_t tokens() const { return tokens_; }
   // "text", "uint16 tokens (llm.c)", ...
   std::string kind() const;
-  // Tokens [first, first + out.size()). Values of 2^31 and more come out negative.
+  // Tokens [first, first + out.size()). Values of 2^31 and more come out negative. Throws
+  // ConfigError where the file has become shorter or cannot be read.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
 
  private:
-  void map();
+  void open();
+  void read_bytes(std::int64_t first, std::span<std::byte> out) const;
   void recognise(TokenType type);
   bool recognise_header();
   void check_text() const;
@@ -42,7 +44,7 @@ class TokenFile {
   TokenType type_ = TokenType::bytes;
   bool has_header_ = false;
   std::int64_t tokens_ = 0;
-  const std::byte* mapping_ = nullptr;
+  int fd_ = -1;
   std::int64_t bytes_ = 0;
 };
 

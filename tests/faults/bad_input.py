@@ -159,6 +159,7 @@ def option_cases():
         Case("a comparison's contradiction", CONFIG, ["--compare-stages", "--stage"], (*compared, "--stage", 1)),
         Case("no memory for a stage", MEMORY, ["--compare-stages, stage 3 .leave it out", "this host has"],
              (*compared, "--model", "giant.json")),
+        Case("log is a pipe that nobody reads", CONFIG, ["--log-json fifo", "no process reads"], ("--log-json", "fifo")),
         Case("log on a full disk", SAVE, ["--log-json /dev/full"], ("--log-json", "/dev/full")),
         Case("model folder takes no file", SAVE, ["/proc"], ("--save-model", "/proc")),
         Case("model folder is a file", CONFIG, ["--save-model", "a_file"], ("--save-model", "a_file")),
@@ -299,11 +300,17 @@ def library_cases():
 
 def launcher_cases():
     few_files = ["sh", "-c", 'ulimit -n 20; exec "$@"', "sh"]
+    small_files = ["sh", "-c", 'ulimit -f 100; exec "$@"', "sh"]
+    large = r"File too large; raise the limit of file sizes \(ulimit -f\)"
     return [Case("another launcher's ranks on one rank", TOPOLOGY, ["rank 1", "OMPI_COMM_WORLD_SIZE says 5 ranks", "sees 2"],
                  (), Rank(OMPI_COMM_WORLD_SIZE=5)),
             Case("few open files", TOPOLOGY, ["open files", "ulimit -n"], (), wrapper=few_files),
             Case("few open files on one rank", TOPOLOGY, ["rank 1", "open files", "ulimit -n"], (),
-                 Rank(wrapper=few_files))] + [
+                 Rank(wrapper=few_files)),
+            Case("small files, shared memory", MEMORY, ["shared by the ranks|cannot reserve", large],
+                 Rank(wrapper=small_files)),
+            Case("small files, a save", SAVE, ["shard-00001", large], Rank("--checkpoint", "c", wrapper=small_files),
+                 alone=True)] + [
             Case(f"{variable} says 4, MPI sees 1", TOPOLOGY, [variable, r"\b4 ranks", "MPI sees 1", "mpirun|srun"], (),
                  alone=True, environment={variable: "4", **more})
             for variable, more in (("OMPI_COMM_WORLD_SIZE", {}), ("PMI_SIZE", {}),

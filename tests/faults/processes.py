@@ -19,21 +19,21 @@ import launch  # noqa: E402
 MPIEXEC, PROGRAM = launch.absolute(sys.argv[1:3])
 LIMIT_S = 15
 STALLED = 18
-STOPPED = 21  # without a checkpoint
+BAD_INPUT, STOPPED = 10, 21  # without a checkpoint
 
 
 class Training(launch.Job):
     """A training without end, at work."""
 
-    def __init__(self, folder, stage, ranks=3, keys=None, environment=None, launcher_options=()):
+    def __init__(self, folder, stage, ranks=3, keys=None, environment=None, launcher_options=(), options=(), ready=5):
         self.log = pathlib.Path(folder) / f"log{time.monotonic_ns()}.json"
         keys = {"train_micro_batch_size_per_gpu": 1, "zero_optimization.stage": stage, **(keys or {})}
         program = [PROGRAM, "--model", "tiny", "--sequence-length", "16", "--steps", "100000000", "--threads", "1",
-                   "--log-json", str(self.log), *launch.settings(keys)]
+                   "--log-json", str(self.log), *options, *launch.settings(keys)]
         command = [MPIEXEC, *launcher_options, *launch.mpirun(MPIEXEC, ranks, *program)[1:]]
         super().__init__(command, folder, environment)
         deadline = time.monotonic() + LIMIT_S
-        while len(self.steps()) < 5:
+        while len(self.steps()) < ready or len(self.ranks()) < ranks:
             if time.monotonic() > deadline or self.process.poll() is not None:
                 self.end()
                 raise launch.Failed("the training does not start\n" + self.text())
@@ -102,6 +102,15 @@ def killed_rank_of_a_patient_launcher(folder, stage, environment=None):
     job.expect_end(any_code, [r"rank 1 \(pid \d+ on host .*\) died", "rank 1 was|last call|in .* of"])
 
 
+def json_for_schedulers(folder):
+    job = Training(folder, 1, environment={"ZERO_ERROR_JSON": "1"}, launcher_options=("--enable-recovery",))
+    job.send(signal.SIGKILL, 1)
+    job.expect_end(any_code)
+    said = [json.loads(line) for message in job.messages() for line in message.splitlines() if line.startswith("{")]
+    job.expect(len(said) == 1 and said[0]["zerr"] == "PEER_FAILED" and said[0]["rank"] == 1 and said[0]["exit_code"] == 17
+               and said[0]["seen_by"] != 1 and f"(pid {job.pids[1]} on host" in said[0]["message"], f"JSON: {said}")
+
+
 def crashed_rank(folder):
     """A segmentation fault; the core dump of a crash that we made is no leftover."""
     job = Training(folder, 2, launcher_options=("--enable-recovery",))
@@ -149,6 +158,33 @@ def asked_rank(folder, number):
     job.expect("summary" in job.lines()[-1], "no summary")
 
 
+def asked_rank_twice(folder):
+    """The second signal does not wait for the step: that rank ends, and the job with it."""
+    job = Training(folder, 3, options=("--set", "gradient_accumulation_steps=5000"), ready=1)
+    job.send(signal.SIGTERM, 1)
+    time.sleep(0.2)
+    job.send(signal.SIGTERM, 1)
+    job.expect_end(failed, messages=(0, 1))
+
+
+def shortened_data(folder):
+    data = pathlib.Path(folder, "data.txt")
+    data.write_text("All is well that ends well. " * 1000)
+    job = Training(folder, 1, options=("--data", str(data)))
+    os.truncate(data, 5000)
+    job.expect_end(lambda code: code == BAD_INPUT, [r"data\.txt: became shorter than the 28000 bytes"])
+
+
+def output_that_nobody_reads(folder):
+    """Without a launcher, which would end the job: the lines are lost, the training is not."""
+    log = pathlib.Path(folder, "log.json")
+    job = launch.Job(["bash", "-o", "pipefail", "-c", '"$0" "$@" 2>&1 | true', PROGRAM, "--model", "tiny", "--steps", "20",
+                      "--sequence-length", "16", "--threads", "1", "--log-json", str(log)], folder)
+    code = job.finish(LIMIT_S)
+    if code != 0 or "summary" not in log.read_text():
+        raise launch.Failed(f"exit code {code}\n" + job.text())
+
+
 def asked_launcher(folder, number):
     """Open MPI ends its ranks itself."""
     job = Training(folder, 2)
@@ -167,6 +203,7 @@ TESTS = [
      {"stage": 1, "environment": {"ZERO_EXECUTOR": "worker"}}),
     ("kill -9 of a rank, patient launcher, over MPI", killed_rank_of_a_patient_launcher,
      {"stage": 3, "environment": {"ZERO_TRANSPORT": "mpi"}}),
+    ("kill -9 of a rank, a line of JSON", json_for_schedulers, {}),
     ("segmentation fault of a rank", crashed_rank, {}),
     ("kill -9 of mpirun", killed_launcher, {}),
     ("SIGHUP to mpirun", hung_up_launcher, {}),
@@ -177,6 +214,9 @@ TESTS = [
     ("SIGSTOP of the root", stopped_root, {}),
     ("SIGTERM to a rank", asked_rank, {"number": signal.SIGTERM}),
     ("SIGINT to a rank", asked_rank, {"number": signal.SIGINT}),
+    ("SIGTERM to a rank, twice", asked_rank_twice, {}),
+    ("data that become shorter", shortened_data, {}),
+    ("output that nobody reads", output_that_nobody_reads, {}),
     ("SIGTERM to mpirun", asked_launcher, {"number": signal.SIGTERM}),
 ]
 

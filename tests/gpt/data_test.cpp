@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <set>
@@ -85,6 +86,18 @@ TEST_CASE("unusable files are refused by name") {
                  "incomplete"));
   CHECK(contains(open(folder / "cut.bin", TokenType::uint32), "--token-dtype says otherwise"));
   CHECK(contains(open("/dev/null"), "not a regular file"));
+}
+
+TEST_CASE("a file that becomes shorter while it is read is named") {
+  const TemporaryDirectory folder;
+  const std::string path = folder.file("text.txt", std::string(10000, 'a'));
+  const TokenFile file(path, TokenType::automatic);
+  std::filesystem::resize_file(path, 5000);
+  std::vector<std::int32_t> tokens(10);
+  file.read(4990, tokens);
+  CHECK(tokens == std::vector<std::int32_t>(10, 'a'));
+  CHECK(contains(refusal<zero::ConfigError>([&] { file.read(4995, tokens); }),
+                 path + ": became shorter than the 10000 bytes"));
 }
 
 // All samples of one epoch, in the order of the stream.

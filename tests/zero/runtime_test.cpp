@@ -1,8 +1,11 @@
 #include <doctest/doctest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 #include <thread>
@@ -87,6 +90,21 @@ TEST_CASE("what is thrown need not be a std::exception") {
   });
   CHECK(code == 70);
   CHECK(text == "zero: rank 0: an exception that is not a std::exception\n");
+}
+
+TEST_CASE("on request a line of JSON follows the last words") {
+  zero::RuntimeOptions options;
+  options.abort_job = options.catch_signals = false;
+  ::setenv("ZERO_ERROR_JSON", "1", 1);
+  const std::string text = zero::tests::stderr_of([&] {
+    zero::run(
+        0, nullptr, [](zero::Runtime&) { throw zero::SaveError("a \"b\\c\"\n\xff"); }, options);
+  });
+  ::unsetenv("ZERO_ERROR_JSON");
+  CHECK(contains(text, "zero: rank 0: a \"b"));
+  CHECK(contains(text, "\n{\"zerr\":\"SAVE\",\"rank\":0,\"seen_by\":0,\"host\":\""));
+  CHECK(contains(text, ",\"pid\":" + std::to_string(::getpid()) +
+                           ",\"exit_code\":14,\"message\":\"a \\\"b\\\\c\\\"\\u000a\\\\xff\"}\n"));
 }
 
 TEST_CASE("a time limit beyond what clocks count is a long one") {

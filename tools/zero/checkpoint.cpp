@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -136,6 +137,7 @@ void verify(const CheckpointOptions& options) {
 }
 
 void export_to(const CheckpointOptions& options) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond its limit is an error of the write
   TensorReader reader = open_checkpoint(options.directory, options.tag);
   const std::vector<std::string> files =
       export_model(reader, options.output, options.dtype, options.max_file_bytes);

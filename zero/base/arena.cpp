@@ -13,6 +13,7 @@
 #include "zero/base/cgroup.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
+#include "zero/base/text.h"
 
 namespace zero {
 
@@ -26,8 +27,14 @@ constexpr int populate_write = 23;  // of Linux 5.14, for older headers
 #endif
 
 [[noreturn]] void refuse(const std::string& name, std::int64_t bytes, const std::string& why) {
-  throw MemoryError("cannot reserve " + byte_text(bytes) + " for " + name + ": " + why +
-                    "; use a higher ZeRO stage, more ranks or a smaller batch");
+  throw MemoryError("cannot reserve " + byte_text(bytes) + " for " + name + ": " + why);
+}
+
+constexpr const char* smaller_share = "; use a higher ZeRO stage, more ranks or a smaller batch";
+
+std::string reason_of(int error) {
+  const std::string advice = file_size_advice(error);
+  return std::strerror(error) + (advice.empty() ? smaller_share : advice);
 }
 
 std::int64_t field_in_kilobytes(const char* path, const std::string& key) {
@@ -71,11 +78,12 @@ std::int64_t proportional_set_size() {
 Arena::Arena(std::int64_t bytes, Sharing sharing, const std::string& name) : size_(rounded(bytes)) {
   if (size_ == 0) return;
   const std::int64_t available = available_memory();
-  if (size_ > available) refuse(name, size_, "this host has " + byte_text(available) + " left");
+  if (size_ > available)
+    refuse(name, size_, "this host has " + byte_text(available) + " left" + smaller_share);
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
   if (sharing == Sharing::node) {
     fd_ = memfd_create(name.c_str(), MFD_CLOEXEC);
-    if (fd_ < 0) refuse(name, size_, std::strerror(errno));
+    if (fd_ < 0) refuse(name, size_, reason_of(errno));
     flags = MAP_SHARED;
   }
   void* mapping = MAP_FAILED;
@@ -91,7 +99,7 @@ Arena::Arena(std::int64_t bytes, Sharing sharing, const std::string& name) : siz
   } else if (fd_ >= 0) {
     close(fd_);
   }
-  if (error != 0) refuse(name, size_, std::strerror(error));
+  if (error != 0) refuse(name, size_, reason_of(error));
 }
 
 Arena::Arena(std::shared_ptr<void> memory, std::int64_t bytes)

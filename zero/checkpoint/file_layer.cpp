@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "zero/base/error.h"
+#include "zero/base/text.h"
 
 namespace zero::checkpoint {
 namespace {
@@ -32,7 +33,8 @@ int injected(const FileEvent& event) {
 }
 
 [[noreturn]] void save_failed(const std::string& path, const std::string& action, int error) {
-  throw SaveError(path + ": cannot " + action + ": " + std::strerror(error));
+  throw SaveError(path + ": cannot " + action + ": " + std::strerror(error) +
+                  file_size_advice(error));
 }
 
 [[noreturn]] void load_failed(const std::string& path, int error) {

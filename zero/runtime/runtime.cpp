@@ -2,12 +2,12 @@
 #include <bit>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <thread>
 
+#include "zero/base/last_words.h"
 #include "zero/base/notice.h"
 #include "zero/base/numa.h"
 #include "zero/runtime/fingerprint.h"
@@ -24,6 +24,24 @@ void on_stop_signal(int number) {
   stop_signals = stop_signals + 1;
   // A launcher may pass SIGUSR2 on more than once.
   std::signal(number, number == SIGUSR2 ? on_stop_signal : SIG_DFL);
+}
+
+// Signals of the system that would end the process without a word: a file that grows beyond its
+// limit (SIGXFSZ), and output that nobody reads any more (SIGPIPE). Ignored, they become an error
+// of the call that met them. A handler of the program stays.
+void ignore_system_signals() {
+  for (const int number : {SIGXFSZ, SIGPIPE}) {
+    struct sigaction current {};
+    if (sigaction(number, nullptr, &current) == 0 && (current.sa_flags & SA_SIGINFO) == 0 &&
+        current.sa_handler == SIG_DFL)
+      std::signal(number, SIG_IGN);
+  }
+}
+
+std::unique_ptr<comm::World> open_world(int& argc, char**& argv, const RuntimeOptions& options) {
+  // Shared memory, which the start takes, may meet the limit too.
+  if (options.catch_signals) ignore_system_signals();
+  return comm::create_world(argc, argv, detail::world_options(options));
 }
 
 std::string chosen(const char* variable, const std::string& option,
@@ -125,6 +143,7 @@ void RuntimeCore::start_streams() {
   all_inline_ = executor == "inline";
 
   if (options_.catch_signals) {
+    ignore_system_signals();
     std::signal(SIGTERM, on_stop_signal);
     std::signal(SIGINT, on_stop_signal);
     std::signal(SIGUSR2, on_stop_signal);
@@ -170,8 +189,7 @@ bool RuntimeCore::stop_requested() const {
 Runtime::Runtime(std::unique_ptr<detail::RuntimeCore> core) : core_(std::move(core)) {}
 
 Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)
-    : core_(std::make_unique<detail::RuntimeCore>(
-          comm::create_world(argc, argv, detail::world_options(options)), options)) {}
+    : core_(std::make_unique<detail::RuntimeCore>(open_world(argc, argv, options), options)) {}
 
 Runtime Runtime::single(RuntimeOptions options) {
   const comm::WorldOptions world = detail::world_options(options);
@@ -291,12 +309,11 @@ int launched_rank() {
 
 // What fails before there is a Runtime often fails on all ranks alike, and rank 0 says it. Where
 // another rank finds itself still alive a while later, its job has not ended: it is alone with it.
-void report_early_failure(const std::string& reason, bool of_peer) {
+void report_early_failure(const std::string& reason, int exit_code, bool of_peer) {
   const int rank = launched_rank();
   if (rank != 0 && of_peer) return;
   if (rank != 0) std::this_thread::sleep_for(std::chrono::seconds(3));
-  std::fprintf(stderr, "zero: rank %d: %s\n", rank, reason.c_str());
-  std::fflush(nullptr);
+  print_last_words(rank, rank, exit_code, reason);
 }
 
 }  // namespace
@@ -329,12 +346,12 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body, Runtim
     code = Error("").exit_code();
   }
   if (!runtime) {
-    report_early_failure(reason, of_peer);
+    report_early_failure(reason, code, of_peer);
     return code;
   }
   // Only the first cause is printed; who learned of it from another rank stays quiet.
   if (runtime->core().publish_failure(reason, code))
-    std::fprintf(stderr, "zero: rank %d: %s\n", runtime->rank(), reason.c_str());
+    print_last_words(runtime->rank(), runtime->core().world().failed_rank(), code, reason);
   std::fflush(nullptr);
   if (options.abort_job) runtime->core().world().abort(code);
   return code;
