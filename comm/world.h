@@ -50,6 +50,8 @@ class World {
   // the waits of all ranks with PeerFailed. Returns true when this rank's was the first of its
   // node, so that exactly one rank prints it.
   virtual bool fail(const std::string& reason, int exit_code) noexcept = 0;
+  // Any thread. Whether a rank has failed, as far as this node knows.
+  virtual bool failed() const noexcept = 0;
   // After fail() or PeerFailed: ends the job with the code, in bounded time; peers get a moment to
   // leave by themselves first. Returns only where abort_job is false.
   virtual void abort(int exit_code) noexcept = 0;

@@ -39,6 +39,7 @@ class MpiWorld final : public World {
   bool communicates_from_any_thread() const override { return session_->any_thread(); }
   std::string describe() const override;
   bool fail(const std::string& reason, int exit_code) noexcept override;
+  bool failed() const noexcept override { return plane_->failed(); }
   void abort(int exit_code) noexcept override;
 
  private:

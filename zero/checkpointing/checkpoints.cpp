@@ -51,9 +51,9 @@ void Checkpoints::end(bool completes) noexcept {
     print_notice(error.what());
   }
   // Somebody may still hold its ticket.
-  if (state_.pending && state_.pending->worker.joinable()) {
+  if (state_.pending) {
     finish_copies(state_, *state_.pending);
-    state_.pending->worker.join();
+    state_.pending->work.cancel();
   }
   state_.pending.reset();
   try {
@@ -141,8 +141,8 @@ void Checkpoints::finish_pending() {
 void Checkpoints::report_save(bool& busy, int& code) const {
   const PendingSave* save = state_.pending.get();
   if (save == nullptr) return;
-  busy = !save->idle.load(std::memory_order_acquire);
-  if (!busy) code = save->outcome.code;
+  busy = save->work.busy();
+  if (!busy) code = save->work.own().code;
 }
 
 void Checkpoints::advance(const std::optional<SaveNews>& news) {

@@ -39,8 +39,10 @@ class StagedWriter {
 
   // As far as the staging reaches, on the calling thread; run() goes on from there.
   void copy_ahead();
-  // Creates the file, writes it and returns its digests. Throws what goes wrong.
-  std::vector<checkpoint::Digest> run(const Create& create);
+  // Creates the file, writes it and returns its digests. Throws what goes wrong. `written` hears of
+  // the bytes of each write.
+  std::vector<checkpoint::Digest> run(const Create& create,
+                                      const std::function<void(std::int64_t)>& written);
   // Any thread: the first `bytes` of the data lie in the staging.
   void note_copied(std::int64_t bytes);
   // Any thread: nothing more will be copied; run() throws the cause.
@@ -57,7 +59,7 @@ class StagedWriter {
   bool copies_next() const;
   void copy_piece();
   void copy_all();
-  void write_all(const Create& create);
+  void write_all(const Create& create, const std::function<void(std::int64_t)>& written);
   std::span<std::byte> piece_at(std::int64_t offset) const;
 
   const std::int64_t bytes_;
