@@ -13,6 +13,7 @@
 #include <cstdio>
 
 #include "comm/errno_text.h"
+#include "comm/run_marks.h"
 #include "zero/base/error.h"
 #include "zero/base/thread.h"
 
@@ -113,7 +114,7 @@ void Watch::end_process_when_due() {
   if (since < (reacted ? farewell_ms : reaction_ms)) return;
   const auto cause = plane_->page().cause();
   if (plane_->page().claim_print())
-    std::fprintf(stderr, "zero: rank %d: %s\n", plane_->world_rank(), cause_text(*cause).c_str());
+    print_cause(plane_->world_rank(), cause_text(*cause), cause->exit_code);
   _exit(cause->exit_code);
 }
 

@@ -56,6 +56,7 @@ std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions&
   const bool alone = launcher.ranks <= 1;
   StartProblem problem;
   try {
+    chosen.start_limit = chosen_start_limit(options);
     chosen.transport = chosen_transport(options);
   } catch (const ConfigError& error) {
     if (alone) throw;

@@ -14,6 +14,7 @@
 #include "comm/mpi/session.h"
 #include "comm/mpi/topology.h"
 #include "comm/nccl/connect.h"
+#include "comm/run_marks.h"
 #include "comm/self/self_communicator.h"
 #include "comm/shm/shm_communicator.h"
 #include "comm/watch.h"
@@ -216,8 +217,7 @@ bool MpiWorld::say_goodbye() noexcept {
   } catch (const std::exception& error) {
     const auto cause = plane_->page().cause();
     const int exit_code = cause ? cause->exit_code : 70;
-    if (fail(error.what(), exit_code))
-      std::fprintf(stderr, "zero: rank %d: %s\n", places_.topology.rank, error.what());
+    if (fail(error.what(), exit_code)) print_cause(places_.topology.rank, error.what(), exit_code);
     abort(exit_code);
     return false;
   }
@@ -326,6 +326,7 @@ std::unique_ptr<World> create_mpi_world(int& argc, char**& argv, const Launcher&
 
 std::unique_ptr<World> create_hosted_world(MPI_Comm data_parallel, const WorldOptions& options) {
   WorldOptions chosen = options;
+  chosen.start_limit = chosen_start_limit(options);
   chosen.transport = chosen_transport(options);
   std::optional<StartGuard> guard;
   if (options.abort_job) guard.emplace(options.start_limit);

@@ -60,6 +60,16 @@ def stopped_at(folder, point, rank):
     expect(job, "resumed old" in run(folder, "none").printed(), "the next start does not go on")
 
 
+def hung(folder):
+    """No rank gets on, and the one whose call does not return ends all the same."""
+    job = launch.Job(launch.mpirun(MPIEXEC, 2, PROGRAM, os.path.join(folder, "root"), "K2", "hang"), folder)
+    expect(job, job.finish(LIMIT_S) == STALLED, "it does not end as a stall")
+    expect(job, "the writing of new has made no progress for 2 s: rank 1 is at " in "\n".join(job.messages()),
+           "it does not say what it waited for")
+    expect(job, not job.leftovers(), "something is left")
+
+
 launch.run_all([*((f"K{point}", lambda folder, point=point: killed_at(folder, point)) for point in range(10)),
                 ("a rank stopped while it writes", lambda folder: stopped_at(folder, "K1", 1)),
+                ("a file system that hangs", hung),
                 ("rank 0 stopped in the commit", lambda folder: stopped_at(folder, "K5", 0))])

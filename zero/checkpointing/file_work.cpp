@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "comm/call.h"
+#include "comm/run_marks.h"
 #include "zero/base/number_text.h"
 #include "zero/base/thread.h"
 #include "zero/runtime/runtime_core.h"
@@ -150,7 +151,7 @@ void FileWork::end_process_if_stuck(RuntimeCore& runtime, const Error& error) {
   cancelled_ = true;
   if (await_end(grace) || !runtime.options().abort_job) return;
   if (runtime.publish_failure(error.what(), error.exit_code()))
-    std::fprintf(stderr, "zero: rank %d: %s\n", runtime.topology().rank, error.what());
+    comm::print_cause(runtime.topology().rank, error.what(), error.exit_code());
   runtime.world().abort(error.exit_code());
 }
 

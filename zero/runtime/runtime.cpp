@@ -8,8 +8,11 @@
 #include <exception>
 #include <thread>
 
+#include "comm/environment.h"
+#include "comm/run_marks.h"
 #include "zero/base/notice.h"
 #include "zero/base/numa.h"
+#include "zero/base/time_limit.h"
 #include "zero/runtime/fingerprint.h"
 #include "zero/runtime/runtime_core.h"
 
@@ -47,6 +50,7 @@ comm::WorldOptions world_options(const RuntimeOptions& options) {
   require_device(options);
   comm::WorldOptions result;
   result.transport = options.transport;
+  result.start_limit = time_limit_of(options.start_limit_seconds);
   result.abort_job = options.abort_job;
   result.share_gpu = options.share_gpu;
   return result;
@@ -279,26 +283,20 @@ void Runtime::fail(const std::string& reason) {
 
 namespace {
 
-int launched_rank() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})
-    if (const char* rank = std::getenv(name)) return std::atoi(rank);
-  return 0;
-}
-
 // What fails before there is a Runtime often fails on all ranks alike, and rank 0 says it. Where
 // another rank finds itself still alive a while later, its job has not ended: it is alone with it.
-void report_early_failure(const std::string& reason, bool of_peer) {
-  const int rank = launched_rank();
+void report_early_failure(const std::string& reason, int code, bool of_peer) {
+  const int rank = comm::launched_rank();
   if (rank != 0 && of_peer) return;
   if (rank != 0) std::this_thread::sleep_for(std::chrono::seconds(3));
-  std::fprintf(stderr, "zero: rank %d: %s\n", rank, reason.c_str());
+  comm::print_cause(rank, reason, code);
   std::fflush(nullptr);
 }
 
 }  // namespace
 
 bool launched_as_root() {
-  return launched_rank() == 0;
+  return comm::launched_rank() == 0;
 }
 
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body, RuntimeOptions options) {
@@ -325,12 +323,12 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body, Runtim
     code = Error("").exit_code();
   }
   if (!runtime) {
-    report_early_failure(reason, of_peer);
+    report_early_failure(reason, code, of_peer);
     return code;
   }
   // Only the first cause is printed; who learned of it from another rank stays quiet.
   if (runtime->core().publish_failure(reason, code))
-    std::fprintf(stderr, "zero: rank %d: %s\n", runtime->rank(), reason.c_str());
+    comm::print_cause(runtime->rank(), reason, code);
   std::fflush(nullptr);
   if (options.abort_job) runtime->core().world().abort(code);
   return code;
