@@ -31,6 +31,8 @@ constexpr milliseconds moment{50}, patience{5000}, aftermath{200};
 // A launcher that does not end: how often its ranks are looked for, how long it may take after the
 // last of them, and after SIGTERM.
 constexpr milliseconds look{250}, launcher_grace{5000}, farewell{2500};
+// Where no rank is seen on this machine: those of other machines may still take leave.
+constexpr milliseconds unseen_grace{15'000};
 
 void write_all(std::string_view text) {
   while (!text.empty()) {
@@ -79,6 +81,7 @@ class Supervisor {
   bool open_ = true, ended_ = false, given_up_ = false;
   Clock::time_point owed_since_;
   Clock::time_point left_since_{};  // of the ranks here, after a cause; 0: not yet
+  bool seen_here_ = false;          // ranks
   bool missing_named_ = false, asked_to_end_ = false, killed_ = false;
 };
 
@@ -141,6 +144,8 @@ void Supervisor::watch() {
     if (!owed) owed_since_ = Clock::now();
     if (ready == 0) after_silence();
     if (lines_.owes() && Clock::now() - owed_since_ >= patience) write_all(lines_.settle());
+    if (!lines_.started().empty() && !seen_here_ && !ended_)
+      seen_here_ = !ranks_among(descendants_of(child_)).empty();
     if (lines_.start_failed() && !missing_named_) name_missing();
     if (lines_.cause_said() && !ended_) end_launcher_when_due();
   }
@@ -179,12 +184,13 @@ void Supervisor::end_launcher_when_due() {
     left_since_ = Clock::now();
   }
   const auto waited = Clock::now() - left_since_;
-  if (waited >= launcher_grace && !std::exchange(asked_to_end_, true)) {
+  const milliseconds grace = seen_here_ ? launcher_grace : unseen_grace;
+  if (waited >= grace && !std::exchange(asked_to_end_, true)) {
     write_all("zero run: all ranks of this machine have left, but " + std::to_string(child_) +
-              ", the launcher, has not: it is ended; a host may be out of reach\n");
+              ", the launcher, has not: it is ended now; a host may be out of reach\n");
     kill(child_, SIGTERM);
   }
-  if (waited < launcher_grace + farewell || std::exchange(killed_, true)) return;
+  if (waited < grace + farewell || std::exchange(killed_, true)) return;
   kill(child_, SIGKILL);
   for (const pid_t helper : below) kill(helper, SIGKILL);
 }

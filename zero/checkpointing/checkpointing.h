@@ -117,9 +117,7 @@ class Checkpointing {
   // Collective: the work of all ranks on files, and what came of it.
   template <class Work>
   Outcome together(const std::string& what, Work&& work) {
-    FileWork files;
-    files.start(train_.runtime, [&] { work(files); });
-    return files.finish(train_.runtime, train_.ranks, what);
+    return FileWork::together(train_.runtime, train_.ranks, what, work);
   }
 
   // Of what saves and loads pass through: not before somebody opens, saves or resumes, since many

@@ -39,6 +39,14 @@ class FileWork {
   // Collective: waits for the work of all ranks, whose outcome it returns. `what`: "the writing of
   // step-500". Rank 0 prints how far the slowest is.
   Outcome finish(RuntimeCore& runtime, Ranks& ranks, const std::string& what);
+  // Both at once; collective.
+  template <class Work>
+  static Outcome together(RuntimeCore& runtime, Ranks& ranks, const std::string& what,
+                          Work&& work) {
+    FileWork files;
+    files.start(runtime, [&] { work(files); });
+    return files.finish(runtime, ranks, what);
+  }
 
   // By the worker: bytes that it has to do with, and that it has done. Every file call of its
   // thread is progress too.
