@@ -9,7 +9,7 @@ namespace zero::comm {
 namespace {
 
 bool wanted() {
-  return std::getenv("ZERO_RUN_MARKS") != nullptr;
+  return std::getenv(run_marks_variable) != nullptr;
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 
 namespace zero::comm {
 
+inline constexpr const char* run_marks_variable = "ZERO_RUN_MARKS";
+
 // "zero: mark: start 3". Of a rank that a launcher has started.
 void mark_start();
 // "zero: rank 3: REASON" and its code.

@@ -99,6 +99,30 @@ TEST_CASE("a rank that does not get on in a save ends it within the time limit")
   }
 }
 
+TEST_CASE("an update that a save in the background holds up waits within the time limit") {
+  constexpr toy::Dims wide{.vocabulary = 2000, .channels = 160, .blocks = 8, .batch = 1};
+  const TemporaryDirectory directory;
+  zero::Config config = zero::tests::config_of(zero::tests::strategies[3], false);
+  config.zero_core.time_limit_seconds = limit;
+  config.zero_core.async_staging_bytes = std::int64_t{1} << 20;
+  const std::string thrown = refusal<StalledError>([&] {
+    zero::testing::run_ranks(1, [&](Runtime& runtime) {
+      Engine engine(runtime, toy::describe(wide), config);
+      engine.initialize(toy::fill);
+      zero::checkpoint::set_file_hook([](const FileEvent& event) {
+        if (event.op == FileOp::write && contains(event.path, "shard-"))
+          std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+        return 0;
+      });
+      engine.save_checkpoint(directory / "root", {.asynchronous = true});
+      zero::tests::train_until(runtime, engine, 1, wide);
+    });
+  });
+  zero::checkpoint::set_file_hook({});
+  CHECK(contains(thrown, "rank 0: an update waits for the save of step-0 in the background"));
+  CHECK(contains(thrown, "no progress for 600 ms"));
+}
+
 TEST_CASE("a rank that does not get on in a load ends it within the time limit") {
   const Words words = words_of(
       false,

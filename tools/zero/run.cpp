@@ -7,6 +7,7 @@
 #include <memory>
 #include <sstream>
 
+#include "comm/run_marks.h"
 #include "config_schemas/keys.h"
 #include "tools/zero/commands.h"
 #include "tools/zero/launcher.h"
@@ -89,8 +90,8 @@ std::string read_file(const std::string& file) {
 
 // Under Open MPI, ranks on other machines have only those variables that are named.
 std::vector<std::string> with_marks(std::vector<std::string> command, bool elsewhere) {
-  setenv("ZERO_RUN_MARKS", "1", 1);
-  if (elsewhere) command.insert(command.begin() + 1, {"-x", "ZERO_RUN_MARKS"});
+  setenv(comm::run_marks_variable, "1", 1);
+  if (elsewhere) command.insert(command.begin() + 1, {"-x", comm::run_marks_variable});
   return command;
 }
 

@@ -146,8 +146,8 @@ Outcome FileWork::watch(Ranks& ranks, const std::string& what) {
   }
 }
 
-// A call of the system that does not return cannot be waited for, and its thread not be left.
-void FileWork::end_process_if_stuck(RuntimeCore& runtime, const Error& error) {
+// Its thread can be neither waited for nor left.
+void FileWork::give_up(RuntimeCore& runtime, const Error& error) {
   cancelled_ = true;
   if (await_end(grace) || !runtime.options().abort_job) return;
   if (runtime.publish_failure(error.what(), error.exit_code()))
@@ -161,7 +161,7 @@ Outcome FileWork::finish(RuntimeCore& runtime, Ranks& ranks, const std::string& 
     join();
     return all;
   } catch (const Error& error) {
-    end_process_if_stuck(runtime, error);
+    give_up(runtime, error);
     cancel();
     throw;
   }

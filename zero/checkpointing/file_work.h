@@ -48,6 +48,10 @@ class FileWork {
     return files.finish(runtime, ranks, what);
   }
 
+  // After an error that ends the job: a process whose work is in a call of the system that does not
+  // return is ended here, unless it is the program's (RuntimeOptions::abort_job).
+  void give_up(RuntimeCore& runtime, const Error& error);
+
   // By the worker: bytes that it has to do with, and that it has done. Every file call of its
   // thread is progress too.
   void expect(std::int64_t bytes) { total_ += bytes; }
@@ -60,7 +64,6 @@ class FileWork {
   Outcome watch(Ranks& ranks, const std::string& what);
   std::vector<Round> exchange(Ranks& ranks, const std::string& what, std::int64_t quiet_ms,
                               const std::vector<Round>& before);
-  void end_process_if_stuck(RuntimeCore& runtime, const Error& error);
 
   std::thread worker_;
   Outcome own_;

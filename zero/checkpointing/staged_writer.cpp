@@ -131,9 +131,15 @@ std::vector<checkpoint::Digest> StagedWriter::run(
   return digester_.finish();
 }
 
-void StagedWriter::await_copy(std::int64_t bytes) {
+bool StagedWriter::await_copy(std::int64_t bytes, std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
-  advanced_.wait(lock, [&] { return ended_ || copied_ >= bytes; });
+  while (!ended_ && copied_ < bytes) {
+    const auto gets_on = [&, before = copied_ + digested_ + written_] {
+      return ended_ || copied_ + digested_ + written_ != before;
+    };
+    if (!advanced_.wait_for(lock, limit, gets_on)) return false;
+  }
+  return true;
 }
 
 }  // namespace zero::detail

@@ -5,6 +5,7 @@
 // whoever will change the state may wait for the copy.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -48,8 +49,8 @@ class StagedWriter {
   // Any thread: nothing more will be copied; run() throws the cause.
   void fail(std::exception_ptr cause);
   // Any thread: returns when the first `bytes` have been copied, or nothing will be copied any
-  // more.
-  void await_copy(std::int64_t bytes);
+  // more; false when for that long nothing was copied or written.
+  bool await_copy(std::int64_t bytes, std::chrono::milliseconds limit);
 
  private:
   template <class Change>

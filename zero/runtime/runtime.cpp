@@ -12,6 +12,7 @@
 #include "comm/run_marks.h"
 #include "zero/base/notice.h"
 #include "zero/base/numa.h"
+#include "zero/base/number_text.h"
 #include "zero/base/time_limit.h"
 #include "zero/runtime/fingerprint.h"
 #include "zero/runtime/runtime_core.h"
@@ -48,6 +49,9 @@ namespace detail {
 
 comm::WorldOptions world_options(const RuntimeOptions& options) {
   require_device(options);
+  if (!(options.start_limit_seconds > 0))
+    throw ConfigError("RuntimeOptions::start_limit_seconds is " +
+                      shortest_text(options.start_limit_seconds) + "; it must be above 0");
   comm::WorldOptions result;
   result.transport = options.transport;
   result.start_limit = time_limit_of(options.start_limit_seconds);
