@@ -119,6 +119,9 @@ class Hosts:
         """What is sent to this host and from it is lost, without a word."""
         command("ip", "-n", self.spaces[0], "link", "set", f"port{index}", "down")
 
+    def processes(self, index):
+        return processes_in(self.spaces[index + 1])
+
     def programs(self, index, path):
         """Pids of this program on the host."""
         def runs(pid):
@@ -126,7 +129,7 @@ class Hosts:
                 return os.path.samefile(f"/proc/{pid}/exe", path)
             except OSError:
                 return False
-        return [pid for pid in processes_in(self.spaces[index + 1]) if runs(pid)]
+        return [pid for pid in self.processes(index) if runs(pid)]
 
     def bytes_sent(self):
         """By all hosts so far, with headers and what the launcher says."""
