@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "zero/base/error.h"
+#include "zero/base/time_limit.h"
 
 namespace zero::comm {
 namespace {
@@ -35,6 +36,23 @@ void check_launcher(const Launcher& launcher, int mpi_ranks) {
       ": the program was built with another MPI than the launcher's; start it with the mpirun of "
       "the "
       "MPI it was built with, or with srun --mpi=pmix (srun --mpi=list shows what it can do)");
+}
+
+int launched_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(name)) return std::atoi(rank);
+  return 0;
+}
+
+std::chrono::milliseconds chosen_start_limit(const WorldOptions& options) {
+  const char* text = std::getenv("ZERO_START_LIMIT");
+  if (text == nullptr || *text == '\0') return options.start_limit;
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  if (*end != '\0' || !(seconds > 0))
+    throw ConfigError(std::string("ZERO_START_LIMIT is \"") + text +
+                      "\"; it must be a number of seconds above 0");
+  return time_limit_of(seconds);
 }
 
 std::string chosen_transport(const WorldOptions& options) {

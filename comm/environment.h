@@ -1,6 +1,7 @@
 // What the environment says about how this process was started.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "comm/world.h"
@@ -22,6 +23,12 @@ Launcher find_launcher();
 
 // Throws TopologyError when the launcher started more ranks than MPI sees. Local.
 void check_launcher(const Launcher& launcher, int mpi_ranks);
+
+// This process's number as its launcher gave it; 0 without one.
+int launched_rank();
+
+// options.start_limit, or the seconds of ZERO_START_LIMIT where that is set. Throws ConfigError.
+std::chrono::milliseconds chosen_start_limit(const WorldOptions& options);
 
 // options.transport, or ZERO_TRANSPORT where that is set. Throws ConfigError for unknown names.
 std::string chosen_transport(const WorldOptions& options);

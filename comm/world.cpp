@@ -25,6 +25,7 @@ class SingleWorld final : public World {
   bool communicates_from_any_thread() const override { return true; }
   std::string describe() const override { return "self: 1 rank, without MPI"; }
   bool fail(const std::string&, int) noexcept override { return !failed_.exchange(true); }
+  bool failed() const noexcept override { return failed_; }
   void abort(int exit_code) noexcept override {
     if (!abort_job_) return;
     std::fflush(nullptr);
@@ -55,6 +56,7 @@ std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions&
   const bool alone = launcher.ranks <= 1;
   StartProblem problem;
   try {
+    chosen.start_limit = chosen_start_limit(options);
     chosen.transport = chosen_transport(options);
   } catch (const ConfigError& error) {
     if (alone) throw;

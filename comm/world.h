@@ -53,6 +53,8 @@ class World {
   // The rank whose failure was the first, as far as this rank knows; this rank, where none is
   // known.
   virtual int failed_rank() const noexcept { return topology().rank; }
+  // Any thread. Whether a rank has failed, as far as this node knows.
+  virtual bool failed() const noexcept = 0;
   // After fail() or PeerFailed: ends the job with the code, in bounded time; peers get a moment to
   // leave by themselves first. Returns only where abort_job is false.
   virtual void abort(int exit_code) noexcept = 0;

@@ -91,7 +91,7 @@ struct CoreOptions {
   GradientSync gradient_sync = GradientSync::automatic;
   int reduce_group_size = 0;                // 0: "node", the ranks of one node
   bool deterministic = false;               // GPUs: sums in rank order, not NCCL's
-  double time_limit_seconds = 600;          // of every wait for other ranks
+  double time_limit_seconds = 600;          // of every wait for other ranks, see docs/config.md
   std::string deepspeed_defaults = "0.19";  // or "0.14": whose defaults the file was written for
   std::map<std::string, ParamGroupOptions> param_groups;
   std::int64_t offload_chunk_bytes = 48'000'000;  // at most, of what is read, updated and written

@@ -68,6 +68,7 @@ struct RuntimeOptions {
   // own), auto (worker where a core is left for it). The environment's ZERO_EXECUTOR wins.
   std::string executor = "auto";
   int threads = 0;  // compute threads of this rank; 0: the node's cores shared by its ranks
+  double start_limit_seconds = 120;  // until all ranks have come up; ZERO_START_LIMIT wins
 };
 
 // The ranks, their device and transport. Outlives its engines. <zero/mpi.h> adopts a program's own

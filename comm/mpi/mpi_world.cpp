@@ -40,6 +40,7 @@ class MpiWorld final : public World {
   bool communicates_from_any_thread() const override { return session_->any_thread(); }
   std::string describe() const override;
   bool fail(const std::string& reason, int exit_code) noexcept override;
+  bool failed() const noexcept override { return plane_->failed(); }
   void abort(int exit_code) noexcept override;
   int failed_rank() const noexcept override;
 
@@ -332,6 +333,7 @@ std::unique_ptr<World> create_mpi_world(int& argc, char**& argv, const Launcher&
 
 std::unique_ptr<World> create_hosted_world(MPI_Comm data_parallel, const WorldOptions& options) {
   WorldOptions chosen = options;
+  chosen.start_limit = chosen_start_limit(options);
   chosen.transport = chosen_transport(options);
   std::optional<StartGuard> guard;
   if (options.abort_job) guard.emplace(options.start_limit);

@@ -8,9 +8,15 @@
 #include "comm/environment.h"
 #include "comm/mpi/mpi_world.h"
 #include "comm/mpi/native.h"
+#include "zero/base/run_marks.h"
 #include "zero/base/thread.h"
 
 namespace zero::comm {
+namespace {
+
+constexpr std::chrono::milliseconds time_to_be_read{500};
+
+}  // namespace
 
 bool mpi_initialized() {
   int begun = 0;
@@ -41,15 +47,20 @@ MpiSession::~MpiSession() {
 }
 
 StartGuard::StartGuard(std::chrono::milliseconds limit) {
+  mark_start(launched_rank());
   thread_ = start_thread("the time limit of the start", [this, limit] {
     std::unique_lock lock(mutex_);
     if (changed_.wait_for(lock, limit, [this] { return started_; })) return;
-    std::fprintf(
-        stderr,
-        "zero: on host %s: MPI did not come up on all ranks within %s; look for ranks that "
-        "did not start, or raise the start limit\n",
-        host_name().c_str(), duration_text(limit).c_str());
-    _exit(StalledError("").exit_code());
+    const int code = StalledError("").exit_code();
+    mark_code(code);
+    std::fprintf(stderr,
+                 "zero: on host %s: MPI did not come up on all ranks within %s: rank %d waits for "
+                 "the others; look for ranks that did not start, or that are stopped, or raise the "
+                 "start limit (zero run --start-limit, ZERO_START_LIMIT)\n",
+                 host_name().c_str(), duration_text(limit).c_str(), launched_rank());
+    // The launcher ends the others then, whose state says who was missing.
+    std::this_thread::sleep_for(time_to_be_read);
+    _exit(code);
   });
 }
 

@@ -40,6 +40,7 @@ class ThreadWorld final : public World {
     // A thread cannot die without reporting, so the rank that publishes the cause also prints it.
     return plane_->page().publish({topology_.rank, exit_code, false, reason});
   }
+  bool failed() const noexcept override { return plane_->failed(); }
   void abort(int exit_code) noexcept override {
     fail("rank " + std::to_string(topology_.rank) + " aborted", exit_code);
   }

@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   const bool plans = options.planned_ranks > 0;
   if (!plans) runtime_options.device = options.device;
   runtime_options.threads = options.threads;
+  runtime_options.start_limit_seconds = options.start_limit;
   int code = 0;
   const int failed = zero::run(
       argc, argv,

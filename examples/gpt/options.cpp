@@ -115,6 +115,9 @@ void declare_run(CLI::App& app, Parsed& p) {
                  "cpu; cuda: a GPU per rank; auto: cuda where there is a GPU, else cpu")
       ->type_name("cpu|cuda|auto")
       ->capture_default_str();
+  app.add_option("--start-limit", o.start_limit,
+                 "Seconds until all ranks have come up; ZERO_START_LIMIT wins")
+      ->check(CLI::PositiveNumber);
   app.add_option("--threads", o.threads,
                  "Compute threads of a rank; default: the node's cores, shared");
   app.add_flag(

@@ -32,6 +32,7 @@ struct Options {
   int planned_ranks = 0;               // only say what so many would hold; 0: train
   std::string device = "cpu";          // cpu, cuda or auto
   int threads = 0;
+  double start_limit = 120;
   bool recompute = false;  // of activations
 
   // Set instead of all others by --help and --version: what to print.

@@ -199,24 +199,3 @@ TEST_CASE("on_save_error: a save that fails at once") {
     });
   }
 }
-
-TEST_CASE("a slow disk on one rank is waited for beyond the limit of other waits") {
-  const TemporaryDirectory directory;
-  Config config = config_of(strategies[3], false);
-  config.zero_core.time_limit_seconds = 0.2;
-  zero::tests::with_engine(3, config, [&](Runtime& runtime, Engine& engine) {
-    engine.initialize(toy::fill);
-    engine.open_checkpoints(directory / "root");
-    runtime.sum(0);
-    if (runtime.is_root())
-      zero::checkpoint::set_file_hook([](const FileEvent& event) {
-        if (event.op == FileOp::sync && contains(event.path, "00003-of"))
-          std::this_thread::sleep_for(std::chrono::milliseconds(700));
-        return 0;
-      });
-    runtime.sum(0);
-    CHECK(engine.save_checkpoint(directory / "root").wait());
-    runtime.sum(0);
-    if (runtime.is_root()) zero::checkpoint::set_file_hook({});
-  });
-}

@@ -1,6 +1,7 @@
-// Saves twice, and ends all ranks by SIGKILL at one point of the second save.
+// Saves twice, and ends all ranks by SIGKILL at one point of the second save. Or stops the rank
+// that is there, or lets its call never return.
 //
-// usage: kill_program DIRECTORY POINT     K0 ... K9, or "none"
+// usage: kill_program DIRECTORY POINT [stop|hang]     K0 ... K9, or "none"
 #include <signal.h>
 #include <unistd.h>
 
@@ -47,11 +48,17 @@ std::vector<pid_t> pids_of_all(zero::Runtime& runtime) {
   return pids;
 }
 
-void kill_at(const Point& point, const std::vector<pid_t>& pids) {
+void kill_at(const Point& point, const std::vector<pid_t>& pids, const std::string& instead) {
   static std::atomic<int> left;
   left = point.count;
-  zero::checkpoint::set_file_hook([&point, pids](const FileEvent& event) {
+  zero::checkpoint::set_file_hook([&point, pids, instead](const FileEvent& event) {
     if (event.op != point.op || !event.path.ends_with(point.path) || --left != 0) return 0;
+    if (instead == "stop") return ::raise(SIGSTOP);
+    if (instead == "hang") {
+      std::printf("hangs\n");
+      std::fflush(stdout);
+      for (;;) ::pause();
+    }
     for (const pid_t pid : pids)
       if (pid != ::getpid()) ::kill(pid, SIGKILL);
     ::kill(::getpid(), SIGKILL);
@@ -63,10 +70,12 @@ void kill_at(const Point& point, const std::vector<pid_t>& pids) {
 
 int main(int argc, char** argv) {
   return zero::run(argc, argv, [&](zero::Runtime& runtime) {
-    if (argc != 3) throw zero::UsageError("usage: kill_program DIRECTORY POINT");
+    if (argc < 3) throw zero::UsageError("usage: kill_program DIRECTORY POINT [stop|hang]");
+    const std::string instead = argc > 3 ? argv[3] : "";
     zero::Config config;
     config.batch.train_micro_batch_size_per_gpu = 1;
     config.zero_optimization.stage = 3;
+    if (!instead.empty()) config.zero_core.time_limit_seconds = 2;
     zero::Engine engine(runtime, toy::describe({}), config);
     const auto resumed = engine.resume(argv[1], zero::Resume::if_any);
     if (resumed) {
@@ -80,7 +89,7 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     const std::vector<pid_t> pids = pids_of_all(runtime);
     for (const Point& point : points)
-      if (std::string(argv[2]) == point.name) kill_at(point, pids);
+      if (std::string(argv[2]) == point.name) kill_at(point, pids, instead);
     engine
         .save_checkpoint(argv[1],
                          {.tag = resumed && resumed->tag == "new" ? "newer" : "new", .keep = 1})

@@ -1,4 +1,5 @@
 """kill -9 of all ranks at each point of a save: the old or the new checkpoint, whole; the next start clears the rest.
+And a rank that is stopped there: the others name it, and the job ends.
 
 usage: kill_test.py KILL_PROGRAM ZERO MPIRUN
 """
@@ -13,6 +14,7 @@ import launch  # noqa: E402
 
 PROGRAM, ZERO, MPIEXEC = launch.absolute(sys.argv[1:4])
 LIMIT_S = 60
+STALLED = 18
 COMMITTED_FROM = 7  # K7: after the rename, which other processes see at once
 
 
@@ -47,4 +49,27 @@ def killed_at(folder, point):
     expect(second, names == [".lock", "latest", saved], f"left: {names}")
 
 
-launch.run_all((f"K{point}", lambda folder, point=point: killed_at(folder, point)) for point in range(10))
+def stopped_at(folder, point, rank):
+    job = launch.Job(launch.mpirun(MPIEXEC, 2, PROGRAM, os.path.join(folder, "root"), point, "stop"), folder)
+    expect(job, job.finish(LIMIT_S) == STALLED, "it does not end as a stall")
+    words = "\n".join(job.messages())
+    expect(job, re.search(rf"waited 2 s in all_gather of the (writing|commit) of new .*: rank {rank} has not entered it",
+                          words), "it does not say what it waited for")
+    left = job.leftovers()
+    expect(job, not left, f"left: {left}")
+    expect(job, "resumed old" in run(folder, "none").printed(), "the next start does not go on")
+
+
+def hung(folder):
+    """No rank gets on, and the one whose call does not return ends all the same."""
+    job = launch.Job(launch.mpirun(MPIEXEC, 2, PROGRAM, os.path.join(folder, "root"), "K2", "hang"), folder)
+    expect(job, job.finish(LIMIT_S) == STALLED, "it does not end as a stall")
+    expect(job, "the writing of new has made no progress for 2 s: rank 1 is at " in "\n".join(job.messages()),
+           "it does not say what it waited for")
+    expect(job, not job.leftovers(), "something is left")
+
+
+launch.run_all([*((f"K{point}", lambda folder, point=point: killed_at(folder, point)) for point in range(10)),
+                ("a rank stopped while it writes", lambda folder: stopped_at(folder, "K1", 1)),
+                ("a file system that hangs", hung),
+                ("rank 0 stopped in the commit", lambda folder: stopped_at(folder, "K5", 0))])

@@ -1,6 +1,6 @@
 """Jobs over several hosts, for real: bits, bytes, time over a slow link, and the end of a job that fails.
 
-usage: multi_node.py MPIEXEC NODE_PROGRAM FAULT_PROGRAM [TRAIN_GPT]
+usage: multi_node.py MPIEXEC NODE_PROGRAM FAULT_PROGRAM [TRAIN_GPT ZERO KILL_PROGRAM]
 
 Exits with 77 where this machine cannot have such hosts (no root, no namespaces).
 """
@@ -184,6 +184,55 @@ def a_dead_host():
             time.sleep(0.05)
 
 
+def cut_link(slots, index, sign, *program):
+    """Of a host whose ranks then wait in vain, as the others do; the one line that says why, and the seconds."""
+    with Hosts(slots) as hosts, tempfile.TemporaryFile("w+") as errors:
+        job = subprocess.Popen(hosts.zero_run(TRAIN_GPT[1], MPIEXEC, *program), stdout=subprocess.PIPE, stderr=errors,
+                               text=True, env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                                               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+        for line in job.stdout:
+            if sign in line:
+                break
+        hosts.cut(index)
+        begin = time.monotonic()
+        try:
+            code = job.wait(60)
+        finally:
+            job.kill()
+            job.stdout.close()
+        seconds = time.monotonic() - begin
+        # What runs behind the link is out of the launcher's reach, but ranks end by themselves.
+        deadline = time.monotonic() + 15
+        while any(left := [hosts.programs(i, program[0]) if i == index else hosts.processes(i)
+                           for i in range(1, len(slots))]):
+            expect(time.monotonic() < deadline, f"processes are left on the other hosts: {left}")
+            time.sleep(0.1)
+        errors.seek(0)
+        text = errors.read()
+    expect(code == 18, f"exit code {code}\n{text}")
+    expect(seconds < 15, f"it took {seconds:.1f} s\n{text}")  # the limit of 2 s, 10 s, and some
+    causes = [line for line in text.splitlines() if line.startswith("zero: rank ")]
+    expect(len(causes) == 1, f"not one line says why\n{text}")
+    return causes[0], f"{seconds:.1f} s"
+
+
+def a_cut_link():
+    """Each of the two ranks that still reach the launcher has a first cause; one is shown."""
+    cause, seconds = cut_link([1, 1, 1], 1, "step 3/", TRAIN_GPT[0], "--model", "tiny", "--sequence-length", "16",
+                              "--steps", "100000000", "--threads", "1", "--set", "train_micro_batch_size_per_gpu=1",
+                              "--set", "steps_per_print=1", "--set", "zero_core.time_limit_seconds=2")
+    expect(re.search(r"rank [02] waited 2 s in .*nothing came from rank 1", cause), cause)
+    return seconds
+
+
+def a_cut_link_in_a_save():
+    """The rank behind it is in a call that does not return."""
+    with tempfile.TemporaryDirectory() as folder:
+        cause, seconds = cut_link([1, 1], 1, "hangs", TRAIN_GPT[2], f"{folder}/root", "K1", "hang")
+    expect(re.search(r"rank 0 waited 2 s in .* of the writing of new .*nothing came from rank 1", cause), cause)
+    return seconds
+
+
 def training():
     """The losses of a training over two hosts are those of one host, bit by bit."""
     with tempfile.TemporaryDirectory() as folder:
@@ -223,7 +272,7 @@ def main():
         sys.exit(77 if good else 1)
     for test in (two_hosts, two_hosts_round_robin, groups_beyond_a_host, unequal_hosts, unequal_hosts_round_robin,
                  three_hosts, a_rank_per_host, a_slow_link, an_error_on_the_other_host, calls_that_differ, a_dead_host,
-                 *([training] if TRAIN_GPT else [])):
+                 *([training, a_cut_link, a_cut_link_in_a_save] if TRAIN_GPT else [])):
         good = passes(test) and good
     sys.exit(not good)
 

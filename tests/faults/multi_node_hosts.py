@@ -103,6 +103,34 @@ class Hosts:
         return ["ip", "netns", "exec", self.spaces[1], "unshare", "--uts", "sh", "-c", start, self.name(0), *words,
                 *program]
 
+    def zero_run(self, zero, mpiexec, *program):
+        """`zero run` on the first host, with all slots taken and the settings of mpirun() in a launcher of its own."""
+        hostfile, launcher = self.folder / "hosts", self.folder / "mpirun"
+        hostfile.write_text("".join(f"{self.address(i)} slots={slots}\n" for i, slots in enumerate(self.slots)))
+        words = self.mpirun(mpiexec, 0)
+        settings = words[words.index("--bind-to") + 2:]
+        launcher.write_text("\n".join(["#!/bin/sh", 'if [ "$1" = --version ]; then exec mpirun --version; fi',
+                                       " ".join(["exec", mpiexec, *settings, '"$@"']), ""]))
+        launcher.chmod(0o755)
+        return [*words[:words.index(mpiexec)], zero, "run", "-n", str(sum(self.slots)), "--launcher", str(launcher),
+                "--hostfile", str(hostfile), *program]
+
+    def cut(self, index):
+        """What is sent to this host and from it is lost, without a word."""
+        command("ip", "-n", self.spaces[0], "link", "set", f"port{index}", "down")
+
+    def processes(self, index):
+        return processes_in(self.spaces[index + 1])
+
+    def programs(self, index, path):
+        """Pids of this program on the host."""
+        def runs(pid):
+            try:
+                return os.path.samefile(f"/proc/{pid}/exe", path)
+            except OSError:
+                return False
+        return [pid for pid in self.processes(index) if runs(pid)]
+
     def bytes_sent(self):
         """By all hosts so far, with headers and what the launcher says."""
         total = 0

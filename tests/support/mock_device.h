@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <stdexcept>
 #include <vector>
@@ -50,6 +51,7 @@ class Scheduler {
   void run_until(const std::function<bool()>& done);
   // All that can run.
   void drain() {
+    const auto alone = lock();
     while (run_one()) {
     }
   }
@@ -62,12 +64,15 @@ class Scheduler {
   }
   void run_guarded(const std::function<void()>& work);
   std::uint64_t next_number() { return ++numbers_; }
+  // A rank's thread that reads or writes files uses its device beside the program's own.
+  std::unique_lock<std::recursive_mutex> lock() { return std::unique_lock(mutex_); }
 
  private:
   bool run_one();
   bool is_next(const Stream& stream) const;
   std::size_t choose(const std::vector<std::size_t>& ready);
 
+  std::recursive_mutex mutex_;
   Order order_;
   std::uint64_t seed_;
   std::mt19937_64 draw_;
@@ -189,6 +194,7 @@ class Stream final : public zero::ExecutionStream {
     std::uint64_t order = 0;  // among all streams
   };
   void add(Item item) {
+    const auto alone = scheduler_.lock();
     item.order = scheduler_.next_number();
     queue_.push_back(std::move(item));
     scheduler_.maybe_run();
@@ -252,6 +258,7 @@ inline void Scheduler::maybe_run() {
 }
 
 inline void Scheduler::run_until(const std::function<bool()>& done) {
+  const auto alone = lock();
   ++waits_;
   while (!done())
     if (!run_one()) throw std::logic_error("mock device: every stream waits");

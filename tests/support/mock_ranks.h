@@ -37,6 +37,7 @@ class DrainingWorld final : public zero::comm::World {
   bool fail(const std::string& reason, int exit_code) noexcept override {
     return world_->fail(reason, exit_code);
   }
+  bool failed() const noexcept override { return world_->failed(); }
   void abort(int exit_code) noexcept override { world_->abort(exit_code); }
 
  private:

@@ -64,6 +64,41 @@ TEST_CASE("after a cause that a rank has said, Open MPI's lines on the failure a
   }
 }
 
+TEST_CASE("of the causes that several hosts name, the first one is shown") {
+  const std::string other =
+      "zero: rank 2: rank 2 waited 2 s\n  in two lines\nrank 0: and a third\n";
+  const std::string follower = "zero: rank 0: stopped because rank 1 failed: unknown option\n";
+  for (const std::size_t piece : {1, 7, 1000}) {
+    CAPTURE(piece);
+    CHECK(shown(cause + other + "last\n", piece) == cause + "last\n|");
+    CHECK(shown(other + cause, piece) == other + "|");
+    CHECK(shown(follower + cause + aborted, piece) == cause + "|");
+    CHECK(shown(cause + follower, piece) == cause + "|");
+    // Better than what Open MPI says.
+    CHECK(shown(follower + aborted, piece) == "|" + follower);
+  }
+  LauncherLines lines;
+  CHECK(lines.pass(follower) == "");
+  CHECK(lines.owes());
+  CHECK(!lines.cause_said());
+}
+
+TEST_CASE("what ranks tell zero run is kept, and not shown") {
+  const std::string start = "zero: mark: start 2\n[1,0]<stderr>:zero: mark: start 0\n";
+  for (const std::size_t piece : {1, 7, 1000})
+    CHECK(shown("a\n" + start + "zero: mark: code 18\n" + cause, piece) == "a\n" + cause + "|");
+  LauncherLines lines;
+  lines.pass(start);
+  CHECK(lines.started() == std::set<int>{0, 2});
+  CHECK(!lines.exit_code());
+  lines.pass("zero: mark: code 18\nzero: mark: code 17\n");
+  CHECK(lines.exit_code() == 18);
+  CHECK(!lines.start_failed());
+  lines.pass("zero: on host a: MPI did not come up on all ranks within 2 s: rank 0 waits\n");
+  CHECK(lines.start_failed());
+  CHECK(lines.cause_said());
+}
+
 TEST_CASE("where no rank has said why, Open MPI's lines are all there is: they are shown") {
   for (const std::size_t piece : {1, 7, 1000}) {
     CHECK(shown("a\n" + aborted + counted, piece) == "a\n|" + aborted + counted);

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 ZERO, TRAIN_GPT = sys.argv[1:3]
@@ -22,7 +23,7 @@ def run(*command, after=None):
     if after:
         after(process)
     out, err = process.communicate(timeout=100)
-    lines = [line for line in err.splitlines() if not line.startswith(("zero run: ", "mpirun -n "))]
+    lines = [line for line in err.splitlines() if not re.match(r"zero run: \d+ ranks|zero run: more ranks|mpirun -n ", line)]
     return process.returncode, out, "\n".join(lines)
 
 
@@ -50,6 +51,24 @@ class Jobs(unittest.TestCase):
         code, _, err = run(TRAIN_GPT, "--threads", "1", "--steps", "1000000", "--set", "steps_per_print=1", after=kill_one)
         self.assertNotEqual(code, 0)
         self.assertRegex(err, r"\Azero: rank \d: [^\n]+\Z")
+
+    def missing(self, *command, late):
+        """Rank 1 does something else before it comes to MPI's start."""
+        script = f'[ "$OMPI_COMM_WORLD_RANK" = 1 ] && {late}; exec "$@"'
+        begin = time.monotonic()
+        code, _, err = run(*command[:-1], "sh", "-c", script, "sh", TRAIN_GPT, "--threads", "1", "--steps", "1",
+                           *command[-1])
+        self.assertEqual(code, 18)
+        self.assertLess(time.monotonic() - begin, 20)
+        cause, said = err.split("\n", 1)
+        self.assertRegex(cause, r"zero: on host .*: MPI did not come up on all ranks within 2 s: rank 0 waits")
+        return said
+
+    def test_a_rank_that_does_not_come_up_is_named(self):
+        said = self.missing("--start-limit", "2", (), late="sleep 60")
+        self.assertEqual(said, "zero run: rank 1 is missing: it has not reached zero::run()")
+        said = self.missing(("--start-limit", "2"), late="kill -STOP $$")
+        self.assertRegex(said, r"\Azero run: rank 1 is missing: its process \d+ is stopped(\n|\Z)")
 
     def test_without_a_cause_of_ours_the_launcher_is_heard(self):
         code, _, err = run(sys.executable, "-c", "raise SystemExit(3)")

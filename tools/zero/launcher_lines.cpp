@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdlib>
 #include <utility>
 
 namespace zero::tool {
@@ -22,18 +23,38 @@ constexpr std::array<std::string_view, 7> of_failures = {
     "prterun detected that one or more processes exited with non-zero status",
     "prterun has exited due to process rank "};
 
-// "zero: rank 3: ..." is how zero::run() says the first cause; before ranks know each other, "zero:
-// on host ...". mpirun may tag lines: "[1,3]<stderr>:zero: rank 3: ...".
-bool says_cause(std::string_view line) {
-  constexpr std::string_view tag = "<stderr>:", rank = "zero: rank ", host = "zero: on host ";
+constexpr std::string_view of_rank = "zero: rank ", of_host = "zero: on host ",
+                           mark = "zero: mark: ";
+
+// mpirun may tag lines: "[1,3]<stderr>:zero: rank 3: ...".
+std::string_view without_tag(std::string_view line) {
+  constexpr std::string_view tag = "<stderr>:";
   if (const auto at = line.find(tag); at != std::string_view::npos && line.front() != 'z')
     line.remove_prefix(at + tag.size());
   if (!line.empty() && line.front() == ' ') line.remove_prefix(1);
-  if (line.starts_with(host)) return true;
-  if (!line.starts_with(rank)) return false;
-  line.remove_prefix(rank.size());
+  return line;
+}
+
+// "zero: rank 3: ..." is how zero::run() says the first cause; before ranks know each other, "zero:
+// on host ...".
+bool says_cause(std::string_view line) {
+  line = without_tag(line);
+  if (line.starts_with(of_host)) return true;
+  if (!line.starts_with(of_rank)) return false;
+  line.remove_prefix(of_rank.size());
   const std::size_t digits = line.find_first_not_of("0123456789");
   return digits != 0 && digits != std::string_view::npos && line[digits] == ':';
+}
+
+bool is_word_of_ranks(std::string_view line) {
+  return says_cause(line) || without_tag(line).starts_with(mark);
+}
+
+// Whether that is what the line begins with, or may.
+bool may_be_word_of_ranks(std::string_view line) {
+  return std::ranges::any_of(std::array{of_rank, of_host, mark}, [&](std::string_view start) {
+    return line.starts_with(start) || start.starts_with(line);
+  });
 }
 
 bool is_rule(std::string_view line) {
@@ -52,9 +73,16 @@ bool is_on_messages(std::string_view line) {
 
 }  // namespace
 
+// Causes of several lines indent the others, or have one line for each rank.
+bool LauncherLines::may_continue_dropped() const {
+  constexpr std::string_view rank = "rank ";
+  return dropping_ && (line_.front() == ' ' || line_.starts_with(rank) || rank.starts_with(line_));
+}
+
 bool LauncherLines::may_be_ours() const {
   if (!block_.empty()) return true;
-  if (line_.front() == '[') return true;
+  if (may_continue_dropped()) return true;
+  if (line_.front() == '[' || may_be_word_of_ranks(line_)) return true;
   return line_.size() <= rule_length && line_.find_first_not_of('-') == std::string::npos;
 }
 
@@ -87,6 +115,8 @@ void LauncherLines::end_line(std::string& shown) {
   const bool first_of_block = !plain_ && !block_.empty() && is_rule(block_);
   if (plain_) {
     cause_said_ = cause_said_ || says_cause(start_);
+  } else if (is_word_of_ranks(line_)) {
+    take_word_of_ranks(without_tag(line_), shown);
   } else if (known_) {
     block_ += line_;
     if (is_rule(line_)) {
@@ -102,13 +132,30 @@ void LauncherLines::end_line(std::string& shown) {
     shown += std::exchange(block_, line_);
   } else if (is_on_messages(line_)) {
     kept_ += line_;
-  } else {
+  } else if (!may_continue_dropped()) {
     shown += line_;
-    cause_said_ = cause_said_ || says_cause(line_);
+    dropping_ = false;
   }
   line_.clear();
   start_.clear();
   plain_ = false;
+}
+
+void LauncherLines::take_word_of_ranks(std::string_view text, std::string& shown) {
+  if (text.starts_with(mark)) {
+    text.remove_prefix(mark.size());
+    const int number = std::atoi(text.data() + text.find(' '));
+    if (text.starts_with("start ")) started_.insert(number);
+    if (text.starts_with("code ") && !exit_code_) exit_code_ = number;
+    return;
+  }
+  const bool follows = text.find(": stopped because rank ") != std::string_view::npos;
+  start_failed_ = start_failed_ || text.find(": MPI did not come up") != std::string_view::npos;
+  dropping_ = cause_said_ || follows;
+  if (follows && follower_.empty()) follower_ = line_;
+  if (dropping_) return;
+  cause_said_ = true;
+  shown += line_;
 }
 
 std::string LauncherLines::pause() {
@@ -119,8 +166,11 @@ std::string LauncherLines::pause() {
 }
 
 std::string LauncherLines::settle() {
-  std::string shown = cause_said_ ? "" : std::exchange(kept_, "");
+  std::string shown;
+  if (!cause_said_) shown = follower_.empty() ? kept_ : follower_;
+  cause_said_ = cause_said_ || !follower_.empty();
   kept_.clear();
+  follower_.clear();
   return shown + pause();
 }
 

@@ -1,8 +1,13 @@
-// What Open MPI's mpirun adds to a job that fails: ten lines around the one that says why. They are
-// held back while they may be of no use, and shown if the job did not say its cause itself. All
-// else passes as it comes. Pure: nothing here reads, writes or waits.
+// What a job that fails writes to standard error. Open MPI's mpirun adds ten lines around the one
+// that says why: they are held back while they may be of no use, and shown if the job did not say
+// its cause itself. Where several hosts each name a cause, the first one is shown, and of those
+// that only speak of another rank's failure none, if there is a better one. What the ranks tell
+// `zero run` itself (zero/base/run_marks.h) is kept here. All else passes as it comes. Pure: nothing
+// here reads, writes or waits.
 #pragma once
 
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -15,8 +20,16 @@ class LauncherLines {
   // Nothing came for a moment: what was held until it is known what it is.
   std::string pause();
   bool undecided() const { return !line_.empty() || !block_.empty(); }
-  // Open MPI's lines are held back, and no cause was said so far.
-  bool owes() const { return !kept_.empty() && !cause_said_; }
+  // Lines on a failure are held back, and no cause was said so far.
+  bool owes() const { return !cause_said_ && !(kept_.empty() && follower_.empty()); }
+  // A rank has said why the job ends.
+  bool cause_said() const { return cause_said_; }
+  // The exit code of that cause.
+  std::optional<int> exit_code() const { return exit_code_; }
+  // Ranks have waited in vain for all to come up.
+  bool start_failed() const { return start_failed_; }
+  // Those that have come to the start.
+  const std::set<int>& started() const { return started_; }
   // The job has ended, or goes on after all: Open MPI's lines where they are all that there is.
   std::string settle();
 
@@ -25,6 +38,8 @@ class LauncherLines {
   void end_line(std::string& shown);
   void show_line(std::string& shown);
   bool may_be_ours() const;
+  bool may_continue_dropped() const;
+  void take_word_of_ranks(std::string_view text, std::string& shown);
 
   std::string line_;    // so far, where it may yet be held back
   bool plain_ = false;  // the rest of this line passes
@@ -32,7 +47,11 @@ class LauncherLines {
   std::string block_;   // from a rule on
   bool known_ = false;  // the block is Open MPI's, of a failure
   std::string kept_;
-  bool cause_said_ = false;
+  std::string follower_;   // the first line that only speaks of another rank's failure
+  bool dropping_ = false;  // of a cause that is not shown: its other lines are not either
+  bool cause_said_ = false, start_failed_ = false;
+  std::set<int> started_;
+  std::optional<int> exit_code_;
 };
 
 }  // namespace zero::tool

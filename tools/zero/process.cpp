@@ -7,7 +7,11 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
+#include <string_view>
+#include <system_error>
 
 namespace zero::tool {
 namespace {
@@ -64,6 +68,39 @@ Output capture(const std::vector<std::string>& command) {
   if (child < 0 || waitpid(child, &status, 0) < 0) return {127, output.text};
   output.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 127;
   return output;
+}
+
+std::vector<pid_t> descendants_of(pid_t launcher) {
+  std::vector<pid_t> found{launcher};
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    std::error_code gone;
+    const std::string tasks = "/proc/" + std::to_string(found[i]) + "/task";
+    for (const auto& task : std::filesystem::directory_iterator(tasks, gone)) {
+      std::ifstream children(task.path() / "children");
+      for (pid_t child = 0; children >> child;) found.push_back(child);
+    }
+  }
+  found.erase(found.begin());
+  return found;
+}
+
+std::vector<RankProcess> ranks_among(const std::vector<pid_t>& processes) {
+  constexpr std::string_view variable = "OMPI_COMM_WORLD_RANK=";
+  std::vector<RankProcess> ranks;
+  for (const pid_t pid : processes) {
+    const std::string folder = "/proc/" + std::to_string(pid);
+    std::ifstream status(folder + "/stat"), environment(folder + "/environ");
+    std::string text;
+    std::getline(status, text);
+    // "PID (NAME) STATE ...": the name may hold anything.
+    const std::size_t name_end = text.rfind(") ");
+    const char state = name_end == std::string::npos ? 'Z' : text[name_end + 2];
+    if (state == 'Z' || state == 'X') continue;
+    for (std::string entry; std::getline(environment, entry, '\0');)
+      if (entry.starts_with(variable))
+        ranks.push_back({std::atoi(entry.c_str() + variable.size()), pid, state == 'T'});
+  }
+  return ranks;
 }
 
 void become(const std::vector<std::string>& command) {

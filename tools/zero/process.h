@@ -1,6 +1,8 @@
 // Finding and starting other programs, without a shell.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -17,6 +19,17 @@ struct Output {
 };
 
 Output capture(const std::vector<std::string>& command);
+
+// A process of a rank on this machine.
+struct RankProcess {
+  int rank = 0;
+  pid_t pid = 0;
+  bool stopped = false;
+};
+
+// Of those that a launcher has started, directly or not; what has ended is left out.
+std::vector<pid_t> descendants_of(pid_t launcher);
+std::vector<RankProcess> ranks_among(const std::vector<pid_t>& processes);
 
 // Becomes the command; returns only on failure, with errno set.
 void become(const std::vector<std::string>& command);

@@ -14,6 +14,8 @@
 #include "tools/zero/process.h"
 #include "tools/zero/supervise.h"
 #include "zero/base/error.h"
+#include "zero/base/number_text.h"
+#include "zero/base/run_marks.h"
 
 namespace zero::tool {
 namespace {
@@ -27,6 +29,7 @@ class RunFormatter : public CLI::Formatter {
 
 struct RunOptions {
   LaunchRequest request;
+  double start_limit = 0;  // seconds; 0: the program's own
   std::string launcher;
   bool dry_run = false;
   bool verbose = false;
@@ -85,6 +88,13 @@ std::string read_file(const std::string& file) {
   return text.str();
 }
 
+// Under Open MPI, ranks on other machines have only those variables that are named.
+std::vector<std::string> with_marks(std::vector<std::string> command, bool elsewhere) {
+  setenv(run_marks_variable, "1", 1);
+  if (elsewhere) command.insert(command.begin() + 1, {"-x", run_marks_variable});
+  return command;
+}
+
 void run(RunOptions options) {
   LaunchRequest& request = options.request;
   refuse_nesting();
@@ -92,14 +102,22 @@ void run(RunOptions options) {
   const Launcher launcher = ask_launcher(find_launcher(options.launcher));
   if (!request.hostfile.empty())
     request.hosts = parse_hostfile(read_file(request.hostfile), launcher.kind, local_host_names());
-  const LaunchPlan plan = plan_launch(request, read_machine(), launcher);
+  const MachineFacts machine = read_machine();
+  const bool elsewhere = !request.hosts.empty() || !machine.scheduler.empty();
+  if (options.start_limit > 0)
+    setenv("ZERO_START_LIMIT", shortest_text(options.start_limit).c_str(), 1);
+  if (std::getenv("ZERO_START_LIMIT") != nullptr && elsewhere &&
+      launcher.kind == LauncherKind::open_mpi)
+    request.launcher_arguments.insert(request.launcher_arguments.begin(),
+                                      {"-x", "ZERO_START_LIMIT"});
+  const LaunchPlan plan = plan_launch(request, machine, launcher);
   for (const std::string& note : plan.notes) std::fprintf(stderr, "zero run: %s\n", note.c_str());
   std::fprintf(options.dry_run ? stdout : stderr, "%s\n", quote_command(plan.command).c_str());
   if (options.dry_run) return;
   std::fflush(nullptr);
   LauncherLines lines;
   if (launcher.kind == LauncherKind::open_mpi && !options.verbose)
-    supervise(plan.command, lines);
+    supervise(with_marks(plan.command, elsewhere), request.ranks, lines);
   else
     become(plan.command);
   throw TopologyError("cannot start " + plan.command.front() + ": " + std::strerror(errno));
@@ -127,6 +145,10 @@ void add_run(CLI::App& app) {
           "--launcher-arg", options->request.launcher_arguments,
           "One more argument for the launcher; may be repeated, as --launcher-arg=--verbose")
       ->allow_extra_args(false);
+  command
+      ->add_option("--start-limit", options->start_limit,
+                   "Seconds until all ranks have come up (ZERO_START_LIMIT; default: 120)")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--dry-run", options->dry_run, "Only print the line");
   command->add_flag("--verbose", options->verbose,
                     "Show what Open MPI itself says of a failure, also where a rank has said why");

@@ -13,6 +13,8 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <string>
+#include <utility>
 
 #include "tools/zero/process.h"
 
@@ -26,6 +28,11 @@ using std::chrono::milliseconds;
 // shown though the job goes on, and until a descriptor that others hold open after the launcher's
 // end is given up.
 constexpr milliseconds moment{50}, patience{5000}, aftermath{200};
+// A launcher that does not end: how often its ranks are looked for, how long it may take after the
+// last of them, and after SIGTERM.
+constexpr milliseconds look{250}, launcher_grace{5000}, farewell{2500};
+// Where no rank is seen on this machine: those of other machines may still take leave.
+constexpr milliseconds unseen_grace{15'000};
 
 void write_all(std::string_view text) {
   while (!text.empty()) {
@@ -48,7 +55,7 @@ bool is_from_terminal(const signalfd_siginfo& signal) {
 
 class Supervisor {
  public:
-  explicit Supervisor(LauncherLines& lines) : lines_(lines) {}
+  Supervisor(int ranks, LauncherLines& lines) : ranks_(ranks), lines_(lines) {}
 
   void run(const std::vector<std::string>& command);
 
@@ -60,8 +67,11 @@ class Supervisor {
   bool take_output();
   int milliseconds_to_wait() const;
   void after_silence();
+  void name_missing();
+  void end_launcher_when_due();
   [[noreturn]] void end();
 
+  const int ranks_;
   LauncherLines& lines_;
   sigset_t handled_{}, before_{};
   int signals_ = -1, output_ = -1;
@@ -70,6 +80,9 @@ class Supervisor {
   int status_ = 0;
   bool open_ = true, ended_ = false, given_up_ = false;
   Clock::time_point owed_since_;
+  Clock::time_point left_since_{};  // of the ranks here, after a cause; 0: not yet
+  bool seen_here_ = false;          // ranks
+  bool missing_named_ = false, asked_to_end_ = false, killed_ = false;
 };
 
 // What the child cannot do reaches the parent as an errno; a successful exec closes the pipe.
@@ -131,15 +144,55 @@ void Supervisor::watch() {
     if (!owed) owed_since_ = Clock::now();
     if (ready == 0) after_silence();
     if (lines_.owes() && Clock::now() - owed_since_ >= patience) write_all(lines_.settle());
+    if (!lines_.started().empty() && !seen_here_ && !ended_)
+      seen_here_ = !ranks_among(descendants_of(child_)).empty();
+    if (lines_.start_failed() && !missing_named_) name_missing();
+    if (lines_.cause_said() && !ended_) end_launcher_when_due();
   }
 }
 
 int Supervisor::milliseconds_to_wait() const {
   if (lines_.undecided()) return moment.count();
   if (ended_) return aftermath.count();
+  if (lines_.cause_said()) return look.count();
   if (!lines_.owes()) return -1;
   const auto left = owed_since_ + patience - Clock::now();
   return static_cast<int>(std::max(milliseconds(0), std::chrono::ceil<milliseconds>(left)).count());
+}
+
+// What those that wait in MPI's start cannot know.
+void Supervisor::name_missing() {
+  missing_named_ = true;
+  const std::vector<RankProcess> here = ranks_among(descendants_of(child_));
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const auto own = std::ranges::find_if(
+        here, [&](const RankProcess& process) { return process.rank == rank && process.stopped; });
+    const bool stopped = own != here.end();
+    if (lines_.started().contains(rank) && !stopped) continue;
+    write_all("zero run: rank " + std::to_string(rank) + " is missing: " +
+              (stopped ? "its process " + std::to_string(own->pid) + " is stopped"
+                       : "it has not reached zero::run()") +
+              "\n");
+  }
+}
+
+// It may wait for hosts that are out of reach.
+void Supervisor::end_launcher_when_due() {
+  const std::vector<pid_t> below = descendants_of(child_);
+  if (left_since_ == Clock::time_point{}) {
+    if (!ranks_among(below).empty()) return;
+    left_since_ = Clock::now();
+  }
+  const auto waited = Clock::now() - left_since_;
+  const milliseconds grace = seen_here_ ? launcher_grace : unseen_grace;
+  if (waited >= grace && !std::exchange(asked_to_end_, true)) {
+    write_all("zero run: all ranks of this machine have left, but " + std::to_string(child_) +
+              ", the launcher, has not: it is ended now; a host may be out of reach\n");
+    kill(child_, SIGTERM);
+  }
+  if (waited < grace + farewell || std::exchange(killed_, true)) return;
+  kill(child_, SIGKILL);
+  for (const pid_t helper : below) kill(helper, SIGKILL);
 }
 
 void Supervisor::after_silence() {
@@ -170,6 +223,7 @@ void Supervisor::take_signal() {
 
 void Supervisor::end() {
   write_all(lines_.settle());
+  if (asked_to_end_ && lines_.exit_code()) _exit(*lines_.exit_code());
   if (WIFEXITED(status_)) _exit(WEXITSTATUS(status_));
   // As the launcher ended, without a core of its own.
   const rlimit none{0, 0};
@@ -187,8 +241,8 @@ void Supervisor::end() {
 
 }  // namespace
 
-void supervise(const std::vector<std::string>& command, LauncherLines& lines) {
-  Supervisor(lines).run(command);
+void supervise(const std::vector<std::string>& command, int ranks, LauncherLines& lines) {
+  Supervisor(ranks, lines).run(command);
 }
 
 }  // namespace zero::tool

@@ -10,8 +10,10 @@
 
 namespace zero::tool {
 
-// Ends this process as the command ends: with its exit code, or by the signal that ended it.
-// Returns only where it cannot be started, with errno set.
-void supervise(const std::vector<std::string>& command, LauncherLines& lines);
+// Ends this process as the command ends: with its exit code, or by the signal that ended it. A
+// launcher that goes on after a rank has said why the job ends, and after all ranks of this machine
+// have left, is ended; the exit code is the cause's then. Where not all of so many ranks come up,
+// those that are missing are named. Returns only where it cannot be started, with errno set.
+void supervise(const std::vector<std::string>& command, int ranks, LauncherLines& lines);
 
 }  // namespace zero::tool

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "zero/base/error.h"
+#include "zero/base/run_marks.h"
 #include "zero/base/text.h"
 
 namespace zero {
@@ -46,6 +47,7 @@ void print_last_words(int seen_by, int failed_rank, int exit_code,
             ",\"host\":" + json_text(host()) + ",\"pid\":" + std::to_string(getpid()) +
             ",\"exit_code\":" + std::to_string(exit_code) + ",\"message\":" + json_text(text) +
             "}\n";
+  mark_code(exit_code);
   // In one call, so that the lines of ranks do not mix.
   std::fputs(line.c_str(), stderr);
   std::fflush(nullptr);

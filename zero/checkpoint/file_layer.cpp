@@ -27,9 +27,16 @@ FileHook& hook() {
   return installed;
 }
 
+thread_local FileCalls* watched_calls = nullptr;
+
 // What the hook says of an operation that is about to be made.
 int injected(const FileEvent& event) {
+  if (watched_calls != nullptr && watched_calls->refused()) return ECANCELED;
   return hook() ? hook()(event) : 0;
+}
+
+void note_ended() {
+  if (watched_calls != nullptr) watched_calls->ended.fetch_add(1, std::memory_order_relaxed);
 }
 
 [[noreturn]] void save_failed(const std::string& path, const std::string& action, int error) {
@@ -49,6 +56,7 @@ int error_of(const FileEvent& event, Call&& call) {
   if (const int error = injected(event); error > 0) return error;
   while (call() != 0)
     if (errno != EINTR) return errno;
+  note_ended();
   return 0;
 }
 
@@ -73,6 +81,14 @@ File open_regular(int directory, const std::string& name, const std::string& pat
 
 void set_file_hook(FileHook installed) {
   hook() = std::move(installed);
+}
+
+WatchedCalls::WatchedCalls(FileCalls& calls) {
+  watched_calls = &calls;
+}
+
+WatchedCalls::~WatchedCalls() {
+  watched_calls = nullptr;
 }
 
 std::string file_name_problem(std::string_view name) {
@@ -130,6 +146,7 @@ void File::write(std::span<const std::byte> bytes) {
       continue;
     }
     if (written <= 0) save_failed(path_, "write", written < 0 ? errno : EIO);
+    note_ended();
     written_ += written;
     bytes = bytes.subspan(written);
   }
@@ -170,6 +187,7 @@ void File::read(std::int64_t offset, std::span<std::byte> bytes) const {
     if (got < 0) load_failed(path_, errno);
     if (got == 0)
       throw LoadError(path_ + ": ended at byte " + std::to_string(offset) + " while it was read");
+    note_ended();
     got = std::min(got, std::ssize(bytes));
     offset += got;
     bytes = bytes.subspan(got);

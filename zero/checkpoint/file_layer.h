@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -53,6 +54,20 @@ inline constexpr std::int64_t direct_alignment = 4096;
 using FileHook = std::function<int(const FileEvent&)>;
 // For tests, while nothing is being saved or loaded; empty: none.
 void set_file_hook(FileHook hook);
+
+// The calls of a thread, as another one watches them.
+struct FileCalls {
+  std::atomic<std::int64_t> ended{0};
+  std::function<bool()> refused;  // where true, the next one fails with ECANCELED
+};
+
+// While it lives, the calls of the thread that made it are watched.
+class WatchedCalls {
+ public:
+  explicit WatchedCalls(FileCalls& calls);
+  WatchedCalls(const WatchedCalls&) = delete;
+  ~WatchedCalls();
+};
 
 // Owns an open file descriptor; -1 is none.
 class Descriptor {

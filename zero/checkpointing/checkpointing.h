@@ -8,21 +8,19 @@
 // the next step (agreement.h), and the ranks go on from there together.
 #pragma once
 
-#include <atomic>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "zero/base/arena.h"
 #include "zero/checkpoint/shard_reader.h"
 #include "zero/checkpoint/store.h"
 #include "zero/checkpointing/device_copies.h"
+#include "zero/checkpointing/file_work.h"
 #include "zero/checkpointing/staged_writer.h"
 #include "zero/runtime/agreement.h"
 #include "zero/runtime/outcome.h"
@@ -57,18 +55,15 @@ struct PendingSave {
   std::vector<std::int64_t> copy_before_update;  // bytes of the own file, by flat unit
   std::vector<checkpoint::Digest> chunks;
   double seconds = 0;  // of writing the files, on the slowest rank
-  std::thread worker;
-  std::atomic<bool> idle{true};  // the phase's work has ended here; `outcome` says how
-  Outcome outcome;
-  bool told = false;  // a failure, where training goes on after one
+  Outcome outcome;     // of the save, on all ranks
+  bool told = false;   // a failure, where training goes on after one
+  FileWork work;       // of the phase, on this rank; goes first, since it uses the others
 
   // What that entry of this rank's file holds.
   const std::vector<std::byte>& buffer_of(const Located& located) const {
     const auto parameters = manifest.parameters.size() - buffers.size();
     return buffers[located.range.parameter - parameters];
   }
-
-  ~PendingSave();
 };
 
 // What an engine keeps for its checkpoints.
@@ -119,17 +114,11 @@ class Checkpointing {
   bool spoiled() const { return spoiled_; }
 
  private:
-  // While ranks read and write files, they wait for each other without the usual limit.
-  class LongTimeout {
-   public:
-    explicit LongTimeout(Ranks& ranks);
-    LongTimeout(const LongTimeout&) = delete;
-    ~LongTimeout() { ranks_.set_terms(before_); }
-
-   private:
-    Ranks& ranks_;
-    comm::CallTerms before_;
-  };
+  // Collective: the work of all ranks on files, and what came of it.
+  template <class Work>
+  Outcome together(const std::string& what, Work&& work) {
+    return FileWork::together(train_.runtime, train_.ranks, what, work);
+  }
 
   // Of what saves and loads pass through: not before somebody opens, saves or resumes, since many
   // runs never do.
@@ -159,11 +148,10 @@ class Checkpointing {
   void open_save(PendingSave& save, const SaveOptions& options);
   void prepare_writer(PendingSave& save) const;
   void write_own_file(PendingSave& save) const;
+  Outcome finish_phase(PendingSave& save);
   // device_saves.cpp
   void queue_copies(PendingSave& save) const;
   void commit(const PendingSave& save) const;
-  template <class Work>
-  void launch(PendingSave& save, Work work);
   void gather_digests(PendingSave& save);
 
   // resuming.cpp
@@ -186,7 +174,8 @@ class Checkpointing {
   void check_values(const std::string& file, const checkpoint::Manifest& manifest,
                     const checkpoint::ElementRange& range, std::span<const std::byte> bytes) const;
   void read_files(const std::string& path, const checkpoint::Manifest& manifest,
-                  const std::vector<checkpoint::ElementRange>& wanted, bool into_state);
+                  const std::vector<checkpoint::ElementRange>& wanted, bool into_state,
+                  FileWork& work);
   void adopt(const checkpoint::Manifest& manifest);
   void notice_differences(const checkpoint::Manifest& manifest);
 
@@ -202,6 +191,6 @@ void print_notice(const std::string& notice);
 // Runs the work until it throws no LoadError, at most for the time that another host's new files
 // may take to be seen here; then throws TopologyError with the host and `what` it does not see.
 // What is there and cannot be read is a LoadError at once.
-void await_visible(const std::string& what, const std::function<void()>& work);
+void await_visible(const std::string& what, FileWork& files, const std::function<void()>& work);
 
 }  // namespace zero::detail

@@ -4,6 +4,8 @@
 #include <exception>
 #include <utility>
 
+#include "comm/call.h"
+
 namespace zero::detail {
 
 bool saves_asynchronously(const Config& config) {
@@ -51,9 +53,9 @@ void Checkpoints::end(bool completes) noexcept {
     print_notice(error.what());
   }
   // Somebody may still hold its ticket.
-  if (state_.pending && state_.pending->worker.joinable()) {
+  if (state_.pending) {
     finish_copies(state_, *state_.pending);
-    state_.pending->worker.join();
+    state_.pending->work.cancel();
   }
   state_.pending.reset();
   try {
@@ -141,8 +143,8 @@ void Checkpoints::finish_pending() {
 void Checkpoints::report_save(bool& busy, int& code) const {
   const PendingSave* save = state_.pending.get();
   if (save == nullptr) return;
-  busy = !save->idle.load(std::memory_order_acquire);
-  if (!busy) code = save->outcome.code;
+  busy = save->work.busy();
+  if (!busy) code = save->work.own().code;
 }
 
 void Checkpoints::advance(const std::optional<SaveNews>& news) {
@@ -173,14 +175,21 @@ std::optional<SaveNews> Checkpoints::news_of_step(std::int64_t step) {
 }
 
 void Checkpoints::await_copies(const Instruction& instruction) {
-  const PendingSave* save = state_.pending.get();
+  PendingSave* save = state_.pending.get();
   if (save == nullptr || !save->writer) return;
-  if (instruction.op == Op::measure) {
-    for (const std::int64_t bytes : save->copy_before_update) save->writer->await_copy(bytes);
-    return;
-  }
-  const int flat_unit = train_.plan.inputs.chunks[instruction.target].flat_unit;
-  save->writer->await_copy(save->copy_before_update[flat_unit]);
+  const std::vector<std::int64_t>& before = save->copy_before_update;
+  const std::int64_t bytes = instruction.op == Op::measure
+                                 ? std::ranges::max(before)
+                                 : before[train_.plan.inputs.chunks[instruction.target].flat_unit];
+  const auto limit = train_.ranks.terms().time_limit;
+  if (save->writer->await_copy(bytes, limit)) return;
+  const StalledError stalled(
+      "rank " + std::to_string(train_.rank()) + ": an update waits for the save of " +
+      save->manifest.tag + " in the background, which has made no progress for " +
+      comm::duration_text(limit) +
+      "; look at its file system, or raise zero_core.time_limit_seconds if it is only slow");
+  save->work.give_up(train_.runtime, stalled);
+  throw StalledError(stalled);
 }
 
 void Checkpoints::precede_by_copies(const Instruction& instruction, ExecutionStream& stream) {

@@ -51,7 +51,7 @@ void Checkpointing::queue_copies(PendingSave& save) const {
 }
 
 void finish_copies(const CheckpointState& state, PendingSave& save) noexcept {
-  if (!state.copies || !save.writer || save.idle.load(std::memory_order_acquire)) return;
+  if (!state.copies || !save.writer || !save.work.busy()) return;
   try {
     state.copies->synchronize();
   } catch (const std::exception&) {

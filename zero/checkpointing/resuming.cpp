@@ -36,17 +36,15 @@ std::string Checkpointing::choose(const std::string& directory, Resume mode, con
 // case of damage.
 Outcome Checkpointing::look(const std::string& directory, const std::string& tag,
                             const std::string& document) {
-  const LongTimeout long_timeout(train_.ranks);
-  return agree_on_outcome(
-      train_.ranks, "the choice of a checkpoint", attempt([&] {
-        if (train_.rank() == 0) return;
-        const std::string digest = checkpoint::format_manifest_digest(document);
-        await_visible("the checkpoint " + tag + " in " + directory + " that rank 0 sees", [&] {
-          const std::string own = Directory::open(directory).child(tag).read_text(
-              checkpoint::manifest_digest_name, std::ssize(digest));
-          if (own != digest) throw LoadError("another one is there");
-        });
-      }));
+  return together("the choice of " + tag, [&](FileWork& files) {
+    if (train_.rank() == 0) return;
+    const std::string digest = checkpoint::format_manifest_digest(document);
+    await_visible("the checkpoint " + tag + " in " + directory + " that rank 0 sees", files, [&] {
+      const std::string own = Directory::open(directory).child(tag).read_text(
+          checkpoint::manifest_digest_name, std::ssize(digest));
+      if (own != digest) throw LoadError("another one is there");
+    });
+  });
 }
 
 // Fills param_of_, buffer_of_ and state_of_; what does not fit is -1.
@@ -193,11 +191,14 @@ void Checkpointing::check_values(const std::string& file, const Manifest& manife
 }
 
 void Checkpointing::read_files(const std::string& path, const Manifest& manifest,
-                               const std::vector<ElementRange>& wanted, bool into_state) {
+                               const std::vector<ElementRange>& wanted, bool into_state,
+                               FileWork& work) {
+  for (const ElementRange& range : wanted) work.expect(range.count * manifest.width_of(range));
   const Directory directory = Directory::open(path);
   for (const ManifestFile& file : manifest.files)
     read_shard(directory, manifest, file, wanted, state_.buffer,
                [&](const ElementRange& range, std::span<const std::byte> bytes) {
+                 work.got_on(std::ssize(bytes));
                  check_values(path + "/" + file.name, manifest, range, bytes);
                  if (into_state) deliver(manifest, range, bytes);
                });
@@ -255,16 +256,16 @@ Outcome Checkpointing::load(const Manifest& manifest, const std::string& path) {
   if (train_.scaler.dynamic() && !manifest.loss_scaler.empty())
     scaler = scaler_state_from(path, manifest.loss_scaler);
 
-  const LongTimeout long_timeout(train_.ranks);
   const auto pass = [&](bool into_state) {
-    return agree_on_outcome(train_.ranks, "the reading of a checkpoint",
-                            attempt([&] { read_files(path, manifest, wanted, into_state); }));
+    return together("the reading of " + manifest.tag,
+                    [&](FileWork& work) { read_files(path, manifest, wanted, into_state, work); });
   };
   // Live state changes only when every rank can succeed; a fresh engine has none to lose.
   const bool fresh = std::find(train_.has_values.begin(), train_.has_values.end(), char{1}) ==
                      train_.has_values.end();
   Outcome outcome = fresh ? Outcome{} : pass(false);
   if (outcome.code == 0) {
+    spoiled_ = true;  // until it is known to have gone well
     outcome = pass(true);
     spoiled_ = outcome.code != 0;
   }

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "comm/environment.h"
-#include "zero/base/thread.h"
 #include "zero/checkpointing/checkpointing.h"
 
 namespace zero::detail {
@@ -19,8 +18,6 @@ using checkpoint::ManifestFile;
 using checkpoint::Unreadable;
 using Clock = std::chrono::steady_clock;
 
-// A slow disk on one rank is no stall: dead ranks are noticed without a time limit.
-constexpr std::chrono::hours file_time_limit{24};
 constexpr std::chrono::seconds visibility_limit{10};
 
 std::string shard_name(int rank, int ranks) {
@@ -30,9 +27,10 @@ std::string shard_name(int rank, int ranks) {
 }
 
 // Runs the work until it throws no LoadError or the time is over: then says what the last one said.
-std::string problem_of(const std::function<void()>& work, Clock::duration limit) {
+std::string problem_of(const std::function<void()>& work, FileWork& files, Clock::duration limit) {
   const auto give_up = Clock::now() + limit;
   while (true) {
+    files.got_on();
     try {
       work();
       return "";
@@ -47,46 +45,36 @@ std::string problem_of(const std::function<void()>& work, Clock::duration limit)
 
 }  // namespace
 
-void await_visible(const std::string& what, const std::function<void()>& work) {
-  if (const std::string problem = problem_of(work, visibility_limit); !problem.empty())
+void await_visible(const std::string& what, FileWork& files, const std::function<void()>& work) {
+  if (const std::string problem = problem_of(work, files, visibility_limit); !problem.empty())
     throw TopologyError("host " + comm::host_name() + " does not see " + what + " (" + problem +
                         "): checkpoints need a directory that all hosts share");
-}
-
-Checkpointing::LongTimeout::LongTimeout(Ranks& ranks) : ranks_(ranks), before_(ranks.terms()) {
-  comm::CallTerms terms = before_;
-  terms.time_limit = file_time_limit;
-  ranks_.set_terms(terms);
-}
-
-PendingSave::~PendingSave() {
-  if (worker.joinable()) worker.join();
 }
 
 // Rank 0 takes the lock and leaves a file of random content; the others must see it.
 void Checkpointing::open(const std::string& directory) {
   if (state_.directory == directory) return;
   agree_on_text(train_.ranks, "checkpoint directory", directory);
-  const LongTimeout long_timeout(train_.ranks);
   const bool root = train_.rank() == 0;
+  const std::string what = "the opening of " + directory;
   state_.directory.clear();
   state_.saver.reset();
   std::string sign;
-  agree_or_raise(train_.ranks, "the opening of a checkpoint directory", attempt([&] {
-                   take_buffer();
-                   if (!root) return;
-                   auto saver = std::make_shared<checkpoint::Saver>(directory);
-                   saver->clear();
-                   sign = saver->leave_sign();
-                   state_.saver = std::move(saver);
-                 }));
-  sign = train_.ranks.broadcast_text("the opening of a checkpoint directory", sign);
-  const Outcome seen = agree_on_outcome(
-      train_.ranks, "the opening of a checkpoint directory", attempt([&] {
-        if (root) return;
-        await_visible("what rank 0 wrote to " + directory,
-                      [&] { checkpoint::check_sign(Directory::open(directory), sign); });
-      }));
+  const Outcome opened = together(what, [&](FileWork&) {
+    take_buffer();
+    if (!root) return;
+    auto saver = std::make_shared<checkpoint::Saver>(directory);
+    saver->clear();
+    sign = saver->leave_sign();
+    state_.saver = std::move(saver);
+  });
+  if (opened.code != 0) raise(opened);
+  sign = train_.ranks.broadcast_text(what, sign);
+  const Outcome seen = together(what, [&](FileWork& files) {
+    if (root) return;
+    await_visible("what rank 0 wrote to " + directory, files,
+                  [&] { checkpoint::check_sign(Directory::open(directory), sign); });
+  });
   if (state_.saver) state_.saver->remove_sign(sign);
   if (seen.code != 0) {
     state_.saver.reset();
@@ -155,14 +143,15 @@ void Checkpointing::prepare_writer(PendingSave& save) const {
 void Checkpointing::write_own_file(PendingSave& save) const {
   if (!save.writer) return;
   const auto start = Clock::now();
-  save.chunks = save.writer->run([&] {
+  save.work.expect(own_bytes(save.trainable_only));
+  const auto create = [&] {
     const std::string name = checkpoint::temporary_name(save.manifest.tag, save.manifest.save_id);
     std::optional<Directory> temporary;
     // All hosts have seen this directory when it was opened: what is not there has vanished. Rank 0
     // made it, and need not wait for it.
     const std::string problem =
         problem_of([&] { temporary.emplace(Directory::open(save.directory).child(name)); },
-                   train_.rank() == 0 ? Clock::duration::zero() : visibility_limit);
+                   save.work, train_.rank() == 0 ? Clock::duration::zero() : visibility_limit);
     if (!problem.empty())
       throw SaveError(problem +
                       "; the directory of the checkpoints was there when the save began, "
@@ -171,28 +160,9 @@ void Checkpointing::write_own_file(PendingSave& save) const {
     const ManifestFile& file = save.manifest.files[save.own_file];
     return std::make_unique<checkpoint::SafetensorsWriter>(
         temporary->create(file.name), shard_header(save.manifest, file), file.data_bytes());
-  });
+  };
+  save.chunks = save.writer->run(create, [&](std::int64_t bytes) { save.work.got_on(bytes); });
   save.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// Work of a phase: here, or on a thread of its own.
-template <class Work>
-void Checkpointing::launch(PendingSave& save, Work work) {
-  if (!save.asynchronous) {
-    save.outcome = attempt(work);
-    return;
-  }
-  save.idle.store(false, std::memory_order_relaxed);
-  const Outcome started = attempt([&] {
-    save.worker =
-        start_thread("a save in the background", [&save, work = std::move(work)]() mutable {
-          save.outcome = attempt(work);
-          save.idle.store(true, std::memory_order_release);
-        });
-  });
-  if (started.code == 0) return;
-  save.outcome = {SaveError("").exit_code(), started.text};
-  save.idle.store(true, std::memory_order_release);
 }
 
 std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
@@ -223,7 +193,7 @@ std::shared_ptr<PendingSave> Checkpointing::save(const std::string& directory,
     else if (!train_.store->readable_beside_steps())
       pending->writer->copy_ahead();
   }
-  launch(*pending, [*this, save = pending.get()] { write_own_file(*save); });
+  pending->work.start(train_.runtime, [*this, save = pending.get()] { write_own_file(*save); });
   if (!asynchronous) finish(*pending);
   return pending;
 }
@@ -253,18 +223,21 @@ void Checkpointing::commit(const PendingSave& save) const {
   for (const std::string& notice : state_.saver->retain(save.keep)) print_notice(notice);
 }
 
+Outcome Checkpointing::finish_phase(PendingSave& save) {
+  const bool writes = save.phase == PendingSave::Phase::writing;
+  return save.work.finish(train_.runtime, train_.ranks,
+                          (writes ? "the writing of " : "the commit of ") + save.manifest.tag);
+}
+
 void Checkpointing::advance(PendingSave& save, bool known_good) {
   finish_copies(state_, save);
-  if (save.worker.joinable()) save.worker.join();
-  const bool wrote = save.phase == PendingSave::Phase::writing;
-  if (!known_good)
-    save.outcome = agree_on_outcome(
-        train_.ranks, wrote ? "the files of a save" : "the commit of a save", save.outcome);
-  if (save.outcome.code == 0 && wrote) {
+  save.outcome = known_good ? Outcome{} : finish_phase(save);
+  save.work.join();
+  if (save.outcome.code == 0 && save.phase == PendingSave::Phase::writing) {
     save.writer.reset();
     gather_digests(save);
     save.phase = PendingSave::Phase::committing;
-    launch(save, [*this, pending = &save] { commit(*pending); });
+    save.work.start(train_.runtime, [*this, pending = &save] { commit(*pending); });
     return;
   }
   save.phase = PendingSave::Phase::finished;
@@ -273,14 +246,13 @@ void Checkpointing::advance(PendingSave& save, bool known_good) {
     return;
   }
   if (state_.saver) state_.saver->abandon();
-  // The layer that failed may speak of reading or of memory; to the caller it was a save.
-  for (const int code :
-       {LoadError("").exit_code(), MemoryError("").exit_code(), Error("").exit_code()})
+  // The layer that failed may speak of reading, memory or threads; to the caller it was a save.
+  for (const int code : {LoadError("").exit_code(), MemoryError("").exit_code(),
+                         TopologyError("").exit_code(), Error("").exit_code()})
     if (save.outcome.code == code) save.outcome.code = SaveError("").exit_code();
 }
 
 void Checkpointing::finish(PendingSave& save) {
-  const LongTimeout long_timeout(train_.ranks);
   while (save.phase != PendingSave::Phase::finished) advance(save);
 }
 

@@ -1,12 +1,8 @@
 #include "zero/checkpointing/staged_writer.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <thread>
 #include <utility>
-
-#include "zero/base/number_text.h"
 
 namespace zero::detail {
 
@@ -16,7 +12,6 @@ namespace {
 constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
 // Of one write: the disk gets the next while the processor still copies, as long as they are long.
 constexpr std::int64_t longest_write = std::int64_t{4} << 20;
-constexpr std::chrono::seconds progress_interval{30};
 
 }  // namespace
 
@@ -95,9 +90,9 @@ void StagedWriter::copy_all() {
   }
 }
 
-void StagedWriter::write_all(const Create& create) {
+void StagedWriter::write_all(const Create& create,
+                             const std::function<void(std::int64_t)>& written) {
   const std::unique_ptr<checkpoint::SafetensorsWriter> file = create();
-  auto shown = std::chrono::steady_clock::now();
   while (written_ < bytes_) {
     std::span<std::byte> digested;
     {
@@ -108,12 +103,7 @@ void StagedWriter::write_all(const Create& create) {
     }
     file->write(digested);
     change([&] { written_ += std::ssize(digested); });
-    // Others wait for the slowest rank: that one says how far it is.
-    if (const auto now = std::chrono::steady_clock::now(); now - shown >= progress_interval) {
-      shown = now;
-      std::fprintf(stderr, "zero: checkpoint: %s: %s of %s written\n", file->path().c_str(),
-                   byte_text(written_).c_str(), byte_text(bytes_).c_str());
-    }
+    written(std::ssize(digested));
   }
   file->finish();
 }
@@ -124,11 +114,12 @@ void StagedWriter::fail(std::exception_ptr cause) {
   });
 }
 
-std::vector<checkpoint::Digest> StagedWriter::run(const Create& create) {
+std::vector<checkpoint::Digest> StagedWriter::run(
+    const Create& create, const std::function<void(std::int64_t)>& written) {
   try {
     const std::jthread copier([this] { copy_all(); });
     try {
-      write_all(create);
+      write_all(create, written);
     } catch (...) {
       fail(std::current_exception());
     }
@@ -140,9 +131,15 @@ std::vector<checkpoint::Digest> StagedWriter::run(const Create& create) {
   return digester_.finish();
 }
 
-void StagedWriter::await_copy(std::int64_t bytes) {
+bool StagedWriter::await_copy(std::int64_t bytes, std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
-  advanced_.wait(lock, [&] { return ended_ || copied_ >= bytes; });
+  while (!ended_ && copied_ < bytes) {
+    const auto gets_on = [&, before = copied_ + digested_ + written_] {
+      return ended_ || copied_ + digested_ + written_ != before;
+    };
+    if (!advanced_.wait_for(lock, limit, gets_on)) return false;
+  }
+  return true;
 }
 
 }  // namespace zero::detail

@@ -5,6 +5,7 @@
 // whoever will change the state may wait for the copy.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -39,15 +40,17 @@ class StagedWriter {
 
   // As far as the staging reaches, on the calling thread; run() goes on from there.
   void copy_ahead();
-  // Creates the file, writes it and returns its digests. Throws what goes wrong.
-  std::vector<checkpoint::Digest> run(const Create& create);
+  // Creates the file, writes it and returns its digests. Throws what goes wrong. `written` hears of
+  // the bytes of each write.
+  std::vector<checkpoint::Digest> run(const Create& create,
+                                      const std::function<void(std::int64_t)>& written);
   // Any thread: the first `bytes` of the data lie in the staging.
   void note_copied(std::int64_t bytes);
   // Any thread: nothing more will be copied; run() throws the cause.
   void fail(std::exception_ptr cause);
   // Any thread: returns when the first `bytes` have been copied, or nothing will be copied any
-  // more.
-  void await_copy(std::int64_t bytes);
+  // more; false when for that long nothing was copied or written.
+  bool await_copy(std::int64_t bytes, std::chrono::milliseconds limit);
 
  private:
   template <class Change>
@@ -57,7 +60,7 @@ class StagedWriter {
   bool copies_next() const;
   void copy_piece();
   void copy_all();
-  void write_all(const Create& create);
+  void write_all(const Create& create, const std::function<void(std::int64_t)>& written);
   std::span<std::byte> piece_at(std::int64_t offset) const;
 
   const std::int64_t bytes_;

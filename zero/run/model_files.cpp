@@ -10,6 +10,7 @@
 #include "zero/base/hash.h"
 #include "zero/checkpoint/digest.h"
 #include "zero/checkpoint/model_files.h"
+#include "zero/checkpointing/file_work.h"
 #include "zero/run/weights.h"
 #include "zero/runtime/fingerprint.h"
 #include "zero/state/array_exchange.h"
@@ -39,7 +40,7 @@ std::int64_t identity_of(const std::string& path) {
 // One word per tensor: the sum over hashes of blocks, of which each of `readers` takes its share.
 std::vector<std::int64_t> hashes_of(const checkpoint::ModelReader& reader,
                                     const std::vector<std::string>& tensors, std::size_t number,
-                                    std::size_t readers) {
+                                    std::size_t readers, FileWork& work) {
   std::vector<std::int64_t> sums;
   std::vector<std::byte> block(hashed_bytes);
   std::size_t turn = 0;
@@ -51,6 +52,7 @@ std::vector<std::int64_t> hashes_of(const checkpoint::ModelReader& reader,
       const auto part =
           std::span(block).first(std::min(hashed_bytes, tensor.end - tensor.begin - at));
       reader.read_bytes(name, at, part);
+      work.got_on(std::ssize(part));
       sum += mixed(checkpoint::digest_of(part).low ^ mixed(at + 1));
     }
     sums.push_back(std::bit_cast<std::int64_t>(sum));
@@ -60,8 +62,9 @@ std::vector<std::int64_t> hashes_of(const checkpoint::ModelReader& reader,
 
 // Ranks read different slices, so that a file with other values on one host would go unnoticed and
 // give a model that is neither. What one host holds is hashed once, by its ranks together.
-void agree_on_tensors(Ranks& ranks, const checkpoint::ModelReader& reader,
+void agree_on_tensors(TrainState& train, const checkpoint::ModelReader& reader,
                       const std::vector<std::string>& tensors) {
+  Ranks& ranks = train.ranks;
   const std::string subject = "the comparison of " + reader.path();
   const std::vector<std::int64_t> identities =
       ranks.gather_words(subject, {identity_of(reader.path())});
@@ -69,8 +72,12 @@ void agree_on_tensors(Ranks& ranks, const checkpoint::ModelReader& reader,
   const std::int64_t own = identities[rank];
   const auto number = std::count(identities.begin(), identities.begin() + rank, own);
   const auto readers = std::count(identities.begin(), identities.end(), own);
-  const std::vector<std::int64_t> words =
-      ranks.gather_words(subject, hashes_of(reader, tensors, number, readers));
+  std::vector<std::int64_t> hashes;
+  const Outcome read = FileWork::together(train.runtime, ranks, subject, [&](FileWork& work) {
+    hashes = hashes_of(reader, tensors, number, readers, work);
+  });
+  if (read.code != 0) raise(read);
+  const std::vector<std::int64_t> words = ranks.gather_words(subject, hashes);
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     std::map<std::int64_t, std::uint64_t> sum_of;
     for (std::size_t r = 0; r < identities.size(); ++r)
@@ -134,7 +141,7 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
     for (std::size_t p = 0; p < in_file.size(); ++p)
       if (in_file[p]) tensors.push_back(name_in_file(train_.param(static_cast<int>(p)).name));
     for (const int b : buffers) tensors.push_back(name_in_file(train_.model.buffers[b].name));
-    agree_on_tensors(train_.ranks, reader, tensors);
+    agree_on_tensors(train_, reader, tensors);
   }
   if (used < reader.tensor_count() && train_.rank() == 0)
     std::fprintf(stderr, "zero: %s holds %zu tensors that the model does not have; left alone\n",

@@ -7,9 +7,12 @@
 #include <exception>
 #include <thread>
 
+#include "comm/environment.h"
 #include "zero/base/last_words.h"
 #include "zero/base/notice.h"
 #include "zero/base/numa.h"
+#include "zero/base/number_text.h"
+#include "zero/base/time_limit.h"
 #include "zero/runtime/fingerprint.h"
 #include "zero/runtime/runtime_core.h"
 
@@ -63,8 +66,12 @@ namespace detail {
 
 comm::WorldOptions world_options(const RuntimeOptions& options) {
   require_device(options);
+  if (!(options.start_limit_seconds > 0))
+    throw ConfigError("RuntimeOptions::start_limit_seconds is " +
+                      shortest_text(options.start_limit_seconds) + "; it must be above 0");
   comm::WorldOptions result;
   result.transport = options.transport;
+  result.start_limit = time_limit_of(options.start_limit_seconds);
   result.abort_job = options.abort_job;
   result.share_gpu = options.share_gpu;
   return result;
@@ -301,16 +308,10 @@ void Runtime::fail(const std::string& reason) {
 
 namespace {
 
-int launched_rank() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})
-    if (const char* rank = std::getenv(name)) return std::atoi(rank);
-  return 0;
-}
-
 // What fails before there is a Runtime often fails on all ranks alike, and rank 0 says it. Where
 // another rank finds itself still alive a while later, its job has not ended: it is alone with it.
 void report_early_failure(const std::string& reason, int exit_code, bool of_peer) {
-  const int rank = launched_rank();
+  const int rank = comm::launched_rank();
   if (rank != 0 && of_peer) return;
   if (rank != 0) std::this_thread::sleep_for(std::chrono::seconds(3));
   print_last_words(rank, rank, exit_code, reason);
@@ -319,7 +320,7 @@ void report_early_failure(const std::string& reason, int exit_code, bool of_peer
 }  // namespace
 
 bool launched_as_root() {
-  return launched_rank() == 0;
+  return comm::launched_rank() == 0;
 }
 
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body, RuntimeOptions options) {

@@ -1,0 +1,134 @@
+// Saves and loads that wait for one slow rank, as long as it gets on, and no longer.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "tests/checkpoint/engine_support.h"
+#include "tests/support/refusal.h"
+#include "tests/support/stderr_of.h"
+#include "tests/support/temporary_directory.h"
+#include "zero/checkpoint/file_layer.h"
+
+namespace {
+
+using zero::Engine;
+using zero::Runtime;
+using zero::StalledError;
+using zero::checkpoint::FileEvent;
+using zero::checkpoint::FileOp;
+using zero::tests::contains;
+using zero::tests::refusal;
+using zero::tests::stderr_of;
+using zero::tests::TemporaryDirectory;
+
+constexpr double limit = 0.6;
+
+// Calls on the file of the last of three ranks take so long.
+void slow_down(std::chrono::milliseconds time, const std::function<bool(FileOp)>& which) {
+  zero::checkpoint::set_file_hook([=](const FileEvent& event) {
+    if (contains(event.path, "00003-of") && which(event.op)) std::this_thread::sleep_for(time);
+    return 0;
+  });
+}
+
+struct Words {
+  std::string printed, thrown;
+};
+
+// Of three ranks with a checkpoint "first", which make the call while files are slow.
+Words words_of(bool in_background, const std::function<void()>& slow,
+               const std::function<void(Engine&, const std::string& root)>& call) {
+  const TemporaryDirectory directory;
+  zero::Config config = zero::tests::config_of(zero::tests::strategies[3], false);
+  config.zero_core.time_limit_seconds = limit;
+  config.checkpoint.decoupled = in_background;
+  Words words;
+  words.printed = stderr_of([&] {
+    words.thrown = refusal<StalledError>([&] {
+      zero::tests::with_engine(3, config, [&](Runtime& runtime, Engine& engine) {
+        engine.initialize(toy::fill);
+        engine.save_checkpoint(directory / "root", {.tag = "first"}).wait();
+        runtime.sum(0);
+        if (runtime.is_root()) slow();
+        runtime.sum(0);
+        call(engine, directory / "root");
+      });
+    });
+  });
+  zero::checkpoint::set_file_hook({});
+  return words;
+}
+
+void save(Engine& engine, const std::string& root) {
+  const bool saved = engine.save_checkpoint(root, {.tag = "second"}).wait();
+  CHECK(saved);
+}
+
+void load(Engine& engine, const std::string& root) {
+  const std::string tag = engine.resume(root)->tag;
+  CHECK(tag == "first");
+}
+
+}  // namespace
+
+TEST_CASE("a slow rank that gets on is waited for beyond the time limit, and spoken of") {
+  for (const bool in_background : {false, true}) {
+    const Words words = words_of(
+        in_background,
+        [] { slow_down(std::chrono::milliseconds(200), [](FileOp) { return true; }); }, save);
+    CHECK(words.thrown == "");
+    CHECK(contains(words.printed, "zero: checkpoint: the writing of second waits for rank 2: "));
+    CHECK(contains(words.printed, " KiB of "));
+  }
+}
+
+TEST_CASE("a rank that does not get on in a save ends it within the time limit") {
+  for (const bool in_background : {false, true}) {
+    const Words words = words_of(
+        in_background,
+        [] {
+          slow_down(std::chrono::milliseconds(2500), [](FileOp op) { return op == FileOp::sync; });
+        },
+        save);
+    CHECK(contains(words.thrown,
+                   "the writing of second has made no progress for 600 ms: rank 2 is at "));
+  }
+}
+
+TEST_CASE("an update that a save in the background holds up waits within the time limit") {
+  constexpr toy::Dims wide{.vocabulary = 2000, .channels = 160, .blocks = 8, .batch = 1};
+  const TemporaryDirectory directory;
+  zero::Config config = zero::tests::config_of(zero::tests::strategies[3], false);
+  config.zero_core.time_limit_seconds = limit;
+  config.zero_core.async_staging_bytes = std::int64_t{1} << 20;
+  const std::string thrown = refusal<StalledError>([&] {
+    zero::testing::run_ranks(1, [&](Runtime& runtime) {
+      Engine engine(runtime, toy::describe(wide), config);
+      engine.initialize(toy::fill);
+      zero::checkpoint::set_file_hook([](const FileEvent& event) {
+        if (event.op == FileOp::write && contains(event.path, "shard-"))
+          std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+        return 0;
+      });
+      engine.save_checkpoint(directory / "root", {.asynchronous = true});
+      zero::tests::train_until(runtime, engine, 1, wide);
+    });
+  });
+  zero::checkpoint::set_file_hook({});
+  CHECK(contains(thrown, "rank 0: an update waits for the save of step-0 in the background"));
+  CHECK(contains(thrown, "no progress for 600 ms"));
+}
+
+TEST_CASE("a rank that does not get on in a load ends it within the time limit") {
+  const Words words = words_of(
+      false,
+      [] {
+        slow_down(std::chrono::milliseconds(2500), [](FileOp op) { return op == FileOp::read; });
+      },
+      load);
+  CHECK(contains(words.thrown, "the reading of first has made no progress for 600 ms: rank 2 is"));
+}

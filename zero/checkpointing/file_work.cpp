@@ -1,0 +1,171 @@
+#include "zero/checkpointing/file_work.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <optional>
+#include <utility>
+
+#include "comm/call.h"
+#include "zero/base/last_words.h"
+#include "zero/base/number_text.h"
+#include "zero/base/thread.h"
+#include "zero/runtime/runtime_core.h"
+
+namespace zero::detail {
+
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+// Between two exchanges, and between two lines on the terminal. Both come several times within the
+// time limit.
+constexpr milliseconds longest_round{1000}, longest_silence{10'000};
+// Until a call that has been cancelled counts as stuck.
+constexpr milliseconds grace{1000};
+
+milliseconds since(Clock::time_point begin) {
+  return std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
+}
+
+}  // namespace
+
+// What a rank says of itself.
+struct FileWork::Round {
+  static constexpr std::size_t words = 5;
+
+  bool busy = true;
+  std::int64_t calls = 0, done = 0, total = 0;
+  std::int64_t quiet_ms = 0;  // since a rank got on, as this one knows
+
+  std::array<std::int64_t, words> packed() const { return {busy, calls, done, total, quiet_ms}; }
+  static Round unpack(const std::int64_t* from) {
+    return {from[0] != 0, from[1], from[2], from[3], from[4]};
+  }
+  std::string text() const {
+    return total > 0 ? byte_text(done) + " of " + byte_text(total)
+                     : std::to_string(calls) + " calls of the file system made";
+  }
+};
+
+void FileWork::start(RuntimeCore& runtime, std::function<void()> work) {
+  join();
+  calls_.refused = [this, &world = runtime.world()] { return cancelled_ || world.failed(); };
+  done_ = total_ = 0;
+  busy_.store(true, std::memory_order_relaxed);
+  const Outcome started = attempt([&] {
+    worker_ = start_thread("files of a checkpoint", [this, work = std::move(work)] {
+      const checkpoint::WatchedCalls watched(calls_);
+      own_ = attempt(work);
+      const std::lock_guard lock(mutex_);
+      busy_.store(false, std::memory_order_release);
+      ended_.notify_all();
+    });
+  });
+  if (started.code == 0) return;
+  own_ = started;
+  busy_.store(false, std::memory_order_release);
+}
+
+void FileWork::join() {
+  if (worker_.joinable()) worker_.join();
+}
+
+void FileWork::cancel() {
+  cancelled_ = true;
+  join();
+}
+
+void FileWork::got_on(std::int64_t bytes) {
+  if (calls_.refused()) throw Error("the work on files was cancelled");
+  done_.fetch_add(bytes, std::memory_order_relaxed);
+  calls_.ended.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool FileWork::await_end(milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return ended_.wait_for(lock, limit, [this] { return !busy(); });
+}
+
+// Where a rank does not come, its neighbours know from the round before what it was at.
+std::vector<FileWork::Round> FileWork::exchange(Ranks& ranks, const std::string& what,
+                                                std::int64_t quiet_ms,
+                                                const std::vector<Round>& before) {
+  const auto own = Round{busy(), calls_.ended, done_, total_, quiet_ms}.packed();
+  try {
+    const std::vector<std::int64_t> all = ranks.gather_words(what, {own.begin(), own.end()});
+    std::vector<Round> rounds;
+    for (std::size_t at = 0; at < all.size(); at += Round::words)
+      rounds.push_back(Round::unpack(&all[at]));
+    return rounds;
+  } catch (const StalledError& error) {
+    std::string heard;
+    for (std::size_t r = 0; r < before.size(); ++r)
+      if (before[r].busy)
+        heard +=
+            (heard.empty() ? "" : ", ") + ("rank " + std::to_string(r) + ": ") + before[r].text();
+    throw StalledError(error.what() + (heard.empty() ? "" : " (last heard of " + heard + ")"));
+  }
+}
+
+Outcome FileWork::watch(Ranks& ranks, const std::string& what) {
+  const milliseconds limit = ranks.terms().time_limit;
+  const milliseconds silence = std::min(longest_silence, limit / 2);
+  auto moved = Clock::now(), shown = moved;
+  std::int64_t known = -1;
+  std::vector<Round> rounds;
+  while (true) {
+    await_end(std::min(longest_round, limit / 4));
+    rounds = exchange(ranks, what, since(moved).count(), rounds);
+    // Of those that are busy the one that has done the smallest part.
+    const auto share = [](const Round& round) {
+      return !round.busy ? 2.0
+             : round.total == 0
+                 ? 1.0
+                 : static_cast<double>(round.done) / static_cast<double>(round.total);
+    };
+    const auto slowest = std::ranges::min_element(rounds, {}, share);
+    if (!slowest->busy) return agree_on_outcome(ranks, what, own());
+    std::int64_t calls = 0;
+    for (const Round& round : rounds) calls += round.calls;
+    const std::string late = "rank " + std::to_string(slowest - rounds.begin());
+    if (calls != std::exchange(known, calls))
+      moved = Clock::now();
+    else if (rounds.front().quiet_ms >= limit.count())  // one clock decides for all ranks
+      throw StalledError(what + " has made no progress for " + comm::duration_text(limit) + ": " +
+                         late + " is at " + slowest->text() +
+                         "; look at that rank and its file system, or raise "
+                         "zero_core.time_limit_seconds if it is only slow");
+    if (ranks.topology().rank == 0 && since(shown) >= silence) {
+      shown = Clock::now();
+      std::fprintf(stderr, "zero: checkpoint: %s waits for %s: %s\n", what.c_str(), late.c_str(),
+                   slowest->text().c_str());
+    }
+  }
+}
+
+// Its thread can be neither waited for nor left.
+void FileWork::give_up(RuntimeCore& runtime, const Error& error) {
+  cancelled_ = true;
+  if (await_end(grace) || !runtime.options().abort_job) return;
+  if (runtime.publish_failure(error.what(), error.exit_code()))
+    print_last_words(runtime.topology().rank, runtime.world().failed_rank(), error.exit_code(),
+                     error.what());
+  runtime.world().abort(error.exit_code());
+}
+
+Outcome FileWork::finish(RuntimeCore& runtime, Ranks& ranks, const std::string& what) {
+  try {
+    Outcome all = watch(ranks, what);
+    join();
+    return all;
+  } catch (const Error& error) {
+    give_up(runtime, error);
+    cancel();
+    throw;
+  }
+}
+
+}  // namespace zero::detail
