@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from . import _native
+from .evaluation import Evaluation
 from .ranks import register
 
 
@@ -42,8 +43,11 @@ class Engine(nn.Module):
             parameter.ds_shape = parameter.shape
             parameter.ds_numel = parameter.numel()
             parameter._zerocore_engine = weakref.ref(self)
+        self._lent = set()  # ids of the parameters that GatheredParameters holds whole
         self._in_forward = False
-        _make_passes(module, self)
+        self._evaluation = Evaluation(native, ranks, type(module).__name__, self._rests_sharded())
+        for submodule in _callable_alone(module, native.unit_names()):
+            _make_passes(submodule, self)
         register(self)
         if ranks.rank == 0:
             for notice in native.notices():
@@ -58,6 +62,20 @@ class Engine(nn.Module):
                 raise
             return getattr(modules["module"], name)
 
+    def _rests_sharded(self):
+        largest = max(self.module.parameters(), key=torch.Tensor.numel)
+        return self.zero_optimization_stage() == 3 or not self.native.is_resident(self.name_of(largest), largest.dtype)
+
+    def train(self, mode=True):
+        """Between evaluation and training it is collective where parameters rest as shards: a rank that has no
+        more batches takes part in the passes of the others."""
+        if mode:
+            with self._guarded("train"):
+                pass
+        else:
+            self._evaluation.begin()
+        return super().train(mode)
+
     # A training step.
 
     def forward(self, *args, **kwargs):
@@ -68,9 +86,13 @@ class Engine(nn.Module):
         if self._in_forward:
             return call(*args, **kwargs)
         training = self.module.training and torch.is_grad_enabled()
-        with self._guarded("forward"):
+        if not training and len(self._lent) == len(self._names):
+            return call(*args, **kwargs)
+        with self._guarded("forward", evaluates=not training):
             self._in_forward = True
             try:
+                if not training:
+                    self._evaluation.begin_pass()
                 self.native.begin_forward(training, self._surely_last())
                 result = call(*args, **kwargs)
                 self.native.end_forward()
@@ -320,26 +342,43 @@ class Engine(nn.Module):
 
     def destroy(self):
         """Ends the engine, and with it the parameters' memory. Collective; the end of the script does it too."""
-        self.native = None
-        self._failure = self._failure or "the engine was destroyed"
+        try:
+            if self._failure is None:
+                with self._guarded("destroy"):
+                    self._failure = "the engine was destroyed"
+        finally:
+            self.native = self._evaluation = None
 
     # After an exception the ranks may differ: nothing else is sent.
 
     @contextlib.contextmanager
-    def _guarded(self, what):
+    def _guarded(self, what, evaluates=False):
         if self._failure is not None:
             raise _native.UsageError(
                 f"{what} was called after an earlier call had failed, and the ranks may differ since; end the job "
                 f"and resume from a checkpoint. The failure was: {self._failure}")
         try:
+            if not evaluates:
+                self._evaluation.end()
             yield
         except BaseException as error:
             self._failure = f"{type(error).__name__}: {error}"
+            self._evaluation.drop()
             if self.native is None:
                 raise
             self.native.abandon()
             self.native.rethrow()  # what went wrong before torch noticed
             raise
+
+
+def _callable_alone(model, unit_names):
+    """The model, and what lies around its units: generate() of transformers calls an encoder by itself."""
+    paths = {""}
+    for name in unit_names:
+        parts = name.split(".")
+        paths.update(".".join(parts[:count]) for count in range(1, len(parts)))
+    around = [model.get_submodule(path) for path in sorted(paths)]
+    return [module for module in around if not isinstance(module, (nn.ModuleList, nn.ModuleDict))]
 
 
 def _make_passes(module, engine):

@@ -7,7 +7,7 @@ import weakref
 
 import torch
 
-from . import _native, optimizers, units
+from . import _native, evaluation, optimizers, units
 from .engine import Engine
 from .ranks import ranks
 from .zero import leave_meta
@@ -28,6 +28,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         raise _native.UsageError("zerocore.initialize: mpu and mesh_param (model parallelism) are not supported "
                                  "from Python")
     job = ranks()
+    evaluation.end_all()
     document, name = _read_config(args, config if config is not None else config_params)
     leave_meta(model)
     client = _client_optimizer(optimizer, model, model_parameters)
@@ -49,6 +50,14 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     if training_data is not None:
         engine.training_dataloader = engine.deepspeed_io(training_data, collate_fn=collate_fn)
     return engine, own, engine.training_dataloader, engine.lr_scheduler
+
+
+def add_config_arguments(parser):
+    """Adds --deepspeed and --deepspeed_config, which initialize(args=...) reads."""
+    group = parser.add_argument_group("DeepSpeed", "DeepSpeed configurations")
+    group.add_argument("--deepspeed", default=False, action="store_true", help="use the engine")
+    group.add_argument("--deepspeed_config", default=None, type=str, help="the config, a JSON file")
+    return parser
 
 
 def _read_config(args, config):

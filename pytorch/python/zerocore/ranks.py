@@ -5,7 +5,7 @@ import os
 import sys
 import weakref
 
-from . import _native
+from . import _native, evaluation
 
 _ranks = None
 _engines = []  # weak references, in the order in which all ranks have made them
@@ -28,10 +28,14 @@ def register(engine):
 
 
 def _end():
-    for reference in _engines:
-        engine = reference()
-        if engine is not None:
-            engine.destroy()
+    try:
+        evaluation.end_all()
+        for reference in _engines:
+            engine = reference()
+            if engine is not None:
+                engine.destroy()
+    except _native.Error as error:  # an exception here would not change the exit code
+        sys.excepthook(type(error), error, error.__traceback__)
     _ranks.end()
 
 

@@ -22,6 +22,7 @@ class GatheredParameters(contextlib.AbstractContextManager):
             engine = _engine_of(parameter)
             values = engine.read(parameter).to(parameter.dtype)
             engine.native.lend(engine.name_of(parameter), values)
+            engine._lent.add(id(parameter))
             self._values.append(values)
         return self
 
@@ -29,6 +30,7 @@ class GatheredParameters(contextlib.AbstractContextManager):
         for parameter, values in zip(self._params, self._values):
             engine = _engine_of(parameter)
             engine.native.lend(engine.name_of(parameter), None)
+            engine._lent.discard(id(parameter))
             if self._modifier_rank is not None and kind is None:
                 engine._ranks.broadcast(values, self._modifier_rank)
                 engine.write(parameter, values)

@@ -24,7 +24,7 @@ def has(module):
 def run(ranks, *arguments, expect=0, environment=None):
     """Returns what the ranks printed; `expect` None: any failure."""
     command = [MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", str(HERE / "rank.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400,
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200,
                           env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", **(environment or {})})
     fits = done.returncode == expect if expect is not None else done.returncode != 0
     if not fits:
@@ -76,7 +76,17 @@ def whole_values():
             run(ranks, "meta", folder + "/model")
 
 
+def evaluation():
+    run(3, "uneven_evaluation")
+    if not has("transformers"):
+        print("SKIPPED: transformers is not installed, and generate() is not tried")
+        return
+    run(2, "generation")
+
+
 def failures():
+    contains(run(2, "fails", "evaluation", expect=12)[1], "TiedTransformer is evaluated with its parameters sharded",
+             "rank 0 of 2 has another batch", "drop_last=True", "engine.train()")
     for where, part in (("forward", "a hook failed"), ("backward", "a hook failed"), ("order", "comes next")):
         contains(run(2, "fails", where, expect=None)[1], part)
     contains(run(1, "refused", "optimizer", expect=None)[1], "optimizer RMSprop is not one of the engine's")

@@ -190,12 +190,66 @@ def meta(folder):
     say("loaded")
 
 
+def uneven_evaluation():
+    """Each rank has another number of batches, at each stage, and the last evaluation ends the script."""
+    first = None
+    for stage in STAGES:
+        model, loss_of = models.make("tied")
+        engine, *_ = zerocore.initialize(model=model, config=config(stage))
+        losses = []
+        for steps in (0, 1, 2):  # the first evaluation is also the first pass
+            if steps:
+                train(engine, loss_of, steps)
+            engine.eval()
+            with torch.no_grad():
+                losses += [loss_of(engine).item() for _ in range(2 * engine.global_rank)]
+            if steps < 2:
+                engine.train()
+        outcome = losses, engine.digest()
+        first = first or outcome
+        assert outcome == first, f"stage {stage} has {outcome}, not {first}"
+    engine.eval()
+    with torch.no_grad():
+        for _ in range(2 * engine.global_rank):
+            loss_of(engine)
+    say("equal")
+
+
+def generation():
+    """generate() of transformers, with another length on each rank: by itself, with synced_gpus, and local."""
+    zerocore.init_distributed()
+    first = None
+    for stage in ("0", "3"):
+        outcome = []
+        for name in ("gpt2", "t5"):
+            model, loss_of = models.make(name)
+            engine, *_ = zerocore.initialize(model=model, config=config(stage))
+            train(engine, loss_of, 1)
+            engine.eval()
+            prompt = torch.arange(4)[None] + engine.global_rank
+            length = {"max_new_tokens": 3 + 2 * engine.global_rank, "do_sample": False, "eos_token_id": None,
+                      "pad_token_id": 0}
+            by_itself = engine.generate(prompt, **length).tolist()
+            synced = engine.generate(prompt, synced_gpus=True, **length).tolist()
+            with zerocore.zero.GatheredParameters(engine.parameters()):
+                local = engine.generate(prompt, **length).tolist() if engine.global_rank == 1 else by_itself
+            assert by_itself == synced == local, (by_itself, synced, local)
+            engine.train()
+            outcome.append((by_itself, train(engine, loss_of, 2)))
+        first = first or outcome
+        assert outcome == first, f"stage {stage} has {outcome}, not {first}"
+    say("equal")
+
+
 def fails(where):
     """What goes wrong on rank 1 ends all ranks, with its name."""
     model, loss_of = models.make("tied")
     engine, *_ = zerocore.initialize(model=model, config=config("3"))
     train(engine, loss_of, 1)
     mine = engine.global_rank == 1
+    if where == "evaluation" and not mine:
+        with torch.no_grad():
+            loss_of(engine)
     if where == "forward" and mine:
         model.blocks[1].register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(ValueError("a hook failed")))
     loss = loss_of(engine)
