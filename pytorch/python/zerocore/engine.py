@@ -13,6 +13,7 @@ from torch import nn
 from . import _native
 from .evaluation import Evaluation
 from .ranks import register
+from .zero import ZeroParamStatus
 
 
 class Engine(nn.Module):
@@ -37,15 +38,19 @@ class Engine(nn.Module):
         self.global_steps = 0
         self.skipped_steps = 0
         self.loaded_checkpoint_tag = None
+        self.tput_timer = _NoTimer()
         self._names = {id(parameter): name for name, parameter in module.named_parameters()}
+        sharded = self._rests_sharded()
+        at_rest = ZeroParamStatus.NOT_AVAILABLE if sharded else ZeroParamStatus.AVAILABLE
         for index, parameter in enumerate(module.parameters()):
             parameter.ds_id = index
             parameter.ds_shape = parameter.shape
             parameter.ds_numel = parameter.numel()
+            parameter.ds_status = at_rest
             parameter._zerocore_engine = weakref.ref(self)
         self._lent = set()  # ids of the parameters that GatheredParameters holds whole
         self._in_forward = False
-        self._evaluation = Evaluation(native, ranks, type(module).__name__, self._rests_sharded())
+        self._evaluation = Evaluation(native, ranks, type(module).__name__, sharded)
         for submodule in _callable_alone(module, native.unit_names()):
             _make_passes(submodule, self)
         register(self)
@@ -86,8 +91,11 @@ class Engine(nn.Module):
         if self._in_forward:
             return call(*args, **kwargs)
         training = self.module.training and torch.is_grad_enabled()
-        if not training and len(self._lent) == len(self._names):
-            return call(*args, **kwargs)
+        if self._lent:
+            if not training and len(self._lent) == len(self._names):
+                return call(*args, **kwargs)
+            raise _native.UsageError("a forward pass inside of zero.GatheredParameters is an evaluation with all "
+                                     "parameters of the model gathered; leave the block first")
         with self._guarded("forward", evaluates=not training):
             self._in_forward = True
             try:
@@ -168,7 +176,7 @@ class Engine(nn.Module):
     def get_lr(self):
         if self._follows_rate or self._result is None:
             return [group["lr"] for group in self.optimizer.param_groups]
-        return [self._result.learning_rate]
+        return [self._result.learning_rate * scale for scale in self.optimizer.scales()]
 
     def get_global_grad_norm(self):
         return None if self._result is None else self._result.grad_norm
@@ -369,6 +377,19 @@ class Engine(nn.Module):
             self.native.abandon()
             self.native.rethrow()  # what went wrong before torch noticed
             raise
+
+
+class _NoTimer:
+    """What scripts call on DeepSpeed's timer; the engine prints its own times."""
+
+    def start(self):
+        pass
+
+    def stop(self, *args, **kwargs):
+        pass
+
+    def update_epoch_count(self):
+        pass
 
 
 def _callable_alone(model, unit_names):

@@ -84,25 +84,34 @@ def plain_loop(*names):
 
 
 def client(kind):
-    """A client's optimizer with two groups and a client's scheduler train as plain torch does."""
-    def make(parameters):
+    """A client's optimizer with two groups and a client's scheduler train as plain torch does; and so do the config's
+    optimizer and a client's groups."""
+    def groups_of(parameters):
         parameters = list(parameters)
-        groups = [{"params": [p for p in parameters if p.dim() > 1]},
-                  {"params": [p for p in parameters if p.dim() <= 1], "lr": 5e-4, "weight_decay": 0.0}]
+        return [{"params": [p for p in parameters if p.dim() > 1]},
+                {"params": [p for p in parameters if p.dim() <= 1], "lr": 5e-4, "weight_decay": 0.0}]
+
+    def make(parameters):
+        groups = groups_of(parameters)
         return {"adamw": lambda: torch.optim.AdamW(groups, lr=1e-3, weight_decay=0.1),
                 "adam": lambda: torch.optim.Adam(groups, lr=1e-3, weight_decay=0.1),
                 "sgd": lambda: torch.optim.SGD(groups, lr=1e-2, momentum=0.9, weight_decay=0.1),
+                "configured": lambda: torch.optim.AdamW(groups, lr=1e-3, weight_decay=0.1),
                 "adagrad": lambda: torch.optim.Adagrad(groups, lr=1e-2)}[kind]()
 
     def schedule(optimizer):
-        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 if kind == "configured" else 1 / (1 + step))
 
     document = config("2")
-    del document["optimizer"]
     model, loss_of = models.make("tied")
-    engine, optimizer, _, scheduler = zerocore.initialize(
-        model=model, optimizer=make, lr_scheduler=schedule, model_parameters=[p for p in model.parameters() if p.requires_grad],
-        config=document)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if kind == "configured":
+        document["optimizer"]["params"]["weight_decay"] = 0.1
+        engine, *_ = zerocore.initialize(model=model, model_parameters=groups_of(trained), config=document)
+    else:
+        del document["optimizer"]
+        engine, *_ = zerocore.initialize(model=model, optimizer=make, lr_scheduler=schedule, model_parameters=trained,
+                                         config=document)
     train(engine, loss_of, 5)
     values = {name: engine.read(p) for name, p in engine.module.named_parameters()}
     rates = engine.get_lr()
@@ -117,7 +126,8 @@ def client(kind):
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         plain.step()
         plain_scheduler.step()
-    assert rates == plain_scheduler.get_last_lr(), (rates, plain_scheduler.get_last_lr())
+    for here, there in zip(rates, plain_scheduler.get_last_lr(), strict=True):
+        assert abs(here - there) <= 1e-6 * there, (rates, plain_scheduler.get_last_lr())
     for name, parameter in model.named_parameters():
         difference = (values[name] - parameter).abs().max().item()
         assert difference < 1e-5, f"{kind}: {name} differs by {difference}"
@@ -159,6 +169,8 @@ def gathered():
             raise AssertionError("a parameter at rest was read")
     with zerocore.zero.GatheredParameters(weight):
         assert torch.equal(weight, before)
+        kept = weight.data.cpu()
+    assert torch.equal(kept, before)
     with zerocore.zero.GatheredParameters([weight], modifier_rank=0):
         if engine.global_rank == 0:
             weight.data.fill_(0.25)

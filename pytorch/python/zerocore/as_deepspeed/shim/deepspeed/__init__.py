@@ -1,7 +1,10 @@
 """DeepSpeed's names over ZeroCore's engine; see zerocore.as_deepspeed."""
 
+import functools as _functools
+
+import zerocore as _zerocore
 from zerocore import Engine as DeepSpeedEngine
-from zerocore import add_config_arguments, initialize
+from zerocore import add_config_arguments
 from zerocore.as_deepspeed import VERSION as __version__
 
 from . import accelerator, checkpoint, comm, ops, runtime, utils, zero
@@ -10,3 +13,9 @@ from .accelerator import get_accelerator
 from .comm import init_distributed
 
 __getattr__ = refuse_missing(__name__)
+
+
+@_functools.wraps(_zerocore.initialize)
+def initialize(*args, **kwargs):
+    init_distributed()  # scripts ask torch.distributed for their rank from here on
+    return _zerocore.initialize(*args, **kwargs)
