@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "pytorch/python/comparison.h"
 #include "pytorch/sharded_parameters.h"
 #include "zero/zero.h"
 
@@ -290,6 +291,8 @@ void declare_model(py::module_& module) {
            Unlocked())
       .def(
           "digest", [](Model& m) { return m.engine().digest(); }, Unlocked())
+      .def(
+          "report", [](Model& m) { return m.engine().report(); }, Unlocked())
       .def("memory_table", [](Model& m) { return m.engine().memory_table(); })
       .def("describe_config", [](Model& m) { return describe(m.engine().config()); })
       .def("notices", [](Model& m) { return m.engine().config().notices; })
@@ -330,6 +333,7 @@ PYBIND11_MODULE(_native, module) {
                     std::vector<std::pair<std::string, at::Tensor>>>(),
            py::arg("name"), py::arg("parent"), py::arg("parameters"), py::arg("buffers"));
   declare_errors(module);
+  declare_comparison(module);
   declare_ranks(module);
   declare_model(module);
 }

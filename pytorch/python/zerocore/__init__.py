@@ -38,6 +38,7 @@ from ._native import (  # noqa: E402
     StalledError,
     UsageError,
 )
+from .comparison import compare_stages  # noqa: E402
 from .distributed import init_distributed  # noqa: E402
 from .engine import Engine  # noqa: E402
 from .initialize import add_config_arguments, initialize  # noqa: E402
@@ -52,6 +53,6 @@ from .utils import (  # noqa: E402
 __version__ = "0.1.0"
 __all__ = [
     "ConfigError", "DisagreementError", "Engine", "Error", "PeerFailed", "StalledError", "UsageError",
-    "add_config_arguments", "init_distributed", "initialize", "ranks", "safe_get_full_fp32_param",
+    "add_config_arguments", "compare_stages", "init_distributed", "initialize", "ranks", "safe_get_full_fp32_param",
     "safe_get_full_grad", "safe_get_full_optimizer_state", "safe_set_full_fp32_param", "zero",
 ]

@@ -29,7 +29,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
                                  "from Python")
     job = ranks()
     evaluation.end_all()
-    document, name = _read_config(args, config if config is not None else config_params)
+    document, name = read_config(args, config if config is not None else config_params)
     leave_meta(model)
     client = _client_optimizer(optimizer, model, model_parameters)
     if model_parameters is not None:
@@ -65,7 +65,7 @@ def add_config_arguments(parser):
     return parser
 
 
-def _read_config(args, config):
+def read_config(args, config):
     if config is None:
         config = getattr(args, "deepspeed_config", None)
     if config is None:

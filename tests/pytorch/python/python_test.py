@@ -85,6 +85,17 @@ def evaluation():
     run(2, "generation")
 
 
+def comparison():
+    with tempfile.TemporaryDirectory() as folder:
+        out, _ = run(2, "comparison", folder)
+        contains(out, "stage 0", "grad_op", "optimizer state", "tokens/s", "bits equal", "TiedTransformer")
+        contains(pathlib.Path(folder, "report.html").read_text(), "TiedTransformer with", "stage 3")
+        figures = json.loads(pathlib.Path(folder, "report.json").read_text())
+        states = [variant["memory"]["optimizer_state"]["planned"] for variant in figures["variants"]]
+        if not states[0] == 2 * states[1] == 2 * states[2]:
+            raise SystemExit(f"optimizer states at stages 0, 2 and 3: {states}")
+
+
 def failures():
     contains(run(2, "fails", "evaluation", expect=12)[1], "TiedTransformer is evaluated with its parameters sharded",
              "rank 0 of 2 has another batch", "drop_last=True", "engine.train()")

@@ -227,6 +227,28 @@ def uneven_evaluation():
     say("equal")
 
 
+def comparison(folder):
+    """The report of compare_stages(): all stages equal; and not, where a model differs from stage to stage."""
+    def batches():
+        torch.manual_seed(50 + zerocore.ranks().rank)
+        return [torch.randint(0, models.VOCABULARY, (2, 12)) for _ in range(10)]
+
+    document = config("0", 2)
+    result = zerocore.compare_stages(lambda: models.make("tied")[0], batches(), (0, 2, "3", "grad_op"), config=document,
+                                     report=folder)
+    assert result.equal and [v["name"] for v in result.figures["variants"]] == ["stage 0", "stage 2", "stage 3", "grad_op"]
+    assert document == config("0", 2)
+    made = []
+
+    def changing():
+        made.append(models.make("tied")[0])
+        with torch.no_grad():
+            made[-1].blocks[0].up.bias[0] += len(made)
+        return made[-1]
+
+    assert not zerocore.compare_stages(changing, batches(), (0, 3), config=document).equal
+
+
 def generation():
     """generate() of transformers, with another length on each rank: by itself, with synced_gpus, and local."""
     zerocore.init_distributed()
