@@ -20,11 +20,11 @@ namespace py = pybind11;
 using report::Comparison;
 
 void begin(Comparison& comparison, const EngineReport& first,
-           const std::vector<std::string>& stages) {
+           const std::vector<std::string>& variants) {
   comparison.ranks = std::ssize(first.ranks);
   comparison.parameters = first.parameter_count;
-  for (const std::string& stage : stages)
-    comparison.absent.push_back({stage, "it has not run to its end"});
+  for (const std::string& variant : variants)
+    comparison.absent.push_back({variant, "it has not run to its end"});
 }
 
 void add(Comparison& comparison, const report::MeasuredRun& run) {
@@ -32,9 +32,9 @@ void add(Comparison& comparison, const report::MeasuredRun& run) {
   std::erase_if(comparison.absent, [&](const auto& absent) { return absent.name == run.name; });
 }
 
-void note_failure(Comparison& comparison, const std::string& stage, const std::string& reason) {
+void note_failure(Comparison& comparison, const std::string& variant, const std::string& reason) {
   for (report::Absent& absent : comparison.absent)
-    if (absent.name == stage) absent.reason = reason.substr(0, reason.find('\n'));
+    if (absent.name == variant) absent.reason = reason.substr(0, reason.find('\n'));
 }
 
 }  // namespace
@@ -54,9 +54,9 @@ void declare_comparison(py::module_& module) {
       .def(py::init<>())
       .def_readwrite("title", &Comparison::title)
       .def_readwrite("facts", &Comparison::facts)
-      .def("begin", &begin, py::arg("first"), py::arg("stages"))
+      .def("begin", &begin, py::arg("first"), py::arg("variants"))
       .def("add", &add, py::arg("run"))
-      .def("note_failure", &note_failure, py::arg("stage"), py::arg("reason"))
+      .def("note_failure", &note_failure, py::arg("variant"), py::arg("reason"))
       .def("bits_equal", &report::bits_equal)
       .def("text", &report::text_of)
       .def("json", &report::json_of)

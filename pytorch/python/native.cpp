@@ -333,6 +333,15 @@ PYBIND11_MODULE(_native, module) {
                     std::vector<std::pair<std::string, at::Tensor>>>(),
            py::arg("name"), py::arg("parent"), py::arg("parameters"), py::arg("buffers"));
   declare_errors(module);
+  module.def(
+      "list_checkpoints",
+      [](const std::string& directory) {
+        std::vector<std::string> tags;
+        for (const SavedCheckpoint& checkpoint : list_checkpoints(directory))
+          if (checkpoint.sequence > 0) tags.push_back(checkpoint.tag);
+        return tags;
+      },
+      Unlocked());
   declare_comparison(module);
   declare_ranks(module);
   declare_model(module);

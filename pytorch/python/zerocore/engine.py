@@ -10,7 +10,7 @@ import weakref
 import torch
 from torch import nn
 
-from . import _native
+from . import _native, checkpoints
 from .evaluation import Evaluation
 from .ranks import register
 from .zero import ZeroParamStatus
@@ -262,15 +262,20 @@ class Engine(nn.Module):
 
     def save_checkpoint(self, save_dir, tag=None, client_state=None, save_latest=True,
                         exclude_frozen_parameters=False):
-        """Any stage and number of ranks loads it. Collective."""
+        """Any stage and number of ranks loads it; without save_latest, by its tag alone. Collective."""
+        save_dir, tag = str(save_dir), tag or f"global_step{self.global_steps}"
         state = {"global_steps": self.global_steps, "micro_steps": self.micro_steps,
                  "skipped_steps": self.skipped_steps, "client_state": client_state or {},
                  "lr_scheduler": self.lr_scheduler.state_dict() if self.lr_scheduler is not None else None}
         random = _to_bytes({"torch": torch.get_rng_state()})
+        root = self._ranks.rank == 0
         with self._guarded("save_checkpoint"):
-            return self.native.save(str(save_dir), tag or f"global_step{self.global_steps}",
-                                    {"python": base64.b64encode(_to_bytes(state)).decode()}, random,
-                                    exclude_frozen_parameters)
+            latest = checkpoints.before_save(save_dir, tag, save_latest) if root else None
+            saved = self.native.save(save_dir, tag, {"python": base64.b64encode(_to_bytes(state)).decode()}, random,
+                                     exclude_frozen_parameters)
+            if root and saved:
+                checkpoints.after_save(save_dir, tag, save_latest, latest)
+            return saved
 
     def load_checkpoint(self, load_dir, tag=None, load_module_strict=True, load_optimizer_states=True,
                         load_lr_scheduler_states=True, load_module_only=False, custom_load_fn=None):
@@ -280,7 +285,8 @@ class Engine(nn.Module):
             raise _native.UsageError("load_checkpoint loads all of a checkpoint; for weights alone there is "
                                      "load_weights(), which reads safetensors")
         with self._guarded("load_checkpoint"):
-            resumed = self.native.resume(str(load_dir), tag or "")
+            tag = tag or checkpoints.tag_to_load(str(load_dir), self._ranks)
+            resumed = self.native.resume(str(load_dir), tag) if tag is not None else None
         if resumed is None:
             return None, None
         state = _from_bytes(base64.b64decode(resumed.client_state["python"])) if "python" in resumed.client_state else {}

@@ -68,6 +68,8 @@ def checkpoints():
             again, _ = run(loaded, "load", folder, later)
             if digest.split()[-1] != again.split()[-1]:
                 raise SystemExit(f"saved {digest}, loaded {again}")
+    with tempfile.TemporaryDirectory() as folder:
+        run(2, "latest", folder)
 
 
 def whole_values():

@@ -154,6 +154,36 @@ def load(folder, stage):
     say(engine.digest())
 
 
+def latest(folder):
+    """load_checkpoint() without a tag passes over what was saved without save_latest."""
+    model, loss_of = models.make("tied")
+    engine, *_ = zerocore.initialize(model=model, config=config("2"))
+    digests = {}
+
+    def save(steps, **arguments):
+        train(engine, loss_of, steps)
+        digests[steps] = engine.digest()
+        engine.save_checkpoint(folder, **arguments)
+
+    def loads(expected, tag=None):
+        path, _ = engine.load_checkpoint(folder, tag)
+        assert expected is None if path is None else engine.digest() == digests[expected], (path, expected)
+
+    save(1, tag="aside", save_latest=False)
+    loads(None)
+    save(2)
+    loads(2)
+    save(3, save_latest=False)
+    with open(f"{folder}/latest", encoding="utf-8") as file:
+        assert file.read().strip() == "global_step2"
+    loads(2)
+    loads(1, "aside")
+    loads(3, "global_step3")
+    save(4)
+    loads(4)
+    say("latest")
+
+
 def gathered():
     """Whole values between passes, and what one rank changes."""
     model, loss_of = models.make("tied")
