@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from . import _native, checkpoints
+from .compiled import CompiledModules, refuse_compiled
 from .evaluation import Evaluation
 from .ranks import register
 from .zero import ZeroParamStatus
@@ -19,7 +20,7 @@ from .zero import ZeroParamStatus
 class Engine(nn.Module):
     """Made by zerocore.initialize(). Attributes that it does not have are the model's."""
 
-    def __init__(self, module, native, ranks, document, optimizer, follows_rate):
+    def __init__(self, module, native, ranks, document, optimizer, follows_rate, units_around):
         super().__init__()
         self.module = module
         self.optimizer = optimizer
@@ -48,6 +49,9 @@ class Engine(nn.Module):
             parameter.ds_numel = parameter.numel()
             parameter.ds_status = at_rest
             parameter._zerocore_engine = weakref.ref(self)
+        self._held = [(owner, name, parameter) for submodule in module.modules() for owner in [submodule._parameters]
+                      for name, parameter in owner.items() if parameter is not None]
+        self._compiled = CompiledModules(module, units_around)
         self._lent = set()  # ids of the parameters that GatheredParameters holds whole
         self._in_forward = False
         self._evaluation = Evaluation(native, ranks, type(module).__name__, sharded)
@@ -84,6 +88,7 @@ class Engine(nn.Module):
     # A training step.
 
     def forward(self, *args, **kwargs):
+        refuse_compiled(type(self).__name__)
         return self.module(*args, **kwargs)
 
     def _run(self, call, args, kwargs):
@@ -97,6 +102,8 @@ class Engine(nn.Module):
             raise _native.UsageError("a forward pass inside of zero.GatheredParameters is an evaluation with all "
                                      "parameters of the model gathered; leave the block first")
         with self._guarded("forward", evaluates=not training):
+            self._check_parameters()
+            self._compiled.open_before_calls()
             self._in_forward = True
             try:
                 if not training:
@@ -107,6 +114,15 @@ class Engine(nn.Module):
             finally:
                 self._in_forward = False
         return result
+
+    def _check_parameters(self):
+        for owner, name, parameter in self._held:
+            if owner.get(name) is not parameter:
+                raise _native.UsageError(
+                    f"parameter {self.name_of(parameter)} of {type(self.module).__name__} was replaced by another tensor "
+                    "after zerocore.initialize() (torch.func.functional_call, or an assignment to the module): the "
+                    "engine has its own values, so call the module itself, and give it other values by "
+                    "zero.GatheredParameters or engine.write()")
 
     def scale(self, loss):
         """For `engine.scale(loss).backward()` in place of engine.backward(loss)."""
@@ -409,11 +425,12 @@ def _callable_alone(model, unit_names):
 
 
 def _make_passes(module, engine):
-    call = module.forward
+    call, name = module.forward, type(module).__name__
     reference = weakref.ref(engine)
 
     @functools.wraps(call)
     def forward(*args, **kwargs):
+        refuse_compiled(name)
         engine = reference()
         return call(*args, **kwargs) if engine is None else engine._run(call, args, kwargs)
 

@@ -45,12 +45,12 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         groups = optimizers.group_names(model_parameters)
     _freeze_others(model, groups or model_parameters)
     compute = _compute_dtype(document)
-    declared = units.declare(model, unit_policy, compute, lambda _, p: (groups.get(id(p), ""), True))
+    declared, around = units.declare(model, unit_policy, compute, lambda _, p: (groups.get(id(p), ""), True))
     native = _native.Model(job, declared, json.dumps(document), name)
     if client is None:
         trained = [p for p in model.parameters() if p.requires_grad]
         own = optimizers.EngineOptimizer(model_parameters if groups else trained, {"lr": _configured_rate(native)})
-    engine = Engine(model, native, job, document, own, client is not None)
+    engine = Engine(model, native, job, document, own, client is not None, around)
     engine.lr_scheduler = _scheduler(lr_scheduler, own, engine)
     if training_data is not None:
         engine.training_dataloader = engine.deepspeed_io(training_data, collate_fn=collate_fn)

@@ -98,6 +98,17 @@ def comparison():
             raise SystemExit(f"optimizer states at stages 0, 2 and 3: {states}")
 
 
+def compiled():
+    run(2, "transformed")
+    run(2, "compiled", "aot_eager")
+    if shutil.which("g++"):
+        run(2, "compiled", "inductor")
+    contains(run(1, "refused", "compiled", expect=None)[1], "OptimizedModule was compiled as a whole",
+             "for block in model.blocks: block.compile()")
+    contains(run(1, "refused", "functional", expect=None)[1],
+             "parameter blocks.0.up.bias of TiedTransformer was replaced", "torch.func.functional_call")
+
+
 def failures():
     contains(run(2, "fails", "evaluation", expect=12)[1], "TiedTransformer is evaluated with its parameters sharded",
              "rank 0 of 2 has another batch", "drop_last=True", "engine.train()")

@@ -279,6 +279,34 @@ def comparison(folder):
     assert not zerocore.compare_stages(changing, batches(), (0, 3), config=document).equal
 
 
+def compiled(backend):
+    """Units that are compiled, before or after initialize(), one of them in part."""
+    first = None
+    for stage in ("0", "3"):
+        model, loss_of = models.make("tied")
+        model.blocks[0].compile(backend=backend)
+        engine, *_ = zerocore.initialize(model=model, config=config(stage))
+        model.blocks[1].compile(backend=backend)
+        model.blocks[2].up.compile(backend=backend)
+        outcome = train(engine, loss_of, 2)
+        engine.destroy()
+        first = first or outcome
+        assert outcome == first, f"stage {stage} has {outcome}, not {first}"
+    say("equal")
+
+
+def transformed():
+    """torch.vmap inside of a unit, over its parameters."""
+    first = None
+    for stage in ("0", "3"):
+        torch.manual_seed(7)
+        engine, *_ = zerocore.initialize(model=models.Ensemble(), config=config(stage))
+        outcome = train(engine, lambda call: call(torch.randn(4, 9)), 2)
+        first = first or outcome
+        assert outcome == first, f"stage {stage} has {outcome}, not {first}"
+    say("equal")
+
+
 def generation():
     """generate() of transformers, with another length on each rank: by itself, with synced_gpus, and local."""
     zerocore.init_distributed()
@@ -335,6 +363,13 @@ def refused(what):
         zerocore.initialize(model=model, config=config("1"), optimizer=torch.optim.RMSprop(model.parameters()))
     if what == "option":
         zerocore.initialize(model=model, config=config("1"), optimizer=torch.optim.SGD(model.parameters(), 0.1, 0.9, nesterov=True))
+    if what == "compiled":
+        engine, *_ = zerocore.initialize(model=torch.compile(model, backend="eager"), config=config("3"))
+        models.make("tied")[1](engine)
+    if what == "functional":
+        engine, *_ = zerocore.initialize(model=model, config=config("0"))
+        values = {"blocks.0.up.bias": torch.ones(model.blocks[0].up.bias.shape)}
+        models.make("tied")[1](lambda tokens: torch.func.functional_call(model, values, tokens))
     if what == "config":
         zerocore.initialize(model=model, config={"train_batch_sise": 4})
     zerocore.ranks()
