@@ -15,6 +15,8 @@ MPIEXEC, PYTHON, PACKAGE = sys.argv[1:4]
 sys.path.insert(0, str(HERE))
 
 TORCH = ["tied", "shared", "dropped", "experts", "resnet"]
+UNLISTED = ["recurrent", "parametrized"]
+TRANSFORMERS_UNLISTED = ["mamba", "clip", "whisper"]
 TRANSFORMERS = ["gpt2", "gpt2-recomputed", "gpt2-recomputed-reentrant", "llama", "qwen2", "bert", "vit", "t5", "mixtral"]
 
 
@@ -44,6 +46,7 @@ def torch_models():
     for ranks in (1, 2, 3):
         run(ranks, "equal_bits", "fp32", *TORCH)
     run(2, "equal_bits", "bf16", "tied")
+    run(2, "equal_bits", "fp32", *UNLISTED)
 
 
 def transformers_models():
@@ -51,7 +54,7 @@ def transformers_models():
         print("SKIPPED: transformers is not installed")
         return
     names = TRANSFORMERS + (["lora"] if has("peft") else [])
-    run(2, "equal_bits", "fp32", *names)
+    run(2, "equal_bits", "fp32", *names, *TRANSFORMERS_UNLISTED)
     run(3, "equal_bits", "bf16", *names)
 
 
