@@ -3,7 +3,6 @@
 #include <cstdio>
 
 #include "examples/gpt/model_spec.h"
-#include "examples/gpt/run_figures.h"
 #include "examples/gpt/sharding_remarks.h"
 #include "examples/gpt/stage_comparison.h"
 #include "tools/report/number.h"

@@ -11,13 +11,13 @@
 #include "examples/gpt/log_json.h"
 #include "examples/gpt/model_spec.h"
 #include "examples/gpt/progress.h"
-#include "examples/gpt/run_figures.h"
 #include "examples/gpt/same_on_all_ranks.h"
 #include "examples/gpt/sharding_remarks.h"
 #include "examples/gpt/task.h"
 #include "examples/gpt/training_loop.h"
 #include "tools/report/number.h"
 #include "tools/report/report.h"
+#include "tools/report/run_figures.h"
 #include "tools/report/table.h"
 
 namespace gpt {
@@ -57,9 +57,9 @@ class Comparing {
     write();
     rehearse();
     for (std::size_t i = 0; i < tasks_.size(); ++i) {
-      std::optional<MeasuredRun> run = measured(i);
+      std::optional<zero::report::MeasuredRun> run = measured(i);
       if (!run) return stopped(i);
-      comparison_.variants.push_back(figures_of(*run));
+      comparison_.variants.push_back(zero::report::figures_of(*run));
       comparison_.absent.erase(comparison_.absent.begin());
       write();
     }
@@ -82,9 +82,9 @@ class Comparing {
             });
   }
 
-  std::optional<MeasuredRun> measured(std::size_t index) {
+  std::optional<zero::report::MeasuredRun> measured(std::size_t index) {
     if (runtime_.is_root()) std::printf("\n== %s\n", options_.compared[index].name.c_str());
-    MeasuredRun run;
+    zero::report::MeasuredRun run;
     run.name = options_.compared[index].name;
     run.warm_up = warm_up_;
     guarded(index, [&](zero::Engine& engine, const Task& task, TrainingLoop& loop) {
@@ -100,7 +100,8 @@ class Comparing {
     return run;
   }
 
-  void run_steps(zero::Engine& engine, const Task& task, TrainingLoop& loop, MeasuredRun& run) {
+  void run_steps(zero::Engine& engine, const Task& task, TrainingLoop& loop,
+                 zero::report::MeasuredRun& run) {
     Progress progress(options_.steps, task.config.steps_per_print, task.data->floor());
     log_.set_variant(run.name);
     bool stop = false;
@@ -112,9 +113,11 @@ class Comparing {
     if (runtime_.is_root()) progress.finish();
   }
 
-  void keep(const std::optional<TrainingRecord>& record, Progress& progress, MeasuredRun& run) {
+  void keep(const std::optional<TrainingRecord>& record, Progress& progress,
+            zero::report::MeasuredRun& run) {
     if (!record) return;
-    run.records.push_back(*record);
+    run.records.push_back(
+        {record->loss, record->gradient_norm, record->tokens_per_second, record->skipped});
     if (!runtime_.is_root()) return;
     log_.write(*record);
     progress.show(*record);

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "pytorch/python/comparison.h"
 #include "pytorch/sharded_parameters.h"
 #include "pytorch/tensor_device.h"
 #include "zero/zero.h"
@@ -126,6 +127,14 @@ class Model {
     return parameters_->step(options).wait();
   }
 
+  bool is_resident(const std::string& name, at::ScalarType type) {
+    return with_type_of(dtype_of_tensor(name, type), [&](auto typed) {
+      return engine_->resident<decltype(typed)>(name) != nullptr;
+    });
+  }
+  // Takes part in one evaluation pass of the other ranks.
+  void join_evaluation() { engine_->evaluate().next(false); }
+
   at::Tensor read(const std::string& name, const std::string& what,
                   const std::vector<std::int64_t>& shape) {
     at::Tensor whole = at::empty(shape, at::kFloat);
@@ -183,10 +192,12 @@ void declare_errors(py::module_& module) {
   static PyObject* const config = derive("ConfigError");
   static PyObject* const peer = derive("PeerFailed");
   static PyObject* const disagreement = derive("DisagreementError");
+  static PyObject* const stalled = derive("StalledError");
   module.attr("UsageError") = py::handle(usage);
   module.attr("ConfigError") = py::handle(config);
   module.attr("PeerFailed") = py::handle(peer);
   module.attr("DisagreementError") = py::handle(disagreement);
+  module.attr("StalledError") = py::handle(stalled);
   py::register_exception_translator([](std::exception_ptr thrown) {
     const auto raise = [](py::handle kind, const Error& error) {
       py::object instance = py::reinterpret_borrow<py::object>(kind)(error.what());
@@ -203,6 +214,8 @@ void declare_errors(py::module_& module) {
       raise(peer, error);
     } catch (const DisagreementError& error) {
       raise(disagreement, error);
+    } catch (const StalledError& error) {
+      raise(stalled, error);
     } catch (const Error& error) {
       raise(base, error);
     }
@@ -270,6 +283,8 @@ void declare_model(py::module_& module) {
           "abandon", [](Model& m) { m.parameters().abandon(); }, Unlocked())
       .def(
           "rethrow", [](Model& m) { m.parameters().rethrow(); }, Unlocked())
+      .def("is_resident", &Model::is_resident, py::arg("name"), py::arg("dtype"), Unlocked())
+      .def("join_evaluation", &Model::join_evaluation, Unlocked())
       .def("read", &Model::read, py::arg("name"), py::arg("what"), py::arg("shape"), Unlocked())
       .def("write", &Model::write, py::arg("name"), py::arg("values"), Unlocked())
       .def(
@@ -286,6 +301,8 @@ void declare_model(py::module_& module) {
            Unlocked())
       .def(
           "digest", [](Model& m) { return m.engine().digest(); }, Unlocked())
+      .def(
+          "report", [](Model& m) { return m.engine().report(); }, Unlocked())
       .def("memory_table", [](Model& m) { return m.engine().memory_table(); })
       .def("describe_config", [](Model& m) { return describe(m.engine().config()); })
       .def("notices", [](Model& m) { return m.engine().config().notices; })
@@ -295,6 +312,12 @@ void declare_model(py::module_& module) {
              return std::vector<std::int64_t>{batch.micro, batch.accumulation, batch.global};
            })
       .def("step_count", [](Model& m) { return m.engine().step_count(); })
+      .def("unit_names",
+           [](Model& m) {
+             std::vector<std::string> names;
+             for (const Unit& unit : m.engine().units()) names.emplace_back(unit.name());
+             return names;
+           })
       .def("forward_order", [](Model& m) {
         std::vector<std::string> names;
         for (const Unit* unit : m.engine().forward_order()) names.emplace_back(unit->name());
@@ -321,6 +344,16 @@ PYBIND11_MODULE(_native, module) {
                     std::vector<std::pair<std::string, at::Tensor>>>(),
            py::arg("name"), py::arg("parent"), py::arg("parameters"), py::arg("buffers"));
   declare_errors(module);
+  module.def(
+      "list_checkpoints",
+      [](const std::string& directory) {
+        std::vector<std::string> tags;
+        for (const SavedCheckpoint& checkpoint : list_checkpoints(directory))
+          if (checkpoint.sequence > 0) tags.push_back(checkpoint.tag);
+        return tags;
+      },
+      Unlocked());
+  declare_comparison(module);
   declare_ranks(module);
   declare_model(module);
 }

@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "examples/gpt/memory_plan.h"
-#include "examples/gpt/run_figures.h"
 #include "examples/gpt/stage_comparison.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/report/number.h"
+#include "tools/report/run_figures.h"
 #include "tools/report/table.h"
 #include "zero/testing.h"
 
@@ -110,7 +110,7 @@ zero::EngineReport made_up(double factor, std::int64_t first_peak) {
 }
 
 TEST_CASE("figures are of the fullest rank, per step, and of the measured steps") {
-  gpt::MeasuredRun run;
+  zero::report::MeasuredRun run;
   run.name = "x";
   run.warm_up = 1;
   run.digest = 7;
@@ -118,7 +118,7 @@ TEST_CASE("figures are of the fullest rank, per step, and of the measured steps"
     run.records.push_back({.loss = rate / 8, .tokens_per_second = rate});
   run.after_warm_up = made_up(1, 120);
   run.after_all = made_up(4, 120);
-  const zero::report::Variant v = gpt::figures_of(run);
+  const zero::report::Variant v = zero::report::figures_of(run);
   CHECK(v.peak() == 150);
   CHECK(v.planned() == 110);
   CHECK(v.baseline == 1000);

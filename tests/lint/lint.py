@@ -39,7 +39,7 @@ EDGES = {
     "tools": FOLDERS,
     "tests": FOLDERS,
     # And the public headers:
-    "pytorch": (),
+    "pytorch": ("tools/report",),
     "examples": ("tools/report", "pytorch/module.h"),
 }
 ON_PUBLIC_HEADERS = ("pytorch", "examples")

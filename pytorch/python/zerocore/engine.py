@@ -10,14 +10,17 @@ import weakref
 import torch
 from torch import nn
 
-from . import _native
+from . import _native, checkpoints
+from .compiled import CompiledModules, refuse_compiled
+from .evaluation import Evaluation
 from .ranks import register
+from .zero import ZeroParamStatus
 
 
 class Engine(nn.Module):
     """Made by zerocore.initialize(). Attributes that it does not have are the model's."""
 
-    def __init__(self, module, native, ranks, document, optimizer, follows_rate):
+    def __init__(self, module, native, ranks, document, optimizer, follows_rate, units_around):
         super().__init__()
         self.module = module
         self.optimizer = optimizer
@@ -36,14 +39,24 @@ class Engine(nn.Module):
         self.global_steps = 0
         self.skipped_steps = 0
         self.loaded_checkpoint_tag = None
+        self.tput_timer = _NoTimer()
         self._names = {id(parameter): name for name, parameter in module.named_parameters()}
+        sharded = self._rests_sharded()
+        at_rest = ZeroParamStatus.NOT_AVAILABLE if sharded else ZeroParamStatus.AVAILABLE
         for index, parameter in enumerate(module.parameters()):
             parameter.ds_id = index
             parameter.ds_shape = parameter.shape
             parameter.ds_numel = parameter.numel()
+            parameter.ds_status = at_rest
             parameter._zerocore_engine = weakref.ref(self)
+        self._held = [(owner, name, parameter) for submodule in module.modules() for owner in [submodule._parameters]
+                      for name, parameter in owner.items() if parameter is not None]
+        self._compiled = CompiledModules(module, units_around)
+        self._lent = set()  # ids of the parameters that GatheredParameters holds whole
         self._in_forward = False
-        _make_passes(module, self)
+        self._evaluation = Evaluation(native, ranks, type(module).__name__, sharded)
+        for submodule in _callable_alone(module, native.unit_names()):
+            _make_passes(submodule, self)
         register(self)
         if ranks.rank == 0:
             for notice in native.notices():
@@ -58,9 +71,24 @@ class Engine(nn.Module):
                 raise
             return getattr(modules["module"], name)
 
+    def _rests_sharded(self):
+        largest = max(self.module.parameters(), key=torch.Tensor.numel)
+        return self.zero_optimization_stage() == 3 or not self.native.is_resident(self.name_of(largest), largest.dtype)
+
+    def train(self, mode=True):
+        """Between evaluation and training it is collective where parameters rest as shards: a rank that has no
+        more batches takes part in the passes of the others."""
+        if mode:
+            with self._guarded("train"):
+                pass
+        else:
+            self._evaluation.begin()
+        return super().train(mode)
+
     # A training step.
 
     def forward(self, *args, **kwargs):
+        refuse_compiled(type(self).__name__)
         return self.module(*args, **kwargs)
 
     def _run(self, call, args, kwargs):
@@ -68,15 +96,33 @@ class Engine(nn.Module):
         if self._in_forward:
             return call(*args, **kwargs)
         training = self.module.training and torch.is_grad_enabled()
-        with self._guarded("forward"):
+        if self._lent:
+            if not training and len(self._lent) == len(self._names):
+                return call(*args, **kwargs)
+            raise _native.UsageError("a forward pass inside of zero.GatheredParameters is an evaluation with all "
+                                     "parameters of the model gathered; leave the block first")
+        with self._guarded("forward", evaluates=not training):
+            self._check_parameters()
+            self._compiled.open_before_calls()
             self._in_forward = True
             try:
+                if not training:
+                    self._evaluation.begin_pass()
                 self.native.begin_forward(training, self._surely_last())
                 result = call(*args, **kwargs)
                 self.native.end_forward()
             finally:
                 self._in_forward = False
         return result
+
+    def _check_parameters(self):
+        for owner, name, parameter in self._held:
+            if owner.get(name) is not parameter:
+                raise _native.UsageError(
+                    f"parameter {self.name_of(parameter)} of {type(self.module).__name__} was replaced by another tensor "
+                    "after zerocore.initialize() (torch.func.functional_call, or an assignment to the module): the "
+                    "engine has its own values, so call the module itself, and give it other values by "
+                    "zero.GatheredParameters or engine.write()")
 
     def scale(self, loss):
         """For `engine.scale(loss).backward()` in place of engine.backward(loss)."""
@@ -146,7 +192,7 @@ class Engine(nn.Module):
     def get_lr(self):
         if self._follows_rate or self._result is None:
             return [group["lr"] for group in self.optimizer.param_groups]
-        return [self._result.learning_rate]
+        return [self._result.learning_rate * scale for scale in self.optimizer.scales()]
 
     def get_global_grad_norm(self):
         return None if self._result is None else self._result.grad_norm
@@ -232,7 +278,8 @@ class Engine(nn.Module):
 
     def save_checkpoint(self, save_dir, tag=None, client_state=None, save_latest=True,
                         exclude_frozen_parameters=False):
-        """Any stage and number of ranks loads it. Collective."""
+        """Any stage and number of ranks loads it; without save_latest, by its tag alone. Collective."""
+        save_dir, tag = str(save_dir), tag or f"global_step{self.global_steps}"
         state = {"global_steps": self.global_steps, "micro_steps": self.micro_steps,
                  "skipped_steps": self.skipped_steps, "client_state": client_state or {},
                  "lr_scheduler": self.lr_scheduler.state_dict() if self.lr_scheduler is not None else None}
@@ -240,10 +287,14 @@ class Engine(nn.Module):
         if self.device.type == "cuda":
             random["cuda"] = torch.cuda.get_rng_state(self.device)
         random = _to_bytes(random)
+        root = self._ranks.rank == 0
         with self._guarded("save_checkpoint"):
-            return self.native.save(str(save_dir), tag or f"global_step{self.global_steps}",
-                                    {"python": base64.b64encode(_to_bytes(state)).decode()}, random,
-                                    exclude_frozen_parameters)
+            latest = checkpoints.before_save(save_dir, tag, save_latest) if root else None
+            saved = self.native.save(save_dir, tag, {"python": base64.b64encode(_to_bytes(state)).decode()}, random,
+                                     exclude_frozen_parameters)
+            if root and saved:
+                checkpoints.after_save(save_dir, tag, save_latest, latest)
+            return saved
 
     def load_checkpoint(self, load_dir, tag=None, load_module_strict=True, load_optimizer_states=True,
                         load_lr_scheduler_states=True, load_module_only=False, custom_load_fn=None):
@@ -253,7 +304,8 @@ class Engine(nn.Module):
             raise _native.UsageError("load_checkpoint loads all of a checkpoint; for weights alone there is "
                                      "load_weights(), which reads safetensors")
         with self._guarded("load_checkpoint"):
-            resumed = self.native.resume(str(load_dir), tag or "")
+            tag = tag or checkpoints.tag_to_load(str(load_dir), self._ranks)
+            resumed = self.native.resume(str(load_dir), tag) if tag is not None else None
         if resumed is None:
             return None, None
         state = _from_bytes(base64.b64decode(resumed.client_state["python"])) if "python" in resumed.client_state else {}
@@ -326,21 +378,28 @@ class Engine(nn.Module):
 
     def destroy(self):
         """Ends the engine, and with it the parameters' memory. Collective; the end of the script does it too."""
-        self.native = None
-        self._failure = self._failure or "the engine was destroyed"
+        try:
+            if self._failure is None:
+                with self._guarded("destroy"):
+                    self._failure = "the engine was destroyed"
+        finally:
+            self.native = self._evaluation = None
 
     # After an exception the ranks may differ: nothing else is sent.
 
     @contextlib.contextmanager
-    def _guarded(self, what):
+    def _guarded(self, what, evaluates=False):
         if self._failure is not None:
             raise _native.UsageError(
                 f"{what} was called after an earlier call had failed, and the ranks may differ since; end the job "
                 f"and resume from a checkpoint. The failure was: {self._failure}")
         try:
+            if not evaluates:
+                self._evaluation.end()
             yield
         except BaseException as error:
             self._failure = f"{type(error).__name__}: {error}"
+            self._evaluation.drop()
             if self.native is None:
                 raise
             self.native.abandon()
@@ -348,12 +407,36 @@ class Engine(nn.Module):
             raise
 
 
+class _NoTimer:
+    """What scripts call on DeepSpeed's timer; the engine prints its own times."""
+
+    def start(self):
+        pass
+
+    def stop(self, *args, **kwargs):
+        pass
+
+    def update_epoch_count(self):
+        pass
+
+
+def _callable_alone(model, unit_names):
+    """The model, and what lies around its units: generate() of transformers calls an encoder by itself."""
+    paths = {""}
+    for name in unit_names:
+        parts = name.split(".")
+        paths.update(".".join(parts[:count]) for count in range(1, len(parts)))
+    around = [model.get_submodule(path) for path in sorted(paths)]
+    return [module for module in around if not isinstance(module, (nn.ModuleList, nn.ModuleDict))]
+
+
 def _make_passes(module, engine):
-    call = module.forward
+    call, name = module.forward, type(module).__name__
     reference = weakref.ref(engine)
 
     @functools.wraps(call)
     def forward(*args, **kwargs):
+        refuse_compiled(name)
         engine = reference()
         return call(*args, **kwargs) if engine is None else engine._run(call, args, kwargs)
 

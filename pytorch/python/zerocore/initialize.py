@@ -7,7 +7,7 @@ import weakref
 
 import torch
 
-from . import _native, optimizers, units
+from . import _native, evaluation, optimizers, units
 from .engine import Engine
 from .ranks import ranks
 from .zero import leave_meta
@@ -28,23 +28,29 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         raise _native.UsageError("zerocore.initialize: mpu and mesh_param (model parallelism) are not supported "
                                  "from Python")
     job = ranks()
-    document, name = _read_config(args, config if config is not None else config_params)
+    evaluation.end_all()
+    document, name = read_config(args, config if config is not None else config_params)
     leave_meta(model)
     client = _client_optimizer(optimizer, model, model_parameters)
+    if model_parameters is not None:
+        model_parameters = list(model_parameters)
     groups = {}
     if client is not None:
         own, section = optimizers.replace(client)
-        groups = optimizers.group_names(client)
+        groups = optimizers.group_names(client.param_groups)
         document["optimizer"] = section["optimizer"]
-        document.setdefault("zero_core", {}).setdefault("param_groups", {}).update(section["zero_core"]["param_groups"])
-    _freeze_others(model, model_parameters if client is None else groups, client)
+        _add_groups(document, section["zero_core"]["param_groups"])
+    elif any(isinstance(parameter, dict) for parameter in model_parameters or []):
+        _add_groups(document, optimizers.configured_groups(model_parameters, document))
+        groups = optimizers.group_names(model_parameters)
+    _freeze_others(model, groups or model_parameters)
     compute = _compute_dtype(document)
-    declared = units.declare(model, unit_policy, compute, lambda _, p: (groups.get(id(p), ""), True))
+    declared, around = units.declare(model, unit_policy, compute, lambda _, p: (groups.get(id(p), ""), True))
     native = _native.Model(job, declared, json.dumps(document), name)
     if client is None:
         trained = [p for p in model.parameters() if p.requires_grad]
-        own = optimizers.EngineOptimizer(trained, {"lr": _configured_rate(native)})
-    engine = Engine(model, native, job, document, own, client is not None)
+        own = optimizers.EngineOptimizer(model_parameters if groups else trained, {"lr": _configured_rate(native)})
+    engine = Engine(model, native, job, document, own, client is not None, around)
     for buffer in model.buffers():
         if buffer.device != engine.device:  # no checkpoint has it, so the engine has left it where it was
             buffer.data = buffer.data.to(engine.device)
@@ -54,7 +60,15 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     return engine, own, engine.training_dataloader, engine.lr_scheduler
 
 
-def _read_config(args, config):
+def add_config_arguments(parser):
+    """Adds --deepspeed and --deepspeed_config, which initialize(args=...) reads."""
+    group = parser.add_argument_group("DeepSpeed", "DeepSpeed configurations")
+    group.add_argument("--deepspeed", default=False, action="store_true", help="use the engine")
+    group.add_argument("--deepspeed_config", default=None, type=str, help="the config, a JSON file")
+    return parser
+
+
+def read_config(args, config):
     if config is None:
         config = getattr(args, "deepspeed_config", None)
     if config is None:
@@ -82,16 +96,15 @@ def _client_optimizer(optimizer, model, model_parameters):
                              "of torch, or a callable that makes one")
 
 
-def _freeze_others(model, chosen, client):
-    """As in DeepSpeed, only the parameters that were given are trained."""
-    if client is not None:
-        kept = set(chosen)
-    elif chosen is not None:
-        chosen = list(chosen)
-        flat = [p for c in chosen for p in (c["params"] if isinstance(c, dict) else [c])]
-        kept = {id(p) for p in flat}
-    else:
+def _add_groups(document, groups):
+    document.setdefault("zero_core", {}).setdefault("param_groups", {}).update(groups)
+
+
+def _freeze_others(model, chosen):
+    """As in DeepSpeed, only the parameters that were given are trained: a list of them, or a dict by their ids."""
+    if chosen is None:
         return
+    kept = set(chosen) if isinstance(chosen, dict) else {id(parameter) for parameter in chosen}
     for parameter in model.parameters():
         if id(parameter) not in kept:
             parameter.requires_grad_(False)

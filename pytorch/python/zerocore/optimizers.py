@@ -83,13 +83,38 @@ def replace(client):
 
 
 def _options(group, name):
-    values = {key: group[key] for key in _OPTIONS[name] if key in group}
+    values = {key: group[key] for key in _OPTIONS.get(name, ("weight_decay",)) if key in group}
     if "betas" in values:
         values["betas"] = [float(beta) for beta in values["betas"]]
     return values
 
 
-def group_names(optimizer):
+def configured_groups(groups, document):
+    """The groups of model_parameters under the config's optimizer: what a group does not say is the optimizer's."""
+    section = document.get("optimizer", {})
+    name = _TYPES.get(section.get("type", "AdamW"), section.get("type"))
+    known = ("lr", *_OPTIONS.get(name, ("weight_decay",)))
+    base = section.get("params", {}).get("lr", 1e-3)
+    named = {}
+    for index, group in enumerate(groups):
+        if not isinstance(group, dict):
+            raise _native.UsageError("zerocore.initialize: model_parameters is a list of parameters, or of groups "
+                                     f"(dicts with params); its entry {index} is a {type(group).__name__}")
+        group["params"] = [group["params"]] if isinstance(group["params"], torch.Tensor) else list(group["params"])
+        unknown = [key for key in group if key not in ("params", "name", *known)]
+        if unknown:
+            raise _native.UsageError(f"zerocore.initialize: group {index} of model_parameters has the option "
+                                     f"{unknown[0]}; under {name} a group has {', '.join(known)}")
+        scale = 1.0
+        if "lr" in group:
+            if isinstance(base, str) or not base:
+                raise _native.UsageError(f"zerocore.initialize: group {index} of model_parameters has the learning rate "
+                                         f"{group['lr']}, and optimizer.params.lr is {base}: give it a number above 0")
+            scale = float(group["lr"]) / float(base)
+        named[f"group{index}"] = {"lr_scale": scale, **_options(group, name)}
+    return named
+
+
+def group_names(groups):
     """id of a parameter -> the name of its group."""
-    return {id(parameter): f"group{index}"
-            for index, group in enumerate(optimizer.param_groups) for parameter in group["params"]}
+    return {id(parameter): f"group{index}" for index, group in enumerate(groups) for parameter in group["params"]}

@@ -7,7 +7,7 @@ import weakref
 
 import torch
 
-from . import _native
+from . import _native, evaluation
 
 _ranks = None
 _engines = []  # weak references, in the order in which all ranks have made them
@@ -46,10 +46,14 @@ def register(engine):
 
 
 def _end():
-    for reference in _engines:
-        engine = reference()
-        if engine is not None:
-            engine.destroy()
+    try:
+        evaluation.end_all()
+        for reference in _engines:
+            engine = reference()
+            if engine is not None:
+                engine.destroy()
+    except _native.Error as error:  # an exception here would not change the exit code
+        sys.excepthook(type(error), error, error.__traceback__)
     _ranks.end()
 
 

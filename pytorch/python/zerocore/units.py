@@ -53,6 +53,9 @@ class _Collector:
                 self.parents.append(unit)
             self.visit(child, prefix + name + ".", own, around)
 
+    def around(self, unit):
+        return [unit] + (self.around(self.parents[unit]) if unit > 0 else [])
+
     def _innermost_around(self, a, b):
         while a != b:  # units around another one have smaller indices
             if a > b:
@@ -63,7 +66,8 @@ class _Collector:
 
 
 def declare(module, policy, compute_dtype, group_of):
-    """The module's units for the engine. Floating-point parameters and buffers take the compute dtype.
+    """The module's units for the engine, and by the id of each parameter its unit and those around it, innermost
+    first. Floating-point parameters and buffers take the compute dtype.
 
     `group_of(name, parameter)` gives (optimizer group or "", whether weight decay applies)."""
     collector = _Collector(policy)
@@ -80,7 +84,8 @@ def declare(module, policy, compute_dtype, group_of):
         if buffer.is_floating_point() and buffer.dtype in _COMPUTE and buffer.dtype != compute_dtype:
             buffer.data = buffer.data.to(compute_dtype)
         buffers[unit].append((name, buffer))
-    return _without_empty(collector.names, collector.parents, parameters, buffers)
+    around = {key: collector.around(unit) for key, (unit, _, _) in collector.parameters.items()}
+    return _without_empty(collector.names, collector.parents, parameters, buffers), around
 
 
 def _without_empty(names, parents, parameters, buffers):

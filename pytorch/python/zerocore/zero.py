@@ -1,10 +1,19 @@
 """deepspeed.zero: access to whole parameters between passes."""
 
 import contextlib
+import enum
 
 import torch
 
 from . import _native
+
+
+class ZeroParamStatus(enum.Enum):
+    """As a parameter's ds_status, which scripts of DeepSpeed's ask before they gather it."""
+
+    AVAILABLE = 1
+    NOT_AVAILABLE = 2
+    INFLIGHT = 3
 
 
 class GatheredParameters(contextlib.AbstractContextManager):
@@ -15,23 +24,36 @@ class GatheredParameters(contextlib.AbstractContextManager):
         one = isinstance(params, torch.Tensor)
         self._params = ([params] if one else list(params)) if enabled else []
         self._modifier_rank = modifier_rank
-        self._values = []
+        self._gathered = []  # (parameter, its whole values, its own tensor, its status)
 
     def __enter__(self):
         for parameter in self._params:
+            if not hasattr(parameter, "_zerocore_engine") and not parameter.is_meta:
+                continue  # in no engine, and whole
             engine = _engine_of(parameter)
             values = engine.read(parameter).to(parameter.dtype)
+            own = parameter.data
+            # The storage, for views of the parameter; the tensor, so that .data stays valid after the block.
             engine.native.lend(engine.name_of(parameter), values)
-            self._values.append(values)
+            parameter.data = values
+            self._gathered.append((parameter, values, own, parameter.ds_status))
+            engine._lent.add(id(parameter))
+            parameter.ds_status = ZeroParamStatus.AVAILABLE
         return self
 
     def __exit__(self, kind, error, traceback):
-        for parameter, values in zip(self._params, self._values):
+        for parameter, values, own, status in self._gathered:
             engine = _engine_of(parameter)
+            changed = parameter.data
+            parameter.data = own
             engine.native.lend(engine.name_of(parameter), None)
+            engine._lent.discard(id(parameter))
+            parameter.ds_status = status
             if self._modifier_rank is not None and kind is None:
+                values = changed.to(values.dtype).contiguous()
                 engine._ranks.broadcast(values, self._modifier_rank)
                 engine.write(parameter, values)
+        self._gathered = []
         return False
 
 

@@ -96,6 +96,57 @@ class Experts(nn.Module):
         return self.last(hidden).pow(2).mean()
 
 
+class Member(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weights = nn.Parameter(torch.randn(4, 9, 9) / 3)
+
+    def forward(self, x):
+        return x + torch.vmap(torch.mm, in_dims=(None, 0))(x, self.weights).mean(0).tanh()
+
+
+class Ensemble(nn.Module):
+    """Each block is the mean of four layers that run at once by torch.vmap."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(*[Member() for _ in range(3)])
+
+    def forward(self, x):
+        return self.blocks(x).pow(2).mean()
+
+
+class Recurrent(nn.Module):
+    """A GRU, an LSTM and torch's own encoder layer, whose evaluation takes a fused path."""
+
+    def __init__(self, width=12):
+        super().__init__()
+        self.table, self.head = nn.Embedding(VOCABULARY, width), nn.Linear(width, VOCABULARY)
+        self.gru, self.lstm = (kind(width, width, num_layers=2, batch_first=True) for kind in (nn.GRU, nn.LSTM))
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(width, 3, 20, batch_first=True), 2)
+
+    def forward(self, x):
+        hidden = self.table(x)
+        hidden = self.encoder(hidden + self.gru(hidden)[0] + self.lstm(hidden)[0])
+        return functional.cross_entropy(self.head(hidden).flatten(0, 1), x.flatten())
+
+
+class Parametrized(nn.Module):
+    """Weights that are functions of parameters, new ways and old."""
+
+    def __init__(self):
+        super().__init__()
+        new, old = nn.utils.parametrizations, nn.utils
+        kinds = (new.weight_norm, new.spectral_norm, new.orthogonal, old.weight_norm, old.spectral_norm)
+        self.blocks = nn.ModuleList([kind(nn.Linear(9, 9)) for kind in kinds])
+        self.rows = nn.ParameterList([nn.Parameter(torch.randn(9)) for _ in range(2)])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = x + torch.tanh(block(x))
+        return (x * self.rows[0] + self.rows[1]).pow(2).mean()
+
+
 class ResidualBlock(nn.Module):
     def __init__(self, inputs, outputs):
         super().__init__()
@@ -131,6 +182,22 @@ def _of_transformers(name):
         del sizes["vocab_size"]
         model = hf.ViTForImageClassification(hf.ViTConfig(**sizes, image_size=16, patch_size=4, num_labels=7))
         return model, lambda call: call(pixel_values=torch.randn(2, 3, 16, 16), labels=torch.randint(0, 7, (2,))).loss
+    if name == "clip":
+        tower = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        text = {**tower, "vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
+        model = hf.CLIPModel(hf.CLIPConfig(text_config=text, projection_dim=8,
+                                           vision_config={**tower, "image_size": 16, "patch_size": 8}))
+        return model, lambda call: call(input_ids=_tokens(), pixel_values=torch.randn(2, 3, 16, 16), return_loss=True).loss
+    if name == "whisper":
+        model = hf.WhisperForConditionalGeneration(hf.WhisperConfig(
+            vocab_size=VOCABULARY, num_mel_bins=8, d_model=16, encoder_layers=2, decoder_layers=2,
+            encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32,
+            max_source_positions=16, max_target_positions=32, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+            decoder_start_token_id=1))
+        return model, lambda call: call(input_features=torch.randn(2, 8, 32), labels=_tokens()).loss
+    if name == "mamba":
+        return hf.MambaForCausalLM(hf.MambaConfig(vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=2,
+                                                  state_size=4)), _language_model
     if name == "t5":
         model = hf.T5ForConditionalGeneration(
             hf.T5Config(vocab_size=VOCABULARY, d_model=24, d_kv=8, d_ff=40, num_layers=3, num_heads=3,
@@ -160,6 +227,8 @@ OF_TORCH = {
     "shared": lambda: (SharedLayers(), lambda call: call(torch.randn(4, 9))),
     "dropped": lambda: (DroppedLayers(), lambda call: call(torch.randn(4, 9))),
     "experts": lambda: (Experts(), lambda call: call(torch.randn(4, 9))),
+    "recurrent": lambda: (Recurrent(), lambda call: call(_tokens())),
+    "parametrized": lambda: (Parametrized(), lambda call: call(torch.randn(4, 9))),
     "resnet": lambda: (ResNet(), lambda call: call(torch.randn(3, 3, 10, 10), torch.randint(0, 5, (3,)))),
 }
 OF_TRANSFORMERS = ["gpt2", "gpt2-recomputed", "gpt2-recomputed-reentrant", "llama", "qwen2", "bert", "vit", "t5",

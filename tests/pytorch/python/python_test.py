@@ -1,6 +1,7 @@
 """Tests the Python package over ranks: `python_test.py MPIEXEC PYTHON PACKAGE CASE`, where PACKAGE is the folder that
 `import zerocore` finds."""
 
+import json
 import os
 import pathlib
 import re
@@ -14,6 +15,8 @@ MPIEXEC, PYTHON, PACKAGE = sys.argv[1:4]
 sys.path.insert(0, str(HERE))
 
 TORCH = ["tied", "shared", "dropped", "experts", "resnet"]
+UNLISTED = ["recurrent", "parametrized"]
+TRANSFORMERS_UNLISTED = ["mamba", "clip", "whisper"]
 TRANSFORMERS = ["gpt2", "gpt2-recomputed", "gpt2-recomputed-reentrant", "llama", "qwen2", "bert", "vit", "t5", "mixtral"]
 
 
@@ -43,6 +46,7 @@ def torch_models():
     for ranks in (1, 2, 3):
         run(ranks, "equal_bits", "fp32", *TORCH)
     run(2, "equal_bits", "bf16", "tied")
+    run(2, "equal_bits", "fp32", *UNLISTED)
 
 
 def transformers_models():
@@ -50,13 +54,13 @@ def transformers_models():
         print("SKIPPED: transformers is not installed")
         return
     names = TRANSFORMERS + (["lora"] if has("peft") else [])
-    run(2, "equal_bits", "fp32", *names)
+    run(2, "equal_bits", "fp32", *names, *TRANSFORMERS_UNLISTED)
     run(3, "equal_bits", "bf16", *names)
 
 
 def against_torch():
     run(1, "plain_loop", "tied", "shared", "experts", "resnet")
-    for kind in ("adamw", "adam", "sgd", "adagrad"):
+    for kind in ("adamw", "adam", "sgd", "adagrad", "configured"):
         run(1, "client", kind)
 
 
@@ -67,6 +71,8 @@ def checkpoints():
             again, _ = run(loaded, "load", folder, later)
             if digest.split()[-1] != again.split()[-1]:
                 raise SystemExit(f"saved {digest}, loaded {again}")
+    with tempfile.TemporaryDirectory() as folder:
+        run(2, "latest", folder)
 
 
 def offload():
@@ -81,7 +87,39 @@ def whole_values():
             run(ranks, "meta", folder + "/model")
 
 
+def evaluation():
+    run(3, "uneven_evaluation")
+    if not has("transformers"):
+        print("SKIPPED: transformers is not installed, and generate() is not tried")
+        return
+    run(2, "generation")
+
+
+def comparison():
+    with tempfile.TemporaryDirectory() as folder:
+        out, _ = run(2, "comparison", folder)
+        contains(out, "stage 0", "grad_op", "optimizer state", "tokens/s", "bits equal", "TiedTransformer")
+        contains(pathlib.Path(folder, "report.html").read_text(), "TiedTransformer with", "stage 3")
+        figures = json.loads(pathlib.Path(folder, "report.json").read_text())
+        states = [variant["memory"]["optimizer_state"]["planned"] for variant in figures["variants"]]
+        if not states[0] == 2 * states[1] == 2 * states[2]:
+            raise SystemExit(f"optimizer states at stages 0, 2 and 3: {states}")
+
+
+def compiled():
+    run(2, "transformed")
+    run(2, "compiled", "aot_eager")
+    if shutil.which("g++"):
+        run(2, "compiled", "inductor")
+    contains(run(1, "refused", "compiled", expect=None)[1], "OptimizedModule was compiled as a whole",
+             "for block in model.blocks: block.compile()")
+    contains(run(1, "refused", "functional", expect=None)[1],
+             "parameter blocks.0.up.bias of TiedTransformer was replaced", "torch.func.functional_call")
+
+
 def failures():
+    contains(run(2, "fails", "evaluation", expect=12)[1], "TiedTransformer is evaluated with its parameters sharded",
+             "rank 0 of 2 has another batch", "drop_last=True", "engine.train()")
     for where, part in (("forward", "a hook failed"), ("backward", "a hook failed"), ("order", "comes next")):
         contains(run(2, "fails", where, expect=None)[1], part)
     contains(run(1, "refused", "optimizer", expect=None)[1], "optimizer RMSprop is not one of the engine's")
@@ -122,6 +160,59 @@ def deepspeed_scripts():
         [PYTHON, "-W", "ignore", "-c", "import zerocore.as_deepspeed as a; a.install(); import deepspeed; "
          "deepspeed.PipelineModule"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PACKAGE})
     contains(missing.stderr, "deepspeed.PipelineModule: zerocore.as_deepspeed does not have this name")
+
+
+def equal_at_stages(script, pattern, arguments_of):
+    """Runs a script at each stage, by arguments_of(stage, folder); returns the lines in which all runs agree."""
+    first = None
+    for stage in range(4):
+        with tempfile.TemporaryDirectory() as folder:
+            out = as_deepspeed(2, str(HERE / script), *arguments_of(stage, pathlib.Path(folder)))
+            lines = re.findall(pattern, out)
+            if "Finished Training" not in out or not lines:
+                raise SystemExit(out)
+            first = first or lines
+            if lines != first:
+                raise SystemExit(f"{script} at stage {stage}: {lines}, not {first}")
+            yield pathlib.Path(folder), lines
+
+
+def deepspeed_tutorials():
+    """Loops of their own around models of transformers: stages are equal, checkpoints and saved models too."""
+    if not has("transformers"):
+        print("SKIPPED: transformers is not installed")
+        return
+
+    def bert(stage, folder):
+        config = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1, "gradient_clipping": 1.0,
+                  "optimizer": {"type": "Adam", "params": {"lr": 3e-3, "betas": [0.9, 0.98]}},
+                  "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 8, "warmup_num_steps": 2}},
+                  "zero_optimization": {"stage": stage, "offload_optimizer": {"device": "cpu"}}}
+        (folder / "ds_config.json").write_text(json.dumps(config))
+        return ["--deepspeed", "--deepspeed_config", str(folder / "ds_config.json"), "--checkpoint_dir",
+                str(folder / "checkpoints")]
+
+    for folder, lines in equal_at_stages("bert_deepspeed.py", r"step .*", bert):
+        pass
+    with tempfile.TemporaryDirectory() as folder:
+        first = as_deepspeed(2, str(HERE / "bert_deepspeed.py"), *bert(3, pathlib.Path(folder)), "--num_iterations", "5")
+        resumed = as_deepspeed(2, str(HERE / "bert_deepspeed.py"), *bert(1, pathlib.Path(folder)), "--load_checkpoint")
+        if re.findall(r"step .*", first) + re.findall(r"step .*", resumed) != lines:
+            raise SystemExit(f"the resumed run differs: {first}{resumed}, not {lines}")
+
+    def causal(stage, folder):
+        return ["--zero_stage", str(stage), "--output_dir", str(folder), "--gradient_checkpointing"]
+
+    weights = None
+    for folder, lines in equal_at_stages("causal_deepspeed.py", r"epoch .*", causal):
+        saved = subprocess.run(
+            [PYTHON, "-c", "import sys, torch, hashlib\n"
+             "whole, model = (torch.load(sys.argv[1] + name) for name in ('/whole.bin', '/pytorch_model.bin'))\n"
+             "assert whole.keys() == model.keys() and all(torch.equal(whole[k], model[k]) for k in whole)\n"
+             "print(sum(v.double().sum() for v in model.values()).item())", str(folder)], capture_output=True, text=True)
+        weights = weights or saved.stdout
+        if saved.returncode or saved.stdout != weights:
+            raise SystemExit(f"the saved models differ: {saved.stdout}{saved.stderr}, not {weights}")
 
 
 def trainer():

@@ -7,12 +7,9 @@ it."""
 import importlib.util
 import os
 import pathlib
-import socket
 import sys
 
-import torch
-
-from ..ranks import ranks
+from ..distributed import export_ranks
 
 VERSION = "0.19.8"  # whose names and defaults these are
 
@@ -22,12 +19,7 @@ def install():
     if "deepspeed" in sys.modules:
         raise ImportError("deepspeed was imported before zerocore.as_deepspeed.install()")
     sys.path.insert(0, str(pathlib.Path(__file__).parent / "shim"))
-    job = ranks()
-    os.environ.update(RANK=str(job.rank), LOCAL_RANK=str(job.local_rank), WORLD_SIZE=str(job.size),
-                      LOCAL_WORLD_SIZE=str(job.local_size))
-    address, port = _rendezvous(job)
-    os.environ.setdefault("MASTER_ADDR", address)
-    os.environ.setdefault("MASTER_PORT", str(port))
+    export_ranks()
     if importlib.util.find_spec("accelerate") is not None:
         _let_accelerate_see_cpu_ranks()
 
@@ -45,18 +37,3 @@ def _let_accelerate_see_cpu_ranks():
         return backend, kind
 
     PartialState._prepare_backend = prepare_backend
-
-
-def _rendezvous(job):
-    """A port of the root's host that is free now."""
-    message = torch.zeros(128, dtype=torch.uint8)
-    if job.rank == 0:
-        with socket.socket() as listener:
-            listener.bind(("", 0))
-            port = listener.getsockname()[1]
-        host = "127.0.0.1" if job.local_size == job.size else socket.gethostname()
-        text = f"{host} {port}".encode()
-        message[:len(text)] = torch.tensor(list(text), dtype=torch.uint8)
-    job.broadcast(message)
-    host, port = bytes(message.tolist()).rstrip(b"\0").decode().split()
-    return host, int(port)

@@ -1,7 +1,10 @@
 """DeepSpeed's names over ZeroCore's engine; see zerocore.as_deepspeed."""
 
+import functools as _functools
+
+import zerocore as _zerocore
 from zerocore import Engine as DeepSpeedEngine
-from zerocore import initialize
+from zerocore import add_config_arguments
 from zerocore.as_deepspeed import VERSION as __version__
 
 from . import accelerator, checkpoint, comm, ops, runtime, utils, zero
@@ -12,8 +15,7 @@ from .comm import init_distributed
 __getattr__ = refuse_missing(__name__)
 
 
-def add_config_arguments(parser):
-    group = parser.add_argument_group("DeepSpeed", "DeepSpeed configurations")
-    group.add_argument("--deepspeed", default=False, action="store_true", help="use the engine")
-    group.add_argument("--deepspeed_config", default=None, type=str, help="the config, a JSON file")
-    return parser
+@_functools.wraps(_zerocore.initialize)
+def initialize(*args, **kwargs):
+    init_distributed()  # scripts ask torch.distributed for their rank from here on
+    return _zerocore.initialize(*args, **kwargs)

@@ -1,8 +1,8 @@
-#include "examples/gpt/run_figures.h"
+#include "tools/report/run_figures.h"
 
 #include <algorithm>
 
-namespace gpt {
+namespace zero::report {
 namespace {
 
 std::int64_t peak_of(const zero::RankReport& rank) {
@@ -11,13 +11,13 @@ std::int64_t peak_of(const zero::RankReport& rank) {
   return peak;
 }
 
-std::vector<zero::report::MemoryUse> tier_of(const std::vector<zero::MemoryUse>& uses) {
-  std::vector<zero::report::MemoryUse> tier;
+std::vector<MemoryUse> tier_of(const std::vector<zero::MemoryUse>& uses) {
+  std::vector<MemoryUse> tier;
   for (const zero::MemoryUse& use : uses) tier.push_back({use.category, use.planned, use.peak});
   return tier;
 }
 
-void add_memory(const zero::EngineReport& end, zero::report::Variant& variant) {
+void add_memory(const zero::EngineReport& end, Variant& variant) {
   const auto fullest =
       std::max_element(end.ranks.begin(), end.ranks.end(),
                        [](const auto& a, const auto& b) { return peak_of(a) < peak_of(b); });
@@ -32,10 +32,10 @@ void add_memory(const zero::EngineReport& end, zero::report::Variant& variant) {
   }
 }
 
-void add_wire(const zero::EngineReport& end, double steps, zero::report::Variant& variant) {
+void add_wire(const zero::EngineReport& end, double steps, Variant& variant) {
   const double share = 1 / (steps * static_cast<double>(end.ranks.size()));
   for (std::size_t i = 0; i < end.ranks.front().traffic.size(); ++i) {
-    zero::report::WireUse use{end.ranks.front().traffic[i].operation};
+    WireUse use{end.ranks.front().traffic[i].operation};
     for (const zero::RankReport& rank : end.ranks) {
       use.sent += share * static_cast<double>(rank.traffic[i].bytes_sent);
       use.inside_node += share * static_cast<double>(rank.traffic[i].bytes_inside_node);
@@ -45,11 +45,11 @@ void add_wire(const zero::EngineReport& end, double steps, zero::report::Variant
   }
 }
 
-void add_file(const MeasuredRun& run, double steps, zero::report::Variant& variant) {
+void add_file(const MeasuredRun& run, double steps, Variant& variant) {
   const std::vector<zero::RankReport>&end = run.after_all.ranks, &begin = run.after_warm_up.ranks;
   const double share = 1 / (steps * static_cast<double>(end.size()));
   for (std::size_t i = 0; i < end.front().file.size(); ++i) {
-    zero::report::FileUse use{end.front().file[i].direction};
+    FileUse use{end.front().file[i].direction};
     for (std::size_t r = 0; r < end.size(); ++r) {
       const zero::FileUse &after = end[r].file[i], &before = begin[r].file[i];
       use.bytes += share * static_cast<double>(after.bytes - before.bytes);
@@ -59,11 +59,11 @@ void add_file(const MeasuredRun& run, double steps, zero::report::Variant& varia
   }
 }
 
-void add_copies(const MeasuredRun& run, double steps, zero::report::Variant& variant) {
+void add_copies(const MeasuredRun& run, double steps, Variant& variant) {
   const std::vector<zero::RankReport>&end = run.after_all.ranks, &begin = run.after_warm_up.ranks;
   const double share = 1 / (steps * static_cast<double>(end.size()));
   for (std::size_t i = 0; i < end.front().copies.size(); ++i) {
-    zero::report::CopyUse use{end.front().copies[i].direction};
+    CopyUse use{end.front().copies[i].direction};
     for (std::size_t r = 0; r < end.size(); ++r) {
       const zero::CopyUse &after = end[r].copies[i], &before = begin[r].copies[i];
       use.bytes += share * static_cast<double>(after.bytes - before.bytes);
@@ -73,9 +73,9 @@ void add_copies(const MeasuredRun& run, double steps, zero::report::Variant& var
   }
 }
 
-zero::report::StepTime step_time(const MeasuredRun& run, double steps) {
+StepTime step_time(const MeasuredRun& run, double steps) {
   const double share = 1 / (steps * static_cast<double>(run.after_all.ranks.size()));
-  zero::report::StepTime time;
+  StepTime time;
   for (std::size_t r = 0; r < run.after_all.ranks.size(); ++r) {
     const zero::TimeUse &end = run.after_all.ranks[r].time,
                         &begin = run.after_warm_up.ranks[r].time;
@@ -98,9 +98,9 @@ double median_rate(const MeasuredRun& run) {
 
 }  // namespace
 
-zero::report::Variant figures_of(const MeasuredRun& run) {
+Variant figures_of(const MeasuredRun& run) {
   const auto steps = static_cast<double>(run.records.size());
-  zero::report::Variant variant;
+  Variant variant;
   variant.name = run.name;
   variant.digest = run.digest;
   variant.tokens_per_second = median_rate(run);
@@ -108,11 +108,11 @@ zero::report::Variant figures_of(const MeasuredRun& run) {
   variant.time = step_time(run, measured_steps);
   add_file(run, measured_steps, variant);
   add_copies(run, measured_steps, variant);
-  for (const TrainingRecord& record : run.records)
+  for (const MeasuredStep& record : run.records)
     variant.steps.push_back({record.loss, record.gradient_norm, record.skipped});
   add_memory(run.after_all, variant);
   add_wire(run.after_all, steps, variant);
   return variant;
 }
 
-}  // namespace gpt
+}  // namespace zero::report

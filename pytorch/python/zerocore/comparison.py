@@ -1,0 +1,180 @@
+"""zerocore.compare_stages(): the same steps from the same start at each stage, and what each of them costs."""
+
+import copy
+import ctypes
+import gc
+import json
+import time
+
+import torch
+
+from . import _native
+from .initialize import initialize, read_config
+from .ranks import ranks
+
+_STAGES = {"0": "stage 0", "1": "stage 1", "2": "stage 2", "3": "stage 3", "grad_op": "grad_op",
+           "1+nvme": "stage 1 + nvme", "2+nvme": "stage 2 + nvme", "3+nvme": "stage 3 + nvme"}
+
+
+class Comparison:
+    """What compare_stages() found. `str()` of it is the table that rank 0 has printed."""
+
+    def __init__(self, native):
+        self._native = native
+
+    @property
+    def equal(self):
+        """Whether all stages have equal bits: each loss, gradient norm and skipped step, and the digest of all
+        weights and optimizer states."""
+        return self._native.bits_equal()
+
+    @property
+    def figures(self):
+        """The contents of report.json."""
+        return json.loads(self._native.json())
+
+    def __str__(self):
+        return self._native.text()
+
+
+def compare_stages(make_model, batches, stages=("0", "1", "2", "3", "grad_op"), *, config=None, loss=None, report=None,
+                   seed=1, **arguments):
+    """Trains make_model() on this rank's micro batches at each stage, one after the other. Collective.
+
+    A batch is given to the model as its keywords (a dict), its arguments (a tuple or list) or its argument; what the
+    model returns is the loss, or has it as .loss, or `loss(output, batch)` makes it. `config` is that of
+    initialize(), whose stage and offload the list replaces; further arguments go to initialize(). With `report`, a
+    folder, report.html, report.md and report.json are written there."""
+    names = [_name_of(stage) for stage in stages]
+    if len(set(names)) < max(2, len(names)):
+        raise _native.ConfigError(f"compare_stages: stages is {list(stages)}; expected two or more, each once")
+    return _Comparing(make_model, list(batches), [str(stage) for stage in stages], read_config(None, config or {})[0],
+                      loss or _loss_of, report, seed, arguments).run()
+
+
+def _name_of(stage):
+    if str(stage) not in _STAGES:
+        raise _native.ConfigError(f"compare_stages: {stage!r} is no stage; expected some of {', '.join(_STAGES)}")
+    return _STAGES[str(stage)]
+
+
+def _loss_of(output, batch):
+    if isinstance(output, torch.Tensor):
+        return output
+    loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+    if loss is None:
+        raise _native.UsageError(f"compare_stages: the model returned a {type(output).__name__} without a loss; give "
+                                 "loss=, a function of the output and the batch")
+    return loss
+
+
+class _Comparing:
+    def __init__(self, make_model, batches, stages, document, loss, folder, seed, arguments):
+        self.make_model, self.batches, self.stages = make_model, batches, stages
+        self.document, self.loss, self.seed, self.arguments = document, loss, seed, arguments
+        self.job = ranks()
+        self.folder = folder if self.job.rank == 0 else None
+        self.report = _native.Comparison()
+        if self.folder is not None:
+            _native.prepare_directory(str(self.folder))
+
+    def run(self):
+        # A step that nobody looks at: what libraries take once is not the first stage's.
+        self.trained(self.stages[-1], rehearses=True)
+        for stage in self.stages:
+            try:
+                self.report.add(self.trained(stage))
+            except BaseException as error:
+                self.report.note_failure(_name_of(stage), f"{type(error).__name__}: {error}")
+                self.write()
+                raise
+            self.write()
+        result = Comparison(self.report)
+        if self.job.rank == 0:
+            print(result, flush=True)
+        return result
+
+    def write(self):
+        if self.folder is not None:
+            self.report.write(str(self.folder))
+
+    def config_of(self, stage):
+        document = copy.deepcopy(self.document)
+        zero = document.setdefault("zero_optimization", {})
+        core = document.setdefault("zero_core", {})
+        zero["stage"] = 3 if stage == "grad_op" else int(stage[0])
+        core["reshard_after_forward"] = stage != "grad_op"
+        core.setdefault("gradient_sync", "each")  # its default depends on the stage, and decides bits
+        if any("+" in other for other in self.stages):
+            for part in ("offload_optimizer", "offload_param"):
+                zero.setdefault(part, {})["device"] = "nvme" if "+" in stage else "none"
+            if "+" in stage:
+                zero["offload_param"]["max_in_cpu"] = 0
+        return document
+
+    def trained(self, stage, rehearses=False):
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # what C libraries keep would count in the next stage's baseline
+        torch.manual_seed(self.seed)
+        model = self.make_model()
+        engine, *_ = initialize(model=model, config=self.config_of(stage), **self.arguments)
+        try:
+            return self.steps(engine, model, stage, rehearses)
+        finally:
+            engine.destroy()
+
+    def steps(self, engine, model, stage, rehearses):
+        accumulation = engine.gradient_accumulation_steps()
+        count = len(self.batches) // accumulation
+        if count == 0:
+            raise _native.UsageError(f"compare_stages: {len(self.batches)} batches are less than one step, which has "
+                                     f"{accumulation} micro batches")
+        if rehearses:
+            self.describe(engine, model, count)
+        warm_up, records = count // 5, []
+        torch.manual_seed(self.seed + 1 + self.job.rank)
+        engine.train()
+        for index in range(1 if rehearses else count):
+            if index == warm_up:
+                after_warm_up = engine.native.report()
+            begin = time.perf_counter()
+            tokens = 0
+            for batch in self.batches[index * accumulation:(index + 1) * accumulation]:
+                engine.backward(self.loss(_call(engine, batch), batch))
+                engine.step()
+                tokens += _tokens_of(batch)
+            last = engine.last_step
+            rate = self.job.size * tokens / (time.perf_counter() - begin)
+            records.append(_native.MeasuredStep(last.loss, last.grad_norm, rate, last.skipped))
+        if rehearses:
+            return None
+        return _native.MeasuredRun(_name_of(stage), records, warm_up, after_warm_up, engine.native.report(),
+                                   engine.digest())
+
+    def describe(self, engine, model, count):
+        after = engine.native.report()
+        self.report.begin(after, [_name_of(stage) for stage in self.stages])
+        self.report.title = (f"{type(model).__name__} with {after.parameter_count:,} parameters, {self.job.size} ranks, "
+                             f"{count} steps")
+        sync = engine.config["zero_core"]["gradient_sync"]
+        self.report.facts = [
+            ("ranks", self.job.describe()),
+            ("sync", f"gradients are reduced after {'every' if sync == 'each' else 'the last'} micro step at all stages"),
+            ("steps", f"{count} from the same start at each stage; times leave out the first {count // 5}"),
+            ("program", f"zerocore with torch {torch.__version__}")]
+
+
+def _call(engine, batch):
+    if isinstance(batch, dict):
+        return engine(**batch)
+    return engine(*batch) if isinstance(batch, (tuple, list)) else engine(batch)
+
+
+def _tokens_of(batch):
+    """Elements of the first tensor of integers with rows, else rows of the first tensor."""
+    values = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (tuple, list)) else [batch]
+    tensors = [value for value in values if isinstance(value, torch.Tensor) and value.dim() > 0]
+    for tensor in tensors:
+        if not tensor.is_floating_point() and tensor.dim() == 2:
+            return tensor.numel()
+    return len(tensors[0]) if tensors else 0

@@ -1,0 +1,84 @@
+"""torch.compile of what lies in one unit: its kernels read parameters without torch's operations, which open units."""
+
+import dataclasses
+import functools
+
+import torch
+from torch import nn
+
+from . import _native
+
+
+def refuse_compiled(name):
+    """Called first in forward() of whatever lies around units."""
+    if torch.compiler.is_compiling():
+        _refuse(name)
+
+
+@torch.compiler.disable
+def _refuse(name):
+    raise _native.UsageError(
+        f"{name} was compiled as a whole, and its parameters are gathered and freed unit by unit: compile the units, "
+        "such as `for block in model.blocks: block.compile()`")
+
+
+class CompiledModules:
+    """Modules that the program compiles, before or after zerocore.initialize()."""
+
+    def __init__(self, module, unit_of):
+        self._modules = list(module.modules())
+        self._unit_of = unit_of  # id of a parameter -> its unit and those around it, from the innermost
+
+    def open_before_calls(self):
+        """Wraps what was compiled since the last call."""
+        for module in self._modules:
+            place = "_compiled_call_impl"
+            if isinstance(module, torch._dynamo.OptimizedModule):
+                place = "forward"
+            call = module.__dict__.get(place)
+            if call is not None and not hasattr(call, "opens_unit"):
+                module.__dict__[place] = _opening(call, self._innermost(module))
+
+    def _innermost(self, module):
+        """A parameter of the unit in which the module lies."""
+        parameters = list(module.parameters())
+        if not parameters:
+            return None
+        innermost = max(parameters, key=lambda parameter: len(self._unit_of[id(parameter)]))
+        around = self._unit_of[id(innermost)]
+        if any(self._unit_of[id(parameter)][0] not in around for parameter in parameters):
+            _refuse(type(module).__name__)
+        return innermost
+
+
+def _opening(call, parameter):
+    @functools.wraps(call)
+    def opened(*args, **kwargs):
+        if parameter is None or torch.compiler.is_compiling():
+            return call(*args, **kwargs)
+        _use(parameter)
+        result = call(*args, **kwargs)
+        for tensor in _tensors_of(result):
+            if tensor.requires_grad:
+                tensor.register_hook(lambda _: _use(parameter))
+        return result
+
+    opened.opens_unit = True
+    return opened
+
+
+def _use(parameter):
+    with torch.no_grad():
+        parameter.view_as(parameter)
+
+
+def _tensors_of(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for element in value:
+            yield from _tensors_of(element)
+    elif isinstance(value, dict):
+        yield from _tensors_of(list(value.values()))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, nn.Module):
+        yield from _tensors_of([getattr(value, field.name) for field in dataclasses.fields(value)])

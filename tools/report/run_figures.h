@@ -1,0 +1,28 @@
+// What a run measured, as the report wants it: per rank, per step, without the steps that warm up.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/report/comparison.h"
+#include "zero/report.h"
+
+namespace zero::report {
+
+struct MeasuredStep {
+  double loss = 0, gradient_norm = 0, tokens_per_second = 0;
+  bool skipped = false;
+};
+
+struct MeasuredRun {
+  std::string name;
+  std::vector<MeasuredStep> records;  // of all steps
+  std::int64_t warm_up = 0;           // steps that the times leave out
+  EngineReport after_warm_up, after_all;
+  std::uint64_t digest = 0;
+};
+
+Variant figures_of(const MeasuredRun& run);
+
+}  // namespace zero::report
