@@ -243,7 +243,9 @@ void add_core(RowList& rows) {
        acts("deterministic",
             "on GPUs: sums in rank order instead of NCCL's own, for equal bits at every stage; "
             "CPU ranks always have them"),
-       acts("time_limit_seconds", positive_seconds, "time limit of every wait for other ranks; in saves and loads, of the time in which no rank "
+       acts("time_limit_seconds", positive_seconds,
+            "time limit of every wait for other ranks; in saves and loads, of the time in which no "
+            "rank "
             "makes progress"),
        acts("deepspeed_defaults", Names{"0.19", "0.14"},
             "whose defaults fill what the file leaves out: 0.14 clips no gradients, and its "
