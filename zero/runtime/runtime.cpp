@@ -308,12 +308,13 @@ void Runtime::fail(const std::string& reason) {
 
 namespace {
 
-// What fails before there is a Runtime often fails on all ranks alike, and rank 0 says it. Where
-// another rank finds itself still alive a while later, its job has not ended: it is alone with it.
+// What fails before there is a Runtime often fails on all ranks alike, and rank 0 says it. The
+// others wait for that, since a launcher ends the whole job with the first rank that leaves. One
+// that finds itself still alive a while later is alone with its failure, and says it.
 void report_early_failure(const std::string& reason, int exit_code, bool of_peer) {
   const int rank = comm::launched_rank();
-  if (rank != 0 && of_peer) return;
   if (rank != 0) std::this_thread::sleep_for(std::chrono::seconds(3));
+  if (rank != 0 && of_peer) return;
   print_last_words(rank, rank, exit_code, reason);
 }
 
