@@ -22,7 +22,7 @@ def chosen(cases, only):
     """(class, number) of each case: every class has its share, and one at least."""
     classes = [c for c in campaign_classes.CLASSES if only is None or only in c.name]
     weights = sum(c.weight for c in classes)
-    counts = [max(1, cases * c.weight // weights) for c in classes]
+    counts = [max(1, round(cases * c.weight / weights)) for c in classes]
     numbered = [(c, i) for c, count in zip(classes, counts) for i in range(count)]
     # In turns, so that a campaign that is cut short has seen every class.
     return sorted(numbered, key=lambda pair: pair[1])
