@@ -311,7 +311,7 @@ def limits(case):
     case.note(kind)
     if kind == "files":
         job = case.start(wrapper=["sh", "-c", f'ulimit -n {case.random.randint(18, 24)}; exec "$@"', "sh"])
-        if case.end(job, (0, TOPOLOGY, SAVE)) != 0:  # of which some are enough
+        if case.end(job, (0, TOPOLOGY, SAVE, LOAD)) != 0:  # of which some are enough
             case.require("ulimit -n" in job.text(), "the limit is not named", job)
     elif kind == "size":
         # Below what ranks share (memory, code 13) or below a shard.
@@ -409,10 +409,9 @@ def failing_reads(case):
 @fault_class("files that become visible late", 4)
 def late_files(case):
     case.with_checkpoints()
-    rule = f"open step-120/manifest 1 {case.random.randint(1, 3)} {errno.ENOENT}"
-    job = case.start(wrapper=case.failing(rule))
-    case.end(job, (0,), messages=None)
-    case.finishes()
+    rule = f"open step-120/{case.random.choice(('manifest', 'shard'))} 1 {case.random.randint(1, 5)} {errno.ENOENT}"
+    case.finishes(wrapper=case.failing(rule, rank=case.random.choice((0, case.ranks - 1))))
+    case.require(min(steps_logged(case)) == 121, "not from the newest")
 
 
 @fault_class("kill at a call of a save (K0 to K9)", 20)
