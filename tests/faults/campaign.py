@@ -31,10 +31,12 @@ def chosen(cases, only):
 def run(programs, seed, fault, number):
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="campaign") as folder:
+        case = None
         try:
-            problem = fault.test(Case(programs, folder, f"{seed} {fault.name} {number}")) or ""
+            case = Case(programs, folder, f"{seed} {fault.name} {number}")
+            problem = fault.test(case) or ""
         except launch.Failed as failed:
-            problem = str(failed)
+            problem = (case.said if case else "") + str(failed)
         except Exception:  # a mistake of the campaign is a case that failed
             problem = traceback.format_exc()
     return problem, time.monotonic() - begin

@@ -301,7 +301,7 @@ def disagreement(case):
         commands.append([case.programs.train_gpt, "--checkpoint", str(case.checkpoints),
                          *(str(part) for pair in base.items() if pair[0] != name for part in pair), *map(str, given)])
     case.end(case.start_each(*commands), (DISAGREEMENT,), name.lstrip("-"),
-             messages=(1,), limit=20)
+             messages=(1,), limit=30)
 
 
 @fault_class("limits of the system", 16)
@@ -437,7 +437,7 @@ def power_loss(case):
     case.finishes()
 
 
-OFFLOADED = {"zero_optimization.offload_optimizer.device": "nvme", "zero_core.offload_chunk_bytes": 20000,
+OFFLOADED = {"zero_optimization.offload_optimizer.device": "nvme", "zero_core.offload_chunk_bytes": 60000,
              "aio.block_size": 16384}
 WITHOUT_URING = pathlib.Path(__file__).parents[1] / "offload" / "without_uring.py"
 
