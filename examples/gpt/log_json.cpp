@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 namespace gpt {
@@ -91,7 +92,8 @@ JsonLog::JsonLog(const std::string& path) : path_(path) {
 
 void JsonLog::line(const std::string& text) {
   out_ << text << '\n';
-  if (!out_.flush()) throw zero::SaveError("--log-json " + path_ + ": writing failed");
+  if (!out_.flush())
+    throw zero::SaveError("--log-json " + path_ + ": writing failed: " + std::strerror(errno));
 }
 
 void JsonLog::write(const TrainingRecord& r) {

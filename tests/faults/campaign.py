@@ -22,7 +22,7 @@ def chosen(cases, only):
     """(class, number) of each case: every class has its share, and one at least."""
     classes = [c for c in campaign_classes.CLASSES if only is None or only in c.name]
     weights = sum(c.weight for c in classes)
-    counts = [max(1, cases * c.weight // weights) for c in classes]
+    counts = [max(1, round(cases * c.weight / weights)) for c in classes]
     numbered = [(c, i) for c, count in zip(classes, counts) for i in range(count)]
     # In turns, so that a campaign that is cut short has seen every class.
     return sorted(numbered, key=lambda pair: pair[1])
@@ -31,10 +31,12 @@ def chosen(cases, only):
 def run(programs, seed, fault, number):
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="campaign") as folder:
+        case = None
         try:
-            problem = fault.test(Case(programs, folder, f"{seed} {fault.name} {number}")) or ""
+            case = Case(programs, folder, f"{seed} {fault.name} {number}")
+            problem = fault.test(case) or ""
         except launch.Failed as failed:
-            problem = str(failed)
+            problem = (case.said if case else "") + str(failed)
         except Exception:  # a mistake of the campaign is a case that failed
             problem = traceback.format_exc()
     return problem, time.monotonic() - begin

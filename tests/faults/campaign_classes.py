@@ -56,13 +56,17 @@ def killed(case):
     number = case.random.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT))
     victims = case.random.sample(range(case.ranks), case.random.randint(1, case.ranks))
     case.note(f"{number.name} to ranks {victims} of {case.ranks}, stage {case.stage}")
-    job = case.start(*case.random.choice(((), ("--set", "checkpoint.writer.decoupled=true"))), wrapper=NO_CORE)
+    more = [*case.random.choice(((), IN_THE_BACKGROUND)), *(offloaded(case) if case.random.random() < 0.25 else ())]
+    environment = case.random.choice(({}, {"ZERO_TRANSPORT": "mpi"}, {"ZERO_EXECUTOR": "worker"}))
+    case.note(f"{environment} {' '.join(more)}")
+    job = case.start(*more, wrapper=NO_CORE, environment=environment)
     pids = at_a_random_moment(case, job)
     send(number, *(pids[rank] for rank in victims if rank in pids))
     case.end(job, range(256), limit=30)  # 0 where it had just ended
     case.finishes(stage=case.random.randrange(4))
 
 
+IN_THE_BACKGROUND = ("--set", "checkpoint.writer.decoupled=true")
 NO_CORE = ("sh", "-c", 'ulimit -c 0; exec "$@"', "sh")
 
 
@@ -84,7 +88,7 @@ def stop_request(case):
     twice = case.random.random() < 0.4
     rank = case.random.randrange(case.ranks)
     case.note(f"{number.name} to rank {rank} of {case.ranks}, {'twice' if twice else 'once'}")
-    job = case.start(*case.random.choice(((), ("--set", "checkpoint.writer.decoupled=true"))))
+    job = case.start(*case.random.choice(((), IN_THE_BACKGROUND)))
     pids = case.wait_for_ranks(job)
     case.wait_for_steps(job)
     time.sleep(case.random.uniform(0, case.reference.seconds / 2))
@@ -297,7 +301,7 @@ def disagreement(case):
         commands.append([case.programs.train_gpt, "--checkpoint", str(case.checkpoints),
                          *(str(part) for pair in base.items() if pair[0] != name for part in pair), *map(str, given)])
     case.end(case.start_each(*commands), (DISAGREEMENT,), name.lstrip("-"),
-             messages=(1,), limit=20)
+             messages=(1,), limit=30)
 
 
 @fault_class("limits of the system", 16)
@@ -307,7 +311,7 @@ def limits(case):
     case.note(kind)
     if kind == "files":
         job = case.start(wrapper=["sh", "-c", f'ulimit -n {case.random.randint(18, 24)}; exec "$@"', "sh"])
-        if case.end(job, (0, TOPOLOGY, SAVE)) != 0:  # of which some are enough
+        if case.end(job, (0, TOPOLOGY, SAVE, LOAD)) != 0:  # of which some are enough
             case.require("ulimit -n" in job.text(), "the limit is not named", job)
     elif kind == "size":
         # Below what ranks share (memory, code 13) or below a shard.
@@ -333,7 +337,7 @@ def failing_calls(case):
     first = case.random.randint(1, 3)
     goes_on = case.random.random() < 0.3
     case.with_checkpoints()
-    more = ("--set", "zero_core.on_save_error=continue") if goes_on else ()
+    more = [*(("--set", "zero_core.on_save_error=continue") if goes_on else ()), *case.random.choice(((), IN_THE_BACKGROUND))]
     job = case.start(*more, wrapper=case.failing(f"{op} .tmp-step {first} {first} {number}"))
     # Every rank makes one of each call at least, but for those on directories.
     surely = first == 1 and op not in ("make", "rename") and not goes_on
@@ -343,6 +347,37 @@ def failing_calls(case):
     verified = subprocess.run([case.programs.zero, "checkpoint", "verify", str(case.checkpoints)], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=30)
     case.require(verified.returncode == 0, f"what is left is not whole: {verified.stdout}", job)
+    case.finishes()
+
+
+@fault_class("system calls of an export that fail", 8)
+def failing_export(case):
+    """--save-model replaces an older model only by a whole one."""
+    model = case.folder / "model"
+    model.mkdir()
+    (model / "model.safetensors").write_text("of an earlier run")
+    op, number = case.random.choice(("create", "write", "sync", "close")), case.random.choice((errno.EIO, errno.ENOSPC))
+    case.expect_any_bits()
+    job = case.start("--save-model", model, checkpoint=False, steps=3,
+                     wrapper=case.failing(f"{op} /model/ {case.random.randint(1, 2)} 9999 {number}"))
+    code = case.end(job, (0, SAVE), messages=None)
+    whole = (model / "model.safetensors").read_text(errors="replace") == "of an earlier run"
+    case.require(whole != (code == 0), f"code {code}, and the model {'is' if whole else 'is not'} the old one", job)
+    names = set(os.listdir(model))
+    case.require(names == ({"model.safetensors"} if whole else {"model.safetensors", "config.json"}), f"left: {names}", job)
+
+
+@fault_class("a log that cannot be written", 6)
+def failing_log(case):
+    more, part = (), "/log0.json"
+    if case.random.random() < 0.5:
+        more, part = ("--set", "tensorboard.enabled=true", "--set", f"tensorboard.output_path={case.folder}/events"), "/events/"
+    number = case.random.choice((errno.EIO, errno.ENOSPC, errno.EPIPE))
+    rule = f"write {part} {case.random.randint(1, 100)} 9999 {number}"
+    job = case.start(*more, wrapper=case.failing(rule))
+    code = case.end(job, (0, SAVE), messages=None)
+    said = job.text()
+    case.require(code == 0 or (part.strip("/") in said and os.strerror(number) in said), "no file or reason", job)
     case.finishes()
 
 
@@ -374,10 +409,9 @@ def failing_reads(case):
 @fault_class("files that become visible late", 4)
 def late_files(case):
     case.with_checkpoints()
-    rule = f"open step-120/manifest 1 {case.random.randint(1, 3)} {errno.ENOENT}"
-    job = case.start(wrapper=case.failing(rule))
-    case.end(job, (0,), messages=None)
-    case.finishes()
+    rule = f"open step-120/{case.random.choice(('manifest', 'shard'))} 1 {case.random.randint(1, 5)} {errno.ENOENT}"
+    case.finishes(wrapper=case.failing(rule, rank=case.random.choice((0, case.ranks - 1))))
+    case.require(min(steps_logged(case)) == 121, "not from the newest")
 
 
 @fault_class("kill at a call of a save (K0 to K9)", 20)
@@ -403,7 +437,7 @@ def power_loss(case):
     case.finishes()
 
 
-OFFLOADED = {"zero_optimization.offload_optimizer.device": "nvme", "zero_core.offload_chunk_bytes": 20000,
+OFFLOADED = {"zero_optimization.offload_optimizer.device": "nvme", "zero_core.offload_chunk_bytes": 60000,
              "aio.block_size": 16384}
 WITHOUT_URING = pathlib.Path(__file__).parents[1] / "offload" / "without_uring.py"
 
@@ -506,7 +540,7 @@ def out_of_memory(case):
         group.remove()
 
 
-@fault_class("measured memory against the plan", 30)
+@fault_class("measured memory against the plan", 42)
 def memory(case):
     keys = {"train_micro_batch_size_per_gpu": case.random.randint(1, 4), "zero_optimization.stage": case.stage,
             "bf16.enabled": case.random.choice(("true", "false")),

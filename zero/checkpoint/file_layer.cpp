@@ -8,9 +8,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "zero/base/error.h"
@@ -21,6 +23,12 @@ namespace {
 
 constexpr std::size_t longest_write = std::size_t{64} << 20;
 constexpr int deepest_tree = 8;
+// For a file that a network file system shows late.
+constexpr std::chrono::seconds visibility_limit{1};
+
+class Absent : public LoadError {
+  using LoadError::LoadError;
+};
 
 FileHook& hook() {
   static FileHook installed;
@@ -46,7 +54,7 @@ void note_ended() {
 
 [[noreturn]] void load_failed(const std::string& path, int error) {
   const std::string text = path + ": cannot be read: " + std::strerror(error);
-  if (error == ENOENT || error == ENOTDIR || error == ESTALE) throw LoadError(text);
+  if (error == ENOENT || error == ENOTDIR || error == ESTALE) throw Absent(text);
   throw Unreadable(text + (error == EMFILE ? "; raise the limit with ulimit -n" : ""));
 }
 
@@ -265,7 +273,16 @@ Directory Directory::child(const std::string& name) const {
 }
 
 File Directory::open_file(const std::string& name) const {
-  return open_regular(fd_.get(), name, path_of(name), O_NOFOLLOW);
+  const auto give_up = std::chrono::steady_clock::now() + visibility_limit;
+  for (;; std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
+    try {
+      return open_regular(fd_.get(), name, path_of(name), O_NOFOLLOW);
+    } catch (const Absent&) {
+      struct stat status {};
+      const bool removed = ::fstat(fd_.get(), &status) != 0 || status.st_nlink == 0;
+      if (removed || std::chrono::steady_clock::now() >= give_up) throw;
+    }
+  }
 }
 
 std::string Directory::read_text(const std::string& name, std::int64_t max_bytes) const {

@@ -134,7 +134,9 @@ class Directory {
   bool is_directory(const std::string& name) const;  // and no link
 
   Directory child(const std::string& name) const;
-  File open_file(const std::string& name) const;  // and no link
+  // No link. A directory has its name when all its files are in it, so one that is not there is
+  // waited for a moment: a network file system may show it late.
+  File open_file(const std::string& name) const;
   // LoadError beyond max_bytes.
   std::string read_text(const std::string& name, std::int64_t max_bytes) const;
 

@@ -4,7 +4,9 @@
 
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 
@@ -121,7 +123,7 @@ void EventFile::add(std::string_view tag, double value, std::int64_t at) {
 }
 
 void EventFile::flush() {
-  if (!out_.flush()) throw SaveError(path_ + " cannot be written");
+  if (!out_.flush()) throw SaveError(path_ + " cannot be written: " + std::strerror(errno));
 }
 
 }  // namespace zero::detail

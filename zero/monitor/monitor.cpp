@@ -1,6 +1,8 @@
 #include "zero/monitor/monitor.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -39,7 +41,8 @@ class CsvFolder {
       file << "step," << tag.substr(tag.rfind('/') + 1) << '\n';
     }
     file << step << ',' << shortest_text(value) << '\n';
-    if (!file.flush()) throw SaveError(folder_ + ": " + tag + " cannot be written");
+    if (!file.flush())
+      throw SaveError(folder_ + ": " + tag + " cannot be written: " + std::strerror(errno));
   }
 
  private:
