@@ -241,6 +241,21 @@ def trainer():
                 raise SystemExit("the resumed run ended with another model")
 
 
+def installed():
+    """What a wheel holds is a whole package, as_deepspeed's folder too."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["cmake", "--install", str(pathlib.Path(PACKAGE).parent), "--component", "python", "--prefix", folder],
+                       check=True, capture_output=True)
+        done = subprocess.run(
+            [PYTHON, "-W", "ignore", "-c", "import zerocore, zerocore.as_deepspeed as a; print(zerocore.__file__); "
+             "a.install(); import deepspeed, importlib.metadata as m; print(m.version('deepspeed')); "
+             "from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus"],
+            cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": folder})
+        contains(done.stdout + done.stderr, f"{folder}/zerocore/__init__.py", "0.19.8")
+        if done.returncode:
+            raise SystemExit(done.stderr)
+
+
 def documented():
     """The program of docs/pytorch.md."""
     root = HERE.parents[2]
