@@ -285,9 +285,11 @@ void ShardedParameters::gradient_arrived(int unit, int parameter, const at::Tens
                      scopes_.units()[unit].parameters[parameter].name() +
                      " arrived outside of a training pass: forward() comes first, in train() mode");
   follow_backward();
-  scopes_.open(unit);
-  // A checkpoint's own backward brings a part of the gradient; torch adds up the parts.
-  if (in_nested_backward() && scopes_.more_uses_follow(unit)) return;
+  if (in_nested_backward()) {
+    scopes_.open(unit);
+    // A checkpoint's own backward brings a part of the gradient; torch adds up the parts.
+    if (scopes_.more_uses_follow(unit)) return;
+  }
   scopes_.units()[unit].parameters[parameter].move_gradient(tensor,
                                                             scopes_.open_for_gradients(unit));
 }

@@ -61,8 +61,12 @@ void UnitScopes::open_backward_scope(UnitState& state) {
 }
 
 BackwardScope& UnitScopes::open_for_gradients(int unit) {
-  open(unit);
   UnitState& state = units_[unit];
+  if (!state.is_open()) {
+    // Uses whose input needs no gradient read no parameter in backward, and are not seen there.
+    state.backward_visits = std::max(state.backward_visits, state.forward_visits - 1);
+    open(unit);
+  }
   if (!state.backward) {
     // Units within it read its values alone, which stay where they are.
     close_beside(unit);

@@ -61,6 +61,19 @@ class SharedLayers(nn.Module):
         return self.last(hidden).pow(2).mean()
 
 
+class Adversary(nn.Module):
+    """A discriminator that sees what needs a gradient and what needs none, in turns."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = nn.Linear(5, 9)
+        self.judge = nn.Sequential(nn.Linear(9, 13), nn.Tanh(), nn.Linear(13, 13), nn.Tanh(), nn.Linear(13, 1))
+
+    def forward(self, noise, real):
+        fake = self.generator(noise)
+        return (self.judge(real) - 1).pow(2).mean() + self.judge(fake.detach()).pow(2).mean() + self.judge(fake).mean()
+
+
 class DroppedLayers(nn.Module):
     """Layers that each rank drops by its own random numbers."""
 
@@ -225,6 +238,7 @@ def _of_transformers(name):
 OF_TORCH = {
     "tied": lambda: (TiedTransformer(), lambda call: call(_tokens())),
     "shared": lambda: (SharedLayers(), lambda call: call(torch.randn(4, 9))),
+    "adversary": lambda: (Adversary(), lambda call: call(torch.randn(4, 5), torch.randn(4, 9))),
     "dropped": lambda: (DroppedLayers(), lambda call: call(torch.randn(4, 9))),
     "experts": lambda: (Experts(), lambda call: call(torch.randn(4, 9))),
     "recurrent": lambda: (Recurrent(), lambda call: call(_tokens())),

@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).parent
 MPIEXEC, PYTHON, PACKAGE = sys.argv[1:4]
 sys.path.insert(0, str(HERE))
 
-TORCH = ["tied", "shared", "dropped", "experts", "resnet"]
+TORCH = ["tied", "shared", "adversary", "dropped", "experts", "resnet"]
 UNLISTED = ["recurrent", "parametrized"]
 TRANSFORMERS_UNLISTED = ["mamba", "clip", "whisper"]
 TRANSFORMERS = ["gpt2", "gpt2-recomputed", "gpt2-recomputed-reentrant", "llama", "qwen2", "bert", "vit", "t5", "mixtral"]
