@@ -54,7 +54,7 @@ TEST_CASE(
     for (const int stage : {1, 3}) {
       CAPTURE(stage);
       Config config = toy::config(stage, {});
-      config.zero_core.time_limit_seconds = 0.1;
+      config.zero_core.time_limit_seconds = 0.5;
       config.zero_optimization.offload_optimizer.device = offload;
       std::unique_ptr<Held> held;
       std::string text;
@@ -66,7 +66,7 @@ TEST_CASE(
         held = std::make_unique<Held>();
         text = tests::refusal<StalledError>([&] { train_step(engine).wait(); });
       }
-      CHECK(tests::contains(text, "rank 0: waited 0.1 s for the GPU, which was last given the "));
+      CHECK(tests::contains(text, "rank 0: waited 0.5 s for the GPU, which was last given the "));
       if (offload == OffloadDevice::none) CHECK(tests::contains(text, "update of unit a"));
     }
 }

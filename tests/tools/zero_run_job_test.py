@@ -35,7 +35,7 @@ class Jobs(unittest.TestCase):
             self.assertRegex(err, r"\Azero: rank [01]: unknown option --stepps; train_gpt --help lists the options\Z")
         code, _, err = run("--verbose", TRAIN_GPT, "--stepps", "3")
         self.assertEqual(code, 10)
-        self.assertRegex(err, r"MPI_ABORT was invoked on rank|ORTE_ERROR_LOG|exited with non-zero status")
+        self.assertRegex(err, r"MPI_ABORT was invoked on rank|ORTE_ERROR_LOG|exited with non-zero status|Primary job")
 
     def test_a_rank_that_is_killed_is_named_by_its_peer(self):
         def kill_one(process):

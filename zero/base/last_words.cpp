@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
+#include <thread>
 
 #include "zero/base/error.h"
 #include "zero/base/run_marks.h"
@@ -51,6 +53,8 @@ void print_last_words(int seen_by, int failed_rank, int exit_code,
   // In one call, so that the lines of ranks do not mix.
   std::fputs(line.c_str(), stderr);
   std::fflush(nullptr);
+  // Open MPI drops what it has not read of a rank when that rank's end ends the job.
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 
 }  // namespace zero
