@@ -1,5 +1,6 @@
 """save_checkpoint(save_latest=False): checkpoints that load_checkpoint() takes by their tag alone."""
 
+import contextlib
 import os
 
 import torch
@@ -27,7 +28,8 @@ def after_save(directory, tag, save_latest, latest):
     elif latest is not None:
         _replace(directory, _LATEST, latest)
     else:
-        os.remove(os.path.join(directory, _LATEST))
+        with contextlib.suppress(FileNotFoundError):  # a save in the background has not written it yet
+            os.remove(os.path.join(directory, _LATEST))
 
 
 def tag_to_load(directory, job):

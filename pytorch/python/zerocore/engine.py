@@ -294,6 +294,8 @@ class Engine(nn.Module):
                                      exclude_frozen_parameters)
             if root and saved:
                 checkpoints.after_save(save_dir, tag, save_latest, latest)
+            if not save_latest:
+                self._ranks.sum(0.0)  # no rank goes on before "latest" is what it was
             return saved
 
     def load_checkpoint(self, load_dir, tag=None, load_module_strict=True, load_optimizer_states=True,
