@@ -3,9 +3,8 @@
 import contextlib
 import os
 
-import torch
-
 from . import _native
+from .ranks import text_of_root
 
 _LIST = ".not-latest"  # tags, one in a line, in the folder of the checkpoints
 _LATEST = "latest"
@@ -35,14 +34,12 @@ def after_save(directory, tag, save_latest, latest):
 def tag_to_load(directory, job):
     """"" for the newest valid checkpoint, a tag where newer ones were saved without save_latest, and None where there
     are no others than such. Collective."""
-    message = torch.zeros(4096, dtype=torch.uint8)
-    if job.rank == 0:
+    def choose():
         tags, listed = _native.list_checkpoints(directory), _listed(directory)
         others = [tag for tag in tags if tag not in listed]
-        choice = "" if not tags or tags[0] not in listed else others[0] if others else "\n"
-        message[:len(choice.encode())] = torch.tensor(list(choice.encode()), dtype=torch.uint8)
-    job.broadcast(message)
-    choice = bytes(message.tolist()).rstrip(b"\0").decode()
+        return "" if not tags or tags[0] not in listed else others[0] if others else "\n"
+
+    choice = text_of_root(job, choose)
     return None if choice == "\n" else choice
 
 

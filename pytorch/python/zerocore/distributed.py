@@ -5,11 +5,10 @@ import inspect
 import os
 import socket
 
-import torch
 import torch.distributed as dist
 
 from . import evaluation
-from .ranks import ranks
+from .ranks import ranks, text_of_root
 
 _COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "barrier",
                 "broadcast", "broadcast_object_list", "gather", "gather_object", "reduce", "reduce_scatter",
@@ -54,14 +53,12 @@ def _after_evaluation(collective):
 
 def _rendezvous(job):
     """A port of the root's host that is free now."""
-    message = torch.zeros(128, dtype=torch.uint8)
-    if job.rank == 0:
+    def address():
         with socket.socket() as listener:
             listener.bind(("", 0))
             port = listener.getsockname()[1]
         host = "127.0.0.1" if job.local_size == job.size else socket.gethostname()
-        text = f"{host} {port}".encode()
-        message[:len(text)] = torch.tensor(list(text), dtype=torch.uint8)
-    job.broadcast(message)
-    host, port = bytes(message.tolist()).rstrip(b"\0").decode().split()
+        return f"{host} {port}"
+
+    host, port = text_of_root(job, address).split()
     return host, int(port)

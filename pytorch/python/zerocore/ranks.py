@@ -45,6 +45,16 @@ def register(engine):
     _engines.append(weakref.ref(engine))
 
 
+def text_of_root(job, make):
+    """What make() returns on rank 0, a text of at most 4096 bytes, on all ranks. Collective."""
+    message = torch.zeros(4096, dtype=torch.uint8)
+    if job.rank == 0:
+        text = make().encode()
+        message[:len(text)] = torch.tensor(list(text), dtype=torch.uint8)
+    job.broadcast(message)
+    return bytes(message.tolist()).rstrip(b"\0").decode()
+
+
 def _end():
     try:
         evaluation.end_all()
