@@ -256,7 +256,7 @@ class Resolver {
     const optim::OptimizerOptions& optimizer = config_.optimizer;
     const bool muon = optim::has_auxiliary_rule(optimizer);
     const bool cycles = config_.scheduler.type == "OneCycle" && config_.scheduler.cycle_momentum;
-    if (cycles && (muon || !optim::traits_of(optimizer).betas))
+    if (cycles && (muon || !optim::has_betas(optimizer)))
       config_.notices.push_back(
           "scheduler.params.cycle_momentum: switched off, as in DeepSpeed, as " + optimizer.type +
           " has no betas for schedules");

@@ -1,17 +1,21 @@
-// What an optimizer step does on a device, in the order of a stream: nothing here waits. The CUDA
-// kernels take their formulas from square_sum.h, device_step.h and update_rules.h, and give the
-// bits of the CPU kernels. All pointers are to the device's memory.
+// What an optimizer step does on a device - the host or a GPU - in the order of a stream: nothing
+// here waits. All kernels take their formulas from square_sum.h, step_decision.h and
+// update_rules.h, so that they give the same bits. All pointers are to the device's memory.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
-#include "optim/device_step.h"
-#include "optim/factors.h"
 #include "optim/product.h"
+#include "optim/rule_table.h"
+#include "optim/step_decision.h"
 #include "optim/tensor_step.h"
 #include "zero/base/dtype.h"
 #include "zero/base/stream.h"
+
+namespace zero {
+class ThreadPool;
+}
 
 namespace zero::optim {
 
@@ -24,8 +28,6 @@ struct GroupRange {
   std::int64_t tensor = 0;
   std::int64_t filled = 0;
 };
-
-inline constexpr int most_states = 2;
 
 // Elements of one flat shard whose groups have one rule, in one launch.
 struct DeviceUpdate {
@@ -49,8 +51,8 @@ struct DeviceUpdate {
 };
 
 // A group's factors, for the candidate that the decision picked.
-template <class StepDecision>
-constexpr const float* factors_of_group(const DeviceUpdate& update, const StepDecision& decision,
+template <class Decision>
+constexpr const float* factors_of_group(const DeviceUpdate& update, const Decision& decision,
                                         std::int64_t group) {
   return update.factors + (decision.candidate * update.groups + group) * most_factors;
 }
@@ -69,29 +71,29 @@ class DeviceKernels {
                       Stream stream) = 0;
   // sum += *loss.
   virtual void add_loss(const float* loss, double* sum, Stream stream) = 0;
-  // Adds squares and non-finite elements to the word, which was zeroed at the start of the step.
-  virtual void add_norm(const void* gradient, DType dtype, std::int64_t count, DeviceVote* word,
+  virtual void add_norm(const void* gradient, DType dtype, std::int64_t count, NormSum* sum,
                         Stream stream) = 0;
-  virtual void seal(const StepRequest* request, const double* loss_sum, DeviceVote* word,
-                    Stream stream) = 0;
-  virtual void decide(const DeviceVote* words, int ranks, const StepRequest* request,
-                      DeviceDecision* decision, Stream stream) = 0;
+  // complete_vote(), decide_step().
+  virtual void complete(const StepRequest* request, const double* loss_sum, StepVote* vote,
+                        Stream stream) = 0;
+  virtual void decide(const StepVote* votes, int ranks, const StepRequest* request,
+                      StepDecision* decision, Stream stream) = 0;
   // Of rules that see tensor norms, before update(): moves the states, and adds to the sums of the
   // tensors; then, when the sums of all ranks are there, takes the steps. These do nothing unless
   // the decision says apply.
   virtual void measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,
-                       const DeviceDecision* decision, Stream stream) = 0;
+                       const StepDecision* decision, Stream stream) = 0;
   virtual void take_steps(const DeviceUpdate& update, const TensorSums* sums,
-                          const DeviceDecision* decision, Stream stream) = 0;
+                          const StepDecision* decision, Stream stream) = 0;
 
   // Of rules that see whole matrices, on any elements of one: moves the states and writes
   // directions, which may lie anywhere; then, with orthogonal directions for the gradient, takes
   // the step. Both do nothing unless the decision says apply.
-  virtual void direct(const DeviceUpdate& update, float* directions, const DeviceDecision* decision,
+  virtual void direct(const DeviceUpdate& update, float* directions, const StepDecision* decision,
                       Stream stream) = 0;
-  virtual void step_along(const DeviceUpdate& update, double scale, const DeviceDecision* decision,
+  virtual void step_along(const DeviceUpdate& update, double scale, const StepDecision* decision,
                           Stream stream) = 0;
-  // What the iteration in between needs, see newton_schulz.h.
+  // What the iteration in between needs, see orthogonalize.h.
   virtual void product(const Product& product, std::int64_t rows, Stream stream) = 0;
   virtual void transpose(const float* from, std::int64_t rows, std::int64_t cols, float* to,
                          Stream stream) = 0;
@@ -100,9 +102,12 @@ class DeviceKernels {
   virtual void normalise(float* values, std::int64_t count, NormSum* norm, Stream stream) = 0;
 
   // Does nothing unless the decision says apply.
-  virtual void update(RuleKind rule, const DeviceUpdate& update, const DeviceDecision* decision,
+  virtual void update(RuleKind rule, const DeviceUpdate& update, const StepDecision* decision,
                       Stream stream) = 0;
 };
+
+// Work runs at once, on the threads of the pool, which outlives them. Any thread may call.
+std::unique_ptr<DeviceKernels> create_host_kernels(ThreadPool& pool);
 
 // Of the current GPU; throws TopologyError in a build without CUDA.
 std::unique_ptr<DeviceKernels> create_cuda_kernels();

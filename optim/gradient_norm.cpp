@@ -19,26 +19,15 @@ void check_floating(DType dtype, const char* what) {
 
 }  // namespace
 
-void NormBins::add(const NormBins& other) {
-  for (int k = 0; k < norm_limb_count; ++k) limbs[k] += other.limbs[k];
-  non_finite += other.non_finite;
-  carry_limbs(limbs.data());
-}
-
-double NormBins::norm() const {
-  return norm_of(*this);
-}
-
-void accumulate_norm(const void* gradient, DType dtype, std::int64_t count, NormBins& bins) {
+void accumulate_norm(const void* gradient, DType dtype, std::int64_t count, NormSum& sum) {
   check_floating(dtype, "accumulate_norm");
   const cpu::Kernels& kernels = cpu::kernels();
   const auto* bytes = static_cast<const unsigned char*>(gradient);
-  carry_limbs(bins.limbs.data());
+  carry_limbs(sum.limbs);
   for (std::int64_t at = 0; at < count; at += norm_tile) {
     const std::int64_t block = std::min<std::int64_t>(norm_tile, count - at);
-    bins.non_finite +=
-        kernels.add_squares(bytes + at * size_of(dtype), dtype, block, bins.limbs.data());
-    carry_limbs(bins.limbs.data());
+    sum.non_finite += kernels.add_squares(bytes + at * size_of(dtype), dtype, block, sum.limbs);
+    carry_limbs(sum.limbs);
   }
 }
 

@@ -4,7 +4,6 @@
 // Nguyen, 2013). Squares below the grid (|g| < 2^-80) count as zero.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 #include "optim/square_sum.h"
@@ -12,20 +11,8 @@
 
 namespace zero::optim {
 
-struct NormBins {
-  // Limb k counts units of 2^(40 k - 160). Between calls each limb is below 2^40 in magnitude
-  // except the last, so that limbs of 2^20 ranks can be added in int64.
-  std::array<std::int64_t, norm_limb_count> limbs{};
-  std::int64_t non_finite = 0;  // elements left out of the limbs
-
-  void add(const NormBins& other);  // and normalises
-  NormBins without_sum() const { return {{}, non_finite}; }
-  // sqrt of the sum; infinity when non_finite > 0.
-  double norm() const;
-};
-
-// Adds the squares of `count` gradients. Local.
-void accumulate_norm(const void* gradient, DType dtype, std::int64_t count, NormBins& bins);
+// Adds the squares of `count` gradients: norm_of() gives the root. Local.
+void accumulate_norm(const void* gradient, DType dtype, std::int64_t count, NormSum& sum);
 
 // accumulated = round(accumulated + addend), element by element, in the dtype of `accumulated`.
 void accumulate_gradient(void* accumulated, DType dtype, const void* addend, DType addend_dtype,

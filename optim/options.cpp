@@ -1,8 +1,94 @@
 #include "optim/options.h"
 
+#include <utility>
+
+#include "optim/rule_table.h"
+#include "zero/base/error.h"
 #include "zero/base/text.h"
 
 namespace zero::optim {
+
+namespace {
+
+// One line per broken rule.
+class Problems {
+ public:
+  void require(bool holds, const std::string& key, const std::string& expected, double got) {
+    require(holds, key, expected, std::to_string(got));
+  }
+  void require(bool holds, const std::string& key, const std::string& expected,
+               const std::string& got) {
+    if (holds) return;
+    if (!text_.empty()) text_ += '\n';
+    text_ += "optimizer.params." + key + ": expected " + expected + ", got " + got;
+  }
+  void raise() const {
+    if (!text_.empty()) throw ConfigError(text_);
+  }
+
+ private:
+  std::string text_;
+};
+
+void check_common(const OptimizerOptions& options, Problems& problems) {
+  const auto not_negative = [&](const char* key, double value) {
+    problems.require(value >= 0, key, "0 or more", value);
+  };
+  not_negative("lr", options.learning_rate);
+  not_negative("muon_lr", options.muon_lr.value_or(0));
+  not_negative("adam_lr", options.adam_lr.value_or(0));
+  not_negative("weight_decay", options.weight_decay);
+  for (const auto& [key, beta] :
+       {std::pair{"betas[0]", options.beta1}, std::pair{"betas[1]", options.beta2}})
+    problems.require(beta >= 0 && beta < 1, key, "0 <= beta < 1", beta);
+  not_negative("eps", options.epsilon);
+}
+
+void check_sgd(const OptimizerOptions& options, Problems& problems) {
+  problems.require(options.momentum >= 0, "momentum", "0 or more", options.momentum);
+  if (!options.nesterov) return;
+  problems.require(options.momentum > 0, "momentum", "more than 0 with nesterov", options.momentum);
+  problems.require(options.dampening == 0, "dampening", "0 with nesterov", options.dampening);
+}
+
+void check_adagrad(const OptimizerOptions& options, Problems& problems) {
+  problems.require(options.lr_decay >= 0, "lr_decay", "0 or more", options.lr_decay);
+  problems.require(options.initial_accumulator_value >= 0, "initial_accumulator_value", "0 or more",
+                   options.initial_accumulator_value);
+}
+
+void check_lamb(const OptimizerOptions& options, Problems& problems) {
+  problems.require(options.min_coeff >= 0, "min_coeff", "0 or more", options.min_coeff);
+  problems.require(options.max_coeff >= options.min_coeff, "max_coeff", "min_coeff or more",
+                   options.max_coeff);
+}
+
+void check_muon(const OptimizerOptions& options, Problems& problems) {
+  problems.require(options.momentum >= 0 && options.momentum < 1, "momentum", "0 <= momentum < 1",
+                   options.momentum);
+  problems.require(options.ns_method == "gram" || options.ns_method == "standard", "ns_method",
+                   "gram or standard", options.ns_method);
+}
+
+// Of the options that one type alone has.
+void check_own(const std::string& type, const OptimizerOptions& options, Problems& problems) {
+  if (type == "sgd") return check_sgd(options, problems);
+  if (type == "adagrad") return check_adagrad(options, problems);
+  if (type == "lamb") return check_lamb(options, problems);
+  if (type == "muon") return check_muon(options, problems);
+  if (type != "adamw" && type != "adam" && type != "lion")
+    throw ConfigError("optimizer.type: unknown \"" + options.type +
+                      "\"; expected AdamW, Adam, Lamb, Lion, Adagrad, SGD or Muon");
+}
+
+}  // namespace
+
+void check_options(const OptimizerOptions& options) {
+  Problems problems;
+  check_common(options, problems);
+  check_own(lower_case(options.type), options, problems);
+  problems.raise();
+}
 
 OptimizerOptions default_options(const std::string& type) {
   OptimizerOptions options;
@@ -22,12 +108,8 @@ OptimizerOptions default_options(const std::string& type) {
   return options;
 }
 
-OptimizerTraits traits_of(const OptimizerOptions& options) {
-  const std::string type = lower_case(options.type);
-  if (type == "sgd" || type == "muon") return {.momentum = true};
-  if (type == "adagrad") return {.eps = true};
-  if (type == "lion") return {.betas = true};
-  return {.betas = true, .eps = true};
+bool has_betas(const OptimizerOptions& options) {
+  return rule_of(options).betas;
 }
 
 bool has_auxiliary_rule(const OptimizerOptions& options) {

@@ -39,11 +39,11 @@ OptimizerOptions default_options(const std::string& type);
 // AdamW, or Adam with adam_w_mode.
 bool decouples_weight_decay(const OptimizerOptions& options);
 
-// Which of the shared parameters a type has.
-struct OptimizerTraits {
-  bool betas = false, eps = false, momentum = false;
-};
-OptimizerTraits traits_of(const OptimizerOptions& options);
+// Throws ConfigError for an unknown type, naming the known ones, and for options out of range.
+void check_options(const OptimizerOptions& options);
+
+// For schedules to set.
+bool has_betas(const OptimizerOptions& options);
 
 // Muon leaves every parameter that is no hidden matrix to Adam; the others have one rule.
 bool has_auxiliary_rule(const OptimizerOptions& options);

@@ -1,53 +1,100 @@
 #include "optim/orthogonalize.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-
-#include "optim/cpu/kernels.h"
-#include "optim/gradient_norm.h"
-#include "optim/matrix_elements.h"
-#include "optim/newton_schulz.h"
-#include "zero/base/cpu/thread_pool.h"
+#include <utility>
 
 namespace zero::optim {
 
 namespace {
 
-class PoolOps {
+// A wide matrix and room for what its iteration needs.
+class Iteration {
  public:
-  explicit PoolOps(ThreadPool& pool) : pool_(pool) {}
-
-  void product(const Product& product, std::int64_t rows) {
-    constexpr std::int64_t row_grain = 12;
-    pool_.for_ranges(rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
-      cpu::kernels().product(product, begin, end);
-    });
+  Iteration(std::int64_t rows, std::int64_t cols, float* scratch, DeviceKernels& kernels,
+            Stream stream)
+      : rows_(rows),
+        cols_(cols),
+        kernels_(kernels),
+        stream_(stream),
+        x_(scratch),
+        next_(x_ + rows * cols) {
+    float* square = next_ + rows * cols;
+    for (float*& part : squares_) part = std::exchange(square, square + rows * rows);
   }
 
-  void copy(const float* from, float* to, std::int64_t count) { std::copy_n(from, count, to); }
-
-  void transpose(const float* from, std::int64_t rows, std::int64_t cols, float* to) {
-    constexpr std::int64_t edge = 32;
-    for (std::int64_t i0 = 0; i0 < rows; i0 += edge)
-      for (std::int64_t j0 = 0; j0 < cols; j0 += edge)
-        for (std::int64_t i = i0; i < std::min(rows, i0 + edge); ++i)
-          for (std::int64_t j = j0; j < std::min(cols, j0 + edge); ++j)
-            to[j * rows + i] = from[i * cols + j];
+  static std::int64_t elements(std::int64_t rows, std::int64_t cols) {
+    return 2 * rows * cols + square_count * rows * rows;
   }
 
-  void add_to_diagonal(float* matrix, std::int64_t edge, float value) {
-    for (std::int64_t i = 0; i < edge; ++i) matrix[i * edge + i] += value;
+  float* x() { return x_; }
+
+  void standard() {
+    auto [r, z, ignored1, ignored2, ignored3] = squares_;
+    for (int step = 0; step < steps; ++step) {
+      gram(r);
+      square_product(r, r, z, c, r, b);  // z = b r + c r r
+      multiply(z, a);                    // x = a x + z x
+    }
   }
 
-  void normalise(float* values, std::int64_t count) {
-    NormBins bins;
-    accumulate_norm(values, DType::fp32, count, bins);
-    const float inverse = inverse_of_norm(bins.norm());
-    for (std::int64_t i = 0; i < count; ++i) values[i] *= inverse;
+  void by_gram() {
+    auto [r, z, q, spare, other] = squares_;
+    gram(r);
+    bool has_q = false;
+    for (int step = 0; step < steps; ++step) {
+      if (step == restart) {
+        multiply(q, 0);
+        gram(r);
+        has_q = false;
+      }
+      square_product(r, r, z, c, r, b);
+      if (has_q) {
+        square_product(z, q, spare, 1, q, a);
+        std::swap(q, spare);
+      } else {
+        kernels_.transpose(z, 1, rows_ * rows_, q, stream_);  // a copy
+        kernels_.add_to_diagonal(q, rows_, a, stream_);
+        has_q = true;
+      }
+      if (step == steps - 1 || step + 1 == restart) continue;
+      square_product(z, r, spare, 1, r, a);          // spare = a r + z r
+      square_product(z, spare, other, 1, spare, a);  // r = a spare + z spare
+      std::swap(r, other);
+    }
+    multiply(q, 0);
   }
 
  private:
-  ThreadPool& pool_;
+  static constexpr float a = 3.4445f, b = -4.7750f, c = 2.0315f;
+  static constexpr int steps = 5, restart = 2;
+  static constexpr int square_count = 5;
+
+  // out = x x^T
+  void gram(float* out) {
+    kernels_.product({x_, x_, out, rows_, cols_, true, 1, nullptr, 0}, rows_, stream_);
+  }
+
+  void square_product(const float* left, const float* right, float* out, float scale,
+                      const float* add, float add_scale) {
+    kernels_.product({left, right, out, rows_, rows_, false, scale, add, add_scale}, rows_,
+                     stream_);
+  }
+
+  // x = left x + add_scale x
+  void multiply(const float* left, float add_scale) {
+    kernels_.product(
+        {left, x_, next_, cols_, rows_, false, 1, add_scale == 0 ? nullptr : x_, add_scale}, rows_,
+        stream_);
+    std::swap(x_, next_);
+  }
+
+  std::int64_t rows_, cols_;
+  DeviceKernels& kernels_;
+  Stream stream_;
+  float *x_, *next_;
+  std::array<float*, square_count> squares_{};
 };
 
 }  // namespace
@@ -69,15 +116,37 @@ MatrixShape matrix_shape(std::span<const std::int64_t> shape) {
   return matrix;
 }
 
-std::int64_t scratch_elements(NewtonSchulz, const MatrixShape& shape) {
-  return NewtonSchulzIteration<PoolOps>::elements(std::min(shape.rows, shape.cols),
-                                                  std::max(shape.rows, shape.cols));
+NewtonSchulz iteration_of(RuleKind rule) {
+  return rule == RuleKind::muon_gram ? NewtonSchulz::gram : NewtonSchulz::standard;
 }
 
-void orthogonalize(NewtonSchulz iteration, const MatrixShape& shape, float* matrix, float* scratch,
-                   ThreadPool& pool) {
-  PoolOps ops(pool);
-  orthogonalize_with(ops, iteration, shape, matrix, scratch);
+std::int64_t scratch_elements(const MatrixShape& shape) {
+  return Iteration::elements(std::min(shape.rows, shape.cols), std::max(shape.rows, shape.cols));
+}
+
+void orthogonalize(DeviceKernels& kernels, NewtonSchulz iteration, const DeviceMatrix& matrix,
+                   Stream stream) {
+  const MatrixShape& shape = matrix.shape;
+  const std::int64_t count = shape.rows * shape.cols;
+  const bool tall = shape.rows > shape.cols;
+  const std::int64_t rows = std::min(shape.rows, shape.cols),
+                     cols = std::max(shape.rows, shape.cols);
+  // A transposition of one row is a copy.
+  const auto move = [&](const float* from, std::int64_t of_rows, std::int64_t of_cols, float* to) {
+    kernels.transpose(from, tall ? of_rows : 1, tall ? of_cols : count, to, stream);
+  };
+  float* values = matrix.values;
+  for (std::int64_t i = 0; i < shape.batch && count > 0; ++i, values += count) {
+    Iteration work(rows, cols, matrix.scratch, kernels, stream);
+    move(values, shape.rows, shape.cols, work.x());
+    kernels.normalise(work.x(), count, matrix.norm, stream);
+    // A square one has nothing to gain from its Gram matrix.
+    if (iteration == NewtonSchulz::gram && rows < cols)
+      work.by_gram();
+    else
+      work.standard();
+    move(work.x(), rows, cols, values);
+  }
 }
 
 }  // namespace zero::optim

@@ -1,22 +1,45 @@
 // The nearest orthogonal matrix, roughly: five Newton-Schulz steps, in fp32 (Muon; Jordan and
 // others, 2024). The products are of fixed order, so the bits depend on the matrix alone, not on
-// threads or vectors.
+// the device, its threads or its vectors.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
-#include "optim/optimizer.h"
+#include "optim/device_kernels.h"
 
 namespace zero::optim {
+
+// A parameter of two or more dimensions as the matrices it consists of, row-major.
+struct MatrixShape {
+  std::int64_t batch = 1, rows = 1, cols = 1;
+  double scale = 1;  // of the step
+
+  std::int64_t elements() const { return batch * rows * cols; }
+};
+
+// As DeepSpeed's Muon sees it: the last two dimensions, a convolution of four as one matrix.
+MatrixShape matrix_shape(std::span<const std::int64_t> shape);
 
 // Gram iterates on the small square of the matrix, with a restart (Dao, 2026), standard on the
 // matrix itself: equal in exact arithmetic.
 enum class NewtonSchulz : std::uint8_t { gram, standard };
 
-std::int64_t scratch_elements(NewtonSchulz iteration, const MatrixShape& shape);
+// Of a rule that sees whole matrices.
+NewtonSchulz iteration_of(RuleKind rule);
 
-// Each matrix of the batch in place. `scratch` holds scratch_elements().
-void orthogonalize(NewtonSchulz iteration, const MatrixShape& shape, float* matrix, float* scratch,
-                   ThreadPool& pool);
+std::int64_t scratch_elements(const MatrixShape& shape);
+
+// A batch of matrices in the device's memory, row-major, one behind the other.
+struct DeviceMatrix {
+  MatrixShape shape;
+  float* values = nullptr;
+  float* scratch = nullptr;  // scratch_elements()
+  NormSum* norm = nullptr;   // of one matrix at a time
+};
+
+// Each matrix of the batch in place, in the order of the stream.
+void orthogonalize(DeviceKernels& kernels, NewtonSchulz iteration, const DeviceMatrix& matrix,
+                   Stream stream);
 
 }  // namespace zero::optim

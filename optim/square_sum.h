@@ -152,7 +152,27 @@ constexpr double root_of_limbs(const Limb* limbs) {
   return sqrt(ldexp(static_cast<double>(significand | (sticky ? 1u : 0u)), exponent));
 }
 
-// Sum: limbs, and how many elements were left out of them because they are not finite.
+// A sum of squares, and how many elements were left out of it because they are not finite. 64-bit
+// words alone: they are added up as int64, in any order.
+struct NormSum {
+  std::int64_t limbs[norm_limb_count] = {};
+  std::int64_t non_finite = 0;
+  bool operator==(const NormSum&) const = default;
+};
+
+// What is known of gradients that another rank counts: whether they are finite.
+constexpr NormSum without_sum(const NormSum& sum) {
+  return {{}, sum.non_finite};
+}
+
+// Limbs stay below 2^40, but for the last.
+template <class Sum>
+constexpr void add_sum(const NormSum& more, Sum& sum) {
+  for (int k = 0; k < norm_limb_count; ++k) sum.limbs[k] += more.limbs[k];
+  carry_limbs(sum.limbs);
+  sum.non_finite += more.non_finite;
+}
+
 template <class Sum>
 constexpr double norm_of(const Sum& sum) {
   if (sum.non_finite > 0) return std::numeric_limits<double>::infinity();

@@ -12,12 +12,6 @@
 
 namespace zero::optim {
 
-// 64-bit words alone: they are added up as int64, in any order.
-struct NormSum {
-  std::int64_t limbs[norm_limb_count] = {};
-  std::int64_t non_finite = 0;
-};
-
 struct TensorSums {
   NormSum parameter, direction;
 };

@@ -372,7 +372,8 @@ struct StepOptions {
   // Gradients, and the loss that is reported, are divided by ranks x this, instead of by ranks x
   // the micro steps that there were.
   std::optional<double> mean_over = {};
-  std::function<Decision(Gradients&)> inspect = {};  // on all ranks or on none
+  // Called once the gradients are there, for which a GPU is waited for. On all ranks or on none.
+  std::function<Decision(Gradients&)> inspect = {};
   // Compare replicated parameters over ranks before this update, whichever step it is: where a save
   // follows. On all ranks or on none.
   bool verify_replicas = false;
@@ -393,11 +394,9 @@ class StepTicket {
 
  private:
   friend class Engine;
-  explicit StepTicket(const StepResult& result) : result_(result) {}
   explicit StepTicket(std::shared_ptr<detail::PendingStep> pending)
       : pending_(std::move(pending)) {}
-  StepResult result_;
-  std::shared_ptr<detail::PendingStep> pending_;  // of a step on a device
+  std::shared_ptr<detail::PendingStep> pending_;
 };
 
 // Forward scopes outside micro_steps(), without gradients. Movable as scopes are; an error at its

@@ -1,4 +1,4 @@
-// Matrix operations of orthogonalization, launched into a stream; see newton_schulz.h.
+// Matrix operations of orthogonalization, launched into a stream; see orthogonalize.h.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -13,7 +13,7 @@ namespace {
 
 template <class Rule>
 __device__ void measure_range(const DeviceUpdate& update, int number, TensorSums* sums,
-                              const DeviceDecision& decision) {
+                              const StepDecision& decision) {
   const GroupRange& range = update.ranges[number];
   const std::int64_t first = number == 0 ? 0 : update.ranges[number - 1].end;
   const auto factors = factors_of<Rule>(update, decision, range);
@@ -47,7 +47,7 @@ __device__ void measure_range(const DeviceUpdate& update, int number, TensorSums
 
 template <class Rule>
 __global__ void __launch_bounds__(threads)
-    measure_kernel(DeviceUpdate update, TensorSums* sums, const DeviceDecision* decision) {
+    measure_kernel(DeviceUpdate update, TensorSums* sums, const StepDecision* decision) {
   if (decision->apply == 0) return;
   for (int number = blockIdx.y; number < update.range_count; number += gridDim.y)
     measure_range<Rule>(update, number, sums, *decision);
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(threads)
 }  // namespace
 
 void launch_measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,
-                    const DeviceDecision* decision, cudaStream_t stream) {
+                    const StepDecision* decision, cudaStream_t stream) {
   constexpr std::int64_t most_tile_blocks = 64, most_range_blocks = 65535;
   const std::int64_t tiles = (update.count + norm_tile - 1) / norm_tile;
   const dim3 blocks(

@@ -14,6 +14,6 @@ namespace zero::optim::cuda {
 void launch_norm(const void* values, DType dtype, std::int64_t count, std::int64_t* limbs,
                  std::int64_t* non_finite, cudaStream_t stream);
 void launch_measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,
-                    const DeviceDecision* decision, cudaStream_t stream);
+                    const StepDecision* decision, cudaStream_t stream);
 
 }  // namespace zero::optim::cuda

@@ -9,7 +9,7 @@
 namespace zero::optim::cuda {
 
 template <class Rule>
-__device__ auto factors_of(const DeviceUpdate& update, const DeviceDecision& decision,
+__device__ auto factors_of(const DeviceUpdate& update, const StepDecision& decision,
                            const GroupRange& range) {
   return factors_from<Rule>(factors_of_group(update, decision, range.group),
                             static_cast<float>(decision.gradient_multiplier));

@@ -20,7 +20,7 @@ using namespace cuda;
 
 template <class Rule>
 __global__ void __launch_bounds__(threads)
-    update_kernel(DeviceUpdate update, const DeviceDecision* decision) {
+    update_kernel(DeviceUpdate update, const StepDecision* decision) {
   if (decision->apply == 0) return;
   for_lanes(update.count, [&](std::int64_t at) {
     const int number = range_of(update.ranges, update.range_count, at);
@@ -82,7 +82,7 @@ __global__ void add_loss_kernel(const float* loss, double* sum) {
 }
 
 __global__ void __launch_bounds__(threads)
-    steps_kernel(DeviceUpdate update, const TensorSums* sums, const DeviceDecision* decision) {
+    steps_kernel(DeviceUpdate update, const TensorSums* sums, const StepDecision* decision) {
   const int number = blockIdx.x * threads + threadIdx.x;
   if (decision->apply == 0 || number >= update.range_count) return;
   const GroupRange& range = update.ranges[number];
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 __global__ void __launch_bounds__(threads)
-    direct_kernel(DeviceUpdate update, float* directions, const DeviceDecision* decision) {
+    direct_kernel(DeviceUpdate update, float* directions, const StepDecision* decision) {
   if (decision->apply == 0) return;
   const auto factors = factors_of<MuonRule>(update, *decision, {0, update.group});
   for_elements(update.count, [&](std::int64_t at) {
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 __global__ void __launch_bounds__(threads)
-    step_along_kernel(DeviceUpdate update, double scale, const DeviceDecision* decision) {
+    step_along_kernel(DeviceUpdate update, double scale, const StepDecision* decision) {
   if (decision->apply == 0) return;
   const float* group = factors_of_group(update, *decision, update.group);
   auto factors = factors_from<MuonStepRule>(group, 0);
@@ -127,12 +127,13 @@ __global__ void __launch_bounds__(threads)
   for_elements(count, [&](std::int64_t at) { values[at] = values[at] * inverse; });
 }
 
-__global__ void seal_kernel(const StepRequest* request, const double* loss_sum, DeviceVote* word) {
-  seal_word(*request, *loss_sum, *word);
+__global__ void complete_kernel(const StepRequest* request, const double* loss_sum,
+                                StepVote* vote) {
+  complete_vote(*request, *loss_sum, *vote);
 }
 
-__global__ void decide_kernel(const DeviceVote* words, int ranks, const StepRequest* request,
-                              DeviceDecision* decision) {
+__global__ void decide_kernel(const StepVote* words, int ranks, const StepRequest* request,
+                              StepDecision* decision) {
   decide_step(words, ranks, *request, *decision);
 }
 
@@ -163,43 +164,43 @@ class CudaKernels final : public DeviceKernels {
     launch(once("add_loss_kernel", native(stream)), add_loss_kernel, loss, sum);
   }
 
-  void add_norm(const void* gradient, DType dtype, std::int64_t count, DeviceVote* word,
+  void add_norm(const void* gradient, DType dtype, std::int64_t count, NormSum* sum,
                 Stream stream) override {
-    launch_norm(gradient, dtype, count, word->limbs, &word->non_finite, native(stream));
+    launch_norm(gradient, dtype, count, sum->limbs, &sum->non_finite, native(stream));
   }
 
-  void seal(const StepRequest* request, const double* loss_sum, DeviceVote* word,
-            Stream stream) override {
-    launch(once("seal_kernel", native(stream)), seal_kernel, request, loss_sum, word);
+  void complete(const StepRequest* request, const double* loss_sum, StepVote* vote,
+                Stream stream) override {
+    launch(once("complete_kernel", native(stream)), complete_kernel, request, loss_sum, vote);
   }
 
-  void decide(const DeviceVote* words, int ranks, const StepRequest* request,
-              DeviceDecision* decision, Stream stream) override {
+  void decide(const StepVote* words, int ranks, const StepRequest* request, StepDecision* decision,
+              Stream stream) override {
     launch(once("decide_kernel", native(stream)), decide_kernel, words, ranks, request, decision);
   }
 
   void measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,
-               const DeviceDecision* decision, Stream stream) override {
+               const StepDecision* decision, Stream stream) override {
     if (update.count == 0 || update.range_count == 0) return;
     launch_measure(rule, update, sums, decision, native(stream));
   }
 
-  void take_steps(const DeviceUpdate& update, const TensorSums* sums,
-                  const DeviceDecision* decision, Stream stream) override {
+  void take_steps(const DeviceUpdate& update, const TensorSums* sums, const StepDecision* decision,
+                  Stream stream) override {
     if (update.range_count == 0) return;
     const int blocks = (update.range_count + threads - 1) / threads;
     launch(Launch{"steps_kernel", dim3(blocks), threads, native(stream)}, steps_kernel, update,
            sums, decision);
   }
 
-  void direct(const DeviceUpdate& update, float* directions, const DeviceDecision* decision,
+  void direct(const DeviceUpdate& update, float* directions, const StepDecision* decision,
               Stream stream) override {
     if (update.count == 0) return;
     launch(over("direct_kernel", update.count, native(stream)), direct_kernel, update, directions,
            decision);
   }
 
-  void step_along(const DeviceUpdate& update, double scale, const DeviceDecision* decision,
+  void step_along(const DeviceUpdate& update, double scale, const StepDecision* decision,
                   Stream stream) override {
     if (update.count == 0) return;
     launch(over("step_along_kernel", update.count, native(stream)), step_along_kernel, update,
@@ -224,7 +225,7 @@ class CudaKernels final : public DeviceKernels {
     launch(over("normalise_kernel", count, native(stream)), normalise_kernel, values, count, norm);
   }
 
-  void update(RuleKind rule, const DeviceUpdate& update, const DeviceDecision* decision,
+  void update(RuleKind rule, const DeviceUpdate& update, const StepDecision* decision,
               Stream stream) override {
     if (update.count == 0 || update.range_count == 0) return;
     with_rule(rule, [&]<class Rule>() {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "optim/gradient_norm.h"
-#include "optim/optimizer.h"
 #include "optim/simd.h"
+#include "tests/support/span_optimizer.h"
 
 namespace {
 
@@ -103,7 +103,7 @@ void adamw(benchmark::State& state, DType gradient, bool copies) {
 void norm(benchmark::State& state, DType dtype) {
   const Part part(state);
   for (auto _ : state) {
-    optim::NormBins bins;
+    optim::NormSum bins;
     optim::accumulate_norm(gradient_of(dtype, part.begin), dtype, part.count, bins);
     benchmark::DoNotOptimize(bins);
   }

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "optim/optimizer.h"
 #include "tests/bench/turns.h"
+#include "tests/support/span_optimizer.h"
 #include "zero/base/arena.h"
 #include "zero/base/cpu/thread_pool.h"
 
@@ -34,7 +34,7 @@ struct Arrays {
   float *gradient = nullptr, *master = nullptr, *first = nullptr, *second = nullptr;
 };
 
-void update(const Arrays& a, ThreadPool& pool, const optim::Optimizer& optimizer,
+void update(const Arrays& a, ThreadPool& pool, const optim::SpanOptimizer& optimizer,
             const optim::StepScalars& scalars) {
   pool.for_ranges(a.count, 1024, [&](std::int64_t begin, std::int64_t end) {
     float* state[] = {a.first + begin, a.second + begin};

@@ -68,12 +68,12 @@ int main() {
   optim::OptimizerOptions options;
   std::vector<float> factors(optim::step_candidates * optim::most_factors);
   optim::write_factors(options, {}, factors.data());
-  std::vector<optim::DeviceDecision> decision(1);
+  std::vector<optim::StepDecision> decision(1);
   decision[0].apply = 1;
   decision[0].gradient_multiplier = 1;
   gpu::OnDevice<float> device_factors(*bench.device, *bench.stream, factors);
   gpu::OnDevice<optim::GroupRange> range(*bench.device, *bench.stream, {{count, 0}});
-  gpu::OnDevice<optim::DeviceDecision> device_decision(*bench.device, *bench.stream, decision);
+  gpu::OnDevice<optim::StepDecision> device_decision(*bench.device, *bench.stream, decision);
   optim::DeviceUpdate update;
   update.count = count;
   update.gradient = gradient;
@@ -88,9 +88,9 @@ int main() {
   const double adamw = bench.rate("AdamW, bf16 gradients", 28.0 * count, [&](Stream stream) {
     kernels->update(optim::RuleKind::adamw, update, device_decision.data(), stream);
   });
-  gpu::OnDevice<optim::DeviceVote> word(*bench.device, *bench.stream, {optim::DeviceVote{}});
+  gpu::OnDevice<optim::NormSum> sum(*bench.device, *bench.stream, {optim::NormSum{}});
   const double norm = bench.rate("norm, bf16 gradients", 2.0 * count, [&](Stream stream) {
-    kernels->add_norm(gradient, DType::bf16, count, word.data(), stream);
+    kernels->add_norm(gradient, DType::bf16, count, sum.data(), stream);
   });
   std::printf("AdamW runs at %.3f of the copy, the norm at %.3f\n", adamw / copy, norm / copy);
 }

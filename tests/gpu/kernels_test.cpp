@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "optim/device_orthogonalize.h"
+#include "optim/orthogonalize.h"
 #include "tests/gpu/device_memory.h"
 #include "tests/optim/support.h"
 #include "tests/support/host_kernels.h"
@@ -61,7 +61,7 @@ void compare_update(Gpu& g, const OptimizerOptions& options, DType dtype, Number
     scalars.weight_decay = i % 2 ? 0.f : 0.1f;
     write_factors(options, scalars, factors.data() + i * most_factors);
   }
-  std::vector<DeviceDecision> decision(1);
+  std::vector<StepDecision> decision(1);
   decision[0].apply = decision[0].candidate = 1;
   decision[0].gradient_multiplier = 0.25;
 
@@ -139,14 +139,14 @@ Narrow make_narrow(std::int64_t count, DType master, DType state) {
 
 // All passes of a rule, over one tensor of one group.
 void run_rule(DeviceKernels& kernels, RuleKind rule, DeviceUpdate update, TensorSums* sums,
-              float* directions, const DeviceDecision* decision, Stream stream) {
-  if (sees_matrices(rule)) {
+              float* directions, const StepDecision* decision, Stream stream) {
+  if (rule_of(rule).scope == UpdateScope::whole_matrices) {
     kernels.direct(update, directions, decision, stream);
     update.gradient = directions;
     update.gradient_dtype = DType::fp32;
     return kernels.step_along(update, 0.7, decision, stream);
   }
-  if (sees_tensor_norms(rule)) {
+  if (rule_of(rule).scope == UpdateScope::tensor_norms) {
     kernels.measure(rule, update, sums, decision, stream);
     kernels.take_steps(update, sums, decision, stream);
   }
@@ -162,7 +162,7 @@ void compare_narrow(Gpu& g, const OptimizerOptions& options, DType master, DType
   scalars.learning_rate = 1e-2f;
   write_factors(options, scalars, factors.data());
   const std::vector<GroupRange> ranges = {{count, 0, 0, count - 3}};
-  std::vector<DeviceDecision> decision(1);
+  std::vector<StepDecision> decision(1);
   decision[0].apply = 1;
   decision[0].gradient_multiplier = 0.5;
   std::vector<TensorSums> sums(1);
@@ -228,7 +228,7 @@ TEST_CASE("gpu: Lamb's norms and steps are the host's") {
   }
   const std::vector<GroupRange> ranges = {{128 * 80, 0, 0, 128 * 80 - 5},
                                           {count, 0, 1, count - 127}};
-  std::vector<DeviceDecision> decision(1);
+  std::vector<StepDecision> decision(1);
   decision[0].apply = 1;
   decision[0].gradient_multiplier = 0.5;
   std::vector<float> master = random_floats(count, Numbers::usual, 1);
@@ -242,7 +242,7 @@ TEST_CASE("gpu: Lamb's norms and steps are the host's") {
   auto device_sums = g.put(sums);
   auto device_decision = g.put(decision);
   const auto run = [&](DeviceKernels& kernels, DeviceUpdate update, TensorSums* to,
-                       const DeviceDecision* by, Stream stream) {
+                       const StepDecision* by, Stream stream) {
     update.count = count;
     update.range_count = 2;
     kernels.measure(RuleKind::lamb, update, to, by, stream);
@@ -274,7 +274,7 @@ TEST_CASE("gpu: matrices are made orthogonal as on the host") {
          {MatrixShape{1, 5, 31, 1}, {1, 131, 65, 1}, {2, 64, 64, 1}, {1, 100, 300, 1}}) {
       CAPTURE(shape.rows);
       auto matrix = random_floats(static_cast<std::size_t>(shape.elements()), Numbers::usual, 4);
-      std::vector<float> scratch(static_cast<std::size_t>(scratch_elements(iteration, shape)));
+      std::vector<float> scratch(static_cast<std::size_t>(scratch_elements(shape)));
       std::vector<NormSum> norm(1);
       auto device_matrix = g.put(matrix), device_scratch = g.put(scratch);
       auto device_norm = g.put(norm);
@@ -296,16 +296,16 @@ TEST_CASE("gpu: the norm's bins are the host's") {
         CAPTURE(size);
         const auto bytes = encode(random_floats(size, numbers, 9), dtype);
         auto gradient = g.put(bytes);
-        auto word = g.put(std::vector<DeviceVote>(1));
+        auto sum = g.put(std::vector<NormSum>(1));
         const auto count = static_cast<std::int64_t>(size);
         g.stream->enqueue([&](Stream stream) {
-          g.kernels->add_norm(gradient.data(), dtype, count, word.data(), stream);
+          g.kernels->add_norm(gradient.data(), dtype, count, sum.data(), stream);
         });
-        DeviceVote expected, actual = word.read()[0];
+        NormSum expected, actual = sum.read()[0];
         g.host->add_norm(bytes.data(), dtype, count, &expected, {});
         carry_limbs(actual.limbs);
-        CHECK(std::equal(actual.limbs, actual.limbs + norm_limb_count, expected.limbs));
-        CHECK(actual.non_finite == expected.non_finite);
+        carry_limbs(expected.limbs);
+        CHECK(actual == expected);
       }
 }
 
@@ -341,21 +341,22 @@ TEST_CASE("gpu: the decision is the host's") {
   request[0].summands = 3;
   request[0].scales_loss = 1;
   request[0].clipping = 0.01;
-  std::vector<DeviceVote> words(3);
+  std::vector<StepVote> words(3);
   for (int r = 0; r < 3; ++r) {
     const auto values = random_floats(1000, Numbers::usual, static_cast<unsigned>(r));
-    g.host->add_norm(values.data(), DType::fp32, 1000, &words[static_cast<std::size_t>(r)], {});
-    seal_word(request[0], 0.1 * r, words[static_cast<std::size_t>(r)]);
+    g.host->add_norm(values.data(), DType::fp32, 1000, &words[static_cast<std::size_t>(r)].norm,
+                     {});
+    complete_vote(request[0], 0.1 * r, words[static_cast<std::size_t>(r)]);
   }
   auto device_words = g.put(words);
   auto device_request = g.put(request);
-  auto decision = g.put(std::vector<DeviceDecision>(1));
+  auto decision = g.put(std::vector<StepDecision>(1));
   g.stream->enqueue([&](Stream stream) {
     g.kernels->decide(device_words.data(), 3, device_request.data(), decision.data(), stream);
   });
-  DeviceDecision expected;
+  StepDecision expected;
   decide_step(words.data(), 3, request[0], expected);
-  const DeviceDecision actual = decision.read()[0];
+  const StepDecision actual = decision.read()[0];
   CHECK(actual.apply == 1);
   CHECK(actual == expected);
 }

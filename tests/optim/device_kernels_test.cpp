@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "optim/device_orthogonalize.h"
 #include "tests/optim/device_support.h"
 #include "tests/support/host_kernels.h"
 #include "zero/base/cpu/thread_pool.h"
@@ -16,18 +15,18 @@ using namespace zero;
 using namespace zero::optim;
 using namespace zero::optim::test;
 
-DeviceVote word_of(const std::vector<float>& values, DType dtype, std::int64_t cut) {
+NormSum sum_of(const std::vector<float>& values, DType dtype, std::int64_t cut) {
   const auto bytes = encode(values, dtype);
   const auto kernels = create_host_kernels();
   const auto count = static_cast<std::int64_t>(values.size());
-  DeviceVote word;
-  kernels->add_norm(bytes.data(), dtype, cut, &word, {});
-  kernels->add_norm(bytes.data() + cut * size_of(dtype), dtype, count - cut, &word, {});
-  return word;
+  NormSum sum;
+  kernels->add_norm(bytes.data(), dtype, cut, &sum, {});
+  kernels->add_norm(bytes.data() + cut * size_of(dtype), dtype, count - cut, &sum, {});
+  return sum;
 }
 
-NormBins bins_of(const std::vector<float>& values, DType dtype) {
-  NormBins bins;
+NormSum bins_of(const std::vector<float>& values, DType dtype) {
+  NormSum bins;
   accumulate_norm(encode(values, dtype).data(), dtype, static_cast<std::int64_t>(values.size()),
                   bins);
   return bins;
@@ -49,7 +48,7 @@ void update_on_cpu(const OptimizerOptions& options, int candidate, DType dtype, 
   }
 }
 
-void update_on_device(const OptimizerOptions& options, const DeviceDecision& decision, DType dtype,
+void update_on_device(const OptimizerOptions& options, const StepDecision& decision, DType dtype,
                       bool copies, Shard& shard) {
   const auto factors = factors_for(options);
   const GroupRange ranges[] = {{split, 0}, {count, 1}};
@@ -76,12 +75,9 @@ TEST_CASE("device norm: the bins of the vector kernels, for any numbers and any 
       for (const std::size_t size : {1u, 7u, 128u, 4096u, 4097u, 20000u}) {
         CAPTURE(size);
         auto values = random_floats(size, numbers, static_cast<unsigned>(size));
-        DeviceVote word = word_of(values, dtype, static_cast<std::int64_t>(size / 3));
-        const NormBins bins = bins_of(values, dtype);
-        CHECK(word.non_finite == bins.non_finite);
-        carry_limbs(word.limbs);
-        CHECK(std::equal(bins.limbs.begin(), bins.limbs.end(), word.limbs));
-        if (bins.non_finite == 0) CHECK(root_of_limbs(word.limbs) == bins.norm());
+        const NormSum sum = sum_of(values, dtype, static_cast<std::int64_t>(size / 3));
+        const NormSum bins = bins_of(values, dtype);
+        CHECK(sum == bins);
       }
 }
 
@@ -89,11 +85,10 @@ TEST_CASE("device norm: what is not finite is counted and left out") {
   auto values = random_floats(5000, Numbers::usual, 3);
   values[17] = std::numeric_limits<float>::infinity();
   values[4999] = std::numeric_limits<float>::quiet_NaN();
-  DeviceVote word = word_of(values, DType::fp32, 100);
-  CHECK(word.non_finite == 2);
-  const NormBins bins = bins_of(values, DType::fp32);
-  carry_limbs(word.limbs);
-  CHECK(std::equal(bins.limbs.begin(), bins.limbs.end(), word.limbs));
+  const NormSum sum = sum_of(values, DType::fp32, 100);
+  CHECK(sum.non_finite == 2);
+  const NormSum bins = bins_of(values, DType::fp32);
+  CHECK(std::ranges::equal(sum.limbs, bins.limbs));
 }
 
 TEST_CASE("device updates: the bits of the vector kernels, by rule, dtype, group and candidate") {
@@ -106,7 +101,7 @@ TEST_CASE("device updates: the bits of the vector kernels, by rule, dtype, group
             CAPTURE(name_of(dtype));
             Shard expected = make_shard(count, dtype, numbers, 11);
             Shard actual = expected;
-            DeviceDecision decision;
+            StepDecision decision;
             decision.apply = 1;
             decision.candidate = candidate;
             decision.gradient_multiplier = static_cast<double>(multiplier);
@@ -122,7 +117,7 @@ TEST_CASE("device updates: the bits of the vector kernels, by rule, dtype, group
 TEST_CASE("device updates: a decision of skip leaves everything as it was") {
   const Shard before = make_shard(count, DType::fp32, Numbers::usual, 5);
   Shard shard = before;
-  update_on_device(all_rules()[0], DeviceDecision{}, DType::fp32, true, shard);
+  update_on_device(all_rules()[0], StepDecision{}, DType::fp32, true, shard);
   CHECK(same_bits(shard.master, before.master));
   CHECK(same_bits(shard.states[0], before.states[0]));
   CHECK(shard.copy == before.copy);
@@ -210,7 +205,7 @@ TEST_CASE("Lamb on a device: norms, steps and updates have the bits of the vecto
       lamb_on_cpu(options, dtype, expected);
 
       const auto factors = factors_for(options);
-      const DeviceDecision decision = applying();
+      const StepDecision decision = applying();
       const GroupRange ranges[] = {{split, 0, 0, 100}, {count, 1, 1, split + 200}};
       TensorSums sums[2];
       float steps[2] = {};
@@ -228,7 +223,7 @@ TEST_CASE("Lamb on a device: norms, steps and updates have the bits of the vecto
       CHECK(actual.copy == expected.copy);
 
       const Shard before = actual;
-      const DeviceDecision skip;
+      const StepDecision skip;
       kernels->measure(rule_kind(options), update, sums, &skip, {});
       kernels->update(rule_kind(options), update, &skip, {});
       CHECK(same_bits(actual.master, before.master));
@@ -256,7 +251,7 @@ TEST_CASE("Muon on a device: directions and steps have the bits of the vector ke
     rule->update(scalars, spans);
 
     const auto factors = factors_for(options);
-    const DeviceDecision decision = applying(), skip;
+    const StepDecision decision = applying(), skip;
     DeviceUpdate update = update_of(actual, dtype, factors);
     update.group = 1;
     kernels->direct(update, own.data(), &skip, {});
@@ -273,23 +268,6 @@ TEST_CASE("Muon on a device: directions and steps have the bits of the vector ke
   }
 }
 
-TEST_CASE("Muon on a device: matrices are made orthogonal with the bits of the host's threads") {
-  const auto kernels = create_host_kernels();
-  ThreadPool pool(2);
-  for (const auto iteration : {NewtonSchulz::gram, NewtonSchulz::standard})
-    for (const MatrixShape& shape :
-         {MatrixShape{1, 5, 31, 1}, {1, 31, 5, 1}, {2, 12, 12, 1}, {3, 17, 6, 1}}) {
-      CAPTURE(shape.rows);
-      auto expected = random_floats(static_cast<std::size_t>(shape.elements()), Numbers::usual, 29);
-      auto actual = expected;
-      std::vector<float> scratch(static_cast<std::size_t>(scratch_elements(iteration, shape)));
-      orthogonalize(iteration, shape, expected.data(), scratch.data(), pool);
-      NormSum norm;
-      orthogonalize(*kernels, iteration, {shape, actual.data(), scratch.data(), &norm}, {});
-      CHECK(same_bits(actual, expected));
-    }
-}
-
 namespace {
 
 StepRequest request_of(std::int64_t step) {
@@ -303,32 +281,30 @@ StepRequest request_of(std::int64_t step) {
   return request;
 }
 
-std::vector<DeviceVote> words_of(const StepRequest& request, int ranks) {
-  std::vector<DeviceVote> words;
+std::vector<StepVote> votes_of(const StepRequest& request, int ranks) {
+  std::vector<StepVote> votes;
   for (int r = 0; r < ranks; ++r) {
-    words.push_back(
-        word_of(random_floats(300, Numbers::usual, static_cast<unsigned>(r)), DType::fp32, 0));
-    seal_word(request, 1.5 + r, words.back());
+    votes.emplace_back().norm =
+        sum_of(random_floats(300, Numbers::usual, static_cast<unsigned>(r)), DType::fp32, 0);
+    complete_vote(request, 1.5 + r, votes.back());
   }
-  return words;
+  return votes;
 }
 
 }  // namespace
 
-TEST_CASE("the device's decision: norm, loss and multiplier as the host takes them") {
+TEST_CASE("the decision: norm, loss and multiplier as the host takes them") {
   const StepRequest request = request_of(1);
-  const auto words = words_of(request, 3);
-  NormBins bins;
+  const auto votes = votes_of(request, 3);
+  NormSum bins;
   double loss = 0;
-  for (const DeviceVote& word : words) {
-    NormBins own;
-    std::copy_n(word.limbs, norm_limb_count, own.limbs.begin());
-    bins.add(own);
-    loss += word.loss;
+  for (const StepVote& vote : votes) {
+    add_sum(vote.norm, bins);
+    loss += vote.loss;
   }
-  DeviceDecision decision;
-  decide_step(words.data(), 3, request, decision);
-  const double norm = bins.norm() * 0.25;
+  StepDecision decision;
+  decide_step(votes.data(), 3, request, decision);
+  const double norm = norm_of(bins) * 0.25;
   CHECK(decision.apply == 1);
   CHECK(decision.applied_steps == 1);
   CHECK(decision.norm == norm);
@@ -339,30 +315,30 @@ TEST_CASE("the device's decision: norm, loss and multiplier as the host takes th
             static_cast<float>(0.25 / std::max((norm + 1e-6) / request.clipping, 1.0))));
 }
 
-TEST_CASE("the device's decision: the applied count picks the candidate, a skip does not count") {
-  DeviceDecision decision;
+TEST_CASE("the decision: the applied count picks the candidate, a skip does not count") {
+  StepDecision decision;
   StepRequest request = request_of(1);
-  auto words = words_of(request, 2);
-  words[1].non_finite = 3;
-  decide_step(words.data(), 2, request, decision);
+  auto votes = votes_of(request, 2);
+  votes[1].norm.non_finite = 3;
+  decide_step(votes.data(), 2, request, decision);
   CHECK(decision.apply == 0);
   CHECK(decision.applied_steps == 0);
   CHECK(decision.first_non_finite_rank == 1);
   CHECK(std::isinf(decision.norm));
 
   request = request_of(2);
-  words = words_of(request, 2);
-  decide_step(words.data(), 2, request, decision);
+  votes = votes_of(request, 2);
+  decide_step(votes.data(), 2, request, decision);
   CHECK(decision.candidate == 0);
   request = request_of(3);
-  words = words_of(request, 2);
-  decide_step(words.data(), 2, request, decision);
+  votes = votes_of(request, 2);
+  decide_step(votes.data(), 2, request, decision);
   CHECK(decision.candidate == 1);
   CHECK(decision.learning_rate == 0.2);
   CHECK(decision.applied_steps == 2);
 }
 
-TEST_CASE("the device's decision: gradients lose the scale they carry, which then moves") {
+TEST_CASE("the decision: gradients lose the scale they carry, which then moves") {
   StepRequest request = request_of(1);
   request.clipping = 0;
   request.predivision = 2;
@@ -370,17 +346,17 @@ TEST_CASE("the device's decision: gradients lose the scale they carry, which the
   request.scaling.hysteresis = 1;
   request.scaling.loss_scale_window = 1;
   LossScaler host(request.scaling);
-  DeviceDecision decision;
+  StepDecision decision;
   decision.scaler = host.state();
   decision.next_loss_scale = host.scale();
   for (int step = 1; step <= 8; ++step) {
     CAPTURE(step);
     request.step = request.first_applied = step;
     request.known_applied = step - 1;
-    auto words = words_of(request, 2);
+    auto votes = votes_of(request, 2);
     const bool overflow = step == 2 || step == 6;
-    words[0].non_finite = overflow;
-    decide_step(words.data(), 2, request, decision);
+    votes[0].norm.non_finite = overflow;
+    decide_step(votes.data(), 2, request, decision);
     CHECK(decision.loss_scale == static_cast<double>(host.scale()));
     CHECK(decision.gradient_multiplier ==
           static_cast<double>(static_cast<float>(2 / (4 * static_cast<double>(host.scale())))));
@@ -392,27 +368,27 @@ TEST_CASE("the device's decision: gradients lose the scale they carry, which the
 }
 
 TEST_CASE(
-    "the device's decision: words that are not this step's, or that differ, apply nothing, "
+    "the decision: votes that are not this step's, or that differ, apply nothing, "
     "ever after") {
   const auto spoil = [](auto change, Differs expected) {
-    DeviceDecision decision;
+    StepDecision decision;
     StepRequest request = request_of(5);
     request.known_applied = 0;
-    auto words = words_of(request, 3);
-    change(words);
-    decide_step(words.data(), 3, request, decision);
+    auto votes = votes_of(request, 3);
+    change(votes);
+    decide_step(votes.data(), 3, request, decision);
     CHECK(decision.apply == 0);
     CHECK(decision.applied_steps == 0);
     CHECK(decision.differs == static_cast<std::int64_t>(expected));
     CHECK(decision.differing_rank == 2);
     const StepRequest next = request_of(6);
-    const auto sound = words_of(next, 3);
+    const auto sound = votes_of(next, 3);
     decide_step(sound.data(), 3, next, decision);
     CHECK(decision.apply == 0);
     CHECK(decision.differing_step == 5);
   };
-  // An exchange that was cut off leaves the words of an older step.
-  spoil([](auto& words) { words[2].step = 4; }, Differs::step);
-  spoil([](auto& words) { words[2].issued_hash ^= 1; }, Differs::collectives);
-  spoil([](auto& words) { words[2].learning_rates[1] = 0.25; }, Differs::learning_rate);
+  // An exchange that was cut off leaves the votes of an older step.
+  spoil([](auto& votes) { votes[2].step = 4; }, Differs::step);
+  spoil([](auto& votes) { votes[2].issued_hash ^= 1; }, Differs::collectives);
+  spoil([](auto& votes) { votes[2].learning_rates[1] = 0.25; }, Differs::learning_rate);
 }

@@ -81,7 +81,7 @@ TEST_CASE("device updates: master weights and states of 16 bits are rounded as o
                       [&](const UpdateSpans& spans) { rule->update(scalars_of(1, 1), spans); });
       const auto factors = factors_for(options);
       const GroupRange range{count, 1};
-      const DeviceDecision decision = applying();
+      const StepDecision decision = applying();
       kernels->update(rule_kind(options), actual.update(factors, range), &decision, {});
       CHECK(actual == expected);
     }
@@ -92,7 +92,7 @@ TEST_CASE("the same of rules that see norms or matrices, which move the states i
   for (const auto& [master, state] : narrow_dtypes) {
     CAPTURE(name_of(master));
     CAPTURE(name_of(state));
-    const DeviceDecision decision = applying();
+    const StepDecision decision = applying();
     const GroupRange range{count, 1, 0, count};
     std::vector<float> directions(count), own(count);
     {
@@ -102,11 +102,12 @@ TEST_CASE("the same of rules that see norms or matrices, which move the states i
       Narrow actual = expected;
       const auto rule = create_optimizer(options);
       StepScalars scalars = scalars_of(1, 1);
-      NormBins bins;
+      NormSum bins;
       accumulate_norm(expected.master.data(), master, count, bins);
       expected.on_cpu(
           2, [&](const UpdateSpans& spans) { rule->direction(scalars, spans, directions.data()); });
-      scalars.step_scale = rule->step_scale(bins.norm(), norm_of_floats(directions.data(), count));
+      scalars.step_scale =
+          rule->step_scale(norm_of(bins), norm_of_floats(directions.data(), count));
       expected.on_cpu(2, [&](const UpdateSpans& spans) { rule->update(scalars, spans); });
       const auto factors = factors_for(options);
       TensorSums sums;

@@ -6,8 +6,8 @@
 
 #include "optim/device_kernels.h"
 #include "optim/gradient_norm.h"
-#include "optim/optimizer.h"
 #include "tests/optim/support.h"
+#include "tests/support/span_optimizer.h"
 
 namespace zero::optim::test {
 
@@ -66,17 +66,17 @@ inline std::vector<float> factors_for(const OptimizerOptions& options) {
   return factors;
 }
 
-inline DeviceDecision applying() {
-  DeviceDecision decision;
+inline StepDecision applying() {
+  StepDecision decision;
   decision.apply = decision.candidate = 1;
   decision.gradient_multiplier = static_cast<double>(multiplier);
   return decision;
 }
 
 inline double norm_of_floats(const float* values, std::int64_t size) {
-  NormBins bins;
+  NormSum bins;
   accumulate_norm(values, DType::fp32, size, bins);
-  return bins.norm();
+  return norm_of(bins);
 }
 
 }  // namespace zero::optim::test

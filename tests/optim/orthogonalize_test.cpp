@@ -57,8 +57,10 @@ Matrix newton_schulz(const std::vector<float>& from, std::int64_t rows, std::int
 std::vector<float> orthogonal(NewtonSchulz iteration, const MatrixShape& shape,
                               std::vector<float> matrix, int threads) {
   ThreadPool pool(threads);
-  std::vector<float> scratch(static_cast<std::size_t>(scratch_elements(iteration, shape)));
-  orthogonalize(iteration, shape, matrix.data(), scratch.data(), pool);
+  std::vector<float> scratch(static_cast<std::size_t>(scratch_elements(shape)));
+  NormSum norm;
+  orthogonalize(*create_host_kernels(pool), iteration,
+                {shape, matrix.data(), scratch.data(), &norm}, {});
   return matrix;
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "optim/cpu/kernels.h"
-#include "optim/factors.h"
+#include "optim/rule_table.h"
 #include "tests/optim/support.h"
 #include "zero/base/error.h"
 
@@ -66,13 +66,13 @@ constexpr int rules = std::size(updates) + std::size(directions_of);
 
 OptimizerOptions options_of(RuleKind kind) {
   OptimizerOptions options;
-  options.type = kind == RuleKind::adamw     ? "AdamW"
-                 : kind == RuleKind::adam    ? "Adam"
-                 : kind == RuleKind::lion    ? "Lion"
-                 : kind == RuleKind::adagrad ? "Adagrad"
-                 : sees_tensor_norms(kind)   ? "Lamb"
-                 : sees_matrices(kind)       ? "Muon"
-                                             : "SGD";
+  options.type = kind == RuleKind::adamw                              ? "AdamW"
+                 : kind == RuleKind::adam                             ? "Adam"
+                 : kind == RuleKind::lion                             ? "Lion"
+                 : kind == RuleKind::adagrad                          ? "Adagrad"
+                 : rule_of(kind).scope == UpdateScope::tensor_norms   ? "Lamb"
+                 : rule_of(kind).scope == UpdateScope::whole_matrices ? "Muon"
+                                                                      : "SGD";
   options.adam_w_mode = false;
   options.momentum = kind == RuleKind::sgd ? 0 : 0.9;
   options.dampening = 0.1;

@@ -1,11 +1,14 @@
-// Kernels of a device over host memory, on the calling thread, element by element: for tests of
-// what a device is asked to do.
+// The host's kernels on the calling thread alone, for tests of what a device is asked to do.
 #pragma once
 
 #include "optim/device_kernels.h"
+#include "zero/base/cpu/thread_pool.h"
 
 namespace zero::optim {
 
-std::unique_ptr<DeviceKernels> create_host_kernels();
+inline std::unique_ptr<DeviceKernels> create_host_kernels() {
+  static ThreadPool one_thread(1);
+  return create_host_kernels(one_thread);
+}
 
 }  // namespace zero::optim

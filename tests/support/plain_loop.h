@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "optim/gradient_norm.h"
-#include "optim/optimizer.h"
+#include "tests/support/span_optimizer.h"
 #include "tests/support/toy_model.h"
 
 namespace toy {
@@ -96,12 +96,12 @@ class PlainLoop {
 
   void apply(std::int64_t number, int accumulation) {
     publish();
-    zero::optim::NormBins bins;
+    zero::optim::NormSum bins;
     const auto count = [](const Tensor& t) { return static_cast<std::int64_t>(t.value.size()); };
     for (auto& [n, t] : tensors_)
       if (!n.ends_with("frozen"))
         zero::optim::accumulate_norm(t.grad.data(), zero::DType::fp32, count(t), bins);
-    norm_ = bins.norm() * (1.0 / accumulation);
+    norm_ = zero::optim::norm_of(bins) * (1.0 / accumulation);
     const double clip = std::max((norm_ + 1e-6) / config_.gradient_clipping, 1.0);
     for (auto& [n, t] : tensors_) {
       if (n.ends_with("frozen")) continue;
@@ -120,7 +120,7 @@ class PlainLoop {
   Dims dims_;
   zero::Config config_;
   Publish publish_;
-  std::unique_ptr<zero::optim::Optimizer> optimizer_;
+  std::unique_ptr<zero::optim::SpanOptimizer> optimizer_;
   std::map<std::string, Tensor> tensors_;
   double norm_ = 0;
 };

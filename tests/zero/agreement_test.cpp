@@ -1,77 +1,129 @@
-// What ranks exchange before a step, and what follows from it, by the votes alone.
+// What follows from the votes of ranks before a step, and what is said where they differ.
 #include "zero/runtime/agreement.h"
 
 #include <doctest/doctest.h>
 
-#include <functional>
-#include <mutex>
+#include <string>
 #include <vector>
 
 #include "tests/support/refusal.h"
-#include "zero/runtime/runtime_core.h"
-#include "zero/testing.h"
+#include "zero/base/error.h"
 
 namespace {
 
-using zero::detail::StepDecision;
-using zero::detail::StepVote;
+using zero::optim::StepDecision;
+using zero::optim::StepRequest;
+using zero::optim::StepVote;
 using zero::tests::contains;
 using zero::tests::refusal;
 
-// What each rank decides where it votes as `vote_of` says.
-std::vector<StepDecision> decide(int ranks, const std::function<void(int, StepVote&)>& vote_of) {
-  std::vector<StepDecision> decisions(static_cast<std::size_t>(ranks));
-  zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
-    StepVote vote;
-    vote.step = 7;
-    vote_of(runtime.rank(), vote);
-    decisions[static_cast<std::size_t>(runtime.rank())] =
-        zero::detail::agree_on_step(runtime.core().ranks(), vote);
-  });
-  return decisions;
+StepRequest request() {
+  StepRequest request;
+  request.step = 7;
+  return request;
+}
+
+std::vector<StepVote> votes_of(int ranks) {
+  StepVote vote;
+  complete_vote(request(), 0, vote);
+  return std::vector<StepVote>(static_cast<std::size_t>(ranks), vote);
+}
+
+StepDecision decide(const std::vector<StepVote>& votes) {
+  StepDecision decision;
+  decide_step(votes.data(), static_cast<int>(votes.size()), request(), decision);
+  return decision;
+}
+
+std::string difference(const std::vector<StepVote>& votes, const char* noun = "rank") {
+  return refusal<zero::DisagreementError>(
+      [&] { zero::detail::throw_if_ranks_differ(decide(votes), noun); });
 }
 
 }  // namespace
 
 TEST_CASE("the loss of a step is the mean over ranks") {
-  for (const int ranks : {1, 2, 3, 5})
-    for (const StepDecision& decision :
-         decide(ranks, [](int rank, StepVote&vote) { vote.loss = 1 + rank; }))
-      CHECK(decision.loss == doctest::Approx((ranks + 1) / 2.0).epsilon(1e-15));
+  for (const int ranks : {1, 2, 3, 5}) {
+    std::vector<StepVote> votes = votes_of(ranks);
+    for (int rank = 0; rank < ranks; ++rank) votes[static_cast<std::size_t>(rank)].loss = 1 + rank;
+    CHECK(decide(votes).loss == doctest::Approx((ranks + 1) / 2.0).epsilon(1e-15));
+  }
 }
 
 TEST_CASE("what one rank reports reaches all, whichever rank it is") {
-  for (const int reporting : {0, 1, 2}) {
+  for (const std::size_t reporting : {0, 1, 2}) {
     CAPTURE(reporting);
-    const auto all = decide(3, [&](int rank, StepVote& vote) {
-      if (rank != reporting) return;
-      vote.stop_requested = vote.save_busy = true;
-      vote.save_code = 14;
-      vote.bins.non_finite = 2;
-    });
-    for (const StepDecision& decision : all) {
-      CHECK(decision.stop_requested);
-      CHECK(decision.save_busy);
-      CHECK(decision.save_failed);
-      CHECK(decision.bins.non_finite == 2);
-      CHECK(decision.non_finite_ranks == std::vector<int>{reporting});
-    }
+    std::vector<StepVote> votes = votes_of(3);
+    StepVote& vote = votes[reporting];
+    vote.stop_requested = vote.save_busy = vote.save_failed = 1;
+    vote.norm.non_finite = 2;
+    const StepDecision decision = decide(votes);
+    CHECK(decision.stop_requested != 0);
+    CHECK(decision.save_busy != 0);
+    CHECK(decision.save_failed != 0);
+    CHECK(decision.non_finite == 2);
+    CHECK(decision.first_non_finite_rank == static_cast<std::int64_t>(reporting));
+    CHECK(decision.apply == 0);
   }
-  for (const StepDecision& decision : decide(3, [](int, StepVote&) {})) {
-    CHECK(!decision.stop_requested);
-    CHECK(!decision.save_busy);
-    CHECK(!decision.save_failed);
-    CHECK(decision.non_finite_ranks.empty());
+  const StepDecision decision = decide(votes_of(3));
+  CHECK(decision.stop_requested == 0);
+  CHECK(decision.save_busy == 0);
+  CHECK(decision.save_failed == 0);
+  CHECK(decision.first_non_finite_rank == -1);
+  CHECK(decision.apply == 1);
+}
+
+TEST_CASE("gradients that another rank counts are looked at for being finite alone") {
+  std::vector<StepVote> votes = votes_of(2);
+  votes[0].norm.limbs[4] = 9;
+  const double norm = decide(votes).norm;
+  votes[1].uncounted.limbs[4] = 16;
+  CHECK(decide(votes).norm == norm);
+  votes[1].uncounted.non_finite = 1;
+  CHECK(decide(votes).apply == 0);
+  CHECK(decide(votes).first_non_finite_rank == 1);
+}
+
+TEST_CASE("ranks that differ are named with their values") {
+  for (const std::size_t differing : {1, 2}) {
+    const std::string rank = std::to_string(differing);
+    std::vector<StepVote> votes = votes_of(3);
+    for (StepVote& vote : votes) vote.issued_hash = 255;
+    votes[differing].issued_hash = 16;
+    const std::string message = difference(votes);
+    CHECK(contains(message, "before step 7 ranks differ in the collectives that they have issued"));
+    CHECK(contains(message, "rank 0 has 00000000000000ff, rank " + rank + " has 0000000000000010"));
+    votes = votes_of(3);
+    votes[differing].inspects = 1;
+    CHECK(contains(difference(votes),
+                   "StepOptions::inspect: rank 0 has none, rank " + rank + " has one"));
+    votes = votes_of(3);
+    votes[differing].skip = 1;
+    CHECK(contains(difference(votes, "model-parallel rank"),
+                   "model-parallel rank " + rank + " has skip"));
+    votes = votes_of(3);
+    votes[differing].step = 8;
+    CHECK(contains(difference(votes), "rank 0 has 7, rank " + rank + " has 8"));
   }
 }
 
-TEST_CASE("ranks that have issued other collectives differ") {
-  for (const int differing : {1, 2}) {
-    const std::string message = refusal<zero::DisagreementError>([&] {
-      decide(3, [&](int rank, StepVote& vote) { vote.issued_hash = rank == differing ? 16 : 255; });
-    });
-    CHECK(contains(message, "before step 7 ranks differ in the collectives that they have issued"));
-    CHECK(contains(message, "rank 0 has 00000000000000ff, rank " + std::to_string(differing) +
-                                " has 0000000000000010"));
-  }
+TEST_CASE("a preliminary vote decides nothing, and a final one may skip") {
+  StepRequest first = request();
+  first.inspects = first.preliminary = 1;
+  first.scales_loss = 1;
+  StepDecision decision;
+  std::vector<StepVote> votes = votes_of(2);
+  decide_step(votes.data(), 2, first, decision);
+  CHECK(decision.apply == 0);
+  CHECK(decision.applied_steps == 0);
+  CHECK(decision.scaler == StepDecision().scaler);
+  StepRequest last = first;
+  last.preliminary = 0;
+  StepDecision applied = decision;
+  decide_step(votes.data(), 2, last, applied);
+  CHECK(applied.apply == 1);
+  for (StepVote& vote : votes) vote.skip = 1;
+  decide_step(votes.data(), 2, last, decision);
+  CHECK(decision.apply == 0);
+  CHECK(decision.applied_steps == 0);
 }

@@ -247,20 +247,72 @@ TEST_CASE("ranks that differ apply nothing; the ticket and a later step say so o
   }
 }
 
-TEST_CASE("what a device does not have is refused by name") {
-  mock::run_ranks(1, mock::Order::random, 1, [](zero::Runtime& runtime) {
-    const toy::Dims d;
-    zero::Engine engine(runtime, toy::describe(d), toy::config(0, d));
-    engine.initialize(toy::fill);
-    toy::Activations a = toy::make_activations(d);
+namespace {
+
+struct Seen {
+  std::vector<double> norms, losses;
+  std::uint64_t digest = 0;
+  bool operator==(const Seen&) const = default;
+};
+
+// Of five steps, of which the program leaves the second, skips the third and changes the fourth.
+Seen train_with_inspection(zero::Runtime& runtime, const zero::Config& config) {
+  const toy::Dims d;
+  zero::Engine engine(runtime, toy::describe(d), config);
+  engine.initialize(toy::fill);
+  toy::Activations a = toy::make_activations(d);
+  Seen seen;
+  zero::StepOptions look, skip, halve;
+  look.inspect = [&](zero::Gradients& gradients) {
+    seen.norms.insert(seen.norms.end(), {gradients.norm(), gradients.norm("block.1.weight")});
+    seen.losses.push_back(gradients.loss());
+    return zero::Decision::apply;
+  };
+  skip.inspect = [](zero::Gradients&) { return zero::Decision::skip; };
+  halve.inspect = [&](zero::Gradients& gradients) {
+    gradients.edit([](zero::ParamShard shard) {
+      for (float& value : shard.values) value *= 0.5f;
+    });
+    return look.inspect(gradients);
+  };
+  std::vector<zero::StepTicket> tickets;
+  for (const zero::StepOptions& options : {zero::StepOptions(), look, skip, halve, {}}) {
     for (zero::MicroStep micro : engine.micro_steps()) {
-      toy::load_samples(d, a, 0);
+      toy::load_samples(d, a, runtime.rank() + 10 * std::ssize(tickets));
       toy::mirrored_micro_step<float>(runtime, engine, d, a);
-      micro.loss(1);
+      micro.loss(1.0 + runtime.rank());
     }
-    zero::StepOptions options;
-    options.inspect = [](zero::Gradients&) { return zero::Decision::apply; };
-    CHECK_THROWS_WITH_AS(engine.step(options), doctest::Contains("StepOptions::inspect"),
-                         zero::UsageError);
-  });
+    tickets.push_back(engine.step(options));
+  }
+  for (const zero::StepTicket& ticket : tickets) seen.norms.push_back(ticket.wait().grad_norm);
+  CHECK(tickets[2].wait().skipped);
+  CHECK(!tickets[3].wait().skipped);
+  seen.digest = engine.digest();
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("a program sees and changes gradients on a device as on the CPU") {
+  for (const int ranks : {1, 2, 3})
+    for (const int stage : {0, 1, 2, 3}) {
+      Seen expected;
+      zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
+        const Seen own = train_with_inspection(runtime, toy::config(stage, {}, 2));
+        if (runtime.is_root()) expected = own;
+      });
+      REQUIRE(expected.losses.size() == 2);
+      for (const auto device : {zero::OffloadDevice::none, zero::OffloadDevice::cpu}) {
+        if (stage == 0 && device == zero::OffloadDevice::cpu) continue;
+        CAPTURE(ranks);
+        CAPTURE(stage);
+        CAPTURE(static_cast<int>(device));
+        zero::Config config = toy::config(stage, {}, 2);
+        config.zero_optimization.offload_optimizer.device = device;
+        mock::run_ranks(ranks, mock::Order::random, 7, [&](zero::Runtime& runtime) {
+          const Seen own = train_with_inspection(runtime, config);
+          if (runtime.is_root()) CHECK((own == expected));
+        });
+      }
+    }
 }

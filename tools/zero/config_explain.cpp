@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "optim/optimizer.h"
+#include "optim/rule_table.h"
 #include "tools/zero/config.h"
 #include "tools/zero/explanation.h"
 #include "zero/base/error.h"
@@ -39,8 +39,7 @@ double bytes_on(int bytes, detail::Placement placement, int ranks) {
 }
 
 int states_of(const optim::OptimizerOptions& options, bool auxiliary) {
-  const auto rule = optim::create_optimizer(optim::options_of_rule(options, auxiliary));
-  return static_cast<int>(rule->state_names().size());
+  return static_cast<int>(optim::rule_of(optim::options_of_rule(options, auxiliary)).states.size());
 }
 
 // Strategy, dtypes and bytes, each by its name.

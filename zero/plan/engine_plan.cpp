@@ -114,7 +114,7 @@ void check_chunks(const EnginePlan& plan, const std::string& optimizer) {
     for (const ParamPlace& place : segment.params) {
       const UpdateGroup& group = plan.updates.group(plan.updates.group_of_param()[place.param]);
       const bool gaps = group.states.size() != plan.updates.state_names().size();
-      const bool by_elements = group.rule->scope() == optim::UpdateScope::elements;
+      const bool by_elements = group.rule->scope == optim::UpdateScope::elements;
       if (chunk.on_host && (!by_elements || gaps))
         throw ConfigError("optimizer " + optimizer +
                           " cannot have its state in host memory beside a GPU: set "
@@ -166,7 +166,7 @@ void check_split_matrices(const Model& model, const UpdateGroups& updates) {
   for (int p = 0; p < std::ssize(model.params); ++p) {
     const int group = updates.group_of_param()[p];
     if (group >= 0 && model.params[p].options.split &&
-        updates.group(group).rule->scope() == optim::UpdateScope::whole_matrices)
+        updates.group(group).rule->scope == optim::UpdateScope::whole_matrices)
       throw ConfigError("parameter " + model.params[p].name +
                         " is split over the model-parallel group, and the optimizer's rule for it "
                         "needs the whole matrix: declare it with .whole = false, or choose "

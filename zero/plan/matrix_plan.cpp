@@ -28,8 +28,7 @@ void assign_owners(std::vector<PlannedMatrix>& matrices, std::vector<double>& wo
 
 MatrixPlan::MatrixPlan(const Model& model, const Layout& layout, const UpdateGroups& updates,
                        bool sharded)
-    : updates_(updates),
-      sharded_(sharded),
+    : sharded_(sharded),
       segments_(layout.segments().begin(), layout.segments().end()),
       batches_(layout) {
   std::vector<double> work(layout.ranks, 0);
@@ -38,7 +37,7 @@ MatrixPlan::MatrixPlan(const Model& model, const Layout& layout, const UpdateGro
     for (const auto& [param, offset] : layout.segment(id).params) {
       const ParamDeclaration& declared = model.params[param];
       const int group = updates.group_of_param()[param];
-      if (group >= 0 && updates.group(group).rule->scope() == optim::UpdateScope::whole_matrices)
+      if (group >= 0 && updates.group(group).rule->scope == optim::UpdateScope::whole_matrices)
         matrices.push_back({param,
                             group,
                             0,
@@ -73,8 +72,7 @@ MatrixStaging MatrixPlan::staging_of(const MatrixBatch& batch, int rank) const {
   for (const PlannedMatrix& matrix : batch.matrices) {
     if (!sharded_) staging.directions += matrix.range.count();
     if (sharded_ && matrix.owner != rank) continue;
-    const optim::Optimizer& rule = *updates_.group(matrix.group).rule;
-    staging.scratch = std::max(staging.scratch, rule.scratch_elements(matrix.shape));
+    staging.scratch = std::max(staging.scratch, optim::scratch_elements(matrix.shape));
   }
   return staging;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/pair_counts.h"
+#include "optim/orthogonalize.h"
 #include "zero/plan/layout.h"
 #include "zero/plan/update_groups.h"
 
@@ -45,7 +46,6 @@ class MatrixPlan {
   void add(const SegmentId& id, const Layout& layout, std::vector<PlannedMatrix> matrices);
   MatrixStaging staging_of(const MatrixBatch& batch, int rank) const;
 
-  const UpdateGroups& updates_;
   bool sharded_;
   std::vector<SegmentId> segments_;
   BySegment<std::vector<MatrixBatch>> batches_;

@@ -14,15 +14,15 @@ optim::OptimizerOptions options_of(const Config& config, const UpdateGroup& grou
   if (found == config.zero_core.param_groups.end()) return options;
   const ParamGroupOptions& own = found->second;
   const bool betas = own.betas.has_value(), eps = own.eps.has_value();
-  const optim::OptimizerTraits traits = optim::traits_of(options);
+  const optim::UpdateRule& rule = optim::rule_of(options);
   const auto require = [&](bool holds, const char* key) {
     if (!holds)
       throw ConfigError("zero_core.param_groups." + group.name + "." + key + ": " + options.type +
                         " has no such parameter; remove it");
   };
-  require(!betas || traits.betas, "betas");
-  require(!eps || traits.eps, "eps");
-  require(!own.momentum || traits.momentum, "momentum");
+  require(!betas || rule.betas, "betas");
+  require(!eps || rule.eps, "eps");
+  require(!own.momentum || rule.momentum, "momentum");
   options.learning_rate = own.lr.value_or(options.learning_rate);
   options.weight_decay = own.weight_decay.value_or(options.weight_decay);
   options.momentum = own.momentum.value_or(options.momentum);
@@ -45,7 +45,7 @@ bool belongs_to_auxiliary(const ParamDeclaration& param, const Config& config) {
 UpdateGroups::UpdateGroups(const Model& model, const Config& config)
     : learning_rate_(optim::options_of_rule(config.optimizer, false).learning_rate),
       schedule_(optim::create_lr_schedule(config.scheduler, learning_rate_)) {
-  optim::create_optimizer(config.optimizer);  // checks the options, whatever the model
+  optim::check_options(config.optimizer);  // whatever the model
   for (const ParamDeclaration& param : model.params)
     group_of_param_.push_back(param.options.trainable ? find_or_add(param, config) : -1);
   for (const auto& [name, options] : config.zero_core.param_groups)
@@ -56,7 +56,7 @@ UpdateGroups::UpdateGroups(const Model& model, const Config& config)
 
 bool UpdateGroups::needs_tensor_norms() const {
   return std::any_of(groups_.begin(), groups_.end(), [](const UpdateGroup& group) {
-    return group.rule->scope() == optim::UpdateScope::tensor_norms;
+    return group.rule->scope == optim::UpdateScope::tensor_norms;
   });
 }
 
@@ -71,16 +71,16 @@ int UpdateGroups::find_or_add(const ParamDeclaration& param, const Config& confi
       return i;
   const optim::OptimizerOptions options = options_of(config, group);
   group.options = options;
-  group.rule = optim::create_optimizer(options);
+  optim::check_options(options);
+  group.rule = &optim::rule_of(options);
   group.learning_rate = options.learning_rate;
   group.schedule = optim::create_lr_schedule(config.scheduler, group.learning_rate);
   group.weight_decay = group.decay ? options.weight_decay : 0;
   // DeepSpeed's Muon does not offer its Adam's betas to schedules.
-  group.cycles_betas =
-      optim::traits_of(options).betas && !optim::has_auxiliary_rule(config.optimizer);
+  group.cycles_betas = group.rule->betas && !optim::has_auxiliary_rule(config.optimizer);
   const auto found = config.zero_core.param_groups.find(group.name);
   if (found != config.zero_core.param_groups.end()) group.lr_scale = found->second.lr_scale;
-  for (const std::string_view state : group.rule->state_names()) {
+  for (const std::string_view state : group.rule->states) {
     const auto known = std::find(state_names_.begin(), state_names_.end(), state);
     group.states.push_back(static_cast<int>(known - state_names_.begin()));
     if (known == state_names_.end()) state_names_.emplace_back(state);

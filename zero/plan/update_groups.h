@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "optim/lr_schedule.h"
-#include "optim/optimizer.h"
+#include "optim/rule_table.h"
 #include "zero/plan/model.h"
 
 namespace zero::detail {
@@ -21,7 +21,7 @@ struct UpdateGroup {
   bool decay = true;
   bool auxiliary = false;           // the optimizer leaves it to its auxiliary rule
   optim::OptimizerOptions options;  // of the rule
-  std::unique_ptr<optim::Optimizer> rule;
+  const optim::UpdateRule* rule = nullptr;
   std::unique_ptr<optim::LrSchedule> schedule;
   double learning_rate = 0;  // from which the schedule starts
   double lr_scale = 1, weight_decay = 0;

@@ -78,7 +78,7 @@ float MicroStep::loss_scale() const {
   return core_.of("micro step").stepper().loss_scale();
 }
 const float* MicroStep::device_loss_scale() const {
-  return core_.of("micro step").stepper().device_loss_scale();
+  return core_.of("micro step").agreement().loss_scale();
 }
 void MicroStep::loss(double mean) {
   core_.of("micro step").scopes().set_loss(mean);
@@ -194,11 +194,10 @@ MicroStep Engine::begin_micro_step(bool last) {
   return {core_->link(), core_->scopes().begin_micro_step(last)};
 }
 StepTicket Engine::step(const StepOptions& options) {
-  detail::Stepper::Stepped stepped = core_->stepper().step(options, [&] {
+  return StepTicket(core_->stepper().step(options, [&] {
     Gradients gradients(core_->stepper());
     return options.inspect(gradients);
-  });
-  return stepped.pending ? StepTicket(std::move(stepped.pending)) : StepTicket(stepped.result);
+  }));
 }
 Evaluation Engine::evaluate() {
   detail::Scopes& scopes = core_->scopes();

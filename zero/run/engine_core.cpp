@@ -13,39 +13,28 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       train_(runtime, spec, std::move(config)),
       guard_(train_.ranks, train_.plan.strict),
       hidden_(train_),
-      device_step_(make_device_step()),
-      memory_(train_, device_step_.get()),
+      agreement_(runtime, train_.ranks, train_.plan, [this] { offload_.check(); }),
+      updates_({runtime, train_.ranks, train_.plan, train_.arrays, agreement_},
+               [this](int unit, Ranks::Transfer operation) {
+                 transfers_.queue_for_update(unit, std::move(operation));
+               }),
+      memory_(train_, agreement_, updates_),
       transfers_(train_, hidden_),
-      offload_(train_, device_step_.get()),
+      offload_(train_, agreement_),
       checkpoints_(make_checkpoints()),
       walker_(train_.plan.inputs, plan_streams(), clock_,
               {[this](const Instruction& i) { issue(i); },
                [this](const Instruction& i) { scopes_.settle(i); },
                [this](int unit) { return train_.model.units[unit].name; }}),
       learner_(train_, walker_),
-      updater_(runtime, train_.ranks, train_.plan, train_.arrays, *train_.store,
-               [this](int unit, const Ranks::Transfer& operation) {
-                 transfers_.queue_for_update(unit, operation);
-                 train_.runtime.communication().synchronize();
-               }),
-      scopes_({train_, guard_, walker_, learner_, hidden_, clock_, device_step_.get()}),
-      stepper_({train_, guard_, scopes_, transfers_, offload_, walker_, clock_, hidden_, updater_,
-                *checkpoints_, device_step_.get()}),
+      scopes_({train_, guard_, walker_, learner_, hidden_, clock_, agreement_}),
+      stepper_({train_, guard_, scopes_, transfers_, offload_, walker_, clock_, hidden_, updates_,
+                *checkpoints_, agreement_}),
       weights_(train_, guard_, transfers_, offload_),
       evaluator_(train_, guard_, walker_, learner_) {
   if (train_.collective()) share_memory();
   if (runtime.topology().local_rank == 0) notice_settings();
-  updater_.fill_initial_states();
-}
-
-std::unique_ptr<DeviceStep> EngineCore::make_device_step() {
-  if (train_.runtime.device().is_host()) return nullptr;
-  return std::make_unique<DeviceStep>(
-      train_.runtime, train_.ranks, train_.plan, train_.arrays,
-      [this](int unit, Ranks::Transfer operation) {
-        transfers_.queue_for_update(unit, std::move(operation));
-      },
-      [this] { offload_.check(); });
+  updates_.fill_initial_states(*train_.store);
 }
 
 std::unique_ptr<Checkpoints> EngineCore::make_checkpoints() {

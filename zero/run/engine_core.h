@@ -18,7 +18,7 @@
 #include "zero/run/step_clock.h"
 #include "zero/run/stepper.h"
 #include "zero/run/transfers.h"
-#include "zero/run/updater.h"
+#include "zero/run/updates.h"
 #include "zero/run/weights.h"
 #include "zero/state/train_state.h"
 
@@ -37,6 +37,7 @@ class EngineCore {
   CallGuard& guard() { return guard_; }
   Scopes& scopes() { return scopes_; }
   Stepper& stepper() { return stepper_; }
+  StepAgreement& agreement() { return agreement_; }
   Weights& weights() { return weights_; }
   Evaluator& evaluator() { return evaluator_; }
   Checkpoints& checkpoints() { return *checkpoints_; }
@@ -60,7 +61,6 @@ class EngineCore {
   EngineReport report();
 
  private:
-  std::unique_ptr<DeviceStep> make_device_step();
   std::unique_ptr<Checkpoints> make_checkpoints();
   PlanWalker::Streams plan_streams() const;
   void issue(const Instruction& instruction);
@@ -73,14 +73,14 @@ class EngineCore {
   StepClock clock_;
   CallGuard guard_;
   HiddenMemory hidden_;
-  std::unique_ptr<DeviceStep> device_step_;  // null on the host
+  StepAgreement agreement_;
+  Updates updates_;
   EngineMemory memory_;
   Transfers transfers_;
   OffloadStreams offload_;
   std::unique_ptr<Checkpoints> checkpoints_;
   PlanWalker walker_;
   OrderLearner learner_;
-  Updater updater_;
   Scopes scopes_;
   Stepper stepper_;
   Weights weights_;

@@ -12,8 +12,8 @@ void with_memory_table(const Ledger& ledger, const std::function<void()>& work) 
   }
 }
 
-EngineMemory::EngineMemory(TrainState& train, DeviceStep* device_step)
-    : train_(train), device_step_(device_step) {
+EngineMemory::EngineMemory(TrainState& train, StepAgreement& agreement, Updates& updates)
+    : train_(train), agreement_(agreement), updates_(updates) {
   Ledger& ledger = train.runtime.ledger();
   baseline_bytes_ = proportional_set_size();
   ledger.restart_peaks();
@@ -21,11 +21,14 @@ EngineMemory::EngineMemory(TrainState& train, DeviceStep* device_step)
   train.buffers.plan(ledger);
   if (train.file_tier) train.file_tier->plan(ledger);
   if (train.host_tier) train.host_tier->plan(ledger);
-  if (device_step != nullptr) device_step->plan(ledger);
-  const std::int64_t exchanged = train.arrays.exchanged_bytes() +
-                                 (device_step != nullptr ? device_step->exchanged_bytes() : 0);
+  agreement.plan(ledger);
+  updates.plan(ledger);
+  const std::int64_t exchanged = train.arrays.exchanged_bytes() + agreement.exchanged_bytes();
   with_memory_table(ledger, [&] { reserve(exchanged); });
   train.arrays.allocate(shared_arena(), arena_, ledger);
+  agreement.allocate(shared_arena(), ledger);
+  agreement.set_scaler(train.scaler.state());
+  updates.allocate(ledger);
   with_memory_table(ledger, [&] {
     train.buffers.allocate(ledger);
     if (train.host_tier) train.host_tier->open(ledger);
@@ -38,9 +41,6 @@ void EngineMemory::reserve(std::int64_t exchanged) {
   arena_ = train_.runtime.device().reserve(
       train_.arrays.resting_bytes() + (exchanged_.size() > 0 ? 0 : exchanged),
       train_.collective() ? Arena::Sharing::node : Arena::Sharing::private_memory, "zero engine");
-  if (device_step_ == nullptr) return;
-  device_step_->allocate(shared_arena(), train_.runtime.ledger());
-  device_step_->set_scaler(train_.scaler.state());
 }
 
 // The transport may round the bytes up, which comes into the plan.
@@ -63,7 +63,8 @@ void EngineMemory::reserve_exchanged(std::int64_t bytes) {
 
 EngineMemory::~EngineMemory() {
   Ledger& ledger = train_.runtime.ledger();
-  if (device_step_ != nullptr) device_step_->give_back(ledger);
+  agreement_.give_back(ledger);
+  updates_.give_back(ledger);
   train_.arrays.give_back(ledger);
   train_.buffers.give_back(ledger);
   const std::int64_t rounding = exchanged_.size() - exchanged_.taken();

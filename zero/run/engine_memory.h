@@ -6,16 +6,16 @@
 #include <functional>
 
 #include "zero/base/arena.h"
-#include "zero/run/device_step.h"
+#include "zero/run/updates.h"
 #include "zero/state/train_state.h"
 
 namespace zero::detail {
 
 class EngineMemory {
  public:
-  // Enters all bytes into the ledger's plan, then takes them. The device's step is null on the
-  // host. Throws MemoryError with the ledger's table.
-  EngineMemory(TrainState& train, DeviceStep* device_step);
+  // Enters all bytes into the ledger's plan, then takes them. Throws MemoryError with the ledger's
+  // table.
+  EngineMemory(TrainState& train, StepAgreement& agreement, Updates& updates);
   EngineMemory(const EngineMemory&) = delete;
   // Work in flight has ended, and no peer reads the buffers.
   ~EngineMemory();
@@ -30,7 +30,8 @@ class EngineMemory {
   void reserve(std::int64_t exchanged);
 
   TrainState& train_;
-  DeviceStep* device_step_;
+  StepAgreement& agreement_;
+  Updates& updates_;
   std::int64_t baseline_bytes_ = 0;
   Arena exchanged_;  // empty: its buffers lie in arena_ with the rest
   Arena arena_;

@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "zero/plan/engine_plan.h"
-#include "zero/run/device_step.h"
+#include "zero/run/updates.h"
 #include "zero/state/buffers.h"
 #include "zero/state/file_tier.h"
 #include "zero/state/host_tier.h"
@@ -48,7 +48,9 @@ MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, b
     file->plan(ledger);
   }
   if (inputs.offload.on_host) HostTier(runtime, inputs, state, config, file.get()).plan(ledger);
-  if (on_gpu) DeviceStep(runtime, runtime.ranks(), plan, state, {}, {}).plan(ledger);
+  const StepAgreement agreement(runtime, runtime.ranks(), plan, {});
+  agreement.plan(ledger);
+  Updates({runtime, runtime.ranks(), plan, state, agreement}, {}).plan(ledger);
   MemoryPlan result;
   result.memory = planned(ledger, Tier::memory);
   if (on_gpu) result.in_host = planned(ledger, Tier::host);

@@ -6,8 +6,8 @@
 
 namespace zero::detail {
 
-OffloadStreams::OffloadStreams(TrainState& train, DeviceStep* device_step)
-    : train_(train), device_step_(device_step) {
+OffloadStreams::OffloadStreams(TrainState& train, StepAgreement& agreement)
+    : train_(train), agreement_(agreement) {
   const auto worker = [&](bool needed, const char* thread_name) {
     return needed ? train.runtime.create_stream(thread_name) : create_inline_stream();
   };
@@ -35,8 +35,8 @@ void OffloadStreams::enqueue(const Instruction& instruction, std::function<void(
           work();
         } catch (const std::exception& error) {
           const auto* known = dynamic_cast<const Error*>(&error);
-          if (device_step_ != nullptr)
-            device_step_->note_failure(known ? known->exit_code() : Error("").exit_code());
+          if (!train_.runtime.device().is_host())
+            agreement_.note_failure(known ? known->exit_code() : Error("").exit_code());
           throw;
         }
       });
@@ -68,7 +68,7 @@ void OffloadStreams::issue_copy(const Instruction& instruction) {
       [this, op = instruction.op, target = instruction.target](Stream stream) {
         HostTier& tier = *train_.host_tier;
         if (op == Op::download)
-          tier.download(target, device_step_->own_vote(), stream);
+          tier.download(target, &agreement_.own_vote()->norm, stream);
         else if (op == Op::supply)
           tier.supply(target, stream);
         else

@@ -8,15 +8,15 @@
 #include <memory>
 
 #include "zero/base/stream.h"
-#include "zero/run/device_step.h"
+#include "zero/run/step_agreement.h"
 #include "zero/state/train_state.h"
 
 namespace zero::detail {
 
 class OffloadStreams {
  public:
-  // The device's step is null on the host; it hears of what fails here.
-  OffloadStreams(TrainState& train, DeviceStep* device_step);
+  // On a GPU the agreement hears of what fails here.
+  OffloadStreams(TrainState& train, StepAgreement& agreement);
 
   // Those of PlanStream; null for the others.
   ExecutionStream* stream(PlanStream stream) const { return streams_[stream].get(); }
@@ -44,7 +44,7 @@ class OffloadStreams {
   const std::string& unit_of(const Instruction& instruction) const;
 
   TrainState& train_;
-  DeviceStep* device_step_;
+  StepAgreement& agreement_;
   ByStream<std::unique_ptr<ExecutionStream>> streams_;
 };
 

@@ -6,24 +6,6 @@
 
 namespace zero::detail {
 
-namespace {
-
-// One sum per thread.
-void sum_squares(ThreadPool& pool, std::span<const std::byte> gradients, DType dtype,
-                 std::vector<optim::NormBins>& partial) {
-  std::fill(partial.begin(), partial.end(), optim::NormBins{});
-  const auto parts = static_cast<std::int64_t>(partial.size());
-  const std::int64_t count = static_cast<std::int64_t>(gradients.size()) / size_of(dtype);
-  pool.run([&](int part) {
-    const std::int64_t begin = count * part / parts;
-    const std::int64_t end = count * (part + 1) / parts;
-    optim::accumulate_norm(gradients.data() + begin * size_of(dtype), dtype, end - begin,
-                           partial[part]);
-  });
-}
-
-}  // namespace
-
 double ReducedGradients::summands() const {
   const double ranks = train_.config.gradient_allreduce_op == "sum" ? 1 : train_.rank_count();
   return ranks * train_.losses;
@@ -39,42 +21,67 @@ void ReducedGradients::for_all(const std::function<void(const ArrayId&, const Se
       each({id, ArrayKind::gradient}, segment);
 }
 
-optim::NormBins ReducedGradients::own_squares(bool read_again) {
-  optim::NormBins sum;
-  std::vector<optim::NormBins> partial(train_.runtime.pool().threads());
+void ReducedGradients::queue_squares(optim::StepVote* vote) {
   for_all([&](const ArrayId& gradient, const Segment& segment) {
-    const DType dtype = train_.store->dtype_of(gradient);
-    const bool counts = train_.policy().counts(segment);
-    const std::int64_t first = train_.rank() * segment.shard;
-    std::int64_t end = first + segment.shard;
-    if (!read_again) end = std::min(end, train_.store->end_in_memory(gradient));
-    train_.store->visit(gradient, first, end, Access::read,
-                        [&](std::int64_t, std::span<std::byte> part) {
-                          sum_squares(train_.runtime.pool(), part, dtype, partial);
-                          for (const optim::NormBins& bins : partial)
-                            sum.add(counts ? bins : bins.without_sum());
-                        });
+    const Range shard = segment.shard_of(train_.rank());
+    const std::int64_t count =
+        std::min(shard.end, train_.store->end_in_memory(gradient)) - shard.begin;
+    if (count <= 0) return;
+    optim::NormSum* sum = train_.policy().counts(segment) ? &vote->norm : &vote->uncounted;
+    train_.runtime.compute().enqueue(
+        [&kernels = train_.runtime.kernels(), from = train_.arrays.segment(gradient).gradient_shard,
+         dtype = train_.store->dtype_of(gradient), count,
+         sum](Stream stream) { kernels.add_norm(from, dtype, count, sum, stream); });
   });
-  if (train_.file_tier && !read_again) sum.add(train_.file_tier->take_squares());
+}
+
+optim::NormSum ReducedGradients::squares_elsewhere(bool read_again) {
+  optim::NormSum sum;
+  if (!read_again) return train_.file_tier ? train_.file_tier->take_squares() : sum;
+  for_all([&](const ArrayId& gradient, const Segment& segment) {
+    const Range shard = segment.shard_of(train_.rank());
+    const std::int64_t begin = std::max(shard.begin, train_.store->end_in_memory(gradient));
+    if (begin >= shard.end) return;
+    const DType dtype = train_.store->dtype_of(gradient);
+    optim::NormSum own;
+    train_.store->visit(gradient, begin, shard.end, Access::read,
+                        [&](std::int64_t, std::span<std::byte> part) {
+                          train_.runtime.host_kernels().add_norm(
+                              part.data(), dtype, std::ssize(part) / size_of(dtype), &own, {});
+                        });
+    add_sum(train_.policy().counts(segment) ? own : without_sum(own), sum);
+  });
   return sum;
 }
 
-optim::NormBins ReducedGradients::own_squares_of(std::string_view name) {
-  const int index = train_.model.find(name);
-  if (index < 0 || !train_.param(index).options.trainable)
-    throw UsageError("no trainable parameter is named \"" + std::string(name) + "\"");
-  const Segment& segment = train_.layout().segment(train_.place(index));
-  const ArrayId gradient{train_.place(index), ArrayKind::gradient};
+optim::NormSum ReducedGradients::own_squares(int param) {
+  const Segment& segment = train_.layout().segment(train_.place(param));
+  const ArrayId gradient{train_.place(param), ArrayKind::gradient};
   const DType dtype = train_.store->dtype_of(gradient);
-  optim::NormBins sum;
+  optim::NormSum sum;
   for (const ParamRange& piece : train_.own_params(segment))
-    if (piece.param == index && train_.policy().counts(segment))
+    if (piece.param == param && train_.policy().counts(segment))
       train_.store->visit(gradient, piece.segment_begin, piece.segment_begin + piece.count,
                           Access::read, [&](std::int64_t, std::span<std::byte> part) {
                             optim::accumulate_norm(part.data(), dtype,
                                                    std::ssize(part) / size_of(dtype), sum);
                           });
   return sum;
+}
+
+double ReducedGradients::norm(std::string_view name) {
+  const int param = train_.model.find(name);
+  if (param < 0 || !train_.param(param).options.trainable)
+    throw UsageError("no trainable parameter is named \"" + std::string(name) + "\"");
+  optim::NormSum sum = own_squares(param);
+  static_assert(sizeof sum == (optim::norm_limb_count + 1) * sizeof(std::int64_t));
+  for (Ranks* ranks : {&train_.ranks, train_.ranks.model_parallel()})
+    if (ranks != nullptr)
+      ranks->exchange("the gradient norm of " + std::string(name),
+                      [&](comm::Communicator& communicator) {
+                        communicator.all_reduce(&sum, optim::norm_limb_count + 1, DType::int64);
+                      });
+  return norm_of(sum) * inverse_scale();
 }
 
 std::vector<float> ReducedGradients::read(const ArrayId& gradient, const ParamRange& piece) {

@@ -1,6 +1,5 @@
 // The gradients at rest after the last reduction of a step: their norm, what programs see and
-// change of them (StepOptions::inspect), and where they are not finite. On CPU ranks; the program's
-// thread.
+// change of them (StepOptions::inspect), and where they are not finite. The program's thread.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +27,14 @@ class ReducedGradients {
   double summands() const;
 
   // Squares of the slice that this rank owns in the layout, at every stage, so that each element
-  // counts once. Of what has gone to a file, the squares were taken as it was reduced, unless all
-  // are to be read again.
-  optim::NormBins own_squares(bool read_again);
-  // Of one parameter. Throws UsageError for a name without gradient.
-  optim::NormBins own_squares_of(std::string_view param);
+  // counts once. Queues what adds up those of gradients in the device's memory.
+  void queue_squares(optim::StepVote* vote);
+  // Of gradients elsewhere: their squares were added up on the way there, unless they are to be
+  // read again.
+  optim::NormSum squares_elsewhere(bool read_again);
+  // The norm of one parameter's over all ranks. Collective. Throws UsageError for a name without
+  // gradient.
+  double norm(std::string_view param);
   // Shows averages to the callback; what it leaves unchanged keeps its bits.
   void edit(const std::function<void(ParamShard)>& change);
   // "h.3.weight (element 17)", of this rank's.
@@ -42,6 +44,7 @@ class ReducedGradients {
   // Calls each(array, segment) for the gradients of all trainable segments.
   void for_all(const std::function<void(const ArrayId&, const Segment&)>& each);
 
+  optim::NormSum own_squares(int param);
   std::vector<float> read(const ArrayId& gradient, const ParamRange& piece);
 
   TrainState& train_;

@@ -16,7 +16,7 @@ Scopes::Scopes(const Parts& parts)
       learner_(parts.learner),
       hidden_(parts.hidden),
       clock_(parts.clock),
-      device_step_(parts.device_step),
+      agreement_(parts.agreement),
       touched_(train_.model.params.size(), 0),
       ever_touched_(train_.model.params.size(), 0),
       open_ranges_(2 * train_.model.units.size(), 0) {}
@@ -65,7 +65,7 @@ void Scopes::start_micro_step(int index, std::int64_t pass, bool last) {
   if (index == 0) {
     loss_sum_ = 0;
     losses_missing_ = 0;
-    if (device_step_ != nullptr) device_step_->begin_losses();
+    agreement_.begin_losses();
     clock_.start();
   }
   if (index == 0 || train_.plan.sync_each || train_.plan.inputs.accumulate_locally)
@@ -128,9 +128,8 @@ void Scopes::set_loss(double mean) {
 }
 
 void Scopes::set_loss(const float* mean) {
-  if (device_step_ == nullptr) return set_loss(static_cast<double>(*mean));
   loss_given_ = true;
-  device_step_->add_loss(mean);
+  agreement_.add_loss(mean);
 }
 
 void Scopes::enter(Op op, int unit) {

@@ -12,10 +12,10 @@
 
 #include "zero/run/call_guard.h"
 #include "zero/run/device_range.h"
-#include "zero/run/device_step.h"
 #include "zero/run/hidden_memory.h"
 #include "zero/run/order_learner.h"
 #include "zero/run/plan_walker.h"
+#include "zero/run/step_agreement.h"
 #include "zero/run/step_clock.h"
 #include "zero/state/train_state.h"
 
@@ -31,7 +31,7 @@ class Scopes {
     OrderLearner& learner;
     HiddenMemory& hidden;
     StepClock& clock;
-    DeviceStep* device_step;  // null on the host
+    StepAgreement& agreement;
   };
   explicit Scopes(const Parts& parts);
 
@@ -90,7 +90,7 @@ class Scopes {
   OrderLearner& learner_;
   HiddenMemory& hidden_;
   StepClock& clock_;
-  DeviceStep* device_step_;
+  StepAgreement& agreement_;
   static constexpr std::int64_t no_loop = -1;
   std::int64_t passes_ = 0, pass_ = 0;  // begun, and the current one
   HalfPlans halves_;                    // of the micro step that shows the order

@@ -2,8 +2,8 @@
 
 #include <cstdio>
 
-#include "optim/update_rules.h"
 #include "zero/run/replicas.h"
+#include "zero/runtime/agreement.h"
 
 namespace zero::detail {
 
@@ -11,31 +11,136 @@ namespace {
 
 constexpr std::int64_t most_skips_in_a_row = 50;
 
+using optim::step_candidates;
+using optim::StepDecision;
+using optim::StepRequest;
+
 }  // namespace
 
-Stepper::Stepped Stepper::step(const StepOptions& options, const Inspect& inspect) {
+std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options, const Inspect& inspect) {
   parts_.scopes.end_open_micro_step();
   parts_.guard.require(Phase::between_steps, "Engine::step()");
   parts_.scopes.end_accumulation(options.mean_over);
-  Stepped stepped;
+  std::shared_ptr<PendingStep> pending;
   parts_.guard.or_poison([&] {
     late_ = parts_.scopes.reduce_late();
-    if (parts_.device_step != nullptr)
-      stepped.pending = step_on_device(options);
-    else
-      stepped.result = step_on_host(options, inspect);
+    pending = take_step(options, inspect);
     parts_.clock.stop();
     parts_.hidden.hide_all_parameters();
   });
-  // The step stands, whatever has become of a save.
-  parts_.checkpoints.advance(
-      parts_.device_step != nullptr
-          ? parts_.checkpoints.news_of_step(parts_.train.step - 2)
-          : std::optional<SaveNews>({decision_.save_busy, decision_.save_failed}));
-  return stepped;
+  // The step stands, whatever has become of a save. All ranks have read the same decisions.
+  const std::int64_t unread = on_host() ? 0 : 2;
+  parts_.checkpoints.advance(parts_.checkpoints.news_of_step(parts_.train.step - unread));
+  return pending;
 }
 
-void Stepper::walk_updates(const std::function<void(const Instruction&)>& update) {
+std::shared_ptr<PendingStep> Stepper::take_step(const StepOptions& options,
+                                                const Inspect& inspect) {
+  settle(ahead(options));
+  parts_.offload.check();
+  TrainState& train = parts_.train;
+  ++train.step;
+  parts_.walker.begin(train.plan.steps.update);
+  parts_.walker.enter(Op::agree, 0);
+  // Before the update, as gathers after it overwrite what has drifted.
+  if (verifies(options))
+    verify_replicas(train, "before the update of step " + std::to_string(train.step));
+  const std::shared_ptr<PendingStep> pending = agree(options, inspect);
+  parts_.walker.leave(Op::agree, 0);
+  if (ahead(options) == 0) settle();
+  // Beside a GPU what is offloaded is queued already, and does nothing by itself where a step is
+  // skipped.
+  if (on_host() && pending->decision.apply == 0)
+    parts_.walker.abandon();
+  else
+    walk_updates();
+  return pending;
+}
+
+std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options, const Inspect& inspect) {
+  if (ahead(options) == 0) gradients_.set_loss_scale(parts_.train.scaler.scale());
+  gradients_edited_ = false;
+  StepRequest request = request_of(options);
+  {
+    const During optimizer(parts_.clock, StepClock::Activity::optimizer);
+    // On its way to a file, nobody knew that a late sum was whole.
+    request.norm = gradients_.squares_elsewhere(on_host() && late_);
+    parts_.agreement.begin(request, factors_of(request, options));
+    gradients_.queue_squares(parts_.agreement.own_vote());
+  }
+  {
+    const During waiting(parts_.clock, StepClock::Activity::waiting);
+    in_flight_.push_back(parts_.agreement.agree());
+  }
+  parts_.checkpoints.note_reported(parts_.train.step);
+  if (options.inspect) inspect_and_agree(inspect, request);
+  return in_flight_.back();
+}
+
+// Shows the gradients and what the ranks would decide to the program; what it changes and decides
+// is agreed on once more.
+void Stepper::inspect_and_agree(const Inspect& inspect, StepRequest request) {
+  PendingStep& step = *in_flight_.back();
+  parts_.agreement.resolve(step);
+  throw_if_ranks_differ(step.decision);
+  request.preliminary = 0;
+  request.skip = inspect() == Decision::skip;
+  request.norm = gradients_edited_ ? gradients_.squares_elsewhere(true) : optim::NormSum();
+  parts_.agreement.begin_final(request, gradients_edited_);
+  if (gradients_edited_) gradients_.queue_squares(parts_.agreement.own_vote());
+  const During waiting(parts_.clock, StepClock::Activity::waiting);
+  parts_.agreement.agree_finally(step);
+}
+
+bool Stepper::verifies(const StepOptions& options) const {
+  const std::int64_t every = parts_.train.config.zero_core.verify_every;
+  return every > 0 && (options.verify_replicas || parts_.train.step % every == 0);
+}
+
+StepRequest Stepper::request_of(const StepOptions& options) const {
+  const TrainState& train = parts_.train;
+  StepRequest request;
+  request.step = train.step;
+  request.issued_hash = parts_.transfers.issued_hash();
+  request.loss = parts_.scopes.loss_sum();
+  request.micro_steps = train.losses;
+  request.stop_requested = train.runtime.stop_requested();
+  request.inspects = request.preliminary = static_cast<bool>(options.inspect);
+  bool busy = false;
+  int code = 0;
+  parts_.checkpoints.report_save(busy, code);
+  request.save_busy = busy;
+  request.save_failed = code != 0;
+  request.predivision = static_cast<double>(train.policy().precision.predivision);
+  request.summands = gradients_.summands();
+  request.scales_loss = train.scaler.dynamic();
+  request.scaling = train.scaler.options();
+  request.clipping = train.config.gradient_clipping;
+  request.first_applied = train.applied_steps + 1;
+  request.known_applied = in_flight_.empty() ? train.applied_steps : -1;
+  for (int c = 0; c < step_candidates; ++c)
+    request.learning_rates[c] =
+        options.learning_rate.value_or(train.plan.updates.learning_rate(request.first_applied + c));
+  return request;
+}
+
+std::shared_ptr<const StepFactors> Stepper::factors_of(const StepRequest& request,
+                                                       const StepOptions& options) const {
+  const UpdateGroups& updates = parts_.train.plan.updates;
+  const int groups = parts_.agreement.groups();
+  auto factors = std::make_shared<StepFactors>(step_candidates * groups * optim::most_factors);
+  for (int candidate = 0; candidate < step_candidates; ++candidate)
+    for (int group = 0; group < std::ssize(updates.groups()); ++group) {
+      optim::StepScalars common;
+      common.step = request.first_applied + candidate;
+      optim::write_factors(updates.group(group).options,
+                           updates.scalars(group, common, options.learning_rate),
+                           factors->data() + (candidate * groups + group) * optim::most_factors);
+    }
+  return factors;
+}
+
+void Stepper::walk_updates() {
   while (const Instruction* next = parts_.walker.next_compute()) {
     const Instruction instruction = *next;
     parts_.walker.enter(instruction.op, instruction.target);
@@ -45,11 +150,79 @@ void Stepper::walk_updates(const std::function<void(const Instruction&)>& update
   parts_.walker.finish();
 }
 
-void Stepper::count_skip(std::int64_t step, const std::string& where) {
+void Stepper::update(const Instruction& instruction) {
+  if (on_host()) maybe_delay();
+  const During optimizer(parts_.clock, StepClock::Activity::optimizer);
   TrainState& train = parts_.train;
+  if (on_host())
+    parts_.checkpoints.await_copies(instruction);
+  else
+    parts_.checkpoints.precede_by_copies(instruction, train.runtime.compute());
+  if (instruction.op == Op::measure) {
+    const DeviceRange range(train.runtime, Op::measure, "all units");
+    return parts_.updates.measure(*train.store);
+  }
+  const int flat_unit = flat_unit_of(instruction, train.plan.inputs.chunks);
+  const DeviceRange range(train.runtime, Op::update, train.layout().flat_unit(flat_unit).name);
+  parts_.updates.update(instruction.target, train.store->view(instruction.target));
+}
+
+// The step may have gone on when the work runs; it is known by then whether the step is applied.
+void Stepper::issue_on_host(const Instruction& instruction) {
+  parts_.offload.issue_on_host(
+      instruction, [this, chunk = instruction.target, factors = parts_.agreement.factors_on_host(),
+                    decision = parts_.agreement.decision_on_host()] {
+        const TrainState& train = parts_.train;
+        const bool applies = decision->apply != 0;
+        if (applies)
+          parts_.updates.update_on_host(chunk, train.store->view(chunk), *factors, *decision);
+        train.host_tier->finish_update(chunk, applies);
+      });
+}
+
+// All ranks read the same decisions before the same step, so they know the same count of applied
+// steps.
+void Stepper::settle(std::size_t keep) {
+  for (; in_flight_.size() > keep; in_flight_.pop_front()) {
+    PendingStep& step = *in_flight_.front();
+    parts_.agreement.resolve(step);
+    throw_if_ranks_differ(step.decision);
+    note_decision(step);
+  }
+}
+
+void Stepper::note_decision(const PendingStep& step) {
+  TrainState& train = parts_.train;
+  const StepDecision& decision = step.decision;
+  train.applied_steps = decision.applied_steps;
+  gradients_.set_loss_scale(static_cast<float>(decision.loss_scale));
+  parts_.checkpoints.note_news(step.number, {decision.save_busy != 0, decision.save_failed != 0});
+  if (decision.non_finite > 0)
+    report_skip(step);
+  else
+    train.skipped_in_a_row = 0;
+  adjust_loss_scale(decision.non_finite > 0);
+}
+
+// The lowest rank that owns a non-finite element names it, once per run of skips. On a GPU the
+// gradients are those of a later step by now. Too many in a row end the run.
+void Stepper::report_skip(const PendingStep& step) {
+  TrainState& train = parts_.train;
+  const bool mine = step.decision.first_non_finite_rank == train.rank();
+  const std::string where = mine && on_host() ? gradients_.locate_non_finite() : "";
+  const std::string what = where.empty() ? std::to_string(step.decision.non_finite) +
+                                               " non-finite gradients, the first of them"
+                                         : "non-finite gradient in " + where + ",";
+  if (mine && train.skipped_in_a_row == 0)
+    std::fprintf(stderr, "zero: step %lld skipped on all ranks: %s owned by rank %d%s\n",
+                 static_cast<long long>(step.number), what.c_str(), train.rank(),
+                 parts_.hidden.active()
+                     ? "; in strict mode parameters read through a pointer after its scope are NaN"
+                     : "");
   if (++train.skipped_in_a_row < most_skips_in_a_row || train.scaler.reaches_floor()) return;
   throw NumericError("gradients were not finite for " + std::to_string(most_skips_in_a_row) +
-                     " steps in a row, last at step " + std::to_string(step) + where +
+                     " steps in a row, last at step " + std::to_string(step.number) +
+                     (where.empty() ? "" : " in " + where) +
                      "; lower the learning rate or clip gradients");
 }
 
@@ -64,140 +237,15 @@ void Stepper::adjust_loss_scale(bool overflow) {
                  static_cast<double>(gradients_.loss_scale()), static_cast<double>(scale));
 }
 
-// On a device the host's scaler follows the decisions that it has read.
+// On a GPU the host's scaler follows the decisions that it has read.
 float Stepper::loss_scale() {
   if (parts_.train.scaler.dynamic()) settle();
   return parts_.train.scaler.scale();
 }
 
-const float* Stepper::device_loss_scale() {
-  if (parts_.device_step != nullptr) return parts_.device_step->loss_scale();
-  host_loss_scale_ = parts_.train.scaler.scale();
-  return &host_loss_scale_;
-}
-
-void Stepper::note_restored_scaler() {
-  if (parts_.device_step != nullptr) parts_.device_step->set_scaler(parts_.train.scaler.state());
-}
-
-double Stepper::gradient_norm(std::string_view param) {
-  StepVote vote;
-  vote.bins = gradients_.own_squares_of(param);
-  vote.step = parts_.train.step + 1;
-  return decide(vote).bins.norm() * gradients_.inverse_scale();
-}
-
 void Stepper::edit_gradients(const std::function<void(ParamShard)>& change) {
   gradients_.edit(change);
   gradients_edited_ = true;
-}
-
-optim::NormBins Stepper::own_squares(bool read_again) {
-  const During optimizer(parts_.clock, StepClock::Activity::optimizer);
-  return gradients_.own_squares(read_again);
-}
-
-StepDecision Stepper::decide(const StepVote& vote) {
-  const During waiting(parts_.clock, StepClock::Activity::waiting);
-  StepDecision decision = agree_on_step(parts_.train.ranks, vote);
-  if (Ranks* model_parallel = parts_.train.ranks.model_parallel())
-    agree_over_model(*model_parallel, vote, decision);
-  return decision;
-}
-
-bool Stepper::verifies(const StepOptions& options) const {
-  const std::int64_t every = parts_.train.config.zero_core.verify_every;
-  return every > 0 && (options.verify_replicas || parts_.train.step % every == 0);
-}
-
-StepVote Stepper::own_vote(const StepOptions& options) {
-  const TrainState& train = parts_.train;
-  StepVote vote;
-  vote.step = train.step;
-  vote.issued_hash = parts_.transfers.issued_hash();
-  vote.learning_rate =
-      options.learning_rate.value_or(train.plan.updates.learning_rate(train.applied_steps + 1));
-  vote.loss = parts_.scopes.loss_sum() / train.losses;
-  vote.stop_requested = train.runtime.stop_requested();
-  vote.inspects = static_cast<bool>(options.inspect);
-  parts_.checkpoints.report_save(vote.save_busy, vote.save_code);
-  vote.bins = own_squares(late_);  // on its way to the file, nobody knew that the sum was whole
-  return vote;
-}
-
-// Shows the agreed gradients to the program; what it changes and decides is agreed once more.
-void Stepper::inspect_and_decide(const Inspect& inspect, StepVote& vote) {
-  vote.skip = inspect() == Decision::skip;
-  if (gradients_edited_) vote.bins = own_squares(true);
-  decision_ = decide(vote);
-}
-
-// The lowest rank that owns a non-finite element names it, once per run of skips.
-void Stepper::report_skip() {
-  const TrainState& train = parts_.train;
-  const bool mine =
-      !decision_.non_finite_ranks.empty() && decision_.non_finite_ranks.front() == train.rank();
-  const std::string where = mine ? gradients_.locate_non_finite() : "";
-  if (mine && train.skipped_in_a_row == 0)
-    std::fprintf(stderr,
-                 "zero: step %lld skipped on all ranks: non-finite gradient in %s, owned by rank "
-                 "%d%s\n",
-                 static_cast<long long>(train.step), where.c_str(), train.rank(),
-                 parts_.hidden.active()
-                     ? "; in strict mode parameters read through a pointer after its scope are NaN"
-                     : "");
-  count_skip(train.step, mine ? " in " + where : "");
-}
-
-void Stepper::update_on_host_rank(const Instruction& instruction, const UpdateTerms& terms) {
-  maybe_delay();
-  const During optimizer(parts_.clock, StepClock::Activity::optimizer);
-  parts_.checkpoints.await_copies(instruction);
-  if (instruction.op == Op::measure)
-    parts_.updater.measure(terms);
-  else
-    parts_.updater.update(instruction.target, terms);
-}
-
-StepResult Stepper::step_on_host(const StepOptions& options, const Inspect& inspect) {
-  TrainState& train = parts_.train;
-  gradients_.set_loss_scale(train.scaler.scale());
-  gradients_edited_ = false;
-  ++train.step;
-  parts_.walker.begin(train.plan.steps.update);
-  parts_.walker.enter(Op::agree, 0);
-  // Before the update, as gathers after it overwrite what has drifted.
-  if (verifies(options))
-    verify_replicas(train, "before the update of step " + std::to_string(train.step));
-  StepVote vote = own_vote(options);
-  decision_ = decide(vote);
-  const double loss = decision_.loss;
-  if (options.inspect) inspect_and_decide(inspect, vote);
-  parts_.walker.leave(Op::agree, 0);
-
-  const bool finite = decision_.bins.non_finite == 0;
-  const bool skipped = !finite || decision_.skip;
-  if (!finite)
-    report_skip();
-  else
-    train.skipped_in_a_row = 0;
-  adjust_loss_scale(!finite);
-  if (skipped) {
-    parts_.walker.abandon();
-  } else {
-    UpdateTerms terms{{}, options.learning_rate};
-    terms.scalars.step = ++train.applied_steps;
-    terms.scalars.gradient_multiplier = static_cast<float>(optim::clipped_multiplier(
-        gradients_.inverse_scale(), gradient_norm(), train.config.gradient_clipping));
-    walk_updates([&](const Instruction& i) { update_on_host_rank(i, terms); });
-  }
-  return {train.step,
-          loss,
-          gradient_norm(),
-          vote.learning_rate,
-          gradients_.loss_scale(),
-          skipped,
-          decision_.stop_requested};
 }
 
 }  // namespace zero::detail
@@ -215,6 +263,19 @@ double Gradients::norm(std::string_view name) const {
 }
 void Gradients::edit(const std::function<void(ParamShard)>& change) {
   stepper_.edit_gradients(change);
+}
+
+StepResult StepTicket::wait() const {
+  if (pending_->unresolved != nullptr) pending_->unresolved->resolve(*pending_);
+  const optim::StepDecision& decision = pending_->decision;
+  detail::throw_if_ranks_differ(decision);
+  return {pending_->number,
+          decision.loss,
+          decision.norm,
+          decision.learning_rate,
+          static_cast<float>(decision.loss_scale),
+          decision.apply == 0,
+          decision.stop_requested != 0};
 }
 
 }  // namespace zero

@@ -12,8 +12,8 @@
 namespace zero::detail {
 
 struct Accelerator {
-  std::unique_ptr<Device> device;  // null: the host
-  std::unique_ptr<optim::DeviceKernels> kernels;
+  std::unique_ptr<Device> device;                    // null: the host
+  std::unique_ptr<optim::DeviceKernels> kernels;     // of that device
   std::unique_ptr<comm::Communicator> communicator;  // null where the rank is alone
 };
 

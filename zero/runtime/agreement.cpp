@@ -14,6 +14,8 @@ namespace zero::detail {
 
 namespace {
 
+using optim::Differs;
+
 constexpr std::size_t message_words = 64;
 
 // "its line, where the root has that line", or "" when the texts are equal.
@@ -30,74 +32,52 @@ std::string first_difference(const std::string& own, const std::string& root) {
   }
 }
 
-struct Field {
-  Agreed what;
-  std::int64_t (*value)(const StepVote&);
-};
-
-// What must be equal on all ranks.
-constexpr Field agreed_fields[] = {
-    {Agreed::step, [](const StepVote& vote) { return vote.step; }},
-    {Agreed::collectives,
-     [](const StepVote& vote) { return std::bit_cast<std::int64_t>(vote.issued_hash); }},
-    {Agreed::learning_rate,
-     [](const StepVote& vote) { return std::bit_cast<std::int64_t>(vote.learning_rate); }},
-    {Agreed::inspects, [](const StepVote& vote) { return std::int64_t{vote.inspects}; }},
-    {Agreed::skip, [](const StepVote& vote) { return std::int64_t{vote.skip}; }},
-};
-
-const char* name_of(Agreed what) {
+const char* name_of(Differs what) {
   switch (what) {
-    case Agreed::step:
+    case Differs::step:
       return "step number";
-    case Agreed::collectives:
+    case Differs::collectives:
       return "the collectives that they have issued (a hash)";
-    case Agreed::learning_rate:
+    case Differs::learning_rate:
       return "learning rate";
-    case Agreed::inspects:
+    case Differs::inspects:
       return "StepOptions::inspect";
-    case Agreed::skip:
+    case Differs::skip:
       return "the decision of StepOptions::inspect";
-    case Agreed::applied_steps:
+    case Differs::applied_steps:
       return "count of applied steps";
+    default:
+      return "?";
   }
-  return "?";
 }
 
-std::string text_of(Agreed what, std::int64_t value) {
+std::string text_of(Differs what, std::int64_t value) {
   switch (what) {
-    case Agreed::collectives:
+    case Differs::collectives:
       return text_of_hash(std::bit_cast<std::uint64_t>(value));
-    case Agreed::learning_rate:
+    case Differs::learning_rate:
       return shortest_text(std::bit_cast<double>(value));
-    case Agreed::inspects:
+    case Differs::inspects:
       return value != 0 ? "one" : "none";
-    case Agreed::skip:
+    case Differs::skip:
       return value != 0 ? "skip" : "apply";
     default:
       return std::to_string(value);
   }
 }
 
-std::vector<std::int64_t> packed(const StepVote& vote) {
-  std::vector<std::int64_t> words;
-  for (const Field& field : agreed_fields) words.push_back(field.value(vote));
-  words.push_back(std::bit_cast<std::int64_t>(vote.loss));
-  words.push_back(vote.stop_requested);
-  words.push_back(vote.save_busy);
-  words.push_back(vote.save_code);
-  words.push_back(vote.bins.non_finite);
-  words.insert(words.end(), vote.bins.limbs.begin(), vote.bins.limbs.end());
-  return words;
-}
-
 }  // namespace
 
-void raise(const char* noun, const Disagreement& found) {
-  throw DisagreementError("before step " + std::to_string(found.step) + " ranks differ in " +
-                          name_of(found.what) + ": " + noun + " 0 has " +
-                          text_of(found.what, found.value_of_root) + ", " + noun + " " +
-                          std::to_string(found.rank) + " has " + text_of(found.what, found.value) +
+void throw_if_ranks_differ(const optim::StepDecision& found, const char* noun) {
+  const auto what = static_cast<Differs>(found.differs);
+  if (what == Differs::nothing) return;
+  const std::string step = "before step " + std::to_string(found.differing_step);
+  const std::string rank = noun + (" " + std::to_string(found.differing_rank));
+  if (what == Differs::failed)
+    throw PeerFailed(step + " " + rank + " failed beside its GPU", static_cast<int>(found.value));
+  throw DisagreementError(step + " ranks differ in " + name_of(what) + ": " + noun + " 0 has " +
+                          text_of(what, found.value_of_root) + ", " + rank + " has " +
+                          text_of(what, found.value) +
                           "; every rank must make the same calls with the same values");
 }
 
@@ -139,48 +119,6 @@ void agree_on_call(Ranks& ranks, const std::string& call) {
   if (found.empty()) return;
   throw DisagreementError("ranks make different calls at one time:" + found +
                           " these calls are collective: every rank makes them, in the same order");
-}
-
-StepDecision agree_on_step(Ranks& ranks, const StepVote& own) {
-  const std::vector<std::int64_t> mine = packed(own);
-  const std::vector<std::int64_t> all =
-      ranks.gather_words("agreement before step " + std::to_string(own.step), mine);
-  const std::size_t count = all.size() / mine.size();
-  StepDecision decision;
-  decision.skip = own.skip;
-  for (std::size_t rank = 0; rank < count; ++rank) {
-    const std::int64_t* words = &all[rank * mine.size()];
-    for (const Field& field : agreed_fields) {
-      const std::int64_t value = *words++, root = all[&field - agreed_fields];
-      if (value != root)
-        raise(ranks.noun(), {field.what, own.step, root, static_cast<int>(rank), value});
-    }
-    decision.loss += std::bit_cast<double>(*words++);
-    decision.stop_requested |= *words++ != 0;
-    decision.save_busy |= *words++ != 0;
-    decision.save_failed |= *words++ != 0;
-    optim::NormBins bins;
-    bins.non_finite = *words++;
-    std::copy_n(words, bins.limbs.size(), bins.limbs.begin());
-    if (bins.non_finite > 0) decision.non_finite_ranks.push_back(static_cast<int>(rank));
-    decision.bins.add(bins);
-  }
-  decision.loss /= static_cast<double>(count);
-  return decision;
-}
-
-void agree_over_model(Ranks& model_parallel, const StepVote& own, StepDecision& decision) {
-  StepVote vote = own;
-  vote.issued_hash = 0;  // what ranks hold of the model, and hence exchange, may differ
-  vote.bins = decision.bins;
-  vote.stop_requested = decision.stop_requested;
-  const StepDecision joint = agree_on_step(model_parallel, vote);
-  decision.bins = joint.bins;
-  decision.stop_requested = joint.stop_requested;
-  // One rank of all names what is not finite.
-  if (!joint.non_finite_ranks.empty() &&
-      joint.non_finite_ranks.front() != model_parallel.topology().rank)
-    decision.non_finite_ranks.clear();
 }
 
 }  // namespace zero::detail

@@ -117,10 +117,16 @@ RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions opti
   start_streams();
 }
 
+void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes) {
+  runtime.compute().enqueue([&](Stream stream) { runtime.device().copy(to, from, bytes, stream); });
+  runtime.compute().synchronize();
+}
+
 // Beside a device it serves what rests in host memory there.
 void RuntimeCore::start_pool() {
   const int fair_share = default_compute_threads(topology().local_size);
   pool_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads : fair_share);
+  host_kernels_ = optim::create_host_kernels(*pool_);
   const int node = device().numa_node();
   if (!device().is_host() && node >= 0 && runs_beyond_numa_node(node))
     warn_once(

@@ -30,8 +30,11 @@ class RuntimeCore {
   const comm::Topology& topology() const { return world_->topology(); }
   const RuntimeOptions& options() const { return options_; }
   Device& device() { return accelerator_.device ? *accelerator_.device : host_device(); }
-  // Of a device that is not the host.
-  optim::DeviceKernels& kernels() { return *accelerator_.kernels; }
+  // Of the device; and of the host beside it.
+  optim::DeviceKernels& kernels() {
+    return accelerator_.kernels ? *accelerator_.kernels : *host_kernels_;
+  }
+  optim::DeviceKernels& host_kernels() { return *host_kernels_; }
   ExecutionStream& compute() { return *compute_; }
   ExecutionStream& communication() { return *communication_; }
   ThreadPool& pool() { return *pool_; }
@@ -74,8 +77,12 @@ class RuntimeCore {
   bool failed_first_ = false;
   bool all_inline_ = false;
   std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<optim::DeviceKernels> host_kernels_;
   std::unique_ptr<ExecutionStream> compute_, communication_;
 };
+
+// Copies to, from or on the device, behind what its compute stream has to do, and waits.
+void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes);
 
 // Throws as require_device().
 comm::WorldOptions world_options(const RuntimeOptions& options);

@@ -284,16 +284,16 @@ void FileTier::spill_part(const Part& part, bool first, bool last) {
   assign_or_add({spill_buffer_, own.sum}, {own.landing + skipped * size_of(own.wire), own.wire},
                 part.range.count(), first);
   if (last) {
-    optim::NormBins bins;
-    optim::accumulate_norm(spill_buffer_, own.sum, part.range.count(), bins);
+    optim::NormSum sum;
+    optim::accumulate_norm(spill_buffer_, own.sum, part.range.count(), sum);
     const bool counts = state_.policy().counts(layout().segment(part.array));
-    squares_.add(counts ? bins : bins.without_sum());
+    add_sum(counts ? sum : without_sum(sum), squares_);
   }
   const Transfer write{Direction::write, part.extent, spill_buffer_};
   write_->transfer({&write, 1});
 }
 
-optim::NormBins FileTier::take_squares() {
+optim::NormSum FileTier::take_squares() {
   return std::exchange(squares_, {});
 }
 

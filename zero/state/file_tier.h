@@ -56,7 +56,7 @@ class FileTier final : public OuterTier {
   std::byte* shard_of(const SegmentId& id) const;
 
   // The squares of the gradients that last spills have written since the last call.
-  optim::NormBins take_squares();
+  optim::NormSum take_squares();
 
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
              const PartVisitor& visitor) override;
@@ -113,7 +113,7 @@ class FileTier final : public OuterTier {
   Arena arena_;
   std::byte *shards_ = nullptr, *spill_buffer_ = nullptr, *window_ = nullptr;
   std::unique_ptr<offload::BlockStore::Channel> read_, write_, visit_;
-  optim::NormBins squares_;
+  optim::NormSum squares_;
 };
 
 }  // namespace zero::detail

@@ -104,7 +104,7 @@ std::string HostTier::describe() const {
          "; " + threads;
 }
 
-void HostTier::download(int flat_unit, optim::DeviceVote* word, Stream stream) {
+void HostTier::download(int flat_unit, optim::NormSum* sum, Stream stream) {
   const bool in_slot = inputs_.offload.gradients;
   for (const SegmentId& id : layout().segments_of(flat_unit)) {
     const SegmentBuffers& own = state_.segment(id);
@@ -119,7 +119,7 @@ void HostTier::download(int flat_unit, optim::DeviceVote* word, Stream stream) {
     const std::int64_t size = size_of(segment.sum);
     const std::byte* gradient =
         (in_slot ? segment.landing : segment.gradient_shard) + own.begin * size;
-    if (in_slot) runtime_.kernels().add_norm(gradient, segment.sum, own.count, word, stream);
+    if (in_slot) runtime_.kernels().add_norm(gradient, segment.sum, own.count, sum, stream);
     std::byte* to = in_file(own, ArrayKind::gradient) ? file_->staging_of(c) : arrays_[c].gradient;
     copies_.copy(CopyDirection::to_host, to, gradient, own.count * size, stream);
   });
@@ -205,14 +205,15 @@ std::byte* HostTier::in_slot(int number, ArrayKind kind, int state) const {
   }
 }
 
-// The copy of a parameter that is its own master follows the GPU's.
+// Copies of what the GPU has follow it: of a parameter that is its own master, and of gradients.
 void HostTier::note_written(const ArrayId& array, std::int64_t begin,
                             std::span<const std::byte> bytes) {
   const SegmentBuffers& own = state_.segment(array);
-  if (own.has_master() || !own.is_parameter(array.kind)) return;
-  const std::int64_t size = size_of(own.dtype);
+  const bool gradient = array.kind == ArrayKind::gradient;
+  if (!gradient && (own.has_master() || !own.is_parameter(array.kind))) return;
+  const std::int64_t size = size_of(own.dtype_of(array.kind));
   const std::int64_t end = begin + std::ssize(bytes) / size;
-  visit({array, ArrayKind::master}, begin, end, Access::replace,
+  visit({array, gradient ? ArrayKind::gradient : ArrayKind::master}, begin, end, Access::replace,
         [&](std::int64_t from, std::span<std::byte> part) {
           std::memcpy(part.data(), bytes.data() + (from - begin) * size, part.size());
         });

@@ -34,9 +34,9 @@ class HostTier final : public OuterTier {
   std::string describe() const;
 
   // Copies the reduced gradients of a flat unit's chunks from the GPU. Gradients that have only a
-  // slot there are added to the norm in `word`, and those of chunks that stay are moved out of the
+  // slot there are added to the norm, and those of chunks that stay are moved out of the
   // slot.
-  void download(int flat_unit, optim::DeviceVote* word, Stream stream);
+  void download(int flat_unit, optim::NormSum* sum, Stream stream);
   // Copies the chunk's new parameters to the GPU.
   void upload(int chunk, Stream stream);
   // Copies a flat unit's parameter shard to the buffer from which it is gathered.

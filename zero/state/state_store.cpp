@@ -135,9 +135,4 @@ UpdateView ChunkView::part(const Range& part, const std::vector<int>& states_of_
   return view;
 }
 
-void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes) {
-  runtime.compute().enqueue([&](Stream stream) { runtime.device().copy(to, from, bytes, stream); });
-  runtime.compute().synchronize();
-}
-
 }  // namespace zero::detail

@@ -102,7 +102,4 @@ class StateStore {
   std::vector<std::byte> staging_;  // for a part that the host cannot address
 };
 
-// Copies to, from or on the device, between steps.
-void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes);
-
 }  // namespace zero::detail

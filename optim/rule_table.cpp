@@ -1,4 +1,4 @@
-#include "optim/factors.h"
+#include "optim/rule_table.h"
 
 #include <cmath>
 #include <cstring>
@@ -112,7 +112,48 @@ void write(const Factors& values, float* factors) {
   std::memcpy(factors, &values, sizeof values);
 }
 
+template <auto factors_of>
+void write_plain(const OptimizerOptions& options, const StepScalars& scalars, float* factors) {
+  write(factors_of(options, scalars), factors);
+}
+
+void write_lamb(const OptimizerOptions& options, const StepScalars& scalars, float* factors) {
+  static_assert(sizeof(LambFactors<float>) <= tensor_step_at * sizeof(float));
+  static_assert(tensor_step_at + tensor_step_floats <= most_factors);
+  write(lamb_factors(options, scalars), factors);
+  write(TensorStep{lamb_rate(options, scalars), options.min_coeff, options.max_coeff},
+        factors + tensor_step_at);
+}
+
+void write_muon(const OptimizerOptions& options, const StepScalars& scalars, float* factors) {
+  static_assert(sizeof(MuonFactors<float>) <= tensor_step_at * sizeof(float));
+  write(muon_factors(options, scalars), factors);
+  write(TensorStep{scalars.learning_rate, 1, 1}, factors + tensor_step_at);
+}
+
+using enum UpdateScope;
+constexpr bool yes = true, no = false;
+
+// In the order of RuleKind; betas, eps, momentum.
+const UpdateRule table[] = {
+    {"AdamW", elements, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write_plain<adam_factors>},
+    {"Adam", elements, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write_plain<adam_factors>},
+    {"SGD", elements, {}, no, no, yes, write_plain<sgd_factors>},
+    {"SGD", elements, {"momentum_buffer"}, no, no, yes, write_plain<sgd_factors>},
+    {"SGD", elements, {"momentum_buffer"}, no, no, yes, write_plain<sgd_factors>},
+    {"Lion", elements, {"exp_avg"}, yes, no, no, write_plain<lion_factors>},
+    {"Adagrad", elements, {"sum"}, no, yes, no, write_plain<adagrad_factors>},
+    {"Lamb", tensor_norms, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write_lamb},
+    {"Lamb", tensor_norms, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write_lamb},
+    {"Muon", whole_matrices, {"momentum_buffer"}, no, no, yes, write_muon},
+    {"Muon", whole_matrices, {"momentum_buffer"}, no, no, yes, write_muon},
+};
+
 }  // namespace
+
+const UpdateRule& rule_of(RuleKind kind) {
+  return table[static_cast<int>(kind)];
+}
 
 RuleKind rule_kind(const OptimizerOptions& options) {
   const std::string type = lower_case(options.type);
@@ -126,33 +167,14 @@ RuleKind rule_kind(const OptimizerOptions& options) {
   return options.nesterov ? RuleKind::sgd_nesterov : RuleKind::sgd_momentum;
 }
 
+float initial_state(const OptimizerOptions& options) {
+  return rule_kind(options) == RuleKind::adagrad
+             ? static_cast<float>(options.initial_accumulator_value)
+             : 0;
+}
+
 void write_factors(const OptimizerOptions& options, const StepScalars& scalars, float* factors) {
-  switch (rule_kind(options)) {
-    case RuleKind::adamw:
-    case RuleKind::adam:
-      return write(adam_factors(options, scalars), factors);
-    case RuleKind::sgd:
-    case RuleKind::sgd_momentum:
-    case RuleKind::sgd_nesterov:
-      return write(sgd_factors(options, scalars), factors);
-    case RuleKind::lion:
-      return write(lion_factors(options, scalars), factors);
-    case RuleKind::adagrad:
-      return write(adagrad_factors(options, scalars), factors);
-    case RuleKind::lamb:
-    case RuleKind::lamb_eps_inside: {
-      static_assert(sizeof(LambFactors<float>) <= tensor_step_at * sizeof(float));
-      static_assert(tensor_step_at + tensor_step_floats <= most_factors);
-      write(lamb_factors(options, scalars), factors);
-      return write(TensorStep{lamb_rate(options, scalars), options.min_coeff, options.max_coeff},
-                   factors + tensor_step_at);
-    }
-    case RuleKind::muon:
-    case RuleKind::muon_gram:
-      static_assert(sizeof(MuonFactors<float>) <= tensor_step_at * sizeof(float));
-      write(muon_factors(options, scalars), factors);
-      return write(TensorStep{scalars.learning_rate, 1, 1}, factors + tensor_step_at);
-  }
+  rule_of(options).write(options, scalars, factors);
 }
 
 }  // namespace zero::optim

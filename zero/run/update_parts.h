@@ -1,6 +1,6 @@
-// What the optimizer launches on a device: for each chunk its elements by update rule, with the
-// ranges that belong to one group or one tensor. A pure function of the plan and of the state's
-// layout, made once, in host memory.
+// What the optimizer launches: for each chunk its elements by update rule, with the ranges that
+// belong to one group or one tensor. A pure function of the plan and of the state's layout, made
+// once, in host memory.
 #pragma once
 
 #include <vector>
@@ -12,29 +12,29 @@
 namespace zero::detail {
 
 // Elements whose groups have one rule: what one launch updates.
-struct DevicePart {
+struct UpdatePart {
   optim::RuleKind rule{};
   int group = 0;  // one of them; all have the same states
   Range range;
-  int first_range = 0;  // in DeviceParts::ranges()
+  int first_range = 0;  // in UpdateParts::ranges()
   int range_count = 0;
 };
 
-class DeviceParts {
+class UpdateParts {
  public:
-  DeviceParts(const EnginePlan& plan, const ModelState& state);
+  UpdateParts(const EnginePlan& plan, const ModelState& state);
 
   int chunks() const { return static_cast<int>(parts_.size()); }
-  const std::vector<DevicePart>& of(int chunk) const { return parts_[chunk]; }
+  const std::vector<UpdatePart>& of(int chunk) const { return parts_[chunk]; }
   // Of all parts, one after another; each counts from the first element of its part.
   const std::vector<optim::GroupRange>& ranges() const { return ranges_; }
 
  private:
   void add(const Chunk& chunk, const SegmentBuffers& buffers);
-  void add_ranges(const DevicePart& part, const Segment& segment, const GroupRange& run);
+  void add_ranges(const UpdatePart& part, const Segment& segment, const GroupRange& run);
 
   const EnginePlan& plan_;
-  std::vector<std::vector<DevicePart>> parts_;  // by chunk
+  std::vector<std::vector<UpdatePart>> parts_;  // by chunk
   std::vector<optim::GroupRange> ranges_;
 };
 

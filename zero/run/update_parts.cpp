@@ -1,22 +1,21 @@
-#include "zero/run/device_parts.h"
+#include "zero/run/update_parts.h"
 
 namespace zero::detail {
 
-DeviceParts::DeviceParts(const EnginePlan& plan, const ModelState& state) : plan_(plan) {
+UpdateParts::UpdateParts(const EnginePlan& plan, const ModelState& state) : plan_(plan) {
   for (const Chunk& chunk : plan.inputs.chunks) add(chunk, state.segment(chunk));
 }
 
-void DeviceParts::add(const Chunk& chunk, const SegmentBuffers& buffers) {
-  std::vector<DevicePart>& parts = parts_.emplace_back();
-  if (chunk.on_host) return;
+void UpdateParts::add(const Chunk& chunk, const SegmentBuffers& buffers) {
+  std::vector<UpdatePart>& parts = parts_.emplace_back();
   for (GroupRange run : buffers.runs) {
     static_cast<Range&>(run) = intersection(run, buffers.range_of(chunk));
     const optim::RuleKind rule = optim::rule_kind(plan_.updates.group(run.group).options);
-    if (run.empty() || optim::sees_matrices(rule)) continue;
+    if (run.empty() || optim::rule_of(rule).scope == optim::UpdateScope::whole_matrices) continue;
     const bool follows = !parts.empty() && parts.back().range.end == run.begin;
     if (!follows || parts.back().rule != rule)
       parts.push_back({rule, run.group, run, static_cast<int>(ranges_.size())});
-    DevicePart& part = parts.back();
+    UpdatePart& part = parts.back();
     part.range.end = run.end;
     add_ranges(part, plan_.layout.segment(chunk), run);
     part.range_count = static_cast<int>(ranges_.size()) - part.first_range;
@@ -25,10 +24,10 @@ void DeviceParts::add(const Chunk& chunk, const SegmentBuffers& buffers) {
 
 // A range of a rule that sees tensor norms reaches from one parameter to the next; padding lies
 // between them.
-void DeviceParts::add_ranges(const DevicePart& part, const Segment& segment,
+void UpdateParts::add_ranges(const UpdatePart& part, const Segment& segment,
                              const GroupRange& run) {
   const std::int64_t origin = part.range.begin;
-  if (!optim::sees_tensor_norms(part.rule)) {
+  if (optim::rule_of(part.rule).scope != optim::UpdateScope::tensor_norms) {
     ranges_.push_back({run.end - origin, run.group, 0, run.end - origin});
     return;
   }

@@ -1,0 +1,319 @@
+// The host's kernels: the vector kernels of kernels.h on the threads of a rank, which run at once
+// where a device queues them. The results do not depend on the number of threads.
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "optim/cpu/kernels.h"
+#include "optim/device_kernels.h"
+#include "optim/gradient_norm.h"
+#include "optim/matrix_elements.h"
+#include "zero/base/cpu/thread_pool.h"
+
+namespace zero::optim {
+
+namespace {
+
+// Elements that a thread works on at a time, few enough to stay in cache.
+constexpr std::int64_t grain_elements = 1 << 14;
+
+struct Elements {
+  std::int64_t begin, end;
+
+  std::int64_t count() const { return end - begin; }
+};
+
+struct Factors {
+  Factors(const DeviceUpdate& update, const StepDecision& decision, std::int64_t group) {
+    std::copy_n(factors_of_group(update, decision, group), most_factors, values);
+    values[0] = static_cast<float>(decision.gradient_multiplier);
+  }
+
+  float values[most_factors];
+};
+
+// The factors of every rule begin with the gradient multiplier.
+template <class Rule>
+constexpr int step_position = offsetof(typename Rule::template Factors<float>, step) /
+                              sizeof(float);
+
+std::byte* element(void* array, DType dtype, std::int64_t at) {
+  return static_cast<std::byte*>(array) + at * size_of(dtype);
+}
+
+const std::byte* element(const void* array, DType dtype, std::int64_t at) {
+  return static_cast<const std::byte*>(array) + at * size_of(dtype);
+}
+
+cpu::UpdateArrays arrays_of(const DeviceUpdate& update, std::int64_t at, std::int64_t count) {
+  cpu::UpdateArrays arrays{count,
+                           element(update.gradient, update.gradient_dtype, at),
+                           update.gradient_dtype,
+                           nullptr,
+                           nullptr,
+                           nullptr,
+                           update.parameter_dtype};
+  if (update.parameter != nullptr)
+    arrays.parameter = element(update.parameter, update.parameter_dtype, at);
+  return arrays;
+}
+
+// A few elements of master weights and states in fp32, where they are kept in 16 bits. On the stack
+// of the thread that updates them.
+class Fp32Staging {
+ public:
+  static constexpr std::int64_t elements = 2048;  // few enough to stay in cache
+
+  Fp32Staging(const DeviceUpdate& update, int states, std::int64_t at, std::int64_t count)
+      : update_(update), states_(states), at_(at), count_(count) {
+    cast(element(update.master, update.master_dtype, at), update.master_dtype, master_, DType::fp32,
+         count);
+    for (int s = 0; s < states; ++s)
+      cast(element(update.states[s], update.state_dtype, at), update.state_dtype, values_[s],
+           DType::fp32, count);
+  }
+  Fp32Staging(const Fp32Staging&) = delete;
+
+  void point(cpu::UpdateArrays& arrays) {
+    arrays.master = master_;
+    arrays.state = pointers_;
+  }
+  // Rounds to nearest even.
+  void store() const {
+    cast(master_, DType::fp32, element(update_.master, update_.master_dtype, at_),
+         update_.master_dtype, count_);
+    for (int s = 0; s < states_; ++s)
+      cast(values_[s], DType::fp32, element(update_.states[s], update_.state_dtype, at_),
+           update_.state_dtype, count_);
+  }
+
+ private:
+  const DeviceUpdate& update_;
+  const int states_;
+  const std::int64_t at_, count_;
+  alignas(64) float master_[elements];
+  alignas(64) float values_[most_states][elements];
+  float* pointers_[most_states] = {values_[0], values_[1]};
+};
+
+// Calls run(arrays, first element) for some elements of the update, whose master weights and states
+// are in fp32 there: once, or in blocks where they are kept in 16 bits.
+template <class Run>
+void in_fp32(const DeviceUpdate& update, int states, const Elements& part, const Run& run) {
+  if (update.master_dtype == DType::fp32 && (states == 0 || update.state_dtype == DType::fp32)) {
+    cpu::UpdateArrays arrays = arrays_of(update, part.begin, part.count());
+    arrays.master = static_cast<float*>(update.master) + part.begin;
+    float* pointers[most_states] = {};
+    for (int s = 0; s < states; ++s)
+      pointers[s] = static_cast<float*>(update.states[s]) + part.begin;
+    arrays.state = pointers;
+    return run(arrays, part.begin);
+  }
+  for (std::int64_t at = part.begin; at < part.end; at += Fp32Staging::elements) {
+    const std::int64_t count = std::min(Fp32Staging::elements, part.end - at);
+    cpu::UpdateArrays arrays = arrays_of(update, at, count);
+    Fp32Staging staging(update, states, at, count);
+    staging.point(arrays);
+    run(arrays, at);
+    staging.store();
+  }
+}
+
+bool sees_norms(RuleKind rule) {
+  return rule_of(rule).scope == UpdateScope::tensor_norms;
+}
+
+// Calls each(range, number, elements) for the ranges of the update that have some of `part`. Rules
+// that see tensor norms leave out the padding behind a tensor.
+template <class Each>
+void for_ranges(RuleKind rule, const DeviceUpdate& update, const Elements& part, const Each& each) {
+  const std::span ranges(update.ranges, static_cast<std::size_t>(update.range_count));
+  auto range = std::ranges::upper_bound(ranges, part.begin, {}, &GroupRange::end);
+  for (std::int64_t begin = part.begin; begin < part.end && range != ranges.end(); ++range) {
+    const std::int64_t end = sees_norms(rule) ? range->filled : range->end;
+    const Elements own{begin, std::min(part.end, end)};
+    if (own.count() > 0) each(*range, range - ranges.begin(), own);
+    begin = range->end;
+  }
+}
+
+int states_of(RuleKind rule) {
+  int states = 0;
+  with_rule(rule, [&]<class Rule>() { states = Rule::states; });
+  return states;
+}
+
+class HostKernels final : public DeviceKernels {
+ public:
+  explicit HostKernels(ThreadPool& pool) : pool_(pool) {}
+
+  void cast(const void* from, DType from_dtype, void* to, DType to_dtype, std::int64_t count,
+            Stream) override {
+    optim::cast(from, from_dtype, to, to_dtype, count);
+  }
+  void accumulate(void* sum, DType dtype, const void* addend, DType addend_dtype,
+                  std::int64_t count, Stream) override {
+    accumulate_gradient(sum, dtype, addend, addend_dtype, count);
+  }
+  void divide(void* gradient, DType dtype, std::int64_t count, float divisor, Stream) override {
+    divide_gradient(gradient, dtype, count, divisor);
+  }
+  void add_loss(const float* loss, double* sum, Stream) override {
+    *sum += static_cast<double>(*loss);
+  }
+
+  void add_norm(const void* gradient, DType dtype, std::int64_t count, NormSum* sum,
+                Stream) override {
+    by_threads<NormSum>(
+        count,
+        [&](std::int64_t begin, std::int64_t end, NormSum& own) {
+          accumulate_norm(element(gradient, dtype, begin), dtype, end - begin, own);
+        },
+        [&](const NormSum& own) { add_sum(own, *sum); });
+  }
+
+  void complete(const StepRequest* request, const double* loss_sum, StepVote* vote,
+                Stream) override {
+    complete_vote(*request, *loss_sum, *vote);
+  }
+  void decide(const StepVote* votes, int ranks, const StepRequest* request, StepDecision* decision,
+              Stream) override {
+    decide_step(votes, ranks, *request, *decision);
+  }
+
+  void measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,
+               const StepDecision* decision, Stream) override {
+    if (decision->apply == 0) return;
+    for_ranges(rule, update, {0, update.count},
+               [&](const GroupRange& range, std::ptrdiff_t, const Elements& part) {
+                 measure_part(rule, update, part, Factors(update, *decision, range.group),
+                              sums[range.tensor]);
+               });
+  }
+
+  void take_steps(const DeviceUpdate& update, const TensorSums* sums, const StepDecision* decision,
+                  Stream) override {
+    if (decision->apply == 0) return;
+    for (int r = 0; r < update.range_count; ++r)
+      update.steps[r] = step_of(factors_of_group(update, *decision, update.ranges[r].group),
+                                sums[update.ranges[r].tensor]);
+  }
+
+  void direct(const DeviceUpdate& update, float* directions, const StepDecision* decision,
+              Stream) override {
+    if (decision->apply == 0) return;
+    const Factors factors(update, *decision, update.group);
+    pool_.for_ranges(update.count, grain_elements, [&](std::int64_t begin, std::int64_t end) {
+      in_fp32(update, MuonRule::states, {begin, end}, [&](const auto& arrays, std::int64_t at) {
+        cpu::kernels().direct(RuleKind::muon, factors.values, arrays, directions + at);
+      });
+    });
+  }
+
+  void step_along(const DeviceUpdate& update, double scale, const StepDecision* decision,
+                  Stream) override {
+    if (decision->apply == 0) return;
+    Factors factors(update, *decision, update.group);
+    factors.values[step_position<MuonStepRule>] =
+        step_by(tensor_step(factors_of_group(update, *decision, update.group)), scale);
+    pool_.for_ranges(update.count, grain_elements, [&](std::int64_t begin, std::int64_t end) {
+      in_fp32(update, MuonStepRule::states, {begin, end}, [&](const auto& arrays, std::int64_t) {
+        cpu::kernels().update(RuleKind::muon, factors.values, arrays);
+      });
+    });
+  }
+
+  void product(const Product& product, std::int64_t rows, Stream) override {
+    constexpr std::int64_t row_grain = 12;
+    pool_.for_ranges(rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
+      cpu::kernels().product(product, begin, end);
+    });
+  }
+
+  void transpose(const float* from, std::int64_t rows, std::int64_t cols, float* to,
+                 Stream) override {
+    constexpr std::int64_t edge = 32;
+    if (rows == 1) return void(std::copy_n(from, cols, to));
+    for (std::int64_t i0 = 0; i0 < rows; i0 += edge)
+      for (std::int64_t j0 = 0; j0 < cols; j0 += edge)
+        for (std::int64_t i = i0; i < std::min(rows, i0 + edge); ++i)
+          for (std::int64_t j = j0; j < std::min(cols, j0 + edge); ++j)
+            to[j * rows + i] = from[i * cols + j];
+  }
+
+  void add_to_diagonal(float* matrix, std::int64_t edge, float value, Stream) override {
+    for (std::int64_t i = 0; i < edge; ++i) matrix[i * edge + i] += value;
+  }
+
+  void normalise(float* values, std::int64_t count, NormSum* norm, Stream) override {
+    *norm = {};
+    accumulate_norm(values, DType::fp32, count, *norm);
+    const float inverse = inverse_of_norm(norm_of(*norm));
+    for (std::int64_t i = 0; i < count; ++i) values[i] *= inverse;
+  }
+
+  void update(RuleKind rule, const DeviceUpdate& update, const StepDecision* decision,
+              Stream) override {
+    if (decision->apply == 0) return;
+    const int states = states_of(rule);
+    pool_.for_ranges(update.count, grain_elements, [&](std::int64_t begin, std::int64_t end) {
+      for_ranges(rule, update, {begin, end},
+                 [&](const GroupRange& range, std::ptrdiff_t number, const Elements& part) {
+                   Factors factors(update, *decision, range.group);
+                   if (sees_norms(rule))
+                     factors.values[step_position<LambRule<false>>] = update.steps[number];
+                   in_fp32(update, states, part, [&](const auto& arrays, std::int64_t) {
+                     cpu::kernels().update(rule, factors.values, arrays);
+                   });
+                 });
+    });
+  }
+
+ private:
+  // Cuts [0, count) into one part for each thread, which adds to a sum of its own.
+  template <class Sum, class Add, class Collect>
+  void by_threads(std::int64_t count, const Add& add, const Collect& collect) {
+    const std::int64_t threads = pool_.threads();
+    std::vector<Sum> sums(static_cast<std::size_t>(threads));
+    pool_.run([&](int thread) {
+      add(count * thread / threads, count * (thread + 1) / threads,
+          sums[static_cast<std::size_t>(thread)]);
+    });
+    for (const Sum& sum : sums) collect(sum);
+  }
+
+  // Directions are measured and not kept.
+  void measure_part(RuleKind rule, const DeviceUpdate& update, const Elements& part,
+                    const Factors& factors, TensorSums& sums) {
+    const auto measure_block = [&](const Elements& block, TensorSums& own) {
+      in_fp32(update, states_of(rule), block, [&](const cpu::UpdateArrays& arrays, std::int64_t) {
+        float directions[norm_tile];
+        accumulate_norm(arrays.master, DType::fp32, arrays.count, own.parameter);
+        cpu::kernels().direct(rule, factors.values, arrays, directions);
+        accumulate_norm(directions, DType::fp32, arrays.count, own.direction);
+      });
+    };
+    by_threads<TensorSums>(
+        part.count(),
+        [&](std::int64_t begin, std::int64_t end, TensorSums& own) {
+          for (std::int64_t at = begin; at < end; at += norm_tile)
+            measure_block(
+                {part.begin + at, part.begin + std::min<std::int64_t>(end, at + norm_tile)}, own);
+        },
+        [&](const TensorSums& own) {
+          add_sum(own.parameter, sums.parameter);
+          add_sum(own.direction, sums.direction);
+        });
+  }
+
+  ThreadPool& pool_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceKernels> create_host_kernels(ThreadPool& pool) {
+  return std::make_unique<HostKernels>(pool);
+}
+
+}  // namespace zero::optim

@@ -1,0 +1,73 @@
+// The update rules as a table: for each what it is called, what it must see at once, which states
+// and options it has, and how its factors of a step follow from the options. The formulas are in
+// update_rules.h, by RuleKind; device_kernels.h carries them out. A rule knows nothing of ranks or
+// layout.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "optim/lr_schedule.h"
+#include "optim/options.h"
+#include "optim/update_rules.h"
+
+namespace zero::optim {
+
+// What a step is for one parameter group. Equal on all ranks.
+struct StepScalars {
+  std::int64_t step = 1;            // applied steps, counted from 1: bias correction
+  float learning_rate = 0;          // the group's
+  float weight_decay = 0;           // the group's
+  float gradient_multiplier = 1;    // unscale, average and clip in one factor
+  std::optional<Betas> betas = {};  // of this step, instead of the options'
+  double step_scale = 1;            // of the tensor, where the rule has one
+};
+
+// What a rule must see at once:
+//   elements        any range
+//   tensor_norms    the norms of a whole parameter and of its whole direction, before its step
+//   whole_matrices  the directions of a whole matrix, which is made orthogonal before its step
+enum class UpdateScope : std::uint8_t { elements, tensor_norms, whole_matrices };
+
+struct UpdateRule {
+  std::string_view name;
+  UpdateScope scope{};
+  // fp32 arrays per parameter element; names as in checkpoints ("exp_avg").
+  std::vector<std::string_view> states;
+  // Which of the options that several rules share it has.
+  bool betas = false, eps = false, momentum = false;
+  // See write_factors().
+  void (*write)(const OptimizerOptions&, const StepScalars&, float* factors) = nullptr;
+};
+
+const UpdateRule& rule_of(RuleKind kind);
+
+RuleKind rule_kind(const OptimizerOptions& options);
+inline const UpdateRule& rule_of(const OptimizerOptions& options) {
+  return rule_of(rule_kind(options));
+}
+
+// Of every element of every state, before the first step.
+float initial_state(const OptimizerOptions& options);
+
+inline constexpr int most_states = 2;
+inline constexpr int most_factors = 16;
+
+// Writes the rule's factors as plain floats, computed in double and rounded, in the order of its
+// Factors struct; behind them what tensor_step.h says.
+void write_factors(const OptimizerOptions& options, const StepScalars& scalars, float* factors);
+
+// The Factors of a rule from floats, with the gradient multiplier in the first one's place.
+template <class Rule>
+constexpr auto factors_from(const float* factors, float multiplier) {
+  auto result = factors_from<Rule, float>(factors);
+  result.gradient_multiplier = multiplier;
+  return result;
+}
+
+// By binary powering: pow differs between C libraries.
+double power(double base, std::int64_t exponent);
+
+}  // namespace zero::optim

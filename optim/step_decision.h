@@ -1,0 +1,213 @@
+// Before every optimizer step the ranks vote: each says what it is about to do, and all decide by
+// the same votes whether the step is applied, with which learning rate, and what gradients are
+// multiplied by. A device (the host, or a GPU without the host waiting for it) carries this out;
+// votes and decision are plain words in its memory. Constexpr templates, as in update_rules.h.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "optim/loss_scaler.h"
+#include "optim/square_sum.h"
+#include "optim/update_rules.h"
+
+namespace zero::optim {
+
+// The host does not know yet whether the step before this one was applied: a request holds what
+// both outcomes need.
+inline constexpr int step_candidates = 2;
+
+// One rank's part of the agreement. 64-bit words alone: it travels as int64.
+struct StepVote {
+  std::int64_t step = 0;
+  std::uint64_t issued_hash = 0;
+  double learning_rates[step_candidates] = {};
+  double loss = 0;
+  std::int64_t stop_requested = 0;
+  std::int64_t save_busy = 0, save_failed = 0;
+  std::int64_t inspects = 0;  // StepOptions::inspect is set, so that a second vote follows
+  std::int64_t skip = 0;      // it decided so
+  // The exit code of what has failed beside this rank's device: the rest follows from garbage.
+  std::int64_t failed = 0;
+  // Of the gradients that this rank owns; and of those that another rank of its model-parallel
+  // group counts, whose elements are looked at here only for being finite.
+  NormSum norm, uncounted;
+};
+inline constexpr int step_vote_words = sizeof(StepVote) / 8;
+
+// Of this rank, uploaded before the step. The factors of every group and candidate lie beside it.
+struct StepRequest {
+  std::int64_t step = 0;
+  std::uint64_t issued_hash = 0;
+  double loss = 0;  // sum over micro steps of what the host was given
+  double micro_steps = 1;
+  std::int64_t stop_requested = 0;
+  // Of a checkpoint that is written behind the steps: this rank is at it, or could not do it.
+  std::int64_t save_busy = 0, save_failed = 0;
+  double predivision = 1;          // what gradients were divided by before the sum over ranks
+  double summands = 1;             // ranks * micro steps
+  double clipping = 0;             // 0: none
+  std::int64_t first_applied = 1;  // applied step number of candidate 0
+  // Where no step is in flight the host knows the count of applied steps, after a resumed
+  // checkpoint say; else -1.
+  std::int64_t known_applied = -1;
+  double learning_rates[step_candidates] = {};
+  std::int64_t inspects = 0, skip = 0;
+  std::int64_t preliminary = 0;  // the program is to see the decision, and a final vote follows
+  NormSum norm;                  // of gradients that are not in the device's memory
+  std::int64_t scales_loss = 0;  // dynamically, by the options
+  LossScaleOptions scaling;
+};
+
+enum class Differs : std::int64_t {
+  nothing,
+  step,
+  collectives,
+  learning_rate,
+  inspects,
+  skip,
+  applied_steps,
+  failed
+};
+
+// In the device's memory from step to step; a copy goes to the host after each.
+struct StepDecision {
+  std::int64_t step = 0;
+  std::int64_t apply = 0;  // skip is what it starts with, and what every doubt leaves
+  std::int64_t candidate = 0;
+  std::int64_t applied_steps = 0;
+  double loss = 0, norm = 0, learning_rate = 0;
+  double gradient_multiplier = 0;  // an fp32 value
+  double loss_scale = 1;           // that this step's gradients carried
+  LossScalerState scaler;          // after the step
+  float next_loss_scale = 1;       // the scaler's, for kernels
+  std::int64_t non_finite = 0, first_non_finite_rank = -1;
+  std::int64_t stop_requested = 0;
+  std::int64_t save_busy = 0, save_failed = 0;  // of any rank
+  // The first disagreement of all; it stays.
+  std::int64_t differs = 0, differing_rank = 0, differing_step = 0;
+  std::int64_t value = 0, value_of_root = 0;  // of a learning rate: its bits
+  bool operator==(const StepDecision&) const = default;
+};
+
+// Completes a vote, whose norms hold what is in the device's memory. device_loss: the sum of the
+// losses that the device itself was given.
+template <class Vote>
+constexpr void complete_vote(const StepRequest& request, double device_loss, Vote& vote) {
+  vote.step = request.step;
+  vote.issued_hash = request.issued_hash;
+  for (int c = 0; c < step_candidates; ++c) vote.learning_rates[c] = request.learning_rates[c];
+  vote.loss = (request.loss + device_loss) / request.micro_steps;
+  vote.stop_requested = request.stop_requested;
+  vote.save_busy = request.save_busy;
+  vote.save_failed = request.save_failed;
+  vote.inspects = request.inspects;
+  vote.skip = request.skip;
+  add_sum(request.norm, vote.norm);
+  carry_limbs(vote.uncounted.limbs);
+}
+
+template <class Decision>
+constexpr void note_difference(Differs what, std::int64_t step, int rank, std::int64_t value,
+                               std::int64_t value_of_root, Decision& decision) {
+  if (decision.differs != 0) return;
+  decision.differs = static_cast<std::int64_t>(what);
+  decision.differing_rank = rank;
+  decision.differing_step = step;
+  decision.value = value;
+  decision.value_of_root = value_of_root;
+}
+
+template <class Decision>
+constexpr void compare_vote(const StepRequest& request, const StepVote& vote, const StepVote& root,
+                            int rank, Decision& decision) {
+  const auto note = [&](Differs what, std::uint64_t value, std::uint64_t of_root) {
+    note_difference(what, request.step, rank, static_cast<std::int64_t>(value),
+                    static_cast<std::int64_t>(of_root), decision);
+  };
+  const auto compare = [&](Differs what, auto value, auto of_root) {
+    if (std::bit_cast<std::uint64_t>(value) != std::bit_cast<std::uint64_t>(of_root))
+      note(what, std::bit_cast<std::uint64_t>(value), std::bit_cast<std::uint64_t>(of_root));
+  };
+  if (vote.failed != 0) note(Differs::failed, static_cast<std::uint64_t>(vote.failed), 0);
+  compare(Differs::step, vote.step, root.step);
+  // Where the exchange was cut off, all votes are those of an older step.
+  compare(Differs::step, vote.step, request.step);
+  compare(Differs::collectives, vote.issued_hash, root.issued_hash);
+  for (int c = 0; c < step_candidates; ++c)
+    compare(Differs::learning_rate, vote.learning_rates[c], root.learning_rates[c]);
+  compare(Differs::inspects, vote.inspects, root.inspects);
+  compare(Differs::skip, vote.skip, root.skip);
+}
+
+// What the votes of all ranks come to: sums of the norms, the mean loss, and what any rank reports.
+// The first difference goes into the decision, and the first rank with gradients that are not
+// finite.
+template <class Decision>
+constexpr StepVote joint_vote(const StepVote* votes, int ranks, const StepRequest& request,
+                              Decision& decision) {
+  StepVote joint = votes[0];
+  joint.loss = 0;
+  joint.norm = joint.uncounted = {};
+  decision.first_non_finite_rank = -1;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const StepVote& vote = votes[rank];
+    compare_vote(request, vote, votes[0], rank, decision);
+    joint.loss += vote.loss;
+    joint.stop_requested |= vote.stop_requested;
+    joint.save_busy |= vote.save_busy;
+    joint.save_failed |= vote.save_failed;
+    if (vote.norm.non_finite + vote.uncounted.non_finite > 0 && decision.first_non_finite_rank < 0)
+      decision.first_non_finite_rank = rank;
+    add_sum(vote.norm, joint.norm);
+    add_sum(vote.uncounted, joint.uncounted);
+  }
+  joint.loss = joint.loss / static_cast<double>(ranks);
+  return joint;
+}
+
+template <class Decision>
+constexpr void decide_by(const StepVote& joint, const StepRequest& request, Decision& decision) {
+  if (request.known_applied >= 0) decision.applied_steps = request.known_applied;
+  decision.step = request.step;
+  decision.apply = 0;
+  decision.loss = joint.loss;
+  decision.stop_requested = joint.stop_requested;
+  decision.save_busy = joint.save_busy;
+  decision.save_failed = joint.save_failed;
+  decision.non_finite = joint.norm.non_finite + joint.uncounted.non_finite;
+  decision.loss_scale = static_cast<double>(decision.next_loss_scale);
+  const double norm = decision.non_finite > 0 ? std::numeric_limits<double>::infinity()
+                                              : root_of_limbs(joint.norm.limbs);
+  const double inverse = request.predivision / (request.summands * decision.loss_scale);
+  decision.norm = norm * inverse;
+  decision.candidate = decision.applied_steps + 1 - request.first_applied;
+  if (decision.candidate < 0 || decision.candidate >= step_candidates) {
+    note_difference(Differs::applied_steps, request.step, 0, decision.applied_steps,
+                    request.first_applied, decision);
+    decision.candidate = 0;
+  }
+  decision.learning_rate = request.learning_rates[decision.candidate];
+  decision.gradient_multiplier = static_cast<double>(
+      static_cast<float>(clipped_multiplier(inverse, decision.norm, request.clipping)));
+  if (decision.differs != 0 || request.preliminary != 0) return;
+  if (request.scales_loss != 0) {
+    // The host, which keeps the same books, stops at the floor.
+    advance(request.scaling, decision.non_finite > 0, decision.scaler);
+    decision.next_loss_scale = static_cast<float>(decision.scaler.scale);
+  }
+  if (decision.non_finite > 0 || joint.skip != 0) return;
+  decision.apply = 1;
+  decision.applied_steps += 1;
+}
+
+// From the votes of all ranks, by one thread. What differs once is never applied again.
+template <class Decision>
+constexpr void decide_step(const StepVote* votes, int ranks, const StepRequest& request,
+                           Decision& decision) {
+  decide_by(joint_vote(votes, ranks, request, decision), request, decision);
+}
+
+}  // namespace zero::optim

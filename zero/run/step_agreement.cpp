@@ -1,0 +1,221 @@
+#include "zero/run/step_agreement.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "zero/runtime/agreement.h"
+
+namespace zero::detail {
+
+using optim::most_factors;
+using optim::step_candidates;
+using optim::StepDecision;
+using optim::StepRequest;
+using optim::StepVote;
+
+StepAgreement::StepAgreement(RuntimeCore& runtime, Ranks& ranks, const EnginePlan& plan,
+                             std::function<void()> check)
+    : runtime_(runtime),
+      ranks_(ranks),
+      rank_count_(plan.layout.ranks),
+      check_(std::move(check)),
+      groups_(std::max(1, static_cast<int>(plan.updates.groups().size()))),
+      pinned_requests_(plan.policy.on_gpu ? Tier::pinned : Tier::memory),
+      crossing_(runtime) {
+  request_memory();
+  for (auto& event : decided_) event = runtime.compute().create_event();
+}
+
+StepAgreement::~StepAgreement() {
+  for (const auto& weak : pending_)
+    if (const auto step = weak.lock(); step && step->unresolved == this) try {
+        resolve(*step);
+      } catch (const std::exception&) {
+        // The ticket then says "skipped"; the failure was thrown where it happened.
+        step->unresolved = nullptr;
+      }
+}
+
+std::int64_t StepAgreement::upload_bytes() const {
+  return Arena::rounded(sizeof(StepRequest)) +
+         Arena::rounded(step_candidates * groups_ * most_factors * size_of(DType::fp32));
+}
+
+void StepAgreement::request_memory() {
+  constexpr MemoryCategory on_device = MemoryCategory::communication;
+  constexpr MemoryCategory pinned = MemoryCategory::host_pinned;
+  pinned_requests_.add(pinned, sizeof *pinned_failure_, pinned_failure_);
+  for (int slot = 0; slot < ring_slots; ++slot) {
+    device_requests_.add(on_device, upload_bytes(), uploads_[slot]);
+    pinned_requests_.add(pinned, upload_bytes(), pinned_uploads_[slot]);
+    pinned_requests_.add(pinned, sizeof(StepDecision), pinned_decisions_[slot]);
+  }
+  device_requests_.add(on_device, sizeof(StepDecision), decision_);
+  device_requests_.add(on_device, sizeof(double), loss_sum_);
+  exchanged_requests_.add(on_device, sizeof(StepVote), own_vote_);
+  exchanged_requests_.add(on_device, rank_count_ * sizeof(StepVote), votes_);
+}
+
+void StepAgreement::plan(Ledger& ledger) const {
+  for (const auto* requests : {&device_requests_, &exchanged_requests_, &pinned_requests_})
+    requests->plan(ledger);
+}
+
+void StepAgreement::allocate(Arena& exchanged, Ledger& ledger) {
+  Device& device = runtime_.device();
+  device_arena_ = device.reserve(device_requests_.bytes(), Arena::Sharing::private_memory, "votes");
+  pinned_arena_ = device.reserve_pinned(pinned_requests_.bytes(), "votes");
+  device_requests_.take(device_arena_, ledger);
+  exchanged_requests_.take(exchanged, ledger);
+  pinned_requests_.take(pinned_arena_, ledger);
+}
+
+void StepAgreement::give_back(Ledger& ledger) const {
+  for (const auto* requests : {&device_requests_, &exchanged_requests_, &pinned_requests_})
+    requests->give_back(ledger);
+}
+
+void StepAgreement::set_scaler(const optim::LossScalerState& state) {
+  StepDecision known;
+  copy_and_wait(runtime_, &known, decision_, sizeof known);
+  known.scaler = state;
+  known.next_loss_scale = static_cast<float>(state.scale);
+  copy_and_wait(runtime_, decision_, &known, sizeof known);
+}
+
+const StepRequest* StepAgreement::uploaded() const {
+  return reinterpret_cast<const StepRequest*>(uploads_[step_ % ring_slots]);
+}
+
+const float* StepAgreement::factors() const {
+  return reinterpret_cast<const float*>(uploads_[step_ % ring_slots] +
+                                        Arena::rounded(sizeof(StepRequest)));
+}
+
+void StepAgreement::begin_losses() {
+  queue([this](Stream stream) { runtime_.device().fill_zero(loss_sum_, sizeof(double), stream); });
+}
+
+void StepAgreement::add_loss(const float* loss) {
+  queue([this, loss](Stream stream) { runtime_.kernels().add_loss(loss, loss_sum_, stream); });
+}
+
+void StepAgreement::upload(const StepRequest& request) {
+  const std::int64_t slot = step_ % ring_slots;
+  preliminary_ = request.preliminary != 0;
+  std::memcpy(pinned_uploads_[slot], &request, sizeof request);
+  std::ranges::copy(*factors_, reinterpret_cast<float*>(pinned_uploads_[slot] +
+                                                        Arena::rounded(sizeof(StepRequest))));
+  queue([this, slot](Stream stream) {
+    runtime_.device().copy(uploads_[slot], pinned_uploads_[slot], upload_bytes(), stream);
+  });
+}
+
+void StepAgreement::begin(const StepRequest& request, std::shared_ptr<const StepFactors> factors) {
+  step_ = request.step;
+  factors_ = std::move(factors);
+  runtime_.device().waits().set_subject("agreement before step " + std::to_string(step_));
+  upload(request);
+}
+
+void StepAgreement::begin_final(const StepRequest& request, bool gradients_changed) {
+  upload(request);
+  if (gradients_changed)
+    queue([this](Stream stream) {
+      runtime_.device().fill_zero(own_vote_, sizeof(StepVote), stream);
+    });
+}
+
+// Brings together the votes of all ranks. An exchange that is cut off leaves votes of older steps,
+// which makes the decision "skip".
+void StepAgreement::queue_exchange() {
+  if (rank_count_ == 1) {
+    queue([this](Stream stream) {
+      runtime_.device().copy(votes_, own_vote_, sizeof(StepVote), stream);
+    });
+    return;
+  }
+  crossing_.cross([&] {
+    ranks_.communicate_control([this, step = step_](comm::Communicator& communicator,
+                                                    Stream stream) {
+      communicator.set_subject("agreement before step " + std::to_string(step));
+      communicator.all_gather(own_vote_, votes_, optim::step_vote_words, DType::int64, 0, stream);
+    });
+  });
+}
+
+// Data-parallel groups that hold parts of one model decide together: the norm, what is finite, and
+// requests to stop span all of them. Model-parallel groups need CPU ranks, whose votes have been
+// exchanged here.
+void StepAgreement::decide_over_model(Ranks& model_parallel) {
+  const StepRequest& request = *uploaded();
+  StepVote own = joint_vote(votes_, rank_count_, request, *decision_);
+  const std::int64_t first_non_finite = decision_->first_non_finite_rank;
+  throw_if_ranks_differ(*decision_, ranks_.noun());
+  own.issued_hash = 0;  // what ranks hold of the model, and hence exchange, may differ
+  std::vector<StepVote> votes(model_parallel.topology().size, own);
+  model_parallel.exchange("agreement before step " + std::to_string(request.step),
+                          [&](comm::Communicator& communicator) {
+                            communicator.all_gather(&own, votes.data(), optim::step_vote_words,
+                                                    DType::int64);
+                          });
+  StepVote joint = joint_vote(votes.data(), static_cast<int>(votes.size()), request, *decision_);
+  throw_if_ranks_differ(*decision_, model_parallel.noun());
+  // One rank of all names what is not finite.
+  const bool names = decision_->first_non_finite_rank == model_parallel.topology().rank;
+  decision_->first_non_finite_rank = names ? first_non_finite : -1;
+  joint.loss = own.loss;
+  joint.save_busy = own.save_busy;
+  joint.save_failed = own.save_failed;
+  decide_by(joint, request, *decision_);
+}
+
+void StepAgreement::queue_agreement() {
+  queue([this, request = uploaded()](Stream stream) {
+    runtime_.kernels().complete(request, loss_sum_, own_vote_, stream);
+    runtime_.device().copy(&own_vote_->failed, pinned_failure_, sizeof own_vote_->failed, stream);
+  });
+  queue_exchange();
+  Ranks* model_parallel = ranks_.model_parallel();
+  if (model_parallel != nullptr) decide_over_model(*model_parallel);
+  queue([this, decided = model_parallel != nullptr, request = uploaded(), slot = step_ % ring_slots,
+         preliminary = preliminary_](Stream stream) {
+    if (!decided) runtime_.kernels().decide(votes_, rank_count_, request, decision_, stream);
+    runtime_.device().copy(pinned_decisions_[slot], decision_, sizeof(StepDecision), stream);
+    if (!preliminary) runtime_.device().fill_zero(own_vote_, sizeof(StepVote), stream);
+  });
+}
+
+std::shared_ptr<PendingStep> StepAgreement::agree() {
+  const auto pending = std::make_shared<PendingStep>();
+  pending->number = step_;
+  std::erase_if(pending_, [](const auto& weak) { return weak.expired(); });
+  pending_.push_back(pending);
+  agree_finally(*pending);
+  return pending;
+}
+
+void StepAgreement::agree_finally(PendingStep& step) {
+  queue_agreement();
+  runtime_.compute().record(*decided_[step_ % ring_slots]);
+  step.unresolved = this;
+}
+
+void StepAgreement::note_failure(int exit_code) noexcept {
+  std::atomic_ref(*pinned_failure_).store(exit_code);
+}
+
+void StepAgreement::resolve(PendingStep& step) {
+  if (step.unresolved == nullptr) return;
+  const std::int64_t slot = step.number % ring_slots;
+  decided_[slot]->synchronize();
+  // A communicator that was ended lets its streams run on to a decision of skip, and a thread that
+  // failed lets them run on to a decision on what it should have read; these report either.
+  runtime_.check_communicator();
+  check_();
+  step.decision = *pinned_decisions_[slot];
+  step.unresolved = nullptr;
+}
+
+}  // namespace zero::detail

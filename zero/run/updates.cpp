@@ -1,0 +1,241 @@
+#include "zero/run/updates.h"
+
+#include <algorithm>
+
+#include "optim/gradient_norm.h"
+#include "optim/orthogonalize.h"
+
+namespace zero::detail {
+
+using optim::DeviceKernels;
+using optim::DeviceUpdate;
+
+namespace {
+
+void point_at(const UpdateView& view, DeviceUpdate& update) {
+  update.count = view.count;
+  update.gradient = view.gradient;
+  update.gradient_dtype = view.gradient_dtype;
+  update.master = view.master;
+  update.master_dtype = view.master_dtype;
+  std::copy(view.states.begin(), view.states.end(), update.states);
+  update.state_dtype = view.state_dtype;
+  update.parameter = view.parameter;
+  update.parameter_dtype = view.dtype;
+}
+
+// Calls each(matrix, range, directions) for this rank's ranges of the batch, in the order in which
+// they are sent.
+template <class Each>
+void for_directions(const EnginePlan& plan, const MatrixBatch& batch, const ChunkView& chunk,
+                    float* directions, const Each& each) {
+  for (int owner = 0; owner < plan.layout.ranks; ++owner)
+    for (const PlannedMatrix& matrix : batch.matrices) {
+      const Range own = intersection(matrix.range, chunk.range);
+      if (matrix.owner != owner || own.empty()) continue;
+      each(matrix, own, directions);
+      directions += own.count();
+    }
+}
+
+}  // namespace
+
+Updates::Updates(const Parts& parts, Transfer transfer)
+    : parts_(parts),
+      transfer_(std::move(transfer)),
+      update_parts_(parts.plan, parts.state),
+      crossing_(parts.runtime) {
+  constexpr MemoryCategory category = MemoryCategory::communication;
+  const std::int64_t ranges = std::ssize(update_parts_.ranges());
+  requests_.add(category, sizeof(optim::NormSum), matrix_norm_);
+  requests_.add(category, ranges * sizeof(optim::GroupRange), device_ranges_);
+  requests_.add(category, ranges * sizeof(float), steps_);
+}
+
+void Updates::allocate(Ledger& ledger) {
+  arena_ = parts_.runtime.device().reserve(requests_.bytes(), Arena::Sharing::private_memory,
+                                           "ranges of updates");
+  requests_.take(arena_, ledger);
+  const auto& ranges = update_parts_.ranges();
+  if (!ranges.empty())
+    copy_and_wait(parts_.runtime, device_ranges_, ranges.data(),
+                  std::ssize(ranges) * sizeof(optim::GroupRange));
+}
+
+void Updates::fill_initial_states(StateStore& store) const {
+  const UpdateGroups& groups = parts_.plan.updates;
+  for (const Chunk& chunk : parts_.plan.inputs.chunks) {
+    const SegmentBuffers& buffers = parts_.state.segment(chunk);
+    for (const GroupRange& run : buffers.runs) {
+      const Range range = intersection(run, buffers.range_of(chunk));
+      const float initial = optim::initial_state(groups.group(run.group).options);
+      if (initial == 0 || range.empty()) continue;
+      const std::vector<float> values(range.count(), initial);
+      std::vector<std::byte> stored(range.count() * size_of(buffers.state_dtype));
+      optim::cast(values.data(), DType::fp32, stored.data(), buffers.state_dtype, range.count());
+      for (const int state : groups.group(run.group).states)
+        store.write({chunk, ArrayKind::state, state}, range.begin, stored);
+    }
+  }
+}
+
+DeviceUpdate Updates::common_update() const {
+  DeviceUpdate update;
+  update.factors = parts_.agreement.factors();
+  update.groups = parts_.agreement.groups();
+  return update;
+}
+
+DeviceUpdate Updates::update_of(const ChunkView& chunk, const UpdatePart& part) const {
+  DeviceUpdate update = common_update();
+  point_at(chunk.part(part.range, parts_.plan.updates.group(part.group).states), update);
+  update.ranges = device_ranges_ + part.first_range;
+  update.range_count = part.range_count;
+  update.steps = steps_ + part.first_range;
+  return update;
+}
+
+DeviceUpdate Updates::update_of(const ChunkView& chunk, const PlannedMatrix& matrix,
+                                const Range& range) const {
+  DeviceUpdate update = common_update();
+  point_at(chunk.part(range, parts_.plan.updates.group(matrix.group).states), update);
+  update.group = matrix.group;
+  return update;
+}
+
+optim::TensorSums* Updates::tensor_sums() const {
+  static_assert(optim::tensor_sum_words == 2 * words_per_norm);
+  return reinterpret_cast<optim::TensorSums*>(parts_.state.tensor_norms());
+}
+
+template <class Each>
+void Updates::for_measured(const StateStore& store, const Each& each) const {
+  for (int chunk = 0; chunk < update_parts_.chunks(); ++chunk)
+    for (const UpdatePart& part : update_parts_.of(chunk))
+      if (optim::rule_of(part.rule).scope == optim::UpdateScope::tensor_norms)
+        each(part.rule, update_of(store.view(chunk), part));
+}
+
+void Updates::measure(const StateStore& store) {
+  const std::int64_t bytes = parts_.state.policy().norm_words * size_of(DType::int64);
+  const optim::StepDecision* decision = parts_.agreement.decision();
+  queue([this, bytes](DeviceKernels&, Stream stream) {
+    parts_.runtime.device().fill_zero(tensor_sums(), bytes, stream);
+  });
+  for_measured(store, [&](optim::RuleKind rule, const DeviceUpdate& update) {
+    queue([this, rule, update, decision](DeviceKernels& kernels, Stream stream) {
+      kernels.measure(rule, update, tensor_sums(), decision, stream);
+    });
+  });
+  add_up_tensor_sums();
+  for_measured(store, [&](optim::RuleKind, const DeviceUpdate& update) {
+    queue([this, update, decision](DeviceKernels& kernels, Stream stream) {
+      kernels.take_steps(update, tensor_sums(), decision, stream);
+    });
+  });
+}
+
+void Updates::add_up_tensor_sums() {
+  const StatePolicy& policy = parts_.state.policy();
+  if (parts_.plan.layout.ranks > 1 && policy.optimizer_sharded)
+    crossing_.cross([&] {
+      parts_.ranks.communicate_control(
+          [this, words = policy.norm_words](comm::Communicator& communicator, Stream stream) {
+            communicator.set_subject("the norms of tensors");
+            communicator.all_reduce(tensor_sums(), words, DType::int64, stream);
+          });
+    });
+  if (Ranks* model_parallel = parts_.ranks.model_parallel()) add_up_split_tensors(*model_parallel);
+}
+
+// Of parameters that are split over the ranks of the model-parallel group, which needs CPU ranks.
+void Updates::add_up_split_tensors(Ranks& model_parallel) {
+  const Model& model = *parts_.plan.inputs.model;
+  std::vector<optim::TensorSums> sums;
+  for (int p = 0; p < std::ssize(model.params); ++p)
+    if (model.params[p].options.split) sums.push_back(tensor_sums()[p]);
+  model_parallel.exchange("the norms of tensors", [&](comm::Communicator& communicator) {
+    communicator.all_reduce(sums.data(), std::ssize(sums) * optim::tensor_sum_words, DType::int64);
+  });
+  auto sum = sums.begin();
+  for (int p = 0; p < std::ssize(model.params); ++p)
+    if (model.params[p].options.split) tensor_sums()[p] = *sum++;
+}
+
+void Updates::update(int chunk, const ChunkView& view) {
+  for (const UpdatePart& part : update_parts_.of(chunk))
+    queue([rule = part.rule, update = update_of(view, part),
+           decision = parts_.agreement.decision()](DeviceKernels& kernels, Stream stream) {
+      kernels.update(rule, update, decision, stream);
+    });
+  update_matrices(view);
+}
+
+void Updates::update_on_host(int chunk, const ChunkView& view, const StepFactors& factors,
+                             const optim::StepDecision& decision) const {
+  for (const UpdatePart& part : update_parts_.of(chunk)) {
+    DeviceUpdate update = update_of(view, part);
+    update.factors = factors.data();
+    update.ranges = update_parts_.ranges().data() + part.first_range;
+    parts_.runtime.host_kernels().update(part.rule, update, &decision, {});
+  }
+}
+
+void Updates::travel(const ChunkView& chunk, const float* from, float* to,
+                     const comm::PairCounts& counts) {
+  crossing_.cross([&] {
+    transfer_(chunk.id.flat_unit,
+              [from, to, &counts](comm::Communicator& communicator, Stream stream) {
+                communicator.all_to_all(from, to, counts, DType::fp32, stream);
+              });
+  });
+}
+
+void Updates::orthogonalize(const PlannedMatrix& matrix, float* values) {
+  const optim::OptimizerOptions& options = parts_.plan.updates.group(matrix.group).options;
+  const optim::DeviceMatrix on_device{matrix.shape, values, parts_.state.matrix_scratch(),
+                                      matrix_norm_};
+  queue([iteration = optim::iteration_of(optim::rule_kind(options)), on_device](
+            DeviceKernels& kernels, Stream stream) {
+    optim::orthogonalize(kernels, iteration, on_device, stream);
+  });
+}
+
+// Directions of a segment's matrices travel to the ranks that own them, are made orthogonal there,
+// and travel back. All is queued whether the step is applied or not: a step that is skipped moves
+// directions that nobody takes.
+void Updates::update_matrices(const ChunkView& chunk) {
+  const EnginePlan& plan = parts_.plan;
+  const ModelState& state = parts_.state;
+  const optim::StepDecision* decision = parts_.agreement.decision();
+  const bool sharded = plan.matrices.sharded();
+  for (const MatrixBatch& batch : plan.matrices.batches(chunk.id)) {
+    for_directions(plan, batch, chunk, state.directions(),
+                   [&](const PlannedMatrix& matrix, const Range& range, float* directions) {
+                     queue([update = update_of(chunk, matrix, range), directions, decision](
+                               DeviceKernels& kernels, Stream stream) {
+                       kernels.direct(update, directions, decision, stream);
+                     });
+                   });
+    if (sharded) travel(chunk, state.directions(), state.matrices(), batch.counts);
+    float* next = sharded ? state.matrices() : state.directions();
+    for (const PlannedMatrix& matrix : batch.matrices) {
+      if (sharded && matrix.owner != plan.policy.rank) continue;
+      orthogonalize(matrix, next);
+      next += matrix.range.count();
+    }
+    if (sharded) travel(chunk, state.matrices(), state.directions(), batch.way_back);
+    for_directions(plan, batch, chunk, state.directions(),
+                   [&](const PlannedMatrix& matrix, const Range& range, const float* directions) {
+                     DeviceUpdate update = update_of(chunk, matrix, range);
+                     update.gradient = directions;
+                     update.gradient_dtype = DType::fp32;
+                     queue([update, scale = matrix.shape.scale, decision](DeviceKernels& kernels,
+                                                                          Stream stream) {
+                       kernels.step_along(update, scale, decision, stream);
+                     });
+                   });
+  }
+}
+
+}  // namespace zero::detail

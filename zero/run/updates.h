@@ -1,0 +1,83 @@
+// The updates of a step on this rank's elements, by the rules of their groups: where state is on
+// the device, as kernels in the order of its compute stream, which do nothing unless the decision
+// says apply; beside a GPU, of chunks whose state is in host memory. Most rules see single
+// elements. For rules that need tensor norms, all ranks add up order-independent sums once a step;
+// whole matrices (Muon) travel to an owner and back, segment by segment. Results do not depend on
+// how the state is sharded. One thread, but for update_on_host().
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "optim/device_kernels.h"
+#include "zero/plan/engine_plan.h"
+#include "zero/run/crossing.h"
+#include "zero/run/step_agreement.h"
+#include "zero/run/update_parts.h"
+#include "zero/state/memory_requests.h"
+#include "zero/state/state_store.h"
+
+namespace zero::detail {
+
+class Updates {
+ public:
+  // Queues an operation on the communication stream, as traffic of a flat unit.
+  using Transfer = std::function<void(int flat_unit, Ranks::Transfer)>;
+
+  // All outlive it.
+  struct Parts {
+    RuntimeCore& runtime;
+    Ranks& ranks;
+    const EnginePlan& plan;
+    const ModelState& state;
+    const StepAgreement& agreement;
+  };
+  Updates(const Parts& parts, Transfer transfer);
+
+  // Enters its bytes into the ledger's plan; then allocate() takes them.
+  void plan(Ledger& ledger) const { requests_.plan(ledger); }
+  void allocate(Ledger& ledger);
+  void give_back(Ledger& ledger) const { requests_.give_back(ledger); }
+
+  // Before the first step, once the state has its memory.
+  void fill_initial_states(StateStore& store) const;
+
+  // Of the latest agreement. The first half of rules that need tensor norms, for all chunks.
+  void measure(const StateStore& store);
+  void update(int chunk, const ChunkView& view);
+  // Of a chunk in host memory beside a GPU, whose decision the host knows; on any thread.
+  void update_on_host(int chunk, const ChunkView& view, const StepFactors& factors,
+                      const optim::StepDecision& decision) const;
+
+ private:
+  optim::DeviceUpdate common_update() const;
+  optim::DeviceUpdate update_of(const ChunkView& chunk, const UpdatePart& part) const;
+  optim::DeviceUpdate update_of(const ChunkView& chunk, const PlannedMatrix& matrix,
+                                const Range& range) const;
+  optim::TensorSums* tensor_sums() const;
+  template <class Each>
+  void for_measured(const StateStore& store, const Each& each) const;
+  void add_up_tensor_sums();
+  void add_up_split_tensors(Ranks& model_parallel);
+  void update_matrices(const ChunkView& chunk);
+  void orthogonalize(const PlannedMatrix& matrix, float* values);
+  void travel(const ChunkView& chunk, const float* from, float* to, const comm::PairCounts& counts);
+  // Calls queue(work(kernels, stream)) in the order of the compute stream.
+  template <class Work>
+  void queue(Work work) {
+    parts_.runtime.compute().enqueue([&kernels = parts_.runtime.kernels(), work = std::move(work)](
+                                         Stream stream) { work(kernels, stream); });
+  }
+
+  const Parts parts_;
+  Transfer transfer_;
+  UpdateParts update_parts_;
+  Crossing crossing_;
+  MemoryRequests requests_;
+  Arena arena_;
+  optim::NormSum* matrix_norm_ = nullptr;  // of one matrix at a time
+  optim::GroupRange* device_ranges_ = nullptr;
+  float* steps_ = nullptr;  // by range
+};
+
+}  // namespace zero::detail
