@@ -1,5 +1,5 @@
-// The manifest of a checkpoint: what is accepted can be written and read again, and so can headers
-// of files that fit it.
+// The manifest of a checkpoint, and the header of a file of one: what is accepted can be written
+// and read again, and has every element once.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,7 +13,32 @@ using namespace zero::checkpoint;
 
 constexpr std::int64_t most_elements = 1 << 20;
 
+namespace {
+
+// As the header of the only file of a parameter and its state.
+void read_as_header(std::string_view text) {
+  Manifest manifest;
+  manifest.save_id = "7";
+  manifest.states = {"m"};
+  manifest.parameters = {{.name = "a", .shape = {3, 5}, .dtype = "F32"}};
+  const std::string header = std::string(length_bytes, ' ').append(text);
+  manifest.files = {{.name = "one",
+                     .bytes = static_cast<std::int64_t>(header.size()) + 120,
+                     .chunks = std::vector<Digest>(1)}};
+  try {
+    std::int64_t elements = 0;
+    for (const ElementRange& entry : parse_shard_headers("input", manifest, {header}).at(0).entries)
+      elements += entry.count;
+    require(elements == 30);
+  } catch (const zero::LoadError&) {
+    // Refused.
+  }
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  read_as_header(std::string_view(reinterpret_cast<const char*>(data), size));
   try {
     const Manifest manifest =
         parse_manifest("input", std::string_view(reinterpret_cast<const char*>(data), size));
