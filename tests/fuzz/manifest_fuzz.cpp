@@ -26,9 +26,9 @@ void read_as_header(std::string_view text) {
                      .bytes = static_cast<std::int64_t>(header.size()) + 120,
                      .chunks = std::vector<Digest>(1)}};
   try {
+    const std::vector<Shard> shards = parse_shard_headers("input", manifest, {header});
     std::int64_t elements = 0;
-    for (const ElementRange& entry : parse_shard_headers("input", manifest, {header}).at(0).entries)
-      elements += entry.count;
+    for (const ElementRange& entry : shards.at(0).entries) elements += entry.count;
     require(elements == 30);
   } catch (const zero::LoadError&) {
     // Refused.

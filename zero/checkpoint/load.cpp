@@ -1,7 +1,6 @@
 #include "zero/checkpoint/load.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <utility>
 
@@ -137,43 +136,39 @@ Outcome Load::gather_headers(const std::string& path, const Manifest& saved,
                              std::vector<std::string>& headers) {
   const std::size_t ranks = context_.rank_count();
   const std::string what = "the reading of " + saved.tag;
-  std::vector<std::int64_t> sizes(saved.files.size());
   std::string own;
   const Outcome outcome = context_.together(what, [&](FileWork&) {
     const checkpoint::Directory directory = checkpoint::Directory::open(path);
-    for (std::size_t i = context_.rank(); i < saved.files.size(); i += ranks) {
-      const std::string header = read_shard_header(directory, saved.files[i]);
-      sizes[i] = std::ssize(header);
-      own += header;
-    }
+    for (std::size_t i = context_.rank(); i < saved.files.size(); i += ranks)
+      own += read_shard_header(directory, saved.files[i]);
   });
   if (outcome.code != 0) return outcome;
-  const std::vector<std::int64_t> all_sizes = context_.ranks.gather_words(what, sizes);
-  const std::vector<std::string> texts = context_.ranks.gather_bytes(
+  std::vector<std::string> texts = context_.ranks.gather_bytes(
       what, std::as_bytes(std::span(own)), context_.ranks.gather_words(what, {std::ssize(own)}));
-  std::vector<std::size_t> taken(ranks);
   for (std::size_t i = 0; i < saved.files.size(); ++i) {
-    const std::size_t reader = i % ranks;
-    const std::int64_t size = all_sizes[reader * saved.files.size() + i];
-    headers.push_back(
-        texts[reader].substr(std::exchange(taken[reader], taken[reader] + size), size));
+    std::string& text = texts[i % ranks];
+    std::uint64_t length = 0;  // which each begins with
+    text.copy(reinterpret_cast<char*>(&length), checkpoint::length_bytes);
+    headers.push_back(text.substr(0, checkpoint::length_bytes + length));
+    text.erase(0, headers.back().size());
   }
   return {};
 }
 
-Outcome Load::read_files(const CheckpointReader& reader, const std::vector<ElementRange>& wanted,
-                         bool into_state) {
-  const Manifest& saved = reader.manifest();
+Outcome Load::read_files(const std::string& path, const Manifest& saved,
+                         const std::vector<std::string>& headers,
+                         const std::vector<ElementRange>& wanted, bool into_state) {
   checkpoint::Snapshot& snapshot = *context_.snapshot;
   return context_.together("the reading of " + saved.tag, [&](FileWork& work) {
     for (const ElementRange& range : wanted) work.expect(range.count * saved.width_of(range));
+    const CheckpointReader reader(path, saved, headers, context_.buffer);
     reader.read(wanted, [&](const ManifestFile& file, const ElementRange& range,
                             std::span<const std::byte> bytes) {
       work.got_on(std::ssize(bytes));
       const ElementRange own{number_of_[range.parameter], kind_of_[range.kind], range.begin,
                              range.count};
       const DType stored = checkpoint::dtype_named(saved.dtype_of(range)).value();
-      snapshot.check_values(reader.path() + "/" + file.name, own, stored, bytes);
+      snapshot.check_values(path + "/" + file.name, own, stored, bytes);
       if (into_state) snapshot.write(own, stored, bytes);
     });
   });
@@ -215,16 +210,11 @@ Outcome Load::load(const std::string& path, const Manifest& saved) {
   std::vector<std::string> headers;
   Outcome outcome = gather_headers(path, saved, headers);
   if (outcome.code != 0) return outcome;
-  std::optional<CheckpointReader> reader;
-  outcome =
-      agree_on_outcome(context_.ranks, "the reading of " + saved.tag,
-                       attempt([&] { reader.emplace(path, saved, headers, context_.buffer); }));
   // Live state changes only when every rank can succeed; a fresh engine has none to lose.
-  if (outcome.code == 0 && context_.snapshot->has_values())
-    outcome = read_files(*reader, wanted, false);
+  if (context_.snapshot->has_values()) outcome = read_files(path, saved, headers, wanted, false);
   if (outcome.code != 0) return outcome;
   spoiled_ = true;  // until it is known to have gone well
-  outcome = read_files(*reader, wanted, true);
+  outcome = read_files(path, saved, headers, wanted, true);
   spoiled_ = outcome.code != 0;
   if (outcome.code != 0) return outcome;
   context_.snapshot->adopt(saved);

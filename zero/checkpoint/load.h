@@ -37,7 +37,8 @@ class Load {
   Outcome gather_headers(const std::string& path, const checkpoint::Manifest& saved,
                          std::vector<std::string>& headers);
   std::vector<checkpoint::ElementRange> wanted_ranges(const checkpoint::Manifest& saved) const;
-  Outcome read_files(const checkpoint::CheckpointReader& reader,
+  Outcome read_files(const std::string& path, const checkpoint::Manifest& saved,
+                     const std::vector<std::string>& headers,
                      const std::vector<checkpoint::ElementRange>& wanted, bool into_state);
   void notice_differences(const checkpoint::Manifest& saved) const;
 
