@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -185,6 +186,24 @@ TEST_CASE("shards of another length, missing, swapped, foreign, or no plain file
           fs::remove(copy.file(first_shard));
           fs::create_directory(copy.file(first_shard));
         }) != "");
+}
+
+TEST_CASE("a load reads the header of each file once, whatever the number of ranks") {
+  const auto reads = [](int ranks) {
+    std::atomic<int> count{0};
+    zero::checkpoint::set_file_hook([&](const zero::checkpoint::FileEvent& event) {
+      if (event.op == zero::checkpoint::FileOp::read && event.offset == 0 &&
+          event.path.ends_with(".safetensors"))
+        ++count;
+      return 0;
+    });
+    with_engine(ranks, config_of(strategies[1], true),
+                [&](zero::Runtime&, zero::Engine& engine) { engine.resume(original() / "root"); });
+    zero::checkpoint::set_file_hook({});
+    return count.load();
+  };
+  CHECK(reads(1) == 4);  // of two files: its length, then all of it
+  CHECK(reads(3) == 4);
 }
 
 TEST_CASE("forged manifests are refused") {

@@ -65,6 +65,9 @@ TEST_CASE("headers of shards say which elements lie where, and the data begins a
     CHECK(shards[i].entries == checkpoint.entries[i]);
     CHECK(shards[i].header_bytes == 4096);
   }
+  // They alone do.
+  const std::string text = format_manifest(checkpoint.manifest);
+  CHECK(text.find("a:x@1") == text.rfind("a:x@1"));
   CHECK(checkpoint.manifest.data_bytes() == 8 + 2 * 15 * 4 + 7 * 2);
 }
 

@@ -41,7 +41,6 @@ class Checkpoints {
   // training is to go on.
   bool finish(PendingSave& save);
   void finish_pending();
-  static bool is_finished(const PendingSave& save) { return save.is_finished(); }
   // At the engine's end: a save that was begun is finished, unless a failure brought that about.
   void end(bool completes) noexcept;
   double predicted_seconds() const { return context_.last_save_seconds; }

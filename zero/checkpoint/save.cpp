@@ -24,6 +24,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+static_assert(checkpoint::data_alignment % checkpoint::direct_alignment == 0);
+
 constexpr std::int64_t longest_device_copy = std::int64_t{16} << 20;
 
 std::string shard_name(int rank, int ranks) {
