@@ -53,7 +53,7 @@ std::unique_ptr<Checkpoints> EngineCore::make_checkpoints() {
   std::unique_ptr<Checkpoints> checkpoints;
   with_memory_table(train_.runtime.ledger(), [&] {
     checkpoints = std::make_unique<Checkpoints>(train_.runtime, train_.ranks, train_.config,
-                                                std::make_unique<TrainSnapshot>(train_));
+                                                snapshot_of(train_));
   });
   return checkpoints;
 }
