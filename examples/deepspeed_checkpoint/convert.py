@@ -339,16 +339,14 @@ def write(checkpoint, output, tag, source):
     total, chunks = write_shard(folder / shard, checkpoint, names, entries, header)
     scheduler = (checkpoint.config.get("scheduler") or {}).get("type") or ""
     manifest = json.dumps({
-        "format": "zerocore-checkpoint", "schema": 1, "save_id": save_id, "tag": tag, "sequence": 1,
+        "format": "zerocore-checkpoint", "schema": 2, "save_id": save_id, "tag": tag, "sequence": 1,
         "step": checkpoint.step, "applied_steps": checkpoint.applied, "skipped_in_a_row": 0,
         "samples": checkpoint.samples, "optimizer": {"type": checkpoint.optimizer, "states": list(checkpoint.states)},
         "scheduler": {"type": scheduler},
         "parameters": [{"name": name, "shape": parameter.shape, "dtype": parameter.dtype,
                         "trainable": parameter.trainable} for name, parameter in checkpoint.parameters.items()],
-        "files": [{"name": shard, "bytes": total, "header_bytes": len(header),
-                   "digest": digest(header, *(chunk.encode() for chunk in chunks)), "chunk_digests": chunks,
-                   "entries": [[number, kind, 0, product(checkpoint.parameters[names[number]].shape)]
-                               for number, kind, _ in entries]}],
+        "files": [{"name": shard, "bytes": total,
+                   "digest": digest(header, *(chunk.encode() for chunk in chunks)), "chunk_digests": chunks}],
         "client_state": {"converted_from": f"DeepSpeed {checkpoint.model.get('ds_version', '')}".strip()},
         "config": "\n".join(config_lines(checkpoint.config)), "equality": {}}) + "\n"
     (folder / "manifest.json").write_text(manifest)

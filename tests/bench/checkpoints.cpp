@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "zero/checkpoint/digest.h"
+#include "zero/checkpoint/format/digest.h"
 #include "zero/zero.h"
 
 namespace {

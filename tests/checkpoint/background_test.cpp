@@ -13,8 +13,8 @@
 #include "tests/checkpoint/engine_support.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
+#include "zero/checkpoint/checkpoint_reader.h"
 #include "zero/checkpoint/file_layer.h"
-#include "zero/checkpoint/tensor_reader.h"
 
 namespace {
 
@@ -134,7 +134,7 @@ TEST_CASE("the ranks find out by themselves that a save is on disk, and the next
     engine.save_checkpoint(root, {.tag = "fourth"});
   });
   for (const char* tag : {"step-0", "second", "third", "fourth"})
-    zero::checkpoint::TensorReader(root + "/" + tag).verify();
+    zero::checkpoint::CheckpointReader(root + "/" + tag).verify();
 }
 
 TEST_CASE("a failure in the background surfaces at a step border, on all ranks") {
@@ -174,7 +174,7 @@ TEST_CASE("a failure in the background surfaces at a step border, on all ranks")
         CHECK(engine.save_checkpoint(root, {.tag = "kept"}).wait());
       });
       CHECK(!std::filesystem::exists(root + "/lost"));
-      zero::checkpoint::TensorReader(root + "/kept").verify();
+      zero::checkpoint::CheckpointReader(root + "/kept").verify();
     }
 }
 

@@ -18,9 +18,9 @@
 
 #include "tests/checkpoint/engine_support.h"
 #include "tests/support/temporary_directory.h"
+#include "zero/checkpoint/checkpoint_reader.h"
 #include "zero/checkpoint/file_layer.h"
 #include "zero/checkpoint/store.h"
-#include "zero/checkpoint/tensor_reader.h"
 
 namespace {
 
@@ -72,12 +72,12 @@ const Setting& setting() {
 
 // The data of all shards; headers hold the save id, which differs from save to save.
 std::string data_of(const std::string& root, const std::string& tag) {
-  zero::checkpoint::TensorReader reader(root + "/" + tag);
+  zero::checkpoint::CheckpointReader reader(root + "/" + tag);
   reader.verify();
   std::string data;
-  for (const auto& file : reader.manifest().files)
-    data += read_text(root + "/" + tag + "/" + file.name)
-                .substr(static_cast<std::size_t>(file.header_bytes));
+  for (std::size_t i = 0; i < reader.shards().size(); ++i)
+    data += read_text(root + "/" + tag + "/" + reader.manifest().files[i].name)
+                .substr(static_cast<std::size_t>(reader.shards()[i].header_bytes));
   return data;
 }
 

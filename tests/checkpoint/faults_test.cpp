@@ -22,9 +22,9 @@
 #include "tests/support/refusal.h"
 #include "tests/support/stderr_of.h"
 #include "tests/support/temporary_directory.h"
+#include "zero/checkpoint/checkpoint_reader.h"
 #include "zero/checkpoint/file_layer.h"
 #include "zero/checkpoint/store.h"
-#include "zero/checkpoint/tensor_reader.h"
 
 namespace {
 
@@ -48,7 +48,7 @@ std::set<std::string> names_in(const std::string& root) {
 }
 
 void verify(const std::string& root, const std::string& tag) {
-  zero::checkpoint::TensorReader(root + "/" + tag).verify();
+  zero::checkpoint::CheckpointReader(root + "/" + tag).verify();
 }
 
 // In a process of its own, which may change what it is allowed to do; true where `body` says so.

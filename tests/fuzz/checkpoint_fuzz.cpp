@@ -15,9 +15,9 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "zero/base/error.h"
+#include "zero/checkpoint/checkpoint_reader.h"
 #include "zero/checkpoint/safetensors_file.h"
 #include "zero/checkpoint/store.h"
-#include "zero/checkpoint/tensor_reader.h"
 
 using namespace zero::checkpoint;
 
@@ -55,7 +55,7 @@ class Original {
   static std::vector<float> read(const std::string& root) {
     const auto choice = choose(root, "");
     if (!choice) throw zero::LoadError("none");
-    TensorReader reader(root + "/" + choice->candidate.tag);
+    CheckpointReader reader(root + "/" + choice->candidate.tag);
     std::vector<float> all;
     const Manifest& manifest = reader.manifest();
     for (std::size_t p = 0; p < manifest.parameters.size(); ++p) {
@@ -88,27 +88,28 @@ class Original {
     m.optimizer = "SGD";
     m.states = {"momentum_buffer"};
     m.parameters = {{"a.weight", {3, 5}, "F32", true, {}}, {"a.frozen", {7}, "BF16", false, {}}};
-    ManifestFile first{"shard-1", 0, 0, {}, {}, {{0, 0, 0, 15}, {0, 1, 0, 9}}};
-    ManifestFile second{"shard-2", 0, 0, {}, {}, {{0, 1, 9, 6}, {1, 0, 0, 7}}};
+    const std::vector<std::vector<ElementRange>> files = {{{0, 0, 0, 15}, {0, 1, 0, 9}},
+                                                          {{0, 1, 9, 6}, {1, 0, 0, 7}}};
     Saver saver(root_);
     m.sequence = saver.next_sequence();
-    for (ManifestFile* file : {&first, &second}) {
-      set_sizes(m, *file);
-      m.files.push_back(*file);
-    }
     saver.begin(m.tag, m.save_id, 10'000);
     const Directory temporary = Directory::open(root_).child(temporary_name(m.tag, m.save_id));
-    for (ManifestFile& file : m.files) {
-      SafetensorsWriter writer(temporary.create(file.name), shard_header(m, file),
-                               file.data_bytes());
-      std::vector<std::byte> data(static_cast<std::size_t>(file.data_bytes()));
+    for (const std::vector<ElementRange>& entries : files) {
+      const std::string header = format_shard_header(m, entries);
+      std::int64_t bytes = 0;
+      for (const ElementRange& entry : entries) bytes += entry.count * m.width_of(entry);
+      ManifestFile file{.name = "shard-" + std::to_string(m.files.size() + 1),
+                        .bytes = std::ssize(header) + bytes};
+      SafetensorsWriter writer(temporary.create(file.name), header, bytes);
+      std::vector<std::byte> data(static_cast<std::size_t>(bytes));
       for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i % 61);
       writer.write(data);
       writer.finish();
       ChunkDigester digester;
       digester.update(data);
       file.chunks = digester.finish();
-      file.digest = file_digest(shard_header(m, file), file.chunks);
+      file.digest = file_digest(header, file.chunks);
+      m.files.push_back(file);
     }
     saver.commit(m);
   }

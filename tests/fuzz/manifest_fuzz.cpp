@@ -1,8 +1,9 @@
-// The manifest of a checkpoint: what is accepted can be written and read again, and the sizes,
-// names and ranges in it fit each other.
+// The manifest of a checkpoint, and the header of a file of one: what is accepted can be written
+// and read again, and has every element once.
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tests/fuzz/fuzz.h"
 #include "zero/base/error.h"
@@ -10,18 +11,58 @@
 
 using namespace zero::checkpoint;
 
+constexpr std::int64_t most_elements = 1 << 20;
+
+namespace {
+
+// As the header of the only file of a parameter and its state.
+void read_as_header(std::string_view text) {
+  Manifest manifest;
+  manifest.save_id = "7";
+  manifest.states = {"m"};
+  manifest.parameters = {{.name = "a", .shape = {3, 5}, .dtype = "F32"}};
+  const std::string header = std::string(length_bytes, ' ').append(text);
+  manifest.files = {{.name = "one",
+                     .bytes = static_cast<std::int64_t>(header.size()) + 120,
+                     .chunks = std::vector<Digest>(1)}};
+  try {
+    const std::vector<Shard> shards = parse_shard_headers("input", manifest, {header});
+    std::int64_t elements = 0;
+    for (const ElementRange& entry : shards.at(0).entries) elements += entry.count;
+    require(elements == 30);
+  } catch (const zero::LoadError&) {
+    // Refused.
+  }
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  read_as_header(std::string_view(reinterpret_cast<const char*>(data), size));
   try {
     const Manifest manifest =
         parse_manifest("input", std::string_view(reinterpret_cast<const char*>(data), size));
     const std::string text = format_manifest(manifest);
     require(format_manifest(parse_manifest("input", text)) == text);
-    for (const ManifestFile& file : manifest.files) {
-      const auto tensors = tensor_entries(manifest, file);
-      require(tensors.size() == file.entries.size());
-      require(tensors.empty() ? file.data_bytes() == 0 : tensors.back().end == file.data_bytes());
+    std::vector<ElementRange> entries;
+    for (int p = 0; p < static_cast<int>(manifest.parameters.size()); ++p)
+      for (int kind = 0; kind <= static_cast<int>(manifest.states.size()); ++kind) {
+        const std::int64_t elements = manifest.parameters[static_cast<std::size_t>(p)].elements();
+        if (elements > 0 && elements < most_elements &&
+            manifest.has(manifest.parameters[static_cast<std::size_t>(p)], kind))
+          entries.push_back({p, kind, 0, elements});
+      }
+    Manifest one = manifest;
+    const std::string header = format_shard_header(one, entries);
+    one.files.assign(1, {.name = "one", .bytes = static_cast<std::int64_t>(header.size())});
+    for (const ElementRange& entry : entries)
+      one.files[0].bytes += entry.count * one.width_of(entry);
+    one.files[0].chunks.resize(static_cast<std::size_t>(
+        (one.files[0].bytes - static_cast<std::int64_t>(header.size()) + chunk_bytes - 1) /
+        chunk_bytes));
+    require(parse_shard_headers("input", one, {header}).at(0).entries == entries);
+    for (const ManifestFile& file : manifest.files)
       require(file.name.find('/') == std::string::npos && file.name.front() != '.');
-    }
   } catch (const zero::LoadError&) {
     // Refused.
   }

@@ -51,13 +51,12 @@ def safetensors_fuzz():
 
 def manifest():
     return {
-        "format": "zerocore-checkpoint", "schema": 1, "save_id": "7" * 32, "tag": "step-3", "sequence": 1, "step": 3,
+        "format": "zerocore-checkpoint", "schema": 2, "save_id": "7" * 32, "tag": "step-3", "sequence": 1, "step": 3,
         "applied_steps": 3, "skipped_in_a_row": 0, "samples": 12,
         "optimizer": {"type": "SGD", "states": ["momentum_buffer"]}, "scheduler": {"type": ""},
         "parameters": [{"name": "a.weight", "shape": [3, 5], "dtype": "F32", "trainable": True},
                        {"name": "a.frozen", "shape": [7], "dtype": "BF16", "trainable": False}],
-        "files": [{"name": "shard-1", "bytes": 234, "header_bytes": 100, "digest": "0" * 32,
-                   "chunk_digests": ["1" * 32], "entries": [[0, 0, 0, 15], [0, 1, 0, 15], [1, 0, 0, 7]]}],
+        "files": [{"name": "shard-1", "bytes": 234, "digest": "0" * 32, "chunk_digests": ["1" * 32]}],
         "client_state": {"a": "b"}, "config": "", "equality": {"ranks": "1"}}
 
 
@@ -72,17 +71,20 @@ def changed(path, value):
 
 def manifest_fuzz():
     yield json.dumps(manifest()).encode()
-    entries = ("files", 0, "entries")
     for path, value in (
-            (("files", 0, "name"), "../shard"), (("files", 0, "name"), "/etc/passwd"), (("schema",), 2),
-            (("files", 0, "bytes"), (1 << 63) - 1), (("files", 0, "header_bytes"), (1 << 63) - 1),
+            (("files", 0, "name"), "../shard"), (("files", 0, "name"), "/etc/passwd"), (("schema",), 1),
+            (("schema",), 3), (("files", 0, "bytes"), (1 << 63) - 1), (("files", 0, "chunk_digests"), []),
             (("parameters", 0, "shape"), [1 << 32, 1 << 32]), (("parameters", 0, "shape"), [-1]),
-            (("parameters", 1, "name"), "a.weight"), (("parameters", 0, "dtype"), "I8"), (entries, []),
-            (entries, [[0, 0, 0, 15], [0, 0, 0, 15], [1, 0, 0, 7]]), (entries, [[9, 0, 0, 1]]),
-            (entries, [[0, 0, 14, (1 << 63) - 1]]), (("config",), [[[[[[[[[1]]]]]]]]]), (("step",), 1.5)):
+            (("parameters", 1, "name"), "a.weight"), (("parameters", 1, "name"), "a.weight:momentum_buffer"),
+            (("parameters", 0, "dtype"), "I8"), (("config",), [[[[[[[[[1]]]]]]]]]), (("step",), 1.5)):
         yield changed(path, value)
     yield b"[" * 1000
     yield b'{"format":"zerocore-checkpoint","format":"x"}'
+    # The header of a file instead.
+    tensors = {"__metadata__": {"save_id": "7"}, "a@0": tensor([15], 0, 60), "a:m@0": tensor([15], 60, 120)}
+    yield json.dumps(tensors).encode()
+    for name in ("a@1", "a@-1", "a@00", "a", "@0", "b@0", "a:n@0", "a@9223372036854775807"):
+        yield json.dumps(tensors).replace('"a@0"', json.dumps(name)).encode()
 
 
 def checkpoint_fuzz():

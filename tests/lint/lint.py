@@ -13,7 +13,7 @@ TEXT = CODE + (".md", ".json", ".in", ".yml", ".yaml")
 MAX_LINES = 600
 
 # Longest prefix wins: a file belongs to the most specific of these.
-FOLDERS = ("zero/base", "zero/plan", "zero/runtime", "zero/state", "zero/checkpoint", "zero/checkpointing", "zero/run",
+FOLDERS = ("zero/base", "zero/plan", "zero/runtime", "zero/state", "zero/checkpoint/format", "zero/checkpoint", "zero/run",
            "zero/monitor", "zero", "comm", "optim", "offload", "config_schemas", "pytorch", "tools", "examples", "tests")
 
 # What a folder may include beside itself: folders, or single files.
@@ -27,11 +27,10 @@ EDGES = {
     "zero/plan": ("zero", "zero/base", "optim", "comm/pair_counts.h"),
     "zero/runtime": ("zero", "zero/base", "comm", "optim"),
     "zero/state": ("zero", "zero/base", "zero/plan", "zero/runtime", "comm", "optim", "offload"),
-    "zero/checkpoint": ("zero/base",),
-    "zero/checkpointing": ("zero", "zero/base", "zero/plan", "zero/runtime", "zero/state", "zero/checkpoint", "comm",
-                           "optim"),
-    "zero/run": ("zero", "zero/base", "zero/plan", "zero/runtime", "zero/state", "zero/checkpoint",
-                 "zero/checkpointing", "comm", "optim", "offload"),
+    "zero/checkpoint/format": ("zero/base",),
+    "zero/checkpoint": ("zero", "zero/base", "zero/checkpoint/format", "zero/plan/step_plan.h", "zero/runtime", "comm"),
+    "zero/run": ("zero", "zero/base", "zero/plan", "zero/runtime", "zero/state", "zero/checkpoint/format",
+                 "zero/checkpoint", "comm", "optim", "offload"),
     "zero/monitor": ("zero", "zero/base"),
     "config_schemas": ("zero", "zero/base", "zero/plan/config_fields.h", "zero/plan/placement.h",
                        "optim/options.h",
@@ -43,7 +42,7 @@ EDGES = {
     "examples": ("tools/report", "pytorch/module.h"),
 }
 ON_PUBLIC_HEADERS = ("pytorch", "examples")
-JSON_FOLDERS = ("config_schemas", "zero/checkpoint", "tools", "examples", "tests")
+JSON_FOLDERS = ("config_schemas", "zero/checkpoint/format", "tools", "examples", "tests")
 
 # Public headers are these and what they include; the last two may name their vendor's types.
 PUBLIC = ("zero/zero.h", "zero/config.h", "zero/testing.h", "zero/mpi.h", "zero/cuda.h",

@@ -15,7 +15,7 @@ GOOD = {
     "zero/base/cuda/stream.cu": "#include <cuda_runtime.h>\n",
     "zero/run/engine.cpp": '#include "comm/world.h"\n#include "optim/options.h"\n#include "zero/base/device.h"\n',
     "zero/plan/placement.cpp": "bool f(int stage) { return stage >= 2; }\n",
-    "zero/checkpoint/header.cpp": '#include <nlohmann/json.hpp>\n#include "zero/base/dtype.h"\n',
+    "zero/checkpoint/format/header.cpp": '#include <nlohmann/json.hpp>\n#include "zero/base/dtype.h"\n',
     "comm/world.h": '#include "zero/base/dtype.h"\n// if MPI, then stage == 3\n#if defined(__AVX2__)\n#endif\n',
     "optim/options.h": "#ifdef __COMPILER\n#endif\n",
     "config_schemas/load.cpp": '#include <nlohmann/json.hpp>\n#include "zero/config.h"\n'
@@ -53,12 +53,12 @@ class Rules(unittest.TestCase):
                 ("comm/a.cpp", "optim/options.h"), ("comm/a.cpp", "zero/zero.h"),
                 ("optim/a.cpp", "comm/world.h"), ("offload/a.cpp", "comm/world.h"),
                 ("comm/a.cpp", "offload/tier.h"), ("zero/a.cpp", "config_schemas/load.h"),
-                ("zero/checkpoint/a.cpp", "zero/engine.h"), ("config_schemas/a.cpp", "comm/world.h"),
+                ("zero/checkpoint/format/a.cpp", "zero/engine.h"), ("config_schemas/a.cpp", "comm/world.h"),
                 ("zero/run/a.cpp", "tools/zero/run.h"), ("zero/a.h", "zero/run/scopes.h"),
                 ("zero/plan/a.cpp", "zero/state/state.h"), ("zero/plan/a.cpp", "zero/runtime/ranks.h"),
                 ("zero/state/a.cpp", "zero/run/scopes.h"), ("zero/runtime/a.cpp", "zero/state/state.h"),
-                ("zero/checkpointing/a.cpp", "zero/run/engine_core.h"),
-                ("zero/checkpoint/a.cpp", "zero/state/state.h"), ("optim/a.cpp", "tests/support/x.h"),
+                ("zero/checkpoint/a.cpp", "zero/run/engine_core.h"),
+                ("zero/checkpoint/a.cpp", "zero/state/state.h"), ("zero/checkpoint/format/a.cpp", "zero/checkpoint/store.h"), ("optim/a.cpp", "tests/support/x.h"),
                 ("examples/a.cpp", "comm/world.h"), ("examples/a.cpp", "zero/engine.h"),
                 ("examples/a.cpp", "zero/base/device.h"), ("examples/a.cpp", "tools/zero/launcher.h"), ("pytorch/a.cpp", "zero/run/scopes.h"),
                 ("zero/run/a.cpp", "pytorch/module.h"), ("examples/a.cpp", "pytorch/operations.h")):
@@ -75,7 +75,7 @@ class Rules(unittest.TestCase):
     def test_json_stays_at_the_edge(self):
         for folder in ("zero", "zero/base", "comm", "optim", "offload"):
             self.finds("json", folder + "/a.cpp", "#include <nlohmann/json.hpp>\n")
-        for folder in ("config_schemas", "zero/checkpoint", "tools/zero", "examples", "tests"):
+        for folder in ("config_schemas", "zero/checkpoint/format", "tools/zero", "examples", "tests"):
             self.accepts(folder + "/a.cpp", "#include <nlohmann/json.hpp>\n")
 
     def test_feature_macros(self):

@@ -9,14 +9,14 @@
 #include "tests/support/mock_ranks.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
+#include "zero/checkpoint/checkpoint_reader.h"
 #include "zero/checkpoint/file_layer.h"
-#include "zero/checkpoint/tensor_reader.h"
 
 namespace {
 
+using zero::checkpoint::CheckpointReader;
 using zero::checkpoint::FileEvent;
 using zero::checkpoint::FileOp;
-using zero::checkpoint::TensorReader;
 using zero::tests::TemporaryDirectory;
 
 constexpr toy::Dims dims{.vocabulary = 31, .channels = 72, .blocks = 3, .batch = 2};
@@ -91,7 +91,7 @@ void check_save(int ranks, const zero::Config& config, mock::Order order, std::u
     CHECK(engine.resume(root)->step == 2);
     CHECK(engine.digest() == saved);
   });
-  TensorReader at_once(root + "/at-once"), behind(root + "/behind");
+  CheckpointReader at_once(root + "/at-once"), behind(root + "/behind");
   behind.verify();
   REQUIRE(behind.manifest().files.size() == static_cast<std::size_t>(ranks));
   for (std::size_t f = 0; f < behind.manifest().files.size(); ++f)
@@ -149,7 +149,7 @@ TEST_CASE("the host waits for no copy of a save, and the ranks find out that it 
         trainer.step();
       });
   // The engine's end waits for the last.
-  for (const char* tag : {"first", "second"}) TensorReader(root + "/" + tag).verify();
+  for (const char* tag : {"first", "second"}) CheckpointReader(root + "/" + tag).verify();
 }
 
 TEST_CASE("a save that fails behind a device's steps is thrown by a step of all ranks, or told") {
@@ -183,7 +183,7 @@ TEST_CASE("a save that fails behind a device's steps is thrown by a step of all 
             CHECK(engine.save_checkpoint(root, {.tag = "kept"}).wait());
           });
       CHECK(!std::filesystem::exists(root + "/lost"));
-      TensorReader(root + "/kept").verify();
+      CheckpointReader(root + "/kept").verify();
     }
 }
 

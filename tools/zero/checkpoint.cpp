@@ -15,15 +15,16 @@
 #include "tools/zero/model_export.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
+#include "zero/checkpoint/checkpoint_reader.h"
 #include "zero/checkpoint/store.h"
-#include "zero/checkpoint/tensor_reader.h"
 
 namespace zero::tool {
 namespace {
 
+using checkpoint::CheckpointReader;
 using checkpoint::Manifest;
 using checkpoint::ManifestParameter;
-using checkpoint::TensorReader;
+using checkpoint::shape_text;
 
 constexpr std::int64_t piece_elements = std::int64_t{1} << 20;
 
@@ -32,17 +33,8 @@ struct CheckpointOptions {
   std::int64_t max_file_bytes = 0;
 };
 
-std::string text(const std::vector<std::int64_t>& shape) {
-  std::string result = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    result += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-  return result + "]";
-}
-
 std::string joined(const std::vector<std::string>& words) {
-  std::string result;
-  for (const std::string& word : words) result += (result.empty() ? "" : ", ") + word;
-  return result;
+  return checkpoint::list_of(words, words.size());
 }
 
 // Control characters of a foreign file do not reach the terminal.
@@ -53,11 +45,11 @@ std::string printable(std::string text) {
 }
 
 // The checkpoint that the options name; of a directory of some, the newest that is still there.
-TensorReader open_checkpoint(const std::string& directory, const std::string& tag) {
+CheckpointReader open_checkpoint(const std::string& directory, const std::string& tag) {
   while (true) {
     const std::string path = checkpoint::find_checkpoint(directory, tag);
     try {
-      return checkpoint::reading(path, [&] { return TensorReader(path); });
+      return checkpoint::reading(path, [&] { return CheckpointReader(path); });
     } catch (const checkpoint::Retired& error) {
       if (!tag.empty() || checkpoint::is_gone(directory)) throw;
       std::fprintf(stderr, "zero: %s; taking the newest that is left\n", error.what());
@@ -94,7 +86,7 @@ const char* kind_of(const ManifestParameter& parameter) {
 
 void inspect(const CheckpointOptions& options) {
   if (options.tag.empty()) list_all(options.directory);
-  const TensorReader reader = open_checkpoint(options.directory, options.tag);
+  const CheckpointReader reader = open_checkpoint(options.directory, options.tag);
   const Manifest& m = reader.manifest();
   std::int64_t trained = 0, frozen = 0;
   std::size_t width = 9;
@@ -115,20 +107,20 @@ void inspect(const CheckpointOptions& options) {
     std::printf("client      %s = %s\n", printable(key).c_str(),
                 printable(value.substr(0, 200)).c_str());
   if (!m.rank_states.empty()) std::printf("rank states of %zu ranks\n", m.rank_states.size());
-  for (const checkpoint::ManifestFile& file : m.files)
-    std::printf("file        %s  %" PRId64 " bytes, %zu tensors\n", file.name.c_str(), file.bytes,
-                file.entries.size());
+  for (std::size_t i = 0; i < m.files.size(); ++i)
+    std::printf("file        %s  %" PRId64 " bytes, %zu tensors\n", m.files[i].name.c_str(),
+                m.files[i].bytes, reader.shards()[i].entries.size());
   std::printf("parameters  %" PRId64 " trained, %" PRId64 " frozen\n\n", trained, frozen);
   std::printf("%-*s  %-6s %-8s %12s  shape\n", static_cast<int>(width), "parameter", "stored",
               "kind", "elements");
   for (const ManifestParameter& p : m.parameters)
     std::printf("%-*s  %-6s %-8s %12" PRId64 "  %s%s\n", static_cast<int>(width),
                 printable(p.name).c_str(), p.dtype.c_str(), kind_of(p), p.elements(),
-                text(p.shape).c_str(), remarks_on(p).c_str());
+                shape_text(p.shape).c_str(), remarks_on(p).c_str());
 }
 
 void verify(const CheckpointOptions& options) {
-  TensorReader reader = open_checkpoint(options.directory, options.tag);
+  CheckpointReader reader = open_checkpoint(options.directory, options.tag);
   reader.verify();
   std::printf("%s: whole: %zu parameters in %zu files, %" PRId64
               " bytes of data, every digest right, every element there once\n",
@@ -138,7 +130,7 @@ void verify(const CheckpointOptions& options) {
 
 void export_to(const CheckpointOptions& options) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond its limit is an error of the write
-  TensorReader reader = open_checkpoint(options.directory, options.tag);
+  CheckpointReader reader = open_checkpoint(options.directory, options.tag);
   const std::vector<std::string> files =
       export_model(reader, options.output, options.dtype, options.max_file_bytes);
   for (const std::string& file : files) std::printf("wrote %s\n", file.c_str());
@@ -149,7 +141,8 @@ struct Difference {
   double largest = 0;
 };
 
-Difference compare(TensorReader& a, int in_a, int kind_a, TensorReader& b, int in_b, int kind_b) {
+Difference compare(CheckpointReader& a, int in_a, int kind_a, CheckpointReader& b, int in_b,
+                   int kind_b) {
   const std::int64_t elements = a.manifest().parameters[static_cast<std::size_t>(in_a)].elements();
   Difference difference;
   std::vector<float> left, right;
@@ -170,7 +163,7 @@ Difference compare(TensorReader& a, int in_a, int kind_a, TensorReader& b, int i
 }
 
 // Prints what differs; how many lines.
-int compare_parameter(TensorReader& a, TensorReader& b, std::size_t number) {
+int compare_parameter(CheckpointReader& a, CheckpointReader& b, std::size_t number) {
   const ManifestParameter& own = a.manifest().parameters[number];
   const int in_a = static_cast<int>(number), in_b = b.manifest().find(own.name);
   const std::string name = printable(own.name);
@@ -180,8 +173,8 @@ int compare_parameter(TensorReader& a, TensorReader& b, std::size_t number) {
   }
   const ManifestParameter& other = b.manifest().parameters[static_cast<std::size_t>(in_b)];
   if (own.shape != other.shape) {
-    std::printf("%s: shape %s and %s\n", name.c_str(), text(own.shape).c_str(),
-                text(other.shape).c_str());
+    std::printf("%s: shape %s and %s\n", name.c_str(), shape_text(own.shape).c_str(),
+                shape_text(other.shape).c_str());
     return 1;
   }
   int lines = 0;
@@ -219,8 +212,8 @@ int compare_parameter(TensorReader& a, TensorReader& b, std::size_t number) {
 }
 
 void diff(const CheckpointOptions& options) {
-  TensorReader a = open_checkpoint(options.directory, options.tag);
-  TensorReader b = open_checkpoint(options.other, options.tag);
+  CheckpointReader a = open_checkpoint(options.directory, options.tag);
+  CheckpointReader b = open_checkpoint(options.other, options.tag);
   int lines = 0;
   const auto field = [&](const char* name, const std::string& left, const std::string& right) {
     if (left == right) return;

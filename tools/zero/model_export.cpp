@@ -49,7 +49,7 @@ void write_as(ModelWriter& writer, std::span<const float> values) {
   writer.write(std::as_bytes(std::span(rounded)));
 }
 
-void write_tensor(checkpoint::TensorReader& reader, int parameter, DType dtype,
+void write_tensor(checkpoint::CheckpointReader& reader, int parameter, DType dtype,
                   ModelWriter& writer) {
   if (reader.manifest().parameters[static_cast<std::size_t>(parameter)].buffer)
     return writer.write(reader.bytes(parameter));
@@ -70,7 +70,7 @@ void write_tensor(checkpoint::TensorReader& reader, int parameter, DType dtype,
 
 }  // namespace
 
-std::vector<std::string> export_model(checkpoint::TensorReader& reader,
+std::vector<std::string> export_model(checkpoint::CheckpointReader& reader,
                                       const std::string& directory, const std::string& dtype,
                                       std::int64_t max_file_bytes) {
   const std::vector<ManifestParameter>& parameters = reader.manifest().parameters;

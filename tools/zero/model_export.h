@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "zero/checkpoint/tensor_reader.h"
+#include "zero/checkpoint/checkpoint_reader.h"
 
 namespace zero::tool {
 
 // dtype: "fp32", "bf16", "fp16", or "" for what the run computed in (frozen parameters as stored).
 // max_file_bytes 0: one file. Holds a piece of one tensor in memory at a time. Returns the files'
 // paths.
-std::vector<std::string> export_model(checkpoint::TensorReader& reader,
+std::vector<std::string> export_model(checkpoint::CheckpointReader& reader,
                                       const std::string& directory, const std::string& dtype,
                                       std::int64_t max_file_bytes);
 

@@ -99,18 +99,6 @@ WatchedCalls::~WatchedCalls() {
   watched_calls = nullptr;
 }
 
-std::string file_name_problem(std::string_view name) {
-  if (name.empty()) return "is empty";
-  if (name.size() > 200) return "is longer than 200 bytes";
-  if (name[0] == '.') return "starts with a dot";
-  for (const char c : name) {
-    if (c == '/') return "has a slash";
-    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f)
-      return "has a character outside printable ASCII";
-  }
-  return "";
-}
-
 Descriptor::~Descriptor() {
   if (fd_ >= 0) ::close(fd_);
 }

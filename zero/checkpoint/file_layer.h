@@ -164,7 +164,4 @@ class Directory {
   std::string path_;
 };
 
-// "" or what is wrong with a name that is to be one component of a path.
-std::string file_name_problem(std::string_view name);
-
 }  // namespace zero::checkpoint

@@ -124,7 +124,7 @@ SaveTicket::SaveTicket(detail::EngineLink core, std::shared_ptr<detail::PendingS
 
 bool SaveTicket::wait() const {
   detail::EngineCore& core = core_.of("save");
-  if (!detail::Checkpoints::is_finished(*save_)) core.require_step_border("SaveTicket::wait()");
+  if (!save_->is_finished()) core.require_step_border("SaveTicket::wait()");
   return core.checkpoints().finish(*save_);
 }
 

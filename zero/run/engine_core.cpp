@@ -5,6 +5,7 @@
 #include "zero/base/notice.h"
 #include "zero/run/engine_report.h"
 #include "zero/run/replicas.h"
+#include "zero/run/train_snapshot.h"
 
 namespace zero::detail {
 
@@ -39,8 +40,10 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
 
 std::unique_ptr<Checkpoints> EngineCore::make_checkpoints() {
   std::unique_ptr<Checkpoints> checkpoints;
-  with_memory_table(train_.runtime.ledger(),
-                    [&] { checkpoints = std::make_unique<Checkpoints>(train_); });
+  with_memory_table(train_.runtime.ledger(), [&] {
+    checkpoints = std::make_unique<Checkpoints>(train_.runtime, train_.ranks, train_.config,
+                                                snapshot_of(train_));
+  });
   return checkpoints;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "zero/checkpointing/checkpoints.h"
+#include "zero/checkpoint/checkpoints.h"
 #include "zero/run/call_guard.h"
 #include "zero/run/engine_memory.h"
 #include "zero/run/evaluator.h"

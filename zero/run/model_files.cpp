@@ -8,9 +8,9 @@
 
 #include "comm/environment.h"
 #include "zero/base/hash.h"
-#include "zero/checkpoint/digest.h"
+#include "zero/checkpoint/file_work.h"
+#include "zero/checkpoint/format/digest.h"
 #include "zero/checkpoint/model_files.h"
-#include "zero/checkpointing/file_work.h"
 #include "zero/run/weights.h"
 #include "zero/runtime/fingerprint.h"
 #include "zero/state/array_exchange.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "zero/base/hash.h"
-#include "zero/checkpoint/digest.h"
+#include "zero/checkpoint/format/digest.h"
 #include "zero/runtime/fingerprint.h"
 
 namespace zero::detail {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string_view>
 
-#include "zero/checkpointing/checkpoints.h"
+#include "zero/checkpoint/checkpoints.h"
 #include "zero/run/offload_streams.h"
 #include "zero/run/reduced_gradients.h"
 #include "zero/run/scopes.h"

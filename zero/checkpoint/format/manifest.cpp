@@ -1,10 +1,10 @@
 #include "zero/checkpoint/format/manifest.h"
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 
 #include "zero/base/error.h"
-#include "zero/checkpoint/file_layer.h"
 #include "zero/checkpoint/format/json.h"
 
 namespace zero::checkpoint {
@@ -14,9 +14,6 @@ inline constexpr const char* expected<Digest> = "32 hexadecimal digits";
 template <>
 inline constexpr const char* expected<std::vector<Digest>> =
     "an array of strings of 32 hexadecimal digits";
-template <>
-inline constexpr const char* expected<std::vector<ElementRange>> =
-    "an array of [parameter, kind, begin, count]";
 
 static void to_json(Json& json, const Digest& digest) {
   json = digest.hex();
@@ -26,18 +23,6 @@ static void from_json(const Json& json, Digest& digest) {
   const auto parsed = Digest::parse(json.get_ref<const std::string&>());
   if (!parsed) throw std::invalid_argument("no digest");
   digest = *parsed;
-}
-
-static void to_json(Json& json, const ElementRange& range) {
-  json = {range.parameter, range.kind, range.begin, range.count};
-}
-
-static void from_json(const Json& json, ElementRange& range) {
-  const auto words = json.get<std::vector<std::int64_t>>();
-  constexpr std::int64_t most = std::numeric_limits<int>::max();
-  if (words.size() != 4 || words[0] > most || words[1] > most)
-    throw std::invalid_argument("no range");
-  range = {static_cast<int>(words[0]), static_cast<int>(words[1]), words[2], words[3]};
 }
 
 namespace {
@@ -61,10 +46,8 @@ constexpr auto parameter_fields = [](auto& io, auto& parameter) {
 constexpr auto file_fields = [](auto& io, auto& file) {
   io("name", file.name);
   io("bytes", file.bytes);
-  io("header_bytes", file.header_bytes);
   io("digest", file.digest);
   io("chunk_digests", file.chunks);
-  io("entries", file.entries);
 };
 
 constexpr auto manifest_fields = [](auto& io, auto& manifest) {
@@ -101,48 +84,63 @@ std::string problem_of(const Manifest& manifest, const ManifestParameter& parame
   return "";
 }
 
-std::string problem_of(const Manifest& manifest, const ElementRange& entry) {
-  if (entry.parameter >= std::ssize(manifest.parameters))
-    return "an entry has parameter number " + std::to_string(entry.parameter) + " of " +
-           std::to_string(manifest.parameters.size());
-  const auto& parameter = manifest.parameters[entry.parameter];
-  const std::string what = "an entry of " + in_quotes(parameter.name) + " has ";
-  if (entry.kind > std::ssize(manifest.states) || !manifest.has(parameter, entry.kind))
-    return what + "kind " + std::to_string(entry.kind) + ", which it does not have";
-  const std::int64_t elements = parameter.elements();
-  if (entry.count < 1 || entry.begin > elements || entry.count > elements - entry.begin)
-    return what + std::to_string(entry.count) + " elements from " + std::to_string(entry.begin) +
-           " on; the parameter has " + std::to_string(elements);
-  return "";
+std::string problem_of(const Manifest&, const ManifestFile& file) {
+  const std::string wrong = file_name_problem(file.name);
+  return wrong.empty() ? "" : "the name " + in_quotes(file.name) + " " + wrong;
 }
 
-std::string problem_of(const Manifest& manifest, const ManifestFile& file) {
-  if (const std::string wrong = file_name_problem(file.name); !wrong.empty())
-    return "the name " + in_quotes(file.name) + " " + wrong;
-  if (file.header_bytes < std::int64_t{length_bytes} ||
-      file.header_bytes > max_header_bytes + std::int64_t{length_bytes})
-    return "its header of " + std::to_string(file.header_bytes) +
-           " bytes is too small or too large";
-  std::int64_t data = 0;
-  for (const ElementRange& entry : file.entries) {
-    if (const std::string wrong = problem_of(manifest, entry); !wrong.empty()) return wrong;
-    if (__builtin_add_overflow(data, entry.count * manifest.width_of(entry), &data)) break;
-  }
-  if (file.header_bytes > file.bytes || data != file.data_bytes())
-    return "its entries and its size of " + std::to_string(file.bytes) +
-           " bytes do not fit each other";
-  const std::int64_t chunks = std::ssize(file.chunks);
-  if (chunks != data / chunk_bytes + (data % chunk_bytes != 0))
-    return "it has " + std::to_string(chunks) + " chunk digests for " + std::to_string(data) +
-           " bytes";
-  return "";
+// What stands in front of the offset in the names of tensors: a parameter's name, or with a state's
+// behind it, and to which numbers of parameter and kind that belongs.
+std::string stem_of(const Manifest& manifest, int parameter, int kind) {
+  return manifest.parameters[parameter].name + (kind > 0 ? ":" + manifest.states[kind - 1] : "");
+}
+
+using Stems = std::map<std::string, std::pair<int, int>, std::less<>>;
+
+Stems stems_of(const std::string& path, const Manifest& manifest) {
+  Stems stems;
+  for (int p = 0; p < std::ssize(manifest.parameters); ++p)
+    for (int kind = 0; kind <= std::ssize(manifest.states); ++kind) {
+      if (!manifest.has(manifest.parameters[p], kind)) continue;
+      const auto [at, is_new] = stems.try_emplace(stem_of(manifest, p, kind), p, kind);
+      if (!is_new)
+        throw LoadError(path + ": the parameter " + in_quotes(at->first) +
+                        " has the name of another one's state");
+    }
+  return stems;
+}
+
+// Throws where the manifest has no place for the tensor.
+ElementRange range_of(const std::string& path, const Manifest& manifest, const Stems& stems,
+                      const TensorEntry& tensor) {
+  const auto refuse = [&](const std::string& problem) {
+    throw LoadError(path + ": the tensor " + in_quotes(tensor.name) + " " + problem);
+  };
+  const std::string_view name = tensor.name;
+  const std::size_t at = std::min(name.rfind('@'), name.size());
+  const auto stem = stems.find(name.substr(0, at));
+  if (stem == stems.end()) refuse("belongs to no parameter and state of the manifest");
+  const auto [parameter, kind] = stem->second;
+  ElementRange range{parameter, kind, 0, tensor.elements()};
+  const char* const end = name.data() + name.size();
+  if (at == name.size() || std::from_chars(name.data() + at + 1, end, range.begin).ptr != end ||
+      manifest.name_of(range) != name)
+    refuse("does not say where it begins");
+  if (tensor.dtype != manifest.dtype_of(range))
+    refuse("has dtype " + tensor.dtype + ", the manifest says " + manifest.dtype_of(range));
+  const std::int64_t elements = manifest.parameters[parameter].elements();
+  if (tensor.shape.size() != 1 || range.count < 1 || range.begin < 0 || range.begin > elements ||
+      range.count > elements - range.begin)
+    refuse("has " + std::to_string(range.count) + " elements from " + std::to_string(range.begin) +
+           " on; the parameter has " + std::to_string(elements));
+  return range;
 }
 
 // Each element of each parameter and state exactly once.
-std::string coverage_problem(const Manifest& manifest) {
+std::string coverage_problem(const Manifest& manifest, const std::vector<Shard>& shards) {
   std::vector<ElementRange> ranges;
-  for (const ManifestFile& file : manifest.files)
-    ranges.insert(ranges.end(), file.entries.begin(), file.entries.end());
+  for (const Shard& shard : shards)
+    ranges.insert(ranges.end(), shard.entries.begin(), shard.entries.end());
   std::sort(ranges.begin(), ranges.end());
   auto range = ranges.begin();
   for (int p = 0; p < std::ssize(manifest.parameters); ++p) {
@@ -203,14 +201,15 @@ std::int64_t Manifest::width_of(const ElementRange& range) const {
 }
 
 std::string Manifest::name_of(const ElementRange& range) const {
-  return parameters[range.parameter].name + (range.kind > 0 ? ":" + states[range.kind - 1] : "") +
-         "@" + std::to_string(range.begin);
+  return stem_of(*this, range.parameter, range.kind) + "@" + std::to_string(range.begin);
 }
 
 std::int64_t Manifest::data_bytes() const {
-  std::int64_t total = 0;
-  for (const ManifestFile& file : files) total += file.data_bytes();
-  return total;
+  std::uint64_t total = 0;  // of sizes that were made up, the sum may be anything
+  for (int p = 0; p < std::ssize(parameters); ++p)
+    for (int kind = 0; kind <= std::ssize(states); ++kind)
+      if (has(parameters[p], kind)) total += parameters[p].elements() * width_of({p, kind});
+  return static_cast<std::int64_t>(total);
 }
 
 std::string format_manifest(const Manifest& manifest) {
@@ -236,7 +235,7 @@ Manifest parse_manifest(const std::string& path, std::string_view text) {
   read("format", format);
   if (format != format_word) read.refuse("this is not the manifest of a ZeroCore checkpoint");
   read("schema", schema);
-  if (schema != manifest_schema)
+  if (schema < 1 || schema > manifest_schema)
     read.refuse("has schema " + std::to_string(schema) + ", this version reads " +
                 std::to_string(manifest_schema) +
                 (schema > manifest_schema ? "; it was written by a newer one" : ""));
@@ -251,34 +250,47 @@ Manifest parse_manifest(const std::string& path, std::string_view text) {
   }
   check_each(path, "parameter", manifest, manifest.parameters);
   check_each(path, "file", manifest, manifest.files);
-  if (const std::string wrong = coverage_problem(manifest); !wrong.empty()) read.refuse(wrong);
   return manifest;
 }
 
-std::vector<TensorEntry> tensor_entries(const Manifest& manifest, const ManifestFile& file) {
-  std::vector<TensorEntry> tensors;
+std::string format_shard_header(const Manifest& manifest,
+                                const std::vector<ElementRange>& entries) {
+  SafetensorsHeader header{{}, {{"format", format_word}, {"save_id", manifest.save_id}}};
   std::int64_t end = 0;
-  for (const ElementRange& entry : file.entries) {
-    const std::int64_t begin = end;
-    end += entry.count * manifest.width_of(entry);
-    tensors.push_back(
+  for (const ElementRange& entry : entries) {
+    const std::int64_t begin = std::exchange(end, end + entry.count * manifest.width_of(entry));
+    header.tensors.push_back(
         {manifest.name_of(entry), manifest.dtype_of(entry), {entry.count}, begin, end});
   }
-  return tensors;
+  return format_header(header, data_alignment);
 }
 
-std::string shard_header(const Manifest& manifest, const ManifestFile& file) {
-  // Aligned, so that data may bypass the page cache.
-  return format_header(
-      {tensor_entries(manifest, file), {{"format", format_word}, {"save_id", manifest.save_id}}},
-      direct_alignment);
-}
-
-void set_sizes(const Manifest& manifest, ManifestFile& file) {
-  file.header_bytes = std::ssize(shard_header(manifest, file));
-  file.bytes = file.header_bytes;
-  for (const ElementRange& entry : file.entries)
-    file.bytes += entry.count * manifest.width_of(entry);
+std::vector<Shard> parse_shard_headers(const std::string& path, const Manifest& manifest,
+                                       const std::vector<std::string>& headers) {
+  const Stems stems = stems_of(path, manifest);
+  std::vector<Shard> shards;
+  for (const ManifestFile& file : manifest.files) {
+    const std::string_view header = headers[shards.size()];
+    const std::string where = path + "/" + file.name;
+    Shard& shard = shards.emplace_back(Shard{std::ssize(header), {}});
+    const std::int64_t data_bytes = file.bytes - shard.header_bytes;
+    const SafetensorsHeader parsed =
+        parse_header(where, header.substr(std::min(length_bytes, header.size())), data_bytes);
+    const auto id = parsed.metadata.find("save_id");
+    if (id == parsed.metadata.end() || id->second != manifest.save_id)
+      throw LoadError(where + ": belongs to save " +
+                      in_quotes(id == parsed.metadata.end() ? "" : id->second) +
+                      ", the manifest is of save " + in_quotes(manifest.save_id));
+    const std::int64_t chunks = std::ssize(file.chunks);
+    if (chunks != data_bytes / chunk_bytes + (data_bytes % chunk_bytes != 0))
+      throw LoadError(where + ": the manifest has " + std::to_string(chunks) +
+                      " chunk digests for " + std::to_string(data_bytes) + " bytes");
+    for (const TensorEntry& tensor : parsed.tensors)
+      shard.entries.push_back(range_of(where, manifest, stems, tensor));
+  }
+  if (const std::string wrong = coverage_problem(manifest, shards); !wrong.empty())
+    throw LoadError(path + ": " + wrong);
+  return shards;
 }
 
 }  // namespace zero::checkpoint

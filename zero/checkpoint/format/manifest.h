@@ -1,6 +1,6 @@
-// What a checkpoint says about itself: parameters by name and shape, files by size and digest, and
-// which elements of which parameter lie where. Nothing in it about stage, padding or rank count is
-// needed to read the rest.
+// What a checkpoint says about itself: parameters by name and shape, and files by size and digest.
+// Which elements of which parameter lie where is said by the headers of the files alone. Nothing
+// about stage, padding or rank count is needed to read the rest.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,26 @@
 #include <string_view>
 #include <vector>
 
-#include "zero/checkpoint/digest.h"
+#include "zero/checkpoint/format/digest.h"
 #include "zero/checkpoint/format/safetensors.h"
 
 namespace zero::checkpoint {
 
-inline constexpr std::int64_t manifest_schema = 1;
+// Schema 1 repeated the headers of the files, which is passed over.
+inline constexpr std::int64_t manifest_schema = 2;
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr const char* manifest_digest_name = "manifest.xxh3";
 inline constexpr std::int64_t max_manifest_bytes = std::int64_t{256} << 20;
+// Of the data of a file of tensors, so that it may bypass the page cache.
+inline constexpr std::size_t data_alignment = 4096;
 
 struct ManifestParameter {
   std::string name;
   std::vector<std::int64_t> shape;
-  std::string dtype;  // as stored: the master's for what is trained, its own for what is frozen
+  std::string dtype =
+      {};  // as stored: the master's for what is trained, its own for what is frozen
   bool trainable = true;
-  std::vector<std::string> used_by;  // other units that share it (tied tables)
+  std::vector<std::string> used_by = {};  // other units that share it (tied tables)
   // Of the manifest's states, where the optimizer keeps others for other parameters (Muon); absent:
   // all of them, if it is trained.
   std::optional<std::vector<std::string>> states = {};
@@ -47,15 +51,11 @@ struct ElementRange {
   auto operator<=>(const ElementRange&) const = default;
 };
 
-// A safetensors file; entries in the order of their data, without gaps.
 struct ManifestFile {
   std::string name;
-  std::int64_t bytes = 0, header_bytes = 0;  // the 8 bytes of the header's length included
-  Digest digest;
-  std::vector<Digest> chunks;
-  std::vector<ElementRange> entries;
-
-  std::int64_t data_bytes() const { return bytes - header_bytes; }
+  std::int64_t bytes = 0;
+  Digest digest = {};               // of its header and the digests of its chunks
+  std::vector<Digest> chunks = {};  // of its data
 };
 
 struct Manifest {
@@ -80,20 +80,27 @@ struct Manifest {
   std::int64_t width_of(const ElementRange& range) const;  // bytes per element
   // "name@offset", "name:exp_avg@offset".
   std::string name_of(const ElementRange& range) const;
-  std::int64_t data_bytes() const;  // of all files
+  std::int64_t data_bytes() const;  // of all parameters and states
 };
 
 std::string format_manifest(const Manifest& manifest);
-// Every field checked, every element of every parameter and state present exactly once. Throws
-// LoadError starting with `path`.
+// Every field checked. Throws LoadError starting with `path`.
 Manifest parse_manifest(const std::string& path, std::string_view text);
 // The text of manifest.xxh3.
 std::string format_manifest_digest(std::string_view manifest);
 
-// The entries of a file as safetensors has them, and the header of the file that is to be written.
-std::vector<TensorEntry> tensor_entries(const Manifest& manifest, const ManifestFile& file);
-std::string shard_header(const Manifest& manifest, const ManifestFile& file);
-// Fills in bytes and header_bytes from the entries.
-void set_sizes(const Manifest& manifest, ManifestFile& file);
+// A file of tensors, as its header says; entries in the order of their data, without gaps.
+struct Shard {
+  std::int64_t header_bytes = 0;  // the 8 bytes of the header's length included
+  std::vector<ElementRange> entries;
+};
+
+// What a file with these entries begins with.
+std::string format_shard_header(const Manifest& manifest, const std::vector<ElementRange>& entries);
+// Of the headers of all files of the manifest, each checked against it; every element of every
+// parameter and state is there exactly once. Throws LoadError starting with `path`, that of the
+// checkpoint.
+std::vector<Shard> parse_shard_headers(const std::string& path, const Manifest& manifest,
+                                       const std::vector<std::string>& headers);
 
 }  // namespace zero::checkpoint

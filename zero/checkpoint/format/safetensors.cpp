@@ -82,6 +82,12 @@ std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::vector<std::string> extents;
+  for (const std::int64_t extent : shape) extents.push_back(std::to_string(extent));
+  return "[" + list_of(extents, extents.size()) + "]";
+}
+
 std::string safetensors_name(DType dtype) {
   return dtype == DType::fp32   ? "F32"
          : dtype == DType::bf16 ? "BF16"
@@ -141,6 +147,18 @@ std::string name_problem(std::string_view name) {
     const bool c1 =
         byte == 0xc2 && i + 1 < name.size() && static_cast<unsigned char>(name[i + 1]) < 0xa0;
     if (byte < 0x20 || byte == 0x7f || c1) return "the name has a control character";
+  }
+  return "";
+}
+
+std::string file_name_problem(std::string_view name) {
+  if (name.empty()) return "is empty";
+  if (name.size() > 200) return "is longer than 200 bytes";
+  if (name[0] == '.') return "starts with a dot";
+  for (const char c : name) {
+    if (c == '/') return "has a slash";
+    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f)
+      return "has a character outside printable ASCII";
   }
   return "";
 }

@@ -24,6 +24,8 @@ constexpr std::size_t max_rank = 16;
 constexpr std::size_t length_bytes = 8;
 
 std::int64_t elements_of(const std::vector<std::int64_t>& shape);
+// "[29, 18]"
+std::string shape_text(const std::vector<std::int64_t>& shape);
 
 struct TensorEntry {
   std::string name;
@@ -53,7 +55,10 @@ bool to_floats(std::string_view dtype, std::span<const std::byte> bytes, float* 
 
 // Of the shape and dtype. What is wrong with an entry comes back in `problem`, empty if nothing.
 std::int64_t checked_bytes(const TensorEntry& entry, std::string& problem);
+// "" or what is wrong with a tensor's name, or with that of a file, which is to be one component of
+// a path.
 std::string name_problem(std::string_view name);
+std::string file_name_problem(std::string_view name);
 
 // For messages: in quotes, control and non-ASCII characters escaped, cut when long.
 std::string in_quotes(std::string_view name);

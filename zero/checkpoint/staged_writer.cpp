@@ -1,4 +1,4 @@
-#include "zero/checkpointing/staged_writer.h"
+#include "zero/checkpoint/staged_writer.h"
 
 #include <algorithm>
 #include <thread>

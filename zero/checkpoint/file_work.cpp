@@ -1,4 +1,4 @@
-#include "zero/checkpointing/file_work.h"
+#include "zero/checkpoint/file_work.h"
 
 #include <algorithm>
 #include <array>
@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "comm/call.h"
+#include "comm/environment.h"
 #include "zero/base/last_words.h"
 #include "zero/base/number_text.h"
 #include "zero/base/thread.h"
@@ -25,6 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds longest_round{1000}, longest_silence{10'000};
 // Until a call that has been cancelled counts as stuck.
 constexpr milliseconds grace{1000};
+constexpr std::chrono::seconds visibility_limit{10};
 
 milliseconds since(Clock::time_point begin) {
   return std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
@@ -166,6 +168,29 @@ Outcome FileWork::finish(RuntimeCore& runtime, Ranks& ranks, const std::string& 
     cancel();
     throw;
   }
+}
+
+std::string visibility_problem(FileWork& files, bool once, const std::function<void()>& work) {
+  const auto give_up = Clock::now() + (once ? Clock::duration::zero() : visibility_limit);
+  while (true) {
+    files.got_on();
+    try {
+      work();
+      return "";
+    } catch (const checkpoint::Unreadable& error) {
+      throw LoadError("host " + comm::host_name() + ": " + error.what());
+    } catch (const LoadError& error) {
+      if (Clock::now() >= give_up) return error.what();
+      std::this_thread::sleep_for(milliseconds(50));
+    }
+  }
+}
+
+void await_visible(const std::string& what, FileWork& files, const std::function<void()>& work) {
+  const std::string problem = visibility_problem(files, false, work);
+  if (!problem.empty())
+    throw TopologyError("host " + comm::host_name() + " does not see " + what + " (" + problem +
+                        "): checkpoints need a directory that all hosts share");
 }
 
 }  // namespace zero::detail

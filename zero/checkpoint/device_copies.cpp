@@ -1,4 +1,4 @@
-#include "zero/checkpointing/device_copies.h"
+#include "zero/checkpoint/device_copies.h"
 
 #include <utility>
 

@@ -75,4 +75,11 @@ class FileWork {
   std::condition_variable ended_;
 };
 
+// Run the work until it throws no LoadError, for as long as another host's new files may take to be
+// seen here, or once. What is there and cannot be read is a LoadError at once. The first returns
+// what the last LoadError said, "" where there is none in the end; the second throws TopologyError
+// with it, the host, and `what` that does not see.
+std::string visibility_problem(FileWork& files, bool once, const std::function<void()>& work);
+void await_visible(const std::string& what, FileWork& files, const std::function<void()>& work);
+
 }  // namespace zero::detail

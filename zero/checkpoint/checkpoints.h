@@ -1,8 +1,8 @@
-// An engine's checkpoints: their memory, the save that is written behind the steps, and what a step
-// has to do with it. Each step's votes say how the save stands on each rank, and the ranks go on
-// from there together. On GPU ranks the host reads a decision one step late, so it acts on that of
-// the step before last, which every rank has read. Collective where it says so; the program's
-// thread.
+// An engine's checkpoints: saves, also behind the steps, and what a step has to do with these, and
+// resuming. What is saved is known by its Snapshot alone. Each step's votes say how the save stands
+// on each rank, and the ranks go on from there together. On GPU ranks the host reads a decision one
+// step late, so it acts on that of the step before last, which every rank has read. Collective
+// where it says so; the program's thread.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 #include <optional>
 #include <string>
 
-#include "zero/checkpointing/checkpointing.h"
-#include "zero/state/train_state.h"
+#include "zero/checkpoint/save.h"
+#include "zero/plan/step_plan.h"
 
 namespace zero::detail {
 
@@ -24,26 +24,26 @@ struct SaveNews {
 class Checkpoints {
  public:
   // Takes the memory of asynchronous saves, where the config asks for any.
-  explicit Checkpoints(TrainState& train);
-  ~Checkpoints();
+  Checkpoints(RuntimeCore& runtime, Ranks& ranks, const Config& config,
+              std::unique_ptr<checkpoint::Snapshot> snapshot);
+  ~Checkpoints() { end(false); }
 
   // Collective, between steps, with no save pending.
-  void open(const std::string& directory);
+  void open(const std::string& directory) { context_.open(directory); }
   std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag);
   // The last resume() has failed when it had begun to change the state.
   bool spoiled() const { return spoiled_; }
   std::shared_ptr<PendingSave> save(const std::string& directory, const SaveOptions& options);
-  // Whether a save of this kind needs work in flight to have ended first.
+  // Whether a save of this kind may begin while work is in flight.
   bool copies_behind_steps(const SaveOptions& options) const;
 
   // Collective: until the save is committed (true), or is known not to be: throws, or false where
   // training is to go on.
   bool finish(PendingSave& save);
   void finish_pending();
-  static bool is_finished(const PendingSave& save);
   // At the engine's end: a save that was begun is finished, unless a failure brought that about.
   void end(bool completes) noexcept;
-  double predicted_seconds() const { return state_.last_save_seconds; }
+  double predicted_seconds() const { return context_.last_save_seconds; }
 
   // For this rank's vote: how its part of the pending save stands.
   void report_save(bool& busy, int& code) const;
@@ -69,11 +69,11 @@ class Checkpoints {
     std::optional<SaveNews> news;
   };
 
-  Checkpointing checkpointing() { return {train_, state_}; }
   bool conclude(PendingSave& save);
+  int group_of(const Instruction& instruction) const;
 
-  TrainState& train_;
-  CheckpointState state_;
+  CheckpointContext context_;
+  std::shared_ptr<PendingSave> pending_;  // begun, not yet committed
   std::deque<Report> reports_;
   bool spoiled_ = false;
 };

@@ -1,4 +1,4 @@
-#include "zero/checkpoint/digest.h"
+#include "zero/checkpoint/format/digest.h"
 
 #define XXH_INLINE_ALL
 #include <endian.h>

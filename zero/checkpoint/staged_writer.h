@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "zero/checkpoint/digest.h"
+#include "zero/checkpoint/format/digest.h"
 #include "zero/checkpoint/safetensors_file.h"
 
 namespace zero::detail {

@@ -1,4 +1,4 @@
-#include "zero/checkpointing/scaler_record.h"
+#include "zero/run/scaler_record.h"
 
 #include <charconv>
 #include <cmath>

@@ -1,0 +1,213 @@
+#include "zero/checkpoint/checkpoint_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <future>
+#include <tuple>
+#include <utility>
+
+#include "zero/base/error.h"
+#include "zero/checkpoint/store.h"
+
+namespace zero::checkpoint {
+namespace {
+
+File open_shard(const Directory& checkpoint, const ManifestFile& file) {
+  File shard = checkpoint.open_file(file.name);
+  if (const std::int64_t size = shard.size(); size != file.bytes)
+    throw LoadError(shard.path() + ": has " + std::to_string(size) + " bytes, the manifest says " +
+                    std::to_string(file.bytes) +
+                    (size < file.bytes ? ": cut short" : ": something was added"));
+  return shard;
+}
+
+// Numbers of the chunks that something is wanted of.
+template <class Want>
+std::vector<std::int64_t> chunks_of(const std::vector<Want>& wants) {
+  std::vector<std::int64_t> chunks;
+  for (const Want& want : wants) {
+    const std::int64_t next = chunks.empty() ? 0 : chunks.back() + 1;
+    for (std::int64_t c = std::max(next, want.begin / chunk_bytes); c * chunk_bytes < want.end; ++c)
+      chunks.push_back(c);
+  }
+  return chunks;
+}
+
+std::vector<std::string> read_headers(const Directory& checkpoint, const Manifest& manifest) {
+  std::vector<std::string> headers;
+  for (const ManifestFile& file : manifest.files)
+    headers.push_back(read_shard_header(checkpoint, file));
+  return headers;
+}
+
+}  // namespace
+
+std::string read_shard_header(const Directory& checkpoint, const ManifestFile& file) {
+  const File shard = open_shard(checkpoint, file);
+  const auto read = [&](std::uint64_t bytes) {
+    std::string text(bytes, '\0');
+    shard.read(0, std::as_writable_bytes(std::span(text)));
+    return text;
+  };
+  const std::uint64_t size = file.bytes;
+  std::uint64_t length = 0;
+  const std::string begin = read(std::min<std::uint64_t>(size, length_bytes));
+  std::memcpy(&length, begin.data(), begin.size());
+  const std::uint64_t most = std::min<std::uint64_t>(size - begin.size(), max_header_bytes);
+  std::string header = read(begin.size() + std::min(length, most));
+  const Digest found = file_digest(header, file.chunks);
+  if (found != file.digest)
+    throw LoadError(shard.path() + ": its header (bytes 0 to " + std::to_string(header.size()) +
+                    ") is damaged or of another checkpoint: expected file digest " +
+                    file.digest.hex() + ", found " + found.hex());
+  return header;
+}
+
+CheckpointReader::CheckpointReader(const std::string& path)
+    : directory_(Directory::open(path)),
+      manifest_(reading(directory_.path(), [this] { return read_manifest(directory_); })),
+      shards_(reading(directory_.path(),
+                      [this] {
+                        return parse_shard_headers(this->path(), manifest_,
+                                                   read_headers(directory_, manifest_));
+                      })),
+      own_buffer_(read_buffer_bytes),
+      buffer_(own_buffer_) {}
+
+CheckpointReader::CheckpointReader(const std::string& path, Manifest manifest,
+                                   const std::vector<std::string>& headers,
+                                   std::span<std::byte> buffer)
+    : directory_(Directory::open(path)),
+      manifest_(std::move(manifest)),
+      shards_(parse_shard_headers(path, manifest_, headers)),
+      buffer_(buffer) {}
+
+std::string CheckpointReader::tensors_in(const Shard& shard, std::int64_t begin,
+                                         std::int64_t end) const {
+  std::vector<std::string> names;
+  std::int64_t data = 0;
+  for (const ElementRange& entry : shard.entries) {
+    const std::int64_t from = std::exchange(data, data + entry.count * manifest_.width_of(entry));
+    if (from < end && data > begin) names.push_back(in_quotes(manifest_.name_of(entry)));
+  }
+  return list_of(names, 3);
+}
+
+// In the order of the data.
+std::vector<CheckpointReader::Want> CheckpointReader::find_in(
+    const Shard& shard, const std::vector<ElementRange>& sorted) const {
+  std::vector<Want> wants;
+  std::int64_t data = 0;  // where the entry begins
+  for (const ElementRange& entry : shard.entries) {
+    const auto key = [](const ElementRange& range) {
+      return std::tuple(range.parameter, range.kind, range.end());
+    };
+    const std::int64_t width = manifest_.width_of(entry);
+    auto range = std::ranges::upper_bound(
+        sorted, std::tuple(entry.parameter, entry.kind, entry.begin), {}, key);
+    for (; range != sorted.end() && range->parameter == entry.parameter &&
+           range->kind == entry.kind && range->begin < entry.end();
+         ++range) {
+      const std::int64_t from = std::max(range->begin, entry.begin);
+      const std::int64_t count = std::min(range->end(), entry.end()) - from;
+      const std::int64_t begin = data + (from - entry.begin) * width;
+      wants.push_back(
+          {{entry.parameter, entry.kind, from, count}, begin, begin + count * width, width});
+    }
+    data += entry.count * width;
+  }
+  return wants;
+}
+
+void CheckpointReader::read_wants(std::size_t number, const std::vector<Want>& wants,
+                                  const Sink& sink) const {
+  const ManifestFile& file = manifest_.files[number];
+  const std::int64_t header_bytes = shards_[number].header_bytes;
+  File shard = open_shard(directory_, file);
+  shard.bypass_cache();
+  const std::vector<std::int64_t> chunks = chunks_of(wants);
+  const auto end_of = [&](std::int64_t chunk) {
+    return std::min((chunk + 1) * chunk_bytes, file.bytes - header_bytes);
+  };
+  const auto memory_of = [&](std::size_t i) {
+    return buffer_.subspan(i % 2 * chunk_bytes, end_of(chunks[i]) - chunks[i] * chunk_bytes);
+  };
+  // The next chunk is read while one is looked at.
+  std::future<void> reading;
+  const auto start = [&](std::size_t i) {
+    if (i < chunks.size())
+      reading = std::async(i == 0 ? std::launch::deferred : std::launch::async, [&, i] {
+        shard.read(header_bytes + chunks[i] * chunk_bytes, memory_of(i));
+      });
+  };
+  start(0);
+  std::size_t first = 0;  // all before it end before the chunk
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    reading.get();
+    start(i + 1);
+    const std::int64_t begin = chunks[i] * chunk_bytes, end = end_of(chunks[i]);
+    const std::span<const std::byte> bytes = memory_of(i);
+    const Digest found = digest_of(bytes);
+    const Digest& expected = file.chunks[chunks[i]];
+    if (found != expected)
+      throw LoadError(shard.path() + ": bytes " + std::to_string(header_bytes + begin) + " to " +
+                      std::to_string(header_bytes + end) + " are damaged (" +
+                      tensors_in(shards_[number], begin, end) + "): expected digest " +
+                      expected.hex() + ", found " + found.hex());
+    for (std::size_t w = first; w < wants.size() && wants[w].begin < end; ++w) {
+      const Want& want = wants[w];
+      const std::int64_t from = std::max(want.begin, begin), to = std::min(want.end, end);
+      sink(file,
+           {want.range.parameter, want.range.kind,
+            want.range.begin + (from - want.begin) / want.width, (to - from) / want.width},
+           bytes.subspan(from - begin, to - from));
+    }
+    while (first < wants.size() && wants[first].end <= end) ++first;
+  }
+}
+
+void CheckpointReader::read(std::vector<ElementRange> wanted, const Sink& sink) const {
+  std::ranges::sort(wanted);
+  reading(path(), [&] {
+    for (std::size_t i = 0; i < shards_.size(); ++i)
+      if (const std::vector<Want> wants = find_in(shards_[i], wanted); !wants.empty())
+        read_wants(i, wants, sink);
+  });
+}
+
+void CheckpointReader::read(int parameter, int kind, std::int64_t first,
+                            std::span<float> values) const {
+  read({{parameter, kind, first, std::ssize(values)}},
+       [&](const ManifestFile&, const ElementRange& range, std::span<const std::byte> bytes) {
+         to_floats(manifest_.dtype_of(range), bytes, values.data() + (range.begin - first));
+       });
+}
+
+std::vector<std::byte> CheckpointReader::bytes(int parameter) const {
+  const ElementRange whole{parameter, 0, 0, manifest_.parameters[parameter].elements()};
+  const std::int64_t width = manifest_.width_of(whole);
+  std::vector<std::byte> all(whole.count * width);
+  read({whole},
+       [&](const ManifestFile&, const ElementRange& range, std::span<const std::byte> bytes) {
+         std::ranges::copy(bytes, all.begin() + range.begin * width);
+       });
+  return all;
+}
+
+void CheckpointReader::verify() const {
+  std::vector<ElementRange> all;
+  for (const Shard& shard : shards_)
+    all.insert(all.end(), shard.entries.begin(), shard.entries.end());
+  read(std::move(all), [](const auto&, const auto&, const auto&) {});
+}
+
+std::string find_checkpoint(const std::string& path, const std::string& tag) {
+  const Directory root = Directory::open(path);
+  if (tag.empty() && (root.has(manifest_name) || root.has(manifest_digest_name)))
+    return root.path();
+  const auto choice = choose(path, tag);
+  if (!choice) throw LoadError(root.path() + ": there is no checkpoint in it");
+  return root.path() + "/" + choice->candidate.tag;
+}
+
+}  // namespace zero::checkpoint

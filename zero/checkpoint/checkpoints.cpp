@@ -1,0 +1,178 @@
+#include "zero/checkpoint/checkpoints.h"
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <utility>
+
+#include "zero/checkpoint/load.h"
+
+namespace zero {
+
+namespace detail {
+
+Checkpoints::Checkpoints(RuntimeCore& runtime, Ranks& ranks, const Config& config,
+                         std::unique_ptr<checkpoint::Snapshot> snapshot)
+    : context_(runtime, ranks, config, std::move(snapshot)) {
+  if (!saves_asynchronously(config)) return;
+  const checkpoint::Snapshot& model = *context_.snapshot;
+  const std::vector<FileEntry> entries =
+      file_entries(model, model.describe(false), context_.rank(), false);
+  const std::int64_t own = entries.empty() ? 0 : entries.back().end();
+  // What no other thread can read is copied at once, and must fit.
+  const std::int64_t wished =
+      model.readable_beside_steps() ? config.zero_core.async_staging_bytes : 0;
+  const std::int64_t staging = StagedWriter::staging_for(wished > 0 ? std::min(wished, own) : own);
+  if (staging == 0) return;
+  if (!runtime.device().is_host())
+    context_.copies = std::make_unique<DeviceCopies>(runtime, model.group_count());
+  context_.staging = context_.take_memory(staging, context_.copies != nullptr);
+}
+
+void Checkpoints::end(bool completes) noexcept {
+  try {
+    if (completes) finish_pending();
+  } catch (const std::exception& error) {
+    print_notice(error.what());
+  }
+  // Somebody may still hold its ticket.
+  if (pending_) pending_->cancel();
+  pending_.reset();
+  try {
+    // Those of a save that has failed go on into the staging.
+    if (context_.copies) context_.copies->synchronize();
+  } catch (const std::exception&) {
+    // The failure has been thrown where it happened.
+  }
+}
+
+std::optional<Resumed> Checkpoints::resume(const std::string& directory, Resume mode,
+                                           const std::string& tag) {
+  Load load(context_);
+  try {
+    return load.resume(directory, mode, tag);
+  } catch (const Error&) {
+    spoiled_ = load.spoiled();
+    throw;
+  }
+}
+
+bool Checkpoints::copies_behind_steps(const SaveOptions& options) const {
+  return context_.copies && context_.snapshot->rests_on_device() &&
+         is_asynchronous(context_.config, options);
+}
+
+std::shared_ptr<PendingSave> Checkpoints::save(const std::string& directory,
+                                               const SaveOptions& options) {
+  const auto not_begun = [&](const Error& error) {
+    const auto save = std::make_shared<PendingSave>(context_, error);
+    conclude(*save);
+    return save;
+  };
+  try {
+    const auto save = std::make_shared<PendingSave>(context_, directory, options);
+    reports_.clear();
+    if (save->is_finished())
+      conclude(*save);
+    else
+      pending_ = save;
+    return save;
+  } catch (const SaveError& error) {
+    return not_begun(error);
+  } catch (const MemoryError& error) {
+    return not_begun(error);
+  } catch (const LoadError& error) {  // a save reads what is there already
+    return not_begun(error);
+  }
+}
+
+// Throws what went wrong, or tells it once where training is to go on. True: committed.
+bool Checkpoints::conclude(PendingSave& save) {
+  const Outcome& outcome = save.outcome();
+  if (outcome.code == 0) return true;
+  const bool goes_on = context_.config.zero_core.on_save_error == "continue" &&
+                       outcome.code == SaveError("").exit_code();
+  if (!goes_on) raise(outcome);
+  if (!std::exchange(save.told, true) && context_.rank() == 0)
+    print_notice("not saved, training goes on (zero_core.on_save_error): " + outcome.text);
+  return false;
+}
+
+bool Checkpoints::finish(PendingSave& save) {
+  if (!save.is_finished()) {
+    const std::shared_ptr<PendingSave> keep_alive =
+        pending_.get() == &save ? std::exchange(pending_, nullptr) : nullptr;
+    save.finish();
+  }
+  return conclude(save);
+}
+
+void Checkpoints::finish_pending() {
+  if (const std::shared_ptr<PendingSave> save = pending_) finish(*save);
+}
+
+void Checkpoints::report_save(bool& busy, int& code) const {
+  if (!pending_) return;
+  busy = pending_->work().busy();
+  if (!busy) code = pending_->work().own().code;
+}
+
+void Checkpoints::advance(const std::optional<SaveNews>& news) {
+  const std::shared_ptr<PendingSave> save = pending_;
+  if (!save || !news || news->busy) return;
+  save->advance(!news->failed);
+  if (!save->is_finished()) return;
+  pending_.reset();
+  conclude(*save);
+}
+
+void Checkpoints::note_reported(std::int64_t step) {
+  if (pending_) reports_.push_back({step, pending_, pending_->phase(), {}});
+}
+
+void Checkpoints::note_news(std::int64_t step, const SaveNews& news) {
+  for (Report& report : reports_)
+    if (report.step == step) report.news = news;
+}
+
+std::optional<SaveNews> Checkpoints::news_of_step(std::int64_t step) {
+  std::optional<SaveNews> news;
+  for (; !reports_.empty() && reports_.front().step <= step; reports_.pop_front()) {
+    const Report& report = reports_.front();
+    if (report.save == pending_ && report.phase == report.save->phase()) news = report.news;
+  }
+  return news;
+}
+
+// Whose state the instruction changes; -1: of all.
+int Checkpoints::group_of(const Instruction& instruction) const {
+  return instruction.op == Op::measure ? -1 : context_.snapshot->group_of_chunk(instruction.target);
+}
+
+void Checkpoints::await_copies(const Instruction& instruction) {
+  if (pending_) pending_->await_copy(group_of(instruction));
+}
+
+void Checkpoints::precede_by_copies(const Instruction& instruction, ExecutionStream& stream) {
+  if (pending_) pending_->precede_by_copies(group_of(instruction), stream);
+}
+
+}  // namespace detail
+
+std::vector<SavedCheckpoint> list_checkpoints(const std::string& directory) {
+  std::vector<SavedCheckpoint> saved;
+  std::error_code failed;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(directory, failed))) return saved;
+  for (const checkpoint::Candidate& candidate :
+       checkpoint::candidates(checkpoint::Directory::open(directory)))
+    saved.push_back(
+        {candidate.tag, candidate.manifest ? candidate.manifest->step : 0, candidate.sequence()});
+  return saved;
+}
+
+std::vector<std::string> set_aside_checkpoints(const std::string& directory,
+                                               std::int64_t later_than_sequence) {
+  return checkpoint::Saver(directory).set_aside_later_than(later_than_sequence);
+}
+
+}  // namespace zero

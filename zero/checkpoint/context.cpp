@@ -1,0 +1,80 @@
+#include "zero/checkpoint/context.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "comm/environment.h"
+#include "zero/checkpoint/checkpoint_reader.h"
+#include "zero/runtime/agreement.h"
+#include "zero/runtime/runtime_core.h"
+
+namespace zero::detail {
+
+CheckpointContext::CheckpointContext(RuntimeCore& runtime_core, Ranks& all_ranks,
+                                     const Config& given,
+                                     std::unique_ptr<checkpoint::Snapshot> of_model)
+    : runtime(runtime_core), ranks(all_ranks), config(given), snapshot(std::move(of_model)) {}
+
+CheckpointContext::~CheckpointContext() {
+  Ledger& ledger = runtime.ledger();
+  for (const auto& [arena, tier] : memory) {
+    ledger.give_back(MemoryCategory::checkpoints, arena.size(), tier);
+    ledger.plan(MemoryCategory::checkpoints, -arena.size(), tier);
+  }
+}
+
+std::span<std::byte> CheckpointContext::take_memory(std::int64_t bytes, bool pinned) {
+  const std::string name = "zero checkpoints";
+  const Tier tier = pinned ? Tier::pinned : runtime.device().is_host() ? Tier::memory : Tier::host;
+  runtime.ledger().plan(MemoryCategory::checkpoints, bytes, tier);
+  memory.push_back({pinned ? runtime.device().reserve_pinned(bytes, name)
+                           : Arena(bytes, Arena::Sharing::private_memory, name),
+                    tier});
+  runtime.ledger().take(MemoryCategory::checkpoints, bytes, tier);
+  return std::span(static_cast<std::byte*>(memory.back().arena.take(bytes)), bytes);
+}
+
+void CheckpointContext::take_buffer() {
+  if (buffer.empty()) buffer = take_memory(checkpoint::read_buffer_bytes, false);
+}
+
+// Rank 0 leaves a file of random content, which the others must see.
+void CheckpointContext::open(const std::string& path) {
+  if (directory == path) return;
+  agree_on_text(ranks, "checkpoint directory", path);
+  const bool root = rank() == 0;
+  const std::string what = "the opening of " + path;
+  directory.clear();
+  saver.reset();
+  std::string sign;
+  const Outcome opened = together(what, [&](FileWork&) {
+    take_buffer();
+    if (!root) return;
+    auto own = std::make_shared<checkpoint::Saver>(path);
+    own->clear();
+    sign = own->leave_sign();
+    saver = std::move(own);
+  });
+  if (opened.code != 0) raise(opened);
+  sign = ranks.broadcast_text(what, sign);
+  const Outcome seen = together(what, [&](FileWork& files) {
+    if (root) return;
+    await_visible("what rank 0 wrote to " + path, files,
+                  [&] { checkpoint::check_sign(checkpoint::Directory::open(path), sign); });
+  });
+  if (saver) saver->remove_sign(sign);
+  if (seen.code != 0) {
+    saver.reset();
+    // Of a directory that cannot be read nothing is damaged: it is no place to save to.
+    raise({seen.code == LoadError("").exit_code() ? SaveError("").exit_code() : seen.code,
+           seen.text + " (rank 0 is on host " +
+               ranks.broadcast_text("rank 0's host", comm::host_name()) + ")"});
+  }
+  directory = path;
+}
+
+void print_notice(const std::string& notice) {
+  std::fprintf(stderr, "zero: checkpoint: %s\n", notice.c_str());
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,351 @@
+#include "zero/checkpoint/save.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "comm/call.h"
+#include "comm/environment.h"
+#include "zero/runtime/agreement.h"
+#include "zero/runtime/runtime_core.h"
+
+namespace zero::detail {
+
+using checkpoint::ElementRange;
+using checkpoint::Manifest;
+using checkpoint::ManifestFile;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+static_assert(checkpoint::data_alignment % checkpoint::direct_alignment == 0);
+
+constexpr std::int64_t longest_device_copy = std::int64_t{16} << 20;
+
+std::string shard_name(int rank, int ranks) {
+  char name[64];
+  std::snprintf(name, sizeof name, "shard-%05d-of-%05d.safetensors", rank + 1, ranks);
+  return name;
+}
+
+}  // namespace
+
+std::vector<FileEntry> file_entries(const checkpoint::Snapshot& snapshot, const Manifest& manifest,
+                                    int rank, bool trainable_only) {
+  std::vector<FileEntry> entries;
+  const auto add = [&](const ElementRange& range) {
+    entries.push_back({range, manifest.width_of(range)});
+  };
+  for (const ElementRange& range : snapshot.ranges_of(rank, trainable_only)) add(range);
+  for (int p = 0; p < std::ssize(manifest.parameters) && rank == 0; ++p)
+    if (const auto& buffer = manifest.parameters[p]; buffer.buffer && buffer.elements() > 0)
+      add({p, 0, 0, buffer.elements()});
+  // The widest first: every tensor is aligned to its elements.
+  std::ranges::stable_sort(entries, std::greater<>(), &FileEntry::width);
+  std::int64_t end = 0;
+  for (FileEntry& entry : entries) {
+    entry.begin = end;
+    end = entry.end();
+  }
+  return entries;
+}
+
+bool saves_asynchronously(const Config& config) {
+  return config.checkpoint.decoupled || config.zero_core.async_staging_bytes > 0;
+}
+
+bool is_asynchronous(const Config& config, const SaveOptions& options) {
+  return options.asynchronous.value_or(config.checkpoint.decoupled);
+}
+
+PendingSave::PendingSave(CheckpointContext& context, const std::string& directory,
+                         const SaveOptions& options)
+    : context_(context),
+      directory_(directory),
+      keep_(options.keep),
+      asynchronous_(is_asynchronous(context.config, options)),
+      trainable_only_(options.trainable_only) {
+  agree_on_request(options);
+  if (asynchronous_ && !saves_asynchronously(context_.config))
+    throw UsageError(
+        "an asynchronous save needs memory from the start on: set checkpoint.writer.decoupled or "
+        "zero_core.async_staging_bytes in the config");
+  context_.open(directory);
+  begin(options);
+  prepare_writer();
+  if (asynchronous_ && writer_) {
+    if (context_.copies)
+      queue_copies();
+    else if (!context_.snapshot->readable_beside_steps())
+      writer_->copy_ahead();
+  }
+  work_.start(context_.runtime, [this] { write_file(); });
+  if (!asynchronous_) finish();
+}
+
+void PendingSave::agree_on_request(const SaveOptions& options) const {
+  std::string request = "directory " + directory_ + "\ntag " + options.tag + "\nkeep " +
+                        std::to_string(keep_) + "\n" + (asynchronous_ ? "asynchronous\n" : "");
+  for (const auto& [key, value] : options.client_state)
+    request += "client_state " + key + " = " + value + "\n";
+  if (trainable_only_) request += "trainable parameters only\n";
+  agree_on_text(context_.ranks, "checkpoint request", request);
+}
+
+// The list stays empty where no rank has a state of its own.
+void PendingSave::gather_rank_states(const std::string& own) {
+  constexpr std::int64_t most = 1 << 20, most_of_all = 64 << 20;
+  const std::vector<std::int64_t> sizes =
+      context_.ranks.gather_words("the ranks' own states", {std::ssize(own)});
+  const std::int64_t largest = std::ranges::max(sizes);
+  if (largest == 0) return;
+  if (largest > most || std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) > most_of_all)
+    throw UsageError("SaveOptions::rank_state has " + std::to_string(largest) +
+                     " bytes on some rank; it may have " + std::to_string(most) + " on each and " +
+                     std::to_string(most_of_all) + " on all: keep larger things in files");
+  manifest_.rank_states =
+      context_.ranks.gather_bytes("the ranks' own states", std::as_bytes(std::span(own)), sizes);
+}
+
+// Rank 0 makes the temporary directory; all learn its name.
+void PendingSave::begin(const SaveOptions& options) {
+  const checkpoint::Snapshot& snapshot = *context_.snapshot;
+  manifest_ = snapshot.describe(trainable_only_);
+  manifest_.tag = options.tag.empty() ? "step-" + std::to_string(manifest_.step) : options.tag;
+  manifest_.client_state = options.client_state;
+  gather_rank_states(options.rank_state);
+  const bool root = context_.rank() == 0;
+  const auto begin_on_root = [&] {
+    entries_ = file_entries(snapshot, manifest_, context_.rank(), trainable_only_);
+    if (!root) return;
+    for (const FileEntry& entry : entries_)
+      if (manifest_.parameters[entry.range.parameter].buffer)
+        snapshot.read(entry.range, buffers_[entry.range.parameter] =
+                                       std::vector<std::byte>(entry.range.count * entry.width));
+    if (const std::string wrong = checkpoint::tag_problem(manifest_.tag); !wrong.empty())
+      throw UsageError("Engine::save_checkpoint(): the tag \"" + manifest_.tag + "\" " + wrong);
+    manifest_.save_id = checkpoint::make_save_id();
+    manifest_.sequence = context_.saver->next_sequence();
+    std::int64_t bytes = 0;
+    for (int r = 0; r < context_.rank_count(); ++r)
+      add_file(r, file_entries(snapshot, manifest_, r, trainable_only_));
+    for (const ManifestFile& file : manifest_.files) bytes += file.bytes;
+    context_.saver->begin(manifest_.tag, manifest_.save_id, bytes,
+                          context_.damaged.contains(directory_ + "/" + manifest_.tag));
+  };
+  agree_or_raise(context_.ranks, "the start of a save", attempt(begin_on_root));
+  manifest_.save_id = context_.ranks.broadcast_text("the id of a save", manifest_.save_id);
+  if (!root) add_file(context_.rank(), entries_);
+}
+
+void PendingSave::add_file(int of_rank, const std::vector<FileEntry>& entries) {
+  if (entries.empty()) return;
+  std::vector<ElementRange> ranges;
+  for (const FileEntry& entry : entries) ranges.push_back(entry.range);
+  headers_.push_back(format_shard_header(manifest_, ranges));
+  manifest_.files.push_back({.name = shard_name(of_rank, context_.rank_count()),
+                             .bytes = std::ssize(headers_.back()) + entries.back().end()});
+}
+
+void PendingSave::prepare_writer() {
+  copy_before_update_.assign(context_.snapshot->group_count(), 0);
+  if (entries_.empty()) return;
+  for (const FileEntry& entry : entries_)
+    if (const int group = context_.snapshot->group_of(entry.range.parameter); group >= 0)
+      copy_before_update_[group] = entry.end();
+  writer_ = std::make_shared<StagedWriter>(
+      entries_.back().end(),
+      [this](std::int64_t offset, std::span<std::byte> out) { read_data(offset, out); },
+      asynchronous_ ? context_.staging : context_.buffer,
+      !asynchronous_    ? StagedWriter::Copying::in_turn
+      : context_.copies ? StagedWriter::Copying::elsewhere
+                        : StagedWriter::Copying::first);
+}
+
+// What rests beside the device is copied here and now, the rest in the order of the file.
+void PendingSave::queue_copies() {
+  DeviceCopies& copies = *context_.copies;
+  // The device may still have copies of a save that has failed.
+  const std::shared_ptr<StagedWriter> writer = writer_;
+  copies.begin();
+  std::int64_t noted = 0;
+  const auto note = [&](std::int64_t bytes) {
+    copies.call([writer, bytes] { writer->note_copied(bytes); });
+    noted = bytes;
+  };
+  for (const FileEntry& entry : entries_) {
+    std::span<std::byte> to =
+        context_.staging.subspan(entry.begin, entry.range.count * entry.width);
+    std::span<const std::byte> from;
+    if (!buffers_.contains(entry.range.parameter)) from = context_.snapshot->on_device(entry.range);
+    const std::int64_t beside = std::ssize(from) / entry.width;
+    while (!from.empty()) {
+      const auto part = from.first(std::min(std::ssize(from), longest_device_copy));
+      copies.copy(to.data(), part.data(), std::ssize(part));
+      from = from.subspan(part.size());
+      to = to.subspan(part.size());
+      const std::int64_t copied = to.data() - context_.staging.data();
+      if (copied < entry.end() && copied - noted >= longest_device_copy) note(copied);
+    }
+    if (!to.empty()) copy(entry, beside, to);
+    const int group = context_.snapshot->group_of(entry.range.parameter);
+    if (group >= 0 && entry.end() == copy_before_update_[group]) copies.end_of(group);
+    if (entry.end() - noted >= longest_device_copy) note(entry.end());
+  }
+  note(entries_.back().end());
+}
+
+// Before a thread that writes is waited for: where the device has failed, it would wait for copies
+// that never come.
+void PendingSave::finish_copies() noexcept {
+  if (!context_.copies || !writer_ || !work_.busy()) return;
+  try {
+    context_.copies->synchronize();
+  } catch (const std::exception&) {
+    writer_->fail(std::current_exception());
+  }
+}
+
+// The entry's elements but the first ones.
+void PendingSave::copy(const FileEntry& entry, std::int64_t skipped,
+                       std::span<std::byte> out) const {
+  ElementRange range = entry.range;
+  const auto buffer = buffers_.find(range.parameter);
+  if (buffer != buffers_.end()) {
+    std::memcpy(out.data(), buffer->second.data() + skipped * entry.width, out.size());
+    return;
+  }
+  range.begin += skipped;
+  range.count = std::ssize(out) / entry.width;
+  context_.snapshot->read(range, out);
+}
+
+// The data of this rank's file from byte `offset` on.
+void PendingSave::read_data(std::int64_t offset, std::span<std::byte> out) const {
+  auto entry = std::ranges::upper_bound(entries_, offset, {}, &FileEntry::begin);
+  for (--entry; !out.empty(); ++entry) {
+    const auto part = out.first(std::min(std::ssize(out), entry->end() - offset));
+    copy(*entry, (offset - entry->begin) / entry->width, part);
+    out = out.subspan(part.size());
+    offset += std::ssize(part);
+  }
+}
+
+std::unique_ptr<checkpoint::SafetensorsWriter> PendingSave::create_file() {
+  const std::string name = checkpoint::temporary_name(manifest_.tag, manifest_.save_id);
+  std::optional<checkpoint::Directory> temporary;
+  // All hosts have seen this directory when it was opened: what is not there has vanished. Rank 0
+  // made it, and need not wait for it.
+  const std::string problem = visibility_problem(work_, context_.rank() == 0, [&] {
+    temporary.emplace(checkpoint::Directory::open(directory_).child(name));
+  });
+  if (!problem.empty())
+    throw SaveError(problem +
+                    "; the directory of the checkpoints was there when the save began, "
+                    "and was removed or unmounted meanwhile (on host " +
+                    comm::host_name() + ")");
+  return std::make_unique<checkpoint::SafetensorsWriter>(
+      temporary->create(manifest_.files.front().name), headers_.front(), entries_.back().end());
+}
+
+void PendingSave::write_file() {
+  if (!writer_) return;
+  const auto start = Clock::now();
+  work_.expect(entries_.back().end());
+  manifest_.files.front().chunks = writer_->run(
+      [this] { return create_file(); }, [this](std::int64_t bytes) { work_.got_on(bytes); });
+  seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Every rank's digests, to rank 0's manifest.
+void PendingSave::gather_digests() {
+  Ranks& ranks = context_.ranks;
+  for (const std::int64_t own :
+       ranks.gather_words("the digests of a save", {std::llround(seconds_ * 1e6)}))
+    seconds_ = std::max(seconds_, static_cast<double>(own) / 1e6);
+  std::span<const std::byte> own;
+  if (!entries_.empty()) own = std::as_bytes(std::span(manifest_.files.front().chunks));
+  const std::vector<std::string> all = ranks.gather_bytes(
+      "the digests of a save", own, ranks.gather_words("the digests of a save", {std::ssize(own)}));
+  std::size_t number = 0;  // of the file, in rank order; ranks without data have none
+  for (const std::string& digests : all) {
+    if (context_.rank() != 0 || digests.empty()) continue;
+    ManifestFile& file = manifest_.files[number];
+    file.chunks.resize(digests.size() / sizeof(checkpoint::Digest));
+    std::memcpy(file.chunks.data(), digests.data(), digests.size());
+    file.digest = checkpoint::file_digest(headers_[number++], file.chunks);
+  }
+}
+
+void PendingSave::commit() {
+  if (context_.rank() != 0) return;
+  // What is committed must be readable.
+  parse_shard_headers(directory_ + "/" + manifest_.tag, manifest_, headers_);
+  for (const std::string& notice : context_.saver->commit(manifest_)) print_notice(notice);
+  for (const std::string& notice : context_.saver->retain(keep_)) print_notice(notice);
+}
+
+void PendingSave::advance(bool known_good) {
+  finish_copies();
+  const bool writes = phase_ == Phase::writing;
+  outcome_ = known_good
+                 ? Outcome{}
+                 : work_.finish(context_.runtime, context_.ranks,
+                                (writes ? "the writing of " : "the commit of ") + manifest_.tag);
+  work_.join();
+  if (outcome_.code == 0 && writes) {
+    writer_.reset();
+    gather_digests();
+    phase_ = Phase::committing;
+    work_.start(context_.runtime, [this] { commit(); });
+    return;
+  }
+  phase_ = Phase::finished;
+  if (outcome_.code == 0) {
+    context_.last_save_seconds = seconds_;
+    return;
+  }
+  if (context_.saver) context_.saver->abandon();
+  // The layer that failed may speak of reading, memory or threads; to the caller it was a save.
+  for (const int code : {LoadError("").exit_code(), MemoryError("").exit_code(),
+                         TopologyError("").exit_code(), Error("").exit_code()})
+    if (outcome_.code == code) outcome_.code = SaveError("").exit_code();
+}
+
+void PendingSave::finish() {
+  while (!is_finished()) advance();
+}
+
+void PendingSave::cancel() {
+  finish_copies();
+  work_.cancel();
+}
+
+void PendingSave::await_copy(int group) {
+  if (!writer_) return;
+  const std::int64_t bytes =
+      group < 0 ? std::ranges::max(copy_before_update_) : copy_before_update_[group];
+  const auto limit = context_.ranks.terms().time_limit;
+  if (writer_->await_copy(bytes, limit)) return;
+  const StalledError stalled(
+      "rank " + std::to_string(context_.rank()) + ": an update waits for the save of " +
+      manifest_.tag + " in the background, which has made no progress for " +
+      comm::duration_text(limit) +
+      "; look at its file system, or raise zero_core.time_limit_seconds if it is only slow");
+  work_.give_up(context_.runtime, stalled);
+  throw StalledError(stalled);
+}
+
+void PendingSave::precede_by_copies(int group, ExecutionStream& stream) {
+  if (!context_.copies || !writer_) return;
+  if (group < 0) return context_.copies->precede_all(stream);
+  context_.copies->precede(group, stream);
+}
+
+}  // namespace zero::detail
