@@ -16,7 +16,7 @@ import campaign_disk
 from campaign_case import SAVE_EVERY, digest_of, launch
 
 CONFIG, TOPOLOGY, DISAGREEMENT, MEMORY, SAVE, LOAD = 10, 11, 12, 13, 14, 15
-STALLED, OFFLOAD, STOPPED, NOT_SAVED = 18, 19, 20, 21
+NUMERIC, STALLED, OFFLOAD, STOPPED, NOT_SAVED = 16, 18, 19, 20, 21
 NO_RIGHT = "not tried: this user or machine cannot"
 CLASSES = []
 
@@ -302,6 +302,19 @@ def disagreement(case):
                          *(str(part) for pair in base.items() if pair[0] != name for part in pair), *map(str, given)])
     case.end(case.start_each(*commands), (DISAGREEMENT,), name.lstrip("-"),
              messages=(1,), limit=30)
+
+
+@fault_class("a bit that changes on the wire", 8)
+def flipped_payload(case):
+    case.ranks = case.random.choice((2, 3))
+    case.reference = case.programs.reference(case.ranks)
+    rank = case.random.randrange(case.ranks)
+    number = case.random.randint(1, 400)
+    job = case.start("--set", "zero_core.verify_comm=true", environment={"ZERO_TRANSPORT": "mpi"},
+                     wrapper=case.failing(f"send payload {number} {number} flip", rank=rank))
+    case.end(job, (NUMERIC,), f"(all_gather|reduce_scatter|broadcast) of unit .* bytes that rank {rank} sent are not those "
+             f"that rank [^{rank}] received", messages=(1,))
+    case.finishes("--set", "zero_core.verify_comm=true")
 
 
 @fault_class("limits of the system", 16)

@@ -4,10 +4,12 @@
 // ZERO_TEST_CALLS="OP PART FIRST LAST ACTION": the calls number FIRST to LAST of OP on paths that
 //   contain PART. OP: open, create, make, reserve, write, sync, close, rename or read. ACTION: the
 //   number of an errno, short, flip (a bit of what was read), kill, or sleepN (N milliseconds).
+//   Of MPI: "send payload", the messages of 512 bytes and more, for flip.
 // ZERO_TEST_RECORD="FILE PART": appends "OP<tab>PATH<tab>TARGET<tab>OFFSET<tab>BYTES" to FILE for
 //   each of these calls on a path that contains PART, before it is made.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <mpi.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,6 +20,7 @@
 #include <cstdlib>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -185,6 +188,19 @@ int renameat2(int from, const char* old_name, int to, const char* new_name, unsi
   static const auto real = next<int(int, const char*, int, const char*, unsigned)>("renameat2");
   const Call call{"rename", path_of(from, old_name), path_of(to, new_name)};
   return judge(call) == Verdict::fail ? -1 : real(from, old_name, to, new_name, flags);
+}
+
+// All messages of ZeroCore are of type MPI_BYTE. The copy must live until it was sent.
+int MPI_Isend(const void* data, int bytes, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request* request) {
+  static const auto real = next<decltype(MPI_Isend)>("MPI_Isend");
+  static std::vector<char> copy;
+  const char* kind = bytes >= 512 ? "payload" : "message";
+  if (judge({"send", kind}) != Verdict::flip)
+    return real(data, bytes, type, to, tag, comm, request);
+  copy.assign(static_cast<const char*>(data), static_cast<const char*>(data) + bytes);
+  copy[copy.size() / 2] ^= 1;
+  return real(copy.data(), bytes, type, to, tag, comm, request);
 }
 
 }  // extern "C"
