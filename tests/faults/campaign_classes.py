@@ -320,7 +320,7 @@ def flipped_payload(case):
 @fault_class("limits of the system", 16)
 def limits(case):
     case.with_checkpoints()
-    kind = case.random.choice(("files", "size", "size", "log", "small disk", "small disk"))
+    kind = case.random.choice(("files", "size", "size", "space", "space", "log", "small disk", "small disk"))
     case.note(kind)
     if kind == "files":
         job = case.start(wrapper=["sh", "-c", f'ulimit -n {case.random.randint(18, 24)}; exec "$@"', "sh"])
@@ -330,6 +330,12 @@ def limits(case):
         # Below what ranks share (memory, code 13) or below a shard.
         job = case.start(wrapper=["sh", "-c", f'ulimit -f {case.random.randint(1, 1500)}; exec "$@"', "sh"])
         case.end(job, (MEMORY, SAVE), "ulimit -f|--log-json", messages=(1,))
+    elif kind == "space":
+        limit = case.random.randint(280_000, 700_000)
+        case.note(f"{limit} KiB")
+        job = case.start(wrapper=["sh", "-c", f'ulimit -v {limit}; exec "$@"', "sh"])
+        if case.end(job, (0, MEMORY, TOPOLOGY)) != 0:
+            case.require("ulimit -v" in job.text(), "the limit is not named", job)
     elif kind == "log":
         job = case.start("--log-json", "/dev/full")
         case.end(job, (SAVE, CONFIG), "--log-json")
