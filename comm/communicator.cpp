@@ -56,6 +56,7 @@ void Communicator::set_terms(const CallTerms& terms) {
   set_reduce_group(terms.reduce_group == 0 ? size_ : terms.reduce_group);
   terms_.time_limit = terms.time_limit;
   terms_.deterministic = terms.deterministic;
+  terms_.verify = terms.verify;
 }
 
 void Communicator::set_reduce_group(int ranks) {
@@ -126,13 +127,17 @@ void Communicator::all_gather(const void* send, void* recv, std::int64_t count, 
                               std::int64_t stride, Stream stream) {
   stride = begin_slices(Operation::all_gather, {send, recv, count, dtype, stride, stream});
   do_all_gather(send, recv, count, dtype, stride);
+  if (verifies()) verify_all_gather(send, recv, count * size_of(dtype), stride * size_of(dtype));
   left();
 }
 
 void Communicator::reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
                                   std::int64_t stride, Stream stream) {
   stride = begin_slices(Operation::reduce_scatter, {recv, send, count, dtype, stride, stream});
-  do_reduce_scatter(send, recv, count, dtype, stride);
+  if (verifies())
+    verified_sum(send, stride, recv, count, dtype);
+  else
+    do_reduce_scatter(send, recv, count, dtype, stride);
   left();
 }
 
@@ -140,7 +145,10 @@ void Communicator::all_reduce(void* data, std::int64_t count, DType dtype, Strea
   require_vector(Operation::all_reduce, data, count);
   const std::int64_t own = slice_of(count, size_, rank_).count;
   begin(Operation::all_reduce, (count - own + (size_ - 1) * own) * size_of(dtype), stream);
-  do_all_reduce(data, count, dtype);
+  if (verifies())
+    verified_sum(data, 0, data, count, dtype);
+  else
+    do_all_reduce(data, count, dtype);
   left();
 }
 
@@ -151,6 +159,7 @@ void Communicator::broadcast(void* data, std::int64_t count, DType dtype, int ro
           "the root is rank " + std::to_string(root) + " in a group of " + std::to_string(size_));
   begin(operation, rank_ == root ? (size_ - 1) * count * size_of(dtype) : 0, stream);
   do_broadcast(data, count, dtype, root);
+  if (verifies()) verify_broadcast(data, count * size_of(dtype), root);
   left();
 }
 
@@ -176,6 +185,7 @@ void Communicator::all_to_all(const void* send, void* recv, const PairCounts& co
           "send overlaps recv; it does not work in place");
   begin(operation, (sent - counts(rank_, rank_)) * size_of(dtype), stream);
   do_all_to_all(send, recv, counts, dtype);
+  if (verifies()) verify_all_to_all(send, recv, counts, size_of(dtype));
   left();
 }
 

@@ -21,6 +21,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "comm/pair_counts.h"
 #include "zero/base/arena.h"
@@ -66,6 +67,10 @@ struct CallTerms {
   std::chrono::milliseconds time_limit{600'000};
   // Take sums in the order above even where that is slower. Host transports always do.
   bool deterministic = false;
+  // Compare a digest of what each rank receives with the sender's (zero_core.verify_comm); a
+  // difference is a NumericError on the rank that received. For buffers in host memory. Sums are
+  // then taken where all summands have arrived, with the same bits.
+  bool verify = false;
 };
 
 class Communicator {
@@ -145,6 +150,8 @@ class Communicator {
   // Counts in bytes_between_nodes or bytes_inside_node; for transports that are not within a node.
   void count_moved(bool between_nodes, std::int64_t bytes);
   virtual bool within_node() const { return true; }
+  // For messages.
+  virtual int world_rank_of(int peer) const { return peer; }
   // Called around every operation; left() only when it succeeded.
   virtual void entered() {}
   virtual void left() {}
@@ -188,6 +195,19 @@ class Communicator {
   // Checks the arguments and begins the call; returns the stride that holds.
   std::int64_t begin_slices(Operation operation, const Slices& slices);
 
+  bool verifies() const { return terms_.verify && size_ > 1; }
+  // Each throws where what was received is not what was sent.
+  void verify_all_gather(const void* send, const void* recv, std::int64_t bytes,
+                         std::int64_t stride_bytes);
+  void verify_broadcast(const void* data, std::int64_t bytes, int root);
+  void verify_all_to_all(const void* send, const void* recv, const PairCounts& counts,
+                         std::int64_t width);
+  void compare_payload(int sender, std::int64_t digest, const void* data, std::int64_t bytes) const;
+  // Instead of do_reduce_scatter(); with stride 0, where all ranks get the sum of whole vectors,
+  // instead of do_all_reduce().
+  void verified_sum(const void* send, std::int64_t stride, void* recv, std::int64_t count,
+                    DType dtype);
+
   int rank_;
   int size_;
   CallTerms terms_;
@@ -197,6 +217,7 @@ class Communicator {
   std::int64_t sequence_ = 0;
   bool internal_ = false;
   Traffic traffic_;
+  std::vector<std::int64_t> outgoing_, incoming_;  // payloads with their digests
 };
 
 }  // namespace zero::comm

@@ -29,7 +29,7 @@ class HostCommunicator : public Communicator {
 
   const Group& group() const { return group_; }
   const std::shared_ptr<ControlPlane>& plane() const { return plane_; }
-  int world_rank_of(int peer) const { return group_.world_ranks[peer]; }
+  int world_rank_of(int peer) const override { return group_.world_ranks[peer]; }
 
   Call call_of(DType dtype, std::int64_t count, int root = 0) const;
   // Collective, within split() or share(): the mailboxes of all ranks.

@@ -265,6 +265,9 @@ void add_core(RowList& rows) {
        acts("verify_every", counts,
             "CPU ranks where each holds all parameters: compare the copies every so many steps and "
             "before each save; 0: never"),
+       acts("verify_comm",
+            "CPU ranks: compare a digest of all data that ranks receive with the sender's, to find "
+            "bits that change on the way"),
        acts("offload_chunk_bytes", positive_counts,
             "largest chunk that NVMe offload reads, updates and writes at a time"),
        acts("offload_cache_bytes", counts,

@@ -102,6 +102,7 @@ struct CoreOptions {
   bool allow_non_finite_weights = false;          // in what is loaded
   bool resume_fallback = true;  // from the newest checkpoint to an older one, where it is damaged
   std::int64_t verify_every = 100;  // steps between comparisons of replicated parameters; 0: never
+  bool verify_comm = false;         // compare digests of what travels between ranks
 };
 
 // The section "checkpoint".

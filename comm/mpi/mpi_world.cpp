@@ -18,13 +18,12 @@
 #include "comm/shm/shm_communicator.h"
 #include "comm/watch.h"
 #include "zero/base/last_words.h"
+#include "zero/base/run_marks.h"
 
 namespace zero::comm {
 namespace {
 
 using std::chrono::milliseconds;
-// The barrier at the end waits for slow ranks without a limit; dead ranks are noticed anyway.
-constexpr auto no_limit = std::chrono::hours(24 * 365);
 constexpr int abort_grace_ms = 1000;
 
 class MpiWorld final : public World {
@@ -49,8 +48,10 @@ class MpiWorld final : public World {
   void forsake_mpi();
   std::string agreed_transport() const;
   bool say_goodbye() noexcept;
+  void limit_the_end();
 
   WorldOptions options_;
+  std::optional<ProcessTimeLimit> end_limit_;  // outlives the session, whose end may wait
   std::unique_ptr<MpiSession> session_;
   UniqueComm world_;
   Places places_;
@@ -202,7 +203,10 @@ std::unique_ptr<Communicator> MpiWorld::connect(Device& device) {
 
 MpiWorld::~MpiWorld() {
   const bool healthy = say_goodbye();
-  if (healthy) plane_->slot().state.store(RankState::left);
+  if (healthy) {
+    plane_->slot().state.store(RankState::left);
+    limit_the_end();
+  }
   communicator_.reset();
   watch_.reset();
   if (!healthy) forsake_mpi();
@@ -211,17 +215,34 @@ MpiWorld::~MpiWorld() {
 bool MpiWorld::say_goodbye() noexcept {
   if (plane_->failed() || std::uncaught_exceptions() > 0 || !communicator_) return false;
   try {
-    communicator_->set_subject("the goodbye");
-    communicator_->set_time_limit(no_limit);
+    // With the limit of the last call.
+    communicator_->set_subject("the end of the job");
     communicator_->barrier();
     return true;
   } catch (const std::exception& error) {
-    const auto cause = plane_->page().cause();
-    const int exit_code = cause ? cause->exit_code : 70;
+    const auto* ours = dynamic_cast<const Error*>(&error);
+    const int exit_code = ours != nullptr ? ours->exit_code() : Error("").exit_code();
     if (fail(error.what(), exit_code))
       print_last_words(places_.topology.rank, failed_rank(), exit_code, error.what());
     abort(exit_code);
     return false;
+  }
+}
+
+// MPI_Finalize waits for all processes of the job, of which one may have been stopped since.
+void MpiWorld::limit_the_end() {
+  if (!session_->began() || !options_.abort_job) return;
+  const milliseconds limit = communicator_->time_limit();
+  try {
+    end_limit_.emplace(limit, [plane = plane_, limit, rank = places_.topology.rank](int code) {
+      if (plane->page().claim_print())
+        print_last_words(rank, rank, code,
+                         "MPI_Finalize has not returned within " + duration_text(limit) +
+                             ", after all ranks had ended their work: look for a process of the "
+                             "job that is stopped, and for links that are cut");
+    });
+  } catch (const std::exception&) {
+    // Without a thread to spare the end has no limit.
   }
 }
 
@@ -311,12 +332,26 @@ void agree_on_start(const StartProblem& own) {
   }
 }
 
+void limit_start(std::optional<ProcessTimeLimit>& start_limit, const WorldOptions& options) {
+  if (!options.abort_job) return;
+  mark_start(launched_rank());
+  start_limit.emplace(options.start_limit, [limit = options.start_limit](int code) {
+    const int rank = launched_rank();
+    print_last_words(rank, rank, code,
+                     "MPI did not come up on all ranks within " + duration_text(limit) +
+                         ": this rank, on host " + host_name() +
+                         ", waits for the others; look for ranks that did not start, or that are "
+                         "stopped, or raise the start limit (zero run --start-limit, "
+                         "ZERO_START_LIMIT)");
+  });
+}
+
 }  // namespace
 
 std::unique_ptr<World> create_mpi_world(int& argc, char**& argv, const Launcher& launcher,
                                         const WorldOptions& options, const StartProblem& problem) {
-  std::optional<StartGuard> guard;
-  if (options.abort_job) guard.emplace(options.start_limit);
+  std::optional<ProcessTimeLimit> start_limit;
+  limit_start(start_limit, options);
   auto session = std::make_unique<MpiSession>(argc, argv);
   if (session->began() && options.abort_job && launcher.found()) die_with_parent();
   int ranks = 0;
@@ -335,8 +370,8 @@ std::unique_ptr<World> create_hosted_world(MPI_Comm data_parallel, const WorldOp
   WorldOptions chosen = options;
   chosen.start_limit = chosen_start_limit(options);
   chosen.transport = chosen_transport(options);
-  std::optional<StartGuard> guard;
-  if (options.abort_job) guard.emplace(options.start_limit);
+  std::optional<ProcessTimeLimit> start_limit;
+  limit_start(start_limit, chosen);
   return open(std::make_unique<MpiWorld>(std::make_unique<MpiSession>(), data_parallel, chosen));
 }
 

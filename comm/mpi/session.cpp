@@ -2,13 +2,8 @@
 
 #include <unistd.h>
 
-#include <cstdio>
-
-#include "comm/call.h"
-#include "comm/environment.h"
 #include "comm/mpi/mpi_world.h"
 #include "comm/mpi/native.h"
-#include "zero/base/run_marks.h"
 #include "zero/base/thread.h"
 
 namespace zero::comm {
@@ -46,28 +41,23 @@ MpiSession::~MpiSession() {
   if (began_ && !forsaken_ && mpi_is_up()) MPI_Finalize();
 }
 
-StartGuard::StartGuard(std::chrono::milliseconds limit) {
-  mark_start(launched_rank());
-  thread_ = start_thread("the time limit of the start", [this, limit] {
+ProcessTimeLimit::ProcessTimeLimit(std::chrono::milliseconds limit,
+                                   std::function<void(int exit_code)> last_words) {
+  thread_ = start_thread("a time limit of MPI", [this, limit, last_words = std::move(last_words)] {
     std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, limit, [this] { return started_; })) return;
+    if (changed_.wait_for(lock, limit, [this] { return in_time_; })) return;
     const int code = StalledError("").exit_code();
-    mark_code(code);
-    std::fprintf(stderr,
-                 "zero: on host %s: MPI did not come up on all ranks within %s: rank %d waits for "
-                 "the others; look for ranks that did not start, or that are stopped, or raise the "
-                 "start limit (zero run --start-limit, ZERO_START_LIMIT)\n",
-                 host_name().c_str(), duration_text(limit).c_str(), launched_rank());
+    last_words(code);
     // The launcher ends the others then, whose state says who was missing.
     std::this_thread::sleep_for(time_to_be_read);
     _exit(code);
   });
 }
 
-StartGuard::~StartGuard() {
+ProcessTimeLimit::~ProcessTimeLimit() {
   {
     const std::lock_guard lock(mutex_);
-    started_ = true;
+    in_time_ = true;
   }
   changed_.notify_one();
   thread_.join();

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -28,18 +29,20 @@ class MpiSession {
   bool began_ = false, any_thread_ = false, forsaken_ = false;
 };
 
-// Ends the process when the start, where MPI itself may wait without a limit, takes too long.
-class StartGuard {
+// Ends the process with the code of StalledError when calls in which MPI itself may wait without a
+// limit take too long: from here to the destructor.
+class ProcessTimeLimit {
  public:
-  explicit StartGuard(std::chrono::milliseconds limit);
-  ~StartGuard();
-  StartGuard(const StartGuard&) = delete;
-  StartGuard& operator=(const StartGuard&) = delete;
+  // last_words() prints why, on a thread of its own.
+  ProcessTimeLimit(std::chrono::milliseconds limit, std::function<void(int exit_code)> last_words);
+  ~ProcessTimeLimit();
+  ProcessTimeLimit(const ProcessTimeLimit&) = delete;
+  ProcessTimeLimit& operator=(const ProcessTimeLimit&) = delete;
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool started_ = false;
+  bool in_time_ = false;
   std::thread thread_;
 };
 

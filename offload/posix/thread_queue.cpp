@@ -42,9 +42,7 @@ class ThreadQueue final : public RequestQueue {
 
   std::optional<Completion> wait(std::chrono::milliseconds limit) override {
     std::unique_lock lock(mutex_);
-    const auto until = std::chrono::system_clock::now() + limit;
-    if (!done_.wait_until(lock, until, [this] { return !completions_.empty(); }))
-      return std::nullopt;
+    if (!done_.wait_for(lock, limit, [this] { return !completions_.empty(); })) return std::nullopt;
     const Completion completion = completions_.front();
     completions_.pop_front();
     return completion;

@@ -132,3 +132,23 @@ TEST_CASE("a rank that does not get on in a load ends it within the time limit")
       load);
   CHECK(contains(words.thrown, "the reading of first has made no progress for 600 ms: rank 2 is"));
 }
+
+TEST_CASE("an export is waited for as long as it gets on, and no longer") {
+  const auto slow_model = [](std::chrono::milliseconds time, bool at_syncs_alone) {
+    zero::checkpoint::set_file_hook([=](const FileEvent& event) {
+      if (contains(event.path, "model") && (!at_syncs_alone || event.op == FileOp::sync))
+        std::this_thread::sleep_for(time);
+      return 0;
+    });
+  };
+  const auto export_model = [](Engine& engine, const std::string& root) {
+    engine.export_model(root + "/model");
+  };
+  const Words slow = words_of(
+      false, [&] { slow_model(std::chrono::milliseconds(200), false); }, export_model);
+  CHECK(slow.thrown == "");
+  CHECK(contains(slow.printed, "/model waits for rank 0: "));
+  const Words stuck = words_of(
+      false, [&] { slow_model(std::chrono::milliseconds(2500), true); }, export_model);
+  CHECK(contains(stuck.thrown, "/model has made no progress for 600 ms: rank 0 is at "));
+}

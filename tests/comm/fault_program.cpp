@@ -1,5 +1,6 @@
 // A program that goes wrong in the way its first argument names: fault_program SCENARIO TRANSPORT
 // LIMIT_MS. Prints "rank R pid P" when its ranks are at work.
+#include <mpi.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -17,6 +18,12 @@ namespace {
 using namespace zero;
 using namespace zero::comm;
 
+bool hangs_in_finalize = false;
+
+void sleep_for_ever() {
+  for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
 void work_for_ever(Communicator& comm, const std::string& scenario) {
   const std::int64_t count = 300'000;
   std::vector<float> data(static_cast<std::size_t>(count * comm.size()));
@@ -29,8 +36,7 @@ void work_for_ever(Communicator& comm, const std::string& scenario) {
     if (scenario == "throw" && comm.rank() == comm.size() - 1)
       throw NumericError("the loss is not finite in step 20");
     if (scenario == "leave" && comm.rank() == comm.size() - 1) std::exit(0);
-    if (scenario == "compute" && comm.rank() == 0)
-      for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+    if (scenario == "compute" && comm.rank() == 0) sleep_for_ever();
     if (scenario == "mismatch" && comm.rank() == 1)
       comm.all_gather(data.data() + comm.rank() * count, data.data(), count, DType::bf16);
     if (scenario == "barrier" && comm.rank() == 1) comm.barrier();
@@ -43,6 +49,12 @@ void work_for_ever(Communicator& comm, const std::string& scenario) {
 
 }  // namespace
 
+// Instead of the library's.
+extern "C" int MPI_Finalize() {
+  if (hangs_in_finalize) sleep_for_ever();
+  return PMPI_Finalize();
+}
+
 int main(int argc, char** argv) {
   std::unique_ptr<World> world;
   try {
@@ -51,8 +63,12 @@ int main(int argc, char** argv) {
     options.transport = argv[2];
     options.time_limit = std::chrono::milliseconds(std::atoi(argv[3]));
     world = create_world(argc, argv, options);
-    if (scenario != "finish") work_for_ever(world->communicator(), scenario);
-    world->communicator().barrier();
+    Communicator& comm = world->communicator();
+    const bool ends = scenario == "finish" || scenario == "stay" || scenario == "finalize";
+    if (!ends) work_for_ever(comm, scenario);
+    comm.barrier();
+    if (scenario == "stay" && comm.rank() == 1) sleep_for_ever();
+    hangs_in_finalize = scenario == "finalize" && comm.rank() == 1;
     return 0;
   } catch (const Error& error) {
     if (!world || world->fail(error.what(), error.exit_code()))

@@ -193,6 +193,17 @@ def all_is_well(transport):
     expect(not job.messages(), job, "a healthy job complains")
 
 
+def a_rank_does_not_come_to_the_end(transport):
+    job = Job("stay", transport, limit_ms=700)
+    expect(job.finish() == 18, job, "the exit code is not that of a stall")
+    expect_one_message(job, "waited 700 ms in barrier of the end of the job", "rank 1" if transport != "hierarchical" else "")
+    job = Job("finalize", transport, limit_ms=700)
+    expect(job.finish() == 18, job, "the exit code is not that of a stall")
+    messages = job.messages()
+    expect(all("MPI_Finalize has not returned within 700 ms" in message for message in messages), job, "another reason")
+    expect(len(messages) in ((1, 2) if transport == "hierarchical" else (1,)), job, "not one message of each node")
+
+
 def left_behind(folder):
     """In this run's own TMPDIR, and in /dev/shm under the number of one of its processes. Open MPI's own is not ours."""
     pids = {str(pid) for job in Job.started for pid in (job.process.pid, *job.pids.values())}
@@ -221,7 +232,8 @@ def run_all():
         os.environ["ZERO_TEST_NODES"] = "0,0,1" if transport == "hierarchical" else ""
         for test in (all_is_well, one_rank_throws, a_rank_is_killed,
                      a_rank_is_killed_and_the_launcher_does_nothing, a_rank_is_killed_while_another_computes,
-                     a_rank_is_stopped, a_rank_leaves, calls_differ, the_launcher_is_killed):
+                     a_rank_is_stopped, a_rank_leaves, calls_differ, the_launcher_is_killed,
+                     a_rank_does_not_come_to_the_end):
             begin = time.monotonic()
             try:
                 test(transport)

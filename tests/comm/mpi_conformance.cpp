@@ -36,6 +36,10 @@ void run_all(World& world) {
   run("shared arenas", true);
   suite.counts = {129, 1000, 100003};
   run("shared arenas on even ranks", comm.rank() % 2 == 0);
+  CallTerms terms = comm.terms();
+  terms.verify = true;
+  comm.set_terms(terms);
+  run("shared arenas on even ranks, verified", comm.rank() % 2 == 0);
   check_splits(comm);
 }
 

@@ -14,13 +14,15 @@ import time
 import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import campaign_classes  # noqa: E402
-from campaign_case import Case, Programs, launch  # noqa: E402
+import campaign_adapters  # noqa: E402, F401
+import campaign_classes  # noqa: E402, F401
+import campaign_offload  # noqa: E402, F401
+from campaign_case import CLASSES, NO_RIGHT, Case, Programs, launch  # noqa: E402
 
 
 def chosen(cases, only):
     """(class, number) of each case: every class has its share, and one at least."""
-    classes = [c for c in campaign_classes.CLASSES if only is None or only in c.name]
+    classes = [c for c in CLASSES if only is None or only in c.name]
     weights = sum(c.weight for c in classes)
     counts = [max(1, round(cases * c.weight / weights)) for c in classes]
     numbered = [(c, i) for c, count in zip(classes, counts) for i in range(count)]
@@ -62,7 +64,7 @@ def main():
         for done in concurrent.futures.as_completed(running):
             fault, number = running[done]
             problem, seconds = done.result()
-            skipped = problem == campaign_classes.NO_RIGHT
+            skipped = problem == NO_RIGHT
             table[fault.name][2 if skipped else bool(problem)] += 1
             result = "ok" if not problem else problem if skipped else "FAILED: " + problem
             print(f"{fault.name} {number}: {result} ({seconds:.1f} s)", flush=True)

@@ -1,5 +1,7 @@
-"""What the classes of the campaign share: a small training, what it ends in undisturbed, and what must hold after a fault."""
+"""What the classes of the campaign share: their register, a small training, what it ends in undisturbed, and what must
+hold after a fault."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -10,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import typing
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
 import launch  # noqa: E402
@@ -17,12 +20,34 @@ import launch  # noqa: E402
 LIMIT_S = 180  # for what ends by itself, on a busy machine and disk
 STEPS, SAVE_EVERY = 240, 40
 WHOLE = {".lock", "latest"}
+OFFLOADED = {"zero_optimization.offload_optimizer.device": "nvme", "zero_core.offload_chunk_bytes": 60000,
+             "aio.block_size": 16384}
+WITHOUT_URING = pathlib.Path(__file__).parents[1] / "offload" / "without_uring.py"
+CONFIG, TOPOLOGY, DISAGREEMENT, MEMORY, SAVE, LOAD = 10, 11, 12, 13, 14, 15
+NUMERIC, STALLED, OFFLOAD, STOPPED, NOT_SAVED = 16, 18, 19, 20, 21
+NO_RIGHT = "not tried: this user or machine cannot"
+CLASSES = []
+
+
+@dataclasses.dataclass(frozen=True)
+class FaultClass:
+    name: str
+    weight: int
+    test: typing.Callable
+
+
+def fault_class(name, weight):
+    def register(test):
+        CLASSES.append(FaultClass(name, weight, test))
+        return test
+    return register
 
 
 class Programs:
     def __init__(self, mpiexec, train_gpt, zero, failing_calls):
         self.mpiexec, self.train_gpt, self.zero, self.failing_calls = launch.absolute(
             (mpiexec, train_gpt, zero, failing_calls))
+        self.adapter_program = str(pathlib.Path(self.failing_calls).with_name("adapter_program"))
         self.lock, self.references = threading.Lock(), {}
 
     def reference(self, ranks):
@@ -172,3 +197,10 @@ class Case:
             left = {name for name in os.listdir(self.checkpoints) if not name.startswith(("step-", ".trash-set-aside-"))}
             self.require(left <= WHOLE, f"the next start leaves {left}", job)
         return job
+
+
+def offloaded(case):
+    folder = case.folder / "nvme"
+    folder.mkdir(exist_ok=True)
+    case.stage = max(case.stage, 1)
+    return launch.settings({**OFFLOADED, "zero_optimization.offload_optimizer.nvme_path": folder})

@@ -1,38 +1,17 @@
-"""The classes of faults of the campaign, each a function of a Case."""
+"""Faults of processes, checkpoints, inputs and the system, each class a function of a Case."""
 
-import dataclasses
 import errno
 import json
 import os
-import pathlib
 import shutil
 import signal
 import struct
 import subprocess
 import time
-import typing
 
 import campaign_disk
-from campaign_case import SAVE_EVERY, digest_of, launch
-
-CONFIG, TOPOLOGY, DISAGREEMENT, MEMORY, SAVE, LOAD = 10, 11, 12, 13, 14, 15
-STALLED, OFFLOAD, STOPPED, NOT_SAVED = 18, 19, 20, 21
-NO_RIGHT = "not tried: this user or machine cannot"
-CLASSES = []
-
-
-@dataclasses.dataclass(frozen=True)
-class FaultClass:
-    name: str
-    weight: int
-    test: typing.Callable
-
-
-def fault_class(name, weight):
-    def register(test):
-        CLASSES.append(FaultClass(name, weight, test))
-        return test
-    return register
+from campaign_case import (CONFIG, DISAGREEMENT, LOAD, MEMORY, NO_RIGHT, NOT_SAVED, NUMERIC, SAVE, SAVE_EVERY, STALLED,
+                           STOPPED, TOPOLOGY, digest_of, fault_class, launch, offloaded)
 
 
 def at_a_random_moment(case, job, earliest=0.0):
@@ -304,10 +283,23 @@ def disagreement(case):
              messages=(1,), limit=30)
 
 
+@fault_class("a bit that changes on the wire", 8)
+def flipped_payload(case):
+    case.ranks = case.random.choice((2, 3))
+    case.reference = case.programs.reference(case.ranks)
+    rank = case.random.randrange(case.ranks)
+    number = case.random.randint(1, 400)
+    job = case.start("--set", "zero_core.verify_comm=true", environment={"ZERO_TRANSPORT": "mpi"},
+                     wrapper=case.failing(f"send payload {number} {number} flip", rank=rank))
+    case.end(job, (NUMERIC,), f"(all_gather|reduce_scatter|broadcast) of unit .* bytes that rank {rank} sent are not those "
+             f"that rank [^{rank}] received", messages=(1,))
+    case.finishes("--set", "zero_core.verify_comm=true")
+
+
 @fault_class("limits of the system", 16)
 def limits(case):
     case.with_checkpoints()
-    kind = case.random.choice(("files", "size", "size", "log", "small disk", "small disk"))
+    kind = case.random.choice(("files", "size", "size", "space", "space", "log", "small disk", "small disk"))
     case.note(kind)
     if kind == "files":
         job = case.start(wrapper=["sh", "-c", f'ulimit -n {case.random.randint(18, 24)}; exec "$@"', "sh"])
@@ -317,6 +309,12 @@ def limits(case):
         # Below what ranks share (memory, code 13) or below a shard.
         job = case.start(wrapper=["sh", "-c", f'ulimit -f {case.random.randint(1, 1500)}; exec "$@"', "sh"])
         case.end(job, (MEMORY, SAVE), "ulimit -f|--log-json", messages=(1,))
+    elif kind == "space":
+        limit = case.random.randint(280_000, 700_000)
+        case.note(f"{limit} KiB")
+        job = case.start(wrapper=["sh", "-c", f'ulimit -v {limit}; exec "$@"', "sh"])
+        if case.end(job, (0, MEMORY, TOPOLOGY)) != 0:
+            case.require("ulimit -v" in job.text(), "the limit is not named", job)
     elif kind == "log":
         job = case.start("--log-json", "/dev/full")
         case.end(job, (SAVE, CONFIG), "--log-json")
@@ -435,48 +433,6 @@ def power_loss(case):
     case.require(verified.returncode == 0 and f"/c/{newest}: whole" in verified.stdout,
                  f"{newest} is not whole: {verified.stdout}")
     case.finishes()
-
-
-OFFLOADED = {"zero_optimization.offload_optimizer.device": "nvme", "zero_core.offload_chunk_bytes": 60000,
-             "aio.block_size": 16384}
-WITHOUT_URING = pathlib.Path(__file__).parents[1] / "offload" / "without_uring.py"
-
-
-def offloaded(case):
-    folder = case.folder / "nvme"
-    folder.mkdir(exist_ok=True)
-    case.stage = max(case.stage, 1)
-    return launch.settings({**OFFLOADED, "zero_optimization.offload_optimizer.nvme_path": folder})
-
-
-@fault_class("reads and writes of offload that fail", 12)
-def failing_offload(case):
-    more, case.stage = offloaded(case), max(case.stage, 1)
-    op, action = case.random.choice((("read", errno.EIO), ("write", errno.EIO), ("write", errno.ENOSPC), ("read", "flip")))
-    rule = f"{op} /nvme/ {case.random.randint(1, 300)} 99999999 {action}"
-    job = case.start(*more, wrapper=["python3", str(WITHOUT_URING), *case.failing(rule)])
-    case.end(job, (OFFLOAD,), "nvme", messages=(1,))
-    case.finishes(*more)
-
-
-@fault_class("slow and short transfers of offload", 6)
-def harmless_offload(case):
-    more, case.stage = offloaded(case), max(case.stage, 1)
-    op = case.random.choice(("read", "write"))
-    action = case.random.choice(("short", "sleep30", errno.EINTR, errno.EAGAIN))
-    first = case.random.randint(1, 300)
-    rule = f"{op} /nvme/ {first} {first + 5} {action}"
-    job = case.start(*more, checkpoint=False, wrapper=["python3", str(WITHOUT_URING), *case.failing(rule)])
-    case.end(job, (0,), messages=None)
-
-
-@fault_class("the offload folder is deleted", 2)
-def deleted_offload(case):
-    more = offloaded(case)
-    job = case.start(*more)
-    at_a_random_moment(case, job)
-    shutil.rmtree(case.folder / "nvme")
-    case.end(job, (0, CONFIG))
 
 
 @fault_class("data that change while they are read", 6)

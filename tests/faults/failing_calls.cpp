@@ -4,12 +4,19 @@
 // ZERO_TEST_CALLS="OP PART FIRST LAST ACTION": the calls number FIRST to LAST of OP on paths that
 //   contain PART. OP: open, create, make, reserve, write, sync, close, rename or read. ACTION: the
 //   number of an errno, short, flip (a bit of what was read), kill, or sleepN (N milliseconds).
+//   Of MPI: "send payload", the messages of 512 bytes and more, for flip. "clock realtime": the
+//   time of day is a day earlier, with the action swing in every other call. "uring ring": requests
+//   that end, with an errno or short.
 // ZERO_TEST_RECORD="FILE PART": appends "OP<tab>PATH<tab>TARGET<tab>OFFSET<tab>BYTES" to FILE for
 //   each of these calls on a path that contains PART, before it is made.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <linux/io_uring.h>
+#include <mpi.h>
 #include <signal.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +25,7 @@
 #include <cstdlib>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -77,6 +85,7 @@ Verdict judge(const Call& call) {
   if (rule.action == "kill") raise(SIGKILL);
   if (rule.action == "short") return Verdict::half;
   if (rule.action == "flip") return Verdict::flip;
+  if (rule.action == "swing") return number % 2 == 1 ? Verdict::fail : Verdict::pass;
   if (rule.action.starts_with("sleep")) {
     usleep(static_cast<useconds_t>(1000 * std::atoi(rule.action.c_str() + 5)));
     return Verdict::pass;
@@ -113,6 +122,15 @@ int open_at(int directory, const char* name, int flags, mode_t mode) {
   const char* op = (flags & O_CREAT) != 0 ? "create" : "open";
   if (judge({op, path_of(directory, name)}) == Verdict::fail) return -1;
   return static_cast<int>(syscall(SYS_openat, directory, name, flags, mode));
+}
+
+constexpr time_t day = 24 * 3600;
+
+time_t seconds_back() {
+  const int error = errno;
+  const bool back = judge({"clock", "realtime"}) != Verdict::pass;
+  errno = error;
+  return back ? day : 0;
 }
 
 }  // namespace
@@ -185,6 +203,50 @@ int renameat2(int from, const char* old_name, int to, const char* new_name, unsi
   static const auto real = next<int(int, const char*, int, const char*, unsigned)>("renameat2");
   const Call call{"rename", path_of(from, old_name), path_of(to, new_name)};
   return judge(call) == Verdict::fail ? -1 : real(from, old_name, to, new_name, flags);
+}
+
+// All messages of ZeroCore are of type MPI_BYTE. The copy must live until it was sent.
+int MPI_Isend(const void* data, int bytes, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request* request) {
+  static const auto real = next<decltype(MPI_Isend)>("MPI_Isend");
+  static std::vector<char> copy;
+  const char* kind = bytes >= 512 ? "payload" : "message";
+  if (judge({"send", kind}) != Verdict::flip)
+    return real(data, bytes, type, to, tag, comm, request);
+  copy.assign(static_cast<const char*>(data), static_cast<const char*>(data) + bytes);
+  copy[copy.size() / 2] ^= 1;
+  return real(copy.data(), bytes, type, to, tag, comm, request);
+}
+
+int clock_gettime(clockid_t clock, timespec* now) {
+  static const auto real = next<int(clockid_t, timespec*)>("clock_gettime");
+  const int result = real(clock, now);
+  if (clock == CLOCK_REALTIME) now->tv_sec -= seconds_back();
+  return result;
+}
+
+int gettimeofday(timeval* now, void* zone) {
+  static const auto real = next<int(timeval*, void*)>("gettimeofday");
+  const int result = real(now, zone);
+  now->tv_sec -= seconds_back();
+  return result;
+}
+
+time_t time(time_t* now) {
+  static const auto real = next<time_t(time_t*)>("time");
+  const time_t result = real(nullptr) - seconds_back();
+  if (now != nullptr) *now = result;
+  return result;
+}
+
+int io_uring_wait_cqe_timeout(void* ring, io_uring_cqe** entry, void* until) {
+  static const auto real = next<int(void*, io_uring_cqe**, void*)>("io_uring_wait_cqe_timeout");
+  const int result = real(ring, entry, until);
+  if (result != 0) return result;
+  const Verdict verdict = judge({"uring", "ring"});
+  if (verdict == Verdict::fail) (*entry)->res = -errno;
+  if (verdict == Verdict::half && (*entry)->res > 1) (*entry)->res /= 2;
+  return result;
 }
 
 }  // extern "C"

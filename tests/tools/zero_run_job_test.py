@@ -61,13 +61,16 @@ class Jobs(unittest.TestCase):
         self.assertEqual(code, 18)
         self.assertLess(time.monotonic() - begin, 20)
         cause, said = err.split("\n", 1)
-        self.assertRegex(cause, r"zero: on host .*: MPI did not come up on all ranks within 2 s: rank 0 waits")
+        self.assertRegex(cause, r"\Azero: rank 0: MPI did not come up on all ranks within 2 s: this rank, on host .*, waits")
         return said
 
     def test_a_rank_that_does_not_come_up_is_named(self):
         said = self.missing("--start-limit", "2", (), late="sleep 60")
         self.assertRegex(said, r"(?m)^zero run: rank 1 is missing: it has not reached zero::run\(\)$")
+        os.environ["ZERO_ERROR_JSON"] = "1"
         said = self.missing(("--start-limit", "2"), late="kill -STOP $$")
+        del os.environ["ZERO_ERROR_JSON"]
+        self.assertRegex(said, r'(?m)^\{"zerr":"STALLED","rank":0,.*"exit_code":18,"message":"MPI did not come up')
         self.assertRegex(said, r"(?m)^zero run: rank 1 is missing: its process \d+ is stopped$")
 
     def test_without_a_cause_of_ours_the_launcher_is_heard(self):

@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <cmath>
@@ -9,6 +10,7 @@
 
 #include "tests/support/stderr_of.h"
 #include "tests/support/toy_model.h"
+#include "zero/base/arena.h"
 #include "zero/plan/model.h"
 #include "zero/testing.h"
 
@@ -486,4 +488,22 @@ TEST_CASE("scopes of several units may overlap as far as slots go") {
       else
         CHECK(message == "all three fit");
     });
+}
+
+TEST_CASE("a limit of address space that leaves nothing for kernels is an error at the start") {
+  zero::Runtime runtime = zero::Runtime::single();
+  const auto start = [&] { zero::Engine(runtime, toy::describe(dims), toy::config(0, dims)); };
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
+  rlimit tight = before;
+  tight.rlim_cur = rlim_t{1} << 46;
+  REQUIRE(setrlimit(RLIMIT_AS, &tight) == 0);
+  CHECK(failure_of(start) == "");
+  // 200 MiB beyond what is mapped now.
+  tight.rlim_cur -= static_cast<rlim_t>(zero::address_space_left()) - (rlim_t{200} << 20);
+  REQUIRE(setrlimit(RLIMIT_AS, &tight) == 0);
+  const std::string failure = failure_of(start);
+  REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
+  CHECK(contains(failure, "the limit of address space leaves 1"));
+  CHECK(contains(failure, "raise the limit (ulimit -v)"));
 }

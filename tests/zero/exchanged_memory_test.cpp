@@ -6,6 +6,7 @@
 #include "tests/comm/fake_gpu.h"
 #include "tests/comm/fake_nccl.h"
 #include "tests/support/mock_ranks.h"
+#include "tests/support/refusal.h"
 
 namespace {
 
@@ -108,4 +109,13 @@ TEST_CASE("where NCCL has no memory, refuses it or takes too little, all is the 
     });
     CHECK(trace.digest == expected.digest);
   }
+}
+
+TEST_CASE("payloads on devices cannot be verified, which is refused by name") {
+  zero::Config config = config_of(1);
+  config.zero_core.verify_comm = true;
+  Nccl nccl{[](FakeNccl&) {}};
+  CHECK(zero::tests::contains(zero::tests::refusal<zero::ConfigError>(
+                                  [&] { train(config, nccl, [](zero::Runtime&, FakeNccl&) {}); }),
+                              "zero_core.verify_comm"));
 }

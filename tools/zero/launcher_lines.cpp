@@ -23,8 +23,7 @@ constexpr std::array<std::string_view, 7> of_failures = {
     "prterun detected that one or more processes exited with non-zero status",
     "prterun has exited due to process rank "};
 
-constexpr std::string_view of_rank = "zero: rank ", of_host = "zero: on host ",
-                           mark = "zero: mark: ";
+constexpr std::string_view of_rank = "zero: rank ", mark = "zero: mark: ";
 
 // mpirun may tag lines: "[1,3]<stderr>:zero: rank 3: ...".
 std::string_view without_tag(std::string_view line) {
@@ -35,11 +34,9 @@ std::string_view without_tag(std::string_view line) {
   return line;
 }
 
-// "zero: rank 3: ..." is how zero::run() says the first cause; before ranks know each other, "zero:
-// on host ...".
+// "zero: rank 3: ..." is how zero::run() says the first cause.
 bool says_cause(std::string_view line) {
   line = without_tag(line);
-  if (line.starts_with(of_host)) return true;
   if (!line.starts_with(of_rank)) return false;
   line.remove_prefix(of_rank.size());
   const std::size_t digits = line.find_first_not_of("0123456789");
@@ -52,7 +49,7 @@ bool is_word_of_ranks(std::string_view line) {
 
 // Whether that is what the line begins with, or may.
 bool may_be_word_of_ranks(std::string_view line) {
-  return std::ranges::any_of(std::array{of_rank, of_host, mark}, [&](std::string_view start) {
+  return std::ranges::any_of(std::array{of_rank, mark}, [&](std::string_view start) {
     return line.starts_with(start) || start.starts_with(line);
   });
 }

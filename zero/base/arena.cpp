@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -69,6 +71,14 @@ std::int64_t available_memory() {
   const std::int64_t free_bytes = field_in_kilobytes("/proc/meminfo", "MemAvailable:");
   const std::int64_t allowed = cgroup_available();
   return free_bytes < 0 || allowed < free_bytes ? allowed : free_bytes;
+}
+
+std::int64_t address_space_left() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return std::numeric_limits<std::int64_t>::max();
+  return static_cast<std::int64_t>(limit.rlim_cur) -
+         field_in_kilobytes("/proc/self/status", "VmSize:");
 }
 
 std::int64_t proportional_set_size() {

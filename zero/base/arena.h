@@ -44,6 +44,8 @@ class Arena {
 // Bytes that can still be taken on this host: free memory, capped by the limits of its cgroups.
 // Page cache counts as free in both.
 std::int64_t available_memory();
+// Bytes that this process may still map under its limit of address space (ulimit -v).
+std::int64_t address_space_left();
 // This process's resident bytes, shared pages counted by their share (PSS).
 std::int64_t proportional_set_size();
 

@@ -18,7 +18,8 @@ std::thread start_thread(const std::string& purpose, Work&& work) {
   } catch (const std::system_error& error) {
     throw TopologyError("no thread can be started for " + purpose + " (" + error.what() +
                         "): raise the limit of processes (ulimit -u, or pids.max of the job's "
-                        "cgroup), or take fewer threads per rank (RuntimeOptions::threads, "
+                        "cgroup) or of address space (ulimit -v), or take fewer threads per rank "
+                        "(RuntimeOptions::threads, "
                         "train_gpt --threads)");
   }
 }

@@ -184,6 +184,7 @@ constexpr ConfigField fields[] = {
     {"zero_core.allow_non_finite_weights", at<core, &CoreOptions::allow_non_finite_weights>},
     {"zero_core.resume_fallback", at<core, &CoreOptions::resume_fallback>},
     {"zero_core.verify_every", at<core, &CoreOptions::verify_every>, any, "0"},
+    {"zero_core.verify_comm", at<core, &CoreOptions::verify_comm>},
     {"zero_core.offload_chunk_bytes", at<core, &CoreOptions::offload_chunk_bytes>},
     {"zero_core.offload_cache_bytes", at<core, &CoreOptions::offload_cache_bytes>},
     {"zero_core.param_groups.*.lr_scale", in_group<&Group::lr_scale>},

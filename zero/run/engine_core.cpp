@@ -34,6 +34,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       weights_(train_, guard_, transfers_, offload_),
       evaluator_(train_, guard_, walker_, learner_) {
   if (train_.collective()) share_memory();
+  with_memory_table(runtime.ledger(), require_address_space);
   if (runtime.topology().local_rank == 0) notice_settings();
   updates_.fill_initial_states(*train_.store);
 }

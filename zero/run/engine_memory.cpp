@@ -1,8 +1,25 @@
 #include "zero/run/engine_memory.h"
 
 #include "zero/base/notice.h"
+#include "zero/base/number_text.h"
 
 namespace zero::detail {
+
+namespace {
+
+// For the kernels' generated code, of which oneDNN crashes where it gets no memory, and 64 MiB that
+// the C library maps for each of the first threads.
+constexpr std::int64_t address_space_margin = std::int64_t{256} << 20;
+
+}  // namespace
+
+void require_address_space() {
+  const std::int64_t left = address_space_left();
+  if (left < address_space_margin)
+    throw MemoryError("the limit of address space leaves " + byte_text(left) +
+                      " beside what the engine holds, and kernels and threads need " +
+                      byte_text(address_space_margin) + ": raise the limit (ulimit -v)");
+}
 
 void with_memory_table(const Ledger& ledger, const std::function<void()>& work) {
   try {

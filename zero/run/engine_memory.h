@@ -37,6 +37,10 @@ class EngineMemory {
   Arena arena_;
 };
 
+// Throws MemoryError where a limit of address space (ulimit -v) leaves too little for kernels and
+// threads beside what the engine has taken.
+void require_address_space();
+
 // Adds the ledger's table to the MemoryError that the work throws.
 void with_memory_table(const Ledger& ledger, const std::function<void()>& work);
 

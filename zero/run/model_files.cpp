@@ -199,25 +199,35 @@ void Weights::export_model(const std::string& directory, const ExportOptions& op
         train_.model.buffers[b].dtype);
   std::ranges::stable_sort(parts, std::greater<>(), &ExportPart::width);
   std::unique_ptr<checkpoint::ModelWriter> writer;
-  if (train_.rank() == 0) {
+  // The root writes, and the others wait as long as it makes progress.
+  const auto write = [&](const auto& work) {
+    const auto by_root = [&](FileWork&) {
+      if (train_.rank() == 0) work();
+    };
+    const Outcome written =
+        FileWork::together(train_.runtime, train_.ranks, "the export to " + directory, by_root);
+    if (written.code != 0) raise(written);
+  };
+  write([&] {
     std::vector<TensorEntry> tensors;
     for (const ExportPart& part : parts)
       tensors.insert(tensors.end(), part.tensors.begin(), part.tensors.end());
     writer = std::make_unique<checkpoint::ModelWriter>(directory, tensors, options.max_file_bytes);
-  }
+  });
   for (const ExportPart& part : parts) {
     if (part.buffer >= 0) {
-      if (writer) writer->write(train_.buffers.read(part.buffer));
+      const std::vector<std::byte> buffer = train_.buffers.read(part.buffer);
+      write([&] { writer->write(buffer); });
       continue;
     }
     const std::vector<std::byte> whole = gather_whole(train_, {part.segment, ArrayKind::parameter});
-    if (!writer) continue;
-    for (const ParamPlace& place : train_.layout().segment(part.segment).params)
-      writer->write(std::span(whole).subspan(place.offset * part.width,
-                                             train_.param(place.param).elements * part.width));
+    write([&] {
+      for (const ParamPlace& place : train_.layout().segment(part.segment).params)
+        writer->write(std::span(whole).subspan(place.offset * part.width,
+                                               train_.param(place.param).elements * part.width));
+    });
   }
-  if (writer) writer->finish();
-  train_.ranks.gather_words("Engine::export_model", {0});
+  write([&] { writer->finish(); });
 }
 
 }  // namespace zero::detail

@@ -27,7 +27,9 @@ const char* Ranks::noun() const {
 
 void Ranks::set_terms(const comm::CallTerms& terms) {
   terms_ = terms;
-  if (model_parallel_) model_parallel_->terms_.time_limit = terms.time_limit;
+  if (!model_parallel_) return;
+  model_parallel_->terms_.time_limit = terms.time_limit;
+  model_parallel_->terms_.verify = terms.verify;
 }
 
 const comm::Topology& Ranks::topology() const {

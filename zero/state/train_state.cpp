@@ -71,6 +71,11 @@ void TrainState::agree_at_start() {
     agree_on_text(*model_parallel, "config", text);
   agree_on_text(ranks, "model", model.describe());
   agree_on_text(ranks, "layout", plan.layout.describe(model));
+  if (config.zero_core.verify_comm && !runtime.device().is_host())
+    throw ConfigError(
+        "zero_core.verify_comm: payloads are compared in host memory, not yet in that of GPUs; set "
+        "it to false, or run on CPU ranks");
+  terms.verify = config.zero_core.verify_comm;
   terms.reduce_group = resolve_reduce_group(ranks, config.zero_core.reduce_group_size);
   ranks.set_terms(terms);
 }
