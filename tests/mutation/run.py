@@ -7,8 +7,8 @@ Each part of the library gets some mutants, drawn by the seed: one operator, con
 FOLDER gets a copy of the working tree with all of them, one build of it, and results.jsonl, which a later run continues;
 with --again that run asks once more for what was not noticed. The environment variable ZERO_MUTANT chooses the mutant at
 run time (see schemata.py). It does not count where it does not compile, or compiles to the same code. It is noticed
-where a test of its part fails or takes ten times as long; only the tests that reach its place are asked. The table at
-the end has a row for each part; what was not noticed is listed with its line.
+where a test of its part fails or takes ten times as long; only tests that reach its place are asked. The table at the
+end has a row for each part; what was not noticed is listed with its line.
 
 Takes a build of the tests and some seconds for each mutant, so it is no part of ctest.
 """
@@ -30,6 +30,13 @@ import schemata
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
+# Tests, the quickest first: each is asked for all mutants that are open before the next one.
+TESTS = ["equivalence_mpi_n3", "comm_hierarchical_01_n2", "comm_shm_n3", "comm_mpi_n3", "comm_hierarchical_0011_n4",
+         "comm_hierarchical_01112_n5", "zero_config", "config_extremes", "block_store_test", "comm_test", "zero_test",
+         "config_attacks", "config_test", "zero_run_job", "checkpoint_programs", "resume_test", "optim_test",
+         "offload_test", "equivalence_test", "background_test", "comm_faults", "faults_preemption", "faults_bad_input",
+         "checkpoint_faults_test", "checkpoint_test", "checkpoint_kill", "corruption_test", "mock_device_test",
+         "crash_test"]
 ENGINE = ["equivalence_mpi_n3", "zero_test", "resume_test", "offload_test", "equivalence_test", "mock_device_test"]
 # Sources, and the tests that are asked.
 PARTS = {
@@ -52,7 +59,7 @@ PARTS = {
                     "crash_test", "checkpoint_programs", "checkpoint_kill"]),
     "config": (["config_schemas/*.cpp"], ["config_test", "zero_config", "config_extremes", "config_attacks"]),
 }
-UNCOUNTED = ("compiler", "nothing changed")
+UNCOUNTED = ("compiler", "nothing changed", "open")
 
 
 def draw(part, count, seed):
@@ -86,7 +93,7 @@ class Tree:
     def __init__(self, folder, jobs):
         self.source, self.build, self.jobs = folder / "source", folder / "build", jobs
         self.reached_file = folder / "reached"
-        self.usual_s, self.reached, self.objects = {}, {}, {}
+        self.usual_s = {}
 
     def copy(self, mutants):
         """Writes only what differs, so that a build after a change is short."""
@@ -115,10 +122,8 @@ class Tree:
                     if pathlib.Path(word).parent == self.build / "bin"}
         done = shell("ninja", "-C", self.build, "-j", self.jobs, "-k", 0, *sorted(programs))
         refused = set()
-        for match in re.finditer(r"^(/.*?):(\d+):\d+: +(?:fatal error|error|required from here)", done.stdout, re.M):
-            if not match[1].startswith(str(self.source)):
-                continue
-            before = pathlib.Path(match[1]).read_text().splitlines()[:int(match[2])]
+        for match in re.finditer(r"^(\S+?):(\d+):\d+: +(?:fatal error|error|required from here)", done.stdout, re.M):
+            before = (self.build / match[1]).read_text().splitlines()[:int(match[2])]
             marked = [numbers for numbers in (re.findall(r"mutant_is\((\d+)\)", line) for line in before) if numbers]
             if marked:
                 refused.update(map(int, marked[-1]))
@@ -148,15 +153,21 @@ class Tree:
                 os.killpg(job.pid, signal.SIGKILL)
                 job.wait()
 
-    def measure(self, test):
-        """The usual time of a test and the mutants that it reaches. It must pass without a mutant."""
+    def reached_by(self, test):
+        """The mutants that a test reaches. It must pass without a mutant; its usual time is kept."""
         self.reached_file.write_bytes(bytes(schemata.NUMBERS))
         start = time.monotonic()
         if not self.passes(test, ZERO_MUTANTS_REACHED=str(self.reached_file)) and not self.passes(test):
             sys.exit(f"{test} fails without a mutant")
         self.usual_s[test] = time.monotonic() - start
-        self.reached[test] = {at for at, mark in enumerate(self.reached_file.read_bytes()) if mark}
-        print(f"{test}: {self.usual_s[test]:.1f} s, reaches {len(self.reached[test])} mutants", flush=True)
+        reached = {at for at, mark in enumerate(self.reached_file.read_bytes()) if mark}
+        print(f"{test}: {self.usual_s[test]:.1f} s, reaches {len(reached)} mutants", flush=True)
+        return reached
+
+    def notices(self, test, mutant):
+        # What waits for other processes fails by load too, but not twice.
+        times = 1 if test.endswith("_test") else 2
+        return not any(self.passes(test, ZERO_MUTANT=str(mutant.number)) for _ in range(times))
 
     def code_of(self, file, text):
         """What the compiler makes of a source, whose place is the same for all texts."""
@@ -169,42 +180,44 @@ class Tree:
             return None
         return hashlib.sha256(pathlib.Path(f"{path}.o").read_bytes()).hexdigest()
 
-    def noticed_by(self, mutant, tests):
-        """The first test that fails; "compiler", "nothing changed" or "" otherwise."""
-        for test in sorted(tests, key=self.usual_s.get):
-            if mutant.number not in self.reached[test]:
-                continue
-            number = str(mutant.number)
-            if not self.passes(test, ZERO_MUTANT=number) and (
-                    test.endswith("_test") or not self.passes(test, ZERO_MUTANT=number)):
-                return test  # what waits for other processes fails by load too, but not twice
+    def changes_code(self, mutant):
         text = (ROOT / mutant.file).read_text()
         code = self.code_of(mutant.file, schemata.with_mutant(text, mutant))
-        return "compiler" if code is None else "nothing changed" if code == self.code_of(mutant.file, text) else ""
+        return code is not None and code != self.code_of(mutant.file, text)
 
 
 class Results:
-    """What is known of each mutant, kept in a file."""
+    """What is known of each mutant, kept in a file: its last line about a mutant holds."""
 
-    def __init__(self, path, again):
+    def __init__(self, path, drawn, again):
         self.path, self.of = path, {}
+        for part, mutants in drawn.items():
+            for m in mutants:
+                was, broken = (" ".join(text.split()) for text in (m.was, m.broken or "(left out)"))
+                self.of[m.number] = dict(number=m.number, part=part, file=m.file, line=m.line, was=was, broken=broken,
+                                         noticed_by="open", passed_by=[], reached_by=[])
         for line in path.read_text().splitlines() if path.exists() else []:
             result = json.loads(line)
-            self.of[result["number"]] = result
-            if again and not result["noticed_by"]:
-                del self.of[result["number"]]
+            if result["number"] in self.of and not (again and result["noticed_by"] in ("", "open")):
+                self.of[result["number"]] = result
 
-    def add(self, part, mutant, noticed_by, reached_by=()):
-        was, broken = (" ".join(text.split()) for text in (mutant.was, mutant.broken or "(left out)"))
-        result = dict(number=mutant.number, part=part, file=mutant.file, line=mutant.line, was=was, broken=broken,
-                      noticed_by=noticed_by, reached_by=sorted(reached_by))
-        self.of[mutant.number] = result
+    def waits_for(self, mutant, test=None):
+        result = self.of[mutant.number]
+        return result["noticed_by"] == "open" and (
+            test is None or (test in PARTS[result["part"]][1] and test not in result["passed_by"]))
+
+    def set(self, mutant, noticed_by="open", reached_by=None, passed_by=None):
+        result = self.of[mutant.number]
+        result["noticed_by"] = noticed_by
+        result["reached_by"] += [reached_by] if reached_by else []
+        result["passed_by"] += [passed_by] if passed_by else []
         with open(self.path, "a") as out:
             out.write(json.dumps(result) + "\n")
-        print(f"{mutant.file}:{mutant.line}: {noticed_by or 'NOT NOTICED'}", flush=True)
+        if noticed_by != "open":
+            print(f"{mutant.file}:{mutant.line}: {noticed_by or 'NOT NOTICED'}", flush=True)
 
-    def table(self, numbers):
-        results = [self.of[n] for n in numbers if n in self.of and self.of[n]["noticed_by"] not in UNCOUNTED]
+    def table(self):
+        results = [r for r in self.of.values() if r["noticed_by"] not in UNCOUNTED]
         print(f"{'part':14} {'mutants':>8} {'noticed':>8}")
         for part in [*PARTS, "all"]:
             of_part = [r for r in results if part in (r["part"], "all")]
@@ -228,31 +241,33 @@ def main():
     parser.add_argument("--again", action="store_true")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    results = Results(args.folder / "results.jsonl", args.again)
     drawn = {part: draw(part, args.mutants, args.seed) for part in args.part or PARTS}
-    part_of = {m.number: part for part, mutants in drawn.items() for m in mutants}
+    mutants = list(itertools.chain(*drawn.values()))
+    results = Results(args.folder / "results.jsonl", drawn, args.again)
     tree = Tree(args.folder.resolve(), args.jobs)
-    tests = {test for part in drawn for test in PARTS[part][1]}
     while True:
-        built = [m for mutants in drawn.values() for m in mutants
-                 if m.number not in results.of or results.of[m.number]["noticed_by"] != "compiler"]
-        tree.copy(built)
+        tree.copy([m for m in mutants if results.of[m.number]["noticed_by"] != "compiler"])
         tree.configure()
-        refused = tree.make(tests)
+        refused = tree.make({test for part in drawn for test in PARTS[part][1]})
         if not refused:
             break
-        for mutant in built:
+        for mutant in mutants:
             if mutant.number in refused:
-                results.add(part_of[mutant.number], mutant, "compiler")
-    open_ones = [m for row in itertools.zip_longest(*drawn.values()) for m in row
-                 if m is not None and m.number not in results.of]
-    for test in sorted({test for m in open_ones for test in PARTS[part_of[m.number]][1]}):
-        tree.measure(test)
-    for mutant in open_ones:
-        asked = PARTS[part_of[mutant.number]][1]
-        results.add(part_of[mutant.number], mutant, tree.noticed_by(mutant, asked),
-                    [test for test in asked if mutant.number in tree.reached[test]])
-    results.table(part_of)
+                results.set(mutant, noticed_by="compiler")
+    for test in TESTS:
+        asked = [m for m in mutants if results.waits_for(m, test)]
+        reached = tree.reached_by(test) if asked else set()
+        for mutant in asked:
+            if mutant.number not in reached:
+                results.set(mutant, passed_by=test)
+            elif tree.notices(test, mutant):
+                results.set(mutant, reached_by=test, noticed_by=test)
+            else:
+                results.set(mutant, reached_by=test, passed_by=test)
+    for mutant in mutants:
+        if results.waits_for(mutant):
+            results.set(mutant, noticed_by="" if tree.changes_code(mutant) else "nothing changed")
+    results.table()
 
 
 if __name__ == "__main__":
