@@ -1,8 +1,8 @@
 """Finds what can be broken in C++ sources, and puts many mutants into one source, chosen at run time.
 
-Untch's mutant schemata: an expression E becomes `(mutant_is(17) ? (broken E) : (E))`, so that one build holds all mutants
-and the environment variable ZERO_MUTANT chooses one. Nothing is put around declarations: lifetimes stay. The rewriting
-knows brackets and separators, no types: what does not compile is dropped by the caller.
+Untch's mutant schemata: an expression E becomes `(mutant_is(17) ? (broken E) : (E))`, so that one build holds all
+mutants and the environment variable ZERO_MUTANT chooses one. Nothing is put around declarations: lifetimes stay. The
+rewriting knows brackets and separators, no types: what does not compile is dropped by the caller.
 """
 
 import dataclasses
