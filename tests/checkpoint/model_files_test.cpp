@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstring>
 #include <set>
 
 #include "tests/support/refusal.h"
@@ -120,16 +121,17 @@ TEST_CASE("an export that is given up, or fails, leaves the old file and nothing
   export_model(model, 0, 1);
   export_model(model, 0, 2, 2);
   CHECK(names_in(model) == std::set<std::string>{single_model_name});
-  for (const FileOp op : {FileOp::create, FileOp::reserve, FileOp::write, FileOp::sync,
-                          FileOp::close, FileOp::rename}) {
-    set_file_hook([op](const FileEvent& event) { return event.op == op ? EIO : 0; });
-    const std::string words = refusal<SaveError>([&] { export_model(model, 0, 2); });
-    set_file_hook({});
-    CHECK(words.starts_with(model + "/model.safetensors.tmp-"));
-    CHECK(words.ends_with("Input/output error"));
-    CHECK(names_in(model) == std::set<std::string>{single_model_name});
-    CHECK(value_in(model) == 1);
-  }
+  for (const int error : {EIO, EPERM})
+    for (const FileOp op : {FileOp::create, FileOp::reserve, FileOp::write, FileOp::sync,
+                            FileOp::close, FileOp::rename}) {
+      set_file_hook([=](const FileEvent& event) { return event.op == op ? error : 0; });
+      const std::string words = refusal<SaveError>([&] { export_model(model, 0, 2); });
+      set_file_hook({});
+      CHECK(words.starts_with(model + "/model.safetensors.tmp-"));
+      CHECK(words.ends_with(std::strerror(error)));
+      CHECK(names_in(model) == std::set<std::string>{single_model_name});
+      CHECK(value_in(model) == 1);
+    }
   const mode_t mask = ::umask(0);
   ::umask(mask);
   const auto mode = static_cast<mode_t>(fs::status(model + "/model.safetensors").permissions());

@@ -3,11 +3,15 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <functional>
 #include <mutex>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/refusal.h"
+#include "zero/runtime/outcome.h"
 #include "zero/runtime/runtime_core.h"
 #include "zero/testing.h"
 
@@ -74,4 +78,42 @@ TEST_CASE("ranks that have issued other collectives differ") {
     CHECK(contains(message, "rank 0 has 00000000000000ff, rank " + std::to_string(differing) +
                                 " has 0000000000000010"));
   }
+}
+
+TEST_CASE("of a model-parallel group one rank names the ranks that are not finite") {
+  // Two data-parallel groups of two ranks: gradients of both are not finite, on data rank 1 alone.
+  auto data =
+      std::array{zero::comm::create_thread_worlds(2, {}), zero::comm::create_thread_worlds(2, {})};
+  auto model =
+      std::array{zero::comm::create_thread_worlds(2, {}), zero::comm::create_thread_worlds(2, {})};
+  std::array<StepDecision, 4> decisions;
+  {
+    std::vector<std::jthread> ranks;
+    for (const int m : {0, 1})
+      for (const int d : {0, 1})
+        ranks.emplace_back([&, m, d] {
+          zero::detail::RuntimeCore core(std::move(data[m][d]), {}, std::move(model[d][m]));
+          StepVote vote;
+          vote.bins.non_finite = d;
+          StepDecision& decision = decisions[2 * m + d];
+          decision = zero::detail::agree_on_step(core.ranks(), vote);
+          zero::detail::agree_over_model(*core.ranks().model_parallel(), vote, decision);
+        });
+  }
+  for (const int d : {0, 1}) {
+    CHECK(decisions[d].non_finite_ranks == std::vector<int>{1});
+    CHECK(decisions[2 + d].non_finite_ranks.empty());
+    CHECK(decisions[d].bins.non_finite == 2);
+  }
+}
+
+TEST_CASE("a long error of one rank reaches all, cut") {
+  zero::testing::run_ranks(3, [](zero::Runtime& runtime) {
+    zero::detail::Outcome own;
+    if (runtime.rank() == 1) own = {14, std::string(5000, 'x')};
+    const zero::detail::Outcome joint =
+        zero::detail::agree_on_outcome(runtime.core().ranks(), "a test", own);
+    CHECK(joint.code == 14);
+    CHECK(joint.text == "rank 1: " + std::string(1999, 'x'));
+  });
 }
