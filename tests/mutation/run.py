@@ -136,12 +136,20 @@ class Tree:
             sys.exit(f"The build failed:\n{done.stdout[-8000:]}")
         return refused
 
-    def runs(self, name, **environment):
+    def units_of(self, test):
+        """What of a test runs by itself: its source files where it is an executable of doctest's."""
+        if not test.endswith("_test"):
+            return [test]
+        listed = checked(*self.tests[test]["command"], "--list-test-cases", "--reporters=xml")
+        return [f"{test} {file}" for file in sorted(set(re.findall(r'filename="[^"]*?([^"/]+)"', listed)))]
+
+    def runs(self, unit, **environment):
         """How a test ends: "passed", "failed", or "late" beyond ten times its usual time."""
-        limit = max(20, 10 * self.usual_s.get(name, 60))
+        limit = max(20, 10 * self.usual_s.get(unit, 60))
+        name, _, file = unit.partition(" ")
         test = self.tests[name]
-        if name.endswith("_test"):  # an executable of doctest's: the first failure is enough
-            command = [*test["command"], "--abort-after=1"]
+        if file:  # the first failure is enough
+            command = [*test["command"], f"--source-file=*/{file}", "--abort-after=1"]
             settings = next((p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"), [])
             environment |= dict(setting.split("=", 1) for setting in settings)
         else:
@@ -157,22 +165,22 @@ class Tree:
             job.wait()
         return "passed" if not failed else "late" if time.monotonic() - start > limit - 1 else "failed"
 
-    def reached_by(self, test):
+    def reached_by(self, unit):
         """The mutants that a test reaches. It must pass without a mutant; its usual time is kept."""
         self.reached_file.write_bytes(bytes(schemata.NUMBERS))
         start = time.monotonic()
-        if self.runs(test, ZERO_MUTANTS_REACHED=str(self.reached_file)) != "passed" and self.runs(test) != "passed":
-            sys.exit(f"{test} fails without a mutant")
-        self.usual_s[test] = time.monotonic() - start
+        if self.runs(unit, ZERO_MUTANTS_REACHED=str(self.reached_file)) != "passed" and self.runs(unit) != "passed":
+            sys.exit(f"{unit} fails without a mutant")
+        self.usual_s[unit] = time.monotonic() - start
         reached = {at for at, mark in enumerate(self.reached_file.read_bytes()) if mark}
-        print(f"{test}: {self.usual_s[test]:.1f} s, reaches {len(reached)} mutants", flush=True)
+        print(f"{unit}: {self.usual_s[unit]:.1f} s, reaches {len(reached)} mutants", flush=True)
         return reached
 
-    def notices(self, test, mutant):
-        end = self.runs(test, ZERO_MUTANT=str(mutant.number))
-        if end == "failed" and not test.endswith("_test"):
+    def notices(self, unit, mutant):
+        end = self.runs(unit, ZERO_MUTANT=str(mutant.number))
+        if end == "failed" and " " not in unit:
             # What waits for other processes fails by load too, but not twice.
-            end = self.runs(test, ZERO_MUTANT=str(mutant.number))
+            end = self.runs(unit, ZERO_MUTANT=str(mutant.number))
         return end != "passed"
 
     def code_of(self, file, text):
@@ -212,10 +220,10 @@ class Results:
         return result["noticed_by"] == "open" and (
             test is None or (test in PARTS[result["part"]][1] and test not in result["passed_by"]))
 
-    def set(self, mutant, noticed_by="open", reached_by=None, passed_by=None):
+    def set(self, mutant, noticed_by="open", reached_by=(), passed_by=None):
         result = self.of[mutant.number]
         result["noticed_by"] = noticed_by
-        result["reached_by"] += [reached_by] if reached_by else []
+        result["reached_by"] += reached_by
         result["passed_by"] += [passed_by] if passed_by else []
         with open(self.path, "a") as out:
             out.write(json.dumps(result) + "\n")
@@ -262,14 +270,14 @@ def main():
                 results.set(mutant, noticed_by="compiler")
     for test in TESTS:
         asked = [m for m in mutants if results.waits_for(m, test)]
-        reached = tree.reached_by(test) if asked else set()
+        reached = {unit: tree.reached_by(unit) for unit in tree.units_of(test)} if asked else {}
         for mutant in asked:
-            if mutant.number not in reached:
-                results.set(mutant, passed_by=test)
-            elif tree.notices(test, mutant):
-                results.set(mutant, reached_by=test, noticed_by=test)
+            units = sorted((u for u in reached if mutant.number in reached[u]), key=tree.usual_s.get)
+            noticed_by = next((unit for unit in units if tree.notices(unit, mutant)), None)
+            if noticed_by:
+                results.set(mutant, noticed_by=noticed_by)
             else:
-                results.set(mutant, reached_by=test, passed_by=test)
+                results.set(mutant, reached_by=units, passed_by=test)
     for mutant in mutants:
         if results.waits_for(mutant):
             results.set(mutant, noticed_by="" if tree.changes_code(mutant) else "nothing changed")
