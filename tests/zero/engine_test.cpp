@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -330,6 +331,7 @@ TEST_CASE("inspect sees averaged gradients, may edit them, and may skip") {
       halve.inspect = [&](zero::Gradients& g) {
         const double before = g.norm("block.2.weight");
         const double total = g.norm();
+        CHECK(before > 0);
         g.edit([](zero::ParamShard s) {
           if (s.name == "block.2.weight")
             for (float& v : s.values) v *= 0.5f;
@@ -357,6 +359,22 @@ TEST_CASE("inspect sees averaged gradients, may edit them, and may skip") {
     });
   REQUIRE(digests.size() == 4);
   for (const std::uint64_t digest : digests) CHECK(digest == digests[0]);
+}
+
+TEST_CASE("ranks that ask for other things in inspect are named with the step") {
+  const std::string message = failure_of([] {
+    zero::testing::run_ranks(2, [](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, toy::describe(dims), toy::config(2, dims));
+      engine.initialize(toy::fill);
+      zero::StepOptions options;
+      options.inspect = [&](zero::Gradients& gradients) {
+        runtime.is_root() ? gradients.norm("block.2.weight") : runtime.sum(1);
+        return zero::Decision::apply;
+      };
+      run_step(runtime, engine, options);
+    });
+  });
+  CHECK(contains(message, "agreement before step 1"));
 }
 
 TEST_CASE("a group has rate, betas and eps of its own; the program's rate keeps proportions") {
@@ -451,9 +469,21 @@ TEST_CASE("read gives whole tensors, and the gradient as the mean over ranks and
     const std::vector<float> weight =
         read(engine, "block.3.weight", "value", dims.channels * dims.channels);
     CHECK(weight[100] == toy::start_value("block.3.weight", 100, 0.7f));
-    run_step(runtime, engine);
+    std::map<std::int64_t, float> averaged;
+    zero::StepOptions look;
+    look.inspect = [&](zero::Gradients& gradients) {
+      gradients.edit([&](zero::ParamShard shard) {
+        if (shard.name != "block.3.bias") return;
+        std::int64_t at = shard.begin;
+        for (const float value : shard.values) averaged[at++] = value;
+      });
+      return zero::Decision::apply;
+    };
+    run_step(runtime, engine, look);
     const std::vector<float> moment = read(engine, "block.3.bias", "exp_avg", dims.channels);
     const std::vector<float> gradient = read(engine, "block.3.bias", "grad", dims.channels);
+    for (const auto& [at, value] : averaged) CHECK(gradient[at] == value);
+    CHECK(runtime.sum(static_cast<double>(averaged.size())) == dims.channels);
     for (int i = 0; i < dims.channels; ++i)
       if (gradient[i] != 0) CHECK(std::signbit(moment[i]) == std::signbit(gradient[i]));
     CHECK(contains(failure_of([&] { read(engine, "block.3.frozen", "exp_avg", 15); }), "frozen"));

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "tests/support/models.h"
@@ -103,4 +104,23 @@ TEST_CASE("in backward the gather of unit i-1 stands before the reduction of uni
                plan.layout.flat_units[std::size_t(i.target)].name.substr(2);
   }
   CHECK(order == " AG3 RS5 AG2 RS4 AG1 RS3 AG0 RS2 RS1 RS0");
+}
+
+TEST_CASE("a unit is gathered again only beyond the reuse distance") {
+  const zero::ModelSpec spec = models::describe({6, 64, 100, 32});
+  const auto planned = [&](std::int64_t distance) {
+    zero::Config config = config_for(3);
+    config.zero_optimization.max_reuse_distance = distance;
+    return EnginePlan(spec.declared(), config, {0, 2});
+  };
+  const auto gathers = [&](std::int64_t distance) {
+    return std::ranges::count(planned(distance).steps.only.instructions, Op::gather,
+                              &Instruction::op);
+  };
+  // Between the last block's forward and its backward the head runs forward and backward.
+  const EnginePlan plan = planned(0);
+  std::int64_t head = 0;
+  for (const int flat : plan.layout.needs_of_unit.back())
+    head += plan.layout.flat_unit(flat).elements();
+  CHECK(gathers(2 * head - 1) == gathers(2 * head) + 1);
 }
