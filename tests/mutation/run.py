@@ -35,11 +35,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Tests, the quickest first: each is asked for all mutants that are open before the next one.
 TESTS = ["equivalence_mpi_n3", "comm_hierarchical_01_n2", "comm_shm_n3", "comm_mpi_n3", "comm_hierarchical_0011_n4",
          "comm_hierarchical_01112_n5", "api_tensor_parallel_2_n4", "zero_config", "config_extremes",
-         "block_store_test", "comm_test", "zero_test", "config_attacks", "config_test", "zero_run_job",
-         "checkpoint_programs", "resume_test", "adapter_test", "gpu_offload_test", "optim_test", "offload_test",
-         "equivalence_test", "background_test", "comm_faults", "faults_preemption", "faults_bad_input",
-         "checkpoint_faults_test", "checkpoint_test", "checkpoint_kill", "corruption_test", "mock_device_test",
-         "crash_test"]
+         "block_store_test", "comm_test", "zero_test", "config_attacks", "config_test", "adapter_test",
+         "gpu_offload_test", "optim_test", "checkpoint_test", "checkpoint_faults_test", "offload_test",
+         "equivalence_test", "mock_device_test", "corruption_test", "resume_test", "background_test",
+         "checkpoint_programs", "zero_run_job", "comm_faults", "faults_preemption", "faults_bad_input", "crash_test",
+         "checkpoint_kill"]
 ENGINE = ["equivalence_mpi_n3", "zero_test", "resume_test", "offload_test", "equivalence_test", "mock_device_test"]
 # Sources, and the tests that are asked.
 PARTS = {

@@ -361,22 +361,6 @@ TEST_CASE("inspect sees averaged gradients, may edit them, and may skip") {
   for (const std::uint64_t digest : digests) CHECK(digest == digests[0]);
 }
 
-TEST_CASE("ranks that ask for other things in inspect are named with the step") {
-  const std::string message = failure_of([] {
-    zero::testing::run_ranks(2, [](zero::Runtime& runtime) {
-      zero::Engine engine(runtime, toy::describe(dims), toy::config(2, dims));
-      engine.initialize(toy::fill);
-      zero::StepOptions options;
-      options.inspect = [&](zero::Gradients& gradients) {
-        runtime.is_root() ? gradients.norm("block.2.weight") : runtime.sum(1);
-        return zero::Decision::apply;
-      };
-      run_step(runtime, engine, options);
-    });
-  });
-  CHECK(contains(message, "agreement before step 1"));
-}
-
 TEST_CASE("a group has rate, betas and eps of its own; the program's rate keeps proportions") {
   zero::Runtime runtime = zero::Runtime::single();
   const auto bias_after = [&](const zero::Config& config, std::optional<double> rate) {
