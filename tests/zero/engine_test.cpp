@@ -225,6 +225,22 @@ TEST_CASE("the report of a step is of all ranks: the mean of their losses") {
     });
 }
 
+TEST_CASE("the loss and the gradients are divided by what the program says") {
+  zero::testing::run_ranks(2, [](zero::Runtime& runtime) {
+    const auto first_step = [&](std::optional<double> mean_over) {
+      zero::Engine engine(runtime, toy::describe(dims), toy::config(2, dims));
+      engine.initialize(toy::fill);
+      zero::StepOptions options;
+      options.mean_over = mean_over;
+      return run_step(runtime, engine, options);
+    };
+    const zero::StepResult usual = first_step({}), half = first_step(0.5);
+    CHECK(half.loss == 2 * usual.loss);
+    CHECK(half.grad_norm == doctest::Approx(2 * usual.grad_norm));
+    CHECK(contains(failure_of([&] { first_step(0); }), "expected a positive number"));
+  });
+}
+
 TEST_CASE("ranks that step different engines differ in what they have issued") {
   CHECK_THROWS_WITH_AS(
       zero::testing::run_ranks(2,
