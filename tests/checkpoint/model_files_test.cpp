@@ -150,6 +150,14 @@ TEST_CASE("a directory that cannot be made, and a name that is taken") {
                  "cannot rename to model.safetensors: Is a directory"));
 }
 
+TEST_CASE("names of files that are refused, and why") {
+  CHECK(file_name_problem("a.b-1").empty());
+  CHECK(file_name_problem("") == "is empty");
+  CHECK(file_name_problem(".a") == "starts with a dot");
+  CHECK(file_name_problem("a/b") == "has a slash");
+  CHECK(file_name_problem("a\x7f") == "has a character outside printable ASCII");
+}
+
 // As in the cache of the Hugging Face hub.
 TEST_CASE("a model whose files are links is read") {
   const TemporaryDirectory directory;
