@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstring>
 #include <set>
 
 #include "tests/support/refusal.h"
@@ -120,16 +121,17 @@ TEST_CASE("an export that is given up, or fails, leaves the old file and nothing
   export_model(model, 0, 1);
   export_model(model, 0, 2, 2);
   CHECK(names_in(model) == std::set<std::string>{single_model_name});
-  for (const FileOp op : {FileOp::create, FileOp::reserve, FileOp::write, FileOp::sync,
-                          FileOp::close, FileOp::rename}) {
-    set_file_hook([op](const FileEvent& event) { return event.op == op ? EIO : 0; });
-    const std::string words = refusal<SaveError>([&] { export_model(model, 0, 2); });
-    set_file_hook({});
-    CHECK(words.starts_with(model + "/model.safetensors.tmp-"));
-    CHECK(words.ends_with("Input/output error"));
-    CHECK(names_in(model) == std::set<std::string>{single_model_name});
-    CHECK(value_in(model) == 1);
-  }
+  for (const int error : {EIO, EPERM})
+    for (const FileOp op : {FileOp::create, FileOp::reserve, FileOp::write, FileOp::sync,
+                            FileOp::close, FileOp::rename}) {
+      set_file_hook([=](const FileEvent& event) { return event.op == op ? error : 0; });
+      const std::string words = refusal<SaveError>([&] { export_model(model, 0, 2); });
+      set_file_hook({});
+      CHECK(words.starts_with(model + "/model.safetensors.tmp-"));
+      CHECK(words.ends_with(std::strerror(error)));
+      CHECK(names_in(model) == std::set<std::string>{single_model_name});
+      CHECK(value_in(model) == 1);
+    }
   const mode_t mask = ::umask(0);
   ::umask(mask);
   const auto mode = static_cast<mode_t>(fs::status(model + "/model.safetensors").permissions());
@@ -146,6 +148,14 @@ TEST_CASE("a directory that cannot be made, and a name that is taken") {
   fs::create_directories(directory / "model/model.safetensors");
   CHECK(contains(refusal<SaveError>([&] { export_model(directory / "model", 0, 1); }),
                  "cannot rename to model.safetensors: Is a directory"));
+}
+
+TEST_CASE("names of files that are refused, and why") {
+  CHECK(file_name_problem("a.b-1").empty());
+  CHECK(file_name_problem("") == "is empty");
+  CHECK(file_name_problem(".a") == "starts with a dot");
+  CHECK(file_name_problem("a/b") == "has a slash");
+  CHECK(file_name_problem("a\x7f") == "has a character outside printable ASCII");
 }
 
 // As in the cache of the Hugging Face hub.

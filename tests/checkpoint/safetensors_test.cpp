@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -114,6 +115,17 @@ TEST_CASE("numbers are read as fp32, any range of them") {
   CHECK_THROWS_AS(values("f", -1, 1), UsageError);
   CHECK_THROWS_AS(values("none", 0, 1), UsageError);
   CHECK_THROWS_AS(values("i", 0, 1), LoadError);
+}
+
+TEST_CASE("numbers of a large tensor are read piece by piece") {
+  const TemporaryDirectory directory;
+  std::vector<float> all(50'000);
+  std::iota(all.begin(), all.end(), 1.f);
+  write(directory, "large.safetensors", {entry("f", "F32", {50'000})}, {}, {raw(all)});
+  const SafetensorsReader reader(directory / "large.safetensors");
+  std::vector<float> values(all.size() - 7);
+  reader.read(*reader.find("f"), 7, values);
+  CHECK(std::equal(values.begin(), values.end(), all.begin() + 7));
 }
 
 TEST_CASE("the file is laid out as others expect it") {

@@ -1,5 +1,6 @@
 // The conformance suite over the ranks of a job: mpi_conformance TRANSPORT. Buffers lie in private
 // memory, in shared arenas, and in shared arenas on some ranks only.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -19,7 +20,9 @@ using namespace zero::comm::testing;
 void run_all(World& world) {
   Communicator& comm = world.communicator();
   Suite suite{{0, 1, 2, 127, 128, 129, 1000, 5003, 100003}, Suite{}.dtypes};
-  const std::int64_t largest = Arena::rounded(largest_buffer(suite, comm.size()));
+  const Suite several_messages{{300007}, {DType::int64}};
+  const std::int64_t largest = Arena::rounded(
+      std::max(largest_buffer(suite, comm.size()), largest_buffer(several_messages, comm.size())));
   const auto run = [&](const char* where, bool use_shared) {
     Arena arena(2 * largest, Arena::Sharing::node, "conformance");
     Arena own(2 * largest, Arena::Sharing::private_memory, "conformance");
@@ -36,6 +39,8 @@ void run_all(World& world) {
   run("shared arenas", true);
   suite.counts = {129, 1000, 100003};
   run("shared arenas on even ranks", comm.rank() % 2 == 0);
+  suite = several_messages;
+  run("several messages", false);
   CallTerms terms = comm.terms();
   terms.verify = true;
   comm.set_terms(terms);

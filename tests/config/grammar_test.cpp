@@ -40,6 +40,7 @@ TEST_CASE("what Hjson has beside JSON") {
       {"{a\n: true}\r\n", "{\"a\":true}"},
       {"{a: x\rb: 2}", "{\"a\":\"x\",\"b\":2}"},
       {"[\"\\u00e9\\ud83d\\ude00\\t\"]", "[\"\xc3\xa9\xf0\x9f\x98\x80\t\"]"},
+      {"[\"\\u007f\\u0080\\u07ff\\u0800\"]", "[\"\x7f\xc2\x80\xdf\xbf\xe0\xa0\x80\"]"},
       {"/**/[]//", "[]"},
       {"\xef\xbb\xbf{}", "{}"},
   };

@@ -166,6 +166,8 @@ def main():
             "total_num_steps": "auto", "warmup_num_steps": "auto"}}})
         has(run("check", steps), 'notice: scheduler.params.total_num_steps: "auto" is open', "steps.json: good")
         assert "notice" not in run("check", steps, "--total-steps", "100")
+        lines = [line.split()[:4] for line in run("explain", steps).splitlines()]
+        assert ["scheduler.params.total_num_steps", "(not", "set)", "auto"] in lines, lines
         strings = file("strings.json", {"train_batch_size": "8", "fp16": {"enabled": "True"},
                                         "optimizer": {"params": {"lr": "1e-5", "betas": ["0.9", 0.99]}}})
         has(run("check", strings), "notice: train_batch_size, fp16.enabled, optimizer.params.lr, optimizer.params.betas: "

@@ -1,229 +1,287 @@
 #!/usr/bin/env python3
-"""Breaks one line at a time and sees whether a test notices.
+"""Breaks one place at a time and sees whether a test notices.
 
-usage: tests/mutation/run.py FOLDER [--mutants 200] [--seed 1] [--part NAME]... [--jobs 2]
+usage: tests/mutation/run.py FOLDER [--mutants 26] [--seed 1] [--part NAME]... [--jobs 2] [--again]
 
-FOLDER gets a copy of the working tree, a build of it, and results.jsonl, which a later run continues; with the same seed
-it draws the same mutants. A mutant is one change of one operator, constant, condition or statement. It does not count
-where it does not compile, or compiles to the same code. It is noticed where a test of its part fails or takes ten times
-as long. The table at the end has a row for each part; what was not noticed is listed with its line.
+Each part of the library gets some mutants, drawn by the seed: one operator, constant, condition or statement is
+changed. FOLDER gets a copy of the working tree with all of them, one build of it, and results.jsonl, which a later run
+continues; with --again that run asks once more for what was not noticed. The environment variable ZERO_MUTANT chooses
+the mutant at run time (see schemata.py).
 
-Takes about half a minute for each mutant, so it is no part of ctest.
+A mutant does not count where it does not compile, or compiles to the same code. It is noticed where a test of its part
+fails or takes ten times as long; only tests that reach its place are asked. The table at the end has a row for each
+part; what was not noticed is listed with its line.
+
+Takes a build of the tests and some seconds for each mutant, so it is no part of ctest.
 """
 
 import argparse
 import hashlib
+import itertools
 import json
+import os
 import pathlib
 import random
 import re
-import shutil
+import signal
 import subprocess
 import sys
 import time
 
+import schemata
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-ENGINE = ["zero_test", "equivalence_mpi_n3", "resume_test", "equivalence_test", "offload_test",
-          "mock_device_test"]
-# Sources, and the tests that are asked, the quickest first.
+# Tests, the quickest first: each is asked for all mutants that are open before the next one.
+TESTS = ["equivalence_mpi_n3", "comm_hierarchical_01_n2", "comm_shm_n3", "comm_mpi_n3", "comm_hierarchical_0011_n4",
+         "comm_hierarchical_01112_n5", "api_tensor_parallel_2_n4", "zero_config", "config_extremes",
+         "block_store_test", "comm_test", "zero_test", "config_attacks", "config_test", "adapter_test",
+         "gpu_offload_test", "optim_test", "checkpoint_test", "checkpoint_faults_test", "offload_test",
+         "equivalence_test", "mock_device_test", "corruption_test", "resume_test", "background_test",
+         "checkpoint_programs", "zero_run_job", "comm_faults", "faults_preemption", "faults_bad_input", "crash_test",
+         "checkpoint_kill"]
+ENGINE = ["equivalence_mpi_n3", "zero_test", "resume_test", "offload_test", "equivalence_test", "mock_device_test"]
+# Sources, and the tests that are asked.
 PARTS = {
     "agreement": (["zero/runtime/*.cpp"],
-                  ["zero_test", "equivalence_mpi_n3", "zero_run_job", "comm_faults",
+                  ["zero_test", "equivalence_mpi_n3", "api_tensor_parallel_2_n4", "zero_run_job", "comm_faults",
                    "faults_preemption", "faults_bad_input"]),
-    "plan": (["zero/plan/*.cpp"], ENGINE),
+    "plan": (["zero/plan/*.cpp"], ["config_test", *ENGINE]),
     "scopes": (["zero/run/scopes.cpp", "zero/run/order_learner.cpp", "zero/run/evaluator.cpp", "zero/run/engine.cpp",
-                "zero/run/engine_core.cpp"], ENGINE),
+                "zero/run/engine_core.cpp"], [*ENGINE, "background_test"]),
     "transfers": (["zero/run/transfers.cpp", "zero/run/plan_walker.cpp", "zero/run/reduced_gradients.cpp",
                    "zero/run/weights.cpp"], ENGINE),
     "step": (["zero/run/stepper.cpp", "zero/run/updater.cpp", "zero/run/replicas.cpp", "optim/loss_scaler.cpp",
-              "optim/gradient_norm.cpp", "optim/lr_schedule.cpp", "optim/optimizer.cpp"], ["optim_test", *ENGINE]),
-    "state": (["zero/state/*.cpp"], [*ENGINE, "checkpoint_test", "block_store_test"]),
+              "optim/gradient_norm.cpp", "optim/lr_schedule.cpp", "optim/optimizer.cpp"],
+             [*ENGINE, "optim_test", "api_tensor_parallel_2_n4"]),
+    "state": (["zero/state/*.cpp"],
+              [*ENGINE, "checkpoint_test", "block_store_test", "adapter_test", "gpu_offload_test"]),
     "collectives": (["comm/*.cpp", "comm/direct/*.cpp", "comm/hierarchical/*.cpp", "comm/shm/*.cpp", "comm/mpi/*.cpp"],
                     ["comm_test", "comm_shm_n3", "comm_mpi_n3", "comm_hierarchical_01_n2", "comm_hierarchical_0011_n4",
                      "comm_hierarchical_01112_n5", "zero_run_job", "comm_faults"]),
     "checkpoint": (["zero/checkpoint/*.cpp", "zero/run/model_files.cpp"],
-                   ["checkpoint_test", "checkpoint_faults_test", "resume_test", "background_test", "corruption_test",
-                    "crash_test", "checkpoint_programs", "checkpoint_kill"]),
+                   ["zero_test", "adapter_test", "checkpoint_test", "checkpoint_faults_test", "resume_test",
+                    "background_test", "corruption_test", "crash_test", "checkpoint_programs", "checkpoint_kill"]),
     "config": (["config_schemas/*.cpp"], ["config_test", "zero_config", "config_extremes", "config_attacks"]),
 }
-
-SWAPS = [
-    (r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == "),
-    (r" \+ ", " - "), (r" - ", " + "), (r" \* ", " + "), (r" / ", " * "), (r" % ", " / "), (r" \+= ", " -= "),
-    (r" && ", " || "), (r" \|\| ", " && "), (r"\btrue\b", "false"), (r"\bfalse\b", "true"),
-    (r"(?<![\w.\"])0(?![\w.\"])", "1"), (r"(?<![\w.\"])1(?![\w.\"])", "0"), (r"(?<![\w.\"])1(?![\w.\"])", "2"),
-    (r"std::min\b", "std::max"), (r"std::max\b", "std::min"), (r"\bcontinue;", "break;"), (r"\bbreak;", "continue;"),
-    (r"\bif \((?!const|auto|std)", "if (!"), (r"!(?=[\w(])", ""), (r"\+\+", "--"), (r"return true;", "return false;"),
-]
-CALL = re.compile(r"^\s+[\w.:>\-\[\]]+\([^;]*\);$")  # a statement of its own on one line
-ASSIGNMENT = re.compile(r"^\s+[\w.>\-\[\]*]+ [-+|]?= [^;]*;$")
-
-
-def mutants_of(file, text):
-    """(line number, line, broken line) of what can be broken in a source."""
-    in_function = False
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.startswith(" "):
-            in_function = line.rstrip().endswith("{") and not line.startswith("namespace")
-        code = line.split("//")[0].rstrip()
-        if not line.startswith("  ") or not code.strip() or code.lstrip().startswith(("static_assert", "using ", "#")):
-            continue
-        quoted = [range(*m.span()) for m in re.finditer(r'"(?:\\.|[^"\\])*"', code)]
-        if CALL.match(code) or (ASSIGNMENT.match(code) and in_function):
-            yield number, line, re.match(r"\s*", line).group() + ";"
-        for pattern, replacement in SWAPS:
-            for match in re.finditer(pattern, code):
-                if not any(match.start() in span for span in quoted):
-                    yield number, line, code[:match.start()] + replacement + code[match.end():]
-
-
-def negated(broken):
-    """`if (!` needs the rest of its condition in parentheses where that is on the line."""
-    match = re.search(r"\bif \(!(?=[\w(*])", broken)
-    if not match:
-        return broken
-    start, depth = match.end(), 1
-    for at in range(start, len(broken)):
-        depth += {"(": 1, ")": -1}.get(broken[at], 0)
-        if depth == 0:
-            return broken[:start] + "(" + broken[start:at] + ")" + broken[at:]
-    return broken
+UNCOUNTED = ("compiler", "nothing changed", "open")
 
 
 def draw(part, count, seed):
-    """Mutants of a part, each at another place where there are enough."""
+    """Mutants of a part, each on another line where there are enough."""
     found = []
     for pattern in PARTS[part][0]:
-        for file in sorted(ROOT.glob(pattern)):
-            for number, line, broken in mutants_of(file, file.read_text()):
-                found.append((str(file.relative_to(ROOT)), number, line, negated(broken)))
+        for path in sorted(ROOT.glob(pattern)):
+            found += schemata.mutants_of(str(path.relative_to(ROOT)), path.read_text())
     random.Random(f"{seed} {part}").shuffle(found)
-    places, first, rest = set(), [], []
+    lines, first, rest = set(), [], []
     for mutant in found:
-        (rest if mutant[:2] in places else first).append(mutant)
-        places.add(mutant[:2])
-    return first + rest
+        (rest if (mutant.file, mutant.line) in lines else first).append(mutant)
+        lines.add((mutant.file, mutant.line))
+    return (first + rest)[:count]
+
+
+def shell(*words, **more):
+    return subprocess.run(list(map(str, words)), capture_output=True, text=True, errors="replace", **more)
+
+
+def checked(*words):
+    done = shell(*words)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, words))} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+    return done.stdout
 
 
 class Tree:
-    """A copy of the sources with a build, in which one line is broken at a time."""
+    """A copy of the sources that holds all mutants, and its build."""
 
     def __init__(self, folder, jobs):
         self.source, self.build, self.jobs = folder / "source", folder / "build", jobs
-        if not self.source.exists():
-            shutil.copytree(ROOT, self.source, ignore=shutil.ignore_patterns("build", ".git"), symlinks=True)
-            self.shell("cmake", "-S", self.source, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-                       "-DCMAKE_CXX_FLAGS_RELEASE=-O1", "-DZERO_CUDA=OFF", check=True)
-        self.shell("ninja", "-C", self.build, "-j", jobs, check=True)
-        listed = json.loads(self.shell("ctest", "--test-dir", self.build, "--show-only=json-v1", check=True).stdout)
-        self.tests = {test["name"]: test for test in listed["tests"]}
+        self.reached_file = folder / "reached"
         self.usual_s = {}
 
-    def shell(self, *words, check=False, **more):
-        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, errors="replace", **more)
-        if check and done.returncode != 0:
-            sys.exit(f"{' '.join(map(str, words))} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
-        return done
+    def copy(self, mutants):
+        """Writes only what differs, so that a build after a change is short."""
+        for name in checked("git", "-C", ROOT, "ls-files", "-co", "--exclude-standard").splitlines():
+            path, copy = ROOT / name, self.source / name
+            if not path.is_file():
+                continue
+            here = [m for m in mutants if m.file == name]
+            content = schemata.with_choices(path.read_text(), here).encode() if here else path.read_bytes()
+            if not copy.exists() or copy.read_bytes() != content:
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(content)
+                copy.chmod(path.stat().st_mode)
 
-    def make(self, test):
-        """Builds the programs that a test runs."""
-        programs = [pathlib.Path(word).name for word in self.tests[test]["command"]
-                    if pathlib.Path(word).parent == self.build / "bin"]
-        return self.shell("ninja", "-C", self.build, "-j", self.jobs, *programs)
+    def configure(self):
+        checked("cmake", "-S", self.source, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+                "-DCMAKE_CXX_FLAGS_RELEASE=-O1", "-DZERO_CUDA=OFF", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+        listed = json.loads(checked("ctest", "--test-dir", self.build, "--show-only=json-v1"))
+        self.tests = {test["name"]: test for test in listed["tests"]}
+        commands = json.loads((self.build / "compile_commands.json").read_text())
+        self.commands = {command["file"]: command["command"] for command in commands}
 
-    def passes(self, name):
-        """Whether a test passes, within ten times its usual time."""
-        limit = max(20, 10 * self.usual_s.get(name, 60))
-        start = time.monotonic()
-        if name.endswith("_test"):  # an executable of doctest's: the first failure is enough
-            command = [*self.tests[name]["command"], "--abort-after=1"]
-            environment = next((p["value"] for p in self.tests[name]["properties"] if p["name"] == "ENVIRONMENT"), [])
-            try:
-                code = self.shell("env", *environment, *command, cwd=self.build, timeout=limit).returncode
-            except subprocess.TimeoutExpired:
-                code = -1
+    def make(self, tests):
+        """Builds the programs that the tests run; returns the numbers of mutants that the compiler refuses."""
+        programs = {pathlib.Path(word).name for test in tests for word in self.tests[test]["command"]
+                    if pathlib.Path(word).parent == self.build / "bin"}
+        done = shell("ninja", "-C", self.build, "-j", self.jobs, "-k", 0, *sorted(programs))
+        refused = set()
+        for match in re.finditer(r"^(\S+?):(\d+):\d+: +(?:fatal error|error|required from here)", done.stdout, re.M):
+            before = (self.build / match[1]).read_text().splitlines()[:int(match[2])]
+            marked = [numbers for numbers in (re.findall(r"mutant_is\((\d+)\)", line) for line in before) if numbers]
+            if marked:
+                refused.update(map(int, marked[-1]))
+        if done.returncode != 0 and not refused:
+            sys.exit(f"The build failed:\n{done.stdout[-8000:]}")
+        return refused
+
+    def units_of(self, test):
+        """What of a test runs by itself: its source files where it is an executable of doctest's."""
+        if not test.endswith("_test"):
+            return [test]
+        listed = checked(*self.tests[test]["command"], "--list-test-cases", "--reporters=xml")
+        return [f"{test} {file}" for file in sorted(set(re.findall(r'filename="[^"]*?([^"/]+)"', listed)))]
+
+    def runs(self, unit, **environment):
+        """How a test ends: "passed", "failed", or "late" beyond ten times its usual time."""
+        limit = max(20, 10 * self.usual_s.get(unit, 60))
+        name, _, file = unit.partition(" ")
+        test = self.tests[name]
+        if file:  # the first failure is enough
+            command = [*test["command"], f"--source-file=*/{file}", "--abort-after=1"]
+            settings = next((p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"), [])
+            environment |= dict(setting.split("=", 1) for setting in settings)
         else:
-            code = self.shell("ctest", "--test-dir", self.build, "-R", f"^{name}$", "--timeout", int(limit)).returncode
-        self.usual_s.setdefault(name, time.monotonic() - start)
-        return code == 0
-
-    def objects(self, file):
-        """What the compiler made of a source: (path, digest) of each object."""
-        name = pathlib.Path(file).name + ".o"
-        return {o: hashlib.sha256(o.read_bytes()).hexdigest() for o in self.build.rglob(name)}
-
-    def noticed_by(self, mutant, tests):
-        """The first test that fails; "compiler", "nothing changed" or "" otherwise."""
-        file, number, _, broken = mutant
-        path = self.source / file
-        whole = path.read_text()
-        before = self.objects(file)
-        lines = whole.splitlines(keepends=True)
-        lines[number - 1] = broken + "\n"
-        path.write_text("".join(lines))
+            command = ["ctest", "--test-dir", self.build, "-R", f"^{name}$", "--timeout", str(int(limit))]
+        start = time.monotonic()
+        job = subprocess.Popen(list(map(str, command)), cwd=self.build, env=os.environ | environment,
+                               start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            objects = [str(o.relative_to(self.build)) for o in before]
-            if self.shell("ninja", "-C", self.build, "-j", self.jobs, *objects).returncode != 0:
-                return "compiler"
-            if self.objects(file) == before:
-                return "nothing changed"
-            for test in tests:
-                if self.make(test).returncode != 0:
-                    return "linker"
-                if not self.passes(test) and (test.endswith("_test") or not self.passes(test)):
-                    return test  # what waits for other processes fails by load too, but not twice
-            return ""
-        finally:
-            path.write_text(whole)
+            failed = job.wait(limit + 10) != 0
+        except subprocess.TimeoutExpired:
+            failed = True
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+        return "passed" if not failed else "late" if time.monotonic() - start > limit - 1 else "failed"
+
+    def reached_by(self, unit):
+        """The mutants that a test reaches. It must pass without a mutant; its usual time is kept."""
+        self.reached_file.write_bytes(bytes(schemata.NUMBERS))
+        start = time.monotonic()
+        if self.runs(unit, ZERO_MUTANTS_REACHED=str(self.reached_file)) != "passed" and self.runs(unit) != "passed":
+            sys.exit(f"{unit} fails without a mutant")
+        self.usual_s[unit] = time.monotonic() - start
+        reached = {at for at, mark in enumerate(self.reached_file.read_bytes()) if mark}
+        print(f"{unit}: {self.usual_s[unit]:.1f} s, reaches {len(reached)} mutants", flush=True)
+        return reached
+
+    def notices(self, unit, mutant):
+        end = self.runs(unit, ZERO_MUTANT=str(mutant.number))
+        if end == "failed" and " " not in unit:
+            # What waits for other processes fails by load too, but not twice.
+            end = self.runs(unit, ZERO_MUTANT=str(mutant.number))
+        return end != "passed"
+
+    def code_of(self, file, text):
+        """What the compiler makes of a source, whose place is the same for all texts."""
+        path = self.build / "alone" / pathlib.Path(file).name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        source = str(self.source / file)
+        command = re.sub(r"-o \S+", f"-o {path}.o", self.commands[source]).replace(source, str(path))
+        if shell("sh", "-c", command, cwd=self.build).returncode != 0:
+            return None
+        return hashlib.sha256(pathlib.Path(f"{path}.o").read_bytes()).hexdigest()
+
+    def changes_code(self, mutant):
+        text = (ROOT / mutant.file).read_text()
+        code = self.code_of(mutant.file, schemata.with_mutant(text, mutant))
+        return code is not None and code != self.code_of(mutant.file, text)
 
 
-def table(results):
-    print(f"{'part':14} {'mutants':>8} {'noticed':>8}")
-    for part in [*PARTS, "all"]:
-        of_part = [r for r in results if part in (r["part"], "all")]
-        if of_part:
-            noticed = sum(bool(r["noticed_by"]) for r in of_part)
-            print(f"{part:14} {len(of_part):8} {noticed:8}  {100 * noticed / len(of_part):.0f} %")
-    for r in results:
-        if not r["noticed_by"]:
-            print(f"\n{r['file']}:{r['line']}\n  - {r['was'].strip()}\n  + {r['broken'].strip()}")
+class Results:
+    """What is known of each mutant, kept in a file: its last line about a mutant holds."""
+
+    def __init__(self, path, drawn, again):
+        self.path, self.of = path, {}
+        for part, mutants in drawn.items():
+            for m in mutants:
+                was, broken = (" ".join(text.split()) for text in (m.was, m.broken or "(left out)"))
+                self.of[m.number] = dict(number=m.number, part=part, file=m.file, line=m.line, was=was, broken=broken,
+                                         noticed_by="open", passed_by=[], reached_by=[])
+        for line in path.read_text().splitlines() if path.exists() else []:
+            result = json.loads(line)
+            if result["number"] in self.of and not (again and result["noticed_by"] in ("", "open")):
+                self.of[result["number"]] = result
+
+    def waits_for(self, mutant, test=None):
+        result = self.of[mutant.number]
+        return result["noticed_by"] == "open" and (
+            test is None or (test in PARTS[result["part"]][1] and test not in result["passed_by"]))
+
+    def set(self, mutant, noticed_by="open", reached_by=(), passed_by=None):
+        result = self.of[mutant.number]
+        result["noticed_by"] = noticed_by
+        result["reached_by"] += reached_by
+        result["passed_by"] += [passed_by] if passed_by else []
+        with open(self.path, "a") as out:
+            out.write(json.dumps(result) + "\n")
+        if noticed_by != "open":
+            print(f"{mutant.file}:{mutant.line}: {noticed_by or 'NOT NOTICED'}", flush=True)
+
+    def table(self):
+        results = [r for r in self.of.values() if r["noticed_by"] not in UNCOUNTED]
+        print(f"{'part':14} {'mutants':>8} {'noticed':>8}")
+        for part in [*PARTS, "all"]:
+            of_part = [r for r in results if part in (r["part"], "all")]
+            if of_part:
+                noticed = sum(bool(r["noticed_by"]) for r in of_part)
+                print(f"{part:14} {len(of_part):8} {noticed:8}  {100 * noticed / len(of_part):.0f} %")
+        for r in results:
+            if not r["noticed_by"]:
+                tests = ", ".join(r["reached_by"]) or "no test"
+                print(f"\n{r['file']}:{r['line']}, number {r['number']}, reached by {tests}"
+                      f"\n  - {r['was']}\n  + {r['broken']}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--mutants", type=int, default=200)
+    parser.add_argument("--mutants", type=int, default=26)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--part", action="append", choices=PARTS)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--again", action="store_true")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
+    drawn = {part: draw(part, args.mutants, args.seed) for part in args.part or PARTS}
+    mutants = list(itertools.chain(*drawn.values()))
+    results = Results(args.folder / "results.jsonl", drawn, args.again)
     tree = Tree(args.folder.resolve(), args.jobs)
-    file = args.folder / "results.jsonl"
-    results = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    parts = args.part or list(PARTS)
-    queues = {part: draw(part, args.mutants, args.seed) for part in parts}
-    for part in parts:
-        for test in PARTS[part][1]:
-            if test in tree.usual_s:
-                continue
-            if test not in tree.tests or tree.make(test).returncode != 0 or not tree.passes(test):
-                sys.exit(f"{test} is missing, or fails without a mutant")
-    known = {(r["file"], r["line"], r["broken"]) for r in results}
-    while sum(r["noticed_by"] not in ("compiler", "nothing changed") for r in results) < args.mutants:
-        part = min(parts, key=lambda p: sum(r["part"] == p and r["noticed_by"] not in ("compiler", "nothing changed")
-                                            for r in results))
-        mutant = queues[part].pop(0)
-        if (mutant[0], mutant[1], mutant[3]) in known:
-            continue
-        noticed_by = tree.noticed_by(mutant, PARTS[part][1])
-        results.append(dict(part=part, file=mutant[0], line=mutant[1], was=mutant[2], broken=mutant[3],
-                            noticed_by=noticed_by))
-        with open(file, "a") as out:
-            out.write(json.dumps(results[-1]) + "\n")
-        print(f"{mutant[0]}:{mutant[1]}: {noticed_by or 'NOT NOTICED'}", flush=True)
-    table([r for r in results if r["noticed_by"] not in ("compiler", "nothing changed")])
+    while True:
+        tree.copy([m for m in mutants if results.of[m.number]["noticed_by"] != "compiler"])
+        tree.configure()
+        refused = tree.make({test for part in drawn for test in PARTS[part][1]})
+        if not refused:
+            break
+        for mutant in mutants:
+            if mutant.number in refused:
+                results.set(mutant, noticed_by="compiler")
+    for test in TESTS:
+        asked = [m for m in mutants if results.waits_for(m, test)]
+        reached = {unit: tree.reached_by(unit) for unit in tree.units_of(test)} if asked else {}
+        for mutant in asked:
+            units = sorted((u for u in reached if mutant.number in reached[u]), key=tree.usual_s.get)
+            noticed_by = next((unit for unit in units if tree.notices(unit, mutant)), None)
+            if noticed_by:
+                results.set(mutant, noticed_by=noticed_by)
+            else:
+                results.set(mutant, reached_by=units, passed_by=test)
+    for mutant in mutants:
+        if results.waits_for(mutant):
+            results.set(mutant, noticed_by="" if tree.changes_code(mutant) else "nothing changed")
+    results.table()
 
 
 if __name__ == "__main__":

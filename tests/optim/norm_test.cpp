@@ -217,6 +217,7 @@ TEST_CASE("gradients of a type without a value are refused") {
   CHECK_THROWS_AS(accumulate_gradient(&word, DType::fp32, &word, DType::int64, 1), UsageError);
   CHECK_THROWS_AS(divide_gradient(&word, DType::int64, 1, 2), UsageError);
   CHECK_THROWS_AS(cast(&word, DType::int64, &word, DType::fp32, 1), UsageError);
+  CHECK_THROWS_AS(cast(&word, DType::fp32, &word, DType::int64, 1), UsageError);
 }
 
 TEST_CASE("accumulation rounds once per addition, in the dtype") {

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -296,6 +297,14 @@ class Device final : public zero::Device {
     std::memset(to, 0, static_cast<std::size_t>(bytes));
   }
   void call(std::function<void()> work, zero::Stream) override { work(); }
+  std::uint64_t begin_range(const std::string&) override {
+    ++open_ranges_;
+    return ++ranges_;
+  }
+  void end_range(std::uint64_t) override { --open_ranges_; }
+  // Of a profiler, since the start, and those that have not ended.
+  std::uint64_t ranges() const { return ranges_; }
+  std::int64_t open_ranges() const { return open_ranges_; }
   // Work of workers that touches memory reserved from now on faults. For one rank alone, whose
   // peers do not read it, and as long as that memory lives.
   void guard_memory() { guards_ = true; }
@@ -307,6 +316,8 @@ class Device final : public zero::Device {
   Scheduler scheduler_;
   bool guards_ = false;
   std::int64_t reserved_ = 0;
+  std::atomic<std::uint64_t> ranges_ = 0;
+  std::atomic<std::int64_t> open_ranges_ = 0;
 };
 
 }  // namespace mock

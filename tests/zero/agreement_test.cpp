@@ -3,11 +3,15 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/refusal.h"
-#include "zero/base/error.h"
+#include "zero/runtime/outcome.h"
+#include "zero/runtime/runtime_core.h"
+#include "zero/testing.h"
 
 namespace {
 
@@ -126,4 +130,41 @@ TEST_CASE("a preliminary vote decides nothing, and a final one may skip") {
   decide_step(votes.data(), 2, last, decision);
   CHECK(decision.apply == 0);
   CHECK(decision.applied_steps == 0);
+}
+
+TEST_CASE("of a model-parallel group one rank names the ranks that are not finite") {
+  // Two data-parallel groups of two ranks: gradients of both are not finite, on data rank 1 alone.
+  auto data =
+      std::array{zero::comm::create_thread_worlds(2, {}), zero::comm::create_thread_worlds(2, {})};
+  auto model =
+      std::array{zero::comm::create_thread_worlds(2, {}), zero::comm::create_thread_worlds(2, {})};
+  std::array<StepDecision, 4> decisions;
+  {
+    std::vector<std::jthread> ranks;
+    for (const std::size_t m : {0, 1})
+      for (const std::size_t d : {0, 1})
+        ranks.emplace_back([&, m, d] {
+          zero::detail::RuntimeCore core(std::move(data[m][d]), {}, std::move(model[d][m]));
+          std::vector<StepVote> votes = votes_of(2);
+          votes[1].norm.non_finite = 1;
+          zero::detail::decide_over_model(core.ranks(), votes, request(), decisions[2 * m + d]);
+        });
+  }
+  for (const std::size_t d : {0, 1}) {
+    CHECK(decisions[d].first_non_finite_rank == 1);
+    CHECK(decisions[2 + d].first_non_finite_rank == -1);
+    CHECK(decisions[d].non_finite == 2);
+    CHECK(decisions[d].apply == 0);
+  }
+}
+
+TEST_CASE("a long error of one rank reaches all, cut") {
+  zero::testing::run_ranks(3, [](zero::Runtime& runtime) {
+    zero::detail::Outcome own;
+    if (runtime.rank() == 1) own = {14, std::string(5000, 'x')};
+    const zero::detail::Outcome joint =
+        zero::detail::agree_on_outcome(runtime.core().ranks(), "a test", own);
+    CHECK(joint.code == 14);
+    CHECK(joint.text == "rank 1: " + std::string(1999, 'x'));
+  });
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -226,6 +227,22 @@ TEST_CASE("the report of a step is of all ranks: the mean of their losses") {
     });
 }
 
+TEST_CASE("the loss and the gradients are divided by what the program says") {
+  zero::testing::run_ranks(2, [](zero::Runtime& runtime) {
+    const auto first_step = [&](std::optional<double> mean_over) {
+      zero::Engine engine(runtime, toy::describe(dims), toy::config(2, dims));
+      engine.initialize(toy::fill);
+      zero::StepOptions options;
+      options.mean_over = mean_over;
+      return run_step(runtime, engine, options);
+    };
+    const zero::StepResult usual = first_step({}), half = first_step(0.5);
+    CHECK(half.loss == 2 * usual.loss);
+    CHECK(half.grad_norm == doctest::Approx(2 * usual.grad_norm));
+    CHECK(contains(failure_of([&] { first_step(0); }), "expected a positive number"));
+  });
+}
+
 TEST_CASE("ranks that step different engines differ in what they have issued") {
   CHECK_THROWS_WITH_AS(
       zero::testing::run_ranks(2,
@@ -332,6 +349,7 @@ TEST_CASE("inspect sees averaged gradients, may edit them, and may skip") {
       halve.inspect = [&](zero::Gradients& g) {
         const double before = g.norm("block.2.weight");
         const double total = g.norm();
+        CHECK(before > 0);
         g.edit([](zero::ParamShard s) {
           if (s.name == "block.2.weight")
             for (float& v : s.values) v *= 0.5f;
@@ -453,9 +471,21 @@ TEST_CASE("read gives whole tensors, and the gradient as the mean over ranks and
     const std::vector<float> weight =
         read(engine, "block.3.weight", "value", dims.channels * dims.channels);
     CHECK(weight[100] == toy::start_value("block.3.weight", 100, 0.7f));
-    run_step(runtime, engine);
+    std::map<std::int64_t, float> averaged;
+    zero::StepOptions look;
+    look.inspect = [&](zero::Gradients& gradients) {
+      gradients.edit([&](zero::ParamShard shard) {
+        if (shard.name != "block.3.bias") return;
+        std::int64_t at = shard.begin;
+        for (const float value : shard.values) averaged[at++] = value;
+      });
+      return zero::Decision::apply;
+    };
+    run_step(runtime, engine, look);
     const std::vector<float> moment = read(engine, "block.3.bias", "exp_avg", dims.channels);
     const std::vector<float> gradient = read(engine, "block.3.bias", "grad", dims.channels);
+    for (const auto& [at, value] : averaged) CHECK(gradient[at] == value);
+    CHECK(runtime.sum(static_cast<double>(averaged.size())) == dims.channels);
     for (int i = 0; i < dims.channels; ++i)
       if (gradient[i] != 0) CHECK(std::signbit(moment[i]) == std::signbit(gradient[i]));
     CHECK(contains(failure_of([&] { read(engine, "block.3.frozen", "exp_avg", 15); }), "frozen"));

@@ -66,6 +66,29 @@ TEST_CASE("a value that differs is named with the ranks that have it") {
   CHECK(contains(several, "d1: ranks 0, 1 have no such value, rank 2 has 1"));
 }
 
+TEST_CASE("a comparison that others do not enter is named with its values") {
+  CHECK(contains(disagreement(2,
+                              [](zero::Runtime& r) {
+                                if (r.is_root())
+                                  r.agree({{"a", "1"}, {"b", "2"}, {"c", "3"}});
+                                else
+                                  r.sum(1);
+                              }),
+                 "the comparison of a and 2 more values"));
+}
+
+TEST_CASE("of many differences and of many ranks the first eight are listed") {
+  const std::string message = disagreement(11, [](zero::Runtime& r) {
+    zero::Text values;
+    for (int i = 0; i < 11; ++i)
+      values[std::string(1, static_cast<char>('a' + i))] = r.rank() < 10 ? "x" : "y";
+    r.agree(values);
+  });
+  CHECK(contains(message, "h: ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more have x, rank 10 has y"));
+  CHECK(!contains(message, "i: "));
+  CHECK(contains(message, "\n  and 3 more"));
+}
+
 TEST_CASE("weights are compared by content, whatever slices ranks read") {
   const zero::tests::TemporaryDirectory directory;
   {

@@ -84,6 +84,25 @@ TEST_CASE("a tied table and persistent parameters are flat units of their own") 
   CHECK(elements > 90'000);
 }
 
+TEST_CASE("parameters are persistent up to both limits and at them") {
+  zero::ModelSpec spec;
+  for (const int elements : {101, 100, 60})
+    spec.unit("u" + std::to_string(elements)).param("w", {elements});
+  const auto persistent = [&](std::int64_t whole_model) {
+    zero::ZeroOptions options;
+    options.param_persistence_threshold = 100;
+    options.model_persistence_threshold = whole_model;
+    std::string names;
+    for (const FlatUnit& flat : make_layout(spec.declared(), 2, options).flat_units)
+      if (flat.residence == Residence::persistent)
+        for (const ParamPlace& place : flat.segments[0].params)
+          names += spec.declared().params[std::size_t(place.param)].name + " ";
+    return names;
+  };
+  CHECK(persistent(160) == "u100.w u60.w ");
+  CHECK(persistent(159) == "u100.w ");
+}
+
 TEST_CASE("slots do not grow with depth") {
   const auto slots = [](std::int64_t layers) {
     const zero::ModelSpec spec = models::describe({layers, 768});

@@ -316,3 +316,31 @@ TEST_CASE("a program sees and changes gradients on a device as on the CPU") {
       }
     }
 }
+
+TEST_CASE("a profiler's ranges end with their scopes, and a wait for a device names its rank") {
+  std::array<std::string, 2> said;
+  mock::run_ranks(2, mock::Order::random, 1, [&](zero::Runtime& runtime) {
+    const toy::Dims d;
+    auto& device = static_cast<mock::Device&>(runtime.core().device());
+    {
+      zero::Engine engine(runtime, toy::describe(d), toy::config(3, d));
+      engine.initialize(toy::fill);
+      toy::Activations a = toy::make_activations(d);
+      for (zero::MicroStep micro : engine.micro_steps()) {
+        toy::load_samples(d, a, 0);
+        toy::mirrored_micro_step<float>(runtime, engine, d, a);
+        micro.loss(1);
+      }
+      engine.step().wait();
+      CHECK(device.ranges() > 10);
+      CHECK(device.open_ranges() == 0);
+    }
+    try {
+      device.waits().stall();
+    } catch (const zero::StalledError& error) {
+      said[static_cast<std::size_t>(runtime.rank())] = error.what();
+    }
+  });
+  for (const std::size_t rank : {0, 1})
+    CHECK(said[rank].starts_with("rank " + std::to_string(rank) + ": waited "));
+}

@@ -1,10 +1,12 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "tests/support/models.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/plan/plan_checker.h"
+#include "zero/plan/precision.h"
 
 using namespace zero::detail;
 
@@ -103,4 +105,57 @@ TEST_CASE("in backward the gather of unit i-1 stands before the reduction of uni
                plan.layout.flat_units[std::size_t(i.target)].name.substr(2);
   }
   CHECK(order == " AG3 RS5 AG2 RS4 AG1 RS3 AG0 RS2 RS1 RS0");
+}
+
+TEST_CASE("a unit is gathered again only beyond the reuse distance") {
+  const zero::ModelSpec spec = models::describe({6, 64, 100, 32});
+  const auto planned = [&](std::int64_t distance) {
+    zero::Config config = config_for(3);
+    config.zero_optimization.max_reuse_distance = distance;
+    return EnginePlan(spec.declared(), config, {0, 2});
+  };
+  const auto gathers = [&](std::int64_t distance) {
+    return std::ranges::count(planned(distance).steps.only.instructions, Op::gather,
+                              &Instruction::op);
+  };
+  // Between the last block's forward and its backward lies the head.
+  const EnginePlan plan = planned(0);
+  std::int64_t head = 0;
+  for (const int flat : plan.layout.needs_of_unit.back())
+    head += plan.layout.flat_unit(flat).elements();
+  CHECK(gathers(head - 1) == gathers(head) + 1);
+}
+
+TEST_CASE("gradients are averaged or summed, and nothing else") {
+  zero::Config config = config_for(2);
+  config.fp16_enabled = true;
+  for (const char* op : {"mean", "sum"}) {
+    config.gradient_allreduce_op = op;
+    CHECK(precision_for(config, 4).predivision == (op == std::string("mean") ? 4 : 1));
+  }
+  config.gradient_allreduce_op = "max";
+  CHECK_THROWS_WITH_AS(precision_for(config, 4), doctest::Contains("allowed: mean, sum"),
+                       zero::ConfigError);
+}
+
+TEST_CASE("decay is that of the parameter's group, and betas those of its rule's schedule") {
+  zero::ModelSpec spec;
+  spec.unit("u").param("w", {3}).param("bias", {3}, {.decay = false});
+  zero::Config config = config_for(2);
+  config.optimizer.weight_decay = 0.25;
+  config.scheduler.type = "OneCycle";
+  config.scheduler.cycle_max_lr = 1e-3;
+  config.scheduler.cycle_first_step_size = 4;
+  const auto scalars = [&](int param, std::int64_t step) {
+    const EnginePlan plan(spec.declared(), config, {0, 1});
+    zero::optim::StepScalars common;
+    common.step = step;
+    return plan.updates.scalars(plan.updates.group_of_param()[std::size_t(param)], common, {});
+  };
+  CHECK(scalars(0, 1).weight_decay == 0.25f);
+  CHECK(scalars(1, 1).weight_decay == 0);
+  REQUIRE(scalars(0, 2).betas.has_value());
+  CHECK(scalars(0, 2).betas->first == doctest::Approx(0.875));
+  config.optimizer.type = "SGD";
+  CHECK_FALSE(scalars(0, 2).betas.has_value());
 }

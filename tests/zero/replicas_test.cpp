@@ -1,6 +1,7 @@
 // A copy of replicated parameters that drifts ends the run, by unit and rank, before it is saved.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
@@ -78,6 +79,24 @@ TEST_CASE("a replica that drifts ends the run with its unit and rank") {
     CHECK(contains(of_two, "rank 0 has "));
     CHECK(contains(of_two, ", rank 1 has "));
     CHECK(contains(of_two, "no value is that of most ranks"));
+  }
+}
+
+TEST_CASE("beside units of several blocks the one that drifts is named") {
+  zero::ModelSpec model;
+  model.unit("large").param("w", {80'000});
+  model.unit("small").param("w", {1000});
+  const zero::tests::TemporaryDirectory directory;
+  for (const int stage : {0, 1, 2}) {
+    const std::string message = refusal<zero::NumericError>([&] {
+      zero::testing::run_ranks(3, [&](zero::Runtime& runtime) {
+        zero::Engine engine(runtime, model, config_of(stage, 1));
+        engine.initialize([](zero::ParamShard shard) { std::ranges::fill(shard.values, 1.f); });
+        if (runtime.rank() == 1) spoil(engine, "small", "w");
+        engine.export_model(directory / "model");
+      });
+    });
+    CHECK(contains(message, "the parameters of unit small are not"));
   }
 }
 

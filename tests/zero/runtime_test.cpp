@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <limits>
 #include <stdexcept>
@@ -90,6 +91,19 @@ TEST_CASE("what is thrown need not be a std::exception") {
   });
   CHECK(code == 70);
   CHECK(text == "zero: rank 0: an exception that is not a std::exception\n");
+}
+
+TEST_CASE("an unknown device is refused") {
+  zero::RuntimeOptions options;
+  options.device = "gpu";
+  CHECK_THROWS_WITH_AS(zero::Runtime::single(options), doctest::Contains("auto, cpu or cuda"),
+                       zero::ConfigError);
+}
+
+TEST_CASE("ranks as threads leave the signals of the program alone") {
+  const auto before = std::signal(SIGTERM, SIG_DFL);
+  zero::testing::run_ranks(1, [](zero::Runtime&) {});
+  CHECK((std::signal(SIGTERM, before) == SIG_DFL));
 }
 
 TEST_CASE("on request a line of JSON follows the last words") {

@@ -6,6 +6,7 @@
 
 #include "tests/support/layer_chain.h"
 #include "tests/support/refusal.h"
+#include "tests/support/stderr_of.h"
 #include "tests/support/toy_model.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/runtime/strict_mode.h"
@@ -157,7 +158,7 @@ TEST_CASE("ranks that open different units in the first pass agree on one order"
 }
 
 TEST_CASE("an evaluation before the first step shows the order too") {
-  zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
+  const auto body = [&](zero::Runtime& runtime) {
     Declaration declared;
     declared.learns = true;
     zero::Engine engine(runtime, chain::describe(declared), config_of(3));
@@ -175,7 +176,9 @@ TEST_CASE("an evaluation before the first step shows the order too") {
     CHECK(engine.step().wait().step == 1);
     CHECK(engine.forward_order().size() == 6);
     CHECK(engine.forward_order()[1]->name() == "d");
-  });
+  };
+  const std::string said = zero::tests::stderr_of([&] { zero::testing::run_ranks(2, body); });
+  CHECK(contains(said, "zero: units run in the order of the first pass: outer, d, c, b, a, d\n"));
 }
 
 TEST_CASE("another order than the first pass's is refused, with both units") {

@@ -145,41 +145,18 @@ void StepAgreement::queue_exchange() {
   });
 }
 
-// Data-parallel groups that hold parts of one model decide together: the norm, what is finite, and
-// requests to stop span all of them. Model-parallel groups need CPU ranks, whose votes have been
-// exchanged here.
-void StepAgreement::decide_over_model(Ranks& model_parallel) {
-  const StepRequest& request = *uploaded();
-  StepVote own = joint_vote(votes_, rank_count_, request, *decision_);
-  const std::int64_t first_non_finite = decision_->first_non_finite_rank;
-  throw_if_ranks_differ(*decision_, ranks_.noun());
-  own.issued_hash = 0;  // what ranks hold of the model, and hence exchange, may differ
-  std::vector<StepVote> votes(model_parallel.topology().size, own);
-  model_parallel.exchange("agreement before step " + std::to_string(request.step),
-                          [&](comm::Communicator& communicator) {
-                            communicator.all_gather(&own, votes.data(), optim::step_vote_words,
-                                                    DType::int64);
-                          });
-  StepVote joint = joint_vote(votes.data(), static_cast<int>(votes.size()), request, *decision_);
-  throw_if_ranks_differ(*decision_, model_parallel.noun());
-  // One rank of all names what is not finite.
-  const bool names = decision_->first_non_finite_rank == model_parallel.topology().rank;
-  decision_->first_non_finite_rank = names ? first_non_finite : -1;
-  joint.loss = own.loss;
-  joint.save_busy = own.save_busy;
-  joint.save_failed = own.save_failed;
-  decide_by(joint, request, *decision_);
-}
-
 void StepAgreement::queue_agreement() {
   queue([this, request = uploaded()](Stream stream) {
     runtime_.kernels().complete(request, loss_sum_, own_vote_, stream);
     runtime_.device().copy(&own_vote_->failed, pinned_failure_, sizeof own_vote_->failed, stream);
   });
   queue_exchange();
-  Ranks* model_parallel = ranks_.model_parallel();
-  if (model_parallel != nullptr) decide_over_model(*model_parallel);
-  queue([this, decided = model_parallel != nullptr, request = uploaded(), slot = step_ % ring_slots,
+  // Model-parallel groups need CPU ranks, whose votes have been exchanged here.
+  const bool over_model = ranks_.model_parallel() != nullptr;
+  if (over_model)
+    decide_over_model(ranks_, {votes_, static_cast<std::size_t>(rank_count_)}, *uploaded(),
+                      *decision_);
+  queue([this, decided = over_model, request = uploaded(), slot = step_ % ring_slots,
          preliminary = preliminary_](Stream stream) {
     if (!decided) runtime_.kernels().decide(votes_, rank_count_, request, decision_, stream);
     runtime_.device().copy(pinned_decisions_[slot], decision_, sizeof(StepDecision), stream);

@@ -92,7 +92,6 @@ class StepAgreement {
   void upload(const optim::StepRequest& request);
   void queue_agreement();
   void queue_exchange();
-  void decide_over_model(Ranks& model_parallel);
   void queue(std::function<void(Stream)> work) { runtime_.compute().enqueue(std::move(work)); }
 
   RuntimeCore& runtime_;

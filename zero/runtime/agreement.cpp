@@ -121,4 +121,28 @@ void agree_on_call(Ranks& ranks, const std::string& call) {
                           " these calls are collective: every rank makes them, in the same order");
 }
 
+void decide_over_model(Ranks& ranks, std::span<const optim::StepVote> votes,
+                       const optim::StepRequest& request, optim::StepDecision& decision) {
+  Ranks& model_parallel = *ranks.model_parallel();
+  optim::StepVote own = joint_vote(votes.data(), static_cast<int>(votes.size()), request, decision);
+  const std::int64_t first_non_finite = decision.first_non_finite_rank;
+  throw_if_ranks_differ(decision, ranks.noun());
+  own.issued_hash = 0;  // what ranks hold of the model, and hence exchange, may differ
+  std::vector<optim::StepVote> all(static_cast<std::size_t>(model_parallel.topology().size), own);
+  model_parallel.exchange("agreement before step " + std::to_string(request.step),
+                          [&](comm::Communicator& communicator) {
+                            communicator.all_gather(&own, all.data(), optim::step_vote_words,
+                                                    DType::int64);
+                          });
+  optim::StepVote joint = joint_vote(all.data(), static_cast<int>(all.size()), request, decision);
+  throw_if_ranks_differ(decision, model_parallel.noun());
+  // One rank of all names what is not finite.
+  const bool names = decision.first_non_finite_rank == model_parallel.topology().rank;
+  decision.first_non_finite_rank = names ? first_non_finite : -1;
+  joint.loss = own.loss;
+  joint.save_busy = own.save_busy;
+  joint.save_failed = own.save_failed;
+  decide_by(joint, request, decision);
+}
+
 }  // namespace zero::detail

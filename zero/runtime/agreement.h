@@ -2,9 +2,8 @@
 // what they are about to do; or all stop and say where they differ.
 #pragma once
 
-#include <cstdint>
+#include <span>
 #include <string>
-#include <vector>
 
 #include "optim/step_decision.h"
 #include "zero/runtime/ranks.h"
@@ -23,5 +22,11 @@ void agree_on_call(Ranks& ranks, const std::string& call);
 // Throws DisagreementError where the decision on a step holds a difference, naming ranks ("rank",
 // "model-parallel rank") and values; PeerFailed where a rank has failed.
 void throw_if_ranks_differ(const optim::StepDecision& decision, const char* noun = "rank");
+
+// Data-parallel groups that hold parts of one model decide together: the norm, what is finite, and
+// requests to stop span all of them. From the votes of this group's ranks; collective over the
+// model-parallel group. Throws as above.
+void decide_over_model(Ranks& ranks, std::span<const optim::StepVote> votes,
+                       const optim::StepRequest& request, optim::StepDecision& decision);
 
 }  // namespace zero::detail
