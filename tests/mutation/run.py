@@ -58,7 +58,7 @@ PARTS = {
               [*ENGINE, "checkpoint_test", "block_store_test", "adapter_test", "gpu_offload_test"]),
     "collectives": (["comm/*.cpp", "comm/direct/*.cpp", "comm/hierarchical/*.cpp", "comm/shm/*.cpp", "comm/mpi/*.cpp"],
                     ["comm_test", "comm_shm_n3", "comm_mpi_n3", "comm_hierarchical_01_n2", "comm_hierarchical_0011_n4",
-                     "comm_hierarchical_01112_n5", "zero_run_job", "comm_faults"]),
+                     "comm_hierarchical_01112_n5", "zero_run_job", "comm_faults", "faults_bad_input"]),
     "checkpoint": (["zero/checkpoint/*.cpp", "zero/run/model_files.cpp"],
                    ["zero_test", "adapter_test", "checkpoint_test", "checkpoint_faults_test", "resume_test",
                     "background_test", "corruption_test", "crash_test", "checkpoint_programs", "checkpoint_kill"]),
