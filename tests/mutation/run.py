@@ -36,8 +36,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TESTS = ["equivalence_mpi_n3", "comm_hierarchical_01_n2", "comm_shm_n3", "comm_mpi_n3", "comm_hierarchical_0011_n4",
          "comm_hierarchical_01112_n5", "api_tensor_parallel_2_n4", "zero_config", "config_extremes",
          "block_store_test", "comm_test", "zero_test", "config_attacks", "config_test", "adapter_test",
-         "gpu_offload_test", "optim_test", "checkpoint_test", "checkpoint_faults_test", "offload_test",
-         "equivalence_test", "mock_device_test", "corruption_test", "resume_test", "background_test",
+         "gpu_offload_test", "optimizer_goldens_test", "optim_test", "checkpoint_test", "checkpoint_faults_test",
+         "offload_test", "equivalence_test", "mock_device_test", "corruption_test", "resume_test", "background_test",
          "checkpoint_programs", "zero_run_job", "comm_faults", "faults_preemption", "faults_bad_input", "crash_test",
          "checkpoint_kill"]
 ENGINE = ["equivalence_mpi_n3", "zero_test", "resume_test", "offload_test", "equivalence_test", "mock_device_test"]
@@ -53,7 +53,7 @@ PARTS = {
                    "zero/run/weights.cpp"], ENGINE),
     "step": (["zero/run/stepper.cpp", "zero/run/updater.cpp", "zero/run/replicas.cpp", "optim/loss_scaler.cpp",
               "optim/gradient_norm.cpp", "optim/lr_schedule.cpp", "optim/optimizer.cpp"],
-             [*ENGINE, "optim_test", "api_tensor_parallel_2_n4"]),
+             [*ENGINE, "optim_test", "optimizer_goldens_test", "api_tensor_parallel_2_n4"]),
     "state": (["zero/state/*.cpp"],
               [*ENGINE, "checkpoint_test", "block_store_test", "adapter_test", "gpu_offload_test"]),
     "collectives": (["comm/*.cpp", "comm/direct/*.cpp", "comm/hierarchical/*.cpp", "comm/shm/*.cpp", "comm/mpi/*.cpp"],
