@@ -235,13 +235,15 @@ TEST_CASE("what a save and a resume demand of the program") {
     engine.initialize(toy::fill);
     for (const char* tag : {"../a", "a/b", ".hidden", "latest", "a\nb"})
       CHECK_THROWS_AS(engine.save_checkpoint(directory / "a", {tag}), zero::UsageError);
-    engine.save_checkpoint(directory / "a");
+    const zero::SaveTicket saved = engine.save_checkpoint(directory / "a");
+    CHECK(saved.wait());
     CHECK_THROWS_AS(engine.save_checkpoint(directory / "a"), zero::SaveError);
     CHECK_THROWS_AS(
         engine.save_checkpoint(directory / "a", {"t", {{"rank", std::to_string(runtime.rank())}}}),
         zero::DisagreementError);
     for (zero::MicroStep micro : engine.micro_steps()) {
       if (micro.last()) CHECK_THROWS_AS(engine.save_checkpoint(directory / "a"), zero::UsageError);
+      CHECK(saved.wait());  // a save that has ended can be asked anywhere
       break;
     }
   });

@@ -171,6 +171,8 @@ def option_cases():
              Rank(ZERO_START_LIMIT="soon")),
         Case("a limit of the start that is none", CONFIG, ["--start-limit"], ("--start-limit", "0")),
         Case("unknown executor", CONFIG, ["ZERO_EXECUTOR", "nonsense"], (), environment={"ZERO_EXECUTOR": "nonsense"}),
+        Case("another transport on one rank", TOPOLOGY,
+             ["rank 0 asks for transport auto, rank 1 for mpi", "ZERO_TRANSPORT"], (), Rank(ZERO_TRANSPORT="mpi")),
         Case("unknown transport, one rank", CONFIG, ["ZERO_TRANSPORT"], (), alone=True,
              environment={"ZERO_TRANSPORT": "nonsense"}),
         Case("transport of one rank for two", TOPOLOGY, ["self", "2"], (), environment={"ZERO_TRANSPORT": "self"}),
