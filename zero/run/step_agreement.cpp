@@ -43,7 +43,7 @@ std::int64_t StepAgreement::upload_bytes() const {
 }
 
 void StepAgreement::request_memory() {
-  constexpr MemoryCategory on_device = MemoryCategory::communication;
+  constexpr MemoryCategory on_device = MemoryCategory::update_staging;
   constexpr MemoryCategory pinned = MemoryCategory::host_pinned;
   pinned_requests_.add(pinned, sizeof *pinned_failure_, pinned_failure_);
   for (int slot = 0; slot < ring_slots; ++slot) {

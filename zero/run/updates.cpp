@@ -12,7 +12,7 @@ using optim::DeviceUpdate;
 
 namespace {
 
-void point_at(const UpdateView& view, DeviceUpdate& update) {
+void set_arrays(const UpdateView& view, DeviceUpdate& update) {
   update.count = view.count;
   update.gradient = view.gradient;
   update.gradient_dtype = view.gradient_dtype;
@@ -45,7 +45,7 @@ Updates::Updates(const Parts& parts, Transfer transfer)
       transfer_(std::move(transfer)),
       update_parts_(parts.plan, parts.state),
       crossing_(parts.runtime) {
-  constexpr MemoryCategory category = MemoryCategory::communication;
+  constexpr MemoryCategory category = MemoryCategory::update_staging;
   const std::int64_t ranges = std::ssize(update_parts_.ranges());
   requests_.add(category, sizeof(optim::NormSum), matrix_norm_);
   requests_.add(category, ranges * sizeof(optim::GroupRange), device_ranges_);
@@ -86,11 +86,15 @@ DeviceUpdate Updates::common_update() const {
   return update;
 }
 
+void Updates::point_at(const ChunkView& chunk, const UpdatePart& part, DeviceUpdate& update) const {
+  set_arrays(chunk.part(part.range, parts_.plan.updates.group(part.group).states), update);
+  update.range_count = part.range_count;
+}
+
 DeviceUpdate Updates::update_of(const ChunkView& chunk, const UpdatePart& part) const {
   DeviceUpdate update = common_update();
-  point_at(chunk.part(part.range, parts_.plan.updates.group(part.group).states), update);
+  point_at(chunk, part, update);
   update.ranges = device_ranges_ + part.first_range;
-  update.range_count = part.range_count;
   update.steps = steps_ + part.first_range;
   return update;
 }
@@ -98,7 +102,7 @@ DeviceUpdate Updates::update_of(const ChunkView& chunk, const UpdatePart& part) 
 DeviceUpdate Updates::update_of(const ChunkView& chunk, const PlannedMatrix& matrix,
                                 const Range& range) const {
   DeviceUpdate update = common_update();
-  point_at(chunk.part(range, parts_.plan.updates.group(matrix.group).states), update);
+  set_arrays(chunk.part(range, parts_.plan.updates.group(matrix.group).states), update);
   update.group = matrix.group;
   return update;
 }
@@ -174,8 +178,10 @@ void Updates::update(int chunk, const ChunkView& view) {
 void Updates::update_on_host(int chunk, const ChunkView& view, const StepFactors& factors,
                              const optim::StepDecision& decision) const {
   for (const UpdatePart& part : update_parts_.of(chunk)) {
-    DeviceUpdate update = update_of(view, part);
+    DeviceUpdate update;
+    point_at(view, part, update);
     update.factors = factors.data();
+    update.groups = parts_.agreement.groups();
     update.ranges = update_parts_.ranges().data() + part.first_range;
     parts_.runtime.host_kernels().update(part.rule, update, &decision, {});
   }

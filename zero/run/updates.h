@@ -50,7 +50,9 @@ class Updates {
                       const optim::StepDecision& decision) const;
 
  private:
+  // Of the latest agreement, in the device's memory.
   optim::DeviceUpdate common_update() const;
+  void point_at(const ChunkView& chunk, const UpdatePart& part, optim::DeviceUpdate& update) const;
   optim::DeviceUpdate update_of(const ChunkView& chunk, const UpdatePart& part) const;
   optim::DeviceUpdate update_of(const ChunkView& chunk, const PlannedMatrix& matrix,
                                 const Range& range) const;
@@ -62,7 +64,7 @@ class Updates {
   void update_matrices(const ChunkView& chunk);
   void orthogonalize(const PlannedMatrix& matrix, float* values);
   void travel(const ChunkView& chunk, const float* from, float* to, const comm::PairCounts& counts);
-  // Calls queue(work(kernels, stream)) in the order of the compute stream.
+  // Queues work(kernels, stream) on the compute stream.
   template <class Work>
   void queue(Work work) {
     parts_.runtime.compute().enqueue([&kernels = parts_.runtime.kernels(), work = std::move(work)](
