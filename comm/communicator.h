@@ -82,7 +82,7 @@ class Communicator {
   // "self", "threads", "shm", "mpi", "hierarchical", "nccl", "staged".
   virtual std::string_view transport() const = 0;
 
-  // What the next operations are about ("unit h.3"), for messages; kept by reference until changed.
+  // What the next operations are about ("unit h.3"), for messages.
   void set_subject(std::string_view subject) { subject_ = subject; }
 
   // These settings hold for all operations that follow.
@@ -167,7 +167,7 @@ class Communicator {
    private:
     Communicator& communicator_;
     Operation operation_;
-    std::string_view subject_;
+    std::string subject_;
   };
 
   virtual void do_all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
@@ -211,7 +211,7 @@ class Communicator {
   int rank_;
   int size_;
   CallTerms terms_;
-  std::string_view subject_;
+  std::string subject_;
   Operation operation_ = Operation::barrier;
   Stream stream_;
   std::int64_t sequence_ = 0;
