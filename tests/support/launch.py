@@ -65,8 +65,7 @@ class Job:
         self.folder = pathlib.Path(folder)
         self.temporary = pathlib.Path(tempfile.mkdtemp(dir=self.folder, prefix="tmp"))
         self.shared_before = shared_names()
-        # A launcher whose job is killed may write bytes that are no text.
-        self.output, self.errors = (tempfile.TemporaryFile("w+", errors="backslashreplace") for _ in range(2))
+        self.output, self.errors = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
         self.began = time.monotonic()
         self.process = subprocess.Popen(
             command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.errors,
