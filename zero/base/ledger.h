@@ -15,7 +15,7 @@ enum class MemoryCategory {
   master_weights,
   optimizer_state,
   buffers,         // of units: what they keep and do not train
-  update_staging,  // what rules that see whole tensors bring together
+  update_staging,  // votes, ranges of updates, and what rules that see whole tensors bring together
   parameter_slots,
   gradient_slots,
   communication,
