@@ -131,22 +131,23 @@ void write_muon(const OptimizerOptions& options, const StepScalars& scalars, flo
   write(TensorStep{scalars.learning_rate, 1, 1}, factors + tensor_step_at);
 }
 
+using enum RuleKind;
 using enum UpdateScope;
 constexpr bool yes = true, no = false;
 
 // In the order of RuleKind; betas, eps, momentum.
 const UpdateRule table[] = {
-    {"AdamW", elements, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write_plain<adam_factors>},
-    {"Adam", elements, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write_plain<adam_factors>},
-    {"SGD", elements, {}, no, no, yes, write_plain<sgd_factors>},
-    {"SGD", elements, {"momentum_buffer"}, no, no, yes, write_plain<sgd_factors>},
-    {"SGD", elements, {"momentum_buffer"}, no, no, yes, write_plain<sgd_factors>},
-    {"Lion", elements, {"exp_avg"}, yes, no, no, write_plain<lion_factors>},
-    {"Adagrad", elements, {"sum"}, no, yes, no, write_plain<adagrad_factors>},
-    {"Lamb", tensor_norms, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write_lamb},
-    {"Lamb", tensor_norms, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write_lamb},
-    {"Muon", whole_matrices, {"momentum_buffer"}, no, no, yes, write_muon},
-    {"Muon", whole_matrices, {"momentum_buffer"}, no, no, yes, write_muon},
+    {adamw, "AdamW", elements, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write_plain<adam_factors>},
+    {adam, "Adam", elements, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write_plain<adam_factors>},
+    {sgd, "SGD", elements, {}, no, no, yes, write_plain<sgd_factors>},
+    {sgd_momentum, "SGD", elements, {"momentum_buffer"}, no, no, yes, write_plain<sgd_factors>},
+    {sgd_nesterov, "SGD", elements, {"momentum_buffer"}, no, no, yes, write_plain<sgd_factors>},
+    {lion, "Lion", elements, {"exp_avg"}, yes, no, no, write_plain<lion_factors>},
+    {adagrad, "Adagrad", elements, {"sum"}, no, yes, no, write_plain<adagrad_factors>},
+    {lamb, "Lamb", tensor_norms, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write_lamb},
+    {lamb_eps_inside, "Lamb", tensor_norms, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write_lamb},
+    {muon, "Muon", whole_matrices, {"momentum_buffer"}, no, no, yes, write_muon},
+    {muon_gram, "Muon", whole_matrices, {"momentum_buffer"}, no, no, yes, write_muon},
 };
 
 }  // namespace

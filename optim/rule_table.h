@@ -32,6 +32,7 @@ struct StepScalars {
 enum class UpdateScope : std::uint8_t { elements, tensor_norms, whole_matrices };
 
 struct UpdateRule {
+  RuleKind kind{};
   std::string_view name;
   UpdateScope scope{};
   // fp32 arrays per parameter element; names as in checkpoints ("exp_avg").

@@ -111,10 +111,10 @@ void Checkpoints::finish_pending() {
   if (const std::shared_ptr<PendingSave> save = pending_) finish(*save);
 }
 
-void Checkpoints::report_save(bool& busy, int& code) const {
-  if (!pending_) return;
-  busy = pending_->work().busy();
-  if (!busy) code = pending_->work().own().code;
+SaveNews Checkpoints::own_news() const {
+  if (!pending_) return {};
+  const bool busy = pending_->work().busy();
+  return {busy, !busy && pending_->work().own().code != 0};
 }
 
 void Checkpoints::advance(const std::optional<SaveNews>& news) {

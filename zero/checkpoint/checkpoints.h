@@ -16,7 +16,7 @@
 
 namespace zero::detail {
 
-// What all ranks together say of a save's phase.
+// What a rank, or all ranks together, say of a save's phase.
 struct SaveNews {
   bool busy = false, failed = false;
 };
@@ -46,10 +46,10 @@ class Checkpoints {
   double predicted_seconds() const { return context_.last_save_seconds; }
 
   // For this rank's vote: how its part of the pending save stands.
-  void report_save(bool& busy, int& code) const;
+  SaveNews own_news() const;
   // Goes on with the pending save as all ranks' news of it say.
   void advance(const std::optional<SaveNews>& news);
-  // On GPU ranks: the step's vote has been given, and later its decision is known.
+  // The step's vote has been given; its decision is known, on GPU ranks at a later step.
   void note_reported(std::int64_t step);
   void note_news(std::int64_t step, const SaveNews& news);
   // Of the pending save's phase, as the steps up to this one say; nothing where they say nothing.
@@ -61,7 +61,7 @@ class Checkpoints {
   void precede_by_copies(const Instruction& instruction, ExecutionStream& stream);
 
  private:
-  // Of a GPU rank: which phase of which save a step's vote was about.
+  // Which phase of which save a step's vote was about.
   struct Report {
     std::int64_t step;
     std::shared_ptr<PendingSave> save;

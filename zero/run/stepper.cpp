@@ -106,11 +106,9 @@ StepRequest Stepper::request_of(const StepOptions& options) const {
   request.micro_steps = train.losses;
   request.stop_requested = train.runtime.stop_requested();
   request.inspects = request.preliminary = static_cast<bool>(options.inspect);
-  bool busy = false;
-  int code = 0;
-  parts_.checkpoints.report_save(busy, code);
-  request.save_busy = busy;
-  request.save_failed = code != 0;
+  const SaveNews news = parts_.checkpoints.own_news();
+  request.save_busy = news.busy;
+  request.save_failed = news.failed;
   request.predivision = static_cast<double>(train.policy().precision.predivision);
   request.summands = gradients_.summands();
   request.scales_loss = train.scaler.dynamic();
@@ -133,9 +131,9 @@ std::shared_ptr<const StepFactors> Stepper::factors_of(const StepRequest& reques
     for (int group = 0; group < std::ssize(updates.groups()); ++group) {
       optim::StepScalars common;
       common.step = request.first_applied + candidate;
-      optim::write_factors(updates.group(group).options,
-                           updates.scalars(group, common, options.learning_rate),
-                           factors->data() + (candidate * groups + group) * optim::most_factors);
+      const UpdateGroup& own = updates.group(group);
+      own.rule->write(own.options, updates.scalars(group, common, options.learning_rate),
+                      factors->data() + (candidate * groups + group) * optim::most_factors);
     }
   return factors;
 }

@@ -10,11 +10,11 @@ void UpdateParts::add(const Chunk& chunk, const SegmentBuffers& buffers) {
   std::vector<UpdatePart>& parts = parts_.emplace_back();
   for (GroupRange run : buffers.runs) {
     static_cast<Range&>(run) = intersection(run, buffers.range_of(chunk));
-    const optim::RuleKind rule = optim::rule_kind(plan_.updates.group(run.group).options);
-    if (run.empty() || optim::rule_of(rule).scope == optim::UpdateScope::whole_matrices) continue;
+    const optim::UpdateRule& rule = *plan_.updates.group(run.group).rule;
+    if (run.empty() || rule.scope == optim::UpdateScope::whole_matrices) continue;
     const bool follows = !parts.empty() && parts.back().range.end == run.begin;
-    if (!follows || parts.back().rule != rule)
-      parts.push_back({rule, run.group, run, static_cast<int>(ranges_.size())});
+    if (!follows || parts.back().rule != rule.kind)
+      parts.push_back({rule.kind, run.group, run, static_cast<int>(ranges_.size())});
     UpdatePart& part = parts.back();
     part.range.end = run.end;
     add_ranges(part, plan_.layout.segment(chunk), run);

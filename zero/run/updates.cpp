@@ -1,7 +1,5 @@
 #include "zero/run/updates.h"
 
-#include <algorithm>
-
 #include "optim/gradient_norm.h"
 #include "optim/orthogonalize.h"
 
@@ -11,18 +9,6 @@ using optim::DeviceKernels;
 using optim::DeviceUpdate;
 
 namespace {
-
-void set_arrays(const UpdateView& view, DeviceUpdate& update) {
-  update.count = view.count;
-  update.gradient = view.gradient;
-  update.gradient_dtype = view.gradient_dtype;
-  update.master = view.master;
-  update.master_dtype = view.master_dtype;
-  std::copy(view.states.begin(), view.states.end(), update.states);
-  update.state_dtype = view.state_dtype;
-  update.parameter = view.parameter;
-  update.parameter_dtype = view.dtype;
-}
 
 // Calls each(matrix, range, directions) for this rank's ranges of the batch, in the order in which
 // they are sent.
@@ -79,30 +65,25 @@ void Updates::fill_initial_states(StateStore& store) const {
   }
 }
 
-DeviceUpdate Updates::common_update() const {
-  DeviceUpdate update;
-  update.factors = parts_.agreement.factors();
-  update.groups = parts_.agreement.groups();
-  return update;
-}
-
-void Updates::point_at(const ChunkView& chunk, const UpdatePart& part, DeviceUpdate& update) const {
-  set_arrays(chunk.part(part.range, parts_.plan.updates.group(part.group).states), update);
-  update.range_count = part.range_count;
+DeviceUpdate Updates::arrays_of(const ChunkView& chunk, const Range& range, int group) const {
+  return chunk.part(range, parts_.plan.updates.group(group).states);
 }
 
 DeviceUpdate Updates::update_of(const ChunkView& chunk, const UpdatePart& part) const {
-  DeviceUpdate update = common_update();
-  point_at(chunk, part, update);
+  DeviceUpdate update = arrays_of(chunk, part.range, part.group);
+  update.factors = parts_.agreement.factors();
+  update.groups = parts_.agreement.groups();
   update.ranges = device_ranges_ + part.first_range;
+  update.range_count = part.range_count;
   update.steps = steps_ + part.first_range;
   return update;
 }
 
 DeviceUpdate Updates::update_of(const ChunkView& chunk, const PlannedMatrix& matrix,
                                 const Range& range) const {
-  DeviceUpdate update = common_update();
-  set_arrays(chunk.part(range, parts_.plan.updates.group(matrix.group).states), update);
+  DeviceUpdate update = arrays_of(chunk, range, matrix.group);
+  update.factors = parts_.agreement.factors();
+  update.groups = parts_.agreement.groups();
   update.group = matrix.group;
   return update;
 }
@@ -178,11 +159,11 @@ void Updates::update(int chunk, const ChunkView& view) {
 void Updates::update_on_host(int chunk, const ChunkView& view, const StepFactors& factors,
                              const optim::StepDecision& decision) const {
   for (const UpdatePart& part : update_parts_.of(chunk)) {
-    DeviceUpdate update;
-    point_at(view, part, update);
+    DeviceUpdate update = arrays_of(view, part.range, part.group);
     update.factors = factors.data();
     update.groups = parts_.agreement.groups();
     update.ranges = update_parts_.ranges().data() + part.first_range;
+    update.range_count = part.range_count;
     parts_.runtime.host_kernels().update(part.rule, update, &decision, {});
   }
 }
@@ -198,11 +179,10 @@ void Updates::travel(const ChunkView& chunk, const float* from, float* to,
 }
 
 void Updates::orthogonalize(const PlannedMatrix& matrix, float* values) {
-  const optim::OptimizerOptions& options = parts_.plan.updates.group(matrix.group).options;
+  const optim::RuleKind rule = parts_.plan.updates.group(matrix.group).rule->kind;
   const optim::DeviceMatrix on_device{matrix.shape, values, parts_.state.matrix_scratch(),
                                       matrix_norm_};
-  queue([iteration = optim::iteration_of(optim::rule_kind(options)), on_device](
-            DeviceKernels& kernels, Stream stream) {
+  queue([iteration = optim::iteration_of(rule), on_device](DeviceKernels& kernels, Stream stream) {
     optim::orthogonalize(kernels, iteration, on_device, stream);
   });
 }

@@ -50,9 +50,8 @@ class Updates {
                       const optim::StepDecision& decision) const;
 
  private:
-  // Of the latest agreement, in the device's memory.
-  optim::DeviceUpdate common_update() const;
-  void point_at(const ChunkView& chunk, const UpdatePart& part, optim::DeviceUpdate& update) const;
+  optim::DeviceUpdate arrays_of(const ChunkView& chunk, const Range& range, int group) const;
+  // With the factors of the latest agreement, in the device's memory.
   optim::DeviceUpdate update_of(const ChunkView& chunk, const UpdatePart& part) const;
   optim::DeviceUpdate update_of(const ChunkView& chunk, const PlannedMatrix& matrix,
                                 const Range& range) const;

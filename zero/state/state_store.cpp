@@ -121,18 +121,25 @@ ChunkView StateStore::view(int number) const {
   return view;
 }
 
-UpdateView ChunkView::part(const Range& part, const std::vector<int>& states_of_rule) const {
+optim::DeviceUpdate ChunkView::part(const Range& part,
+                                    const std::vector<int>& states_of_rule) const {
   const SegmentBuffers& own = *buffers;
   const std::int64_t skipped = part.begin - range.begin;
-  UpdateView view{part.count(), own.dtype, own.sum, own.master_dtype, own.state_dtype};
-  view.gradient = gradient + skipped * size_of(own.sum);
-  view.master = master + skipped * size_of(own.master_dtype);
-  if (parameter != nullptr) view.parameter = parameter + skipped * size_of(own.dtype);
+  optim::DeviceUpdate update;
+  update.count = part.count();
+  update.gradient = gradient + skipped * size_of(own.sum);
+  update.gradient_dtype = own.sum;
+  update.master = master + skipped * size_of(own.master_dtype);
+  update.master_dtype = own.master_dtype;
+  if (parameter != nullptr) update.parameter = parameter + skipped * size_of(own.dtype);
+  update.parameter_dtype = own.dtype;
+  void** state = update.states;
   for (const int k : states_of_rule)
-    view.states[view.state_count++] =
+    *state++ =
         states[k] + (own.state_position(k, part.begin) - own.state_position(k, range.begin)) *
                         size_of(own.state_dtype);
-  return view;
+  update.state_dtype = own.state_dtype;
+  return update;
 }
 
 }  // namespace zero::detail

@@ -4,7 +4,6 @@
 // elements counted from the start of the segment.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -12,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "optim/device_kernels.h"
 #include "zero/plan/chunks.h"
 #include "zero/runtime/runtime_core.h"
 #include "zero/state/outer_tier.h"
@@ -20,34 +20,19 @@
 
 namespace zero::detail {
 
-inline constexpr std::size_t most_states = 2;  // of any update rule
-
-// Where the update of some elements finds their arrays: pointers to the first element of each.
-struct UpdateView {
-  std::int64_t count = 0;
-  DType dtype = DType::fp32;  // of the parameter
-  DType gradient_dtype = DType::fp32, master_dtype = DType::fp32, state_dtype = DType::fp32;
-  const std::byte* gradient = nullptr;
-  std::byte* master = nullptr;
-  std::byte* parameter = nullptr;  // 16-bit copy to be written; null where master is the parameter
-  std::array<std::byte*, most_states> states = {};  // of the elements' rule, in its order
-  std::size_t state_count = 0;
-
-  bool state_in_fp32() const { return master_dtype == DType::fp32 && state_dtype == DType::fp32; }
-};
-
 // Where the update of a chunk finds its arrays; valid until that update ends.
 struct ChunkView {
   SegmentId id;
   Range range;
   const SegmentBuffers* buffers = nullptr;
   const std::byte* gradient = nullptr;
-  std::byte *master = nullptr, *parameter = nullptr;  // as in UpdateView
+  // The parameter is its own master where it has no 16-bit copy, which is null then.
+  std::byte *master = nullptr, *parameter = nullptr;
   // By name; to the first element of the chunk that has the state.
   std::vector<std::byte*> states = {};
 
-  // Some of its elements, whose rule has these states.
-  UpdateView part(const Range& part, const std::vector<int>& states_of_rule) const;
+  // The arrays of some of its elements, whose rule has these states.
+  optim::DeviceUpdate part(const Range& part, const std::vector<int>& states_of_rule) const;
 };
 
 class StateStore {
