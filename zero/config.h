@@ -75,7 +75,9 @@ struct ZeroOptions {
   OffloadParamOptions offload_param;
 };
 
-enum class GradientSync { automatic, each, last };
+// When gradients are reduced where micro steps accumulate. `inner`, of shard groups: each micro
+// step inside the groups, the last one over them as well.
+enum class GradientSync { automatic, each, last, inner };
 
 // Of one optimizer group, chosen by ParamOptions::group.
 struct ParamGroupOptions {
@@ -89,6 +91,10 @@ struct ParamGroupOptions {
 struct CoreOptions {
   bool reshard_after_forward = true;  // false at stage 3 is SHARD_GRAD_OP
   GradientSync gradient_sync = GradientSync::automatic;
+  static constexpr int shard_group_of_node = -1;
+  // Ranks that stage 3 shards over (HYBRID_SHARD, MiCS); 0: all; shard_group_of_node: "node"
+  int shard_group_size = 0;
+  bool optimizer_over_all_ranks = false;    // though parameters are sharded in groups (HFSDP)
   int reduce_group_size = 0;                // 0: "node", the ranks of one node
   bool deterministic = false;               // GPUs: sums in rank order, not NCCL's
   double time_limit_seconds = 600;          // of every wait for other ranks, see docs/config.md

@@ -44,6 +44,15 @@ void set(zero::Config& config, const Dtypes& dtypes) {
 
 // Stages 0 to 3, then SHARD_GRAD_OP.
 constexpr int strategies = 5;
+// HYBRID_SHARD and HFSDP, and both without resharding after forward.
+constexpr int hybrid_strategies = 4;
+void set_hybrid_strategy(zero::Config& config, int strategy, int group) {
+  config.zero_optimization.stage = 3;
+  config.zero_core.shard_group_size = group;
+  config.zero_core.optimizer_over_all_ranks = strategy % 2 == 1;
+  config.zero_core.reshard_after_forward = strategy < 2;
+}
+
 void set_strategy(zero::Config& config, int strategy) {
   config.zero_optimization.stage = std::min(strategy, 3);
   config.zero_core.reshard_after_forward = strategy != 4;
@@ -78,6 +87,7 @@ struct Case {
   bool prescale = false;
   float predivide = 1;
   bool sums = false;  // over ranks, instead of the average
+  int group = 0;      // ranks of a shard group; 0: all
 };
 
 float rounded(float value, DType dtype) {
@@ -100,15 +110,40 @@ float expected_sum(const Case& c, std::int64_t element) {
   const auto written = [&](int rank, int micro) {
     return rounded(prescribed(rank, micro, element), compute);
   };
-  const auto over_ranks = [&](auto&& of_rank) {
-    if (c.ranks == 1) return of_rank(0);
+  const int group = c.group > 0 ? c.group : c.ranks;
+  const auto in_group = [&](int number, auto&& of_rank) {
     float total = 0;
-    for (int r = 0; r < c.ranks; ++r) {
+    for (int r = number * group; r < (number + 1) * group; ++r) {
       const float part = rounded(rounded(of_rank(r), wire) / divisor_of(c, wire), wire);
-      total = r == 0 ? part : total + part;
+      total = r == number * group ? part : total + part;
     }
     return rounded(total, wire);
   };
+  const auto over_groups = [&](auto&& of_group) {
+    float total = 0;
+    for (int number = 0; number < c.ranks / group; ++number) {
+      const float part = rounded(of_group(number), wire);
+      total = number == 0 ? part : total + part;
+    }
+    return rounded(total, wire);
+  };
+  const auto over_ranks = [&](auto&& of_rank) {
+    if (c.ranks == 1) return of_rank(0);
+    return over_groups([&](int number) { return in_group(number, of_rank); });
+  };
+  const auto added_up = [&](auto&& of_micro_step) {
+    float accumulated = 0;
+    for (int m = 0; m < c.micro_steps; ++m)
+      accumulated = rounded(m == 0 ? of_micro_step(m) : accumulated + of_micro_step(m), sum);
+    return accumulated;
+  };
+  if (c.sync == GradientSync::inner && c.micro_steps > 1)
+    return rounded(over_groups([&](int number) {
+                     return added_up([&](int m) {
+                       return in_group(number, [&](int r) { return written(r, m); });
+                     });
+                   }),
+                   sum);
   if (c.sync == GradientSync::last) {
     return rounded(over_ranks([&](int r) {
                      float local = 0;
@@ -119,12 +154,7 @@ float expected_sum(const Case& c, std::int64_t element) {
                    }),
                    sum);
   }
-  float accumulated = 0;
-  for (int m = 0; m < c.micro_steps; ++m) {
-    const float reduced = over_ranks([&](int r) { return written(r, m); });
-    accumulated = rounded(m == 0 ? reduced : accumulated + reduced, sum);
-  }
-  return accumulated;
+  return added_up([&](int m) { return over_ranks([&](int r) { return written(r, m); }); });
 }
 
 template <class T>
@@ -153,7 +183,7 @@ std::vector<float> reduced_gradient(const Case& c, int strategy) {
   config.loss_scale.loss_scale = 1;
   config.zero_optimization.reduce_bucket_size = 600;  // more than one piece
   set(config, c.dtypes);
-  set_strategy(config, strategy);
+  c.group > 0 ? set_hybrid_strategy(config, strategy, c.group) : set_strategy(config, strategy);
   zero::testing::run_ranks(c.ranks, [&](zero::Runtime& runtime) {
     zero::ModelSpec model;
     model.unit("only").param("w", {elements});
@@ -178,10 +208,12 @@ std::vector<float> reduced_gradient(const Case& c, int strategy) {
 }
 
 void check_sums(const Case& c) {
-  for (int strategy = 0; strategy < strategies; ++strategy) {
+  for (int strategy = 0; strategy < (c.group > 0 ? hybrid_strategies : strategies); ++strategy) {
     INFO(c.dtypes.name() << ", " << c.ranks << " ranks, " << c.micro_steps << " micro steps, "
-                         << (c.sync == GradientSync::each ? "each" : "last") << ", strategy "
-                         << strategy << ", divisor "
+                         << (c.sync == GradientSync::each    ? "each"
+                             : c.sync == GradientSync::inner ? "inner"
+                                                             : "last")
+                         << ", groups of " << c.group << ", strategy " << strategy << ", divisor "
                          << divisor_of(c, c.dtypes.wire.value_or(c.dtypes.compute)));
     const std::vector<float> found = reduced_gradient(c, strategy);
     const double scale = static_cast<double>(divisor_of(c, c.dtypes.wire.value_or(DType::fp32))) /
@@ -202,6 +234,16 @@ TEST_CASE("gradients are summed with the promised roundings") {
       for (const auto& [micro_steps, sync] :
            {std::pair{1, GradientSync::last}, {3, GradientSync::last}, {3, GradientSync::each}})
         check_sums({dtypes, ranks, micro_steps, sync});
+}
+
+TEST_CASE("sums of hybrid strategies are taken in the groups first, with the promised roundings") {
+  for (const Dtypes& dtypes : all_dtypes())
+    for (const int group : {2, 3})
+      for (const auto& [micro_steps, sync] : {std::pair{1, GradientSync::inner},
+                                              {3, GradientSync::last},
+                                              {3, GradientSync::each},
+                                              {3, GradientSync::inner}})
+        check_sums({dtypes, 6, micro_steps, sync, false, 1, false, group});
 }
 
 TEST_CASE("prescaled and predivided gradients are divided on the wire, before they are summed") {

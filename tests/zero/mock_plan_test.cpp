@@ -430,7 +430,7 @@ TEST_CASE("the same over several micro steps, with sums of their own dtype too")
         CAPTURE(static_cast<int>(sync));
         CAPTURE(sums_fp32);
         const EnginePlan plan(spec.declared(), config, {0, 2});
-        const bool empties = plan.sync_each || plan.policy.accumulate_locally;
+        const bool empties = plan.sync_each() || plan.policy.accumulate_locally;
         check_all_deletions(
             plan, {{{&plan.steps.first, &plan.steps.middle, &plan.steps.last}, &plan.steps.update},
                    empties});
@@ -457,7 +457,7 @@ TEST_CASE("the same with state in host memory, all of it or the last chunks alon
         const Step plans = stage == 2
                                ? Step{{{&plan.steps.first, &plan.steps.middle, &plan.steps.last},
                                        &plan.steps.update},
-                                      plan.sync_each}
+                                      plan.sync_each()}
                                : Step{{{&plan.steps.only}, &plan.steps.update}, true};
         check_all_deletions(plan, plans);
       }
@@ -480,7 +480,7 @@ TEST_CASE("the same with parameters in host memory too") {
       check_all_deletions(
           plan, ranks == 1 ? Step{{{&plan.steps.only}, &plan.steps.update}, true}
                            : Step{{{&plan.steps.first, &plan.steps.last}, &plan.steps.update},
-                                  plan.sync_each});
+                                  plan.sync_each()});
     }
 }
 
@@ -509,10 +509,10 @@ TEST_CASE("the same with state in a file, through host memory, its chunks on thr
           return chunk.on_host && !chunk.state_in_file;
         };
         CHECK(std::any_of(plan.inputs.chunks.begin(), plan.inputs.chunks.end(), in_host) == mixed);
-        const Step plans =
-            config.batch.gradient_accumulation_steps == 2
-                ? Step{{{&plan.steps.first, &plan.steps.last}, &plan.steps.update}, plan.sync_each}
-                : Step{{{&plan.steps.only}, &plan.steps.update}, true};
+        const Step plans = config.batch.gradient_accumulation_steps == 2
+                               ? Step{{{&plan.steps.first, &plan.steps.last}, &plan.steps.update},
+                                      plan.sync_each()}
+                               : Step{{{&plan.steps.only}, &plan.steps.update}, true};
         check_all_deletions(plan, plans);
       }
 }
@@ -539,6 +539,6 @@ TEST_CASE("the same with parameters in the file too, in part in host memory") {
       check_all_deletions(
           plan, ranks == 1 ? Step{{{&plan.steps.only}, &plan.steps.update}, true}
                            : Step{{{&plan.steps.first, &plan.steps.last}, &plan.steps.update},
-                                  plan.sync_each});
+                                  plan.sync_each()});
     }
 }

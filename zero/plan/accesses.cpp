@@ -83,6 +83,8 @@ void AccessTable::add_transfer(Op op, int flat) {
       else
         read(Resource::parameter_shard, flat);
       return write(Resource::parameter_slot, parameter_slot(flat));
+    case Op::spread:
+      return write(Resource::parameter_shard, flat);
     case Op::reduce:
     case Op::reduce_late:
     case Op::accumulate:

@@ -11,27 +11,29 @@ namespace {
 
 constexpr int two_in_turn = 2, one_each = 0;  // slots of a class
 
-bool shards_optimizer(const EnginePlan& plan) {
-  return plan.layout.ranks == 1 || plan.placement.optimizer == Placement::shard;
+Portion updated_portion(const EnginePlan& plan) {
+  if (plan.placement.optimizer_across == Placement::shard) return Portion::slice;
+  const bool sharded = plan.grid.ranks == 1 || plan.placement.optimizer == Placement::shard;
+  return sharded ? Portion::shard : Portion::whole;
 }
 
 // The dtype of what a reduction leaves. One rank alone keeps what backward wrote.
 DType wire_of(const Precision& precision, const Layout& layout) {
-  return layout.ranks > 1 ? precision.wire : precision.compute;
+  return layout.grid.ranks > 1 ? precision.wire : precision.compute;
 }
 
 // Over one rank nothing is sharded, except in strict mode; what remains to choose is when gradients
 // are summed.
 void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   const bool accumulates = plan.batch.accumulation > 1;
-  const bool adds_shards = accumulates && plan.sync_each;
-  const bool adds_wholes = accumulates && !plan.sync_each;
-  const bool gradient_sharded = plan.placement.gradient == Placement::shard &&
-                                (plan.layout.ranks > 1 || plan.strict || adds_shards ||
-                                 policy.optimizer_home != Home::device);
+  const bool adds_shards = accumulates && plan.sync_each();
+  const bool adds_wholes = accumulates && !plan.sync_each();
+  const bool gradient_sharded =
+      plan.placement.gradient == Placement::shard &&
+      (plan.grid.ranks > 1 || plan.strict || adds_shards || policy.optimizer_home != Home::device);
   if (policy.precision.accumulation != policy.precision.compute) {
     // Backward writes another dtype than the sum has, so its gradients pass through slots.
-    const bool whole = adds_wholes || !policy.optimizer_sharded;
+    const bool whole = adds_wholes || !policy.optimizer_sharded();
     policy.accumulator = whole ? Accumulator::whole : Accumulator::shard;
     policy.accumulate_locally = adds_wholes;
   } else {
@@ -40,9 +42,12 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
     policy.accumulator = shard ? Accumulator::shard : Accumulator::none;
   }
   const bool reduced_to_shard = !policy.gradients_whole && policy.accumulator == Accumulator::shard;
-  // Gradients that a GPU has to sum or to cast stay there.
+  // Gradients that a GPU has to sum or to cast stay there, and everywhere those that the groups
+  // have to sum at the end or divide.
+  const bool groups_need =
+      plan.placement.optimizer_across == Placement::shard || policy.sums_groups_last;
   const bool leaves =
-      reduced_to_shard &&
+      reduced_to_shard && !groups_need &&
       (!policy.on_gpu ||
        (!accumulates && policy.precision.accumulation == wire_of(policy.precision, plan.layout)));
   if (leaves) policy.gradient_home = policy.optimizer_home;
@@ -57,6 +62,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   const ZeroOptions& options = config.zero_optimization;
   StatePolicy policy;
   policy.rank = on.rank;
+  policy.grid = plan.grid;
   policy.on_gpu = on.on_gpu;
   policy.counts_replicas = on.model_parallel.rank == 0;
   policy.precision = precision_for(config, on.ranks);
@@ -66,7 +72,12 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.parameters_sharded =
       plan.placement.parameter == Placement::shard &&
       (on.ranks > 1 || plan.strict || policy.parameter_home != Home::device);
-  policy.optimizer_sharded = shards_optimizer(plan);
+  policy.updates = updated_portion(plan);
+  if (on.ranks > 1) policy.reduce_bucket = options.reduce_bucket_size;
+  const bool groups = plan.grid.replicas() > 1;
+  const bool accumulates = plan.batch.accumulation > 1;
+  policy.sums_groups_last = groups && accumulates && plan.sync == GradientSync::inner;
+  policy.adds_group_sums = groups && accumulates && plan.sync == GradientSync::each;
   place_gradients(plan, policy);
   policy.optimizer_states = plan.updates.state_names();
   policy.group_of_param = plan.updates.group_of_param();
@@ -74,8 +85,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
     policy.states_of_group.push_back(group.states);
   if (plan.updates.needs_tensor_norms())
     policy.norm_words = 2 * words_per_norm * std::ssize(policy.group_of_param);
-  policy.matrix_staging = plan.matrices.staging(on.rank);
-  if (on.ranks > 1) policy.reduce_piece = piece_elements(options.reduce_bucket_size, on.ranks);
+  policy.matrix_staging = plan.matrices.staging(plan.matrices.member(on.rank));
   return policy;
 }
 
@@ -88,8 +98,9 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Co
   inputs.order = model.order;
   inputs.gather_parameters = policy.parameters_sharded;
   inputs.reshard_after_forward = plan.placement.reshard_after_forward;
-  inputs.gather_after_update =
-      plan.layout.ranks > 1 && policy.optimizer_sharded && !policy.parameters_sharded;
+  const bool on_many = plan.grid.ranks > 1;
+  inputs.gather_after_update = on_many && policy.optimizer_sharded() && !policy.parameters_sharded;
+  inputs.spread_after_update = plan.grid.replicas() > 1 && policy.updates == Portion::slice;
   inputs.tensor_norms = policy.norm_words > 0;
   inputs.accumulate_locally = policy.accumulate_locally;
   inputs.max_reuse_distance = options.max_reuse_distance;
@@ -174,8 +185,36 @@ void check_split_matrices(const Model& model, const UpdateGroups& updates) {
   }
 }
 
-bool synchronizes_each(const Strategy& strategy, GradientSync sync) {
-  return sync == GradientSync::automatic ? strategy.sync_each : sync == GradientSync::each;
+RankGrid asked_grid(const Config& config, const PlanRank& on) {
+  return grid_for(config.zero_core, on.ranks, on.node_ranks > 0 ? on.node_ranks : on.ranks);
+}
+
+GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRank& on) {
+  const CoreOptions& options = config.zero_core;
+  if (options.gradient_sync == GradientSync::automatic) return plan.placement.sync;
+  if (options.gradient_sync != GradientSync::inner || plan.grid.replicas() > 1)
+    return options.gradient_sync;
+  if (options.shard_group_size == 0)
+    throw ConfigError(
+        "zero_core.gradient_sync inner needs groups: set zero_core.shard_group_size, or choose "
+        "\"each\" or \"last\"");
+  // One group is all of them; groups of one rank have nothing to sum inside.
+  return asked_grid(config, on).replicas() == 1 ? GradientSync::each : GradientSync::last;
+}
+
+// Sums are taken inside the groups first, at every stage that shall have their bits.
+void check_groups(const EnginePlan& plan, const Config& config) {
+  const int sums = config.zero_core.reduce_group_size;
+  if (plan.grid.replicas() > 1 && sums != 0 && sums != plan.grid.shard_ranks)
+    throw ConfigError("zero_core.reduce_group_size is " + std::to_string(sums) +
+                      ", and zero_core.shard_group_size " + std::to_string(plan.grid.shard_ranks) +
+                      ": gradients are summed inside shard groups first; give both the same value, "
+                      "or leave reduce_group_size out");
+  if (plan.policy.parameter_home != Home::device &&
+      plan.placement.optimizer_across == Placement::shard)
+    throw ConfigError(
+        "zero_optimization.offload_param with zero_core.optimizer_over_all_ranks: new parameters "
+        "travel between groups, which needs them in memory; set one of the two to its default");
 }
 
 }  // namespace
@@ -183,16 +222,18 @@ bool synchronizes_each(const Strategy& strategy, GradientSync sync) {
 EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank& on)
     : strict(on.strict),
       batch(resolve_batch(config.batch, on.ranks)),
-      configured(strategy_for(config.zero_optimization, config.zero_core)),
+      configured(strategy_for(config.zero_optimization, config.zero_core, asked_grid(config, on))),
       placement(strict ? strict_strategy(configured) : configured),
-      sync_each(synchronizes_each(placement, config.zero_core.gradient_sync)),
-      layout(make_layout(model, on.ranks, config.zero_optimization)),
+      grid(without_groups_of_one(asked_grid(config, on))),
+      sync(sync_of(*this, config, on)),
+      layout(make_layout(model, grid, config.zero_optimization)),
       updates(model, config),
-      matrices(model, layout, updates, on.ranks > 1 && shards_optimizer(*this)),
+      matrices(model, layout, updates, on.ranks > 1 ? updated_portion(*this) : Portion::whole),
       policy(make_state_policy(*this, config, on)) {
   if (on.model_parallel.size > 1) check_split_matrices(model, updates);
   if (on.on_gpu) check_offload_of_gpu(config, *this);
   check_offload(config, *this);
+  check_groups(*this, config);
   inputs = make_plan_inputs(*this, model, config);
   check_chunks(*this, config.optimizer.type);
   parameter_memory = inputs.parameter_slots, gradient_memory = inputs.gradient_slots;
@@ -200,21 +241,17 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
     parameter_memory = assign_slots(layout, {one_each, false});
     gradient_memory = assign_slots(layout, {one_each, true});
   }
-  steps = make_step_plans(inputs, sync_each);
+  steps = make_step_plans(inputs, sync_each());
   check_plans(inputs, steps);
 }
 
 HalfPlans EnginePlan::learn_order(std::vector<int> order, bool last) {
   inputs.order = std::move(order);
-  steps = make_step_plans(inputs, sync_each);
+  steps = make_step_plans(inputs, sync_each());
   check_plans(inputs, steps);
-  HalfPlans halves = make_half_plans(inputs, sync_each, last);
+  HalfPlans halves = make_half_plans(inputs, sync_each(), last);
   check_half_plans(inputs, halves, steps);
   return halves;
-}
-
-std::int64_t piece_elements(std::int64_t bucket, int ranks) {
-  return std::max(alignment_elements, bucket / ranks / alignment_elements * alignment_elements);
 }
 
 }  // namespace zero::detail

@@ -22,6 +22,7 @@ struct PlanRank {
   bool on_gpu = false;
   bool strict = false;  // see zero/strict.h
   ModelParallel model_parallel = {};
+  int node_ranks = 0;  // of each node, where all have as many; 0: all ranks are on one
 };
 
 struct EnginePlan {
@@ -36,7 +37,10 @@ struct EnginePlan {
   bool strict;
   Batch batch;
   Strategy configured, placement;  // they differ only in strict mode
-  bool sync_each = false;          // each micro step synchronizes gradients, not only the last
+  RankGrid grid;
+  GradientSync sync;  // never automatic
+  // Each micro step reduces gradients, if only inside groups, not the last alone.
+  bool sync_each() const { return sync != GradientSync::last; }
   Layout layout;
   UpdateGroups updates;
   MatrixPlan matrices;
@@ -47,8 +51,5 @@ struct EnginePlan {
   SlotAssignment parameter_memory, gradient_memory;
   StepPlans steps;
 };
-
-// Elements per rank of one collective, so that it moves at most `bucket` elements in all.
-std::int64_t piece_elements(std::int64_t bucket, int ranks);
 
 }  // namespace zero::detail

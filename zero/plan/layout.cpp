@@ -56,8 +56,8 @@ FlatUnit make_flat_unit(const Model& model, std::string name, Residence residenc
     }
   // A segment of empty parameters gets padding, so that every flat unit has memory and can be sent.
   for (Segment& segment : unit.segments) {
-    segment.shard = std::max(alignment_elements, aligned((segment.length + ranks - 1) / ranks));
-    segment.length = segment.shard * ranks;
+    segment.slice = std::max(alignment_elements, aligned((segment.length + ranks - 1) / ranks));
+    segment.length = segment.slice * ranks;
   }
   return unit;
 }
@@ -71,9 +71,9 @@ std::int64_t FlatUnit::elements(bool trainable_only) const {
   return total;
 }
 
-Layout make_layout(const Model& model, int ranks, const ZeroOptions& zero_optimization) {
+Layout make_layout(const Model& model, const RankGrid& grid, const ZeroOptions& zero_optimization) {
   Layout layout;
-  layout.ranks = ranks;
+  layout.grid = grid;
   std::vector<std::vector<int>> users(model.params.size());
   for (int u = 0; u < std::ssize(model.units); ++u) {
     for (const int param : model.units[u].params) users[param].push_back(u);
@@ -85,7 +85,7 @@ Layout make_layout(const Model& model, int ranks, const ZeroOptions& zero_optimi
   const auto add = [&](const std::string& name, Residence residence,
                        const std::vector<int>& params) {
     if (!params.empty())
-      layout.flat_units.push_back(make_flat_unit(model, name, residence, params, ranks));
+      layout.flat_units.push_back(make_flat_unit(model, name, residence, params, grid.ranks));
   };
   for (const UnitDeclaration& unit : model.units) {
     std::vector<int> own;
@@ -125,11 +125,12 @@ Layout make_layout(const Model& model, int ranks, const ZeroOptions& zero_optimi
 }
 
 std::string Layout::describe(const Model& model) const {
-  std::string lines = "ranks " + std::to_string(ranks) + "\n";
+  std::string lines = "ranks " + std::to_string(grid.ranks) + "\n";
+  if (grid.replicas() > 1) lines += "shard groups of " + std::to_string(grid.shard_ranks) + "\n";
   for (const FlatUnit& flat : flat_units)
     for (const Segment& segment : flat.segments) {
       lines += flat.name + (segment.trainable ? " trainable" : " frozen") +
-               (segment.split ? " split" : "") + " shard " + std::to_string(segment.shard) + "\n";
+               (segment.split ? " split" : "") + " shard " + std::to_string(segment.slice) + "\n";
       for (const ParamPlace& place : segment.params)
         lines += "  " + model.params[place.param].name + " at " + std::to_string(place.offset) +
                  " elements " + std::to_string(model.params[place.param].elements) + "\n";

@@ -1,6 +1,8 @@
-// Which rank owns which elements: a pure integer function of (names, shapes, ranks), the same at
-// every stage and precision. Parameters that travel together lie in one flat segment; every
-// parameter start and every rank's slice is a multiple of 128 elements.
+// Which rank owns which elements: a pure integer function of (names, shapes, grid of ranks), the
+// same at every stage and precision. Parameters that travel together lie in one flat segment, which
+// is cut into as many slices as there are ranks. Every parameter start and every slice is a
+// multiple of 128 elements. A rank owns one slice: it saves and loads it. Whether it holds more of
+// an array, its shard of a group or all of it, StatePolicy says.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "zero/plan/model.h"
+#include "zero/plan/rank_grid.h"
 
 namespace zero::detail {
 
@@ -35,17 +38,26 @@ struct ParamPlace {
   std::int64_t offset = 0;  // elements from the start of the segment
 };
 
+// How much of a segment a rank has: all of it; its number's shard of the group; the slice that it
+// alone owns. Without replicas a shard is a slice.
+enum class Portion { whole, shard, slice };
+
 // Parameters of one dtype and trainability, cut evenly over the ranks.
 struct Segment {
   std::optional<DType> dtype;  // empty: the compute dtype
   bool trainable = true;
   bool split = false;       // ParamOptions::split
-  std::int64_t shard = 0;   // elements of one rank's slice, padding included
-  std::int64_t length = 0;  // shard x ranks
+  std::int64_t slice = 0;   // elements of one slice, padding included
+  std::int64_t length = 0;  // slice x ranks
   std::vector<ParamPlace> params;
 
-  // What a rank holds of it where it is sharded.
-  Range shard_of(int rank) const { return {rank * shard, (rank + 1) * shard}; }
+  Range part(Portion portion, const RankGrid& grid, int rank) const {
+    if (portion == Portion::whole) return {0, length};
+    const bool shared = portion == Portion::shard;
+    const std::int64_t count = slice * (shared ? grid.replicas() : 1);
+    const std::int64_t number = shared ? grid.in_group(rank) : grid.slice_of(rank);
+    return {number * count, (number + 1) * count};
+  }
 };
 
 // Names a segment by its flat unit and its index there.
@@ -82,7 +94,7 @@ struct Place : SegmentId {
 };
 
 struct Layout {
-  int ranks = 1;
+  RankGrid grid;
   std::vector<FlatUnit> flat_units;
   std::vector<Place> place_of_param;            // by index into Model::params
   std::vector<std::vector<int>> needs_of_unit;  // flat units that a declared unit uses
@@ -92,6 +104,9 @@ struct Layout {
   const FlatUnit& flat_unit(int index) const { return flat_units[index]; }
   const Segment& segment(const SegmentId& id) const {
     return flat_units[id.flat_unit].segments[id.segment];
+  }
+  Range slice_of(const Segment& segment, int rank) const {
+    return segment.part(Portion::slice, grid, rank);
   }
   // The segments of all flat units, or of one, in order.
   std::span<const SegmentId> segments() const { return segment_ids; }
@@ -132,7 +147,7 @@ struct ParamRange {
   Range range() const { return {segment_begin, segment_begin + count}; }
 };
 
-Layout make_layout(const Model& model, int ranks, const ZeroOptions& zero_optimization);
+Layout make_layout(const Model& model, const RankGrid& grid, const ZeroOptions& zero_optimization);
 
 std::vector<ParamRange> params_in(const Model& model, const Segment& segment, const Range& range);
 

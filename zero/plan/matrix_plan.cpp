@@ -27,11 +27,15 @@ void assign_owners(std::vector<PlannedMatrix>& matrices, std::vector<double>& wo
 }  // namespace
 
 MatrixPlan::MatrixPlan(const Model& model, const Layout& layout, const UpdateGroups& updates,
-                       bool sharded)
-    : sharded_(sharded),
+                       Portion portion)
+    : portion_(portion),
+      grid_(layout.grid),
+      members_(portion == Portion::slice   ? layout.grid.ranks
+               : portion == Portion::shard ? layout.grid.shard_ranks
+                                           : 0),
       segments_(layout.segments().begin(), layout.segments().end()),
       batches_(layout) {
-  std::vector<double> work(layout.ranks, 0);
+  std::vector<double> work(members_, 0);
   for (const SegmentId& id : segments_) {
     std::vector<PlannedMatrix> matrices;
     for (const auto& [param, offset] : layout.segment(id).params) {
@@ -44,9 +48,9 @@ MatrixPlan::MatrixPlan(const Model& model, const Layout& layout, const UpdateGro
                             {offset, offset + declared.elements},
                             optim::matrix_shape(declared.shape)});
     }
-    if (!sharded)
+    if (!sharded())
       for (const PlannedMatrix& matrix : matrices) add(id, layout, {matrix});
-    if (!sharded || matrices.empty()) continue;
+    if (!sharded() || matrices.empty()) continue;
     assign_owners(matrices, work);
     add(id, layout, std::move(matrices));
   }
@@ -54,34 +58,39 @@ MatrixPlan::MatrixPlan(const Model& model, const Layout& layout, const UpdateGro
 
 void MatrixPlan::add(const SegmentId& id, const Layout& layout,
                      std::vector<PlannedMatrix> matrices) {
-  comm::PairCounts counts(layout.ranks);
+  comm::PairCounts counts(std::max(1, members_));
   for (const PlannedMatrix& matrix : matrices)
-    for (int rank = 0; rank < layout.ranks; ++rank) {
-      const Range part = intersection(matrix.range, layout.segment(id).shard_of(rank));
-      if (!part.empty()) counts.add(rank, matrix.owner, part.count());
+    for (int member = 0; member < members_; ++member) {
+      const std::int64_t count = layout.segment(id).length / members_;
+      const Range part = intersection(matrix.range, {member * count, (member + 1) * count});
+      if (!part.empty()) counts.add(member, matrix.owner, part.count());
     }
   batches_[id].push_back({std::move(matrices), counts, counts.reversed()});
 }
 
-MatrixStaging MatrixPlan::staging_of(const MatrixBatch& batch, int rank) const {
+bool MatrixPlan::empty() const {
+  return std::ranges::all_of(segments_, [&](const SegmentId& id) { return batches_[id].empty(); });
+}
+
+MatrixStaging MatrixPlan::staging_of(const MatrixBatch& batch, int member) const {
   MatrixStaging staging;
-  if (sharded_) {
-    staging.directions = batch.counts.sent(rank);
-    staging.matrices = batch.counts.received(rank);
+  if (sharded()) {
+    staging.directions = batch.counts.sent(member);
+    staging.matrices = batch.counts.received(member);
   }
   for (const PlannedMatrix& matrix : batch.matrices) {
-    if (!sharded_) staging.directions += matrix.range.count();
-    if (sharded_ && matrix.owner != rank) continue;
+    if (!sharded()) staging.directions += matrix.range.count();
+    if (sharded() && matrix.owner != member) continue;
     staging.scratch = std::max(staging.scratch, optim::scratch_elements(matrix.shape));
   }
   return staging;
 }
 
-MatrixStaging MatrixPlan::staging(int rank) const {
+MatrixStaging MatrixPlan::staging(int member) const {
   MatrixStaging most;
   for (const SegmentId& id : segments_)
     for (const MatrixBatch& batch : batches_[id]) {
-      const MatrixStaging own = staging_of(batch, rank);
+      const MatrixStaging own = staging_of(batch, member);
       most.directions = std::max(most.directions, own.directions);
       most.matrices = std::max(most.matrices, own.matrices);
       most.scratch = std::max(most.scratch, own.scratch);

@@ -3,6 +3,7 @@
 // layout, groups and ranks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -34,19 +35,30 @@ struct MatrixStaging {
 
 class MatrixPlan {
  public:
-  // Where the optimizer is sharded, the matrices of a segment are one batch. Otherwise every rank
-  // has every matrix, and each matrix is a batch.
-  MatrixPlan(const Model& model, const Layout& layout, const UpdateGroups& updates, bool sharded);
+  // `portion`: what a rank updates of a segment. Where that is a part, the matrices of a segment
+  // are one batch, whose owners are members of the group of ranks that share the update, in the
+  // order of their parts: all ranks, or those of a shard group. Otherwise every rank has every
+  // matrix, and each matrix is a batch.
+  MatrixPlan(const Model& model, const Layout& layout, const UpdateGroups& updates,
+             Portion portion);
 
   const std::vector<MatrixBatch>& batches(const SegmentId& id) const { return batches_[id]; }
-  MatrixStaging staging(int rank) const;
-  bool sharded() const { return sharded_; }
+  // Of one member of the group.
+  MatrixStaging staging(int member) const;
+  bool sharded() const { return members_ > 0; }
+  int members() const { return members_; }  // 0 where every rank has every matrix
+  int member(int rank) const {
+    return portion_ == Portion::slice ? grid_.slice_of(rank) : grid_.in_group(rank);
+  }
+  bool empty() const;
 
  private:
   void add(const SegmentId& id, const Layout& layout, std::vector<PlannedMatrix> matrices);
-  MatrixStaging staging_of(const MatrixBatch& batch, int rank) const;
+  MatrixStaging staging_of(const MatrixBatch& batch, int member) const;
 
-  bool sharded_;
+  Portion portion_;
+  RankGrid grid_;
+  int members_;
   std::vector<SegmentId> segments_;
   BySegment<std::vector<MatrixBatch>> batches_;
 };

@@ -11,30 +11,71 @@ namespace {
 
 constexpr Placement replicate = Placement::replicate, partial = Placement::partial,
                     shard = Placement::shard;
+using enum GradientSync;
+
 constexpr Strategy stages[] = {
-    {"stage 0 (NO_SHARD)", replicate, replicate, replicate, false, false},
-    {"stage 1", replicate, partial, shard, false, false},
-    {"stage 2", replicate, shard, shard, false, true},
-    {"stage 3 (FULL_SHARD)", shard, shard, shard, true, true},
+    {"stage 0 (NO_SHARD)", replicate, replicate, replicate, replicate, false, last},
+    {"stage 1", replicate, partial, shard, replicate, false, last},
+    {"stage 2", replicate, shard, shard, replicate, false, each},
+    {"stage 3 (FULL_SHARD)", shard, shard, shard, replicate, true, each},
 };
-constexpr Strategy shard_grad_op = {"SHARD_GRAD_OP", shard, shard, shard, false, true};
+constexpr Strategy shard_grad_op = {"SHARD_GRAD_OP", shard, shard, shard, replicate, false, each};
+// By whether the optimizer state is sharded over all ranks, and parameters are resharded after
+// forward.
+constexpr Strategy hybrid[2][2] = {
+    {{"HYBRID_SHARD_ZERO2", shard, shard, shard, replicate, false, inner},
+     {"HYBRID_SHARD", shard, shard, shard, replicate, true, inner}},
+    {{"HFSDP without resharding after forward", shard, shard, shard, shard, false, inner},
+     {"HFSDP", shard, shard, shard, shard, true, inner}},
+};
+
+constexpr int fully_sharded = std::size(stages) - 1;
 
 }  // namespace
 
 Strategy strict_strategy(const Strategy& strategy) {
-  Strategy strict = *std::rbegin(stages);
+  Strategy strict = stages[fully_sharded];
   strict.strategy = strategy.strategy;
-  strict.sync_each = strategy.sync_each;
+  strict.optimizer_across = strategy.optimizer_across;
+  strict.sync = strategy.sync;
   return strict;
 }
 
-Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& zero_core) {
+Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& zero_core,
+                      const RankGrid& grid) {
   const int stage = zero_optimization.stage;
   if (stage < 0 || stage >= std::ssize(stages))
     throw ConfigError("zero_optimization.stage is " + std::to_string(stage) +
                       "; expected 0, 1, 2 or 3");
+  const bool reshards = zero_core.reshard_after_forward,
+             across = zero_core.optimizer_over_all_ranks;
+  if (grid.replicas() > 1) {
+    if (stage != fully_sharded)
+      throw ConfigError("zero_core.shard_group_size is " + std::to_string(grid.shard_ranks) +
+                        ", which needs zero_optimization.stage 3: parameters are sharded inside "
+                        "groups of ranks; stage " +
+                        std::to_string(stage) + " keeps them whole");
+    // Groups of one rank shard only what is sharded over the groups.
+    return grid.shard_ranks == 1 ? stages[across ? 1 : 0] : hybrid[across][reshards];
+  }
   const Strategy& row = stages[stage];
-  return row.reshard_after_forward && !zero_core.reshard_after_forward ? shard_grad_op : row;
+  return row.reshard_after_forward && !reshards ? shard_grad_op : row;
+}
+
+RankGrid grid_for(const CoreOptions& zero_core, int ranks, int node_ranks) {
+  const int asked = zero_core.shard_group_size;
+  const bool by_node = asked == CoreOptions::shard_group_of_node;
+  const int size = asked == 0 ? ranks : by_node ? node_ranks : asked;
+  if (size > ranks || ranks % size != 0)
+    throw ConfigError(
+        "zero_core.shard_group_size is " + (by_node ? "\"node\", and nodes have " : std::string()) +
+        std::to_string(size) + (by_node ? " ranks" : "") + ", which does not divide " +
+        std::to_string(ranks) + " ranks: give a divisor of it, or leave the key out");
+  return {ranks, size};
+}
+
+RankGrid without_groups_of_one(const RankGrid& grid) {
+  return grid.shard_ranks == 1 ? RankGrid{grid.ranks, grid.ranks} : grid;
 }
 
 }  // namespace zero::detail

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "zero/config.h"
+#include "zero/plan/layout.h"
 
 namespace zero::detail {
 
@@ -15,18 +16,30 @@ enum class Placement {
 
 struct Strategy {
   const char* strategy = "";  // as users know it: "stage 3 (FULL_SHARD)"
+  // Over the ranks of a shard group, which are all ranks but for the hybrid strategies.
   Placement parameter = Placement::replicate;
   Placement gradient = Placement::replicate;  // between micro steps
   Placement optimizer = Placement::replicate;
+  // Over the groups of a hybrid strategy, where everything else is replicated.
+  Placement optimizer_across = Placement::replicate;
   bool reshard_after_forward = false;  // where parameters are sharded
-  bool sync_each = false;              // the default of gradient_sync is `each`
+  // The default of gradient_sync: what micro steps but the last do.
+  GradientSync sync = GradientSync::last;
 };
 
 // What strict mode makes of a strategy: it shards as the most sharded one does, and keeps the
 // default of gradient_sync, on which the bits of results depend.
 Strategy strict_strategy(const Strategy& strategy);
 
-// The row of the table. Throws ConfigError for a stage that does not exist.
-Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& zero_core);
+// The row of the table. Throws ConfigError for a stage that does not exist, and for one that has no
+// hybrid form where the grid has replicas.
+Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& zero_core,
+                      const RankGrid& grid = {});
+
+// The grid that the config asks for, of ranks of which each node has so many. Throws ConfigError
+// where the groups do not divide the ranks.
+RankGrid grid_for(const CoreOptions& zero_core, int ranks, int node_ranks);
+// Groups of one rank divide nothing: what is sharded then is sharded over all ranks.
+RankGrid without_groups_of_one(const RankGrid& grid);
 
 }  // namespace zero::detail

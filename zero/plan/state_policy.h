@@ -2,6 +2,7 @@
 // and the optimizer step follow it. Made once from the sharding strategy and the config.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -30,24 +31,46 @@ enum class Home {
   file,    // in a file; beside a GPU it passes through host memory
 };
 
+// Elements per rank of one collective among so many, so that it moves at most `bucket` elements in
+// all.
+inline std::int64_t piece_elements(std::int64_t bucket, int ranks) {
+  return std::max(alignment_elements, bucket / ranks / alignment_elements * alignment_elements);
+}
+
 struct StatePolicy {
   int rank = 0;
+  RankGrid grid;
   bool on_gpu = false;
   // Whether this rank's gradient norm counts parameters that all ranks of a model-parallel group
   // hold alike. Only the first rank of the group counts them.
   bool counts_replicas = true;
   bool counts(const Segment& segment) const { return segment.split || counts_replicas; }
+  // Whether the norm of a step counts what this rank measures of a segment.
+  bool measures(const Segment& segment) const { return counts(segment) && measures_shards(); }
+  // Of replicas that update the same shard, only the first group's count it.
+  bool measures_shards() const { return updates != Portion::shard || grid.group(rank) == 0; }
   Precision precision;
-  bool parameters_sharded = false;  // kept as shards, and gathered into slots
-  bool optimizer_sharded = false;   // each rank updates its shard
-  bool gradients_whole = false;     // a whole gradient for each unit, instead of slots and shards
+  bool parameters_sharded = false;   // kept as shards, and gathered into slots
+  Portion updates = Portion::whole;  // what this rank updates of each segment
+  bool optimizer_sharded() const { return updates != Portion::whole; }
+  bool gradients_whole = false;  // a whole gradient for each unit, instead of slots and shards
   Accumulator accumulator = Accumulator::none;
   bool accumulate_locally = false;  // Accumulator::whole takes every gradient; it is reduced last
-  std::int64_t reduce_piece = 0;  // elements per rank of one reduction; 0 where nothing is reduced
+  std::int64_t reduce_bucket = 0;   // elements of one reduction; 0 where nothing is reduced
+  std::int64_t reduce_piece(int parts) const {
+    return reduce_bucket > 0 ? piece_elements(reduce_bucket, parts) : 0;
+  }
+  // With replicas: a group's sums are added up at rest, and over the groups in the last micro step;
+  // or in each micro step they are summed over the groups first, and then added to what is at rest.
+  bool sums_groups_last = false, adds_group_sums = false;
   Home parameter_home = Home::device, gradient_home = Home::device, optimizer_home = Home::device;
-  // The elements of a segment that this rank updates.
-  Range updated(const Segment& segment) const {
-    return optimizer_sharded ? segment.shard_of(rank) : Range{0, segment.length};
+  // What this rank owns, holds where parameters or gradients are sharded, updates, and measures for
+  // the gradient norm.
+  Range slice(const Segment& segment) const { return segment.part(Portion::slice, grid, rank); }
+  Range shard(const Segment& segment) const { return segment.part(Portion::shard, grid, rank); }
+  Range updated(const Segment& segment) const { return segment.part(updates, grid, rank); }
+  Range measured(const Segment& segment) const {
+    return optimizer_sharded() ? updated(segment) : slice(segment);
   }
   // Optimizer states by name, and which of them the elements of each optimizer group have.
   std::vector<std::string> optimizer_states;

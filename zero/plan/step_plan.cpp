@@ -25,6 +25,7 @@ constexpr EnumArray<Op, OpTraits, op_count> traits = {{{
     {"reduce", PlanStream::communication, Target::flat_unit},
     {"accumulate", PlanStream::communication, Target::flat_unit},
     {"late reduce", PlanStream::communication, Target::flat_unit},
+    {"spread", PlanStream::communication, Target::flat_unit},
     {"fetch", PlanStream::inbound, Target::flat_unit},
     {"load", PlanStream::inbound, Target::chunk},
     {"recall", PlanStream::inbound, Target::chunk},

@@ -45,6 +45,7 @@ enum class Op : std::uint8_t {
   reduce,       // whole gradients of all ranks -> shard of their sum, of a flat unit
   accumulate,   // adds a flat unit's gradient to this rank's own sum, and sends nothing
   reduce_late,  // what reduce does in the last micro step, after one that was not known to be it
+  spread,       // slices that replicas have updated -> the parameter shard, of a flat unit
   fetch,        // parameter shard: file -> the buffer from which it is gathered, of a flat unit;
                 // on a GPU rank -> its buffer in host memory
   load,         // a chunk: file -> its slot, without its gradient where it is read ahead
@@ -57,7 +58,7 @@ enum class Op : std::uint8_t {
   upload,          // new parameters of a chunk: its slot -> parameter shard
   supply,          // parameter shard: host memory -> the buffer from which it is gathered
 };
-inline constexpr int op_count = 18;
+inline constexpr int op_count = 19;
 
 // What an instruction's target counts.
 enum class Target : std::uint8_t { all, unit, flat_unit, chunk };
@@ -130,8 +131,9 @@ struct PlanInputs {
   bool reshard_after_forward = false;
   bool tensor_norms = false;  // some update rule needs them
   bool gather_after_update =
-      false;                        // parameters are kept whole, and a rank updates a shard of them
-  bool accumulate_locally = false;  // micro steps that do not reduce empty the gradient slots
+      false;  // parameters are kept whole, and a rank updates a shard of them
+  bool spread_after_update = false;  // a group keeps shards, of which a rank updates a slice
+  bool accumulate_locally = false;   // micro steps that do not reduce empty the gradient slots
   std::optional<std::int64_t> max_reuse_distance;  // elements
 };
 

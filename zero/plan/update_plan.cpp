@@ -22,6 +22,7 @@ StepPlan make_update_plan(const PlanInputs& inputs) {
     if (offload.uploads(chunk)) add(Op::upload, c);
     if (passes_file) add(Op::store, c);
     if (inputs.gather_after_update && chunk.last_of_unit) add(Op::gather, chunk.flat_unit);
+    if (inputs.spread_after_update && chunk.last_of_unit) add(Op::spread, chunk.flat_unit);
   }
   derive_order(plan);
   return plan;

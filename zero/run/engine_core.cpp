@@ -15,10 +15,11 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       guard_(train_.ranks, train_.plan.strict),
       hidden_(train_),
       agreement_(runtime, train_.ranks, train_.plan, [this] { offload_.check(); }),
-      updates_({runtime, train_.ranks, train_.plan, train_.arrays, agreement_},
-               [this](int unit, Ranks::Transfer operation) {
-                 transfers_.queue_for_update(unit, std::move(operation));
-               }),
+      updates_(
+          {runtime, train_.ranks, train_.update_group(), train_.plan, train_.arrays, agreement_},
+          [this](int unit, Ranks::Transfer operation) {
+            transfers_.queue_for_update(unit, std::move(operation));
+          }),
       memory_(train_, agreement_, updates_),
       transfers_(train_, hidden_),
       offload_(train_, agreement_),
@@ -67,8 +68,10 @@ void EngineCore::issue(const Instruction& instruction) {
 }
 
 void EngineCore::share_memory() {
-  train_.ranks.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
-    communicator.share(memory_.shared_arena());
+  train_.for_groups([&](Ranks& group) {
+    group.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
+      communicator.share(memory_.shared_arena());
+    });
   });
   transfers_.reserve_staging();
 }
@@ -108,8 +111,10 @@ EngineCore::~EngineCore() {
     runtime.communication().synchronize();
     runtime.compute().synchronize();
     if (train_.collective())
-      train_.ranks.communicate(
-          [this](comm::Communicator& c, Stream) { c.withdraw(memory_.shared_arena()); });
+      train_.for_groups([&](Ranks& group) {
+        group.communicate(
+            [this](comm::Communicator& c, Stream) { c.withdraw(memory_.shared_arena()); });
+      });
     runtime.communication().synchronize();
   } catch (const std::exception&) {
     // The failure has been thrown where it happened.

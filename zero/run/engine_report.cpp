@@ -12,7 +12,7 @@ constexpr std::array file_directions = {"read", "write"};
 std::vector<std::int64_t> report_words(const ReportSources& sources) {
   using Activity = StepClock::Activity;
   const TrainState& train = sources.train;
-  std::vector<std::int64_t> words{train.ranks.control_bytes(), sources.baseline_bytes,
+  std::vector<std::int64_t> words{train.control_bytes(), sources.baseline_bytes,
                                   proportional_set_size()};
   for (const Activity activity :
        {Activity::kernels, Activity::waiting, Activity::optimizer, Activity::other})

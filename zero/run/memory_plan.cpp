@@ -50,7 +50,7 @@ MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, b
   if (inputs.offload.on_host) HostTier(runtime, inputs, state, config, file.get()).plan(ledger);
   const StepAgreement agreement(runtime, runtime.ranks(), plan, {});
   agreement.plan(ledger);
-  Updates({runtime, runtime.ranks(), plan, state, agreement}, {}).plan(ledger);
+  Updates({runtime, runtime.ranks(), runtime.ranks(), plan, state, agreement}, {}).plan(ledger);
   MemoryPlan result;
   result.memory = planned(ledger, Tier::memory);
   if (on_gpu) result.in_host = planned(ledger, Tier::host);

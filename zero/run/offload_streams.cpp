@@ -68,7 +68,10 @@ void OffloadStreams::issue_copy(const Instruction& instruction) {
       [this, op = instruction.op, target = instruction.target](Stream stream) {
         HostTier& tier = *train_.host_tier;
         if (op == Op::download)
-          tier.download(target, &agreement_.own_vote()->norm, stream);
+          tier.download(target,
+                        train_.policy().measures_shards() ? &agreement_.own_vote()->norm
+                                                          : &agreement_.own_vote()->uncounted,
+                        stream);
         else if (op == Op::supply)
           tier.supply(target, stream);
         else

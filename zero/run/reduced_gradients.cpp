@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "zero/state/array_exchange.h"
+
 namespace zero::detail {
 
 double ReducedGradients::summands() const {
@@ -23,13 +25,12 @@ void ReducedGradients::for_all(const std::function<void(const ArrayId&, const Se
 
 void ReducedGradients::queue_squares(optim::StepVote* vote) {
   for_all([&](const ArrayId& gradient, const Segment& segment) {
-    const Range shard = segment.shard_of(train_.rank());
-    const std::int64_t count =
-        std::min(shard.end, train_.store->end_in_memory(gradient)) - shard.begin;
+    const Range own = train_.policy().measured(segment);
+    const std::int64_t count = std::min(own.end, train_.store->end_in_memory(gradient)) - own.begin;
     if (count <= 0) return;
-    optim::NormSum* sum = train_.policy().counts(segment) ? &vote->norm : &vote->uncounted;
+    optim::NormSum* sum = train_.policy().measures(segment) ? &vote->norm : &vote->uncounted;
     train_.runtime.compute().enqueue(
-        [&kernels = train_.runtime.kernels(), from = train_.arrays.segment(gradient).gradient_shard,
+        [&kernels = train_.runtime.kernels(), from = train_.store->address(gradient, own.begin),
          dtype = train_.store->dtype_of(gradient), count,
          sum](Stream stream) { kernels.add_norm(from, dtype, count, sum, stream); });
   });
@@ -39,17 +40,17 @@ optim::NormSum ReducedGradients::squares_elsewhere(bool read_again) {
   optim::NormSum sum;
   if (!read_again) return train_.file_tier ? train_.file_tier->take_squares() : sum;
   for_all([&](const ArrayId& gradient, const Segment& segment) {
-    const Range shard = segment.shard_of(train_.rank());
-    const std::int64_t begin = std::max(shard.begin, train_.store->end_in_memory(gradient));
-    if (begin >= shard.end) return;
+    const Range measured = train_.policy().measured(segment);
+    const std::int64_t begin = std::max(measured.begin, train_.store->end_in_memory(gradient));
+    if (begin >= measured.end) return;
     const DType dtype = train_.store->dtype_of(gradient);
     optim::NormSum own;
-    train_.store->visit(gradient, begin, shard.end, Access::read,
+    train_.store->visit(gradient, begin, measured.end, Access::read,
                         [&](std::int64_t, std::span<std::byte> part) {
                           train_.runtime.host_kernels().add_norm(
                               part.data(), dtype, std::ssize(part) / size_of(dtype), &own, {});
                         });
-    add_sum(train_.policy().counts(segment) ? own : without_sum(own), sum);
+    add_sum(train_.policy().measures(segment) ? own : without_sum(own), sum);
   });
   return sum;
 }
@@ -109,7 +110,8 @@ void ReducedGradients::edit(const std::function<void(ParamShard)>& change) {
       optim::cast(raw.data(), DType::fp32, data.data(), dtype, piece.count);
       train_.store->write(gradient, piece.segment_begin, data);
     }
-    transfers_.spread_gradients(gradient);
+    if (train_.policy().updates == Portion::shard) spread_to_replicas(train_, gradient);
+    if (train_.replicas() == nullptr) transfers_.spread_gradients(gradient);
   });
   train_.runtime.communication().synchronize();
 }

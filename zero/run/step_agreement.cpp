@@ -18,7 +18,7 @@ StepAgreement::StepAgreement(RuntimeCore& runtime, Ranks& ranks, const EnginePla
                              std::function<void()> check)
     : runtime_(runtime),
       ranks_(ranks),
-      rank_count_(plan.layout.ranks),
+      rank_count_(plan.grid.ranks),
       check_(std::move(check)),
       groups_(std::max(1, static_cast<int>(plan.updates.groups().size()))),
       pinned_requests_(plan.policy.on_gpu ? Tier::pinned : Tier::memory),

@@ -79,7 +79,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
       const Segment& segment = train_.layout().segment(id);
       if (trainable_only && !segment.trainable) continue;
       const std::vector<ParamRange> pieces =
-          params_in(train_.model, segment, segment.shard_of(rank));
+          params_in(train_.model, segment, train_.layout().slice_of(segment, rank));
       for (int kind = 0; kind <= (segment.trainable ? states : 0); ++kind)
         for (const ParamRange& piece : pieces)
           if (kind == 0 || train_.arrays.has_state(piece.param, kind - 1))
@@ -179,7 +179,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     const bool ordered = device.is_host() || train_.config.zero_core.deterministic;
     return {{"ranks", std::to_string(train_.rank_count())},
             {"reduce_group_size", std::to_string(train_.ranks.terms().reduce_group)},
-            {"gradient_sync", train_.plan.sync_each && batch.accumulation > 1 ? "each" : "last"},
+            {"gradient_sync", batch.accumulation > 1 ? sync_name() : "last"},
             {"micro_batch", std::to_string(batch.micro)},
             {"accumulation", std::to_string(batch.accumulation)},
             {"threads", std::to_string(train_.runtime.pool().threads())},
@@ -269,11 +269,21 @@ class TrainSnapshot : public checkpoint::Snapshot {
     }
   }
 
-  // Where the optimizer is not sharded, every rank holds all of its state.
+  const char* sync_name() const {
+    const GradientSync sync = train_.plan.sync;
+    return sync == GradientSync::each ? "each" : sync == GradientSync::inner ? "inner" : "last";
+  }
+
+  // To all ranks that hold the state besides its owner: replicas, or where the optimizer is not
+  // sharded, everyone.
   void spread_states(const SegmentId& id) {
     const Segment& segment = train_.layout().segment(id);
     const SegmentBuffers& buffers = train_.arrays.segment(id);
-    if (!train_.collective() || !segment.trainable || train_.policy().optimizer_sharded) return;
+    if (!train_.collective() || !segment.trainable) return;
+    if (train_.policy().updates == Portion::shard)
+      for (int k = 0; k < std::ssize(buffers.states); ++k)
+        spread_to_replicas(train_, {id, ArrayKind::state, k});
+    if (train_.policy().optimizer_sharded()) return;
     for (int k = 0; k < std::ssize(buffers.states); ++k) {
       if (!buffers.has_whole_state(k)) {
         spread_partial_state({id, ArrayKind::state, k});
@@ -282,9 +292,10 @@ class TrainSnapshot : public checkpoint::Snapshot {
       train_.ranks.exchange_on_device(
           train_.subject(id.flat_unit), [&](comm::Communicator& communicator, Stream stream) {
             std::byte* all = buffers.states[k];
-            all_gather(train_, communicator, stream, segment,
-                       all + train_.rank() * segment.shard * size_of(buffers.state_dtype), all,
-                       buffers.state_dtype);
+            all_gather(train_, communicator, stream,
+                       {all + buffers.held.begin * size_of(buffers.state_dtype), segment.slice,
+                        buffers.state_dtype},
+                       all);
           });
     }
   }

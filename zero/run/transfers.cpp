@@ -16,7 +16,7 @@ void Transfers::count_as_issued(Op op, int flat_unit, std::int64_t elements) {
     issued_hash_ = (issued_hash_ ^ value) * 0x100000001b3u;
 }
 
-void Transfers::transfer(int flat_unit, Work work) {
+void Transfers::transfer(Ranks& ranks, int flat_unit, Work work) {
   if (!train_.collective()) {
     train_.runtime.communication().enqueue([work = std::move(work)](Stream stream) {
       maybe_delay();
@@ -24,7 +24,7 @@ void Transfers::transfer(int flat_unit, Work work) {
     });
     return;
   }
-  train_.ranks.communicate(
+  ranks.communicate(
       [this, flat_unit, work = std::move(work)](comm::Communicator& communicator, Stream stream) {
         communicator.set_subject(train_.subject(flat_unit));
         communicator.use_staging(staging_.data(), staging_.size());
@@ -36,7 +36,7 @@ void Transfers::transfer(int flat_unit, Work work) {
 
 void Transfers::queue_for_update(int flat_unit, Ranks::Transfer operation) {
   count_as_issued(Op::update, flat_unit, 0);
-  transfer(flat_unit,
+  transfer(train_.update_group(), flat_unit,
            [operation = std::move(operation)](comm::Communicator* communicator, Stream stream) {
              operation(*communicator, stream);
            });
@@ -44,13 +44,20 @@ void Transfers::queue_for_update(int flat_unit, Ranks::Transfer operation) {
 
 void Transfers::reserve_staging() {
   std::int64_t bytes = 0;
-  const std::int64_t piece = train_.policy().reduce_piece;
-  train_.ranks.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
-    for (const SegmentId& id : train_.layout().segments())
-      if (const Segment& segment = train_.layout().segment(id); segment.trainable)
-        bytes = std::max(bytes, communicator.staging_bytes(std::min(piece, segment.shard),
-                                                           train_.arrays.segment(id).wire));
-  });
+  const auto stage = [&](Ranks& ranks, Portion portion) {
+    const std::int64_t piece = train_.policy().reduce_piece(ranks.topology().size);
+    ranks.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
+      for (const SegmentId& id : train_.layout().segments()) {
+        const Segment& segment = train_.layout().segment(id);
+        const std::int64_t part = segment.part(portion, train_.plan.grid, train_.rank()).count();
+        if (segment.trainable)
+          bytes = std::max(bytes, communicator.staging_bytes(std::min(piece, part),
+                                                             train_.arrays.segment(id).wire));
+      }
+    });
+  };
+  stage(train_.shard_group(), Portion::shard);
+  if (Ranks* replicas = train_.replicas()) stage(*replicas, Portion::slice);
   if (bytes == 0) return;
   Ledger& ledger = train_.runtime.ledger();
   ledger.plan(MemoryCategory::communication, Arena::rounded(bytes));
@@ -74,34 +81,55 @@ void Transfers::issue(const Instruction& instruction) {
     accumulate(instruction.target);
   else if (instruction.op == Op::reduce_late)
     reduce_late(instruction.target);
+  else if (instruction.op == Op::spread)
+    spread(instruction.target);
   else
     reduce(instruction.target, train_.policy().accumulate_locally);
 }
 
 void Transfers::gather(int flat_unit) {
-  transfer(flat_unit, [this, flat_unit](comm::Communicator* communicator, Stream stream) {
-    hidden_.show_parameters(flat_unit);
-    for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
-      const Segment& segment = train_.layout().segment(id);
-      if (!segment.trainable && !train_.policy().parameters_sharded) continue;
-      const SegmentBuffers& buffers = train_.arrays.segment(id);
-      if (communicator != nullptr)
-        all_gather(train_, *communicator, stream, segment, buffers.shard, buffers.whole,
-                   buffers.dtype);
-      else
-        train_.runtime.device().copy(buffers.whole, buffers.shard,
-                                     segment.length * size_of(buffers.dtype), stream);
-    }
-  });
+  transfer(train_.shard_group(), flat_unit,
+           [this, flat_unit](comm::Communicator* communicator, Stream stream) {
+             hidden_.show_parameters(flat_unit);
+             for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
+               const Segment& segment = train_.layout().segment(id);
+               if (!segment.trainable && !train_.policy().parameters_sharded) continue;
+               const SegmentBuffers& buffers = train_.arrays.segment(id);
+               if (communicator != nullptr)
+                 all_gather(train_, *communicator, stream,
+                            {buffers.shard, buffers.held.count(), buffers.dtype}, buffers.whole);
+               else
+                 train_.runtime.device().copy(buffers.whole, buffers.shard,
+                                              segment.length * size_of(buffers.dtype), stream);
+             }
+           });
+}
+
+// New parameters of the slices that replicas have updated, to the shard that they all hold.
+void Transfers::spread(int flat_unit) {
+  transfer(*train_.replicas(), flat_unit,
+           [this, flat_unit](comm::Communicator* communicator, Stream stream) {
+             for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
+               const Segment& segment = train_.layout().segment(id);
+               if (!segment.trainable) continue;
+               const SegmentBuffers& buffers = train_.arrays.segment(id);
+               const std::int64_t skipped = buffers.updated.begin - buffers.held.begin;
+               all_gather(
+                   train_, *communicator, stream,
+                   {buffers.shard + skipped * size_of(buffers.dtype), segment.slice, buffers.dtype},
+                   buffers.shard);
+             }
+           });
 }
 
 // To this rank's own sum over micro steps.
 void Transfers::accumulate(int flat_unit) {
   const bool first = train_.micro_step == 0;
-  transfer(flat_unit, [this, flat_unit, first](comm::Communicator*, Stream stream) {
-    add_up(flat_unit, first, stream);
-    hidden_.hide_gradients(flat_unit);
-  });
+  transfer(train_.shard_group(), flat_unit,
+           [this, flat_unit, first](comm::Communicator*, Stream stream) {
+             add_up(flat_unit, first, stream);
+             hidden_.hide_gradients(flat_unit);
+           });
 }
 
 void Transfers::add_up(int flat_unit, bool first, Stream stream) {
@@ -117,96 +145,159 @@ void Transfers::add_up(int flat_unit, bool first, Stream stream) {
 // The micro step may have gone on when the work runs.
 void Transfers::reduce(int flat_unit, bool adds_up) {
   const bool first = train_.replaces_gradients(), last = train_.last_micro_step;
-  transfer(flat_unit, [this, flat_unit, first, last, adds_up](comm::Communicator* communicator,
-                                                              Stream stream) {
-    if (adds_up) add_up(flat_unit, false, stream);
-    for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
-      const Segment& segment = train_.layout().segment(id);
-      const SegmentBuffers& buffers = train_.arrays.segment(id);
-      if (!segment.trainable) continue;
-      if (communicator != nullptr)
-        reduce_segment(*communicator, stream, id, first, last);
-      else if (buffers.landing == nullptr && buffers.summands() != buffers.gradient_shard)
-        ops_.assign_or_add({buffers.gradient_shard, buffers.sum},
-                           {buffers.summands(), buffers.summand}, segment.shard, first, stream);
-    }
-    hidden_.hide_gradients(flat_unit);
-  });
+  transfer(
+      train_.shard_group(), flat_unit,
+      [this, flat_unit, first, last, adds_up](comm::Communicator* communicator, Stream stream) {
+        if (adds_up) add_up(flat_unit, false, stream);
+        for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
+          const Segment& segment = train_.layout().segment(id);
+          const SegmentBuffers& buffers = train_.arrays.segment(id);
+          if (!segment.trainable) continue;
+          if (communicator != nullptr)
+            run(reduction_in_group(id, first, last), *communicator, stream);
+          else if (buffers.landing == nullptr && buffers.summands() != buffers.gradient_shard)
+            ops_.assign_or_add({buffers.gradient_shard, buffers.sum},
+                               {buffers.summands(), buffers.summand}, buffers.held.count(), first,
+                               stream);
+        }
+        hidden_.hide_gradients(flat_unit);
+      });
+  if (!train_.policy().sums_groups_last)
+    reduce_over_groups(flat_unit, first, last);
+  else if (last)
+    reduce_over_groups(flat_unit, true, last);
+}
+
+void Transfers::reduce_over_groups(int flat_unit, bool replaces, bool last) {
+  if (train_.replicas() == nullptr) return;
+  transfer(*train_.replicas(), flat_unit,
+           [this, flat_unit, replaces, last](comm::Communicator* communicator, Stream stream) {
+             for (const SegmentId id : train_.layout().segments_of(flat_unit))
+               if (train_.layout().segment(id).trainable)
+                 run(reduction_over_groups(id, replaces, last), *communicator, stream);
+           });
 }
 
 // Each micro step has reduced its gradients, or added them to this rank's sum.
 void Transfers::reduce_late(int flat_unit) {
-  if (!train_.plan.sync_each) return reduce(flat_unit, false);
+  if (!train_.plan.sync_each()) return reduce(flat_unit, false);
+  if (train_.policy().sums_groups_last) return reduce_over_groups(flat_unit, true, true);
   for (const SegmentId id : train_.layout().segments_of(flat_unit))
     if (train_.layout().segment(id).trainable) spread_gradients(id);
 }
 
-// The sum over ranks lands in this rank's slice of the gradient at rest: it replaces what lies
-// there, or is added to it. What rests in a file is spilled from where it lands.
-void Transfers::reduce_segment(comm::Communicator& communicator, Stream stream, const SegmentId& id,
-                               bool first, bool last) {
-  const Segment& segment = train_.layout().segment(id);
-  const SegmentBuffers& buffers = train_.arrays.segment(id);
-  // Where every rank updates everything, it needs the whole sum.
-  const bool spreads = last && !train_.policy().optimizer_sharded;
-  // A sum that is replaced has the values of the wire, and travels on as such.
-  const bool spreads_wire = spreads && first && buffers.sum != buffers.wire;
-  const std::int64_t piece = train_.policy().reduce_piece;
-  for (std::int64_t begin = 0; begin < segment.shard; begin += piece) {
-    const std::int64_t count = std::min(piece, segment.shard - begin);
-    const Outgoing outgoing = cast_for_wire(segment, buffers, begin, count, stream);
-    const auto reduce_to = [&](std::byte* target) {
-      communicator.reduce_scatter(outgoing.data, target, count, buffers.wire, outgoing.stride,
-                                  stream);
-    };
-    if (buffers.landing != nullptr) {
-      reduce_to(buffers.landing + begin * size_of(buffers.wire));
-      continue;
-    }
-    std::byte* own = outgoing.data + train_.rank() * outgoing.stride * size_of(buffers.wire);
-    std::byte* target = buffers.gradient_shard + begin * size_of(buffers.sum);
-    const bool direct = first && buffers.sum == buffers.wire;
-    reduce_to(direct ? target : own);
-    if (!direct)
-      ops_.assign_or_add({target, buffers.sum}, {own, buffers.wire}, count, first, stream);
-    if (!spreads_wire) continue;
-    communicator.all_gather(own, outgoing.data, count, buffers.wire, outgoing.stride, stream);
-    for (int r = 0; r < train_.rank_count(); ++r)
-      ops_.cast(
-          {outgoing.data + r * outgoing.stride * size_of(buffers.wire), buffers.wire},
-          {buffers.sum_whole() + (r * segment.shard + begin) * size_of(buffers.sum), buffers.sum},
-          count, stream);
+// Else they lie at rest meanwhile.
+bool Transfers::waits_for_groups(const SegmentBuffers& own, bool replaces) const {
+  return train_.replicas() != nullptr && !train_.policy().sums_groups_last &&
+         (!replaces || !own.sum_holds_wire());
+}
+
+// The sum over the group lands in this rank's shard of the gradient at rest: it replaces what lies
+// there, or is added to it. What rests in a file is spilled from where it lands. Where the groups
+// sum it in each micro step too, it waits for theirs first.
+Transfers::Reduction Transfers::reduction_in_group(const SegmentId& id, bool first,
+                                                   bool last) const {
+  const StatePolicy& policy = train_.policy();
+  const SegmentBuffers& own = train_.arrays.segment(id);
+  Reduction reduction{{own.summands(), own.summand},
+                      {own.gradient_shard, own.sum},
+                      own.held.count(),
+                      own.wire,
+                      policy.precision.predivision,
+                      first};
+  std::byte* landing = own.landing;
+  if (landing == nullptr && waits_for_groups(own, first)) landing = train_.arrays.group_sums();
+  if (landing != nullptr) {
+    reduction.to = {landing, own.wire};
+    reduction.replaces = true;
   }
-  if (spreads && !spreads_wire)
-    all_gather(train_, communicator, stream, segment, buffers.gradient_shard, buffers.sum_whole(),
-               buffers.sum);
+  // Where every rank updates everything, it needs the whole sum.
+  if (last && !policy.optimizer_sharded()) reduction.whole = own.sum_whole();
+  return reduction;
+}
+
+// From where the group's sum lies, to this rank's slice of it; to all of it where that is updated
+// or spilled.
+Transfers::Reduction Transfers::reduction_over_groups(const SegmentId& id, bool replaces,
+                                                      bool last) const {
+  const StatePolicy& policy = train_.policy();
+  const SegmentBuffers& own = train_.arrays.segment(id);
+  const Segment& segment = train_.layout().segment(id);
+  const std::int64_t skipped = policy.slice(segment).begin - own.held.begin;
+  const bool lands = own.landing != nullptr;
+  const ElementOps::Target rest = lands ? ElementOps::Target{own.landing, own.wire}
+                                        : ElementOps::Target{own.gradient_shard, own.sum};
+  Reduction reduction{
+      rest, {rest.data + skipped * size_of(rest.dtype), rest.dtype}, segment.slice, own.wire};
+  reduction.replaces = replaces || lands;
+  if (!lands && waits_for_groups(own, replaces))
+    reduction.from = {train_.arrays.group_sums(), own.wire};
+  if ((last || lands) && policy.updates == Portion::shard) reduction.whole = rest.data;
+  return reduction;
+}
+
+void Transfers::run(const Reduction& reduction, comm::Communicator& communicator, Stream stream) {
+  const auto& [from, to, part, wire, divisor, replaces, whole] = reduction;
+  // A sum that is replaced has the values of the wire, and travels on as such.
+  const bool spreads_wire = whole != nullptr && replaces && to.dtype != wire;
+  const std::int64_t piece = train_.policy().reduce_piece(communicator.size());
+  for (std::int64_t begin = 0; begin < part; begin += piece) {
+    const std::int64_t count = std::min(piece, part - begin);
+    const Outgoing outgoing = cast_for_wire(reduction, communicator.size(), begin, count, stream);
+    const auto part_of = [&](int rank) {
+      return outgoing.data + rank * outgoing.stride * size_of(wire);
+    };
+    std::byte* own = part_of(communicator.rank());
+    std::byte* target = to.data + begin * size_of(to.dtype);
+    const bool direct = replaces && to.dtype == wire;
+    communicator.reduce_scatter(outgoing.data, direct ? target : own, count, wire, outgoing.stride,
+                                stream);
+    if (!direct) ops_.assign_or_add({target, to.dtype}, {own, wire}, count, replaces, stream);
+    if (!spreads_wire) continue;
+    communicator.all_gather(own, outgoing.data, count, wire, outgoing.stride, stream);
+    for (int r = 0; r < communicator.size(); ++r)
+      ops_.cast({part_of(r), wire}, {whole + (r * part + begin) * size_of(to.dtype), to.dtype},
+                count, stream);
+  }
+  if (whole != nullptr && !spreads_wire)
+    all_gather(train_, communicator, stream, {to.data, part, to.dtype}, whole);
 }
 
 // Every rank's part of a piece in the dtype of the wire: where it lies, or cast to the staging.
-Transfers::Outgoing Transfers::cast_for_wire(const Segment& segment, const SegmentBuffers& buffers,
+Transfers::Outgoing Transfers::cast_for_wire(const Reduction& reduction, int parts,
                                              std::int64_t begin, std::int64_t count,
                                              Stream stream) {
-  std::byte* summands = buffers.summands() + begin * size_of(buffers.summand);
-  Outgoing outgoing{summands, segment.shard};
-  if (buffers.summand != buffers.wire) outgoing = {train_.arrays.staging(), count};
-  const float predivision = train_.policy().precision.predivision;
-  for (int r = 0; r < train_.rank_count(); ++r) {
-    std::byte* part = outgoing.data + r * outgoing.stride * size_of(buffers.wire);
-    if (buffers.summand != buffers.wire)
-      ops_.cast({summands + r * segment.shard * size_of(buffers.summand), buffers.summand},
-                {part, buffers.wire}, count, stream);
-    if (predivision != 1) ops_.divide({part, buffers.wire}, count, predivision, stream);
+  const auto& [data, dtype] = reduction.from;
+  const DType wire = reduction.wire;
+  std::byte* piece = data + begin * size_of(dtype);
+  Outgoing outgoing{piece, reduction.part};
+  if (dtype != wire) outgoing = {train_.arrays.staging(), count};
+  for (int r = 0; r < parts; ++r) {
+    std::byte* part = outgoing.data + r * outgoing.stride * size_of(wire);
+    if (dtype != wire)
+      ops_.cast({piece + r * reduction.part * size_of(dtype), dtype}, {part, wire}, count, stream);
+    if (reduction.divisor != 1) ops_.divide({part, wire}, count, reduction.divisor, stream);
   }
   return outgoing;
 }
 
 void Transfers::spread_gradients(const SegmentId& id) {
-  if (!train_.collective() || train_.policy().optimizer_sharded) return;
-  transfer(id.flat_unit, [this, id](comm::Communicator* communicator, Stream stream) {
-    const SegmentBuffers& buffers = train_.arrays.segment(id);
-    all_gather(train_, *communicator, stream, train_.layout().segment(id), buffers.gradient_shard,
-               buffers.sum_whole(), buffers.sum);
-  });
+  if (!train_.collective()) return;
+  const StatePolicy& policy = train_.policy();
+  const SegmentBuffers& own = train_.arrays.segment(id);
+  const Segment& segment = train_.layout().segment(id);
+  if (train_.replicas() == nullptr && policy.optimizer_sharded()) return;
+  if (policy.updates == Portion::slice || own.landing != nullptr) return;
+  const bool over_groups = train_.replicas() != nullptr;
+  const std::int64_t skipped = policy.slice(segment).begin - own.held.begin;
+  transfer(over_groups ? *train_.replicas() : train_.ranks, id.flat_unit,
+           [this, id, over_groups, skipped](comm::Communicator* communicator, Stream stream) {
+             const SegmentBuffers& buffers = train_.arrays.segment(id);
+             all_gather(train_, *communicator, stream,
+                        {buffers.gradient_shard + skipped * size_of(buffers.sum),
+                         train_.layout().segment(id).slice, buffers.sum},
+                        over_groups ? buffers.gradient_shard : buffers.sum_whole());
+           });
 }
 
 }  // namespace zero::detail

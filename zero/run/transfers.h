@@ -39,6 +39,16 @@ class Transfers {
   const comm::Traffic& traffic() const { return traffic_; }
 
  private:
+  // The sum of an array over a group of ranks, each of which gets its part of it.
+  struct Reduction {
+    ElementOps::Target from;  // the array, whose parts lie in rank order
+    ElementOps::Target to;    // this rank's part of the sum
+    std::int64_t part;        // elements
+    DType wire;
+    float divisor = 1;           // of each summand, in the dtype of the wire
+    bool replaces = true;        // what lies in `to`; else the sum is added to it
+    std::byte* whole = nullptr;  // where all parts of `to` shall be, on every rank; or null
+  };
   // Rank r's part of a piece lies r * stride elements from `data`.
   struct Outgoing {
     std::byte* data = nullptr;
@@ -46,16 +56,22 @@ class Transfers {
   };
   // Runs the work on the communication stream; without a communicator where this rank is alone.
   using Work = std::function<void(comm::Communicator*, Stream)>;
-  void transfer(int flat_unit, Work work);
+  void transfer(Ranks& ranks, int flat_unit, Work work);
   void count_as_issued(Op op, int flat_unit, std::int64_t elements);
   void accumulate(int flat_unit);
   void reduce_late(int flat_unit);
+  void spread(int flat_unit);
   void add_up(int flat_unit, bool first, Stream stream);
   // Adds up the gradient of this micro step first, where that is done apart.
   void reduce(int flat_unit, bool adds_up);
-  void reduce_segment(comm::Communicator& communicator, Stream stream, const SegmentId& id,
-                      bool first, bool last);
-  Outgoing cast_for_wire(const Segment& segment, const SegmentBuffers& buffers, std::int64_t begin,
+  // What the groups have summed, over the groups. `replaces` what is at rest.
+  void reduce_over_groups(int flat_unit, bool replaces, bool last);
+  // A group's sums wait for those of the others in memory of their own.
+  bool waits_for_groups(const SegmentBuffers& own, bool replaces) const;
+  Reduction reduction_in_group(const SegmentId& id, bool first, bool last) const;
+  Reduction reduction_over_groups(const SegmentId& id, bool replaces, bool last) const;
+  void run(const Reduction& reduction, comm::Communicator& communicator, Stream stream);
+  Outgoing cast_for_wire(const Reduction& reduction, int parts, std::int64_t begin,
                          std::int64_t count, Stream stream);
 
   TrainState& train_;

@@ -1,5 +1,7 @@
 #include "zero/run/updates.h"
 
+#include <algorithm>
+
 #include "optim/gradient_norm.h"
 #include "optim/orthogonalize.h"
 
@@ -15,7 +17,7 @@ namespace {
 template <class Each>
 void for_directions(const EnginePlan& plan, const MatrixBatch& batch, const ChunkView& chunk,
                     float* directions, const Each& each) {
-  for (int owner = 0; owner < plan.layout.ranks; ++owner)
+  for (int owner = 0; owner < std::max(1, plan.matrices.members()); ++owner)
     for (const PlannedMatrix& matrix : batch.matrices) {
       const Range own = intersection(matrix.range, chunk.range);
       if (matrix.owner != owner || own.empty()) continue;
@@ -122,9 +124,9 @@ void Updates::measure(const StateStore& store) {
 
 void Updates::add_up_tensor_sums() {
   const StatePolicy& policy = parts_.state.policy();
-  if (parts_.plan.layout.ranks > 1 && policy.optimizer_sharded)
+  if (parts_.plan.grid.ranks > 1 && policy.optimizer_sharded())
     crossing_.cross([&] {
-      parts_.ranks.communicate_control(
+      parts_.update_group.communicate_control(
           [this, words = policy.norm_words](comm::Communicator& communicator, Stream stream) {
             communicator.set_subject("the norms of tensors");
             communicator.all_reduce(tensor_sums(), words, DType::int64, stream);
@@ -206,7 +208,7 @@ void Updates::update_matrices(const ChunkView& chunk) {
     if (sharded) travel(chunk, state.directions(), state.matrices(), batch.counts);
     float* next = sharded ? state.matrices() : state.directions();
     for (const PlannedMatrix& matrix : batch.matrices) {
-      if (sharded && matrix.owner != plan.policy.rank) continue;
+      if (sharded && matrix.owner != plan.matrices.member(plan.policy.rank)) continue;
       orthogonalize(matrix, next);
       next += matrix.range.count();
     }

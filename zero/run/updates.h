@@ -28,6 +28,7 @@ class Updates {
   struct Parts {
     RuntimeCore& runtime;
     Ranks& ranks;
+    Ranks& update_group;  // those that share the update: all, or this rank's shard group
     const EnginePlan& plan;
     const ModelState& state;
     const StepAgreement& agreement;

@@ -14,7 +14,10 @@ std::int64_t total_bytes(const comm::Traffic& traffic) {
 }
 
 Ranks::Ranks(RuntimeCore& runtime, comm::World& world)
-    : runtime_(runtime), world_(world), terms_(world.communicator().terms()) {}
+    : runtime_(runtime),
+      world_(world),
+      topology_(world.topology()),
+      terms_(world.communicator().terms()) {}
 
 Ranks::Ranks(RuntimeCore& runtime) : Ranks(runtime, runtime.world()) {
   if (comm::World* world = runtime.model_parallel())
@@ -32,18 +35,33 @@ void Ranks::set_terms(const comm::CallTerms& terms) {
   model_parallel_->terms_.verify = terms.verify;
 }
 
-const comm::Topology& Ranks::topology() const {
-  return world_.topology();
+comm::Communicator& Ranks::on_device() const {
+  if (device_) return *device_;
+  return host_ ? *host_ : runtime_.communicator_on_device(world_);
+}
+
+std::unique_ptr<Ranks> Ranks::split(std::string_view subject, int color, int key) {
+  std::unique_ptr<Ranks> part(new Ranks(runtime_, world_));
+  exchange(subject,
+           [&](comm::Communicator& communicator) { part->host_ = communicator.split(color, key); });
+  if (!runtime_.device().is_host())
+    exchange_on_device(subject, [&](comm::Communicator& communicator, Stream) {
+      part->device_ = communicator.split(color, key);
+    });
+  part->topology_ = {part->host_->rank(), part->host_->size()};
+  part->terms_ = terms_;
+  part->terms_.reduce_group = 0;
+  return part;
 }
 
 void Ranks::communicate(Transfer operation) {
-  runtime_.communication().enqueue([&runtime = runtime_, &world = world_, terms = terms_,
-                                    operation = std::move(operation)](Stream stream) {
-    maybe_delay();
-    comm::Communicator& communicator = runtime.communicator_on_device(world);
-    communicator.set_terms(terms);
-    operation(communicator, stream);
-  });
+  runtime_.communication().enqueue(
+      [this, terms = terms_, operation = std::move(operation)](Stream stream) {
+        maybe_delay();
+        comm::Communicator& communicator = on_device();
+        communicator.set_terms(terms);
+        operation(communicator, stream);
+      });
 }
 
 void Ranks::communicate_control(Transfer operation) {
@@ -61,7 +79,7 @@ void Ranks::exchange(std::string_view subject,
     return exchange_on_device(
         subject, [&](comm::Communicator& communicator, Stream) { operation(communicator); });
   if (topology().size == 1) return;
-  comm::Communicator& communicator = world_.communicator();
+  comm::Communicator& communicator = on_host();
   communicator.set_terms(terms_);
   communicator.set_subject(subject);
   const std::int64_t before = total_bytes(communicator.traffic());

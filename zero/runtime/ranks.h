@@ -32,7 +32,10 @@ class Ranks {
   // "rank", "model-parallel rank": for messages.
   const char* noun() const;
 
-  const comm::Topology& topology() const;
+  const comm::Topology& topology() const { return topology_; }
+  // Collective: the ranks of equal color, ordered by key, with communicators of their own and these
+  // terms, but for the order of sums, which goes over all of them.
+  std::unique_ptr<Ranks> split(std::string_view subject, int color, int key);
   // Of the calls that are made from now on; what was queued keeps its own.
   void set_terms(const comm::CallTerms& terms);
   const comm::CallTerms& terms() const { return terms_; }
@@ -60,8 +63,14 @@ class Ranks {
  private:
   Ranks(RuntimeCore& runtime, comm::World& world);
 
+  // For host buffers, and for device buffers.
+  comm::Communicator& on_host() const { return host_ ? *host_ : world_.communicator(); }
+  comm::Communicator& on_device() const;
+
   RuntimeCore& runtime_;
   comm::World& world_;
+  std::unique_ptr<comm::Communicator> host_, device_;  // of a part of the world
+  comm::Topology topology_;
   comm::CallTerms terms_;
   std::int64_t control_bytes_ = 0;
   std::unique_ptr<Ranks> model_parallel_;

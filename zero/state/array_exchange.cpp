@@ -10,51 +10,100 @@
 
 namespace zero::detail {
 
+namespace {
+
+// This rank's elements of an array to their place in `range` of its segment.
+void read_slice(TrainState& train, const ArrayId& array, const Range& range, std::byte* to) {
+  StateStore& store = *train.store;
+  const std::int64_t width = size_of(store.dtype_of(array));
+  const Segment& segment = train.layout().segment(array);
+  const Range own = train.policy().slice(segment);
+  const auto place_of = [&](std::int64_t at) { return to + (at - range.begin) * width; };
+  if (array.kind != ArrayKind::state)
+    return store.read(array, own.begin, own.end, place_of(own.begin));
+  for (const ParamRange& piece : train.own_params(segment))
+    if (store.holds(array, piece.param))
+      store.read(array, piece.segment_begin, piece.range().end, place_of(piece.segment_begin));
+}
+
+// Every replica's slice of what they all hold: `held` has it, and this rank's slice in it.
+void gather_over_replicas(TrainState& train, const ArrayId& array, std::byte* held) {
+  if (train.replicas() == nullptr) return;
+  const DType dtype = train.store->dtype_of(array);
+  const Segment& segment = train.layout().segment(array);
+  const std::int64_t skipped =
+      train.policy().slice(segment).begin - train.policy().shard(segment).begin;
+  const EvenPart own{held + skipped * size_of(dtype), segment.slice, dtype};
+  train.replicas()->exchange(train.subject(array.flat_unit), [&](comm::Communicator& communicator) {
+    all_gather(train, communicator, {}, own, held);
+  });
+}
+
+}  // namespace
+
 void all_gather(const TrainState& train, comm::Communicator& communicator, Stream stream,
-                const Segment& segment, const std::byte* slice, std::byte* whole, DType dtype) {
+                const EvenPart& own, std::byte* whole) {
   const std::int64_t piece =
-      piece_elements(train.config.zero_optimization.allgather_bucket_size, train.rank_count());
-  for (std::int64_t begin = 0; begin < segment.shard; begin += piece) {
-    const std::int64_t offset = begin * size_of(dtype);
-    communicator.all_gather(slice + offset, whole + offset, std::min(piece, segment.shard - begin),
-                            dtype, segment.shard, stream);
+      piece_elements(train.config.zero_optimization.allgather_bucket_size, communicator.size());
+  for (std::int64_t begin = 0; begin < own.count; begin += piece) {
+    const std::int64_t offset = begin * size_of(own.dtype);
+    communicator.all_gather(own.data + offset, whole + offset, std::min(piece, own.count - begin),
+                            own.dtype, own.count, stream);
   }
+}
+
+void spread_to_replicas(TrainState& train, const ArrayId& array) {
+  if (train.replicas() == nullptr) return;
+  const Segment& segment = train.layout().segment(array);
+  const std::int64_t width = size_of(train.store->dtype_of(array));
+  const Range held = train.policy().shard(segment);
+  std::vector<std::byte> values(held.count() * width);
+  read_slice(train, array, held, values.data());
+  gather_over_replicas(train, array, values.data());
+  for (const ParamRange& piece : params_in(train.model, segment, held))
+    if (train.store->holds(array, piece.param))
+      train.store->write(array, piece.segment_begin,
+                         std::span(values).subspan((piece.segment_begin - held.begin) * width,
+                                                   piece.count * width));
 }
 
 void spread_parameters(TrainState& train, const SegmentId& id) {
   if (!train.collective()) return;
   const Segment& segment = train.layout().segment(id);
   const SegmentBuffers& buffers = train.arrays.segment(id);
-  train.ranks.exchange_on_device(train.subject(id.flat_unit), [&](comm::Communicator& communicator,
-                                                                  Stream stream) {
-    if (!train.policy().parameters_sharded)
-      all_gather(train, communicator, stream, segment, buffers.shard, buffers.whole, buffers.dtype);
-    if (segment.trainable && buffers.has_master() && !train.policy().optimizer_sharded)
-      all_gather(train, communicator, stream, segment,
-                 buffers.master + train.rank() * segment.shard * size_of(buffers.master_dtype),
-                 buffers.master, buffers.master_dtype);
-  });
+  const bool spreads_master = segment.trainable && buffers.has_master();
+  if (train.replicas() != nullptr) {
+    spread_to_replicas(train, {id, ArrayKind::parameter});
+    if (spreads_master && train.policy().updates == Portion::shard)
+      spread_to_replicas(train, {id, ArrayKind::master});
+    return;
+  }
+  train.ranks.exchange_on_device(
+      train.subject(id.flat_unit), [&](comm::Communicator& communicator, Stream stream) {
+        if (!train.policy().parameters_sharded)
+          all_gather(train, communicator, stream, {buffers.shard, segment.slice, buffers.dtype},
+                     buffers.whole);
+        if (spreads_master && !train.policy().optimizer_sharded())
+          all_gather(train, communicator, stream,
+                     {buffers.master + buffers.held.begin * size_of(buffers.master_dtype),
+                      segment.slice, buffers.master_dtype},
+                     buffers.master);
+      });
 }
 
 std::vector<std::byte> gather_whole(TrainState& train, const ArrayId& array) {
   const Segment& segment = train.layout().segment(array);
-  StateStore& store = *train.store;
-  const DType dtype = store.dtype_of(array);
+  const DType dtype = train.store->dtype_of(array);
   std::vector<std::byte> whole(static_cast<std::size_t>(segment.length * size_of(dtype)));
-  const std::int64_t begin = train.rank() * segment.shard;
-  std::byte* slice = whole.data() + begin * size_of(dtype);
-  if (array.kind != ArrayKind::state) {
-    store.read(array, begin, begin + segment.shard, slice);
-  } else {
-    for (const ParamRange& piece : train.own_params(segment))
-      if (store.holds(array, piece.param))
-        store.read(array, piece.segment_begin, piece.segment_begin + piece.count,
-                   whole.data() + piece.segment_begin * size_of(dtype));
-  }
-  if (train.collective())
-    train.ranks.exchange(train.subject(array.flat_unit), [&](comm::Communicator& communicator) {
-      all_gather(train, communicator, {}, segment, slice, whole.data(), dtype);
-    });
+  read_slice(train, array, {0, segment.length}, whole.data());
+  if (!train.collective()) return whole;
+  const Range held = train.policy().shard(segment);
+  std::byte* own = whole.data() + held.begin * size_of(dtype);
+  gather_over_replicas(train, array, own);
+  train.shard_group().exchange(
+      train.subject(array.flat_unit), [&](comm::Communicator& communicator) {
+        all_gather(train, communicator, {}, {own, held.count(), dtype}, whole.data());
+      });
   return whole;
 }
 

@@ -1,5 +1,5 @@
-// Collective operations on the arrays of a TrainState, each of which moves whole arrays out of the
-// slices that the ranks own. All but all_gather() wait; the program's thread, between steps.
+// Collective operations on the arrays of a TrainState, each of which moves arrays out of the slices
+// that the ranks own. All but all_gather() wait; the program's thread, between steps.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,21 @@
 
 namespace zero::detail {
 
-// Every rank's slice of a segment to the whole on every rank, in pieces of the bucket's size.
+// One rank's part of an array that is divided evenly over the ranks of a group.
+struct EvenPart {
+  const std::byte* data;
+  std::int64_t count;  // elements
+  DType dtype;
+};
+// Every rank's part to the whole on every rank of the group, in pieces of the bucket's size.
 void all_gather(const TrainState& train, comm::Communicator& communicator, Stream stream,
-                const Segment& segment, const std::byte* slice, std::byte* whole, DType dtype);
+                const EvenPart& own, std::byte* whole);
 
 // After the slices of parameters and master weights have been filled: to wherever the placement has
 // copies of them.
 void spread_parameters(TrainState& train, const SegmentId& id);
+// The slices that replicas own of one array, to all of them; through host memory.
+void spread_to_replicas(TrainState& train, const ArrayId& array);
 
 // All of an array, in host memory.
 std::vector<std::byte> gather_whole(TrainState& train, const ArrayId& array);

@@ -121,7 +121,7 @@ void FileTier::add_chunk(int number, std::int64_t& staged) {
 }
 
 void FileTier::add_frozen(const SegmentId& id) {
-  const Range shard = layout().segment(id).shard_of(state_.policy().rank);
+  const Range& shard = state_.segment(id).held;
   if (shard.empty()) return;
   const ArrayId array{id, ArrayKind::parameter};
   parameter_parts_[id].push_back(
@@ -133,7 +133,7 @@ void FileTier::add_shards() {
     std::int64_t end = 0;
     for (const SegmentId& id : layout().segments_of(f)) {
       shard_offsets_[id] = end;
-      end += aligned(layout().segment(id).shard * size_of(state_.segment(id).dtype));
+      end += aligned(state_.segment(id).held.count() * size_of(state_.segment(id).dtype));
     }
     if (inputs_.offload.fetches(f)) shard_bytes_ = std::max(shard_bytes_, end);
   }
@@ -286,7 +286,7 @@ void FileTier::spill_part(const Part& part, bool first, bool last) {
   if (last) {
     optim::NormSum sum;
     optim::accumulate_norm(spill_buffer_, own.sum, part.range.count(), sum);
-    const bool counts = state_.policy().counts(layout().segment(part.array));
+    const bool counts = state_.policy().measures(layout().segment(part.array));
     add_sum(counts ? sum : without_sum(sum), squares_);
   }
   const Transfer write{Direction::write, part.extent, spill_buffer_};

@@ -36,7 +36,7 @@ HostTier::HostTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelSt
   for (const SegmentId& id : layout().segments())
     if (holds_parameters(id.flat_unit))
       copied_requests_.add(MemoryCategory::parameters,
-                           layout().segment(id).shard * size_of(state_.segment(id).dtype),
+                           state_.segment(id).held.count() * size_of(state_.segment(id).dtype),
                            parameters_[id]);
   for (int c = 0; c < std::ssize(inputs.chunks); ++c)
     if (chunk(c).on_host) request_arrays(c);
@@ -118,7 +118,7 @@ void HostTier::download(int flat_unit, optim::NormSum* sum, Stream stream) {
     const SegmentBuffers& segment = buffers(c);
     const std::int64_t size = size_of(segment.sum);
     const std::byte* gradient =
-        (in_slot ? segment.landing : segment.gradient_shard) + own.begin * size;
+        (in_slot ? segment.landing : segment.gradient_shard) + segment.in_shard(own) * size;
     if (in_slot) runtime_.kernels().add_norm(gradient, segment.sum, own.count, sum, stream);
     std::byte* to = in_file(own, ArrayKind::gradient) ? file_->staging_of(c) : arrays_[c].gradient;
     copies_.copy(CopyDirection::to_host, to, gradient, own.count * size, stream);
@@ -129,16 +129,16 @@ void HostTier::upload(int number, Stream stream) {
   const Chunk& own = chunk(number);
   const SegmentBuffers& segment = buffers(number);
   const std::int64_t size = size_of(segment.dtype);
-  copies_.copy(CopyDirection::to_device, segment.shard + own.begin * size, slot_of(number),
-               own.count * size, stream);
+  copies_.copy(CopyDirection::to_device, segment.shard + segment.in_shard(own) * size,
+               slot_of(number), own.count * size, stream);
 }
 
 void HostTier::supply(int flat_unit, Stream stream) {
   for (const SegmentId& id : layout().segments_of(flat_unit)) {
     const SegmentBuffers& own = state_.segment(id);
     const std::byte* from = holds_parameters(flat_unit) ? parameters_[id] : file_->shard_of(id);
-    copies_.copy(CopyDirection::to_device, own.shard, from,
-                 layout().segment(id).shard * size_of(own.dtype), stream);
+    copies_.copy(CopyDirection::to_device, own.shard, from, own.held.count() * size_of(own.dtype),
+                 stream);
   }
 }
 

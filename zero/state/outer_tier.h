@@ -23,7 +23,7 @@ class OuterTier {
   std::int64_t first_outside(const ArrayId& array) const {
     const SegmentBuffers& own = state_.segment(array);
     if (own.is_parameter(array.kind))
-      return inputs_.offload.shard_slot(array.flat_unit) < 0 ? own.updated.end : own.updated.begin;
+      return inputs_.offload.shard_slot(array.flat_unit) < 0 ? own.held.end : own.held.begin;
     const bool stays = array.kind == ArrayKind::gradient && !inputs_.offload.gradients;
     return stays ? own.updated.end : own.updated.begin + own.resident;
   }

@@ -34,7 +34,8 @@ void ModelState::set_dtypes(const SegmentId& id) {
   own.state_dtype = precision.state_of(own.dtype);
   own.adds_up = policy_.accumulate_locally;
   own.summand = own.adds_up ? own.sum : own.dtype;
-  own.wire = layout_.ranks > 1 ? segment.dtype.value_or(precision.wire) : own.summand;
+  own.wire = layout_.grid.ranks > 1 ? segment.dtype.value_or(precision.wire) : own.summand;
+  own.held = policy_.shard(segment);
   own.updated = policy_.updated(segment);
   own.resident = offload_.resident.empty() ? own.updated.count() : offload_.resident[id];
   own.states.assign(policy_.optimizer_states.size(), nullptr);
@@ -63,15 +64,14 @@ void ModelState::request_parameters(const SlotAssignment& slots) {
   request_slots(MemoryCategory::offload_buffers, {offload_.shard_slot_of, offload_.shard_slots},
                 [&](const SegmentId& id, const auto& place) {
                   SegmentBuffers& own = buffers_[id];
-                  place(own.shard,
-                        offload::aligned(layout_.segment(id).shard * size_of(own.dtype)));
+                  place(own.shard, offload::aligned(own.held.count() * size_of(own.dtype)));
                 });
   for (int slot = 0; slot < offload_.shard_slots; ++slot)
     exchanged_.place(slot, 0, 0, shard_slots_[slot]);
   for (const SegmentId& id : layout_.segments())
     if (policy_.parameters_sharded && offload_.shard_slot(id.flat_unit) < 0)
       exchanged_.add(MemoryCategory::parameters,
-                     layout_.segment(id).shard * size_of(buffers_[id].dtype), buffers_[id].shard);
+                     buffers_[id].held.count() * size_of(buffers_[id].dtype), buffers_[id].shard);
   request_slots(
       policy_.parameters_sharded ? MemoryCategory::parameter_slots : MemoryCategory::parameters,
       slots, [&](const SegmentId& id, const auto& place) {
@@ -94,7 +94,7 @@ void ModelState::request_gradients(const SlotAssignment& slots) {
     if (!segment.trainable) continue;
     if (policy_.accumulator == Accumulator::shard)
       exchanged_.add(MemoryCategory::gradients,
-                     (offload_.gradients ? own.resident : segment.shard) * size_of(own.sum),
+                     (offload_.gradients ? own.resident : own.held.count()) * size_of(own.sum),
                      own.gradient_shard);
     if (policy_.accumulator == Accumulator::whole)
       exchanged_.add(MemoryCategory::gradients, segment.length * size_of(own.sum), own.accumulated);
@@ -107,7 +107,7 @@ void ModelState::request_gradients(const SlotAssignment& slots) {
         if (!segment.trainable) return;
         place(own.gradient_whole, segment.length * size_of(own.dtype));
         if (offload_.gradients && own.summand != own.wire)
-          place(own.landing, segment.shard * size_of(own.wire));
+          place(own.landing, own.held.count() * size_of(own.wire));
       });
 }
 
@@ -132,15 +132,23 @@ void ModelState::request_staging() {
   exchanged_.add(category, matrices.directions * size_of(DType::fp32), directions_);
   exchanged_.add(category, matrices.matrices * size_of(DType::fp32), matrices_);
   exchanged_.add(category, matrices.scratch * size_of(DType::fp32), matrix_scratch_);
-  std::int64_t bytes = 0;
+  const RankGrid& grid = layout_.grid;
+  std::int64_t bytes = 0, group_bytes = 0;
+  const auto stage = [&](int parts, std::int64_t elements, const SegmentBuffers& own) {
+    const std::int64_t piece = std::min(policy_.reduce_piece(parts), elements);
+    bytes = std::max(bytes, piece * parts * size_of(own.wire));
+  };
   for (const SegmentId& id : layout_.segments()) {
     const Segment& segment = layout_.segment(id);
     const SegmentBuffers& own = buffers_[id];
-    if (!segment.trainable || own.summand == own.wire) continue;
-    const std::int64_t piece = std::min(policy_.reduce_piece, segment.shard);
-    bytes = std::max(bytes, piece * layout_.ranks * size_of(own.wire));
+    if (!segment.trainable) continue;
+    if (own.summand != own.wire) stage(grid.shard_ranks, own.held.count(), own);
+    if (grid.replicas() > 1 && own.sum != own.wire) stage(grid.replicas(), segment.slice, own);
+    if (policy_.adds_group_sums || (grid.replicas() > 1 && !own.sum_holds_wire()))
+      group_bytes = std::max(group_bytes, own.held.count() * size_of(own.wire));
   }
   if (bytes > 0) exchanged_.add(MemoryCategory::communication, bytes, staging_);
+  if (group_bytes > 0) exchanged_.add(MemoryCategory::communication, group_bytes, group_sums_);
 }
 
 void ModelState::plan(Ledger& ledger) const {
@@ -164,14 +172,18 @@ void ModelState::derive_pointers() {
   for (const SegmentId& id : layout_.segments()) {
     const Segment& segment = layout_.segment(id);
     SegmentBuffers& own = buffers_[id];
-    const std::int64_t first = segment.shard_of(policy_.rank).begin;
+    const std::int64_t first = own.held.begin;
     if (own.shard == nullptr) own.shard = own.whole + first * size_of(own.dtype);
     if (!segment.trainable) continue;
     if (offload_.gradients && own.landing == nullptr)
       own.landing = own.gradient_whole + first * size_of(own.dtype);
     if (own.gradient_shard == nullptr)
       own.gradient_shard = own.sum_whole() + first * size_of(own.sum);
-    if (own.master == nullptr) own.master = policy_.optimizer_sharded ? own.shard : own.whole;
+    if (own.master == nullptr) {
+      const std::int64_t skipped = policy_.optimizer_sharded() ? own.updated.begin - first : 0;
+      own.master =
+          (policy_.optimizer_sharded() ? own.shard : own.whole) + skipped * size_of(own.dtype);
+    }
   }
 }
 

@@ -44,6 +44,7 @@ struct SegmentBuffers {
   std::byte* gradient_shard = nullptr;  // this rank's reduced shard; may be a part of either
   // Where a shard that is offloaded is reduced to, in the dtype of the wire; else null.
   std::byte* landing = nullptr;
+  Range held;  // what `shard` and `gradient_shard` hold of the segment
   // What this rank updates. Its first `resident` elements keep their gradient shard, master weights
   // and states in memory.
   Range updated;
@@ -64,12 +65,18 @@ struct SegmentBuffers {
   Range range_of(const Chunk& chunk) const {
     return {updated.begin + chunk.begin, updated.begin + chunk.begin + chunk.count};
   }
+  // Where a chunk begins in `shard` and `gradient_shard`, in elements; where updates are sharded.
+  std::int64_t in_shard(const Chunk& chunk) const {
+    return updated.begin - held.begin + chunk.begin;
+  }
   // Whether master weights are an array of their own.
   bool has_master() const { return master_dtype != dtype; }
   // Whether it names the parameter: a parameter without such an array is its own master.
   bool is_parameter(ArrayKind kind) const {
     return kind == ArrayKind::parameter || (kind == ArrayKind::master && !has_master());
   }
+  // Sums keep the values of the wire, if they are not added to others.
+  bool sum_holds_wire() const { return sum == wire || sum == DType::fp32; }
   // What a reduction sums up.
   std::byte* summands() const { return adds_up ? accumulated : gradient_whole; }
   // The whole gradient in the dtype of sums; meaningful where it is kept whole.
@@ -96,6 +103,8 @@ class ModelState {
   const StatePolicy& policy() const { return policy_; }
   // Where gradients are cast for one piece of a reduction; null where none are.
   std::byte* staging() const { return staging_; }
+  // Where a group's sums wait for those of the other groups, if not at rest.
+  std::byte* group_sums() const { return group_sums_; }
   SegmentBuffers& segment(const SegmentId& id) { return buffers_[id]; }
   const SegmentBuffers& segment(const SegmentId& id) const { return buffers_[id]; }
   // Staging of the update: the sums behind the norms of each parameter and of its direction, and
@@ -130,7 +139,7 @@ class ModelState {
   BySegment<SegmentBuffers> buffers_;
   MemoryRequests exchanged_, resting_;
   std::vector<std::byte*> shard_slots_;
-  std::byte* staging_ = nullptr;
+  std::byte *staging_ = nullptr, *group_sums_ = nullptr;
   std::int64_t* tensor_norms_ = nullptr;
   float *directions_ = nullptr, *matrices_ = nullptr, *matrix_scratch_ = nullptr;
 };

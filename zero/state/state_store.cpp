@@ -34,7 +34,7 @@ DType StateStore::dtype_of(const ArrayId& array) const {
 
 std::byte* StateStore::resident(const ArrayId& array, std::int64_t at) const {
   const SegmentBuffers& own = state_.segment(array);
-  const std::int64_t in_shard = at - layout_.segment(array).shard_of(state_.policy().rank).begin;
+  const std::int64_t in_shard = at - own.held.begin;
   switch (array.kind) {
     case ArrayKind::parameter:
       return own.shard + in_shard * size_of(own.dtype);
@@ -107,7 +107,7 @@ ChunkView StateStore::view(int number) const {
   const auto placed = [&](ArrayKind kind, int state = 0) {
     std::byte* in_slot = tier_ != nullptr ? tier_->in_slot(number, kind, state) : nullptr;
     if (in_slot != nullptr) return in_slot;
-    if (kind == ArrayKind::gradient && !state_.policy().optimizer_sharded)
+    if (kind == ArrayKind::gradient && !state_.policy().optimizer_sharded())
       return own.sum_whole() + range.begin * size_of(own.sum);
     return resident({chunk, kind, state}, range.begin);
   };

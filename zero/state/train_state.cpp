@@ -16,6 +16,8 @@ PlanRank plan_rank(RuntimeCore& runtime, Ranks& ranks) {
               strict_mode()};
   if (Ranks* group = ranks.model_parallel())
     on.model_parallel = {group->topology().rank, group->topology().size};
+  const comm::Topology& topology = runtime.topology();
+  on.node_ranks = topology.size / topology.node_count;
   return on;
 }
 
@@ -76,8 +78,32 @@ void TrainState::agree_at_start() {
         "zero_core.verify_comm: payloads are compared in host memory, not yet in that of GPUs; set "
         "it to false, or run on CPU ranks");
   terms.verify = config.zero_core.verify_comm;
-  terms.reduce_group = resolve_reduce_group(ranks, config.zero_core.reduce_group_size);
+  terms.reduce_group = plan.grid.replicas() > 1
+                           ? plan.grid.shard_ranks
+                           : resolve_reduce_group(ranks, config.zero_core.reduce_group_size);
   ranks.set_terms(terms);
+  if (plan.grid.replicas() > 1) split_ranks();
+}
+
+void TrainState::split_ranks() {
+  const RankGrid& grid = plan.grid;
+  const int group = grid.group(rank()), number = grid.in_group(rank());
+  shard_group_ = ranks.split("the start of shard groups", group, number);
+  replicas_ = ranks.split("the start of replicas", number, group);
+  if (policy().updates == Portion::slice && !plan.matrices.empty())
+    by_slice_ = ranks.split("the start of the update of matrices", 0, grid.slice_of(rank()));
+}
+
+void TrainState::for_groups(const std::function<void(Ranks&)>& each) {
+  for (Ranks* group : {&ranks, shard_group_.get(), replicas_.get(), by_slice_.get()})
+    if (group != nullptr) each(*group);
+}
+
+std::int64_t TrainState::control_bytes() const {
+  std::int64_t bytes = ranks.control_bytes();
+  for (const Ranks* group : {shard_group_.get(), replicas_.get(), by_slice_.get()})
+    if (group != nullptr) bytes += group->control_bytes();
+  return bytes;
 }
 
 void TrainState::require_values(const std::string& purpose) const {

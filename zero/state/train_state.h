@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,26 +26,39 @@ struct TrainState {
   TrainState(const TrainState&) = delete;
 
   int rank() const { return runtime.topology().rank; }
-  int rank_count() const { return plan.layout.ranks; }
+  int rank_count() const { return plan.grid.ranks; }
   bool collective() const { return rank_count() > 1; }
   const StatePolicy& policy() const { return plan.policy; }
   const Layout& layout() const { return plan.layout; }
   const ParamDeclaration& param(int index) const { return model.params[index]; }
   // What this rank owns of a segment: its slice, by parameter.
   std::vector<ParamRange> own_params(const Segment& segment) const {
-    return params_in(model, segment, segment.shard_of(rank()));
+    return params_in(model, segment, policy().slice(segment));
   }
   const Place& place(int param) const { return plan.layout.place_of_param[param]; }
   // "unit h.3": what messages call the transfers of a flat unit.
   const std::string& subject(int flat_unit) const { return subjects[flat_unit]; }
 
   // The gradient that the current micro step leaves replaces what is at rest, or is added to it.
-  bool replaces_gradients() const { return micro_step == 0 || !plan.sync_each; }
+  bool replaces_gradients() const { return micro_step == 0 || !plan.sync_each(); }
 
   // Throws UsageError that says what the values are missing for, where parameters have none.
   void require_values(const std::string& purpose) const;
   // Throws LoadError for a value of a file that is not finite, unless the config allows it.
   void refuse_non_finite(const std::string& file, const ParamShard& shard) const;
+
+  // The ranks over which parameters are sharded: all, or this rank's group; those that hold the
+  // same shard in other groups, null where there are none; and those that share the update, in the
+  // order of what they update.
+  Ranks& shard_group() { return shard_group_ ? *shard_group_ : ranks; }
+  Ranks* replicas() { return replicas_.get(); }
+  Ranks& update_group() {
+    if (policy().updates != Portion::slice) return shard_group();
+    return by_slice_ ? *by_slice_ : ranks;
+  }
+  // Calls each(ranks) for all ranks together, and then for the groups of a hybrid strategy.
+  void for_groups(const std::function<void(Ranks&)>& each);
+  std::int64_t control_bytes() const;
 
   RuntimeCore& runtime;
   Ranks ranks;  // with this engine's terms
@@ -67,6 +81,10 @@ struct TrainState {
 
  private:
   void agree_at_start();
+  void split_ranks();
+
+  // Where there are replicas; the last where matrices travel between owners of slices.
+  std::unique_ptr<Ranks> shard_group_, replicas_, by_slice_;
 };
 
 }  // namespace zero::detail

@@ -1,0 +1,119 @@
+// Hybrid strategies: parameters sharded inside groups of ranks, which are each other's replicas.
+// With sums taken inside the same groups first, all of them have the bits of stage 0.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "tests/support/toy_ranks.h"
+
+namespace {
+
+constexpr int steps = 12;
+
+struct Row {
+  const char* name;
+  bool reshards, over_all_ranks;
+};
+constexpr Row rows[] = {{"HYBRID_SHARD", true, false},
+                        {"HYBRID_SHARD_ZERO2", false, false},
+                        {"HFSDP", true, true},
+                        {"HFSDP without resharding", false, true}};
+
+zero::Config hybrid(zero::Config config, const Row& row, int group) {
+  config.zero_optimization.stage = 3;
+  config.zero_core.shard_group_size = group;
+  config.zero_core.reshard_after_forward = row.reshards;
+  config.zero_core.optimizer_over_all_ranks = row.over_all_ranks;
+  config.zero_core.reduce_group_size = 0;
+  return config;
+}
+
+zero::Config with_sums_of(zero::Config config, int group) {
+  config.zero_core.reduce_group_size = group;
+  return config;
+}
+
+void compare_rows(int ranks, const zero::Config& base) {
+  for (int group = 1; group <= ranks; ++group) {
+    if (ranks % group != 0) continue;
+    CAPTURE(ranks);
+    CAPTURE(group);
+    const toy::Trace expected = toy::train_ranks(ranks, with_sums_of(base, group), steps);
+    CHECK(std::ranges::min(expected.losses) < expected.losses.front());
+    for (const Row& row : rows)
+      for (const char* executor : {"inline", "worker"}) {
+        CAPTURE(std::string(row.name));
+        CAPTURE(executor);
+        zero::Config config = hybrid(base, row, group);
+        if (group == 1 || group == ranks) config.zero_core.reduce_group_size = group;
+        const toy::Trace trace = toy::train_ranks(ranks, config, steps, executor);
+        CHECK(trace.losses == expected.losses);
+        CHECK(trace.norms == expected.norms);
+        CHECK(trace.digest == expected.digest);
+      }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("hybrid strategies have the bits of stage 0 with sums in the same groups") {
+  for (const int ranks : {4, 6})
+    for (const bool bf16 : {false, true}) {
+      zero::Config config = toy::config(0, {});
+      config.bf16_enabled = bf16;
+      compare_rows(ranks, config);
+    }
+}
+
+TEST_CASE("likewise with three micro steps, synchronized in each or in the last") {
+  for (const auto sync : {zero::GradientSync::each, zero::GradientSync::last})
+    for (const bool bf16 : {false, true}) {
+      zero::Config config = toy::config(0, {}, 3);
+      config.zero_core.gradient_sync = sync;
+      config.bf16_enabled = bf16;
+      if (bf16) config.grad_accum_dtype = zero::DType::fp32;
+      compare_rows(4, config);
+    }
+}
+
+TEST_CASE(
+    "gradient_sync inner: equal bits over the rows, and the stage that a group of all or one is") {
+  for (const bool bf16 : {false, true}) {
+    zero::Config config = toy::config(0, {}, 3);
+    config.zero_core.gradient_sync = zero::GradientSync::inner;
+    config.bf16_enabled = bf16;
+    if (bf16) config.grad_accum_dtype = zero::DType::fp32;
+    for (const int group : {1, 2, 4}) {
+      CAPTURE(group);
+      const toy::Trace expected = toy::train_ranks(4, hybrid(config, rows[0], group), steps);
+      for (const Row& row : rows) {
+        CAPTURE(std::string(row.name));
+        CHECK(toy::train_ranks(4, hybrid(config, row, group), steps, "worker") == expected);
+      }
+      if (group == 2) continue;
+      zero::Config stage = config;
+      stage.zero_core.gradient_sync =
+          group == 1 ? zero::GradientSync::last : zero::GradientSync::each;
+      CHECK(toy::train_ranks(4, stage, steps) == expected);
+    }
+  }
+}
+
+TEST_CASE("every optimizer under hybrid strategies") {
+  for (const char* type : {"Lion", "Adagrad", "Lamb", "SGD", "Muon"}) {
+    CAPTURE(std::string(type));
+    zero::Config config = toy::config(0, {}, 2);
+    config.optimizer = zero::optim::default_options(type);
+    config.optimizer.learning_rate = 0.01;
+    config.optimizer.weight_decay = 0.1;
+    config.zero_core.gradient_sync = zero::GradientSync::each;
+    config.zero_core.reduce_group_size = 2;
+    config.zero_core.param_groups["biases"].lr = 0.02;
+    const toy::Trace expected = toy::train_ranks(4, config, steps);
+    for (const Row& row : rows) {
+      CAPTURE(std::string(row.name));
+      CHECK(toy::train_ranks(4, hybrid(config, row, 2), steps, "worker") == expected);
+    }
+  }
+}
