@@ -144,9 +144,12 @@ void Importer::finish() {
   Node at;
   at.position = fsdp.at;
   const bool sharded = fsdp.strategy != "NO_SHARD";
-  const bool reshard = fsdp.reshard.value_or(fsdp.strategy != "SHARD_GRAD_OP");
+  const bool reshard = fsdp.reshard.value_or(fsdp.strategy != "SHARD_GRAD_OP" &&
+                                             fsdp.strategy != "HYBRID_SHARD_ZERO2");
   set_number("zero_optimization.stage", at, sharded ? 3 : 0);
   if (sharded && !reshard) set_truth("zero_core.reshard_after_forward", at, false);
+  if (fsdp.strategy.starts_with("HYBRID_SHARD"))
+    set("zero_core.shard_group_size", {Node::Kind::string, at.position, "node", {}});
   if (sharded && !fsdp.prefetch) set_number("zero_optimization.stage3_prefetch_bucket_size", at, 0);
 }
 

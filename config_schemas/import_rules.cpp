@@ -67,12 +67,12 @@ std::string strategy(Importer& import, const Node& node) {
   if (name == "SHARD_GRAD_OP")
     return "zero_optimization.stage 3, zero_core.reshard_after_forward false";
   if (name == "NO_SHARD") return "zero_optimization.stage 0";
-  const bool hybrid = name.starts_with("HYBRID_SHARD");
+  const std::string groups = "zero_optimization.stage 3, zero_core.shard_group_size node";
+  if (name == "HYBRID_SHARD") return groups;
+  if (name == "HYBRID_SHARD_ZERO2") return groups + ", zero_core.reshard_after_forward false";
   import.refuse(node, shown(node) +
-                          (hybrid ? " is not supported by this version: sharding inside "
-                                    "of groups; use FULL_SHARD"
-                                  : " is not known") +
-                          "; allowed: FULL_SHARD, SHARD_GRAD_OP, NO_SHARD");
+                          " is not known; allowed: FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, "
+                          "HYBRID_SHARD, HYBRID_SHARD_ZERO2");
   return "";
 }
 
@@ -218,7 +218,8 @@ std::vector<Rule> fsdp_rules() {
       {Scope::fsdp, "fsdp_version", "chooses between the names of versions 1 and 2", fsdp_version},
       {Scope::fsdp, "fsdp_sharding_strategy",
        "FULL_SHARD: stage 3; SHARD_GRAD_OP: stage 3 with zero_core.reshard_after_forward false; "
-       "NO_SHARD: stage 0; hybrid ones: refused",
+       "NO_SHARD: stage 0; HYBRID_SHARD and HYBRID_SHARD_ZERO2: the first two with "
+       "zero_core.shard_group_size node",
        strategy},
       {Scope::fsdp, "fsdp_reshard_after_forward",
        "stage 3 with zero_core.reshard_after_forward; a number: refused", reshard},

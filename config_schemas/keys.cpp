@@ -81,6 +81,9 @@ void add_sharding(RowList& rows) {
                    "1, false stage 0"),
            acts("stage", {.low = 0, .high = 3},
                 "0: nothing, 1: optimizer states, 2: and gradients, 3: and parameters"),
+           acts("mics_shard_size", {.low = -1, .high = most_ranks},
+                "ranks of a shard group, as zero_core.shard_group_size; -1 or 0: all")
+               .with(&Key::sharded_parameters_only, true),
            acts("reduce_bucket_size", positive_counts, "elements per gradient reduction"),
            acts("allgather_bucket_size", counts, "elements per all-gather of parameters"),
            acts("stage3_prefetch_bucket_size", counts,
@@ -234,9 +237,17 @@ void add_core(RowList& rows) {
        acts("reshard_after_forward",
             "stage 3: free gathered parameters between forward and backward (false: "
             "SHARD_GRAD_OP)"),
-       acts("gradient_sync", Names{"each", "last"},
-            "reduce gradients after each micro step or after the last; not set: last at stages "
-            "0 and 1, each at 2 and 3"),
+       acts("gradient_sync", Names{"each", "last", "inner"},
+            "reduce gradients after each micro step or after the last; inner: after each inside "
+            "shard groups, after the last over them; not set: last at stages 0 and 1, each at 2 "
+            "and 3, inner with shard groups"),
+       acts("shard_group_size", ranks,
+            "stage 3: ranks that share one copy of parameters, gradients and optimizer states "
+            "(HYBRID_SHARD, MiCS); \"node\": those of one node; not set: all ranks")
+           .with(&Key::type, Type::group_size),
+       acts("optimizer_over_all_ranks",
+            "with shard_group_size: optimizer states are sharded over all ranks all the same "
+            "(HFSDP)"),
        acts("reduce_group_size", ranks,
             "ranks whose sums are formed first; \"node\": the ranks of one node")
            .with(&Key::type, Type::group_size),

@@ -131,6 +131,9 @@ void add_sharding(RowList& rows) {
                "parameters are always gathered from all ranks, which takes less memory and more "
                "traffic")
            .harmless({"0"}),
+       boolean("mics_hierarchical_params_gather", "false", "gather in two steps",
+               "a group that spans nodes is gathered in two steps on CPU ranks always, and as NCCL "
+               "chooses on GPUs"),
        block("zenflow", "updates of the most important gradients first",
              "every step applies the whole gradient")
            .or_null()

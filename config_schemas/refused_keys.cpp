@@ -45,16 +45,9 @@ void add_removed(RowList& rows) {
        boolean("sparse_gradients", "false", "sparse gradients",
                "DeepSpeed removed it in 0.19.8; gradients are dense"),
        boolean("graph_harvesting", "false", "device graphs", "DeepSpeed removed it in 0.19.8")});
-  rows.in(
-      "zero_optimization",
-      {integer("mics_shard_size", {.low = -1, .high = most_ranks}, "-1", "ranks of a shard group",
-               "DeepSpeed removed MiCS in 0.19.7, and sharding inside of groups is not "
-               "supported by this version"),
-       boolean("mics_hierarchical_params_gather", "false", "gather in two steps",
-               "DeepSpeed removed MiCS in 0.19.7"),
-       boolean("cpu-offload", "false", never_read,
-               "no DeepSpeed release reads this spelling; it is written "
-               "offload_optimizer.device")});
+  rows.in("zero_optimization", {boolean("cpu-offload", "false", never_read,
+                                        "no DeepSpeed release reads this spelling; it is written "
+                                        "offload_optimizer.device")});
   rows.in("optimizer.params", {plain(Type::number, "max_grad_norm", "", never_read,
                                      "DeepSpeed refuses it too: it is written gradient_clipping")
                                    .with(&Key::range, {.low = -1e30, .high = 1e30})

@@ -47,6 +47,7 @@ class Resolver {
     check_nesterov();
     note_optimizer();
     check_precision();
+    read_shard_group();
     read_cosine_rates();
     if (circumstances_.whole_file) complete_batch();
     place_batch();
@@ -249,6 +250,19 @@ class Resolver {
       const ParsedValue* key = find(given_, problem.substr(0, problem.find(':')));
       if (key != nullptr && key->usable) problems_.add(key->node->position, problem);
     }
+  }
+
+  // MiCS is DeepSpeed's name for shard groups.
+  void read_shard_group() {
+    const std::int64_t mics = config_.zero_optimization.mics_shard_size;
+    if (mics <= 0) return;
+    std::optional<std::int64_t>& size = config_.zero_core.shard_group_size;
+    const ParsedValue* both = find(given_, "zero_core.shard_group_size");
+    if (both != nullptr && size != mics)
+      problems_.add(both->node->position, both->path + ": zero_optimization.mics_shard_size is " +
+                                              std::to_string(mics) +
+                                              ", which means the same; give one of them");
+    size = mics;
   }
 
   // Notes optimizer settings that act differently from what the file or DeepSpeed suggests.

@@ -201,14 +201,18 @@ struct Setter {
     return value ? "" : wrong(key, node, "is neither true nor false");
   }
 
-  std::string operator()(int* member) const {
-    if (key.type == Type::group_size && node.kind == Node::Kind::string && node.text == "node") {
-      *member = 0;
-      return "";
-    }
-    return store_integer(*member);
+  // 0: the ranks of one node.
+  template <std::integral T>
+  std::string store_group_size(T& member) const {
+    const bool by_node =
+        key.type == Type::group_size && node.kind == Node::Kind::string && node.text == "node";
+    if (!by_node) return store_integer(member);
+    member = 0;
+    return "";
   }
-  std::string operator()(std::int64_t* member) const { return store_integer(*member); }
+
+  std::string operator()(int* member) const { return store_group_size(*member); }
+  std::string operator()(std::int64_t* member) const { return store_group_size(*member); }
   std::string operator()(std::uint64_t* member) const { return store_integer(*member); }
   std::string operator()(double* member) const { return store_number(*member); }
 
@@ -238,7 +242,9 @@ struct Setter {
 
   std::string operator()(GradientSync* member) const {
     return store_choice(*member, [](std::string_view name) {
-      return name == "each" ? GradientSync::each : GradientSync::last;
+      return name == "each"    ? GradientSync::each
+             : name == "inner" ? GradientSync::inner
+                               : GradientSync::last;
     });
   }
 

@@ -71,6 +71,7 @@ struct ZeroOptions {
   std::optional<std::int64_t> max_reuse_distance;
   std::optional<std::int64_t> param_persistence_threshold;
   std::optional<std::int64_t> model_persistence_threshold;
+  std::int64_t mics_shard_size = -1;  // greater than 0: as CoreOptions::shard_group_size
   OffloadOptimizerOptions offload_optimizer;
   OffloadParamOptions offload_param;
 };
@@ -91,9 +92,8 @@ struct ParamGroupOptions {
 struct CoreOptions {
   bool reshard_after_forward = true;  // false at stage 3 is SHARD_GRAD_OP
   GradientSync gradient_sync = GradientSync::automatic;
-  static constexpr int shard_group_of_node = -1;
-  // Ranks that stage 3 shards over (HYBRID_SHARD, MiCS); 0: all; shard_group_of_node: "node"
-  int shard_group_size = 0;
+  // Ranks that stage 3 shards over (HYBRID_SHARD, MiCS); 0: "node", those of one node; absent: all
+  std::optional<std::int64_t> shard_group_size;
   bool optimizer_over_all_ranks = false;    // though parameters are sharded in groups (HFSDP)
   int reduce_group_size = 0;                // 0: "node", the ranks of one node
   bool deterministic = false;               // GPUs: sums in rank order, not NCCL's

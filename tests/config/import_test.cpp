@@ -111,15 +111,24 @@ TEST_CASE("FSDP's strategies, in both versions' names") {
             .config.zero_optimization.prefetch_bucket_size == 0);
 }
 
+TEST_CASE("hybrid strategies are stage 3 in groups of the ranks of a node") {
+  for (const char* strategy : {"\"HYBRID_SHARD\"", "4", "\"_HYBRID_SHARD_ZERO2\"", "5"}) {
+    CAPTURE(std::string(strategy));
+    const Config config =
+        load(with_fsdp(R"("fsdp_sharding_strategy": )" + std::string(strategy)), "a.json").config;
+    CHECK(config.zero_optimization.stage == 3);
+    CHECK(config.zero_core.shard_group_size == 0);
+    const bool zero2 = std::string(strategy).find_first_of("25") != std::string::npos;
+    CHECK(config.zero_core.reshard_after_forward == !zero2);
+  }
+}
+
 TEST_CASE("what cannot be honoured is refused, by the user's own key and place") {
   const struct {
     const char *settings, *message;
   } cases[] = {
-      {R"("fsdp_sharding_strategy": "HYBRID_SHARD")",
-       "a.json:1:72: fsdp_config.fsdp_sharding_strategy: \"HYBRID_SHARD\" is not supported by this "
-       "version: sharding inside of groups"},
-      {R"("fsdp_sharding_strategy": 5)", "sharding inside of groups"},
-      {R"("fsdp_sharding_strategy": "ALL")", "\"ALL\" is not known"},
+      {R"("fsdp_sharding_strategy": "ALL")",
+       "a.json:1:72: fsdp_config.fsdp_sharding_strategy: \"ALL\" is not known"},
       {R"("fsdp_reshard_after_forward": 8)", "8 is not supported by this version"},
       {R"("fsdp_offload_params": "maybe")", "neither true nor false"},
       {R"("fsdp_ignored_modules": ["lm_head"])", "is not supported by this version"},
@@ -194,7 +203,7 @@ TEST_CASE("a Trainer's arguments") {
   CHECK(config(R"({"fsdp": "", "fsdp_config": {}})").zero_optimization.stage == 0);
   CHECK(config(R"({"deepspeed": {"zero_optimization": {"stage": 2}}})").zero_optimization.stage ==
         2);
-  CHECK(has(refused(R"({"fsdp": "hybrid_shard"})", "a.json"), "sharding inside of groups"));
+  CHECK(load(R"({"fsdp": "hybrid_shard"})", "a.json").config.zero_core.shard_group_size == 0);
   CHECK(config(R"({"fsdp": "full_shard offload"})").zero_optimization.offload_param.device ==
         OffloadDevice::cpu);
   CHECK(has(refused(R"({"fsdp": "full_shard", "lr_scheduler_type": "linear"})", "a.json"),

@@ -224,7 +224,6 @@ TEST_CASE("removed blocks: refused where they are on, listed where they are off"
       R"("sparse_attention": {"mode": "fixed"})",
       R"("nebula": {"enabled": true})",
       R"("elasticity": {"enabled": true, "max_train_batch_size": 2000})",
-      R"("zero_optimization": {"mics_shard_size": 8})",
       R"("sparse_gradients": true)",
   };
   for (const char* text : on) {
@@ -243,7 +242,6 @@ TEST_CASE("removed blocks: refused where they are on, listed where they are off"
     CHECK(has(notices(with_batch(text)), "switched off, and refused by DeepSpeed 0.19"));
   }
   const char* nothing[] = {
-      R"("zero_optimization": {"mics_shard_size": -1})",
       R"("sparse_gradients": false)",
       R"("zero_optimization": {"cpu-offload": false})",
       R"("optimizer": {"type": "AdamW", "params": {"max_grad_norm": 1}})",

@@ -215,6 +215,20 @@ TEST_CASE("zero_core") {
   CHECK(core("\"gradient_sync\": \"last\"").gradient_sync == GradientSync::last);
   CHECK(core("\"reduce_group_size\": \"node\"").reduce_group_size == 0);
   CHECK(core("\"reduce_group_size\": 2").reduce_group_size == 2);
+  CHECK(core("\"gradient_sync\": \"inner\"").gradient_sync == GradientSync::inner);
+  CHECK_FALSE(core("").shard_group_size);
+  CHECK(core("\"shard_group_size\": \"node\"").shard_group_size == 0);
+  CHECK(core("\"shard_group_size\": 4").shard_group_size == 4);
+  const auto mics = [](const std::string& more) {
+    return R"({"zero_optimization": {"stage": 3, "mics_shard_size": 4}, "zero_core": {)" + more +
+           "}}";
+  };
+  CHECK(parse(mics("")).zero_core.shard_group_size == 4);
+  CHECK(parse(mics("\"shard_group_size\": 4")).zero_core.shard_group_size == 4);
+  CHECK(has(refusal(mics("\"shard_group_size\": 2")),
+            "zero_optimization.mics_shard_size is 4, which means the same"));
+  CHECK_FALSE(parse(R"({"zero_optimization": {"stage": 3, "mics_shard_size": -1}})")
+                  .zero_core.shard_group_size);
   CHECK_FALSE(core("\"reshard_after_forward\": false").reshard_after_forward);
   CHECK(has(refusal("{\"zero_core\": {\"reduce_group_size\": 0}}"),
             "\"node\" or an integer from 1 to 1048576"));

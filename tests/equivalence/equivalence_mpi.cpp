@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string>
 
+#include "tests/support/hybrid_rows.h"
 #include "tests/support/toy_model.h"
 
 namespace {
@@ -19,6 +20,18 @@ void compare_optimizer(zero::Runtime& runtime, const char* type) {
     if (trace == expected) continue;
     runtime.fail(std::string(type) + " at stage " + std::to_string(stage) +
                  " differs from stage 0");
+  }
+}
+
+void compare_hybrid(zero::Runtime& runtime) {
+  const zero::Config base = toy::config(0, {}, 2);
+  for (const auto sync : {zero::GradientSync::each, zero::GradientSync::last}) {
+    zero::Config config = base;
+    config.zero_core.gradient_sync = sync;
+    const toy::Trace expected = toy::train(runtime, {}, hybrid::with_sums_of(config, 2), 8);
+    for (const hybrid::Row& row : hybrid::rows)
+      if (toy::train(runtime, {}, hybrid::in_groups(config, row, 2), 8) != expected)
+        runtime.fail(std::string(row.name) + " differs from stage 0");
   }
 }
 
@@ -49,6 +62,7 @@ int main(int argc, char** argv) {
                            ")");
             }
           }
+        if (runtime.size() == 4) compare_hybrid(runtime);
         if (runtime.is_root()) std::printf("equal bits at every stage\n");
       },
       options);

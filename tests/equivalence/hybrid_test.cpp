@@ -5,47 +5,29 @@
 #include <algorithm>
 #include <string>
 
+#include "tests/support/hybrid_rows.h"
 #include "tests/support/toy_ranks.h"
 
 namespace {
 
+using hybrid::in_groups;
+using hybrid::Row;
+using hybrid::rows;
+
 constexpr int steps = 12;
-
-struct Row {
-  const char* name;
-  bool reshards, over_all_ranks;
-};
-constexpr Row rows[] = {{"HYBRID_SHARD", true, false},
-                        {"HYBRID_SHARD_ZERO2", false, false},
-                        {"HFSDP", true, true},
-                        {"HFSDP without resharding", false, true}};
-
-zero::Config hybrid(zero::Config config, const Row& row, int group) {
-  config.zero_optimization.stage = 3;
-  config.zero_core.shard_group_size = group;
-  config.zero_core.reshard_after_forward = row.reshards;
-  config.zero_core.optimizer_over_all_ranks = row.over_all_ranks;
-  config.zero_core.reduce_group_size = 0;
-  return config;
-}
-
-zero::Config with_sums_of(zero::Config config, int group) {
-  config.zero_core.reduce_group_size = group;
-  return config;
-}
 
 void compare_rows(int ranks, const zero::Config& base) {
   for (int group = 1; group <= ranks; ++group) {
     if (ranks % group != 0) continue;
     CAPTURE(ranks);
     CAPTURE(group);
-    const toy::Trace expected = toy::train_ranks(ranks, with_sums_of(base, group), steps);
+    const toy::Trace expected = toy::train_ranks(ranks, hybrid::with_sums_of(base, group), steps);
     CHECK(std::ranges::min(expected.losses) < expected.losses.front());
     for (const Row& row : rows)
       for (const char* executor : {"inline", "worker"}) {
         CAPTURE(std::string(row.name));
         CAPTURE(executor);
-        zero::Config config = hybrid(base, row, group);
+        zero::Config config = in_groups(base, row, group);
         if (group == 1 || group == ranks) config.zero_core.reduce_group_size = group;
         const toy::Trace trace = toy::train_ranks(ranks, config, steps, executor);
         CHECK(trace.losses == expected.losses);
@@ -86,10 +68,10 @@ TEST_CASE(
     if (bf16) config.grad_accum_dtype = zero::DType::fp32;
     for (const int group : {1, 2, 4}) {
       CAPTURE(group);
-      const toy::Trace expected = toy::train_ranks(4, hybrid(config, rows[0], group), steps);
+      const toy::Trace expected = toy::train_ranks(4, in_groups(config, rows[0], group), steps);
       for (const Row& row : rows) {
         CAPTURE(std::string(row.name));
-        CHECK(toy::train_ranks(4, hybrid(config, row, group), steps, "worker") == expected);
+        CHECK(toy::train_ranks(4, in_groups(config, row, group), steps, "worker") == expected);
       }
       if (group == 2) continue;
       zero::Config stage = config;
@@ -113,7 +95,7 @@ TEST_CASE("every optimizer under hybrid strategies") {
     const toy::Trace expected = toy::train_ranks(4, config, steps);
     for (const Row& row : rows) {
       CAPTURE(std::string(row.name));
-      CHECK(toy::train_ranks(4, hybrid(config, row, 2), steps, "worker") == expected);
+      CHECK(toy::train_ranks(4, in_groups(config, row, 2), steps, "worker") == expected);
     }
   }
 }

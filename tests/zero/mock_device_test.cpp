@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 
+#include "tests/support/hybrid_rows.h"
 #include "tests/support/mirrored_toy.h"
 #include "tests/support/mock_ranks.h"
 #include "tests/support/temporary_directory.h"
@@ -343,4 +344,40 @@ TEST_CASE("a profiler's ranges end with their scopes, and a wait for a device na
   });
   for (const std::size_t rank : {0, 1})
     CHECK(said[rank].starts_with("rank " + std::to_string(rank) + ": waited "));
+}
+
+TEST_CASE("hybrid strategies have the CPU's bits on a device, which are those of stage 0") {
+  for (const auto& [ranks, group] : {std::pair{4, 2}, {6, 3}})
+    for (const auto sync : {zero::GradientSync::each, zero::GradientSync::last}) {
+      zero::Config base = toy::config(0, {}, ranks == 4 ? 3 : 1);
+      base.zero_core.gradient_sync = sync;
+      base.bf16_enabled = ranks == 4;
+      const toy::Trace expected = training.on_host(ranks, hybrid::with_sums_of(base, group));
+      for (const hybrid::Row& row : hybrid::rows) {
+        CAPTURE(std::string(row.name));
+        training.compare(
+            ranks, expected, hybrid::in_groups(base, row, group),
+            {mock::Order::compute_first, mock::Order::communication_first, mock::Order::random});
+      }
+    }
+}
+
+TEST_CASE("a program changes gradients of hybrid strategies, on a device and on CPU ranks") {
+  const zero::Config base = toy::config(0, {}, 2);
+  Seen expected;
+  zero::testing::run_ranks(4, [&](zero::Runtime& runtime) {
+    const Seen own = train_with_inspection(runtime, hybrid::with_sums_of(base, 2));
+    if (runtime.is_root()) expected = own;
+  });
+  for (const hybrid::Row& row : hybrid::rows) {
+    CAPTURE(std::string(row.name));
+    zero::Config config = hybrid::in_groups(base, row, 2);
+    config.zero_core.gradient_sync = zero::GradientSync::last;
+    const auto compare = [&](zero::Runtime& runtime) {
+      const Seen own = train_with_inspection(runtime, config);
+      if (runtime.is_root()) CHECK((own == expected));
+    };
+    zero::testing::run_ranks(4, compare);
+    mock::run_ranks(4, mock::Order::random, 7, compare);
+  }
 }

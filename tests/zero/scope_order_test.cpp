@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 
+#include "tests/support/hybrid_rows.h"
 #include "tests/support/layer_chain.h"
 #include "tests/support/refusal.h"
 #include "tests/support/stderr_of.h"
@@ -230,11 +231,9 @@ TEST_CASE("declarations that cannot be nested are refused") {
 }
 
 TEST_CASE("step() ends an accumulation of any length") {
-  const auto train_freely = [](int ranks, int stage, zero::GradientSync sync, bool says_last) {
+  const auto train_freely = [](int ranks, const zero::Config& config, bool says_last) {
     Outcome outcome;
     zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
-      zero::Config config = config_of(stage, 2);
-      config.zero_core.gradient_sync = sync;
       zero::Engine engine(runtime, chain::describe({}), config);
       engine.initialize(chain::fill);
       Outcome own;
@@ -253,15 +252,34 @@ TEST_CASE("step() ends an accumulation of any length") {
     });
     return outcome;
   };
-  for (const zero::GradientSync sync : {zero::GradientSync::each, zero::GradientSync::last})
+  const auto config_with = [](int stage, zero::GradientSync sync) {
+    zero::Config config = config_of(stage, 2);
+    config.zero_core.gradient_sync = sync;
+    return config;
+  };
+  using enum zero::GradientSync;
+  for (const zero::GradientSync sync : {each, last, inner}) {
+    const zero::Config stage0 =
+        hybrid::with_sums_of(config_with(0, sync == inner ? last : sync), 2);
+    const Outcome first = train_freely(
+        4, sync == inner ? hybrid::in_groups(config_with(3, inner), hybrid::rows[0], 2) : stage0,
+        true);
+    for (const hybrid::Row& row : hybrid::rows)
+      for (const bool says_last : {true, false}) {
+        CAPTURE(std::string(row.name));
+        CAPTURE(says_last);
+        CHECK(train_freely(4, hybrid::in_groups(config_with(3, sync), row, 2), says_last) == first);
+      }
+  }
+  for (const zero::GradientSync sync : {each, last})
     for (const int ranks : {1, 2, 3}) {
-      const Outcome first = train_freely(ranks, 0, sync, true);
+      const Outcome first = train_freely(ranks, config_with(0, sync), true);
       for (const int stage : {0, 1, 2, 3})
         for (const bool says_last : {true, false}) {
           CAPTURE(ranks);
           CAPTURE(stage);
           CAPTURE(says_last);
-          CHECK(train_freely(ranks, stage, sync, says_last) == first);
+          CHECK(train_freely(ranks, config_with(stage, sync), says_last) == first);
         }
     }
 }

@@ -97,6 +97,7 @@ constexpr ConfigField fields[] = {
     {"zero_optimization.stage3_prefetch_bucket_size",
      at<stages, &ZeroOptions::prefetch_bucket_size>},
     {"zero_optimization.stage3_max_live_parameters", at<stages, &ZeroOptions::max_live_parameters>},
+    {"zero_optimization.mics_shard_size", at<stages, &ZeroOptions::mics_shard_size>},
     {"zero_optimization.stage3_max_reuse_distance", at<stages, &ZeroOptions::max_reuse_distance>},
     {"zero_optimization.stage3_param_persistence_threshold",
      at<stages, &ZeroOptions::param_persistence_threshold>},
@@ -175,6 +176,8 @@ constexpr ConfigField fields[] = {
     {"zero_core.reshard_after_forward", at<core, &CoreOptions::reshard_after_forward>},
     {"zero_core.gradient_sync", at<core, &CoreOptions::gradient_sync>},
     {"zero_core.reduce_group_size", at<core, &CoreOptions::reduce_group_size>, any, "node"},
+    {"zero_core.shard_group_size", at<core, &CoreOptions::shard_group_size>, any, "node"},
+    {"zero_core.optimizer_over_all_ranks", at<core, &CoreOptions::optimizer_over_all_ranks>},
     {"zero_core.deterministic", at<core, &CoreOptions::deterministic>},
     {"zero_core.time_limit_seconds", at<core, &CoreOptions::time_limit_seconds>},
     {"zero_core.deepspeed_defaults", at<core, &CoreOptions::deepspeed_defaults>},
@@ -219,14 +222,14 @@ struct Shower {
   std::string operator()(const DType* value) const { return name_of(*value); }
   std::string operator()(const GradientSync* value) const {
     if (*value == GradientSync::automatic) return not_set;
-    return *value == GradientSync::each ? "each" : "last";
+    return *value == GradientSync::each ? "each" : *value == GradientSync::inner ? "inner" : "last";
   }
   std::string operator()(const OffloadDevice* value) const {
     return *value == OffloadDevice::nvme ? "nvme" : *value == OffloadDevice::cpu ? "cpu" : "none";
   }
   template <class T>
   std::string operator()(const std::optional<T>* value) const {
-    return *value ? Shower{"0"}(&**value) : not_set;
+    return *value ? (*this)(&**value) : not_set;
   }
 };
 

@@ -194,7 +194,7 @@ GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRan
   if (options.gradient_sync == GradientSync::automatic) return plan.placement.sync;
   if (options.gradient_sync != GradientSync::inner || plan.grid.replicas() > 1)
     return options.gradient_sync;
-  if (options.shard_group_size == 0)
+  if (!options.shard_group_size)
     throw ConfigError(
         "zero_core.gradient_sync inner needs groups: set zero_core.shard_group_size, or choose "
         "\"each\" or \"last\"");

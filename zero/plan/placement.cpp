@@ -63,15 +63,15 @@ Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& z
 }
 
 RankGrid grid_for(const CoreOptions& zero_core, int ranks, int node_ranks) {
-  const int asked = zero_core.shard_group_size;
-  const bool by_node = asked == CoreOptions::shard_group_of_node;
-  const int size = asked == 0 ? ranks : by_node ? node_ranks : asked;
+  if (!zero_core.shard_group_size) return {ranks, ranks};
+  const bool by_node = *zero_core.shard_group_size == 0;
+  const std::int64_t size = by_node ? node_ranks : *zero_core.shard_group_size;
   if (size > ranks || ranks % size != 0)
     throw ConfigError(
-        "zero_core.shard_group_size is " + (by_node ? "\"node\", and nodes have " : std::string()) +
+        "zero_core.shard_group_size is " + (by_node ? "\"node\", and a node has " : std::string()) +
         std::to_string(size) + (by_node ? " ranks" : "") + ", which does not divide " +
         std::to_string(ranks) + " ranks: give a divisor of it, or leave the key out");
-  return {ranks, size};
+  return {ranks, static_cast<int>(size)};
 }
 
 RankGrid without_groups_of_one(const RankGrid& grid) {
