@@ -86,10 +86,10 @@ std::string reshard(Importer& import, const Node& node) {
            (*truth ? "true" : "false");
   }
   if (!number) return strategy(import, node);  // Accelerate takes version 1's names here
-  import.refuse(node, shown(node) +
-                          " is not supported by this version: resharding to groups; use "
-                          "true or false");
-  return "";
+  import.fsdp.reshard = true;
+  import.fsdp.at = node.position;
+  return "zero_optimization.stage 3, " +
+         import.set("zero_optimization.zero_hpz_partition_size", node);
 }
 
 std::string fsdp_version(Importer& import, const Node& node) {
@@ -222,7 +222,7 @@ std::vector<Rule> fsdp_rules() {
        "zero_core.shard_group_size node",
        strategy},
       {Scope::fsdp, "fsdp_reshard_after_forward",
-       "stage 3 with zero_core.reshard_after_forward; a number: refused", reshard},
+       "stage 3 with zero_core.reshard_after_forward; a number: zero_hpz_partition_size", reshard},
       {Scope::fsdp, "fsdp_backward_prefetch",
        "BACKWARD_PRE: as always; BACKWARD_POST, NO_PREFETCH: stage3_prefetch_bucket_size 0",
        backward_prefetch},

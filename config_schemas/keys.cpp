@@ -81,6 +81,10 @@ void add_sharding(RowList& rows) {
                    "1, false stage 0"),
            acts("stage", {.low = 0, .high = 3},
                 "0: nothing, 1: optimizer states, 2: and gradients, 3: and parameters"),
+           acts("zero_hpz_partition_size", {.low = 0, .high = most_ranks},
+                "ranks that share a second copy of gathered parameters, from which backward and "
+                "later micro steps gather (hpZ); 0 or 1: none")
+               .with(&Key::sharded_parameters_only, true),
            acts("mics_shard_size", {.low = -1, .high = most_ranks},
                 "ranks of a shard group, as zero_core.shard_group_size; -1 or 0: all")
                .with(&Key::sharded_parameters_only, true),

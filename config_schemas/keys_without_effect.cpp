@@ -126,11 +126,6 @@ void add_sharding(RowList& rows) {
        boolean("stage3_allgather_sequential", "false", "one all-gather per parameter",
                "a unit's parameters travel together")
            .also("allgather_sequential"),
-       integer("zero_hpz_partition_size", {.low = 0, .high = most_ranks}, "1",
-               "ranks of the secondary partition",
-               "parameters are always gathered from all ranks, which takes less memory and more "
-               "traffic")
-           .harmless({"0"}),
        boolean("mics_hierarchical_params_gather", "false", "gather in two steps",
                "a group that spans nodes is gathered in two steps on CPU ranks always, and as NCCL "
                "chooses on GPUs"),

@@ -72,6 +72,8 @@ struct ZeroOptions {
   std::optional<std::int64_t> param_persistence_threshold;
   std::optional<std::int64_t> model_persistence_threshold;
   std::int64_t mics_shard_size = -1;  // greater than 0: as CoreOptions::shard_group_size
+  // Greater than 1: ranks that share a second copy of gathered parameters (hpZ).
+  std::int64_t hpz_partition_size = 1;
   OffloadOptimizerOptions offload_optimizer;
   OffloadParamOptions offload_param;
 };

@@ -123,13 +123,20 @@ TEST_CASE("hybrid strategies are stage 3 in groups of the ranks of a node") {
   }
 }
 
+TEST_CASE("resharding to so many ranks is a second copy that they share") {
+  const Config config =
+      load(with_fsdp(R"("fsdp_version": 2, "fsdp_reshard_after_forward": 8)"), "a.json").config;
+  CHECK(config.zero_optimization.stage == 3);
+  CHECK(config.zero_optimization.hpz_partition_size == 8);
+}
+
 TEST_CASE("what cannot be honoured is refused, by the user's own key and place") {
   const struct {
     const char *settings, *message;
   } cases[] = {
       {R"("fsdp_sharding_strategy": "ALL")",
        "a.json:1:72: fsdp_config.fsdp_sharding_strategy: \"ALL\" is not known"},
-      {R"("fsdp_reshard_after_forward": 8)", "8 is not supported by this version"},
+      {R"("fsdp_reshard_after_forward": 2.5)", "zero_hpz_partition_size"},
       {R"("fsdp_offload_params": "maybe")", "neither true nor false"},
       {R"("fsdp_ignored_modules": ["lm_head"])", "is not supported by this version"},
       {R"("fsdp_version": 3)", "3 is not known; allowed: 1, 2"},

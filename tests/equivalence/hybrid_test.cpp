@@ -99,3 +99,56 @@ TEST_CASE("every optimizer under hybrid strategies") {
     }
   }
 }
+
+TEST_CASE("second copies that groups share (hpZ) change no bit of stage 3") {
+  for (const bool bf16 : {false, true})
+    for (const int accumulation : {1, 3}) {
+      zero::Config config = toy::config(3, {}, accumulation);
+      config.bf16_enabled = bf16;
+      for (const int ranks : {4, 6}) {
+        const toy::Trace expected = toy::train_ranks(ranks, config, steps);
+        for (const int sharing : {1, 2, 3, 4, 6, 9})
+          for (const bool reshards : {true, false}) {
+            if (sharing < ranks && ranks % sharing != 0) continue;
+            CAPTURE(ranks);
+            CAPTURE(sharing);
+            CAPTURE(reshards);
+            zero::Config with_copies = config;
+            with_copies.zero_optimization.hpz_partition_size = sharing;
+            with_copies.zero_core.reshard_after_forward = reshards;
+            with_copies.zero_optimization.param_persistence_threshold = sharing == 2 ? 20 : 0;
+            CHECK(toy::train_ranks(ranks, with_copies, steps, "worker") == expected);
+          }
+      }
+    }
+}
+
+TEST_CASE("groups that do not divide the ranks, or contradict each other, are named") {
+  const auto refuse = [](const char* message, const auto& change) {
+    zero::Config config = toy::config(3, {}, 2);
+    change(config);
+    CHECK_THROWS_WITH_AS(toy::train_ranks(4, config, 1), doctest::Contains(message),
+                         zero::ConfigError);
+  };
+  refuse("zero_core.shard_group_size is 3, which does not divide 4 ranks",
+         [](auto& c) { c.zero_core.shard_group_size = 3; });
+  refuse("zero_core.shard_group_size is 8, which does not divide 4 ranks",
+         [](auto& c) { c.zero_core.shard_group_size = 8; });
+  refuse("needs zero_optimization.stage 3", [](auto& c) {
+    c.zero_optimization.stage = 2;
+    c.zero_core.shard_group_size = 2;
+  });
+  refuse("gradient_sync inner needs groups",
+         [](auto& c) { c.zero_core.gradient_sync = zero::GradientSync::inner; });
+  refuse("zero_core.reduce_group_size is 4, and zero_core.shard_group_size 2", [](auto& c) {
+    c.zero_core.shard_group_size = 2;
+    c.zero_core.reduce_group_size = 4;
+  });
+  refuse("zero_hpz_partition_size is 3, which does not divide 4 ranks",
+         [](auto& c) { c.zero_optimization.hpz_partition_size = 3; });
+  refuse("zero_hpz_partition_size is 2, and zero_core.shard_group_size (mics_shard_size) 2",
+         [](auto& c) {
+           c.zero_optimization.hpz_partition_size = 2;
+           c.zero_core.shard_group_size = 2;
+         });
+}

@@ -82,6 +82,10 @@ void AccessTable::add_transfer(Op op, int flat) {
         read(Resource::shard_buffer, offload_.shard_slot(flat));
       else
         read(Resource::parameter_shard, flat);
+      if (inputs_.has_second_copy(flat)) write(Resource::second_copy, flat);
+      return write(Resource::parameter_slot, parameter_slot(flat));
+    case Op::regather:
+      read(Resource::second_copy, flat);
       return write(Resource::parameter_slot, parameter_slot(flat));
     case Op::spread:
       return write(Resource::parameter_shard, flat);

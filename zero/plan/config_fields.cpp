@@ -97,6 +97,7 @@ constexpr ConfigField fields[] = {
     {"zero_optimization.stage3_prefetch_bucket_size",
      at<stages, &ZeroOptions::prefetch_bucket_size>},
     {"zero_optimization.stage3_max_live_parameters", at<stages, &ZeroOptions::max_live_parameters>},
+    {"zero_optimization.zero_hpz_partition_size", at<stages, &ZeroOptions::hpz_partition_size>},
     {"zero_optimization.mics_shard_size", at<stages, &ZeroOptions::mics_shard_size>},
     {"zero_optimization.stage3_max_reuse_distance", at<stages, &ZeroOptions::max_reuse_distance>},
     {"zero_optimization.stage3_param_persistence_threshold",

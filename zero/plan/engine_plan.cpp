@@ -11,6 +11,10 @@ namespace {
 
 constexpr int two_in_turn = 2, one_each = 0;  // slots of a class
 
+RankGrid asked_grid(const Config& config, const PlanRank& on) {
+  return grid_for(config.zero_core, on.ranks, on.node_ranks > 0 ? on.node_ranks : on.ranks);
+}
+
 Portion updated_portion(const EnginePlan& plan) {
   if (plan.placement.optimizer_across == Placement::shard) return Portion::slice;
   const bool sharded = plan.grid.ranks == 1 || plan.placement.optimizer == Placement::shard;
@@ -72,6 +76,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.parameters_sharded =
       plan.placement.parameter == Placement::shard &&
       (on.ranks > 1 || plan.strict || policy.parameter_home != Home::device);
+  policy.second_copy_ranks = second_copy_ranks(options, asked_grid(config, on));
   policy.updates = updated_portion(plan);
   if (on.ranks > 1) policy.reduce_bucket = options.reduce_bucket_size;
   const bool groups = plan.grid.replicas() > 1;
@@ -101,6 +106,7 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Co
   const bool on_many = plan.grid.ranks > 1;
   inputs.gather_after_update = on_many && policy.optimizer_sharded() && !policy.parameters_sharded;
   inputs.spread_after_update = plan.grid.replicas() > 1 && policy.updates == Portion::slice;
+  inputs.second_copies = policy.second_copy_ranks > 0;
   inputs.tensor_norms = policy.norm_words > 0;
   inputs.accumulate_locally = policy.accumulate_locally;
   inputs.max_reuse_distance = options.max_reuse_distance;
@@ -183,10 +189,6 @@ void check_split_matrices(const Model& model, const UpdateGroups& updates) {
                         "needs the whole matrix: declare it with .whole = false, or choose "
                         "another optimizer");
   }
-}
-
-RankGrid asked_grid(const Config& config, const PlanRank& on) {
-  return grid_for(config.zero_core, on.ranks, on.node_ranks > 0 ? on.node_ranks : on.ranks);
 }
 
 GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRank& on) {

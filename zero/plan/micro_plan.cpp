@@ -11,14 +11,23 @@ namespace {
 
 constexpr int nobody = -1;
 
-// A gather that some scope needs. Its slot is free once step `freed_after` has run.
+// A gather that some scope needs. Its slot is free once step `freed_after` has run. `again`: since
+// the last update the unit has been gathered before.
 struct GatherRequest {
   int flat_unit;
   int freed_after;
+  bool again;
 };
 
-// Which flat unit lies in each parameter slot.
-using SlotContents = std::vector<int>;
+// Which flat unit lies in each parameter slot, and which have been gathered since the last update.
+struct SlotContents {
+  SlotContents(const PlanInputs& inputs, bool gathered)
+      : in_slot(inputs.parameter_slots.slots, nobody),
+        gathered(inputs.layout->flat_units.size(), gathered) {}
+
+  std::vector<int> in_slot;
+  std::vector<bool> gathered;  // by flat unit
+};
 
 // The gathers that the steps need where the slots have these contents at first, which become those
 // at the end.
@@ -33,15 +42,18 @@ std::vector<GatherRequest> gathers_of(const PlanInputs& inputs, const std::vecto
     return elements;
   };
   std::vector<GatherRequest> requests;
-  std::vector<int> last_use(contents.size(), nobody);
+  std::vector<int> last_use(contents.in_slot.size(), nobody);
   for (int step = 0; step < std::ssize(steps); ++step)
     for (const int flat : layout.needs_of_unit[steps[step].unit]) {
       const int slot = inputs.parameter_slots.slot_of[flat];
       const bool in_turn = layout.flat_unit(flat).residence == Residence::in_turn;
       const bool too_far = inputs.max_reuse_distance && in_turn && last_use[slot] != nobody &&
                            elements_between(last_use[slot], step) > *inputs.max_reuse_distance;
-      if (contents[slot] != flat || too_far) requests.push_back({flat, last_use[slot]});
-      contents[slot] = flat;
+      if (contents.in_slot[slot] != flat || too_far) {
+        requests.push_back({flat, last_use[slot], contents.gathered[flat]});
+        contents.gathered[flat] = true;
+      }
+      contents.in_slot[slot] = flat;
       last_use[slot] = std::max(last_use[slot], steps[step].end);
     }
   return requests;
@@ -61,7 +73,7 @@ class PlanBuilder {
 
  private:
   void emit(Op op, int target) { detail::emit(plan_, inputs_, op, target); }
-  void emit_gather(int flat);
+  void emit_gather(int flat, bool again);
   void emit_scope(const std::vector<ScopeStep>& steps, int step);
   void emit_reductions_after(const std::vector<ScopeStep>& steps, int step);
   void emit_reduction(Op op, int flat);
@@ -77,7 +89,8 @@ class PlanBuilder {
 
 // A fetch runs as far ahead of its gather as buffers are free. On a GPU rank it passes through a
 // buffer in host memory, unless the shard is kept there.
-void PlanBuilder::emit_gather(int flat) {
+void PlanBuilder::emit_gather(int flat, bool again) {
+  if (again && inputs_.has_second_copy(flat)) return emit(Op::regather, flat);
   const OffloadPlan& offload = inputs_.offload;
   if (offload.fetches(flat)) emit(Op::fetch, flat);
   if (offload.on_host && offload.shard_slot(flat) >= 0) emit(Op::supply, flat);
@@ -147,7 +160,7 @@ StepPlan PlanBuilder::build(std::string name, const std::vector<ScopeStep>& step
   auto gather = gathers.begin();
   for (int step = 0; step < std::ssize(steps); ++step) {
     for (; gather != gathers.end() && gather->freed_after < step; ++gather)
-      emit_gather(gather->flat_unit);
+      emit_gather(gather->flat_unit, gather->again);
     if (step > 0) emit_reductions_after(steps, step - 1);
     emit_scope(steps, step);
   }
@@ -158,7 +171,7 @@ StepPlan PlanBuilder::build(std::string name, const std::vector<ScopeStep>& step
 
 StepPlan PlanBuilder::build_gathers(const std::vector<int>& flat_units) {
   plan_.name = "gathers of a scope";
-  for (const int flat : flat_units) emit_gather(flat);
+  for (const int flat : flat_units) emit_gather(flat, false);
   return finished();
 }
 
@@ -183,7 +196,7 @@ std::vector<ScopeStep> scope_steps(const PlanInputs& inputs, bool training) {
 // Between micro steps, units that take turns in slots stay where they are. Tied ones are resharded,
 // and so is everything that is not resharded after forward (FSDP reshards that after backward).
 void reshard_after_micro_step(const PlanInputs& inputs, SlotContents& contents) {
-  for (int& flat : contents) {
+  for (int& flat : contents.in_slot) {
     if (flat == nobody) continue;
     const Residence residence = inputs.layout->flat_unit(flat).residence;
     const bool stays = residence == Residence::persistent ||
@@ -201,8 +214,10 @@ struct Pass {
 StepPlan make_pass(const PlanInputs& inputs, const Pass& pass, bool training,
                    std::optional<Op> reduction) {
   const std::vector<ScopeStep> steps = scope_steps(inputs, training);
-  SlotContents contents(inputs.parameter_slots.slots, nobody);
+  // An evaluation comes after an update, or at any time.
+  SlotContents contents(inputs, training && !pass.first);
   if (!pass.first) gathers_of(inputs, steps, contents);
+  if (!training) contents.gathered.assign(contents.gathered.size(), false);
   if (!pass.first && training) reshard_after_micro_step(inputs, contents);
   std::vector<GatherRequest> gathers;
   if (inputs.gather_parameters) gathers = gathers_of(inputs, steps, contents);
@@ -224,7 +239,7 @@ StepPlan make_gather_plan(const PlanInputs& inputs, const std::vector<int>& flat
 HalfPlans make_half_plans(const PlanInputs& inputs, bool sync_each, bool last) {
   const std::vector<ScopeStep> forward = forward_steps(inputs, true);
   const std::vector<ScopeStep> backward = backward_steps(inputs);
-  SlotContents contents(inputs.parameter_slots.slots, nobody);
+  SlotContents contents(inputs, false);
   std::vector<GatherRequest> before, after;
   if (inputs.gather_parameters) {
     before = gathers_of(inputs, forward, contents);

@@ -74,6 +74,21 @@ RankGrid grid_for(const CoreOptions& zero_core, int ranks, int node_ranks) {
   return {ranks, static_cast<int>(size)};
 }
 
+int second_copy_ranks(const ZeroOptions& zero_optimization, const RankGrid& asked) {
+  const std::int64_t size = zero_optimization.hpz_partition_size;
+  if (size <= 1 || zero_optimization.stage != fully_sharded) return 0;
+  const std::string key = "zero_optimization.zero_hpz_partition_size is " + std::to_string(size);
+  if (asked.replicas() > 1)
+    throw ConfigError(key + ", and zero_core.shard_group_size (mics_shard_size) " +
+                      std::to_string(asked.shard_ranks) +
+                      ": parameters that are sharded in groups need no second copy; leave one out");
+  if (size >= asked.ranks) return 0;
+  if (asked.ranks % size != 0)
+    throw ConfigError(key + ", which does not divide " + std::to_string(asked.ranks) +
+                      " ranks: give a divisor of it, or 1 for no second copy");
+  return static_cast<int>(size);
+}
+
 RankGrid without_groups_of_one(const RankGrid& grid) {
   return grid.shard_ranks == 1 ? RankGrid{grid.ranks, grid.ranks} : grid;
 }

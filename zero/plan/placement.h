@@ -39,6 +39,9 @@ Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& z
 // The grid that the config asks for, of ranks of which each node has so many. Throws ConfigError
 // where the groups do not divide the ranks.
 RankGrid grid_for(const CoreOptions& zero_core, int ranks, int node_ranks);
+// The ranks that share a second copy of gathered parameters (ZeRO++'s hpZ); 0 where there is none.
+// Throws ConfigError where they do not divide the ranks, or where shard groups are asked for too.
+int second_copy_ranks(const ZeroOptions& zero_optimization, const RankGrid& asked);
 // Groups of one rank divide nothing: what is sharded then is sharded over all ranks.
 RankGrid without_groups_of_one(const RankGrid& grid);
 

@@ -60,7 +60,7 @@ std::string PlanChecker::name(const Instruction& instruction) const {
 
 std::string PlanChecker::check_contents(const Instruction& instruction) {
   const int target = instruction.target;
-  if (instruction.op == Op::gather) {
+  if (fills_slot(instruction.op)) {
     contents_[inputs_.parameter_slots.slot_of[target]] = target;
   } else if (instruction.op == Op::reduce || instruction.op == Op::accumulate) {
     const int uses = std::exchange(backward_uses_[target], 0);

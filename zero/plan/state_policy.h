@@ -56,7 +56,13 @@ struct StatePolicy {
   bool gradients_whole = false;  // a whole gradient for each unit, instead of slots and shards
   Accumulator accumulator = Accumulator::none;
   bool accumulate_locally = false;  // Accumulator::whole takes every gradient; it is reduced last
-  std::int64_t reduce_bucket = 0;   // elements of one reduction; 0 where nothing is reduced
+  // Ranks that share a second copy of gathered parameters; 0: there is none.
+  int second_copy_ranks = 0;
+  // What this rank keeps of it.
+  Range second_copy(const Segment& segment) const {
+    return segment.part(Portion::shard, {grid.ranks, second_copy_ranks}, rank);
+  }
+  std::int64_t reduce_bucket = 0;  // elements of one reduction; 0 where nothing is reduced
   std::int64_t reduce_piece(int parts) const {
     return reduce_bucket > 0 ? piece_elements(reduce_bucket, parts) : 0;
   }

@@ -22,6 +22,7 @@ constexpr EnumArray<Op, OpTraits, op_count> traits = {{{
     {"measure", PlanStream::compute, Target::all},
     {"update", PlanStream::compute, Target::chunk},
     {"gather", PlanStream::communication, Target::flat_unit},
+    {"regather", PlanStream::communication, Target::flat_unit},
     {"reduce", PlanStream::communication, Target::flat_unit},
     {"accumulate", PlanStream::communication, Target::flat_unit},
     {"late reduce", PlanStream::communication, Target::flat_unit},
@@ -53,6 +54,7 @@ Target target_of(Op op) {
 
 const char* name_of(Resource resource) {
   static constexpr ByResource<const char*> names = {"parameter slot",
+                                                    "second copy",
                                                     "parameter shard",
                                                     "gradient slot",
                                                     "gradient shard",
@@ -101,6 +103,7 @@ PlanTraffic traffic_of(const StepPlan& plan, const Layout& layout) {
     const FlatUnit& flat = layout.flat_unit(instruction.target);
     if (instruction.op == Op::reduce) traffic.reduced += flat.trainable_elements();
     if (instruction.op == Op::gather) traffic.gathered += flat.elements();
+    if (instruction.op == Op::regather) traffic.regathered += flat.elements();
   }
   return traffic;
 }

@@ -41,7 +41,8 @@ enum class Op : std::uint8_t {
   agree,        // norm and vote
   measure,      // first half of updates that need norms of whole tensors, on all chunks
   update,       // optimizer on a chunk
-  gather,       // parameter shards -> whole, of a flat unit
+  gather,       // parameter shards -> whole, and to the second copy if there is one, of a flat unit
+  regather,     // second copy of the parameters -> whole, of a flat unit
   reduce,       // whole gradients of all ranks -> shard of their sum, of a flat unit
   accumulate,   // adds a flat unit's gradient to this rank's own sum, and sends nothing
   reduce_late,  // what reduce does in the last micro step, after one that was not known to be it
@@ -58,18 +59,23 @@ enum class Op : std::uint8_t {
   upload,          // new parameters of a chunk: its slot -> parameter shard
   supply,          // parameter shard: host memory -> the buffer from which it is gathered
 };
-inline constexpr int op_count = 19;
+inline constexpr int op_count = 20;
 
 // What an instruction's target counts.
 enum class Target : std::uint8_t { all, unit, flat_unit, chunk };
 
 const char* name_of(Op op);
+// Whether the instruction fills the parameter slot of its flat unit.
+inline bool fills_slot(Op op) {
+  return op == Op::gather || op == Op::regather;
+}
 PlanStream stream_of(Op op);
 Target target_of(Op op);
 
 // What instructions of several streams access; beside each what its index counts.
 enum class Resource : std::uint8_t {
   parameter_slot,      // parameter slot
+  second_copy,         // flat unit: what is kept of its gathered parameters
   parameter_shard,     // flat unit: its shard where that is kept in memory
   gradient_slot,       // gradient slot
   gradient_shard,      // flat unit: the reduced gradient in memory
@@ -87,7 +93,7 @@ enum class Resource : std::uint8_t {
   reads_in_turn,   // 0: offload_optimizer.pipeline_read is false
   writes_in_turn,  // 0: offload_optimizer.pipeline_write is false
 };
-inline constexpr int resource_count = 15;
+inline constexpr int resource_count = 16;
 template <class T>
 using ByResource = EnumArray<Resource, T, resource_count>;
 
@@ -131,7 +137,12 @@ struct PlanInputs {
   bool reshard_after_forward = false;
   bool tensor_norms = false;  // some update rule needs them
   bool gather_after_update =
-      false;  // parameters are kept whole, and a rank updates a shard of them
+      false;                   // parameters are kept whole, and a rank updates a shard of them
+  bool second_copies = false;  // gathered parameters are kept in smaller groups for later gathers
+  // Persistent parameters are never gathered twice.
+  bool has_second_copy(int flat_unit) const {
+    return second_copies && layout->flat_unit(flat_unit).residence != Residence::persistent;
+  }
   bool spread_after_update = false;  // a group keeps shards, of which a rank updates a slice
   bool accumulate_locally = false;   // micro steps that do not reduce empty the gradient slots
   std::optional<std::int64_t> max_reuse_distance;  // elements
@@ -173,9 +184,9 @@ StepPlan make_gather_plan(const PlanInputs& inputs, const std::vector<int>& flat
 HalfPlans make_half_plans(const PlanInputs& inputs, bool sync_each, bool last);
 StepPlan make_update_plan(const PlanInputs& inputs);
 
-// Elements gathered and reduced by a plan, padding included.
+// Elements gathered, from shards and from second copies, and reduced by a plan, padding included.
 struct PlanTraffic {
-  std::int64_t gathered = 0, reduced = 0;
+  std::int64_t gathered = 0, regathered = 0, reduced = 0;
 };
 PlanTraffic traffic_of(const StepPlan& plan, const Layout& layout);
 

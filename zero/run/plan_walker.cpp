@@ -170,7 +170,7 @@ bool PlanWalker::replaced_before_use(int flat_unit) const {
   };
   const std::size_t gather = next(PlanStream::communication, [&](std::size_t step) {
     const Instruction& instruction = plan_->instructions[step];
-    return instruction.op == Op::gather && slot_of[instruction.target] == slot_of[flat_unit];
+    return fills_slot(instruction.op) && slot_of[instruction.target] == slot_of[flat_unit];
   });
   return gather <
          next(

@@ -77,6 +77,8 @@ void Transfers::issue(const Instruction& instruction) {
   const DeviceRange range(train_.runtime, instruction.op, flat.name);
   if (instruction.op == Op::gather)
     gather(instruction.target);
+  else if (instruction.op == Op::regather)
+    regather(instruction.target);
   else if (instruction.op == Op::accumulate)
     accumulate(instruction.target);
   else if (instruction.op == Op::reduce_late)
@@ -101,6 +103,24 @@ void Transfers::gather(int flat_unit) {
                else
                  train_.runtime.device().copy(buffers.whole, buffers.shard,
                                               segment.length * size_of(buffers.dtype), stream);
+               if (buffers.second_copy == nullptr) continue;
+               const Range kept = train_.policy().second_copy(segment);
+               const std::int64_t width = size_of(buffers.dtype);
+               train_.runtime.device().copy(buffers.second_copy, buffers.whole + kept.begin * width,
+                                            kept.count() * width, stream);
+             }
+           });
+}
+
+void Transfers::regather(int flat_unit) {
+  transfer(train_.second_copy_group(), flat_unit,
+           [this, flat_unit](comm::Communicator* communicator, Stream stream) {
+             hidden_.show_parameters(flat_unit);
+             for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
+               const SegmentBuffers& buffers = train_.arrays.segment(id);
+               const Range kept = train_.policy().second_copy(train_.layout().segment(id));
+               all_gather(train_, *communicator, stream,
+                          {buffers.second_copy, kept.count(), buffers.dtype}, buffers.whole);
              }
            });
 }

@@ -27,6 +27,8 @@ class Transfers {
   // A flat unit's shards to the whole. Where it rests whole, only what the update wrote is stale:
   // the trainable segments.
   void gather(int flat_unit);
+  // The same from the second copies, of all its segments.
+  void regather(int flat_unit);
   // An operation of the optimizer step on a flat unit, which all ranks queue in one order; its
   // bytes are traffic of the step. There is more than one rank.
   void queue_for_update(int flat_unit, Ranks::Transfer operation);

@@ -72,6 +72,12 @@ void ModelState::request_parameters(const SlotAssignment& slots) {
     if (policy_.parameters_sharded && offload_.shard_slot(id.flat_unit) < 0)
       exchanged_.add(MemoryCategory::parameters,
                      buffers_[id].held.count() * size_of(buffers_[id].dtype), buffers_[id].shard);
+  for (const SegmentId& id : layout_.segments())
+    if (policy_.second_copy_ranks > 0 &&
+        layout_.flat_unit(id.flat_unit).residence != Residence::persistent)
+      exchanged_.add(MemoryCategory::parameters,
+                     policy_.second_copy(layout_.segment(id)).count() * size_of(buffers_[id].dtype),
+                     buffers_[id].second_copy);
   request_slots(
       policy_.parameters_sharded ? MemoryCategory::parameter_slots : MemoryCategory::parameters,
       slots, [&](const SegmentId& id, const auto& place) {

@@ -39,6 +39,7 @@ struct SegmentBuffers {
   // This rank's shard: a part of `whole` where that is kept; where the shard is offloaded, the
   // buffer from which it is gathered.
   std::byte* shard = nullptr;
+  std::byte* second_copy = nullptr;     // of the gathered parameter: StatePolicy::second_copy()
   std::byte* gradient_whole = nullptr;  // what backward writes
   std::byte* accumulated = nullptr;     // the whole sum over micro steps, where there is one
   std::byte* gradient_shard = nullptr;  // this rank's reduced shard; may be a part of either

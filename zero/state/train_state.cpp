@@ -83,6 +83,8 @@ void TrainState::agree_at_start() {
                            : resolve_reduce_group(ranks, config.zero_core.reduce_group_size);
   ranks.set_terms(terms);
   if (plan.grid.replicas() > 1) split_ranks();
+  if (const int sharing = policy().second_copy_ranks; sharing > 0)
+    second_copies_ = ranks.split("the start of second copies", rank() / sharing, rank() % sharing);
 }
 
 void TrainState::split_ranks() {
@@ -95,13 +97,15 @@ void TrainState::split_ranks() {
 }
 
 void TrainState::for_groups(const std::function<void(Ranks&)>& each) {
-  for (Ranks* group : {&ranks, shard_group_.get(), replicas_.get(), by_slice_.get()})
+  for (Ranks* group :
+       {&ranks, shard_group_.get(), replicas_.get(), by_slice_.get(), second_copies_.get()})
     if (group != nullptr) each(*group);
 }
 
 std::int64_t TrainState::control_bytes() const {
   std::int64_t bytes = ranks.control_bytes();
-  for (const Ranks* group : {shard_group_.get(), replicas_.get(), by_slice_.get()})
+  for (const Ranks* group :
+       {shard_group_.get(), replicas_.get(), by_slice_.get(), second_copies_.get()})
     if (group != nullptr) bytes += group->control_bytes();
   return bytes;
 }

@@ -52,6 +52,7 @@ struct TrainState {
   // order of what they update.
   Ranks& shard_group() { return shard_group_ ? *shard_group_ : ranks; }
   Ranks* replicas() { return replicas_.get(); }
+  Ranks& second_copy_group() { return *second_copies_; }  // where there are second copies
   Ranks& update_group() {
     if (policy().updates != Portion::slice) return shard_group();
     return by_slice_ ? *by_slice_ : ranks;
@@ -83,8 +84,8 @@ struct TrainState {
   void agree_at_start();
   void split_ranks();
 
-  // Where there are replicas; the last where matrices travel between owners of slices.
-  std::unique_ptr<Ranks> shard_group_, replicas_, by_slice_;
+  // Where there are replicas; the third where matrices travel between owners of slices.
+  std::unique_ptr<Ranks> shard_group_, replicas_, by_slice_, second_copies_;
 };
 
 }  // namespace zero::detail
