@@ -9,32 +9,93 @@
 namespace gpt {
 namespace {
 
+enum class Groups { none, shards, second_copies };
+
 struct Item {
   const char* text;
   const char* name;
   const char* stage;
   bool reshards = true;
   const char* offload = "none";  // where all rests that can
+  Groups groups = Groups::none;
+  bool optimizer_over_all_ranks = false;
 };
 
-constexpr std::array<Item, 11> items = {{{"0", "stage 0", "0"},
-                                         {"1", "stage 1", "1"},
-                                         {"2", "stage 2", "2"},
-                                         {"3", "stage 3", "3"},
-                                         {"grad_op", "grad_op", "3", false},
-                                         {"1+cpu", "stage 1 + cpu", "1", true, "cpu"},
-                                         {"2+cpu", "stage 2 + cpu", "2", true, "cpu"},
-                                         {"3+cpu", "stage 3 + cpu", "3", true, "cpu"},
-                                         {"1+nvme", "stage 1 + nvme", "1", true, "nvme"},
-                                         {"2+nvme", "stage 2 + nvme", "2", true, "nvme"},
-                                         {"3+nvme", "stage 3 + nvme", "3", true, "nvme"}}};
+constexpr std::array<Item, 14> items = {
+    {{"0", "stage 0", "0"},
+     {"1", "stage 1", "1"},
+     {"2", "stage 2", "2"},
+     {"3", "stage 3", "3"},
+     {"grad_op", "grad_op", "3", false},
+     {"1+cpu", "stage 1 + cpu", "1", true, "cpu"},
+     {"2+cpu", "stage 2 + cpu", "2", true, "cpu"},
+     {"3+cpu", "stage 3 + cpu", "3", true, "cpu"},
+     {"1+nvme", "stage 1 + nvme", "1", true, "nvme"},
+     {"2+nvme", "stage 2 + nvme", "2", true, "nvme"},
+     {"3+nvme", "stage 3 + nvme", "3", true, "nvme"},
+     {"hybrid", "hybrid", "3", true, "none", Groups::shards},
+     {"hfsdp", "hfsdp", "3", true, "none", Groups::shards, true},
+     {"3+hpz", "stage 3 + hpz", "3", true, "none", Groups::second_copies}}};
 
 [[noreturn]] void refuse(const std::string& list, const std::string& problem) {
-  throw zero::ConfigError("--compare-stages " + list + ": " + problem +
-                          "; expected two or more of 0, 1, 2, 3, grad_op (stage 3 without "
-                          "resharding after forward), 1+cpu, 2+cpu and 3+cpu (offload to host "
-                          "memory, of GPU ranks), 1+nvme, 2+nvme and 3+nvme (offload to a file in "
-                          "nvme_path), with commas between");
+  throw zero::ConfigError(
+      "--compare-stages " + list + ": " + problem +
+      "; expected two or more of 0, 1, 2, 3, grad_op (stage 3 without resharding after forward), "
+      "hybrid/S and hfsdp/S (stage 3 in groups of S ranks, hfsdp with optimizer states sharded "
+      "over "
+      "all), 3+hpz/S (with a second copy in groups of S ranks), 1+cpu, 2+cpu and 3+cpu (offload to "
+      "host memory, of GPU ranks), 1+nvme, 2+nvme and 3+nvme (offload to a file in nvme_path), "
+      "with "
+      "commas between");
+}
+
+// An item as given, and the ranks of its groups.
+struct Given {
+  const Item* item;
+  std::string group;
+};
+
+Given find_item(const std::string& list, const std::string& text) {
+  const std::size_t slash = std::min(text.find('/'), text.size());
+  const std::string name = text.substr(0, slash),
+                    group = text.substr(std::min(slash + 1, text.size()));
+  const auto* item =
+      std::ranges::find_if(items, [&](const Item& candidate) { return name == candidate.text; });
+  if (item == items.end()) refuse(list, "\"" + text + "\" is no stage");
+  const bool number = !group.empty() && group.size() < 7 &&
+                      group.find_first_not_of("0123456789") == std::string::npos && group[0] != '0';
+  if (number != (item->groups != Groups::none))
+    refuse(list, number ? name + " has no groups"
+                        : text + " lacks the ranks of a group, as in " + name + "/2");
+  return {item, group};
+}
+
+void set_groups(StageVariant& variant, const Given& given) {
+  if (given.item->groups == Groups::none) return;
+  variant.name += "/" + given.group;
+  if (given.item->groups == Groups::second_copies) {
+    variant.overrides["zero_optimization.zero_hpz_partition_size"] = given.group;
+    return;
+  }
+  variant.overrides["zero_core.shard_group_size"] = given.group;
+  variant.overrides["zero_core.optimizer_over_all_ranks"] =
+      given.item->optimizer_over_all_ranks ? "true" : "false";
+}
+
+// Bits are equal where sums are taken in the same groups first.
+void sum_in_groups(const std::string& list, std::vector<StageVariant>& variants) {
+  const std::string key = "zero_core.shard_group_size";
+  std::string group;
+  for (const StageVariant& variant : variants) {
+    const auto own = variant.overrides.find(key);
+    if (own == variant.overrides.end()) continue;
+    if (!group.empty() && own->second != group)
+      refuse(list, "groups of " + group + " and of " + own->second +
+                       " ranks sum in another order, so that their bits differ");
+    group = own->second;
+  }
+  if (group.empty()) return;
+  for (StageVariant& variant : variants) variant.overrides["zero_core.reduce_group_size"] = group;
 }
 
 // A list that offloads compares it with none; else that is for the config to say.
@@ -50,21 +111,25 @@ void set_offload(StageVariant& variant, const Item& item) {
 }  // namespace
 
 std::vector<StageVariant> parse_stage_list(const std::string& list) {
-  const bool offloads = list.find('+') != std::string::npos;
-  std::vector<StageVariant> variants;
+  std::vector<Given> given;
   std::istringstream stream(list);
-  for (std::string text; std::getline(stream, text, ',');) {
-    const auto item = std::find_if(items.begin(), items.end(),
-                                   [&](const Item& candidate) { return text == candidate.text; });
-    if (item == items.end()) refuse(list, "\"" + text + "\" is no stage");
+  for (std::string text; std::getline(stream, text, ',');) given.push_back(find_item(list, text));
+  const bool offloads = std::ranges::any_of(
+      given, [](const Given& each) { return each.item->offload != std::string("none"); });
+  std::vector<StageVariant> variants;
+  for (const Given& each : given) {
+    const Item& item = *each.item;
+    StageVariant variant{item.name,
+                         {{"zero_optimization.stage", item.stage},
+                          {"zero_core.reshard_after_forward", item.reshards ? "true" : "false"}}};
+    set_groups(variant, each);
+    if (offloads) set_offload(variant, item);
     for (const StageVariant& before : variants)
-      if (before.name == item->name) refuse(list, text + " is there twice");
-    variants.push_back({item->name,
-                        {{"zero_optimization.stage", item->stage},
-                         {"zero_core.reshard_after_forward", item->reshards ? "true" : "false"}}});
-    if (offloads) set_offload(variants.back(), *item);
+      if (before.name == variant.name) refuse(list, variant.name + " is there twice");
+    variants.push_back(std::move(variant));
   }
   if (variants.size() < 2) refuse(list, "nothing to compare");
+  sum_in_groups(list, variants);
   return variants;
 }
 

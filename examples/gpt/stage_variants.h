@@ -15,7 +15,8 @@ struct StageVariant {
   bool of_gpu = false;  // on CPU ranks it would be another variant again
 };
 
-// "0,1,2,3,grad_op,3+cpu,3+nvme" or a part of it, in any order. Throws ConfigError.
+// "0,1,2,3,grad_op,hybrid/2,hfsdp/2,3+hpz/2,3+cpu,3+nvme" or a part of it, in any order. Throws
+// ConfigError.
 std::vector<StageVariant> parse_stage_list(const std::string& list);
 
 }  // namespace gpt

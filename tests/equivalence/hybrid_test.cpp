@@ -7,6 +7,7 @@
 
 #include "tests/support/hybrid_rows.h"
 #include "tests/support/toy_ranks.h"
+#include "zero/plan/engine_plan.h"
 
 namespace {
 
@@ -121,6 +122,58 @@ TEST_CASE("second copies that groups share (hpZ) change no bit of stage 3") {
           }
       }
     }
+}
+
+// Elements that one step gathers from shards and from second copies, and reduces, padding included.
+zero::detail::PlanTraffic traffic_of(const zero::Config& config, int ranks) {
+  const zero::detail::EnginePlan plan(toy::describe({}).declared(), config, {0, ranks});
+  return zero::detail::traffic_of(plan.steps.only, plan.layout);
+}
+
+// Of fp32 values that are gathered or reduced over so many ranks.
+double sent(std::int64_t elements, int over) {
+  return 4.0 * static_cast<double>(elements) * (over - 1) / over;
+}
+
+TEST_CASE(
+    "hybrid strategies send the bytes of their formulas, and take the memory of their plans") {
+  constexpr int ranks = 6, group = 2, replicas = 3;
+  const auto check = [&](const zero::Config& config, double bytes) {
+    zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, toy::describe({}), config);
+      engine.initialize(toy::fill);
+      const auto total = [&](const zero::RankReport& report) {
+        std::int64_t all = 0;
+        for (const zero::TrafficUse& use : report.traffic) all += use.bytes_sent;
+        return static_cast<double>(all);
+      };
+      toy::Activations a = toy::make_activations({});
+      for (int step = 0; step < 2; ++step) {
+        for (zero::MicroStep micro : engine.micro_steps()) {
+          toy::load_samples({}, a, step * runtime.size() + runtime.rank());
+          micro.loss(toy::micro_step<float>(engine, {}, a, micro.loss_scale()));
+        }
+        engine.step();
+      }
+      const zero::RankReport report = engine.report().ranks[runtime.rank()];
+      CHECK(total(report) == 2 * bytes);
+      for (const zero::MemoryUse& use : report.memory) CHECK(use.peak == use.planned);
+    });
+  };
+  for (const Row& row : rows) {
+    CAPTURE(std::string(row.name));
+    const zero::Config config = in_groups(toy::config(3, {}), row, group);
+    const auto traffic = traffic_of(config, ranks);
+    // Over the groups the sums of a shard are scattered, and they or new parameters are gathered.
+    check(config, sent(traffic.gathered, group) + sent(traffic.reduced, group) +
+                      2 * sent(traffic.reduced / group, replicas));
+  }
+  zero::Config config = toy::config(3, {});
+  config.zero_optimization.hpz_partition_size = group;
+  const auto traffic = traffic_of(config, ranks);
+  CHECK(traffic.regathered > 0);
+  check(config, sent(traffic.gathered, ranks) + sent(traffic.regathered, group) +
+                    sent(traffic.reduced, ranks));
 }
 
 TEST_CASE("groups that do not divide the ranks, or contradict each other, are named") {

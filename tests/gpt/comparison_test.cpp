@@ -55,7 +55,20 @@ TEST_CASE("the list names strategies, each once, in the user's order") {
   CHECK(on_host[1].overrides.at("zero_optimization.offload_optimizer.device") == "cpu");
   CHECK(on_host[1].overrides.at("zero_optimization.offload_param.device") == "cpu");
   CHECK(on_host[1].of_gpu);
+  const std::vector<gpt::StageVariant> groups = gpt::parse_stage_list("3,hybrid/2,hfsdp/2,3+hpz/4");
+  CHECK(groups[1].name == "hybrid/2");
+  CHECK(groups[1].overrides.at("zero_core.shard_group_size") == "2");
+  CHECK(groups[1].overrides.at("zero_core.optimizer_over_all_ranks") == "false");
+  CHECK(groups[2].overrides.at("zero_core.optimizer_over_all_ranks") == "true");
+  CHECK(groups[3].name == "stage 3 + hpz/4");
+  CHECK(groups[3].overrides.at("zero_optimization.zero_hpz_partition_size") == "4");
+  for (const gpt::StageVariant& variant : groups)
+    CHECK(variant.overrides.at("zero_core.reduce_group_size") == "2");
   for (const auto& [text, problem] : {std::pair{"0,4", "\"4\" is no stage"},
+                                      {"0,hybrid", "hybrid lacks the ranks of a group"},
+                                      {"0,hfsdp/0", "hfsdp/0 lacks the ranks of a group"},
+                                      {"0,3/2", "3 has no groups"},
+                                      {"hybrid/2,hfsdp/4", "groups of 2 and of 4 ranks"},
                                       {"0,", "nothing to compare"},
                                       {",0,1", "\"\" is no stage"},
                                       {"0, 1", "\" 1\" is no stage"},

@@ -68,6 +68,28 @@ TEST_CASE("model states take the bytes of the ZeRO formulas within 0.1 %") {
   }
 }
 
+TEST_CASE("hybrid strategies and second copies take the bytes of their formulas within 0.1 %") {
+  const zero::ModelSpec spec = models::describe(models::gpt2_medium);
+  const auto psi = static_cast<double>(spec.declared().total_elements());
+  for (const bool bf16 : {false, true})
+    for (const auto& [n, s] : {std::pair{4, 2}, {64, 8}}) {
+      CAPTURE(n);
+      CAPTURE(bf16);
+      const double width = bf16 ? 2 : 4, optimizer = 16 - 2 * width;
+      zero::Config config = config_for(3, bf16);
+      config.zero_core.shard_group_size = s;
+      const double hybrid = planned(spec, config, n).states();
+      CHECK(std::abs(hybrid / (16 * psi / s) - 1) < 1e-3);
+      config.zero_core.optimizer_over_all_ranks = true;
+      const double hfsdp = planned(spec, config, n).states();
+      CHECK(std::abs(hfsdp / (2 * width * psi / s + optimizer * psi / n) - 1) < 1e-3);
+      config = config_for(3, bf16);
+      config.zero_optimization.hpz_partition_size = s;
+      const double second = planned(spec, config, n).states();
+      CHECK(std::abs(second / (16 * psi / n + width * psi / s) - 1) < 1e-3);
+    }
+}
+
 TEST_CASE("states of other optimizers take the bytes of their rules, and staging is planned") {
   const zero::ModelSpec spec = models::describe(models::gpt2);
   const auto psi = static_cast<double>(spec.declared().total_elements());

@@ -29,22 +29,38 @@ void print_entries(const Loaded& loaded) {
                 effect_of(entry).c_str());
 }
 
+// The ranks that share an array, and their name in formulas.
+struct Sharing {
+  int ranks;
+  const char* name;
+};
+
 // "2", "2/N": bytes per parameter on a rank.
-std::string share(int bytes, detail::Placement placement) {
-  return std::to_string(bytes) + (placement == detail::Placement::shard && bytes > 0 ? "/N" : "");
+std::string share(int bytes, detail::Placement placement, const Sharing& over) {
+  const bool shared = placement == detail::Placement::shard && bytes > 0;
+  return std::to_string(bytes) + (shared ? over.name : "");
 }
 
-double bytes_on(int bytes, detail::Placement placement, int ranks) {
-  return placement == detail::Placement::shard ? static_cast<double>(bytes) / ranks : bytes;
+double bytes_on(int bytes, detail::Placement placement, const Sharing& over) {
+  return placement == detail::Placement::shard ? static_cast<double>(bytes) / over.ranks : bytes;
 }
 
 int states_of(const optim::OptimizerOptions& options, bool auxiliary) {
   return static_cast<int>(optim::rule_of(optim::options_of_rule(options, auxiliary)).states.size());
 }
 
+// As asked for: of so many ranks, or of two groups where their number is not known.
+detail::RankGrid grid_of(const ConfigOptions& options, const Config& config) {
+  if (options.ranks > 0) return detail::grid_for(config.zero_core, options.ranks, options.ranks);
+  const auto group = static_cast<int>(config.zero_core.shard_group_size.value_or(0));
+  return group > 0 ? detail::RankGrid{2 * group, group} : detail::RankGrid{};
+}
+
 // Strategy, dtypes and bytes, each by its name.
 Pairs plan_lines(const ConfigOptions& options, const Config& config) {
-  const detail::Strategy plan = detail::strategy_for(config.zero_optimization, config.zero_core);
+  const detail::RankGrid grid = grid_of(options, config);
+  const detail::Strategy plan =
+      detail::strategy_for(config.zero_optimization, config.zero_core, grid);
   const detail::Precision precision = detail::precision_for(config, std::max(options.ranks, 1));
   const auto model = static_cast<int>(size_of(precision.compute));
   const auto gradient = static_cast<int>(size_of(precision.accumulation));
@@ -53,28 +69,39 @@ Pairs plan_lines(const ConfigOptions& options, const Config& config) {
   const int of_rule = master + state * states_of(config.optimizer, false);
   const bool split = optim::has_auxiliary_rule(config.optimizer);
   const int states = split ? master + state * states_of(config.optimizer, true) : of_rule;
+  const bool groups = grid.replicas() > 1 && grid.shard_ranks > 1;
+  const Sharing all{std::max(options.ranks, 1), "/N"};
+  const Sharing group = groups ? Sharing{grid.shard_ranks, "/S"} : all;
+  const Sharing updates = plan.optimizer_across == detail::Placement::shard ? all : group;
+  const std::int64_t copies = config.zero_optimization.hpz_partition_size;
+  const bool copied = copies > 1 && plan.parameter == detail::Placement::shard && !groups;
   Pairs lines = {
-      {"strategy", plan.strategy},
+      {"strategy",
+       plan.strategy +
+           (groups ? ", in groups of S = " + std::to_string(grid.shard_ranks) + " ranks" : "")},
       {"dtypes", std::string("parameters and gradients ") + name_of(precision.compute) +
                      ", between ranks " + name_of(precision.wire) + ", added up " +
                      name_of(precision.accumulation) + "; master weights " +
                      name_of(precision.master) + ", moments " + name_of(precision.state)},
       {"bytes per parameter on each of N ranks",
-       "parameters " + share(model, plan.parameter) + ", gradients " +
-           share(gradient, plan.gradient) + ", optimizer " + share(states, plan.optimizer) +
-           (split
-                ? ", of " + config.optimizer.type + "'s matrices " + share(of_rule, plan.optimizer)
-                : "") +
+       "parameters " + share(model, plan.parameter, group) +
+           (copied ? ", their second copy " + std::to_string(model) + "/" + std::to_string(copies)
+                   : "") +
+           ", gradients " + share(gradient, plan.gradient, group) + ", optimizer " +
+           share(states, plan.optimizer, updates) +
+           (split ? ", of " + config.optimizer.type + "'s matrices " +
+                        share(of_rule, plan.optimizer, updates)
+                  : "") +
            "; units in use and activations come on top"}};
   if (options.model.empty()) return lines;
   const std::int64_t parameters = parse_model_size(options.model).parameters;
-  const int ranks = std::max(options.ranks, 1);
-  const double each = bytes_on(model, plan.parameter, ranks) +
-                      bytes_on(gradient, plan.gradient, ranks) +
-                      bytes_on(states, plan.optimizer, ranks);
+  const double each = bytes_on(model, plan.parameter, group) +
+                      (copied ? static_cast<double>(model) / static_cast<double>(copies) : 0) +
+                      bytes_on(gradient, plan.gradient, group) +
+                      bytes_on(states, plan.optimizer, updates);
   lines.emplace_back(
-      std::to_string(parameters) + " parameters on " + std::to_string(ranks) +
-          (ranks == 1 ? " rank" : " ranks"),
+      std::to_string(parameters) + " parameters on " + std::to_string(all.ranks) +
+          (all.ranks == 1 ? " rank" : " ranks"),
       (split ? "at most " : "") + byte_text(each * static_cast<double>(parameters)) + " on each");
   return lines;
 }

@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "zero/base/error.h"
-#include "zero/plan/model.h"
 #include "zero/plan/engine_plan.h"
+#include "zero/plan/model.h"
 
 namespace zero::tool {
 namespace {
@@ -79,6 +79,10 @@ std::string refusal(const Config& config, const ModelSpec& model, int ranks, boo
 std::string refusal_of_all(const Config& config, const PlannedRun& run, bool on_gpu) {
   const ModelSize size = run.model.value_or(ModelSize{});
   std::vector<int> ranks{1, 2};
+  // Groups need ranks that they divide.
+  for (const std::int64_t group :
+       {config.zero_core.shard_group_size.value_or(0), config.zero_optimization.hpz_partition_size})
+    if (group > 1 && 2 * group <= most_planned_ranks) ranks = {static_cast<int>(2 * group)};
   if (run.ranks) ranks = {std::min(*run.ranks, most_planned_ranks)};
   std::string first;
   for (const GroupKind kind : {GroupKind::vectors, GroupKind::matrices}) {
