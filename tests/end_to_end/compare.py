@@ -22,6 +22,10 @@ ITEMS = {**{str(stage): (f"stage {stage}", {STAGE: stage}) for stage in range(4)
          "3+nvme": ("stage 3 + nvme", {STAGE: 3, "zero_optimization.offload_optimizer.device": "nvme",
                                        "zero_optimization.offload_param.device": "nvme",
                                        "zero_optimization.offload_param.max_in_cpu": 0})}
+GROUP, SUMS = "zero_core.shard_group_size", "zero_core.reduce_group_size"
+ITEMS |= {"hybrid/2": ("hybrid/2", {STAGE: 3, GROUP: 2}),
+          "hfsdp/2": ("hfsdp/2", {STAGE: 3, GROUP: 2, "zero_core.optimizer_over_all_ranks": "true"}),
+          "3+hpz/2": ("stage 3 + hpz/2", {STAGE: 3, "zero_optimization.zero_hpz_partition_size": 2})}
 
 
 def require(condition, problem):
@@ -128,8 +132,29 @@ def check(ranks, items, keys, single_keys):
     print(f"{ranks} ranks, {','.join(items)}: as {len(items)} single runs", flush=True)
 
 
+def check_groups_of_nodes():
+    """What stage 3 on two nodes says of HFSDP is what the two of them move between nodes."""
+    os.environ["ZERO_TEST_NODES"] = "0,0,1,1"
+    check(4, ["3", "hybrid/2", "hfsdp/2", "3+hpz/2"], {"train_micro_batch_size_per_gpu": 1}, {SUMS: 2})
+    with tempfile.TemporaryDirectory() as folder:
+        deep = pathlib.Path(folder) / "deep.json"
+        deep.write_text(json.dumps({"model_type": "gpt2", "n_layer": 8, "n_head": 6, "n_embd": 192, "n_positions": 128,
+                                    "vocab_size": 256}))
+        command = [PROGRAM, "--threads", "1", "--model", str(deep), "--steps", "2", "--sequence-length", "24",
+                   "--compare-stages", "3,hfsdp/2", "--report", str(deep.parent / "report")]
+        job = launch.Job(launch.mpirun(MPIEXEC, 4, *command), folder)
+        require(job.finish(120) == 0, job.text())
+        variants = json.loads((deep.parent / "report" / "report.json").read_text())["variants"]
+    said = re.findall(r"sends (\S+) MiB between nodes .* \(HFSDP\) it would be (\S+) MiB, for", job.text())
+    between = [sum(use["between_nodes"] for use in variant["wire_bytes_per_step"].values()) for variant in variants]
+    moved = [(f"{between[0] / MIB:.2f}", f"{between[1] / MIB:.2f}")]
+    require(said == moved, f"said {said}, moved {moved}\n{job.text()}")
+    del os.environ["ZERO_TEST_NODES"]
+
+
 def main():
     try:
+        check_groups_of_nodes()
         # Under accumulation the stages' own gradient_sync differ: the comparison takes one for all.
         check(2, ["0", "1", "2", "3", "grad_op"],
               {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 3}, {SYNC: "each"})

@@ -4,6 +4,7 @@
 
 #include "zero/base/notice.h"
 #include "zero/run/engine_report.h"
+#include "zero/run/hybrid_advice.h"
 #include "zero/run/replicas.h"
 #include "zero/run/train_snapshot.h"
 
@@ -89,6 +90,7 @@ void EngineCore::notice_settings() const {
     warn_once(train_.file_tier->describe());
   if (train_.file_tier)
     for (const std::string& notice : train_.file_tier->notices()) warn_once(notice);
+  if (const std::string advice = hybrid_advice(train_); !advice.empty()) warn_once(advice);
   if (train_.plan.strict)
     warn_once(
         "strict mode: stage 3's rules hold at every stage, which costs time and memory; "
