@@ -13,7 +13,6 @@ struct Dims {
   NormKind norm = NormKind::layer;
   std::int64_t key_heads = 0;      // each serves heads / key_heads queries' heads
   std::int64_t head_channels = 0;  // heads * head_channels need not be channels
-  std::int64_t inner = 0;          // width of a block's second half
 
   std::int64_t rows() const { return batch * sequence; }
   std::int64_t query_channels() const { return heads * head_channels; }

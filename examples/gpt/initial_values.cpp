@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "examples/gpt/architecture.h"
 #include "examples/gpt/random.h"
 
 namespace gpt {
@@ -19,24 +20,30 @@ double normal(const CounterRandom& random, std::int64_t element) {
 
 }  // namespace
 
-void fill_initial_values(const ModelConfig& config, std::uint64_t seed, zero::ThreadPool& pool,
-                         const zero::ParamShard& shard) {
-  const bool matrix = shard.shape.size() > 1;
-  if (!matrix) {
-    std::fill(shard.values.begin(), shard.values.end(),
-              shard.name.ends_with("weight") ? 1.0f : 0.0f);
+InitialValues::InitialValues(const ModelConfig& config, std::uint64_t seed, zero::ThreadPool& pool)
+    : deviation_(config.initial_deviation),
+      residual_deviation_(deviation_ / std::sqrt(2 * static_cast<double>(config.layers))),
+      seed_(seed),
+      pool_(pool) {
+  for (const Unit& unit : units_of(config))
+    for (const Parameter& parameter : unit.parameters)
+      by_name_[unit.name + "." + parameter.name] = parameter.initial;
+}
+
+void InitialValues::fill(const zero::ParamShard& shard) const {
+  const Initial initial = by_name_.at(std::string(shard.name));
+  if (initial == Initial::zero || initial == Initial::one) {
+    std::fill(shard.values.begin(), shard.values.end(), initial == Initial::one ? 1.0f : 0.0f);
     return;
   }
-  const bool residual = shard.name.ends_with("c_proj.weight");
-  const double deviation =
-      config.initial_deviation / (residual ? std::sqrt(2 * static_cast<double>(config.layers)) : 1);
-  const CounterRandom random(seed, shard.name);
-  pool.for_ranges(static_cast<std::int64_t>(shard.values.size()), 64,
-                  [&](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t i = begin; i < end; ++i)
-                      shard.values[static_cast<std::size_t>(i)] =
-                          static_cast<float>(deviation * normal(random, shard.begin + i));
-                  });
+  const double deviation = initial == Initial::residual ? residual_deviation_ : deviation_;
+  const CounterRandom random(seed_, shard.name);
+  pool_.for_ranges(static_cast<std::int64_t>(shard.values.size()), 64,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t i = begin; i < end; ++i)
+                       shard.values[static_cast<std::size_t>(i)] =
+                           static_cast<float>(deviation * normal(random, shard.begin + i));
+                   });
 }
 
 }  // namespace gpt

@@ -1,18 +1,32 @@
-// Start values as Hugging Face's models have them: normal with the config's deviation, biases 0,
-// weights of norms 1; GPT-2's residual projections divided by sqrt(2 layers). Element e of a
-// parameter depends on (seed, name, e) alone, so that start values are the same at every world size
-// and stage.
+// Start values as Hugging Face's models have them, by what the family's operations say: normal with
+// the config's deviation, biases 0, weights of norms 1; GPT-2's residual projections divided by
+// sqrt(2 layers). Element e of a parameter depends on (seed, name, e) alone, so that start values
+// are the same at every world size and stage.
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <unordered_map>
 
 #include "examples/gpt/model_config.h"
+#include "examples/gpt/operations.h"
 #include "zero/base/cpu/thread_pool.h"
 #include "zero/zero.h"
 
 namespace gpt {
 
-void fill_initial_values(const ModelConfig& config, std::uint64_t seed, zero::ThreadPool& pool,
-                         const zero::ParamShard& shard);
+class InitialValues {
+ public:
+  // The pool outlives it.
+  InitialValues(const ModelConfig& config, std::uint64_t seed, zero::ThreadPool& pool);
+
+  void fill(const zero::ParamShard& shard) const;
+
+ private:
+  std::unordered_map<std::string, Initial> by_name_;
+  double deviation_, residual_deviation_;
+  std::uint64_t seed_;
+  zero::ThreadPool& pool_;
+};
 
 }  // namespace gpt

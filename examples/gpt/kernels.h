@@ -150,6 +150,8 @@ struct Kernels {
   void (*rotate)(const Rotation<T>&, Range rows);
   void (*swiglu_forward)(const SwigluForward<T>&, Range elements);
   void (*swiglu_backward)(const SwigluBackward<T>&, Range elements);
+  // `out` may be one of the addends.
+  void (*add)(const T* a, const T* b, T* out, Range elements);
 };
 
 // The kernels for this CPU.

@@ -263,6 +263,11 @@ void gelu_backward(const T* in, T* __restrict gradient, Range elements) {
   }
 }
 
+template <class T>
+void add(const T* a, const T* b, T* out, Range elements) {
+  for (int64_t i = elements.begin; i < elements.end; ++i) store(load(a[i]) + load(b[i]), out[i]);
+}
+
 template <class Acc>
 Acc softmax(const AttentionRow<Acc>& a) {
   Acc* row = a.scores;
@@ -333,7 +338,8 @@ const Kernels<T>& kernels() {
       layer_norm_parameters<T>, column_sum<T>,     gelu_forward<T>,       gelu_backward<T>,
       softmax<Acc>,             softmax_again<Acc>, softmax_backward<Acc>, dot<T>,
       cross_entropy<T>,         narrow<T>,         rms_norm_forward<T>,   rms_norm_backward<T>,
-      rms_norm_parameters<T>,   rotate<T>,         swiglu_forward<T>,     swiglu_backward<T>};
+      rms_norm_parameters<T>,   rotate<T>,         swiglu_forward<T>,     swiglu_backward<T>,
+      add<T>};
   return table;
 }
 

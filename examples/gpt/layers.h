@@ -1,6 +1,5 @@
-// What blocks are made of on the CPU, and what their layers share while they run: attention and
-// element-wise kernels over a pool of threads. cuda/layers.h has the same interface for a GPU, so a
-// family's block is written once.
+// The operations of blocks on the CPU, and what their layers share while they run: attention and
+// element-wise kernels over a pool of threads. cuda/layers.h has the same interface for a GPU.
 #pragma once
 
 #include <algorithm>
@@ -34,15 +33,19 @@ class CpuLayers {
   CpuLayers(const Dims& dims, Matmul& matmul, std::int64_t, RowDistances)
       : dims_(dims), pool_(matmul.pool()), kernels_(kernels<T>()), attention_(dims, matmul) {}
 
-  Norm make_norm() const { return {dims_, pool_}; }
+  Norm make_norm(std::int64_t channels) const {
+    Dims dims = dims_;
+    dims.channels = channels;
+    return {dims, pool_};
+  }
   Rope make_rope(const RopeConfig& rope) const {
     return {rope, dims_.sequence, dims_.head_channels};
   }
 
-  // y = x W + b + addend
-  void add_product(Linear& linear, const T* x, const LinearValues<T>& values, const T* addend,
-                   T* y) {
-    std::copy_n(addend, dims_.rows() * dims_.channels, y);
+  // y = x W + b + addend; `count` elements
+  void add_product(Linear& linear, const T* x, const LinearValues<T>& values, const T* addend, T* y,
+                   std::int64_t count) {
+    std::copy_n(addend, count, y);
     linear.forward(x, values, y, true);
   }
   void parameter_gradients(Linear& linear, const T* x, const T* dy,
@@ -74,13 +77,20 @@ class CpuLayers {
   void product_and_gelu(Linear& linear, const T* x, const LinearValues<T>& values, T* before, T* y,
                         std::int64_t count) {
     linear.forward(x, values, before);
-    for_elements(count, [&](Range range) { kernels_.gelu_forward(before, y, range); });
+    gelu_forward(before, y, count);
   }
   // The gradient of `before`, where the layer's input is gelu(before).
   void gelu_input_gradient(Linear& linear, const T* dy, const T* weight, const T* before,
                            T* dbefore, std::int64_t count) {
     linear.input_gradient(dy, weight, dbefore);
-    for_elements(count, [&](Range range) { kernels_.gelu_backward(before, dbefore, range); });
+    gelu_backward(before, dbefore, count);
+  }
+  void gelu_forward(const T* before, T* y, std::int64_t count) {
+    for_elements(count, [&](Range range) { kernels_.gelu_forward(before, y, range); });
+  }
+  // The gradient of gelu(before) becomes that of `before`.
+  void gelu_backward(const T* before, T* gradient, std::int64_t count) {
+    for_elements(count, [&](Range range) { kernels_.gelu_backward(before, gradient, range); });
   }
   void swiglu_forward(const SwigluForward<T>& call, std::int64_t count) {
     for_elements(count, [&](Range range) { kernels_.swiglu_forward(call, range); });
@@ -88,6 +98,12 @@ class CpuLayers {
   void swiglu_backward(const SwigluBackward<T>& call, std::int64_t count) {
     for_elements(count, [&](Range range) { kernels_.swiglu_backward(call, range); });
   }
+
+  // `out` may be one of the addends.
+  void add(const T* a, const T* b, T* out, std::int64_t count) {
+    for_elements(count, [&](Range range) { kernels_.add(a, b, out, range); });
+  }
+  void clear(T* data, std::int64_t count) { std::fill_n(data, count, T{}); }
 
   std::int64_t bytes() const { return attention_.bytes(); }
   // By whose kernels, where there is a choice.

@@ -1,5 +1,5 @@
 // train_gpt: trains a GPT-2 or a Llama at any ZeRO stage. The model is in model.h, its families in
-// gpt2.cpp and llama.cpp, what it asks of the engine in training_step.h, the loop in trainer.cpp.
+// family.h, what it asks of the engine in training_step.h, the loop in trainer.cpp.
 #include <cstdio>
 #include <string>
 

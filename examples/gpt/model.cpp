@@ -11,7 +11,7 @@ namespace gpt {
 template <class T>
 Model<T>::Model(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
                 zero::ThreadPool& pool, Activations activations)
-    : names_(family_of(config).names(config)),
+    : names_(names_of(config)),
       dims_(dims_of(config, batch, sequence)),
       pool_(pool),
       matmul_(pool),

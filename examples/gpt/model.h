@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "examples/gpt/architecture.h"
 #include "examples/gpt/blocks.h"
-#include "examples/gpt/family.h"
 #include "examples/gpt/loss_head.h"
 #include "examples/gpt/matmul.h"
 #include "examples/gpt/micro_batch.h"

@@ -16,30 +16,34 @@ namespace {
 using Json = nlohmann::json;
 
 std::vector<ModelConfig> presets() {
-  std::vector<ModelConfig> all = gpt2_family().presets();
-  for (ModelConfig& preset : llama_family().presets()) all.push_back(std::move(preset));
+  std::vector<ModelConfig> all;
+  for (const Family* family : families())
+    all.insert(all.end(), family->presets.begin(), family->presets.end());
   return all;
 }
 
-// Files without a model_type were GPT-2's before there was another family.
-const Family* family_named(const Json& model_type) {
-  if (model_type == "gpt2") return &gpt2_family();
-  if (model_type == "llama" || model_type == "qwen2") return &llama_family();
-  return nullptr;
+const Family& family_named(const Json& model_type, const std::string& file) {
+  std::string names;
+  for (std::size_t i = 0; i < families().size(); ++i) {
+    if (model_type == families()[i]->model_type) return *families()[i];
+    const bool last = i + 1 == families().size();
+    names += (i == 0 ? "" : last ? " and " : ", ") + Json(families()[i]->model_type).dump();
+  }
+  throw zero::ConfigError(file + ": model_type is " + model_type.dump() +
+                          "; this trainer supports " + names);
 }
 
 ModelConfig from_json(const Json& json, const std::string& file) {
   if (!json.is_object()) throw zero::ConfigError(file + " must hold a JSON object");
-  const Json model_type = json.value("model_type", Json("gpt2"));
-  const Family* family = family_named(model_type);
-  if (family == nullptr)
-    throw zero::ConfigError(file + ": model_type is " + model_type.dump() +
-                            "; this trainer supports \"gpt2\", \"llama\" and \"qwen2\"");
+  // Files without a model_type were GPT-2's before there was another family.
+  const Family& family = family_named(json.value("model_type", Json("gpt2")), file);
   ModelConfig config;
   config.name = file;
+  config.model_type = family.model_type;
   std::string problems;
   ConfigReader reader(json, problems);
-  family->read(reader, config);
+  read_keys(family.keys, reader, config);
+  family.check(reader, config);
   if (!problems.empty())
     throw zero::ConfigError(file + " is no model that this trainer can train:" + problems);
   return config;
@@ -66,14 +70,6 @@ ModelConfig read_file(const std::string& file) {
 
 }  // namespace
 
-const Family& family_of(const ModelConfig& config) {
-  return config.llama ? llama_family() : gpt2_family();
-}
-
-std::int64_t ModelConfig::parameters() const {
-  return family_of(*this).parameters(*this);
-}
-
 ModelConfig load_model_config(const std::string& name_or_file, std::int64_t data_vocabulary) {
   for (ModelConfig& preset : presets()) {
     if (preset.name != name_or_file) continue;
@@ -92,7 +88,7 @@ std::string preset_names() {
 void save_model_config(const ModelConfig& config, const std::string& directory) {
   const std::string path = (std::filesystem::path(directory) / "config.json").string();
   std::ofstream out(path);
-  out << family_of(config).write(config).dump(2) << '\n';
+  out << json_of(config).dump(2) << '\n';
   if (!out.flush()) throw zero::SaveError("cannot write " + path);
 }
 

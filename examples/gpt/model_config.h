@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,23 +9,22 @@
 
 namespace gpt {
 
-// What Llama has beside a GPT-2. Heads of queries share those of keys in even groups.
-struct LlamaConfig {
-  std::string model_type;  // Hugging Face's: llama or qwen2
-  std::int64_t key_heads = 0, head_channels = 0, inner = 0;
-  bool query_key_value_bias = false, output_bias = false, mlp_bias = false;
-  bool tied = false;  // the classifier is the embedding
-  RopeConfig rope = {};
-  // A part of the config.json, for which the trainer has no use: it is kept.
-  std::string token_ids = "{}";
-};
-
 struct ModelConfig {
   std::string name;
   std::int64_t layers = 0, heads = 0, channels = 0, vocabulary = 0, context = 0;
   double norm_epsilon = 1e-5;
   double initial_deviation = 0.02;
-  std::optional<LlamaConfig> llama = {};  // none: a GPT-2
+  std::string model_type = "gpt2";  // Hugging Face's: the family
+
+  // Of Llama and the families after it. Heads of queries share those of keys in even groups. 0: as
+  // many as heads, and channels / heads.
+  std::int64_t key_heads = 0, head_channels = 0;
+  std::int64_t inner = 0;  // of SwiGLU
+  bool attention_bias = false, mlp_bias = false;
+  bool tied = false;  // the classifier is the embedding
+  RopeConfig rope = RopeConfig();
+  // A part of the config.json, for which the trainer has no use: it is kept.
+  std::string kept_keys = "{}";
   std::vector<std::string> notices = {};  // about keys of the file that have no effect
 
   std::int64_t parameters() const;

@@ -53,7 +53,7 @@ void agree_on_options(zero::Runtime& runtime, const Options& o) {
 
 void agree_on_inputs(zero::Runtime& runtime, const zero::Engine& engine, const Task& task) {
   zero::Text values = task.data->fingerprint();
-  const nlohmann::json model = family_of(task.model).write(task.model);
+  const nlohmann::json model = json_of(task.model);
   for (const auto& [key, value] : model.items()) values["--model: " + key] = value.dump();
   runtime.agree(values);
   if (task.options.device == "cpu") note_products(runtime, engine);

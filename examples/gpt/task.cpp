@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "examples/gpt/family.h"
+#include "examples/gpt/architecture.h"
 #include "examples/gpt/gemm.h"
 #include "examples/gpt/initial_values.h"
 
@@ -61,8 +61,8 @@ Task resolve(const Options& options) {
 
 double flops_per_token(const Task& task) {
   const ModelConfig& m = task.model;
-  const double weights = static_cast<double>(m.parameters() - family_of(m).looked_up(m));
-  const std::int64_t width = family_of(m).dims(m).query_channels();
+  const double weights = static_cast<double>(m.parameters() - looked_up(m));
+  const std::int64_t width = dims_of(m, 1, 1).query_channels();
   const double attention = static_cast<double>(m.layers * width * task.sequence_length);
   return 6 * weights + 6 * attention;
 }
@@ -91,9 +91,8 @@ Facts facts_of(const zero::Runtime& runtime, const Task& task, const zero::Engin
 void set_start_values(zero::Engine& engine, const Task& task, zero::ThreadPool& pool) {
   const std::string& file = task.options.init_file;
   if (file.empty()) {
-    engine.initialize([&](const zero::ParamShard& shard) {
-      fill_initial_values(task.model, task.config.seed, pool, shard);
-    });
+    const InitialValues values(task.model, task.config.seed, pool);
+    engine.initialize([&](const zero::ParamShard& shard) { values.fill(shard); });
     return;
   }
   const std::size_t dropped = names_lack_prefix(file) ? std::string_view("transformer.").size() : 0;

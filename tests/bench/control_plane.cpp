@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/gpt/family.h"
+#include "examples/gpt/architecture.h"
 #include "examples/gpt/model_spec.h"
 #include "zero/zero.h"
 
@@ -30,7 +30,7 @@ struct Names {
 std::vector<Names> names() {
   const std::vector<std::string> parts = {"ln_1", "attn.c_attn", "attn.c_proj",
                                           "ln_2", "mlp.c_fc",    "mlp.c_proj"};
-  const gpt::PartNames part = gpt::family_of(model()).names(model());
+  const gpt::PartNames part = gpt::names_of(model());
   std::vector<Names> all = {{part.embedding_unit, {part.tokens, part.positions}}};
   for (int layer = 0; layer < model().layers; ++layer) {
     Names block{part.block_unit(layer), {}};

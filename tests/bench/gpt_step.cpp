@@ -60,9 +60,8 @@ void serve(zero::Runtime& runtime, const gpt::Options& options, const std::strin
   const gpt::ModelConfig model = gpt::load_model_config(options.model, byte_vocabulary);
   const zero::Config config = gpt::load_training_config(options, model.channels);
   zero::Engine engine(runtime, gpt::describe(model), config);
-  engine.initialize([&](const zero::ParamShard& shard) {
-    gpt::fill_initial_values(model, config.seed, runtime.pool(), shard);
-  });
+  const gpt::InitialValues values(model, config.seed, runtime.pool());
+  engine.initialize([&](const zero::ParamShard& shard) { values.fill(shard); });
   if (engine.compute_dtype() == zero::DType::bf16)
     serve_steps<zero::bf16>(engine, runtime, model, options, directory);
   else

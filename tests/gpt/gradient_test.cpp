@@ -58,16 +58,12 @@ void check_gradients(const Case& c) {
 }
 
 // Three heads of queries for each of keys, heads that are not channels / heads wide, all biases.
-gpt::ModelConfig llama(std::int64_t sequence, bool tied) {
-  gpt::LlamaConfig l;
-  l.model_type = "llama";
-  l.key_heads = 2;
-  l.head_channels = 4;
-  l.inner = 10;
-  l.query_key_value_bias = l.output_bias = l.mlp_bias = !tied;
-  l.tied = tied;
-  l.rope = {.type = "yarn", .theta = 50, .factor = 4, .original_context = 6};
-  return {"llama", 2, 6, 7, 11, sequence, 1e-5, 0.02, l};
+ModelConfig llama(std::int64_t sequence, bool tied) {
+  ModelConfig config{"llama", 2, 6, 7, 11, sequence, 1e-5, 0.02, "llama", 2, 4, 10};
+  config.attention_bias = config.mlp_bias = !tied;
+  config.tied = tied;
+  config.rope = {.type = "yarn", .theta = 50, .factor = 4, .original_context = 6};
+  return config;
 }
 
 TEST_CASE("every element of every tensor of a Llama: gradients equal finite differences") {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "examples/gpt/architecture.h"
 #include "examples/gpt/initial_values.h"
 #include "examples/gpt/model_config.h"
 #include "examples/gpt/model_spec.h"
@@ -79,29 +80,33 @@ TEST_CASE("parameter counts are those of the declared tensors") {
 
 TEST_CASE("a config.json has transformers' defaults") {
   const gpt::ModelConfig model = load(small_llama());
-  CHECK(model.llama->key_heads == 5);
-  CHECK(model.llama->head_channels == 4);
+  CHECK(model.key_heads == 5);
+  CHECK(model.head_channels == 4);
   CHECK(model.norm_epsilon == 1e-6);
-  CHECK(!model.llama->tied);
-  CHECK(!model.llama->query_key_value_bias);
-  CHECK(model.llama->rope.type == "default");
-  CHECK(model.llama->rope.theta == 10000);
+  CHECK(!model.tied);
+  CHECK(!model.attention_bias);
+  CHECK(model.rope.type == "default");
+  CHECK(model.rope.theta == 10000);
   json alone = small_llama();
   alone.erase("num_key_value_heads");
-  CHECK(load(alone).llama->key_heads == 10);
-  CHECK(load(changed({{"num_key_value_heads", nullptr}})).llama->key_heads == 10);
-  const gpt::LlamaConfig qwen = *load(changed({{"model_type", "qwen2"}})).llama;
-  CHECK(qwen.query_key_value_bias);
-  CHECK(!qwen.output_bias);
+  CHECK(load(alone).key_heads == 10);
+  CHECK(load(changed({{"num_key_value_heads", nullptr}})).key_heads == 10);
+  const std::vector<gpt::Unit> qwen = gpt::units_of(load(changed({{"model_type", "qwen2"}})));
+  const auto has = [&](const std::string& name) {
+    return std::any_of(qwen[1].parameters.begin(), qwen[1].parameters.end(),
+                       [&](const gpt::Parameter& parameter) { return parameter.name == name; });
+  };
+  CHECK(has("self_attn.q_proj.bias"));
+  CHECK(!has("self_attn.o_proj.bias"));
   // The old way and the new one.
   const json scaling = {{"type", "linear"}, {"factor", 4.0}};
   const auto old_way = load(changed({{"rope_theta", 5000.0}, {"rope_scaling", scaling}}));
   const auto new_way = load(changed(
       {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 5000.0}}}}));
   for (const gpt::ModelConfig& config : {old_way, new_way}) {
-    CHECK(config.llama->rope.type == "linear");
-    CHECK(config.llama->rope.factor == 4);
-    CHECK(config.llama->rope.theta == 5000);
+    CHECK(config.rope.type == "linear");
+    CHECK(config.rope.factor == 4);
+    CHECK(config.rope.theta == 5000);
   }
 }
 
@@ -187,10 +192,9 @@ TEST_CASE("start values have the config's deviation, and norms are 1") {
   zero::ThreadPool pool(1);
   const std::vector<std::int64_t> square = {200, 200}, line = {40};
   std::vector<float> matrix(40000), norm(40);
-  gpt::fill_initial_values(model, 1, pool,
-                           {"model.layers.0.mlp.down_proj.weight", square, 0, matrix});
-  gpt::fill_initial_values(model, 1, pool,
-                           {"model.layers.0.input_layernorm.weight", line, 0, norm});
+  const gpt::InitialValues values(model, 1, pool);
+  values.fill({"model.layers.0.mlp.down_proj.weight", square, 0, matrix});
+  values.fill({"model.layers.0.input_layernorm.weight", line, 0, norm});
   double squares = 0;
   for (const float value : matrix) squares += static_cast<double>(value) * value;
   CHECK(std::sqrt(squares / 40000) == doctest::Approx(0.05).epsilon(0.02));

@@ -157,7 +157,7 @@ TEST_CASE("start values do not depend on the cut, and have GPT-2's deviations") 
   const std::vector<std::int64_t> shape = {512, 128};
   const auto fill = [&](const char* name, std::int64_t begin, std::span<float> values,
                         zero::ThreadPool& pool) {
-    gpt::fill_initial_values(config, 42, pool, {name, shape, begin, values});
+    gpt::InitialValues(config, 42, pool).fill({name, shape, begin, values});
   };
   std::vector<float> whole(512 * 128), parts(whole.size()), other(whole.size());
   const char* name = "transformer.h.0.mlp.c_proj.weight";

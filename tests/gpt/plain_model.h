@@ -37,12 +37,12 @@ inline std::vector<NamedShape> parameters_of_gpt2(const ModelConfig& config) {
 }
 
 inline std::vector<NamedShape> parameters_of_llama(const ModelConfig& config) {
-  const LlamaConfig& l = *config.llama;
-  const std::int64_t c = config.channels, queries = config.heads * l.head_channels,
-                     keys = l.key_heads * l.head_channels;
+  const std::int64_t c = config.channels, queries = config.heads * config.head_channels,
+                     keys = config.key_heads * config.head_channels, inner = config.inner;
+  const bool qwen2 = config.model_type == "qwen2";
   std::vector<NamedShape> all = {{"model.embed_tokens.weight", {config.vocabulary, c}},
                                  {"model.norm.weight", {c}}};
-  if (!l.tied) all.push_back({"lm_head.weight", {config.vocabulary, c}});
+  if (!config.tied) all.push_back({"lm_head.weight", {config.vocabulary, c}});
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const std::string unit = "model.layers." + std::to_string(layer) + ".";
     for (const char* norm : {"input_layernorm.weight", "post_attention_layernorm.weight"})
@@ -51,20 +51,20 @@ inline std::vector<NamedShape> parameters_of_llama(const ModelConfig& config) {
       all.push_back({unit + name + ".weight", {out, in}});
       if (bias) all.push_back({unit + name + ".bias", {out}});
     };
-    linear("self_attn.q_proj", queries, c, l.query_key_value_bias);
-    linear("self_attn.k_proj", keys, c, l.query_key_value_bias);
-    linear("self_attn.v_proj", keys, c, l.query_key_value_bias);
-    linear("self_attn.o_proj", c, queries, l.output_bias);
-    linear("mlp.gate_proj", l.inner, c, l.mlp_bias);
-    linear("mlp.up_proj", l.inner, c, l.mlp_bias);
-    linear("mlp.down_proj", c, l.inner, l.mlp_bias);
+    linear("self_attn.q_proj", queries, c, config.attention_bias || qwen2);
+    linear("self_attn.k_proj", keys, c, config.attention_bias || qwen2);
+    linear("self_attn.v_proj", keys, c, config.attention_bias || qwen2);
+    linear("self_attn.o_proj", c, queries, config.attention_bias);
+    linear("mlp.gate_proj", inner, c, config.mlp_bias);
+    linear("mlp.up_proj", inner, c, config.mlp_bias);
+    linear("mlp.down_proj", c, inner, config.mlp_bias);
   }
   return all;
 }
 
 // Name and shape of every parameter.
 inline std::vector<NamedShape> parameters_of(const ModelConfig& config) {
-  return config.llama ? parameters_of_llama(config) : parameters_of_gpt2(config);
+  return config.model_type == "gpt2" ? parameters_of_gpt2(config) : parameters_of_llama(config);
 }
 
 inline std::int64_t elements_of(const zero::Shape& shape) {

@@ -123,18 +123,20 @@ void check_elements(std::int64_t count) {
   const auto& k = kernels<double>();
   Both<T> in("in", count, gpu), up("up", count, gpu), out("out", count, gpu),
       product("product", count, gpu), gradient("gradient", count, gpu),
-      gradient_2("gradient_2", count, gpu), dgate("dgate", count, gpu);
+      gradient_2("gradient_2", count, gpu), dgate("dgate", count, gpu), sum("sum", count, gpu);
   k.gelu_forward(in.exact.data(), out.exact.data(), {0, count});
   k.gelu_backward(in.exact.data(), gradient.exact.data(), {0, count});
   k.swiglu_forward({in.exact.data(), up.exact.data(), product.exact.data()}, {0, count});
   k.swiglu_backward({in.exact.data(), up.exact.data(), gradient_2.exact.data(), dgate.exact.data()},
                     {0, count});
+  k.add(in.exact.data(), sum.exact.data(), sum.exact.data(), {0, count});
   cuda::gelu_forward<T>(in.data(), out.data(), count, gpu.stream());
   cuda::gelu_backward<T>(in.data(), gradient.data(), count, gpu.stream());
   cuda::swiglu_forward(SwigluForward<T>{in.data(), up.data(), product.data()}, count, gpu.stream());
   cuda::swiglu_backward(SwigluBackward<T>{in.data(), up.data(), gradient_2.data(), dgate.data()},
                         count, gpu.stream());
-  for (const Both<T>* result : {&out, &gradient, &product, &gradient_2, &dgate})
+  cuda::add<T>(in.data(), sum.data(), sum.data(), count, gpu.stream());
+  for (const Both<T>* result : {&out, &gradient, &product, &gradient_2, &dgate, &sum})
     CHECK(result->off() < rounding<T>());
 }
 

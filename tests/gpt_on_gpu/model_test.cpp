@@ -112,10 +112,10 @@ ModelConfig gpt2() {
 
 ModelConfig llama() {
   ModelConfig config = load_model_config("llama-tiny", vocabulary);
-  config.llama->query_key_value_bias = true;
-  config.llama->inner = 90;
-  config.llama->head_channels = 12;
-  config.llama->tied = false;
+  config.model_type = "qwen2";  // biases of queries, keys and values
+  config.inner = 90;
+  config.head_channels = 12;
+  config.tied = false;
   return config;
 }
 

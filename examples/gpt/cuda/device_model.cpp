@@ -22,7 +22,7 @@ Dims checked(const Dims& dims) {
 template <class T>
 DeviceModel<T>::DeviceModel(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
                             cudaStream_t stream, Activations activations)
-    : names_(family_of(config).names(config)),
+    : names_(names_of(config)),
       dims_(checked(dims_of(config, batch, sequence))),
       stream_(stream),
       matmul_(stream),

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "examples/gpt/architecture.h"
 #include "examples/gpt/blocks.h"
 #include "examples/gpt/cuda/batch_upload.h"
 #include "examples/gpt/cuda/loss_head.h"
 #include "examples/gpt/cuda/token_order.h"
-#include "examples/gpt/family.h"
 #include "examples/gpt/model_config.h"
 
 namespace gpt::cuda {

@@ -1,4 +1,4 @@
-// What blocks are made of on a GPU: LayerNorm or RMSNorm, y = x W + b, rotary tables, and what
+// The operations of blocks on a GPU: LayerNorm or RMSNorm, y = x W + b, rotary tables, and what
 // these share while they run. What norm.h, linear.h, rope.h and layers.h are on the CPU.
 #pragma once
 
@@ -171,13 +171,17 @@ class DeviceLayers {
         deltas_(attention_.kernels ? 0 : dims.batch * dims.heads * dims.sequence),
         sums_(column_scratch(dims.rows(), columns)) {}
 
-  Norm make_norm() const { return {dims_, stream_}; }
+  Norm make_norm(std::int64_t channels) const {
+    Dims dims = dims_;
+    dims.channels = channels;
+    return {dims, stream_};
+  }
   Rope make_rope(const RopeConfig& rope) const {
     return {rope, dims_.sequence, dims_.head_channels, stream_};
   }
 
-  void add_product(Linear& linear, const T* x, const LinearValues<T>& values, const T* addend,
-                   T* y) {
+  void add_product(Linear& linear, const T* x, const LinearValues<T>& values, const T* addend, T* y,
+                   std::int64_t) {
     linear.forward(x, values, y, addend);
   }
   void parameter_gradients(Linear& linear, const T* x, const T* dy,
@@ -218,11 +222,25 @@ class DeviceLayers {
                            T* dbefore, std::int64_t) {
     linear.gelu_gradient(dy, weight, before, dbefore);
   }
+  void gelu_forward(const T* before, T* y, std::int64_t count) {
+    cuda::gelu_forward(before, y, count, stream_);
+  }
+  void gelu_backward(const T* before, T* gradient, std::int64_t count) {
+    cuda::gelu_backward(before, gradient, count, stream_);
+  }
   void swiglu_forward(const SwigluForward<T>& call, std::int64_t count) {
     cuda::swiglu_forward(call, count, stream_);
   }
   void swiglu_backward(const SwigluBackward<T>& call, std::int64_t count) {
     cuda::swiglu_backward(call, count, stream_);
+  }
+
+  void add(const T* a, const T* b, T* out, std::int64_t count) {
+    cuda::add(a, b, out, count, stream_);
+  }
+  void clear(T* data, std::int64_t count) {
+    check(cudaMemsetAsync(data, 0, static_cast<std::size_t>(count) * sizeof(T), stream_),
+          "cudaMemsetAsync");
   }
 
   std::int64_t bytes() const {

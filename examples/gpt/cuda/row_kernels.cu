@@ -305,6 +305,17 @@ __global__ void __launch_bounds__(threads)
   store_pack(d, a.gradient, at, count);
 }
 
+template <class T>
+__global__ void __launch_bounds__(threads)
+    add_kernel(const T* a, const T* b, T* out, std::int64_t count) {
+  const std::int64_t at = pack_of_thread();
+  if (at >= count) return;
+  Pack sum = load_pack(a, at, count);
+  const Pack more = load_pack(b, at, count);
+  for (int i = 0; i < pack_elements; ++i) sum.values[i] += more.values[i];
+  store_pack(sum, out, at, count);
+}
+
 // A thread per pair of channels, neighbours side by side.
 template <class T>
 __global__ void __launch_bounds__(threads) rotate_kernel(Rotation<T> a, std::int64_t pairs) {
@@ -388,6 +399,11 @@ void swiglu_backward(const SwigluBackward<T>& call, std::int64_t count, cudaStre
 }
 
 template <class T>
+void add(const T* a, const T* b, T* out, std::int64_t count, cudaStream_t stream) {
+  launch(thread_per_pack("add_kernel", count, stream), add_kernel<T>, a, b, out, count);
+}
+
+template <class T>
 void rotate(const Rotation<T>& call, std::int64_t rows, cudaStream_t stream) {
   const std::int64_t pairs = rows * call.heads * (call.channels / 2);
   launch(Launch{"rotate_kernel", dim3(blocks_of(pairs, threads)), threads, stream},
@@ -405,6 +421,7 @@ void rotate(const Rotation<T>& call, std::int64_t rows, cudaStream_t stream) {
   template void gelu_backward(const T*, T*, std::int64_t, cudaStream_t);               \
   template void swiglu_forward(const SwigluForward<T>&, std::int64_t, cudaStream_t);   \
   template void swiglu_backward(const SwigluBackward<T>&, std::int64_t, cudaStream_t); \
+  template void add(const T*, const T*, T*, std::int64_t, cudaStream_t);               \
   template void rotate(const Rotation<T>&, std::int64_t, cudaStream_t);
 GPT_INSTANTIATE(float)
 GPT_INSTANTIATE(zero::bf16)

@@ -41,6 +41,9 @@ template <class T>
 void swiglu_forward(const SwigluForward<T>& call, std::int64_t count, cudaStream_t stream);
 template <class T>
 void swiglu_backward(const SwigluBackward<T>& call, std::int64_t count, cudaStream_t stream);
+// `out` may be one of the addends.
+template <class T>
+void add(const T* a, const T* b, T* out, std::int64_t count, cudaStream_t stream);
 template <class T>
 void rotate(const Rotation<T>& call, std::int64_t rows, cudaStream_t stream);
 

@@ -1,0 +1,294 @@
+#include "examples/gpt/block_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+namespace gpt {
+namespace {
+
+using Kind = OperationKind;
+
+// Memory that activations and gradients share in turn. A slot is as wide as its widest user.
+class Slots {
+ public:
+  // The smallest free slot that is wide enough; else the widest free one grows; else a new one.
+  Place take(std::int64_t width) {
+    auto best = free_.end();
+    for (auto at = free_.begin(); at != free_.end(); ++at)
+      if (best == free_.end() || is_better(widths_[*at], widths_[*best], width)) best = at;
+    std::size_t slot = widths_.size();
+    if (best == free_.end()) {
+      widths_.push_back(width);
+    } else {
+      slot = *best;
+      free_.erase(best);
+      widths_[slot] = std::max(widths_[slot], width);
+    }
+    return {Place::In::slot, slot};
+  }
+  void release(Place place) {
+    if (place.in == Place::In::slot) free_.insert(place.index);
+  }
+  const std::vector<std::int64_t>& widths() const { return widths_; }
+
+ private:
+  static bool is_better(std::int64_t a, std::int64_t b, std::int64_t wanted) {
+    if ((a >= wanted) != (b >= wanted)) return a >= wanted;
+    return a >= wanted ? a < b : a > b;
+  }
+
+  std::vector<std::int64_t> widths_;
+  std::set<std::size_t> free_;
+};
+
+class Planner {
+ public:
+  Planner(const Dims& dims, const std::vector<Operation>& operations) : dims_(dims) {
+    for (const Operation& operation : operations)
+      plan_.operations.emplace_back().operation = operation;
+  }
+
+  BlockPlan run() {
+    measure();
+    fuse();
+    find_recomputed();
+    place_activations();
+    order_backward();
+    for (const std::size_t at : plan_.backward) place_gradients(plan_.operations[at]);
+    if (gradients_ != Gradients{{block_input, {Place::In::gradient}}})
+      throw zero::Error(
+          "the list of operations: additions must lead from the block's input to its output");
+    plan_.slot_widths = slots_.widths();
+    return std::move(plan_);
+  }
+
+ private:
+  using Gradients = std::map<std::string, Place>;
+
+  [[noreturn]] static void refuse(const Operation& operation, const std::string& why) {
+    throw zero::Error("the list of operations: the one that writes '" + operation.output + "' " +
+                      why);
+  }
+
+  // Widths of all activations, and what follows from them.
+  void measure() {
+    std::map<Kind, std::size_t> counts;
+    for (PlannedOperation& o : plan_.operations) {
+      const Operation& operation = o.operation;
+      o.index = counts[operation.kind]++;
+      for (const std::string& input : operation.inputs)
+        if (!widths_.contains(input) || input == block_output)
+          refuse(operation, "reads '" + input + "', which none before it writes");
+      o.in_width = o.width = widths_.at(operation.inputs.front());
+      if (operation.kind == Kind::linear) o.width = operation.width;
+      if (operation.kind == Kind::attention) measure_attention(o);
+      if (operation.kind == Kind::norm) plan_.widest_sum = std::max(plan_.widest_sum, 2 * o.width);
+      if (operation.kind == Kind::linear) plan_.widest_sum = std::max(plan_.widest_sum, o.width);
+      if ((operation.kind == Kind::add || operation.kind == Kind::swiglu) &&
+          widths_.at(operation.inputs[1]) != o.width)
+        refuse(operation, "reads activations of two widths");
+      if (operation.kind == Kind::rope)
+        check_rope(o);
+      else if (!widths_.try_emplace(operation.output, o.width).second)
+        refuse(operation, "is the second that does");
+    }
+    if (!widths_.contains(block_output) || widths_.at(block_output) != dims_.channels)
+      throw zero::Error("the list of operations: none writes the block's output, '" + block_output +
+                        "', as wide as its input");
+  }
+
+  void measure_attention(PlannedOperation& o) {
+    const std::int64_t queries = dims_.query_channels(), keys = dims_.key_channels();
+    const std::vector<std::string>& inputs = o.operation.inputs;
+    std::vector<std::int64_t> expected = {queries, keys, keys};
+    if (inputs.size() == 1) expected = {queries + 2 * keys};
+    if (inputs.size() != expected.size()) refuse(o.operation, "needs one input or three");
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (widths_.at(inputs[i]) != expected[i])
+        refuse(o.operation, "reads '" + inputs[i] + "' of " +
+                                std::to_string(widths_.at(inputs[i])) +
+                                " channels, and heads have " + std::to_string(expected[i]));
+    if (o.index > 0) refuse(o.operation, "is the second attention");
+    plan_.attention_rows = {expected.front(), expected.back()};
+    o.width = queries;
+  }
+
+  // Nobody but later operations may see the values that it replaces.
+  void check_rope(const PlannedOperation& o) const {
+    const std::string& name = o.operation.output;
+    for (const PlannedOperation& before : plan_.operations) {
+      if (&before == &o) return;
+      const OperationKind kind = before.operation.kind;
+      if (before.operation.output == name ? kind != Kind::linear && kind != Kind::norm
+                                          : reads(before, name))
+        refuse(o.operation, "by rope must come right after a linear or a norm");
+    }
+  }
+
+  static bool reads(const PlannedOperation& o, const std::string& name) {
+    const std::vector<std::string>& inputs = o.operation.inputs;
+    return std::find(inputs.begin(), inputs.end(), name) != inputs.end();
+  }
+  std::int64_t readers(const std::string& name) const {
+    return std::count_if(plan_.operations.begin(), plan_.operations.end(),
+                         [&](const PlannedOperation& o) { return reads(o, name); });
+  }
+
+  // All fusions. A product whose only use is the addition after it need not exist; that which GELU
+  // reads is kept for backward.
+  void fuse() {
+    std::vector<PlannedOperation>& all = plan_.operations;
+    for (std::size_t i = 0; i + 1 < all.size(); ++i) {
+      const std::string& made = all[i].operation.output;
+      const Operation& next = all[i + 1].operation;
+      if (all[i].operation.kind == Kind::linear)
+        all[i + 1].in_linear_before =
+            (next.kind == Kind::gelu && next.inputs[0] == made) ||
+            (next.kind == Kind::add && next.inputs[1] == made && readers(made) == 1);
+      if (all[i].operation.kind != Kind::gelu || readers(made) != 1) continue;
+      const auto reader = std::find_if(all.begin(), all.end(),
+                                       [&](const PlannedOperation& o) { return reads(o, made); });
+      if (reader->operation.kind != Kind::linear) continue;
+      reader->gelu = i;
+      all[i].gradient_in_linear_after = true;
+    }
+  }
+
+  // Whether backward reads the values of an operation's inputs. Attention's also reads its output.
+  static bool reads_again(const PlannedOperation& o) {
+    return o.operation.kind != Kind::add && o.operation.kind != Kind::rope;
+  }
+
+  // Activations that backward reads are kept. Recomputation makes them, and the statistics of
+  // norms.
+  void find_recomputed() {
+    std::set<std::string> wanted;
+    for (const PlannedOperation& o : plan_.operations) {
+      if (reads_again(o)) kept_.insert(o.operation.inputs.begin(), o.operation.inputs.end());
+      if (o.operation.kind == Kind::attention) kept_.insert(o.operation.output);
+    }
+    wanted = kept_;
+    for (auto o = plan_.operations.rbegin(); o != plan_.operations.rend(); ++o) {
+      o->recomputed = o->operation.kind == Kind::norm || wanted.contains(o->operation.output);
+      if (o->recomputed) wanted.insert(o->operation.inputs.begin(), o->operation.inputs.end());
+    }
+  }
+
+  Place place_of(const PlannedOperation& o, std::size_t index) {
+    const std::string& name = o.operation.output;
+    if (name == block_output) return {Place::In::block_output};
+    if (kept_.contains(name)) {
+      plan_.kept_widths.push_back(o.width);
+      return {Place::In::kept, plan_.kept_widths.size() - 1};
+    }
+    const bool is_added = index + 1 < plan_.operations.size() &&
+                          plan_.operations[index + 1].in_linear_before &&
+                          o.operation.kind == Kind::linear;
+    return is_added ? Place{} : slots_.take(o.width);
+  }
+
+  void place_activations() {
+    std::map<std::string, Place> places = {{block_input, {Place::In::block_input}}};
+    std::map<std::string, std::int64_t> left;
+    for (std::size_t i = 0; i < plan_.operations.size(); ++i) {
+      PlannedOperation& o = plan_.operations[i];
+      const std::string& output = o.operation.output;
+      for (const std::string& input : o.operation.inputs) o.inputs.push_back(places.at(input));
+      if (!places.contains(output)) {
+        places[output] = place_of(o, i);
+        left[output] = readers(output);
+      }
+      o.output = places.at(output);
+      for (const std::string& input : o.operation.inputs)
+        if (--left[input] == 0) slots_.release(places.at(input));
+    }
+  }
+
+  // The last operation first; but linears that read one activation add up its gradient in the order
+  // of the list.
+  void order_backward() {
+    const std::vector<PlannedOperation>& all = plan_.operations;
+    for (std::size_t end = all.size(); end > 0;) {
+      std::size_t begin = end - 1;
+      while (begin > 0 && all[begin].operation.kind == Kind::linear &&
+             all[begin - 1].operation.kind == Kind::linear &&
+             all[begin].operation.inputs == all[begin - 1].operation.inputs)
+        --begin;
+      for (std::size_t i = begin; i < end; ++i) plan_.backward.push_back(i);
+      end = begin;
+    }
+  }
+
+  void place_gradients(PlannedOperation& o) {
+    const Operation& operation = o.operation;
+    const auto output = gradients_.find(operation.output);
+    if (output == gradients_.end()) refuse(operation, "does so for none that reads it");
+    o.output_gradient = output->second;
+    if (operation.kind == Kind::rope) return check_alone(operation, operation.output);
+    for (const std::string& input : operation.inputs) {
+      const bool there = gradients_.contains(input);
+      if (!there) gradients_[input] = first_gradient(o, input);
+      if (there && operation.kind != Kind::add && operation.kind != Kind::norm &&
+          operation.kind != Kind::linear)
+        refuse(operation, "cannot add to the gradient of '" + input + "'");
+      if (there) check_alone(operation, input);
+      o.adds.push_back(there);
+      o.input_gradients.push_back(gradients_.at(input));
+    }
+    gradients_.erase(operation.output);
+    if (!is_used(o.output_gradient)) slots_.release(o.output_gradient);
+  }
+
+  // The gradient of a sum is that of each addend. Those of GELU and of SwiGLU's `up` take the place
+  // of the result's.
+  Place first_gradient(const PlannedOperation& o, const std::string& input) {
+    const Operation& operation = o.operation;
+    if (operation.kind == Kind::add) return o.output_gradient;
+    if (operation.kind != Kind::gelu &&
+        (operation.kind != Kind::swiglu || input != operation.inputs[1]))
+      return slots_.take(widths_.at(input));
+    check_alone(operation, operation.output);
+    return o.output_gradient;
+  }
+
+  // Before a gradient's place is written: no other gradient lies there.
+  void check_alone(const Operation& operation, const std::string& name) const {
+    for (const auto& [other, place] : gradients_)
+      if (other != name && place == gradients_.at(name))
+        refuse(operation, "would change the gradient of '" + other + "' before it is read");
+  }
+  bool is_used(Place place) const {
+    return std::any_of(gradients_.begin(), gradients_.end(),
+                       [&](const auto& gradient) { return gradient.second == place; });
+  }
+
+  const Dims& dims_;
+  BlockPlan plan_;
+  Slots slots_;
+  std::map<std::string, std::int64_t> widths_ = {{block_input, dims_.channels}};  // of activations
+  std::set<std::string> kept_;
+  Gradients gradients_ = {{block_output, {Place::In::gradient}}};
+};
+
+}  // namespace
+
+std::vector<Parameter> PlannedOperation::parameters() const {
+  std::vector<Parameter> all;
+  if (operation.kind == Kind::norm) all.push_back({operation.weight, {width}, Initial::one});
+  if (operation.kind == Kind::linear) {
+    const bool transposed = operation.layout == WeightLayout::out_in;
+    all.push_back({operation.weight,
+                   transposed ? zero::Shape{width, in_width} : zero::Shape{in_width, width},
+                   operation.initial});
+  }
+  if (!operation.bias.empty()) all.push_back({operation.bias, {width}, Initial::zero});
+  return all;
+}
+
+BlockPlan plan_block(const Dims& dims, const std::vector<Operation>& operations) {
+  return Planner(dims, operations).run();
+}
+
+}  // namespace gpt

@@ -1,0 +1,190 @@
+// Lists of operations: what is planned for GPT-2's, gradients of lists that no family has, and
+// which lists are refused.
+#include "examples/gpt/blocks.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "examples/gpt/architecture.h"
+#include "examples/gpt/layers.h"
+#include "tests/gpt/plain_model.h"
+#include "tests/support/refusal.h"
+
+namespace {
+
+using namespace gpt;
+using zero::tests::contains;
+using List = std::vector<Operation>;
+
+constexpr gpt::LinearOptions no_bias{.bias = false}, with_bias{};
+
+gpt::Dims dims() {
+  return {.batch = 2, .sequence = 3, .channels = 6, .heads = 2, .key_heads = 1, .head_channels = 4};
+}
+
+TEST_CASE("the plan of GPT-2's block: fusions, kept activations, shared gradients") {
+  const gpt::ModelConfig config{"test", 1, 2, 8, 11, 7};
+  const gpt::BlockPlan plan = gpt::block_plan_of(config);
+  std::vector<std::string> fused, again;
+  for (const gpt::PlannedOperation& o : plan.operations) {
+    if (o.in_linear_before) fused.push_back(o.operation.output);
+    if (!o.recomputed) again.push_back(o.operation.output);
+  }
+  CHECK(fused == std::vector<std::string>{"middle", "activated", "out"});
+  CHECK(again == std::vector<std::string>{"contracted", "out"});
+  CHECK(plan.operations[3].output == Place{});  // "projected" does not exist
+  CHECK(plan.operations[8].gelu == std::optional<std::size_t>(7));
+  CHECK(plan.kept_widths == std::vector<std::int64_t>{8, 24, 8, 8, 8, 32, 32});
+  CHECK(plan.slot_widths == std::vector<std::int64_t>{32, 8});
+  CHECK(plan.widest_sum == 32);
+}
+
+// Parameters by name.
+class Parameters final : public gpt::ParameterGradients<double> {
+ public:
+  using Tensors = std::map<std::string, std::vector<double>, std::less<>>;
+
+  explicit Parameters(const gpt::BlockPlan& plan) {
+    for (const gpt::PlannedOperation& o : plan.operations)
+      for (const gpt::Parameter& parameter : o.parameters()) {
+        const std::int64_t count = gpt::testing::elements_of(parameter.shape);
+        values[parameter.name] = gpt::testing::random_values<double>(parameter.name, count);
+        gradients[parameter.name].resize(values[parameter.name].size());
+      }
+  }
+  const double* value(std::string_view name) const override {
+    return values.find(name)->second.data();
+  }
+  double* grad(std::string_view name) override { return gradients.find(name)->second.data(); }
+  zero::GradTarget<double> target(std::string_view name) override { return {grad(name), 1}; }
+
+  Tensors values, gradients;
+};
+
+// Two layers of the list, of which memory holds one.
+class TwoLayers {
+ public:
+  explicit TwoLayers(const List& list)
+      : plan_(gpt::plan_block(dims(), list)),
+        pool_(1),
+        matmul_(pool_),
+        blocks_(1, dims(), plan_, gpt::RopeConfig{}, matmul_),
+        parameters(plan_),
+        in(gpt::testing::random_values<double>("in", dims().rows() * dims().channels)) {}
+
+  // The sum of products of the result with fixed values.
+  double loss() {
+    middle_.resize(in.size());
+    out_.resize(in.size());
+    blocks_.forward(0, in.data(), parameters, middle_.data());
+    blocks_.forward(1, middle_.data(), parameters, out_.data());
+    double sum = 0;
+    for (std::size_t i = 0; i < out_.size(); ++i) sum += out_[i] * factors_[i];
+    return sum;
+  }
+  // Of the input; those of parameters are added to theirs. After loss().
+  std::vector<double> backward() {
+    std::vector<double> gradient = factors_;
+    blocks_.backward(1, middle_.data(), parameters, gradient.data());
+    blocks_.backward(0, in.data(), parameters, gradient.data());
+    return gradient;
+  }
+
+ private:
+  gpt::BlockPlan plan_;
+  zero::ThreadPool pool_;
+  gpt::Matmul matmul_;
+  gpt::ListedBlocks<gpt::CpuLayers<double>> blocks_;
+  std::vector<double> middle_, out_,
+      factors_ = gpt::testing::random_values<double>("factors", dims().rows() * dims().channels);
+
+ public:
+  Parameters parameters;
+  std::vector<double> in;
+};
+
+void check_gradients(const List& list) {
+  TwoLayers layers(list);
+  layers.loss();
+  const std::vector<double> of_input = layers.backward();
+  const auto check = [&](std::vector<double>& values, const std::vector<double>& gradient) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      constexpr double step = 1e-5;
+      const double kept = values[i];
+      values[i] = kept + step;
+      const double above = layers.loss();
+      values[i] = kept - step;
+      const double below = layers.loss();
+      values[i] = kept;
+      CHECK(gradient[i] == doctest::Approx((above - below) / (2 * step)).epsilon(1e-5));
+    }
+  };
+  check(layers.in, of_input);
+  for (auto& [name, values] : layers.parameters.values) {
+    INFO(name);
+    check(values, layers.parameters.gradients.at(name));
+  }
+}
+
+// 6 channels, two heads of 4 that share one of keys and values.
+List attention_of(const std::string& in, const std::string& out) {
+  return {linear("qkv", in, "qkv", 16, no_bias), attention({"qkv"}, "attended"),
+          linear("o", "attended", out, 6, with_bias)};
+}
+
+List joined(List list, const List& more) {
+  list.insert(list.end(), more.begin(), more.end());
+  return list;
+}
+
+TEST_CASE("norms after attention: an addition of its own, and activations in shared memory") {
+  check_gradients(joined(
+      attention_of(block_input, "projected"),
+      {layer_norm("norm", "projected", "normed"), add(block_input, "normed", block_output)}));
+}
+
+TEST_CASE("GELU apart from products, with two linears that read it") {
+  check_gradients(joined(
+      joined({layer_norm("ln_1", block_input, "normed"), gelu("normed", "bent")},
+             attention_of("bent", "projected")),
+      {add(block_input, "projected", "middle"), linear("more", "bent", "product", 6, no_bias),
+       add("middle", "product", block_output)}));
+}
+
+TEST_CASE("a product that two operations read is kept, and its gradients add up") {
+  check_gradients(joined(
+      attention_of(block_input, "projected"),
+      {add(block_input, "projected", "middle"), layer_norm("ln_1", "projected", "normed"),
+       linear("more", "normed", "product", 6, no_bias), add("middle", "product", block_output)}));
+}
+
+std::string error(const List& list) {
+  return zero::tests::refusal<zero::Error>([&] { gpt::plan_block(dims(), list); });
+}
+
+TEST_CASE("lists that cannot be run are refused by the operation") {
+  const List good =
+      joined(attention_of(block_input, "projected"), {add(block_input, "projected", block_output)});
+  CHECK(error(good) == "");
+  CHECK(contains(error({gelu("x", block_output)}),
+                 "the one that writes 'out' reads 'x', which none before it writes"));
+  CHECK(
+      contains(error(joined(good, {gelu(block_input, block_output)})), "is the second that does"));
+  CHECK(contains(error(attention_of(block_input, "projected")), "none writes the block's output"));
+  CHECK(contains(error(attention_of(block_input, block_output)), "additions must lead"));
+  CHECK(contains(error(joined(good, {gelu(block_input, "bent")})), "none that reads it"));
+  CHECK(contains(error({linear("wide", block_input, "wide", 7, no_bias),
+                        add(block_input, "wide", block_output)}),
+                 "two widths"));
+  CHECK(contains(error({attention({block_input}, block_output)}), "heads have 16"));
+  CHECK(contains(error({gelu(block_input, "bent"), add(block_input, "bent", block_output)}),
+                 "cannot add to the gradient of 'in'"));
+  CHECK(contains(error({layer_norm("norm", block_input, "normed"), gelu("normed", "bent"),
+                        add(block_input, "bent", block_output)}),
+                 "would change the gradient of 'in' before it is read"));
+}
+
+}  // namespace
