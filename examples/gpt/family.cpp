@@ -5,7 +5,8 @@
 namespace gpt {
 
 const std::vector<const Family*>& families() {
-  static const std::vector<const Family*> all = {&gpt2_family(), &llama_family(), &qwen2_family()};
+  static const std::vector<const Family*> all = {&gpt2_family(), &llama_family(), &qwen2_family(),
+                                                 &olmo2_family()};
   return all;
 }
 

@@ -25,6 +25,7 @@ struct Family {
 const Family& gpt2_family();
 const Family& llama_family();
 const Family& qwen2_family();
+const Family& olmo2_family();
 
 const std::vector<const Family*>& families();
 const Family& family_of(const ModelConfig& config);

@@ -1,4 +1,4 @@
-// train_gpt: trains a GPT-2 or a Llama at any ZeRO stage. The model is in model.h, its families in
+// train_gpt: trains a transformer at any ZeRO stage. The model is in model.h, its families in
 // family.h, what it asks of the engine in training_step.h, the loop in trainer.cpp.
 #include <cstdio>
 #include <string>

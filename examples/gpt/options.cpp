@@ -54,7 +54,8 @@ void declare_config(CLI::App& app, Parsed& p) {
 }
 
 void declare_model(CLI::App& app, Options& o) {
-  app.add_option("--model", o.model, preset_names() + ", or a config.json of GPT-2, Llama or Qwen2")
+  app.add_option("--model", o.model,
+                 preset_names() + ", or a config.json of GPT-2, Llama, Qwen2 or OLMo 2")
       ->type_name("NAME|FILE")
       ->capture_default_str();
   app.add_option("--data", o.data,
@@ -183,7 +184,7 @@ void check_comparison(const Options& options) {
 
 Options parse_options(int argc, const char* const* argv) {
   CLI::App app(
-      "Trains a GPT-2, Llama or Qwen2 at any ZeRO stage.\n"
+      "Trains a GPT-2, Llama, Qwen2 or OLMo 2 at any ZeRO stage.\n"
       "mpirun -n 4 train_gpt --deepspeed_config ds_config.json --model gpt2 --data text.txt",
       "train_gpt");
   Parsed parsed;

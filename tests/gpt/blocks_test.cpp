@@ -42,6 +42,23 @@ TEST_CASE("the plan of GPT-2's block: fusions, kept activations, shared gradient
   CHECK(plan.widest_sum == 32);
 }
 
+TEST_CASE("the plan of Llama's block: gradients of one activation add up in the list's order") {
+  gpt::ModelConfig config{"test", 1, 4, 8, 11, 7, 1e-5, 0.02, "llama", 2, 2, 12};
+  const gpt::BlockPlan plan = gpt::block_plan_of(config);
+  std::string order;
+  for (const std::size_t i : plan.backward) order += plan.operations[i].operation.output + " ";
+  CHECK(order ==
+        "out contracted activated gate up normed_2 middle projected attended key query query key "
+        "value normed_1 ");
+  CHECK(!plan.operations[1].adds[0]);
+  CHECK(plan.operations[2].adds[0]);
+  CHECK(plan.operations[3].adds[0]);
+  CHECK(plan.kept_widths == std::vector<std::int64_t>{8, 8, 4, 4, 8, 8, 8, 12, 12, 12});
+  // Gradients of activated, up and query; of gate and key; of attended and what norms write; of
+  // value.
+  CHECK(plan.slot_widths == std::vector<std::int64_t>{12, 12, 8, 4});
+}
+
 // Parameters by name.
 class Parameters final : public gpt::ParameterGradients<double> {
  public:

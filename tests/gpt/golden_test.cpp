@@ -1,4 +1,4 @@
-// GPT-2, Llama and Qwen2 through the engine against PyTorch in fp32 (tests/data, made by
+// GPT-2, Llama, Qwen2 and OLMo 2 through the engine against PyTorch in fp32 (tests/data, made by
 // make_goldens.py): the losses of 20 AdamW steps, gradients of two of them, and the final weights;
 // on one rank and on three, sharded or not. And rotary frequencies against transformers'.
 #include <doctest/doctest.h>
@@ -251,6 +251,10 @@ TEST_CASE("training of a Qwen2 equals PyTorch's") {
   check("qwen2", 1, 0);
   check("qwen2", 3, 3);
 }
+TEST_CASE("training of an OLMo 2 equals PyTorch's") {
+  check("olmo2", 1, 0);
+  check("olmo2", 3, 3);
+}
 
 void check_bf16(const std::string& model, int ranks, int stage) {
   const Goldens goldens(model);
@@ -261,7 +265,7 @@ void check_bf16(const std::string& model, int ranks, int stage) {
 }
 
 TEST_CASE("losses in bf16 are as near to fp32's as PyTorch's are") {
-  for (const char* model : {"llama", "qwen2"}) {
+  for (const char* model : {"llama", "qwen2", "olmo2"}) {
     INFO(model);
     check_bf16(model, 1, 0);
     check_bf16(model, 3, 3);

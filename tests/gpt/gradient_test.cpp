@@ -71,6 +71,12 @@ TEST_CASE("every element of every tensor of a Llama: gradients equal finite diff
   check_gradients({llama(5, true), 2, 5, 1u << 20});
 }
 
+TEST_CASE("every element of every tensor of an OLMo 2: gradients equal finite differences") {
+  ModelConfig config = llama(5, false);
+  config.model_type = "olmo2";
+  check_gradients({config, 2, 5, 1u << 20});
+}
+
 TEST_CASE("a Llama with more positions than one attention tile: gradients as finite differences") {
   check_gradients({llama(133, false), 2, 133, 9});
 }
@@ -158,7 +164,9 @@ void check_repeats(const ModelConfig& config, int threads) {
 TEST_CASE("a second run gives equal bits, with activations kept and recomputed") {
   ModelConfig llama = gpt::load_model_config("llama-tiny", 61);
   llama.layers = 3;
-  for (const ModelConfig& config : {ModelConfig{"test", 3, 3, 48, 61, 140}, llama})
+  ModelConfig olmo = llama;
+  olmo.model_type = "olmo2";
+  for (const ModelConfig& config : {ModelConfig{"test", 3, 3, 48, 61, 140}, llama, olmo})
     for (const int threads : {1, 2, 3}) {
       check_repeats<float>(config, threads);
       check_repeats<zero::bf16>(config, threads);

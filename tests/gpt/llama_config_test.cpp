@@ -1,5 +1,5 @@
-// Llama and Qwen2: their config.json, read, written, and refused with which words; presets; the
-// parameters that the engine is told of.
+// Llama, Qwen2 and OLMo 2: their config.json, read, written, and refused with which words; presets;
+// the parameters that the engine is told of.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -56,12 +56,14 @@ json written(const gpt::ModelConfig& config) {
 TEST_CASE("presets have the published parameter counts") {
   CHECK(gpt::load_model_config("llama-3.2-1b", 256).parameters() == 1235814400);
   CHECK(gpt::load_model_config("qwen2-0.5b", 256).parameters() == 494032768);
+  CHECK(gpt::load_model_config("olmo2-1b", 256).parameters() == 1484916736);
   CHECK(gpt::load_model_config("llama-tiny", 300).vocabulary == 300);
 }
 
 TEST_CASE("parameter counts are those of the declared tensors") {
   const json biased = {{"attention_bias", true}, {"mlp_bias", true}, {"head_dim", 6}};
   for (const json& config : {small_llama(), changed(biased), changed({{"model_type", "qwen2"}}),
+                             changed({{"model_type", "olmo2"}, {"attention_bias", true}}),
                              changed({{"tie_word_embeddings", true}})}) {
     const gpt::ModelConfig model = load(config);
     std::int64_t count = 0;
@@ -124,6 +126,7 @@ TEST_CASE("a config.json survives reading and writing") {
        {changed({{"rope_theta", 1234.5}, {"rope_scaling", llama3}, {"attention_bias", true}}),
         changed({{"rope_scaling", yarn}, {"mlp_bias", true}, {"head_dim", 8}}),
         changed({{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}}}}),
+        changed({{"model_type", "olmo2"}, {"attention_bias", true}}),
         changed({{"model_type", "qwen2"}, {"tie_word_embeddings", true}})}) {
     const json found = written(load(config));
     for (const auto& [key, value] : config.items()) CHECK(found.at(key) == value);
@@ -162,9 +165,9 @@ TEST_CASE("unusable configs name every key at once") {
   json headless = qwen;
   headless.erase("num_key_value_heads");
   CHECK(contains(error(headless), "num_key_value_heads is missing"));
-  CHECK(contains(
-      error(changed({{"model_type", "mistral"}})),
-      "model_type is \"mistral\"; this trainer supports \"gpt2\", \"llama\" and \"qwen2\""));
+  CHECK(contains(error(changed({{"model_type", "mistral"}})),
+                 "model_type is \"mistral\"; this trainer supports \"gpt2\", \"llama\", \"qwen2\" "
+                 "and \"olmo2\""));
 }
 
 TEST_CASE("scaling of rotary embeddings that is not supported is refused by name") {

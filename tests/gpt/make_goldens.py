@@ -2,7 +2,7 @@
 
 Needs torch, transformers, safetensors and numpy (pip install torch transformers safetensors numpy):
 
-    python3 tests/gpt/make_goldens.py tests/data [gpt2] [llama] [qwen2] [rope]
+    python3 tests/gpt/make_goldens.py tests/data [gpt2] [llama] [qwen2] [olmo2] [rope]
 
 A small model with random weights is trained for 20 AdamW steps in fp32 on random tokens. Stored: the start weights,
 the tokens, the loss of each step, the gradients (before clipping) of steps 1 and 10, the final weights, and, of the
@@ -17,7 +17,8 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCausalLM,
+                          Qwen2Config, Qwen2ForCausalLM)
 
 STEPS, BATCH, SEQUENCE, VOCABULARY = 20, 3, 16, 61
 GRADIENT_STEPS = (1, 10)
@@ -38,6 +39,11 @@ QWEN2 = {
     "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0, "original_max_position_embeddings": 8,
         "beta_fast": 2.0, "beta_slow": 0.25}}
+# Without a token of padding, whose embedding PyTorch does not train.
+OLMO2 = {
+    "num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 40, "vocab_size": VOCABULARY, "max_position_embeddings": 16, "tie_word_embeddings": False,
+    "pad_token_id": None, "eos_token_id": None}
 
 
 def make_gpt2():
@@ -56,7 +62,12 @@ def make_qwen2():
     return model, model, ""
 
 
-MAKERS = {"gpt2": make_gpt2, "llama": make_llama, "qwen2": make_qwen2}
+def make_olmo2():
+    model = Olmo2ForCausalLM(Olmo2Config(**OLMO2, attn_implementation="eager"))
+    return model, model, ""
+
+
+MAKERS = {"gpt2": make_gpt2, "llama": make_llama, "qwen2": make_qwen2, "olmo2": make_olmo2}
 
 
 def is_norm_weight(name):

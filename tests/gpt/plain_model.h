@@ -45,8 +45,12 @@ inline std::vector<NamedShape> parameters_of_llama(const ModelConfig& config) {
   if (!config.tied) all.push_back({"lm_head.weight", {config.vocabulary, c}});
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const std::string unit = "model.layers." + std::to_string(layer) + ".";
-    for (const char* norm : {"input_layernorm.weight", "post_attention_layernorm.weight"})
+    const bool olmo2 = config.model_type == "olmo2";
+    for (const char* norm : {olmo2 ? "post_feedforward_layernorm.weight" : "input_layernorm.weight",
+                             "post_attention_layernorm.weight"})
       all.push_back({unit + norm, {c}});
+    if (olmo2) all.push_back({unit + "self_attn.q_norm.weight", {queries}});
+    if (olmo2) all.push_back({unit + "self_attn.k_norm.weight", {keys}});
     const auto linear = [&](const char* name, std::int64_t out, std::int64_t in, bool bias) {
       all.push_back({unit + name + ".weight", {out, in}});
       if (bias) all.push_back({unit + name + ".bias", {out}});

@@ -88,12 +88,13 @@ def models_of_transformers():
     llama3 = {"rope_type": "llama3", "rope_theta": 5000.0, "factor": 4.0, "low_freq_factor": 1.0,
               "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
     yarn = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
-    llama, qwen = transformers.LlamaConfig, transformers.Qwen2Config
+    llama, qwen, olmo = transformers.LlamaConfig, transformers.Qwen2Config, transformers.Olmo2Config
     return {
         "llama3 with a classifier": transformers.LlamaForCausalLM(llama(**sizes, rope_parameters=llama3)),
         "all biases, tied": transformers.LlamaForCausalLM(llama(
             **sizes, attention_bias=True, mlp_bias=True, head_dim=10, tie_word_embeddings=True)),
-        "qwen2 with yarn": transformers.Qwen2ForCausalLM(qwen(**sizes, rope_parameters=yarn, tie_word_embeddings=True))}
+        "qwen2 with yarn": transformers.Qwen2ForCausalLM(qwen(**sizes, rope_parameters=yarn, tie_word_embeddings=True)),
+        "olmo2": transformers.Olmo2ForCausalLM(olmo(**sizes, attention_bias=True, pad_token_id=None))}
 
 
 def check_round_trip(program, folder, name, model):

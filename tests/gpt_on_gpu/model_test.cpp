@@ -119,6 +119,12 @@ ModelConfig llama() {
   return config;
 }
 
+ModelConfig olmo2() {
+  ModelConfig config = llama();
+  config.model_type = "olmo2";
+  return config;
+}
+
 // The CPU's limits, tests/gpt/gradient_test.cpp.
 TEST_CASE("gpu: gradients of a GPT-2 are as near to fp64's as the CPU's") {
   CHECK(distance_to_exact<float>(gpt2(), 1) < 3e-6);
@@ -130,6 +136,12 @@ TEST_CASE("gpu: gradients of a Llama are as near to fp64's as the CPU's") {
   CHECK(distance_to_exact<float>(llama(), 1) < 3e-6);
   CHECK(distance_to_exact<zero::bf16>(llama(), 1) < 0.04);
   CHECK(distance_to_exact<zero::fp16>(llama(), 4096) < 0.004);
+}
+
+TEST_CASE("gpu: gradients of an OLMo 2 are as near to fp64's as the CPU's") {
+  CHECK(distance_to_exact<float>(olmo2(), 1) < 3e-6);
+  CHECK(distance_to_exact<zero::bf16>(olmo2(), 1) < 0.04);
+  CHECK(distance_to_exact<zero::fp16>(olmo2(), 4096) < 0.004);
 }
 
 TEST_CASE("gpu: heads that a library's attention takes have gradients as near") {
@@ -171,6 +183,7 @@ void check_repeats(const ModelConfig& config) {
 TEST_CASE_TEMPLATE("gpu: equal bits with activations kept and recomputed", T, float, zero::bf16) {
   check_repeats<T>(gpt2());
   check_repeats<T>(llama());
+  check_repeats<T>(olmo2());
 }
 
 }  // namespace
