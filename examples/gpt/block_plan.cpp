@@ -59,7 +59,7 @@ class Planner {
     for (const std::size_t at : plan_.backward) place_gradients(plan_.operations[at]);
     if (gradients_ != Gradients{{block_input, {Place::In::gradient}}})
       throw zero::Error(
-          "the list of operations: additions must lead from the block's input to its output");
+          "the block's operations must lead from its input to its output by additions");
     plan_.slot_widths = slots_.widths();
     return std::move(plan_);
   }
@@ -68,8 +68,7 @@ class Planner {
   using Gradients = std::map<std::string, Place>;
 
   [[noreturn]] static void refuse(const Operation& operation, const std::string& why) {
-    throw zero::Error("the list of operations: the one that writes '" + operation.output + "' " +
-                      why);
+    throw zero::Error("the operation of the block that writes '" + operation.output + "' " + why);
   }
 
   // Widths of all activations, and what follows from them.
@@ -80,7 +79,7 @@ class Planner {
       o.index = counts[operation.kind]++;
       for (const std::string& input : operation.inputs)
         if (!widths_.contains(input) || input == block_output)
-          refuse(operation, "reads '" + input + "', which none before it writes");
+          refuse(operation, "reads '" + input + "', which no operation before it writes");
       o.in_width = o.width = widths_.at(operation.inputs.front());
       if (operation.kind == Kind::linear) o.width = operation.width;
       if (operation.kind == Kind::attention) measure_attention(o);
@@ -92,10 +91,10 @@ class Planner {
       if (operation.kind == Kind::rope)
         check_rope(o);
       else if (!widths_.try_emplace(operation.output, o.width).second)
-        refuse(operation, "is the second that does");
+        refuse(operation, "is the second one; an activation is written once");
     }
     if (!widths_.contains(block_output) || widths_.at(block_output) != dims_.channels)
-      throw zero::Error("the list of operations: none writes the block's output, '" + block_output +
+      throw zero::Error("no operation of the block writes its output, '" + block_output +
                         "', as wide as its input");
   }
 
@@ -104,13 +103,14 @@ class Planner {
     const std::vector<std::string>& inputs = o.operation.inputs;
     std::vector<std::int64_t> expected = {queries, keys, keys};
     if (inputs.size() == 1) expected = {queries + 2 * keys};
-    if (inputs.size() != expected.size()) refuse(o.operation, "needs one input or three");
+    if (inputs.size() != expected.size())
+      refuse(o.operation, "must read one activation or three: queries, keys and values");
     for (std::size_t i = 0; i < inputs.size(); ++i)
       if (widths_.at(inputs[i]) != expected[i])
         refuse(o.operation, "reads '" + inputs[i] + "' of " +
                                 std::to_string(widths_.at(inputs[i])) +
                                 " channels, and heads have " + std::to_string(expected[i]));
-    if (o.index > 0) refuse(o.operation, "is the second attention");
+    if (o.index > 0) refuse(o.operation, "is a second attention; a block has one");
     plan_.attention_rows = {expected.front(), expected.back()};
     o.width = queries;
   }
@@ -123,7 +123,7 @@ class Planner {
       const OperationKind kind = before.operation.kind;
       if (before.operation.output == name ? kind != Kind::linear && kind != Kind::norm
                                           : reads(before, name))
-        refuse(o.operation, "by rope must come right after a linear or a norm");
+        refuse(o.operation, "by rope must follow the linear or the norm that wrote it");
     }
   }
 
@@ -224,7 +224,7 @@ class Planner {
   void place_gradients(PlannedOperation& o) {
     const Operation& operation = o.operation;
     const auto output = gradients_.find(operation.output);
-    if (output == gradients_.end()) refuse(operation, "does so for none that reads it");
+    if (output == gradients_.end()) refuse(operation, "has no reader");
     o.output_gradient = output->second;
     if (operation.kind == Kind::rope) return check_alone(operation, operation.output);
     for (const std::string& input : operation.inputs) {
@@ -232,7 +232,8 @@ class Planner {
       if (!there) gradients_[input] = first_gradient(o, input);
       if (there && operation.kind != Kind::add && operation.kind != Kind::norm &&
           operation.kind != Kind::linear)
-        refuse(operation, "cannot add to the gradient of '" + input + "'");
+        refuse(operation, "cannot add to the gradient of '" + input +
+                              "'; only additions, norms and linears can share an input");
       if (there) check_alone(operation, input);
       o.adds.push_back(there);
       o.input_gradients.push_back(gradients_.at(input));
@@ -257,7 +258,8 @@ class Planner {
   void check_alone(const Operation& operation, const std::string& name) const {
     for (const auto& [other, place] : gradients_)
       if (other != name && place == gradients_.at(name))
-        refuse(operation, "would change the gradient of '" + other + "' before it is read");
+        refuse(operation, "would overwrite the gradient of '" + other +
+                              "', which is still needed; a linear or a norm must come between");
   }
   bool is_used(Place place) const {
     return std::any_of(gradients_.begin(), gradients_.end(),

@@ -187,12 +187,12 @@ TEST_CASE("lists that cannot be run are refused by the operation") {
       joined(attention_of(block_input, "projected"), {add(block_input, "projected", block_output)});
   CHECK(error(good) == "");
   CHECK(contains(error({gelu("x", block_output)}),
-                 "the one that writes 'out' reads 'x', which none before it writes"));
-  CHECK(
-      contains(error(joined(good, {gelu(block_input, block_output)})), "is the second that does"));
-  CHECK(contains(error(attention_of(block_input, "projected")), "none writes the block's output"));
-  CHECK(contains(error(attention_of(block_input, block_output)), "additions must lead"));
-  CHECK(contains(error(joined(good, {gelu(block_input, "bent")})), "none that reads it"));
+                 "that writes 'out' reads 'x', which no operation before it writes"));
+  CHECK(contains(error(joined(good, {gelu(block_input, block_output)})),
+                 "an activation is written once"));
+  CHECK(contains(error(attention_of(block_input, "projected")), "writes its output, 'out'"));
+  CHECK(contains(error(attention_of(block_input, block_output)), "to its output by additions"));
+  CHECK(contains(error(joined(good, {gelu(block_input, "bent")})), "has no reader"));
   CHECK(contains(error({linear("wide", block_input, "wide", 7, no_bias),
                         add(block_input, "wide", block_output)}),
                  "two widths"));
@@ -201,7 +201,7 @@ TEST_CASE("lists that cannot be run are refused by the operation") {
                  "cannot add to the gradient of 'in'"));
   CHECK(contains(error({layer_norm("norm", block_input, "normed"), gelu("normed", "bent"),
                         add(block_input, "bent", block_output)}),
-                 "would change the gradient of 'in' before it is read"));
+                 "would overwrite the gradient of 'in'"));
 }
 
 }  // namespace
