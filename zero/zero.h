@@ -453,6 +453,8 @@ struct SaveOptions {
   // Written while training goes on; not set: as checkpoint.writer.decoupled says.
   std::optional<bool> asynchronous = {};
   int keep = 0;  // after this save, remove all but the newest so many checkpoints; 0: keep all
+  // A checkpoint of this tag is replaced once the new one is complete; otherwise it is an error.
+  bool replace = false;
 };
 
 // Collective, at a step border. The save is committed when wait() returns true; false where it

@@ -154,6 +154,7 @@ class Model {
     options.client_state = client_state;
     options.rank_state = rank_state;
     options.trainable_only = trainable_only;
+    options.replace = true;  // as DeepSpeed does
     const py::gil_scoped_release unlocked;
     return engine_->save_checkpoint(directory, options).wait();
   }

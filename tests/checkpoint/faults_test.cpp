@@ -407,6 +407,42 @@ TEST_CASE("a checkpoint that is retired beside a reader is left out, or named") 
   zero::checkpoint::set_file_hook({});
 }
 
+TEST_CASE("a checkpoint that is replaced beside a reader is read again, or named") {
+  const TemporaryDirectory directory;
+  const std::string saved = directory / "saved", newer = directory / "newer",
+                    root = directory / "root";
+  with_engine(2, config_of(strategies[1], false),
+              [&](zero::Runtime& runtime, zero::Engine& engine) {
+                engine.initialize(toy::fill);
+                engine.save_checkpoint(saved, {.tag = "t"}).wait();
+                train_until(runtime, engine, 1);
+                engine.save_checkpoint(newer, {.tag = "t"}).wait();
+              });
+  const auto replace_at = [&](const std::string& file) {
+    zero::checkpoint::set_file_hook({});
+    fs::remove_all(root);
+    fs::copy(saved, root, fs::copy_options::recursive);
+    zero::checkpoint::set_file_hook([&, file, done = false](const FileEvent& event) mutable {
+      if (done || event.op != FileOp::read || !contains(event.path, "/t/" + file)) return 0;
+      done = true;
+      fs::rename(root + "/t", root + "/.replaced-t");
+      fs::copy(newer + "/t", root + "/t", fs::copy_options::recursive);
+      fs::remove_all(root + "/.replaced-t");
+      return 0;
+    });
+  };
+  replace_at("manifest.json");
+  REQUIRE(zero::list_checkpoints(root).size() == 1);
+  CHECK(zero::list_checkpoints(root).front().step == 1);
+  replace_at("shard-00001");
+  CHECK(contains(refusal<zero::LoadError>([&] { verify(root, "t"); }),
+                 "/t: was replaced while it was being read"));
+  replace_at("shard-00001");
+  with_engine(1, config_of(strategies[1], false),
+              [&](zero::Runtime&, zero::Engine& engine) { CHECK(engine.resume(root)->step == 1); });
+  zero::checkpoint::set_file_hook({});
+}
+
 TEST_CASE("reading fails alike on all ranks") {
   const TemporaryDirectory directory;
   const std::string root = directory / "root";

@@ -13,7 +13,7 @@ _LATEST = "latest"
 def before_save(directory, tag, save_latest):
     """On rank 0. Returns what after_save() needs. The tag is listed before its checkpoint is there."""
     latest = _read(directory, _LATEST)
-    if not save_latest and tag not in _listed(directory) and not os.path.exists(os.path.join(directory, tag)):
+    if not save_latest and tag not in _listed(directory) and (latest or "").strip() != tag:
         os.makedirs(directory, exist_ok=True)
         _replace(directory, _LIST, "".join(f"{each}\n" for each in [*_listed(directory), tag]))
     return latest

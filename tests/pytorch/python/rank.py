@@ -155,7 +155,7 @@ def load(folder, stage):
 
 
 def latest(folder):
-    """load_checkpoint() without a tag passes over what was saved without save_latest."""
+    """load_checkpoint() without a tag passes over what was saved without save_latest; a tag may be saved again."""
     model, loss_of = models.make("tied")
     engine, *_ = zerocore.initialize(model=model, config=config("2"))
     digests = {}
@@ -181,6 +181,14 @@ def latest(folder):
     loads(3, "global_step3")
     save(4)
     loads(4)
+    # A second save under a tag replaces the first one, as with DeepSpeed; "latest" stays what it is.
+    save(5, tag="aside", save_latest=False)
+    loads(4)
+    loads(5, "aside")
+    save(6, tag="global_step4", save_latest=False)
+    loads(6)
+    save(7, tag="aside")
+    loads(7)
     say("latest")
 
 
