@@ -97,7 +97,8 @@ class Runtime {
   // "shm over 4 ranks on 1 node, ...": transport, executor and threads as chosen at start.
   std::string describe() const;
 
-  // Sums of host values over ranks, in rank order: the same bits everywhere.
+  // Sums of host values over ranks, in rank order: the same bits everywhere. This and what follows
+  // waits for 600 s, and once there is an engine, for its zero_core.time_limit_seconds.
   double sum(double value);
   void sum(std::span<double> values);
   void sum(std::span<float> values);

@@ -137,6 +137,23 @@ TEST_CASE("a time limit beyond what clocks count is a long one") {
   CHECK(zero::time_limit_of(1e9) == std::chrono::seconds(1'000'000'000));
 }
 
+TEST_CASE("the calls of a Runtime have the time limit of the engine that was made last") {
+  int code = 0;
+  const std::string message = failure_of(
+      [] {
+        zero::testing::run_ranks(2, [](zero::Runtime& runtime) {
+          zero::Config config = small_config();
+          config.zero_core.time_limit_seconds = 0.2;
+          zero::Engine engine(runtime, models::random(1), config);
+          if (runtime.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
+          runtime.sum(1.0);
+        });
+      },
+      &code);
+  CHECK(code == 18);
+  CHECK(contains(message, "Runtime::sum"));
+}
+
 TEST_CASE("ranks with another config or model are named with the first difference") {
   int code = 0;
   const std::string config_message = failure_of(
