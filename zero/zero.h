@@ -150,7 +150,7 @@ struct ParamOptions {
 // lives.
 class UnitSpec {
  public:
-  // Global name: "unit.name".
+  // Global name: "unit.name", of at most 960 bytes.
   UnitSpec& param(const std::string& name, Shape shape, ParamOptions = {});
   // What a unit keeps and does not train, such as running statistics: memory of each rank, see
   // Engine::buffer(). Checkpoints and exports have rank 0's.

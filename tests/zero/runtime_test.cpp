@@ -189,6 +189,11 @@ TEST_CASE("bad declarations are refused by name") {
   CHECK(failure_of([&] { unit.param("w", {3}); }).find("fc.w") != std::string::npos);
   CHECK(failure_of([&] { unit.param("v", {-1}); }).find("fc.v") != std::string::npos);
   CHECK(failure_of([&] { model.unit("fc"); }).find("twice") != std::string::npos);
+  const std::string too_long = failure_of([&] { unit.param(std::string(958, 'x'), {2}); });
+  CHECK(contains(too_long, "the name fc.xxx"));
+  CHECK(contains(too_long, "has 961 bytes"));
+  CHECK(contains(too_long, "at most 960"));
+  CHECK(contains(failure_of([&] { unit.buffer(std::string(958, 'x'), {2}); }), "at most 960"));
   unit.uses("embde.w");
   model.unit("embed").param("w", {2});
   zero::Runtime runtime = zero::Runtime::single();
