@@ -216,7 +216,8 @@ class Scope {
   }
 
  protected:
-  Scope(detail::EngineLink core, int unit) : core_(std::move(core)), unit_(unit) {}
+  Scope(detail::EngineLink core, int unit, std::int64_t number)
+      : core_(std::move(core)), unit_(unit), number_(number) {}
   Scope(Scope&&) noexcept = default;
   Scope& operator=(Scope&&) noexcept = default;
   ~Scope() = default;
@@ -224,6 +225,7 @@ class Scope {
 
   detail::EngineLink core_;
   int unit_;
+  std::int64_t number_;  // of all scopes that the engine has opened
 };
 
 // Scopes of several units may overlap. Destructors record, they never wait or throw; assignment
@@ -269,7 +271,7 @@ class [[nodiscard]] BackwardScope : public Scope {
 
  private:
   friend class Unit;
-  BackwardScope(detail::EngineLink core, int unit);
+  BackwardScope(detail::EngineLink core, int unit, std::int64_t number);
   void end() noexcept;
   void* raw_grad(std::string_view name, DType dtype, float* beta);
   int exceptions_at_entry_;
@@ -454,8 +456,7 @@ struct SaveOptions {
   // Written while training goes on; not set: as checkpoint.writer.decoupled says.
   std::optional<bool> asynchronous = {};
   int keep = 0;  // after this save, remove all but the newest so many checkpoints; 0: keep all
-  // A checkpoint of this tag is replaced once the new one is complete; otherwise it is an error.
-  bool replace = false;
+  bool replace = false;  // a checkpoint of this tag, once the new one is complete; false: an error
 };
 
 // Collective, at a step border. The save is committed when wait() returns true; false where it
