@@ -71,7 +71,8 @@ bool in_child(const std::function<bool()>& body) {
 
 // The words of a save by two ranks with a good checkpoint before it; "" where it succeeded. Checks
 // that the run can save afterwards.
-std::string save_under(const std::string& root, const std::function<void(bool on)>& fault) {
+std::string save_under(const std::string& root, const std::function<void(bool on)>& fault,
+                       const zero::SaveOptions& options = {"second"}) {
   std::string words;
   bool alike = true;
   with_engine(2, config_of(strategies[3], true), [&](zero::Runtime& runtime, zero::Engine& engine) {
@@ -82,7 +83,7 @@ std::string save_under(const std::string& root, const std::function<void(bool on
     if (runtime.is_root()) fault(true);
     runtime.sum(0);
     const std::string own =
-        refusal<SaveError>([&] { engine.save_checkpoint(root, {"second"}).wait(); });
+        refusal<SaveError>([&] { engine.save_checkpoint(root, options).wait(); });
     runtime.sum(0);
     if (runtime.is_root()) {
       fault(false);
@@ -145,6 +146,41 @@ TEST_CASE("any operation of a save may fail") {
     }
     CHECK(refused > 20);
   }
+}
+
+TEST_CASE("any operation of a save that replaces a checkpoint may fail") {
+  bool came_that_far = true;
+  int refused = 0;
+  for (int count = 0; came_that_far; ++count) {
+    const TemporaryDirectory directory;
+    const std::string root = directory / "root";
+    std::atomic<int> left{count};
+    FileOp op{};
+    came_that_far = false;
+    const zero::checkpoint::FileHook fail = [&](const FileEvent& event) {
+      if (left-- != 0) return 0;
+      came_that_far = true;
+      op = event.op;
+      return EIO;
+    };
+    const std::string words =
+        save_under(root, [&](bool on) { zero::checkpoint::set_file_hook(on ? fail : nullptr); },
+                   {.tag = "first", .replace = true});
+    CAPTURE(count);
+    CAPTURE(words);
+    if (!words.empty()) ++refused;
+    verify(root, "first");
+    const auto saved = zero::list_checkpoints(root);
+    REQUIRE(saved.size() == 2);
+    CHECK(saved[1].tag == "first");
+    CHECK((saved[1].sequence == 1) == !words.empty());
+    // One that cannot be read when the save begins is kept.
+    const bool unreadable = op == FileOp::read;
+    for (const std::string& name : names_in(root))
+      CHECK((name == "latest" || name == ".lock" || name == "first" || name == "third" ||
+             (unreadable && name == ".trash-set-aside-first")));
+  }
+  CHECK(refused > 20);
 }
 
 TEST_CASE("short writes are completed") {
