@@ -73,6 +73,8 @@ def checkpoints():
                 raise SystemExit(f"saved {digest}, loaded {again}")
     with tempfile.TemporaryDirectory() as folder:
         run(2, "latest", folder)
+    with tempfile.TemporaryDirectory() as folder:
+        run(2, "background", folder)
 
 
 def offload():

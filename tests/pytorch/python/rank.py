@@ -1,6 +1,7 @@
 """One rank of a test of the Python package: `rank.py CASE [ARGUMENT]...`. Prints what the test looks at on rank 0."""
 
 import io
+import os
 import sys
 import warnings
 
@@ -191,6 +192,29 @@ def latest(folder):
     save(7, tag="aside")
     loads(7)
     say("latest")
+
+
+def background(folder):
+    """A save in the background is committed by later steps, or by what waits for it."""
+    model, loss_of = models.make("tied")
+    engine, *_ = zerocore.initialize(model=model, config=config("2", checkpoint={"writer": {"decoupled": True}}))
+    for steps, tag in ((1, "first"), (2, "second")):
+        train(engine, loss_of, steps)
+        digest = engine.digest()
+        assert engine.save_checkpoint(folder, tag)
+        assert not os.path.exists(f"{folder}/{tag}"), "it was waited for"
+    train(engine, loss_of, 3)
+    path, _ = engine.load_checkpoint(folder)
+    assert path.endswith("second") and engine.digest() == digest, path
+    engine.save_checkpoint(folder, "aside", save_latest=False)
+    with open(f"{folder}/latest", encoding="utf-8") as file:
+        assert file.read().strip() == "second"
+    engine.save_checkpoint(folder, "aside")
+    assert engine.load_checkpoint(folder)[0].endswith("aside")
+    engine.save_checkpoint(folder, "last")
+    engine.destroy()
+    assert os.path.exists(f"{folder}/last")
+    say("saved")
 
 
 def gathered():
