@@ -1,5 +1,5 @@
-# ZeroCore::zerocore, the target that users link, and ZeroCore::cuda, which programs for GPUs link beside it
-# where the build has it; and what `cmake --install` puts where. The same names work by
+# ZeroCore::zerocore, the target that users link, and beside it, where the build has them, ZeroCore::cuda for programs
+# on GPUs and ZeroCore::torch for programs of LibTorch; and what `cmake --install` puts where. The same names work by
 # find_package(ZeroCore) and by add_subdirectory.
 
 option(ZERO_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
@@ -28,6 +28,10 @@ add_library(ZeroCore::zerocore ALIAS zerocore)
 if(zero_has_cuda)
   add_library(ZeroCore::cuda ALIAS zero_cuda)
 endif()
+if(TARGET zero_torch)
+  target_include_directories(zero_torch INTERFACE $<INSTALL_INTERFACE:${zero_include_dir}>)
+  add_library(ZeroCore::torch ALIAS zero_torch)
+endif()
 
 if(NOT ZERO_INSTALL)
   return()
@@ -45,7 +49,7 @@ function(zero_public_headers out)
     list(APPEND found ${header})
     # A header that gains an include must reconfigure.
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${header})
-    file(STRINGS ${PROJECT_SOURCE_DIR}/${header} lines REGEX "^#include [\"<](zero|optim|comm)/")
+    file(STRINGS ${PROJECT_SOURCE_DIR}/${header} lines REGEX "^#include [\"<](zero|optim|comm|pytorch)/")
     foreach(line ${lines})
       string(REGEX REPLACE "^#include [\"<]([^\">]+).*" "\\1" included "${line}")
       list(APPEND open ${included})
@@ -54,8 +58,12 @@ function(zero_public_headers out)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
+set(torch_headers)
+if(TARGET zero_torch)
+  set(torch_headers pytorch/module.h pytorch/tensor_device.h)
+endif()
 zero_public_headers(zero_headers zero/zero.h zero/config.h zero/testing.h zero/mpi.h zero/cuda.h zero/monitor/monitor.h
-                                 zero/base/cpu/thread_pool.h)
+                                 zero/base/cpu/thread_pool.h ${torch_headers})
 foreach(header ${zero_headers})
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${zero_include_dir}/${folder})
@@ -109,6 +117,14 @@ if(zero_has_cuda)
   set_target_properties(zero_cuda PROPERTIES EXPORT_NAME cuda)
   install(TARGETS zero_cuda EXPORT ZeroCoreCudaTargets OBJECTS DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT ZeroCoreCudaTargets NAMESPACE ZeroCore:: DESTINATION ${zero_package_dir})
+endif()
+if(TARGET zero_torch)
+  set_target_properties(zero_torch PROPERTIES EXPORT_NAME torch)
+  install(TARGETS zero_torch EXPORT ZeroCoreTorchTargets ARCHIVE)
+  install(EXPORT ZeroCoreTorchTargets NAMESPACE ZeroCore:: DESTINATION ${zero_package_dir})
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/ZeroCoreTorch.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/ZeroCoreTorch.cmake @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ZeroCoreTorch.cmake ${CMAKE_CURRENT_LIST_DIR}/ZeroLibTorch.cmake
+          DESTINATION ${zero_package_dir})
 endif()
 if(TARGET train_gpt)
   install(TARGETS train_gpt RUNTIME)

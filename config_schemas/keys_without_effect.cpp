@@ -29,7 +29,7 @@ void add_general(RowList& rows) {
                    "DeepSpeed only warns where it is no multiple of 8")
                .or_null(),
            boolean("disable_python_gc", "false", "switch Python's garbage collector off",
-                   "there is no Python here"),
+                   "a Python program calls gc.disable() itself"),
            any("gradient_accumulation_dtype", never_read,
                "DeepSpeed does not read it: it is written data_types.grad_accum_dtype"),
            any("fp32_allreduce", never_read,
@@ -40,7 +40,7 @@ void add_general(RowList& rows) {
                   "dtype between sequence ranks", "acts with sequence parallelism only")
                .in_any_case(),
            block("expert_parallel", "expert parallelism",
-                 "acts on layers of PyTorch models, which there are none of here")
+                 "acts on the layers of experts that DeepSpeed itself has")
                .or_null(),
            block("pipeline", "pipeline parallelism", "acts with DeepSpeed's pipeline modules only"),
            block("autotuning", "search for fast settings",
@@ -138,11 +138,11 @@ void add_sharding(RowList& rows) {
            boolean("load_from_fp32_weights", "true", "take fp32 masters from the checkpoint"),
            boolean("pipeline_loading_checkpoint", "false", "ranks load one after another")});
   rows.in(
-      "zero_optimization", "about Python modules, which there are none of here",
+      "zero_optimization", "about hooks in modules: the engine gathers and frees units",
       {boolean("memory_efficient_linear", "true", "a linear layer that keeps no gathered weights"),
        boolean("override_module_apply", "true", "module-wide functions gather first"),
        boolean("log_trace_cache_warnings", "false", "log changes of the module order")});
-  rows.in("zero_optimization", "the program declares its units",
+  rows.in("zero_optimization", "the program declares its units, in Python by unit_policy",
           {integer("stage3_module_granularity_threshold", any_count, "0",
                    "small modules fetched as one")
                .also("module_granularity_threshold"),

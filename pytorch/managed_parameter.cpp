@@ -18,7 +18,9 @@ std::string rest_sentence(const std::string& name) {
          " is sharded at rest: outside of a forward or backward pass of its engine, or in one "
          "operation with parameters of another unit, it has no memory. Use it inside of the "
          "module's forward(), or gather it: zerocore.zero.GatheredParameters in Python, "
-         "Engine::read() in C++";
+         "Engine::read() in C++. To save the model, call engine.save_16bit_model(), take "
+         "engine._zero3_consolidated_16bit_state_dict(), or call state_dict() with all of its "
+         "parameters gathered (Engine::export_model() in C++)";
 }
 
 bool same_memory(const at::Tensor& a, const at::Tensor& b) {

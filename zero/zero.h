@@ -97,7 +97,8 @@ class Runtime {
   // "shm over 4 ranks on 1 node, ...": transport, executor and threads as chosen at start.
   std::string describe() const;
 
-  // Sums of host values over ranks, in rank order: the same bits everywhere.
+  // Sums of host values over ranks, in rank order: the same bits everywhere. This and what follows
+  // waits for 600 s, and once there is an engine, for its zero_core.time_limit_seconds.
   double sum(double value);
   void sum(std::span<double> values);
   void sum(std::span<float> values);
@@ -149,7 +150,7 @@ struct ParamOptions {
 // lives.
 class UnitSpec {
  public:
-  // Global name: "unit.name".
+  // Global name: "unit.name", of at most 960 bytes.
   UnitSpec& param(const std::string& name, Shape shape, ParamOptions = {});
   // What a unit keeps and does not train, such as running statistics: memory of each rank, see
   // Engine::buffer(). Checkpoints and exports have rank 0's.
@@ -215,7 +216,8 @@ class Scope {
   }
 
  protected:
-  Scope(detail::EngineLink core, int unit) : core_(std::move(core)), unit_(unit) {}
+  Scope(detail::EngineLink core, int unit, std::int64_t number)
+      : core_(std::move(core)), unit_(unit), number_(number) {}
   Scope(Scope&&) noexcept = default;
   Scope& operator=(Scope&&) noexcept = default;
   ~Scope() = default;
@@ -223,6 +225,7 @@ class Scope {
 
   detail::EngineLink core_;
   int unit_;
+  std::int64_t number_;  // of all scopes that the engine has opened
 };
 
 // Scopes of several units may overlap. Destructors record, they never wait or throw; assignment
@@ -268,7 +271,7 @@ class [[nodiscard]] BackwardScope : public Scope {
 
  private:
   friend class Unit;
-  BackwardScope(detail::EngineLink core, int unit);
+  BackwardScope(detail::EngineLink core, int unit, std::int64_t number);
   void end() noexcept;
   void* raw_grad(std::string_view name, DType dtype, float* beta);
   int exceptions_at_entry_;
@@ -453,6 +456,7 @@ struct SaveOptions {
   // Written while training goes on; not set: as checkpoint.writer.decoupled says.
   std::optional<bool> asynchronous = {};
   int keep = 0;  // after this save, remove all but the newest so many checkpoints; 0: keep all
+  bool replace = false;  // a checkpoint of this tag, once the new one is complete; false: an error
 };
 
 // Collective, at a step border. The save is committed when wait() returns true; false where it

@@ -1,5 +1,8 @@
 #include "examples/gpt/model_config.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -86,10 +89,17 @@ std::string preset_names() {
 }
 
 void save_model_config(const ModelConfig& config, const std::string& directory) {
-  const std::string path = (std::filesystem::path(directory) / "config.json").string();
-  std::ofstream out(path);
+  const std::filesystem::path path = std::filesystem::path(directory) / "config.json",
+                              temporary = std::filesystem::path(directory) / ".tmp-config.json";
+  std::ofstream out(temporary);
   out << json_of(config).dump(2) << '\n';
-  if (!out.flush()) throw zero::SaveError("cannot write " + path);
+  out.close();
+  const int file = out ? ::open(temporary.c_str(), O_RDONLY | O_CLOEXEC) : -1;
+  const bool written = file >= 0 && ::fsync(file) == 0;
+  if (file >= 0) ::close(file);
+  std::error_code failed;
+  if (written) std::filesystem::rename(temporary, path, failed);
+  if (!written || failed) throw zero::SaveError("cannot write " + path.string());
 }
 
 }  // namespace gpt

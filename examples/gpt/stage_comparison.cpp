@@ -15,9 +15,8 @@
 #include "examples/gpt/sharding_remarks.h"
 #include "examples/gpt/task.h"
 #include "examples/gpt/training_loop.h"
-#include "tools/report/number.h"
 #include "tools/report/report.h"
-#include "tools/report/run_figures.h"
+#include "tools/report/runs.h"
 #include "tools/report/table.h"
 
 namespace gpt {
@@ -51,16 +50,13 @@ class Comparing {
 
   int run() {
     print_notices();
-    comparison_.title = title();
-    for (const StageVariant& variant : options_.compared)
-      comparison_.absent.push_back({variant.name, "it has not run to its end"});
+    zero::report::begin(comparison_, settings(), names());
     write();
     rehearse();
     for (std::size_t i = 0; i < tasks_.size(); ++i) {
       std::optional<zero::report::MeasuredRun> run = measured(i);
       if (!run) return stopped(i);
-      comparison_.variants.push_back(zero::report::figures_of(*run));
-      comparison_.absent.erase(comparison_.absent.begin());
+      zero::report::add(comparison_, *run);
       write();
     }
     if (runtime_.is_root()) show();
@@ -92,8 +88,6 @@ class Comparing {
       run_steps(engine, task, loop, run);
       run.after_all = engine.report();
       run.digest = engine.digest();
-      comparison_.ranks = runtime_.size();
-      comparison_.parameters = run.after_all.parameter_count;
     });
     if (static_cast<std::int64_t>(run.records.size()) < options_.steps) return std::nullopt;
     if (runtime_.is_root()) log_.write_summary(run.after_all, run.digest, "");
@@ -131,9 +125,7 @@ class Comparing {
 
   // Of a variant that does not run to its end: the report says so, whatever becomes of the process.
   void note(std::size_t index, const std::string& reason) {
-    for (zero::report::Absent& absent : comparison_.absent)
-      if (absent.name == options_.compared[index].name)
-        absent.reason = reason.substr(0, reason.find('\n'));
+    zero::report::note_failure(comparison_, options_.compared[index].name, reason);
     try {
       write();
     } catch (const zero::SaveError& error) {
@@ -171,14 +163,8 @@ class Comparing {
   // What all variants have in common, known from the first engine on.
   void begin_report(const zero::Engine& engine, const Task& task) {
     comparison_.facts = facts_of(runtime_, task, engine);
-    const bool each = task.config.zero_core.gradient_sync == zero::GradientSync::each;
-    comparison_.facts.emplace_back("sync", std::string("gradients are reduced after ") +
-                                               (each ? "every micro step" : "the last micro step") +
-                                               " at all stages");
-    comparison_.facts.emplace_back(
-        "steps", std::to_string(options_.steps) +
-                     " from the same start at each stage; times leave out the first " +
-                     std::to_string(warm_up_));
+    for (auto& fact : zero::report::facts_of(settings()))
+      comparison_.facts.push_back(std::move(fact));
     comparison_.loss_floor = task.data->floor();
     if (!runtime_.is_root()) return;
     for (const auto& [name, value] : comparison_.facts)
@@ -189,18 +175,25 @@ class Comparing {
     comparison_.facts.emplace_back("program", "train_gpt " ZERO_VERSION ", " + time_now());
   }
 
-  std::string title() const {
-    const ModelConfig& model = tasks_.front().model;
-    return model.name + " with " + zero::report::fixed(static_cast<double>(model.parameters()), 0) +
-           " parameters, " + std::to_string(runtime_.size()) + " ranks, " +
-           std::to_string(options_.steps) + " steps";
+  zero::report::CommonSettings settings() const {
+    const Task& first = tasks_.front();
+    return {.model = first.model.name,
+            .parameters = first.model.parameters(),
+            .ranks = runtime_.size(),
+            .steps = options_.steps,
+            .warm_up = warm_up_,
+            .sync_each = first.config.zero_core.gradient_sync == zero::GradientSync::each};
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const StageVariant& variant : options_.compared) names.push_back(variant.name);
+    return names;
   }
 
   void show() {
-    std::vector<std::string> names;
-    for (const StageVariant& variant : options_.compared) names.push_back(variant.name);
     comparison_.remarks =
-        sharding_remarks(names, tasks_, runtime_.size(), options_.device == "cuda");
+        sharding_remarks(names(), tasks_, runtime_.size(), options_.device == "cuda");
     std::printf("\n%s", zero::report::text_of(comparison_).c_str());
     if (options_.report_directory.empty()) return;
     write();

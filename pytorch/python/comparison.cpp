@@ -8,7 +8,7 @@
 
 #include "tools/report/json.h"
 #include "tools/report/report.h"
-#include "tools/report/run_figures.h"
+#include "tools/report/runs.h"
 #include "tools/report/table.h"
 #include "zero/zero.h"
 
@@ -18,24 +18,6 @@ namespace {
 
 namespace py = pybind11;
 using report::Comparison;
-
-void begin(Comparison& comparison, const EngineReport& first,
-           const std::vector<std::string>& variants) {
-  comparison.ranks = std::ssize(first.ranks);
-  comparison.parameters = first.parameter_count;
-  for (const std::string& variant : variants)
-    comparison.absent.push_back({variant, "it has not run to its end"});
-}
-
-void add(Comparison& comparison, const report::MeasuredRun& run) {
-  comparison.variants.push_back(report::figures_of(run));
-  std::erase_if(comparison.absent, [&](const auto& absent) { return absent.name == run.name; });
-}
-
-void note_failure(Comparison& comparison, const std::string& variant, const std::string& reason) {
-  for (report::Absent& absent : comparison.absent)
-    if (absent.name == variant) absent.reason = reason.substr(0, reason.find('\n'));
-}
 
 }  // namespace
 
@@ -50,13 +32,17 @@ void declare_comparison(py::module_& module) {
                     EngineReport, std::uint64_t>(),
            py::arg("name"), py::arg("records"), py::arg("warm_up"), py::arg("after_warm_up"),
            py::arg("after_all"), py::arg("digest"));
+  py::class_<report::CommonSettings>(module, "CommonSettings")
+      .def(py::init<std::string, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool>(),
+           py::arg("model"), py::arg("parameters"), py::arg("ranks"), py::arg("steps"),
+           py::arg("warm_up"), py::arg("sync_each"))
+      .def("facts", [](const report::CommonSettings& s) { return report::facts_of(s); });
   py::class_<Comparison>(module, "Comparison")
       .def(py::init<>())
-      .def_readwrite("title", &Comparison::title)
       .def_readwrite("facts", &Comparison::facts)
-      .def("begin", &begin, py::arg("first"), py::arg("variants"))
-      .def("add", &add, py::arg("run"))
-      .def("note_failure", &note_failure, py::arg("variant"), py::arg("reason"))
+      .def("begin", &report::begin, py::arg("settings"), py::arg("names"))
+      .def("add", &report::add, py::arg("run"))
+      .def("note_failure", &report::note_failure, py::arg("name"), py::arg("reason"))
       .def("bits_equal", &report::bits_equal)
       .def("text", &report::text_of)
       .def("json", &report::json_of)

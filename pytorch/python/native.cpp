@@ -147,16 +147,21 @@ class Model {
     parameters_->settle();
   }
 
+  bool saves_in_background() const { return engine_->config().checkpoint.decoupled; }
+  // One in the background is finished by a later call, unless it is waited for.
   bool save(const std::string& directory, const std::string& tag, const Text& client_state,
-            const py::bytes& rank_state, bool trainable_only) {
+            const py::bytes& rank_state, bool trainable_only, bool waits) {
     SaveOptions options;
     options.tag = tag;
     options.client_state = client_state;
     options.rank_state = rank_state;
     options.trainable_only = trainable_only;
+    options.replace = true;  // as DeepSpeed does
     const py::gil_scoped_release unlocked;
-    return engine_->save_checkpoint(directory, options).wait();
+    save_ = engine_->save_checkpoint(directory, options);
+    return (!waits && saves_in_background()) || finish_save();
   }
+  bool finish_save() { return !save_ || std::exchange(save_, std::nullopt)->wait(); }
   std::optional<Resumed> resume(const std::string& directory, const std::string& tag) {
     std::optional<Resumed> resumed = engine_->resume(directory, Resume::if_any, tag);
     parameters_->settle();
@@ -180,6 +185,7 @@ class Model {
   // The parameters end first: they return the tensors' memory.
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<ShardedParameters> parameters_;
+  std::optional<SaveTicket> save_;  // that nobody has waited for
 };
 
 // Each kind of zero::Error as a class of its own, with the exit code that a process would end with.
@@ -293,7 +299,10 @@ void declare_model(py::module_& module) {
             m.parameters().lend(name, values);
           },
           Unlocked())
-      .def("save", &Model::save)
+      .def("saves_in_background", &Model::saves_in_background)
+      .def("save", &Model::save, py::arg("directory"), py::arg("tag"), py::arg("client_state"),
+           py::arg("rank_state"), py::arg("trainable_only"), py::arg("waits"))
+      .def("finish_save", &Model::finish_save, Unlocked())
       .def("resume", &Model::resume, py::arg("directory"), py::arg("tag"), Unlocked())
       .def("load_weights", &Model::load_weights, py::arg("path"), py::arg("allow_missing"),
            Unlocked())

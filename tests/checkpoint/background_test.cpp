@@ -194,6 +194,8 @@ TEST_CASE("on_save_error: a save that fails at once") {
       else
         CHECK(contains(refusal<SaveError>([&] { again(); }), "has a already"));
       train_until(runtime, engine, 1);
+      CHECK(engine.save_checkpoint(root, {.tag = "a", .replace = true}).wait());
+      CHECK(zero::list_checkpoints(root).at(0).step == 1);
       CHECK(engine.save_checkpoint(root, {.tag = "b"}).wait());
       CHECK(engine.predicted_save_seconds() > 0);
     });

@@ -37,8 +37,8 @@ using zero::tests::with_engine;
 constexpr int killed = 99;
 
 // Two ranks go from `from` steps (0: initial values) to `to` and save.
-void train_and_save(const std::string& root, int from, int to, int keep, bool hooked,
-                    const zero::checkpoint::FileHook& hook = {}) {
+void train_and_save(const std::string& root, int from, int to, const zero::SaveOptions& options,
+                    bool hooked, const zero::checkpoint::FileHook& hook = {}) {
   with_engine(2, config_of(strategies[2], true), [&](zero::Runtime& runtime, zero::Engine& engine) {
     if (from == 0)
       engine.initialize(toy::fill);
@@ -48,19 +48,21 @@ void train_and_save(const std::string& root, int from, int to, int keep, bool ho
     runtime.sum(0);
     if (runtime.is_root() && hooked) zero::checkpoint::set_file_hook(hook);
     runtime.sum(0);
-    engine.save_checkpoint(root, {.keep = keep}).wait();
+    engine.save_checkpoint(root, options).wait();
     runtime.sum(0);
     if (runtime.is_root() && hooked) zero::checkpoint::set_file_hook({});
     runtime.sum(0);
   });
 }
 
-// A root with step-1, and the files of step-2 as an undisturbed run saves them.
+// A root with step-1, and the files of step-2 as an undisturbed run saves them; and a root with
+// step 1 under a tag that is to be replaced.
 struct Setting {
   Setting() {
-    train_and_save(directory / "old", 0, 1, 0, false);
+    train_and_save(directory / "old", 0, 1, {}, false);
     fs::copy(directory / "old", directory / "new", fs::copy_options::recursive);
-    train_and_save(directory / "new", 1, 2, 0, false);
+    train_and_save(directory / "new", 1, 2, {}, false);
+    train_and_save(directory / "same", 0, 1, {.tag = "same"}, false);
   }
   TemporaryDirectory directory;
 };
@@ -71,36 +73,39 @@ const Setting& setting() {
 }
 
 // The data of all shards; headers hold the save id, which differs from save to save.
-std::string data_of(const std::string& root, const std::string& tag) {
-  zero::checkpoint::CheckpointReader reader(root + "/" + tag);
+std::string data_of(const std::string& root, const std::string& name) {
+  zero::checkpoint::CheckpointReader reader(root + "/" + name);
   reader.verify();
   std::string data;
   for (std::size_t i = 0; i < reader.shards().size(); ++i)
-    data += read_text(root + "/" + tag + "/" + reader.manifest().files[i].name)
+    data += read_text(root + "/" + name + "/" + reader.manifest().files[i].name)
                 .substr(static_cast<std::size_t>(reader.shards()[i].header_bytes));
   return data;
 }
 
-// What a start would resume from: its tag, after checking that it is whole and the right bits.
+// What a start would resume from: its step, after checking that it is whole and the right bits.
 std::string loads(const std::string& root) {
   const auto choice = zero::checkpoint::choose(root, "");
   if (!choice) return "nothing";
   const std::string tag = choice->candidate.tag;
+  const std::string step = "step-" + std::to_string(choice->candidate.manifest->step);
   static const std::map<std::string, std::string> expected = {
       {"step-1", data_of(setting().directory / "old", "step-1")},
       {"step-2", data_of(setting().directory / "new", "step-2")}};
-  if (!expected.contains(tag) || data_of(root, tag) != expected.at(tag)) return "a mixture";
-  return tag;
+  if ((tag != step && tag != "same") || !expected.contains(step) ||
+      data_of(root, choice->candidate.directory) != expected.at(step))
+    return "a mixture";
+  return step;
 }
 
 // Ends the process before file operation number `count`; returns whether the save came that far.
-bool save_killed_at(const std::string& root, int count) {
+bool save_killed_at(const std::string& root, const zero::SaveOptions& options, int count) {
   std::fflush(nullptr);
   const pid_t child = ::fork();
   if (child == 0) {
     std::atomic<int> left{count};
     try {
-      train_and_save(root, 1, 2, 1, true, [&](const FileEvent&) {
+      train_and_save(root, 1, 2, options, true, [&](const FileEvent&) {
         if (left-- == 0) ::_exit(killed);
         return 0;
       });
@@ -249,11 +254,11 @@ struct Recorded {
 };
 
 // Operations on files of this name fail, where one is given.
-std::vector<Recorded> record_save(const std::string& root, int keep,
+std::vector<Recorded> record_save(const std::string& root, const zero::SaveOptions& options,
                                   const std::string& failing = "") {
   std::vector<Recorded> record;
   std::mutex mutex;
-  train_and_save(root, 1, 2, keep, true, [&](const FileEvent& event) {
+  train_and_save(root, 1, 2, options, true, [&](const FileEvent& event) {
     if (event.op == FileOp::read) return 0;
     if (!failing.empty() && event.path.ends_with("/" + failing)) return ENOSPC;
     const std::lock_guard lock(mutex);
@@ -265,41 +270,55 @@ std::vector<Recorded> record_save(const std::string& root, int keep,
   return record;
 }
 
-}  // namespace
-
-TEST_CASE("killed before each file operation of a save: the old or the new one, and it goes on") {
+// Of a save from step 1 to step 2 into a copy of the folder: each state in which the process may
+// die loads as one of the two, and the next start clears away what was left, and saves.
+void check_kills(const std::string& folder, const zero::SaveOptions& options) {
   std::map<std::string, int> outcomes;
   bool came_that_far = true;
   for (int count = 0; came_that_far; ++count) {
     const TemporaryDirectory directory;
     const std::string root = directory / "root";
-    fs::copy(setting().directory / "old", root, fs::copy_options::recursive);
-    came_that_far = save_killed_at(root, count);
+    fs::copy(setting().directory / folder, root, fs::copy_options::recursive);
+    came_that_far = save_killed_at(root, options, count);
     CAPTURE(count);
-    const std::string tag = loads(root);
-    REQUIRE((tag == "step-1" || tag == "step-2"));
-    if (!came_that_far) REQUIRE(tag == "step-2");
-    ++outcomes[tag];
-    // The next start clears away what was left, and saves.
-    train_and_save(root, 1, tag == "step-1" ? 2 : 3, 0, false);
+    const std::string step = loads(root);
+    REQUIRE((step == "step-1" || step == "step-2"));
+    if (!came_that_far) REQUIRE(step == "step-2");
+    ++outcomes[step];
+    zero::SaveOptions later = options;
+    later.keep = 0;
+    train_and_save(root, 1, step == "step-1" ? 2 : 3, later, false);
     for (const auto& entry : fs::directory_iterator(root)) {
       const std::string name = entry.path().filename();
       CAPTURE(name);
-      CHECK((name == "latest" || name == ".lock" || name.starts_with("step-")));
+      CHECK((name == "latest" || name == ".lock" ||
+             (options.replace ? name == "same" : name.starts_with("step-"))));
     }
   }
   CHECK(outcomes["step-1"] > 20);
   CHECK(outcomes["step-2"] > 5);
 }
 
+}  // namespace
+
+TEST_CASE("killed before each file operation of a save: the old or the new one, and it goes on") {
+  check_kills("old", {.keep = 1});
+}
+
+TEST_CASE("killed before each file operation of a save that replaces a checkpoint") {
+  check_kills("same", {.tag = "same", .replace = true});
+}
+
 TEST_CASE("every state that a power loss may leave loads as the old or the new one") {
   const TemporaryDirectory directory;
   const std::string root = directory / "root", left = directory / "left";
-  for (const int keep : {0, 1}) {
+  const std::vector<std::pair<std::string, zero::SaveOptions>> saves = {
+      {"old", {}}, {"old", {.keep = 1}}, {"same", {.tag = "same", .replace = true}}};
+  for (const auto& [folder, options] : saves) {
     fs::remove_all(root);
-    fs::copy(setting().directory / "old", root, fs::copy_options::recursive);
+    fs::copy(setting().directory / folder, root, fs::copy_options::recursive);
     Disk disk(root);
-    const std::vector<Recorded> record = record_save(root, keep);
+    const std::vector<Recorded> record = record_save(root, options);
     REQUIRE(record.size() > 20);
     // The bits of the recorded save are those of the undisturbed one.
     REQUIRE(loads(root) == "step-2");
@@ -325,9 +344,9 @@ TEST_CASE("every state that a power loss may leave loads as the old or the new o
       if (done < record.size())
         disk.apply(record[done].op, record[done].path, record[done].target, record[done].data);
     }
-    MESSAGE("keep " << keep << ": " << record.size() << " operations, " << states << " states, "
-                    << outcomes["step-1"] << " load the old and " << outcomes["step-2"]
-                    << " the new one");
+    MESSAGE(folder << ", keep " << options.keep << ": " << record.size() << " operations, "
+                   << states << " states, " << outcomes["step-1"] << " load the old and "
+                   << outcomes["step-2"] << " the new one");
     CHECK(outcomes["step-1"] > 0);
     CHECK(outcomes["step-2"] > 0);
   }
@@ -338,7 +357,7 @@ TEST_CASE("a save is on disk when it ends, also where latest cannot be written")
   const std::string root = directory / "root", left = directory / "left";
   fs::copy(setting().directory / "old", root, fs::copy_options::recursive);
   Disk disk(root);
-  for (const Recorded& call : record_save(root, 0, ".tmp-latest"))
+  for (const Recorded& call : record_save(root, {}, ".tmp-latest"))
     disk.apply(call.op, call.path, call.target, call.data);
   for (std::size_t names = 0; names <= disk.pending(); ++names) {
     CAPTURE(names);

@@ -71,7 +71,8 @@ bool in_child(const std::function<bool()>& body) {
 
 // The words of a save by two ranks with a good checkpoint before it; "" where it succeeded. Checks
 // that the run can save afterwards.
-std::string save_under(const std::string& root, const std::function<void(bool on)>& fault) {
+std::string save_under(const std::string& root, const std::function<void(bool on)>& fault,
+                       const zero::SaveOptions& options = {"second"}) {
   std::string words;
   bool alike = true;
   with_engine(2, config_of(strategies[3], true), [&](zero::Runtime& runtime, zero::Engine& engine) {
@@ -82,7 +83,7 @@ std::string save_under(const std::string& root, const std::function<void(bool on
     if (runtime.is_root()) fault(true);
     runtime.sum(0);
     const std::string own =
-        refusal<SaveError>([&] { engine.save_checkpoint(root, {"second"}).wait(); });
+        refusal<SaveError>([&] { engine.save_checkpoint(root, options).wait(); });
     runtime.sum(0);
     if (runtime.is_root()) {
       fault(false);
@@ -145,6 +146,41 @@ TEST_CASE("any operation of a save may fail") {
     }
     CHECK(refused > 20);
   }
+}
+
+TEST_CASE("any operation of a save that replaces a checkpoint may fail") {
+  bool came_that_far = true;
+  int refused = 0;
+  for (int count = 0; came_that_far; ++count) {
+    const TemporaryDirectory directory;
+    const std::string root = directory / "root";
+    std::atomic<int> left{count};
+    FileOp op{};
+    came_that_far = false;
+    const zero::checkpoint::FileHook fail = [&](const FileEvent& event) {
+      if (left-- != 0) return 0;
+      came_that_far = true;
+      op = event.op;
+      return EIO;
+    };
+    const std::string words =
+        save_under(root, [&](bool on) { zero::checkpoint::set_file_hook(on ? fail : nullptr); },
+                   {.tag = "first", .replace = true});
+    CAPTURE(count);
+    CAPTURE(words);
+    if (!words.empty()) ++refused;
+    verify(root, "first");
+    const auto saved = zero::list_checkpoints(root);
+    REQUIRE(saved.size() == 2);
+    CHECK(saved[1].tag == "first");
+    CHECK((saved[1].sequence == 1) == !words.empty());
+    // One that cannot be read when the save begins is kept.
+    const bool unreadable = op == FileOp::read;
+    for (const std::string& name : names_in(root))
+      CHECK((name == "latest" || name == ".lock" || name == "first" || name == "third" ||
+             (unreadable && name == ".trash-set-aside-first")));
+  }
+  CHECK(refused > 20);
 }
 
 TEST_CASE("short writes are completed") {
@@ -404,6 +440,42 @@ TEST_CASE("a checkpoint that is retired beside a reader is left out, or named") 
     CHECK(contains(words, "/t3: was retired while it was being read") == named);
     CHECK(contains(notices, "taking the newest that is left") == !named);
   }
+  zero::checkpoint::set_file_hook({});
+}
+
+TEST_CASE("a checkpoint that is replaced beside a reader is read again, or named") {
+  const TemporaryDirectory directory;
+  const std::string saved = directory / "saved", newer = directory / "newer",
+                    root = directory / "root";
+  with_engine(2, config_of(strategies[1], false),
+              [&](zero::Runtime& runtime, zero::Engine& engine) {
+                engine.initialize(toy::fill);
+                engine.save_checkpoint(saved, {.tag = "t"}).wait();
+                train_until(runtime, engine, 1);
+                engine.save_checkpoint(newer, {.tag = "t"}).wait();
+              });
+  const auto replace_at = [&](const std::string& file) {
+    zero::checkpoint::set_file_hook({});
+    fs::remove_all(root);
+    fs::copy(saved, root, fs::copy_options::recursive);
+    zero::checkpoint::set_file_hook([&, file, done = false](const FileEvent& event) mutable {
+      if (done || event.op != FileOp::read || !contains(event.path, "/t/" + file)) return 0;
+      done = true;
+      fs::rename(root + "/t", root + "/.replaced-t");
+      fs::copy(newer + "/t", root + "/t", fs::copy_options::recursive);
+      fs::remove_all(root + "/.replaced-t");
+      return 0;
+    });
+  };
+  replace_at("manifest.json");
+  REQUIRE(zero::list_checkpoints(root).size() == 1);
+  CHECK(zero::list_checkpoints(root).front().step == 1);
+  replace_at("shard-00001");
+  CHECK(contains(refusal<zero::LoadError>([&] { verify(root, "t"); }),
+                 "/t: was replaced while it was being read"));
+  replace_at("shard-00001");
+  with_engine(1, config_of(strategies[1], false),
+              [&](zero::Runtime&, zero::Engine& engine) { CHECK(engine.resume(root)->step == 1); });
   zero::checkpoint::set_file_hook({});
 }
 

@@ -2,6 +2,7 @@
 // the world size is the same.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -331,4 +332,22 @@ TEST_CASE("a model in several files is the model in one") {
            std::to_string(files) + R"(.safetensors"}})"),
       "has no tensor \"a\""));
   CHECK(with(text) == "");
+}
+
+TEST_CASE("the longest name of a parameter is one that checkpoints hold") {
+  const TemporaryDirectory directory;
+  zero::testing::run_ranks(2, [&](Runtime& runtime) {
+    zero::ModelSpec model;
+    model.unit("u").param(std::string(958, 'x'), {3, 300}).buffer(std::string(958, 'y'), {2});
+    std::uint64_t digest = 0;
+    for (const bool saves : {true, false}) {
+      Engine engine(runtime, model, config_of(strategies[3], false));
+      if (!saves) CHECK(engine.resume(directory / "root")->step == 0);
+      if (saves)
+        engine.initialize([](zero::ParamShard shard) { std::ranges::fill(shard.values, 0.5f); });
+      if (saves) engine.save_checkpoint(directory / "root").wait();
+      if (saves) digest = engine.digest();
+      CHECK(engine.digest() == digest);
+    }
+  });
 }

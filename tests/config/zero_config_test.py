@@ -28,6 +28,9 @@ def check_plans(file):
     no_path = offload("no_path.json", 2, offload_optimizer={"device": "nvme"})
     for options in ([], ["--device", "cpu"], ["--device", "cuda"], ["--world-size", "4"]):
         has(run("check", no_path, *options, code=10), "no_path.json:1:", "nvme_path must be given with device nvme")
+    no_paths = offload("no_paths.json", 3, offload_optimizer={"device": "nvme"}, offload_param={"device": "nvme"})
+    has(run("check", no_paths, code=10), "zero_optimization.offload_optimizer.nvme_path and "
+        "zero_optimization.offload_param.nvme_path must be given with device nvme")
     has(run("check", offload("stage_0.json", 0, offload_optimizer={"device": "nvme", "nvme_path": "/data"}), code=10),
         "stage_0.json:1:", "nvme needs stage 1, 2 or 3")
     lamb = offload("lamb.json", 1, {"optimizer": {"type": "Lamb"}}, offload_optimizer={"device": "nvme", "nvme_path": "/"})

@@ -12,7 +12,7 @@
 #include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/report/number.h"
-#include "tools/report/run_figures.h"
+#include "tools/report/runs.h"
 #include "tools/report/table.h"
 #include "zero/testing.h"
 
@@ -120,6 +120,26 @@ zero::EngineReport made_up(double factor, std::int64_t first_peak) {
     rank.resident_bytes = 1200 + 100 * r;
   }
   return report;
+}
+
+TEST_CASE("a comparison whose runs go on has the others as absent, with the reason") {
+  zero::report::Comparison comparison;
+  const zero::report::CommonSettings settings = {"tiny", 1234, 2, 10, 2, true};
+  begin(comparison, settings, {"stage 0", "stage 3", "grad_op"});
+  CHECK(comparison.title == "tiny with 1,234 parameters, 2 ranks, 10 steps");
+  CHECK(contains(zero::report::facts_of(settings)[0].second, "after every micro step"));
+  CHECK(contains(zero::report::facts_of(settings)[1].second, "leave out the first 2"));
+  zero::report::MeasuredRun run;
+  run.name = "stage 0";
+  run.records.resize(2);
+  run.after_warm_up = run.after_all = made_up(1, 120);
+  zero::report::add(comparison, run);
+  zero::report::note_failure(comparison, "stage 3", "no memory\na table");
+  REQUIRE(comparison.absent.size() == 2);
+  CHECK(comparison.variants.front().name == "stage 0");
+  CHECK(comparison.absent[0].reason == "no memory");
+  CHECK(comparison.absent[1].name == "grad_op");
+  CHECK(comparison.absent[1].reason == "it has not run to its end");
 }
 
 TEST_CASE("figures are of the fullest rank, per step, and of the measured steps") {

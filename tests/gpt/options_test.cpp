@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "examples/gpt/initial_values.h"
@@ -118,6 +119,13 @@ TEST_CASE("a config.json survives writing and reading") {
   CHECK(read.vocabulary == 61);
   CHECK(read.context == 24);
   CHECK(read.norm_epsilon == 1e-6);
+  // Another one takes its place when it is complete.
+  std::filesystem::create_hard_link(folder / "config.json", folder / "before.json");
+  config.layers = 4;
+  gpt::save_model_config(config, folder.path().string());
+  CHECK(gpt::load_model_config(folder / "before.json", 256).layers == 3);
+  CHECK(gpt::load_model_config(folder / "config.json", 256).layers == 4);
+  CHECK(!std::filesystem::exists(folder / ".tmp-config.json"));
 }
 
 TEST_CASE("unusable model configs name every key at once") {

@@ -1,6 +1,7 @@
-# Installs the build into a prefix of its own, builds the consumer against that, and runs it. CUDA: whether the
-# build has its back end.
-# Usage: cmake -DBUILD=dir -DCONSUMER=dir -DWORK=dir -DCXX=compiler -DGENERATOR=name -DBUILD_TYPE=type -DCUDA=bool -P this
+# Installs the build into a prefix of its own, builds the consumer against that, and runs it. CUDA, TORCH: whether the
+# build has them.
+# Usage: cmake -DBUILD=dir -DCONSUMER=dir -DWORK=dir -DCXX=compiler -DGENERATOR=name -DBUILD_TYPE=type -DCUDA=bool
+#              -DTORCH=bool -P this
 
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE code COMMAND_ECHO STDOUT WORKING_DIRECTORY ${WORK})
@@ -23,6 +24,25 @@ build(${WORK}/consumer -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
 if(CUDA)
   build(${WORK}/gpu_consumer -DCONSUMER_CUDA=ON)
 endif()
+if(TORCH)
+  build(${WORK}/torch_consumer -DCONSUMER_TORCH=ON)
+  # Another torch is refused by name.
+  execute_process(
+    COMMAND ${CMAKE_COMMAND} -S ${CONSUMER} -B ${WORK}/other_torch -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${prefix}
+            -DCMAKE_CXX_COMPILER=${CXX} -DCONSUMER_TORCH=ON -DZeroCore_TORCH_ROOT=${WORK}
+    RESULT_VARIABLE code ERROR_VARIABLE text)
+  if(code EQUAL 0 OR NOT text MATCHES "there is no torch in")
+    message(FATAL_ERROR "a folder without torch: ${code}, ${text}")
+  endif()
+else()
+  execute_process(
+    COMMAND ${CMAKE_COMMAND} -S ${CONSUMER} -B ${WORK}/no_torch -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${prefix}
+            -DCMAKE_CXX_COMPILER=${CXX} -DCONSUMER_TORCH=ON
+    RESULT_VARIABLE code ERROR_VARIABLE text)
+  if(code EQUAL 0 OR NOT text MATCHES "was built without torch")
+    message(FATAL_ERROR "a build without torch: ${code}, ${text}")
+  endif()
+endif()
 
 # Nothing may lead back to the build or source tree.
 file(GLOB_RECURSE package ${prefix}/*.cmake)
@@ -41,6 +61,9 @@ run(${mlp} ${config})
 run(${prefix}/bin/zero run -n 2 ${mlp} ${config})
 if(CUDA)
   run(${WORK}/gpu_consumer/gpu)
+endif()
+if(TORCH)
+  run(${prefix}/bin/zero run -n 2 ${WORK}/torch_consumer/torch_program ${config})
 endif()
 run(${prefix}/bin/zero --version)
 if(EXISTS ${prefix}/bin/train_gpt)

@@ -137,6 +137,23 @@ TEST_CASE("a time limit beyond what clocks count is a long one") {
   CHECK(zero::time_limit_of(1e9) == std::chrono::seconds(1'000'000'000));
 }
 
+TEST_CASE("the calls of a Runtime have the time limit of the engine that was made last") {
+  int code = 0;
+  const std::string message = failure_of(
+      [] {
+        zero::testing::run_ranks(2, [](zero::Runtime& runtime) {
+          zero::Config config = small_config();
+          config.zero_core.time_limit_seconds = 0.2;
+          zero::Engine engine(runtime, models::random(1), config);
+          if (runtime.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
+          runtime.sum(1.0);
+        });
+      },
+      &code);
+  CHECK(code == 18);
+  CHECK(contains(message, "Runtime::sum"));
+}
+
 TEST_CASE("ranks with another config or model are named with the first difference") {
   int code = 0;
   const std::string config_message = failure_of(
@@ -172,6 +189,11 @@ TEST_CASE("bad declarations are refused by name") {
   CHECK(failure_of([&] { unit.param("w", {3}); }).find("fc.w") != std::string::npos);
   CHECK(failure_of([&] { unit.param("v", {-1}); }).find("fc.v") != std::string::npos);
   CHECK(failure_of([&] { model.unit("fc"); }).find("twice") != std::string::npos);
+  const std::string too_long = failure_of([&] { unit.param(std::string(958, 'x'), {2}); });
+  CHECK(contains(too_long, "the name fc.xxx"));
+  CHECK(contains(too_long, "has 961 bytes"));
+  CHECK(contains(too_long, "at most 960"));
+  CHECK(contains(failure_of([&] { unit.buffer(std::string(958, 'x'), {2}); }), "at most 960"));
   unit.uses("embde.w");
   model.unit("embed").param("w", {2});
   zero::Runtime runtime = zero::Runtime::single();

@@ -79,6 +79,27 @@ TEST_CASE("scopes can be kept in containers, and end where those say") {
   });
 }
 
+TEST_CASE("a scope that outlives its evaluation does not end another one of its unit") {
+  on_ranks([](zero::Runtime& runtime, int stage) {
+    zero::Engine engine(runtime, three_units(), config_of(stage));
+    engine.initialize(fill);
+    std::optional<zero::ForwardScope> kept;
+    {
+      zero::Evaluation evaluation = engine.evaluate();
+      CHECK(evaluation.next(true));
+      kept.emplace(engine.unit("a").forward());
+    }
+    zero::MicroStep micro = engine.begin_micro_step(true);
+    const zero::ForwardScope own = engine.unit("a").forward();
+    kept.reset();
+    for (const char* name : {"b", "c"}) static_cast<void>(engine.unit(name).forward());
+    micro.loss(0.5);
+    for (zero::Unit* unit : engine.backward_units()) unit->backward().grad<float>("w")[0] += 1;
+    CHECK(contains(refusal<zero::UsageError>([&] { engine.step(); }),
+                   "forward of unit a is still open at the end of the micro step"));
+  });
+}
+
 TEST_CASE("what outlives its engine does nothing, and says so when it is asked") {
   on_ranks([](zero::Runtime& runtime, int stage) {
     std::optional<zero::BackwardScope> backward;

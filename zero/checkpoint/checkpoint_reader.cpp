@@ -65,8 +65,8 @@ std::string read_shard_header(const Directory& checkpoint, const ManifestFile& f
 
 CheckpointReader::CheckpointReader(const std::string& path)
     : directory_(Directory::open(path)),
-      manifest_(reading(directory_.path(), [this] { return read_manifest(directory_); })),
-      shards_(reading(directory_.path(),
+      manifest_(reading(directory_, [this] { return read_manifest(directory_); })),
+      shards_(reading(directory_,
                       [this] {
                         return parse_shard_headers(this->path(), manifest_,
                                                    read_headers(directory_, manifest_));
@@ -168,7 +168,7 @@ void CheckpointReader::read_wants(std::size_t number, const std::vector<Want>& w
 
 void CheckpointReader::read(std::vector<ElementRange> wanted, const Sink& sink) const {
   std::ranges::sort(wanted);
-  reading(path(), [&] {
+  reading(directory_, [&] {
     for (std::size_t i = 0; i < shards_.size(); ++i)
       if (const std::vector<Want> wants = find_in(shards_[i], wanted); !wants.empty())
         read_wants(i, wants, sink);
@@ -207,7 +207,7 @@ std::string find_checkpoint(const std::string& path, const std::string& tag) {
     return root.path();
   const auto choice = choose(path, tag);
   if (!choice) throw LoadError(root.path() + ": there is no checkpoint in it");
-  return root.path() + "/" + choice->candidate.tag;
+  return root.path() + "/" + choice->candidate.directory;
 }
 
 }  // namespace zero::checkpoint

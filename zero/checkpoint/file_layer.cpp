@@ -277,6 +277,13 @@ std::string Directory::read_text(const std::string& name, std::int64_t max_bytes
   return open_file(name).read_text(max_bytes);
 }
 
+bool Directory::is_at_its_path() const {
+  struct stat own {
+  }, there{};
+  return ::fstat(fd_.get(), &own) == 0 && ::lstat(path_.c_str(), &there) == 0 &&
+         own.st_dev == there.st_dev && own.st_ino == there.st_ino;
+}
+
 Directory Directory::make(const std::string& name) const {
   perform({FileOp::make_directory, path_of(name)}, "create the directory",
           [&] { return ::mkdirat(fd_.get(), name.c_str(), 0700); });

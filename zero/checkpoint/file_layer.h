@@ -128,6 +128,8 @@ class Directory {
 
   const std::string& path() const { return path_; }
   int descriptor() const { return fd_.get(); }
+  // Whether its path still leads to it, and not to nothing or to another directory.
+  bool is_at_its_path() const;
   // Sorted, without "." and "..".
   std::vector<std::string> names() const;
   bool has(const std::string& name) const { return mode_of(name) != 0; }

@@ -14,9 +14,9 @@ using checkpoint::Manifest;
 using checkpoint::ManifestFile;
 using checkpoint::ManifestParameter;
 
-// The text of the chosen manifest; empty where there is no checkpoint.
-std::string Load::choose(const std::string& directory, Resume mode, const std::string& tag) {
-  std::string document;
+// The text of the chosen manifest, and the directory; empty where there is no checkpoint.
+Load::Chosen Load::choose(const std::string& directory, Resume mode, const std::string& tag) {
+  Chosen chosen;
   const Outcome own = attempt([&] {
     context_.take_buffer();
     if (context_.rank() != 0) return;
@@ -25,21 +25,22 @@ std::string Load::choose(const std::string& directory, Resume mode, const std::s
       throw LoadError(directory + ": there is no checkpoint to resume from");
     if (!choice) return;
     for (const std::string& notice : choice->notices) print_notice(notice);
-    document = std::move(choice->candidate.manifest_text);
+    chosen = {std::move(choice->candidate.manifest_text), choice->candidate.directory};
   });
   agree_or_raise(context_.ranks, "the choice of a checkpoint", own);
-  return context_.ranks.broadcast_text("the manifest of a checkpoint", document);
+  return {context_.ranks.broadcast_text("the manifest of a checkpoint", chosen.document),
+          context_.ranks.broadcast_text("the directory of a checkpoint", chosen.name)};
 }
 
 // Checks that all ranks see the checkpoint. A host that has another directory under this name is no
 // case of damage.
-Outcome Load::look(const std::string& directory, const std::string& tag,
-                   const std::string& document) {
-  return context_.together("the choice of " + tag, [&](FileWork& files) {
+Outcome Load::look(const std::string& directory, const Chosen& chosen) {
+  const std::string& name = chosen.name;
+  return context_.together("the choice of " + name, [&](FileWork& files) {
     if (context_.rank() == 0) return;
-    const std::string digest = checkpoint::format_manifest_digest(document);
-    await_visible("the checkpoint " + tag + " in " + directory + " that rank 0 sees", files, [&] {
-      const std::string own = checkpoint::Directory::open(directory).child(tag).read_text(
+    const std::string digest = checkpoint::format_manifest_digest(chosen.document);
+    await_visible("the checkpoint " + name + " in " + directory + " that rank 0 sees", files, [&] {
+      const std::string own = checkpoint::Directory::open(directory).child(name).read_text(
           checkpoint::manifest_digest_name, std::ssize(digest));
       if (own != digest) throw LoadError("another one is there");
     });
@@ -195,9 +196,14 @@ void Load::notice_differences(const Manifest& saved) const {
                  " stands at sample " + std::to_string(samples));
 }
 
-// Whether rank 0 finds it gone, after all ranks know of a failure.
-bool Load::was_retired(const std::string& path) {
-  const bool gone = context_.rank() == 0 && checkpoint::is_gone(path);
+// Whether rank 0 finds it gone or replaced, after all ranks know of a failure.
+bool Load::was_retired(const std::string& path, const std::string& document) {
+  const auto has_other_manifest = [&] {
+    std::string now;
+    attempt([&] { checkpoint::read_manifest(checkpoint::Directory::open(path), &now); });
+    return !now.empty() && now != document;
+  };
+  const bool gone = context_.rank() == 0 && (checkpoint::is_gone(path) || has_other_manifest());
   return !context_.ranks.broadcast_text("the choice of a checkpoint", gone ? "gone" : "").empty();
 }
 
@@ -244,18 +250,18 @@ std::optional<Resumed> Load::resume(const std::string& directory, Resume mode,
                     (mode == Resume::if_any ? "if any" : "must exist"));
   // Another job may save there and retire what is being read.
   while (true) {
-    const std::string document = choose(directory, mode, tag);
-    if (document.empty()) return std::nullopt;
+    const Chosen chosen = choose(directory, mode, tag);
+    if (chosen.document.empty()) return std::nullopt;
     const Manifest saved =
-        checkpoint::parse_manifest(directory + ": the manifest that rank 0 sent", document);
-    const std::string path = directory + "/" + saved.tag;
-    Outcome outcome = look(directory, saved.tag, document);
+        checkpoint::parse_manifest(directory + ": the manifest that rank 0 sent", chosen.document);
+    const std::string path = directory + "/" + chosen.name;
+    Outcome outcome = look(directory, chosen);
     const bool seen = outcome.code == 0;
     if (seen) outcome = load(path, saved);
     if (outcome.code == 0)
       return Resumed{saved.step, saved.tag, saved.client_state, saved.rank_states};
     mode = Resume::must_exist;  // there was one: this run does not begin anew
-    if (was_retired(path)) {
+    if (was_retired(path, chosen.document)) {
       const checkpoint::Retired retired(path);
       if (!tag.empty()) throw retired;
       if (context_.rank() == 0)
@@ -268,7 +274,7 @@ std::optional<Resumed> Load::resume(const std::string& directory, Resume mode,
         outcome.text += "; resume from another checkpoint by its tag (train_gpt --resume TAG)";
       raise(outcome);
     }
-    context_.damaged.insert(path);
+    context_.damaged.insert(directory + "/" + saved.tag);
     if (context_.rank() == 0)
       print_notice(outcome.text +
                    "; left as it is, and the newest one before it is taken "

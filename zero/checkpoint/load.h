@@ -24,9 +24,13 @@ class Load {
   bool spoiled() const { return spoiled_; }
 
  private:
-  std::string choose(const std::string& directory, Resume mode, const std::string& tag);
-  Outcome look(const std::string& directory, const std::string& tag, const std::string& document);
-  bool was_retired(const std::string& path);
+  struct Chosen {
+    std::string document, name;
+  };
+
+  Chosen choose(const std::string& directory, Resume mode, const std::string& tag);
+  Outcome look(const std::string& directory, const Chosen& chosen);
+  bool was_retired(const std::string& path, const std::string& document);
   bool falls_back(const Outcome& outcome, const std::string& directory, const std::string& tag);
   Outcome load(const std::string& path, const checkpoint::Manifest& saved);
 

@@ -95,6 +95,7 @@ void PendingSave::agree_on_request(const SaveOptions& options) const {
   for (const auto& [key, value] : options.client_state)
     request += "client_state " + key + " = " + value + "\n";
   if (trainable_only_) request += "trainable parameters only\n";
+  if (options.replace) request += "replaces a checkpoint of this tag\n";
   agree_on_text(context_.ranks, "checkpoint request", request);
 }
 
@@ -137,7 +138,10 @@ void PendingSave::begin(const SaveOptions& options) {
       add_file(r, file_entries(snapshot, manifest_, r, trainable_only_));
     for (const ManifestFile& file : manifest_.files) bytes += file.bytes;
     context_.saver->begin(manifest_.tag, manifest_.save_id, bytes,
-                          context_.damaged.contains(directory_ + "/" + manifest_.tag));
+                          context_.damaged.contains(directory_ + "/" + manifest_.tag)
+                              ? checkpoint::Existing::set_aside
+                          : options.replace ? checkpoint::Existing::replace
+                                            : checkpoint::Existing::refuse);
   };
   agree_or_raise(context_.ranks, "the start of a save", attempt(begin_on_root));
   manifest_.save_id = context_.ranks.broadcast_text("the id of a save", manifest_.save_id);

@@ -23,11 +23,12 @@ constexpr const char* latest_temporary = ".tmp-latest";
 constexpr const char* sign_prefix = ".tmp-sign-";
 constexpr const char* retired_prefix = ".trash-retired-";
 constexpr const char* set_aside_prefix = ".trash-set-aside-";
+constexpr std::string_view replaced_prefix = ".replaced-";
 // Manifests and directories beside the files of tensors.
 constexpr std::int64_t space_margin = std::int64_t{1} << 20;
 
 bool looks_like_checkpoint(const Directory& root, const std::string& name) {
-  if (name[0] == '.' || !root.is_directory(name)) return false;
+  if (!root.is_directory(name)) return false;
   const std::vector<std::string> inside = root.child(name).names();
   return std::any_of(inside.begin(), inside.end(), [](const std::string& file) {
     return file == manifest_name || file == manifest_digest_name || file.starts_with("shard-");
@@ -65,16 +66,39 @@ std::string tags_of(const std::vector<Candidate>& found) {
   return list_of(tags, 8);
 }
 
+// Where what has the tag is, or was before a process died between two renames.
+std::string directory_of(const Directory& root, const std::string& tag) {
+  const std::string replaced = std::string(replaced_prefix) + tag;
+  return root.has(tag) || !root.has(replaced) ? tag : replaced;
+}
+
+std::set<std::string> tags_in(const Directory& root) {
+  std::set<std::string> tags;
+  for (const std::string& name : root.names())
+    if (name.starts_with(replaced_prefix))
+      tags.insert(name.substr(replaced_prefix.size()));
+    else if (name[0] != '.')
+      tags.insert(name);
+  return tags;
+}
+
 Candidate open_candidate(const Directory& root, const std::string& tag) {
-  Candidate candidate{tag, {}, "", ""};
-  try {
-    Manifest manifest = read_manifest(root.child(tag), &candidate.manifest_text);
+  Candidate candidate{tag, directory_of(root, tag), {}, "", ""};
+  const std::string path = root.path() + "/" + candidate.directory;
+  const auto read = [&] {
+    const Directory directory = root.child(candidate.directory);
+    Manifest manifest =
+        reading(directory, [&] { return read_manifest(directory, &candidate.manifest_text); });
     if (manifest.tag != tag)
-      throw LoadError(root.path() + "/" + tag + ": its manifest is of tag " +
-                      in_quotes(manifest.tag) + "; was it renamed?");
+      throw LoadError(path + ": its manifest is of tag " + in_quotes(manifest.tag) +
+                      "; was it renamed?");
     candidate.manifest = std::move(manifest);
+  };
+  try {
+    reading(path, read);
+  } catch (const Retired&) {
+    throw;
   } catch (const LoadError& error) {
-    if (is_gone(root.path() + "/" + tag)) throw Retired(root.path() + "/" + tag);
     candidate.problem = error.what();
   }
   return candidate;
@@ -123,8 +147,11 @@ Manifest read_manifest(const Directory& checkpoint, std::string* text) {
 
 Retired::Retired(const std::string& path)
     : LoadError(path +
-                ": was retired while it was being read: the job that saves there keeps only its "
-                "newest checkpoints") {}
+                (is_gone(path)
+                     ? ": was retired while it was being read: the job that saves there keeps only "
+                       "its newest checkpoints"
+                     : ": was replaced while it was being read: the job that saves there has saved "
+                       "another one under this tag; read it again")) {}
 
 bool is_gone(const std::string& path) {
   std::error_code failed;
@@ -138,13 +165,14 @@ std::vector<Candidate> candidates(const Directory& root, std::vector<std::string
   for (bool complete = false; !complete;) {
     complete = true;
     found.clear();
-    for (const std::string& name : root.names()) {
+    for (const std::string& tag : tags_in(root)) {
+      const std::string name = directory_of(root, tag);
       try {
         if (reading(root.path() + "/" + name, [&] { return looks_like_checkpoint(root, name); }))
-          found.push_back(open_candidate(root, name));
+          found.push_back(open_candidate(root, tag));
       } catch (const Retired&) {
         complete = false;
-        if (retired != nullptr) retired->push_back(name);
+        if (retired != nullptr) retired->push_back(tag);
       }
     }
   }
@@ -216,6 +244,7 @@ Saver::Saver(const std::string& directory)
       ::pwrite(lock_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
     // The lock holds without its text.
   }
+  finish_replacement();
 }
 
 Saver::~Saver() {
@@ -242,9 +271,22 @@ std::int64_t Saver::next_sequence() {
   return ++sequence_;
 }
 
+// Of a job that died while it replaced a checkpoint: what has no successor has its name again.
+void Saver::finish_replacement() const {
+  for (const std::string& name : root_.names()) {
+    if (!name.starts_with(replaced_prefix)) continue;
+    const std::string tag = name.substr(replaced_prefix.size());
+    if (root_.has(tag)) continue;
+    root_.rename(name, tag, false);
+    root_.sync();
+  }
+}
+
 void Saver::clear() const {
   for (const std::string& name : root_.names())
-    if (name.starts_with(".tmp-") || name.starts_with(retired_prefix)) root_.remove_tree(name);
+    if (name.starts_with(".tmp-") || name.starts_with(retired_prefix) ||
+        name.starts_with(replaced_prefix))
+      root_.remove_tree(name);
 }
 
 std::string Saver::leave_sign() const {
@@ -267,15 +309,21 @@ void check_sign(const Directory& root, const std::string& sign) {
 }
 
 void Saver::begin(const std::string& tag, const std::string& save_id, std::int64_t bytes_needed,
-                  bool known_damaged) {
+                  Existing existing) {
   clear();
+  replaces_ = false;
   if (root_.has(tag)) {
-    // A run that was resumed from before a damaged one comes to its tag again.
-    if (!looks_like_checkpoint(root_, tag) ||
-        (!known_damaged && open_candidate(root_, tag).manifest))
+    const bool is_checkpoint = looks_like_checkpoint(root_, tag);
+    const bool valid = is_checkpoint && existing != Existing::set_aside &&
+                       open_candidate(root_, tag).manifest.has_value();
+    replaces_ = valid && existing == Existing::replace;
+    if (!is_checkpoint)
+      throw SaveError(root_.path() + ": has " + tag + " already, which is no checkpoint");
+    if (valid && !replaces_)
       throw SaveError(root_.path() + ": has " + tag +
-                      " already; a checkpoint is never overwritten");
-    set_aside(tag);
+                      " already; a checkpoint is overwritten only with SaveOptions::replace");
+    // A run that was resumed from before a damaged one comes to its tag again.
+    if (!valid) set_aside(tag);
   }
   const std::int64_t free = root_.free_bytes();
   if (free < bytes_needed + space_margin)
@@ -296,6 +344,27 @@ void Saver::abandon() noexcept {
   temporary_.clear();
 }
 
+// A checkpoint of this tag keeps being the one that loads, under another name, until the new one
+// is known to be on disk.
+void Saver::put_in_place() {
+  const std::string replaced = std::string(replaced_prefix) + tag_;
+  bool renamed = false;
+  try {
+    if (replaces_) {
+      root_.rename(tag_, replaced, false);
+      root_.sync();
+    }
+    root_.rename(temporary_, tag_, false);
+    renamed = true;
+    root_.sync();
+  } catch (const SaveError&) {
+    // Not known to be on disk, so not committed: undone, and the error stands.
+    if (renamed) root_.rename(tag_, temporary_, false);
+    if (replaces_ && root_.has(replaced)) root_.rename(replaced, tag_, false);
+    throw;
+  }
+}
+
 std::vector<std::string> Saver::commit(const Manifest& manifest) {
   const std::string text = format_manifest(manifest);
   if (std::ssize(text) > max_manifest_bytes)
@@ -308,17 +377,13 @@ std::vector<std::string> Saver::commit(const Manifest& manifest) {
     inside.write_text(manifest_digest_name, format_manifest_digest(text));
     inside.sync();
   }
-  root_.rename(temporary_, tag_, false);
-  try {
-    root_.sync();
-  } catch (const SaveError&) {
-    // Not known to be on disk, so not committed: undone, and the error stands.
-    root_.rename(tag_, temporary_, false);
-    throw;
-  }
+  put_in_place();
   temporary_.clear();
   committed_ = tag_;
   std::vector<std::string> notices;
+  note_failure(notices, [&] {
+    if (replaces_) root_.remove_tree(std::string(replaced_prefix) + tag_);
+  });
   note_failure(notices, [&] {
     root_.write_text(latest_temporary, tag_ + "\n");
     root_.replace(latest_name, latest_temporary);

@@ -1,6 +1,7 @@
 // A directory of checkpoints: one child directory per tag, complete from the moment it has its
-// name. Beside them `latest` (a hint), `.lock`, `.tmp-*` (saves in progress or given up) and
-// `.trash-*` (on their way out, or set aside).
+// name. Beside them `latest` (a hint), `.lock`, `.tmp-*` (saves in progress or given up),
+// `.replaced-*` (the checkpoint of a tag while a new one takes its place) and `.trash-*` (on their
+// way out, or set aside).
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ std::string tag_problem(const std::string& tag);
 // given, gets the document itself.
 Manifest read_manifest(const Directory& checkpoint, std::string* text = nullptr);
 
-// A checkpoint that a reader has begun on is gone: the job that saves there retired it meanwhile.
+// A checkpoint that a reader has begun on is gone: the job that saves there retired or replaced it
+// meanwhile.
 class Retired : public LoadError {
  public:
   explicit Retired(const std::string& path);
@@ -43,9 +45,21 @@ auto reading(const std::string& path, Work&& work) {
     throw;
   }
 }
+// The same where another checkpoint has the path of the one that is being read.
+template <class Work>
+auto reading(const Directory& checkpoint, Work&& work) {
+  try {
+    return work();
+  } catch (const LoadError&) {
+    if (!checkpoint.is_at_its_path()) throw Retired(checkpoint.path());
+    throw;
+  }
+}
 
 struct Candidate {
   std::string tag;
+  std::string
+      directory;  // its name: the tag, or where a process died while it was replaced, another
   std::optional<Manifest> manifest;
   std::string manifest_text;
   std::string problem;  // why there is no manifest
@@ -70,6 +84,13 @@ struct Choice {
 std::optional<Choice> choose(const std::string& directory, const std::string& tag,
                              const std::set<std::string>& damaged = {});
 
+// What a save does with a valid checkpoint of its tag; a damaged one is set aside.
+enum class Existing {
+  refuse,
+  replace,    // once the new one is complete
+  set_aside,  // its files are known to be damaged
+};
+
 // The writing side, of one process of the job; holds the lock while it lives. Throws SaveError.
 class Saver {
  public:
@@ -84,10 +105,9 @@ class Saver {
   // A small file of random content, for check_sign() on other hosts; at most one at a time.
   std::string leave_sign() const;
   void remove_sign(const std::string& sign) const noexcept;
-  // Clears, refuses a tag that exists, makes the temporary directory. A damaged checkpoint of that
-  // tag is set aside: one without a manifest, or whose files are known to be damaged.
+  // Clears, looks for a checkpoint of this tag, makes the temporary directory.
   void begin(const std::string& tag, const std::string& save_id, std::int64_t bytes_needed,
-             bool known_damaged = false);
+             Existing existing = Existing::refuse);
   std::int64_t next_sequence();
   // Manifest, rename (the commit point), then `latest`. What fails after the commit point comes
   // back as a notice.
@@ -101,12 +121,15 @@ class Saver {
   std::vector<std::string> set_aside_later_than(std::int64_t sequence);
 
  private:
+  void finish_replacement() const;
+  void put_in_place();
   std::string set_aside(const std::string& tag);
   std::string holder() const;
 
   Directory root_;
   Descriptor lock_;
   std::string tag_, temporary_, committed_;
+  bool replaces_ = false;      // the save in progress
   std::int64_t sequence_ = 0;  // last one given out, 0: not known yet
 };
 

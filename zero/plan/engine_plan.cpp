@@ -153,15 +153,19 @@ void check_offload(const Config& config, const EnginePlan& plan) {
     throw ConfigError(
         "zero_optimization.offload_optimizer.device nvme needs stage 1, 2 or 3: at stage 0 every "
         "rank would write the whole optimizer state to its file");
-  const auto require_path = [](OffloadDevice device, const std::string& path, const char* section) {
+  std::string missing;
+  const auto require_path = [&](OffloadDevice device, const std::string& path,
+                                const std::string& section) {
     if (device == OffloadDevice::nvme && path.empty())
-      throw ConfigError(std::string("zero_optimization.") + section +
-                        ".nvme_path must be given with device nvme: a directory on a local disk");
+      missing += (missing.empty() ? "zero_optimization." : " and zero_optimization.") + section +
+                 ".nvme_path";
   };
   require_path(options.offload_optimizer.device, options.offload_optimizer.nvme_path,
                "offload_optimizer");
   if (plan.policy.parameter_home == Home::file)
     require_path(options.offload_param.device, options.offload_param.nvme_path, "offload_param");
+  if (!missing.empty())
+    throw ConfigError(missing + " must be given with device nvme: a directory on a local disk");
 }
 
 // Refuses what this version cannot offload from a GPU.

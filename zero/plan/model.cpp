@@ -20,6 +20,17 @@ std::int64_t checked_elements(const std::string& name, const Shape& shape) {
   return elements;
 }
 
+// In checkpoints a state and an offset stand behind the name of a parameter, in 1024 bytes.
+constexpr std::size_t longest_name = 960;
+
+void check_length(const std::string& name) {
+  if (name.size() <= longest_name) return;
+  throw UsageError("the name " + name.substr(0, 100) + "... has " + std::to_string(name.size()) +
+                   " bytes; names of parameters and buffers, with the unit's before them, have at "
+                   "most " +
+                   std::to_string(longest_name) + ": shorten it");
+}
+
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -196,6 +207,7 @@ UnitSpec& UnitSpec::param(const std::string& name, Shape shape, ParamOptions opt
   detail::UnitDeclaration& unit = model_.units[index_];
   const std::string global = unit.global(name);
   if (name.empty()) throw UsageError("unit " + unit.name + ": a parameter needs a name");
+  detail::check_length(global);
   if (model_.declares(global)) throw UsageError("\"" + global + "\" is declared twice");
   const std::int64_t elements = detail::checked_elements(global, shape);
   const int index = static_cast<int>(model_.params.size());
@@ -211,6 +223,7 @@ UnitSpec& UnitSpec::buffer(const std::string& name, Shape shape, DType dtype) {
   if (name.empty() || taken)
     throw UsageError(taken ? "\"" + global + "\" is declared twice"
                            : "a buffer of unit " + global + " needs a name");
+  detail::check_length(global);
   const std::int64_t elements = detail::checked_elements(global, shape);
   model_.buffers.push_back({global, std::move(shape), elements, dtype});
   return *this;

@@ -29,11 +29,12 @@ ForwardScope& ForwardScope::operator=(ForwardScope&& other) noexcept {
 }
 
 void ForwardScope::end() noexcept {
-  if (detail::EngineCore* core = core_.get()) core->scopes().leave(detail::Op::forward, unit_);
+  if (detail::EngineCore* core = core_.get())
+    core->scopes().leave(detail::Op::forward, unit_, number_);
 }
 
-BackwardScope::BackwardScope(detail::EngineLink core, int unit)
-    : Scope(std::move(core), unit), exceptions_at_entry_(std::uncaught_exceptions()) {}
+BackwardScope::BackwardScope(detail::EngineLink core, int unit, std::int64_t number)
+    : Scope(std::move(core), unit, number), exceptions_at_entry_(std::uncaught_exceptions()) {}
 
 BackwardScope& BackwardScope::operator=(BackwardScope&& other) noexcept {
   if (this == &other) return *this;
@@ -50,7 +51,7 @@ void BackwardScope::end() noexcept {
     core->guard().poison("the backward scope of unit " + core->train().model.units[unit_].name +
                          " was left by an exception");
   else
-    core->scopes().leave(detail::Op::backward, unit_);
+    core->scopes().leave(detail::Op::backward, unit_, number_);
 }
 
 void* BackwardScope::raw_grad(std::string_view name, DType dtype, float* beta) {
@@ -62,13 +63,11 @@ std::string_view Unit::name() const {
 }
 
 ForwardScope Unit::forward() {
-  core_.of("unit").scopes().enter(detail::Op::forward, index_);
-  return {core_, index_};
+  return {core_, index_, core_.of("unit").scopes().enter(detail::Op::forward, index_)};
 }
 
 BackwardScope Unit::backward() {
-  core_.of("unit").scopes().enter(detail::Op::backward, index_);
-  return {core_, index_};
+  return {core_, index_, core_.of("unit").scopes().enter(detail::Op::backward, index_)};
 }
 
 bool MicroStep::last() const {

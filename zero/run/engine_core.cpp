@@ -35,6 +35,10 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
                 *checkpoints_, agreement_}),
       weights_(train_, guard_, transfers_, offload_),
       evaluator_(train_, guard_, walker_, learner_) {
+  // The program's own calls wait as long as the engine's.
+  comm::CallTerms terms = runtime.ranks().terms();
+  terms.time_limit = train_.ranks.terms().time_limit;
+  runtime.ranks().set_terms(terms);
   if (train_.collective()) share_memory();
   with_memory_table(runtime.ledger(), require_address_space);
   if (runtime.topology().local_rank == 0) notice_settings();

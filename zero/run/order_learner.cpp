@@ -20,16 +20,15 @@ void OrderLearner::begin() {
   contents_.assign(train_.plan.inputs.parameter_slots.slots, -1);
 }
 
-void OrderLearner::enter(int unit) {
+void OrderLearner::enter(int unit, std::int64_t scope) {
   train_.runtime.compute().synchronize();  // no kernel still reads a slot
   while (advance(unit) != unit) {
   }
-  open_.push_back(unit);
+  open_.push_back({unit, scope});
 }
 
-void OrderLearner::leave(int unit) noexcept {
-  const auto last = std::find(open_.rbegin(), open_.rend(), unit);
-  if (last != open_.rend()) open_.erase(std::next(last).base());
+bool OrderLearner::leave(std::int64_t scope) noexcept {
+  return std::erase_if(open_, [&](const Open& open) { return open.scope == scope; }) > 0;
 }
 
 std::int64_t OrderLearner::advance(std::int64_t wanted) {
@@ -66,11 +65,11 @@ void OrderLearner::gather(int unit) {
   for (const int flat : train_.layout().needs_of_unit[unit]) {
     int& content = contents_[inputs.parameter_slots.slot_of[flat]];
     if (content == flat) continue;
-    for (const int open : open_)
-      if (const std::vector<int>& held = train_.layout().needs_of_unit[open];
+    for (const Open& open : open_)
+      if (const std::vector<int>& held = train_.layout().needs_of_unit[open.unit];
           std::find(held.begin(), held.end(), content) != held.end())
         throw UsageError("forward of unit " + train_.model.units[unit].name +
-                         " needs the slot of unit " + train_.model.units[open].name +
+                         " needs the slot of unit " + train_.model.units[open.unit].name +
                          ", whose scope is still open; close it first, or declare "
                          "UnitSpec::within() if one runs within the other");
     content = flat;

@@ -23,8 +23,9 @@ class OrderLearner {
   void begin();
   // Of a forward scope. Collective: where other ranks open other units, the one that was declared
   // first comes first, and this rank takes part in its gather.
-  void enter(int unit);
-  void leave(int unit) noexcept;
+  void enter(int unit, std::int64_t scope);
+  // False where that scope is not open.
+  bool leave(std::int64_t scope) noexcept;
   // This rank opens no more forward scopes. Collective: takes part in what others still open.
   // Returns the order, in which units that nobody opened stand where they were declared. Throws
   // UsageError where these are not optional.
@@ -45,8 +46,12 @@ class OrderLearner {
   bool active_ = false, learned_ = false;
   std::vector<int> order_;
   std::vector<int> contents_;  // of the parameter slots: flat units, or -1
-  std::vector<int> open_;      // units
-  StepPlan gathers_;           // of the scope that opens
+  struct Open {
+    int unit;
+    std::int64_t scope;
+  };
+  std::vector<Open> open_;
+  StepPlan gathers_;  // of the scope that opens
 };
 
 }  // namespace zero::detail

@@ -90,7 +90,7 @@ bool PlanWalker::comes_after_optional(Op op, int target) const {
   return false;
 }
 
-void PlanWalker::enter(Op op, int target) {
+void PlanWalker::enter(Op op, int target, std::int64_t scope) {
   settle();
   const auto is_next = [&] {
     const Instruction* next = next_compute();
@@ -108,17 +108,17 @@ void PlanWalker::enter(Op op, int target) {
                                      : "declaration order") +
         ", then backward in Engine::backward_units() order");
   }
-  open_next();
+  open_next(scope);
 }
 
-void PlanWalker::open_next() {
+void PlanWalker::open_next(std::int64_t scope) {
   const Instruction& next = *next_compute();
   pump();
   for (const std::size_t earlier : next.after)
     if (done_[earlier] == 0) {
       std::string open;
-      for (const std::size_t i : open_)
-        open += " " + hooks_.unit_name(plan_->instructions[i].target);
+      for (const Open& other : open_)
+        open += " " + hooks_.unit_name(plan_->instructions[other.step].target);
       throw UsageError(describe(next) + " needs the slot of a scope that is still open (unit" +
                        open +
                        "); close it first, or allow more slots "
@@ -127,12 +127,12 @@ void PlanWalker::open_next() {
   const During waiting(clock_, StepClock::Activity::waiting);
   for (const ResourceAccess& access : next.accesses)
     if (!awaited_later(next.op, access)) follow(PlanStream::compute, access);
-  open_.push_back(steps_[PlanStream::compute][next_[PlanStream::compute]++]);
+  open_.push_back({steps_[PlanStream::compute][next_[PlanStream::compute]++], scope});
 }
 
 void PlanWalker::pass_over_next() {
   const Instruction& next = *next_compute();
-  open_next();
+  open_next(0);
   leave(next.op, next.target);
   settle();
 }
@@ -143,8 +143,9 @@ void PlanWalker::await_gradient(int slot) {
 }
 
 bool PlanWalker::inside(Op op, int target) const {
-  return std::any_of(open_.begin(), open_.end(), [&](std::size_t i) {
-    return plan_->instructions[i].op == op && plan_->instructions[i].target == target;
+  return std::any_of(open_.begin(), open_.end(), [&](const Open& open) {
+    const Instruction& instruction = plan_->instructions[open.step];
+    return instruction.op == op && instruction.target == target;
   });
 }
 
@@ -157,7 +158,7 @@ bool PlanWalker::needs(std::size_t step, int flat_unit) const {
 
 bool PlanWalker::in_use(int flat_unit) const {
   return std::any_of(open_.begin(), open_.end(),
-                     [&](std::size_t step) { return needs(step, flat_unit); });
+                     [&](const Open& open) { return needs(open.step, flat_unit); });
 }
 
 bool PlanWalker::replaced_before_use(int flat_unit) const {
@@ -177,14 +178,15 @@ bool PlanWalker::replaced_before_use(int flat_unit) const {
              PlanStream::compute, [&](std::size_t step) { return needs(step, flat_unit); });
 }
 
-void PlanWalker::leave(Op op, int target) noexcept {
-  for (std::size_t i = open_.size(); i-- > 0;) {
-    const Instruction& instruction = plan_->instructions[open_[i]];
-    if (instruction.op != op || instruction.target != target) continue;
-    ended_.push_back(open_[i]);  // within the reserved capacity
-    open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
-    return;
-  }
+bool PlanWalker::leave(Op op, int target, std::int64_t scope) noexcept {
+  const auto open = std::ranges::find_if(open_, [&](const Open& other) {
+    const Instruction& instruction = plan_->instructions[other.step];
+    return other.scope == scope && instruction.op == op && instruction.target == target;
+  });
+  if (open == open_.end()) return false;
+  ended_.push_back(open->step);  // within the reserved capacity
+  open_.erase(open);
+  return true;
 }
 
 void PlanWalker::settle() {
@@ -231,7 +233,7 @@ void PlanWalker::finish() {
   settle();
   pump();
   if (!open_.empty())
-    throw UsageError(describe(plan_->instructions[open_.front()]) +
+    throw UsageError(describe(plan_->instructions[open_.front().step]) +
                      " is still open at the end of the micro step");
   const std::vector<std::size_t>& steps = steps_[PlanStream::compute];
   std::size_t& next = next_[PlanStream::compute];

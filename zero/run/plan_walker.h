@@ -39,10 +39,11 @@ class PlanWalker {
   // compute stream until the step's parameters are there; the gradient slots of a backward scope
   // are awaited only by await_gradient(), or when it has ended. Throws UsageError for a step out of
   // order, or one that needs the slot of an open scope.
-  void enter(Op op, int target);
+  // `scope` tells it from others of the same target that are open at the same time.
+  void enter(Op op, int target, std::int64_t scope = 0);
   void await_gradient(int slot);
-  // Records only: its effects come with the next call.
-  void leave(Op op, int target) noexcept;
+  // Records only: its effects come with the next call. False where that scope is not open.
+  bool leave(Op op, int target, std::int64_t scope = 0) noexcept;
   bool inside(Op op, int target) const;
   bool inside_any() const { return !open_.empty(); }
   // Whether an open step uses the flat unit; and whether its slot is gathered into again before any
@@ -77,7 +78,7 @@ class PlanWalker {
   bool is_optional(std::size_t instruction) const;
   // Whether the step comes next but for optional ones.
   bool comes_after_optional(Op op, int target) const;
-  void open_next();
+  void open_next(std::int64_t scope);
   void pass_over_next();
   void settle();
   void pump();
@@ -100,8 +101,12 @@ class PlanWalker {
   // By stream: its instructions, and how many have been entered or issued.
   ByStream<std::vector<std::size_t>> steps_;
   ByStream<std::size_t> next_{};
-  std::vector<char> done_;          // by instruction: given to its stream; of compute, settled
-  std::vector<std::size_t> open_;   // entered compute steps, by instruction
+  std::vector<char> done_;  // by instruction: given to its stream; of compute, settled
+  struct Open {
+    std::size_t step;  // by instruction
+    std::int64_t scope;
+  };
+  std::vector<Open> open_;          // entered compute steps
   std::vector<std::size_t> ended_;  // left, not settled
 };
 

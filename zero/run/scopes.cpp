@@ -132,10 +132,11 @@ void Scopes::set_loss(const float* mean) {
   agreement_.add_loss(mean);
 }
 
-void Scopes::enter(Op op, int unit) {
+std::int64_t Scopes::enter(Op op, int unit) {
+  const std::int64_t scope = ++scopes_;
   guard_.refuse_after_failure("a scope was opened");
   const Phase phase = guard_.phase();
-  if (op == Op::forward && phase == Phase::full_model) return;
+  if (op == Op::forward && phase == Phase::full_model) return scope;
   if (op == Op::forward && phase == Phase::full_model_elsewhere)
     throw UsageError("forward of unit " + unit_name(unit) + ": rank " +
                      std::to_string(train_.rank()) +
@@ -147,25 +148,23 @@ void Scopes::enter(Op op, int unit) {
   guard_.or_poison([&] {
     if (op == Op::backward) end_learning();
     if (learner_.active())
-      learner_.enter(unit);
+      learner_.enter(unit, scope);
     else
-      walker_.enter(op, unit);
+      walker_.enter(op, unit, scope);
     for (const int f : train_.layout().needs_of_unit[unit]) hidden_.show_parameters(f);
     open_ranges_[2 * unit + (op == Op::backward)] =
         DeviceRange::begin(train_.runtime.device(), op, unit_name(unit));
     clock_.turn_to(StepClock::Activity::kernels);
   });
+  return scope;
 }
 
-void Scopes::leave(Op op, int unit) noexcept {
+void Scopes::leave(Op op, int unit, std::int64_t scope) noexcept {
   if (guard_.full_model_lives()) return;
+  const bool learning = learner_.active();
+  if (!(learning ? learner_.leave(scope) : walker_.leave(op, unit, scope))) return;
   DeviceRange::end(train_.runtime.device(), open_ranges_[2 * unit + (op == Op::backward)]);
-  if (learner_.active()) {
-    learner_.leave(unit);
-  } else {
-    walker_.leave(op, unit);
-    hidden_.hide_parameters(unit, walker_);
-  }
+  if (!learning) hidden_.hide_parameters(unit, walker_);
   if (!walker_.inside_any()) clock_.turn_to(StepClock::Activity::other);
 }
 

@@ -35,8 +35,10 @@ class Scopes {
   };
   explicit Scopes(const Parts& parts);
 
-  void enter(Op op, int unit);
-  void leave(Op op, int unit) noexcept;
+  // Returns the scope's number, by which it is left. A scope that is open no more (one that was
+  // kept beyond its evaluation or its FullModel) ends without effect on others of its unit.
+  std::int64_t enter(Op op, int unit);
+  void leave(Op op, int unit, std::int64_t scope) noexcept;
   // Both name parameters by their name in the unit, or in the model.
   const void* value(int unit, std::string_view name, DType dtype) const;
   // Of a parameter that rests whole, by its name in the model; null where it rests as a shard.
@@ -92,6 +94,7 @@ class Scopes {
   StepClock& clock_;
   StepAgreement& agreement_;
   static constexpr std::int64_t no_loop = -1;
+  std::int64_t scopes_ = 0;             // opened so far
   std::int64_t passes_ = 0, pass_ = 0;  // begun, and the current one
   HalfPlans halves_;                    // of the micro step that shows the order
   int micro_steps_done_ = 0;

@@ -10,10 +10,15 @@ _LIST = ".not-latest"  # tags, one in a line, in the folder of the checkpoints
 _LATEST = "latest"
 
 
+def is_listed(directory, tag, job):
+    """Whether load_checkpoint() takes the checkpoint by its tag alone. Collective."""
+    return bool(text_of_root(job, lambda: "listed" if tag in _listed(directory) else ""))
+
+
 def before_save(directory, tag, save_latest):
     """On rank 0. Returns what after_save() needs. The tag is listed before its checkpoint is there."""
     latest = _read(directory, _LATEST)
-    if not save_latest and tag not in _listed(directory) and not os.path.exists(os.path.join(directory, tag)):
+    if not save_latest and tag not in _listed(directory) and (latest or "").strip() != tag:
         os.makedirs(directory, exist_ok=True)
         _replace(directory, _LIST, "".join(f"{each}\n" for each in [*_listed(directory), tag]))
     return latest

@@ -152,16 +152,12 @@ class _Comparing:
                                    engine.digest())
 
     def describe(self, engine, model, count):
-        after = engine.native.report()
-        self.report.begin(after, [_name_of(stage) for stage in self.stages])
-        self.report.title = (f"{type(model).__name__} with {after.parameter_count:,} parameters, {self.job.size} ranks, "
-                             f"{count} steps")
-        sync = engine.config["zero_core"]["gradient_sync"]
-        self.report.facts = [
-            ("ranks", self.job.describe()),
-            ("sync", f"gradients are reduced after {'every' if sync == 'each' else 'the last'} micro step at all stages"),
-            ("steps", f"{count} from the same start at each stage; times leave out the first {count // 5}"),
-            ("program", f"zerocore with torch {torch.__version__}")]
+        settings = _native.CommonSettings(
+            type(model).__name__, engine.native.report().parameter_count, self.job.size, count, count // 5,
+            engine.config["zero_core"]["gradient_sync"] == "each")
+        self.report.begin(settings, [_name_of(stage) for stage in self.stages])
+        self.report.facts = [("ranks", self.job.describe()), *settings.facts(),
+                             ("program", f"zerocore with torch {torch.__version__}")]
 
 
 def _call(engine, batch):

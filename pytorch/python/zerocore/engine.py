@@ -278,7 +278,9 @@ class Engine(nn.Module):
 
     def save_checkpoint(self, save_dir, tag=None, client_state=None, save_latest=True,
                         exclude_frozen_parameters=False):
-        """Any stage and number of ranks loads it; without save_latest, by its tag alone. Collective."""
+        """Any stage and number of ranks loads it; without save_latest, by its tag alone. Under
+        checkpoint.writer.decoupled it returns before it is written: later steps, the next save or load and the
+        engine's end finish it, and raise what went wrong. Collective."""
         save_dir, tag = str(save_dir), tag or f"global_step{self.global_steps}"
         state = {"global_steps": self.global_steps, "micro_steps": self.micro_steps,
                  "skipped_steps": self.skipped_steps, "client_state": client_state or {},
@@ -289,9 +291,13 @@ class Engine(nn.Module):
         random = _to_bytes(random)
         root = self._ranks.rank == 0
         with self._guarded("save_checkpoint"):
+            self.native.finish_save()
+            # What changes behind the commit is known after it alone.
+            waits = self.native.saves_in_background() and (
+                not save_latest or checkpoints.is_listed(save_dir, tag, self._ranks))
             latest = checkpoints.before_save(save_dir, tag, save_latest) if root else None
             saved = self.native.save(save_dir, tag, {"python": base64.b64encode(_to_bytes(state)).decode()}, random,
-                                     exclude_frozen_parameters)
+                                     exclude_frozen_parameters, waits)
             if root and saved:
                 checkpoints.after_save(save_dir, tag, save_latest, latest)
             if not save_latest:
@@ -306,6 +312,7 @@ class Engine(nn.Module):
             raise _native.UsageError("load_checkpoint loads all of a checkpoint; for weights alone there is "
                                      "load_weights(), which reads safetensors")
         with self._guarded("load_checkpoint"):
+            self.native.finish_save()
             tag = tag or checkpoints.tag_to_load(str(load_dir), self._ranks)
             resumed = self.native.resume(str(load_dir), tag) if tag is not None else None
         if resumed is None:

@@ -73,6 +73,8 @@ def checkpoints():
                 raise SystemExit(f"saved {digest}, loaded {again}")
     with tempfile.TemporaryDirectory() as folder:
         run(2, "latest", folder)
+    with tempfile.TemporaryDirectory() as folder:
+        run(2, "background", folder)
 
 
 def offload():
@@ -83,6 +85,7 @@ def offload():
 def whole_values():
     for ranks in (1, 2):
         run(ranks, "gathered")
+        run(ranks, "state_dict")
         with tempfile.TemporaryDirectory() as folder:
             run(ranks, "meta", folder + "/model")
 
@@ -104,6 +107,8 @@ def comparison():
         states = [variant["memory"]["optimizer_state"]["planned"] for variant in figures["variants"]]
         if not states[0] == 2 * states[1] == 2 * states[2]:
             raise SystemExit(f"optimizer states at stages 0, 2 and 3: {states}")
+    with tempfile.TemporaryDirectory() as folder:
+        contains(run(2, "offloaded_comparison", folder)[0], "stage 1 + nvme", "stage 3 + nvme", "bits equal")
 
 
 def compiled():

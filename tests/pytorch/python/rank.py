@@ -1,5 +1,7 @@
 """One rank of a test of the Python package: `rank.py CASE [ARGUMENT]...`. Prints what the test looks at on rank 0."""
 
+import io
+import os
 import sys
 import warnings
 
@@ -155,7 +157,7 @@ def load(folder, stage):
 
 
 def latest(folder):
-    """load_checkpoint() without a tag passes over what was saved without save_latest."""
+    """load_checkpoint() without a tag passes over what was saved without save_latest; a tag may be saved again."""
     model, loss_of = models.make("tied")
     engine, *_ = zerocore.initialize(model=model, config=config("2"))
     digests = {}
@@ -181,7 +183,38 @@ def latest(folder):
     loads(3, "global_step3")
     save(4)
     loads(4)
+    # A second save under a tag replaces the first one, as with DeepSpeed; "latest" stays what it is.
+    save(5, tag="aside", save_latest=False)
+    loads(4)
+    loads(5, "aside")
+    save(6, tag="global_step4", save_latest=False)
+    loads(6)
+    save(7, tag="aside")
+    loads(7)
     say("latest")
+
+
+def background(folder):
+    """A save in the background is committed by later steps, or by what waits for it."""
+    model, loss_of = models.make("tied")
+    engine, *_ = zerocore.initialize(model=model, config=config("2", checkpoint={"writer": {"decoupled": True}}))
+    for steps, tag in ((1, "first"), (2, "second")):
+        train(engine, loss_of, steps)
+        digest = engine.digest()
+        assert engine.save_checkpoint(folder, tag)
+        assert not os.path.exists(f"{folder}/{tag}"), "it was waited for"
+    train(engine, loss_of, 3)
+    path, _ = engine.load_checkpoint(folder)
+    assert path.endswith("second") and engine.digest() == digest, path
+    engine.save_checkpoint(folder, "aside", save_latest=False)
+    with open(f"{folder}/latest", encoding="utf-8") as file:
+        assert file.read().strip() == "second"
+    engine.save_checkpoint(folder, "aside")
+    assert engine.load_checkpoint(folder)[0].endswith("aside")
+    engine.save_checkpoint(folder, "last")
+    engine.destroy()
+    assert os.path.exists(f"{folder}/last")
+    say("saved")
 
 
 def gathered():
@@ -214,6 +247,37 @@ def gathered():
         value = loss_of(engine)
     assert value.isfinite() and weight.ds_shape == before.shape
     say("gathered")
+
+
+def state_dict():
+    """At stage 3 a state_dict() has names alone, unless all parameters are gathered."""
+    for name in ("resnet", "tied"):
+        check_state_dict(name)
+    say("saved")
+
+
+def check_state_dict(of):
+    model, loss_of = models.make(of)
+    engine, *_ = zerocore.initialize(model=model, config=config("3"))
+    train(engine, loss_of, 1)
+    try:
+        torch.save(engine.module.state_dict(), io.BytesIO())
+    except RuntimeError as error:
+        for part in ("parameter ", " is sharded at rest", "save_16bit_model", "_zero3_consolidated_16bit_state_dict",
+                     "GatheredParameters"):
+            assert part in str(error), error
+    else:
+        assert engine.world_size == 1, "a state_dict without values was saved"
+    file = io.BytesIO()
+    with zerocore.zero.GatheredParameters(engine.module.parameters()):
+        kept = engine.module.state_dict()
+        torch.save(kept, file)
+    file.seek(0)
+    expected, saved = engine.module_state_dict(), torch.load(file)
+    assert list(saved) == list(models.make(of)[0].state_dict())
+    for state in (saved, kept):
+        assert state.keys() == expected.keys() and all(torch.equal(state[name], expected[name]) for name in expected)
+    engine.destroy()
 
 
 def meta(folder):
@@ -277,6 +341,23 @@ def comparison(folder):
         return made[-1]
 
     assert not zerocore.compare_stages(changing, batches(), (0, 3), config=document).equal
+
+
+def offloaded_comparison(folder):
+    """compare_stages() with state and parameters in files: equal bits, and the report says what lies in them."""
+    torch.manual_seed(50 + zerocore.ranks().rank)
+    batches = [torch.randint(0, models.VOCABULARY, (2, 12)) for _ in range(4)]
+    document = config("0", 2)
+    document["zero_optimization"] |= {part: {"nvme_path": folder} for part in ("offload_optimizer", "offload_param")}
+    result = zerocore.compare_stages(lambda: models.make("tied")[0], batches, ("3", "1+nvme", "2+nvme", "3+nvme"),
+                                     config=document)
+    assert result.equal
+    in_file = {variant["name"]: {category for category, use in variant["in_file"].items() if use["peak"] > 0}
+               for variant in result.figures["variants"]}
+    assert in_file["stage 3"] == set(), in_file
+    for stage in ("stage 1 + nvme", "stage 2 + nvme"):
+        assert "optimizer_state" in in_file[stage] and "parameters" not in in_file[stage], in_file
+    assert {"optimizer_state", "parameters"} <= in_file["stage 3 + nvme"], in_file
 
 
 def compiled(backend):
