@@ -41,6 +41,13 @@ class SingleWorld final : public World {
 
 }  // namespace
 
+int Topology::neighbours_per_node() const {
+  const int each = size / node_count;
+  for (int other = 0; node_count > 1 && other < size; ++other)
+    if (node_of[other] != other / each) return -1;
+  return each;
+}
+
 std::unique_ptr<Communicator> World::connect(Device& device) {
   throw TopologyError(describe() + ": no transport for buffers of device " + device.kind() +
                       "; use device cpu");

@@ -19,6 +19,10 @@ struct Topology {
   int local_rank = 0, local_size = 1;  // among the ranks of this node, in rank order
   int node = 0, node_count = 1;
   std::vector<int> node_of = {0};
+
+  // How many ranks each node has, where all have as many and those of a node are neighbours; else
+  // -1.
+  int neighbours_per_node() const;
 };
 
 struct WorldOptions {

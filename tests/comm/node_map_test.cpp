@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "comm/reduce.h"
+#include "comm/world.h"
 
 namespace zero::comm::testing {
 namespace {
@@ -95,3 +96,19 @@ TEST_CASE("sums of sums have the bits of the sum") {
 }
 
 }  // namespace zero::comm::testing
+
+TEST_CASE("nodes are alike where each has as many neighbouring ranks") {
+  const auto neighbours = [](std::vector<int> node_of, int nodes) {
+    zero::comm::Topology topology;
+    topology.size = static_cast<int>(node_of.size());
+    topology.node_count = nodes;
+    topology.node_of = std::move(node_of);
+    return topology.neighbours_per_node();
+  };
+  CHECK(neighbours({0}, 1) == 1);
+  CHECK(neighbours({0, 0, 0}, 1) == 3);
+  CHECK(neighbours({0, 0, 1, 1, 2, 2}, 3) == 2);
+  CHECK(neighbours({0, 1, 0, 1}, 2) == -1);
+  CHECK(neighbours({0, 0, 0, 1}, 2) == -1);
+  CHECK(neighbours({0, 0, 1, 1, 1}, 2) == -1);
+}

@@ -187,6 +187,10 @@ TEST_CASE("groups that do not divide the ranks, or contradict each other, are na
          [](auto& c) { c.zero_core.shard_group_size = 3; });
   refuse("zero_core.shard_group_size is 8, which does not divide 4 ranks",
          [](auto& c) { c.zero_core.shard_group_size = 8; });
+  CHECK_THROWS_WITH_AS(
+      zero::detail::grid_for(in_groups(toy::config(3, {}), rows[0], 0).zero_core, 4, -1),
+      doctest::Contains("is \"node\", and nodes have different numbers of ranks"),
+      zero::ConfigError);
   refuse("needs zero_optimization.stage 3", [](auto& c) {
     c.zero_optimization.stage = 2;
     c.zero_core.shard_group_size = 2;

@@ -12,7 +12,7 @@ namespace {
 constexpr int two_in_turn = 2, one_each = 0;  // slots of a class
 
 RankGrid asked_grid(const Config& config, const PlanRank& on) {
-  return grid_for(config.zero_core, on.ranks, on.node_ranks > 0 ? on.node_ranks : on.ranks);
+  return grid_for(config.zero_core, on.ranks, on.node_ranks != 0 ? on.node_ranks : on.ranks);
 }
 
 Portion updated_portion(const EnginePlan& plan) {

@@ -22,7 +22,7 @@ struct PlanRank {
   bool on_gpu = false;
   bool strict = false;  // see zero/strict.h
   ModelParallel model_parallel = {};
-  int node_ranks = 0;  // of each node, where all have as many; 0: all ranks are on one
+  int node_ranks = 0;  // neighbours on each node; 0: all ranks are on one, -1: nodes are not alike
 };
 
 struct EnginePlan {

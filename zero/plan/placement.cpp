@@ -65,6 +65,12 @@ Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& z
 RankGrid grid_for(const CoreOptions& zero_core, int ranks, int node_ranks) {
   if (!zero_core.shard_group_size) return {ranks, ranks};
   const bool by_node = *zero_core.shard_group_size == 0;
+  if (by_node && node_ranks < 0)
+    throw ConfigError(
+        "zero_core.shard_group_size is \"node\", and nodes have different numbers of ranks, or "
+        "ranks "
+        "that are not neighbours: start the same number on each with mpirun --map-by slot (srun "
+        "--distribution=block), or give a number");
   const std::int64_t size = by_node ? node_ranks : *zero_core.shard_group_size;
   if (size > ranks || ranks % size != 0)
     throw ConfigError(

@@ -36,8 +36,8 @@ Strategy strict_strategy(const Strategy& strategy);
 Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& zero_core,
                       const RankGrid& grid = {});
 
-// The grid that the config asks for, of ranks of which each node has so many. Throws ConfigError
-// where the groups do not divide the ranks.
+// The grid that the config asks for, of ranks of which each node has so many neighbouring ones; -1
+// where nodes are not alike. Throws ConfigError where the groups do not divide the ranks.
 RankGrid grid_for(const CoreOptions& zero_core, int ranks, int node_ranks);
 // The ranks that share a second copy of gathered parameters (ZeRO++'s hpZ); 0 where there is none.
 // Throws ConfigError where they do not divide the ranks, or where shard groups are asked for too.

@@ -32,16 +32,11 @@ Cost cost_of(const Model& model, const Config& config, const PlanRank& on) {
 
 std::string hybrid_advice(const TrainState& train) {
   const comm::Topology& topology = train.runtime.topology();
-  const PlanRank on{train.rank(),
-                    topology.size,
-                    train.policy().on_gpu,
-                    false,
-                    {},
-                    topology.size / topology.node_count};
+  const int on_node = topology.neighbours_per_node();
+  const PlanRank on{train.rank(), topology.size, train.policy().on_gpu, false, {}, on_node};
   const Config& config = train.config;
   const bool chosen = config.zero_core.shard_group_size || train.policy().second_copy_ranks > 0;
-  const bool even = on.node_ranks * topology.node_count == topology.size;
-  if (train.rank() != 0 || topology.node_count == 1 || on.node_ranks == 1 || !even || chosen ||
+  if (train.rank() != 0 || topology.node_count == 1 || on_node <= 1 || chosen ||
       train.plan.strict || train.plan.configured.parameter != Placement::shard ||
       train.policy().parameter_home != Home::device)
     return "";

@@ -24,6 +24,10 @@ Ranks::Ranks(RuntimeCore& runtime) : Ranks(runtime, runtime.world()) {
     model_parallel_.reset(new Ranks(runtime, *world));
 }
 
+Ranks::~Ranks() {
+  if (device_) runtime_.unwatch(*device_);
+}
+
 const char* Ranks::noun() const {
   return &world_ == &runtime_.world() ? "rank" : "model-parallel rank";
 }
@@ -48,6 +52,7 @@ std::unique_ptr<Ranks> Ranks::split(std::string_view subject, int color, int key
     exchange_on_device(subject, [&](comm::Communicator& communicator, Stream) {
       part->device_ = communicator.split(color, key);
     });
+  if (part->device_) runtime_.watch(*part->device_);
   part->topology_ = {part->host_->rank(), part->host_->size()};
   part->terms_ = terms_;
   part->terms_.reduce_group = 0;

@@ -25,6 +25,8 @@ class Ranks {
 
   // With the terms of the Runtime's own communicator.
   explicit Ranks(RuntimeCore& runtime);
+  ~Ranks();
+  Ranks(const Ranks&) = delete;
 
   // The model-parallel group beside these ranks, which compute with the same parameters; null where
   // there is none. Its exchanges are on host buffers.

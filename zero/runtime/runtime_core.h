@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/world.h"
 #include "zero/base/cpu/thread_pool.h"
@@ -59,10 +60,14 @@ class RuntimeCore {
   // A signal asked this rank to stop.
   bool stop_requested() const;
 
-  // Throws what has ended the device's communicator meanwhile.
+  // Throws what has ended the device's communicator meanwhile, or one that was split from it.
   void check_communicator() {
     if (accelerator_.communicator) accelerator_.communicator->check();
+    for (comm::Communicator* part : parts_) part->check();
   }
+  // For as long as a communicator that was split from the device's lives.
+  void watch(comm::Communicator& part) { parts_.push_back(&part); }
+  void unwatch(comm::Communicator& part) { std::erase(parts_, &part); }
 
  private:
   void start_streams();
@@ -79,6 +84,7 @@ class RuntimeCore {
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<optim::DeviceKernels> host_kernels_;
   std::unique_ptr<ExecutionStream> compute_, communication_;
+  std::vector<comm::Communicator*> parts_;  // of the device's communicator
 };
 
 // Copies to, from or on the device, behind what its compute stream has to do, and waits.

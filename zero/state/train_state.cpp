@@ -16,8 +16,7 @@ PlanRank plan_rank(RuntimeCore& runtime, Ranks& ranks) {
               strict_mode()};
   if (Ranks* group = ranks.model_parallel())
     on.model_parallel = {group->topology().rank, group->topology().size};
-  const comm::Topology& topology = runtime.topology();
-  on.node_ranks = topology.size / topology.node_count;
+  on.node_ranks = runtime.topology().neighbours_per_node();
   return on;
 }
 
