@@ -27,6 +27,8 @@ class Memory {
         parameters_(std::size_t(inputs.parameter_slots.slots), Parameter{}),
         gradients_(std::size_t(inputs.gradient_slots.slots), Gradient{}),
         versions_(inputs.layout->flat_units.size(), 0),
+        spread_(versions_),
+        second_copies_(versions_),
         at_rest_(inputs.layout->flat_units.size(), Written{}),
         on_host_(inputs.layout->flat_units.size(), Written{}),
         chunks_(inputs.layout->flat_units.size(), 0),
@@ -64,11 +66,23 @@ class Memory {
   // So do writes.
   void begin_gather(int f) { parameter_of(f) = {f, torn}; }
   void end_gather(int f, int number) {
-    parameter_of(f) = {f, versions_[std::size_t(f)], number};
+    const int version =
+        inputs_.spread_after_update ? spread_[std::size_t(f)] : versions_[std::size_t(f)];
+    parameter_of(f) = {f, version, number};
+    second_copies_[std::size_t(f)] = version;
     if (inputs_.offload.shard_slot(f) < 0) return;
     const Buffer& buffer = buffers_[std::size_t(inputs_.offload.shard_slot(f))];
     parameter_of(f) = {buffer.content.flat, buffer.content.version, number};
     if (buffer.fetch != number) complain(Op::gather, f, "finds what another fetch has brought");
+  }
+  void end_regather(int f, int number) {
+    parameter_of(f) = {f, second_copies_[std::size_t(f)], number};
+  }
+  void spread(int f, Moment now, bool ends) {
+    const int version = versions_[std::size_t(f)];
+    if (version != (now.step + 1) * chunks_[std::size_t(f)])
+      complain(Op::spread, f, "finds another version");
+    spread_[std::size_t(f)] = ends ? version : torn;
   }
   // The unit's fetches, its supplies and its gathers are numbered, for what one brings the next
   // takes.
@@ -228,6 +242,9 @@ class Memory {
     const int f = inputs_.chunks[std::size_t(chunk)].flat_unit;
     const int before = now.step * chunks_[std::size_t(f)] + place_in_unit_[std::size_t(chunk)];
     if (versions_[std::size_t(f)] != before) complain(op, chunk, "finds another version");
+    const bool first = place_in_unit_[std::size_t(chunk)] == 0;
+    if (inputs_.spread_after_update && first && spread_[std::size_t(f)] != before)
+      complain(op, chunk, "comes before the last update has been spread");
     if (!inputs_.gather_parameters) parameter_of(f) = {f, torn};
   }
   void end_write(int chunk) {
@@ -261,6 +278,8 @@ class Memory {
   std::vector<Parameter> parameters_;
   std::vector<Gradient> gradients_;
   std::vector<int> versions_;
+  std::vector<int> spread_;         // by flat unit: the version that replicas have from each other
+  std::vector<int> second_copies_;  // by flat unit: their version
   std::vector<Written> at_rest_;
   std::vector<Written> on_host_;    // by flat unit
   std::vector<int> chunks_;         // by flat unit
@@ -317,6 +336,10 @@ void access(Memory& memory, const Action& i, const Point& at) {
       return memory.supply(i.target, at.number, at.ends);
     case Op::gather:
       return at.ends ? memory.end_gather(i.target, at.number) : memory.begin_gather(i.target);
+    case Op::regather:
+      return at.ends ? memory.end_regather(i.target, at.number) : memory.begin_gather(i.target);
+    case Op::spread:
+      return memory.spread(i.target, at.now, at.ends);
     default:
       if (at.ends) memory.assign_or_add(i.op, i.target, at.now);
   }
@@ -340,7 +363,7 @@ std::string walk(const PlanInputs& inputs, const Step& step, mock::Order order,
   const auto number_of = [&](const Instruction& i) {
     if (i.op == Op::fetch) return ++fetches[std::size_t(i.target)];
     if (i.op == Op::supply) return ++supplies[std::size_t(i.target)];
-    return i.op == Op::gather ? ++gathers[std::size_t(i.target)] : 0;
+    return fills_slot(i.op) ? ++gathers[std::size_t(i.target)] : 0;
   };
   PlanWalker walker(inputs, streams, clock,
                     {[&](const Instruction& i) {
@@ -435,6 +458,27 @@ TEST_CASE("the same over several micro steps, with sums of their own dtype too")
             plan, {{{&plan.steps.first, &plan.steps.middle, &plan.steps.last}, &plan.steps.update},
                    empties});
       }
+}
+
+TEST_CASE("the same with slices that are spread over groups, and with second copies") {
+  const zero::ModelSpec spec = models::describe({3, 64, 100, 32});
+  for (const bool copies : {false, true})
+    for (const int micro_steps : {1, 3}) {
+      zero::Config config = config_of(3, micro_steps);
+      if (copies) config.zero_optimization.hpz_partition_size = 2;
+      if (!copies) config.zero_core.shard_group_size = 2;
+      config.zero_core.optimizer_over_all_ranks = !copies;
+      CAPTURE(copies);
+      CAPTURE(micro_steps);
+      const EnginePlan plan(spec.declared(), config, {0, 4});
+      REQUIRE(plan.inputs.second_copies == copies);
+      REQUIRE(plan.inputs.spread_after_update == !copies);
+      const StepPlans& steps = plan.steps;
+      check_all_deletions(
+          plan, micro_steps == 1
+                    ? Step{{{&steps.only}, &steps.update}, true}
+                    : Step{{{&steps.first, &steps.middle, &steps.last}, &steps.update}, true});
+    }
 }
 
 TEST_CASE("the same with state in host memory, all of it or the last chunks alone") {
