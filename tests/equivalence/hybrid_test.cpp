@@ -8,6 +8,7 @@
 #include "tests/support/hybrid_rows.h"
 #include "tests/support/toy_ranks.h"
 #include "zero/plan/engine_plan.h"
+#include "zero/runtime/strict_mode.h"
 
 namespace {
 
@@ -126,7 +127,8 @@ TEST_CASE("second copies that groups share (hpZ) change no bit of stage 3") {
 
 // Elements that one step gathers from shards and from second copies, and reduces, padding included.
 zero::detail::PlanTraffic traffic_of(const zero::Config& config, int ranks) {
-  const zero::detail::EnginePlan plan(toy::describe({}).declared(), config, {0, ranks});
+  const zero::detail::EnginePlan plan(toy::describe({}).declared(), config,
+                                      {0, ranks, false, zero::detail::strict_mode()});
   return zero::detail::traffic_of(plan.steps.only, plan.layout);
 }
 

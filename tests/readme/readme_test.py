@@ -155,9 +155,12 @@ class StageTables(unittest.TestCase):
         if not ARGS.train_gpt:
             raise unittest.SkipTest("there is no train_gpt in this build")
         cls.memory = rows(section(text_of("README.md"), "Stages"))
-        cls.traffic = rows(section(text_of("docs/comparing-stages.md"), "Traffic"))
+        traffic = rows(section(text_of("docs/comparing-stages.md"), "Traffic"))
+        cls.traffic = [row for row in traffic if row[0][0].isdigit()]
+        cls.groups = [row for row in traffic if row not in cls.traffic]
+        cls.inside = rows(section(text_of("docs/multi-node.md"), "Sharding inside of nodes"))
 
-    def summary(self, row, *settings):
+    def summary(self, row, *settings, ranks=RANKS):
         with tempfile.TemporaryDirectory() as folder:
             log, model = os.path.join(folder, "log.jsonl"), os.path.join(folder, "config.json")
             with open(model, "w", encoding="utf-8") as file:
@@ -167,7 +170,7 @@ class StageTables(unittest.TestCase):
             if "reshard_after_forward" in row[0]:
                 settings += ("zero_core.reshard_after_forward=false",)
             options = [word for setting in settings for word in ("--set", setting)]
-            output_of(ARGS.zero, "run", "-n", str(RANKS), ARGS.train_gpt, "--model", model, "--steps", "1",
+            output_of(ARGS.zero, "run", "-n", str(ranks), ARGS.train_gpt, "--model", model, "--steps", "1",
                       "--log-json", log, *options)
             with open(log, encoding="utf-8") as file:
                 return json.loads(file.readlines()[-1])["summary"]
@@ -183,19 +186,44 @@ class StageTables(unittest.TestCase):
         return max(sum(use["bytes"] for use in rank["sent"].values()) for rank in summary["ranks"])
 
     def test_tables_have_the_same_rows(self):
-        self.assertEqual(len(self.memory), 5)
-        self.assertEqual([row[0] for row in self.memory], [row[0] for row in self.traffic])
+        self.assertEqual(len(self.stages()), 5)
+        self.assertEqual([row[0] for row in self.stages()], [row[0] for row in self.traffic])
+        self.assertEqual((len(self.memory), len(self.groups), len(self.inside)), (6, 1, 3))
+
+    def stages(self):
+        return [row for row in self.memory if "shard_group_size" not in row[0]]
 
     def test_memory(self):
-        for row in self.memory:
+        for row in self.stages():
             for dtype, formula in (("fp32", row[2]), ("bf16", row[3])):
                 with self.subTest(row=row[0], dtype=dtype):
                     summary = self.summary(row, f"bf16.enabled={str(dtype == 'bf16').lower()}")
                     expected = value_of(formula, P=summary["parameter_count"], N=RANKS)
                     self.near(self.bytes_of(summary), expected)
 
+    group = ("zero_core.shard_group_size=2",)
+    over_all = (*group, "zero_core.optimizer_over_all_ranks=true")
+    copies = ("zero_optimization.zero_hpz_partition_size=2",)
+
+    def test_memory_in_groups(self):
+        hybrid = [row[2:] for row in self.memory if "shard_group_size" in row[0]][0][:2]
+        tables = [(hybrid, self.group), *zip((row[2:4] for row in self.inside), (self.group, self.over_all, self.copies))]
+        for formulas, settings in tables:
+            for bf16, formula in zip(("false", "true"), formulas):
+                with self.subTest(settings=settings, bf16=bf16):
+                    summary = self.summary("3", f"bf16.enabled={bf16}", *settings, ranks=4)
+                    self.near(self.bytes_of(summary), value_of(formula, P=summary["parameter_count"], N=4, S=2))
+
+    def test_traffic_in_groups(self):
+        for formula, sync in zip(self.groups[0][1:], ("inner", "last", "each")):
+            for settings in (self.group, self.over_all):
+                with self.subTest(settings=settings, sync=sync):
+                    summary = self.summary("3", f"zero_core.gradient_sync={sync}", *settings, ranks=4)
+                    expected = value_of(formula, P=summary["parameter_count"], b=4, m=MICRO_STEPS, S=2, s=0.5, r=0.5)
+                    self.near(self.sent(summary), expected, 0.8)
+
     def test_traffic_and_the_memory_of_the_other_sync(self):
-        for row, memory in zip(self.traffic, self.memory):
+        for row, memory in zip(self.traffic, self.stages()):
             for sync, formula in zip(("last", "each"), row[1:]):
                 with self.subTest(row=row[0], sync=sync):
                     summary = self.summary(row, f"zero_core.gradient_sync={sync}")
