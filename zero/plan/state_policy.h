@@ -74,6 +74,10 @@ struct StatePolicy {
   // the gradient norm.
   Range slice(const Segment& segment) const { return segment.part(Portion::slice, grid, rank); }
   Range shard(const Segment& segment) const { return segment.part(Portion::shard, grid, rank); }
+  // Where the slice begins in the shard.
+  std::int64_t slice_in_shard(const Segment& segment) const {
+    return slice(segment).begin - shard(segment).begin;
+  }
   Range updated(const Segment& segment) const { return segment.part(updates, grid, rank); }
   Range measured(const Segment& segment) const {
     return optimizer_sharded() ? updated(segment) : slice(segment);

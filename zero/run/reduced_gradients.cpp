@@ -111,7 +111,7 @@ void ReducedGradients::edit(const std::function<void(ParamShard)>& change) {
       train_.store->write(gradient, piece.segment_begin, data);
     }
     if (train_.policy().updates == Portion::shard) spread_to_replicas(train_, gradient);
-    if (train_.replicas() == nullptr) transfers_.spread_gradients(gradient);
+    transfers_.spread_gradients(gradient);
   });
   train_.runtime.communication().synchronize();
 }

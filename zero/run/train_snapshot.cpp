@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "optim/gradient_norm.h"
+#include "zero/plan/config_fields.h"
 #include "zero/run/scaler_record.h"
 #include "zero/state/array_exchange.h"
 
@@ -179,7 +180,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     const bool ordered = device.is_host() || train_.config.zero_core.deterministic;
     return {{"ranks", std::to_string(train_.rank_count())},
             {"reduce_group_size", std::to_string(train_.ranks.terms().reduce_group)},
-            {"gradient_sync", batch.accumulation > 1 ? sync_name() : "last"},
+            {"gradient_sync", batch.accumulation > 1 ? text_of(&train_.plan.sync) : "last"},
             {"micro_batch", std::to_string(batch.micro)},
             {"accumulation", std::to_string(batch.accumulation)},
             {"threads", std::to_string(train_.runtime.pool().threads())},
@@ -267,11 +268,6 @@ class TrainSnapshot : public checkpoint::Snapshot {
       optim::cast(bytes.data() + done * size_of(stored), stored, rounded.data(), own, part);
       store.write(array, begin + done, std::span(rounded).first(part * size_of(own)));
     }
-  }
-
-  const char* sync_name() const {
-    const GradientSync sync = train_.plan.sync;
-    return sync == GradientSync::each ? "each" : sync == GradientSync::inner ? "inner" : "last";
   }
 
   // To all ranks that hold the state besides its owner: replicas, or where the optimizer is not

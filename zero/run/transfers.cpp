@@ -84,7 +84,7 @@ void Transfers::issue(const Instruction& instruction) {
   else if (instruction.op == Op::reduce_late)
     reduce_late(instruction.target);
   else if (instruction.op == Op::spread)
-    spread(instruction.target);
+    share_slices(instruction.target, {&SegmentBuffers::shard, &SegmentBuffers::dtype});
   else
     reduce(instruction.target, train_.policy().accumulate_locally);
 }
@@ -125,19 +125,18 @@ void Transfers::regather(int flat_unit) {
            });
 }
 
-// New parameters of the slices that replicas have updated, to the shard that they all hold.
-void Transfers::spread(int flat_unit) {
+void Transfers::share_slices(int flat_unit, Sharing sharing) {
   transfer(*train_.replicas(), flat_unit,
-           [this, flat_unit](comm::Communicator* communicator, Stream stream) {
+           [this, flat_unit, sharing](comm::Communicator* communicator, Stream stream) {
              for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
                const Segment& segment = train_.layout().segment(id);
                if (!segment.trainable) continue;
                const SegmentBuffers& buffers = train_.arrays.segment(id);
-               const std::int64_t skipped = buffers.updated.begin - buffers.held.begin;
-               all_gather(
-                   train_, *communicator, stream,
-                   {buffers.shard + skipped * size_of(buffers.dtype), segment.slice, buffers.dtype},
-                   buffers.shard);
+               std::byte* held = buffers.*sharing.array;
+               const DType dtype = buffers.*sharing.dtype;
+               const std::int64_t skipped = train_.policy().slice_in_shard(segment);
+               all_gather(train_, *communicator, stream,
+                          {held + skipped * size_of(dtype), segment.slice, dtype}, held);
              }
            });
 }
@@ -202,11 +201,16 @@ void Transfers::reduce_over_groups(int flat_unit, bool replaces, bool last) {
 void Transfers::reduce_late(int flat_unit) {
   if (!train_.plan.sync_each()) return reduce(flat_unit, false);
   if (train_.policy().sums_groups_last) return reduce_over_groups(flat_unit, true, true);
+  if (train_.replicas() != nullptr) {
+    // What rests in a file went there whole.
+    if (train_.policy().updates == Portion::shard && !train_.plan.inputs.offload.gradients)
+      share_slices(flat_unit, {&SegmentBuffers::gradient_shard, &SegmentBuffers::sum});
+    return;
+  }
   for (const SegmentId id : train_.layout().segments_of(flat_unit))
     if (train_.layout().segment(id).trainable) spread_gradients(id);
 }
 
-// Else they lie at rest meanwhile.
 bool Transfers::waits_for_groups(const SegmentBuffers& own, bool replaces) const {
   return train_.replicas() != nullptr && !train_.policy().sums_groups_last &&
          (!replaces || !own.sum_holds_wire());
@@ -243,7 +247,7 @@ Transfers::Reduction Transfers::reduction_over_groups(const SegmentId& id, bool 
   const StatePolicy& policy = train_.policy();
   const SegmentBuffers& own = train_.arrays.segment(id);
   const Segment& segment = train_.layout().segment(id);
-  const std::int64_t skipped = policy.slice(segment).begin - own.held.begin;
+  const std::int64_t skipped = policy.slice_in_shard(segment);
   const bool lands = own.landing != nullptr;
   const ElementOps::Target rest = lands ? ElementOps::Target{own.landing, own.wire}
                                         : ElementOps::Target{own.gradient_shard, own.sum};
@@ -302,22 +306,13 @@ Transfers::Outgoing Transfers::cast_for_wire(const Reduction& reduction, int par
 }
 
 void Transfers::spread_gradients(const SegmentId& id) {
-  if (!train_.collective()) return;
-  const StatePolicy& policy = train_.policy();
-  const SegmentBuffers& own = train_.arrays.segment(id);
-  const Segment& segment = train_.layout().segment(id);
-  if (train_.replicas() == nullptr && policy.optimizer_sharded()) return;
-  if (policy.updates == Portion::slice || own.landing != nullptr) return;
-  const bool over_groups = train_.replicas() != nullptr;
-  const std::int64_t skipped = policy.slice(segment).begin - own.held.begin;
-  transfer(over_groups ? *train_.replicas() : train_.ranks, id.flat_unit,
-           [this, id, over_groups, skipped](comm::Communicator* communicator, Stream stream) {
-             const SegmentBuffers& buffers = train_.arrays.segment(id);
-             all_gather(train_, *communicator, stream,
-                        {buffers.gradient_shard + skipped * size_of(buffers.sum),
-                         train_.layout().segment(id).slice, buffers.sum},
-                        over_groups ? buffers.gradient_shard : buffers.sum_whole());
-           });
+  if (!train_.collective() || train_.policy().optimizer_sharded()) return;
+  transfer(train_.ranks, id.flat_unit, [this, id](comm::Communicator* communicator, Stream stream) {
+    const SegmentBuffers& buffers = train_.arrays.segment(id);
+    all_gather(train_, *communicator, stream,
+               {buffers.gradient_shard, train_.layout().segment(id).slice, buffers.sum},
+               buffers.sum_whole());
+  });
 }
 
 }  // namespace zero::detail

@@ -62,7 +62,13 @@ class Transfers {
   void count_as_issued(Op op, int flat_unit, std::int64_t elements);
   void accumulate(int flat_unit);
   void reduce_late(int flat_unit);
-  void spread(int flat_unit);
+  // An array of which every replica holds a shard.
+  struct Sharing {
+    std::byte* SegmentBuffers::*array;
+    DType SegmentBuffers::*dtype;
+  };
+  // The slices that replicas own of it, to all of them.
+  void share_slices(int flat_unit, Sharing sharing);
   void add_up(int flat_unit, bool first, Stream stream);
   // Adds up the gradient of this micro step first, where that is done apart.
   void reduce(int flat_unit, bool adds_up);

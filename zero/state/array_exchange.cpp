@@ -31,8 +31,7 @@ void gather_over_replicas(TrainState& train, const ArrayId& array, std::byte* he
   if (train.replicas() == nullptr) return;
   const DType dtype = train.store->dtype_of(array);
   const Segment& segment = train.layout().segment(array);
-  const std::int64_t skipped =
-      train.policy().slice(segment).begin - train.policy().shard(segment).begin;
+  const std::int64_t skipped = train.policy().slice_in_shard(segment);
   const EvenPart own{held + skipped * size_of(dtype), segment.slice, dtype};
   train.replicas()->exchange(train.subject(array.flat_unit), [&](comm::Communicator& communicator) {
     all_gather(train, communicator, {}, own, held);
