@@ -150,7 +150,8 @@ void ModelState::request_staging() {
     if (!segment.trainable) continue;
     if (own.summand != own.wire) stage(grid.shard_ranks, own.held.count(), own);
     if (grid.replicas() > 1 && own.sum != own.wire) stage(grid.replicas(), segment.slice, own);
-    if (policy_.adds_group_sums || (grid.replicas() > 1 && !own.sum_holds_wire()))
+    const bool sums_each_time = grid.replicas() > 1 && !policy_.sums_groups_last;
+    if (sums_each_time && (policy_.adds_group_sums || !own.sum_holds_wire()))
       group_bytes = std::max(group_bytes, own.held.count() * size_of(own.wire));
   }
   if (bytes > 0) exchanged_.add(MemoryCategory::communication, bytes, staging_);
