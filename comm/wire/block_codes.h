@@ -1,0 +1,136 @@
+// The arithmetic of the block formats of codec.h, as functions of values: the kernels of the CPU
+// and of GPUs share them, and so give equal bits.
+//
+// An element x of a block becomes the code of x / scale * (largest code), rounded to nearest even,
+// and a code stands for scale * (code / largest code). Quotients are products with reciprocals:
+// those of 127, 7 and 448, rounded to fp32, give exactly 1 for the largest code, so that the
+// maximum of a block comes out exact. Nothing overflows, whatever the finite values of a block.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace zero::comm::wire {
+
+// Magnitudes from here on, as bits, are those of infinities and NaN.
+inline constexpr std::uint32_t infinity_bits = 0x7f800000u;
+inline constexpr float not_a_number = std::bit_cast<float>(0x7fc00000u);
+
+// x * first * second is what is rounded to a code. Two factors, because the reciprocal of a small
+// maximum would overflow.
+struct Scaling {
+  float first, second;
+};
+
+[[gnu::always_inline]] constexpr Scaling scaling_to(float largest_code, float maximum) {
+  if (maximum == 0) return {1, 0};
+  const float first = maximum < 0x1p-64f ? 0x1p64f : 1.0f;
+  return {first, largest_code / (maximum * first)};
+}
+
+// The low bits are the integer in two's complement, rounded to nearest even.
+[[gnu::always_inline]] constexpr std::uint32_t integer_bits(float value) {
+  return std::bit_cast<std::uint32_t>(value + 0x1.8p23f);
+}
+
+// E4M3 (OCP 8-bit floating point: four bits of exponent with the bias 7, three of mantissa, no
+// infinity) of a value of up to 448 in magnitude.
+[[gnu::always_inline]] constexpr std::uint32_t e4m3_bits(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  const std::uint32_t normal = (magnitude + 0x7ffffu + (magnitude >> 20 & 1u) - (120u << 23)) >> 20;
+  // Adding 2^14 aligns the mantissa to the denormal grid 2^-9 and rounds to nearest even.
+  const float aligned = std::bit_cast<float>(magnitude) + 0x1p14f;
+  const std::uint32_t denormal = std::bit_cast<std::uint32_t>(aligned) - 0x46800000u;
+  return (magnitude < 0x3c800000u ? denormal : normal) | (bits >> 24 & 0x80u);
+}
+
+[[gnu::always_inline]] constexpr float e4m3_value(std::uint32_t code) {
+  const std::uint32_t magnitude = code & 0x7fu;
+  // A denormal lacks the leading one, which is worth 2^-6 there.
+  const std::uint32_t exponent = magnitude < 8 ? 121u << 23 : 120u << 23;
+  const float excess = magnitude < 8 ? 0x1p-6f : 0.0f;
+  const float value = std::bit_cast<float>((magnitude << 20) + exponent) - excess;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | (code & 0x80u) << 24);
+}
+
+// Formats whose scale is the maximum of the block, in fp32; NaN where the block has a value that is
+// not finite.
+struct MaximumScale {
+  using Scale = float;
+  [[gnu::always_inline]] static constexpr float scale_of(std::uint32_t maximum_bits) {
+    return maximum_bits < infinity_bits ? std::bit_cast<float>(maximum_bits) : not_a_number;
+  }
+  [[gnu::always_inline]] static constexpr float value_of(float scale) { return scale; }
+};
+
+struct Int8 : MaximumScale {
+  static constexpr int bits = 8;
+  [[gnu::always_inline]] static constexpr Scaling scaling(float scale) {
+    return scaling_to(127, scale);
+  }
+  [[gnu::always_inline]] static constexpr std::uint8_t code(float scaled) {
+    return static_cast<std::uint8_t>(integer_bits(scaled));
+  }
+  [[gnu::always_inline]] static constexpr float unit(std::uint8_t code) {
+    return static_cast<float>(static_cast<std::int8_t>(code)) * (1.0f / 127);
+  }
+};
+
+struct Int4 : MaximumScale {
+  static constexpr int bits = 4;
+  [[gnu::always_inline]] static constexpr Scaling scaling(float scale) {
+    return scaling_to(7, scale);
+  }
+  [[gnu::always_inline]] static constexpr std::uint8_t code(float scaled) {
+    return static_cast<std::uint8_t>(integer_bits(scaled) & 0xfu);
+  }
+  [[gnu::always_inline]] static constexpr float unit(std::uint8_t code) {
+    return static_cast<float>((code ^ 8) - 8) * (1.0f / 7);
+  }
+};
+
+struct Fp8 : MaximumScale {
+  static constexpr int bits = 8;
+  [[gnu::always_inline]] static constexpr Scaling scaling(float scale) {
+    return scaling_to(448, scale);
+  }
+  [[gnu::always_inline]] static constexpr std::uint8_t code(float scaled) {
+    return static_cast<std::uint8_t>(e4m3_bits(scaled));
+  }
+  [[gnu::always_inline]] static constexpr float unit(std::uint8_t code) {
+    return e4m3_value(code) * (1.0f / 448);
+  }
+};
+
+// The scale is a power of two with the bias 127 (E8M0), the smallest by which no element exceeds
+// 448; 255 is NaN. Its reciprocal is exact.
+struct Mxfp8 {
+  using Scale = std::uint8_t;
+  static constexpr int bits = 8;
+  [[gnu::always_inline]] static constexpr std::uint8_t scale_of(std::uint32_t maximum_bits) {
+    if (maximum_bits >= infinity_bits) return 255;
+    const std::uint32_t above = (maximum_bits & 0x7fffffu) > 0x600000u ? 1u : 0u;  // 1.75
+    const std::uint32_t exponent = (maximum_bits >> 23) + above;
+    return static_cast<std::uint8_t>(exponent > 8 ? exponent - 8 : 0);
+  }
+  [[gnu::always_inline]] static constexpr float value_of(std::uint8_t scale) {
+    if (scale == 255) return not_a_number;
+    return std::bit_cast<float>(scale == 0 ? 0x00400000u : std::uint32_t{scale} << 23);
+  }
+  [[gnu::always_inline]] static constexpr Scaling scaling(std::uint8_t scale) {
+    return {1, std::bit_cast<float>((254u - scale) << 23)};
+  }
+  [[gnu::always_inline]] static constexpr std::uint8_t code(float scaled) {
+    return static_cast<std::uint8_t>(e4m3_bits(scaled));
+  }
+  [[gnu::always_inline]] static constexpr float unit(std::uint8_t code) { return e4m3_value(code); }
+};
+
+// The next residue of an error feedback: `wanted` is the gradient plus the residue.
+[[gnu::always_inline]] constexpr float next_residue(float residue, float wanted, float decoded,
+                                                    float beta) {
+  return beta * residue + (1.0f - beta) * (wanted - decoded);
+}
+
+}  // namespace zero::comm::wire

@@ -1,0 +1,149 @@
+#include "comm/wire/codec.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "comm/bytes.h"
+#include "comm/wire/kernels.h"
+#include "comm/wire/layout.h"
+#include "zero/base/error.h"
+
+namespace zero::comm::wire {
+namespace {
+
+// The blocks from element `first` on, which starts one.
+Encoded encoded_at(const Codec& codec, const void* encoded, std::int64_t count,
+                   std::int64_t first = 0) {
+  auto* codes = static_cast<std::uint8_t*>(const_cast<void*>(encoded));
+  auto* scales = codes + filled(code_bytes(codec.format, count));
+  return {codes + code_bytes(codec.format, first),
+          scales + first / codec.block * scale_bytes(codec.format)};
+}
+
+void fill_with_zeros(std::uint8_t* from, std::int64_t bytes) {
+  std::fill_n(from + bytes, filled(bytes) - bytes, std::uint8_t{0});
+}
+
+// Where the codes and the scales end.
+void zero_padding(const Codec& codec, std::int64_t count, void* encoded) {
+  const Encoded whole = encoded_at(codec, encoded, count);
+  fill_with_zeros(whole.codes, code_bytes(codec.format, count));
+  fill_with_zeros(static_cast<std::uint8_t*>(whole.scales),
+                  block_count(codec, count) * scale_bytes(codec.format));
+}
+
+void check_dtype(DType dtype) {
+  if (dtype == DType::int64)
+    throw UsageError("wire formats are for elements in fp32, bf16 and fp16, not int64");
+}
+
+// Sums in tiles that stay in the first-level cache.
+class OrderedSum {
+ public:
+  OrderedSum(const Codec& codec, const Sources& sources, int group, std::int64_t count)
+      : codec_(codec),
+        sources_(sources),
+        group_(std::clamp(group, 1, sources.count)),
+        count_(count) {}
+
+  // Elements [first, first + n) to total().
+  void add_up(std::int64_t first, std::int64_t n) {
+    for (int begin = 0; begin < sources_.count; begin += group_) {
+      float* sum = begin == 0 ? total_ : partial_;
+      for (int s = begin; s < std::min(begin + group_, sources_.count); ++s)
+        add_source(s, first, n, s == begin, sum);
+      for (std::int64_t i = 0; begin != 0 && i < n; ++i) total_[i] += partial_[i];
+    }
+  }
+  const float* total() const { return total_; }
+
+ private:
+  void add_source(int source, std::int64_t first, std::int64_t n, bool replaces, float* sum) {
+    const std::byte* encoded = at(sources_.first, source * sources_.stride);
+    if (codec_.format == Format::none) {
+      const auto* values = reinterpret_cast<const float*>(encoded) + first;
+      for (std::int64_t i = 0; i < n; ++i) sum[i] = replaces ? values[i] : sum[i] + values[i];
+      return;
+    }
+    const Encoded part = encoded_at(codec_, encoded, count_, first);
+    if (replaces)
+      kernels().decode(codec_, part, n, sum, DType::fp32);
+    else
+      kernels().decode_add(codec_, part, n, sum);
+  }
+
+  const Codec& codec_;
+  const Sources& sources_;
+  const int group_;
+  const std::int64_t count_;
+  alignas(64) float total_[largest_block];
+  alignas(64) float partial_[largest_block];
+};
+
+}  // namespace
+
+const char* name_of(Format format) {
+  static constexpr const char* names[] = {"none", "bf16", "fp8_e4m3", "mxfp8", "int8", "int4"};
+  return names[static_cast<int>(format)];
+}
+
+Codec::Codec(Format format, std::int64_t block)
+    : format(format), block(format == Format::mxfp8 ? 32 : block) {
+  if (block < 32 || block > largest_block || block % 32 != 0)
+    throw UsageError("the blocks of a wire format have a multiple of 32 elements, at most " +
+                     std::to_string(largest_block) + ", not " + std::to_string(block));
+}
+
+std::int64_t encoded_bytes(const Codec& codec, std::int64_t count, DType dtype) {
+  if (codec.format == Format::none) return filled(count * size_of(dtype));
+  return filled(code_bytes(codec.format, count)) +
+         filled(block_count(codec, count) * scale_bytes(codec.format));
+}
+
+std::int64_t residue_bytes(const Codec& codec, std::int64_t count) {
+  return encoded_bytes(Codec(Format::int8, codec.block), count, DType::fp32);
+}
+
+void encode(const Codec& codec, const void* from, DType dtype, std::int64_t count, void* encoded) {
+  check_dtype(dtype);
+  if (codec.format == Format::none) {
+    const std::int64_t bytes = count * size_of(dtype);
+    copy_bytes(encoded, from, bytes);
+    return fill_with_zeros(static_cast<std::uint8_t*>(encoded), bytes);
+  }
+  kernels().encode(codec, from, dtype, count, encoded_at(codec, encoded, count));
+  zero_padding(codec, count, encoded);
+}
+
+void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to, DType dtype) {
+  check_dtype(dtype);
+  if (codec.format == Format::none) return copy_bytes(to, encoded, count * size_of(dtype));
+  kernels().decode(codec, encoded_at(codec, encoded, count), count, to, dtype);
+}
+
+void decode_sum(const Codec& codec, const Sources& sources, int group, std::int64_t count, void* to,
+                DType dtype) {
+  check_dtype(dtype);
+  OrderedSum sum(codec, sources, group, count);
+  const std::int64_t tile = largest_block / codec.block * codec.block;
+  for (std::int64_t first = 0; first < count; first += tile) {
+    const std::int64_t n = std::min(tile, count - first);
+    sum.add_up(first, n);
+    kernels().store(sum.total(), n, at(to, first * size_of(dtype)), dtype);
+  }
+}
+
+void encode_with_feedback(const Codec& codec, const void* gradient, DType dtype,
+                          const Feedback& feedback, std::int64_t count, void* encoded) {
+  check_dtype(dtype);
+  if (scale_bytes(codec.format) == 0 || codec.format == Format::none)
+    throw UsageError(std::string("error feedback needs a format with blocks, which ") +
+                     name_of(codec.format) + " has not: take int4, int8, fp8_e4m3 or mxfp8");
+  const Encoded residue = encoded_at(Codec(Format::int8, codec.block), feedback.residue, count);
+  kernels().encode_with_feedback(codec, gradient, dtype, residue, feedback, count,
+                                 encoded_at(codec, encoded, count));
+  zero_padding(codec, count, encoded);
+}
+
+}  // namespace zero::comm::wire

@@ -1,0 +1,85 @@
+// Formats in which gathers and reductions send fewer bytes than the elements have.
+//
+// A block format cuts a vector into blocks of `block` elements, the last of which may be short, and
+// sends a scale for each block and a code for each element:
+//
+//   int8      scale: the largest magnitude (fp32); code q: scale * (q / 127)
+//   int4      the same with q / 7; two codes in a byte, the first one in its low half
+//   fp8_e4m3  scale: the largest magnitude (fp32); code v: scale * (v / 448)
+//   mxfp8     code v: v * 2^scale (E8M0), the smallest power of two with which nothing saturates;
+//             blocks of 32
+//
+// Codes are rounded to nearest even, and quotients are products with the reciprocal in fp32. The
+// largest magnitude of a block comes out exact, but in mxfp8, which rounds it like all others (the
+// largest fp32 values to infinity, as bf16 does). A block that has an infinity or NaN decodes as
+// NaN. `bf16` rounds each element and has no blocks; `none` sends the elements as they are, in the
+// dtype that is given, which encoder and decoder must agree on.
+//
+// An encoded vector is its codes, then its scales, each filled up with zeros to a multiple of 16
+// bytes. Elements are fp32, bf16 or fp16. Every SIMD level gives the same bits, and so does a GPU
+// (payloads of NaN excepted). Functions of this header run on the calling thread, take no memory,
+// and may run at the same time on other buffers.
+//
+// int8 weights and int4 gradients: ZeRO++, arXiv 2306.10209. mxfp8: OCP Microscaling Formats (MX)
+// Specification 1.0. Error feedback: LoCo, arXiv 2407.04480.
+#pragma once
+
+#include <cstdint>
+
+#include "zero/base/dtype.h"
+
+namespace zero::comm::wire {
+
+enum class Format : std::uint8_t { none, bf16, fp8_e4m3, mxfp8, int8, int4 };
+
+const char* name_of(Format format);
+
+inline constexpr std::int64_t largest_block = 2048;
+
+struct Codec {
+  // Throws UsageError unless `block` is a multiple of 32 up to largest_block. mxfp8 has blocks of
+  // 32 whatever is given.
+  explicit Codec(Format format, std::int64_t block = 256);
+
+  Format format;
+  std::int64_t block;
+};
+
+// A multiple of 16. `dtype` matters for `none`.
+std::int64_t encoded_bytes(const Codec& codec, std::int64_t count, DType dtype);
+
+// `encoded` has encoded_bytes() bytes from an address that is a multiple of 16.
+void encode(const Codec& codec, const void* from, DType dtype, std::int64_t count, void* encoded);
+void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to, DType dtype);
+
+// Encoded vectors, `stride` bytes apart.
+struct Sources {
+  const void* first;
+  std::int64_t stride;
+  int count;
+};
+
+// to[i] = sum over sources of the decoded element, in fp32, in the order of ordered_sum() of
+// comm/reduce.h with groups of `group` sources; rounded once, to `dtype`, at the end. The elements
+// of `none` are in fp32.
+void decode_sum(const Codec& codec, const Sources& sources, int group, std::int64_t count, void* to,
+                DType dtype);
+
+// What encodings of earlier steps have lost, as an int8 vector with the blocks of the codec. Zeros
+// are an empty residue.
+std::int64_t residue_bytes(const Codec& codec, std::int64_t count);
+
+struct Feedback {
+  void* residue;      // aligned as encoded vectors are
+  float beta = 0.8f;  // zeropp_loco_param.err_beta
+  bool reset =
+      false;  // the residue counts as zero, as it does every zeropp_loco_param.reset_T steps
+};
+
+// Encodes y = gradient + residue, and replaces the residue by beta * residue + (1 - beta) * (y -
+// decoded y), all in fp32. Where a block of y has an infinity or NaN, its residue stays. The codec
+// has a block format.
+void encode_with_feedback(const Codec& codec, const void* gradient, DType dtype,
+                          const Feedback& feedback, std::int64_t count, void* encoded);
+
+}  // namespace zero::comm::wire

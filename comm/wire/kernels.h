@@ -1,0 +1,40 @@
+// The codecs of one SIMD level of the CPU behind function pointers, all of which give the same
+// bits. The level is chosen once per process: the best that the CPU has.
+#pragma once
+
+#include <cstdint>
+
+#include "comm/wire/codec.h"
+
+namespace zero::comm::wire {
+
+enum class Level : std::uint8_t { portable, avx2, avx512 };
+
+// A range of an encoded vector that starts with a block. The scales are floats, in mxfp8 bytes;
+// bf16 has none.
+struct Encoded {
+  std::uint8_t* codes;
+  void* scales;
+};
+
+// Formats other than `none`.
+struct Kernels {
+  void (*encode)(const Codec& codec, const void* from, DType dtype, std::int64_t count, Encoded to);
+  void (*decode)(const Codec& codec, Encoded from, std::int64_t count, void* to, DType dtype);
+  // sum += the decoded elements.
+  void (*decode_add)(const Codec& codec, Encoded from, std::int64_t count, float* sum);
+  // Rounds to the dtype.
+  void (*store)(const float* from, std::int64_t count, void* to, DType dtype);
+  // encode_with_feedback(): block formats alone.
+  void (*encode_with_feedback)(const Codec& codec, const void* gradient, DType dtype,
+                               Encoded residue, const Feedback& feedback, std::int64_t count,
+                               Encoded to);
+};
+
+// Null where the CPU lacks the level.
+const Kernels* find_kernels(Level level);
+
+// Of the best level.
+const Kernels& kernels();
+
+}  // namespace zero::comm::wire

@@ -1,0 +1,88 @@
+// Every level gives the bits of the portable one, for what it encodes, decodes, adds and feeds
+// back.
+#include "comm/wire/kernels.h"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+#include "tests/comm/wire/vectors.h"
+
+namespace zero::comm::wire::testing {
+namespace {
+
+// Wide enough for one code and one scale per block; a mark shows what was not written.
+struct Space {
+  explicit Space(std::size_t count) : codes(2 * count + 16, 0xee), scales(count + 16, 0xee) {}
+  Encoded encoded() { return {codes.data(), scales.data()}; }
+  bool operator==(const Space&) const = default;
+  Bytes codes, scales;
+};
+
+struct Result {
+  Space sent, fed_back, residue;
+  std::vector<float> decoded, added;
+  Bytes narrow, stored;
+};
+
+Result result_of(const Kernels& kernels, const Codec& codec, const std::vector<float>& values,
+                 DType dtype) {
+  const std::size_t count = values.size();
+  const auto n = static_cast<std::int64_t>(count);
+  const Bytes elements = optim::test::encode(values, dtype);
+  Result r{Space(count), Space(count), Space(count), values, values, elements, elements};
+  kernels.encode(codec, elements.data(), dtype, n, r.sent.encoded());
+  kernels.decode(codec, r.sent.encoded(), n, r.decoded.data(), DType::fp32);
+  kernels.decode(codec, r.sent.encoded(), n, r.narrow.data(), dtype);
+  kernels.decode_add(codec, r.sent.encoded(), n, r.added.data());
+  kernels.store(values.data(), n, r.stored.data(), dtype);
+  Feedback feedback{.residue = nullptr, .beta = 0.8f, .reset = true};
+  for (int step = 0; step < 2 && codec.format != Format::bf16; ++step, feedback.reset = false)
+    kernels.encode_with_feedback(codec, elements.data(), dtype, r.residue.encoded(), feedback, n,
+                                 r.fed_back.encoded());
+  return r;
+}
+
+// NaN payloads may differ where a result is in 16 bits.
+bool same_elements(const Bytes& a, const Bytes& b, DType dtype) {
+  if (dtype == DType::fp32) {
+    std::vector<float> x(a.size() / 4), y(b.size() / 4);
+    std::memcpy(x.data(), a.data(), a.size());
+    std::memcpy(y.data(), b.data(), b.size());
+    return same_bits(x, y);
+  }
+  return a == b;
+}
+
+}  // namespace
+
+TEST_CASE("wire formats: every SIMD level gives the bits of the portable one") {
+  constexpr Format formats[] = {Format::bf16, Format::fp8_e4m3, Format::mxfp8, Format::int8,
+                                Format::int4};
+  for (const Level level : {Level::avx2, Level::avx512}) {
+    const Kernels* kernels = find_kernels(level);
+    if (kernels == nullptr) continue;
+    for (const Format format : formats)
+      for (const DType dtype : floating)
+        for (const std::size_t count : {0u, 1u, 2u, 7u, 33u, 63u, 64u, 500u, 4133u})
+          for (const Named& input : adversarial_vectors(count))
+            for (const std::int64_t block : {32, 96, 256, 2048}) {
+              INFO("level " << static_cast<int>(level) << ", " << name_of(format) << ", "
+                            << name_of(dtype) << ", " << count << " elements: " << input.name
+                            << ", blocks of " << block);
+              const Codec codec(format, block);
+              const Result a =
+                  result_of(*find_kernels(Level::portable), codec, input.values, dtype);
+              const Result b = result_of(*kernels, codec, input.values, dtype);
+              REQUIRE(a.sent == b.sent);
+              REQUIRE(a.fed_back == b.fed_back);
+              REQUIRE(a.residue == b.residue);
+              REQUIRE(same_bits(a.decoded, b.decoded));
+              REQUIRE(same_bits(a.added, b.added));
+              REQUIRE(same_elements(a.narrow, b.narrow, dtype));
+              REQUIRE(same_elements(a.stored, b.stored, dtype));
+            }
+  }
+}
+
+}  // namespace zero::comm::wire::testing
