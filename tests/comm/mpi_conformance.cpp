@@ -8,6 +8,7 @@
 
 #include "comm/world.h"
 #include "tests/comm/conformance.h"
+#include "tests/comm/wire/exchange_conformance.h"
 #include "zero/base/arena.h"
 #include "zero/base/error.h"
 
@@ -37,6 +38,7 @@ void run_all(World& world) {
   };
   run("private buffers", false);
   run("shared arenas", true);
+  wire::testing::check_exchanges(comm);
   suite.counts = {129, 1000, 100003};
   run("shared arenas on even ranks", comm.rank() % 2 == 0);
   suite = several_messages;

@@ -1,0 +1,29 @@
+#include "comm/wire/device_codec.h"
+
+namespace zero::comm::wire {
+namespace {
+
+class HostCodec final : public DeviceCodec {
+ public:
+  void encode(const Codec& codec, const Plain& from, void* encoded, Stream) override {
+    if (from.feedback == nullptr)
+      return wire::encode(codec, from.data, from.dtype, from.count, encoded);
+    encode_with_feedback(codec, from.data, from.dtype, *from.feedback, from.count, encoded);
+  }
+  void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to, DType dtype,
+              Stream) override {
+    wire::decode(codec, encoded, count, to, dtype);
+  }
+  void decode_sum(const Codec& codec, const Sources& sources, int group, std::int64_t count,
+                  void* to, DType dtype, Stream) override {
+    wire::decode_sum(codec, sources, group, count, to, dtype);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceCodec> create_host_codec() {
+  return std::make_unique<HostCodec>();
+}
+
+}  // namespace zero::comm::wire

@@ -1,0 +1,250 @@
+#include "tests/comm/wire/exchange_conformance.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+
+#include "comm/bytes.h"
+#include "comm/wire/exchange.h"
+#include "tests/comm/wire/vectors.h"
+
+namespace zero::comm::wire::testing {
+namespace {
+
+constexpr std::int64_t gap = 8;  // elements between slices
+
+using Floats = std::vector<float>;
+
+void require(bool good, const std::string& what) {
+  if (!good) throw std::runtime_error("wire exchange: " + what);
+}
+
+// Elements of a dtype, and their values.
+struct Elements {
+  Elements(const Floats& from, DType dtype)
+      : bytes(optim::test::encode(from, dtype)), values(from.size()) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (dtype == DType::fp32) values[i] = from[i];
+      if (dtype == DType::bf16) values[i] = to_float(from_float<bf16>(from[i]));
+      if (dtype == DType::fp16) values[i] = to_float(from_float<fp16>(from[i]));
+    }
+  }
+  Bytes bytes;
+  Floats values;
+};
+
+// Which ranks take part, on two axes: rank = q * inner + s. What each encodes, and how.
+struct Case {
+  Format formats[2];
+  int inner, outer;
+  int group = 1;
+  DType dtype = DType::fp32, sum = DType::fp32;
+  std::int64_t count = 0;
+  std::int64_t block = 64;
+  bool feeds_back = false;
+
+  int ranks() const { return inner * outer; }
+  Codec codec(int hop) const { return Codec(formats[hop], block); }
+  // Slices of a shard group lie together, or those of replicas.
+  bool replicas_together = false;
+  std::int64_t step() const { return count + gap; }
+  Grid grid() const {
+    return {count, replicas_together ? outer * step() : step(),
+            replicas_together ? step() : inner * step(), dtype};
+  }
+  std::int64_t begin(int s, int q) const {
+    return s * grid().inner_stride + q * grid().outer_stride;
+  }
+  std::string text() const {
+    return std::string(name_of(formats[0])) + " over " + std::to_string(inner) + ", " +
+           name_of(formats[1]) + " over " + std::to_string(outer) + ", reduce group " +
+           std::to_string(group) + ", " + std::to_string(count) + " " + name_of(dtype) + " to " +
+           name_of(sum) + (feeds_back ? ", with feedback" : "");
+  }
+};
+
+// The vector of a rank at a step.
+Elements vector_of(const Case& c, int rank, int step) {
+  const auto size = static_cast<std::size_t>(c.ranks() * c.step());
+  return {random_floats(size, Numbers::usual, static_cast<unsigned>(100 * step + rank)), c.dtype};
+}
+
+Floats slice(const Floats& whole, std::int64_t begin, std::int64_t count) {
+  return {whole.begin() + begin, whole.begin() + begin + count};
+}
+
+// What a summand becomes on its way; its residue moves on.
+Floats sent(const Codec& codec, const Floats& values, Bytes* residue) {
+  const auto count = std::ssize(values);
+  if (residue == nullptr) return through(codec, values);
+  residue->resize(static_cast<std::size_t>(residue_bytes(codec, count)));
+  Bytes bytes(static_cast<std::size_t>(encoded_bytes(codec, count, DType::fp32)));
+  encode_with_feedback(codec, values.data(), DType::fp32,
+                       {.residue = residue->data(), .beta = 0.8f}, count, bytes.data());
+  return decoded(codec, bytes, count);
+}
+
+void add(Floats& sum, const Floats& addend) {
+  std::transform(sum.begin(), sum.end(), addend.begin(), sum.begin(), std::plus());
+}
+
+// In order inside groups, then over them.
+Floats summed(const std::vector<Floats>& summands, int group) {
+  std::vector<Floats> partials;
+  for (std::size_t r = 0; r < summands.size(); ++r)
+    if (r % static_cast<std::size_t>(group) == 0)
+      partials.push_back(summands[r]);
+    else
+      add(partials.back(), summands[r]);
+  for (std::size_t g = 1; g < partials.size(); ++g) add(partials[0], partials[g]);
+  return partials[0];
+}
+
+// The sums that rank (s, q) gets at each step, by one hop or by two.
+class Model {
+ public:
+  Model(const Case& c, int s, int q) : c_(c), s_(s), q_(q), residues_(c.ranks() + c.outer) {}
+
+  Floats next(int step) {
+    const auto residue = [&](int number) {
+      return c_.feeds_back ? &residues_[static_cast<std::size_t>(number)] : nullptr;
+    };
+    std::vector<Floats> partials;
+    for (int q = 0; q < c_.outer; ++q) {
+      std::vector<Floats> summands;
+      for (int s = 0; s < c_.inner; ++s) {
+        const Floats all = vector_of(c_, q * c_.inner + s, step).values;
+        summands.push_back(slice(all, c_.begin(s_, q_), c_.count));
+        if (c_.inner > 1 || c_.outer == 1)
+          summands.back() = sent(c_.codec(0), summands.back(), residue(q * c_.inner + s));
+      }
+      partials.push_back(summed(summands, std::min(c_.group, c_.inner)));
+      if (c_.outer > 1)
+        partials.back() = sent(c_.codec(1), partials.back(), residue(c_.ranks() + q));
+    }
+    return summed(partials, std::min(c_.group, c_.outer));
+  }
+
+ private:
+  const Case& c_;
+  int s_, q_;
+  std::vector<Bytes> residues_;
+};
+
+// As many bytes as were asked for, and a mark behind them.
+class Marked {
+ public:
+  explicit Marked(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes) + 64, 0xab) {}
+  std::byte* data() { return reinterpret_cast<std::byte*>(bytes_.data()); }
+  bool intact() const {
+    return std::all_of(bytes_.end() - 64, bytes_.end(), [](unsigned char b) { return b == 0xab; });
+  }
+
+ private:
+  Bytes bytes_;
+};
+
+std::int64_t bytes_sent(const Communicator& communicator) {
+  const auto& sent = communicator.traffic().bytes_sent;
+  return std::accumulate(sent.begin(), sent.end(), std::int64_t{0});
+}
+
+// What a hop sends for `slices` slices to each peer.
+std::int64_t formula(const Codec& codec, const Case& c, DType dtype, int peers, int slices) {
+  const std::int64_t slice = codec.format == Format::none ? c.count * size_of(dtype)
+                                                          : encoded_bytes(codec, c.count, dtype);
+  return peers * slices * slice;
+}
+
+void check_gather(Communicator& comm, const Case& c) {
+  const Codec codec = c.codec(0);
+  const Cut cut{c.count, c.step(), c.dtype};
+  Marked staging(gather_staging_bytes(codec, cut, comm.size()));
+  const auto host = create_host_codec();
+  Bytes whole = vector_of(c, 99, 0).bytes, expected = whole;
+  const auto width = size_of(c.dtype);
+  for (int r = 0; r < comm.size(); ++r) {
+    const Elements own = vector_of(c, r, 0);
+    const Bytes there = encoded(codec, own.bytes, c.dtype, c.count);
+    decode(codec, there.data(), c.count, expected.data() + r * c.step() * width, c.dtype);
+  }
+  const Elements own = vector_of(c, comm.rank(), 0);
+  std::byte* slice = at(whole.data(), comm.rank() * c.step() * width);
+  std::memcpy(slice, own.bytes.data(), static_cast<std::size_t>(c.count * width));
+  const std::int64_t before = bytes_sent(comm);
+  all_gather(comm, codec, slice, whole.data(), cut, {*host, staging.data()});
+  require(whole == expected, "all_gather gives other values: " + c.text());
+  require(staging.intact(), "all_gather exceeds its staging: " + c.text());
+  require(bytes_sent(comm) - before == formula(codec, c, c.dtype, comm.size() - 1, 1),
+          "all_gather sends other bytes: " + c.text());
+}
+
+void check_reduction(Communicator& inner, Communicator& outer, const Case& c) {
+  const int s = inner.rank(), q = outer.rank();
+  inner.set_reduce_group(c.group);
+  outer.set_reduce_group(c.group);
+  const Grid grid = c.grid();
+  Bytes residues[2];
+  Feedback feedback[2];
+  for (const int hop : {0, 1}) {
+    residues[hop].resize(
+        static_cast<std::size_t>(c.ranks() * residue_bytes(c.codec(hop), c.count)));
+    feedback[hop].residue = residues[hop].data();
+  }
+  const Hop hops[] = {{inner, c.codec(0), c.feeds_back ? &feedback[0] : nullptr},
+                      {outer, c.codec(1), c.feeds_back ? &feedback[1] : nullptr}};
+  Marked staging(two_hop_staging_bytes(c.codec(0), c.codec(1), grid, c.inner, c.outer));
+  const auto host = create_host_codec();
+  Model model(c, s, q);
+  for (int step = 0; step < (c.feeds_back ? 3 : 1); ++step) {
+    const Elements own = vector_of(c, q * c.inner + s, step);
+    Bytes sum(static_cast<std::size_t>(c.count * size_of(c.sum)));
+    const std::int64_t before[] = {bytes_sent(inner), bytes_sent(outer)};
+    reduce_scatter(hops[0], hops[1], own.bytes.data(), {sum.data(), c.sum}, grid,
+                   {*host, staging.data()});
+    require(sum == optim::test::encode(model.next(step), c.sum), "another sum: " + c.text());
+    require(staging.intact(), "the reduction exceeds its staging: " + c.text());
+    const DType between = c.inner == 1 ? c.dtype : DType::fp32;
+    require(
+        bytes_sent(inner) - before[0] == formula(c.codec(0), c, c.dtype, c.inner - 1, c.outer) &&
+            bytes_sent(outer) - before[1] == formula(c.codec(1), c, between, c.outer - 1, 1),
+        "the reduction sends other bytes: " + c.text());
+  }
+}
+
+}  // namespace
+
+void check_exchanges(Communicator& comm) {
+  const int ranks = comm.size();
+  for (const Format format : all_formats)
+    for (const DType dtype : floating)
+      for (const std::int64_t count : {0, 1, 64, 1001})
+        check_gather(comm, {{format, format}, ranks, 1, 1, dtype, dtype, count});
+  for (int inner = 1; inner <= ranks; ++inner) {
+    if (ranks % inner != 0) continue;
+    const auto in = comm.split(comm.rank() / inner, comm.rank());
+    const auto out = comm.split(comm.rank() % inner, comm.rank());
+    for (const Format first : all_formats)
+      for (const Format second : all_formats)
+        for (const int group : {1, 2, ranks}) {
+          Case c{{first, second}, inner, ranks / inner, group};
+          c.count = 1001;
+          c.replicas_together = group == 2;
+          check_reduction(*in, *out, c);
+          if (first == Format::none || second == Format::none) continue;
+          c.dtype = DType::bf16;
+          check_reduction(*in, *out, c);
+          c.sum = DType::bf16;
+          c.count = 5000;
+          check_reduction(*in, *out, c);
+          c.feeds_back = first != Format::bf16 && second != Format::bf16;
+          if (c.feeds_back) check_reduction(*in, *out, c);
+        }
+  }
+}
+
+}  // namespace zero::comm::wire::testing

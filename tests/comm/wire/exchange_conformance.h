@@ -1,0 +1,13 @@
+// Runs the exchanges of comm/wire/exchange.h on a communicator in every format, over one group and
+// over every split of it into two axes, and compares each result, bit by bit, with a plain local
+// evaluation, and the bytes with the formulas. Throws on the first difference.
+#pragma once
+
+#include "comm/communicator.h"
+
+namespace zero::comm::wire::testing {
+
+// Collective; the communicator's reduce group is changed.
+void check_exchanges(Communicator& communicator);
+
+}  // namespace zero::comm::wire::testing
