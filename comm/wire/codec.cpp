@@ -12,15 +12,6 @@
 namespace zero::comm::wire {
 namespace {
 
-// The blocks from element `first` on, which starts one.
-Encoded encoded_at(const Codec& codec, const void* encoded, std::int64_t count,
-                   std::int64_t first = 0) {
-  auto* codes = static_cast<std::uint8_t*>(const_cast<void*>(encoded));
-  auto* scales = codes + filled(code_bytes(codec.format, count));
-  return {codes + code_bytes(codec.format, first),
-          scales + first / codec.block * scale_bytes(codec.format)};
-}
-
 void fill_with_zeros(std::uint8_t* from, std::int64_t bytes) {
   std::fill_n(from + bytes, filled(bytes) - bytes, std::uint8_t{0});
 }
@@ -31,11 +22,6 @@ void zero_padding(const Codec& codec, std::int64_t count, void* encoded) {
   fill_with_zeros(whole.codes, code_bytes(codec.format, count));
   fill_with_zeros(static_cast<std::uint8_t*>(whole.scales),
                   block_count(codec, count) * scale_bytes(codec.format));
-}
-
-void check_dtype(DType dtype) {
-  if (dtype == DType::int64)
-    throw UsageError("wire formats are for elements in fp32, bf16 and fp16, not int64");
 }
 
 // Sums in tiles that stay in the first-level cache.
@@ -83,6 +69,17 @@ class OrderedSum {
 
 }  // namespace
 
+void check_elements(DType dtype) {
+  if (dtype == DType::int64)
+    throw UsageError("wire formats are for elements in fp32, bf16 and fp16, not int64");
+}
+
+void check_feedback(Format format) {
+  if (format == Format::none || format == Format::bf16)
+    throw UsageError(std::string("error feedback needs a format with blocks, which ") +
+                     name_of(format) + " has not: take int4, int8, fp8_e4m3 or mxfp8");
+}
+
 const char* name_of(Format format) {
   static constexpr const char* names[] = {"none", "bf16", "fp8_e4m3", "mxfp8", "int8", "int4"};
   return names[static_cast<int>(format)];
@@ -102,11 +99,11 @@ std::int64_t encoded_bytes(const Codec& codec, std::int64_t count, DType dtype) 
 }
 
 std::int64_t residue_bytes(const Codec& codec, std::int64_t count) {
-  return encoded_bytes(Codec(Format::int8, codec.block), count, DType::fp32);
+  return encoded_bytes(residue_codec(codec), count, DType::fp32);
 }
 
 void encode(const Codec& codec, const void* from, DType dtype, std::int64_t count, void* encoded) {
-  check_dtype(dtype);
+  check_elements(dtype);
   if (codec.format == Format::none) {
     const std::int64_t bytes = count * size_of(dtype);
     copy_bytes(encoded, from, bytes);
@@ -117,14 +114,14 @@ void encode(const Codec& codec, const void* from, DType dtype, std::int64_t coun
 }
 
 void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to, DType dtype) {
-  check_dtype(dtype);
+  check_elements(dtype);
   if (codec.format == Format::none) return copy_bytes(to, encoded, count * size_of(dtype));
   kernels().decode(codec, encoded_at(codec, encoded, count), count, to, dtype);
 }
 
 void decode_sum(const Codec& codec, const Sources& sources, int group, std::int64_t count, void* to,
                 DType dtype) {
-  check_dtype(dtype);
+  check_elements(dtype);
   OrderedSum sum(codec, sources, group, count);
   const std::int64_t tile = largest_block / codec.block * codec.block;
   for (std::int64_t first = 0; first < count; first += tile) {
@@ -136,11 +133,9 @@ void decode_sum(const Codec& codec, const Sources& sources, int group, std::int6
 
 void encode_with_feedback(const Codec& codec, const void* gradient, DType dtype,
                           const Feedback& feedback, std::int64_t count, void* encoded) {
-  check_dtype(dtype);
-  if (scale_bytes(codec.format) == 0 || codec.format == Format::none)
-    throw UsageError(std::string("error feedback needs a format with blocks, which ") +
-                     name_of(codec.format) + " has not: take int4, int8, fp8_e4m3 or mxfp8");
-  const Encoded residue = encoded_at(Codec(Format::int8, codec.block), feedback.residue, count);
+  check_elements(dtype);
+  check_feedback(codec.format);
+  const Encoded residue = encoded_at(residue_codec(codec), feedback.residue, count);
   kernels().encode_with_feedback(codec, gradient, dtype, residue, feedback, count,
                                  encoded_at(codec, encoded, count));
   zero_padding(codec, count, encoded);

@@ -77,8 +77,8 @@ struct Feedback {
 };
 
 // Encodes y = gradient + residue, and replaces the residue by beta * residue + (1 - beta) * (y -
-// decoded y), all in fp32. Where a block of y has an infinity or NaN, its residue stays. The codec
-// has a block format.
+// decoded y), all in fp32. Where that is not finite somewhere in a block, the residue of the block
+// stays. The codec has a block format.
 void encode_with_feedback(const Codec& codec, const void* gradient, DType dtype,
                           const Feedback& feedback, std::int64_t count, void* encoded);
 

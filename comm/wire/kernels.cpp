@@ -147,10 +147,11 @@ template <class F, class T>
     std::uint8_t* codes = codes_at<F>(to, at);
     encode_block<F>(wanted, n, codes, scale_at<F>(to, at / block));
     decode_block<F>(codes, scale_at<F>(to, at / block), n, Store<float>{decoded});
+    for (std::int64_t i = 0; i < n; ++i)
+      decoded[i] = next_residue(error[i], wanted[i], decoded[i], feedback.beta);
     const bool finite = largest_magnitude(decoded, n) < infinity_bits;
-    for (std::int64_t i = 0; finite && i < n; ++i)
-      error[i] = next_residue(error[i], wanted[i], decoded[i], feedback.beta);
-    encode_block<Int8>(error, n, codes_at<Int8>(residue, at), scale_at<Int8>(residue, at / block));
+    encode_block<Int8>(finite ? decoded : error, n, codes_at<Int8>(residue, at),
+                       scale_at<Int8>(residue, at / block));
   }
 }
 

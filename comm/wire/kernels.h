@@ -5,17 +5,11 @@
 #include <cstdint>
 
 #include "comm/wire/codec.h"
+#include "comm/wire/layout.h"
 
 namespace zero::comm::wire {
 
 enum class Level : std::uint8_t { portable, avx2, avx512 };
-
-// A range of an encoded vector that starts with a block. The scales are floats, in mxfp8 bytes;
-// bf16 has none.
-struct Encoded {
-  std::uint8_t* codes;
-  void* scales;
-};
 
 // Formats other than `none`.
 struct Kernels {

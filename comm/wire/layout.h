@@ -26,4 +26,30 @@ constexpr std::int64_t block_count(const Codec& codec, std::int64_t count) {
   return (count + codec.block - 1) / codec.block;
 }
 
+// A range of an encoded vector that starts with a block. The scales are floats, in mxfp8 bytes;
+// bf16 has none.
+struct Encoded {
+  std::uint8_t* codes;
+  void* scales;
+};
+
+// The blocks from element `first` on, which starts one.
+inline Encoded encoded_at(const Codec& codec, const void* encoded, std::int64_t count,
+                          std::int64_t first = 0) {
+  auto* codes = static_cast<std::uint8_t*>(const_cast<void*>(encoded));
+  auto* scales = codes + filled(code_bytes(codec.format, count));
+  return {codes + code_bytes(codec.format, first),
+          scales + first / codec.block * scale_bytes(codec.format)};
+}
+
+// The int8 vector that a residue is.
+inline Codec residue_codec(const Codec& codec) {
+  return Codec(Format::int8, codec.block);
+}
+
+// Throws UsageError for int64.
+void check_elements(DType dtype);
+// Throws UsageError for formats without blocks.
+void check_feedback(Format format);
+
 }  // namespace zero::comm::wire

@@ -1,0 +1,357 @@
+// The codecs on the GPU. A warp encodes a block: passes over its elements, which stay in the cache,
+// find the maximum and then write codes; a lane takes two elements at a time, which are one byte in
+// int4. Compiled without contraction.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "comm/wire/block_codes.h"
+#include "comm/wire/device_codec.h"
+#include "comm/wire/layout.h"
+#include "zero/base/cuda/cuda_stream.h"
+#include "zero/base/cuda/launch.h"
+
+namespace zero::comm::wire {
+namespace {
+
+using zero::cuda::Launch;
+using zero::cuda::launch;
+using zero::cuda::native;
+
+constexpr int threads = 256, lanes = 32;
+constexpr std::int64_t most_blocks = 4096;
+
+// One warp for each `work` item, or for every so many.
+Launch over_warps(const char* name, std::int64_t work, Stream stream) {
+  const std::int64_t blocks = (work * lanes + threads - 1) / threads;
+  return {name, dim3(static_cast<unsigned>(std::min(blocks, most_blocks))), threads,
+          native(stream)};
+}
+
+struct Size {
+  std::int64_t count, block;
+};
+
+// What the kernels write behind codes and scales.
+struct Padding {
+  std::uint8_t *codes_end, *scales_end;
+  int after_codes, after_scales;
+};
+
+Padding padding_of(const Codec& codec, std::int64_t count, void* encoded) {
+  const Encoded whole = encoded_at(codec, encoded, count);
+  const std::int64_t codes = code_bytes(codec.format, count);
+  const std::int64_t scales = block_count(codec, count) * scale_bytes(codec.format);
+  return {whole.codes + codes, static_cast<std::uint8_t*>(whole.scales) + scales,
+          static_cast<int>(filled(codes) - codes), static_cast<int>(filled(scales) - scales)};
+}
+
+__device__ void write_padding(const Padding& padding) {
+  if (blockIdx.x != 0) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < padding.after_codes) padding.codes_end[thread] = 0;
+  if (thread < padding.after_scales) padding.scales_end[thread] = 0;
+}
+
+__device__ std::uint32_t magnitude_of(float value) {
+  return std::bit_cast<std::uint32_t>(value) & 0x7fffffffu;
+}
+
+__device__ std::uint32_t largest_of_warp(std::uint32_t own) {
+  for (int apart = lanes / 2; apart > 0; apart /= 2)
+    own = max(own, __shfl_xor_sync(~0u, own, apart));
+  return own;
+}
+
+// Calls body(first element, elements) for the pairs of [begin, end) that are this lane's.
+template <class Body>
+__device__ void for_pairs(std::int64_t begin, std::int64_t end, const Body& body) {
+  for (std::int64_t i = begin + 2 * (threadIdx.x % lanes); i < end; i += 2 * lanes)
+    body(i, i + 1 < end ? 2 : 1);
+}
+
+template <class F>
+__device__ std::uint8_t code_at(const std::uint8_t* codes, std::int64_t i) {
+  if constexpr (F::bits == 8) return codes[i];
+  return codes[i / 2] >> (i % 2 * 4) & 0xf;
+}
+// One or two codes from element i on, which is even.
+template <class F>
+__device__ void write_codes(std::uint8_t* codes, std::int64_t i, const std::uint8_t* own, int n) {
+  if constexpr (F::bits == 4) {
+    codes[i / 2] = static_cast<std::uint8_t>(n == 2 ? own[0] | own[1] << 4 : own[0]);
+  } else {
+    for (int k = 0; k < n; ++k) codes[i + k] = own[k];
+  }
+}
+
+// The codes of a block and its scale, or zeros and a scale that says NaN.
+template <class F>
+struct BlockEncoder {
+  typename F::Scale scale;
+  Scaling scaling;
+  bool finite;
+
+  __device__ explicit BlockEncoder(std::uint32_t largest)
+      : scale(F::scale_of(largest)), scaling(F::scaling(scale)), finite(largest < infinity_bits) {}
+  __device__ std::uint8_t code(float value) const {
+    return finite ? F::code(value * scaling.first * scaling.second) : std::uint8_t{0};
+  }
+  __device__ float decoded(float value) const { return F::value_of(scale) * F::unit(code(value)); }
+  __device__ void write_scale(const Encoded& to, std::int64_t block) const {
+    if (threadIdx.x % lanes == 0) static_cast<typename F::Scale*>(to.scales)[block] = scale;
+  }
+};
+
+// Encodes what value(i) says of the elements [begin, end).
+template <class F, class Value>
+__device__ BlockEncoder<F> encoder_of(std::int64_t begin, std::int64_t end, const Value& value) {
+  std::uint32_t largest = 0;
+  for_pairs(begin, end, [&](std::int64_t i, int n) {
+    for (int k = 0; k < n; ++k) largest = max(largest, magnitude_of(value(i + k)));
+  });
+  return BlockEncoder<F>(largest_of_warp(largest));
+}
+template <class F, class Value>
+__device__ void write_block(const BlockEncoder<F>& encoder, std::int64_t begin, std::int64_t end,
+                            const Encoded& to, std::int64_t block, const Value& value) {
+  for_pairs(begin, end, [&](std::int64_t i, int n) {
+    std::uint8_t codes[2];
+    for (int k = 0; k < n; ++k) codes[k] = encoder.code(value(i + k));
+    write_codes<F>(to.codes, i, codes, n);
+  });
+  encoder.write_scale(to, block);
+}
+
+// Calls body(block, begin, end) for the blocks that are this warp's.
+template <class Body>
+__device__ void for_blocks(const Size& size, const Body& body) {
+  const std::int64_t warps = std::int64_t{gridDim.x} * threads / lanes;
+  std::int64_t block = (std::int64_t{blockIdx.x} * threads + threadIdx.x) / lanes;
+  for (; block * size.block < size.count; block += warps)
+    body(block, block * size.block, min((block + 1) * size.block, size.count));
+}
+
+template <class F, class T>
+__global__ void __launch_bounds__(threads)
+    encode_kernel(const T* from, Size size, Encoded to, Padding padding) {
+  write_padding(padding);
+  for_blocks(size, [&](std::int64_t block, std::int64_t begin, std::int64_t end) {
+    const auto value = [&](std::int64_t i) { return to_float(from[i]); };
+    write_block(encoder_of<F>(begin, end, value), begin, end, to, block, value);
+  });
+}
+
+template <class F, class T>
+__global__ void __launch_bounds__(threads)
+    feedback_kernel(const T* from, Encoded residue, Feedback feedback, Size size, Encoded to,
+                    Padding padding) {
+  write_padding(padding);
+  for_blocks(size, [&](std::int64_t block, std::int64_t begin, std::int64_t end) {
+    const float scale = feedback.reset ? 0.0f : static_cast<const float*>(residue.scales)[block];
+    const auto error = [&](std::int64_t i) {
+      return feedback.reset ? 0.0f : scale * Int8::unit(residue.codes[i]);
+    };
+    const auto wanted = [&](std::int64_t i) { return to_float(from[i]) + error(i); };
+    const auto encoder = encoder_of<F>(begin, end, wanted);
+    const auto next = [&](std::int64_t i) {
+      const float y = wanted(i);
+      return next_residue(error(i), y, encoder.decoded(y), feedback.beta);
+    };
+    const auto residue_encoder = encoder_of<Int8>(begin, end, next);
+    // Codes are written first: they need the residue of before, as the next residue does, which
+    // each lane then replaces for its own elements alone.
+    write_block(encoder, begin, end, to, block, wanted);
+    if (residue_encoder.finite)
+      write_block(residue_encoder, begin, end, residue, block, next);
+    else if (feedback.reset)
+      write_block(encoder_of<Int8>(begin, end, error), begin, end, residue, block, error);
+  });
+}
+
+// What element i of an encoded vector stands for.
+template <class F>
+struct Decoder {
+  Encoded from;
+  std::int64_t block;
+  __device__ float operator()(std::int64_t i) const {
+    const auto scale = static_cast<const typename F::Scale*>(from.scales)[i / block];
+    return F::value_of(scale) * F::unit(code_at<F>(from.codes, i));
+  }
+};
+// Formats that have no blocks.
+template <class T>
+requires requires(T element) {
+  to_float(element);
+}
+struct Decoder<T> {
+  Encoded from;
+  std::int64_t block;
+  __device__ float operator()(std::int64_t i) const {
+    return to_float(reinterpret_cast<const T*>(from.codes)[i]);
+  }
+};
+
+// Calls body(i) for the elements that are this thread's.
+template <class Body>
+__device__ void for_elements(std::int64_t count, const Body& body) {
+  const std::int64_t step = std::int64_t{gridDim.x} * threads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < count; i += step)
+    body(i);
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads)
+    round_kernel(const T* from, std::int64_t count, bf16* to, Padding padding) {
+  write_padding(padding);
+  for_elements(count, [&](std::int64_t i) { to[i] = from_float<bf16>(to_float(from[i])); });
+}
+
+template <class F, class T>
+__global__ void __launch_bounds__(threads)
+    decode_kernel(Decoder<F> from, std::int64_t count, T* to) {
+  for_elements(count, [&](std::int64_t i) { to[i] = from_float<T>(from(i)); });
+}
+
+// Sources are `stride` bytes apart.
+struct SumOrder {
+  std::int64_t stride;
+  int sources, group;
+};
+
+template <class F, class T>
+__global__ void __launch_bounds__(threads)
+    sum_kernel(Decoder<F> first, SumOrder order, std::int64_t count, T* to) {
+  for_elements(count, [&](std::int64_t i) {
+    const auto source = [&](int s) {
+      Decoder<F> from = first;
+      from.from.codes += s * order.stride;
+      from.from.scales = static_cast<std::uint8_t*>(from.from.scales) + s * order.stride;
+      return from(i);
+    };
+    float total = 0;
+    for (int begin = 0; begin < order.sources; begin += order.group) {
+      float partial = source(begin);
+      for (int s = begin + 1; s < min(begin + order.group, order.sources); ++s)
+        partial = partial + source(s);
+      total = begin == 0 ? partial : total + partial;
+    }
+    to[i] = from_float<T>(total);
+  });
+}
+
+// Calls body<F>() with the type of a format; `none` is fp32.
+template <class Body>
+void with_format(Format format, const Body& body) {
+  switch (format) {
+    case Format::none:
+      return body.template operator()<float>();
+    case Format::bf16:
+      return body.template operator()<bf16>();
+    case Format::fp8_e4m3:
+      return body.template operator()<Fp8>();
+    case Format::mxfp8:
+      return body.template operator()<Mxfp8>();
+    case Format::int8:
+      return body.template operator()<Int8>();
+    case Format::int4:
+      return body.template operator()<Int4>();
+  }
+}
+
+// Calls body(T{}) with the type of a dtype.
+template <class Body>
+void with_dtype(DType dtype, const Body& body) {
+  check_elements(dtype);
+  if (dtype == DType::bf16) return body(bf16{});
+  if (dtype == DType::fp16) return body(fp16{});
+  body(float{});
+}
+
+template <class F>
+concept HasBlocks = requires {
+  typename F::Scale;
+};
+
+class CudaCodec final : public DeviceCodec {
+ public:
+  void encode(const Codec& codec, const Plain& from, void* encoded, Stream stream) override {
+    if (from.feedback != nullptr) check_feedback(codec.format);
+    if (codec.format == Format::none) return copy(from, encoded, stream);
+    if (from.count == 0) return;
+    with_dtype(from.dtype, [&]<class T>(T) {
+      with_format(codec.format, [&]<class F>() {
+        encode_as<F>(codec, from, static_cast<const T*>(from.data), encoded, stream);
+      });
+    });
+  }
+
+  void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to, DType dtype,
+              Stream stream) override {
+    if (count == 0) return;
+    if (codec.format == Format::none)
+      return zero::cuda::check(
+          cudaMemcpyAsync(to, encoded, static_cast<std::size_t>(count * size_of(dtype)),
+                          cudaMemcpyDefault, native(stream)),
+          "cudaMemcpyAsync");
+    with_dtype(dtype, [&]<class T>(T) {
+      with_format(codec.format, [&]<class F>() {
+        launch(over_warps("decode_kernel", (count + lanes - 1) / lanes, stream),
+               decode_kernel<F, T>, Decoder<F>{encoded_at(codec, encoded, count), codec.block},
+               count, static_cast<T*>(to));
+      });
+    });
+  }
+
+  void decode_sum(const Codec& codec, const Sources& sources, int group, std::int64_t count,
+                  void* to, DType dtype, Stream stream) override {
+    if (count == 0) return;
+    const SumOrder order{sources.stride, sources.count, std::clamp(group, 1, sources.count)};
+    with_dtype(dtype, [&]<class T>(T) {
+      with_format(codec.format, [&]<class F>() {
+        launch(over_warps("sum_kernel", (count + lanes - 1) / lanes, stream), sum_kernel<F, T>,
+               Decoder<F>{encoded_at(codec, sources.first, count), codec.block}, order, count,
+               static_cast<T*>(to));
+      });
+    });
+  }
+
+ private:
+  static void copy(const Plain& from, void* encoded, Stream stream) {
+    const auto bytes = static_cast<std::size_t>(from.count * size_of(from.dtype));
+    const auto all = static_cast<std::size_t>(filled(from.count * size_of(from.dtype)));
+    if (bytes == 0) return;
+    zero::cuda::check(cudaMemcpyAsync(encoded, from.data, bytes, cudaMemcpyDefault, native(stream)),
+                      "cudaMemcpyAsync");
+    zero::cuda::check(cudaMemsetAsync(static_cast<std::uint8_t*>(encoded) + bytes, 0, all - bytes,
+                                      native(stream)),
+                      "cudaMemsetAsync");
+  }
+
+  template <class F, class T>
+  static void encode_as(const Codec& codec, const Plain& from, const T* elements, void* encoded,
+                        Stream stream) {
+    const Padding padding = padding_of(codec, from.count, encoded);
+    const Encoded to = encoded_at(codec, encoded, from.count);
+    const std::int64_t blocks = block_count(codec, from.count);
+    const Size size{from.count, codec.block};
+    if constexpr (!HasBlocks<F>)
+      launch(over_warps("round_kernel", (from.count + lanes - 1) / lanes, stream), round_kernel<T>,
+             elements, from.count, reinterpret_cast<bf16*>(to.codes), padding);
+    else if (from.feedback == nullptr)
+      launch(over_warps("encode_kernel", blocks, stream), encode_kernel<F, T>, elements, size, to,
+             padding);
+    else
+      launch(over_warps("feedback_kernel", blocks, stream), feedback_kernel<F, T>, elements,
+             encoded_at(residue_codec(codec), from.feedback->residue, from.count), *from.feedback,
+             size, to, padding);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceCodec> create_cuda_codec() {
+  return std::make_unique<CudaCodec>();
+}
+
+}  // namespace zero::comm::wire

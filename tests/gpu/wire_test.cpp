@@ -1,0 +1,119 @@
+// The codecs of the GPU against those of the host, bit by bit.
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+#include "comm/wire/device_codec.h"
+#include "tests/comm/wire/vectors.h"
+#include "tests/gpu/device_memory.h"
+#include "zero/base/gpu.h"
+
+namespace zero::comm::wire::testing {
+namespace {
+
+struct Gpu {
+  std::unique_ptr<Device> device = create_gpu(0);
+  std::unique_ptr<ExecutionStream> stream = device->create_stream(Device::Role::compute);
+  std::unique_ptr<DeviceCodec> codec = create_cuda_codec();
+
+  gpu::OnDevice<unsigned char> put(const Bytes& bytes) { return {*device, *stream, bytes}; }
+  void run(const std::function<void(Stream)>& work) { stream->enqueue(work); }
+};
+
+// Payloads of NaN may differ.
+bool same_elements(const Bytes& a, const Bytes& b, DType dtype) {
+  const auto values = [&](const Bytes& bytes) {
+    const auto width = static_cast<std::size_t>(size_of(dtype));
+    std::vector<float> all(bytes.size() / width);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      std::uint16_t half = 0;
+      if (width == 4) std::memcpy(&all[i], &bytes[4 * i], 4);
+      if (width == 2) std::memcpy(&half, &bytes[2 * i], 2);
+      if (dtype == DType::bf16) all[i] = to_float(bf16{half});
+      if (dtype == DType::fp16) all[i] = to_float(fp16{half});
+    }
+    return all;
+  };
+  return same_bits(values(a), values(b));
+}
+
+void compare(Gpu& g, const Codec& codec, const Named& input, DType dtype) {
+  INFO(name_of(codec.format) << ", blocks of " << codec.block << ", " << name_of(dtype) << ", "
+                             << input.values.size() << " elements: " << input.name);
+  const auto count = std::ssize(input.values);
+  const Bytes elements = optim::test::encode(input.values, dtype);
+  const Bytes expected = encoded(codec, elements, dtype, count);
+  auto from = g.put(elements), to = g.put(elements), sent = g.put(Bytes(expected.size(), 0xee));
+  g.run([&](Stream stream) {
+    g.codec->encode(codec, {from.data(), dtype, count}, sent.data(), stream);
+    g.codec->decode(codec, sent.data(), count, to.data(), dtype, stream);
+  });
+  CHECK(sent.read() == expected);
+  Bytes back(elements.size());
+  decode(codec, expected.data(), count, back.data(), dtype);
+  CHECK(same_elements(to.read(), back, dtype));
+}
+
+void compare_sums(Gpu& g, const Codec& codec, DType dtype) {
+  constexpr std::int64_t count = 4133;
+  constexpr int sources = 5;
+  Bytes all;
+  for (int s = 0; s < sources; ++s) {
+    const Bytes one = encoded(codec, random_floats(count, Numbers::usual, 20 + s));
+    all.insert(all.end(), one.begin(), one.end());
+  }
+  const std::int64_t stride = std::ssize(all) / sources;
+  const auto size = static_cast<std::size_t>(count * size_of(dtype));
+  auto from = g.put(all), to = g.put(Bytes(size));
+  for (const int group : {1, 2, 5}) {
+    g.run([&](Stream stream) {
+      g.codec->decode_sum(codec, {from.data(), stride, sources}, group, count, to.data(), dtype,
+                          stream);
+    });
+    Bytes expected(size);
+    decode_sum(codec, {all.data(), stride, sources}, group, count, expected.data(), dtype);
+    CHECK(to.read() == expected);
+  }
+}
+
+void compare_feedback(Gpu& g, const Codec& codec, const Named& input, DType dtype) {
+  INFO(name_of(codec.format) << " with feedback, " << name_of(dtype) << ": " << input.name);
+  const auto count = std::ssize(input.values);
+  const Bytes elements = optim::test::encode(input.values, dtype);
+  Bytes residue(static_cast<std::size_t>(residue_bytes(codec, count)));
+  Bytes expected(static_cast<std::size_t>(encoded_bytes(codec, count, dtype)));
+  auto from = g.put(elements), lost = g.put(residue), sent = g.put(expected);
+  for (int step = 0; step < 4; ++step) {
+    Feedback host{residue.data(), 0.8f, step == 3}, device{lost.data(), 0.8f, step == 3};
+    encode_with_feedback(codec, elements.data(), dtype, host, count, expected.data());
+    g.run([&](Stream stream) {
+      g.codec->encode(codec, {from.data(), dtype, count, &device}, sent.data(), stream);
+    });
+    CHECK(sent.read() == expected);
+    CHECK(lost.read() == residue);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("gpu: wire formats have the bits of the host") {
+  Gpu g;
+  for (const Format format : all_formats)
+    for (const DType dtype : floating) {
+      for (const std::size_t count : {1u, 63u, 2101u})
+        for (const Named& input : adversarial_vectors(count))
+          for (const std::int64_t block : {32, 96, 2048})
+            compare(g, Codec(format, block), input, dtype);
+      compare_sums(g, Codec(format, 96), dtype);
+    }
+}
+
+TEST_CASE("gpu: error feedback has the bits of the host") {
+  Gpu g;
+  for (const Format format : block_formats)
+    for (const DType dtype : floating)
+      for (const Named& input : adversarial_vectors(1001))
+        compare_feedback(g, Codec(format, 96), input, dtype);
+}
+
+}  // namespace zero::comm::wire::testing
