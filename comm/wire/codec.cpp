@@ -5,7 +5,7 @@
 #include <string>
 
 #include "comm/bytes.h"
-#include "comm/wire/kernels.h"
+#include "comm/wire/cpu/kernels.h"
 #include "comm/wire/layout.h"
 #include "zero/base/error.h"
 

@@ -2,9 +2,10 @@
 //
 // For each format and dtype of elements: GiB/s of encode() and decode(), counting the bytes that
 // are read and those that are written, and the same of a memcpy() that moves as many bytes. In
-// turns; medians of the repetitions and of the ratio of times.
+// turns; the best of the repetitions, as others may use the memory at the same time.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +20,7 @@ namespace {
 using namespace zero;
 using namespace zero::comm;
 
-constexpr int repetitions = 9;
+constexpr int repetitions = 15;
 
 template <class Call>
 double seconds(const Call& call) {
@@ -28,28 +29,22 @@ double seconds(const Call& call) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 struct Buffers {
   std::vector<std::byte> plain, encoded, copied, copy;
 };
 
 template <class Call>
 void run(const char* what, std::int64_t bytes, Buffers& buffers, const Call& call) {
-  std::vector<double> own, copies, ratios;
+  double own = HUGE_VAL, copying = HUGE_VAL;
   const auto half = static_cast<std::size_t>(bytes / 2);  // which is read, and is written
   for (int i = 0; i < repetitions; ++i) {
-    own.push_back(seconds(call));
-    copies.push_back(
-        seconds([&] { std::memcpy(buffers.copy.data(), buffers.copied.data(), half); }));
-    ratios.push_back(copies.back() / own.back());
+    own = std::min(own, seconds(call));
+    copying = std::min(
+        copying, seconds([&] { std::memcpy(buffers.copy.data(), buffers.copied.data(), half); }));
   }
   const auto rate = [&](double time) { return static_cast<double>(bytes) / time / gibibyte; };
-  std::printf("  %s %6.2f GiB/s (copy %6.2f, ratio %4.2f)", what, rate(median(own)),
-              rate(median(copies)), median(ratios));
+  std::printf("  %s %6.2f GiB/s (copy %6.2f, ratio %4.2f)", what, rate(own), rate(copying),
+              copying / own);
 }
 
 void run(const wire::Codec& codec, DType dtype, std::int64_t count, Buffers& buffers) {

@@ -1,6 +1,6 @@
 // Every level gives the bits of the portable one, for what it encodes, decodes, adds and feeds
 // back.
-#include "comm/wire/kernels.h"
+#include "comm/wire/cpu/kernels.h"
 
 #include <doctest/doctest.h>
 

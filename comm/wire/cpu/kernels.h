@@ -1,5 +1,7 @@
 // The codecs of one SIMD level of the CPU behind function pointers, all of which give the same
-// bits. The level is chosen once per process: the best that the CPU has.
+// bits. The level is chosen once per process: the best that the CPU has. The arguments are plain
+// values, because a file compiled for more instructions than the rest must not emit inline
+// functions that others share.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +11,7 @@
 
 namespace zero::comm::wire {
 
-enum class Level : std::uint8_t { portable, avx2, avx512 };
+enum class Level : std::uint8_t { portable, avx2, avx512 };  // avx2 includes F16C
 
 // Formats other than `none`.
 struct Kernels {
@@ -25,7 +27,9 @@ struct Kernels {
                                Encoded to);
 };
 
-// Null where the CPU lacks the level.
+extern const Kernels portable_kernels;
+
+// Null where the build has none of this level or the CPU lacks it.
 const Kernels* find_kernels(Level level);
 
 // Of the best level.

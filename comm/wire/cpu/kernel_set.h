@@ -1,0 +1,300 @@
+// The kernels of one SIMD level, with formats and dtypes resolved. They walk whole groups of 32
+// elements; the rest of a short block goes through a padded copy on the stack.
+#pragma once
+
+#include <cstring>
+#include <type_traits>
+
+#include "comm/wire/block_codes.h"
+#include "comm/wire/cpu/kernels.h"
+
+namespace zero::comm::wire {
+
+template <class V>
+struct KernelSet {
+  static constexpr std::int64_t group = V::lanes;
+  // Bytes that are fetched before their turn: while a block is encoded, nothing else is read.
+  static constexpr std::int64_t ahead = 4096;
+
+  // n elements, then zeros.
+  template <class T>
+  struct Padded {
+    Padded(const T* from, std::int64_t n) {
+      std::memcpy(elements, from, static_cast<std::size_t>(n) * sizeof(T));
+    }
+    T elements[group] = {};
+  };
+  template <class T>
+  static V load_some(const T* from, std::int64_t n) {
+    return V::load(Padded<T>(from, n).elements);
+  }
+  template <class T>
+  static void store_some(const V& value, T* to, std::int64_t n) {
+    alignas(64) unsigned char padded[group * sizeof(T)];
+    value.store(reinterpret_cast<T*>(padded));
+    std::memcpy(to, padded, static_cast<std::size_t>(n) * sizeof(T));
+  }
+
+  // Calls body(i, V) for the groups of n elements.
+  template <class T, class Body>
+  [[gnu::always_inline]] static void for_groups(const T* from, std::int64_t n, const Body& body) {
+    std::int64_t i = 0;
+    for (; i + group <= n; i += group) body(i, V::load(from + i));
+    if (i < n) body(i, load_some(from + i, n - i));
+  }
+
+  // What becomes of decoded elements.
+  template <class T>
+  struct Store {
+    T* to;
+    [[gnu::always_inline]] void put(const V& value, std::int64_t i, std::int64_t n) const {
+      if (n >= group) return value.store(to + i);
+      store_some(value, to + i, n);
+    }
+  };
+  struct Add {
+    float* to;
+    [[gnu::always_inline]] void put(const V& value, std::int64_t i, std::int64_t n) const {
+      if (n >= group) return (V::load(to + i) + value).store(to + i);
+      store_some(load_some(to + i, n) + value, to + i, n);
+    }
+  };
+
+  template <class F>
+  static constexpr std::int64_t bytes_of(std::int64_t elements) {
+    return (elements * F::bits + 7) / 8;
+  }
+  template <class F>
+  static std::uint8_t* codes_at(const Encoded& encoded, std::int64_t element) {
+    return encoded.codes + bytes_of<F>(element);
+  }
+  template <class F>
+  static typename F::Scale& scale_at(const Encoded& encoded, std::int64_t block) {
+    return static_cast<typename F::Scale*>(encoded.scales)[block];
+  }
+
+  template <class T>
+  [[gnu::always_inline]] static std::uint32_t largest_magnitude(const T* x, std::int64_t n) {
+    typename V::template Maximum<T> maximum;
+    constexpr std::int64_t size = sizeof(T);
+    std::int64_t i = 0;
+    for (; i + group <= n; i += group) {
+      for (std::int64_t line = 0; line < group * size; line += 64)
+        __builtin_prefetch(x + i + (ahead + line) / size);
+      maximum.include(x + i);
+    }
+    if (i < n) {
+      const Padded<T> rest(x + i, n - i);
+      maximum.include(rest.elements);
+    }
+    return maximum.bits();
+  }
+
+  // How a block is encoded: its scale, and zeros as codes where it has an infinity or NaN.
+  template <class F>
+  struct Measure {
+    typename F::Scale scale;
+    Scaling scaling;
+    bool finite;
+  };
+  template <class F, class T>
+  [[gnu::always_inline]] static Measure<F> measure(const T* x, std::int64_t n) {
+    const std::uint32_t largest = largest_magnitude(x, n);
+    const typename F::Scale scale = F::scale_of(largest);
+    return {scale, F::scaling(scale), largest < infinity_bits};
+  }
+  template <class F, class T>
+  [[gnu::always_inline]] static void write_codes(const Measure<F>& measure, const T* x,
+                                                 std::int64_t n, std::uint8_t* codes) {
+    if (!measure.finite)
+      return void(std::memset(codes, 0, static_cast<std::size_t>(bytes_of<F>(n))));
+    for_groups(x, n, [&](std::int64_t i, const V& elements) {
+      std::uint8_t* to = codes + bytes_of<F>(i);
+      if (i + group <= n) return elements.template write_codes<F>(measure.scaling, to);
+      std::uint8_t padded[bytes_of<F>(group)];
+      elements.template write_codes<F>(measure.scaling, padded);
+      std::memcpy(to, padded, static_cast<std::size_t>(bytes_of<F>(n - i)));
+    });
+  }
+  template <class F, class T>
+  static void encode_block(const T* x, std::int64_t n, std::uint8_t* codes,
+                           typename F::Scale& scale) {
+    const Measure<F> own = measure<F>(x, n);
+    scale = own.scale;
+    write_codes(own, x, n, codes);
+  }
+
+  template <class F, class Sink>
+  [[gnu::always_inline]] static void decode_block(const std::uint8_t* codes,
+                                                  typename F::Scale scale, std::int64_t n,
+                                                  const Sink& sink) {
+    const float value = F::value_of(scale);
+    std::int64_t i = 0;
+    for (; i + group <= n; i += group)
+      sink.put(V::template decode<F>(codes + bytes_of<F>(i), value), i, group);
+    if (i == n) return;
+    std::uint8_t padded[bytes_of<F>(group)] = {};
+    std::memcpy(padded, codes + bytes_of<F>(i), static_cast<std::size_t>(bytes_of<F>(n - i)));
+    sink.put(V::template decode<F>(padded, value), i, n - i);
+  }
+
+  // Whole blocks. `block` may be a constant.
+  template <class F, class T, class Block>
+  [[gnu::always_inline]] static void encode_blocks(Block block, const T* from, std::int64_t blocks,
+                                                   const Encoded& to) {
+    if (blocks == 0) return;
+    // A block is measured before the codes of the one before are written, so that neither waits.
+    Measure<F> next = measure<F>(from, block);
+    for (std::int64_t number = 0; number < blocks; ++number, from += block) {
+      const Measure<F> own = next;
+      scale_at<F>(to, number) = own.scale;
+      if (number + 1 < blocks) next = measure<F>(from + block, block);
+      write_codes(own, from, block, codes_at<F>(to, number * block));
+    }
+  }
+  template <class F, class Block, class Sink>
+  [[gnu::always_inline]] static void decode_blocks(Block block, const Encoded& from,
+                                                   std::int64_t blocks, const Sink& sink) {
+    for (std::int64_t number = 0; number < blocks; ++number)
+      decode_block<F>(codes_at<F>(from, number * block), scale_at<F>(from, number), block,
+                      Sink{sink.to + number * block});
+  }
+
+  // Calls whole(block, blocks), with a constant for the smallest blocks, and then rest(first
+  // element, elements, number) where the last block is a short one.
+  template <class Whole, class Rest>
+  [[gnu::always_inline]] static void for_blocks(std::int64_t block, std::int64_t count,
+                                                const Whole& whole, const Rest& rest) {
+    const std::int64_t blocks = count / block, end = blocks * block;
+    if (block == group)
+      whole(std::integral_constant<std::int64_t, group>{}, blocks);
+    else
+      whole(block, blocks);
+    if (end < count) rest(end, count - end, blocks);
+  }
+
+  template <class F, class T>
+  static void encode_all(std::int64_t block, const T* from, std::int64_t count, const Encoded& to) {
+    if constexpr (std::is_same_v<F, bf16>) {
+      const Store<bf16> rounding{reinterpret_cast<bf16*>(to.codes)};
+      for_groups(from, count,
+                 [&](std::int64_t i, const V& elements) { rounding.put(elements, i, count - i); });
+    } else {
+      for_blocks(
+          block, count,
+          [&](auto size, std::int64_t blocks) { encode_blocks<F>(size, from, blocks, to); },
+          [&](std::int64_t first, std::int64_t n, std::int64_t number) {
+            encode_block<F>(from + first, n, codes_at<F>(to, first), scale_at<F>(to, number));
+          });
+    }
+  }
+
+  template <class F, class Sink>
+  static void decode_all(std::int64_t block, const Encoded& from, std::int64_t count,
+                         const Sink& sink) {
+    if constexpr (std::is_same_v<F, bf16>) {
+      for_groups(reinterpret_cast<const bf16*>(from.codes), count,
+                 [&](std::int64_t i, const V& elements) { sink.put(elements, i, count - i); });
+    } else {
+      for_blocks(
+          block, count,
+          [&](auto size, std::int64_t blocks) { decode_blocks<F>(size, from, blocks, sink); },
+          [&](std::int64_t first, std::int64_t n, std::int64_t number) {
+            decode_block<F>(codes_at<F>(from, first), scale_at<F>(from, number), n,
+                            Sink{sink.to + first});
+          });
+    }
+  }
+
+  template <class F, class T>
+  static void feed_back(std::int64_t block, const T* gradient, const Encoded& residue,
+                        const Feedback& feedback, std::int64_t count, const Encoded& to) {
+    alignas(64) float error[largest_block], wanted[largest_block], next[largest_block];
+    for (std::int64_t at = 0; at < count; at += block) {
+      const std::int64_t n = count - at < block ? count - at : block;
+      std::uint8_t* residue_codes = codes_at<Int8>(residue, at);
+      float& residue_scale = scale_at<Int8>(residue, at / block);
+      std::memset(error, 0, sizeof error);
+      if (!feedback.reset) decode_block<Int8>(residue_codes, residue_scale, n, Store<float>{error});
+      for_groups(gradient + at, n, [&](std::int64_t i, const V& elements) {
+        (elements + V::load(error + i)).store(wanted + i);
+      });
+      std::uint8_t* codes = codes_at<F>(to, at);
+      encode_block<F>(wanted, n, codes, scale_at<F>(to, at / block));
+      decode_block<F>(codes, scale_at<F>(to, at / block), n, Store<float>{next});
+      for_groups(next, n, [&](std::int64_t i, const V& decoded) {
+        const V residues =
+            V::next_residue(V::load(error + i), V::load(wanted + i), decoded, feedback.beta);
+        Store<float>{next}.put(residues, i, n - i);
+      });
+      const bool finite = largest_magnitude(next, n) < infinity_bits;
+      encode_block<Int8>(finite ? next : error, n, residue_codes, residue_scale);
+    }
+  }
+
+  // Calls body<F>() with the type of a block format.
+  template <class Body>
+  static void with_block_format(Format format, const Body& body) {
+    if (format == Format::int8) return body.template operator()<Int8>();
+    if (format == Format::int4) return body.template operator()<Int4>();
+    if (format == Format::fp8_e4m3) return body.template operator()<Fp8>();
+    body.template operator()<Mxfp8>();
+  }
+  template <class Body>
+  static void with_format(Format format, const Body& body) {
+    if (format == Format::bf16) return body.template operator()<bf16>();
+    with_block_format(format, body);
+  }
+
+  // Calls body() with a pointer of the elements' type.
+  template <class Body>
+  static void with_elements(const void* data, DType dtype, const Body& body) {
+    if (dtype == DType::bf16) return body(static_cast<const bf16*>(data));
+    if (dtype == DType::fp16) return body(static_cast<const fp16*>(data));
+    body(static_cast<const float*>(data));
+  }
+
+  static void encode(const Codec& codec, const void* from, DType dtype, std::int64_t count,
+                     Encoded to) {
+    with_format(codec.format, [&]<class F>() {
+      with_elements(from, dtype, [&]<class T>(const T* elements) {
+        encode_all<F>(codec.block, elements, count, to);
+      });
+    });
+  }
+
+  static void decode(const Codec& codec, Encoded from, std::int64_t count, void* to, DType dtype) {
+    with_format(codec.format, [&]<class F>() {
+      with_elements(to, dtype, [&]<class T>(const T*) {
+        decode_all<F>(codec.block, from, count, Store<T>{static_cast<T*>(to)});
+      });
+    });
+  }
+
+  static void decode_add(const Codec& codec, Encoded from, std::int64_t count, float* sum) {
+    with_format(codec.format,
+                [&]<class F>() { decode_all<F>(codec.block, from, count, Add{sum}); });
+  }
+
+  static void store(const float* from, std::int64_t count, void* to, DType dtype) {
+    with_elements(to, dtype, [&]<class T>(const T*) {
+      const Store<T> rounding{static_cast<T*>(to)};
+      for_groups(from, count,
+                 [&](std::int64_t i, const V& elements) { rounding.put(elements, i, count - i); });
+    });
+  }
+
+  static void encode_with_feedback(const Codec& codec, const void* gradient, DType dtype,
+                                   Encoded residue, const Feedback& feedback, std::int64_t count,
+                                   Encoded to) {
+    with_block_format(codec.format, [&]<class F>() {
+      with_elements(gradient, dtype, [&]<class T>(const T* elements) {
+        feed_back<F>(codec.block, elements, residue, feedback, count, to);
+      });
+    });
+  }
+
+  static constexpr Kernels kernels{encode, decode, decode_add, store, encode_with_feedback};
+};
+
+}  // namespace zero::comm::wire

@@ -1,0 +1,9 @@
+#include "comm/wire/cpu/avx512x32.h"
+#include "comm/wire/cpu/kernel_set.h"
+
+namespace zero::comm::wire {
+
+extern const Kernels avx512_kernels;
+const Kernels avx512_kernels = KernelSet<Avx512x32>::kernels;
+
+}  // namespace zero::comm::wire

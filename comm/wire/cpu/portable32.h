@@ -1,0 +1,85 @@
+// 32 floats, a multiple of which is in every block, in plain loops: the portable level, and the
+// meaning of the others. A template of the level, so that each one has functions of its own.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "comm/conversions.h"
+#include "comm/wire/block_codes.h"
+
+namespace zero::comm::wire {
+
+template <Level level>
+struct Portable32 {
+  static constexpr int lanes = 32;
+  float values[lanes];
+
+  template <class T>
+  [[gnu::always_inline]] static Portable32 load(const T* from) {
+    Portable32 result;
+    for (int i = 0; i < lanes; ++i) result.values[i] = widen(from[i]);
+    return result;
+  }
+  template <class T>
+  [[gnu::always_inline]] void store(T* to) const {
+    for (int i = 0; i < lanes; ++i) to[i] = narrow<T>(values[i]);
+  }
+
+  // The codes of these elements, as F::bits * lanes / 8 bytes.
+  template <class F>
+  [[gnu::always_inline]] void write_codes(const Scaling& scaling, std::uint8_t* to) const {
+    std::uint8_t codes[lanes];
+    for (int i = 0; i < lanes; ++i) codes[i] = F::code(values[i] * scaling.first * scaling.second);
+    for (int i = 0; i < lanes && F::bits == 8; ++i) to[i] = codes[i];
+    for (int i = 0; i < lanes / 2 && F::bits == 4; ++i)
+      to[i] = static_cast<std::uint8_t>(codes[2 * i] | codes[2 * i + 1] << 4);
+  }
+  // scale * (what a code stands for).
+  template <class F>
+  [[gnu::always_inline]] static Portable32 decode(const std::uint8_t* from, float scale) {
+    std::uint8_t codes[lanes];
+    for (int i = 0; i < lanes && F::bits == 8; ++i) codes[i] = from[i];
+    for (int i = 0; i < lanes / 2 && F::bits == 4; ++i) {
+      codes[2 * i] = from[i] & 0xf;
+      codes[2 * i + 1] = from[i] >> 4;
+    }
+    Portable32 result;
+    for (int i = 0; i < lanes; ++i) result.values[i] = scale * F::unit(codes[i]);
+    return result;
+  }
+
+  [[gnu::always_inline]] friend Portable32 operator+(const Portable32& a, const Portable32& b) {
+    Portable32 result;
+    for (int i = 0; i < lanes; ++i) result.values[i] = a.values[i] + b.values[i];
+    return result;
+  }
+  [[gnu::always_inline]] static Portable32 next_residue(const Portable32& residue,
+                                                        const Portable32& wanted,
+                                                        const Portable32& decoded, float beta) {
+    Portable32 result;
+    for (int i = 0; i < lanes; ++i)
+      result.values[i] =
+          wire::next_residue(residue.values[i], wanted.values[i], decoded.values[i], beta);
+    return result;
+  }
+
+  // The largest magnitude of groups of elements, as bits of a float.
+  template <class T>
+  struct Maximum {
+    std::uint32_t largest[lanes] = {};
+    [[gnu::always_inline]] void include(const T* from) {
+      for (int i = 0; i < lanes; ++i) {
+        const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(widen(from[i])) & 0x7fffffffu;
+        largest[i] = largest[i] < magnitude ? magnitude : largest[i];
+      }
+    }
+    [[gnu::always_inline]] std::uint32_t bits() const {
+      std::uint32_t result = 0;
+      for (int i = 0; i < lanes; ++i) result = result < largest[i] ? largest[i] : result;
+      return result;
+    }
+  };
+};
+
+}  // namespace zero::comm::wire
