@@ -20,14 +20,18 @@ struct Avx512x32 {
   static Avx512x32 load(const float* from) {
     return {_mm512_loadu_ps(from), _mm512_loadu_ps(from + 16)};
   }
-  static Avx512x32 load(const bf16* from) { return {load_half(from), load_half(from + 16)}; }
+  [[gnu::always_inline]] static Avx512x32 load(const bf16* from) {
+    return {load_half(from), load_half(from + 16)};
+  }
   static Avx512x32 load(const fp16* from) { return {load_half(from), load_half(from + 16)}; }
 
   void store(float* to) const {
     _mm512_storeu_ps(to, low);
     _mm512_storeu_ps(to + 16, high);
   }
-  void store(bf16* to) const { _mm512_storeu_si512(to, words<1>(rounded(low), rounded(high))); }
+  [[gnu::always_inline]] void store(bf16* to) const {
+    _mm512_storeu_si512(to, words<1>(rounded(low), rounded(high)));
+  }
   void store(fp16* to) const {
     constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
     auto* target = reinterpret_cast<__m256i*>(to);
@@ -36,7 +40,7 @@ struct Avx512x32 {
   }
 
   template <class F>
-  void write_codes(const Scaling& scaling, std::uint8_t* to) const {
+  [[gnu::always_inline]] void write_codes(const Scaling& scaling, std::uint8_t* to) const {
     const __m512 a = scaled(low, scaling), b = scaled(high, scaling);
     if constexpr (F::bits == 4) {
       const __m512i both = words<0>(integers(a), integers(b));
@@ -50,7 +54,7 @@ struct Avx512x32 {
   }
 
   template <class F>
-  static Avx512x32 decode(const std::uint8_t* from, float scale) {
+  [[gnu::always_inline]] static Avx512x32 decode(const std::uint8_t* from, float scale) {
     const __m512 wide = _mm512_set1_ps(scale);
     const Avx512x32 all = units(F{}, from);
     return {_mm512_mul_ps(wide, all.low), _mm512_mul_ps(wide, all.high)};
@@ -74,11 +78,11 @@ struct Avx512x32 {
   struct Maximum {
     __m512i largest = _mm512_setzero_si512();
     // Magnitudes of both 16-bit types have the order of their bits.
-    void include(const T* from) {
+    [[gnu::always_inline]] void include(const T* from) {
       const __m512i magnitudes = _mm512_set1_epi16(0x7fff);
       largest = _mm512_max_epu16(largest, _mm512_and_si512(_mm512_loadu_si512(from), magnitudes));
     }
-    std::uint32_t bits() const {
+    [[gnu::always_inline]] std::uint32_t bits() const {
       const __m256i half =
           _mm256_max_epu16(_mm512_castsi512_si256(largest), _mm512_extracti64x4_epi64(largest, 1));
       const __m128i quarter =

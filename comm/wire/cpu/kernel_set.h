@@ -108,13 +108,13 @@ struct KernelSet {
                                                  std::int64_t n, std::uint8_t* codes) {
     if (!measure.finite)
       return void(std::memset(codes, 0, static_cast<std::size_t>(bytes_of<F>(n))));
-    for_groups(x, n, [&](std::int64_t i, const V& elements) {
-      std::uint8_t* to = codes + bytes_of<F>(i);
-      if (i + group <= n) return elements.template write_codes<F>(measure.scaling, to);
-      std::uint8_t padded[bytes_of<F>(group)];
-      elements.template write_codes<F>(measure.scaling, padded);
-      std::memcpy(to, padded, static_cast<std::size_t>(bytes_of<F>(n - i)));
-    });
+    std::int64_t i = 0;
+    for (; i + group <= n; i += group)
+      V::load(x + i).template write_codes<F>(measure.scaling, codes + bytes_of<F>(i));
+    if (i == n) return;
+    std::uint8_t padded[bytes_of<F>(group)];
+    load_some(x + i, n - i).template write_codes<F>(measure.scaling, padded);
+    std::memcpy(codes + bytes_of<F>(i), padded, static_cast<std::size_t>(bytes_of<F>(n - i)));
   }
   template <class F, class T>
   static void encode_block(const T* x, std::int64_t n, std::uint8_t* codes,
