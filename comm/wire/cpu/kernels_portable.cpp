@@ -5,7 +5,7 @@
 
 namespace zero::comm::wire {
 
-const Kernels portable_kernels = KernelSet<Portable32<Level::portable>>::kernels;
+const Kernels portable_kernels = KernelSet<Portable32>::kernels;
 
 const Kernels& kernels() {
   static const Kernels& best = []() -> const Kernels& {

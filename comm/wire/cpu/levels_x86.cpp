@@ -9,7 +9,8 @@ const Kernels* find_kernels(Level level) {
     case Level::portable:
       return &portable_kernels;
     case Level::avx2:
-      return __builtin_cpu_supports("avx2") ? &avx2_kernels : nullptr;
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") ? &avx2_kernels
+                                                                              : nullptr;
     case Level::avx512:
       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")

@@ -1,5 +1,5 @@
-// 32 floats, a multiple of which is in every block, in plain loops: the portable level, and the
-// meaning of the others. A template of the level, so that each one has functions of its own.
+// 32 floats in plain loops: the portable level, and the meaning of the others. Blocks have
+// multiples of 32 elements.
 #pragma once
 
 #include <bit>
@@ -10,25 +10,24 @@
 
 namespace zero::comm::wire {
 
-template <Level level>
 struct Portable32 {
   static constexpr int lanes = 32;
   float values[lanes];
 
   template <class T>
-  [[gnu::always_inline]] static Portable32 load(const T* from) {
+  static Portable32 load(const T* from) {
     Portable32 result;
     for (int i = 0; i < lanes; ++i) result.values[i] = widen(from[i]);
     return result;
   }
   template <class T>
-  [[gnu::always_inline]] void store(T* to) const {
+  void store(T* to) const {
     for (int i = 0; i < lanes; ++i) to[i] = narrow<T>(values[i]);
   }
 
   // The codes of these elements, as F::bits * lanes / 8 bytes.
   template <class F>
-  [[gnu::always_inline]] void write_codes(const Scaling& scaling, std::uint8_t* to) const {
+  void write_codes(const Scaling& scaling, std::uint8_t* to) const {
     std::uint8_t codes[lanes];
     for (int i = 0; i < lanes; ++i) codes[i] = F::code(values[i] * scaling.first * scaling.second);
     for (int i = 0; i < lanes && F::bits == 8; ++i) to[i] = codes[i];
@@ -37,7 +36,7 @@ struct Portable32 {
   }
   // scale * (what a code stands for).
   template <class F>
-  [[gnu::always_inline]] static Portable32 decode(const std::uint8_t* from, float scale) {
+  static Portable32 decode(const std::uint8_t* from, float scale) {
     std::uint8_t codes[lanes];
     for (int i = 0; i < lanes && F::bits == 8; ++i) codes[i] = from[i];
     for (int i = 0; i < lanes / 2 && F::bits == 4; ++i) {
@@ -49,14 +48,13 @@ struct Portable32 {
     return result;
   }
 
-  [[gnu::always_inline]] friend Portable32 operator+(const Portable32& a, const Portable32& b) {
+  friend Portable32 operator+(const Portable32& a, const Portable32& b) {
     Portable32 result;
     for (int i = 0; i < lanes; ++i) result.values[i] = a.values[i] + b.values[i];
     return result;
   }
-  [[gnu::always_inline]] static Portable32 next_residue(const Portable32& residue,
-                                                        const Portable32& wanted,
-                                                        const Portable32& decoded, float beta) {
+  static Portable32 next_residue(const Portable32& residue, const Portable32& wanted,
+                                 const Portable32& decoded, float beta) {
     Portable32 result;
     for (int i = 0; i < lanes; ++i)
       result.values[i] =
@@ -68,13 +66,13 @@ struct Portable32 {
   template <class T>
   struct Maximum {
     std::uint32_t largest[lanes] = {};
-    [[gnu::always_inline]] void include(const T* from) {
+    void include(const T* from) {
       for (int i = 0; i < lanes; ++i) {
         const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(widen(from[i])) & 0x7fffffffu;
         largest[i] = largest[i] < magnitude ? magnitude : largest[i];
       }
     }
-    [[gnu::always_inline]] std::uint32_t bits() const {
+    std::uint32_t bits() const {
       std::uint32_t result = 0;
       for (int i = 0; i < lanes; ++i) result = result < largest[i] ? largest[i] : result;
       return result;

@@ -103,6 +103,24 @@ TEST_CASE("wire formats: decoded values are those of fp64, for every block size 
           if (count == 4133 || block == 64) check_values(Codec(format, block), input);
 }
 
+TEST_CASE("wire formats: E4M3 is rounded to nearest even, next to every tie") {
+  // With 448 in each block the scale is 1.
+  std::vector<float> x;
+  for (std::uint32_t pattern = 0; pattern < 65536; ++pattern)
+    for (const std::uint32_t offset : {0xffffffffu, 0u, 1u}) {
+      const float value = std::bit_cast<float>((pattern << 16) + offset);
+      if (!(std::fabs(value) <= 448)) continue;
+      if (x.size() % 32 == 0) x.push_back(448);
+      x.push_back(value);
+    }
+  const std::vector<float> values = through(Codec(Format::mxfp8), x);
+  int wrong = 0;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    wrong += static_cast<double>(values[i]) != nearest_e4m3(static_cast<double>(x[i]));
+  CHECK(x.size() > 100'000);
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("wire formats: constants and the maxima of blocks come out exact") {
   for (const Format format : {Format::fp8_e4m3, Format::int8, Format::int4}) {
     const Codec codec(format, 64);
