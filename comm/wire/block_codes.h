@@ -110,8 +110,8 @@ struct Mxfp8 {
   static constexpr int bits = 8;
   [[gnu::always_inline]] static constexpr std::uint8_t scale_of(std::uint32_t maximum_bits) {
     if (maximum_bits >= infinity_bits) return 255;
-    const std::uint32_t above = (maximum_bits & 0x7fffffu) > 0x600000u ? 1u : 0u;  // 1.75
-    const std::uint32_t exponent = (maximum_bits >> 23) + above;
+    // The exponent, one more where the mantissa is above 1.75.
+    const std::uint32_t exponent = (maximum_bits + 0x1fffffu) >> 23;
     return static_cast<std::uint8_t>(exponent > 8 ? exponent - 8 : 0);
   }
   [[gnu::always_inline]] static constexpr float value_of(std::uint8_t scale) {

@@ -209,13 +209,15 @@ struct KernelSet {
   template <class F, class T>
   static void feed_back(std::int64_t block, const T* gradient, const Encoded& residue,
                         const Feedback& feedback, std::int64_t count, const Encoded& to) {
-    alignas(64) float error[largest_block], wanted[largest_block], next[largest_block];
+    alignas(64) float error[largest_block] = {}, wanted[largest_block], next[largest_block];
     for (std::int64_t at = 0; at < count; at += block) {
       const std::int64_t n = count - at < block ? count - at : block;
       std::uint8_t* residue_codes = codes_at<Int8>(residue, at);
       float& residue_scale = scale_at<Int8>(residue, at / block);
-      std::memset(error, 0, sizeof error);
-      if (!feedback.reset) decode_block<Int8>(residue_codes, residue_scale, n, Store<float>{error});
+      if (feedback.reset)
+        std::memset(error, 0, static_cast<std::size_t>(n) * sizeof *error);
+      else
+        decode_block<Int8>(residue_codes, residue_scale, n, Store<float>{error});
       for_groups(gradient + at, n, [&](std::int64_t i, const V& elements) {
         (elements + V::load(error + i)).store(wanted + i);
       });
