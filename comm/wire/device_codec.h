@@ -12,7 +12,7 @@
 namespace zero::comm::wire {
 
 // Elements to encode, with what earlier encodings of them have lost, or null.
-struct Plain {
+struct Elements {
   const void* data;
   DType dtype;
   std::int64_t count;
@@ -24,7 +24,7 @@ class DeviceCodec {
   virtual ~DeviceCodec() = default;
 
   // encode(), or encode_with_feedback().
-  virtual void encode(const Codec& codec, const Plain& from, void* encoded, Stream stream) = 0;
+  virtual void encode(const Codec& codec, const Elements& from, void* encoded, Stream stream) = 0;
   virtual void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to,
                       DType dtype, Stream stream) = 0;
   virtual void decode_sum(const Codec& codec, const Sources& sources, int group, std::int64_t count,

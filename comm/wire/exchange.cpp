@@ -11,7 +11,7 @@
 namespace zero::comm::wire {
 namespace {
 
-bool plain(const Codec& codec) {
+bool is_plain(const Codec& codec) {
   return codec.format == Format::none;
 }
 
@@ -31,13 +31,13 @@ std::optional<Feedback> feedback_of(const Hop& hop, std::int64_t slice, std::int
 }
 
 // Encodes slice number `slice` of a hop to its place among the slices that are sent.
-void encode_slice(const Hop& hop, const Plain& elements, std::int64_t slice, std::byte* sent,
-                  const Means& means) {
+void encode_slice(const Hop& hop, const Elements& elements, std::int64_t slice, std::byte* sent,
+                  const Workspace& workspace) {
   const std::int64_t bytes = encoded_bytes(hop.codec, elements.count, elements.dtype);
   const std::optional<Feedback> feedback = feedback_of(hop, slice, elements.count);
-  Plain from = elements;
+  Elements from = elements;
   from.feedback = feedback ? &*feedback : nullptr;
-  means.device.encode(hop.codec, from, sent + slice * bytes, means.stream);
+  workspace.codec.encode(hop.codec, from, sent + slice * bytes, workspace.stream);
 }
 
 void check_plain_sum(const Sum& sum, DType dtype) {
@@ -49,20 +49,22 @@ void check_plain_sum(const Sum& sum, DType dtype) {
 }  // namespace
 
 std::int64_t gather_staging_bytes(const Codec& codec, const Cut& cut, int ranks) {
-  return plain(codec) ? 0 : ranks * encoded_bytes(codec, cut.count, cut.dtype);
+  return is_plain(codec) ? 0 : ranks * encoded_bytes(codec, cut.count, cut.dtype);
 }
 
 void all_gather(Communicator& communicator, const Codec& codec, const void* slice, void* whole,
-                const Cut& cut, const Means& means) {
-  if (plain(codec))
-    return communicator.all_gather(slice, whole, cut.count, cut.dtype, cut.stride, means.stream);
+                const Cut& cut, const Workspace& workspace) {
+  if (is_plain(codec))
+    return communicator.all_gather(slice, whole, cut.count, cut.dtype, cut.stride,
+                                   workspace.stream);
   const std::int64_t bytes = encoded_bytes(codec, cut.count, cut.dtype);
-  std::byte* own = means.staging + communicator.rank() * bytes;
-  means.device.encode(codec, {slice, cut.dtype, cut.count}, own, means.stream);
-  communicator.all_gather(own, means.staging, words(bytes), word, 0, means.stream);
+  std::byte* own = workspace.staging + communicator.rank() * bytes;
+  workspace.codec.encode(codec, {slice, cut.dtype, cut.count}, own, workspace.stream);
+  communicator.all_gather(own, workspace.staging, words(bytes), word, 0, workspace.stream);
   for (int r = 0; r < communicator.size(); ++r)
-    means.device.decode(codec, means.staging + r * bytes, cut.count,
-                        at(whole, r * cut.stride * size_of(cut.dtype)), cut.dtype, means.stream);
+    workspace.codec.decode(codec, workspace.staging + r * bytes, cut.count,
+                           at(whole, r * cut.stride * size_of(cut.dtype)), cut.dtype,
+                           workspace.stream);
 }
 
 std::int64_t reduce_staging_bytes(const Codec& codec, const Cut& cut, int ranks) {
@@ -70,22 +72,22 @@ std::int64_t reduce_staging_bytes(const Codec& codec, const Cut& cut, int ranks)
 }
 
 void reduce_scatter(const Hop& hop, const void* summands, const Sum& sum, const Cut& cut,
-                    const Means& means) {
+                    const Workspace& workspace) {
   Communicator& communicator = hop.communicator;
-  if (plain(hop.codec)) {
+  if (is_plain(hop.codec)) {
     check_plain_sum(sum, cut.dtype);
     return communicator.reduce_scatter(summands, sum.data, cut.count, cut.dtype, cut.stride,
-                                       means.stream);
+                                       workspace.stream);
   }
   const std::int64_t bytes = encoded_bytes(hop.codec, cut.count, cut.dtype);
-  std::byte* received = means.staging + communicator.size() * bytes;
+  std::byte* received = workspace.staging + communicator.size() * bytes;
   for (int r = 0; r < communicator.size(); ++r)
     encode_slice(hop, {at(summands, r * cut.stride * size_of(cut.dtype)), cut.dtype, cut.count}, r,
-                 means.staging, means);
-  communicator.all_to_all(means.staging, received, words(bytes), word, means.stream);
-  means.device.decode_sum(hop.codec, {received, bytes, communicator.size()},
-                          communicator.reduce_group(), cut.count, sum.data, sum.dtype,
-                          means.stream);
+                 workspace.staging, workspace);
+  communicator.all_to_all(workspace.staging, received, words(bytes), word, workspace.stream);
+  workspace.codec.decode_sum(hop.codec, {received, bytes, communicator.size()},
+                             communicator.reduce_group(), cut.count, sum.data, sum.dtype,
+                             workspace.stream);
 }
 
 namespace {
@@ -109,40 +111,42 @@ class TwoHops {
   }
 
   void run(const Hop& inner, const Hop& outer, const void* summands, const Sum& sum,
-           const Means& means) const {
-    std::byte* received = means.staging + partial_bytes();
+           const Workspace& workspace) const {
+    std::byte* received = workspace.staging + partial_bytes();
     std::byte* sent = received + first_bytes();
-    if (!plain(inner_)) send_first(inner, summands, sent, received, means);
+    if (!is_plain(inner_)) send_first(inner, summands, sent, received, workspace);
     for (int q = 0; q < outer_ranks_; ++q) {
-      std::byte* partial = means.staging;
-      if (plain(outer_)) partial += q * grid_.count * size_of(grid_.dtype);
-      sum_first(inner, q, summands, received, partial, means);
-      if (!plain(outer_))
-        encode_slice(outer, {partial, partial_dtype(), grid_.count}, q, sent, means);
+      std::byte* partial = workspace.staging;
+      if (is_plain(outer_)) partial += q * grid_.count * size_of(grid_.dtype);
+      sum_first(inner, q, summands, received, partial, workspace);
+      if (!is_plain(outer_))
+        encode_slice(outer, {partial, partial_dtype(), grid_.count}, q, sent, workspace);
     }
-    if (plain(outer_)) {
+    if (is_plain(outer_)) {
       check_plain_sum(sum, grid_.dtype);
-      return outer.communicator.reduce_scatter(means.staging, sum.data, grid_.count, grid_.dtype, 0,
-                                               means.stream);
+      return outer.communicator.reduce_scatter(workspace.staging, sum.data, grid_.count,
+                                               grid_.dtype, 0, workspace.stream);
     }
     std::byte* exchanged = sent + outer_ranks_ * outer_bytes();
-    outer.communicator.all_to_all(sent, exchanged, words(outer_bytes()), word, means.stream);
-    means.device.decode_sum(outer_, {exchanged, outer_bytes(), outer_ranks_},
-                            outer.communicator.reduce_group(), grid_.count, sum.data, sum.dtype,
-                            means.stream);
+    outer.communicator.all_to_all(sent, exchanged, words(outer_bytes()), word, workspace.stream);
+    workspace.codec.decode_sum(outer_, {exchanged, outer_bytes(), outer_ranks_},
+                               outer.communicator.reduce_group(), grid_.count, sum.data, sum.dtype,
+                               workspace.stream);
   }
 
  private:
   std::int64_t inner_bytes() const { return encoded_bytes(inner_, grid_.count, grid_.dtype); }
   std::int64_t outer_bytes() const {
-    return plain(outer_) ? 0 : encoded_bytes(outer_, grid_.count, partial_dtype());
+    return is_plain(outer_) ? 0 : encoded_bytes(outer_, grid_.count, partial_dtype());
   }
   std::int64_t first_bytes() const {
-    return plain(inner_) ? 0 : inner_ranks_ * outer_ranks_ * inner_bytes();
+    return is_plain(inner_) ? 0 : inner_ranks_ * outer_ranks_ * inner_bytes();
   }
-  DType partial_dtype() const { return plain(inner_) || plain(outer_) ? grid_.dtype : DType::fp32; }
+  DType partial_dtype() const {
+    return is_plain(inner_) || is_plain(outer_) ? grid_.dtype : DType::fp32;
+  }
   std::int64_t partial_bytes() const {
-    return filled((plain(outer_) ? outer_ranks_ : 1) * grid_.count * size_of(partial_dtype()));
+    return filled((is_plain(outer_) ? outer_ranks_ : 1) * grid_.count * size_of(partial_dtype()));
   }
   const void* slice(const void* summands, std::int64_t inner, std::int64_t outer) const {
     const std::int64_t first = inner * grid_.inner_stride + outer * grid_.outer_stride;
@@ -150,24 +154,24 @@ class TwoHops {
   }
 
   void send_first(const Hop& inner, const void* summands, std::byte* sent, std::byte* received,
-                  const Means& means) const {
+                  const Workspace& workspace) const {
     for (int s = 0; s < inner_ranks_; ++s)
       for (int q = 0; q < outer_ranks_; ++q)
         encode_slice(inner, {slice(summands, s, q), grid_.dtype, grid_.count}, s * outer_ranks_ + q,
-                     sent, means);
+                     sent, workspace);
     inner.communicator.all_to_all(sent, received, outer_ranks_ * words(inner_bytes()), word,
-                                  means.stream);
+                                  workspace.stream);
   }
 
   // What this rank has to send to rank q of the outer group.
   void sum_first(const Hop& inner, int q, const void* summands, const std::byte* received,
-                 std::byte* partial, const Means& means) const {
-    if (plain(inner_))
+                 std::byte* partial, const Workspace& workspace) const {
+    if (is_plain(inner_))
       return inner.communicator.reduce_scatter(slice(summands, 0, q), partial, grid_.count,
-                                               grid_.dtype, grid_.inner_stride, means.stream);
-    means.device.decode_sum(
+                                               grid_.dtype, grid_.inner_stride, workspace.stream);
+    workspace.codec.decode_sum(
         inner_, {received + q * inner_bytes(), outer_ranks_ * inner_bytes(), inner_ranks_},
-        inner.communicator.reduce_group(), grid_.count, partial, partial_dtype(), means.stream);
+        inner.communicator.reduce_group(), grid_.count, partial, partial_dtype(), workspace.stream);
   }
 
   const Codec& inner_;
@@ -193,12 +197,12 @@ std::int64_t two_hop_staging_bytes(const Codec& inner, const Codec& outer, const
 }
 
 void reduce_scatter(const Hop& inner, const Hop& outer, const void* summands, const Sum& sum,
-                    const Grid& grid, const Means& means) {
+                    const Grid& grid, const Workspace& workspace) {
   const int inner_ranks = inner.communicator.size(), outer_ranks = outer.communicator.size();
-  if (outer_ranks == 1) return reduce_scatter(inner, summands, sum, inner_cut(grid), means);
-  if (inner_ranks == 1) return reduce_scatter(outer, summands, sum, outer_cut(grid), means);
+  if (outer_ranks == 1) return reduce_scatter(inner, summands, sum, inner_cut(grid), workspace);
+  if (inner_ranks == 1) return reduce_scatter(outer, summands, sum, outer_cut(grid), workspace);
   TwoHops(inner.codec, outer.codec, grid, inner_ranks, outer_ranks)
-      .run(inner, outer, summands, sum, means);
+      .run(inner, outer, summands, sum, workspace);
 }
 
 }  // namespace zero::comm::wire

@@ -6,9 +6,9 @@
 // gather sends (ranks - 1) * E, and so does a reduction; one in two hops sends
 // (L - 1) * M * E_inner + (M - 1) * E_outer, for L ranks in the inner group and M in the outer one.
 //
-// Nothing is allocated: the caller brings as many bytes of staging, 16-byte aligned and in memory
-// of the communicator's kind, as the functions below say. Threads, streams and errors are as for
-// the communicator's own calls.
+// Nothing is allocated: the caller brings staging memory of the kind that the communicator's
+// buffers have, 16-byte aligned; functions below say how many bytes. Threads, streams and errors
+// are as for the communicator's own calls.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,15 @@
 
 namespace zero::comm::wire {
 
-// With what an exchange works.
-struct Means {
-  DeviceCodec& device;
+// The codec of the device that holds the buffers, and memory for encoded vectors.
+struct Workspace {
+  DeviceCodec& codec;
   std::byte* staging;
   Stream stream = {};
 };
 
-// A vector of which each rank owns `count` elements, which start `stride` elements apart.
+// How a vector is cut: each rank owns `count` elements, and these slices start `stride` elements
+// apart.
 struct Cut {
   std::int64_t count;
   std::int64_t stride;
@@ -38,7 +39,7 @@ std::int64_t gather_staging_bytes(const Codec& codec, const Cut& cut, int ranks)
 // This rank's slice, encoded, to the whole on every rank. `slice` may be its part of `whole`. The
 // staging then holds all encoded slices in the order of ranks, encoded_bytes() apart.
 void all_gather(Communicator& communicator, const Codec& codec, const void* slice, void* whole,
-                const Cut& cut, const Means& means);
+                const Cut& cut, const Workspace& workspace);
 
 // One exchange of summands: over which ranks, in which format, and with which error feedback, or
 // null. A residue has residue_bytes() of one slice for each slice that is sent, in their order.
@@ -59,7 +60,7 @@ std::int64_t reduce_staging_bytes(const Codec& codec, const Cut& cut, int ranks)
 // decode_sum() does), and rounded once, to the dtype of the sum. With `none` that is the dtype of
 // the summands.
 void reduce_scatter(const Hop& hop, const void* summands, const Sum& sum, const Cut& cut,
-                    const Means& means);
+                    const Workspace& workspace);
 
 // How slices lie for ranks on two axes: the one of rank s of the inner group and rank q of the
 // outer group starts at s * inner_stride + q * outer_stride.
@@ -74,10 +75,11 @@ std::int64_t two_hop_staging_bytes(const Codec& inner, const Codec& outer, const
 // The same over two groups (qgZ of ZeRO++): all-to-all and sum inside the inner group, then the
 // sums, encoded once more, over the outer group, whose members have the same rank in their inner
 // groups. Sums between the hops are in fp32; next to a hop with `none` they are in the dtype of the
-// summands. A group of one rank makes no hop, and its format is not used. Slices of the first hop,
-// and so its residues, are in the order of the inner group's ranks, then of the outer group's;
-// those of the second hop in the order of the outer group's.
+// summands. A group of one rank makes no hop, and its format is not used (of two such groups, that
+// of the outer one). Slices of the first hop, and so its residues, are in the order of the inner
+// group's ranks, then of the outer group's; those of the second hop in the order of the outer
+// group's.
 void reduce_scatter(const Hop& inner, const Hop& outer, const void* summands, const Sum& sum,
-                    const Grid& grid, const Means& means);
+                    const Grid& grid, const Workspace& workspace);
 
 }  // namespace zero::comm::wire

@@ -5,7 +5,7 @@ namespace {
 
 class HostCodec final : public DeviceCodec {
  public:
-  void encode(const Codec& codec, const Plain& from, void* encoded, Stream) override {
+  void encode(const Codec& codec, const Elements& from, void* encoded, Stream) override {
     if (from.feedback == nullptr)
       return wire::encode(codec, from.data, from.dtype, from.count, encoded);
     encode_with_feedback(codec, from.data, from.dtype, *from.feedback, from.count, encoded);

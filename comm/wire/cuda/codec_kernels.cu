@@ -275,7 +275,7 @@ concept HasBlocks = requires {
 
 class CudaCodec final : public DeviceCodec {
  public:
-  void encode(const Codec& codec, const Plain& from, void* encoded, Stream stream) override {
+  void encode(const Codec& codec, const Elements& from, void* encoded, Stream stream) override {
     if (from.feedback != nullptr) check_feedback(codec.format);
     if (codec.format == Format::none) return copy(from, encoded, stream);
     if (from.count == 0) return;
@@ -317,7 +317,7 @@ class CudaCodec final : public DeviceCodec {
   }
 
  private:
-  static void copy(const Plain& from, void* encoded, Stream stream) {
+  static void copy(const Elements& from, void* encoded, Stream stream) {
     const auto bytes = static_cast<std::size_t>(from.count * size_of(from.dtype));
     const auto all = static_cast<std::size_t>(filled(from.count * size_of(from.dtype)));
     if (bytes == 0) return;
@@ -329,7 +329,7 @@ class CudaCodec final : public DeviceCodec {
   }
 
   template <class F, class T>
-  static void encode_as(const Codec& codec, const Plain& from, const T* elements, void* encoded,
+  static void encode_as(const Codec& codec, const Elements& from, const T* elements, void* encoded,
                         Stream stream) {
     const Padding padding = padding_of(codec, from.count, encoded);
     const Encoded to = encoded_at(codec, encoded, from.count);
