@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 
+#include "comm/wire/codec.h"
 #include "config_schemas/key_rows.h"
 
 namespace zero::config_schemas {
@@ -87,6 +88,13 @@ void add_sharding(RowList& rows) {
                .with(&Key::sharded_parameters_only, true),
            acts("mics_shard_size", {.low = -1, .high = most_ranks},
                 "ranks of a shard group, as zero_core.shard_group_size; -1 or 0: all")
+               .with(&Key::sharded_parameters_only, true),
+           acts("zero_quantized_weights",
+                "gather the trainable matrices of repeated units as int8 (qwZ); vectors, "
+                "persistent parameters and units that come once travel as they are")
+               .with(&Key::sharded_parameters_only, true),
+           acts("zero_quantized_nontrainable_weights",
+                "gather the frozen matrices of repeated units as int8")
                .with(&Key::sharded_parameters_only, true),
            acts("reduce_bucket_size", positive_counts, "elements per gradient reduction"),
            acts("allgather_bucket_size", counts, "elements per all-gather of parameters"),
@@ -287,6 +295,13 @@ void add_core(RowList& rows) {
             "largest chunk that NVMe offload reads, updates and writes at a time"),
        acts("offload_cache_bytes", counts,
             "memory in which the first chunks stay instead of in the file")});
+  const Names formats(std::begin(comm::wire::format_names), std::end(comm::wire::format_names));
+  rows.in("zero_core.wire",
+          {section("formats in which fewer bytes travel between ranks"),
+           acts("gather", formats,
+                "stages 1 to 3: of trainable parameters; frozen ones travel as they are"),
+           acts("block_size", {.low = 32, .high = comm::wire::largest_block},
+                "elements that share a scale, a multiple of 32; mxfp8 has 32")});
   rows.in("zero_core.param_groups", {section("optimizer groups by name")});
   rows.in("zero_core.param_groups.*",
           {section("one group"), acts("lr_scale", rates, "factor of the learning rate"),

@@ -74,6 +74,8 @@ struct ZeroOptions {
   std::int64_t mics_shard_size = -1;  // greater than 0: as CoreOptions::shard_group_size
   // Greater than 1: ranks that share a second copy of gathered parameters (hpZ).
   std::int64_t hpz_partition_size = 1;
+  // Stage 3: int8 gathers of the matrices of repeated units (ZeRO++'s qwZ); of their frozen ones.
+  bool quantized_weights = false, quantized_nontrainable_weights = false;
   OffloadOptimizerOptions offload_optimizer;
   OffloadParamOptions offload_param;
 };
@@ -88,6 +90,13 @@ struct ParamGroupOptions {
   // Instead of the optimizer's:
   std::optional<double> weight_decay = {}, lr = {}, eps = {}, momentum = {};
   std::optional<std::pair<double, double>> betas = {};
+};
+
+// Formats in which fewer bytes travel between ranks: "none", "bf16", "fp8_e4m3", "mxfp8", "int8" or
+// "int4", see docs/wire-formats.md.
+struct WireOptions {
+  std::string gather = "none";    // of parameters
+  std::int64_t block_size = 256;  // elements that share a scale; mxfp8 has 32
 };
 
 // Our own section, "zero_core".
@@ -111,6 +120,7 @@ struct CoreOptions {
   bool resume_fallback = true;  // from the newest checkpoint to an older one, where it is damaged
   std::int64_t verify_every = 100;  // steps between comparisons of replicated parameters; 0: never
   bool verify_comm = false;         // compare digests of what travels between ranks
+  WireOptions wire;
 };
 
 // The section "checkpoint".

@@ -80,18 +80,6 @@ void check_feedback(Format format) {
                      name_of(format) + " has not: take int4, int8, fp8_e4m3 or mxfp8");
 }
 
-const char* name_of(Format format) {
-  static constexpr const char* names[] = {"none", "bf16", "fp8_e4m3", "mxfp8", "int8", "int4"};
-  return names[static_cast<int>(format)];
-}
-
-Codec::Codec(Format format, std::int64_t block)
-    : format(format), block(format == Format::mxfp8 ? 32 : block) {
-  if (block < 32 || block > largest_block || block % 32 != 0)
-    throw UsageError("the blocks of a wire format have a multiple of 32 elements, at most " +
-                     std::to_string(largest_block) + ", not " + std::to_string(block));
-}
-
 std::int64_t encoded_bytes(const Codec& codec, std::int64_t count, DType dtype) {
   if (codec.format == Format::none) return filled(count * size_of(dtype));
   return filled(code_bytes(codec.format, count)) +

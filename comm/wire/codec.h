@@ -25,21 +25,31 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "zero/base/dtype.h"
+#include "zero/base/error.h"
 
 namespace zero::comm::wire {
 
 enum class Format : std::uint8_t { none, bf16, fp8_e4m3, mxfp8, int8, int4 };
 
-const char* name_of(Format format);
+inline constexpr const char* format_names[] = {"none", "bf16", "fp8_e4m3", "mxfp8", "int8", "int4"};
+inline const char* name_of(Format format) {
+  return format_names[static_cast<int>(format)];
+}
 
 inline constexpr std::int64_t largest_block = 2048;
 
 struct Codec {
   // Throws UsageError unless `block` is a multiple of 32 up to largest_block. mxfp8 has blocks of
   // 32 whatever is given.
-  explicit Codec(Format format, std::int64_t block = 256);
+  explicit Codec(Format format, std::int64_t block = 256)
+      : format(format), block(format == Format::mxfp8 ? 32 : block) {
+    if (block < 32 || block > largest_block || block % 32 != 0)
+      throw UsageError("the blocks of a wire format have a multiple of 32 elements, at most " +
+                       std::to_string(largest_block) + ", not " + std::to_string(block));
+  }
 
   Format format;
   std::int64_t block;

@@ -35,6 +35,18 @@ void compare_hybrid(zero::Runtime& runtime) {
   }
 }
 
+void compare_wire(zero::Runtime& runtime) {
+  for (const char* format : {"int8", "mxfp8"}) {
+    zero::Config config = toy::config(2, {}, 2);
+    config.bf16_enabled = true;
+    config.zero_core.wire.gather = format;
+    const toy::Trace expected = toy::train(runtime, {}, config, 8);
+    config.zero_optimization.stage = 3;
+    if (toy::train(runtime, {}, config, 8) != expected)
+      runtime.fail(std::string("stage 3 differs from stage 2, both gathered as ") + format);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -63,6 +75,7 @@ int main(int argc, char** argv) {
             }
           }
         if (runtime.size() == 4) compare_hybrid(runtime);
+        compare_wire(runtime);
         if (runtime.is_root()) std::printf("equal bits at every stage\n");
       },
       options);

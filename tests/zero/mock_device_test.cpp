@@ -62,6 +62,16 @@ TEST_CASE("the same with other dtypes on the wire and at rest, and divided befor
     }
 }
 
+TEST_CASE("the same with parameters that are gathered in a wire format") {
+  for (const int ranks : {2, 3})
+    for (const int stage : {1, 2, 3}) {
+      zero::Config config = toy::config(stage, {}, 2);
+      config.bf16_enabled = stage == 3;
+      config.zero_core.wire.gather = "int8";
+      compare(ranks, config);
+    }
+}
+
 TEST_CASE("Lamb and Muon have the CPU's bits on a device, and so have groups of several rules") {
   for (const int ranks : {1, 2, 3})
     for (const char* type : {"Lamb", "Muon", "SGD"})

@@ -37,6 +37,7 @@ constexpr auto stages = &Config::zero_optimization;
 constexpr auto states = &ZeroOptions::offload_optimizer;
 constexpr auto parameters = &ZeroOptions::offload_param;
 constexpr auto core = &Config::zero_core;
+constexpr auto wire = &CoreOptions::wire;
 constexpr auto optimizer = &Config::optimizer;
 constexpr auto scheduler = &Config::scheduler;
 constexpr auto scale = &Config::loss_scale;
@@ -98,6 +99,9 @@ constexpr ConfigField fields[] = {
      at<stages, &ZeroOptions::prefetch_bucket_size>},
     {"zero_optimization.stage3_max_live_parameters", at<stages, &ZeroOptions::max_live_parameters>},
     {"zero_optimization.zero_hpz_partition_size", at<stages, &ZeroOptions::hpz_partition_size>},
+    {"zero_optimization.zero_quantized_weights", at<stages, &ZeroOptions::quantized_weights>},
+    {"zero_optimization.zero_quantized_nontrainable_weights",
+     at<stages, &ZeroOptions::quantized_nontrainable_weights>},
     {"zero_optimization.mics_shard_size", at<stages, &ZeroOptions::mics_shard_size>},
     {"zero_optimization.stage3_max_reuse_distance", at<stages, &ZeroOptions::max_reuse_distance>},
     {"zero_optimization.stage3_param_persistence_threshold",
@@ -189,6 +193,8 @@ constexpr ConfigField fields[] = {
     {"zero_core.resume_fallback", at<core, &CoreOptions::resume_fallback>},
     {"zero_core.verify_every", at<core, &CoreOptions::verify_every>, any, "0"},
     {"zero_core.verify_comm", at<core, &CoreOptions::verify_comm>},
+    {"zero_core.wire.gather", at<core, wire, &WireOptions::gather>},
+    {"zero_core.wire.block_size", at<core, wire, &WireOptions::block_size>},
     {"zero_core.offload_chunk_bytes", at<core, &CoreOptions::offload_chunk_bytes>},
     {"zero_core.offload_cache_bytes", at<core, &CoreOptions::offload_cache_bytes>},
     {"zero_core.param_groups.*.lr_scale", in_group<&Group::lr_scale>},

@@ -79,6 +79,9 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.second_copy_ranks = second_copy_ranks(options, asked_grid(config, on));
   policy.updates = updated_portion(plan);
   if (on.ranks > 1) policy.reduce_bucket = options.reduce_bucket_size;
+  policy.gather_bucket = options.allgather_bucket_size;
+  policy.alignment = plan.layout.alignment;
+  policy.gather_codec = plan.wire.gather;
   const bool groups = plan.grid.replicas() > 1;
   const bool accumulates = plan.batch.accumulation > 1;
   policy.sums_groups_last = groups && accumulates && plan.sync == GradientSync::inner;
@@ -232,7 +235,8 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
       placement(strict ? strict_strategy(configured) : configured),
       grid(without_groups_of_one(asked_grid(config, on))),
       sync(sync_of(*this, config, on)),
-      layout(make_layout(model, grid, config.zero_optimization)),
+      wire(wire_formats_for(config, configured, on.ranks)),
+      layout(make_layout(model, grid, config.zero_optimization, wire)),
       updates(model, config),
       matrices(model, layout, updates, on.ranks > 1 ? updated_portion(*this) : Portion::whole),
       policy(make_state_policy(*this, config, on)) {

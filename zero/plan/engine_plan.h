@@ -41,6 +41,7 @@ struct EnginePlan {
   GradientSync sync;  // never automatic
   // Each micro step reduces gradients, if only inside groups, not the last alone.
   bool sync_each() const { return sync != GradientSync::last; }
+  WireFormats wire;
   Layout layout;
   UpdateGroups updates;
   MatrixPlan matrices;

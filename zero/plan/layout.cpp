@@ -9,8 +9,8 @@ namespace zero::detail {
 
 namespace {
 
-std::int64_t aligned(std::int64_t elements) {
-  return (elements + alignment_elements - 1) / alignment_elements * alignment_elements;
+std::int64_t aligned(std::int64_t elements, std::int64_t alignment) {
+  return (elements + alignment - 1) / alignment * alignment;
 }
 
 // Takes parameters in declaration order while the model-wide limit allows it, as DeepSpeed does.
@@ -37,26 +37,30 @@ std::vector<int> heights_of(const Model& model) {
 }
 
 FlatUnit make_flat_unit(const Model& model, std::string name, Residence residence,
-                        const std::vector<int>& params, int ranks) {
+                        const std::vector<int>& params, int ranks, const WireFormats& wire) {
+  const std::int64_t alignment = wire.alignment();
   FlatUnit unit{std::move(name), residence, {}, {}};
   // Trainable segments first, so that gradients mirror the front of the parameters.
   for (const bool trainable : {true, false})
     for (const int index : params) {
       const ParamOptions& options = model.params[index].options;
       if (options.trainable != trainable) continue;
+      const bool encoded = wire.encodes_gather(model, index, residence == Residence::persistent);
       const auto same_kind = [&](const Segment& s) {
-        return s.trainable == trainable && s.dtype == options.dtype && s.split == options.split;
+        return s.trainable == trainable && s.dtype == options.dtype && s.split == options.split &&
+               s.encoded == encoded;
       };
       auto segment = std::find_if(unit.segments.begin(), unit.segments.end(), same_kind);
       if (segment == unit.segments.end())
-        segment = unit.segments.insert(unit.segments.end(),
-                                       Segment{options.dtype, trainable, options.split, 0, 0, {}});
+        segment = unit.segments.insert(
+            unit.segments.end(),
+            Segment{options.dtype, trainable, options.split, encoded, 0, 0, {}});
       segment->params.push_back({index, segment->length});
-      segment->length += aligned(model.params[index].elements);
+      segment->length += aligned(model.params[index].elements, alignment);
     }
   // A segment of empty parameters gets padding, so that every flat unit has memory and can be sent.
   for (Segment& segment : unit.segments) {
-    segment.slice = std::max(alignment_elements, aligned((segment.length + ranks - 1) / ranks));
+    segment.slice = std::max(alignment, aligned((segment.length + ranks - 1) / ranks, alignment));
     segment.length = segment.slice * ranks;
   }
   return unit;
@@ -71,9 +75,11 @@ std::int64_t FlatUnit::elements(bool trainable_only) const {
   return total;
 }
 
-Layout make_layout(const Model& model, const RankGrid& grid, const ZeroOptions& zero_optimization) {
+Layout make_layout(const Model& model, const RankGrid& grid, const ZeroOptions& zero_optimization,
+                   const WireFormats& wire) {
   Layout layout;
   layout.grid = grid;
+  layout.alignment = wire.alignment();
   std::vector<std::vector<int>> users(model.params.size());
   for (int u = 0; u < std::ssize(model.units); ++u) {
     for (const int param : model.units[u].params) users[param].push_back(u);
@@ -85,7 +91,7 @@ Layout make_layout(const Model& model, const RankGrid& grid, const ZeroOptions& 
   const auto add = [&](const std::string& name, Residence residence,
                        const std::vector<int>& params) {
     if (!params.empty())
-      layout.flat_units.push_back(make_flat_unit(model, name, residence, params, grid.ranks));
+      layout.flat_units.push_back(make_flat_unit(model, name, residence, params, grid.ranks, wire));
   };
   for (const UnitDeclaration& unit : model.units) {
     std::vector<int> own;
@@ -130,7 +136,8 @@ std::string Layout::describe(const Model& model) const {
   for (const FlatUnit& flat : flat_units)
     for (const Segment& segment : flat.segments) {
       lines += flat.name + (segment.trainable ? " trainable" : " frozen") +
-               (segment.split ? " split" : "") + " shard " + std::to_string(segment.slice) + "\n";
+               (segment.split ? " split" : "") + (segment.encoded ? " encoded" : "") + " shard " +
+               std::to_string(segment.slice) + "\n";
       for (const ParamPlace& place : segment.params)
         lines += "  " + model.params[place.param].name + " at " + std::to_string(place.offset) +
                  " elements " + std::to_string(model.params[place.param].elements) + "\n";

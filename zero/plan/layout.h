@@ -1,8 +1,8 @@
 // Which rank owns which elements: a pure integer function of (names, shapes, grid of ranks), the
 // same at every stage and precision. Parameters that travel together lie in one flat segment, which
 // is cut into as many slices as there are ranks. Every parameter start and every slice is a
-// multiple of 128 elements. A rank owns one slice: it saves and loads it. Whether it holds more of
-// an array, its shard of a group or all of it, StatePolicy says.
+// multiple of 128 elements, and of the blocks of a wire format. A rank owns one slice: it saves and
+// loads it. Whether it holds more of an array, its shard of a group or all of it, StatePolicy says.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 
 #include "zero/plan/model.h"
 #include "zero/plan/rank_grid.h"
+#include "zero/plan/wire_formats.h"
 
 namespace zero::detail {
 
@@ -42,11 +43,12 @@ struct ParamPlace {
 // alone owns. Without replicas a shard is a slice.
 enum class Portion { whole, shard, slice };
 
-// Parameters of one dtype and trainability, cut evenly over the ranks.
+// Parameters of one dtype, trainability and wire format, cut evenly over the ranks.
 struct Segment {
   std::optional<DType> dtype;  // empty: the compute dtype
   bool trainable = true;
   bool split = false;       // ParamOptions::split
+  bool encoded = false;     // gathered in the format of WireFormats
   std::int64_t slice = 0;   // elements of one slice, padding included
   std::int64_t length = 0;  // slice x ranks
   std::vector<ParamPlace> params;
@@ -95,6 +97,7 @@ struct Place : SegmentId {
 
 struct Layout {
   RankGrid grid;
+  std::int64_t alignment = alignment_elements;
   std::vector<FlatUnit> flat_units;
   std::vector<Place> place_of_param;            // by index into Model::params
   std::vector<std::vector<int>> needs_of_unit;  // flat units that a declared unit uses
@@ -147,7 +150,8 @@ struct ParamRange {
   Range range() const { return {segment_begin, segment_begin + count}; }
 };
 
-Layout make_layout(const Model& model, const RankGrid& grid, const ZeroOptions& zero_optimization);
+Layout make_layout(const Model& model, const RankGrid& grid, const ZeroOptions& zero_optimization,
+                   const WireFormats& wire = {});
 
 std::vector<ParamRange> params_in(const Model& model, const Segment& segment, const Range& range);
 

@@ -33,8 +33,8 @@ enum class Home {
 
 // Elements per rank of one collective among so many, so that it moves at most `bucket` elements in
 // all.
-inline std::int64_t piece_elements(std::int64_t bucket, int ranks) {
-  return std::max(alignment_elements, bucket / ranks / alignment_elements * alignment_elements);
+inline std::int64_t piece_elements(std::int64_t bucket, int ranks, std::int64_t alignment) {
+  return std::max(alignment, bucket / ranks / alignment * alignment);
 }
 
 struct StatePolicy {
@@ -63,9 +63,16 @@ struct StatePolicy {
     return segment.part(Portion::shard, {grid.ranks, second_copy_ranks}, rank);
   }
   std::int64_t reduce_bucket = 0;  // elements of one reduction; 0 where nothing is reduced
+  std::int64_t gather_bucket = 0;  // elements of one gather of parameters
+  std::int64_t alignment = alignment_elements;  // of pieces, as of the layout
   std::int64_t reduce_piece(int parts) const {
-    return reduce_bucket > 0 ? piece_elements(reduce_bucket, parts) : 0;
+    return reduce_bucket > 0 ? piece_elements(reduce_bucket, parts, alignment) : 0;
   }
+  std::int64_t gather_piece(int parts) const {
+    return piece_elements(gather_bucket, parts, alignment);
+  }
+  // Of the segments whose gathers are encoded.
+  comm::wire::Codec gather_codec{comm::wire::Format::none};
   // With replicas: a group's sums are added up at rest, and over the groups in the last micro step;
   // or in each micro step they are summed over the groups first, and then added to what is at rest.
   bool sums_groups_last = false, adds_group_sums = false;

@@ -98,8 +98,7 @@ void Transfers::gather(int flat_unit) {
                if (!segment.trainable && !train_.policy().parameters_sharded) continue;
                const SegmentBuffers& buffers = train_.arrays.segment(id);
                if (communicator != nullptr)
-                 all_gather(train_, *communicator, stream,
-                            {buffers.shard, buffers.held.count(), buffers.dtype}, buffers.whole);
+                 gather_parameters(train_, *communicator, stream, id);
                else
                  train_.runtime.device().copy(buffers.whole, buffers.shard,
                                               segment.length * size_of(buffers.dtype), stream);

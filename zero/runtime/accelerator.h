@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "comm/wire/device_codec.h"
 #include "comm/world.h"
 #include "optim/device_kernels.h"
 #include "zero/base/device.h"
@@ -14,6 +15,7 @@ namespace zero::detail {
 struct Accelerator {
   std::unique_ptr<Device> device;                    // null: the host
   std::unique_ptr<optim::DeviceKernels> kernels;     // of that device
+  std::unique_ptr<comm::wire::DeviceCodec> codec;    // likewise
   std::unique_ptr<comm::Communicator> communicator;  // null where the rank is alone
 };
 

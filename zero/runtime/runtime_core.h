@@ -36,6 +36,10 @@ class RuntimeCore {
     return accelerator_.kernels ? *accelerator_.kernels : *host_kernels_;
   }
   optim::DeviceKernels& host_kernels() { return *host_kernels_; }
+  // Of the device's memory.
+  comm::wire::DeviceCodec& codec() {
+    return accelerator_.codec ? *accelerator_.codec : *host_codec_;
+  }
   ExecutionStream& compute() { return *compute_; }
   ExecutionStream& communication() { return *communication_; }
   ThreadPool& pool() { return *pool_; }
@@ -83,6 +87,7 @@ class RuntimeCore {
   bool all_inline_ = false;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<optim::DeviceKernels> host_kernels_;
+  std::unique_ptr<comm::wire::DeviceCodec> host_codec_ = comm::wire::create_host_codec();
   std::unique_ptr<ExecutionStream> compute_, communication_;
   std::vector<comm::Communicator*> parts_;  // of the device's communicator
 };

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "comm/wire/exchange.h"
 #include "zero/base/hash.h"
 #include "zero/runtime/agreement.h"
 
@@ -42,12 +43,28 @@ void gather_over_replicas(TrainState& train, const ArrayId& array, std::byte* he
 
 void all_gather(const TrainState& train, comm::Communicator& communicator, Stream stream,
                 const EvenPart& own, std::byte* whole) {
-  const std::int64_t piece =
-      piece_elements(train.config.zero_optimization.allgather_bucket_size, communicator.size());
+  const std::int64_t piece = train.policy().gather_piece(communicator.size());
   for (std::int64_t begin = 0; begin < own.count; begin += piece) {
     const std::int64_t offset = begin * size_of(own.dtype);
     communicator.all_gather(own.data + offset, whole + offset, std::min(piece, own.count - begin),
                             own.dtype, own.count, stream);
+  }
+}
+
+void gather_parameters(TrainState& train, comm::Communicator& communicator, Stream stream,
+                       const SegmentId& id) {
+  const SegmentBuffers& buffers = train.arrays.segment(id);
+  const std::int64_t count = buffers.held.count();
+  if (!train.layout().segment(id).encoded)
+    return all_gather(train, communicator, stream, {buffers.shard, count, buffers.dtype},
+                      buffers.whole);
+  const comm::wire::Workspace workspace{train.runtime.codec(), train.arrays.wire_staging(), stream};
+  const std::int64_t piece = train.policy().gather_piece(communicator.size());
+  for (std::int64_t begin = 0; begin < count; begin += piece) {
+    const std::int64_t offset = begin * size_of(buffers.dtype);
+    comm::wire::all_gather(communicator, train.policy().gather_codec, buffers.shard + offset,
+                           buffers.whole + offset,
+                           {std::min(piece, count - begin), count, buffers.dtype}, workspace);
   }
 }
 
@@ -79,9 +96,7 @@ void spread_parameters(TrainState& train, const SegmentId& id) {
   }
   train.ranks.exchange_on_device(
       train.subject(id.flat_unit), [&](comm::Communicator& communicator, Stream stream) {
-        if (!train.policy().parameters_sharded)
-          all_gather(train, communicator, stream, {buffers.shard, segment.slice, buffers.dtype},
-                     buffers.whole);
+        if (!train.policy().parameters_sharded) gather_parameters(train, communicator, stream, id);
         if (spreads_master && !train.policy().optimizer_sharded())
           all_gather(train, communicator, stream,
                      {buffers.master + buffers.held.begin * size_of(buffers.master_dtype),

@@ -1,5 +1,6 @@
 // Collective operations on the arrays of a TrainState, each of which moves arrays out of the slices
-// that the ranks own. All but all_gather() wait; the program's thread, between steps.
+// that the ranks own. All but all_gather() and gather_parameters() wait; the program's thread,
+// between steps.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +22,11 @@ struct EvenPart {
 // Every rank's part to the whole on every rank of the group, in pieces of the bucket's size.
 void all_gather(const TrainState& train, comm::Communicator& communicator, Stream stream,
                 const EvenPart& own, std::byte* whole);
+
+// Shards of a segment's parameters to the whole on every rank of the shard group, in the segment's
+// wire format. A rank's own shard passes through the format too.
+void gather_parameters(TrainState& train, comm::Communicator& communicator, Stream stream,
+                       const SegmentId& id);
 
 // After the slices of parameters and master weights have been filled: to wherever the placement has
 // copies of them.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "comm/wire/exchange.h"
 #include "offload/block_file.h"
 
 namespace zero::detail {
@@ -22,6 +23,7 @@ ModelState::ModelState(const Layout& layout, const SlotAssignment& parameter_slo
   request_gradients(gradient_slots);
   request_optimizer();
   request_staging();
+  request_wire_staging();
 }
 
 void ModelState::set_dtypes(const SegmentId& id) {
@@ -58,6 +60,12 @@ void ModelState::request_slots(MemoryCategory category, const SlotAssignment& sl
   }
 }
 
+// What is gathered in a wire format differs from the shard that it was encoded from, which the next
+// update may have to read and checkpoints hold.
+bool ModelState::has_own_shard(const SegmentId& id) const {
+  return policy_.parameters_sharded || layout_.segment(id).encoded;
+}
+
 // Buffers of offloaded shards come first in the arena, so that they start and end on pages, as
 // O_DIRECT demands.
 void ModelState::request_parameters(const SlotAssignment& slots) {
@@ -69,7 +77,7 @@ void ModelState::request_parameters(const SlotAssignment& slots) {
   for (int slot = 0; slot < offload_.shard_slots; ++slot)
     exchanged_.place(slot, 0, 0, shard_slots_[slot]);
   for (const SegmentId& id : layout_.segments())
-    if (policy_.parameters_sharded && offload_.shard_slot(id.flat_unit) < 0)
+    if (has_own_shard(id) && offload_.shard_slot(id.flat_unit) < 0)
       exchanged_.add(MemoryCategory::parameters,
                      buffers_[id].held.count() * size_of(buffers_[id].dtype), buffers_[id].shard);
   for (const SegmentId& id : layout_.segments())
@@ -156,6 +164,19 @@ void ModelState::request_staging() {
   }
   if (bytes > 0) exchanged_.add(MemoryCategory::communication, bytes, staging_);
   if (group_bytes > 0) exchanged_.add(MemoryCategory::communication, group_bytes, group_sums_);
+}
+
+void ModelState::request_wire_staging() {
+  const int ranks = layout_.grid.shard_ranks;
+  std::int64_t bytes = 0;
+  for (const SegmentId& id : layout_.segments()) {
+    if (!layout_.segment(id).encoded) continue;
+    const SegmentBuffers& own = buffers_[id];
+    const std::int64_t piece = std::min(policy_.gather_piece(ranks), own.held.count());
+    bytes = std::max(bytes, comm::wire::gather_staging_bytes(
+                                policy_.gather_codec, {piece, own.held.count(), own.dtype}, ranks));
+  }
+  if (bytes > 0) exchanged_.add(MemoryCategory::communication, bytes, wire_staging_);
 }
 
 void ModelState::plan(Ledger& ledger) const {

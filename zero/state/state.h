@@ -36,8 +36,8 @@ struct SegmentBuffers {
   DType master_dtype = DType::fp32, state_dtype = DType::fp32;
   bool adds_up = false;        // a reduction reads the rank's own sum over micro steps
   std::byte* whole = nullptr;  // the whole parameter: a slot, or where it is kept whole
-  // This rank's shard: a part of `whole` where that is kept; where the shard is offloaded, the
-  // buffer from which it is gathered.
+  // This rank's shard: a part of `whole` where that is kept, unless it is gathered in a wire
+  // format; where the shard is offloaded, the buffer from which it is gathered.
   std::byte* shard = nullptr;
   std::byte* second_copy = nullptr;     // of the gathered parameter: StatePolicy::second_copy()
   std::byte* gradient_whole = nullptr;  // what backward writes
@@ -104,6 +104,8 @@ class ModelState {
   const StatePolicy& policy() const { return policy_; }
   // Where gradients are cast for one piece of a reduction; null where none are.
   std::byte* staging() const { return staging_; }
+  // The encoded slices of one piece of a gather; null where none is encoded.
+  std::byte* wire_staging() const { return wire_staging_; }
   // Where a group's sums wait for those of the other groups, if not at rest.
   std::byte* group_sums() const { return group_sums_; }
   SegmentBuffers& segment(const SegmentId& id) { return buffers_[id]; }
@@ -121,6 +123,8 @@ class ModelState {
   std::vector<std::span<std::byte>> shard_buffers() const;
 
  private:
+  // Whether the parameter shard is an array of its own, not a part of the whole parameter.
+  bool has_own_shard(const SegmentId& id) const;
   void set_dtypes(const SegmentId& id);
   void make_runs(const SegmentId& id);
   // Calls each(id, place) for the segments of flat units that have a slot; place(pointer, bytes)
@@ -131,6 +135,7 @@ class ModelState {
   void request_gradients(const SlotAssignment& slots);
   void request_optimizer();
   void request_staging();
+  void request_wire_staging();
   void derive_pointers();
   void add_run(SegmentBuffers& buffers, GroupRange run) const;
 
@@ -140,7 +145,7 @@ class ModelState {
   BySegment<SegmentBuffers> buffers_;
   MemoryRequests exchanged_, resting_;
   std::vector<std::byte*> shard_slots_;
-  std::byte *staging_ = nullptr, *group_sums_ = nullptr;
+  std::byte *staging_ = nullptr, *group_sums_ = nullptr, *wire_staging_ = nullptr;
   std::int64_t* tensor_norms_ = nullptr;
   float *directions_ = nullptr, *matrices_ = nullptr, *matrix_scratch_ = nullptr;
 };

@@ -1,0 +1,255 @@
+// Parameters and gradients that travel in wire formats: every strategy and every schedule has the
+// same bits.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/wire/codec.h"
+#include "tests/support/hybrid_rows.h"
+#include "tests/support/toy_ranks.h"
+#include "zero/plan/engine_plan.h"
+#include "zero/runtime/strict_mode.h"
+
+namespace {
+
+constexpr int steps = 8;
+constexpr const char* formats[] = {"bf16", "fp8_e4m3", "mxfp8", "int8", "int4"};
+
+zero::Config gathered_as(const char* format, bool bf16, int accumulation = 1) {
+  zero::Config config = toy::config(3, {}, accumulation);
+  config.bf16_enabled = bf16;
+  config.zero_core.gradient_sync = zero::GradientSync::each;
+  config.zero_core.wire.gather = format;
+  config.zero_core.wire.block_size = 32;
+  return config;
+}
+
+void expect_same(int ranks, const toy::Trace& expected, const zero::Config& config,
+                 const char* executor = "worker") {
+  const toy::Trace trace = toy::train_ranks(ranks, config, steps, executor);
+  CHECK(trace.losses == expected.losses);
+  CHECK(trace.norms == expected.norms);
+  CHECK(trace.digest == expected.digest);
+}
+
+}  // namespace
+
+TEST_CASE("gathers in every format: stages 1, 2 and 3 have the same bits, in any pieces") {
+  for (const char* format : formats)
+    for (const bool bf16 : {false, true})
+      for (const int ranks : {2, 3}) {
+        CAPTURE(std::string(format));
+        CAPTURE(bf16);
+        CAPTURE(ranks);
+        const zero::Config config = gathered_as(format, bf16, bf16 ? 1 : 3);
+        const toy::Trace expected = toy::train_ranks(ranks, config, steps);
+        CHECK(std::ranges::min(expected.losses) < expected.losses.front());
+        zero::Config plain = config;
+        plain.zero_core.wire.gather = "none";
+        const bool changes_bits = !bf16 || std::string(format) != "bf16";
+        CHECK((toy::train_ranks(ranks, plain, steps) != expected) == changes_bits);
+        for (const int stage : {1, 2, 3}) {
+          CAPTURE(stage);
+          zero::Config other = config;
+          other.zero_optimization.stage = stage;
+          other.zero_optimization.allgather_bucket_size = 300;
+          expect_same(ranks, expected, other);
+        }
+        zero::Config kept = config;
+        kept.zero_core.reshard_after_forward = false;
+        kept.zero_optimization.param_persistence_threshold = 20;
+        expect_same(ranks, expected, kept, "inline");
+      }
+}
+
+TEST_CASE("gathers in a format inside shard groups, and with second copies") {
+  zero::Config config = gathered_as("int8", true, 2);
+  config.zero_core.wire.block_size = 96;
+  zero::Config stage2 = config;
+  stage2.zero_optimization.stage = 2;
+  stage2.zero_core.reduce_group_size = 2;
+  const toy::Trace expected = toy::train_ranks(4, stage2, steps);
+  for (const hybrid::Row& row : hybrid::rows) {
+    CAPTURE(std::string(row.name));
+    expect_same(4, expected, hybrid::in_groups(config, row, 2));
+  }
+  config.zero_core.reduce_group_size = 2;
+  config.zero_optimization.hpz_partition_size = 2;
+  expect_same(4, expected, config);
+}
+
+TEST_CASE("every optimizer updates the parameters that it had before they were gathered") {
+  for (const char* type : {"Lion", "Adagrad", "Lamb", "SGD", "Muon"}) {
+    CAPTURE(std::string(type));
+    zero::Config config = gathered_as("int8", false);
+    config.optimizer = zero::optim::default_options(type);
+    config.optimizer.learning_rate = 0.01;
+    const toy::Trace expected = toy::train_ranks(3, config, steps);
+    config.zero_optimization.stage = 1;
+    expect_same(3, expected, config);
+  }
+}
+
+namespace {
+
+std::int64_t sent_by(const zero::RankReport& report) {
+  std::int64_t all = 0;
+  for (const zero::TrafficUse& use : report.traffic) all += use.bytes_sent;
+  return all;
+}
+
+// Trains for some steps, and checks that the memory which is taken is that of the plan.
+std::int64_t bytes_per_step(int ranks, const zero::Config& config) {
+  std::int64_t bytes = 0;
+  zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
+    zero::Engine engine(runtime, toy::describe({}), config);
+    engine.initialize(toy::fill);
+    toy::Activations a = toy::make_activations({});
+    const std::int64_t before = sent_by(engine.report().ranks[runtime.rank()]);
+    for (int step = 0; step < 2; ++step) {
+      for (zero::MicroStep micro : engine.micro_steps()) {
+        toy::load_samples({}, a, step * runtime.size() + runtime.rank());
+        micro.loss(toy::micro_step<zero::bf16>(engine, {}, a, micro.loss_scale()));
+      }
+      engine.step();
+    }
+    const zero::RankReport report = engine.report().ranks[runtime.rank()];
+    for (const zero::MemoryUse& use : report.memory) CHECK(use.peak == use.planned);
+    if (runtime.is_root()) bytes = (sent_by(report) - before) / 2;
+  });
+  return bytes;
+}
+
+// What the gathers of one step send, of all flat units.
+std::int64_t gathered_bytes(const zero::Config& config, int ranks) {
+  const zero::detail::EnginePlan plan(toy::describe({}).declared(), config,
+                                      {0, ranks, false, zero::detail::strict_mode()});
+  std::int64_t bytes = 0;
+  for (const zero::detail::StepPlan* steps : {&plan.steps.only, &plan.steps.update})
+    for (const zero::detail::Instruction& instruction : steps->instructions) {
+      if (instruction.op != zero::detail::Op::gather) continue;
+      for (const auto id : plan.layout.segments_of(instruction.target)) {
+        const zero::detail::Segment& segment = plan.layout.segment(id);
+        const bool travels = segment.trainable || plan.policy.parameters_sharded;
+        const zero::comm::wire::Codec codec =
+            segment.encoded ? plan.policy.gather_codec : zero::comm::wire::Codec({});
+        if (travels)
+          bytes += (ranks - 1) *
+                   zero::comm::wire::encoded_bytes(codec, segment.slice, zero::DType::bf16);
+      }
+    }
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("gathers send the bytes of their formulas, and take the memory of their plans") {
+  constexpr int ranks = 3;
+  for (const int stage : {1, 2, 3})
+    for (const char* format : formats) {
+      CAPTURE(stage);
+      CAPTURE(std::string(format));
+      zero::Config config = gathered_as(format, true);
+      config.zero_optimization.stage = stage;
+      zero::Config plain = config;
+      plain.zero_core.wire.gather = "none";
+      CHECK(bytes_per_step(ranks, config) - bytes_per_step(ranks, plain) ==
+            gathered_bytes(config, ranks) - gathered_bytes(plain, ranks));
+    }
+}
+
+TEST_CASE("forward and backward read what the format makes of the shards, on every rank") {
+  constexpr std::int64_t count = 1000;
+  std::vector<float> given(count);
+  for (std::int64_t i = 0; i < count; ++i) given[i] = toy::start_value("w", i, 0.7f);
+  const auto fill = [&](zero::ParamShard shard) {
+    std::copy_n(given.begin() + shard.begin, shard.values.size(), shard.values.begin());
+  };
+  zero::ModelSpec model;
+  model.unit("u").param("w", {40, 25});
+  for (const int stage : {1, 2, 3})
+    for (std::size_t format = 1; format < std::size(zero::comm::wire::format_names); ++format) {
+      const char* name = zero::comm::wire::format_names[format];
+      CAPTURE(stage);
+      CAPTURE(std::string(name));
+      zero::Config config = gathered_as(name, false);
+      config.zero_optimization.stage = stage;
+      const zero::comm::wire::Codec codec(static_cast<zero::comm::wire::Format>(format), 32);
+      std::vector<float> decoded(count);
+      std::vector<std::int64_t> encoded(count + 2);
+      zero::comm::wire::encode(codec, given.data(), zero::DType::fp32, count, encoded.data());
+      zero::comm::wire::decode(codec, encoded.data(), count, decoded.data(), zero::DType::fp32);
+      CHECK(decoded != given);
+      zero::testing::run_ranks(3, [&](zero::Runtime& runtime) {
+        zero::Engine engine(runtime, model, config);
+        engine.initialize(fill);
+        std::vector<float> exact(count);
+        engine.read("u.w", "value", exact);
+        CHECK(exact == given);
+        auto units = engine.units();
+        for (zero::MicroStep micro : engine.micro_steps()) {
+          {
+            auto s = units.front().forward();
+            CHECK(std::ranges::equal(std::span(s.value<float>("w"), count), decoded));
+          }
+          auto s = units.front().backward();
+          CHECK(std::ranges::equal(std::span(s.value<float>("w"), count), decoded));
+          std::fill_n(s.grad<float>("w"), count, 0.f);
+          micro.loss(0);
+        }
+        engine.step();
+      });
+    }
+}
+
+TEST_CASE("ZeRO++'s keys gather the matrices of repeated units as int8, and nothing else") {
+  const auto encoded = [](bool trainable, bool frozen, int stage, std::int64_t persistent) {
+    zero::Config config = toy::config(stage, {});
+    config.zero_optimization.quantized_weights = trainable;
+    config.zero_optimization.quantized_nontrainable_weights = frozen;
+    config.zero_optimization.param_persistence_threshold = persistent;
+    const zero::detail::Model model = toy::describe({}).declared();
+    const zero::detail::EnginePlan plan(model, config, {0, 2});
+    std::set<std::string> names;
+    for (std::size_t p = 0; p < model.params.size(); ++p)
+      if (plan.layout.segment(plan.layout.place_of_param[p]).encoded)
+        names.insert(model.params[p].name.substr(model.params[p].name.rfind('.') + 1));
+    return names;
+  };
+  using Names = std::set<std::string>;
+  CHECK(encoded(true, false, 3, 0) == Names{"weight"});
+  CHECK(encoded(false, true, 3, 0) == Names{"frozen"});
+  CHECK(encoded(true, true, 3, 15) == Names{"weight"});
+  CHECK(encoded(true, true, 2, 0).empty());
+
+  zero::Config config = gathered_as("none", true, 2);
+  config.zero_optimization.quantized_weights = true;
+  config.zero_optimization.quantized_nontrainable_weights = true;
+  const toy::Trace expected = toy::train_ranks(4, config, steps);
+  config.zero_optimization.hpz_partition_size = 2;
+  expect_same(4, expected, config);
+}
+
+TEST_CASE("gathers that cannot be encoded are refused by name") {
+  const auto refuse = [](const char* message, const auto& change) {
+    zero::Config config = gathered_as("int8", false);
+    change(config);
+    CHECK_THROWS_WITH_AS(toy::train_ranks(2, config, 1), doctest::Contains(message),
+                         zero::ConfigError);
+  };
+  refuse("zero_core.wire.gather is \"int8\", and stage 0 (NO_SHARD) gathers no parameters",
+         [](auto& c) { c.zero_optimization.stage = 0; });
+  refuse("zero_core.wire.gather is \"int3\"; allowed: none, bf16, fp8_e4m3, mxfp8, int8, int4",
+         [](auto& c) { c.zero_core.wire.gather = "int3"; });
+  refuse("zero_core.wire.block_size: the blocks of a wire format have a multiple of 32",
+         [](auto& c) { c.zero_core.wire.block_size = 100; });
+  refuse("zero_core.wire.gather is \"int4\", and zero_optimization.zero_quantized_weights",
+         [](auto& c) {
+           c.zero_core.wire.gather = "int4";
+           c.zero_optimization.quantized_weights = true;
+         });
+}

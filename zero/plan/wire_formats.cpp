@@ -1,0 +1,86 @@
+#include "zero/plan/wire_formats.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <string>
+
+#include "zero/plan/placement.h"
+
+namespace zero::detail {
+
+namespace {
+
+using comm::wire::Codec;
+using comm::wire::Format;
+
+Format format_of(const std::string& key, const std::string& name) {
+  const auto& names = comm::wire::format_names;
+  const auto found = std::ranges::find(names, name);
+  if (found != std::end(names)) return static_cast<Format>(found - std::begin(names));
+  std::string allowed;
+  for (const char* format : names) allowed += (allowed.empty() ? "" : ", ") + std::string(format);
+  throw ConfigError(key + " is \"" + name + "\"; allowed: " + allowed);
+}
+
+Codec codec_of(Format format, std::int64_t block) {
+  try {
+    return Codec(format, block);
+  } catch (const UsageError& error) {
+    throw ConfigError("zero_core.wire.block_size: " + std::string(error.what()));
+  }
+}
+
+// Whether another unit has parameters of the same names and shapes, as transformer blocks have.
+bool unit_repeats(const Model& model, int unit) {
+  const auto like = [&](int a, int b) {
+    return model.params[a].short_name == model.params[b].short_name &&
+           model.params[a].shape == model.params[b].shape;
+  };
+  const UnitDeclaration& own = model.units[unit];
+  return own.repeats || std::ranges::any_of(model.units, [&](const UnitDeclaration& other) {
+           return &other != &own && std::ranges::equal(other.params, own.params, like);
+         });
+}
+
+}  // namespace
+
+bool WireFormats::encodes_gather(const Model& model, int param, bool persistent) const {
+  const ParamDeclaration& declaration = model.params[param];
+  const bool trainable = declaration.options.trainable;
+  if (trainable && gathers_trainable) return true;
+  return (trainable ? gathers_matrices : gathers_frozen_matrices) && !persistent &&
+         declaration.shape.size() > 1 && unit_repeats(model, declaration.unit);
+}
+
+std::int64_t WireFormats::alignment() const {
+  const bool blocks = gather.format != Format::none && gather.format != Format::bf16;
+  return blocks ? std::lcm(alignment_elements, gather.block) : alignment_elements;
+}
+
+WireFormats wire_formats_for(const Config& config, const Strategy& strategy, int ranks) {
+  const WireOptions& options = config.zero_core.wire;
+  const ZeroOptions& zero_optimization = config.zero_optimization;
+  const std::string key = "zero_core.wire.gather";
+  const Format gather = format_of(key, options.gather);
+  const bool sharded = strategy.parameter == Placement::shard;
+  WireFormats formats;
+  formats.gathers_trainable = gather != Format::none;
+  formats.gathers_matrices = sharded && zero_optimization.quantized_weights;
+  formats.gathers_frozen_matrices = sharded && zero_optimization.quantized_nontrainable_weights;
+  const bool int8 = formats.gathers_matrices || formats.gathers_frozen_matrices;
+  if (formats.gathers_trainable && strategy.optimizer == Placement::replicate)
+    throw ConfigError(key + " is \"" + options.gather + "\", and " + strategy.strategy +
+                      " gathers no parameters: set zero_optimization.stage to 1, 2 or 3, or leave "
+                      "the key out");
+  if (formats.gathers_trainable && int8 && gather != Format::int8)
+    throw ConfigError(key + " is \"" + options.gather +
+                      "\", and zero_optimization.zero_quantized_weights or "
+                      "zero_quantized_nontrainable_weights asks for int8: leave one of them out");
+  const Codec codec = codec_of(int8 ? Format::int8 : gather, options.block_size);
+  if (ranks == 1) return {};
+  formats.gather = codec;
+  return formats;
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,28 @@
+// In which formats parameters travel between ranks, from the config.
+#pragma once
+
+#include <cstdint>
+
+#include "comm/wire/codec.h"
+#include "zero/plan/model.h"
+
+namespace zero::detail {
+
+struct Strategy;
+
+struct WireFormats {
+  comm::wire::Codec gather{comm::wire::Format::none};
+  // Which parameters are gathered in it: all trainable ones; or of units that repeat, those of two
+  // or more dimensions that are trainable, or frozen.
+  bool gathers_trainable = false, gathers_matrices = false, gathers_frozen_matrices = false;
+
+  bool encodes_gather(const Model& model, int param, bool persistent) const;
+  // Parameters and slices start on multiples of it, so that no block is cut, whatever the ranks.
+  std::int64_t alignment() const;
+};
+
+// One rank alone sends nothing. Throws ConfigError for a format that does not exist, and where the
+// strategy gathers no parameters.
+WireFormats wire_formats_for(const Config& config, const Strategy& strategy, int ranks);
+
+}  // namespace zero::detail
