@@ -300,6 +300,9 @@ void add_core(RowList& rows) {
           {section("formats in which fewer bytes travel between ranks"),
            acts("gather", formats,
                 "stages 1 to 3: of trainable parameters; frozen ones travel as they are"),
+           acts("reduce", formats,
+                "of gradients, at every stage; sums are formed in fp32 and rounded to "
+                "communication_data_type"),
            acts("block_size", {.low = 32, .high = comm::wire::largest_block},
                 "elements that share a scale, a multiple of 32; mxfp8 has 32")});
   rows.in("zero_core.param_groups", {section("optimizer groups by name")});

@@ -96,6 +96,7 @@ struct ParamGroupOptions {
 // "int4", see docs/wire-formats.md.
 struct WireOptions {
   std::string gather = "none";    // of parameters
+  std::string reduce = "none";    // of gradients
   std::int64_t block_size = 256;  // elements that share a scale; mxfp8 has 32
 };
 

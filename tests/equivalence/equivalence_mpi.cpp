@@ -39,11 +39,11 @@ void compare_wire(zero::Runtime& runtime) {
   for (const char* format : {"int8", "mxfp8"}) {
     zero::Config config = toy::config(2, {}, 2);
     config.bf16_enabled = true;
-    config.zero_core.wire.gather = format;
+    config.zero_core.wire.gather = config.zero_core.wire.reduce = format;
     const toy::Trace expected = toy::train(runtime, {}, config, 8);
     config.zero_optimization.stage = 3;
     if (toy::train(runtime, {}, config, 8) != expected)
-      runtime.fail(std::string("stage 3 differs from stage 2, both gathered as ") + format);
+      runtime.fail(std::string("stage 3 differs from stage 2, both with ") + format);
   }
 }
 

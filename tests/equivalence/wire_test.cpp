@@ -82,6 +82,51 @@ TEST_CASE("gathers in a format inside shard groups, and with second copies") {
   expect_same(4, expected, config);
 }
 
+TEST_CASE("reductions in every format: stages 0 to 3 have the same bits, in any pieces") {
+  for (const char* format : formats)
+    for (const auto sync : {zero::GradientSync::each, zero::GradientSync::last})
+      for (const int ranks : {2, 4}) {
+        CAPTURE(std::string(format));
+        CAPTURE(ranks);
+        const bool bf16 = ranks == 4;
+        zero::Config config = gathered_as("none", bf16, 3);
+        config.zero_core.gradient_sync = sync;
+        config.zero_core.wire.reduce = format;
+        config.zero_core.reduce_group_size = 2;
+        if (bf16) config.grad_accum_dtype = zero::DType::fp32;
+        const toy::Trace expected = toy::train_ranks(ranks, config, steps);
+        CHECK(std::ranges::min(expected.losses) < expected.losses.front());
+        zero::Config plain = config;
+        plain.zero_core.wire.reduce = "none";
+        CHECK(toy::train_ranks(ranks, plain, steps) != expected);
+        for (const int stage : {0, 1, 2, 3}) {
+          CAPTURE(stage);
+          zero::Config other = config;
+          other.zero_optimization.stage = stage;
+          other.zero_optimization.reduce_bucket_size = 300;
+          expect_same(ranks, expected, other);
+        }
+      }
+}
+
+TEST_CASE("reductions in a format inside groups and over them: equal bits over the strategies") {
+  for (const auto sync :
+       {zero::GradientSync::each, zero::GradientSync::last, zero::GradientSync::inner}) {
+    zero::Config config = gathered_as("int8", true, 2);
+    config.grad_accum_dtype = zero::DType::fp32;
+    config.zero_core.gradient_sync = sync;
+    config.zero_core.wire.reduce = "int4";
+    const toy::Trace expected =
+        toy::train_ranks(4, hybrid::in_groups(config, hybrid::rows[0], 2), steps);
+    for (const hybrid::Row& row : hybrid::rows) {
+      CAPTURE(std::string(row.name));
+      zero::Config other = hybrid::in_groups(config, row, 2);
+      other.zero_optimization.reduce_bucket_size = 300;
+      expect_same(4, expected, other);
+    }
+  }
+}
+
 TEST_CASE("every optimizer updates the parameters that it had before they were gathered") {
   for (const char* type : {"Lion", "Adagrad", "Lamb", "SGD", "Muon"}) {
     CAPTURE(std::string(type));
@@ -162,6 +207,31 @@ TEST_CASE("gathers send the bytes of their formulas, and take the memory of thei
     }
 }
 
+TEST_CASE("reductions send the bytes of their formulas, and take the memory of their plans") {
+  constexpr int ranks = 4;
+  using zero::comm::wire::encoded_bytes;
+  for (const int stage : {0, 2, 3})
+    for (std::size_t f = 1; f < std::size(zero::comm::wire::format_names); ++f) {
+      zero::Config config = gathered_as("none", true);
+      config.zero_optimization.stage = stage;
+      config.zero_core.wire.reduce = zero::comm::wire::format_names[f];
+      CAPTURE(stage);
+      CAPTURE(config.zero_core.wire.reduce);
+      const zero::comm::wire::Codec codec(static_cast<zero::comm::wire::Format>(f), 32), none({});
+      const zero::detail::EnginePlan plan(toy::describe({}).declared(), config, {0, ranks});
+      std::int64_t saved = 0;
+      for (const auto& id : plan.layout.segments()) {
+        const zero::detail::Segment& segment = plan.layout.segment(id);
+        if (!segment.trainable) continue;
+        saved += (ranks - 1) * (encoded_bytes(none, segment.slice, zero::DType::bf16) -
+                                encoded_bytes(codec, segment.slice, zero::DType::bf16));
+      }
+      zero::Config plain = config;
+      plain.zero_core.wire.reduce = "none";
+      CHECK(bytes_per_step(ranks, plain) - bytes_per_step(ranks, config) == saved);
+    }
+}
+
 TEST_CASE("forward and backward read what the format makes of the shards, on every rank") {
   constexpr std::int64_t count = 1000;
   std::vector<float> given(count);
@@ -234,7 +304,7 @@ TEST_CASE("ZeRO++'s keys gather the matrices of repeated units as int8, and noth
   expect_same(4, expected, config);
 }
 
-TEST_CASE("gathers that cannot be encoded are refused by name") {
+TEST_CASE("what cannot be encoded is refused by name") {
   const auto refuse = [](const char* message, const auto& change) {
     zero::Config config = gathered_as("int8", false);
     change(config);
@@ -245,6 +315,8 @@ TEST_CASE("gathers that cannot be encoded are refused by name") {
          [](auto& c) { c.zero_optimization.stage = 0; });
   refuse("zero_core.wire.gather is \"int3\"; allowed: none, bf16, fp8_e4m3, mxfp8, int8, int4",
          [](auto& c) { c.zero_core.wire.gather = "int3"; });
+  refuse("zero_core.wire.reduce is \"fp8\"; allowed: none, bf16, fp8_e4m3",
+         [](auto& c) { c.zero_core.wire.reduce = "fp8"; });
   refuse("zero_core.wire.block_size: the blocks of a wire format have a multiple of 32",
          [](auto& c) { c.zero_core.wire.block_size = 100; });
   refuse("zero_core.wire.gather is \"int4\", and zero_optimization.zero_quantized_weights",

@@ -62,11 +62,12 @@ TEST_CASE("the same with other dtypes on the wire and at rest, and divided befor
     }
 }
 
-TEST_CASE("the same with parameters that are gathered in a wire format") {
+TEST_CASE("the same with parameters and gradients in wire formats") {
   for (const int ranks : {2, 3})
     for (const int stage : {1, 2, 3}) {
       zero::Config config = toy::config(stage, {}, 2);
       config.bf16_enabled = stage == 3;
+      config.zero_core.wire.reduce = "int4";
       config.zero_core.wire.gather = "int8";
       compare(ranks, config);
     }

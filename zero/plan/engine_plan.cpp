@@ -82,6 +82,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.gather_bucket = options.allgather_bucket_size;
   policy.alignment = plan.layout.alignment;
   policy.gather_codec = plan.wire.gather;
+  policy.reduce_codec = plan.wire.reduce;
   const bool groups = plan.grid.replicas() > 1;
   const bool accumulates = plan.batch.accumulation > 1;
   policy.sums_groups_last = groups && accumulates && plan.sync == GradientSync::inner;

@@ -54,8 +54,11 @@ bool WireFormats::encodes_gather(const Model& model, int param, bool persistent)
 }
 
 std::int64_t WireFormats::alignment() const {
-  const bool blocks = gather.format != Format::none && gather.format != Format::bf16;
-  return blocks ? std::lcm(alignment_elements, gather.block) : alignment_elements;
+  std::int64_t alignment = alignment_elements;
+  for (const Codec& codec : {gather, reduce})
+    if (codec.format != Format::none && codec.format != Format::bf16)
+      alignment = std::lcm(alignment, codec.block);
+  return alignment;
 }
 
 WireFormats wire_formats_for(const Config& config, const Strategy& strategy, int ranks) {
@@ -78,8 +81,10 @@ WireFormats wire_formats_for(const Config& config, const Strategy& strategy, int
                       "\", and zero_optimization.zero_quantized_weights or "
                       "zero_quantized_nontrainable_weights asks for int8: leave one of them out");
   const Codec codec = codec_of(int8 ? Format::int8 : gather, options.block_size);
+  const Format reduce = format_of("zero_core.wire.reduce", options.reduce);
   if (ranks == 1) return {};
   formats.gather = codec;
+  formats.reduce = codec_of(reduce, options.block_size);
   return formats;
 }
 

@@ -1,4 +1,4 @@
-// In which formats parameters travel between ranks, from the config.
+// In which formats parameters and gradients travel between ranks, from the config.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace zero::detail {
 struct Strategy;
 
 struct WireFormats {
-  comm::wire::Codec gather{comm::wire::Format::none};
+  comm::wire::Codec gather{comm::wire::Format::none}, reduce{comm::wire::Format::none};
   // Which parameters are gathered in it: all trainable ones; or of units that repeat, those of two
   // or more dimensions that are trainable, or frozen.
   bool gathers_trainable = false, gathers_matrices = false, gathers_frozen_matrices = false;

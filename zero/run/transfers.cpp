@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "comm/wire/exchange.h"
 #include "zero/run/device_range.h"
 #include "zero/state/array_exchange.h"
 
@@ -43,6 +44,7 @@ void Transfers::queue_for_update(int flat_unit, Ranks::Transfer operation) {
 }
 
 void Transfers::reserve_staging() {
+  if (train_.policy().reduce_codec.format != comm::wire::Format::none) return;
   std::int64_t bytes = 0;
   const auto stage = [&](Ranks& ranks, Portion portion) {
     const std::int64_t piece = train_.policy().reduce_piece(ranks.topology().size);
@@ -273,8 +275,9 @@ void Transfers::run(const Reduction& reduction, comm::Communicator& communicator
     std::byte* own = part_of(communicator.rank());
     std::byte* target = to.data + begin * size_of(to.dtype);
     const bool direct = replaces && to.dtype == wire;
-    communicator.reduce_scatter(outgoing.data, direct ? target : own, count, wire, outgoing.stride,
-                                stream);
+    comm::wire::reduce_scatter({communicator, train_.policy().reduce_codec}, outgoing.data,
+                               {direct ? target : own, wire}, {count, outgoing.stride, wire},
+                               {train_.runtime.codec(), train_.arrays.wire_staging(), stream});
     if (!direct) ops_.assign_or_add({target, to.dtype}, {own, wire}, count, replaces, stream);
     if (!spreads_wire) continue;
     communicator.all_gather(own, outgoing.data, count, wire, outgoing.stride, stream);

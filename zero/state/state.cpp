@@ -167,14 +167,24 @@ void ModelState::request_staging() {
 }
 
 void ModelState::request_wire_staging() {
-  const int ranks = layout_.grid.shard_ranks;
+  const RankGrid& grid = layout_.grid;
   std::int64_t bytes = 0;
+  const auto reduce = [&](int parts, std::int64_t elements, DType wire) {
+    const comm::wire::Cut cut{std::min(policy_.reduce_piece(parts), elements), elements, wire};
+    bytes = std::max(bytes, comm::wire::reduce_staging_bytes(policy_.reduce_codec, cut, parts));
+  };
   for (const SegmentId& id : layout_.segments()) {
-    if (!layout_.segment(id).encoded) continue;
+    const Segment& segment = layout_.segment(id);
     const SegmentBuffers& own = buffers_[id];
-    const std::int64_t piece = std::min(policy_.gather_piece(ranks), own.held.count());
-    bytes = std::max(bytes, comm::wire::gather_staging_bytes(
-                                policy_.gather_codec, {piece, own.held.count(), own.dtype}, ranks));
+    const std::int64_t held = own.held.count();
+    const comm::wire::Cut cut{std::min(policy_.gather_piece(grid.shard_ranks), held), held,
+                              own.dtype};
+    if (segment.encoded)
+      bytes = std::max(
+          bytes, comm::wire::gather_staging_bytes(policy_.gather_codec, cut, grid.shard_ranks));
+    if (!segment.trainable) continue;
+    reduce(grid.shard_ranks, held, own.wire);
+    if (grid.replicas() > 1) reduce(grid.replicas(), segment.slice, own.wire);
   }
   if (bytes > 0) exchanged_.add(MemoryCategory::communication, bytes, wire_staging_);
 }

@@ -104,7 +104,7 @@ class ModelState {
   const StatePolicy& policy() const { return policy_; }
   // Where gradients are cast for one piece of a reduction; null where none are.
   std::byte* staging() const { return staging_; }
-  // The encoded slices of one piece of a gather; null where none is encoded.
+  // The encoded slices of one piece of a gather or of a reduction; null where none is encoded.
   std::byte* wire_staging() const { return wire_staging_; }
   // Where a group's sums wait for those of the other groups, if not at rest.
   std::byte* group_sums() const { return group_sums_; }
