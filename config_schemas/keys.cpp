@@ -96,6 +96,10 @@ void add_sharding(RowList& rows) {
            acts("zero_quantized_nontrainable_weights",
                 "gather the frozen matrices of repeated units as int8")
                .with(&Key::sharded_parameters_only, true),
+           acts("zero_quantized_gradients",
+                "reduce gradients as int4, inside groups of zero_core.reduce_group_size ranks and "
+                "then over these groups (qgZ)")
+               .with(&Key::sharded_parameters_only, true),
            acts("reduce_bucket_size", positive_counts, "elements per gradient reduction"),
            acts("allgather_bucket_size", counts, "elements per all-gather of parameters"),
            acts("stage3_prefetch_bucket_size", counts,

@@ -147,8 +147,6 @@ void add_sharding(RowList& rows) {
                    "small modules fetched as one")
                .also("module_granularity_threshold"),
            block("leaf_module", "modules that are fetched as one").or_auto()});
-  rows.in("zero_optimization", "gradients travel unquantized, which is exact and takes more bytes",
-          {boolean("zero_quantized_gradients", "false", "int4 and int8 gradients between ranks")});
 }
 
 void add_offload(RowList& rows) {

@@ -76,6 +76,8 @@ struct ZeroOptions {
   std::int64_t hpz_partition_size = 1;
   // Stage 3: int8 gathers of the matrices of repeated units (ZeRO++'s qwZ); of their frozen ones.
   bool quantized_weights = false, quantized_nontrainable_weights = false;
+  // Stage 3: gradients are reduced as int4, inside groups and then over them (qgZ).
+  bool quantized_gradients = false;
   OffloadOptimizerOptions offload_optimizer;
   OffloadParamOptions offload_param;
 };

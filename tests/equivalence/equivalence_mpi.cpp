@@ -5,6 +5,7 @@
 
 #include "tests/support/hybrid_rows.h"
 #include "tests/support/toy_model.h"
+#include "tests/support/toy_ranks.h"
 
 namespace {
 
@@ -47,6 +48,18 @@ void compare_wire(zero::Runtime& runtime) {
   }
 }
 
+// The bits of ranks as threads are those of processes, so that one transport speaks for all.
+void compare_hops(zero::Runtime& runtime) {
+  zero::Config config = toy::config(3, {}, 2);
+  config.zero_core.reduce_group_size = 2;
+  config.zero_optimization.hpz_partition_size = 2;
+  config.zero_optimization.quantized_weights = true;
+  config.zero_optimization.quantized_gradients = true;
+  const toy::Trace expected = toy::train_ranks(runtime.size(), config, 8);
+  if (toy::train(runtime, {}, config, 8) != expected)
+    runtime.fail("gradients in two hops differ from those of ranks that are threads");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -75,6 +88,7 @@ int main(int argc, char** argv) {
             }
           }
         if (runtime.size() == 4) compare_hybrid(runtime);
+        if (runtime.size() == 4) compare_hops(runtime);
         compare_wire(runtime);
         if (runtime.is_root()) std::printf("equal bits at every stage\n");
       },

@@ -127,6 +127,25 @@ TEST_CASE("reductions in a format inside groups and over them: equal bits over t
   }
 }
 
+TEST_CASE("ZeRO++'s gradients in two hops: equal bits in any pieces, with any slots") {
+  for (const int group : {1, 2, 3, 6}) {
+    CAPTURE(group);
+    zero::Config config = gathered_as("none", true, 2);
+    config.grad_accum_dtype = zero::DType::fp32;
+    config.zero_core.reduce_group_size = group;
+    zero::Config one_hop = config;
+    one_hop.zero_core.wire.reduce = "int4";
+    config.zero_optimization.quantized_gradients = true;
+    const toy::Trace expected = toy::train_ranks(6, config, steps);
+    CHECK(std::ranges::min(expected.losses) < expected.losses.front());
+    const bool two_hops = group == 2 || group == 3;
+    CHECK((toy::train_ranks(6, one_hop, steps) != expected) == two_hops);
+    config.zero_optimization.reduce_bucket_size = 300;
+    config.zero_core.reshard_after_forward = false;
+    expect_same(6, expected, config);
+  }
+}
+
 TEST_CASE("every optimizer updates the parameters that it had before they were gathered") {
   for (const char* type : {"Lion", "Adagrad", "Lamb", "SGD", "Muon"}) {
     CAPTURE(std::string(type));
@@ -315,6 +334,11 @@ TEST_CASE("what cannot be encoded is refused by name") {
          [](auto& c) { c.zero_optimization.stage = 0; });
   refuse("zero_core.wire.gather is \"int3\"; allowed: none, bf16, fp8_e4m3, mxfp8, int8, int4",
          [](auto& c) { c.zero_core.wire.gather = "int3"; });
+  refuse("zero_core.wire.reduce is \"int4\", and zero_optimization.zero_quantized_gradients",
+         [](auto& c) {
+           c.zero_core.wire.reduce = "int4";
+           c.zero_optimization.quantized_gradients = true;
+         });
   refuse("zero_core.wire.reduce is \"fp8\"; allowed: none, bf16, fp8_e4m3",
          [](auto& c) { c.zero_core.wire.reduce = "fp8"; });
   refuse("zero_core.wire.block_size: the blocks of a wire format have a multiple of 32",
@@ -324,4 +348,101 @@ TEST_CASE("what cannot be encoded is refused by name") {
            c.zero_core.wire.gather = "int4";
            c.zero_optimization.quantized_weights = true;
          });
+}
+
+namespace {
+
+using Values = std::vector<float>;
+
+Values through(const zero::comm::wire::Codec& codec, const Values& values) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  std::vector<std::int64_t> encoded(values.size() + 2);
+  Values decoded(values.size());
+  zero::comm::wire::encode(codec, values.data(), zero::DType::fp32, count, encoded.data());
+  zero::comm::wire::decode(codec, encoded.data(), count, decoded.data(), zero::DType::fp32);
+  return decoded;
+}
+
+Values sum_of(const std::vector<Values>& parts) {
+  Values sum = parts[0];
+  for (std::size_t r = 1; r < parts.size(); ++r)
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += parts[r][i];
+  return sum;
+}
+
+constexpr int gradient_ranks = 6;
+
+Values gradient_of(int rank) {
+  Values gradient(1000);
+  for (std::size_t i = 0; i < gradient.size(); ++i)
+    gradient[i] = toy::start_value("g", rank * 1000 + static_cast<std::int64_t>(i), 0.3f);
+  return gradient;
+}
+
+// The sum over the ranks, as rank 0 reads it.
+Values reduced(const zero::Config& config) {
+  Values sum(1000);
+  zero::ModelSpec model;
+  model.unit("u").param("w", {1000});
+  zero::testing::run_ranks(gradient_ranks, [&](zero::Runtime& runtime) {
+    zero::Engine engine(runtime, model, config);
+    engine.initialize(toy::fill);
+    for (zero::MicroStep micro : engine.micro_steps()) {
+      { auto scope = engine.unit("u").forward(); }
+      auto scope = engine.unit("u").backward();
+      std::ranges::copy(gradient_of(runtime.rank()), scope.grad<float>("w"));
+      micro.loss(0);
+    }
+    engine.step();
+    Values whole(1000);
+    engine.read("u.w", "grad", whole);
+    if (runtime.is_root()) sum = whole;
+  });
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("sums are those of decoded gradients in fp32, encoded once in each hop") {
+  for (const int group : {1, 2, 3, 6})
+    for (const bool two_hops : {false, true}) {
+      CAPTURE(group);
+      CAPTURE(two_hops);
+      zero::Config config = gathered_as("none", false);
+      config.gradient_allreduce_op = "sum";
+      config.zero_core.reduce_group_size = group;
+      config.zero_optimization.reduce_bucket_size = 600;
+      config.zero_optimization.quantized_gradients = two_hops;
+      if (!two_hops) config.zero_core.wire.reduce = "int4";
+      const zero::comm::wire::Codec codec(zero::comm::wire::Format::int4, 32);
+      std::vector<Values> groups;
+      for (int first = 0; first < gradient_ranks; first += group) {
+        std::vector<Values> ranks;
+        for (int r = first; r < first + group; ++r) ranks.push_back(through(codec, gradient_of(r)));
+        groups.push_back(sum_of(ranks));
+        if (two_hops && group > 1 && group < gradient_ranks)
+          groups.back() = through(codec, groups.back());
+      }
+      CHECK(reduced(config) == sum_of(groups));
+    }
+}
+
+TEST_CASE("reductions in two hops send the bytes of their formula") {
+  constexpr int ranks = 6, group = 2;
+  zero::Config plain = gathered_as("none", true);
+  plain.zero_core.reduce_group_size = group;
+  zero::Config config = plain;
+  config.zero_optimization.quantized_gradients = true;
+  using zero::comm::wire::encoded_bytes;
+  const zero::comm::wire::Codec int4(zero::comm::wire::Format::int4, 32), none({});
+  const zero::detail::EnginePlan plan(toy::describe({}).declared(), config, {0, ranks});
+  std::int64_t saved = 0;
+  for (const auto& id : plan.layout.segments()) {
+    const zero::detail::Segment& segment = plan.layout.segment(id);
+    if (!segment.trainable) continue;
+    const std::int64_t inside = (group - 1) * (ranks / group), over = ranks / group - 1;
+    saved += (ranks - 1) * encoded_bytes(none, segment.slice, zero::DType::bf16) -
+             (inside + over) * encoded_bytes(int4, segment.slice, zero::DType::bf16);
+  }
+  CHECK(bytes_per_step(ranks, plain) - bytes_per_step(ranks, config) == saved);
 }

@@ -73,6 +73,15 @@ TEST_CASE("the same with parameters and gradients in wire formats") {
     }
 }
 
+TEST_CASE("the same with ZeRO++'s keys, in two hops") {
+  zero::Config config = toy::config(3, {}, 2);
+  config.zero_core.reduce_group_size = 2;
+  config.zero_optimization.hpz_partition_size = 2;
+  config.zero_optimization.quantized_weights = true;
+  config.zero_optimization.quantized_gradients = true;
+  compare(4, config);
+}
+
 TEST_CASE("Lamb and Muon have the CPU's bits on a device, and so have groups of several rules") {
   for (const int ranks : {1, 2, 3})
     for (const char* type : {"Lamb", "Muon", "SGD"})

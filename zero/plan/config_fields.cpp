@@ -100,6 +100,7 @@ constexpr ConfigField fields[] = {
     {"zero_optimization.stage3_max_live_parameters", at<stages, &ZeroOptions::max_live_parameters>},
     {"zero_optimization.zero_hpz_partition_size", at<stages, &ZeroOptions::hpz_partition_size>},
     {"zero_optimization.zero_quantized_weights", at<stages, &ZeroOptions::quantized_weights>},
+    {"zero_optimization.zero_quantized_gradients", at<stages, &ZeroOptions::quantized_gradients>},
     {"zero_optimization.zero_quantized_nontrainable_weights",
      at<stages, &ZeroOptions::quantized_nontrainable_weights>},
     {"zero_optimization.mics_shard_size", at<stages, &ZeroOptions::mics_shard_size>},

@@ -11,8 +11,12 @@ namespace {
 
 constexpr int two_in_turn = 2, one_each = 0;  // slots of a class
 
+int node_ranks_of(const PlanRank& on) {
+  return on.node_ranks != 0 ? on.node_ranks : on.ranks;
+}
+
 RankGrid asked_grid(const Config& config, const PlanRank& on) {
-  return grid_for(config.zero_core, on.ranks, on.node_ranks != 0 ? on.node_ranks : on.ranks);
+  return grid_for(config.zero_core, on.ranks, node_ranks_of(on));
 }
 
 Portion updated_portion(const EnginePlan& plan) {
@@ -83,6 +87,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.alignment = plan.layout.alignment;
   policy.gather_codec = plan.wire.gather;
   policy.reduce_codec = plan.wire.reduce;
+  policy.reduce_hop_ranks = plan.wire.reduce_hop_ranks;
   const bool groups = plan.grid.replicas() > 1;
   const bool accumulates = plan.batch.accumulation > 1;
   policy.sums_groups_last = groups && accumulates && plan.sync == GradientSync::inner;
@@ -236,7 +241,7 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
       placement(strict ? strict_strategy(configured) : configured),
       grid(without_groups_of_one(asked_grid(config, on))),
       sync(sync_of(*this, config, on)),
-      wire(wire_formats_for(config, configured, on.ranks)),
+      wire(wire_formats_for(config, configured, grid, node_ranks_of(on))),
       layout(make_layout(model, grid, config.zero_optimization, wire)),
       updates(model, config),
       matrices(model, layout, updates, on.ranks > 1 ? updated_portion(*this) : Portion::whole),

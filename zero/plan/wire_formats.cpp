@@ -61,14 +61,15 @@ std::int64_t WireFormats::alignment() const {
   return alignment;
 }
 
-WireFormats wire_formats_for(const Config& config, const Strategy& strategy, int ranks) {
+namespace {
+
+void choose_gather(const Config& config, const Strategy& strategy, WireFormats& formats) {
   const WireOptions& options = config.zero_core.wire;
   const ZeroOptions& zero_optimization = config.zero_optimization;
   const std::string key = "zero_core.wire.gather";
-  const Format gather = format_of(key, options.gather);
+  const Format format = format_of(key, options.gather);
   const bool sharded = strategy.parameter == Placement::shard;
-  WireFormats formats;
-  formats.gathers_trainable = gather != Format::none;
+  formats.gathers_trainable = format != Format::none;
   formats.gathers_matrices = sharded && zero_optimization.quantized_weights;
   formats.gathers_frozen_matrices = sharded && zero_optimization.quantized_nontrainable_weights;
   const bool int8 = formats.gathers_matrices || formats.gathers_frozen_matrices;
@@ -76,16 +77,45 @@ WireFormats wire_formats_for(const Config& config, const Strategy& strategy, int
     throw ConfigError(key + " is \"" + options.gather + "\", and " + strategy.strategy +
                       " gathers no parameters: set zero_optimization.stage to 1, 2 or 3, or leave "
                       "the key out");
-  if (formats.gathers_trainable && int8 && gather != Format::int8)
+  if (formats.gathers_trainable && int8 && format != Format::int8)
     throw ConfigError(key + " is \"" + options.gather +
                       "\", and zero_optimization.zero_quantized_weights or "
                       "zero_quantized_nontrainable_weights asks for int8: leave one of them out");
-  const Codec codec = codec_of(int8 ? Format::int8 : gather, options.block_size);
-  const Format reduce = format_of("zero_core.wire.reduce", options.reduce);
-  if (ranks == 1) return {};
-  formats.gather = codec;
-  formats.reduce = codec_of(reduce, options.block_size);
-  return formats;
+  formats.gather = codec_of(int8 ? Format::int8 : format, options.block_size);
+}
+
+// Shard groups have two hops of their own: inside a group, and over the groups.
+int hop_ranks(const Config& config, const RankGrid& grid, int node_ranks) {
+  const int given = config.zero_core.reduce_group_size;
+  const int size = given > 0 ? given : node_ranks;
+  const bool divides = size > 1 && size < grid.ranks && grid.ranks % size == 0;
+  return grid.replicas() == 1 && divides ? size : 0;
+}
+
+void choose_reduce(const Config& config, const Strategy& strategy, const RankGrid& grid,
+                   int node_ranks, WireFormats& formats) {
+  const WireOptions& options = config.zero_core.wire;
+  const std::string key = "zero_core.wire.reduce";
+  const Format format = format_of(key, options.reduce);
+  formats.reduce = codec_of(format, options.block_size);
+  if (!config.zero_optimization.quantized_gradients || strategy.parameter != Placement::shard)
+    return;
+  if (format != Format::none)
+    throw ConfigError(key + " is \"" + options.reduce +
+                      "\", and zero_optimization.zero_quantized_gradients chooses int4 and two "
+                      "hops: leave one of them out");
+  formats.reduce = codec_of(Format::int4, options.block_size);
+  formats.reduce_hop_ranks = hop_ranks(config, grid, node_ranks);
+}
+
+}  // namespace
+
+WireFormats wire_formats_for(const Config& config, const Strategy& strategy, const RankGrid& grid,
+                             int node_ranks) {
+  WireFormats formats;
+  choose_gather(config, strategy, formats);
+  choose_reduce(config, strategy, grid, node_ranks, formats);
+  return grid.ranks > 1 ? formats : WireFormats();
 }
 
 }  // namespace zero::detail

@@ -5,6 +5,7 @@
 
 #include "comm/wire/codec.h"
 #include "zero/plan/model.h"
+#include "zero/plan/rank_grid.h"
 
 namespace zero::detail {
 
@@ -16,13 +17,18 @@ struct WireFormats {
   // or more dimensions that are trainable, or frozen.
   bool gathers_trainable = false, gathers_matrices = false, gathers_frozen_matrices = false;
 
+  // The ranks of the first of two hops of a reduction, the second of which is over groups of so
+  // many; 0: one hop.
+  int reduce_hop_ranks = 0;
+
   bool encodes_gather(const Model& model, int param, bool persistent) const;
   // Parameters and slices start on multiples of it, so that no block is cut, whatever the ranks.
   std::int64_t alignment() const;
 };
 
-// One rank alone sends nothing. Throws ConfigError for a format that does not exist, and where the
-// strategy gathers no parameters.
-WireFormats wire_formats_for(const Config& config, const Strategy& strategy, int ranks);
+// `node_ranks` as of PlanRank. One rank alone sends nothing. Throws ConfigError for a format that
+// does not exist, where the strategy gathers no parameters, and for keys that exclude each other.
+WireFormats wire_formats_for(const Config& config, const Strategy& strategy, const RankGrid& grid,
+                             int node_ranks);
 
 }  // namespace zero::detail

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "comm/wire/exchange.h"
 #include "zero/run/device_range.h"
 #include "zero/state/array_exchange.h"
 
@@ -32,6 +31,20 @@ void Transfers::transfer(Ranks& ranks, int flat_unit, Work work) {
         traffic_ -= communicator.traffic();
         work(&communicator, stream);
         traffic_ += communicator.traffic();
+      });
+}
+
+void Transfers::transfer_in_hops(int flat_unit, std::function<void(const Hops&, Stream)> work) {
+  train_.first_hop()->communicate_with(
+      *train_.second_hop(),
+      [this, flat_unit, work = std::move(work)](comm::Communicator& first,
+                                                comm::Communicator& second, Stream stream) {
+        for (comm::Communicator* hop : {&first, &second}) {
+          hop->set_subject(train_.subject(flat_unit));
+          traffic_ -= hop->traffic();
+        }
+        work({first, &second}, stream);
+        for (const comm::Communicator* hop : {&first, &second}) traffic_ += hop->traffic();
       });
 }
 
@@ -162,26 +175,40 @@ void Transfers::add_up(int flat_unit, bool first, Stream stream) {
   }
 }
 
+void Transfers::reduce_in_group(int flat_unit, bool first, bool last, bool adds_up,
+                                const Hops* hops, Stream stream) {
+  if (adds_up) add_up(flat_unit, false, stream);
+  for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
+    const Segment& segment = train_.layout().segment(id);
+    const SegmentBuffers& buffers = train_.arrays.segment(id);
+    if (!segment.trainable) continue;
+    if (hops != nullptr)
+      run(reduction_in_group(id, first, last), *hops, stream);
+    else if (buffers.landing == nullptr && buffers.summands() != buffers.gradient_shard)
+      ops_.assign_or_add({buffers.gradient_shard, buffers.sum},
+                         {buffers.summands(), buffers.summand}, buffers.held.count(), first,
+                         stream);
+  }
+  hidden_.hide_gradients(flat_unit);
+}
+
 // The micro step may have gone on when the work runs.
 void Transfers::reduce(int flat_unit, bool adds_up) {
   const bool first = train_.replaces_gradients(), last = train_.last_micro_step;
-  transfer(
-      train_.shard_group(), flat_unit,
-      [this, flat_unit, first, last, adds_up](comm::Communicator* communicator, Stream stream) {
-        if (adds_up) add_up(flat_unit, false, stream);
-        for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
-          const Segment& segment = train_.layout().segment(id);
-          const SegmentBuffers& buffers = train_.arrays.segment(id);
-          if (!segment.trainable) continue;
-          if (communicator != nullptr)
-            run(reduction_in_group(id, first, last), *communicator, stream);
-          else if (buffers.landing == nullptr && buffers.summands() != buffers.gradient_shard)
-            ops_.assign_or_add({buffers.gradient_shard, buffers.sum},
-                               {buffers.summands(), buffers.summand}, buffers.held.count(), first,
-                               stream);
-        }
-        hidden_.hide_gradients(flat_unit);
-      });
+  if (train_.first_hop() != nullptr)
+    transfer_in_hops(flat_unit,
+                     [this, flat_unit, first, last, adds_up](const Hops& hops, Stream stream) {
+                       reduce_in_group(flat_unit, first, last, adds_up, &hops, stream);
+                     });
+  else
+    transfer(
+        train_.shard_group(), flat_unit,
+        [this, flat_unit, first, last, adds_up](comm::Communicator* communicator, Stream stream) {
+          if (communicator == nullptr)
+            return reduce_in_group(flat_unit, first, last, adds_up, nullptr, stream);
+          const Hops hops{*communicator};
+          reduce_in_group(flat_unit, first, last, adds_up, &hops, stream);
+        });
   if (!train_.policy().sums_groups_last)
     reduce_over_groups(flat_unit, first, last);
   else if (last)
@@ -194,7 +221,7 @@ void Transfers::reduce_over_groups(int flat_unit, bool replaces, bool last) {
            [this, flat_unit, replaces, last](comm::Communicator* communicator, Stream stream) {
              for (const SegmentId id : train_.layout().segments_of(flat_unit))
                if (train_.layout().segment(id).trainable)
-                 run(reduction_over_groups(id, replaces, last), *communicator, stream);
+                 run(reduction_over_groups(id, replaces, last), {*communicator}, stream);
            });
 }
 
@@ -261,32 +288,45 @@ Transfers::Reduction Transfers::reduction_over_groups(const SegmentId& id, bool 
   return reduction;
 }
 
-void Transfers::run(const Reduction& reduction, comm::Communicator& communicator, Stream stream) {
+void Transfers::reduce_scatter(const Hops& hops, const std::byte* parts,
+                               const ElementOps::Target& sum, const comm::wire::Cut& cut,
+                               Stream stream) {
+  const comm::wire::Codec& codec = train_.policy().reduce_codec;
+  const comm::wire::Workspace workspace{train_.runtime.codec(), train_.arrays.wire_staging(),
+                                        stream};
+  if (hops.second == nullptr)
+    return comm::wire::reduce_scatter({hops.first, codec}, parts, {sum.data, sum.dtype}, cut,
+                                      workspace);
+  const comm::wire::Grid grid{cut.count, cut.stride, hops.first.size() * cut.stride, cut.dtype};
+  comm::wire::reduce_scatter({hops.first, codec}, {*hops.second, codec}, parts,
+                             {sum.data, sum.dtype}, grid, workspace);
+}
+
+void Transfers::run(const Reduction& reduction, const Hops& hops, Stream stream) {
   const auto& [from, to, part, wire, divisor, replaces, whole] = reduction;
   // A sum that is replaced has the values of the wire, and travels on as such.
   const bool spreads_wire = whole != nullptr && replaces && to.dtype != wire;
-  const std::int64_t piece = train_.policy().reduce_piece(communicator.size());
+  const std::int64_t piece = train_.policy().reduce_piece(hops.ranks());
   for (std::int64_t begin = 0; begin < part; begin += piece) {
     const std::int64_t count = std::min(piece, part - begin);
-    const Outgoing outgoing = cast_for_wire(reduction, communicator.size(), begin, count, stream);
+    const Outgoing outgoing = cast_for_wire(reduction, hops.ranks(), begin, count, stream);
     const auto part_of = [&](int rank) {
       return outgoing.data + rank * outgoing.stride * size_of(wire);
     };
-    std::byte* own = part_of(communicator.rank());
+    std::byte* own = part_of(hops.rank());
     std::byte* target = to.data + begin * size_of(to.dtype);
     const bool direct = replaces && to.dtype == wire;
-    comm::wire::reduce_scatter({communicator, train_.policy().reduce_codec}, outgoing.data,
-                               {direct ? target : own, wire}, {count, outgoing.stride, wire},
-                               {train_.runtime.codec(), train_.arrays.wire_staging(), stream});
+    reduce_scatter(hops, outgoing.data, {direct ? target : own, wire},
+                   {count, outgoing.stride, wire}, stream);
     if (!direct) ops_.assign_or_add({target, to.dtype}, {own, wire}, count, replaces, stream);
     if (!spreads_wire) continue;
-    communicator.all_gather(own, outgoing.data, count, wire, outgoing.stride, stream);
-    for (int r = 0; r < communicator.size(); ++r)
+    hops.first.all_gather(own, outgoing.data, count, wire, outgoing.stride, stream);
+    for (int r = 0; r < hops.ranks(); ++r)
       ops_.cast({part_of(r), wire}, {whole + (r * part + begin) * size_of(to.dtype), to.dtype},
                 count, stream);
   }
   if (whole != nullptr && !spreads_wire)
-    all_gather(train_, communicator, stream, {to.data, part, to.dtype}, whole);
+    all_gather(train_, hops.first, stream, {to.data, part, to.dtype}, whole);
 }
 
 // Every rank's part of a piece in the dtype of the wire: where it lies, or cast to the staging.

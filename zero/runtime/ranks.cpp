@@ -69,6 +69,15 @@ void Ranks::communicate(Transfer operation) {
       });
 }
 
+void Ranks::communicate_with(Ranks& others, TransferOverTwo operation) {
+  communicate([&others, terms = others.terms_, operation = std::move(operation)](
+                  comm::Communicator& communicator, Stream stream) {
+    comm::Communicator& second = others.on_device();
+    second.set_terms(terms);
+    operation(communicator, second, stream);
+  });
+}
+
 void Ranks::communicate_control(Transfer operation) {
   communicate(
       [this, operation = std::move(operation)](comm::Communicator& communicator, Stream stream) {

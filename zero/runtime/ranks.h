@@ -44,6 +44,10 @@ class Ranks {
 
   // Queues an operation on device buffers, behind everything queued so far.
   void communicate(Transfer operation);
+  // The same with the communicator of another part of the world too.
+  using TransferOverTwo =
+      std::function<void(comm::Communicator&, comm::Communicator& others, Stream)>;
+  void communicate_with(Ranks& others, TransferOverTwo operation);
   // Queues an operation whose bytes count as control traffic.
   void communicate_control(Transfer operation);
   // An operation on host buffers; waits for it. Its bytes count as control traffic.

@@ -173,6 +173,14 @@ void ModelState::request_wire_staging() {
     const comm::wire::Cut cut{std::min(policy_.reduce_piece(parts), elements), elements, wire};
     bytes = std::max(bytes, comm::wire::reduce_staging_bytes(policy_.reduce_codec, cut, parts));
   };
+  const auto reduce_in_hops = [&](std::int64_t elements, DType wire) {
+    const int first = policy_.reduce_hop_ranks;
+    const std::int64_t piece = std::min(policy_.reduce_piece(grid.ranks), elements);
+    bytes =
+        std::max(bytes, comm::wire::two_hop_staging_bytes(
+                            policy_.reduce_codec, policy_.reduce_codec,
+                            {piece, elements, first * elements, wire}, first, grid.ranks / first));
+  };
   for (const SegmentId& id : layout_.segments()) {
     const Segment& segment = layout_.segment(id);
     const SegmentBuffers& own = buffers_[id];
@@ -183,6 +191,10 @@ void ModelState::request_wire_staging() {
       bytes = std::max(
           bytes, comm::wire::gather_staging_bytes(policy_.gather_codec, cut, grid.shard_ranks));
     if (!segment.trainable) continue;
+    if (policy_.reduce_hop_ranks > 0) {
+      reduce_in_hops(held, own.wire);
+      continue;
+    }
     reduce(grid.shard_ranks, held, own.wire);
     if (grid.replicas() > 1) reduce(grid.replicas(), segment.slice, own.wire);
   }

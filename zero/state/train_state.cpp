@@ -84,6 +84,10 @@ void TrainState::agree_at_start() {
   if (plan.grid.replicas() > 1) split_ranks();
   if (const int sharing = policy().second_copy_ranks; sharing > 0)
     second_copies_ = ranks.split("the start of second copies", rank() / sharing, rank() % sharing);
+  if (const int hop = policy().reduce_hop_ranks; hop > 0) {
+    first_hop_ = ranks.split("the start of reductions in nodes", rank() / hop, rank() % hop);
+    second_hop_ = ranks.split("the start of reductions over nodes", rank() % hop, rank() / hop);
+  }
 }
 
 void TrainState::split_ranks() {
@@ -96,15 +100,15 @@ void TrainState::split_ranks() {
 }
 
 void TrainState::for_groups(const std::function<void(Ranks&)>& each) {
-  for (Ranks* group :
-       {&ranks, shard_group_.get(), replicas_.get(), by_slice_.get(), second_copies_.get()})
+  for (Ranks* group : {&ranks, shard_group_.get(), replicas_.get(), by_slice_.get(),
+                       second_copies_.get(), first_hop_.get(), second_hop_.get()})
     if (group != nullptr) each(*group);
 }
 
 std::int64_t TrainState::control_bytes() const {
   std::int64_t bytes = ranks.control_bytes();
-  for (const Ranks* group :
-       {shard_group_.get(), replicas_.get(), by_slice_.get(), second_copies_.get()})
+  for (const Ranks* group : {shard_group_.get(), replicas_.get(), by_slice_.get(),
+                             second_copies_.get(), first_hop_.get(), second_hop_.get()})
     if (group != nullptr) bytes += group->control_bytes();
   return bytes;
 }

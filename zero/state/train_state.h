@@ -53,6 +53,10 @@ struct TrainState {
   Ranks& shard_group() { return shard_group_ ? *shard_group_ : ranks; }
   Ranks* replicas() { return replicas_.get(); }
   Ranks& second_copy_group() { return *second_copies_; }  // where there are second copies
+  // Of a reduction in two hops: the ranks of the first, and those of the second, which have the
+  // same numbers in their groups; null where there is one hop.
+  Ranks* first_hop() { return first_hop_.get(); }
+  Ranks* second_hop() { return second_hop_.get(); }
   Ranks& update_group() {
     if (policy().updates != Portion::slice) return shard_group();
     return by_slice_ ? *by_slice_ : ranks;
@@ -86,6 +90,7 @@ struct TrainState {
 
   // Where there are replicas; the third where matrices travel between owners of slices.
   std::unique_ptr<Ranks> shard_group_, replicas_, by_slice_, second_copies_;
+  std::unique_ptr<Ranks> first_hop_, second_hop_;
 };
 
 }  // namespace zero::detail
