@@ -25,6 +25,7 @@ zero::Config gathered_as(const char* format, bool bf16, int accumulation = 1) {
   config.zero_core.gradient_sync = zero::GradientSync::each;
   config.zero_core.wire.gather = format;
   config.zero_core.wire.block_size = 32;
+  config.zero_core.verify_every = 1;
   return config;
 }
 

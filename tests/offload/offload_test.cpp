@@ -106,6 +106,25 @@ TEST_CASE("gradients in a file: every mix of dtypes, as they travel and as they 
       }
 }
 
+TEST_CASE("wire formats: equal bits with parameters, gradients and states in a file") {
+  const DiskDirectory directory;
+  for (const bool bf16 : {false, true}) {
+    zero::Config base = config(2, 2, bf16);
+    base.zero_core.gradient_sync = zero::GradientSync::each;
+    base.zero_core.wire.gather = "int8";
+    base.zero_core.wire.reduce = "int4";
+    const toy::Trace expected = run(3, base, 4);
+    for (const int stage : {1, 2, 3}) {
+      CAPTURE(bf16);
+      CAPTURE(stage);
+      zero::Config c = with_states(base, directory.path());
+      c.zero_optimization.stage = stage;
+      CHECK(run(3, c, 4) == expected);
+      if (stage == 3) CHECK(run(3, with_parameters(c, directory.path()), 4) == expected);
+    }
+  }
+}
+
 TEST_CASE("parameters in a file at stage 3, with and without the states") {
   const DiskDirectory directory;
   for (const int ranks : {1, 2, 3, 4})

@@ -16,9 +16,8 @@ struct WireFormats {
   // Which parameters are gathered in it: all trainable ones; or of units that repeat, those of two
   // or more dimensions that are trainable, or frozen.
   bool gathers_trainable = false, gathers_matrices = false, gathers_frozen_matrices = false;
-
-  // The ranks of the first of two hops of a reduction, the second of which is over groups of so
-  // many; 0: one hop.
+  // Ranks of a group within which the first of two hops of a reduction sums; the second sums over
+  // these groups. 0: there is one hop.
   int reduce_hop_ranks = 0;
 
   bool encodes_gather(const Model& model, int param, bool persistent) const;

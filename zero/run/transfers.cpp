@@ -34,7 +34,14 @@ void Transfers::transfer(Ranks& ranks, int flat_unit, Work work) {
       });
 }
 
-void Transfers::transfer_in_hops(int flat_unit, std::function<void(const Hops&, Stream)> work) {
+void Transfers::transfer_sums(int flat_unit, std::function<void(const Hops*, Stream)> work) {
+  if (train_.first_hop() == nullptr)
+    return transfer(train_.shard_group(), flat_unit,
+                    [work = std::move(work)](comm::Communicator* communicator, Stream stream) {
+                      if (communicator == nullptr) return work(nullptr, stream);
+                      const Hops one{*communicator};
+                      work(&one, stream);
+                    });
   train_.first_hop()->communicate_with(
       *train_.second_hop(),
       [this, flat_unit, work = std::move(work)](comm::Communicator& first,
@@ -43,7 +50,8 @@ void Transfers::transfer_in_hops(int flat_unit, std::function<void(const Hops&, 
           hop->set_subject(train_.subject(flat_unit));
           traffic_ -= hop->traffic();
         }
-        work({first, &second}, stream);
+        const Hops two{first, &second};
+        work(&two, stream);
         for (const comm::Communicator* hop : {&first, &second}) traffic_ += hop->traffic();
       });
 }
@@ -175,40 +183,25 @@ void Transfers::add_up(int flat_unit, bool first, Stream stream) {
   }
 }
 
-void Transfers::reduce_in_group(int flat_unit, bool first, bool last, bool adds_up,
-                                const Hops* hops, Stream stream) {
-  if (adds_up) add_up(flat_unit, false, stream);
-  for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
-    const Segment& segment = train_.layout().segment(id);
-    const SegmentBuffers& buffers = train_.arrays.segment(id);
-    if (!segment.trainable) continue;
-    if (hops != nullptr)
-      run(reduction_in_group(id, first, last), *hops, stream);
-    else if (buffers.landing == nullptr && buffers.summands() != buffers.gradient_shard)
-      ops_.assign_or_add({buffers.gradient_shard, buffers.sum},
-                         {buffers.summands(), buffers.summand}, buffers.held.count(), first,
-                         stream);
-  }
-  hidden_.hide_gradients(flat_unit);
-}
-
 // The micro step may have gone on when the work runs.
 void Transfers::reduce(int flat_unit, bool adds_up) {
   const bool first = train_.replaces_gradients(), last = train_.last_micro_step;
-  if (train_.first_hop() != nullptr)
-    transfer_in_hops(flat_unit,
-                     [this, flat_unit, first, last, adds_up](const Hops& hops, Stream stream) {
-                       reduce_in_group(flat_unit, first, last, adds_up, &hops, stream);
-                     });
-  else
-    transfer(
-        train_.shard_group(), flat_unit,
-        [this, flat_unit, first, last, adds_up](comm::Communicator* communicator, Stream stream) {
-          if (communicator == nullptr)
-            return reduce_in_group(flat_unit, first, last, adds_up, nullptr, stream);
-          const Hops hops{*communicator};
-          reduce_in_group(flat_unit, first, last, adds_up, &hops, stream);
-        });
+  transfer_sums(
+      flat_unit, [this, flat_unit, first, last, adds_up](const Hops* hops, Stream stream) {
+        if (adds_up) add_up(flat_unit, false, stream);
+        for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
+          const Segment& segment = train_.layout().segment(id);
+          const SegmentBuffers& buffers = train_.arrays.segment(id);
+          if (!segment.trainable) continue;
+          if (hops != nullptr)
+            run(reduction_in_group(id, first, last), *hops, stream);
+          else if (buffers.landing == nullptr && buffers.summands() != buffers.gradient_shard)
+            ops_.assign_or_add({buffers.gradient_shard, buffers.sum},
+                               {buffers.summands(), buffers.summand}, buffers.held.count(), first,
+                               stream);
+        }
+        hidden_.hide_gradients(flat_unit);
+      });
   if (!train_.policy().sums_groups_last)
     reduce_over_groups(flat_unit, first, last);
   else if (last)

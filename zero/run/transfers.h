@@ -60,7 +60,8 @@ class Transfers {
   // Runs the work on the communication stream; without a communicator where this rank is alone.
   using Work = std::function<void(comm::Communicator*, Stream)>;
   void transfer(Ranks& ranks, int flat_unit, Work work);
-  // The communicator of a sum's ranks; in two hops those of the first hop's and the second's.
+  // Whose vectors are summed: the ranks of one communicator, or of two hops, where rank r of the
+  // first and rank q of the second is rank r + q * first.size() of all.
   struct Hops {
     comm::Communicator& first;
     comm::Communicator* second = nullptr;
@@ -68,7 +69,8 @@ class Transfers {
     int ranks() const { return first.size() * (second ? second->size() : 1); }
     int rank() const { return first.rank() + (second ? second->rank() * first.size() : 0); }
   };
-  void transfer_in_hops(int flat_unit, std::function<void(const Hops&, Stream)> work);
+  // For sums over the shard group, in one hop or in two; null where this rank is alone.
+  void transfer_sums(int flat_unit, std::function<void(const Hops*, Stream)> work);
   void count_as_issued(Op op, int flat_unit, std::int64_t elements);
   void accumulate(int flat_unit);
   void reduce_late(int flat_unit);
@@ -88,8 +90,6 @@ class Transfers {
   bool waits_for_groups(const SegmentBuffers& own, bool replaces) const;
   Reduction reduction_in_group(const SegmentId& id, bool first, bool last) const;
   Reduction reduction_over_groups(const SegmentId& id, bool replaces, bool last) const;
-  void reduce_in_group(int flat_unit, bool first, bool last, bool adds_up, const Hops* hops,
-                       Stream stream);
   void run(const Reduction& reduction, const Hops& hops, Stream stream);
   void reduce_scatter(const Hops& hops, const std::byte* parts, const ElementOps::Target& sum,
                       const comm::wire::Cut& cut, Stream stream);
