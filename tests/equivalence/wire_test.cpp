@@ -110,6 +110,20 @@ TEST_CASE("reductions in every format: stages 0 to 3 have the same bits, in any 
       }
 }
 
+TEST_CASE("reductions in a format show an overflow in fp16") {
+  for (const char* format : {"int4", "mxfp8"}) {
+    CAPTURE(std::string(format));
+    zero::Config config = toy::overflowing_config(0, {});
+    config.zero_core.wire.reduce = format;
+    const toy::Trace expected = toy::train_ranks(3, config, steps);
+    CHECK(expected.scales.front() > expected.scales.back());
+    for (const int stage : {2, 3}) {
+      config.zero_optimization.stage = stage;
+      CHECK(toy::train_ranks(3, config, steps) == expected);
+    }
+  }
+}
+
 TEST_CASE("reductions in a format inside groups and over them: equal bits over the strategies") {
   for (const auto sync :
        {zero::GradientSync::each, zero::GradientSync::last, zero::GradientSync::inner}) {
