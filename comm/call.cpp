@@ -10,7 +10,7 @@ std::string arguments_text(const Call& call) {
   std::string text =
       " with " + std::to_string(call.count) + " " + name_of(call.dtype) + " elements";
   if (call.operation == Operation::broadcast) text += " from rank " + std::to_string(call.root);
-  if (call.reduce_group > 0) text += " and reduce group " + std::to_string(call.reduce_group);
+  if (call.groups != ReduceGroups()) text += " and reduce groups of " + text_of(call.groups);
   return text;
 }
 
@@ -22,15 +22,29 @@ std::string posted_text(const PostedCall& posted) {
 
 }  // namespace
 
+bool Call::sums() const {
+  return operation == Operation::reduce_scatter || operation == Operation::all_reduce;
+}
+
+// A call has either groups or a root.
 std::uint64_t Call::packed() const {
-  return static_cast<std::uint64_t>(operation) | static_cast<std::uint64_t>(dtype) << 8 |
-         static_cast<std::uint64_t>(root & 0xffffff) << 16 |
-         static_cast<std::uint64_t>(reduce_group & 0xffffff) << 40;
+  std::uint64_t bits = static_cast<std::uint64_t>(operation) | static_cast<std::uint64_t>(dtype)
+                                                                   << 8;
+  if (!sums()) return bits | static_cast<std::uint64_t>(root) << 16;
+  for (int level = 0; level < ReduceGroups::most_levels; ++level)
+    bits |= static_cast<std::uint64_t>(groups.sizes[level] & 0xffff) << 16 * (level + 1);
+  return bits;
 }
 
 Call Call::unpack(std::uint64_t packed, std::int64_t count) {
-  return {static_cast<Operation>(packed & 0xff), static_cast<DType>(packed >> 8 & 0xff), count,
-          static_cast<int>(packed >> 16 & 0xffffff), static_cast<int>(packed >> 40 & 0xffffff)};
+  Call call{static_cast<Operation>(packed & 0xff), static_cast<DType>(packed >> 8 & 0xff), count};
+  if (!call.sums()) {
+    call.root = static_cast<int>(packed >> 16);
+    return call;
+  }
+  for (int level = 0; level < ReduceGroups::most_levels; ++level)
+    call.groups.sizes[level] = static_cast<int>(packed >> 16 * (level + 1) & 0xffff);
+  return call;
 }
 
 std::string describe_call(Operation operation, std::string_view subject, std::int64_t sequence) {

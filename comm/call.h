@@ -15,9 +15,10 @@ struct Call {
   DType dtype = DType::fp32;
   std::int64_t count = 0;
   int root = 0;
-  int reduce_group = 0;  // of sums, else 0
+  ReduceGroups groups = {};  // of sums
 
   bool operator==(const Call&) const = default;
+  bool sums() const;  // a call with groups, and without a root
 
   // Reversible, for shared memory and messages; count travels beside it.
   std::uint64_t packed() const;

@@ -53,16 +53,17 @@ Traffic& Traffic::add(const Traffic& other, int sign) {
 }
 
 void Communicator::set_terms(const CallTerms& terms) {
-  set_reduce_group(terms.reduce_group == 0 ? size_ : terms.reduce_group);
+  set_reduce_groups(terms.reduce_groups);
   terms_.time_limit = terms.time_limit;
   terms_.deterministic = terms.deterministic;
   terms_.verify = terms.verify;
 }
 
-void Communicator::set_reduce_group(int ranks) {
-  if (ranks < 1)
-    throw UsageError("the reduce group must be at least 1, not " + std::to_string(ranks));
-  terms_.reduce_group = std::min(ranks, size_);
+void Communicator::set_reduce_groups(const ReduceGroups& groups) {
+  if (!groups.nested())
+    throw UsageError(
+        "reduce groups are nested: each has a multiple of the ranks of the one before");
+  terms_.reduce_groups = groups.within(size_);
 }
 
 void Communicator::begin(Operation operation, std::int64_t bytes_sent, Stream stream) {

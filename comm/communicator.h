@@ -5,10 +5,10 @@
 // the same order, one thread at a time. On a device back end calls launch on the given stream
 // instead.
 //
-// Sums are taken in fp32 from the wire values, in rank order inside groups of reduce_group() ranks,
-// each partial sum rounded to the wire dtype, then over the groups in order, and rounded once more.
-// They do not depend on the transport, on buffer positions or on sizes. int64 sums are exact (mod
-// 2^64).
+// Sums are taken in fp32 from the wire values, in rank order inside the innermost of
+// reduce_groups(), each partial sum rounded to the wire dtype, then over these groups in order,
+// level by level, and rounded once more. They do not depend on the transport, on buffer positions
+// or on sizes. int64 sums are exact (mod 2^64).
 //
 // Counts are elements and may exceed 2^31. Errors: PeerFailed when another rank failed or died,
 // StalledError when the time limit passes (naming rank, operation and subject), UsageError for
@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "comm/pair_counts.h"
+#include "comm/reduce_groups.h"
 #include "zero/base/arena.h"
 #include "zero/base/dtype.h"
 #include "zero/base/stream.h"
@@ -63,7 +64,7 @@ struct Traffic {
 
 // Settings of the calls that follow; equal on all ranks.
 struct CallTerms {
-  int reduce_group = 0;  // G of the summation order; 0, or more than there are: all ranks
+  ReduceGroups reduce_groups = {};  // of the order of sums; by default all ranks are one group
   std::chrono::milliseconds time_limit{600'000};
   // Take sums in the order above even where that is slower. Host transports always do.
   bool deterministic = false;
@@ -88,9 +89,10 @@ class Communicator {
   // These settings hold for all operations that follow.
   void set_terms(const CallTerms& terms);
   const CallTerms& terms() const { return terms_; }
-  void set_reduce_group(int ranks);
+  // Throws UsageError for groups that are not nested. Groups that hold all ranks are left out.
+  void set_reduce_groups(const ReduceGroups& groups);
   void set_time_limit(std::chrono::milliseconds limit) { terms_.time_limit = limit; }
-  int reduce_group() const { return terms_.reduce_group; }
+  const ReduceGroups& reduce_groups() const { return terms_.reduce_groups; }
   std::chrono::milliseconds time_limit() const { return terms_.time_limit; }
 
   // recv + r * stride receives rank r's `count` elements; stride >= count, default count.
@@ -136,7 +138,7 @@ class Communicator {
   const Traffic& traffic() const { return traffic_; }
 
  protected:
-  Communicator(int rank, int size) : rank_(rank), size_(size) { terms_.reduce_group = size; }
+  Communicator(int rank, int size) : rank_(rank), size_(size) {}
 
   // The call being made, for messages: "reduce_scatter of unit h.3 (call 412)".
   std::string describe() const;

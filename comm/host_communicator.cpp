@@ -22,9 +22,9 @@ std::unique_ptr<Communicator> HostCommunicator::split(int color, int key) {
 }
 
 Call HostCommunicator::call_of(DType dtype, std::int64_t count, int root) const {
-  const bool sums =
-      operation() == Operation::reduce_scatter || operation() == Operation::all_reduce;
-  return {operation(), dtype, count, root, sums ? reduce_group() : 0};
+  Call call{operation(), dtype, count, root};
+  if (call.sums()) call.groups = reduce_groups();
+  return call;
 }
 
 std::vector<FdMailbox::Name> HostCommunicator::exchange_names(const FdMailbox& own) {

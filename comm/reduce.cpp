@@ -17,14 +17,18 @@ constexpr std::int64_t block = 512;
 
 struct Sum {
   std::span<const void* const> sources;
-  int group;
-  std::span<const int> ends;  // empty: every `group` sources
+  ReduceGroups groups;
+  std::span<const std::uint8_t> ending;  // empty: as `groups` says
   void* out;
   std::int64_t count;
 
-  // Of the group with that number, which begins at source `first`.
-  int end_of(std::size_t number, int first) const {
-    return ends.empty() ? std::min(first + group, static_cast<int>(sources.size())) : ends[number];
+  int levels_ending_with(int source) const {
+    return ending.empty() ? groups.ending_with(source) : ending[source];
+  }
+  // Of the innermost group that begins at source `first`.
+  int end_of(int first) const {
+    while (first + 1 < std::ssize(sources) && levels_ending_with(first) == 0) ++first;
+    return first + 1;
   }
 };
 
@@ -60,25 +64,30 @@ template <class T, class Blocks>
 template <class T, class Blocks = Loops<T>>
 [[gnu::always_inline]] inline void sum_all(const Sum& sum) {
   const int ranks = static_cast<int>(sum.sources.size());
-  alignas(64) float acc[block];
-  alignas(64) float total[block];
+  alignas(
+      64) float sums[ReduceGroups::most_levels + 1][block];  // by level, of groups not ended yet
   alignas(64) T rounded[block];
   for (std::int64_t at = 0; at < sum.count; at += block) {
     const std::int64_t n = std::min(block, sum.count - at);
-    int first = sum.end_of(0, 0);
-    sum_block<T, Blocks>(sum, 0, first, at, n, total);
-    if (first < ranks) {
-      Blocks::store(rounded, total, n);
-      Blocks::load(total, rounded, n);
-      for (std::size_t number = 1; first < ranks; ++number) {
-        const int last = sum.end_of(number, first);
-        sum_block<T, Blocks>(sum, first, last, at, n, acc);
-        Blocks::store(rounded, acc, n);
-        Blocks::add(total, rounded, n);
-        first = last;
+    bool begun[ReduceGroups::most_levels + 1] = {};
+    int outermost = 0;
+    for (int first = 0; first < ranks;) {
+      const int last = sum.end_of(first);
+      sum_block<T, Blocks>(sum, first, last, at, n, sums[0]);
+      const int ended = last < ranks ? sum.levels_ending_with(last - 1) : outermost;
+      for (int level = 0; level < ended; ++level) {
+        Blocks::store(rounded, sums[level], n);
+        if (begun[level + 1])
+          Blocks::add(sums[level + 1], rounded, n);
+        else
+          Blocks::load(sums[level + 1], rounded, n);
+        begun[level] = false;
+        begun[level + 1] = true;
       }
+      outermost = std::max(outermost, ended);
+      first = last;
     }
-    Blocks::store(static_cast<T*>(sum.out) + at, total, n);
+    Blocks::store(static_cast<T*>(sum.out) + at, sums[outermost], n);
   }
 }
 
@@ -194,14 +203,14 @@ void run(const Sum& sum, DType dtype) {
 
 }  // namespace
 
-void ordered_sum(std::span<const void* const> sources, int group, void* out, std::int64_t count,
-                 DType dtype) {
-  run({sources, group, {}, out, count}, dtype);
+void ordered_sum(std::span<const void* const> sources, const ReduceGroups& groups, void* out,
+                 std::int64_t count, DType dtype) {
+  run({sources, groups, {}, out, count}, dtype);
 }
 
-void ordered_sum(std::span<const void* const> sources, std::span<const int> ends, void* out,
-                 std::int64_t count, DType dtype) {
-  run({sources, 0, ends, out, count}, dtype);
+void ordered_sum(std::span<const void* const> sources, std::span<const std::uint8_t> ending,
+                 void* out, std::int64_t count, DType dtype) {
+  run({sources, {}, ending, out, count}, dtype);
 }
 
 }  // namespace zero::comm

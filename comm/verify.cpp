@@ -84,7 +84,7 @@ void Communicator::verified_sum(const void* send, std::int64_t stride, void* rec
       compare_payload(peer, packed[digest_at], packed, bytes);
       sources[peer] = packed;
     }
-    ordered_sum(sources, reduce_group(), at(recv, first * width), n, dtype);
+    ordered_sum(sources, reduce_groups(), at(recv, first * width), n, dtype);
   }
 }
 

@@ -265,8 +265,8 @@ void add_core(RowList& rows) {
             "with shard_group_size: optimizer states are sharded over all ranks all the same "
             "(HFSDP)"),
        acts("reduce_group_size", ranks,
-            "ranks whose sums are formed first; \"node\": the ranks of one node")
-           .with(&Key::type, Type::group_size),
+            "ranks whose sums are formed first; \"node\": the ranks of one node; [4, 8]: groups of "
+            "4, then of 8, each of a multiple of the ranks of the one before"),
        acts("deterministic",
             "on GPUs: sums in rank order instead of NCCL's own, for equal bits at every stage; "
             "CPU ranks always have them"),
@@ -364,6 +364,7 @@ struct TypeOfMember {
   Type operator()(double*) const { return Type::number; }
   Type operator()(std::optional<double>*) const { return Type::number; }
   Type operator()(const detail::Pair&) const { return Type::pair; }
+  Type operator()(const detail::GroupSizes&) const { return Type::group_sizes; }
   Type operator()(std::optional<std::pair<double, double>>*) const { return Type::pair; }
   Type operator()(std::string*) const { return Type::text; }
   template <class T>

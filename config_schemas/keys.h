@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/reduce_groups.h"
 #include "zero/base/text.h"
 #include "zero/plan/config_fields.h"
 
@@ -24,12 +25,13 @@ enum class Type : std::uint8_t {
   boolean,
   integer,
   number,
-  choice,      // one of `choices`
-  pair,        // an array of two numbers
-  group_size,  // "node" or an integer
-  text,        // any string
-  list,        // any array
-  block,       // an object whose keys the table does not list
+  choice,       // one of `choices`
+  pair,         // an array of two numbers
+  group_size,   // "node" or an integer
+  group_sizes,  // the same, or an array of integers
+  text,         // any string
+  list,         // any array
+  block,        // an object whose keys the table does not list
   any,
 };
 
@@ -42,6 +44,7 @@ inline constexpr double largest_integer = 0x1p63, largest_unsigned = 0x1p64;
 
 // No file or command line may name more.
 inline constexpr int most_ranks = 1 << 20;
+inline constexpr int most_reduce_groups = comm::ReduceGroups::most_levels;
 
 struct Range {
   double low = -std::numeric_limits<double>::infinity();

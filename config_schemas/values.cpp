@@ -204,8 +204,8 @@ struct Setter {
   // 0: the ranks of one node.
   template <std::integral T>
   std::string store_group_size(T& member) const {
-    const bool by_node =
-        key.type == Type::group_size && node.kind == Node::Kind::string && node.text == "node";
+    const bool by_node = (key.type == Type::group_size || key.type == Type::group_sizes) &&
+                         node.kind == Node::Kind::string && node.text == "node";
     if (!by_node) return store_integer(member);
     member = 0;
     return "";
@@ -213,6 +213,29 @@ struct Setter {
 
   std::string operator()(int* member) const { return store_group_size(*member); }
   std::string operator()(std::int64_t* member) const { return store_group_size(*member); }
+  std::string operator()(const detail::GroupSizes& members) const {
+    members.wider->clear();
+    if (node.kind != Node::Kind::array) return store_group_size(*members.innermost);
+    const std::string nested =
+        "is not an array of groups, each of a multiple of the ranks of the "
+        "one before";
+    for (const Member& member : node.members) {
+      int size = 0;
+      const Setter element{key, member.value};
+      if (std::string problem = element.store_integer(size); !problem.empty()) return problem;
+      const bool first = &member == &node.members.front();
+      const int inner = members.wider->empty() ? *members.innermost : members.wider->back();
+      if (!first && (size <= inner || size % inner != 0)) return wrong(key, node, nested);
+      if (first)
+        *members.innermost = size;
+      else
+        members.wider->push_back(size);
+    }
+    return node.members.empty() || std::ssize(node.members) > most_reduce_groups
+               ? wrong(key, node, nested)
+               : "";
+  }
+
   std::string operator()(std::uint64_t* member) const { return store_integer(*member); }
   std::string operator()(double* member) const { return store_number(*member); }
 
@@ -282,7 +305,8 @@ struct ResetToAbsent {
 };
 
 bool is_numeric(const Key& key) {
-  return key.type == Type::integer || key.type == Type::number || key.type == Type::group_size;
+  return key.type == Type::integer || key.type == Type::number || key.type == Type::group_size ||
+         key.type == Type::group_sizes;
 }
 
 Outcome read_value(const Key& key, const std::string& name, const Node& node, Config& config) {
@@ -354,6 +378,10 @@ std::string allowed_values(const Key& key) {
       break;
     case Type::group_size:
       text = "\"node\" or an integer" + interval(key.range);
+      break;
+    case Type::group_sizes:
+      text = "\"node\", an integer" + interval(key.range) + ", or an array of up to " +
+             std::to_string(most_reduce_groups) + " of them";
       break;
     case Type::choice:
       for (const auto choice : key.choices)

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(threads) ordered_sum_kernel(OrderedSum sum) {
   auto* out = static_cast<T*>(sum.out);
   const std::int64_t step = std::int64_t{gridDim.x} * threads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < sum.count; i += step)
-    out[i] = ordered_element(sources + i, sum.stride, sum.source_count, sum.group);
+    out[i] = ordered_element(sources + i, sum.stride, sum.source_count, sum.groups);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "comm/reduce_groups.h"
 #include "zero/base/dtype.h"
 
 namespace zero::comm::cuda {
@@ -13,7 +14,8 @@ namespace zero::comm::cuda {
 struct OrderedSum {
   const void* sources = nullptr;
   std::int64_t stride = 0;
-  int source_count = 1, group = 1;
+  int source_count = 1;
+  ReduceGroups groups;
   void* out = nullptr;
   std::int64_t count = 0;
   DType dtype = DType::fp32;

@@ -51,7 +51,7 @@ void DirectCommunicator::do_reduce_scatter(const void* send, void* recv, std::in
           else
             sources_[peer] = exposed(peer, (rank() * theirs + first) * width);
         }
-        ordered_sum(sources_, reduce_group(), at(recv, first * width), n, dtype);
+        ordered_sum(sources_, reduce_groups(), at(recv, first * width), n, dtype);
       });
   await_readers(exposure);
 }
@@ -108,7 +108,7 @@ void DirectCommunicator::reduce_small(const Exposure& exposure, void* data, DTyp
   post(exposure);
   join();
   for (int peer = 0; peer < size(); ++peer) sources_[peer] = board_.bounce(peer, round_);
-  ordered_sum(sources_, reduce_group(), data, count, dtype);
+  ordered_sum(sources_, reduce_groups(), data, count, dtype);
   close_round();
 }
 
@@ -128,7 +128,7 @@ void DirectCommunicator::do_all_reduce(void* data, std::int64_t count, DType dty
         std::byte* mine = at(data, (first + own.first) * width);
         for (int peer = 0; peer < size(); ++peer)
           sources_[peer] = peer == rank() ? mine : exposed(peer, first * width) + own.first * width;
-        ordered_sum(sources_, reduce_group(), mine, own.count, dtype);
+        ordered_sum(sources_, reduce_groups(), mine, own.count, dtype);
         close_round();
         std::byte* bounce = begin_round();
         if (exposure.where.bounced()) copy_bytes(bounce, mine, own.count * width);

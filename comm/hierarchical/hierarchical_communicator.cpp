@@ -97,7 +97,8 @@ void HierarchicalCommunicator::share(const Arena& arena) {
 }
 
 const SumPlan& HierarchicalCommunicator::plan() {
-  if (plan_.reduce_group != reduce_group()) plan_ = SumPlan(map_, reduce_group());
+  if (plan_.sources.empty() || plan_.groups != reduce_groups())
+    plan_ = SumPlan(map_, reduce_groups());
   return plan_;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <utility>
 
 namespace zero::comm {
 
@@ -31,24 +33,27 @@ std::vector<int> NodeMap::clients(int rank) const {
   return result;
 }
 
-SumPlan::SumPlan(const NodeMap& map, int group) : reduce_group(group) {
+SumPlan::SumPlan(const NodeMap& map, const ReduceGroups& nested) : groups(nested) {
   items.resize(map.nodes());
-  const auto add = [&](int node, Item item) {
+  add(map, 0, map.size(), ReduceGroups::most_levels);
+}
+
+// The ranks [first, last), which are a group of groups of that level; 0: of ranks.
+void SumPlan::add(const NodeMap& map, int first, int last, int level) {
+  Item ranks(last - first);
+  std::iota(ranks.begin(), ranks.end(), first);
+  const int node = map.node(first);
+  if (std::ranges::all_of(ranks, [&](int rank) { return map.node(rank) == node; })) {
     auto& there = items[node];
     sources.push_back({node, static_cast<int>(there.size())});
-    there.push_back(std::move(item));
-  };
-  for (int first = 0; first < map.size(); first += group) {
-    Item ranks;
-    for (int r = first; r < std::min(first + group, map.size()); ++r) ranks.push_back(r);
-    const bool whole = std::all_of(ranks.begin(), ranks.end(),
-                                   [&](int r) { return map.node(r) == map.node(first); });
-    if (whole)
-      add(map.node(first), ranks);
-    else
-      for (const int r : ranks) add(map.node(r), {r});
-    ends.push_back(static_cast<int>(sources.size()));
+    ending.push_back(static_cast<std::uint8_t>(groups.ending_with(last - 1)));
+    there.push_back(std::move(ranks));
+    return;
   }
+  int size = level > 0 ? groups.sizes[level - 1] : 1;
+  if (size == 0) size = last - first;
+  for (int inner = first; inner < last; inner += size)
+    add(map, inner, std::min(inner + size, last), level - 1);
 }
 
 }  // namespace zero::comm

@@ -2,10 +2,12 @@
 // anything is sent, so that the bits are those of the reduce group alone.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
 #include "comm/group.h"
+#include "comm/reduce_groups.h"
 
 namespace zero::comm {
 
@@ -37,8 +39,8 @@ class NodeMap {
   std::vector<std::vector<int>> members_;
 };
 
-// A node adds up the reduce groups that lie on it as a whole; of a group that spans nodes it sends
-// each rank's values. The receiver puts them in the order of the ranks again.
+// A node adds up the largest reduce groups that lie on it as a whole; of ranks that are in none it
+// sends the values. The receiver puts them in the order of the ranks again.
 struct SumPlan {
   using Item = std::vector<int>;  // the ranks whose sum it is
   struct Source {
@@ -46,13 +48,16 @@ struct SumPlan {
   };
 
   SumPlan() = default;
-  SumPlan(const NodeMap& map, int reduce_group);
+  SumPlan(const NodeMap& map, const ReduceGroups& groups);
   int items_of(int node) const { return static_cast<int>(items[node].size()); }
 
-  int reduce_group = 0;
+  ReduceGroups groups;
   std::vector<std::vector<Item>> items;  // by node
-  std::vector<Source> sources;           // in the order of the sum, in groups as ends says
-  std::vector<int> ends;
+  std::vector<Source> sources;           // in the order of the sum
+  std::vector<std::uint8_t> ending;      // by source: at how many levels a group ends with it
+
+ private:
+  void add(const NodeMap& map, int first, int last, int level);
 };
 
 }  // namespace zero::comm

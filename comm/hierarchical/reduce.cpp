@@ -73,8 +73,7 @@ void HierarchicalCommunicator::sum_item(Reduction& work, const SumPlan::Item& it
     if (item[i] != rank()) read_inside(piece.count * work.width());
   }
   if (item.size() == 1) return copy_bytes(out, sources_[0], piece.count * work.width());
-  ordered_sum(std::span(sources_).first(item.size()), static_cast<int>(item.size()), out,
-              piece.count, work.dtype);
+  ordered_sum(std::span(sources_).first(item.size()), plan_.groups, out, piece.count, work.dtype);
 }
 
 void HierarchicalCommunicator::add_up(Reduction& work, std::int64_t index) {
@@ -115,7 +114,7 @@ void HierarchicalCommunicator::complete(const Reduction& work, std::int64_t inde
     sources_[i] = alone() && node == own_node() ? work.values(rank(), index)
                                                 : incoming(node, index) + item * n * work.width();
   }
-  ordered_sum(std::span(sources_).first(plan_.sources.size()), plan_.ends,
+  ordered_sum(std::span(sources_).first(plan_.sources.size()), plan_.ending,
               at(out, index * work.chunk * work.width()), n, work.dtype);
 }
 
@@ -201,7 +200,7 @@ void HierarchicalCommunicator::reduce_small(const Call& call, void* data, DType 
     finish(around);
     for (std::size_t i = 0; i < plan_.sources.size(); ++i)
       sources_[i] = of_node[plan_.sources[i].node] + plan_.sources[i].item * bytes;
-    ordered_sum(std::span(sources_).first(plan_.sources.size()), plan_.ends, data, call.count,
+    ordered_sum(std::span(sources_).first(plan_.sources.size()), plan_.ending, data, call.count,
                 dtype);
   }
   node_->close_round();

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "comm/reduce_groups.h"
 #include "zero/base/dtype.h"
 #include "zero/base/stream.h"
 
@@ -79,8 +80,9 @@ class Api {
   virtual void broadcast(const Vector& vector, int root, const Target& to) = 0;
 
   // On the stream, with the result of comm/reduce.h: sources lie `stride` elements apart.
-  virtual void ordered_sum(const void* sources, std::int64_t stride, int source_count, int group,
-                           void* out, std::int64_t count, DType dtype, Stream stream) = 0;
+  virtual void ordered_sum(const void* sources, std::int64_t stride, int source_count,
+                           const ReduceGroups& groups, void* out, std::int64_t count, DType dtype,
+                           Stream stream) = 0;
   virtual void copy(void* to, const void* from, std::int64_t bytes, Stream stream) = 0;
   // Complete when the stream has run all that was launched into it so far; any thread may ask.
   virtual std::unique_ptr<Event> mark(Stream stream) = 0;

@@ -251,9 +251,10 @@ class NcclApi final : public Api {
           "ncclBroadcast");
   }
 
-  void ordered_sum(const void* sources, std::int64_t stride, int source_count, int group, void* out,
-                   std::int64_t count, DType dtype, Stream stream) override {
-    comm::cuda::launch_ordered_sum({sources, stride, source_count, group, out, count, dtype},
+  void ordered_sum(const void* sources, std::int64_t stride, int source_count,
+                   const ReduceGroups& groups, void* out, std::int64_t count, DType dtype,
+                   Stream stream) override {
+    comm::cuda::launch_ordered_sum({sources, stride, source_count, groups, out, count, dtype},
                                    native(stream));
   }
   void copy(void* to, const void* from, std::int64_t bytes, Stream stream) override {

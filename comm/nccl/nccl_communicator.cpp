@@ -133,7 +133,7 @@ void NcclCommunicator::reduce_in_order(const void* send, void* recv, std::int64_
                      std::to_string(staging_bytes(count, dtype)) + " bytes of staging, there are " +
                      std::to_string(staging_size_));
   exchange(send, stride, staging_, count, count, dtype);
-  connection_->api().ordered_sum(staging_, count, size(), reduce_group(), recv, count, dtype,
+  connection_->api().ordered_sum(staging_, count, size(), reduce_groups(), recv, count, dtype,
                                  stream());
 }
 

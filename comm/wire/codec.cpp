@@ -27,24 +27,37 @@ void zero_padding(const Codec& codec, std::int64_t count, void* encoded) {
 // Sums in tiles that stay in the first-level cache.
 class OrderedSum {
  public:
-  OrderedSum(const Codec& codec, const Sources& sources, int group, std::int64_t count)
-      : codec_(codec),
-        sources_(sources),
-        group_(std::clamp(group, 1, sources.count)),
-        count_(count) {}
+  OrderedSum(const Codec& codec, const Sources& sources, const ReduceGroups& groups,
+             std::int64_t count)
+      : codec_(codec), sources_(sources), groups_(groups), count_(count) {}
 
   // Elements [first, first + n) to total().
   void add_up(std::int64_t first, std::int64_t n) {
-    for (int begin = 0; begin < sources_.count; begin += group_) {
-      float* sum = begin == 0 ? total_ : partial_;
-      for (int s = begin; s < std::min(begin + group_, sources_.count); ++s)
-        add_source(s, first, n, s == begin, sum);
-      for (std::int64_t i = 0; begin != 0 && i < n; ++i) total_[i] += partial_[i];
-    }
+    add_groups({0, sources_.count}, ReduceGroups::most_levels, first, n, total_);
   }
   const float* total() const { return total_; }
 
  private:
+  struct Range {
+    int begin, end;
+  };
+
+  // The sum over sources, which are groups of that level; 0: of single sources.
+  void add_groups(const Range& range, int level, std::int64_t first, std::int64_t n, float* sum) {
+    int size = level > 0 ? groups_.sizes[level - 1] : 1;
+    if (size == 0) size = range.end - range.begin;
+    for (int begin = range.begin; begin < range.end; begin += size) {
+      const bool replaces = begin == range.begin;
+      if (level == 0) {
+        add_source(begin, first, n, replaces, sum);
+        continue;
+      }
+      float* partial = replaces ? sum : partial_[level - 1];
+      add_groups({begin, std::min(begin + size, range.end)}, level - 1, first, n, partial);
+      for (std::int64_t i = 0; !replaces && i < n; ++i) sum[i] += partial[i];
+    }
+  }
+
   void add_source(int source, std::int64_t first, std::int64_t n, bool replaces, float* sum) {
     const std::byte* encoded = at(sources_.first, source * sources_.stride);
     if (codec_.format == Format::none) {
@@ -61,10 +74,10 @@ class OrderedSum {
 
   const Codec& codec_;
   const Sources& sources_;
-  const int group_;
+  const ReduceGroups& groups_;
   const std::int64_t count_;
   alignas(64) float total_[largest_block];
-  alignas(64) float partial_[largest_block];
+  alignas(64) float partial_[ReduceGroups::most_levels][largest_block];
 };
 
 }  // namespace
@@ -107,10 +120,10 @@ void decode(const Codec& codec, const void* encoded, std::int64_t count, void* t
   kernels().decode(codec, encoded_at(codec, encoded, count), count, to, dtype);
 }
 
-void decode_sum(const Codec& codec, const Sources& sources, int group, std::int64_t count, void* to,
-                DType dtype) {
+void decode_sum(const Codec& codec, const Sources& sources, const ReduceGroups& groups,
+                std::int64_t count, void* to, DType dtype) {
   check_elements(dtype);
-  OrderedSum sum(codec, sources, group, count);
+  OrderedSum sum(codec, sources, groups, count);
   const std::int64_t tile = largest_block / codec.block * codec.block;
   for (std::int64_t first = 0; first < count; first += tile) {
     const std::int64_t n = std::min(tile, count - first);

@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <string>
 
+#include "comm/reduce_groups.h"
 #include "zero/base/dtype.h"
 #include "zero/base/error.h"
 
@@ -70,10 +71,10 @@ struct Sources {
 };
 
 // to[i] = sum over sources of the decoded element, in fp32, in the order of ordered_sum() of
-// comm/reduce.h with groups of `group` sources; rounded once, to `dtype`, at the end. The elements
+// comm/reduce.h, but rounded once, to `dtype`, at the end. The elements
 // of `none` are in fp32.
-void decode_sum(const Codec& codec, const Sources& sources, int group, std::int64_t count, void* to,
-                DType dtype);
+void decode_sum(const Codec& codec, const Sources& sources, const ReduceGroups& groups,
+                std::int64_t count, void* to, DType dtype);
 
 // What encodings of earlier steps have lost, as an int8 vector with the blocks of the codec. Zeros
 // are an empty residue.

@@ -27,8 +27,8 @@ class DeviceCodec {
   virtual void encode(const Codec& codec, const Elements& from, void* encoded, Stream stream) = 0;
   virtual void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to,
                       DType dtype, Stream stream) = 0;
-  virtual void decode_sum(const Codec& codec, const Sources& sources, int group, std::int64_t count,
-                          void* to, DType dtype, Stream stream) = 0;
+  virtual void decode_sum(const Codec& codec, const Sources& sources, const ReduceGroups& groups,
+                          std::int64_t count, void* to, DType dtype, Stream stream) = 0;
 };
 
 // On the calling thread, at once.

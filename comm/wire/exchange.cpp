@@ -86,7 +86,7 @@ void reduce_scatter(const Hop& hop, const void* summands, const Sum& sum, const 
                  workspace.staging, workspace);
   communicator.all_to_all(workspace.staging, received, words(bytes), word, workspace.stream);
   workspace.codec.decode_sum(hop.codec, {received, bytes, communicator.size()},
-                             communicator.reduce_group(), cut.count, sum.data, sum.dtype,
+                             communicator.reduce_groups(), cut.count, sum.data, sum.dtype,
                              workspace.stream);
 }
 
@@ -130,7 +130,7 @@ class TwoHops {
     std::byte* exchanged = sent + outer_ranks_ * outer_bytes();
     outer.communicator.all_to_all(sent, exchanged, words(outer_bytes()), word, workspace.stream);
     workspace.codec.decode_sum(outer_, {exchanged, outer_bytes(), outer_ranks_},
-                               outer.communicator.reduce_group(), grid_.count, sum.data, sum.dtype,
+                               outer.communicator.reduce_groups(), grid_.count, sum.data, sum.dtype,
                                workspace.stream);
   }
 
@@ -171,7 +171,8 @@ class TwoHops {
                                                grid_.dtype, grid_.inner_stride, workspace.stream);
     workspace.codec.decode_sum(
         inner_, {received + q * inner_bytes(), outer_ranks_ * inner_bytes(), inner_ranks_},
-        inner.communicator.reduce_group(), grid_.count, partial, partial_dtype(), workspace.stream);
+        inner.communicator.reduce_groups(), grid_.count, partial, partial_dtype(),
+        workspace.stream);
   }
 
   const Codec& inner_;

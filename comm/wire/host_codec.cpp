@@ -14,9 +14,9 @@ class HostCodec final : public DeviceCodec {
               Stream) override {
     wire::decode(codec, encoded, count, to, dtype);
   }
-  void decode_sum(const Codec& codec, const Sources& sources, int group, std::int64_t count,
-                  void* to, DType dtype, Stream) override {
-    wire::decode_sum(codec, sources, group, count, to, dtype);
+  void decode_sum(const Codec& codec, const Sources& sources, const ReduceGroups& groups,
+                  std::int64_t count, void* to, DType dtype, Stream) override {
+    wire::decode_sum(codec, sources, groups, count, to, dtype);
   }
 };
 

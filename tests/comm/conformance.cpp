@@ -19,7 +19,7 @@ struct Case {
   DType dtype = DType::fp32;
   std::int64_t count = 0;
   std::int64_t stride = 0;
-  int reduce_group = 1;
+  ReduceGroups groups = 1;
   bool in_place = false;
   int root = 0;
   std::uint64_t seed = 0;
@@ -29,9 +29,9 @@ struct Case {
 
 std::string text_of(const Case& c, const Communicator& communicator) {
   return std::string(name_of(c.operation)) + " of " + std::to_string(c.count) + " " +
-         name_of(c.dtype) + ", stride " + std::to_string(c.stride) + ", reduce group " +
-         std::to_string(c.reduce_group) + (c.in_place ? ", in place" : "") + ", root " +
-         std::to_string(c.root) + ", rank " + std::to_string(communicator.rank()) + " of " +
+         name_of(c.dtype) + ", stride " + std::to_string(c.stride) + ", reduce groups " +
+         text_of(c.groups) + (c.in_place ? ", in place" : "") + ", root " + std::to_string(c.root) +
+         ", rank " + std::to_string(communicator.rank()) + " of " +
          std::to_string(communicator.size()) + " over " + std::string(communicator.transport());
 }
 
@@ -75,20 +75,30 @@ T sample(const Case& c, int rank, std::int64_t index) {
       c.seed ^ mixed(static_cast<std::uint64_t>(rank) << 40 ^ static_cast<std::uint64_t>(index))));
 }
 
+// Sums of so many neighbours each.
 template <class T>
-T summed(const std::vector<T>& values, int group) {
-  float total = 0;
-  for (std::size_t first = 0; first < values.size(); first += static_cast<std::size_t>(group)) {
-    const std::size_t last = std::min(values.size(), first + static_cast<std::size_t>(group));
-    float part = to_float(values[first]);
-    for (std::size_t i = first + 1; i < last; ++i) part = part + to_float(values[i]);
-    const float rounded = to_float(from_float<T>(part));
-    total = first == 0 ? rounded : total + rounded;
+std::vector<T> sums_of(const std::vector<T>& values, std::size_t neighbours) {
+  std::vector<T> sums;
+  for (std::size_t first = 0; first < values.size(); first += neighbours) {
+    float sum = to_float(values[first]);
+    for (std::size_t i = first + 1; i < std::min(values.size(), first + neighbours); ++i)
+      sum = sum + to_float(values[i]);
+    sums.push_back(from_float<T>(sum));
   }
-  return from_float<T>(total);
+  return sums;
+}
+template <class T>
+T summed(std::vector<T> values, const ReduceGroups& groups) {
+  int inner = 1;
+  for (const int size : groups.sizes) {
+    if (size == 0) break;
+    values = sums_of(values, static_cast<std::size_t>(size / inner));
+    inner = size;
+  }
+  return sums_of(values, values.size()).front();
 }
 template <>
-std::int64_t summed(const std::vector<std::int64_t>& values, int) {
+std::int64_t summed(std::vector<std::int64_t> values, const ReduceGroups&) {
   std::uint64_t total = 0;
   for (const std::int64_t value : values) total += static_cast<std::uint64_t>(value);
   return static_cast<std::int64_t>(total);
@@ -98,7 +108,7 @@ template <class T>
 T sum_of_samples(const Case& c, int ranks, std::int64_t index) {
   std::vector<T> values;
   for (int r = 0; r < ranks; ++r) values.push_back(sample<T>(c, r, index));
-  return summed(values, std::min(c.reduce_group, ranks));
+  return summed(values, c.groups);
 }
 
 template <class T>
@@ -291,7 +301,7 @@ class Run {
 };
 
 void run_case(Communicator& communicator, const Case& c, const Buffers& buffers) {
-  communicator.set_reduce_group(c.reduce_group);
+  communicator.set_reduce_groups(c.groups);
   communicator.set_subject("case");
   switch (c.dtype) {
     case DType::fp32:
@@ -308,19 +318,23 @@ void run_case(Communicator& communicator, const Case& c, const Buffers& buffers)
 std::vector<Case> variants_of(Operation operation, std::int64_t count, int ranks) {
   const bool strided = operation == Operation::all_gather || operation == Operation::reduce_scatter;
   const bool sums = operation == Operation::reduce_scatter || operation == Operation::all_reduce;
-  std::set<int> groups = {ranks};
-  if (sums) groups.insert({1, 2, 3, ranks});
+  std::vector<ReduceGroups> groups = {ranks};
+  for (const int group : {1, 2, 3})
+    if (sums && group < ranks) groups.emplace_back(group);
+  ReduceGroups nested = 1;
+  nested.sizes[1] = 2, nested.sizes[2] = 4;
+  if (sums && ranks > 2) groups.push_back(nested);
   std::set<int> roots = {0};
   if (operation == Operation::broadcast) roots.insert(ranks - 1);
   std::vector<Case> cases;
-  for (const int group : groups)
+  for (const ReduceGroups& group : groups)
     for (const int root : roots)
       for (const bool in_place : {false, true})
         for (const std::int64_t stride : {std::int64_t{0}, count + gap}) {
           if (!strided && (in_place || stride != 0)) continue;
-          if (group > ranks) continue;
           // The large ones are many bytes; one variant of each kind will do.
-          if (count > 10'000 && (group != std::min(2, ranks) || in_place != (stride != 0)) && sums)
+          if (count > 10'000 &&
+              (group != ReduceGroups(std::min(2, ranks)) || in_place != (stride != 0)) && sums)
             continue;
           cases.push_back({operation, DType::fp32, count, stride, group, in_place, root, 0});
         }

@@ -57,9 +57,12 @@ TEST_CASE("arguments that cannot be right are refused") {
   CHECK_THROWS_AS(comm.reduce_scatter(data, data + 1, 2, DType::fp32), UsageError);
   CHECK_THROWS_AS(comm.broadcast(data, 1, DType::fp32, 1), UsageError);
   CHECK_THROWS_AS(comm.all_to_all(data, data, 1, DType::fp32), UsageError);
-  CHECK_THROWS_AS(comm.set_reduce_group(0), UsageError);
-  comm.set_reduce_group(9);
-  CHECK(comm.reduce_group() == 1);
+  CHECK_THROWS_AS(comm.set_reduce_groups(-1), UsageError);
+  ReduceGroups crossing = 4;
+  crossing.sizes[1] = 6;
+  CHECK_THROWS_AS(comm.set_reduce_groups(crossing), UsageError);
+  comm.set_reduce_groups(9);
+  CHECK(comm.reduce_groups() == ReduceGroups());
   CHECK(comm.traffic().calls[0] == 0);
 }
 
@@ -122,7 +125,7 @@ TEST_CASE("different counts, dtypes, roots and reduce groups are disagreements")
   });
   disagree([](Communicator& c, float* d) { c.broadcast(d, 9, DType::fp32, c.rank() / 2); });
   disagree([](Communicator& c, float* d) {
-    c.set_reduce_group(1 + c.rank());
+    c.set_reduce_groups(1 + c.rank());
     c.all_reduce(d, 9, DType::fp32);
   });
 }

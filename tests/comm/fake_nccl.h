@@ -172,12 +172,13 @@ class FakeNccl : public nccl::Api {
   void broadcast(const nccl::Vector& v, int root, const nccl::Target& to) override {
     of(to.communicator).broadcast(v.recv, v.count, v.dtype, root);
   }
-  void ordered_sum(const void* sources, std::int64_t stride, int source_count, int group, void* out,
-                   std::int64_t count, DType dtype, Stream) override {
+  void ordered_sum(const void* sources, std::int64_t stride, int source_count,
+                   const ReduceGroups& groups, void* out, std::int64_t count, DType dtype,
+                   Stream) override {
     std::vector<const void*> pointers;
     for (int s = 0; s < source_count; ++s)
       pointers.push_back(static_cast<const std::byte*>(sources) + s * stride * size_of(dtype));
-    comm::ordered_sum(pointers, group, out, count, dtype);
+    comm::ordered_sum(pointers, groups, out, count, dtype);
   }
   void copy(void* to, const void* from, std::int64_t bytes, Stream) override {
     copy_bytes(to, from, bytes);
@@ -198,7 +199,7 @@ class FakeNccl : public nccl::Api {
   }
   static Communicator& of(nccl::Handle handle) { return *static_cast<Communicator*>(handle); }
   Communicator& summing(const nccl::Target& to) {
-    of(to.communicator).set_reduce_group(host_.reduce_group());
+    of(to.communicator).set_reduce_groups(host_.reduce_groups());
     return of(to.communicator);
   }
   void note(std::vector<Piece>& pieces, void* data, const nccl::Vector& v, int peer,

@@ -47,7 +47,7 @@ std::int64_t total(const Traffic::Counters& counters) {
 void run(World& world, int reduce_group, std::int64_t count, int steps) {
   Communicator& comm = world.communicator();
   const int n = comm.size(), rank = comm.rank();
-  comm.set_reduce_group(reduce_group);
+  comm.set_reduce_groups(reduce_group);
   Arena arena(2 * Arena::rounded(n * count * 2), Arena::Sharing::node, "nodes");
   comm.share(arena);
   auto* parameters = static_cast<bf16*>(arena.take(n * count * 2));

@@ -80,6 +80,20 @@ TEST_CASE("partial sums are rounded to the wire dtype") {
   CHECK(to_float(out) == 1.0f);
 }
 
+TEST_CASE("a wider group sums the rounded sums of the groups inside") {
+  // The first group of four loses its small term, and its sum that of the second one.
+  const bf16 one = from_float<bf16>(1.0f), small = from_float<bf16>(1.0f / 256);
+  const bf16 zero = from_float<bf16>(0.0f);
+  const void* sources[] = {&one, &zero, &small, &zero, &small, &zero, &zero, &zero};
+  ReduceGroups nested = 2;
+  bf16 out;
+  ordered_sum(sources, nested, &out, 1, DType::bf16);
+  CHECK(to_float(out) == 1.0f + 1.0f / 128);
+  nested.sizes[1] = 4;
+  ordered_sum(sources, nested, &out, 1, DType::bf16);
+  CHECK(to_float(out) == 1.0f);
+}
+
 TEST_CASE("slices cover a vector beyond 2^31 elements") {
   for (const std::int64_t count :
        {std::int64_t{0}, std::int64_t{1}, std::int64_t{1000}, (std::int64_t{1} << 33) + 12345}) {
@@ -97,8 +111,12 @@ TEST_CASE("slices cover a vector beyond 2^31 elements") {
 }
 
 TEST_CASE("a call survives packing") {
-  const Call call{Operation::reduce_scatter, DType::fp16, std::int64_t{1} << 40, 70000, 4096};
+  ReduceGroups nested = 16;
+  nested.sizes[1] = 4096, nested.sizes[2] = 40960;
+  const Call call{Operation::reduce_scatter, DType::fp16, std::int64_t{1} << 40, 0, nested};
   CHECK(Call::unpack(call.packed(), call.count) == call);
+  const Call from_root{Operation::broadcast, DType::fp16, 5, 70000};
+  CHECK(Call::unpack(from_root.packed(), 5) == from_root);
 }
 
 }  // namespace zero::comm

@@ -47,6 +47,14 @@ std::vector<Json> forms(const Key& key) {
       add_range(value, key.range);
       return {{{"const", "node"}}, value};
     }
+    case Type::group_sizes: {
+      Json value = {{"type", "integer"}};
+      add_range(value, key.range);
+      return {
+          {{"const", "node"}},
+          value,
+          {{"type", "array"}, {"items", value}, {"minItems", 1}, {"maxItems", most_reduce_groups}}};
+    }
     case Type::pair: {
       Json element = {{"type", "number"}};
       add_range(element, key.range);

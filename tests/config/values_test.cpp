@@ -62,7 +62,8 @@ TEST_CASE("every key: its default is accepted, wrong types are refused with what
     }
     std::vector<std::string> wrong{"{}", "\"\"", "\"nonsense\"", "\"AUTO\"", "[[]]"};
     if (!key.nullable) wrong.push_back("null");
-    if (key.type != Type::pair) wrong.insert(wrong.end(), {"[]", "[1]"});
+    if (key.type != Type::pair) wrong.push_back("[]");
+    if (key.type != Type::pair && key.type != Type::group_sizes) wrong.push_back("[1]");
     if (key.type == Type::integer)
       wrong.insert(wrong.end(), {"1.5", "1e30", "99999999999999999999"});
     if (key.type == Type::boolean) wrong.insert(wrong.end(), {"2", "0.5", "\"maybe\""});
@@ -84,7 +85,8 @@ TEST_CASE("every key: its default is accepted, wrong types are refused with what
     }
     const std::string shown = show_default(key);
     if (shown == not_set) continue;
-    const bool bare = key.type != Type::choice && key.type != Type::group_size;
+    const bool bare = key.type != Type::choice && key.type != Type::group_size &&
+                      key.type != Type::group_sizes;
     CHECK_NOTHROW(parse(document_with(key, bare || shown == "null" ? shown : '"' + shown + '"'),
                         company_of(key)));
   }
@@ -215,6 +217,12 @@ TEST_CASE("zero_core") {
   CHECK(core("\"gradient_sync\": \"last\"").gradient_sync == GradientSync::last);
   CHECK(core("\"reduce_group_size\": \"node\"").reduce_group_size == 0);
   CHECK(core("\"reduce_group_size\": 2").reduce_group_size == 2);
+  CHECK(core("\"reduce_group_size\": [2, 6]").reduce_group_size == 2);
+  CHECK(core("\"reduce_group_size\": [2, 6]").wider_reduce_groups == std::vector<int>{6});
+  for (const char* groups :
+       {"[]", "[4, 2]", "[2, 3]", "[2, 2]", "[0, 2]", "[1, 2, 4, 8]", "[\"node\"]"})
+    CHECK(has(refusal("{\"zero_core\": {\"reduce_group_size\": " + std::string(groups) + "}}"),
+              "\"node\", an integer from 1 to 1048576, or an array of up to 3 of them"));
   CHECK(core("\"gradient_sync\": \"inner\"").gradient_sync == GradientSync::inner);
   CHECK_FALSE(core("").shard_group_size);
   CHECK(core("\"shard_group_size\": \"node\"").shard_group_size == 0);
@@ -231,7 +239,7 @@ TEST_CASE("zero_core") {
                   .zero_core.shard_group_size);
   CHECK_FALSE(core("\"reshard_after_forward\": false").reshard_after_forward);
   CHECK(has(refusal("{\"zero_core\": {\"reduce_group_size\": 0}}"),
-            "\"node\" or an integer from 1 to 1048576"));
+            "\"node\", an integer from 1 to 1048576, or an array"));
   for (const char* seconds : {"0", "-1", "1e10"})
     CHECK(has(refusal("{\"zero_core\": {\"time_limit_seconds\": " + std::string(seconds) + "}}"),
               "is out of range; allowed: a number in (0, 1e+09]"));

@@ -16,7 +16,7 @@ using hybrid::in_groups;
 using hybrid::Row;
 using hybrid::rows;
 
-constexpr int steps = 12;
+constexpr int steps = 12, nested_steps = 4;
 
 void compare_rows(int ranks, const zero::Config& base) {
   for (int group = 1; group <= ranks; ++group) {
@@ -41,11 +41,36 @@ void compare_rows(int ranks, const zero::Config& base) {
 }  // namespace
 
 TEST_CASE("hybrid strategies have the bits of stage 0 with sums in the same groups") {
-  for (const int ranks : {4, 6})
+  for (const int ranks : {4, 6, 8})
     for (const bool bf16 : {false, true}) {
+      if (ranks == 8 && !bf16) continue;
       zero::Config config = toy::config(0, {});
       config.bf16_enabled = bf16;
       compare_rows(ranks, config);
+    }
+}
+
+TEST_CASE("likewise on eight ranks, whose sums are formed in nested groups") {
+  // Shard groups of four on nodes of two; and of two, with sums over pairs of groups.
+  for (const int group : {4, 2})
+    for (const bool accumulates : {false, true}) {
+      CAPTURE(group);
+      CAPTURE(accumulates);
+      zero::Config nested = hybrid::with_sums_of(toy::config(0, {}, accumulates ? 3 : 1), 2);
+      nested.zero_core.wider_reduce_groups = {4};
+      nested.zero_core.gradient_sync = zero::GradientSync::each;
+      nested.bf16_enabled = true;
+      if (accumulates) nested.grad_accum_dtype = zero::DType::fp32;
+      const toy::Trace expected = toy::train_ranks(8, nested, nested_steps);
+      for (const Row& row : rows) {
+        CAPTURE(std::string(row.name));
+        zero::Config config = in_groups(nested, row, group);
+        config.zero_core.reduce_group_size = 2;
+        CHECK(toy::train_ranks(8, config, nested_steps) == expected);
+      }
+      zero::Config flat = nested;
+      flat.zero_core.wider_reduce_groups.clear();
+      CHECK(toy::train_ranks(8, flat, nested_steps).digest != expected.digest);
     }
 }
 
@@ -201,6 +226,15 @@ TEST_CASE("groups that do not divide the ranks, or contradict each other, are na
   refuse("zero_core.reduce_group_size is 4, and zero_core.shard_group_size 2", [](auto& c) {
     c.zero_core.shard_group_size = 2;
     c.zero_core.reduce_group_size = 4;
+  });
+  refuse("zero_core.reduce_group_size is 2, 8, and zero_core.shard_group_size 4", [](auto& c) {
+    c.zero_core.shard_group_size = 4;
+    c.zero_core.reduce_group_size = 2;
+    c.zero_core.wider_reduce_groups = {8};
+  });
+  refuse("zero_core.reduce_group_size is [4, 6]: each number has to be a multiple", [](auto& c) {
+    c.zero_core.reduce_group_size = 4;
+    c.zero_core.wider_reduce_groups = {6};
   });
   refuse("zero_hpz_partition_size is 3, which does not divide 4 ranks",
          [](auto& c) { c.zero_optimization.hpz_partition_size = 3; });

@@ -13,11 +13,13 @@ TEST_CASE("gpu: sums in rank order are the host's") {
   constexpr std::int64_t count = 1000, stride = 1024;
   const auto device = create_gpu(0);
   const auto stream = device->create_stream(Device::Role::compute);
-  for (const int sources : {1, 2, 3, 5})
-    for (const int group : {1, 2, 4})
+  comm::ReduceGroups nested = 2;
+  nested.sizes[1] = 4;
+  for (const int sources : {1, 2, 3, 5, 8})
+    for (const comm::ReduceGroups& group : {comm::ReduceGroups(1), comm::ReduceGroups(2), nested})
       for (const DType dtype : floating) {
         CAPTURE(sources);
-        CAPTURE(group);
+        CAPTURE(comm::text_of(group));
         CAPTURE(name_of(dtype));
         const auto all = encode(random_floats(sources * stride, Numbers::wild, 7), dtype);
         const auto bytes = static_cast<std::size_t>(count * size_of(dtype));

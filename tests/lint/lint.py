@@ -24,7 +24,7 @@ EDGES = {
     "offload": ("zero/base",),
     # The top of zero/ holds the public headers.
     "zero": ("zero/base", "optim/options.h", "optim/loss_scaler.h"),
-    "zero/plan": ("zero", "zero/base", "optim", "comm/pair_counts.h", "comm/wire/codec.h"),
+    "zero/plan": ("zero", "zero/base", "optim", "comm/pair_counts.h", "comm/reduce_groups.h", "comm/wire/codec.h"),
     "zero/runtime": ("zero", "zero/base", "comm", "optim"),
     "zero/state": ("zero", "zero/base", "zero/plan", "zero/runtime", "comm", "optim", "offload"),
     "zero/checkpoint/format": ("zero/base",),
@@ -33,7 +33,7 @@ EDGES = {
                  "zero/checkpoint", "comm", "optim", "offload"),
     "zero/monitor": ("zero", "zero/base"),
     "config_schemas": ("zero", "zero/base", "zero/plan/config_fields.h", "zero/plan/placement.h",
-                       "comm/wire/codec.h", "optim/options.h",
+                       "comm/reduce_groups.h", "comm/wire/codec.h", "optim/options.h",
                        "optim/loss_scaler.h"),
     "tools": FOLDERS,
     "tests": FOLDERS,

@@ -32,6 +32,10 @@ FieldRef betas(Config& config, const std::string&) {
   return Pair{&config.optimizer.beta1, &config.optimizer.beta2};
 }
 
+FieldRef reduce_groups(Config& config, const std::string&) {
+  return GroupSizes{&config.zero_core.reduce_group_size, &config.zero_core.wider_reduce_groups};
+}
+
 constexpr auto batch = &Config::batch;
 constexpr auto stages = &Config::zero_optimization;
 constexpr auto states = &ZeroOptions::offload_optimizer;
@@ -181,7 +185,7 @@ constexpr ConfigField fields[] = {
     {"scheduler.params.decay_mom_rate", at<scheduler, &Rate::decay_mom_rate>, cycle},
     {"zero_core.reshard_after_forward", at<core, &CoreOptions::reshard_after_forward>},
     {"zero_core.gradient_sync", at<core, &CoreOptions::gradient_sync>},
-    {"zero_core.reduce_group_size", at<core, &CoreOptions::reduce_group_size>, any, "node"},
+    {"zero_core.reduce_group_size", reduce_groups, any, "node"},
     {"zero_core.shard_group_size", at<core, &CoreOptions::shard_group_size>, any, "node"},
     {"zero_core.optimizer_over_all_ranks", at<core, &CoreOptions::optimizer_over_all_ranks>},
     {"zero_core.deterministic", at<core, &CoreOptions::deterministic>},
@@ -228,6 +232,13 @@ struct Shower {
     return pair_text(value->first, value->second);
   }
   std::string operator()(const Pair& value) const { return pair_text(*value[0], *value[1]); }
+  std::string operator()(const GroupSizes& value) const {
+    const std::string innermost = (*this)(value.innermost);
+    if (value.wider->empty()) return innermost;
+    std::string text = "[" + innermost;
+    for (const int size : *value.wider) text += ", " + std::to_string(size);
+    return text + "]";
+  }
   std::string operator()(const DType* value) const { return name_of(*value); }
   std::string operator()(const GradientSync* value) const {
     if (*value == GradientSync::automatic) return not_set;

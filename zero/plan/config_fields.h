@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "zero/config.h"
 
@@ -17,11 +18,17 @@ namespace zero::detail {
 
 // Two members that the file gives as one array.
 using Pair = std::array<double*, 2>;
+// CoreOptions::reduce_group_size and wider_reduce_groups, which the file gives as one value.
+struct GroupSizes {
+  int* innermost;
+  std::vector<int>* wider;
+};
 
-using FieldRef = std::variant<std::monostate, bool*, int*, std::int64_t*, std::uint64_t*, double*,
-                              std::string*, std::optional<std::int64_t>*, std::optional<double>*,
-                              std::optional<std::pair<double, double>>*, std::optional<DType>*,
-                              std::optional<bool>*, GradientSync*, OffloadDevice*, Pair>;
+using FieldRef =
+    std::variant<std::monostate, bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
+                 std::optional<std::int64_t>*, std::optional<double>*,
+                 std::optional<std::pair<double, double>>*, std::optional<DType>*,
+                 std::optional<bool>*, GradientSync*, OffloadDevice*, Pair, GroupSizes>;
 
 inline constexpr const char* not_set = "(not set)";
 

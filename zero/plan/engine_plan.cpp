@@ -204,6 +204,28 @@ void check_split_matrices(const Model& model, const UpdateGroups& updates) {
   }
 }
 
+// Sums are formed inside shard groups first, at every stage that shall have their bits.
+comm::ReduceGroups reduce_groups_of(const RankGrid& grid, const CoreOptions& options) {
+  const std::string key = "zero_core.reduce_group_size";
+  comm::ReduceGroups groups = options.reduce_group_size;
+  const std::vector<int>& wider = options.wider_reduce_groups;
+  if (std::ssize(wider) >= comm::ReduceGroups::most_levels)
+    throw ConfigError(key + " has " + std::to_string(wider.size() + 1) +
+                      " groups; expected up to " + std::to_string(comm::ReduceGroups::most_levels));
+  std::ranges::copy(wider, groups.sizes + 1);
+  if (!groups.nested())
+    throw ConfigError(key + " is [" + comm::text_of(groups) +
+                      "]: each number has to be a multiple of the one before");
+  if (grid.replicas() == 1) return groups;
+  if (options.reduce_group_size == 0) return grid.shard_ranks;
+  if (!groups.has(grid.shard_ranks))
+    throw ConfigError(key + " is " + comm::text_of(groups) + ", and zero_core.shard_group_size " +
+                      std::to_string(grid.shard_ranks) +
+                      ": gradients are summed inside shard groups first; give both the same value, "
+                      "a list with this value in it, or leave reduce_group_size out");
+  return groups;
+}
+
 GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRank& on) {
   const CoreOptions& options = config.zero_core;
   if (options.gradient_sync == GradientSync::automatic) return plan.placement.sync;
@@ -217,14 +239,7 @@ GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRan
   return asked_grid(config, on).replicas() == 1 ? GradientSync::each : GradientSync::last;
 }
 
-// Sums are taken inside the groups first, at every stage that shall have their bits.
-void check_groups(const EnginePlan& plan, const Config& config) {
-  const int sums = config.zero_core.reduce_group_size;
-  if (plan.grid.replicas() > 1 && sums != 0 && sums != plan.grid.shard_ranks)
-    throw ConfigError("zero_core.reduce_group_size is " + std::to_string(sums) +
-                      ", and zero_core.shard_group_size " + std::to_string(plan.grid.shard_ranks) +
-                      ": gradients are summed inside shard groups first; give both the same value, "
-                      "or leave reduce_group_size out");
+void check_groups(const EnginePlan& plan) {
   if (plan.policy.parameter_home != Home::device &&
       plan.placement.optimizer_across == Placement::shard)
     throw ConfigError(
@@ -241,6 +256,7 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
       placement(strict ? strict_strategy(configured) : configured),
       grid(without_groups_of_one(asked_grid(config, on))),
       sync(sync_of(*this, config, on)),
+      reduce_groups(reduce_groups_of(grid, config.zero_core)),
       wire(wire_formats_for(config, configured, grid, node_ranks_of(on))),
       layout(make_layout(model, grid, config.zero_optimization, wire)),
       updates(model, config),
@@ -249,7 +265,7 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
   if (on.model_parallel.size > 1) check_split_matrices(model, updates);
   if (on.on_gpu) check_offload_of_gpu(config, *this);
   check_offload(config, *this);
-  check_groups(*this, config);
+  check_groups(*this);
   inputs = make_plan_inputs(*this, model, config);
   check_chunks(*this, config.optimizer.type);
   parameter_memory = inputs.parameter_slots, gradient_memory = inputs.gradient_slots;

@@ -41,6 +41,8 @@ struct EnginePlan {
   GradientSync sync;  // never automatic
   // Each micro step reduces gradients, if only inside groups, not the last alone.
   bool sync_each() const { return sync != GradientSync::last; }
+  // Of sums over all ranks; none where they are those of a node.
+  comm::ReduceGroups reduce_groups;
   WireFormats wire;
   Layout layout;
   UpdateGroups updates;

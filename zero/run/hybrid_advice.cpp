@@ -47,6 +47,7 @@ std::string hybrid_advice(const TrainState& train) {
   hybrid.zero_core.shard_group_size = 0;
   hybrid.zero_core.optimizer_over_all_ranks = true;
   hybrid.zero_core.reduce_group_size = 0;
+  hybrid.zero_core.wider_reduce_groups.clear();
   const Cost now = cost_of(train.model, config, on), then = cost_of(train.model, hybrid, on);
   if (then.between_nodes >= now.between_nodes) return "";
   const auto text = [](double bytes) { return byte_text(static_cast<std::int64_t>(bytes)); };

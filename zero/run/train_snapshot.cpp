@@ -179,7 +179,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     Device& device = train_.runtime.device();
     const bool ordered = device.is_host() || train_.config.zero_core.deterministic;
     return {{"ranks", std::to_string(train_.rank_count())},
-            {"reduce_group_size", std::to_string(train_.ranks.terms().reduce_group)},
+            {"reduce_group_size", comm::text_of(train_.ranks.terms().reduce_groups)},
             {"gradient_sync", batch.accumulation > 1 ? text_of(&train_.plan.sync) : "last"},
             {"micro_batch", std::to_string(batch.micro)},
             {"accumulation", std::to_string(batch.accumulation)},

@@ -55,7 +55,7 @@ std::unique_ptr<Ranks> Ranks::split(std::string_view subject, int color, int key
   if (part->device_) runtime_.watch(*part->device_);
   part->topology_ = {part->host_->rank(), part->host_->size()};
   part->terms_ = terms_;
-  part->terms_.reduce_group = 0;
+  part->terms_.reduce_groups = {};
   return part;
 }
 

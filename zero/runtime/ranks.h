@@ -40,6 +40,7 @@ class Ranks {
   std::unique_ptr<Ranks> split(std::string_view subject, int color, int key);
   // Of the calls that are made from now on; what was queued keeps its own.
   void set_terms(const comm::CallTerms& terms);
+  void set_reduce_groups(const comm::ReduceGroups& groups) { terms_.reduce_groups = groups; }
   const comm::CallTerms& terms() const { return terms_; }
 
   // Queues an operation on device buffers, behind everything queued so far.

@@ -21,12 +21,10 @@ PlanRank plan_rank(RuntimeCore& runtime, Ranks& ranks) {
 }
 
 // Of unequal nodes, the smallest group is one that every rank can follow.
-int resolve_reduce_group(Ranks& ranks, int configured) {
-  const comm::Topology& topology = ranks.topology();
-  const int own = std::min(configured > 0 ? configured : topology.local_size, topology.size);
-  const std::vector<std::int64_t> groups =
-      ranks.gather_words("start-up agreement on the reduce group", {own});
-  return static_cast<int>(*std::min_element(groups.begin(), groups.end()));
+int ranks_of_node(Ranks& ranks) {
+  const std::vector<std::int64_t> sizes =
+      ranks.gather_words("start-up agreement on the reduce group", {ranks.topology().local_size});
+  return static_cast<int>(*std::min_element(sizes.begin(), sizes.end()));
 }
 
 }  // namespace
@@ -77,9 +75,8 @@ void TrainState::agree_at_start() {
         "zero_core.verify_comm: payloads are compared in host memory, not yet in that of GPUs; set "
         "it to false, or run on CPU ranks");
   terms.verify = config.zero_core.verify_comm;
-  terms.reduce_group = plan.grid.replicas() > 1
-                           ? plan.grid.shard_ranks
-                           : resolve_reduce_group(ranks, config.zero_core.reduce_group_size);
+  terms.reduce_groups = plan.reduce_groups;
+  if (terms.reduce_groups == comm::ReduceGroups()) terms.reduce_groups = ranks_of_node(ranks);
   ranks.set_terms(terms);
   if (plan.grid.replicas() > 1) split_ranks();
   if (const int sharing = policy().second_copy_ranks; sharing > 0)
@@ -93,8 +90,11 @@ void TrainState::agree_at_start() {
 void TrainState::split_ranks() {
   const RankGrid& grid = plan.grid;
   const int group = grid.group(rank()), number = grid.in_group(rank());
+  const comm::ReduceGroups& groups = ranks.terms().reduce_groups;
   shard_group_ = ranks.split("the start of shard groups", group, number);
+  shard_group_->set_reduce_groups(groups.within(grid.shard_ranks));
   replicas_ = ranks.split("the start of replicas", number, group);
+  replicas_->set_reduce_groups(groups.over(grid.shard_ranks));
   if (policy().updates == Portion::slice && !plan.matrices.empty())
     by_slice_ = ranks.split("the start of the update of matrices", 0, grid.slice_of(rank()));
 }

@@ -216,7 +216,8 @@ __global__ void __launch_bounds__(threads)
 // Sources are `stride` bytes apart.
 struct SumOrder {
   std::int64_t stride;
-  int sources, group;
+  int sources;
+  ReduceGroups groups;
 };
 
 template <class F, class T>
@@ -229,14 +230,8 @@ __global__ void __launch_bounds__(threads)
       from.from.scales = static_cast<std::uint8_t*>(from.from.scales) + s * order.stride;
       return from(i);
     };
-    float total = 0;
-    for (int begin = 0; begin < order.sources; begin += order.group) {
-      float partial = source(begin);
-      for (int s = begin + 1; s < min(begin + order.group, order.sources); ++s)
-        partial = partial + source(s);
-      total = begin == 0 ? partial : total + partial;
-    }
-    to[i] = from_float<T>(total);
+    const auto exact = [](float sum) { return sum; };
+    to[i] = from_float<T>(grouped_sum(order.groups, 0, order.sources, source, exact));
   });
 }
 
@@ -303,10 +298,10 @@ class CudaCodec final : public DeviceCodec {
     });
   }
 
-  void decode_sum(const Codec& codec, const Sources& sources, int group, std::int64_t count,
-                  void* to, DType dtype, Stream stream) override {
+  void decode_sum(const Codec& codec, const Sources& sources, const ReduceGroups& groups,
+                  std::int64_t count, void* to, DType dtype, Stream stream) override {
     if (count == 0) return;
-    const SumOrder order{sources.stride, sources.count, std::clamp(group, 1, sources.count)};
+    const SumOrder order{sources.stride, sources.count, groups};
     with_dtype(dtype, [&]<class T>(T) {
       with_format(codec.format, [&]<class F>() {
         launch(over_warps("sum_kernel", (count + lanes - 1) / lanes, stream), sum_kernel<F, T>,

@@ -185,8 +185,8 @@ void check_gather(Communicator& comm, const Case& c) {
 
 void check_reduction(Communicator& inner, Communicator& outer, const Case& c) {
   const int s = inner.rank(), q = outer.rank();
-  inner.set_reduce_group(c.group);
-  outer.set_reduce_group(c.group);
+  inner.set_reduce_groups(c.group);
+  outer.set_reduce_groups(c.group);
   const Grid grid = c.grid();
   Bytes residues[2];
   Feedback feedback[2];

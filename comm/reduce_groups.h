@@ -1,0 +1,81 @@
+// Nested groups of neighbouring ranks, within which sums are formed first: of the ranks of a node,
+// say, then of a rack. For hosts and GPUs.
+#pragma once
+
+#include <string>
+
+namespace zero::comm {
+
+struct ReduceGroups {
+  static constexpr int most_levels = 3;
+  // Ranks of a group, each a multiple of the one before; 0 ends the list.
+  int sizes[most_levels] = {};
+
+  constexpr ReduceGroups() = default;
+  // One level of groups; 0: all ranks are one group.
+  constexpr ReduceGroups(int size) : sizes{size} {}
+
+  bool operator==(const ReduceGroups&) const = default;
+  constexpr bool nested() const {
+    for (int level = 0; level < most_levels; ++level) {
+      const int size = sizes[level], inner = level == 0 ? 1 : sizes[level - 1];
+      if (size < 0 || (size > 0 && (inner == 0 || size % inner != 0))) return false;
+    }
+    return true;
+  }
+  // Without those that hold all ranks.
+  constexpr ReduceGroups within(int ranks) const {
+    ReduceGroups result;
+    for (int level = 0; level < most_levels && sizes[level] < ranks; ++level)
+      result.sizes[level] = sizes[level];
+    return result;
+  }
+  // Of such groups of `ranks` ranks: those that hold more than one.
+  constexpr ReduceGroups over(int ranks) const {
+    ReduceGroups result;
+    int level = 0;
+    for (const int size : sizes)
+      if (size > ranks) result.sizes[level++] = size / ranks;
+    return result;
+  }
+  constexpr bool has(int size) const {
+    return size == sizes[0] || size == sizes[1] || size == sizes[2];
+  }
+  // At how many levels a group ends with the rank.
+  constexpr int ending_with(int rank) const {
+    int level = 0;
+    while (level < most_levels && sizes[level] > 0 && (rank + 1) % sizes[level] == 0) ++level;
+    return level;
+  }
+};
+
+// "4, 8".
+inline std::string text_of(const ReduceGroups& groups) {
+  std::string text;
+  for (const int size : groups.sizes)
+    if (size > 0) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return text;
+}
+
+// The sum of value(rank) over the ranks [begin, end): of groups by groups, each rounded by round().
+template <int level = ReduceGroups::most_levels, class Value, class Round>
+constexpr float grouped_sum(const ReduceGroups& groups, int begin, int end, const Value& value,
+                            const Round& round) {
+  int size = 1;
+  if constexpr (level > 0)
+    size = groups.sizes[level - 1] > 0 ? groups.sizes[level - 1] : end - begin;
+  float total = 0;
+  for (int first = begin; first < end; first += size) {
+    float part = 0;
+    if constexpr (level > 0) {
+      const int last = first + size < end ? first + size : end;
+      part = round(grouped_sum<level - 1>(groups, first, last, value, round));
+    } else {
+      part = value(first);
+    }
+    total = first == begin ? part : total + part;
+  }
+  return total;
+}
+
+}  // namespace zero::comm
