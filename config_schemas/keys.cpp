@@ -307,6 +307,12 @@ void add_core(RowList& rows) {
            acts("reduce", formats,
                 "of gradients, at every stage; sums are formed in fp32 and rounded to "
                 "communication_data_type"),
+           acts("gather_inside", formats,
+                "of gathers inside a node, where gather or zero_quantized_weights encodes those "
+                "between nodes; not set: the same"),
+           acts("reduce_inside", formats,
+                "of sums inside a node, where reduce or zero_quantized_gradients encodes those "
+                "between nodes; not set: the same"),
            acts("block_size", {.low = 32, .high = comm::wire::largest_block},
                 "elements that share a scale, a multiple of 32; mxfp8 has 32")});
   rows.in("zero_core.param_groups", {section("optimizer groups by name")});

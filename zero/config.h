@@ -97,8 +97,10 @@ struct ParamGroupOptions {
 // Formats in which fewer bytes travel between ranks: "none", "bf16", "fp8_e4m3", "mxfp8", "int8" or
 // "int4", see docs/wire-formats.md.
 struct WireOptions {
-  std::string gather = "none";    // of parameters
-  std::string reduce = "none";    // of gradients
+  std::string gather = "none";  // of parameters
+  std::string reduce = "none";  // of gradients
+  // Inside a node; empty: as between nodes.
+  std::string gather_inside, reduce_inside;
   std::int64_t block_size = 256;  // elements that share a scale; mxfp8 has 32
 };
 

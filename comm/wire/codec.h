@@ -52,6 +52,8 @@ struct Codec {
                        std::to_string(largest_block) + ", not " + std::to_string(block));
   }
 
+  bool operator==(const Codec&) const = default;
+
   Format format;
   std::int64_t block;
 };

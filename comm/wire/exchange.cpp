@@ -67,6 +67,18 @@ void all_gather(Communicator& communicator, const Codec& codec, const void* slic
                            workspace.stream);
 }
 
+void all_gather(const Hop& inner, const Hop& outer, const void* slice, void* whole,
+                const Grid& grid, const Workspace& workspace) {
+  const std::int64_t width = size_of(grid.dtype);
+  void* own = at(whole, inner.communicator.rank() * grid.inner_stride * width);
+  all_gather(outer.communicator, outer.codec, slice, own,
+             {grid.count, grid.outer_stride, grid.dtype}, workspace);
+  for (int q = 0; q < outer.communicator.size(); ++q)
+    all_gather(inner.communicator, inner.codec, at(own, q * grid.outer_stride * width),
+               at(whole, q * grid.outer_stride * width),
+               {grid.count, grid.inner_stride, grid.dtype}, workspace);
+}
+
 std::int64_t reduce_staging_bytes(const Codec& codec, const Cut& cut, int ranks) {
   return 2 * gather_staging_bytes(codec, cut, ranks);
 }

@@ -3,7 +3,7 @@
 // A rank's own slice and its own summand pass through the format too, so that all ranks get the
 // same values. With `none` these are the calls of the communicator, with their bits and bytes. The
 // communicator counts what travels: of slices of `count` elements, whose encoding takes E bytes, a
-// gather sends (ranks - 1) * E, and so does a reduction; one in two hops sends
+// gather sends (ranks - 1) * E, and so does a reduction; those in two hops send
 // (L - 1) * M * E_inner + (M - 1) * E_outer, for L ranks in the inner group and M in the outer one.
 //
 // Nothing is allocated: the caller brings staging memory of the kind that the communicator's
@@ -35,19 +35,32 @@ struct Cut {
   DType dtype;
 };
 
+// How slices lie for ranks on two axes: the one of rank s of the inner group and rank q of the
+// outer group starts at s * inner_stride + q * outer_stride.
+struct Grid {
+  std::int64_t count;
+  std::int64_t inner_stride, outer_stride;
+  DType dtype;
+};
+
+// Over which ranks, in which format, and for summands with which error feedback, or null. A residue
+// has residue_bytes() of one slice for each slice that is sent, in their order.
+struct Hop {
+  Communicator& communicator;
+  Codec codec;
+  const Feedback* feedback = nullptr;
+};
+
 std::int64_t gather_staging_bytes(const Codec& codec, const Cut& cut, int ranks);
 // This rank's slice, encoded, to the whole on every rank. `slice` may be its part of `whole`. The
 // staging then holds all encoded slices in the order of ranks, encoded_bytes() apart.
 void all_gather(Communicator& communicator, const Codec& codec, const void* slice, void* whole,
                 const Cut& cut, const Workspace& workspace);
 
-// One exchange of summands: over which ranks, in which format, and with which error feedback, or
-// null. A residue has residue_bytes() of one slice for each slice that is sent, in their order.
-struct Hop {
-  Communicator& communicator;
-  Codec codec;
-  const Feedback* feedback = nullptr;
-};
+// The same in two steps: between the ranks of equal numbers in their inner groups, and then inside
+// these. Every slice passes through both formats.
+void all_gather(const Hop& inner, const Hop& outer, const void* slice, void* whole,
+                const Grid& grid, const Workspace& workspace);
 
 struct Sum {
   void* data;
@@ -61,14 +74,6 @@ std::int64_t reduce_staging_bytes(const Codec& codec, const Cut& cut, int ranks)
 // the summands.
 void reduce_scatter(const Hop& hop, const void* summands, const Sum& sum, const Cut& cut,
                     const Workspace& workspace);
-
-// How slices lie for ranks on two axes: the one of rank s of the inner group and rank q of the
-// outer group starts at s * inner_stride + q * outer_stride.
-struct Grid {
-  std::int64_t count;
-  std::int64_t inner_stride, outer_stride;
-  DType dtype;
-};
 
 std::int64_t two_hop_staging_bytes(const Codec& inner, const Codec& outer, const Grid& grid,
                                    int inner_ranks, int outer_ranks);

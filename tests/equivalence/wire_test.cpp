@@ -161,6 +161,75 @@ TEST_CASE("ZeRO++'s gradients in two hops: equal bits in any pieces, with any sl
   }
 }
 
+TEST_CASE("gathers that are encoded between nodes alone give what they give everywhere") {
+  for (const bool bf16 : {false, true}) {
+    CAPTURE(bf16);
+    zero::Config config = gathered_as("int8", bf16);
+    config.zero_core.reduce_group_size = 2;
+    const toy::Trace expected = toy::train_ranks(6, config, steps);
+    config.zero_core.wire.gather_inside = "none";
+    config.zero_optimization.allgather_bucket_size = 600;
+    for (const int stage : {1, 2, 3}) {
+      CAPTURE(stage);
+      config.zero_optimization.stage = stage;
+      expect_same(6, expected, config);
+    }
+  }
+  // In shard groups on two nodes each.
+  zero::Config config = gathered_as("int4", true, 2);
+  config.zero_core.reduce_group_size = 2;
+  config.zero_core.wider_reduce_groups = {4};
+  const auto in_groups = [&](const zero::Config& base, const hybrid::Row& row) {
+    zero::Config grouped = hybrid::in_groups(base, row, 4);
+    grouped.zero_core.reduce_group_size = 2;
+    return grouped;
+  };
+  const toy::Trace expected = toy::train_ranks(8, in_groups(config, hybrid::rows[0]), steps);
+  config.zero_core.wire.gather_inside = "none";
+  for (const hybrid::Row& row : hybrid::rows) {
+    CAPTURE(std::string(row.name));
+    expect_same(8, expected, in_groups(config, row));
+  }
+}
+
+TEST_CASE("other formats inside nodes than between them: equal bits at every stage") {
+  for (const char* inside : {"none", "int8"})
+    for (const auto sync : {zero::GradientSync::each, zero::GradientSync::last}) {
+      CAPTURE(std::string(inside));
+      zero::Config config = gathered_as("mxfp8", true, 3);
+      config.grad_accum_dtype = zero::DType::fp32;
+      config.zero_core.gradient_sync = sync;
+      config.zero_core.reduce_group_size = 2;
+      config.zero_core.wire.reduce = "int4";
+      config.zero_core.wire.gather_inside = config.zero_core.wire.reduce_inside = inside;
+      const toy::Trace expected = toy::train_ranks(6, config, steps);
+      CHECK(std::ranges::min(expected.losses) < expected.losses.front());
+      config.zero_optimization.reduce_bucket_size = 600;
+      for (const int stage : {1, 2, 3}) {
+        CAPTURE(stage);
+        config.zero_optimization.stage = stage;
+        expect_same(6, expected, config);
+      }
+    }
+  // Stage 0 gathers no parameters.
+  zero::Config config = gathered_as("none", true);
+  config.zero_core.reduce_group_size = 2;
+  config.zero_core.wire.reduce = "int4";
+  config.zero_core.wire.reduce_inside = "none";
+  const toy::Trace expected = toy::train_ranks(4, config, steps);
+  config.zero_optimization.stage = 0;
+  expect_same(4, expected, config);
+  // In shard groups of a node, sums inside are as they are, and those over the groups are encoded.
+  config.zero_core.wire.reduce_inside = "";
+  config.zero_core.gradient_sync = zero::GradientSync::automatic;
+  zero::Config plain_inside = config;
+  plain_inside.zero_core.wire.reduce_inside = "none";
+  const toy::Trace grouped =
+      toy::train_ranks(4, hybrid::in_groups(plain_inside, hybrid::rows[0], 2), steps);
+  CHECK(grouped == toy::train_ranks(4, hybrid::in_groups(plain_inside, hybrid::rows[2], 2), steps));
+  CHECK(grouped != toy::train_ranks(4, hybrid::in_groups(config, hybrid::rows[0], 2), steps));
+}
+
 TEST_CASE("every optimizer updates the parameters that it had before they were gathered") {
   for (const char* type : {"Lion", "Adagrad", "Lamb", "SGD", "Muon"}) {
     CAPTURE(std::string(type));
@@ -215,7 +284,7 @@ std::int64_t gathered_bytes(const zero::Config& config, int ranks) {
         const zero::detail::Segment& segment = plan.layout.segment(id);
         const bool travels = segment.trainable || plan.policy.parameters_sharded;
         const zero::comm::wire::Codec codec =
-            segment.encoded ? plan.policy.gather_codec : zero::comm::wire::Codec({});
+            segment.encoded ? plan.wire.gather : zero::comm::wire::Codec({});
         if (travels)
           bytes += (ranks - 1) *
                    zero::comm::wire::encoded_bytes(codec, segment.slice, zero::DType::bf16);
@@ -358,6 +427,13 @@ TEST_CASE("what cannot be encoded is refused by name") {
          [](auto& c) { c.zero_core.wire.reduce = "fp8"; });
   refuse("zero_core.wire.block_size: the blocks of a wire format have a multiple of 32",
          [](auto& c) { c.zero_core.wire.block_size = 100; });
+  refuse("zero_core.wire.reduce_inside is \"int8\", and between nodes nothing is encoded",
+         [](auto& c) { c.zero_core.wire.reduce_inside = "int8"; });
+  refuse("gather_inside differs from the format between nodes, and 2 ranks cannot be cut",
+         [](auto& c) {
+           c.zero_core.wire.gather_inside = "none";
+           c.zero_core.reduce_group_size = 3;
+         });
   refuse("zero_core.wire.gather is \"int4\", and zero_optimization.zero_quantized_weights",
          [](auto& c) {
            c.zero_core.wire.gather = "int4";
@@ -420,44 +496,63 @@ Values reduced(const zero::Config& config) {
 
 TEST_CASE("sums are those of decoded gradients in fp32, encoded once in each hop") {
   for (const int group : {1, 2, 3, 6})
-    for (const bool two_hops : {false, true}) {
-      CAPTURE(group);
-      CAPTURE(two_hops);
-      zero::Config config = gathered_as("none", false);
-      config.gradient_allreduce_op = "sum";
-      config.zero_core.reduce_group_size = group;
-      config.zero_optimization.reduce_bucket_size = 600;
-      config.zero_optimization.quantized_gradients = two_hops;
-      if (!two_hops) config.zero_core.wire.reduce = "int4";
-      const zero::comm::wire::Codec codec(zero::comm::wire::Format::int4, 32);
-      std::vector<Values> groups;
-      for (int first = 0; first < gradient_ranks; first += group) {
-        std::vector<Values> ranks;
-        for (int r = first; r < first + group; ++r) ranks.push_back(through(codec, gradient_of(r)));
-        groups.push_back(sum_of(ranks));
-        if (two_hops && group > 1 && group < gradient_ranks)
-          groups.back() = through(codec, groups.back());
+    for (const bool two_hops : {false, true})
+      for (const bool plain_inside : {false, true}) {
+        CAPTURE(group);
+        CAPTURE(two_hops);
+        CAPTURE(plain_inside);
+        zero::Config config = gathered_as("none", false);
+        config.gradient_allreduce_op = "sum";
+        config.zero_core.reduce_group_size = group;
+        config.zero_optimization.reduce_bucket_size = 600;
+        config.zero_optimization.quantized_gradients = two_hops;
+        if (!two_hops) config.zero_core.wire.reduce = "int4";
+        if (plain_inside) config.zero_core.wire.reduce_inside = "none";
+        const zero::comm::wire::Codec codec(zero::comm::wire::Format::int4, 32);
+        std::vector<Values> groups;
+        for (int first = 0; first < gradient_ranks; first += group) {
+          std::vector<Values> ranks;
+          const bool plain = plain_inside && group > 1;
+          for (int r = first; r < first + group; ++r)
+            ranks.push_back(plain ? gradient_of(r) : through(codec, gradient_of(r)));
+          groups.push_back(sum_of(ranks));
+          if ((two_hops || plain_inside) && group > 1 && group < gradient_ranks)
+            groups.back() = through(codec, groups.back());
+        }
+        CHECK(reduced(config) == sum_of(groups));
       }
-      CHECK(reduced(config) == sum_of(groups));
-    }
 }
 
-TEST_CASE("reductions in two hops send the bytes of their formula") {
+TEST_CASE("exchanges in two hops send the bytes of their formula") {
   constexpr int ranks = 6, group = 2;
-  zero::Config plain = gathered_as("none", true);
-  plain.zero_core.reduce_group_size = group;
-  zero::Config config = plain;
-  config.zero_optimization.quantized_gradients = true;
+  constexpr std::int64_t inside = (group - 1) * (ranks / group), over = ranks / group - 1;
   using zero::comm::wire::encoded_bytes;
   const zero::comm::wire::Codec int4(zero::comm::wire::Format::int4, 32), none({});
-  const zero::detail::EnginePlan plan(toy::describe({}).declared(), config, {0, ranks});
-  std::int64_t saved = 0;
-  for (const auto& id : plan.layout.segments()) {
-    const zero::detail::Segment& segment = plan.layout.segment(id);
-    if (!segment.trainable) continue;
-    const std::int64_t inside = (group - 1) * (ranks / group), over = ranks / group - 1;
-    saved += (ranks - 1) * encoded_bytes(none, segment.slice, zero::DType::bf16) -
-             (inside + over) * encoded_bytes(int4, segment.slice, zero::DType::bf16);
+  for (const bool plain_inside : {false, true}) {
+    CAPTURE(plain_inside);
+    zero::Config plain = gathered_as("none", true);
+    plain.zero_core.reduce_group_size = group;
+    zero::Config config = plain;
+    config.zero_optimization.quantized_gradients = true;
+    if (plain_inside) {
+      config.zero_core.wire.gather = "int4";
+      config.zero_core.wire.gather_inside = config.zero_core.wire.reduce_inside = "none";
+    }
+    const zero::detail::EnginePlan plan(toy::describe({}).declared(), config, {0, ranks});
+    std::int64_t saved = 0;
+    const auto saves = [&](const zero::detail::Segment& segment) {
+      const std::int64_t whole = encoded_bytes(none, segment.slice, zero::DType::bf16),
+                         encoded = encoded_bytes(int4, segment.slice, zero::DType::bf16);
+      return (ranks - 1) * whole - inside * (plain_inside ? whole : encoded) - over * encoded;
+    };
+    for (const auto& step : {plan.steps.only, plan.steps.update})
+      for (const zero::detail::Instruction& instruction : step.instructions)
+        for (const auto id : plan.layout.segments_of(std::max(instruction.target, 0))) {
+          const zero::detail::Segment& segment = plan.layout.segment(id);
+          const bool reduces = instruction.op == zero::detail::Op::reduce && segment.trainable;
+          const bool gathers = instruction.op == zero::detail::Op::gather && segment.encoded;
+          if (reduces || gathers) saved += saves(segment);
+        }
+    CHECK(bytes_per_step(ranks, plain) - bytes_per_step(ranks, config) == saved);
   }
-  CHECK(bytes_per_step(ranks, plain) - bytes_per_step(ranks, config) == saved);
 }

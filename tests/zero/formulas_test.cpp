@@ -268,9 +268,9 @@ double sent_between_nodes(const zero::ModelSpec& spec, const zero::Config& confi
       const Segment& segment = plan.layout.segment(id);
       zero::comm::wire::Codec codec(zero::comm::wire::Format::none);
       if (instruction.op == Op::reduce)
-        codec = plan.policy.reduce_codec;
+        codec = plan.wire.reduce;
       else if (segment.encoded)
-        codec = plan.policy.gather_codec;
+        codec = plan.wire.gather;
       bytes += zero::comm::wire::encoded_bytes(codec, segment.slice, zero::DType::bf16);
     }
   }

@@ -200,6 +200,8 @@ constexpr ConfigField fields[] = {
     {"zero_core.verify_comm", at<core, &CoreOptions::verify_comm>},
     {"zero_core.wire.gather", at<core, wire, &WireOptions::gather>},
     {"zero_core.wire.reduce", at<core, wire, &WireOptions::reduce>},
+    {"zero_core.wire.gather_inside", at<core, wire, &WireOptions::gather_inside>},
+    {"zero_core.wire.reduce_inside", at<core, wire, &WireOptions::reduce_inside>},
     {"zero_core.wire.block_size", at<core, wire, &WireOptions::block_size>},
     {"zero_core.offload_chunk_bytes", at<core, &CoreOptions::offload_chunk_bytes>},
     {"zero_core.offload_cache_bytes", at<core, &CoreOptions::offload_cache_bytes>},

@@ -85,9 +85,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   if (on.ranks > 1) policy.reduce_bucket = options.reduce_bucket_size;
   policy.gather_bucket = options.allgather_bucket_size;
   policy.alignment = plan.layout.alignment;
-  policy.gather_codec = plan.wire.gather;
-  policy.reduce_codec = plan.wire.reduce;
-  policy.reduce_hop_ranks = plan.wire.reduce_hop_ranks;
+  policy.wire = plan.wire;
   const bool groups = plan.grid.replicas() > 1;
   const bool accumulates = plan.batch.accumulation > 1;
   policy.sums_groups_last = groups && accumulates && plan.sync == GradientSync::inner;

@@ -71,10 +71,7 @@ struct StatePolicy {
   std::int64_t gather_piece(int parts) const {
     return piece_elements(gather_bucket, parts, alignment);
   }
-  // Of the segments whose gathers are encoded.
-  comm::wire::Codec gather_codec{comm::wire::Format::none};
-  comm::wire::Codec reduce_codec{comm::wire::Format::none};  // of all gradients
-  int reduce_hop_ranks = 0;                                  // WireFormats::reduce_hop_ranks
+  WireFormats wire;
   // With replicas: a group's sums are added up at rest, and over the groups in the last micro step;
   // or in each micro step they are summed over the groups first, and then added to what is at rest.
   bool sums_groups_last = false, adds_group_sums = false;

@@ -55,7 +55,7 @@ bool WireFormats::encodes_gather(const Model& model, int param, bool persistent)
 
 std::int64_t WireFormats::alignment() const {
   std::int64_t alignment = alignment_elements;
-  for (const Codec& codec : {gather, reduce})
+  for (const Codec& codec : {gather, reduce, gather_inside, reduce_inside})
     if (codec.format != Format::none && codec.format != Format::bf16)
       alignment = std::lcm(alignment, codec.block);
   return alignment;
@@ -84,16 +84,7 @@ void choose_gather(const Config& config, const Strategy& strategy, WireFormats& 
   formats.gather = codec_of(int8 ? Format::int8 : format, options.block_size);
 }
 
-// Shard groups have two hops of their own: inside a group, and over the groups.
-int hop_ranks(const Config& config, const RankGrid& grid, int node_ranks) {
-  const int given = config.zero_core.reduce_group_size;
-  const int size = given > 0 ? given : node_ranks;
-  const bool divides = size > 1 && size < grid.ranks && grid.ranks % size == 0;
-  return grid.replicas() == 1 && divides ? size : 0;
-}
-
-void choose_reduce(const Config& config, const Strategy& strategy, const RankGrid& grid,
-                   int node_ranks, WireFormats& formats) {
+void choose_reduce(const Config& config, const Strategy& strategy, WireFormats& formats) {
   const WireOptions& options = config.zero_core.wire;
   const std::string key = "zero_core.wire.reduce";
   const Format format = format_of(key, options.reduce);
@@ -105,7 +96,53 @@ void choose_reduce(const Config& config, const Strategy& strategy, const RankGri
                       "\", and zero_optimization.zero_quantized_gradients chooses int4 and two "
                       "hops: leave one of them out");
   formats.reduce = codec_of(Format::int4, options.block_size);
-  formats.reduce_hop_ranks = hop_ranks(config, grid, node_ranks);
+  formats.reduces_in_hops = true;
+}
+
+// The format inside a node of what travels as `between` from node to node.
+Codec inside_codec(const std::string& key, const std::string& given, const Codec& between,
+                   const WireOptions& options) {
+  if (given.empty()) return between;
+  const Codec inside = codec_of(format_of(key, given), options.block_size);
+  if (between.format == Format::none && inside.format != Format::none)
+    throw ConfigError(key + " is \"" + given +
+                      "\", and between nodes nothing is encoded: choose a format for that too, or "
+                      "leave the key out");
+  return inside;
+}
+
+// Whether an exchange over a shard group takes two hops because its formats differ: it does where
+// the group has several ranks of several nodes. Inside of one node, or with one rank of each, there
+// is one format, which is then `inside`.
+bool differ_in_hops(const std::string& key, const RankGrid& grid, int node_ranks,
+                    const Codec& between, Codec& inside) {
+  if (inside == between) return false;
+  if (node_ranks == 1) inside = between;
+  if (node_ranks == 1 || (node_ranks > 0 && node_ranks % grid.shard_ranks == 0)) return false;
+  if (node_ranks < 1 || grid.shard_ranks % node_ranks != 0)
+    throw ConfigError(key + " differs from the format between nodes, and " +
+                      std::to_string(grid.shard_ranks) +
+                      " ranks cannot be cut into equal nodes of neighbouring ranks: set "
+                      "zero_core.reduce_group_size to a divisor, or leave the key out");
+  return true;
+}
+
+void choose_hops(const Config& config, const RankGrid& grid, int node_ranks, WireFormats& formats) {
+  const WireOptions& options = config.zero_core.wire;
+  const int given = config.zero_core.reduce_group_size;
+  const int node = given > 0 ? given : node_ranks;
+  const bool cut = node > 1 && node < grid.shard_ranks && grid.shard_ranks % node == 0;
+  const std::string gather = "zero_core.wire.gather_inside",
+                    reduce = "zero_core.wire.reduce_inside";
+  formats.gather_inside = inside_codec(gather, options.gather_inside, formats.gather, options);
+  formats.reduce_inside = inside_codec(reduce, options.reduce_inside, formats.reduce, options);
+  formats.gathers_in_hops =
+      differ_in_hops(gather, grid, node, formats.gather, formats.gather_inside);
+  // Shard groups have two hops of their own: inside a group, and over the groups.
+  const bool asked = formats.reduces_in_hops && cut && grid.replicas() == 1;
+  formats.reduces_in_hops =
+      differ_in_hops(reduce, grid, node, formats.reduce, formats.reduce_inside) || asked;
+  formats.hop_ranks = formats.gathers_in_hops || formats.reduces_in_hops ? node : 0;
 }
 
 }  // namespace
@@ -114,7 +151,8 @@ WireFormats wire_formats_for(const Config& config, const Strategy& strategy, con
                              int node_ranks) {
   WireFormats formats;
   choose_gather(config, strategy, formats);
-  choose_reduce(config, strategy, grid, node_ranks, formats);
+  choose_reduce(config, strategy, formats);
+  choose_hops(config, grid, node_ranks, formats);
   return grid.ranks > 1 ? formats : WireFormats();
 }
 

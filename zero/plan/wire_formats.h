@@ -13,14 +13,20 @@ struct Strategy;
 
 struct WireFormats {
   comm::wire::Codec gather{comm::wire::Format::none}, reduce{comm::wire::Format::none};
+  // Inside a node, where exchanges go in two hops; else the same as above.
+  comm::wire::Codec gather_inside = gather, reduce_inside = reduce;
   // Which parameters are gathered in it: all trainable ones; or of units that repeat, those of two
   // or more dimensions that are trainable, or frozen.
   bool gathers_trainable = false, gathers_matrices = false, gathers_frozen_matrices = false;
-  // Ranks of a group within which the first of two hops of a reduction sums; the second sums over
-  // these groups. 0: there is one hop.
-  int reduce_hop_ranks = 0;
+  // Ranks of a node, or of the group that counts as one: an exchange in two hops goes inside these
+  // groups, and between their ranks of equal numbers. Both divide a shard group.
+  int hop_ranks = 0;
+  bool gathers_in_hops = false, reduces_in_hops = false;
 
   bool encodes_gather(const Model& model, int param, bool persistent) const;
+  bool encodes() const {
+    return gather.format != comm::wire::Format::none || reduce.format != comm::wire::Format::none;
+  }
   // Parameters and slices start on multiples of it, so that no block is cut, whatever the ranks.
   std::int64_t alignment() const;
 };

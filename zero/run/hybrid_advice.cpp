@@ -35,8 +35,7 @@ std::string hybrid_advice(const TrainState& train) {
   const int on_node = topology.neighbours_per_node();
   const PlanRank on{train.rank(), topology.size, train.policy().on_gpu, false, {}, on_node};
   const Config& config = train.config;
-  const bool compressed = train.policy().gather_codec.format != comm::wire::Format::none ||
-                          train.policy().reduce_codec.format != comm::wire::Format::none;
+  const bool compressed = train.policy().wire.encodes();
   const bool chosen =
       config.zero_core.shard_group_size || train.policy().second_copy_ranks > 0 || compressed;
   if (train.rank() != 0 || topology.node_count == 1 || on_node <= 1 || chosen ||

@@ -288,7 +288,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
       train_.ranks.exchange_on_device(
           train_.subject(id.flat_unit), [&](comm::Communicator& communicator, Stream stream) {
             std::byte* all = buffers.states[k];
-            all_gather(train_, communicator, stream,
+            all_gather(train_, {communicator}, stream,
                        {all + buffers.held.begin * size_of(buffers.state_dtype), segment.slice,
                         buffers.state_dtype},
                        all);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "zero/run/device_range.h"
-#include "zero/state/array_exchange.h"
 
 namespace zero::detail {
 
@@ -34,8 +33,9 @@ void Transfers::transfer(Ranks& ranks, int flat_unit, Work work) {
       });
 }
 
-void Transfers::transfer_sums(int flat_unit, std::function<void(const Hops*, Stream)> work) {
-  if (train_.first_hop() == nullptr)
+void Transfers::transfer_in_hops(bool two, int flat_unit,
+                                 std::function<void(const Hops*, Stream)> work) {
+  if (!two)
     return transfer(train_.shard_group(), flat_unit,
                     [work = std::move(work)](comm::Communicator* communicator, Stream stream) {
                       if (communicator == nullptr) return work(nullptr, stream);
@@ -48,6 +48,7 @@ void Transfers::transfer_sums(int flat_unit, std::function<void(const Hops*, Str
                                                 comm::Communicator& second, Stream stream) {
         for (comm::Communicator* hop : {&first, &second}) {
           hop->set_subject(train_.subject(flat_unit));
+          hop->use_staging(staging_.data(), staging_.size());
           traffic_ -= hop->traffic();
         }
         const Hops two{first, &second};
@@ -65,10 +66,12 @@ void Transfers::queue_for_update(int flat_unit, Ranks::Transfer operation) {
 }
 
 void Transfers::reserve_staging() {
-  if (train_.policy().reduce_codec.format != comm::wire::Format::none) return;
+  const StatePolicy& policy = train_.policy();
+  const WireFormats& wire = policy.wire;
   std::int64_t bytes = 0;
-  const auto stage = [&](Ranks& ranks, Portion portion) {
-    const std::int64_t piece = train_.policy().reduce_piece(ranks.topology().size);
+  const auto stage = [&](Ranks& ranks, const comm::wire::Codec& codec, int parts, Portion portion) {
+    if (codec.format != comm::wire::Format::none) return;
+    const std::int64_t piece = policy.reduce_piece(parts);
     ranks.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
       for (const SegmentId& id : train_.layout().segments()) {
         const Segment& segment = train_.layout().segment(id);
@@ -79,8 +82,13 @@ void Transfers::reserve_staging() {
       }
     });
   };
-  stage(train_.shard_group(), Portion::shard);
-  if (Ranks* replicas = train_.replicas()) stage(*replicas, Portion::slice);
+  const RankGrid& grid = train_.plan.grid;
+  Ranks& first = wire.reduces_in_hops ? *train_.first_hop() : train_.shard_group();
+  stage(first, wire.reduce_inside, grid.shard_ranks, Portion::shard);
+  if (wire.reduces_in_hops)
+    stage(*train_.second_hop(), wire.reduce, grid.shard_ranks, Portion::shard);
+  if (Ranks* replicas = train_.replicas())
+    stage(*replicas, wire.reduce, grid.replicas(), Portion::slice);
   if (bytes == 0) return;
   Ledger& ledger = train_.runtime.ledger();
   ledger.plan(MemoryCategory::communication, Arena::rounded(bytes));
@@ -113,25 +121,26 @@ void Transfers::issue(const Instruction& instruction) {
 }
 
 void Transfers::gather(int flat_unit) {
-  transfer(train_.shard_group(), flat_unit,
-           [this, flat_unit](comm::Communicator* communicator, Stream stream) {
-             hidden_.show_parameters(flat_unit);
-             for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
-               const Segment& segment = train_.layout().segment(id);
-               if (!segment.trainable && !train_.policy().parameters_sharded) continue;
-               const SegmentBuffers& buffers = train_.arrays.segment(id);
-               if (communicator != nullptr)
-                 gather_parameters(train_, *communicator, stream, id);
-               else
-                 train_.runtime.device().copy(buffers.whole, buffers.shard,
-                                              segment.length * size_of(buffers.dtype), stream);
-               if (buffers.second_copy == nullptr) continue;
-               const Range kept = train_.policy().second_copy(segment);
-               const std::int64_t width = size_of(buffers.dtype);
-               train_.runtime.device().copy(buffers.second_copy, buffers.whole + kept.begin * width,
-                                            kept.count() * width, stream);
-             }
-           });
+  transfer_in_hops(
+      train_.policy().wire.gathers_in_hops, flat_unit,
+      [this, flat_unit](const Hops* hops, Stream stream) {
+        hidden_.show_parameters(flat_unit);
+        for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
+          const Segment& segment = train_.layout().segment(id);
+          if (!segment.trainable && !train_.policy().parameters_sharded) continue;
+          const SegmentBuffers& buffers = train_.arrays.segment(id);
+          if (hops != nullptr)
+            gather_parameters(train_, *hops, stream, id);
+          else
+            train_.runtime.device().copy(buffers.whole, buffers.shard,
+                                         segment.length * size_of(buffers.dtype), stream);
+          if (buffers.second_copy == nullptr) continue;
+          const Range kept = train_.policy().second_copy(segment);
+          const std::int64_t width = size_of(buffers.dtype);
+          train_.runtime.device().copy(buffers.second_copy, buffers.whole + kept.begin * width,
+                                       kept.count() * width, stream);
+        }
+      });
 }
 
 void Transfers::regather(int flat_unit) {
@@ -141,7 +150,7 @@ void Transfers::regather(int flat_unit) {
              for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
                const SegmentBuffers& buffers = train_.arrays.segment(id);
                const Range kept = train_.policy().second_copy(train_.layout().segment(id));
-               all_gather(train_, *communicator, stream,
+               all_gather(train_, {*communicator}, stream,
                           {buffers.second_copy, kept.count(), buffers.dtype}, buffers.whole);
              }
            });
@@ -157,7 +166,7 @@ void Transfers::share_slices(int flat_unit, Sharing sharing) {
                std::byte* held = buffers.*sharing.array;
                const DType dtype = buffers.*sharing.dtype;
                const std::int64_t skipped = train_.policy().slice_in_shard(segment);
-               all_gather(train_, *communicator, stream,
+               all_gather(train_, {*communicator}, stream,
                           {held + skipped * size_of(dtype), segment.slice, dtype}, held);
              }
            });
@@ -186,8 +195,9 @@ void Transfers::add_up(int flat_unit, bool first, Stream stream) {
 // The micro step may have gone on when the work runs.
 void Transfers::reduce(int flat_unit, bool adds_up) {
   const bool first = train_.replaces_gradients(), last = train_.last_micro_step;
-  transfer_sums(
-      flat_unit, [this, flat_unit, first, last, adds_up](const Hops* hops, Stream stream) {
+  transfer_in_hops(
+      train_.policy().wire.reduces_in_hops, flat_unit,
+      [this, flat_unit, first, last, adds_up](const Hops* hops, Stream stream) {
         if (adds_up) add_up(flat_unit, false, stream);
         for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
           const Segment& segment = train_.layout().segment(id);
@@ -248,6 +258,7 @@ Transfers::Reduction Transfers::reduction_in_group(const SegmentId& id, bool fir
                       {own.gradient_shard, own.sum},
                       own.held.count(),
                       own.wire,
+                      policy.wire.reduce_inside,
                       policy.precision.predivision,
                       first};
   std::byte* landing = own.landing;
@@ -272,8 +283,11 @@ Transfers::Reduction Transfers::reduction_over_groups(const SegmentId& id, bool 
   const bool lands = own.landing != nullptr;
   const ElementOps::Target rest = lands ? ElementOps::Target{own.landing, own.wire}
                                         : ElementOps::Target{own.gradient_shard, own.sum};
-  Reduction reduction{
-      rest, {rest.data + skipped * size_of(rest.dtype), rest.dtype}, segment.slice, own.wire};
+  Reduction reduction{rest,
+                      {rest.data + skipped * size_of(rest.dtype), rest.dtype},
+                      segment.slice,
+                      own.wire,
+                      policy.wire.reduce};
   reduction.replaces = replaces || lands;
   if (!lands && waits_for_groups(own, replaces))
     reduction.from = {train_.arrays.group_sums(), own.wire};
@@ -281,22 +295,22 @@ Transfers::Reduction Transfers::reduction_over_groups(const SegmentId& id, bool 
   return reduction;
 }
 
-void Transfers::reduce_scatter(const Hops& hops, const std::byte* parts,
-                               const ElementOps::Target& sum, const comm::wire::Cut& cut,
-                               Stream stream) {
-  const comm::wire::Codec& codec = train_.policy().reduce_codec;
+// `codec` is that of the first hop.
+void Transfers::reduce_scatter(const Hops& hops, const comm::wire::Codec& codec,
+                               const std::byte* parts, const ElementOps::Target& sum,
+                               const comm::wire::Cut& cut, Stream stream) {
   const comm::wire::Workspace workspace{train_.runtime.codec(), train_.arrays.wire_staging(),
                                         stream};
   if (hops.second == nullptr)
     return comm::wire::reduce_scatter({hops.first, codec}, parts, {sum.data, sum.dtype}, cut,
                                       workspace);
   const comm::wire::Grid grid{cut.count, cut.stride, hops.first.size() * cut.stride, cut.dtype};
-  comm::wire::reduce_scatter({hops.first, codec}, {*hops.second, codec}, parts,
-                             {sum.data, sum.dtype}, grid, workspace);
+  comm::wire::reduce_scatter({hops.first, codec}, {*hops.second, train_.policy().wire.reduce},
+                             parts, {sum.data, sum.dtype}, grid, workspace);
 }
 
 void Transfers::run(const Reduction& reduction, const Hops& hops, Stream stream) {
-  const auto& [from, to, part, wire, divisor, replaces, whole] = reduction;
+  const auto& [from, to, part, wire, codec, divisor, replaces, whole] = reduction;
   // A sum that is replaced has the values of the wire, and travels on as such.
   const bool spreads_wire = whole != nullptr && replaces && to.dtype != wire;
   const std::int64_t piece = train_.policy().reduce_piece(hops.ranks());
@@ -309,17 +323,17 @@ void Transfers::run(const Reduction& reduction, const Hops& hops, Stream stream)
     std::byte* own = part_of(hops.rank());
     std::byte* target = to.data + begin * size_of(to.dtype);
     const bool direct = replaces && to.dtype == wire;
-    reduce_scatter(hops, outgoing.data, {direct ? target : own, wire},
+    reduce_scatter(hops, codec, outgoing.data, {direct ? target : own, wire},
                    {count, outgoing.stride, wire}, stream);
     if (!direct) ops_.assign_or_add({target, to.dtype}, {own, wire}, count, replaces, stream);
     if (!spreads_wire) continue;
-    hops.first.all_gather(own, outgoing.data, count, wire, outgoing.stride, stream);
+    all_gather(train_, hops, stream, {own, count, wire, outgoing.stride}, outgoing.data);
     for (int r = 0; r < hops.ranks(); ++r)
       ops_.cast({part_of(r), wire}, {whole + (r * part + begin) * size_of(to.dtype), to.dtype},
                 count, stream);
   }
   if (whole != nullptr && !spreads_wire)
-    all_gather(train_, hops.first, stream, {to.data, part, to.dtype}, whole);
+    all_gather(train_, hops, stream, {to.data, part, to.dtype}, whole);
 }
 
 // Every rank's part of a piece in the dtype of the wire: where it lies, or cast to the staging.
@@ -344,7 +358,7 @@ void Transfers::spread_gradients(const SegmentId& id) {
   if (!train_.collective() || train_.policy().optimizer_sharded()) return;
   transfer(train_.ranks, id.flat_unit, [this, id](comm::Communicator* communicator, Stream stream) {
     const SegmentBuffers& buffers = train_.arrays.segment(id);
-    all_gather(train_, *communicator, stream,
+    all_gather(train_, {*communicator}, stream,
                {buffers.gradient_shard, train_.layout().segment(id).slice, buffers.sum},
                buffers.sum_whole());
   });

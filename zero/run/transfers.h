@@ -10,6 +10,7 @@
 #include "comm/wire/exchange.h"
 #include "zero/run/element_ops.h"
 #include "zero/run/hidden_memory.h"
+#include "zero/state/array_exchange.h"
 #include "zero/state/train_state.h"
 
 namespace zero::detail {
@@ -48,6 +49,7 @@ class Transfers {
     ElementOps::Target to;    // this rank's part of the sum
     std::int64_t part;        // elements
     DType wire;
+    comm::wire::Codec codec;     // in two hops, of the first
     float divisor = 1;           // of each summand, in the dtype of the wire
     bool replaces = true;        // what lies in `to`; else the sum is added to it
     std::byte* whole = nullptr;  // where all parts of `to` shall be, on every rank; or null
@@ -60,17 +62,8 @@ class Transfers {
   // Runs the work on the communication stream; without a communicator where this rank is alone.
   using Work = std::function<void(comm::Communicator*, Stream)>;
   void transfer(Ranks& ranks, int flat_unit, Work work);
-  // Whose vectors are summed: the ranks of one communicator, or of two hops, where rank r of the
-  // first and rank q of the second is rank r + q * first.size() of all.
-  struct Hops {
-    comm::Communicator& first;
-    comm::Communicator* second = nullptr;
-
-    int ranks() const { return first.size() * (second ? second->size() : 1); }
-    int rank() const { return first.rank() + (second ? second->rank() * first.size() : 0); }
-  };
-  // For sums over the shard group, in one hop or in two; null where this rank is alone.
-  void transfer_sums(int flat_unit, std::function<void(const Hops*, Stream)> work);
+  // For exchanges over the shard group, in one hop or in two; null where this rank is alone.
+  void transfer_in_hops(bool two, int flat_unit, std::function<void(const Hops*, Stream)> work);
   void count_as_issued(Op op, int flat_unit, std::int64_t elements);
   void accumulate(int flat_unit);
   void reduce_late(int flat_unit);
@@ -91,8 +84,8 @@ class Transfers {
   Reduction reduction_in_group(const SegmentId& id, bool first, bool last) const;
   Reduction reduction_over_groups(const SegmentId& id, bool replaces, bool last) const;
   void run(const Reduction& reduction, const Hops& hops, Stream stream);
-  void reduce_scatter(const Hops& hops, const std::byte* parts, const ElementOps::Target& sum,
-                      const comm::wire::Cut& cut, Stream stream);
+  void reduce_scatter(const Hops& hops, const comm::wire::Codec& codec, const std::byte* parts,
+                      const ElementOps::Target& sum, const comm::wire::Cut& cut, Stream stream);
   Outgoing cast_for_wire(const Reduction& reduction, int parts, std::int64_t begin,
                          std::int64_t count, Stream stream);
 

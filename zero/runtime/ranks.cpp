@@ -110,6 +110,18 @@ void Ranks::exchange_on_device(std::string_view subject, const Transfer& operati
   runtime_.communication().synchronize();
 }
 
+void Ranks::exchange_with(Ranks& others, std::string_view subject,
+                          const TransferOverTwo& operation) {
+  exchange_on_device(subject, [&](comm::Communicator& communicator, Stream stream) {
+    comm::Communicator& second = others.on_device();
+    second.set_terms(others.terms_);
+    second.set_subject(subject);
+    const std::int64_t before = total_bytes(second.traffic());
+    operation(communicator, second, stream);
+    control_bytes_ += total_bytes(second.traffic()) - before;
+  });
+}
+
 std::vector<std::int64_t> Ranks::gather_words(std::string_view subject,
                                               const std::vector<std::int64_t>& own) {
   if (topology().size == 1) return own;

@@ -54,8 +54,9 @@ class Ranks {
   // An operation on host buffers; waits for it. Its bytes count as control traffic.
   void exchange(std::string_view subject,
                 const std::function<void(comm::Communicator&)>& operation);
-  // The same on device buffers.
+  // The same on device buffers; and with the communicator of another part of the world too.
   void exchange_on_device(std::string_view subject, const Transfer& operation);
+  void exchange_with(Ranks& others, std::string_view subject, const TransferOverTwo& operation);
   // Every rank's words, in rank order.
   std::vector<std::int64_t> gather_words(std::string_view subject,
                                          const std::vector<std::int64_t>& own);

@@ -35,37 +35,45 @@ void gather_over_replicas(TrainState& train, const ArrayId& array, std::byte* he
   const std::int64_t skipped = train.policy().slice_in_shard(segment);
   const EvenPart own{held + skipped * size_of(dtype), segment.slice, dtype};
   train.replicas()->exchange(train.subject(array.flat_unit), [&](comm::Communicator& communicator) {
-    all_gather(train, communicator, {}, own, held);
+    all_gather(train, {communicator}, {}, own, held);
   });
+}
+
+// Encoded parts of an array to the whole, in pieces of the bucket's size.
+void gather_encoded(const TrainState& train, const Hops& hops, Stream stream, const EvenPart& own,
+                    std::byte* whole, const comm::wire::Codec& inside,
+                    const comm::wire::Codec& between) {
+  const comm::wire::Workspace workspace{train.runtime.codec(), train.arrays.wire_staging(), stream};
+  const std::int64_t piece = train.policy().gather_piece(hops.ranks());
+  for (std::int64_t begin = 0; begin < own.count; begin += piece) {
+    const std::int64_t offset = begin * size_of(own.dtype), n = std::min(piece, own.count - begin);
+    if (hops.second == nullptr)
+      comm::wire::all_gather(hops.first, inside, own.data + offset, whole + offset,
+                             {n, own.stride, own.dtype}, workspace);
+    else
+      comm::wire::all_gather({hops.first, inside}, {*hops.second, between}, own.data + offset,
+                             whole + offset,
+                             {n, own.stride, hops.first.size() * own.stride, own.dtype}, workspace);
+  }
 }
 
 }  // namespace
 
-void all_gather(const TrainState& train, comm::Communicator& communicator, Stream stream,
-                const EvenPart& own, std::byte* whole) {
-  const std::int64_t piece = train.policy().gather_piece(communicator.size());
-  for (std::int64_t begin = 0; begin < own.count; begin += piece) {
-    const std::int64_t offset = begin * size_of(own.dtype);
-    communicator.all_gather(own.data + offset, whole + offset, std::min(piece, own.count - begin),
-                            own.dtype, own.count, stream);
-  }
+void all_gather(const TrainState& train, const Hops& hops, Stream stream, const EvenPart& own,
+                std::byte* whole) {
+  constexpr comm::wire::Format none = comm::wire::Format::none;
+  gather_encoded(train, hops, stream, own, whole, comm::wire::Codec(none), comm::wire::Codec(none));
 }
 
-void gather_parameters(TrainState& train, comm::Communicator& communicator, Stream stream,
+void gather_parameters(const TrainState& train, const Hops& hops, Stream stream,
                        const SegmentId& id) {
   const SegmentBuffers& buffers = train.arrays.segment(id);
-  const std::int64_t count = buffers.held.count();
-  if (!train.layout().segment(id).encoded)
-    return all_gather(train, communicator, stream, {buffers.shard, count, buffers.dtype},
-                      buffers.whole);
-  const comm::wire::Workspace workspace{train.runtime.codec(), train.arrays.wire_staging(), stream};
-  const std::int64_t piece = train.policy().gather_piece(communicator.size());
-  for (std::int64_t begin = 0; begin < count; begin += piece) {
-    const std::int64_t offset = begin * size_of(buffers.dtype);
-    comm::wire::all_gather(communicator, train.policy().gather_codec, buffers.shard + offset,
-                           buffers.whole + offset,
-                           {std::min(piece, count - begin), count, buffers.dtype}, workspace);
-  }
+  const WireFormats& wire = train.policy().wire;
+  const EvenPart own{buffers.shard, buffers.held.count(), buffers.dtype};
+  if (train.layout().segment(id).encoded)
+    gather_encoded(train, hops, stream, own, buffers.whole, wire.gather_inside, wire.gather);
+  else
+    all_gather(train, hops, stream, own, buffers.whole);
 }
 
 void spread_to_replicas(TrainState& train, const ArrayId& array) {
@@ -94,15 +102,26 @@ void spread_parameters(TrainState& train, const SegmentId& id) {
       spread_to_replicas(train, {id, ArrayKind::master});
     return;
   }
-  train.ranks.exchange_on_device(
-      train.subject(id.flat_unit), [&](comm::Communicator& communicator, Stream stream) {
-        if (!train.policy().parameters_sharded) gather_parameters(train, communicator, stream, id);
-        if (spreads_master && !train.policy().optimizer_sharded())
-          all_gather(train, communicator, stream,
-                     {buffers.master + buffers.held.begin * size_of(buffers.master_dtype),
-                      segment.slice, buffers.master_dtype},
-                     buffers.master);
+  const std::string_view subject = train.subject(id.flat_unit);
+  if (!train.policy().parameters_sharded) {
+    if (train.policy().wire.gathers_in_hops)
+      train.first_hop()->exchange_with(
+          *train.second_hop(), subject,
+          [&](comm::Communicator& first, comm::Communicator& second, Stream stream) {
+            gather_parameters(train, {first, &second}, stream, id);
+          });
+    else
+      train.ranks.exchange_on_device(subject, [&](comm::Communicator& communicator, Stream stream) {
+        gather_parameters(train, {communicator}, stream, id);
       });
+  }
+  if (!spreads_master || train.policy().optimizer_sharded()) return;
+  train.ranks.exchange_on_device(subject, [&](comm::Communicator& communicator, Stream stream) {
+    all_gather(train, {communicator}, stream,
+               {buffers.master + buffers.held.begin * size_of(buffers.master_dtype), segment.slice,
+                buffers.master_dtype},
+               buffers.master);
+  });
 }
 
 std::vector<std::byte> gather_whole(TrainState& train, const ArrayId& array) {
@@ -116,7 +135,7 @@ std::vector<std::byte> gather_whole(TrainState& train, const ArrayId& array) {
   gather_over_replicas(train, array, own);
   train.shard_group().exchange(
       train.subject(array.flat_unit), [&](comm::Communicator& communicator) {
-        all_gather(train, communicator, {}, {own, held.count(), dtype}, whole.data());
+        all_gather(train, {communicator}, {}, {own, held.count(), dtype}, whole.data());
       });
   return whole;
 }

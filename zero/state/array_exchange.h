@@ -18,14 +18,25 @@ struct EvenPart {
   const std::byte* data;
   std::int64_t count;  // elements
   DType dtype;
+  std::int64_t stride = count;  // from a rank's part to the next one's
+};
+// Whose parts are exchanged: those of the ranks of one communicator, or of two hops, where rank r
+// of the first and rank q of the second is rank r + q * first.size() of all.
+struct Hops {
+  comm::Communicator& first;
+  comm::Communicator* second = nullptr;
+
+  int ranks() const { return first.size() * (second ? second->size() : 1); }
+  int rank() const { return first.rank() + (second ? second->rank() * first.size() : 0); }
 };
 // Every rank's part to the whole on every rank of the group, in pieces of the bucket's size.
-void all_gather(const TrainState& train, comm::Communicator& communicator, Stream stream,
-                const EvenPart& own, std::byte* whole);
+void all_gather(const TrainState& train, const Hops& hops, Stream stream, const EvenPart& own,
+                std::byte* whole);
 
 // Shards of a segment's parameters to the whole on every rank of the shard group, in the segment's
-// wire format. A rank's own shard passes through the format too.
-void gather_parameters(TrainState& train, comm::Communicator& communicator, Stream stream,
+// wire format. A rank's own shard passes through the format too. In two hops where the plan says so
+// (WireFormats::gathers_in_hops).
+void gather_parameters(const TrainState& train, const Hops& hops, Stream stream,
                        const SegmentId& id);
 
 // After the slices of parameters and master weights have been filled: to wherever the placement has

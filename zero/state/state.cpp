@@ -7,6 +7,17 @@
 
 namespace zero::detail {
 
+namespace {
+
+// Of a gather of encoded slices, over so many ranks.
+std::int64_t gather_staging(const WireFormats& wire, const comm::wire::Cut& cut, int ranks) {
+  if (!wire.gathers_in_hops) return gather_staging_bytes(wire.gather_inside, cut, ranks);
+  return std::max(gather_staging_bytes(wire.gather, cut, ranks / wire.hop_ranks),
+                  gather_staging_bytes(wire.gather_inside, cut, wire.hop_ranks));
+}
+
+}  // namespace
+
 ModelState::ModelState(const Layout& layout, const SlotAssignment& parameter_slots,
                        const SlotAssignment& gradient_slots, StatePolicy policy,
                        const OffloadPlan& offload)
@@ -169,17 +180,18 @@ void ModelState::request_staging() {
 void ModelState::request_wire_staging() {
   const RankGrid& grid = layout_.grid;
   std::int64_t bytes = 0;
-  const auto reduce = [&](int parts, std::int64_t elements, DType wire) {
+  const comm::wire::Codec &inside = policy_.wire.reduce_inside, &between = policy_.wire.reduce;
+  const auto reduce = [&](const comm::wire::Codec& codec, int parts, std::int64_t elements,
+                          DType wire) {
     const comm::wire::Cut cut{std::min(policy_.reduce_piece(parts), elements), elements, wire};
-    bytes = std::max(bytes, comm::wire::reduce_staging_bytes(policy_.reduce_codec, cut, parts));
+    bytes = std::max(bytes, comm::wire::reduce_staging_bytes(codec, cut, parts));
   };
   const auto reduce_in_hops = [&](std::int64_t elements, DType wire) {
-    const int first = policy_.reduce_hop_ranks;
-    const std::int64_t piece = std::min(policy_.reduce_piece(grid.ranks), elements);
-    bytes =
-        std::max(bytes, comm::wire::two_hop_staging_bytes(
-                            policy_.reduce_codec, policy_.reduce_codec,
-                            {piece, elements, first * elements, wire}, first, grid.ranks / first));
+    const int first = policy_.wire.hop_ranks;
+    const std::int64_t piece = std::min(policy_.reduce_piece(grid.shard_ranks), elements);
+    bytes = std::max(bytes, comm::wire::two_hop_staging_bytes(
+                                inside, between, {piece, elements, first * elements, wire}, first,
+                                grid.shard_ranks / first));
   };
   for (const SegmentId& id : layout_.segments()) {
     const Segment& segment = layout_.segment(id);
@@ -188,15 +200,13 @@ void ModelState::request_wire_staging() {
     const comm::wire::Cut cut{std::min(policy_.gather_piece(grid.shard_ranks), held), held,
                               own.dtype};
     if (segment.encoded)
-      bytes = std::max(
-          bytes, comm::wire::gather_staging_bytes(policy_.gather_codec, cut, grid.shard_ranks));
+      bytes = std::max(bytes, gather_staging(policy_.wire, cut, grid.shard_ranks));
     if (!segment.trainable) continue;
-    if (policy_.reduce_hop_ranks > 0) {
+    if (policy_.wire.reduces_in_hops)
       reduce_in_hops(held, own.wire);
-      continue;
-    }
-    reduce(grid.shard_ranks, held, own.wire);
-    if (grid.replicas() > 1) reduce(grid.replicas(), segment.slice, own.wire);
+    else
+      reduce(inside, grid.shard_ranks, held, own.wire);
+    if (grid.replicas() > 1) reduce(between, grid.replicas(), segment.slice, own.wire);
   }
   if (bytes > 0) exchanged_.add(MemoryCategory::communication, bytes, wire_staging_);
 }

@@ -81,9 +81,10 @@ void TrainState::agree_at_start() {
   if (plan.grid.replicas() > 1) split_ranks();
   if (const int sharing = policy().second_copy_ranks; sharing > 0)
     second_copies_ = ranks.split("the start of second copies", rank() / sharing, rank() % sharing);
-  if (const int hop = policy().reduce_hop_ranks; hop > 0) {
-    first_hop_ = ranks.split("the start of reductions in nodes", rank() / hop, rank() % hop);
-    second_hop_ = ranks.split("the start of reductions over nodes", rank() % hop, rank() / hop);
+  if (const int hop = policy().wire.hop_ranks; hop > 0) {
+    const int number = plan.grid.group(rank()) * hop + rank() % hop;
+    first_hop_ = ranks.split("the start of exchanges in nodes", rank() / hop, rank() % hop);
+    second_hop_ = ranks.split("the start of exchanges over nodes", number, rank() / hop);
   }
 }
 

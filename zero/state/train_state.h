@@ -53,8 +53,8 @@ struct TrainState {
   Ranks& shard_group() { return shard_group_ ? *shard_group_ : ranks; }
   Ranks* replicas() { return replicas_.get(); }
   Ranks& second_copy_group() { return *second_copies_; }  // where there are second copies
-  // Of a reduction in two hops: the ranks of the first, and those of the second, which have the
-  // same numbers in their groups; null where there is one hop.
+  // Of exchanges in two hops: the ranks of a node, and those that have the same number in theirs;
+  // null where there is one hop.
   Ranks* first_hop() { return first_hop_.get(); }
   Ranks* second_hop() { return second_hop_.get(); }
   Ranks& update_group() {
