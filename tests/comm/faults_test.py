@@ -18,7 +18,7 @@ import time
 
 MPIEXEC, PROGRAM = sys.argv[1:3]
 LIMIT_S = 20
-# Open MPI's launcher may hang or crash once all ranks have gone, where one of them leaves in the middle of
+# Open MPI's launcher may hang or crash once all ranks have gone, where one of them died or leaves in the middle of
 # MPI_Finalize (PMIx 4.2 frees what it still uses). `zero run` ends such a launcher.
 LAUNCHER_BROKE = (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, 139, 134)
 
@@ -136,7 +136,7 @@ def a_rank_is_killed_and_the_launcher_does_nothing(transport):
     job = Job("work", transport, options=["--enable-recovery"])
     job.wait_until_at_work()
     job.kill(1, signal.SIGKILL)
-    job.finish()
+    job.finish_ranks()
     job.expect_gone()
     expect_one_message(job, r"rank 1 \(pid \d+ on host .*\) died", r"(all_gather|reduce_scatter) of unit h\.\d+")
 
