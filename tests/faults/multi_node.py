@@ -233,22 +233,59 @@ def a_cut_link_in_a_save():
     return seconds
 
 
-def training():
-    """The losses of a training over two hosts are those of one host, bit by bit."""
-    with tempfile.TemporaryDirectory() as folder:
-        def losses(start, log):
-            program = [TRAIN_GPT[0], "--model", "tiny", "--sequence-length", "16", "--steps", "8", "--threads", "1",
-                       "--stage", "3", "--set", "train_micro_batch_size_per_gpu=1", "--set",
-                       "zero_core.reduce_group_size=2", "--log-json", f"{folder}/{log}"]
-            done = run(start(program))
-            expect(done.returncode == 0, f"exit code {done.returncode}", done)
-            lines = [json.loads(l) for l in pathlib.Path(folder, log).read_text().splitlines()]
-            return [line["loss"] for line in lines if "step" in line]
+IN_GROUPS = ("zero_core.shard_group_size=2",)
+ZERO_PLUS_PLUS = ("zero_core.wire.gather=int8", "zero_optimization.zero_quantized_gradients=true",
+                  "zero_optimization.zero_hpz_partition_size=2")
+STRATEGIES = {
+    "stage 3": (),
+    "HYBRID_SHARD": IN_GROUPS,
+    "HFSDP": (*IN_GROUPS, "zero_core.optimizer_over_all_ranks=true"),
+    "hpZ": ("zero_optimization.zero_hpz_partition_size=2",),
+    "ZeRO++": ZERO_PLUS_PLUS,
+    "ZeRO++, plain inside hosts": (*ZERO_PLUS_PLUS, "zero_core.wire.gather_inside=none",
+                                   "zero_core.wire.reduce_inside=none"),
+}
+# Little else than equal blocks, so that what is not encoded hardly counts.
+BLOCKS = {"model_type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 128, "n_layer": 48, "n_head": 4}
+STEPS_TRAINED = 5
 
+
+def losses(folder, start, settings, steps=STEPS_TRAINED):
+    log = pathlib.Path(folder, "log.jsonl")
+    log.unlink(missing_ok=True)
+    program = [TRAIN_GPT[0], "--model", f"{folder}/config.json", "--sequence-length", "16", "--steps",
+               str(steps), "--threads", "1", "--stage", "3", "--log-json", str(log)]
+    for setting in ("train_micro_batch_size_per_gpu=1", "bf16.enabled=true", "zero_core.reduce_group_size=2",
+                    *settings):
+        program += ["--set", setting]
+    done = run(start(program))
+    expect(done.returncode == 0, f"exit code {done.returncode}", done)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    return [line["loss"] for line in lines if "step" in line]
+
+
+def training():
+    """The losses of a training over two hosts are those of one host, bit by bit, with every strategy; and what the
+    strategies send over the link in a step."""
+    sent = {}
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "config.json").write_text(json.dumps(BLOCKS))
         with Hosts([2, 2]) as hosts:
-            got = losses(lambda program: hosts.mpirun(MPIEXEC, 4, *program), "hosts.jsonl")
-        expected = losses(lambda program: [MPIEXEC, "--oversubscribe", "-n", "4", *program], "one.jsonl")
-    expect(len(got) == 8 and got == expected, f"losses {got}, on one host {expected}")
+            for name, settings in STRATEGIES.items():
+                def on_hosts(program):
+                    return hosts.mpirun(MPIEXEC, 4, *program)
+
+                begin = hosts.bytes_sent()
+                losses(folder, on_hosts, settings, steps=1)
+                after_one = hosts.bytes_sent()
+                got = losses(folder, on_hosts, settings)
+                sent[name] = hosts.bytes_sent() - after_one - (after_one - begin)
+                expected = losses(folder, lambda program: [MPIEXEC, "--oversubscribe", "-n", "4", *program], settings)
+                expect(len(got) == STEPS_TRAINED and got == expected,
+                       f"{name}: losses {got}, on one host {expected}")
+    shares = {name: count / sent["stage 3"] for name, count in sent.items()}
+    expect(shares["ZeRO++"] < 0.27 and shares["HFSDP"] < 0.7, f"shares of stage 3's bytes: {shares}")
+    return ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
 
 
 def passes(test):
