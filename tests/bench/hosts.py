@@ -1,7 +1,9 @@
-"""Two hosts of two ranks behind a slow link: a training step over the hierarchical transport and over flat pairwise
-exchange, in turns.
+"""Two hosts of two ranks behind a slow link: steps of GPT-2 124M in bf16 in two ways, in turns.
 
-  hosts.py BENCH_GPT_STEP [--rate 1gbit] [--stage 2] [--json FILE]
+  hosts.py BENCH_GPT_STEP [OURS:PEER ...] [--rate 1gbit] [--tokens 64] [--turns 15] [--json FILE]
+
+A way is one of WAYS below; by default the hierarchical transport against flat pairwise exchange at stage 2. Beside the
+ratio of times stands that of the bytes on the link, which is what a link that takes all the time gives.
 
 The hosts are network namespaces of this machine (../faults/multi_node_hosts.py), so it needs root. All ranks share the
 machine's cores; the link is what differs.
@@ -19,13 +21,26 @@ from multi_node_hosts import Hosts  # noqa: E402
 
 RANKS = 4
 
+STAGE_3, IN_GROUPS = ("--stage", "3"), ("--set", "zero_core.shard_group_size=2")
+ENCODED = ("--set", "zero_optimization.zero_quantized_weights=true", "--set",
+           "zero_optimization.zero_quantized_gradients=true")
+WAYS = {
+    "hierarchical": ("--stage", "2"),
+    "flat": ("--stage", "2"),  # pairwise messages between all ranks
+    "stage3": STAGE_3,
+    "hybrid": (*STAGE_3, *IN_GROUPS),
+    "hfsdp": (*STAGE_3, *IN_GROUPS, "--set", "zero_core.optimizer_over_all_ranks=true"),
+    "hpz": (*STAGE_3, "--set", "zero_optimization.zero_hpz_partition_size=2"),
+    "zero++": (*STAGE_3, *ENCODED, "--set", "zero_optimization.zero_hpz_partition_size=2"),
+}
 
-def contestant(args, hosts, transport):
+
+def contestant(args, hosts, way):
     settings = ["train_micro_batch_size_per_gpu=1", "bf16.enabled=true", "zero_core.reduce_group_size=2"]
     program = [args.program, DIRECTORY, "--model", "gpt2", "--sequence-length", str(args.tokens), "--threads", "1",
-               "--stage", str(args.stage), *(w for s in settings for w in ("--set", s))]
-    return Contestant(transport, hosts.mpirun(args.mpirun, RANKS, *program, exports=("ZERO_TRANSPORT",)), RANKS,
-                      {"ZERO_TRANSPORT": transport})
+               *(w for s in settings for w in ("--set", s)), *WAYS[way]]
+    return Contestant(way, hosts.mpirun(args.mpirun, RANKS, *program, exports=("ZERO_TRANSPORT",)), RANKS,
+                      {"ZERO_TRANSPORT": "mpi" if way == "flat" else "hierarchical"})
 
 
 def bytes_of_turn(hosts, contestant):
@@ -37,22 +52,26 @@ def bytes_of_turn(hosts, contestant):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", type=pathlib.Path)
+    parser.add_argument("pairs", nargs="*", default=["hierarchical:flat"], metavar="OURS:PEER")
     parser.add_argument("--mpirun", default="mpirun")
     parser.add_argument("--rate", default="1gbit")
-    parser.add_argument("--stage", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--json", help="append the result to this file")
     args = parser.parse_args()
     args.program = str(args.program.resolve())
-    with Hosts([2, 2], args.rate) as hosts:
-        with contestant(args, hosts, "hierarchical") as ours, contestant(args, hosts, "mpi") as flat:
-            result = summary(*play(ours, flat, args.turns, warmup=2))
-            if ours.note != flat.note:
-                sys.exit(f"the losses differ: {ours.note}, {flat.note}")
-            for key, one in (("ours_link_mib", ours), ("peer_link_mib", flat)):
-                result[key] = statistics.median(bytes_of_turn(hosts, one) for _ in range(3)) / 2**20
-        report(["hierarchical", "flat"], result, args.json)
+    for pair in args.pairs:
+        ours, peer = pair.split(":")
+        with Hosts([2, 2], args.rate) as hosts, contestant(args, hosts, ours) as one, \
+                contestant(args, hosts, peer) as other:
+            result = summary(*play(one, other, args.turns, warmup=2))
+            if {ours, peer} == {"hierarchical", "flat"} and one.note != other.note:
+                sys.exit(f"the losses differ: {one.note}, {other.note}")
+            for key, way in (("ours_link_mib", one), ("peer_link_mib", other)):
+                result[key] = statistics.median(bytes_of_turn(hosts, way) for _ in range(3)) / 2**20
+            result["ratio_of_bytes"] = result["peer_link_mib"] / result["ours_link_mib"]
+        report([ours, peer], result, args.json)
+        print(f"  by bytes {result['ratio_of_bytes']:.3f}", flush=True)
 
 
 if __name__ == "__main__":
