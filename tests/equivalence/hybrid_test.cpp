@@ -99,8 +99,15 @@ TEST_CASE(
         CAPTURE(std::string(row.name));
         CHECK(toy::train_ranks(4, in_groups(config, row, group), steps, "worker") == expected);
       }
+      zero::Config stage = hybrid::with_sums_of(config, group);
+      for (const int number : {0, 1, 2, 3}) {
+        CAPTURE(number);
+        stage.zero_optimization.stage = number;
+        stage.zero_optimization.reduce_bucket_size = 600;
+        CHECK(toy::train_ranks(4, stage, steps, "worker") == expected);
+      }
       if (group == 2) continue;
-      zero::Config stage = config;
+      stage = config;
       stage.zero_core.gradient_sync =
           group == 1 ? zero::GradientSync::last : zero::GradientSync::each;
       CHECK(toy::train_ranks(4, stage, steps) == expected);
@@ -221,8 +228,11 @@ TEST_CASE("groups that do not divide the ranks, or contradict each other, are na
     c.zero_optimization.stage = 2;
     c.zero_core.shard_group_size = 2;
   });
-  refuse("gradient_sync inner needs groups",
-         [](auto& c) { c.zero_core.gradient_sync = zero::GradientSync::inner; });
+  refuse("gradient_sync inner sums in groups of zero_core.reduce_group_size ranks, and 4 ranks",
+         [](auto& c) {
+           c.zero_core.gradient_sync = zero::GradientSync::inner;
+           c.zero_core.reduce_group_size = 3;
+         });
   refuse("zero_core.reduce_group_size is 4, and zero_core.shard_group_size 2", [](auto& c) {
     c.zero_core.shard_group_size = 2;
     c.zero_core.reduce_group_size = 4;

@@ -15,6 +15,11 @@ int node_ranks_of(const PlanRank& on) {
   return on.node_ranks != 0 ? on.node_ranks : on.ranks;
 }
 
+// The ranks whose sums are formed first: those of a node, unless the config says how many.
+int reduce_group_of(const CoreOptions& options, int node_ranks) {
+  return options.reduce_group_size > 0 ? options.reduce_group_size : node_ranks;
+}
+
 RankGrid asked_grid(const Config& config, const PlanRank& on) {
   return grid_for(config.zero_core, on.ranks, node_ranks_of(on));
 }
@@ -52,8 +57,8 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   const bool reduced_to_shard = !policy.gradients_whole && policy.accumulator == Accumulator::shard;
   // Gradients that a GPU has to sum or to cast stay there, and everywhere those that the groups
   // have to sum at the end or divide.
-  const bool groups_need =
-      plan.placement.optimizer_across == Placement::shard || policy.sums_groups_last;
+  const bool groups_need = plan.placement.optimizer_across == Placement::shard ||
+                           policy.sums_groups_last || policy.inner_ranks > 0;
   const bool leaves =
       reduced_to_shard && !groups_need &&
       (!policy.on_gpu ||
@@ -90,6 +95,8 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   const bool accumulates = plan.batch.accumulation > 1;
   policy.sums_groups_last = groups && accumulates && plan.sync == GradientSync::inner;
   policy.adds_group_sums = groups && accumulates && plan.sync == GradientSync::each;
+  if (!groups && accumulates && plan.sync == GradientSync::inner)
+    policy.inner_ranks = reduce_group_of(config.zero_core, node_ranks_of(on));
   place_gradients(plan, policy);
   policy.optimizer_states = plan.updates.state_names();
   policy.group_of_param = plan.updates.group_of_param();
@@ -229,12 +236,19 @@ GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRan
   if (options.gradient_sync == GradientSync::automatic) return plan.placement.sync;
   if (options.gradient_sync != GradientSync::inner || plan.grid.replicas() > 1)
     return options.gradient_sync;
-  if (!options.shard_group_size)
-    throw ConfigError(
-        "zero_core.gradient_sync inner needs groups: set zero_core.shard_group_size, or choose "
-        "\"each\" or \"last\"");
+  const int group = options.shard_group_size ? asked_grid(config, on).shard_ranks
+                                             : reduce_group_of(options, node_ranks_of(on));
   // One group is all of them; groups of one rank have nothing to sum inside.
-  return asked_grid(config, on).replicas() == 1 ? GradientSync::each : GradientSync::last;
+  if (group >= on.ranks) return GradientSync::each;
+  if (group == 1) return GradientSync::last;
+  if (group < 1 || on.ranks % group != 0)
+    throw ConfigError(
+        "zero_core.gradient_sync inner sums in groups of zero_core.reduce_group_size "
+        "ranks, and " +
+        std::to_string(on.ranks) +
+        " ranks cannot be cut into equal ones: set it to a divisor, or choose "
+        "\"each\" or \"last\"");
+  return GradientSync::inner;
 }
 
 void check_groups(const EnginePlan& plan) {

@@ -75,6 +75,12 @@ struct StatePolicy {
   // With replicas: a group's sums are added up at rest, and over the groups in the last micro step;
   // or in each micro step they are summed over the groups first, and then added to what is at rest.
   bool sums_groups_last = false, adds_group_sums = false;
+  // Without replicas, the same for groups of so many ranks that only sum together: each rank adds
+  // up what its group sums of the slices of the ranks that have its number in their groups, and the
+  // last micro step sums these over the groups. 0: there are no such groups.
+  int inner_ranks = 0;
+  // Ranks of the first hop of what goes in two.
+  int hop_ranks() const { return inner_ranks > 0 ? inner_ranks : wire.hop_ranks; }
   Home parameter_home = Home::device, gradient_home = Home::device, optimizer_home = Home::device;
   // What this rank owns, holds where parameters or gradients are sharded, updates, and measures for
   // the gradient norm.

@@ -83,6 +83,10 @@ void Transfers::reserve_staging() {
     });
   };
   const RankGrid& grid = train_.plan.grid;
+  if (const int inner = policy.inner_ranks; inner > 0) {
+    stage(*train_.first_hop(), wire.reduce_inside, inner, Portion::slice);
+    stage(*train_.second_hop(), wire.reduce, grid.ranks / inner, Portion::slice);
+  }
   Ranks& first = wire.reduces_in_hops ? *train_.first_hop() : train_.shard_group();
   stage(first, wire.reduce_inside, grid.shard_ranks, Portion::shard);
   if (wire.reduces_in_hops)
@@ -195,6 +199,7 @@ void Transfers::add_up(int flat_unit, bool first, Stream stream) {
 // The micro step may have gone on when the work runs.
 void Transfers::reduce(int flat_unit, bool adds_up) {
   const bool first = train_.replaces_gradients(), last = train_.last_micro_step;
+  if (train_.policy().inner_ranks > 0) return reduce_inside_groups(flat_unit, first, last);
   transfer_in_hops(
       train_.policy().wire.reduces_in_hops, flat_unit,
       [this, flat_unit, first, last, adds_up](const Hops* hops, Stream stream) {
@@ -218,6 +223,45 @@ void Transfers::reduce(int flat_unit, bool adds_up) {
     reduce_over_groups(flat_unit, true, last);
 }
 
+void Transfers::reduce_inside_groups(int flat_unit, bool first, bool last) {
+  transfer_in_hops(true, flat_unit,
+                   [this, flat_unit, first, last](const Hops* hops, Stream stream) {
+                     for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
+                       if (!train_.layout().segment(id).trainable) continue;
+                       add_to_group_sums(id, first, *hops, stream);
+                       if (last) reduce_group_sums(id, *hops, stream);
+                     }
+                     hidden_.hide_gradients(flat_unit);
+                   });
+}
+
+// Slices of the ranks of a group are neighbours.
+void Transfers::add_to_group_sums(const SegmentId& id, bool first, const Hops& hops,
+                                  Stream stream) {
+  const StatePolicy& policy = train_.policy();
+  const SegmentBuffers& own = train_.arrays.segment(id);
+  const std::int64_t slice = train_.layout().segment(id).slice;
+  for (int group = 0; group < hops.second->size(); ++group)
+    run({{own.summands() + group * hops.first.size() * slice * size_of(own.summand), own.summand},
+         {own.group_sums + group * slice * size_of(own.sum), own.sum},
+         slice,
+         own.wire,
+         policy.wire.reduce_inside,
+         policy.precision.predivision,
+         first},
+        {hops.first}, stream);
+}
+
+void Transfers::reduce_group_sums(const SegmentId& id, const Hops& hops, Stream stream) {
+  const SegmentBuffers& own = train_.arrays.segment(id);
+  const ElementOps::Target sum{own.gradient_shard, own.sum};
+  const std::int64_t slice = train_.layout().segment(id).slice;
+  run({{own.group_sums, own.sum}, sum, slice, own.wire, train_.policy().wire.reduce},
+      {*hops.second}, stream);
+  if (!train_.policy().optimizer_sharded())
+    all_gather(train_, hops, stream, {sum.data, slice, sum.dtype}, own.sum_whole());
+}
+
 void Transfers::reduce_over_groups(int flat_unit, bool replaces, bool last) {
   if (train_.replicas() == nullptr) return;
   transfer(*train_.replicas(), flat_unit,
@@ -231,6 +275,11 @@ void Transfers::reduce_over_groups(int flat_unit, bool replaces, bool last) {
 // Each micro step has reduced its gradients, or added them to this rank's sum.
 void Transfers::reduce_late(int flat_unit) {
   if (!train_.plan.sync_each()) return reduce(flat_unit, false);
+  if (train_.policy().inner_ranks > 0)
+    return transfer_in_hops(true, flat_unit, [this, flat_unit](const Hops* hops, Stream stream) {
+      for (const SegmentId id : train_.layout().segments_of(flat_unit))
+        if (train_.layout().segment(id).trainable) reduce_group_sums(id, *hops, stream);
+    });
   if (train_.policy().sums_groups_last) return reduce_over_groups(flat_unit, true, true);
   if (train_.replicas() != nullptr) {
     // What rests in a file went there whole.

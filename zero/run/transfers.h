@@ -77,6 +77,11 @@ class Transfers {
   void add_up(int flat_unit, bool first, Stream stream);
   // Adds up the gradient of this micro step first, where that is done apart.
   void reduce(int flat_unit, bool adds_up);
+  // Where groups only sum together: inside them, to this rank's sums of the group; and those over
+  // the groups.
+  void reduce_inside_groups(int flat_unit, bool first, bool last);
+  void add_to_group_sums(const SegmentId& id, bool first, const Hops& hops, Stream stream);
+  void reduce_group_sums(const SegmentId& id, const Hops& hops, Stream stream);
   // What the groups have summed, over the groups. `replaces` what is at rest.
   void reduce_over_groups(int flat_unit, bool replaces, bool last);
   // A group's sums wait for those of the others in memory of their own.

@@ -121,6 +121,9 @@ void ModelState::request_gradients(const SlotAssignment& slots) {
       exchanged_.add(MemoryCategory::gradients,
                      (offload_.gradients ? own.resident : own.held.count()) * size_of(own.sum),
                      own.gradient_shard);
+    if (policy_.inner_ranks > 0)
+      exchanged_.add(MemoryCategory::gradients,
+                     segment.length / policy_.inner_ranks * size_of(own.sum), own.group_sums);
     if (policy_.accumulator == Accumulator::whole)
       exchanged_.add(MemoryCategory::gradients, segment.length * size_of(own.sum), own.accumulated);
   }
@@ -167,6 +170,12 @@ void ModelState::request_staging() {
     const Segment& segment = layout_.segment(id);
     const SegmentBuffers& own = buffers_[id];
     if (!segment.trainable) continue;
+    const int inner = policy_.inner_ranks;
+    if (inner > 0) {
+      if (own.summand != own.wire) stage(inner, segment.slice, own);
+      if (own.sum != own.wire) stage(grid.ranks / inner, segment.slice, own);
+      continue;
+    }
     if (own.summand != own.wire) stage(grid.shard_ranks, own.held.count(), own);
     if (grid.replicas() > 1 && own.sum != own.wire) stage(grid.replicas(), segment.slice, own);
     const bool sums_each_time = grid.replicas() > 1 && !policy_.sums_groups_last;
@@ -202,7 +211,10 @@ void ModelState::request_wire_staging() {
     if (segment.encoded)
       bytes = std::max(bytes, gather_staging(policy_.wire, cut, grid.shard_ranks));
     if (!segment.trainable) continue;
-    if (policy_.wire.reduces_in_hops)
+    if (const int inner_ranks = policy_.inner_ranks; inner_ranks > 0) {
+      reduce(inside, inner_ranks, segment.slice, own.wire);
+      reduce(between, grid.ranks / inner_ranks, segment.slice, own.wire);
+    } else if (policy_.wire.reduces_in_hops)
       reduce_in_hops(held, own.wire);
     else
       reduce(inside, grid.shard_ranks, held, own.wire);

@@ -43,6 +43,7 @@ struct SegmentBuffers {
   std::byte* gradient_whole = nullptr;  // what backward writes
   std::byte* accumulated = nullptr;     // the whole sum over micro steps, where there is one
   std::byte* gradient_shard = nullptr;  // this rank's reduced shard; may be a part of either
+  std::byte* group_sums = nullptr;      // StatePolicy::inner_ranks: of one slice for each group
   // Where a shard that is offloaded is reduced to, in the dtype of the wire; else null.
   std::byte* landing = nullptr;
   Range held;  // what `shard` and `gradient_shard` hold of the segment

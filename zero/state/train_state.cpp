@@ -81,10 +81,11 @@ void TrainState::agree_at_start() {
   if (plan.grid.replicas() > 1) split_ranks();
   if (const int sharing = policy().second_copy_ranks; sharing > 0)
     second_copies_ = ranks.split("the start of second copies", rank() / sharing, rank() % sharing);
-  if (const int hop = policy().wire.hop_ranks; hop > 0) {
+  if (const int hop = policy().hop_ranks(); hop > 0) {
     const int number = plan.grid.group(rank()) * hop + rank() % hop;
     first_hop_ = ranks.split("the start of exchanges in nodes", rank() / hop, rank() % hop);
     second_hop_ = ranks.split("the start of exchanges over nodes", number, rank() / hop);
+    second_hop_->set_reduce_groups(terms.reduce_groups.over(hop));
   }
 }
 
