@@ -255,7 +255,8 @@ void add_core(RowList& rows) {
             "SHARD_GRAD_OP)"),
        acts("gradient_sync", Names{"each", "last", "inner"},
             "reduce gradients after each micro step or after the last; inner: after each inside "
-            "shard groups, after the last over them; not set: last at stages 0 and 1, each at 2 "
+            "groups of shard_group_size, else reduce_group_size ranks, after the last over them; "
+            "not set: last at stages 0 and 1, each at 2 "
             "and 3, inner with shard groups"),
        acts("shard_group_size", ranks,
             "stage 3: ranks that share one copy of parameters, gradients and optimizer states "

@@ -193,6 +193,17 @@ TEST_CASE(
       for (const zero::MemoryUse& use : report.memory) CHECK(use.peak == use.planned);
     });
   };
+  // Groups that only sum together: inside them in each micro step, and over them in the last. What
+  // has been summed or updated is gathered once.
+  for (const int stage : {0, 2}) {
+    CAPTURE(stage);
+    constexpr int micro_steps = 3;
+    zero::Config config = hybrid::with_sums_of(toy::config(stage, {}, micro_steps), group);
+    config.zero_core.gradient_sync = zero::GradientSync::inner;
+    const std::int64_t reduced = traffic_of(toy::config(stage, {}), ranks).reduced;
+    check(config, micro_steps * sent(reduced, group) + sent(reduced / group, replicas) +
+                      sent(reduced, ranks));
+  }
   for (const Row& row : rows) {
     CAPTURE(std::string(row.name));
     const zero::Config config = in_groups(toy::config(3, {}), row, group);

@@ -183,7 +183,11 @@ std::vector<float> reduced_gradient(const Case& c, int strategy) {
   config.loss_scale.loss_scale = 1;
   config.zero_optimization.reduce_bucket_size = 600;  // more than one piece
   set(config, c.dtypes);
-  c.group > 0 ? set_hybrid_strategy(config, strategy, c.group) : set_strategy(config, strategy);
+  // Groups in which parameters are sharded, or that only sum together.
+  const bool sharded_in_groups = c.group > 0 && strategy >= strategies;
+  if (c.group > 0) config.zero_core.reduce_group_size = c.group;
+  sharded_in_groups ? set_hybrid_strategy(config, strategy - strategies, c.group)
+                    : set_strategy(config, strategy);
   zero::testing::run_ranks(c.ranks, [&](zero::Runtime& runtime) {
     zero::ModelSpec model;
     model.unit("only").param("w", {elements});
@@ -208,7 +212,8 @@ std::vector<float> reduced_gradient(const Case& c, int strategy) {
 }
 
 void check_sums(const Case& c) {
-  for (int strategy = 0; strategy < (c.group > 0 ? hybrid_strategies : strategies); ++strategy) {
+  const int all = strategies + (c.group > 0 ? hybrid_strategies : 0);
+  for (int strategy = 0; strategy < all; ++strategy) {
     INFO(c.dtypes.name() << ", " << c.ranks << " ranks, " << c.micro_steps << " micro steps, "
                          << (c.sync == GradientSync::each    ? "each"
                              : c.sync == GradientSync::inner ? "inner"
@@ -236,7 +241,7 @@ TEST_CASE("gradients are summed with the promised roundings") {
         check_sums({dtypes, ranks, micro_steps, sync});
 }
 
-TEST_CASE("sums of hybrid strategies are taken in the groups first, with the promised roundings") {
+TEST_CASE("sums are taken in groups first at every strategy, with the promised roundings") {
   int group = 2;
   for (const Dtypes& dtypes : all_dtypes()) {
     group = 5 - group;
