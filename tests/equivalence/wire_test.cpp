@@ -139,6 +139,15 @@ TEST_CASE("reductions in a format inside groups and over them: equal bits over t
       other.zero_optimization.reduce_bucket_size = 300;
       expect_same(4, expected, other);
     }
+    if (sync != zero::GradientSync::inner) continue;
+    // Sums of both hops alone, in what the groups of a strategy reduce and send.
+    for (const int stage : {1, 2, 3}) {
+      CAPTURE(stage);
+      zero::Config other = hybrid::with_sums_of(config, 2);
+      other.zero_optimization.stage = stage;
+      other.zero_optimization.reduce_bucket_size = 300;
+      expect_same(4, expected, other);
+    }
   }
 }
 
