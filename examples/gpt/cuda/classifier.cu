@@ -1,5 +1,8 @@
 #include "examples/gpt/cuda/classifier.h"
 
+#include <cuda_pipeline.h>
+
+#include <algorithm>
 #include <cfloat>
 
 #include "examples/gpt/cuda/element.cuh"
@@ -7,19 +10,20 @@
 namespace gpt::cuda {
 namespace {
 
-constexpr int threads = 256;
+constexpr int threads = 512;
+// Of one processor: one block loads while the other computes.
+constexpr int blocks_at_once = 2;
 
 // The sum of exponentials so far, relative to the largest logit so far.
 struct Softmax {
   float top = -FLT_MAX, total = 0;
 
-  __device__ void include(float logit) {
-    if (logit > top) {
-      total = total * expf(top - logit) + 1;
-      top = logit;
-    } else {
-      total += expf(logit - top);
-    }
+  __device__ void include(const Pack& logits) {
+    float largest = top;
+    for (int i = 0; i < pack_elements; ++i) largest = fmaxf(largest, logits.values[i]);
+    total *= expf(top - largest);
+    for (int i = 0; i < pack_elements; ++i) total += expf(logits.values[i] - largest);
+    top = largest;
   }
   __device__ void include(const Softmax& other) {
     const float largest = fmaxf(top, other.top);
@@ -38,31 +42,108 @@ __device__ void fold_block(Value* values, const Add& add) {
   __syncthreads();
 }
 
-// A block per row. A T is not wider than a float: what a turn of the last loop writes lies where
-// this turn or earlier ones have read.
+// A row of logits, whose first `kept` elements a block has copied into its shared memory. A thread
+// always has the same packs, so it needs to wait for its own copies alone.
 template <class T>
-__global__ void __launch_bounds__(threads) classifier_kernel(Classifier a) {
+class Row {
+ public:
+  __device__ Row(const Classifier<T>& a, std::int64_t kept)
+      : logits_(a.logits + blockIdx.x * a.distance),
+        copy_(block_memory<T>()),
+        vocabulary_(a.vocabulary),
+        distance_(a.distance),
+        kept_(kept) {
+    constexpr int wide = 16 / sizeof(T);
+    for_packs(threadIdx.x, threads, kept, [&](std::int64_t at) {
+      for (int i = 0; i < pack_elements; i += wide)
+        __pipeline_memcpy_async(copy_ + at + i, logits_ + at + i, 16);
+    });
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+  }
+
+  // body(at, pack) for every pack of the calling thread; beyond the vocabulary there are the
+  // smallest of all logits.
+  template <class Body>
+  __device__ void for_logits(const Body& body) const {
+    std::int64_t at = std::int64_t{threadIdx.x} * pack_elements;
+    constexpr std::int64_t step = threads * pack_elements;
+    for (; at < kept_; at += step) body(at, masked(load_whole(copy_ + at), at));
+    for (; at < vocabulary_; at += step) body(at, masked(load_whole(logits_ + at), at));
+  }
+
+  __device__ void set_gradient(std::int64_t at, const Pack& pack) const {
+    store_whole(pack, logits_ + at);
+  }
+  __device__ void clear_padding() const {
+    const std::int64_t first = packs_of(vocabulary_) * pack_elements;
+    for_packs(threadIdx.x, threads, distance_ - first,
+              [&](std::int64_t at) { set_gradient(first + at, Pack{}); });
+  }
+
+ private:
+  __device__ Pack masked(Pack pack, std::int64_t at) const {
+    for (int i = 0; i < pack_elements; ++i)
+      if (at + i >= vocabulary_) pack.values[i] = -FLT_MAX;
+    return pack;
+  }
+
+  T *logits_, *copy_;
+  std::int64_t vocabulary_, distance_, kept_;
+};
+
+// A block per row.
+template <class T>
+__global__ void __launch_bounds__(threads, blocks_at_once)
+    classifier_kernel(Classifier<T> a, std::int64_t kept) {
   alignas(Softmax) __shared__ unsigned char memory[threads * sizeof(Softmax)];
   auto* const softmax = reinterpret_cast<Softmax*>(memory);
-  const std::int64_t row = blockIdx.x;
-  float* const logits = a.logits + row * a.distance;
-  const std::int32_t target = a.targets[row];
-  const float target_logit = logits[target];
+  const Row<T> row(a, kept);
+  const std::int32_t target = a.targets[blockIdx.x];
+  const float target_logit = zero::to_float(a.logits[blockIdx.x * a.distance + target]);
   Softmax own;
-  for (std::int64_t i = threadIdx.x; i < a.vocabulary; i += threads) own.include(logits[i]);
+  row.for_logits([&](std::int64_t, const Pack& logits) { own.include(logits); });
   softmax[threadIdx.x] = own;
   fold_block(softmax, [](Softmax& to, const Softmax& from) { to.include(from); });
   const float top = softmax[0].top, total = softmax[0].total;
   const float scale = *a.gradient_scale / a.mean_rows, factor = scale / total;
-  if (threadIdx.x == 0) a.losses[row] = logf(total) + (top - target_logit);
-  T* const gradient = reinterpret_cast<T*>(logits);
-  for (std::int64_t first = 0; first < a.vocabulary; first += threads) {
-    const std::int64_t i = first + threadIdx.x;
-    float value = 0;
-    if (i < a.vocabulary) value = expf(logits[i] - top) * factor - (i == target ? scale : 0.0f);
-    __syncthreads();
-    if (i < a.vocabulary) gradient[i] = zero::from_float<T>(value);
+  if (threadIdx.x == 0) a.losses[blockIdx.x] = logf(total) + (top - target_logit);
+  row.for_logits([&](std::int64_t at, Pack pack) {
+    for (int i = 0; i < pack_elements; ++i)
+      pack.values[i] = expf(pack.values[i] - top) * factor - (at + i == target ? scale : 0.0f);
+    row.set_gradient(at, pack);
+  });
+  row.clear_padding();
+}
+
+// What a block may keep of a row so that so many blocks run at once.
+template <class T>
+std::int64_t kept_elements(const Classifier<T>& call) {
+  int device = 0, most = 0, processor = 0, reserved = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  const auto ask = [&](int& value, cudaDeviceAttr attribute) {
+    check(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
+  };
+  ask(most, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  ask(processor, cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  ask(reserved, cudaDevAttrReservedSharedMemoryPerBlock);
+  const int bytes = std::min(most, processor / blocks_at_once - reserved) -
+                    static_cast<int>(threads * sizeof(Softmax));
+  const std::int64_t fitting = bytes / static_cast<std::int64_t>(pack_elements * sizeof(T));
+  return std::clamp<std::int64_t>(fitting, 0, packs_of(call.vocabulary)) * pack_elements;
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads)
+    round_sums_kernel(const float* sums, T* to, bool add, std::int64_t count) {
+  const std::int64_t at = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * pack_elements;
+  if (at >= count) return;
+  Pack sum = load_pack(sums, at, count);
+  if (add) {
+    const Pack before = load_pack(to, at, count);
+    for (int i = 0; i < pack_elements; ++i) sum.values[i] += before.values[i];
   }
+  store_pack(sum, to, at, count);
 }
 
 __global__ void __launch_bounds__(threads)
@@ -78,9 +159,22 @@ __global__ void __launch_bounds__(threads)
 }  // namespace
 
 template <class T>
-void differentiate_logits(const Classifier& call, cudaStream_t stream) {
-  launch(Launch{"classifier_kernel", dim3(static_cast<unsigned>(call.rows)), threads, stream},
-         classifier_kernel<T>, call);
+void differentiate_logits(const Classifier<T>& call, cudaStream_t stream) {
+  const std::int64_t kept = kept_elements(call);
+  const auto bytes = static_cast<std::size_t>(kept) * sizeof(T);
+  check(cudaFuncSetAttribute(classifier_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)),
+        "cudaFuncSetAttribute");
+  launch(
+      Launch{"classifier_kernel", dim3(static_cast<unsigned>(call.rows)), threads, stream, bytes},
+      classifier_kernel<T>, call, kept);
+}
+
+template <class T>
+void round_sums(const float* sums, T* to, bool add, std::int64_t count, cudaStream_t stream) {
+  launch(
+      Launch{"round_sums_kernel", dim3(blocks_of(count, threads * pack_elements)), threads, stream},
+      round_sums_kernel<T>, sums, to, add, count);
 }
 
 void mean_loss(const float* losses, std::int64_t count, float* mean, cudaStream_t stream) {
@@ -88,8 +182,12 @@ void mean_loss(const float* losses, std::int64_t count, float* mean, cudaStream_
          mean);
 }
 
-template void differentiate_logits<float>(const Classifier&, cudaStream_t);
-template void differentiate_logits<zero::bf16>(const Classifier&, cudaStream_t);
-template void differentiate_logits<zero::fp16>(const Classifier&, cudaStream_t);
+#define GPT_INSTANTIATE(T)                                                \
+  template void differentiate_logits(const Classifier<T>&, cudaStream_t); \
+  template void round_sums(const float*, T*, bool, std::int64_t, cudaStream_t);
+GPT_INSTANTIATE(float)
+GPT_INSTANTIATE(zero::bf16)
+GPT_INSTANTIATE(zero::fp16)
+#undef GPT_INSTANTIATE
 
 }  // namespace gpt::cuda

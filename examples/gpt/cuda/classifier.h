@@ -8,10 +8,11 @@
 
 namespace gpt::cuda {
 
-// Row r of the logits begins at r * distance floats, and so does its gradient, in elements of T:
-// rows of those are distance * 4 / sizeof(T) apart.
+// Rows of logits are `distance` elements apart, a multiple of 8, and start at aligned addresses.
+// Columns from `vocabulary` to `distance` are never read as logits; their gradient is zero.
+template <class T>
 struct Classifier {
-  float* logits;
+  T* logits;
   std::int64_t rows, vocabulary, distance;
   const std::int32_t* targets;  // [rows]
   float* losses;                // [rows]
@@ -19,10 +20,16 @@ struct Classifier {
   float mean_rows;              // rows that the mean is over
 };
 
+// Each row is read from the device's memory once, as far as a block's shared memory holds it; the
+// result does not depend on how far that is.
 template <class T>
-void differentiate_logits(const Classifier& call, cudaStream_t stream);
+void differentiate_logits(const Classifier<T>& call, cudaStream_t stream);
 
 // Of `count` losses, summed in a fixed order in fp64.
 void mean_loss(const float* losses, std::int64_t count, float* mean, cudaStream_t stream);
+
+// to = sums, or to += sums where `add`; rounded once. Arrays start at aligned addresses.
+template <class T>
+void round_sums(const float* sums, T* to, bool add, std::int64_t count, cudaStream_t stream);
 
 }  // namespace gpt::cuda

@@ -18,6 +18,7 @@ struct Launch {
   dim3 blocks;
   unsigned threads;  // of a block
   cudaStream_t stream;
+  std::size_t block_memory = 0;  // bytes
 };
 
 template <class... Parameters>
@@ -26,8 +27,16 @@ void launch(const Launch& how, void (*kernel)(Parameters...),
   cudaLaunchConfig_t config{};
   config.gridDim = how.blocks;
   config.blockDim = dim3(how.threads);
+  config.dynamicSmemBytes = how.block_memory;
   config.stream = how.stream;
   check(cudaLaunchKernelEx(&config, kernel, arguments...), how.name);
+}
+
+// The shared memory of a block that its launch asks for.
+template <class T>
+__device__ inline T* block_memory() {
+  extern __shared__ uint4 shared_memory[];
+  return reinterpret_cast<T*>(shared_memory);
 }
 
 inline constexpr int warp_lanes = 32;
@@ -57,19 +66,34 @@ __device__ inline bool rows_are_aligned(std::int64_t columns) {
   return columns * sizeof(T) % 16 == 0;
 }
 
+// At an aligned address.
+template <class T>
+__device__ inline Pack load_whole(const T* from) {
+  Pack pack;
+  pack.count = pack_elements;
+  constexpr int wide = 16 / sizeof(T);
+  for (int i = 0; i < pack_elements; i += wide) {
+    const Aligned<T> part = *reinterpret_cast<const Aligned<T>*>(from + i);
+    for (int k = 0; k < wide; ++k) pack.values[i + k] = zero::to_float(part.values[k]);
+  }
+  return pack;
+}
+template <class T>
+__device__ inline void store_whole(const Pack& pack, T* to) {
+  constexpr int wide = 16 / sizeof(T);
+  for (int i = 0; i < pack_elements; i += wide) {
+    Aligned<T> part;
+    for (int k = 0; k < wide; ++k) part.values[k] = zero::from_float<T>(pack.values[i + k]);
+    *reinterpret_cast<Aligned<T>*>(to + i) = part;
+  }
+}
+
 template <class T>
 __device__ inline Pack load_pack(const T* row, std::int64_t at, std::int64_t columns) {
-  Pack pack;
   const std::int64_t left = columns - at;
+  if (left >= pack_elements && rows_are_aligned<T>(columns)) return load_whole(row + at);
+  Pack pack;
   pack.count = left < pack_elements ? static_cast<int>(left) : pack_elements;
-  if (pack.count == pack_elements && rows_are_aligned<T>(columns)) {
-    constexpr int wide = 16 / sizeof(T);
-    for (int i = 0; i < pack_elements; i += wide) {
-      const Aligned<T> part = *reinterpret_cast<const Aligned<T>*>(row + at + i);
-      for (int k = 0; k < wide; ++k) pack.values[i + k] = zero::to_float(part.values[k]);
-    }
-    return pack;
-  }
   for (int i = 0; i < pack_elements; ++i)
     pack.values[i] = i < pack.count ? zero::to_float(row[at + i]) : 0.0f;
   return pack;
@@ -77,15 +101,8 @@ __device__ inline Pack load_pack(const T* row, std::int64_t at, std::int64_t col
 
 template <class T>
 __device__ inline void store_pack(const Pack& pack, T* row, std::int64_t at, std::int64_t columns) {
-  if (pack.count == pack_elements && rows_are_aligned<T>(columns)) {
-    constexpr int wide = 16 / sizeof(T);
-    for (int i = 0; i < pack_elements; i += wide) {
-      Aligned<T> part;
-      for (int k = 0; k < wide; ++k) part.values[k] = zero::from_float<T>(pack.values[i + k]);
-      *reinterpret_cast<Aligned<T>*>(row + at + i) = part;
-    }
-    return;
-  }
+  if (pack.count == pack_elements && rows_are_aligned<T>(columns))
+    return store_whole(pack, row + at);
   for (int i = 0; i < pack_elements; ++i)  // of fixed length, so that packs stay in registers
     if (i < pack.count) row[at + i] = zero::from_float<T>(pack.values[i]);
 }
@@ -97,6 +114,11 @@ __device__ inline void for_packs(int thread, int threads, std::int64_t columns, 
   for (std::int64_t at = std::int64_t{thread} * pack_elements; at < columns;
        at += std::int64_t{threads} * pack_elements)
     body(at);
+}
+
+// Of so many elements; the last may be part of one.
+__host__ __device__ inline std::int64_t packs_of(std::int64_t elements) {
+  return (elements + pack_elements - 1) / pack_elements;
 }
 
 inline unsigned blocks_of(std::int64_t items, int per_block) {

@@ -7,11 +7,11 @@
 namespace gpt::cuda {
 namespace {
 
-constexpr std::int64_t chunk_grain = 128;    // rows: every chunk begins at an aligned address
-constexpr std::int64_t distance_grain = 64;  // floats: so does every row of logits
+constexpr std::int64_t chunk_grain = 128;     // rows: every chunk begins at an aligned address
+constexpr std::int64_t distance_grain = 128;  // elements: so does every row of logits
 
-std::int64_t rows_of_chunk(const Dims& dims, std::int64_t distance, std::int64_t logit_bytes) {
-  const std::int64_t fitting = logit_bytes / (4 * distance);
+std::int64_t rows_of_chunk(const Dims& dims, std::int64_t row_bytes, std::int64_t logit_bytes) {
+  const std::int64_t fitting = logit_bytes / row_bytes;
   return std::min(dims.rows(), std::max(chunk_grain, fitting / chunk_grain * chunk_grain));
 }
 
@@ -28,9 +28,12 @@ LossHead<T>::LossHead(const Dims& dims, DeviceMatmul& matmul, std::int64_t logit
       normed_gradient_(dims.rows() * dims.channels),
       losses_(dims.rows()),
       loss_(1),
-      sums_(column_scratch(dims.rows(), 2 * dims.channels)) {
-  chunk_rows_ = rows_of_chunk(dims, logit_distance_, logit_bytes);
-  logits_ = DeviceBuffer<float>(chunk_rows_ * logit_distance_);
+      norm_sums_(column_scratch(dims.rows(), 2 * dims.channels)) {
+  chunk_rows_ =
+      rows_of_chunk(dims, logit_distance_ * static_cast<std::int64_t>(sizeof(T)), logit_bytes);
+  logits_ = DeviceBuffer<T>(chunk_rows_ * logit_distance_);
+  if (sizeof(T) < sizeof(float) && chunk_rows_ < dims.rows())
+    sums_ = DeviceBuffer<float>(dims.vocabulary * dims.channels);
   whole_ = prepare(chunk_rows_);
   if (dims.rows() % chunk_rows_ != 0) rest_ = prepare(dims.rows() % chunk_rows_);
 }
@@ -39,20 +42,19 @@ template <class T>
 typename LossHead<T>::Products LossHead<T>::prepare(std::int64_t rows) {
   constexpr zero::DType dtype = zero::dtype_of<T>::value;
   const std::int64_t v = dims_.vocabulary, c = dims_.channels;
-  const auto gradient_distance =
-      logit_distance_ * static_cast<std::int64_t>(sizeof(float) / sizeof(T));
   ProductShape classifier{
-      .m = v, .n = c, .k = rows, .transpose_a = true, .lda = gradient_distance, .ldb = c, .ldc = c};
+      .m = v, .n = c, .k = rows, .transpose_a = true, .lda = logit_distance_, .ldb = c, .ldc = c};
   Products products;
   products.rows = rows;
   products.logits = &matmul_.prepare(
       {.m = rows, .n = v, .k = c, .transpose_b = true, .lda = c, .ldb = c, .ldc = logit_distance_},
-      {dtype, zero::DType::fp32});
+      {dtype, dtype});
   products.normed_gradient = &matmul_.prepare(
-      {.m = rows, .n = c, .k = v, .lda = gradient_distance, .ldb = c, .ldc = c}, {dtype, dtype});
+      {.m = rows, .n = c, .k = v, .lda = logit_distance_, .ldb = c, .ldc = c}, {dtype, dtype});
   for (const bool add : {false, true}) {
     classifier.accumulate = add;
-    products.classifier_gradient[add] = &matmul_.prepare(classifier, {dtype, dtype});
+    products.classifier_gradient[add] =
+        &matmul_.prepare(classifier, {dtype, sums_chunks() ? zero::DType::fp32 : dtype});
   }
   return products;
 }
@@ -61,17 +63,17 @@ template <class T>
 void LossHead<T>::run_chunk(const Products& products, std::int64_t first, const Input& input,
                             const HeadValues<T>& values, const HeadGradients<T>& gradients) {
   const T* normed = normed_.data() + first * dims_.channels;
-  matmul_.run(*products.logits, {normed, values.classifier, logits_.data()});
+  T* logits = logits_.data();
+  matmul_.run(*products.logits, {normed, values.classifier, logits});
   differentiate_logits<T>(
-      {logits_.data(), products.rows, dims_.vocabulary, logit_distance_, input.targets + first,
+      {logits, products.rows, dims_.vocabulary, logit_distance_, input.targets + first,
        losses_.data() + first, input.gradient_scale, static_cast<float>(dims_.rows())},
       matmul_.stream());
-  const void* dlogits = logits_.data();
   matmul_.run(*products.normed_gradient,
-              {dlogits, values.classifier, normed_gradient_.data() + first * dims_.channels});
-  const bool add = first > 0 || gradients.classifier.beta != 0;
-  T* to = gradients.classifier.data;
-  matmul_.run(*products.classifier_gradient[add], {dlogits, normed, to, nullptr, to});
+              {logits, values.classifier, normed_gradient_.data() + first * dims_.channels});
+  const bool add = first > 0 || (!sums_chunks() && gradients.classifier.beta != 0);
+  void* to = sums_chunks() ? static_cast<void*>(sums_.data()) : gradients.classifier.data;
+  matmul_.run(*products.classifier_gradient[add], {logits, normed, to, nullptr, to});
 }
 
 template <class T>
@@ -83,11 +85,14 @@ const float* LossHead<T>::run(const Input& input, const HeadValues<T>& values,
   for (; first + chunk_rows_ <= rows; first += chunk_rows_)
     run_chunk(whole_, first, input, values, gradients);
   if (first < rows) run_chunk(rest_, first, input, values, gradients);
+  if (sums_chunks())
+    round_sums(sums_.data(), gradients.classifier.data, gradients.classifier.beta != 0,
+               dims_.vocabulary * dims_.channels, matmul_.stream());
   check(cudaMemsetAsync(gradient, 0, static_cast<std::size_t>(rows * dims_.channels) * sizeof(T),
                         matmul_.stream()),
         "cudaMemsetAsync");
   norm_.backward(normed_gradient_.data(), input.in, values.norm, gradient, gradients.norm,
-                 sums_.data());
+                 norm_sums_.data());
   mean_loss(losses_.data(), rows, loss_.data(), matmul_.stream());
   return loss_.data();
 }
@@ -95,7 +100,8 @@ const float* LossHead<T>::run(const Input& input, const HeadValues<T>& values,
 template <class T>
 std::int64_t LossHead<T>::bytes() const {
   return static_cast<std::int64_t>(normed_.bytes() + normed_gradient_.bytes() + logits_.bytes() +
-                                   losses_.bytes() + loss_.bytes() + sums_.bytes()) +
+                                   losses_.bytes() + loss_.bytes() + norm_sums_.bytes() +
+                                   sums_.bytes()) +
          norm_.bytes();
 }
 

@@ -1,5 +1,6 @@
 // The end of the model on a GPU, forward and backward at once, as examples/gpt/loss_head.h is on
-// the CPU. Each chunk of rows adds its part to the classifier's gradient.
+// the CPU; but logits are rounded to T. Of several chunks of rows, the parts of the classifier's
+// gradient are summed in fp32 and rounded once.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace gpt::cuda {
 template <class T>
 class LossHead {
  public:
-  // Chunks have at most `logit_bytes` of fp32 logits, and at least 128 rows.
+  // Chunks have at most `logit_bytes` of logits, and at least 128 rows.
   LossHead(const Dims& dims, DeviceMatmul& matmul,
            std::int64_t logit_bytes = std::int64_t{1} << 30);
 
@@ -37,6 +38,7 @@ class LossHead {
   };
 
   Products prepare(std::int64_t rows);
+  bool sums_chunks() const { return sums_.size() > 0; }
   void run_chunk(const Products& products, std::int64_t first, const Input& input,
                  const HeadValues<T>& values, const HeadGradients<T>& gradients);
 
@@ -45,8 +47,10 @@ class LossHead {
   Norm<T> norm_;
   std::int64_t chunk_rows_, logit_distance_;
   Products whole_, rest_;
-  DeviceBuffer<T> normed_, normed_gradient_;
-  DeviceBuffer<float> logits_, losses_, loss_, sums_;
+  DeviceBuffer<T> normed_, normed_gradient_, logits_;
+  DeviceBuffer<float> losses_, loss_, norm_sums_;
+  // Of the classifier's gradient; empty where products round it into its place.
+  DeviceBuffer<float> sums_;
 };
 
 }  // namespace gpt::cuda

@@ -13,9 +13,10 @@
 #define __global__
 #define __device__
 #define __host__
-#define __launch_bounds__(threads)
-// One block runs at a time.
-#define __shared__ static
+#define __launch_bounds__(...)
+// One block runs at a time, on the thread that launches it. Also of arrays that are declared
+// extern.
+#define __shared__ constinit thread_local
 
 struct dim3 {
   unsigned x, y, z;
@@ -83,8 +84,14 @@ struct cudaLaunchConfig_t {
   cudaStream_t stream = nullptr;
 };
 
+template <class Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int bytes) {
+  return bytes > most_shared_memory ? cudaErrorInvalidValue : cudaSuccess;
+}
+
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                const Arguments&... arguments) {
+  if (config->dynamicSmemBytes > most_shared_memory) return cudaErrorInvalidValue;
   return cuda_on_host::run(config->gridDim, config->blockDim, [&] { kernel(arguments...); });
 }

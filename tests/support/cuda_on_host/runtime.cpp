@@ -94,6 +94,14 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *greatest = -5;
   return cudaSuccess;
 }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  constexpr int reserved = 1 << 10;
+  *value = attribute == cudaDevAttrReservedSharedMemoryPerBlock ? reserved
+           : attribute == cudaDevAttrMaxSharedMemoryPerMultiprocessor
+               ? 2 * (most_shared_memory + reserved)
+               : most_shared_memory;
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceSynchronize() {
   refuse_to_wait("cudaDeviceSynchronize");
   return cudaSuccess;
