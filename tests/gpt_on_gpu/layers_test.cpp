@@ -77,9 +77,8 @@ void check_norm(const Dims& dims) {
 
 template <class T>
 void check_embedding(std::int64_t batch, std::int64_t sequence, std::int64_t channels,
-                     bool positions) {
+                     bool positions, std::int64_t vocabulary = 13) {
   const Gpu gpu;
-  constexpr std::int64_t vocabulary = 13;  // fewer than rows: tokens repeat
   const std::int64_t rows = batch * sequence;
   const gpt::testing::RandomBatch tokens(batch, sequence, vocabulary);
   Array<std::int32_t> device_tokens(tokens.tokens, gpu.stream());
@@ -87,6 +86,7 @@ void check_embedding(std::int64_t batch, std::int64_t sequence, std::int64_t cha
       out("out", rows * channels, gpu), dout("dout", rows * channels, gpu),
       dtable("dtable", vocabulary * channels, gpu), dplaces("dplaces", sequence * channels, gpu);
   cuda::TokenOrder order(rows, vocabulary, gpu.stream());
+  cuda::DeviceBuffer<float> scratch(cuda::embed_scratch(rows, channels));
   const auto by_token = [&] {
     std::vector<std::int32_t> by(static_cast<std::size_t>(rows));
     for (std::size_t i = 0; i < by.size(); ++i) by[i] = static_cast<std::int32_t>(i);
@@ -111,7 +111,7 @@ void check_embedding(std::int64_t batch, std::int64_t sequence, std::int64_t cha
   cuda::embed_backward(
       EmbedBackward<T>{device_tokens.data(), sorted, dout.data(), dtable.data(),
                        positions ? dplaces.data() : nullptr, rows, sequence, channels},
-      gpu.stream());
+      scratch.data(), gpu.stream());
   CHECK(out.off() < rounding<T>());
   CHECK(dtable.off() < rounding<T>());
   CHECK(dplaces.off() < rounding<T>());
@@ -141,9 +141,9 @@ void check_elements(std::int64_t count) {
 }
 
 template <class T>
-void check_rotation() {
+void check_rotation(std::int64_t channels) {
   const Gpu gpu;
-  constexpr std::int64_t sequence = 7, rows = 3 * sequence, heads = 3, channels = 10;
+  constexpr std::int64_t sequence = 7, rows = 3 * sequence, heads = 3;
   Both<T> data("data", rows * heads * channels, gpu);
   Both<float> cosines("cosines", sequence * channels / 2, gpu),
       sines("sines", sequence * channels / 2, gpu);
@@ -297,12 +297,17 @@ TEST_CASE_TEMPLATE("gpu: norms, with their residual and parameters", T, FLOATING
       check_norm<T>(dims_of(1, 1, channels, kind));
       check_norm<T>(dims_of(3, 37, channels, kind));
     }
+  check_norm<T>(dims_of(1, 40, 2056, NormKind::layer));  // more than a block has columns
 }
 
 TEST_CASE_TEMPLATE("gpu: the embedding, its gradient in the order of tokens", T, FLOATING) {
   check_embedding<T>(3, 17, 24, true);
   check_embedding<T>(2, 9, 300, false);
   check_embedding<T>(1, 1, 5, true);
+  // Runs of a token within a segment of the order, over an end, and over whole segments.
+  check_embedding<T>(4, 75, 20, true);
+  check_embedding<T>(4, 80, 24, false, 1);
+  check_embedding<T>(5, 64, 24, false, 3);
 }
 
 TEST_CASE_TEMPLATE("gpu: GELU and SwiGLU", T, FLOATING) {
@@ -312,7 +317,8 @@ TEST_CASE_TEMPLATE("gpu: GELU and SwiGLU", T, FLOATING) {
 }
 
 TEST_CASE_TEMPLATE("gpu: rotary embedding, forward and back", T, FLOATING) {
-  check_rotation<T>();
+  check_rotation<T>(10);
+  check_rotation<T>(48);
 }
 
 TEST_CASE_TEMPLATE("gpu: linear layers in both layouts", T, FLOATING) {

@@ -30,7 +30,8 @@ DeviceModel<T>::DeviceModel(const ModelConfig& config, std::int64_t batch, std::
       head_(dims_, matmul_),
       batch_(dims_.rows(), stream),
       order_(dims_.rows(), dims_.vocabulary, stream),
-      gradient_(dims_.rows() * dims_.channels) {
+      gradient_(dims_.rows() * dims_.channels),
+      embedding_sums_(embed_scratch(dims_.rows(), dims_.channels)) {
   for (std::int64_t i = 0; i <= config.layers; ++i)
     inputs_.emplace_back(dims_.rows() * dims_.channels);
 }
@@ -43,7 +44,7 @@ DeviceModel<T>::~DeviceModel() {
 
 template <class T>
 std::int64_t DeviceModel<T>::bytes() const {
-  auto bytes = static_cast<std::int64_t>(gradient_.bytes());
+  auto bytes = static_cast<std::int64_t>(gradient_.bytes() + embedding_sums_.bytes());
   for (const DeviceBuffer<T>& input : inputs_) bytes += static_cast<std::int64_t>(input.bytes());
   return bytes + blocks_->bytes() + head_.bytes() + batch_.bytes() + order_.bytes() +
          matmul_.bytes();
@@ -83,7 +84,7 @@ void DeviceModel<T>::embed_backward(const MicroBatch&, ParameterGradients<T>& pa
       EmbedBackward<T>{batch_.tokens(), order_.sort(batch_.tokens()), gradient_.data(),
                        parameters.grad(names_.tokens), positions, dims_.rows(), dims_.sequence,
                        dims_.channels},
-      stream_);
+      embedding_sums_.data(), stream_);
 }
 
 template class DeviceModel<float>;

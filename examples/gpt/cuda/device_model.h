@@ -58,6 +58,7 @@ class DeviceModel {
   TokenOrder order_;
   std::vector<DeviceBuffer<T>> inputs_;  // of each block, and of the head
   DeviceBuffer<T> gradient_;
+  DeviceBuffer<float> embedding_sums_;
 };
 
 }  // namespace gpt::cuda

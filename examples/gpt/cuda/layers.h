@@ -45,8 +45,7 @@ class Norm {
                                     gradients.bias,
                                     dims_.rows(),
                                     dims_.channels};
-    norm_backward(call, stream_);
-    norm_parameters(call, scratch, stream_);
+    norm_backward(call, scratch, stream_);
   }
 
   std::int64_t bytes() const { return static_cast<std::int64_t>(mean_.bytes() + inverse_.bytes()); }

@@ -1,23 +1,10 @@
 #include "examples/gpt/cuda/row_kernels.h"
 
-#include "examples/gpt/cuda/element.cuh"
+#include "examples/gpt/cuda/rows.cuh"
 
 namespace gpt::cuda {
 namespace {
 
-constexpr int threads = 256;
-constexpr int warps = threads / warp_lanes;
-
-// A warp per row.
-__device__ std::int64_t row_of_warp() {
-  return std::int64_t{blockIdx.x} * warps + threadIdx.x / warp_lanes;
-}
-__device__ int lane_of_warp() {
-  return threadIdx.x % warp_lanes;
-}
-Launch warp_per_row(const char* name, std::int64_t rows, cudaStream_t stream) {
-  return {name, dim3(blocks_of(rows, warps)), threads, stream};
-}
 // A thread per pack.
 __device__ std::int64_t pack_of_thread() {
   return (std::int64_t{blockIdx.x} * threads + threadIdx.x) * pack_elements;
@@ -44,24 +31,81 @@ __global__ void __launch_bounds__(threads)
   });
 }
 
-// A block per place in the order by tokens; the first place of a token sums all of its rows.
+// The gradient of a token's row is the sum over a run of places in the order by tokens. That order
+// is cut into segments, so that a frequent token keeps many blocks busy: runs within a segment go
+// to the table at once, parts of the others into `open`.
+constexpr int segment_rows = 64, segment_threads = 128;
+
+std::int64_t segments_of(std::int64_t rows) {
+  return (rows + segment_rows - 1) / segment_rows;
+}
+
 template <class T>
-__global__ void __launch_bounds__(threads) embed_tokens_kernel(EmbedBackward<T> a) {
-  const std::int64_t first = blockIdx.x;
-  const std::int32_t token = a.tokens[a.rows_by_token[first]];
-  if (first > 0 && a.tokens[a.rows_by_token[first - 1]] == token) return;
-  for_packs(threadIdx.x, threads, a.channels, [&](std::int64_t at) {
-    Pack sum{};
-    for (std::int64_t i = first; i < a.rows; ++i) {
-      const std::int64_t row = a.rows_by_token[i];
-      if (a.tokens[row] != token) break;
-      const Pack more = load_pack(a.dout + row * a.channels, at, a.channels);
-      for (int k = 0; k < pack_elements; ++k) sum.values[k] += more.values[k];
-    }
+struct TokenRuns {
+  EmbedBackward<T> a;
+  float* open;  // [segments, 2, channels up to a whole pack]: runs from before, and runs that go on
+
+  // -1 beyond the ends.
+  __device__ std::int32_t token(std::int64_t place) const {
+    return place < 0 || place >= a.rows ? -1 : a.tokens[a.rows_by_token[place]];
+  }
+  __device__ float* part(std::int64_t segment, bool goes_on) const {
+    return open + (2 * segment + goes_on) * packs_of(a.channels) * pack_elements;
+  }
+  __device__ void add(const Pack& sum, std::int32_t token, std::int64_t at) const {
     T* to = a.dtoken_table + token * a.channels;
     Pack total = load_pack(to, at, a.channels);
     for (int k = 0; k < pack_elements; ++k) total.values[k] += sum.values[k];
     store_pack(total, to, at, a.channels);
+  }
+};
+
+// A block per segment.
+template <class T>
+__global__ void __launch_bounds__(segment_threads) embed_segments_kernel(TokenRuns<T> runs) {
+  __shared__ std::int32_t rows[segment_rows], tokens[segment_rows + 2];
+  const EmbedBackward<T>& a = runs.a;
+  const std::int64_t first = std::int64_t{blockIdx.x} * segment_rows;
+  const int count = a.rows - first < segment_rows ? static_cast<int>(a.rows - first) : segment_rows;
+  for (int i = static_cast<int>(threadIdx.x); i < count + 2; i += segment_threads) {
+    tokens[i] = runs.token(first + i - 1);
+    if (i < count) rows[i] = a.rows_by_token[first + i];
+  }
+  __syncthreads();
+  for_packs(threadIdx.x, segment_threads, a.channels, [&](std::int64_t at) {
+    Pack sum{};
+    for (int i = 0; i < count; ++i) {
+      const Pack more = load_pack(a.dout + rows[i] * a.channels, at, a.channels);
+      for (int k = 0; k < pack_elements; ++k) sum.values[k] += more.values[k];
+      const std::int32_t token = tokens[i + 1];
+      const bool goes_on = tokens[i + 2] == token;
+      if (goes_on && i + 1 < count) continue;
+      if (tokens[0] == token)
+        store_whole(sum, runs.part(blockIdx.x, false) + at);
+      else if (goes_on)
+        store_whole(sum, runs.part(blockIdx.x, true) + at);
+      else
+        runs.add(sum, token, at);
+      sum = Pack{};
+    }
+  });
+}
+
+// A block per segment adds up the run that begins in it and goes on.
+template <class T>
+__global__ void __launch_bounds__(segment_threads) embed_runs_kernel(TokenRuns<T> runs) {
+  const std::int64_t segment = blockIdx.x, end = (segment + 1) * segment_rows;
+  const std::int32_t token = runs.token(end - 1);
+  if (token < 0 || runs.token(end) != token || runs.token(segment * segment_rows - 1) == token)
+    return;
+  for_packs(threadIdx.x, segment_threads, runs.a.channels, [&](std::int64_t at) {
+    Pack sum = load_whole(runs.part(segment, true) + at);
+    std::int64_t next = segment;
+    do {
+      const Pack more = load_whole(runs.part(++next, false) + at);
+      for (int k = 0; k < pack_elements; ++k) sum.values[k] += more.values[k];
+    } while (runs.token((next + 1) * segment_rows) == token);
+    runs.add(sum, token, at);
   });
 }
 
@@ -80,166 +124,6 @@ __global__ void __launch_bounds__(threads) embed_positions_kernel(EmbedBackward<
     for (int i = 0; i < pack_elements; ++i) total.values[i] += sum.values[i];
     store_pack(total, to, at, a.channels);
   });
-}
-
-// The sum over a row of term(at, i), a term per element of each pack.
-template <class Body>
-__device__ float sum_of_row(std::int64_t columns, const Body& terms) {
-  float sum = 0;
-  for_packs(lane_of_warp(), warp_lanes, columns, [&](std::int64_t at) { sum += terms(at); });
-  return warp_sum(sum);
-}
-
-template <class T>
-__device__ float mean_of_row(const T* in, std::int64_t columns) {
-  return sum_of_row(columns,
-                    [&](std::int64_t at) {
-                      const Pack x = load_pack(in, at, columns);
-                      float sum = 0;
-                      for (int i = 0; i < pack_elements; ++i) sum += x.values[i];
-                      return sum;
-                    }) /
-         static_cast<float>(columns);
-}
-
-template <class T>
-__global__ void __launch_bounds__(threads)
-    norm_forward_kernel(LayerNormForward<T> a, std::int64_t rows) {
-  const std::int64_t row = row_of_warp(), columns = a.channels;
-  if (row >= rows) return;
-  const T* in = a.in + row * columns;
-  const float mean = a.mean == nullptr ? 0.0f : mean_of_row(in, columns);
-  const float variance = sum_of_row(columns,
-                                    [&](std::int64_t at) {
-                                      const Pack x = load_pack(in, at, columns);
-                                      float sum = 0;
-                                      for (int i = 0; i < pack_elements; ++i) {
-                                        const float centred =
-                                            i < x.count ? x.values[i] - mean : 0.0f;
-                                        sum += centred * centred;
-                                      }
-                                      return sum;
-                                    }) /
-                         static_cast<float>(columns);
-  const float inverse = 1 / sqrtf(variance + static_cast<float>(a.epsilon));
-  for_packs(lane_of_warp(), warp_lanes, columns, [&](std::int64_t at) {
-    Pack x = load_pack(in, at, columns);
-    const Pack weight = load_pack(a.weight, at, columns);
-    for (int i = 0; i < pack_elements; ++i)
-      x.values[i] = (x.values[i] - mean) * inverse * weight.values[i];
-    if (a.bias != nullptr) {
-      const Pack bias = load_pack(a.bias, at, columns);
-      for (int i = 0; i < pack_elements; ++i) x.values[i] += bias.values[i];
-    }
-    store_pack(x, a.out + row * columns, at, columns);
-  });
-  if (lane_of_warp() != 0) return;
-  if (a.mean != nullptr) a.mean[row] = mean;
-  a.inverse_deviation[row] = inverse;
-}
-
-template <class T>
-__global__ void __launch_bounds__(threads) norm_backward_kernel(LayerNormBackward<T> a) {
-  const std::int64_t row = row_of_warp(), columns = a.channels;
-  if (row >= a.rows) return;
-  const T *dout = a.dout + row * columns, *in = a.in + row * columns;
-  const bool centred = a.mean != nullptr;
-  const float mean = centred ? a.mean[row] : 0.0f, inverse = a.inverse_deviation[row];
-  float average = 0, slope = 0;
-  for_packs(lane_of_warp(), warp_lanes, columns, [&](std::int64_t at) {
-    const Pack d = load_pack(dout, at, columns), x = load_pack(in, at, columns),
-               weight = load_pack(a.weight, at, columns);
-    for (int i = 0; i < pack_elements; ++i) {  // beyond the row's end the weight is zero
-      const float scaled = d.values[i] * weight.values[i];
-      average += scaled;
-      slope += scaled * ((x.values[i] - mean) * inverse);
-    }
-  });
-  average = centred ? warp_sum(average) / static_cast<float>(columns) : 0.0f;
-  slope = warp_sum(slope) / static_cast<float>(columns);
-  T* din = a.din + row * columns;
-  for_packs(lane_of_warp(), warp_lanes, columns, [&](std::int64_t at) {
-    const Pack d = load_pack(dout, at, columns), x = load_pack(in, at, columns),
-               weight = load_pack(a.weight, at, columns);
-    Pack sum = load_pack(din, at, columns);
-    for (int i = 0; i < pack_elements; ++i) {
-      const float normal = (x.values[i] - mean) * inverse;
-      sum.values[i] += (d.values[i] * weight.values[i] - average - normal * slope) * inverse;
-    }
-    store_pack(sum, din, at, columns);
-  });
-}
-
-// Sums over rows go in two passes: `parts` ranges of rows by themselves, then the parts in order.
-constexpr std::int64_t most_parts = 128, least_rows_of_part = 16;
-constexpr int column_threads = 128;
-
-std::int64_t parts_of(std::int64_t rows) {
-  const std::int64_t parts = rows / least_rows_of_part;
-  return parts < 1 ? 1 : parts < most_parts ? parts : most_parts;
-}
-
-// What a row adds to the columns of its sums; the second kind is dbias.
-template <class T>
-struct NormTerms {
-  LayerNormBackward<T> a;
-  __device__ void add(std::int64_t row, std::int64_t column, float (&sums)[2]) const {
-    const std::int64_t at = row * a.channels + column;
-    const float d = zero::to_float(a.dout[at]), x = zero::to_float(a.in[at]);
-    const float mean = a.mean == nullptr ? 0.0f : a.mean[row];
-    sums[0] += d * ((x - mean) * a.inverse_deviation[row]);
-    sums[1] += d;
-  }
-};
-
-template <class T>
-struct ColumnTerms {
-  ColumnSum<T> a;
-  __device__ void add(std::int64_t row, std::int64_t column, float (&sums)[2]) const {
-    sums[0] += zero::to_float(a.in[row * a.columns + column]);
-  }
-};
-
-struct Columns {
-  std::int64_t rows, columns, parts;
-  int kinds;       // of sums
-  float* partial;  // [parts, kinds, columns]
-};
-
-// A block per part and strip of columns.
-template <class Terms>
-__global__ void __launch_bounds__(column_threads) column_parts_kernel(Terms terms, Columns c) {
-  const std::int64_t column = std::int64_t{blockIdx.x} * column_threads + threadIdx.x;
-  const std::int64_t part = blockIdx.y;
-  if (column >= c.columns) return;
-  float sums[2] = {};
-  const std::int64_t end = c.rows * (part + 1) / c.parts;
-  for (std::int64_t row = c.rows * part / c.parts; row < end; ++row) terms.add(row, column, sums);
-  for (int kind = 0; kind < c.kinds; ++kind)
-    c.partial[(part * c.kinds + kind) * c.columns + column] = sums[kind];
-}
-
-template <class T>
-__global__ void __launch_bounds__(column_threads) add_parts_kernel(Columns c, T* first, T* second) {
-  const std::int64_t column = std::int64_t{blockIdx.x} * column_threads + threadIdx.x;
-  if (column >= c.columns) return;
-  for (int kind = 0; kind < c.kinds; ++kind) {
-    float sum = 0;
-    for (std::int64_t part = 0; part < c.parts; ++part)
-      sum += c.partial[(part * c.kinds + kind) * c.columns + column];
-    T& to = (kind == 0 ? first : second)[column];
-    to = zero::from_float<T>(zero::to_float(to) + sum);
-  }
-}
-
-template <class T, class Terms>
-void sum_columns(const Terms& terms, const Columns& c, T* first, T* second, cudaStream_t stream) {
-  const unsigned strips = blocks_of(c.columns, column_threads);
-  launch(Launch{"column_parts_kernel", dim3(strips, static_cast<unsigned>(c.parts)), column_threads,
-                stream},
-         column_parts_kernel<Terms>, terms, c);
-  launch(Launch{"add_parts_kernel", dim3(strips), column_threads, stream}, add_parts_kernel<T>, c,
-         first, second);
 }
 
 // gelu(x) = x * sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3), as on the CPU.
@@ -316,19 +200,26 @@ __global__ void __launch_bounds__(threads)
   store_pack(sum, out, at, count);
 }
 
-// A thread per pair of channels, neighbours side by side.
+// A thread per pack of a head's first half, and the pack of the second half that turns with it;
+// neighbours side by side.
 template <class T>
-__global__ void __launch_bounds__(threads) rotate_kernel(Rotation<T> a, std::int64_t pairs) {
-  const std::int64_t pair = std::int64_t{blockIdx.x} * threads + threadIdx.x;
-  if (pair >= pairs) return;
-  const std::int64_t half = a.channels / 2, i = pair % half, head = pair / half;  // of all rows
-  const std::int64_t angle = head / a.heads % a.sequence * half + i;
-  T& first = a.data[head * a.channels + i];
-  T& second = a.data[head * a.channels + half + i];
-  const float x = zero::to_float(first), y = zero::to_float(second);
-  const float cosine = a.cosines[angle], sine = a.direction * a.sines[angle];
-  first = zero::from_float<T>(x * cosine - y * sine);
-  second = zero::from_float<T>(y * cosine + x * sine);
+__global__ void __launch_bounds__(threads) rotate_kernel(Rotation<T> a, std::int64_t heads) {
+  const std::int64_t half = a.channels / 2, packs = packs_of(half),
+                     thread = std::int64_t{blockIdx.x} * threads + threadIdx.x,
+                     head = thread / packs, at = thread % packs * pack_elements;
+  if (head >= heads) return;  // of all rows
+  const std::int64_t angles = head / a.heads % a.sequence * half;
+  T *const first = a.data + head * a.channels, *const second = first + half;
+  Pack x = load_pack(first, at, half), y = load_pack(second, at, half);
+  const Pack cosines = load_pack(a.cosines + angles, at, half),
+             sines = load_pack(a.sines + angles, at, half);
+  for (int i = 0; i < pack_elements; ++i) {
+    const float u = x.values[i], v = y.values[i], sine = a.direction * sines.values[i];
+    x.values[i] = u * cosines.values[i] - v * sine;
+    y.values[i] = v * cosines.values[i] + u * sine;
+  }
+  store_pack(x, first, at, half);
+  store_pack(y, second, at, half);
 }
 
 }  // namespace
@@ -338,40 +229,21 @@ void embed_forward(const EmbedForward<T>& call, std::int64_t rows, cudaStream_t 
   launch(warp_per_row("embed_forward_kernel", rows, stream), embed_forward_kernel<T>, call, rows);
 }
 
+std::int64_t embed_scratch(std::int64_t rows, std::int64_t channels) {
+  return 2 * segments_of(rows) * packs_of(channels) * pack_elements;
+}
+
 template <class T>
-void embed_backward(const EmbedBackward<T>& call, cudaStream_t stream) {
-  launch(Launch{"embed_tokens_kernel", dim3(static_cast<unsigned>(call.rows)), threads, stream},
-         embed_tokens_kernel<T>, call);
+void embed_backward(const EmbedBackward<T>& call, float* scratch, cudaStream_t stream) {
+  const TokenRuns<T> runs{call, scratch};
+  const dim3 segments(static_cast<unsigned>(segments_of(call.rows)));
+  launch(Launch{"embed_segments_kernel", segments, segment_threads, stream},
+         embed_segments_kernel<T>, runs);
+  launch(Launch{"embed_runs_kernel", segments, segment_threads, stream}, embed_runs_kernel<T>,
+         runs);
   if (call.dposition_table != nullptr)
     launch(warp_per_row("embed_positions_kernel", call.sequence, stream), embed_positions_kernel<T>,
            call);
-}
-
-template <class T>
-void norm_forward(const LayerNormForward<T>& call, std::int64_t rows, cudaStream_t stream) {
-  launch(warp_per_row("norm_forward_kernel", rows, stream), norm_forward_kernel<T>, call, rows);
-}
-
-template <class T>
-void norm_backward(const LayerNormBackward<T>& call, cudaStream_t stream) {
-  launch(warp_per_row("norm_backward_kernel", call.rows, stream), norm_backward_kernel<T>, call);
-}
-
-std::int64_t column_scratch(std::int64_t rows, std::int64_t columns) {
-  return parts_of(rows) * columns;
-}
-
-template <class T>
-void norm_parameters(const LayerNormBackward<T>& call, float* scratch, cudaStream_t stream) {
-  const Columns columns{call.rows, call.channels, parts_of(call.rows),
-                        call.dbias == nullptr ? 1 : 2, scratch};
-  sum_columns(NormTerms<T>{call}, columns, call.dweight, call.dbias, stream);
-}
-
-template <class T>
-void column_sum(const ColumnSum<T>& call, float* scratch, cudaStream_t stream) {
-  const Columns columns{call.rows, call.columns, parts_of(call.rows), 1, scratch};
-  sum_columns(ColumnTerms<T>{call}, columns, call.out, call.out, stream);
 }
 
 template <class T>
@@ -405,18 +277,15 @@ void add(const T* a, const T* b, T* out, std::int64_t count, cudaStream_t stream
 
 template <class T>
 void rotate(const Rotation<T>& call, std::int64_t rows, cudaStream_t stream) {
-  const std::int64_t pairs = rows * call.heads * (call.channels / 2);
-  launch(Launch{"rotate_kernel", dim3(blocks_of(pairs, threads)), threads, stream},
-         rotate_kernel<T>, call, pairs);
+  const std::int64_t heads = rows * call.heads;
+  launch(Launch{"rotate_kernel", dim3(blocks_of(heads * packs_of(call.channels / 2), threads)),
+                threads, stream},
+         rotate_kernel<T>, call, heads);
 }
 
 #define GPT_INSTANTIATE(T)                                                             \
   template void embed_forward(const EmbedForward<T>&, std::int64_t, cudaStream_t);     \
-  template void embed_backward(const EmbedBackward<T>&, cudaStream_t);                 \
-  template void norm_forward(const LayerNormForward<T>&, std::int64_t, cudaStream_t);  \
-  template void norm_backward(const LayerNormBackward<T>&, cudaStream_t);              \
-  template void norm_parameters(const LayerNormBackward<T>&, float*, cudaStream_t);    \
-  template void column_sum(const ColumnSum<T>&, float*, cudaStream_t);                 \
+  template void embed_backward(const EmbedBackward<T>&, float*, cudaStream_t);         \
   template void gelu_forward(const T*, T*, std::int64_t, cudaStream_t);                \
   template void gelu_backward(const T*, T*, std::int64_t, cudaStream_t);               \
   template void swiglu_forward(const SwigluForward<T>&, std::int64_t, cudaStream_t);   \

@@ -14,21 +14,20 @@ namespace gpt::cuda {
 
 template <class T>
 void embed_forward(const EmbedForward<T>& call, std::int64_t rows, cudaStream_t stream);
+// Floats that embed_backward() needs in between.
+std::int64_t embed_scratch(std::int64_t rows, std::int64_t channels);
 template <class T>
-void embed_backward(const EmbedBackward<T>& call, cudaStream_t stream);
+void embed_backward(const EmbedBackward<T>& call, float* scratch, cudaStream_t stream);
 
 // LayerNorm, or RMSNorm where `mean` is null.
 template <class T>
 void norm_forward(const LayerNormForward<T>& call, std::int64_t rows, cudaStream_t stream);
-// din += the input's gradient: the residual's addition is a part of it.
-template <class T>
-void norm_backward(const LayerNormBackward<T>& call, cudaStream_t stream);
-
-// Floats that the sums over rows need in between, for so many columns of the result.
+// Floats that sums over rows need in between, for so many columns of the result.
 std::int64_t column_scratch(std::int64_t rows, std::int64_t columns);
-// Adds to dweight, and to dbias. `scratch` is column_scratch(rows, 2 * channels) long.
+// din += the input's gradient: the residual's addition is a part of it. Adds to dweight, and to
+// dbias. `scratch` is column_scratch(rows, 2 * channels) long.
 template <class T>
-void norm_parameters(const LayerNormBackward<T>& call, float* scratch, cudaStream_t stream);
+void norm_backward(const LayerNormBackward<T>& call, float* scratch, cudaStream_t stream);
 template <class T>
 void column_sum(const ColumnSum<T>& call, float* scratch, cudaStream_t stream);
 
