@@ -13,6 +13,10 @@ std::int64_t rows_of_chunk(const Dims& dims, std::int64_t logit_bytes) {
   return std::min(dims.rows(), std::max<std::int64_t>(64, fitting / 64 * 64));
 }
 
+// So that every row of logits, and of their gradient in 16 bits, begins at a cache line: with a
+// vocabulary of 50257, products with rows that begin anywhere take 1.1 times as long.
+constexpr std::int64_t distance_grain = 32;
+
 }  // namespace
 
 template <class T>
@@ -21,9 +25,10 @@ LossHead<T>::LossHead(const Dims& dims, Matmul& matmul, std::int64_t logit_bytes
       matmul_(matmul),
       norm_(dims, matmul.pool()),
       chunk_rows_(rows_of_chunk(dims, logit_bytes)),
+      logit_distance_((dims.vocabulary + distance_grain - 1) / distance_grain * distance_grain),
       normed_(dims.rows() * dims.channels),
       normed_gradient_(dims.rows() * dims.channels),
-      logits_(chunk_rows_ * dims.vocabulary),
+      logits_(chunk_rows_ * logit_distance_),
       losses_(dims.rows()) {
   for (const std::int64_t rows : {chunk_rows_, dims.rows() % chunk_rows_}) {
     if (rows == 0) continue;
@@ -42,7 +47,7 @@ ProductShape LossHead<T>::logits_shape(std::int64_t rows) const {
           .transpose_b = true,
           .lda = dims_.channels,
           .ldb = dims_.channels,
-          .ldc = dims_.vocabulary};
+          .ldc = logit_distance_};
 }
 
 template <class T>
@@ -50,7 +55,7 @@ ProductShape LossHead<T>::normed_gradient_shape(std::int64_t rows) const {
   return {.m = rows,
           .n = dims_.channels,
           .k = dims_.vocabulary,
-          .lda = dims_.vocabulary,
+          .lda = logit_distance_,
           .ldb = dims_.channels,
           .ldc = dims_.channels};
 }
@@ -61,7 +66,7 @@ ProductShape LossHead<T>::classifier_gradient_shape(std::int64_t rows, bool add)
           .n = dims_.channels,
           .k = rows,
           .transpose_a = true,
-          .lda = dims_.vocabulary,
+          .lda = logit_distance_,
           .ldb = dims_.channels,
           .ldc = dims_.channels,
           .accumulate = add};
@@ -69,20 +74,20 @@ ProductShape LossHead<T>::classifier_gradient_shape(std::int64_t rows, bool add)
 
 template <class T>
 const T* LossHead<T>::differentiate(const Input& input, std::int64_t first, std::int64_t rows) {
-  const std::int64_t v = dims_.vocabulary;
+  const std::int64_t v = dims_.vocabulary, distance = logit_distance_;
   const auto scale = static_cast<Acc>(input.gradient_scale / static_cast<double>(dims_.rows()));
   matmul_.pool().for_ranges(rows, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r)
-      losses_.data()[first + r] =
-          kernels<T>().cross_entropy(logits_.data() + r * v, v, input.targets[first + r], scale);
+      losses_.data()[first + r] = kernels<T>().cross_entropy(logits_.data() + r * distance, v,
+                                                             input.targets[first + r], scale);
   });
-  // A row shorter than its logits' lies at their beginning: close the gaps, from the front.
+  // A row shorter than its logits' lies at their beginning: move the rows up, from the front.
   auto* bytes = reinterpret_cast<std::byte*>(logits_.data());
-  const std::size_t row = static_cast<std::size_t>(v) * sizeof(T),
-                    step = static_cast<std::size_t>(v) * sizeof(Acc);
-  if (row != step)
+  const auto step = static_cast<std::size_t>(distance);
+  if (sizeof(T) != sizeof(Acc))
     for (std::size_t r = 1; r < static_cast<std::size_t>(rows); ++r)
-      std::memmove(bytes + r * row, bytes + r * step, row);
+      std::memmove(bytes + r * step * sizeof(T), bytes + r * step * sizeof(Acc),
+                   static_cast<std::size_t>(v) * sizeof(T));
   return reinterpret_cast<const T*>(bytes);
 }
 

@@ -50,13 +50,14 @@ class LossHead {
   ProductShape logits_shape(std::int64_t rows) const;
   ProductShape normed_gradient_shape(std::int64_t rows) const;
   ProductShape classifier_gradient_shape(std::int64_t rows, bool add) const;
-  // The logits' gradient takes the place of the logits. Returns it: [rows, V] without gaps.
+  // The logits' gradient takes the place of the logits. Returns it: rows are as far apart as those
+  // of logits, in elements of T.
   const T* differentiate(const Input& input, std::int64_t first, std::int64_t rows);
 
   Dims dims_;
   Matmul& matmul_;
   Norm<T> norm_;
-  std::int64_t chunk_rows_;
+  std::int64_t chunk_rows_, logit_distance_;
   Buffer<T> normed_, normed_gradient_;
   Buffer<Acc> logits_;
   Buffer<double> losses_;

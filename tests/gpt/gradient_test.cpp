@@ -206,4 +206,14 @@ TEST_CASE("the loss head gives the same with one chunk of rows and with several"
     CHECK(whole.dembedding[i] == doctest::Approx(chunked.dembedding[i]).epsilon(1e-10));
 }
 
+TEST_CASE("rows of logits begin at cache lines, whatever the vocabulary") {
+  zero::ThreadPool pool(1);
+  gpt::Matmul matmul(pool);
+  const auto bytes = [&](std::int64_t vocabulary) {
+    return gpt::LossHead<float>({2, 65, 8, 2, vocabulary}, matmul).bytes();
+  };
+  CHECK(bytes(37) == bytes(64));
+  CHECK(bytes(64) < bytes(65));
+}
+
 }  // namespace

@@ -3,8 +3,11 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cmath>
+#include <vector>
 
 #include "examples/gpt/cuda/device_matmul.h"
+#include "examples/gpt/cuda/loss_head.h"
 #include "zero/base/error.h"
 
 using namespace gpt;
@@ -52,4 +55,32 @@ TEST_CASE("a product that no algorithm takes, or its own no more, is an error") 
   CHECK(multiply(matmul) == 6);
   cublas_lt_on_host.refused = 1;
   CHECK_THROWS_AS(multiply(matmul), zero::Error);
+}
+
+TEST_CASE("the loss head's products are even where the vocabulary is odd") {
+  const Refused nothing(0);
+  Dims dims{.batch = 1, .sequence = 16, .channels = 8};
+  dims.vocabulary = 67;
+  dims.norm = NormKind::rms;
+  cuda::DeviceMatmul matmul(nullptr);
+  cuda::LossHead<zero::bf16> head(dims, matmul);
+  constexpr std::int64_t weights = 67 * 8;
+  cuda::DeviceBuffer<zero::bf16> in(16 * 8), norm(8), dnorm(8), classifier(weights),
+      // Products would write beyond the gradient.
+      dclassifier(weights + 8), gradient(16 * 8);
+  std::fill_n(classifier.data(), weights, zero::from_float<zero::bf16>(1));
+  std::fill_n(norm.data(), 8, zero::from_float<zero::bf16>(1));
+  std::fill_n(dnorm.data(), 8, zero::from_float<zero::bf16>(0));
+  std::fill_n(in.data(), in.size(), zero::from_float<zero::bf16>(1));
+  std::fill_n(dclassifier.data(), dclassifier.size(), zero::from_float<zero::bf16>(7));
+  std::vector<std::int32_t> targets(16, 66);
+  float scale = 1;
+  const float* loss =
+      head.run({in.data(), targets.data(), &scale}, {{norm.data(), nullptr}, classifier.data()},
+               {{dnorm.data(), nullptr}, {dclassifier.data(), 0}}, gradient.data());
+  CHECK(*loss == doctest::Approx(std::log(67.0)));
+  CHECK(zero::to_float(dclassifier.data()[weights - 1]) < 0);
+  CHECK(zero::to_float(dclassifier.data()[weights]) == 7);
+  CHECK(cublas_lt_on_host.products == 3);
+  CHECK(cublas_lt_on_host.uneven == 0);
 }

@@ -1,6 +1,8 @@
 // The end of the model on a GPU, forward and backward at once, as examples/gpt/loss_head.h is on
 // the CPU; but logits are rounded to T. Of several chunks of rows, the parts of the classifier's
-// gradient are summed in fp32 and rounded once.
+// gradient are summed in fp32 and rounded once. Products are of a vocabulary of whole tiles, since
+// tensor cores read an odd one element by element: more rows of the classifier, which are zero,
+// make logits that nothing reads, with gradients that are zero.
 #pragma once
 
 #include <cstdint>
@@ -38,17 +40,19 @@ class LossHead {
   };
 
   Products prepare(std::int64_t rows);
-  bool sums_chunks() const { return sums_.size() > 0; }
+  bool is_padded() const { return padded_vocabulary_ != dims_.vocabulary; }
+  bool has_sums() const { return sums_.size() > 0; }
   void run_chunk(const Products& products, std::int64_t first, const Input& input,
                  const HeadValues<T>& values, const HeadGradients<T>& gradients);
 
   Dims dims_;
   DeviceMatmul& matmul_;
   Norm<T> norm_;
-  std::int64_t chunk_rows_, logit_distance_;
+  std::int64_t chunk_rows_, padded_vocabulary_;
   Products whole_, rest_;
   DeviceBuffer<T> normed_, normed_gradient_, logits_;
   DeviceBuffer<float> losses_, loss_, norm_sums_;
+  DeviceBuffer<T> classifier_;  // with more rows; empty where there are none
   // Of the classifier's gradient; empty where products round it into its place.
   DeviceBuffer<float> sums_;
 };

@@ -62,6 +62,9 @@ struct cublasLtMatmulHeuristicResult_t {
 struct CublasLtOnHost {
   int refused = 0;   // of the choices, by every product
   int products = 0;  // that were asked for
+  // Of those, products of matrices whose rows or columns, as they lie in memory, have a length that
+  // tensor cores read element by element.
+  int uneven = 0;
 };
 extern CublasLtOnHost cublas_lt_on_host;
 

@@ -197,6 +197,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               const cublasLtMatmulAlgo_t* algorithm, void* workspace, std::size_t,
                               cudaStream_t) {
   ++cublas_lt_on_host.products;
+  for (const cublasLtMatrixLayout_t layout : {a_layout, b_layout, d_layout})
+    if (layout->rows % 8 != 0) {
+      ++cublas_lt_on_host.uneven;
+      break;
+    }
   if (algorithm->data[1] < static_cast<std::uint64_t>(cublas_lt_on_host.refused))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   const float factor = *static_cast<const float*>(alpha), kept = *static_cast<const float*>(beta);
