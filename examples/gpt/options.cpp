@@ -116,6 +116,9 @@ void declare_run(CLI::App& app, Parsed& p) {
                  "cpu; cuda: a GPU per rank; auto: cuda where there is a GPU, else cpu")
       ->type_name("cpu|cuda|auto")
       ->capture_default_str();
+  app.add_option("--product-file", o.product_file,
+                 "On GPUs: time algorithms of matrix products once, and keep the fastest here")
+      ->type_name("FILE");
   app.add_option("--start-limit", o.start_limit,
                  "Seconds until all ranks have come up; ZERO_START_LIMIT wins")
       ->check(CLI::PositiveNumber);

@@ -33,7 +33,8 @@ struct Options {
   std::string device = "cpu";          // cpu, cuda or auto
   int threads = 0;
   double start_limit = 120;
-  bool recompute = false;  // of activations
+  std::string product_file;  // of timed algorithms, for GPUs; empty: those that cuBLASLt advises
+  bool recompute = false;    // of activations
 
   // Set instead of all others by --help and --version: what to print.
   std::optional<std::string> answer;

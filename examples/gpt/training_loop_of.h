@@ -51,6 +51,8 @@ class TrainingLoopOf final : public TrainingLoop {
     return last;
   }
 
+  Model& model() { return model_; }
+
   std::string attention() const override {
     if constexpr (on_device)
       return model_.attention();

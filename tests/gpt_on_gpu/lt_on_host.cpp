@@ -15,7 +15,8 @@ const LtApi& lt_api() {
                             cublasLtMatmulPreferenceDestroy,
                             cublasLtMatmulPreferenceSetAttribute,
                             cublasLtMatmulAlgoGetHeuristic,
-                            cublasLtMatmul};
+                            cublasLtMatmul,
+                            cublasLtGetVersion};
   return api;
 }
 

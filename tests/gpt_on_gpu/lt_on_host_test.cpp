@@ -4,11 +4,17 @@
 
 #include <array>
 #include <cmath>
+#include <filesystem>
+#include <string>
 #include <vector>
 
 #include "examples/gpt/cuda/device_matmul.h"
 #include "examples/gpt/cuda/loss_head.h"
+#include "examples/gpt/cuda/product_choices.h"
+#include "tests/support/refusal.h"
+#include "tests/support/temporary_directory.h"
 #include "zero/base/error.h"
+#include "zero/testing.h"
 
 using namespace gpt;
 
@@ -19,11 +25,14 @@ struct Refused {
   ~Refused() { cublas_lt_on_host = {}; }
 };
 
-// 1 x 1 x 1; returns what 2 * 3 is.
+// 1 x 1 x 1
+const cuda::DeviceMatmul::Plan& prepare(cuda::DeviceMatmul& matmul) {
+  return matmul.prepare({.m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1},
+                        {zero::DType::fp32, zero::DType::fp32});
+}
+// Returns what 2 * 3 is.
 float multiply(cuda::DeviceMatmul& matmul) {
-  const cuda::DeviceMatmul::Plan& plan =
-      matmul.prepare({.m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1},
-                     {zero::DType::fp32, zero::DType::fp32});
+  const cuda::DeviceMatmul::Plan& plan = prepare(matmul);
   cuda::DeviceBuffer<float> buffer(3 * 64);
   float* const values = buffer.data();
   values[0] = 2;
@@ -55,6 +64,70 @@ TEST_CASE("a product that no algorithm takes, or its own no more, is an error") 
   CHECK(multiply(matmul) == 6);
   cublas_lt_on_host.refused = 1;
   CHECK_THROWS_AS(multiply(matmul), zero::Error);
+}
+
+TEST_CASE("the fastest algorithm that is not refused is found once, and taken") {
+  const Refused first(1);
+  cublas_lt_on_host.times[0] = 1;
+  cublas_lt_on_host.times[1] = 3;
+  cublas_lt_on_host.times[2] = 2;
+  cuda::DeviceMatmul matmul(nullptr);
+  prepare(matmul);
+  const cuda::ProductChoices choices = matmul.time_choices({});
+  REQUIRE(choices.size() == 1);
+  const int timed = cublas_lt_on_host.products;
+  CHECK(timed > 0);
+  CHECK(matmul.time_choices(choices) == choices);
+  CHECK(cublas_lt_on_host.products == timed);
+  matmul.take_choices(choices);
+  CHECK(multiply(matmul) == 6);
+  CHECK(cublas_lt_on_host.last == 2);
+  cuda::ProductChoices unknown = choices;
+  unknown.begin()->second = {};
+  matmul.take_choices(unknown);
+  CHECK(multiply(matmul) == 6);
+  CHECK(cublas_lt_on_host.last == 2);
+}
+
+// Of two ranks, which take rank 0's choices; returns how many products rank 0 tried.
+static int choose(const std::string& file) {
+  cublas_lt_on_host.products = 0;
+  int tried = 0;
+  zero::RuntimeOptions options;
+  options.device = "cuda";
+  zero::testing::run_ranks(
+      2,
+      [&](zero::Runtime& runtime) {
+        cuda::DeviceMatmul matmul(nullptr);
+        prepare(matmul);
+        cuda::choose_products(runtime, matmul, file);
+        if (runtime.is_root()) tried = cublas_lt_on_host.products;
+        for (int rank = 0; rank < 2; ++rank) {
+          runtime.agree("turn", rank);
+          if (runtime.rank() != rank) continue;
+          CHECK(multiply(matmul) == 6);
+          CHECK(cublas_lt_on_host.last == 1);
+        }
+      },
+      options);
+  return tried;
+}
+
+TEST_CASE("all ranks take the algorithms that rank 0 has timed, or finds in a file") {
+  const Refused nothing(0);
+  const zero::tests::TemporaryDirectory folder;
+  const std::string file = folder / "products";
+  cublas_lt_on_host.times[0] = cublas_lt_on_host.times[2] = 2;
+  CHECK(choose(file) > 0);
+  cublas_lt_on_host.times[1] = 5;
+  CHECK(choose(file) == 0);
+  cublas_lt_on_host.version = 1;
+  CHECK(zero::tests::contains(zero::tests::refusal<zero::ConfigError>([&] { choose(file); }),
+                              "is for 'cuBLASLt 130000 on"));
+  cublas_lt_on_host.version = 130000;
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 3);
+  CHECK(zero::tests::contains(zero::tests::refusal<zero::ConfigError>([&] { choose(file); }),
+                              "is cut off"));
 }
 
 TEST_CASE("the loss head's products are even where the vocabulary is odd") {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -98,6 +99,20 @@ TEST_CASE("gpu: training a GPT-2 has equal bits at every stage and the CPU's los
 
 TEST_CASE("gpu: training a Llama has equal bits at every stage and the CPU's losses") {
   check_stages("llama-tiny", 1, true);
+}
+
+TEST_CASE("gpu: products whose algorithms are in a file have equal bits at every stage") {
+  const zero::tests::TemporaryDirectory folder;
+  const auto trained = [&](int stage) {
+    gpt::Options options = options_of("cuda", "llama-tiny", stage, true);
+    options.product_file = folder / "products";
+    return train_on(2, options);
+  };
+  const Trained first = trained(0);
+  CHECK(std::filesystem::file_size(folder / "products") > 1000);
+  const Trained second = trained(3);
+  CHECK(second.losses == first.losses);
+  CHECK(second.digest == first.digest);
 }
 
 TEST_CASE("gpu: offload to host memory is a row of the comparison, with the same bits") {

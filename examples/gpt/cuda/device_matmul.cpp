@@ -1,7 +1,11 @@
 #include "examples/gpt/cuda/device_matmul.h"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
+#include <limits>
 #include <span>
+#include <sstream>
 #include <string>
 
 #include "examples/gpt/cuda/lt_api.h"
@@ -27,6 +31,36 @@ bool is_refusal(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
+
+// How many of these are timed, and how often each: the best time counts.
+constexpr std::size_t timed_choices = 4;
+constexpr int timed_runs = 3;
+
+using Algorithm = ProductChoices::mapped_type;
+
+Algorithm described(const cublasLtMatmulAlgo_t& algorithm) {
+  return std::to_array(algorithm.data);
+}
+
+// A point in the work of a stream, with its time.
+class TimedEvent {
+ public:
+  TimedEvent() { check(cudaEventCreateWithFlags(&event_, cudaEventDefault), "cudaEventCreate"); }
+  ~TimedEvent() { static_cast<void>(cudaEventDestroy(event_)); }
+  TimedEvent(const TimedEvent&) = delete;
+
+  void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  // Milliseconds; waits for this one.
+  float since(const TimedEvent& start) const {
+    float milliseconds = 0;
+    check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    check(cudaEventElapsedTime(&milliseconds, start.event_, event_), "cudaEventElapsedTime");
+    return milliseconds;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
 
 class NoAlgorithm : public zero::Error {
   using zero::Error::Error;
@@ -145,15 +179,9 @@ class DeviceMatmul::Plan {
 
   void run(const Handle& handle, const DeviceProduct& p, DeviceBuffer<unsigned char>& workspace,
            cudaStream_t stream) const {
-    if (shape_.bias) set(desc_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
-    if (types_.epilogue != Epilogue::none)
-      set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before);
-    const float one = 1, factor = shape_.accumulate ? 1 : 0;
+    point(p);
     const auto run_by = [&](const cublasLtMatmulAlgo_t& algorithm) {
-      return lt_api().matmul(handle.lt, desc_.get(), &one, p.b, first_.get(), p.a, second_.get(),
-                             &factor, shape_.accumulate ? p.addend : p.c, result_.get(), p.c,
-                             result_.get(), &algorithm, workspace.data(), workspace.bytes(),
-                             stream);
+      return call(handle, p, algorithm, workspace, stream);
     };
     const cublasStatus_t first = run_by(choices_.front());
     cublasStatus_t status = first;
@@ -165,7 +193,71 @@ class DeviceMatmul::Plan {
     has_run_ = true;
   }
 
+  std::string key() const {
+    const ProductShape& s = shape_;
+    std::ostringstream key;
+    key << s.m << 'x' << s.n << 'x' << s.k << ':' << s.lda << ',' << s.ldb << ',' << s.ldc << ':'
+        << (s.transpose_a ? "T" : "N") << (s.transpose_b ? "T" : "N") << (s.bias ? "b" : "")
+        << (s.accumulate ? "+" : "") << ':' << name_of(types_.in) << ',' << name_of(types_.out)
+        << ',' << static_cast<int>(types_.epilogue);
+    return key.str();
+  }
+
+  // Of operands of the product's size, which hold what they may.
+  Algorithm fastest(const Handle& handle, DeviceBuffer<unsigned char>& workspace,
+                    cudaStream_t stream) const {
+    const std::int64_t in = zero::size_of(types_.in), out = zero::size_of(types_.out);
+    DeviceBuffer<unsigned char> a((shape_.transpose_a ? shape_.k : shape_.m) * shape_.lda * in),
+        b((shape_.transpose_b ? shape_.n : shape_.k) * shape_.ldb * in),
+        c(shape_.m * shape_.ldc * out), before(types_.epilogue == Epilogue::none ? 0 : c.size()),
+        bias(shape_.bias ? shape_.n * in : 0);
+    // Small numbers of every type; zeros would need less power than a model's values do.
+    for (DeviceBuffer<unsigned char>* buffer : {&a, &b, &c, &before, &bias})
+      if (buffer->size() > 0)
+        check(cudaMemsetAsync(buffer->data(), 0x2c, buffer->bytes(), stream), "cudaMemsetAsync");
+    const DeviceProduct p{a.data(), b.data(), c.data(), bias.data(), c.data(), before.data()};
+    point(p);
+    std::size_t best = 0;
+    float least = std::numeric_limits<float>::infinity();
+    for (std::size_t i = 0; i < std::min(timed_choices, choices_.size()); ++i) {
+      TimedEvent start, end;
+      for (int run = 0; run <= timed_runs; ++run) {  // the first one loads the kernel
+        start.record(stream);
+        if (call(handle, p, choices_[i], workspace, stream) != CUBLAS_STATUS_SUCCESS) break;
+        end.record(stream);
+        const float time = end.since(start);
+        if (run == 0 || time >= least) continue;
+        least = time;
+        best = i;
+      }
+    }
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    return described(choices_[best]);
+  }
+
+  void take(const Algorithm& algorithm) const {
+    const auto found = std::find_if(choices_.begin(), choices_.end(),
+                                    [&](const auto& own) { return described(own) == algorithm; });
+    if (found != choices_.end()) std::rotate(choices_.begin(), found, found + 1);
+  }
+
  private:
+  // Where the epilogue reads and writes.
+  void point(const DeviceProduct& p) const {
+    if (shape_.bias) set(desc_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    if (types_.epilogue != Epilogue::none)
+      set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before);
+  }
+
+  cublasStatus_t call(const Handle& handle, const DeviceProduct& p,
+                      const cublasLtMatmulAlgo_t& algorithm, DeviceBuffer<unsigned char>& workspace,
+                      cudaStream_t stream) const {
+    const float one = 1, factor = shape_.accumulate ? 1 : 0;
+    return lt_api().matmul(handle.lt, desc_.get(), &one, p.b, first_.get(), p.a, second_.get(),
+                           &factor, shape_.accumulate ? p.addend : p.c, result_.get(), p.c,
+                           result_.get(), &algorithm, workspace.data(), workspace.bytes(), stream);
+  }
+
   void choose(const Handle& handle) {
     const Owned<cublasLtMatmulPreference_t> preference(make_preference(),
                                                        lt_api().preference_destroy);
@@ -219,6 +311,34 @@ const DeviceMatmul::Plan* DeviceMatmul::prepare_if_there(const ProductShape& sha
 
 void DeviceMatmul::run(const Plan& plan, const DeviceProduct& product) {
   plan.run(*handle_, product, workspace_, stream_);
+}
+
+ProductChoices DeviceMatmul::time_choices(const ProductChoices& known) {
+  ProductChoices choices = known;
+  for (const auto& plan : plans_) {
+    if (choices.contains(plan->key())) continue;
+    try {
+      choices.emplace(plan->key(), plan->fastest(*handle_, workspace_, stream_));
+    } catch (const zero::MemoryError&) {
+      continue;
+    }
+  }
+  return choices;
+}
+
+void DeviceMatmul::take_choices(const ProductChoices& choices) {
+  for (const auto& plan : plans_) {
+    const auto choice = choices.find(plan->key());
+    if (choice != choices.end()) plan->take(choice->second);
+  }
+}
+
+std::string DeviceMatmul::version() {
+  int device = 0;
+  cudaDeviceProp properties{};
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  return "cuBLASLt " + std::to_string(lt_api().version()) + " on " + properties.name;
 }
 
 }  // namespace gpt::cuda

@@ -1,13 +1,16 @@
 // Matrix products on a GPU by cuBLASLt, accumulated in fp32. The algorithm of a product is the first
-// of the heuristic's choices that cuBLASLt does not refuse at the first run, never the fastest of a
-// trial, so that it is a function of shape, types, GPU and library, and stays; split sums are added
-// in fp32. One thread calls; everything goes to one stream.
+// of the heuristic's choices that cuBLASLt does not refuse at the first run, a function of shape,
+// types, GPU and library; or that which take_choices() is given. It stays; split sums are added in
+// fp32. One thread calls; everything goes to one stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "examples/gpt/cuda/device_buffer.h"
@@ -39,6 +42,9 @@ struct DeviceProduct {
   void* before = nullptr;
 };
 
+// Algorithms as cuBLASLt describes them, by all that makes a product.
+using ProductChoices = std::map<std::string, std::array<std::uint64_t, 8>>;
+
 class DeviceMatmul {
  public:
   explicit DeviceMatmul(cudaStream_t stream);
@@ -52,6 +58,15 @@ class DeviceMatmul {
   // Null where cuBLASLt has none.
   const Plan* prepare_if_there(const ProductShape& shape, ProductTypes types);
   void run(const Plan& plan, const DeviceProduct& product);
+
+  // The fastest of the heuristic's first choices, for every product that was prepared and is not in
+  // `known`, which the result begins with. Takes memory for the time being, and leaves out products
+  // that it has none for. Waits for the GPU: before the first run alone.
+  ProductChoices time_choices(const ProductChoices& known);
+  // Of the products that were prepared; algorithms that cuBLASLt does not offer here change nothing.
+  void take_choices(const ProductChoices& choices);
+  // The library and the GPU that choices are for.
+  static std::string version();
 
   cudaStream_t stream() const { return stream_; }
   std::int64_t bytes() const { return static_cast<std::int64_t>(workspace_.bytes()); }

@@ -29,6 +29,7 @@ class DeviceModel {
   ~DeviceModel();
   DeviceModel(const DeviceModel&) = delete;
 
+  DeviceMatmul& products() { return matmul_; }
   int layers() const { return static_cast<int>(inputs_.size()) - 1; }
   const PartNames& names() const { return names_; }
   // Of the device.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "examples/gpt/cuda/device_model.h"
+#include "examples/gpt/cuda/product_choices.h"
 #include "examples/gpt/training_loop_of.h"
 
 namespace gpt {
@@ -13,10 +14,13 @@ template <class T>
 std::unique_ptr<TrainingLoop> make(zero::Runtime& runtime, zero::Engine& engine, const Task& task) {
   const zero::Batch batch = engine.batch();
   try {
-    return std::make_unique<TrainingLoopOf<cuda::DeviceModel<T>>>(
+    auto loop = std::make_unique<TrainingLoopOf<cuda::DeviceModel<T>>>(
         runtime, engine, task, task.model, batch.micro, task.sequence_length,
         static_cast<cudaStream_t>(runtime.stream().handle),
         task.options.recompute ? Activations::recompute : Activations::keep);
+    if (!task.options.product_file.empty())
+      cuda::choose_products(runtime, loop->model().products(), task.options.product_file);
+    return loop;
   } catch (const std::bad_alloc&) {
     throw_no_activations(batch, task, "");
   } catch (const zero::MemoryError& error) {

@@ -36,6 +36,7 @@ LtApi load() {
   find(handle, "cublasLtMatmulPreferenceSetAttribute", api.preference_set);
   find(handle, "cublasLtMatmulAlgoGetHeuristic", api.heuristic);
   find(handle, "cublasLtMatmul", api.matmul);
+  find(handle, "cublasLtGetVersion", api.version);
   return api;
 }
 

@@ -19,6 +19,7 @@ struct LtApi {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
   decltype(&cublasLtMatmul) matmul;
+  decltype(&cublasLtGetVersion) version;
 };
 
 // Throws TopologyError where the library is not found.

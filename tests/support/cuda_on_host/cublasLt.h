@@ -65,9 +65,13 @@ struct CublasLtOnHost {
   // Of those, products of matrices whose rows or columns, as they lie in memory, have a length that
   // tensor cores read element by element.
   int uneven = 0;
+  std::uint64_t last = 0;  // the choice that the last product was computed by
+  std::size_t version = 130000;
+  float times[3] = {};  // milliseconds that a product by each choice pretends to take
 };
 extern CublasLtOnHost cublas_lt_on_host;
 
+std::size_t cublasLtGetVersion();
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,

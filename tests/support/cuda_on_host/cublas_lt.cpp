@@ -94,6 +94,9 @@ bool aligned(const void* data) {
 
 CublasLtOnHost cublas_lt_on_host;
 
+std::size_t cublasLtGetVersion() {
+  return cublas_lt_on_host.version;
+}
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = new cublasLtContext;
   return CUBLAS_STATUS_SUCCESS;
@@ -209,6 +212,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
       !aligned(a) || !aligned(b) || !aligned(c) || !aligned(d) || !aligned(workspace) ||
       (has_matrix(*desc) && !aligned(desc->before)))
     return CUBLAS_STATUS_INVALID_VALUE;
+  cublas_lt_on_host.last = algorithm->data[1];
+  pass_time(cublas_lt_on_host.times[algorithm->data[1]]);
   const std::int64_t inner = columns_of(*a_layout, desc->transpose_a);
   const cudaDataType_t type = d_layout->type;
   for (std::int64_t column = 0; column < d_layout->columns; ++column)

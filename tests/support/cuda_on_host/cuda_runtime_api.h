@@ -94,7 +94,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 void hold_devices(bool hold);
 // Whether events are refused to be recorded from now on.
 void refuse_records(bool refuse);
-// The clock moves with copies alone: a byte takes a nanosecond.
+// The clock moves with copies, of which a byte takes a nanosecond, and by pass_time().
+void pass_time(float milliseconds);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 
 // Knows cuStreamWaitValue32, which blocks the caller here.
