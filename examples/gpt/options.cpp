@@ -144,6 +144,10 @@ void check(const Options& options) {
   };
   if (options.device != "cpu" && options.device != "cuda" && options.device != "auto")
     throw zero::ConfigError("--device " + options.device + ": expected cpu, cuda or auto");
+  if (!options.product_file.empty() && options.device == "cpu")
+    throw zero::ConfigError(
+        "--product-file keeps the algorithms of products on GPUs: add --device cuda, or leave it "
+        "out");
   at_least("--plan", options.planned_ranks, 0);
   at_least("--steps", options.steps, 0);
   at_least("--sequence-length", options.sequence_length, 0);
