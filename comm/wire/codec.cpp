@@ -103,6 +103,11 @@ std::int64_t residue_bytes(const Codec& codec, std::int64_t count) {
   return encoded_bytes(residue_codec(codec), count, DType::fp32);
 }
 
+Residue residue_at(const Codec& codec, void* residue, std::int64_t count, std::int64_t first) {
+  const Encoded part = encoded_at(residue_codec(codec), residue, count, first);
+  return {part.codes, static_cast<float*>(part.scales)};
+}
+
 void encode(const Codec& codec, const void* from, DType dtype, std::int64_t count, void* encoded) {
   check_elements(dtype);
   if (codec.format == Format::none) {
@@ -136,8 +141,7 @@ void encode_with_feedback(const Codec& codec, const void* gradient, DType dtype,
                           const Feedback& feedback, std::int64_t count, void* encoded) {
   check_elements(dtype);
   check_feedback(codec.format);
-  const Encoded residue = encoded_at(residue_codec(codec), feedback.residue, count);
-  kernels().encode_with_feedback(codec, gradient, dtype, residue, feedback, count,
+  kernels().encode_with_feedback(codec, gradient, dtype, feedback, count,
                                  encoded_at(codec, encoded, count));
   zero_padding(codec, count, encoded);
 }

@@ -82,15 +82,28 @@ void decode_sum(const Codec& codec, const Sources& sources, const ReduceGroups& 
 // are an empty residue.
 std::int64_t residue_bytes(const Codec& codec, std::int64_t count);
 
+// Blocks of a residue.
+struct Residue {
+  std::uint8_t* codes = nullptr;
+  float* scales = nullptr;
+};
+// From element `first` on, which starts a block, of the residue of `count` elements that begins at
+// `residue`, aligned as encoded vectors are.
+Residue residue_at(const Codec& codec, void* residue, std::int64_t count, std::int64_t first = 0);
+
 struct Feedback {
-  void* residue;      // aligned as encoded vectors are
+  Residue before;
+  Residue after;      // where the next residue goes; it may be `before`
   float beta = 0.8f;  // zeropp_loco_param.err_beta
-  bool reset =
-      false;  // the residue counts as zero, as it does every zeropp_loco_param.reset_T steps
+  // The residue counts as zero, as it does every zeropp_loco_param.reset_T steps.
+  bool reset = false;
+  // What the gradient is a multiple of, in the memory of the device; null: 1. Residues are kept of
+  // the gradient without it, so that they stay right when it changes. Powers of two cost no bits.
+  const float* loss_scale = nullptr;
 };
 
-// Encodes y = gradient + residue, and replaces the residue by beta * residue + (1 - beta) * (y -
-// decoded y), all in fp32. Where that is not finite somewhere in a block, the residue of the block
+// Encodes y = gradient + residue, and makes beta * residue + (1 - beta) * (y - decoded y) the next
+// residue, all in fp32. Where that is not finite somewhere in a block, the residue of the block
 // stays. The codec has a block format.
 void encode_with_feedback(const Codec& codec, const void* gradient, DType dtype,
                           const Feedback& feedback, std::int64_t count, void* encoded);

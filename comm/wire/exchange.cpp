@@ -23,18 +23,20 @@ std::int64_t words(std::int64_t bytes) {
 }
 
 // The feedback for slice number `slice`.
-std::optional<Feedback> feedback_of(const Hop& hop, std::int64_t slice, std::int64_t count) {
+std::optional<Feedback> feedback_of(const Hop& hop, std::int64_t slice) {
   if (hop.feedback == nullptr) return {};
-  Feedback feedback = *hop.feedback;
-  feedback.residue = at(feedback.residue, slice * residue_bytes(hop.codec, count));
-  return feedback;
+  const SliceFeedback& all = *hop.feedback;
+  const auto residue = [&](void* residues) {
+    return residue_at(hop.codec, residues, all.elements, all.first + slice * all.stride);
+  };
+  return Feedback{residue(all.before), residue(all.after), all.beta, all.reset, all.loss_scale};
 }
 
 // Encodes slice number `slice` of a hop to its place among the slices that are sent.
 void encode_slice(const Hop& hop, const Elements& elements, std::int64_t slice, std::byte* sent,
                   const Workspace& workspace) {
   const std::int64_t bytes = encoded_bytes(hop.codec, elements.count, elements.dtype);
-  const std::optional<Feedback> feedback = feedback_of(hop, slice, elements.count);
+  const std::optional<Feedback> feedback = feedback_of(hop, slice);
   Elements from = elements;
   from.feedback = feedback ? &*feedback : nullptr;
   workspace.codec.encode(hop.codec, from, sent + slice * bytes, workspace.stream);

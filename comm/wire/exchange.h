@@ -43,12 +43,22 @@ struct Grid {
   DType dtype;
 };
 
-// Over which ranks, in which format, and for summands with which error feedback, or null. A residue
-// has residue_bytes() of one slice for each slice that is sent, in their order.
+// The residues of the slices that an exchange sends, in one vector of `elements`: that of slice k
+// begins at element first + k * stride, which starts a block. The rest as in Feedback.
+struct SliceFeedback {
+  void *before, *after;
+  std::int64_t elements;
+  std::int64_t stride, first = 0;
+  float beta = 0.8f;
+  bool reset = false;
+  const float* loss_scale = nullptr;
+};
+
+// Over which ranks, in which format, and for summands with which error feedback, or null.
 struct Hop {
   Communicator& communicator;
   Codec codec;
-  const Feedback* feedback = nullptr;
+  const SliceFeedback* feedback = nullptr;
 };
 
 std::int64_t gather_staging_bytes(const Codec& codec, const Cut& cut, int ranks);

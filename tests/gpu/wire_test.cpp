@@ -82,15 +82,28 @@ void compare_feedback(Gpu& g, const Codec& codec, const Named& input, DType dtyp
   const Bytes elements = optim::test::encode(input.values, dtype);
   Bytes residue(static_cast<std::size_t>(residue_bytes(codec, count)));
   Bytes expected(static_cast<std::size_t>(encoded_bytes(codec, count, dtype)));
-  auto from = g.put(elements), lost = g.put(residue), sent = g.put(expected);
+  Bytes other = residue, scale(sizeof(float));
+  auto from = g.put(elements), sent = g.put(expected);
+  gpu::OnDevice<unsigned char> lost[] = {g.put(residue), g.put(other)};
   for (int step = 0; step < 4; ++step) {
-    Feedback host{residue.data(), 0.8f, step == 3}, device{lost.data(), 0.8f, step == 3};
+    const float loss_scale = step < 2 ? 1024 : 512;
+    std::memcpy(scale.data(), &loss_scale, sizeof loss_scale);
+    auto scale_there = g.put(scale);
+    const Residue here[] = {residue_at(codec, residue.data(), count),
+                            residue_at(codec, other.data(), count)};
+    const Residue there[] = {residue_at(codec, lost[0].data(), count),
+                             residue_at(codec, lost[1].data(), count)};
+    const int before = step % 2, after = step == 2 ? before : 1 - before;
+    const Feedback host{here[before], here[after], 0.8f, step == 3, &loss_scale};
+    const Feedback device{there[before], there[after], 0.8f, step == 3,
+                          reinterpret_cast<const float*>(scale_there.data())};
     encode_with_feedback(codec, elements.data(), dtype, host, count, expected.data());
     g.run([&](Stream stream) {
       g.codec->encode(codec, {from.data(), dtype, count, &device}, sent.data(), stream);
     });
     CHECK(sent.read() == expected);
-    CHECK(lost.read() == residue);
+    CHECK(lost[0].read() == residue);
+    CHECK(lost[1].read() == other);
   }
 }
 

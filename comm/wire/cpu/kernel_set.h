@@ -206,18 +206,36 @@ struct KernelSet {
     }
   }
 
+  // The next residue of a block whose encoding has these errors.
+  static void write_residue(const float* next, std::int64_t n, const Residue& before,
+                            const Residue& after, const Feedback& feedback, float unit) {
+    if (largest_magnitude(next, n) < infinity_bits) {
+      encode_block<Int8>(next, n, after.codes, *after.scales);
+      *after.scales /= unit;
+    } else if (feedback.reset) {
+      std::memset(after.codes, 0, static_cast<std::size_t>(n));
+      *after.scales = 0;
+    } else {
+      std::memmove(after.codes, before.codes, static_cast<std::size_t>(n));
+      *after.scales = *before.scales;
+    }
+  }
+
   template <class F, class T>
-  static void feed_back(std::int64_t block, const T* gradient, const Encoded& residue,
-                        const Feedback& feedback, std::int64_t count, const Encoded& to) {
+  static void feed_back(std::int64_t block, const T* gradient, const Feedback& feedback,
+                        std::int64_t count, const Encoded& to) {
     alignas(64) float error[largest_block] = {}, wanted[largest_block], next[largest_block];
+    const float unit = feedback.loss_scale != nullptr ? *feedback.loss_scale : 1.0f;
+    const auto block_of = [&](const Residue& residue, std::int64_t at) {
+      return Residue{residue.codes + at, residue.scales + at / block};
+    };
     for (std::int64_t at = 0; at < count; at += block) {
       const std::int64_t n = count - at < block ? count - at : block;
-      std::uint8_t* residue_codes = codes_at<Int8>(residue, at);
-      float& residue_scale = scale_at<Int8>(residue, at / block);
+      const Residue before = block_of(feedback.before, at), after = block_of(feedback.after, at);
       if (feedback.reset)
         std::memset(error, 0, static_cast<std::size_t>(n) * sizeof *error);
       else
-        decode_block<Int8>(residue_codes, residue_scale, n, Store<float>{error});
+        decode_block<Int8>(before.codes, *before.scales * unit, n, Store<float>{error});
       for_groups(gradient + at, n, [&](std::int64_t i, const V& elements) {
         (elements + V::load(error + i)).store(wanted + i);
       });
@@ -229,8 +247,7 @@ struct KernelSet {
             V::next_residue(V::load(error + i), V::load(wanted + i), decoded, feedback.beta);
         Store<float>{next}.put(residues, i, n - i);
       });
-      const bool finite = largest_magnitude(next, n) < infinity_bits;
-      encode_block<Int8>(finite ? next : error, n, residue_codes, residue_scale);
+      write_residue(next, n, before, after, feedback, unit);
     }
   }
 
@@ -287,11 +304,10 @@ struct KernelSet {
   }
 
   static void encode_with_feedback(const Codec& codec, const void* gradient, DType dtype,
-                                   Encoded residue, const Feedback& feedback, std::int64_t count,
-                                   Encoded to) {
+                                   const Feedback& feedback, std::int64_t count, Encoded to) {
     with_block_format(codec.format, [&]<class F>() {
       with_elements(gradient, dtype, [&]<class T>(const T* elements) {
-        feed_back<F>(codec.block, elements, residue, feedback, count, to);
+        feed_back<F>(codec.block, elements, feedback, count, to);
       });
     });
   }

@@ -23,8 +23,7 @@ struct Kernels {
   void (*store)(const float* from, std::int64_t count, void* to, DType dtype);
   // encode_with_feedback(): block formats alone.
   void (*encode_with_feedback)(const Codec& codec, const void* gradient, DType dtype,
-                               Encoded residue, const Feedback& feedback, std::int64_t count,
-                               Encoded to);
+                               const Feedback& feedback, std::int64_t count, Encoded to);
 };
 
 extern const Kernels portable_kernels;

@@ -142,15 +142,28 @@ __global__ void __launch_bounds__(threads)
   });
 }
 
+// A block whose next residue would not be finite keeps the one of before, or what a reset made of
+// it.
+__device__ void keep_block(const Feedback& feedback, float stored, std::int64_t begin,
+                           std::int64_t end, std::int64_t block) {
+  for_pairs(begin, end, [&](std::int64_t i, int n) {
+    for (int k = 0; k < n; ++k)
+      feedback.after.codes[i + k] = feedback.reset ? std::uint8_t{0} : feedback.before.codes[i + k];
+  });
+  if (threadIdx.x % lanes == 0) feedback.after.scales[block] = stored;
+}
+
 template <class F, class T>
 __global__ void __launch_bounds__(threads)
-    feedback_kernel(const T* from, Encoded residue, Feedback feedback, Size size, Encoded to,
-                    Padding padding) {
+    feedback_kernel(const T* from, Feedback feedback, Size size, Encoded to, Padding padding) {
   write_padding(padding);
+  const Residue &before = feedback.before, &after = feedback.after;
+  const float unit = feedback.loss_scale != nullptr ? *feedback.loss_scale : 1.0f;
   for_blocks(size, [&](std::int64_t block, std::int64_t begin, std::int64_t end) {
-    const float scale = feedback.reset ? 0.0f : static_cast<const float*>(residue.scales)[block];
+    const float stored = feedback.reset ? 0.0f : before.scales[block];
+    const float scale = stored * unit;
     const auto error = [&](std::int64_t i) {
-      return feedback.reset ? 0.0f : scale * Int8::unit(residue.codes[i]);
+      return feedback.reset ? 0.0f : scale * Int8::unit(before.codes[i]);
     };
     const auto wanted = [&](std::int64_t i) { return to_float(from[i]) + error(i); };
     const auto encoder = encoder_of<F>(begin, end, wanted);
@@ -158,14 +171,17 @@ __global__ void __launch_bounds__(threads)
       const float y = wanted(i);
       return next_residue(error(i), y, encoder.decoded(y), feedback.beta);
     };
-    const auto residue_encoder = encoder_of<Int8>(begin, end, next);
+    auto residue_encoder = encoder_of<Int8>(begin, end, next);
+    // The codes do not depend on it.
+    residue_encoder.scale = residue_encoder.scale / unit;
+    const Encoded residue{after.codes, after.scales};
     // Codes are written first: they need the residue of before, as the next residue does, which
     // each lane then replaces for its own elements alone.
     write_block(encoder, begin, end, to, block, wanted);
     if (residue_encoder.finite)
       write_block(residue_encoder, begin, end, residue, block, next);
-    else if (feedback.reset)
-      write_block(encoder_of<Int8>(begin, end, error), begin, end, residue, block, error);
+    else
+      keep_block(feedback, stored, begin, end, block);
   });
 }
 
@@ -338,8 +354,7 @@ class CudaCodec final : public DeviceCodec {
              padding);
     else
       launch(over_warps("feedback_kernel", blocks, stream), feedback_kernel<F, T>, elements,
-             encoded_at(residue_codec(codec), from.feedback->residue, from.count), *from.feedback,
-             size, to, padding);
+             *from.feedback, size, to, padding);
   }
 };
 

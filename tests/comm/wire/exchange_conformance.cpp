@@ -83,8 +83,9 @@ Floats sent(const Codec& codec, const Floats& values, Bytes* residue) {
   if (residue == nullptr) return through(codec, values);
   residue->resize(static_cast<std::size_t>(residue_bytes(codec, count)));
   Bytes bytes(static_cast<std::size_t>(encoded_bytes(codec, count, DType::fp32)));
-  encode_with_feedback(codec, values.data(), DType::fp32,
-                       {.residue = residue->data(), .beta = 0.8f}, count, bytes.data());
+  const Residue own = residue_at(codec, residue->data(), count);
+  encode_with_feedback(codec, values.data(), DType::fp32, {.before = own, .after = own}, count,
+                       bytes.data());
   return decoded(codec, bytes, count);
 }
 
@@ -189,11 +190,13 @@ void check_reduction(Communicator& inner, Communicator& outer, const Case& c) {
   outer.set_reduce_groups(c.group);
   const Grid grid = c.grid();
   Bytes residues[2];
-  Feedback feedback[2];
+  SliceFeedback feedback[2];
   for (const int hop : {0, 1}) {
-    residues[hop].resize(
-        static_cast<std::size_t>(c.ranks() * residue_bytes(c.codec(hop), c.count)));
-    feedback[hop].residue = residues[hop].data();
+    const std::int64_t block = c.codec(hop).block;
+    const std::int64_t stride = (c.count / block + 2) * block;
+    residues[hop].resize(static_cast<std::size_t>(residue_bytes(c.codec(hop), c.ranks() * stride)));
+    void* own = residues[hop].data();
+    feedback[hop] = {own, own, c.ranks() * stride, stride, block};
   }
   const Hop hops[] = {{inner, c.codec(0), c.feeds_back ? &feedback[0] : nullptr},
                       {outer, c.codec(1), c.feeds_back ? &feedback[1] : nullptr}};

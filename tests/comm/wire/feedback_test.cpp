@@ -19,12 +19,15 @@ class Fed {
         residue_(static_cast<std::size_t>(residue_bytes(codec, count_))) {}
 
   // The decoded gradient of a step.
-  std::vector<float> step(const std::vector<float>& gradient, float beta, bool reset = false) {
+  std::vector<float> step(const std::vector<float>& gradient, float beta, bool reset = false,
+                          float loss_scale = 1) {
     Bytes sent(static_cast<std::size_t>(encoded_bytes(codec_, count_, DType::fp32)));
-    encode_with_feedback(codec_, gradient.data(), DType::fp32, {residue_.data(), beta, reset},
-                         count_, sent.data());
+    const Residue residue = residue_at(codec_, residue_.data(), count_);
+    encode_with_feedback(codec_, gradient.data(), DType::fp32,
+                         {residue, residue, beta, reset, &loss_scale}, count_, sent.data());
     return decoded(codec_, sent, count_);
   }
+  const Bytes& bytes() const { return residue_; }
   std::vector<float> residue() const {
     return decoded(Codec(Format::int8, codec_.block), residue_, count_);
   }
@@ -121,13 +124,52 @@ TEST_CASE("error feedback: blocks that are not finite leave their residues alone
   CHECK(!std::equal(before.begin(), before.begin() + 64, after.begin()));
 }
 
+TEST_CASE("error feedback: residues do not depend on the loss scale, which may change") {
+  for (const Format format : block_formats) {
+    CAPTURE(name_of(format));
+    const Codec codec(format, 64);
+    Fed plain(codec, 500), scaled(codec, 500);
+    for (unsigned step = 0; step < 6; ++step) {
+      const float scale = step < 3 ? 1024.0f : 256.0f;
+      const std::vector<float> gradient = random_floats(500, Numbers::usual, 60 + step);
+      std::vector<float> larger = gradient;
+      for (float& value : larger) value *= scale;
+      std::vector<float> sent = scaled.step(larger, 0.8f, false, scale);
+      for (float& value : sent) value /= scale;
+      CHECK(same_bits(sent, plain.step(gradient, 0.8f)));
+      CHECK(scaled.residue() == plain.residue());
+    }
+  }
+}
+
+TEST_CASE("error feedback: the next residue may lie elsewhere, and the one before stays") {
+  const Codec codec(Format::int4, 64);
+  std::vector<float> gradient = random_floats(200, Numbers::usual, 8);
+  Fed fed(codec, 200);
+  fed.step(gradient, 0.8f);
+  gradient[70] = std::numeric_limits<float>::infinity();
+  for (const bool reset : {false, true}) {
+    Fed in_place = fed;
+    in_place.step(gradient, 0.8f, reset);
+    Bytes before = fed.bytes(), after(before.size(), 0xee);
+    Bytes sent(static_cast<std::size_t>(encoded_bytes(codec, 200, DType::fp32)));
+    encode_with_feedback(codec, gradient.data(), DType::fp32,
+                         {.before = residue_at(codec, before.data(), 200),
+                          .after = residue_at(codec, after.data(), 200),
+                          .reset = reset},
+                         200, sent.data());
+    CHECK(before == fed.bytes());
+    const Codec int8(Format::int8, codec.block);
+    CHECK(same_bits(decoded(int8, after, 200), in_place.residue()));
+  }
+}
+
 TEST_CASE("error feedback: formats without blocks are refused") {
   for (const Format format : {Format::none, Format::bf16}) {
     float gradient = 1;
-    alignas(16) unsigned char bytes[64] = {};
-    CHECK_THROWS_AS(
-        encode_with_feedback(Codec(format), &gradient, DType::fp32, {bytes}, 1, bytes + 32),
-        UsageError);
+    alignas(16) unsigned char bytes[32] = {};
+    CHECK_THROWS_AS(encode_with_feedback(Codec(format), &gradient, DType::fp32, {}, 1, bytes),
+                    UsageError);
   }
 }
 

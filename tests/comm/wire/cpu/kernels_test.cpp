@@ -36,10 +36,10 @@ Result result_of(const Kernels& kernels, const Codec& codec, const std::vector<f
   kernels.decode(codec, r.sent.encoded(), n, r.narrow.data(), dtype);
   kernels.decode_add(codec, r.sent.encoded(), n, r.added.data());
   kernels.store(values.data(), n, r.stored.data(), dtype);
-  Feedback feedback{.residue = nullptr, .beta = 0.8f, .reset = true};
+  const Residue residue{r.residue.codes.data(), reinterpret_cast<float*>(r.residue.scales.data())};
+  Feedback feedback{.before = residue, .after = residue, .reset = true};
   for (int step = 0; step < 2 && codec.format != Format::bf16; ++step, feedback.reset = false)
-    kernels.encode_with_feedback(codec, elements.data(), dtype, r.residue.encoded(), feedback, n,
-                                 r.fed_back.encoded());
+    kernels.encode_with_feedback(codec, elements.data(), dtype, feedback, n, r.fed_back.encoded());
   return r;
 }
 
