@@ -34,9 +34,7 @@ void add_removed(RowList& rows) {
   rows.in("", in_0_19_8,
           {block("curriculum_learning", "a curriculum of sequence lengths"),
            block("eigenvalue", "eigenvalues of layers"),
-           block("progressive_layer_drop", "dropped layers"),
-           block("zero_optimization.zeropp_loco_param", "error feedback")
-               .with(&Key::on_by_presence, true)});
+           block("progressive_layer_drop", "dropped layers")});
   rows.in(
       "",
       {block("amp", "Apex AMP", "DeepSpeed removed Apex AMP in 0.19.8; use bf16.enabled"),

@@ -101,9 +101,12 @@ class DeviceKernels {
   // `values` is aligned to 16 bytes.
   virtual void normalise(float* values, std::int64_t count, NormSum* norm, Stream stream) = 0;
 
-  // Does nothing unless the decision says apply.
+  // These do nothing unless the decision says apply. Bytes are a multiple of 16, at addresses that
+  // are.
   virtual void update(RuleKind rule, const DeviceUpdate& update, const StepDecision* decision,
                       Stream stream) = 0;
+  virtual void copy_if_applied(const void* from, void* to, std::int64_t bytes,
+                               const StepDecision* decision, Stream stream) = 0;
 };
 
 // Work runs at once, on the threads of the pool, which outlives them. Any thread may call.

@@ -61,6 +61,14 @@ struct AioOptions {
   std::int64_t intra_op_parallelism = 1;  // times as many
 };
 
+// Error feedback of encoded reductions (LoCo): on where one of them is given.
+struct ErrorFeedbackOptions {
+  std::optional<double> err_beta;       // share of a residue that stays; 0.8
+  std::optional<std::int64_t> reset_T;  // steps after which residues start from zero; 1024
+
+  bool on() const { return err_beta || reset_T; }
+};
+
 struct ZeroOptions {
   int stage = 0;
   std::int64_t reduce_bucket_size = 500'000'000;     // elements per reduce-scatter
@@ -78,6 +86,7 @@ struct ZeroOptions {
   bool quantized_weights = false, quantized_nontrainable_weights = false;
   // Stage 3: gradients are reduced as int4, inside groups and then over them (qgZ).
   bool quantized_gradients = false;
+  ErrorFeedbackOptions loco;  // of these: "zeropp_loco_param"
   OffloadOptimizerOptions offload_optimizer;
   OffloadParamOptions offload_param;
 };
@@ -101,7 +110,8 @@ struct WireOptions {
   std::string reduce = "none";  // of gradients
   // Inside a node; empty: as between nodes.
   std::string gather_inside, reduce_inside;
-  std::int64_t block_size = 256;  // elements that share a scale; mxfp8 has 32
+  std::int64_t block_size = 256;        // elements that share a scale; mxfp8 has 32
+  ErrorFeedbackOptions error_feedback;  // of encoded reductions
 };
 
 // Our own section, "zero_core".

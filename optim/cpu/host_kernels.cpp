@@ -2,6 +2,7 @@
 // where a device queues them. The results do not depend on the number of threads.
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -251,6 +252,11 @@ class HostKernels final : public DeviceKernels {
     accumulate_norm(values, DType::fp32, count, *norm);
     const float inverse = inverse_of_norm(norm_of(*norm));
     for (std::int64_t i = 0; i < count; ++i) values[i] *= inverse;
+  }
+
+  void copy_if_applied(const void* from, void* to, std::int64_t bytes, const StepDecision* decision,
+                       Stream) override {
+    if (decision->apply != 0) std::memcpy(to, from, bytes);
   }
 
   void update(RuleKind rule, const DeviceUpdate& update, const StepDecision* decision,

@@ -77,6 +77,13 @@ __global__ void __launch_bounds__(threads)
   });
 }
 
+__global__ void __launch_bounds__(threads)
+    copy_if_applied_kernel(const uint4* from, uint4* to, std::int64_t words,
+                           const StepDecision* decision) {
+  if (decision->apply == 0) return;
+  for_elements(words, [&](std::int64_t at) { to[at] = from[at]; });
+}
+
 __global__ void add_loss_kernel(const float* loss, double* sum) {
   *sum += static_cast<double>(*loss);
 }
@@ -232,6 +239,14 @@ class CudaKernels final : public DeviceKernels {
       launch(over("update_kernel", update.count / lane_elements, native(stream)),
              update_kernel<Rule>, update, decision);
     });
+  }
+
+  void copy_if_applied(const void* from, void* to, std::int64_t bytes, const StepDecision* decision,
+                       Stream stream) override {
+    const std::int64_t words = bytes / static_cast<std::int64_t>(sizeof(uint4));
+    if (words == 0) return;
+    launch(over("copy_if_applied_kernel", words, native(stream)), copy_if_applied_kernel,
+           static_cast<const uint4*>(from), static_cast<uint4*>(to), words, decision);
   }
 };
 

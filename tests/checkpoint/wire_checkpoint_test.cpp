@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/checkpoint/engine_support.h"
+#include "tests/support/stderr_of.h"
 #include "tests/support/temporary_directory.h"
 
 namespace {
@@ -52,4 +53,92 @@ TEST_CASE("checkpoints move between wire formats, stages and numbers of ranks") 
                       });
         }
   }
+}
+
+namespace {
+
+Config fed_back(int stage, const char* format, bool two_hops = false) {
+  Config config = config_of(strategies[static_cast<std::size_t>(stage)], false);
+  config.zero_core.wire.reduce = two_hops ? "none" : format;
+  config.zero_optimization.quantized_gradients = two_hops;
+  config.zero_core.reduce_group_size = 2;
+  config.zero_core.wire.error_feedback.err_beta = 0.8;
+  return config;
+}
+
+struct Saved {
+  toy::Trace rest;  // of the run that went on
+  std::uint64_t digest = 0;
+};
+
+// Trains for three steps, saves, and goes on to five.
+Saved save_at_three(int ranks, const Config& config, const std::string& directory,
+                    bool asynchronous) {
+  Saved saved;
+  with_engine(ranks, config, [&](Runtime& runtime, Engine& engine) {
+    engine.initialize(toy::fill);
+    const toy::Trace before = train_until(runtime, engine, 3);
+    const auto save = engine.save_checkpoint(directory, {.asynchronous = asynchronous});
+    const toy::Trace rest = train_until(runtime, engine, 5);
+    save.wait();
+    if (runtime.is_root()) saved = {rest, before.digest};
+  });
+  return saved;
+}
+
+}  // namespace
+
+TEST_CASE("residues of error feedback go on from a checkpoint at any stage") {
+  for (const bool two_hops : {false, true})
+    for (const bool asynchronous : {false, true}) {
+      CAPTURE(two_hops);
+      CAPTURE(asynchronous);
+      const TemporaryDirectory directory;
+      Config config = fed_back(3, "int4", two_hops);
+      config.checkpoint.decoupled = asynchronous;
+      const Saved saved = save_at_three(4, config, directory / "saved", asynchronous);
+      for (const int stage : {0, 2, 3}) {
+        if (two_hops && stage != 3) continue;
+        CAPTURE(stage);
+        Config other = fed_back(stage, "int4", two_hops);
+        other.zero_optimization.reduce_bucket_size = 300;
+        with_engine(4, other, [&](Runtime& runtime, Engine& engine) {
+          // Twice: residues of steps that were undone are gone.
+          for (int time = 0; time < 2; ++time) {
+            REQUIRE(engine.resume(directory / "saved"));
+            const toy::Trace trace = train_until(runtime, engine, 5);
+            if (runtime.is_root()) CHECK(trace == saved.rest);
+          }
+        });
+      }
+    }
+}
+
+TEST_CASE("residues that a checkpoint lacks or has for other exchanges start from zero") {
+  const TemporaryDirectory directory;
+  const Saved saved = save_at_three(2, fed_back(3, "int4"), directory / "saved", false);
+  Config plain = fed_back(3, "int4");
+  plain.zero_core.wire.error_feedback = {};
+  save_at_three(2, plain, directory / "plain", false);
+  const auto lines = [&](const char* from, int ranks, const Config& config) {
+    std::uint64_t digest = 0;
+    const std::string text = stderr_of([&] {
+      with_engine(ranks, config, [&](Runtime& runtime, Engine& engine) {
+        REQUIRE(engine.resume(directory / from));
+        if (const std::uint64_t own = engine.digest(); runtime.is_root()) digest = own;
+      });
+    });
+    if (from == std::string("saved")) CHECK(digest == saved.digest);
+    const std::string notice = "has no residues of error feedback for ";
+    const std::size_t at = text.find(notice);
+    CHECK(text.find(notice, at + 1) == std::string::npos);
+    return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+  };
+  CHECK(lines("saved", 2, fed_back(2, "int4")).empty());
+  CHECK(lines("saved", 3, fed_back(3, "int4")) ==
+        "has no residues of error feedback for int4 in blocks of 256 over 3 ranks in groups of 3: "
+        "they start from zero");
+  CHECK(lines("saved", 2, fed_back(3, "int8")).find("int8") != std::string::npos);
+  CHECK(!lines("plain", 2, fed_back(3, "int4")).empty());
+  CHECK(lines("saved", 2, plain).empty());
 }

@@ -77,7 +77,9 @@ std::vector<std::string> export_model(checkpoint::CheckpointReader& reader,
   const std::vector<DType> dtypes = output_dtypes(reader.manifest(), dtype);
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::erase_if(order, [&](std::size_t p) { return parameters[p].left_out.has_value(); });
+  std::erase_if(order, [&](std::size_t p) {
+    return parameters[p].left_out.has_value() || parameters[p].of_rank.has_value();
+  });
   // Other readers need every tensor aligned to its element.
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return size_of(dtypes[a]) > size_of(dtypes[b]);

@@ -157,6 +157,15 @@ void Checkpoints::precede_by_copies(const Instruction& instruction, ExecutionStr
   if (pending_) pending_->precede_by_copies(group_of(instruction), stream);
 }
 
+void Checkpoints::precede_by_residue_copies() {
+  if (!pending_) return;
+  const int group = context_.snapshot->group_count() - 1;
+  if (context_.copies)
+    pending_->precede_by_copies(group, context_.runtime.communication());
+  else
+    pending_->await_copy(group);
+}
+
 }  // namespace detail
 
 std::vector<SavedCheckpoint> list_checkpoints(const std::string& directory) {

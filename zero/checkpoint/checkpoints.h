@@ -59,6 +59,8 @@ class Checkpoints {
   // the device's stream is to.
   void await_copies(const Instruction& instruction);
   void precede_by_copies(const Instruction& instruction, ExecutionStream& stream);
+  // The same before reductions that renew residues.
+  void precede_by_residue_copies();
 
  private:
   // Which phase of which save a step's vote was about.

@@ -53,9 +53,11 @@ void Load::match(const Manifest& saved) {
   for (const ManifestParameter& parameter : own_.parameters)
     own.emplace(std::pair(parameter.name, parameter.buffer), static_cast<int>(own.size()));
   number_of_.clear();
+  const bool residues_fit = saved.has_residues_for(own_);
   for (const ManifestParameter& parameter : saved.parameters) {
     const auto found = own.find({parameter.name, parameter.buffer});
-    number_of_.push_back(found == own.end() ? -1 : found->second);
+    const bool fits = found != own.end() && (!parameter.of_rank || residues_fit);
+    number_of_.push_back(fits ? found->second : -1);
   }
   kind_of_ = {0};
   for (const std::string& state : saved.states) {
@@ -95,10 +97,10 @@ void Load::check_fit(const std::string& path, const Manifest& saved) const {
   // What only one of checkpoint and model has.
   const std::set<int> found(number_of_.begin(), number_of_.end());
   for (int i = 0; i < std::ssize(number_of_); ++i)
-    if (number_of_[i] < 0)
+    if (number_of_[i] < 0 && !saved.parameters[i].of_rank)
       problems.push_back(saved.parameters[i].name + " is in the checkpoint, not in the model");
   for (int p = 0; p < std::ssize(own_.parameters); ++p)
-    if (!found.contains(p))
+    if (!found.contains(p) && !own_.parameters[p].of_rank)
       problems.push_back((own_.parameters[p].buffer ? "the buffer " : "") +
                          own_.parameters[p].name + " is in the model, not in the checkpoint");
   for (int i = 0; i < std::ssize(number_of_); ++i)
@@ -116,10 +118,12 @@ void Load::check_fit(const std::string& path, const Manifest& saved) const {
                     checkpoint::list_of(problems, 20, "\n  "));
 }
 
-// What this rank has of parameters and states, and all buffers, by the checkpoint's numbers.
+// What this rank has of parameters, states and residues, and all buffers, by the checkpoint's
+// numbers.
 std::vector<ElementRange> Load::wanted_ranges(const Manifest& saved) const {
   std::vector<int> saved_number(own_.parameters.size()), saved_kind(kind_of_.size());
-  for (int i = 0; i < std::ssize(number_of_); ++i) saved_number[number_of_[i]] = i;
+  for (int i = 0; i < std::ssize(number_of_); ++i)
+    if (number_of_[i] >= 0) saved_number[number_of_[i]] = i;
   for (int k = 0; k < std::ssize(kind_of_); ++k) saved_kind[kind_of_[k]] = k;
   std::vector<ElementRange> ranges;
   for (ElementRange range : context_.snapshot->ranges_of(context_.rank(), false)) {
@@ -127,8 +131,12 @@ std::vector<ElementRange> Load::wanted_ranges(const Manifest& saved) const {
     range.kind = saved_kind[range.kind];
     if (saved.has(saved.parameters[range.parameter], range.kind)) ranges.push_back(range);
   }
-  for (int i = 0; i < std::ssize(saved.parameters); ++i)
-    if (saved.parameters[i].buffer) ranges.push_back({i, 0, 0, saved.parameters[i].elements()});
+  for (int i = 0; i < std::ssize(saved.parameters); ++i) {
+    const ManifestParameter& parameter = saved.parameters[i];
+    const bool own = parameter.of_rank.value_or(context_.rank()) == context_.rank();
+    if (parameter.buffer && number_of_[i] >= 0 && own)
+      ranges.push_back({i, 0, 0, parameter.elements()});
+  }
   return ranges;
 }
 
@@ -181,10 +189,16 @@ void Load::notice_differences(const Manifest& saved) const {
   for (const auto& [term, value] : saved.equality) {
     const auto now = own_.equality.find(term);
     const bool same = now == own_.equality.end() || now->second == value;
-    if (same || term == "layout_hash") continue;
+    if (same || term == "layout_hash" || term == checkpoint::residue_term) continue;
     differing +=
         (differing.empty() ? "" : ", ") + term + " " + value + " (now " + now->second + ")";
   }
+  const std::string residues = own_.equality.contains(checkpoint::residue_term)
+                                   ? own_.equality.at(checkpoint::residue_term)
+                                   : "";
+  if (!residues.empty() && !saved.has_residues_for(own_))
+    print_notice(saved.tag + " has no residues of error feedback for " + residues +
+                 ": they start from zero");
   if (!differing.empty())
     print_notice(
         saved.tag + " was saved with " + differing +

@@ -43,8 +43,9 @@ std::vector<FileEntry> file_entries(const checkpoint::Snapshot& snapshot, const 
     entries.push_back({range, manifest.width_of(range)});
   };
   for (const ElementRange& range : snapshot.ranges_of(rank, trainable_only)) add(range);
-  for (int p = 0; p < std::ssize(manifest.parameters) && rank == 0; ++p)
-    if (const auto& buffer = manifest.parameters[p]; buffer.buffer && buffer.elements() > 0)
+  for (int p = 0; p < std::ssize(manifest.parameters); ++p)
+    if (const auto& buffer = manifest.parameters[p];
+        buffer.buffer && buffer.elements() > 0 && buffer.of_rank.value_or(0) == rank)
       add({p, 0, 0, buffer.elements()});
   // The widest first: every tensor is aligned to its elements.
   std::ranges::stable_sort(entries, std::greater<>(), &FileEntry::width);
@@ -126,7 +127,8 @@ void PendingSave::begin(const SaveOptions& options) {
     entries_ = file_entries(snapshot, manifest_, context_.rank(), trainable_only_);
     if (!root) return;
     for (const FileEntry& entry : entries_)
-      if (manifest_.parameters[entry.range.parameter].buffer)
+      if (const auto& parameter = manifest_.parameters[entry.range.parameter];
+          parameter.buffer && !parameter.of_rank)
         snapshot.read(entry.range, buffers_[entry.range.parameter] =
                                        std::vector<std::byte>(entry.range.count * entry.width));
     if (const std::string wrong = checkpoint::tag_problem(manifest_.tag); !wrong.empty())

@@ -33,7 +33,8 @@ class Snapshot {
   // Of a range's elements the first ones that lie in the device's memory.
   virtual std::span<const std::byte> on_device(const ElementRange& range) const = 0;
 
-  // Updates change the state of one group after the other. -1: nothing changes the parameter.
+  // Updates change the state of one group after the other. -1: nothing changes the parameter. Where
+  // there are residues, they are the last group, which reductions change.
   virtual int group_count() const = 0;
   virtual int group_of(int parameter) const = 0;
   virtual int group_of_chunk(int chunk) const = 0;

@@ -17,6 +17,7 @@ using States = OffloadOptimizerOptions;
 using Params = OffloadParamOptions;
 using Group = ParamGroupOptions;
 using Files = CheckpointOptions;
+using Feedback = ErrorFeedbackOptions;
 
 template <auto... members>
 FieldRef at(Config& config, const std::string&) {
@@ -42,6 +43,8 @@ constexpr auto states = &ZeroOptions::offload_optimizer;
 constexpr auto parameters = &ZeroOptions::offload_param;
 constexpr auto core = &Config::zero_core;
 constexpr auto wire = &CoreOptions::wire;
+constexpr auto loco = &ZeroOptions::loco;
+constexpr auto feedback = &WireOptions::error_feedback;
 constexpr auto optimizer = &Config::optimizer;
 constexpr auto scheduler = &Config::scheduler;
 constexpr auto scale = &Config::loss_scale;
@@ -105,6 +108,8 @@ constexpr ConfigField fields[] = {
     {"zero_optimization.zero_hpz_partition_size", at<stages, &ZeroOptions::hpz_partition_size>},
     {"zero_optimization.zero_quantized_weights", at<stages, &ZeroOptions::quantized_weights>},
     {"zero_optimization.zero_quantized_gradients", at<stages, &ZeroOptions::quantized_gradients>},
+    {"zero_optimization.zeropp_loco_param.err_beta", at<stages, loco, &Feedback::err_beta>},
+    {"zero_optimization.zeropp_loco_param.reset_T", at<stages, loco, &Feedback::reset_T>},
     {"zero_optimization.zero_quantized_nontrainable_weights",
      at<stages, &ZeroOptions::quantized_nontrainable_weights>},
     {"zero_optimization.mics_shard_size", at<stages, &ZeroOptions::mics_shard_size>},
@@ -203,6 +208,8 @@ constexpr ConfigField fields[] = {
     {"zero_core.wire.gather_inside", at<core, wire, &WireOptions::gather_inside>},
     {"zero_core.wire.reduce_inside", at<core, wire, &WireOptions::reduce_inside>},
     {"zero_core.wire.block_size", at<core, wire, &WireOptions::block_size>},
+    {"zero_core.wire.error_feedback.err_beta", at<core, wire, feedback, &Feedback::err_beta>},
+    {"zero_core.wire.error_feedback.reset_T", at<core, wire, feedback, &Feedback::reset_T>},
     {"zero_core.offload_chunk_bytes", at<core, &CoreOptions::offload_chunk_bytes>},
     {"zero_core.offload_cache_bytes", at<core, &CoreOptions::offload_cache_bytes>},
     {"zero_core.param_groups.*.lr_scale", in_group<&Group::lr_scale>},

@@ -91,6 +91,8 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.gather_bucket = options.allgather_bucket_size;
   policy.alignment = plan.layout.alignment;
   policy.wire = plan.wire;
+  policy.residues_await_decision =
+      plan.wire.feedback && config.fp16_enabled && config.loss_scale.loss_scale == 0;
   const bool groups = plan.grid.replicas() > 1;
   const bool accumulates = plan.batch.accumulation > 1;
   policy.sums_groups_last = groups && accumulates && plan.sync == GradientSync::inner;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "comm/wire/codec.h"
 #include "zero/plan/model.h"
@@ -10,6 +11,13 @@
 namespace zero::detail {
 
 struct Strategy;
+
+// Of encoded reductions (LoCo): the share of a residue that stays in a step, and after how many
+// steps residues start from zero.
+struct ErrorFeedback {
+  float beta = 0.8f;
+  std::int64_t reset_steps = 1024;
+};
 
 struct WireFormats {
   comm::wire::Codec gather{comm::wire::Format::none}, reduce{comm::wire::Format::none};
@@ -22,6 +30,7 @@ struct WireFormats {
   // groups, and between their ranks of equal numbers. Both divide a shard group.
   int hop_ranks = 0;
   bool gathers_in_hops = false, reduces_in_hops = false;
+  std::optional<ErrorFeedback> feedback;  // of reductions in formats with blocks
 
   bool encodes_gather(const Model& model, int param, bool persistent) const;
   bool encodes() const {

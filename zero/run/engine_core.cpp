@@ -22,7 +22,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
             transfers_.queue_for_update(unit, std::move(operation));
           }),
       memory_(train_, agreement_, updates_),
-      transfers_(train_, hidden_),
+      transfers_(train_, hidden_, agreement_.loss_scale()),
       offload_(train_, agreement_),
       checkpoints_(make_checkpoints()),
       walker_(train_.plan.inputs, plan_streams(), clock_,
@@ -65,7 +65,11 @@ PlanWalker::Streams EngineCore::plan_streams() const {
 
 void EngineCore::issue(const Instruction& instruction) {
   const PlanStream stream = stream_of(instruction.op);
-  if (stream == PlanStream::communication) return transfers_.issue(instruction);
+  if (stream == PlanStream::communication) {
+    const bool reduces = instruction.op == Op::reduce || instruction.op == Op::reduce_late;
+    if (reduces && train_.arrays.residues().exist()) checkpoints_->precede_by_residue_copies();
+    return transfers_.issue(instruction);
+  }
   if (stream == PlanStream::host) return stepper_.issue_on_host(instruction);
   if (instruction.op == Op::upload)
     checkpoints_->precede_by_copies(instruction, *offload_.stream(stream));

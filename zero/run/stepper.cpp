@@ -47,6 +47,7 @@ std::shared_ptr<PendingStep> Stepper::take_step(const StepOptions& options,
     verify_replicas(train, "before the update of step " + std::to_string(train.step));
   const std::shared_ptr<PendingStep> pending = agree(options, inspect);
   parts_.walker.leave(Op::agree, 0);
+  keep_residues();
   if (ahead(options) == 0) settle();
   // Beside a GPU what is offloaded is queued already, and does nothing by itself where a step is
   // skipped.
@@ -55,6 +56,17 @@ std::shared_ptr<PendingStep> Stepper::take_step(const StepOptions& options,
   else
     walk_updates();
   return pending;
+}
+
+// Those that the reductions of the step have left, if it is applied.
+void Stepper::keep_residues() {
+  const Residues& residues = parts_.train.arrays.residues();
+  if (residues.renewed() == nullptr) return;
+  RuntimeCore& runtime = parts_.train.runtime;
+  runtime.compute().enqueue([&runtime, kept = residues.kept(), renewed = residues.renewed(),
+                             decision = parts_.agreement.decision()](Stream stream) {
+    runtime.kernels().copy_if_applied(renewed, kept.data(), std::ssize(kept), decision, stream);
+  });
 }
 
 std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options, const Inspect& inspect) {

@@ -65,6 +65,7 @@ class Stepper {
                                                 const StepOptions& options) const;
   std::shared_ptr<PendingStep> take_step(const StepOptions& options, const Inspect& inspect);
   std::shared_ptr<PendingStep> agree(const StepOptions& options, const Inspect& inspect);
+  void keep_residues();
   void inspect_and_agree(const Inspect& inspect, optim::StepRequest request);
   // How many steps the host may be ahead of the device after this one.
   std::size_t ahead(const StepOptions& options) const {

@@ -70,6 +70,14 @@ class TrainSnapshot : public checkpoint::Snapshot {
                               .dtype = checkpoint::safetensors_name(buffer.dtype),
                               .trainable = false,
                               .buffer = true});
+    if (residues().exist())
+      for (int rank = 0; rank < train_.rank_count(); ++rank)
+        m.parameters.push_back({.name = "residues of rank " + std::to_string(rank),
+                                .shape = {std::ssize(residues().kept()) / size_of(DType::int64)},
+                                .dtype = checkpoint::safetensors_name(DType::int64),
+                                .trainable = false,
+                                .buffer = true,
+                                .of_rank = rank});
     return m;
   }
 
@@ -90,6 +98,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
   }
 
   void read(const ElementRange& range, std::span<std::byte> out) const override {
+    if (are_residues(range.parameter)) return read_residues(residues_of(range), out);
     if (const int buffer = buffer_of(range.parameter); buffer >= 0) {
       std::ranges::copy(train_.buffers.read(buffer), out.begin());
       return;
@@ -104,6 +113,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
   }
 
   std::span<const std::byte> on_device(const ElementRange& range) const override {
+    if (are_residues(range.parameter)) return residues_of(range);
     const ArrayId array = array_of(range);
     const std::int64_t begin = offset_of(range);
     const std::int64_t end =
@@ -113,9 +123,12 @@ class TrainSnapshot : public checkpoint::Snapshot {
             static_cast<std::size_t>((end - begin) * size_of(train_.store->dtype_of(array)))};
   }
 
-  int group_count() const override { return static_cast<int>(train_.layout().flat_units.size()); }
+  int group_count() const override {
+    return static_cast<int>(train_.layout().flat_units.size()) + (residues().exist() ? 1 : 0);
+  }
 
   int group_of(int parameter) const override {
+    if (are_residues(parameter)) return group_count() - 1;
     const bool changes = buffer_of(parameter) < 0 && train_.param(parameter).options.trainable;
     return changes ? train_.place(parameter).flat_unit : -1;
   }
@@ -126,6 +139,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
 
   void check(const std::string& path, const Manifest& saved) override {
     check_frozen(path, saved);
+    restores_residues_ = saved.has_residues_for(describe(false));
     scaler_.reset();
     if (train_.scaler.dynamic() && !saved.loss_scaler.empty())
       scaler_ = scaler_state_from(path, saved.loss_scaler);
@@ -150,6 +164,9 @@ class TrainSnapshot : public checkpoint::Snapshot {
   }
 
   void write(const ElementRange& range, DType stored, std::span<const std::byte> bytes) override {
+    if (are_residues(range.parameter))
+      return copy_and_wait(train_.runtime, residues_of(range).data(), bytes.data(),
+                           std::ssize(bytes));
     if (const int buffer = buffer_of(range.parameter); buffer >= 0)
       return train_.buffers.write(buffer, range.begin, bytes);
     const ArrayId array = array_of(range);
@@ -163,6 +180,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
       spread_parameters(train_, id);
       spread_states(id);
     }
+    if (!restores_residues_) clear_residues();
     train_.step = saved.step;
     train_.applied_steps = saved.applied_steps;
     train_.skipped_in_a_row = saved.skipped_in_a_row;
@@ -178,22 +196,54 @@ class TrainSnapshot : public checkpoint::Snapshot {
     const Batch& batch = train_.plan.batch;
     Device& device = train_.runtime.device();
     const bool ordered = device.is_host() || train_.config.zero_core.deterministic;
-    return {{"ranks", std::to_string(train_.rank_count())},
-            {"reduce_group_size", comm::text_of(train_.ranks.terms().reduce_groups)},
-            {"gradient_sync", batch.accumulation > 1 ? text_of(&train_.plan.sync) : "last"},
-            {"micro_batch", std::to_string(batch.micro)},
-            {"accumulation", std::to_string(batch.accumulation)},
-            {"threads", std::to_string(train_.runtime.pool().threads())},
-            {"cpu", cpu_type()},
-            {"device", device.kind()},
-            {"sums", ordered ? "in rank order" : "of NCCL"},
-            {"compute_dtype", name_of(train_.policy().precision.compute)},
-            {"seed", std::to_string(train_.config.seed)},
-            {"communication_data_type", name_of(train_.policy().precision.wire)},
-            {"grad_accum_dtype", name_of(train_.policy().precision.accumulation)},
-            {"master_dtype", name_of(train_.policy().precision.master)},
-            {"state_dtype", name_of(train_.policy().precision.state)},
-            {"layout_hash", checkpoint::Digest{0, train_.plan.layout.hash}.hex().substr(16)}};
+    std::map<std::string, std::string> terms{
+        {"ranks", std::to_string(train_.rank_count())},
+        {"reduce_group_size", comm::text_of(train_.ranks.terms().reduce_groups)},
+        {"gradient_sync", batch.accumulation > 1 ? text_of(&train_.plan.sync) : "last"},
+        {"micro_batch", std::to_string(batch.micro)},
+        {"accumulation", std::to_string(batch.accumulation)},
+        {"threads", std::to_string(train_.runtime.pool().threads())},
+        {"cpu", cpu_type()},
+        {"device", device.kind()},
+        {"sums", ordered ? "in rank order" : "of NCCL"},
+        {"compute_dtype", name_of(train_.policy().precision.compute)},
+        {"seed", std::to_string(train_.config.seed)},
+        {"communication_data_type", name_of(train_.policy().precision.wire)},
+        {"grad_accum_dtype", name_of(train_.policy().precision.accumulation)},
+        {"master_dtype", name_of(train_.policy().precision.master)},
+        {"state_dtype", name_of(train_.policy().precision.state)},
+        {"layout_hash", checkpoint::Digest{0, train_.plan.layout.hash}.hex().substr(16)}};
+    if (residues().exist()) terms[checkpoint::residue_term] = residues().describe();
+    return terms;
+  }
+
+  const Residues& residues() const { return train_.arrays.residues(); }
+
+  bool are_residues(int parameter) const {
+    return buffer_of(parameter) >= std::ssize(train_.model.buffers);
+  }
+
+  // Of this rank.
+  std::span<std::byte> residues_of(const ElementRange& range) const {
+    constexpr auto width = static_cast<std::size_t>(size_of(DType::int64));
+    return residues().kept().subspan(range.begin * width, range.count * width);
+  }
+
+  // Other threads do not queue work.
+  void read_residues(std::span<const std::byte> residues, std::span<std::byte> out) const {
+    if (train_.runtime.device().is_host())
+      std::ranges::copy(residues, out.begin());
+    else
+      copy_and_wait(train_.runtime, out.data(), residues.data(), std::ssize(out));
+  }
+
+  void clear_residues() const {
+    const std::span<std::byte> all = residues().kept();
+    if (all.empty()) return;
+    train_.runtime.compute().enqueue([&device = train_.runtime.device(), all](Stream stream) {
+      device.fill_zero(all.data(), std::ssize(all), stream);
+    });
+    train_.runtime.compute().synchronize();
   }
 
   ManifestParameter describe_parameter(int param) const {
@@ -214,7 +264,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     return described;
   }
 
-  // Of a buffer, its index; -1: it is a parameter.
+  // Of a buffer, its index, which goes on with the residues of the ranks; -1: it is a parameter.
   int buffer_of(int parameter) const {
     return std::max(parameter - static_cast<int>(train_.model.params.size()), -1);
   }
@@ -313,6 +363,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
   // Samples that were seen before this step: by the run that was resumed.
   std::int64_t samples_before_ = 0, samples_before_step_ = 0;
   std::optional<optim::LossScalerState> scaler_;  // of the checkpoint that was checked
+  bool restores_residues_ = false;                // that checkpoint has those of this run
 };
 
 }  // namespace

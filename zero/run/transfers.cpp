@@ -6,8 +6,8 @@
 
 namespace zero::detail {
 
-Transfers::Transfers(TrainState& train, HiddenMemory& hidden)
-    : train_(train), hidden_(hidden), ops_(train.runtime) {}
+Transfers::Transfers(TrainState& train, HiddenMemory& hidden, const float* loss_scale)
+    : train_(train), hidden_(hidden), ops_(train.runtime), loss_scale_(loss_scale) {}
 
 void Transfers::count_as_issued(Op op, int flat_unit, std::int64_t elements) {
   for (const auto value : {static_cast<std::uint64_t>(op), static_cast<std::uint64_t>(flat_unit),
@@ -200,17 +200,20 @@ void Transfers::add_up(int flat_unit, bool first, Stream stream) {
 void Transfers::reduce(int flat_unit, bool adds_up) {
   const bool first = train_.replaces_gradients(), last = train_.last_micro_step;
   if (train_.policy().inner_ranks > 0) return reduce_inside_groups(flat_unit, first, last);
+  const Residues::Use use = use_of_residues(first);
   transfer_in_hops(
       train_.policy().wire.reduces_in_hops, flat_unit,
-      [this, flat_unit, first, last, adds_up](const Hops* hops, Stream stream) {
+      [this, flat_unit, first, last, adds_up, use](const Hops* hops, Stream stream) {
         if (adds_up) add_up(flat_unit, false, stream);
         for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
           const Segment& segment = train_.layout().segment(id);
           const SegmentBuffers& buffers = train_.arrays.segment(id);
           if (!segment.trainable) continue;
-          if (hops != nullptr)
-            run(reduction_in_group(id, first, last), *hops, stream);
-          else if (buffers.landing == nullptr && buffers.summands() != buffers.gradient_shard)
+          if (hops != nullptr) {
+            Reduction reduction = reduction_in_group(id, first, last);
+            reduction.feedbacks = feedbacks_of(id, Residues::inside, use);
+            run(reduction, *hops, stream);
+          } else if (buffers.landing == nullptr && buffers.summands() != buffers.gradient_shard)
             ops_.assign_or_add({buffers.gradient_shard, buffers.sum},
                                {buffers.summands(), buffers.summand}, buffers.held.count(), first,
                                stream);
@@ -224,51 +227,62 @@ void Transfers::reduce(int flat_unit, bool adds_up) {
 }
 
 void Transfers::reduce_inside_groups(int flat_unit, bool first, bool last) {
+  const Residues::Use use = use_of_residues(first), late = use_of_residues(true);
   transfer_in_hops(true, flat_unit,
-                   [this, flat_unit, first, last](const Hops* hops, Stream stream) {
+                   [this, flat_unit, use, late, last](const Hops* hops, Stream stream) {
                      for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
                        if (!train_.layout().segment(id).trainable) continue;
-                       add_to_group_sums(id, first, *hops, stream);
-                       if (last) reduce_group_sums(id, *hops, stream);
+                       add_to_group_sums(id, use, *hops, stream);
+                       if (last) reduce_group_sums(id, late, *hops, stream);
                      }
                      hidden_.hide_gradients(flat_unit);
                    });
 }
 
 // Slices of the ranks of a group are neighbours.
-void Transfers::add_to_group_sums(const SegmentId& id, bool first, const Hops& hops,
+void Transfers::add_to_group_sums(const SegmentId& id, const Residues::Use& use, const Hops& hops,
                                   Stream stream) {
   const StatePolicy& policy = train_.policy();
   const SegmentBuffers& own = train_.arrays.segment(id);
   const std::int64_t slice = train_.layout().segment(id).slice;
-  for (int group = 0; group < hops.second->size(); ++group)
-    run({{own.summands() + group * hops.first.size() * slice * size_of(own.summand), own.summand},
-         {own.group_sums + group * slice * size_of(own.sum), own.sum},
-         slice,
-         own.wire,
-         policy.wire.reduce_inside,
-         policy.precision.predivision,
-         first},
-        {hops.first}, stream);
+  for (int group = 0; group < hops.second->size(); ++group) {
+    const std::int64_t begin = group * hops.first.size() * slice;
+    Reduction reduction{{own.summands() + begin * size_of(own.summand), own.summand},
+                        {own.group_sums + group * slice * size_of(own.sum), own.sum},
+                        slice,
+                        own.wire,
+                        policy.wire.reduce_inside,
+                        policy.precision.predivision,
+                        use.first};
+    reduction.feedbacks = feedbacks_of(id, Residues::inside, use);
+    if (reduction.feedbacks[0]) reduction.feedbacks[0]->first = begin;
+    run(reduction, {hops.first}, stream);
+  }
 }
 
-void Transfers::reduce_group_sums(const SegmentId& id, const Hops& hops, Stream stream) {
+void Transfers::reduce_group_sums(const SegmentId& id, const Residues::Use& use, const Hops& hops,
+                                  Stream stream) {
   const SegmentBuffers& own = train_.arrays.segment(id);
   const ElementOps::Target sum{own.gradient_shard, own.sum};
   const std::int64_t slice = train_.layout().segment(id).slice;
-  run({{own.group_sums, own.sum}, sum, slice, own.wire, train_.policy().wire.reduce},
-      {*hops.second}, stream);
+  Reduction reduction{{own.group_sums, own.sum}, sum, slice, own.wire, train_.policy().wire.reduce};
+  reduction.feedbacks = feedbacks_of(id, Residues::second_hop, use);
+  run(reduction, {*hops.second}, stream);
   if (!train_.policy().optimizer_sharded())
     all_gather(train_, hops, stream, {sum.data, slice, sum.dtype}, own.sum_whole());
 }
 
 void Transfers::reduce_over_groups(int flat_unit, bool replaces, bool last) {
   if (train_.replicas() == nullptr) return;
+  const Residues::Use use = use_of_residues(replaces);
   transfer(*train_.replicas(), flat_unit,
-           [this, flat_unit, replaces, last](comm::Communicator* communicator, Stream stream) {
-             for (const SegmentId id : train_.layout().segments_of(flat_unit))
-               if (train_.layout().segment(id).trainable)
-                 run(reduction_over_groups(id, replaces, last), {*communicator}, stream);
+           [this, flat_unit, replaces, last, use](comm::Communicator* communicator, Stream stream) {
+             for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
+               if (!train_.layout().segment(id).trainable) continue;
+               Reduction reduction = reduction_over_groups(id, replaces, last);
+               reduction.feedbacks = feedbacks_of(id, Residues::over_groups, use);
+               run(reduction, {*communicator}, stream);
+             }
            });
 }
 
@@ -276,10 +290,12 @@ void Transfers::reduce_over_groups(int flat_unit, bool replaces, bool last) {
 void Transfers::reduce_late(int flat_unit) {
   if (!train_.plan.sync_each()) return reduce(flat_unit, false);
   if (train_.policy().inner_ranks > 0)
-    return transfer_in_hops(true, flat_unit, [this, flat_unit](const Hops* hops, Stream stream) {
-      for (const SegmentId id : train_.layout().segments_of(flat_unit))
-        if (train_.layout().segment(id).trainable) reduce_group_sums(id, *hops, stream);
-    });
+    return transfer_in_hops(
+        true, flat_unit,
+        [this, flat_unit, use = use_of_residues(true)](const Hops* hops, Stream stream) {
+          for (const SegmentId id : train_.layout().segments_of(flat_unit))
+            if (train_.layout().segment(id).trainable) reduce_group_sums(id, use, *hops, stream);
+        });
   if (train_.policy().sums_groups_last) return reduce_over_groups(flat_unit, true, true);
   if (train_.replicas() != nullptr) {
     // What rests in a file went there whole.
@@ -344,22 +360,42 @@ Transfers::Reduction Transfers::reduction_over_groups(const SegmentId& id, bool 
   return reduction;
 }
 
+Residues::Use Transfers::use_of_residues(bool first) const {
+  const auto& feedback = train_.policy().wire.feedback;
+  return {first, first && feedback && train_.step % feedback->reset_steps == 0};
+}
+
+Transfers::Feedbacks Transfers::feedbacks_of(const SegmentId& id, int exchange,
+                                             const Residues::Use& use) const {
+  Feedbacks feedbacks;
+  const Residues& residues = train_.arrays.residues();
+  for (int hop = 0; hop < (exchange == Residues::inside ? 2 : 1); ++hop) {
+    feedbacks[hop] = residues.feedback(id, exchange + hop, use);
+    if (feedbacks[hop]) feedbacks[hop]->loss_scale = loss_scale_;
+  }
+  return feedbacks;
+}
+
 // `codec` is that of the first hop.
 void Transfers::reduce_scatter(const Hops& hops, const comm::wire::Codec& codec,
                                const std::byte* parts, const ElementOps::Target& sum,
-                               const comm::wire::Cut& cut, Stream stream) {
+                               const comm::wire::Cut& cut, const Feedbacks& feedbacks,
+                               Stream stream) {
   const comm::wire::Workspace workspace{train_.runtime.codec(), train_.arrays.wire_staging(),
                                         stream};
+  const auto feedback = [&](int hop) { return feedbacks[hop] ? &*feedbacks[hop] : nullptr; };
   if (hops.second == nullptr)
-    return comm::wire::reduce_scatter({hops.first, codec}, parts, {sum.data, sum.dtype}, cut,
-                                      workspace);
+    return comm::wire::reduce_scatter({hops.first, codec, feedback(0)}, parts,
+                                      {sum.data, sum.dtype}, cut, workspace);
   const comm::wire::Grid grid{cut.count, cut.stride, hops.first.size() * cut.stride, cut.dtype};
-  comm::wire::reduce_scatter({hops.first, codec}, {*hops.second, train_.policy().wire.reduce},
-                             parts, {sum.data, sum.dtype}, grid, workspace);
+  comm::wire::reduce_scatter({hops.first, codec, feedback(0)},
+                             {*hops.second, train_.policy().wire.reduce, feedback(1)}, parts,
+                             {sum.data, sum.dtype}, grid, workspace);
 }
 
 void Transfers::run(const Reduction& reduction, const Hops& hops, Stream stream) {
-  const auto& [from, to, part, wire, codec, divisor, replaces, whole] = reduction;
+  const auto& [from, to, part, wire, codec, divisor, replaces, whole, residues] = reduction;
+  Feedbacks feedbacks = residues;
   // A sum that is replaced has the values of the wire, and travels on as such.
   const bool spreads_wire = whole != nullptr && replaces && to.dtype != wire;
   const std::int64_t piece = train_.policy().reduce_piece(hops.ranks());
@@ -372,8 +408,10 @@ void Transfers::run(const Reduction& reduction, const Hops& hops, Stream stream)
     std::byte* own = part_of(hops.rank());
     std::byte* target = to.data + begin * size_of(to.dtype);
     const bool direct = replaces && to.dtype == wire;
+    for (std::size_t hop = 0; hop < feedbacks.size(); ++hop)
+      if (feedbacks[hop]) feedbacks[hop]->first = residues[hop]->first + begin;
     reduce_scatter(hops, codec, outgoing.data, {direct ? target : own, wire},
-                   {count, outgoing.stride, wire}, stream);
+                   {count, outgoing.stride, wire}, feedbacks, stream);
     if (!direct) ops_.assign_or_add({target, to.dtype}, {own, wire}, count, replaces, stream);
     if (!spreads_wire) continue;
     all_gather(train_, hops, stream, {own, count, wire, outgoing.stride}, outgoing.data);

@@ -3,8 +3,10 @@
 // and sends nothing. Calls queue; the program's thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "comm/communicator.h"
 #include "comm/wire/exchange.h"
@@ -17,7 +19,8 @@ namespace zero::detail {
 
 class Transfers {
  public:
-  Transfers(TrainState& train, HiddenMemory& hidden);
+  // `loss_scale`, on the device: what gradients are multiples of.
+  Transfers(TrainState& train, HiddenMemory& hidden, const float* loss_scale);
 
   // Once the communicator knows the engine's memory: the staging that it needs beside the buffers
   // of the longest reduction.
@@ -43,6 +46,8 @@ class Transfers {
   const comm::Traffic& traffic() const { return traffic_; }
 
  private:
+  // By hop of a reduction; empty without error feedback.
+  using Feedbacks = std::array<std::optional<comm::wire::SliceFeedback>, 2>;
   // The sum of an array over a group of ranks, each of which gets its part of it.
   struct Reduction {
     ElementOps::Target from;  // the array, whose parts lie in rank order
@@ -53,6 +58,7 @@ class Transfers {
     float divisor = 1;           // of each summand, in the dtype of the wire
     bool replaces = true;        // what lies in `to`; else the sum is added to it
     std::byte* whole = nullptr;  // where all parts of `to` shall be, on every rank; or null
+    Feedbacks feedbacks = {};
   };
   // Rank r's part of a piece lies r * stride elements from `data`.
   struct Outgoing {
@@ -80,23 +86,31 @@ class Transfers {
   // Where groups only sum together: inside them, to this rank's sums of the group; and those over
   // the groups.
   void reduce_inside_groups(int flat_unit, bool first, bool last);
-  void add_to_group_sums(const SegmentId& id, bool first, const Hops& hops, Stream stream);
-  void reduce_group_sums(const SegmentId& id, const Hops& hops, Stream stream);
+  void add_to_group_sums(const SegmentId& id, const Residues::Use& use, const Hops& hops,
+                         Stream stream);
+  void reduce_group_sums(const SegmentId& id, const Residues::Use& use, const Hops& hops,
+                         Stream stream);
   // What the groups have summed, over the groups. `replaces` what is at rest.
   void reduce_over_groups(int flat_unit, bool replaces, bool last);
   // A group's sums wait for those of the others in memory of their own.
   bool waits_for_groups(const SegmentBuffers& own, bool replaces) const;
   Reduction reduction_in_group(const SegmentId& id, bool first, bool last) const;
   Reduction reduction_over_groups(const SegmentId& id, bool replaces, bool last) const;
+  // Of what is issued now. `first` as in Residues::Use.
+  Residues::Use use_of_residues(bool first) const;
+  // Of an exchange, and of the second hop after one inside.
+  Feedbacks feedbacks_of(const SegmentId& id, int exchange, const Residues::Use& use) const;
   void run(const Reduction& reduction, const Hops& hops, Stream stream);
   void reduce_scatter(const Hops& hops, const comm::wire::Codec& codec, const std::byte* parts,
-                      const ElementOps::Target& sum, const comm::wire::Cut& cut, Stream stream);
+                      const ElementOps::Target& sum, const comm::wire::Cut& cut,
+                      const Feedbacks& feedbacks, Stream stream);
   Outgoing cast_for_wire(const Reduction& reduction, int parts, std::int64_t begin,
                          std::int64_t count, Stream stream);
 
   TrainState& train_;
   HiddenMemory& hidden_;
   const ElementOps ops_;
+  const float* const loss_scale_;
   Arena staging_;
   std::uint64_t issued_hash_ = 0;
   comm::Traffic traffic_;

@@ -25,6 +25,7 @@ ModelState::ModelState(const Layout& layout, const SlotAssignment& parameter_slo
       policy_(std::move(policy)),
       offload_(offload),
       buffers_(layout),
+      residues_(layout, policy_),
       shard_slots_(offload.shard_slots) {
   for (const SegmentId& id : layout.segments()) {
     set_dtypes(id);
@@ -35,6 +36,7 @@ ModelState::ModelState(const Layout& layout, const SlotAssignment& parameter_slo
   request_optimizer();
   request_staging();
   request_wire_staging();
+  residues_.request(resting_);
 }
 
 void ModelState::set_dtypes(const SegmentId& id) {

@@ -15,6 +15,7 @@
 #include "zero/plan/slots.h"
 #include "zero/plan/state_policy.h"
 #include "zero/state/memory_requests.h"
+#include "zero/state/residues.h"
 #include "zero/state/state_array.h"
 
 namespace zero::detail {
@@ -107,6 +108,7 @@ class ModelState {
   std::byte* staging() const { return staging_; }
   // The encoded slices of one piece of a gather or of a reduction; null where none is encoded.
   std::byte* wire_staging() const { return wire_staging_; }
+  const Residues& residues() const { return residues_; }
   // Where a group's sums wait for those of the other groups, if not at rest.
   std::byte* group_sums() const { return group_sums_; }
   SegmentBuffers& segment(const SegmentId& id) { return buffers_[id]; }
@@ -145,6 +147,7 @@ class ModelState {
   OffloadPlan offload_;
   BySegment<SegmentBuffers> buffers_;
   MemoryRequests exchanged_, resting_;
+  Residues residues_;
   std::vector<std::byte*> shard_slots_;
   std::byte *staging_ = nullptr, *group_sums_ = nullptr, *wire_staging_ = nullptr;
   std::int64_t* tensor_norms_ = nullptr;

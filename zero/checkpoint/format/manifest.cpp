@@ -40,6 +40,7 @@ constexpr auto parameter_fields = [](auto& io, auto& parameter) {
   io.optional("states", parameter.states);
   io.optional("states_dtype", parameter.states_dtype, "F32");
   io.optional("buffer", parameter.buffer);
+  io.optional("of_rank", parameter.of_rank);
   io.optional("left_out", parameter.left_out);
 };
 
@@ -78,6 +79,8 @@ std::string problem_of(const Manifest& manifest, const ManifestParameter& parame
       return "has the state " + in_quotes(state) + ", which the optimizer does not have";
   if (parameter.trainable && (parameter.buffer || parameter.left_out))
     return "is trained, and a buffer or left out";
+  if (parameter.of_rank && (!parameter.buffer || *parameter.of_rank < 0))
+    return "is of one rank, and no buffer";
   for (const std::string& dtype : {parameter.dtype, parameter.states_dtype})
     if (!dtype_named(dtype) || (dtype == "I64" && !parameter.buffer))
       return "cannot be stored as " + in_quotes(dtype);
@@ -182,6 +185,14 @@ void check_each(const std::string& path, const char* kind, const Manifest& manif
 int Manifest::find(std::string_view name) const {
   const auto found = std::ranges::find(parameters, name, &ManifestParameter::name);
   return found == parameters.end() ? -1 : static_cast<int>(found - parameters.begin());
+}
+
+bool Manifest::has_residues_for(const Manifest& other) const {
+  const auto same = [&](const char* term) {
+    const auto own = equality.find(term), others = other.equality.find(term);
+    return own != equality.end() && others != other.equality.end() && own->second == others->second;
+  };
+  return same(residue_term) && same("layout_hash");
 }
 
 bool Manifest::has(const ManifestParameter& parameter, int kind) const {

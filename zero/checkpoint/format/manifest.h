@@ -17,6 +17,8 @@ namespace zero::checkpoint {
 
 // Schema 1 repeated the headers of the files, which is passed over.
 inline constexpr std::int64_t manifest_schema = 2;
+// The key of Manifest::equality that says what residues are of.
+inline constexpr const char* residue_term = "error_feedback";
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr const char* manifest_digest_name = "manifest.xxh3";
 inline constexpr std::int64_t max_manifest_bytes = std::int64_t{256} << 20;
@@ -35,6 +37,8 @@ struct ManifestParameter {
   std::optional<std::vector<std::string>> states = {};
   std::string states_dtype = "F32";
   bool buffer = false;  // no parameter: what a unit keeps and does not train
+  // Of a buffer that is one rank's own, the residues of its error feedback: the rank.
+  std::optional<std::int64_t> of_rank = {};
   // Of a frozen parameter that the checkpoint does without: the digest of its values, as stored.
   std::optional<Digest> left_out = {};
 
@@ -74,6 +78,8 @@ struct Manifest {
   std::map<std::string, std::string> equality;
 
   int find(std::string_view name) const;  // -1: none
+  // Whether both have residues, of the same formats, ranks and layout.
+  bool has_residues_for(const Manifest& other) const;
   // Whether the parameter has entries of this kind.
   bool has(const ManifestParameter& parameter, int kind) const;
   const std::string& dtype_of(const ElementRange& range) const;

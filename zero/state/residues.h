@@ -1,0 +1,60 @@
+// What the encodings of a rank's gradients have lost, which error feedback adds to the gradients of
+// later steps: a residue for each slice that the rank sends, of every exchange of a reduction. One
+// array, empty without error feedback. Owned by the ModelState; the order of use is that of the
+// communication stream.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "comm/wire/exchange.h"
+#include "zero/plan/layout.h"
+#include "zero/plan/state_policy.h"
+#include "zero/state/memory_requests.h"
+
+namespace zero::detail {
+
+class Residues {
+ public:
+  Residues(const Layout& layout, const StatePolicy& policy);
+
+  void request(MemoryRequests& requests);
+  bool exist() const { return bytes_ > 0; }
+  // What the next step starts from.
+  std::span<std::byte> kept() const { return {kept_, static_cast<std::size_t>(bytes_)}; }
+  // What the step leaves if it is applied; null where its reductions renew the array itself.
+  std::byte* renewed() const { return renewed_; }
+
+  // The use of a residue in one reduction.
+  struct Use {
+    bool first = true;    // of the step
+    bool resets = false;  // the residue counts as zero
+  };
+  // The exchanges of a reduction: inside the shard group or, in two hops, inside a node; the second
+  // of these hops; over the groups.
+  static constexpr int inside = 0, second_hop = 1, over_groups = 2;
+  // Nothing where the format of the exchange has no blocks.
+  std::optional<comm::wire::SliceFeedback> feedback(const SegmentId& id, int exchange,
+                                                    const Use& use) const;
+
+  // What residues are of, besides the layout.
+  std::string describe() const;
+
+ private:
+  struct Exchange {
+    std::int64_t offset = 0, elements = 0, stride = 0;
+  };
+  void add(Exchange& exchange, const comm::wire::Codec& codec, std::int64_t slices,
+           std::int64_t stride);
+
+  const StatePolicy& policy_;
+  BySegment<std::array<Exchange, 3>> exchanges_;
+  std::int64_t bytes_ = 0;
+  std::byte *kept_ = nullptr, *renewed_ = nullptr;
+};
+
+}  // namespace zero::detail
