@@ -83,6 +83,7 @@ class Comparing {
     zero::report::MeasuredRun run;
     run.name = options_.compared[index].name;
     run.warm_up = warm_up_;
+    run.encoded = options_.compared[index].encoded;
     guarded(index, [&](zero::Engine& engine, const Task& task, TrainingLoop& loop) {
       set_start_values(engine, task, runtime_.pool());
       run_steps(engine, task, loop, run);

@@ -19,9 +19,12 @@ struct Item {
   const char* offload = "none";  // where all rests that can
   Groups groups = Groups::none;
   bool optimizer_over_all_ranks = false;
+  bool quantized_weights = false, quantized_gradients = false;
+
+  bool encoded() const { return quantized_weights || quantized_gradients; }
 };
 
-constexpr std::array<Item, 14> items = {
+constexpr std::array<Item, 18> items = {
     {{"0", "stage 0", "0"},
      {"1", "stage 1", "1"},
      {"2", "stage 2", "2"},
@@ -35,7 +38,12 @@ constexpr std::array<Item, 14> items = {
      {"3+nvme", "stage 3 + nvme", "3", true, "nvme"},
      {"hybrid", "hybrid", "3", true, "none", Groups::shards},
      {"hfsdp", "hfsdp", "3", true, "none", Groups::shards, true},
-     {"3+hpz", "stage 3 + hpz", "3", true, "none", Groups::second_copies}}};
+     {"3+hpz", "stage 3 + hpz", "3", true, "none", Groups::second_copies},
+     {"3+qwz", "stage 3 + qwz", "3", true, "none", Groups::none, false, true},
+     {"3+qgz", "stage 3 + qgz", "3", true, "none", Groups::none, false, false, true},
+     {"3+qwz+qgz", "stage 3 + qwz + qgz", "3", true, "none", Groups::none, false, true, true},
+     {"3+hpz+qwz+qgz", "stage 3 + hpz + qwz + qgz", "3", true, "none", Groups::second_copies, false,
+      true, true}}};
 
 [[noreturn]] void refuse(const std::string& list, const std::string& problem) {
   throw zero::ConfigError(
@@ -43,7 +51,9 @@ constexpr std::array<Item, 14> items = {
       "; expected two or more of 0, 1, 2, 3, grad_op (stage 3 without resharding after forward), "
       "hybrid/S and hfsdp/S (stage 3 in groups of S ranks, hfsdp with optimizer states sharded "
       "over "
-      "all), 3+hpz/S (with a second copy in groups of S ranks), 1+cpu, 2+cpu and 3+cpu (offload to "
+      "all), 3+hpz/S (with a second copy in groups of S ranks), 3+qwz, 3+qgz and 3+qwz+qgz (int8 "
+      "gathers, int4 reductions), 3+hpz+qwz+qgz/S (ZeRO++ in full), 1+cpu, 2+cpu and 3+cpu "
+      "(offload to "
       "host memory, of GPU ranks), 1+nvme, 2+nvme and 3+nvme (offload to a file in nvme_path), "
       "with "
       "commas between");
@@ -108,6 +118,16 @@ void set_offload(StageVariant& variant, const Item& item) {
   variant.of_gpu = device == "cpu";
 }
 
+// A list that encodes compares it with what travels as it is; else that is for the config to say.
+void set_formats(StageVariant& variant, const Item& item) {
+  const std::string section = "zero_optimization.";
+  const auto text = [](bool on) { return on ? "true" : "false"; };
+  variant.overrides[section + "zero_quantized_weights"] = text(item.quantized_weights);
+  variant.overrides[section + "zero_quantized_gradients"] = text(item.quantized_gradients);
+  if (!item.quantized_gradients) variant.overrides[section + "zeropp_loco_param"] = "null";
+  variant.encoded = item.encoded();
+}
+
 }  // namespace
 
 std::vector<StageVariant> parse_stage_list(const std::string& list) {
@@ -116,6 +136,8 @@ std::vector<StageVariant> parse_stage_list(const std::string& list) {
   for (std::string text; std::getline(stream, text, ',');) given.push_back(find_item(list, text));
   const bool offloads = std::ranges::any_of(
       given, [](const Given& each) { return each.item->offload != std::string("none"); });
+  const bool encodes =
+      std::ranges::any_of(given, [](const Given& each) { return each.item->encoded(); });
   std::vector<StageVariant> variants;
   for (const Given& each : given) {
     const Item& item = *each.item;
@@ -124,6 +146,7 @@ std::vector<StageVariant> parse_stage_list(const std::string& list) {
                           {"zero_core.reshard_after_forward", item.reshards ? "true" : "false"}}};
     set_groups(variant, each);
     if (offloads) set_offload(variant, item);
+    if (encodes) set_formats(variant, item);
     for (const StageVariant& before : variants)
       if (before.name == variant.name) refuse(list, variant.name + " is there twice");
     variants.push_back(std::move(variant));

@@ -13,10 +13,12 @@ struct StageVariant {
   std::string name;  // "stage 2", "grad_op"
   zero::Text overrides;
   bool of_gpu = false;  // on CPU ranks it would be another variant again
+  // It sends less in wire formats than the others, so that its bits are its own.
+  bool encoded = false;
 };
 
-// "0,1,2,3,grad_op,hybrid/2,hfsdp/2,3+hpz/2,3+cpu,3+nvme" or a part of it, in any order. Throws
-// ConfigError.
+// "0,1,2,3,grad_op,hybrid/2,hfsdp/2,3+hpz/2,3+qwz+qgz,3+cpu,3+nvme" or a part of it, in any order.
+// Throws ConfigError.
 std::vector<StageVariant> parse_stage_list(const std::string& list);
 
 }  // namespace gpt

@@ -64,6 +64,15 @@ TEST_CASE("the list names strategies, each once, in the user's order") {
   CHECK(groups[3].overrides.at("zero_optimization.zero_hpz_partition_size") == "4");
   for (const gpt::StageVariant& variant : groups)
     CHECK(variant.overrides.at("zero_core.reduce_group_size") == "2");
+  const std::vector<gpt::StageVariant> encoded = gpt::parse_stage_list("3,3+qwz,3+qgz,3+qwz+qgz");
+  const std::string weights = "zero_optimization.zero_quantized_weights";
+  const std::string gradients = "zero_optimization.zero_quantized_gradients";
+  for (const std::size_t i : {0, 1, 2, 3}) {
+    CHECK(encoded[i].overrides.at(weights) == (i % 2 == 1 ? "true" : "false"));
+    CHECK(encoded[i].overrides.at(gradients) == (i >= 2 ? "true" : "false"));
+    CHECK(encoded[i].encoded == (i > 0));
+  }
+  CHECK(encoded[3].name == "stage 3 + qwz + qgz");
   for (const auto& [text, problem] : {std::pair{"0,4", "\"4\" is no stage"},
                                       {"0,hybrid", "hybrid lacks the ranks of a group"},
                                       {"0,hfsdp/0", "hfsdp/0 lacks the ranks of a group"},
@@ -216,6 +225,28 @@ TEST_CASE("a variant that trains otherwise is told by its bits, and only that on
   CHECK(variants[0].at("digest") != variants[1].at("digest"));
   // The first two updates have the rate 0; what the third one does shows in step 4.
   CHECK(contains(variants[1].at("first_difference"), "step 4: "));
+}
+
+TEST_CASE("wire formats are compared by their losses, and need not have the bits of the others") {
+  const TemporaryDirectory folder;
+  gpt::Options options = small_comparison(folder / "report");
+  options.steps = 5;
+  options.compared = gpt::parse_stage_list("3+qwz+qgz,3,hybrid/2,hfsdp/2,3+hpz/2,3+qwz,3+qgz");
+  const nlohmann::json report = run(options, 4, 0);
+  CHECK(report.at("bits_equal") == true);
+  const auto& variants = report.at("variants");
+  const auto sent = [&](int variant, const char* operation) {
+    return variants[variant].at("wire_bytes_per_step").at(operation).at("sent").get<double>();
+  };
+  for (const int encoded : {0, 5, 6}) {
+    CHECK(variants[encoded].at("encoded") == true);
+    CHECK(variants[encoded].at("bits_equal") == false);
+    CHECK(variants[encoded].at("final_loss") != variants[1].at("final_loss"));
+  }
+  for (const int plain : {1, 2, 3, 4}) CHECK(variants[plain].at("bits_equal") == true);
+  CHECK(sent(0, "all_gather") < sent(1, "all_gather"));
+  CHECK(sent(0, "all_gather") == sent(5, "all_gather"));
+  CHECK(sent(0, "all_to_all") < sent(1, "reduce_scatter"));
 }
 
 TEST_CASE("one gradient_sync holds for all stages, and a given one is kept") {

@@ -232,6 +232,27 @@ TEST_CASE("each kind of other bits is told, with its place") {
   CHECK(count_of(text, "Bits equal:") == 0);
 }
 
+TEST_CASE("variants in wire formats need not have the bits of the others, and show their losses") {
+  Comparison comparison = samples::plain();
+  comparison.variants.insert(comparison.variants.begin(), comparison.variants.front());
+  Variant& encoded = comparison.variants.front();
+  encoded.name = "encoded";
+  encoded.encoded = true;
+  encoded.digest += 1;
+  encoded.steps.back().loss *= 1.01;
+  CHECK(bits_equal(comparison));
+  CHECK(verdict_of(comparison).kind == Verdict::Kind::equal);
+  const std::string text = text_of(comparison);
+  CHECK_MESSAGE(text.find("encoded sends less in wire formats, so its bits may differ: final "
+                          "loss ") != std::string::npos,
+                text);
+  CHECK(text.find("of stage 0 (+1.00 %).") != std::string::npos);
+  CHECK(cells_of(table_of(comparison), "bits equal") == Cells{"encoded", "yes", "yes"});
+  CHECK(json_of(comparison_of(json_of(comparison), "x")) == json_of(comparison));
+  comparison.variants.back().digest += 1;
+  CHECK(!bits_equal(comparison));
+}
+
 TEST_CASE("report.json is JSON, says what was found, and reads back bit for bit") {
   for (const samples::Sample& sample : samples::all) {
     CAPTURE(sample.name);

@@ -117,14 +117,16 @@ bool nothing_ran(const Comparison& comparison) {
                       [](const Variant& variant) { return variant.ran; });
 }
 
+const Variant& reference_of(const std::vector<Variant>& runs) {
+  const auto plain = std::find_if_not(runs.begin(), runs.end(), std::mem_fn(&Variant::encoded));
+  return plain == runs.end() ? runs.front() : *plain;
+}
+
 bool bits_equal(const Comparison& comparison) {
-  const Variant* reference = nullptr;
-  for (const Variant& variant : comparison.variants) {
-    if (!variant.ran) continue;
-    if (reference == nullptr) reference = &variant;
-    if (!first_difference(*reference, variant).empty()) return false;
-  }
-  return true;
+  const std::vector<Variant> runs = runs_of(comparison).variants;
+  return std::all_of(runs.begin(), runs.end(), [&](const Variant& variant) {
+    return variant.encoded || first_difference(reference_of(runs), variant).empty();
+  });
 }
 
 std::vector<std::string> used_categories(const Comparison& comparison) {

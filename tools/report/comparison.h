@@ -67,6 +67,8 @@ struct Variant {
   double tokens_per_second = 0;  // median of the measured steps
   std::vector<Step> steps;
   std::uint64_t digest = 0;  // of all weights, master weights and moments
+  // It sends less in wire formats than the others: its bits may differ from theirs.
+  bool encoded = false;
 
   std::int64_t planned() const;
   std::int64_t peak() const;
@@ -88,7 +90,7 @@ struct Comparison {
   std::vector<std::pair<std::string, std::string>> facts;  // of the run: name, value
   std::int64_t ranks = 0, parameters = 0;
   std::optional<double> loss_floor;  // the least mean loss, where it is known
-  std::vector<Variant> variants;  // the first one that ran has the bits that the others must have
+  std::vector<Variant> variants;     // of those that ran, reference_of() has the bits of the others
   std::vector<Absent> absent = {};
   std::vector<std::string> remarks = {};  // on the memory of the variants, a sentence each
 };
@@ -97,10 +99,12 @@ struct Comparison {
 Comparison runs_of(const Comparison& comparison);
 bool nothing_ran(const Comparison& comparison);
 
+// The first that is not encoded, else the first.
+const Variant& reference_of(const std::vector<Variant>& runs);
 // The first thing in which the other's bits differ ("step 3: loss 2.5 (4004...), not ..."), empty
 // where all are equal: every loss, gradient norm, skipped step, weight and moment.
 std::string first_difference(const Variant& reference, const Variant& other);
-// Of the variants that ran.
+// Of the variants that ran and are not encoded.
 bool bits_equal(const Comparison& comparison);
 
 // Categories and operations that any variant uses, in their order.

@@ -146,8 +146,11 @@ std::string time_lead(const Comparison& comparison) {
 
 std::string loss_lead(const Comparison& comparison) {
   if (comparison.variants.size() == 1) return "Of " + comparison.variants.front().name + ".";
-  return bits_equal(comparison) ? "One curve: the variants have the same losses to the last bit."
-                                : "Variants with the same losses to the last bit share a curve.";
+  const bool encoded = std::any_of(comparison.variants.begin(), comparison.variants.end(),
+                                   [](const Variant& variant) { return variant.encoded; });
+  return bits_equal(comparison) && !encoded
+             ? "One curve: the variants have the same losses to the last bit."
+             : "Variants with the same losses to the last bit share a curve.";
 }
 
 // A heading, what to see below it, and what is there.

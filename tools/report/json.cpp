@@ -63,7 +63,7 @@ std::vector<MemoryUse> parse_tier(const Json& variant, const char* name) {
   return tier;
 }
 
-// Bits are held against those of the first run.
+// Bits are held against those of reference_of().
 Json variant_json(const Variant& variant, const Comparison& runs) {
   Json wire = Json::object();
   for (const WireUse& use : variant.wire)
@@ -75,9 +75,10 @@ Json variant_json(const Variant& variant, const Comparison& runs) {
   for (const CopyUse& use : variant.copies)
     copies[use.direction] = {{"bytes", use.bytes}, {"seconds", use.seconds}};
   const std::string difference =
-      variant.ran ? first_difference(runs.variants.front(), variant) : "";
+      variant.ran ? first_difference(reference_of(runs.variants), variant) : "";
   return {{"name", variant.name},
           {"ran", variant.ran},
+          {"encoded", variant.encoded},
           {"bits_equal", variant.ran ? Json(difference.empty()) : Json(nullptr)},
           {"first_difference", difference},
           {"planned_bytes", variant.planned()},
@@ -106,6 +107,7 @@ Variant parse_variant(const Json& json, bool plans) {
   Variant variant;
   variant.name = json.at("name");
   variant.ran = json.value("ran", !plans);
+  variant.encoded = json.value("encoded", false);
   variant.resident = json.at("resident_bytes");
   variant.baseline = json.at("baseline_bytes");
   for (const auto& [category, use] : json.at("memory").items())

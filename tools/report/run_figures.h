@@ -21,6 +21,7 @@ struct MeasuredRun {
   std::int64_t warm_up = 0;           // steps that the times leave out
   EngineReport after_warm_up, after_all;
   std::uint64_t digest = 0;
+  bool encoded = false;  // Variant::encoded
 };
 
 Variant figures_of(const MeasuredRun& run);

@@ -156,13 +156,14 @@ void add_time(Builder& builder) {
   builder.measures(whole, "step", unit, total);
 }
 
-// Against the first that ran, where there are several.
+// Where several ran.
 void add_bits(Builder& builder, const Comparison& comparison) {
   const Comparison runs = runs_of(comparison);
   if (runs.variants.size() < 2) return;
   builder.row(whole, "bits equal", [&](const Variant& v) {
     if (!v.ran) return "";
-    return first_difference(runs.variants.front(), v).empty() ? "yes" : "NO";
+    if (first_difference(reference_of(runs.variants), v).empty()) return "yes";
+    return v.encoded ? "encoded" : "NO";
   });
 }
 

@@ -12,17 +12,33 @@ std::string names_of(const std::vector<Variant>& variants, bool ran) {
   return names;
 }
 
+// What an encoded run's last loss is worth beside the reference's.
+std::string loss_sentence(const Variant& reference, const Variant& encoded) {
+  const std::string begin = encoded.name + " sends less in wire formats, so its bits may differ";
+  if (reference.encoded || reference.steps.empty() || encoded.steps.empty()) return begin + ".";
+  const double expected = reference.steps.back().loss, loss = encoded.steps.back().loss;
+  const double percents = 100 * (loss - expected) / expected;
+  return begin + ": final loss " + fixed(loss, 6) + " against " + fixed(expected, 6) + " of " +
+         reference.name + " (" + (percents >= 0 ? "+" : "") + fixed(percents, 2) + " %).";
+}
+
 // Which of several runs differ and where, or what their equality rests on.
 void add_bits(const std::vector<Variant>& runs, std::vector<std::string>& sentences) {
-  const Variant& reference = runs.front();
+  const Variant& reference = reference_of(runs);
   const std::size_t before = sentences.size();
-  for (const Variant& variant : runs)
+  std::size_t plain = 0;
+  for (const Variant& variant : runs) {
+    if (variant.encoded) continue;
+    ++plain;
     if (const std::string found = first_difference(reference, variant); !found.empty())
       sentences.push_back(variant.name + " differs from " + reference.name + " at " + found + ".");
-  if (sentences.size() == before)
+  }
+  if (sentences.size() == before && plain > 1)
     sentences.push_back("Bits equal: all " + std::to_string(reference.steps.size()) +
                         " losses and gradient norms, and the digest of weights and moments, " +
                         hexadecimal(reference.digest) + ".");
+  for (const Variant& variant : runs)
+    if (variant.encoded) sentences.push_back(loss_sentence(reference, variant));
 }
 
 void add_absent(const Comparison& comparison, const std::vector<Variant>& runs,
