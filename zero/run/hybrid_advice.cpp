@@ -12,20 +12,40 @@ struct Cost {
   std::int64_t memory;
 };
 
-// A collective of whole units over all ranks moves them to every other node once, however many
-// ranks it has; inside groups of a node nothing leaves it, and over the groups sums are scattered
-// and new parameters gathered.
+// What a rank sends of its slices to one other node in gathers and reductions over all ranks. A
+// collective moves whole units to every other node once, however many ranks that has. Second copies
+// are gathered inside a node.
+std::int64_t sent_to_a_node(const EnginePlan& plan) {
+  const StatePolicy& policy = plan.policy;
+  std::int64_t bytes = 0;
+  for (const Instruction& instruction : plan.steps.only.instructions) {
+    const bool gathers = instruction.op == Op::gather;
+    if (!gathers && instruction.op != Op::reduce) continue;
+    for (const SegmentId& id : plan.layout.segments_of(instruction.target)) {
+      const Segment& segment = plan.layout.segment(id);
+      if (!gathers && !segment.trainable) continue;
+      comm::wire::Codec codec = policy.wire.reduce;
+      if (gathers)
+        codec = segment.encoded ? policy.wire.gather : comm::wire::Codec(comm::wire::Format::none);
+      bytes += encoded_bytes(codec, segment.slice, policy.precision.compute);
+    }
+  }
+  return bytes;
+}
+
+// Inside groups of a node nothing leaves it; over the groups sums are scattered and new parameters
+// gathered.
 Cost cost_of(const Model& model, const Config& config, const PlanRank& on) {
   const EnginePlan plan(model, config, on);
-  const PlanTraffic traffic = traffic_of(plan.steps.only, plan.layout);
-  const bool groups = plan.grid.replicas() > 1;
-  const std::int64_t elements = groups ? 2 * traffic.reduced : traffic.gathered + traffic.reduced;
   const double nodes = static_cast<double>(on.ranks) / on.node_ranks;
+  auto bytes = static_cast<double>(sent_to_a_node(plan));
+  if (plan.grid.replicas() > 1)
+    bytes = static_cast<double>(2 * traffic_of(plan.steps.only, plan.layout).reduced *
+                                size_of(plan.policy.precision.compute)) /
+            on.ranks;
   const ModelState state(plan.layout, plan.parameter_memory, plan.gradient_memory, plan.policy,
                          plan.inputs.offload);
-  return {static_cast<double>(elements * size_of(plan.policy.precision.compute)) * (nodes - 1) /
-              on.ranks,
-          state.bytes()};
+  return {bytes * (nodes - 1), state.bytes()};
 }
 
 }  // namespace
@@ -47,14 +67,24 @@ std::string hybrid_advice(const TrainState& train) {
   hybrid.zero_core.optimizer_over_all_ranks = true;
   hybrid.zero_core.reduce_group_size = 0;
   hybrid.zero_core.wider_reduce_groups.clear();
+  Config encoded = config;
+  encoded.zero_core.reduce_group_size = 0;
+  encoded.zero_core.wider_reduce_groups.clear();
+  encoded.zero_optimization.hpz_partition_size = on_node;
+  encoded.zero_optimization.quantized_weights = true;
+  encoded.zero_optimization.quantized_gradients = true;
   const Cost now = cost_of(train.model, config, on), then = cost_of(train.model, hybrid, on);
   if (then.between_nodes >= now.between_nodes) return "";
+  const Cost fewer = cost_of(train.model, encoded, on);
   const auto text = [](double bytes) { return byte_text(static_cast<std::int64_t>(bytes)); };
   return "a rank sends " + text(now.between_nodes) +
          " between nodes in a micro step and its update; with zero_core.shard_group_size \"node\" "
          "and optimizer_over_all_ranks true (HFSDP) it would be " +
          text(then.between_nodes) + ", for " + byte_text(then.memory - now.memory) +
-         " more memory per rank";
+         " more memory per rank; with zero_hpz_partition_size " + std::to_string(on_node) +
+         ", zero_quantized_weights and zero_quantized_gradients (ZeRO++) it would be " +
+         text(fewer.between_nodes) + ", for " + byte_text(fewer.memory - now.memory) +
+         " more, and losses that are not quite the same";
 }
 
 }  // namespace zero::detail

@@ -1,4 +1,4 @@
-// What a hybrid strategy would save where stage 3 runs on several nodes.
+// What a hybrid strategy, and what wire formats would save where stage 3 runs on several nodes.
 #pragma once
 
 #include <string>
