@@ -326,7 +326,10 @@ void add_core(RowList& rows) {
                 "of sums inside a node, where reduce or zero_quantized_gradients encodes those "
                 "between nodes; not set: the same"),
            acts("block_size", {.low = 32, .high = comm::wire::largest_block},
-                "elements that share a scale, a multiple of 32; mxfp8 has 32")});
+                "elements that share a scale, a multiple of 32; mxfp8 has 32"),
+           acts("max_error", rates,
+                "measure the relative error of what is encoded, and say where a unit's is larger; "
+                "not set: it is not measured")});
   rows.in(
       "zero_core.wire.error_feedback",
       {section("error feedback of encoded reductions (LoCo), on where one of its keys is given"),

@@ -112,6 +112,8 @@ struct WireOptions {
   std::string gather_inside, reduce_inside;
   std::int64_t block_size = 256;        // elements that share a scale; mxfp8 has 32
   ErrorFeedbackOptions error_feedback;  // of encoded reductions
+  // Measure what encodings lose, and say where it is more than this share of a unit's exchanges.
+  std::optional<double> max_error;
 };
 
 // Our own section, "zero_core".

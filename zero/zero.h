@@ -377,8 +377,7 @@ struct StepOptions {
   std::optional<double> mean_over = {};
   // Called once the gradients are there, for which a GPU is waited for. On all ranks or on none.
   std::function<Decision(Gradients&)> inspect = {};
-  // Compare replicated parameters over ranks before this update, whichever step it is: where a save
-  // follows. On all ranks or on none.
+  // Compare replicated parameters over ranks before this update, at any step. On all ranks or none.
   bool verify_replicas = false;
 };
 
@@ -387,6 +386,7 @@ struct StepResult {
   double loss = 0, grad_norm = 0, learning_rate = 0;
   float loss_scale = 1;  // of this step's gradients; they are unscaled before all else
   bool skipped = false, stop_requested = false;
+  double compression_error = 0;  // of this rank's encodings, where zero_core.wire.max_error is set
 };
 
 // The step's result when it is ready: ask one step later on a GPU, and nothing stalls. Local; used

@@ -1,6 +1,7 @@
 #include "comm/wire/codec.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 
@@ -80,6 +81,15 @@ class OrderedSum {
   alignas(64) float partial_[ReduceGroups::most_levels][largest_block];
 };
 
+void add_errors(const void* values, DType dtype, const float* decoded, std::int64_t n,
+                ErrorSums& errors) {
+  float sums[2];
+  kernels().compare(values, dtype, decoded, n, sums);
+  if (!std::isfinite(sums[0]) || !std::isfinite(sums[1])) return;
+  errors.difference += static_cast<double>(sums[0]);
+  errors.values += static_cast<double>(sums[1]);
+}
+
 }  // namespace
 
 void check_elements(DType dtype) {
@@ -143,6 +153,31 @@ void encode_with_feedback(const Codec& codec, const void* gradient, DType dtype,
   check_feedback(codec.format);
   kernels().encode_with_feedback(codec, gradient, dtype, feedback, count,
                                  encoded_at(codec, encoded, count));
+  zero_padding(codec, count, encoded);
+}
+
+// Tiles of whole blocks, which stay in the first-level cache.
+void encode_and_compare(const Codec& codec, const void* from, DType dtype, const Feedback* feedback,
+                        std::int64_t count, void* encoded, ErrorSums& errors) {
+  check_elements(dtype);
+  if (feedback != nullptr) check_feedback(codec.format);
+  const std::int64_t tile = largest_block / codec.block * codec.block;
+  alignas(64) float decoded[largest_block];
+  for (std::int64_t first = 0; first < count; first += tile) {
+    const std::int64_t n = std::min(tile, count - first);
+    const void* elements = at(from, first * size_of(dtype));
+    const Encoded to = encoded_at(codec, encoded, count, first);
+    if (feedback != nullptr) {
+      Feedback own = *feedback;
+      for (Residue* residue : {&own.before, &own.after})
+        *residue = {residue->codes + first, residue->scales + first / codec.block};
+      kernels().encode_with_feedback(codec, elements, dtype, own, n, to);
+    } else {
+      kernels().encode(codec, elements, dtype, n, to);
+    }
+    kernels().decode(codec, to, n, decoded, DType::fp32);
+    add_errors(elements, dtype, decoded, n, errors);
+  }
   zero_padding(codec, count, encoded);
 }
 

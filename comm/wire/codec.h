@@ -108,4 +108,15 @@ struct Feedback {
 void encode_with_feedback(const Codec& codec, const void* gradient, DType dtype,
                           const Feedback& feedback, std::int64_t count, void* encoded);
 
+// How far encodings are from what was encoded: sums of squares over the elements. What is not
+// finite adds nothing.
+struct ErrorSums {
+  double difference = 0, values = 0;
+};
+
+// encode(), or with a feedback encode_with_feedback(), and what comes of it, in one pass over the
+// elements. The format is not `none`.
+void encode_and_compare(const Codec& codec, const void* from, DType dtype, const Feedback* feedback,
+                        std::int64_t count, void* encoded, ErrorSums& errors);
+
 }  // namespace zero::comm::wire

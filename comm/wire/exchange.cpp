@@ -39,6 +39,7 @@ void encode_slice(const Hop& hop, const Elements& elements, std::int64_t slice, 
   const std::optional<Feedback> feedback = feedback_of(hop, slice);
   Elements from = elements;
   from.feedback = feedback ? &*feedback : nullptr;
+  from.errors = workspace.errors;
   workspace.codec.encode(hop.codec, from, sent + slice * bytes, workspace.stream);
 }
 
@@ -61,7 +62,8 @@ void all_gather(Communicator& communicator, const Codec& codec, const void* slic
                                    workspace.stream);
   const std::int64_t bytes = encoded_bytes(codec, cut.count, cut.dtype);
   std::byte* own = workspace.staging + communicator.rank() * bytes;
-  workspace.codec.encode(codec, {slice, cut.dtype, cut.count}, own, workspace.stream);
+  workspace.codec.encode(codec, {slice, cut.dtype, cut.count, nullptr, workspace.errors}, own,
+                         workspace.stream);
   communicator.all_gather(own, workspace.staging, words(bytes), word, 0, workspace.stream);
   for (int r = 0; r < communicator.size(); ++r)
     workspace.codec.decode(codec, workspace.staging + r * bytes, cut.count,

@@ -25,6 +25,7 @@ struct Workspace {
   DeviceCodec& codec;
   std::byte* staging;
   Stream stream = {};
+  ErrorSums* errors = nullptr;  // to which those of all encodings are added, if it is there
 };
 
 // How a vector is cut: each rank owns `count` elements, and these slices start `stride` elements

@@ -98,16 +98,18 @@ void JsonLog::line(const std::string& text) {
 
 void JsonLog::write(const TrainingRecord& r) {
   if (path_.empty()) return;
-  line(text_of(variant_, {{"step", r.step},
-                          {"loss", number(r.loss)},
-                          {"loss_bits", bits_of(r.loss)},
-                          {"grad_norm", number(r.gradient_norm)},
-                          {"grad_norm_bits", bits_of(r.gradient_norm)},
-                          {"lr", r.learning_rate},
-                          {"tokens_per_s", r.tokens_per_second},
-                          {"step_ms", 1e3 * r.seconds},
-                          {"loss_scale", r.loss_scale},
-                          {"skipped", r.skipped}}));
+  Json step = {{"step", r.step},
+               {"loss", number(r.loss)},
+               {"loss_bits", bits_of(r.loss)},
+               {"grad_norm", number(r.gradient_norm)},
+               {"grad_norm_bits", bits_of(r.gradient_norm)},
+               {"lr", r.learning_rate},
+               {"tokens_per_s", r.tokens_per_second},
+               {"step_ms", 1e3 * r.seconds},
+               {"loss_scale", r.loss_scale},
+               {"skipped", r.skipped}};
+  if (r.compression_error > 0) step["compression_error"] = number(r.compression_error);
+  line(text_of(variant_, std::move(step)));
 }
 
 void JsonLog::write_summary(const zero::EngineReport& report, std::uint64_t digest,

@@ -111,8 +111,8 @@ class Comparing {
   void keep(const std::optional<TrainingRecord>& record, Progress& progress,
             zero::report::MeasuredRun& run) {
     if (!record) return;
-    run.records.push_back(
-        {record->loss, record->gradient_norm, record->tokens_per_second, record->skipped});
+    run.records.push_back({record->loss, record->gradient_norm, record->tokens_per_second,
+                           record->skipped, record->compression_error});
     if (!runtime_.is_root()) return;
     log_.write(*record);
     progress.show(*record);

@@ -94,7 +94,8 @@ class TrainingLoopOf final : public TrainingLoop {
             .tokens_per_second = tokens_ / seconds,
             .tflops = flops_ / seconds / 1e12,
             .loss_scale = result.loss_scale,
-            .skipped = result.skipped};
+            .skipped = result.skipped,
+            .compression_error = result.compression_error};
   }
 
   zero::Runtime& runtime_;

@@ -11,6 +11,7 @@ struct TrainingRecord {
   double seconds = 0, tokens_per_second = 0, tflops = 0;
   float loss_scale = 1;
   bool skipped = false;
+  double compression_error = 0;  // 0: nothing is encoded, or nothing measures it
 };
 
 }  // namespace gpt

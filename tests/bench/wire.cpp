@@ -1,8 +1,9 @@
 // The wire formats beside a copy of memory, on one core: bench_wire [MIB [BLOCK]]
 //
-// For each format and dtype of elements: GiB/s of encode() and decode(), counting the bytes that
-// are read and those that are written, and the same of a memcpy() that moves as many bytes. In
-// turns; the best of the repetitions, as others may use the memory at the same time.
+// For each format and dtype of elements: GiB/s of encode(), encode_and_compare() and decode(),
+// counting the bytes that are read and those that are written, and the same of a memcpy() that
+// moves as many bytes. In turns; the best of the repetitions, as others may use the memory at the
+// same time.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -52,6 +53,11 @@ void run(const wire::Codec& codec, DType dtype, std::int64_t count, Buffers& buf
   std::printf("%-8s %-4s", name_of(codec.format), name_of(dtype));
   run("encode", bytes, buffers,
       [&] { encode(codec, buffers.plain.data(), dtype, count, buffers.encoded.data()); });
+  wire::ErrorSums errors;
+  run("compared", bytes, buffers, [&] {
+    encode_and_compare(codec, buffers.plain.data(), dtype, nullptr, count, buffers.encoded.data(),
+                       errors);
+  });
   run("decode", bytes, buffers,
       [&] { decode(codec, buffers.encoded.data(), count, buffers.plain.data(), dtype); });
   std::printf("\n");

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "comm/wire/codec.h"
 #include "tests/support/hybrid_rows.h"
+#include "tests/support/stderr_of.h"
 #include "tests/support/toy_ranks.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/runtime/strict_mode.h"
@@ -480,20 +482,23 @@ Values gradient_of(int rank) {
 }
 
 // The sum over the ranks, as rank 0 reads it.
-Values reduced(const zero::Config& config) {
+Values reduced(const zero::Config& config, int steps = 1, double* error = nullptr) {
   Values sum(1000);
   zero::ModelSpec model;
   model.unit("u").param("w", {1000});
   zero::testing::run_ranks(gradient_ranks, [&](zero::Runtime& runtime) {
     zero::Engine engine(runtime, model, config);
     engine.initialize(toy::fill);
-    for (zero::MicroStep micro : engine.micro_steps()) {
-      { auto scope = engine.unit("u").forward(); }
-      auto scope = engine.unit("u").backward();
-      std::ranges::copy(gradient_of(runtime.rank()), scope.grad<float>("w"));
-      micro.loss(0);
+    for (int step = 0; step < steps; ++step) {
+      for (zero::MicroStep micro : engine.micro_steps()) {
+        { auto scope = engine.unit("u").forward(); }
+        auto scope = engine.unit("u").backward();
+        std::ranges::copy(gradient_of(runtime.rank()), scope.grad<float>("w"));
+        micro.loss(0);
+      }
+      const zero::StepResult result = engine.step().wait();
+      if (error != nullptr && runtime.is_root()) *error = result.compression_error;
     }
-    engine.step();
     Values whole(1000);
     engine.read("u.w", "grad", whole);
     if (runtime.is_root()) sum = whole;
@@ -530,6 +535,34 @@ TEST_CASE("sums are those of decoded gradients in fp32, encoded once in each hop
         }
         CHECK(reduced(config) == sum_of(groups));
       }
+}
+
+TEST_CASE("errors of encodings are measured on request, and large ones are said once") {
+  zero::Config config = gathered_as("none", false);
+  config.zero_core.reduce_group_size = 1;
+  config.zero_core.wire.reduce = "int4";
+  const zero::comm::wire::Codec codec(zero::comm::wire::Format::int4, 32);
+  double difference = 0, squares = 0;
+  const Values own = gradient_of(0), sent = through(codec, own);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    difference += std::pow(static_cast<double>(own[i] - sent[i]), 2);
+    squares += std::pow(static_cast<double>(own[i]), 2);
+  }
+  const double expected = std::sqrt(difference / squares);
+  CHECK(expected > 0.01);
+  const Values plain = reduced(config);
+  const auto lines_above = [&](double max_error) {
+    config.zero_core.wire.max_error = max_error;
+    double measured = 0;
+    const std::string text =
+        zero::tests::stderr_of([&] { CHECK(reduced(config, 3, &measured) == plain); });
+    CHECK(measured == doctest::Approx(expected).epsilon(1e-5));
+    const std::string line = "zero: step 1: what rank 0 has encoded of unit u lost ";
+    const std::size_t at = text.find(line);
+    return at == std::string::npos ? 0 : text.find("lost", at + line.size()) == text.npos ? 1 : 2;
+  };
+  CHECK(lines_above(1.01 * expected) == 0);
+  CHECK(lines_above(0.99 * expected) == 1);
 }
 
 TEST_CASE("exchanges in two hops send the bytes of their formula") {

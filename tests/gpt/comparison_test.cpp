@@ -240,10 +240,14 @@ TEST_CASE("wire formats are compared by their losses, and need not have the bits
   };
   for (const int encoded : {0, 5, 6}) {
     CHECK(variants[encoded].at("encoded") == true);
+    CHECK(variants[encoded].at("compression_error") > 0);
     CHECK(variants[encoded].at("bits_equal") == false);
     CHECK(variants[encoded].at("final_loss") != variants[1].at("final_loss"));
   }
-  for (const int plain : {1, 2, 3, 4}) CHECK(variants[plain].at("bits_equal") == true);
+  for (const int plain : {1, 2, 3, 4}) {
+    CHECK(variants[plain].at("bits_equal") == true);
+    CHECK(variants[plain].at("compression_error") == 0);
+  }
   CHECK(sent(0, "all_gather") < sent(1, "all_gather"));
   CHECK(sent(0, "all_gather") == sent(5, "all_gather"));
   CHECK(sent(0, "all_to_all") < sent(1, "reduce_scatter"));

@@ -52,6 +52,24 @@ void compare(Gpu& g, const Codec& codec, const Named& input, DType dtype) {
   Bytes back(elements.size());
   decode(codec, expected.data(), count, back.data(), dtype);
   CHECK(same_elements(to.read(), back, dtype));
+  ErrorSums errors;
+  Bytes sums(sizeof errors);
+  auto measured = g.put(sums);
+  Bytes again(expected.size());
+  g.run([&](Stream stream) {
+    g.codec->encode(
+        codec, {from.data(), dtype, count, nullptr, reinterpret_cast<ErrorSums*>(measured.data())},
+        sent.data(), stream);
+  });
+  CHECK(sent.read() == expected);
+  if (codec.format == Format::none || input.name != "usual") return;
+  encode_and_compare(codec, elements.data(), dtype, nullptr, count, again.data(), errors);
+  CHECK(again == expected);
+  sums = measured.read();
+  ErrorSums there;
+  std::memcpy(&there, sums.data(), sizeof there);
+  CHECK(there.difference == doctest::Approx(errors.difference).epsilon(1e-4));
+  CHECK(there.values == doctest::Approx(errors.values).epsilon(1e-4));
 }
 
 void compare_sums(Gpu& g, const Codec& codec, DType dtype) {

@@ -87,6 +87,7 @@ TEST_CASE("the same with error feedback, whose residues wait for the decision on
   config.zero_core.reduce_group_size = 2;
   config.zero_optimization.quantized_gradients = true;
   config.zero_optimization.loco.err_beta = 0.8;
+  config.zero_core.wire.max_error = 1000;
   compare(4, config);
 }
 

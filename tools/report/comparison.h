@@ -69,6 +69,7 @@ struct Variant {
   std::uint64_t digest = 0;  // of all weights, master weights and moments
   // It sends less in wire formats than the others: its bits may differ from theirs.
   bool encoded = false;
+  double compression_error = 0;  // relative, mean over steps; 0: it was not measured
 
   std::int64_t planned() const;
   std::int64_t peak() const;

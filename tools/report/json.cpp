@@ -79,6 +79,7 @@ Json variant_json(const Variant& variant, const Comparison& runs) {
   return {{"name", variant.name},
           {"ran", variant.ran},
           {"encoded", variant.encoded},
+          {"compression_error", finite(variant.compression_error)},
           {"bits_equal", variant.ran ? Json(difference.empty()) : Json(nullptr)},
           {"first_difference", difference},
           {"planned_bytes", variant.planned()},
@@ -108,6 +109,8 @@ Variant parse_variant(const Json& json, bool plans) {
   variant.name = json.at("name");
   variant.ran = json.value("ran", !plans);
   variant.encoded = json.value("encoded", false);
+  const Json error = json.value("compression_error", Json());
+  if (error.is_number()) variant.compression_error = error;
   variant.resident = json.at("resident_bytes");
   variant.baseline = json.at("baseline_bytes");
   for (const auto& [category, use] : json.at("memory").items())

@@ -109,8 +109,10 @@ Variant figures_of(const MeasuredRun& run) {
   variant.time = step_time(run, measured_steps);
   add_file(run, measured_steps, variant);
   add_copies(run, measured_steps, variant);
-  for (const MeasuredStep& record : run.records)
+  for (const MeasuredStep& record : run.records) {
     variant.steps.push_back({record.loss, record.gradient_norm, record.skipped});
+    variant.compression_error += record.compression_error / steps;
+  }
   add_memory(run.after_all, variant);
   add_wire(run.after_all, steps, variant);
   return variant;

@@ -13,6 +13,7 @@ namespace zero::report {
 struct MeasuredStep {
   double loss = 0, gradient_norm = 0, tokens_per_second = 0;
   bool skipped = false;
+  double compression_error = 0;
 };
 
 struct MeasuredRun {

@@ -197,6 +197,9 @@ Table table_of(const Comparison& comparison) {
   builder.row(whole, "final loss", [](const Variant& v) {
     return v.steps.empty() ? "" : fixed(v.steps.back().loss, 6);
   });
+  builder.row(whole, "compression error", [](const Variant& v) {
+    return v.compression_error > 0 ? fixed(v.compression_error, 6) : "";
+  });
   add_bits(builder, comparison);
   return builder.take();
 }

@@ -208,6 +208,7 @@ constexpr ConfigField fields[] = {
     {"zero_core.wire.gather_inside", at<core, wire, &WireOptions::gather_inside>},
     {"zero_core.wire.reduce_inside", at<core, wire, &WireOptions::reduce_inside>},
     {"zero_core.wire.block_size", at<core, wire, &WireOptions::block_size>},
+    {"zero_core.wire.max_error", at<core, wire, &WireOptions::max_error>},
     {"zero_core.wire.error_feedback.err_beta", at<core, wire, feedback, &Feedback::err_beta>},
     {"zero_core.wire.error_feedback.reset_T", at<core, wire, feedback, &Feedback::reset_T>},
     {"zero_core.offload_chunk_bytes", at<core, &CoreOptions::offload_chunk_bytes>},

@@ -93,6 +93,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.wire = plan.wire;
   policy.residues_await_decision =
       plan.wire.feedback && config.fp16_enabled && config.loss_scale.loss_scale == 0;
+  policy.measures_errors = plan.wire.encodes() && config.zero_core.wire.max_error;
   const bool groups = plan.grid.replicas() > 1;
   const bool accumulates = plan.batch.accumulation > 1;
   policy.sums_groups_last = groups && accumulates && plan.sync == GradientSync::inner;

@@ -75,6 +75,7 @@ struct StatePolicy {
   // Skipped steps are usual, since the loss scale is dynamic: residues are renewed apart, and
   // replace those of before when the step is applied.
   bool residues_await_decision = false;
+  bool measures_errors = false;  // of encodings
   // With replicas: a group's sums are added up at rest, and over the groups in the last micro step;
   // or in each micro step they are summed over the groups first, and then added to what is at rest.
   bool sums_groups_last = false, adds_group_sums = false;

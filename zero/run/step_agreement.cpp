@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "zero/runtime/agreement.h"
 
@@ -22,6 +24,7 @@ StepAgreement::StepAgreement(RuntimeCore& runtime, Ranks& ranks, const EnginePla
       check_(std::move(check)),
       groups_(std::max(1, static_cast<int>(plan.updates.groups().size()))),
       pinned_requests_(plan.policy.on_gpu ? Tier::pinned : Tier::memory),
+      read_errors_(plan.policy.measures_errors ? plan.layout.flat_units.size() : 0),
       crossing_(runtime) {
   request_memory();
   for (auto& event : decided_) event = runtime.compute().create_event();
@@ -53,6 +56,11 @@ void StepAgreement::request_memory() {
   }
   device_requests_.add(on_device, sizeof(StepDecision), decision_);
   device_requests_.add(on_device, sizeof(double), loss_sum_);
+  const auto error_bytes =
+      static_cast<std::int64_t>(read_errors_.size() * sizeof(comm::wire::ErrorSums));
+  if (error_bytes > 0) device_requests_.add(on_device, error_bytes, errors_);
+  for (auto& errors : pinned_errors_)
+    if (error_bytes > 0) pinned_requests_.add(pinned, error_bytes, errors);
   exchanged_requests_.add(on_device, sizeof(StepVote), own_vote_);
   exchanged_requests_.add(on_device, rank_count_ * sizeof(StepVote), votes_);
 }
@@ -160,6 +168,9 @@ void StepAgreement::queue_agreement() {
          preliminary = preliminary_](Stream stream) {
     if (!decided) runtime_.kernels().decide(votes_, rank_count_, request, decision_, stream);
     runtime_.device().copy(pinned_decisions_[slot], decision_, sizeof(StepDecision), stream);
+    if (errors_ != nullptr)
+      runtime_.device().copy(pinned_errors_[slot], errors_,
+                             std::ssize(read_errors_) * sizeof(comm::wire::ErrorSums), stream);
     if (!preliminary) runtime_.device().fill_zero(own_vote_, sizeof(StepVote), stream);
   });
 }
@@ -185,6 +196,10 @@ void StepAgreement::note_failure(int exit_code) noexcept {
 
 void StepAgreement::resolve(PendingStep& step) {
   if (step.unresolved == nullptr) return;
+  // What encodings have lost is the difference to the step before.
+  if (errors_ != nullptr)
+    for (const auto& weak : pending_)
+      if (const auto before = weak.lock(); before && before->number < step.number) resolve(*before);
   const std::int64_t slot = step.number % ring_slots;
   decided_[slot]->synchronize();
   // A communicator that was ended lets its streams run on to a decision of skip, and a thread that
@@ -192,7 +207,26 @@ void StepAgreement::resolve(PendingStep& step) {
   runtime_.check_communicator();
   check_();
   step.decision = *pinned_decisions_[slot];
+  read_errors(step);
   step.unresolved = nullptr;
+}
+
+void StepAgreement::read_errors(PendingStep& step) {
+  const auto relative = [](const comm::wire::ErrorSums& sums) {
+    return sums.values > 0 ? std::sqrt(sums.difference / sums.values) : 0.0;
+  };
+  comm::wire::ErrorSums all;
+  for (std::size_t unit = 0; unit < read_errors_.size(); ++unit) {
+    const comm::wire::ErrorSums now = pinned_errors_[step.number % ring_slots][unit];
+    const comm::wire::ErrorSums before = std::exchange(read_errors_[unit], now);
+    const comm::wire::ErrorSums own{now.difference - before.difference, now.values - before.values};
+    all.difference += own.difference;
+    all.values += own.values;
+    if (relative(own) <= step.largest_error) continue;
+    step.largest_error = relative(own);
+    step.largest_error_unit = static_cast<int>(unit);
+  }
+  step.compression_error = relative(all);
 }
 
 }  // namespace zero::detail

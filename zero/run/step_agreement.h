@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/wire/codec.h"
 #include "optim/device_kernels.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/run/crossing.h"
@@ -26,6 +27,9 @@ struct PendingStep {
   std::int64_t number = 0;
   StepAgreement* unresolved = nullptr;  // null once the decision has been read
   optim::StepDecision decision;
+  // Relative errors of this rank's encodings: of all, and of the flat unit with the largest.
+  double compression_error = 0, largest_error = 0;
+  int largest_error_unit = -1;
 };
 
 // Factors of every candidate and parameter group, as DeviceUpdate::factors has them.
@@ -46,6 +50,9 @@ class StepAgreement {
   void allocate(Arena& exchanged, Ledger& ledger);
   void give_back(Ledger& ledger) const;
 
+  // In the device's memory, by flat unit, for the errors of encodings; null where nothing measures
+  // them.
+  comm::wire::ErrorSums* errors() const { return errors_; }
   // In the device's memory; 1 where nothing is scaled.
   const float* loss_scale() const { return &decision_->next_loss_scale; }
   // At start, and between steps: the state that the device goes on from.
@@ -92,6 +99,7 @@ class StepAgreement {
   void upload(const optim::StepRequest& request);
   void queue_agreement();
   void queue_exchange();
+  void read_errors(PendingStep& step);
   void queue(std::function<void(Stream)> work) { runtime_.compute().enqueue(std::move(work)); }
 
   RuntimeCore& runtime_;
@@ -110,6 +118,10 @@ class StepAgreement {
   optim::StepVote* own_vote_ = nullptr;
   optim::StepVote* votes_ = nullptr;  // of all ranks
   double* loss_sum_ = nullptr;
+  // Sums since the start: of the device, as of the steps in flight, and as of the last one read.
+  comm::wire::ErrorSums* errors_ = nullptr;
+  comm::wire::ErrorSums* pinned_errors_[ring_slots] = {};
+  std::vector<comm::wire::ErrorSums> read_errors_;
   std::int64_t step_ = 0;     // the latest that the device was asked to make
   bool preliminary_ = false;  // the latest request
   std::shared_ptr<const StepFactors> factors_;

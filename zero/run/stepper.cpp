@@ -1,6 +1,7 @@
 #include "zero/run/stepper.h"
 
 #include <cstdio>
+#include <utility>
 
 #include "zero/run/replicas.h"
 #include "zero/runtime/agreement.h"
@@ -206,12 +207,28 @@ void Stepper::note_decision(const PendingStep& step) {
   const StepDecision& decision = step.decision;
   train.applied_steps = decision.applied_steps;
   gradients_.set_loss_scale(static_cast<float>(decision.loss_scale));
+  report_error(step);
   parts_.checkpoints.note_news(step.number, {decision.save_busy != 0, decision.save_failed != 0});
   if (decision.non_finite > 0)
     report_skip(step);
   else
     train.skipped_in_a_row = 0;
   adjust_loss_scale(decision.non_finite > 0);
+}
+
+// Once in a run; rank 0 speaks of what it has encoded itself.
+void Stepper::report_error(const PendingStep& step) {
+  const TrainState& train = parts_.train;
+  const auto& most = train.config.zero_core.wire.max_error;
+  if (!most || step.largest_error <= *most || train.rank() != 0 ||
+      std::exchange(error_reported_, true))
+    return;
+  std::fprintf(stderr,
+               "zero: step %lld: what rank 0 has encoded of unit %s lost %.3g of its norm, more "
+               "than zero_core.wire.max_error %g; larger errors of later steps are in the log\n",
+               static_cast<long long>(step.number),
+               train.layout().flat_unit(step.largest_error_unit).name.c_str(), step.largest_error,
+               *most);
 }
 
 // The lowest rank that owns a non-finite element names it, once per run of skips. On a GPU the
@@ -285,7 +302,8 @@ StepResult StepTicket::wait() const {
           decision.learning_rate,
           static_cast<float>(decision.loss_scale),
           decision.apply == 0,
-          decision.stop_requested != 0};
+          decision.stop_requested != 0,
+          pending_->compression_error};
 }
 
 }  // namespace zero

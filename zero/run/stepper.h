@@ -72,6 +72,7 @@ class Stepper {
     return on_host() || options.inspect ? 0 : 1;
   }
   void note_decision(const PendingStep& step);
+  void report_error(const PendingStep& step);
   void report_skip(const PendingStep& step);
   void adjust_loss_scale(bool overflow);
   // Lets the walker go through the compute instructions that are left of the update plan.
@@ -81,6 +82,7 @@ class Stepper {
   const Parts parts_;
   ReducedGradients gradients_;
   bool gradients_edited_ = false;
+  bool error_reported_ = false;
   bool late_ = false;  // this step's gradients were whole only after its micro steps
   std::deque<std::shared_ptr<PendingStep>> in_flight_;
 };

@@ -6,8 +6,8 @@
 
 namespace zero::detail {
 
-Transfers::Transfers(TrainState& train, HiddenMemory& hidden, const float* loss_scale)
-    : train_(train), hidden_(hidden), ops_(train.runtime), loss_scale_(loss_scale) {}
+Transfers::Transfers(TrainState& train, HiddenMemory& hidden, const Measures& measures)
+    : train_(train), hidden_(hidden), ops_(train.runtime), measures_(measures) {}
 
 void Transfers::count_as_issued(Op op, int flat_unit, std::int64_t elements) {
   for (const auto value : {static_cast<std::uint64_t>(op), static_cast<std::uint64_t>(flat_unit),
@@ -134,7 +134,7 @@ void Transfers::gather(int flat_unit) {
           if (!segment.trainable && !train_.policy().parameters_sharded) continue;
           const SegmentBuffers& buffers = train_.arrays.segment(id);
           if (hops != nullptr)
-            gather_parameters(train_, *hops, stream, id);
+            gather_parameters(train_, *hops, stream, id, errors_of(flat_unit));
           else
             train_.runtime.device().copy(buffers.whole, buffers.shard,
                                          segment.length * size_of(buffers.dtype), stream);
@@ -212,6 +212,7 @@ void Transfers::reduce(int flat_unit, bool adds_up) {
           if (hops != nullptr) {
             Reduction reduction = reduction_in_group(id, first, last);
             reduction.feedbacks = feedbacks_of(id, Residues::inside, use);
+            reduction.errors = errors_of(flat_unit);
             run(reduction, *hops, stream);
           } else if (buffers.landing == nullptr && buffers.summands() != buffers.gradient_shard)
             ops_.assign_or_add({buffers.gradient_shard, buffers.sum},
@@ -256,6 +257,7 @@ void Transfers::add_to_group_sums(const SegmentId& id, const Residues::Use& use,
                         use.first};
     reduction.feedbacks = feedbacks_of(id, Residues::inside, use);
     if (reduction.feedbacks[0]) reduction.feedbacks[0]->first = begin;
+    reduction.errors = errors_of(id.flat_unit);
     run(reduction, {hops.first}, stream);
   }
 }
@@ -267,6 +269,7 @@ void Transfers::reduce_group_sums(const SegmentId& id, const Residues::Use& use,
   const std::int64_t slice = train_.layout().segment(id).slice;
   Reduction reduction{{own.group_sums, own.sum}, sum, slice, own.wire, train_.policy().wire.reduce};
   reduction.feedbacks = feedbacks_of(id, Residues::second_hop, use);
+  reduction.errors = errors_of(id.flat_unit);
   run(reduction, {*hops.second}, stream);
   if (!train_.policy().optimizer_sharded())
     all_gather(train_, hops, stream, {sum.data, slice, sum.dtype}, own.sum_whole());
@@ -281,6 +284,7 @@ void Transfers::reduce_over_groups(int flat_unit, bool replaces, bool last) {
                if (!train_.layout().segment(id).trainable) continue;
                Reduction reduction = reduction_over_groups(id, replaces, last);
                reduction.feedbacks = feedbacks_of(id, Residues::over_groups, use);
+               reduction.errors = errors_of(flat_unit);
                run(reduction, {*communicator}, stream);
              }
            });
@@ -371,18 +375,16 @@ Transfers::Feedbacks Transfers::feedbacks_of(const SegmentId& id, int exchange,
   const Residues& residues = train_.arrays.residues();
   for (int hop = 0; hop < (exchange == Residues::inside ? 2 : 1); ++hop) {
     feedbacks[hop] = residues.feedback(id, exchange + hop, use);
-    if (feedbacks[hop]) feedbacks[hop]->loss_scale = loss_scale_;
+    if (feedbacks[hop]) feedbacks[hop]->loss_scale = measures_.loss_scale;
   }
   return feedbacks;
 }
 
-// `codec` is that of the first hop.
-void Transfers::reduce_scatter(const Hops& hops, const comm::wire::Codec& codec,
-                               const std::byte* parts, const ElementOps::Target& sum,
-                               const comm::wire::Cut& cut, const Feedbacks& feedbacks,
-                               Stream stream) {
+void Transfers::reduce_scatter(const Hops& hops, const Piece& piece, const Feedbacks& feedbacks,
+                               comm::wire::ErrorSums* errors, Stream stream) {
+  const auto& [parts, sum, cut, codec] = piece;
   const comm::wire::Workspace workspace{train_.runtime.codec(), train_.arrays.wire_staging(),
-                                        stream};
+                                        stream, errors};
   const auto feedback = [&](int hop) { return feedbacks[hop] ? &*feedbacks[hop] : nullptr; };
   if (hops.second == nullptr)
     return comm::wire::reduce_scatter({hops.first, codec, feedback(0)}, parts,
@@ -394,7 +396,7 @@ void Transfers::reduce_scatter(const Hops& hops, const comm::wire::Codec& codec,
 }
 
 void Transfers::run(const Reduction& reduction, const Hops& hops, Stream stream) {
-  const auto& [from, to, part, wire, codec, divisor, replaces, whole, residues] = reduction;
+  const auto& [from, to, part, wire, codec, divisor, replaces, whole, residues, errors] = reduction;
   Feedbacks feedbacks = residues;
   // A sum that is replaced has the values of the wire, and travels on as such.
   const bool spreads_wire = whole != nullptr && replaces && to.dtype != wire;
@@ -410,8 +412,9 @@ void Transfers::run(const Reduction& reduction, const Hops& hops, Stream stream)
     const bool direct = replaces && to.dtype == wire;
     for (std::size_t hop = 0; hop < feedbacks.size(); ++hop)
       if (feedbacks[hop]) feedbacks[hop]->first = residues[hop]->first + begin;
-    reduce_scatter(hops, codec, outgoing.data, {direct ? target : own, wire},
-                   {count, outgoing.stride, wire}, feedbacks, stream);
+    reduce_scatter(
+        hops, {outgoing.data, {direct ? target : own, wire}, {count, outgoing.stride, wire}, codec},
+        feedbacks, errors, stream);
     if (!direct) ops_.assign_or_add({target, to.dtype}, {own, wire}, count, replaces, stream);
     if (!spreads_wire) continue;
     all_gather(train_, hops, stream, {own, count, wire, outgoing.stride}, outgoing.data);

@@ -19,8 +19,13 @@ namespace zero::detail {
 
 class Transfers {
  public:
-  // `loss_scale`, on the device: what gradients are multiples of.
-  Transfers(TrainState& train, HiddenMemory& hidden, const float* loss_scale);
+  // In the device's memory: what gradients are multiples of, and where the errors of encodings are
+  // added, by flat unit, or null.
+  struct Measures {
+    const float* loss_scale;
+    comm::wire::ErrorSums* errors;
+  };
+  Transfers(TrainState& train, HiddenMemory& hidden, const Measures& measures);
 
   // Once the communicator knows the engine's memory: the staging that it needs beside the buffers
   // of the longest reduction.
@@ -59,6 +64,7 @@ class Transfers {
     bool replaces = true;        // what lies in `to`; else the sum is added to it
     std::byte* whole = nullptr;  // where all parts of `to` shall be, on every rank; or null
     Feedbacks feedbacks = {};
+    comm::wire::ErrorSums* errors = nullptr;
   };
   // Rank r's part of a piece lies r * stride elements from `data`.
   struct Outgoing {
@@ -101,16 +107,25 @@ class Transfers {
   // Of an exchange, and of the second hop after one inside.
   Feedbacks feedbacks_of(const SegmentId& id, int exchange, const Residues::Use& use) const;
   void run(const Reduction& reduction, const Hops& hops, Stream stream);
-  void reduce_scatter(const Hops& hops, const comm::wire::Codec& codec, const std::byte* parts,
-                      const ElementOps::Target& sum, const comm::wire::Cut& cut,
-                      const Feedbacks& feedbacks, Stream stream);
+  // One piece, which lies in `parts`.
+  struct Piece {
+    const std::byte* parts;
+    ElementOps::Target sum;
+    comm::wire::Cut cut;
+    comm::wire::Codec codec;  // in two hops, of the first
+  };
+  void reduce_scatter(const Hops& hops, const Piece& piece, const Feedbacks& feedbacks,
+                      comm::wire::ErrorSums* errors, Stream stream);
+  comm::wire::ErrorSums* errors_of(int flat_unit) const {
+    return measures_.errors != nullptr ? measures_.errors + flat_unit : nullptr;
+  }
   Outgoing cast_for_wire(const Reduction& reduction, int parts, std::int64_t begin,
                          std::int64_t count, Stream stream);
 
   TrainState& train_;
   HiddenMemory& hidden_;
   const ElementOps ops_;
-  const float* const loss_scale_;
+  const Measures measures_;
   Arena staging_;
   std::uint64_t issued_hash_ = 0;
   comm::Traffic traffic_;

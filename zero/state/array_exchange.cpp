@@ -39,11 +39,18 @@ void gather_over_replicas(TrainState& train, const ArrayId& array, std::byte* he
   });
 }
 
+// In which formats an array is gathered, and where their errors are added, or null.
+struct GatherFormats {
+  comm::wire::Codec inside, between;
+  comm::wire::ErrorSums* errors = nullptr;
+};
+
 // Encoded parts of an array to the whole, in pieces of the bucket's size.
 void gather_encoded(const TrainState& train, const Hops& hops, Stream stream, const EvenPart& own,
-                    std::byte* whole, const comm::wire::Codec& inside,
-                    const comm::wire::Codec& between) {
-  const comm::wire::Workspace workspace{train.runtime.codec(), train.arrays.wire_staging(), stream};
+                    std::byte* whole, const GatherFormats& formats) {
+  const auto& [inside, between, errors] = formats;
+  const comm::wire::Workspace workspace{train.runtime.codec(), train.arrays.wire_staging(), stream,
+                                        errors};
   const std::int64_t piece = train.policy().gather_piece(hops.ranks());
   for (std::int64_t begin = 0; begin < own.count; begin += piece) {
     const std::int64_t offset = begin * size_of(own.dtype), n = std::min(piece, own.count - begin);
@@ -61,17 +68,18 @@ void gather_encoded(const TrainState& train, const Hops& hops, Stream stream, co
 
 void all_gather(const TrainState& train, const Hops& hops, Stream stream, const EvenPart& own,
                 std::byte* whole) {
-  constexpr comm::wire::Format none = comm::wire::Format::none;
-  gather_encoded(train, hops, stream, own, whole, comm::wire::Codec(none), comm::wire::Codec(none));
+  const comm::wire::Codec plain(comm::wire::Format::none);
+  gather_encoded(train, hops, stream, own, whole, {plain, plain});
 }
 
 void gather_parameters(const TrainState& train, const Hops& hops, Stream stream,
-                       const SegmentId& id) {
+                       const SegmentId& id, comm::wire::ErrorSums* errors) {
   const SegmentBuffers& buffers = train.arrays.segment(id);
   const WireFormats& wire = train.policy().wire;
   const EvenPart own{buffers.shard, buffers.held.count(), buffers.dtype};
   if (train.layout().segment(id).encoded)
-    gather_encoded(train, hops, stream, own, buffers.whole, wire.gather_inside, wire.gather);
+    gather_encoded(train, hops, stream, own, buffers.whole,
+                   {wire.gather_inside, wire.gather, errors});
   else
     all_gather(train, hops, stream, own, buffers.whole);
 }

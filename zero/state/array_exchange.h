@@ -35,9 +35,9 @@ void all_gather(const TrainState& train, const Hops& hops, Stream stream, const 
 
 // Shards of a segment's parameters to the whole on every rank of the shard group, in the segment's
 // wire format. A rank's own shard passes through the format too. In two hops where the plan says so
-// (WireFormats::gathers_in_hops).
+// (WireFormats::gathers_in_hops). `errors`: as in a Workspace.
 void gather_parameters(const TrainState& train, const Hops& hops, Stream stream,
-                       const SegmentId& id);
+                       const SegmentId& id, comm::wire::ErrorSums* errors = nullptr);
 
 // After the slices of parameters and master weights have been filled: to wherever the placement has
 // copies of them.

@@ -2,6 +2,16 @@
 
 namespace zero::detail {
 
+namespace {
+
+// Sums are formed inside groups of hop_ranks() ranks and then over these, in one reduction or in
+// several.
+bool in_hops(const StatePolicy& policy) {
+  return policy.inner_ranks > 0 || policy.wire.reduces_in_hops;
+}
+
+}  // namespace
+
 Residues::Residues(const Layout& layout, const StatePolicy& policy)
     : policy_(policy), exchanges_(layout) {
   const WireFormats& wire = policy.wire;
@@ -13,10 +23,8 @@ Residues::Residues(const Layout& layout, const StatePolicy& policy)
     const std::int64_t shard = policy.shard(segment).count();
     auto& exchanges = exchanges_[id];
     add(exchanges[inside], wire.reduce_inside, grid.shard_ranks, shard);
-    const int hop_ranks = policy.inner_ranks > 0 ? policy.inner_ranks
-                          : wire.reduces_in_hops ? wire.hop_ranks
-                                                 : 0;
-    if (hop_ranks > 0) add(exchanges[second_hop], wire.reduce, grid.shard_ranks / hop_ranks, shard);
+    if (in_hops(policy))
+      add(exchanges[second_hop], wire.reduce, grid.shard_ranks / policy.hop_ranks(), shard);
     if (grid.replicas() > 1)
       add(exchanges[over_groups], wire.reduce, grid.replicas(), segment.slice);
   }
@@ -57,7 +65,7 @@ std::string Residues::describe() const {
   };
   const std::string hops = wire.reduces_in_hops
                                ? " in two hops, with " + text(wire.reduce_inside) + " inside " +
-                                     std::to_string(wire.hop_ranks) + " of them"
+                                     std::to_string(policy_.hop_ranks()) + " of them"
                                : "";
   return text(wire.reduce) + " over " + std::to_string(policy_.grid.ranks) +
          " ranks in groups of " + std::to_string(policy_.grid.shard_ranks) + hops;

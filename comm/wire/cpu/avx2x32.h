@@ -71,6 +71,14 @@ struct Avx2x32 {
     for (int p = 0; p < 4; ++p) result.parts[p] = _mm256_add_ps(a.parts[p], b.parts[p]);
     return result;
   }
+  static Avx2x32 add_square(const Avx2x32& sum, const Avx2x32& a, const Avx2x32& b) {
+    Avx2x32 result;
+    for (int p = 0; p < 4; ++p) {
+      const __m256 difference = _mm256_sub_ps(a.parts[p], b.parts[p]);
+      result.parts[p] = _mm256_add_ps(sum.parts[p], _mm256_mul_ps(difference, difference));
+    }
+    return result;
+  }
   static Avx2x32 next_residue(const Avx2x32& residue, const Avx2x32& wanted, const Avx2x32& decoded,
                               float beta) {
     const __m256 old = _mm256_set1_ps(beta), fresh = _mm256_set1_ps(1.0f - beta);

@@ -63,6 +63,13 @@ struct Avx512x32 {
   friend Avx512x32 operator+(const Avx512x32& a, const Avx512x32& b) {
     return {_mm512_add_ps(a.low, b.low), _mm512_add_ps(a.high, b.high)};
   }
+  static Avx512x32 add_square(const Avx512x32& sum, const Avx512x32& a, const Avx512x32& b) {
+    const auto added = [](__m512 total, __m512 x, __m512 y) {
+      const __m512 difference = _mm512_sub_ps(x, y);
+      return _mm512_add_ps(total, _mm512_mul_ps(difference, difference));
+    };
+    return {added(sum.low, a.low, b.low), added(sum.high, a.high, b.high)};
+  }
   static Avx512x32 next_residue(const Avx512x32& residue, const Avx512x32& wanted,
                                 const Avx512x32& decoded, float beta) {
     const __m512 old = _mm512_set1_ps(beta), fresh = _mm512_set1_ps(1.0f - beta);

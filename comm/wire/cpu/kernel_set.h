@@ -312,7 +312,29 @@ struct KernelSet {
     });
   }
 
-  static constexpr Kernels kernels{encode, decode, decode_add, store, encode_with_feedback};
+  static void compare(const void* values, DType dtype, const float* decoded, std::int64_t count,
+                      float sums[2]) {
+    alignas(64) float zeros[group] = {}, lanes[2][group];
+    const V zero = V::load(zeros);
+    V lost = zero, squares = zero;
+    with_elements(values, dtype, [&]<class T>(const T* elements) {
+      for_groups(elements, count, [&](std::int64_t i, const V& value) {
+        const std::int64_t n = count - i;
+        const V back = n >= group ? V::load(decoded + i) : load_some(decoded + i, n);
+        lost = V::add_square(lost, value, back);
+        squares = V::add_square(squares, value, zero);
+      });
+    });
+    lost.store(lanes[0]);
+    squares.store(lanes[1]);
+    for (int k = 0; k < 2; ++k) {
+      sums[k] = 0;
+      for (const float lane : lanes[k]) sums[k] += lane;
+    }
+  }
+
+  static constexpr Kernels kernels{encode, decode, decode_add, store, encode_with_feedback,
+                                   compare};
 };
 
 }  // namespace zero::comm::wire

@@ -24,6 +24,9 @@ struct Kernels {
   // encode_with_feedback(): block formats alone.
   void (*encode_with_feedback)(const Codec& codec, const void* gradient, DType dtype,
                                const Feedback& feedback, std::int64_t count, Encoded to);
+  // Of at most largest_block elements: the sums of the squares of values - decoded, and of values.
+  void (*compare)(const void* values, DType dtype, const float* decoded, std::int64_t count,
+                  float sums[2]);
 };
 
 extern const Kernels portable_kernels;

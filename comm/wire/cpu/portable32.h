@@ -53,6 +53,15 @@ struct Portable32 {
     for (int i = 0; i < lanes; ++i) result.values[i] = a.values[i] + b.values[i];
     return result;
   }
+  // sum + (a - b)^2.
+  static Portable32 add_square(const Portable32& sum, const Portable32& a, const Portable32& b) {
+    Portable32 result;
+    for (int i = 0; i < lanes; ++i) {
+      const float difference = a.values[i] - b.values[i];
+      result.values[i] = sum.values[i] + difference * difference;
+    }
+    return result;
+  }
   static Portable32 next_residue(const Portable32& residue, const Portable32& wanted,
                                  const Portable32& decoded, float beta) {
     Portable32 result;

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "comm/wire/block_codes.h"
 #include "comm/wire/device_codec.h"
@@ -20,6 +21,7 @@ using zero::cuda::native;
 
 constexpr int threads = 256, lanes = 32;
 constexpr std::int64_t most_blocks = 4096;
+constexpr std::int64_t most_adding = 4096;  // warps that add to one sum
 
 // One warp for each `work` item, or for every so many.
 Launch over_warps(const char* name, std::int64_t work, Stream stream) {
@@ -229,6 +231,26 @@ __global__ void __launch_bounds__(threads)
   for_elements(count, [&](std::int64_t i) { to[i] = from_float<T>(from(i)); });
 }
 
+template <class F, class T>
+__global__ void __launch_bounds__(threads)
+    error_kernel(const T* from, Decoder<F> encoded, std::int64_t count, ErrorSums* errors) {
+  double sums[2] = {};
+  for_elements(count, [&](std::int64_t i) {
+    const double value = static_cast<double>(to_float(from[i]));
+    const double lost = value - static_cast<double>(encoded(i));
+    if (!(lost * lost < static_cast<double>(std::numeric_limits<float>::infinity()))) return;
+    sums[0] += lost * lost;
+    sums[1] += value * value;
+  });
+  for (double& sum : sums)
+    for (int apart = lanes / 2; apart > 0; apart /= 2)
+      sum += std::bit_cast<double>(
+          __shfl_xor_sync(~0u, std::bit_cast<unsigned long long>(sum), apart));
+  if (threadIdx.x % lanes != 0) return;
+  atomicAdd(&errors->difference, sums[0]);
+  atomicAdd(&errors->values, sums[1]);
+}
+
 // Sources are `stride` bytes apart.
 struct SumOrder {
   std::int64_t stride;
@@ -355,6 +377,9 @@ class CudaCodec final : public DeviceCodec {
     else
       launch(over_warps("feedback_kernel", blocks, stream), feedback_kernel<F, T>, elements,
              *from.feedback, size, to, padding);
+    if (from.errors != nullptr)
+      launch(over_warps("error_kernel", std::min(from.count / lanes + 1, most_adding), stream),
+             error_kernel<F, T>, elements, Decoder<F>{to, codec.block}, from.count, from.errors);
   }
 };
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <cstring>
 #include <span>
 
 #include "tests/comm/wire/vectors.h"
@@ -210,6 +212,61 @@ TEST_CASE("wire formats: blocks and dtypes that cannot be are refused") {
   CHECK_THROWS_AS(Codec(Format::int4, 4096), UsageError);
   std::int64_t value = 0;
   CHECK_THROWS_AS(encode(Codec(Format::int8), &value, DType::int64, 1, &value), UsageError);
+}
+
+namespace {
+
+template <class T>
+std::vector<float> widened(const Bytes& elements) {
+  std::vector<T> typed(elements.size() / sizeof(T));
+  if (!typed.empty()) std::memcpy(typed.data(), elements.data(), elements.size());
+  std::vector<float> values;
+  for (const T element : typed) values.push_back(to_float(element));
+  return values;
+}
+std::vector<float> widened(const Bytes& elements, DType dtype) {
+  if (dtype == DType::bf16) return widened<bf16>(elements);
+  return dtype == DType::fp16 ? widened<fp16>(elements) : widened<float>(elements);
+}
+
+}  // namespace
+
+TEST_CASE("wire formats: an encoding that is compared has the same codes, and its true error") {
+  for (const Format format :
+       {Format::bf16, Format::fp8_e4m3, Format::mxfp8, Format::int8, Format::int4})
+    for (const DType dtype : floating)
+      for (const std::size_t count : {0u, 1u, 500u, 4133u}) {
+        CAPTURE(name_of(format));
+        const auto n = static_cast<std::int64_t>(count);
+        const Codec codec(format, 96);
+        const Bytes elements = optim::test::encode(random_floats(count, Numbers::usual, 9), dtype);
+        const Bytes expected = encoded(codec, elements, dtype, n);
+        Bytes sent(expected.size(), 0xee);
+        ErrorSums errors{1, 2};
+        encode_and_compare(codec, elements.data(), dtype, nullptr, n, sent.data(), errors);
+        CHECK(sent == expected);
+        const std::vector<float> back = decoded(codec, sent, n);
+        const std::vector<float> exact = widened(elements, dtype);
+        double difference = 1, squares = 2;
+        for (std::size_t i = 0; i < count; ++i) {
+          difference += std::pow(static_cast<double>(exact[i] - back[i]), 2);
+          squares += std::pow(static_cast<double>(exact[i]), 2);
+        }
+        CHECK(errors.difference == doctest::Approx(difference).epsilon(1e-5));
+        CHECK(errors.values == doctest::Approx(squares).epsilon(1e-5));
+      }
+}
+
+TEST_CASE("wire formats: what is not finite counts in no error") {
+  std::vector<float> values(5000, 1.0f);
+  values[3000] = std::numeric_limits<float>::infinity();
+  const Codec codec(Format::int8, 256);
+  Bytes sent(static_cast<std::size_t>(encoded_bytes(codec, 5000, DType::fp32)));
+  ErrorSums errors;
+  encode_and_compare(codec, values.data(), DType::fp32, nullptr, 5000, sent.data(), errors);
+  CHECK(errors.difference == 0);
+  CHECK(errors.values > 2000);
+  CHECK(errors.values < 5000);
 }
 
 }  // namespace zero::comm::wire::testing

@@ -21,7 +21,7 @@ struct Space {
 
 struct Result {
   Space sent, fed_back, residue;
-  std::vector<float> decoded, added;
+  std::vector<float> decoded, added, compared;
   Bytes narrow, stored;
 };
 
@@ -30,11 +30,12 @@ Result result_of(const Kernels& kernels, const Codec& codec, const std::vector<f
   const std::size_t count = values.size();
   const auto n = static_cast<std::int64_t>(count);
   const Bytes elements = optim::test::encode(values, dtype);
-  Result r{Space(count), Space(count), Space(count), values, values, elements, elements};
+  Result r{Space(count), Space(count), Space(count), values, values, {0, 0}, elements, elements};
   kernels.encode(codec, elements.data(), dtype, n, r.sent.encoded());
   kernels.decode(codec, r.sent.encoded(), n, r.decoded.data(), DType::fp32);
   kernels.decode(codec, r.sent.encoded(), n, r.narrow.data(), dtype);
   kernels.decode_add(codec, r.sent.encoded(), n, r.added.data());
+  kernels.compare(elements.data(), dtype, r.decoded.data(), n, r.compared.data());
   kernels.store(values.data(), n, r.stored.data(), dtype);
   const Residue residue{r.residue.codes.data(), reinterpret_cast<float*>(r.residue.scales.data())};
   Feedback feedback{.before = residue, .after = residue, .reset = true};
@@ -79,6 +80,7 @@ TEST_CASE("wire formats: every SIMD level gives the bits of the portable one") {
               REQUIRE(a.residue == b.residue);
               REQUIRE(same_bits(a.decoded, b.decoded));
               REQUIRE(same_bits(a.added, b.added));
+              REQUIRE(same_bits(a.compared, b.compared));
               REQUIRE(same_elements(a.narrow, b.narrow, dtype));
               REQUIRE(same_elements(a.stored, b.stored, dtype));
             }
