@@ -36,9 +36,9 @@ UniqueFd create_shared_memory(const char* name, std::int64_t bytes) {
   const auto figures = [&] {
     return std::to_string(bytes) + " bytes of memory shared by the ranks of this host";
   };
-  if (const std::int64_t available = available_memory(); bytes > available)
-    throw MemoryError("cannot take " + figures() + ": " + std::to_string(available) +
-                      " bytes are available; use fewer ranks per host, or transport mpi");
+  if (bytes > available_memory())
+    throw MemoryError("cannot take " + figures() + ": " + memory_left_text() +
+                      "; use fewer ranks per host, or transport mpi");
   UniqueFd fd(memfd_create(name, MFD_CLOEXEC));
   if (!fd) throw_system("memfd_create failed", errno);
   int result = EINTR;

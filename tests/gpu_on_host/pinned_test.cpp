@@ -1,6 +1,11 @@
 // What only a stand-in can refuse.
+#include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 
+#include <cstdlib>
+#include <cstring>
+
+#include "zero/base/arena.h"
 #include "zero/base/error.h"
 #include "zero/base/gpu.h"
 
@@ -20,6 +25,34 @@ TEST_CASE("pinned memory has the size that is asked for, or is refused with the 
   CHECK_THROWS_WITH_AS(device->reserve_pinned(std::int64_t{257} << 20, "a test"),
                        doctest::Contains("(ulimit -l), and this host has "), MemoryError);
   CHECK_THROWS_WITH_AS(device->reserve_pinned(std::int64_t{1} << 46, "a test"),
-                       doctest::Contains("this host has "), MemoryError);
+                       doctest::Contains("ZERO_AVAILABLE_GIB"), MemoryError);
   CHECK_NOTHROW(device->reserve_pinned(4096, "a test"));
+}
+
+TEST_CASE("where CUDA refuses to register memory, it allocates it") {
+  const auto device = create_gpu(0);
+  refuse_registration(true);
+  {
+    const Arena arena = device->reserve_pinned(4096, "a test");
+    CHECK(arena.size() == 4096);
+    for (std::int64_t at = 0; at < 4096; ++at) REQUIRE(arena.data()[at] == std::byte{0});
+    std::memset(arena.data(), 1, 4096);
+  }
+  CHECK_THROWS_WITH_AS(device->reserve_pinned(std::int64_t{257} << 20, "a test"),
+                       doctest::Contains("cudaHostAlloc: "), MemoryError);
+  refuse_registration(false);
+}
+
+TEST_CASE("the environment overrides what Linux says is free") {
+  const auto device = create_gpu(0);
+  setenv("ZERO_AVAILABLE_GIB", "0.001", 1);
+  CHECK_THROWS_WITH_AS(device->reserve_pinned(4 << 20, "a test"),
+                       doctest::Contains("this host has 1.02 MiB left (ZERO_AVAILABLE_GIB "),
+                       MemoryError);
+  setenv("ZERO_AVAILABLE_GIB", "much", 1);
+  CHECK_THROWS_WITH_AS(device->reserve_pinned(4096, "a test"),
+                       doctest::Contains("ZERO_AVAILABLE_GIB is \"much\""), ConfigError);
+  setenv("ZERO_AVAILABLE_GIB", "900000", 1);
+  CHECK(available_memory() > std::int64_t{1} << 40);
+  unsetenv("ZERO_AVAILABLE_GIB");
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -65,12 +66,29 @@ int take_pages(std::byte* data, std::int64_t size, int fd) {
   return 0;
 }
 
+std::int64_t free_memory() {
+  const char* text = std::getenv("ZERO_AVAILABLE_GIB");
+  if (text == nullptr || *text == '\0') return field_in_kilobytes("/proc/meminfo", "MemAvailable:");
+  char* end = nullptr;
+  const double gibibytes = std::strtod(text, &end);
+  if (*end != '\0' || !(gibibytes > 0 && gibibytes < 1e6))
+    throw ConfigError(std::string("ZERO_AVAILABLE_GIB is \"") + text +
+                      "\"; it must be a number of GiB above 0");
+  return static_cast<std::int64_t>(gibibytes * gibibyte);
+}
+
 }  // namespace
 
 std::int64_t available_memory() {
-  const std::int64_t free_bytes = field_in_kilobytes("/proc/meminfo", "MemAvailable:");
+  const std::int64_t free_bytes = free_memory();
   const std::int64_t allowed = cgroup_available();
   return free_bytes < 0 || allowed < free_bytes ? allowed : free_bytes;
+}
+
+std::string memory_left_text() {
+  return "this host has " + byte_text(available_memory()) +
+         " left (ZERO_AVAILABLE_GIB overrides what Linux says is free, for virtual machines whose "
+         "memory grows)";
 }
 
 std::int64_t address_space_left() {
@@ -87,9 +105,7 @@ std::int64_t proportional_set_size() {
 
 Arena::Arena(std::int64_t bytes, Sharing sharing, const std::string& name) : size_(rounded(bytes)) {
   if (size_ == 0) return;
-  const std::int64_t available = available_memory();
-  if (size_ > available)
-    refuse(name, size_, "this host has " + byte_text(available) + " left" + smaller_share);
+  if (size_ > available_memory()) refuse(name, size_, memory_left_text() + smaller_share);
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
   if (sharing == Sharing::node) {
     fd_ = memfd_create(name.c_str(), MFD_CLOEXEC);

@@ -42,8 +42,12 @@ class Arena {
 };
 
 // Bytes that can still be taken on this host: free memory, capped by the limits of its cgroups.
-// Page cache counts as free in both.
+// Page cache counts as free in both. The environment variable ZERO_AVAILABLE_GIB, a number,
+// replaces what Linux says is free: the memory of some virtual machines grows as it is used. Throws
+// ConfigError where it is no number.
 std::int64_t available_memory();
+// "this host has 1.50 GiB left", and how to override that.
+std::string memory_left_text();
 // Bytes that this process may still map under its limit of address space (ulimit -v).
 std::int64_t address_space_left();
 // This process's resident bytes, shared pages counted by their share (PSS).

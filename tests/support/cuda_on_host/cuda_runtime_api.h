@@ -96,6 +96,8 @@ void hold_devices(bool hold);
 void refuse_records(bool refuse);
 // The clock moves with copies, of which a byte takes a nanosecond, and by pass_time().
 void pass_time(float milliseconds);
+// Whether host memory is refused to be registered from now on.
+void refuse_registration(bool refuse);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 
 // Knows cuStreamWaitValue32, which blocks the caller here.

@@ -31,7 +31,7 @@ int wait_for_value(cudaStream_t, unsigned long long address, std::uint32_t value
   return 0;
 }
 
-std::atomic<bool> holding{false}, refusing_records{false};
+std::atomic<bool> holding{false}, refusing_records{false}, refusing_registration{false};
 
 void refuse_to_wait(const char* call) {
   if (!holding) return;
@@ -124,15 +124,18 @@ cudaError_t cudaFree(void* data) {
   return cudaSuccess;
 }
 cudaError_t cudaHostRegister(void*, std::size_t bytes, unsigned) {
-  return bytes > most_pinned ? noted(cudaErrorMemoryAllocation) : cudaSuccess;
+  const bool refused = refusing_registration || bytes > most_pinned;
+  return refused ? noted(cudaErrorMemoryAllocation) : cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void*) {
   refuse_to_wait("cudaHostUnregister");
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
-  *data = std::malloc(bytes);
-  return *data == nullptr ? noted(cudaErrorMemoryAllocation) : cudaSuccess;
+  *data = bytes > most_pinned ? nullptr : std::malloc(bytes);
+  if (*data == nullptr) return noted(cudaErrorMemoryAllocation);
+  std::memset(*data, unset, bytes);
+  return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* data) {
   refuse_to_wait("cudaFreeHost");
@@ -203,6 +206,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 void hold_devices(bool hold) {
   holding = hold;
+}
+void refuse_registration(bool refuse) {
+  refusing_registration = refuse;
 }
 void refuse_records(bool refuse) {
   refusing_records = refuse;

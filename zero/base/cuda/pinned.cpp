@@ -33,14 +33,10 @@ struct Unmap {
   }
 };
 
-}  // namespace
-
-std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const std::string& name,
-                                      const DeviceWaits& waits) {
-  if (bytes == 0) return nullptr;
-  const std::string what = "cannot pin " + std::to_string(bytes) + " bytes for " + name + ": ";
-  if (bytes > available_memory())
-    throw MemoryError(what + "this host has " + std::to_string(available_memory()) + " left");
+// Of pages that are placed on the node before they are locked. Null where CUDA refuses to lock
+// them, with the reason in `refusal`.
+std::shared_ptr<void> register_mapping(std::int64_t bytes, int numa_node, const std::string& what,
+                                       std::string& refusal, const DeviceWaits& waits) {
   const auto size = static_cast<std::size_t>(bytes);
   void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) throw MemoryError(what + std::strerror(errno));
@@ -50,13 +46,39 @@ std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const s
   std::memset(data, 0, size);
   if (const cudaError_t error = cudaHostRegister(data, size, cudaHostRegisterPortable);
       error != cudaSuccess) {
-    note(error, "cudaHostRegister");
-    throw MemoryError(what + cudaGetErrorString(error) + "; " + limit_of_locked_memory() +
-                      ", and this host has " + std::to_string(available_memory()) + " left");
+    static_cast<void>(cudaGetLastError());
+    refusal = std::string("cudaHostRegister: ") + cudaGetErrorString(error);
+    return nullptr;
   }
   // Unregistered before the mapping goes.
   return {data, [mapped, &waits](void* pinned) {
             if (!waits.stalled()) note(cudaHostUnregister(pinned), "cudaHostUnregister");
+          }};
+}
+
+}  // namespace
+
+std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const std::string& name,
+                                      const DeviceWaits& waits) {
+  if (bytes == 0) return nullptr;
+  const std::string what = "cannot pin " + std::to_string(bytes) + " bytes for " + name + ": ";
+  if (bytes > available_memory()) throw MemoryError(what + memory_left_text());
+  std::string refusal;
+  if (auto registered = register_mapping(bytes, numa_node, what, refusal, waits)) return registered;
+  // Some drivers and containers refuse to pin what the program has mapped, and pin memory of their
+  // own.
+  void* data = nullptr;
+  if (const cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+      error != cudaSuccess) {
+    note(error, "cudaHostAlloc");
+    throw MemoryError(what + refusal + "; cudaHostAlloc: " + cudaGetErrorString(error) + "; " +
+                      limit_of_locked_memory() + ", and " + memory_left_text());
+  }
+  std::memset(data, 0, bytes);
+  warn_once("page-locked memory comes from cudaHostAlloc and is not placed beside the GPU, since " +
+            refusal);
+  return {data, [&waits](void* pinned) {
+            if (!waits.stalled()) note(cudaFreeHost(pinned), "cudaFreeHost");
           }};
 }
 
