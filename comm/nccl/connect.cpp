@@ -39,10 +39,17 @@ void refuse_shared_gpus(const std::vector<std::array<std::int64_t, 2>>& identiti
 void set_shared_gpu_environment(int rank) {
   const std::string id = "zero-" + std::to_string(getpid()) + "-" + std::to_string(rank);
   const std::pair<const char*, const char*> settings[] = {
-      {"NCCL_HOSTID", id.c_str()}, {"NCCL_NET", "Socket"},    {"NCCL_SOCKET_IFNAME", "lo"},
-      {"NCCL_P2P_DISABLE", "1"},   {"NCCL_SHM_DISABLE", "1"}, {"NCCL_NVLS_ENABLE", "0"},
-      {"NCCL_MNNVL_ENABLE", "0"},  {"NCCL_IB_DISABLE", "1"},  {"NCCL_RAS_ENABLE", "0"},
+      {"NCCL_HOSTID", id.c_str()},
+      {"NCCL_NET", "Socket"},
+      {"NCCL_SOCKET_IFNAME", "lo"},
+      {"NCCL_P2P_DISABLE", "1"},
+      {"NCCL_SHM_DISABLE", "1"},
+      {"NCCL_NVLS_ENABLE", "0"},
+      {"NCCL_MNNVL_ENABLE", "0"},
+      {"NCCL_IB_DISABLE", "1"},
+      {"NCCL_RAS_ENABLE", "0"},
       {"NCCL_MAX_CTAS", "2"},
+      {"NCCL_MULTI_RANK_GPU_ENABLE", "1"},  // of NCCL 2.30
   };
   for (const auto& [name, value] : settings) setenv(name, value, 1);
 }

@@ -108,9 +108,10 @@ TEST_CASE("nccl: a shared GPU makes every process a host of its own") {
   CHECK(std::string(std::getenv("NCCL_NET")) == "Socket");
   CHECK(std::string(std::getenv("NCCL_HOSTID")).ends_with("-3"));
   CHECK(std::string(std::getenv("NCCL_MAX_CTAS")) == "2");
-  for (const char* name : {"NCCL_HOSTID", "NCCL_NET", "NCCL_SOCKET_IFNAME", "NCCL_P2P_DISABLE",
-                           "NCCL_SHM_DISABLE", "NCCL_NVLS_ENABLE", "NCCL_MNNVL_ENABLE",
-                           "NCCL_IB_DISABLE", "NCCL_RAS_ENABLE", "NCCL_MAX_CTAS"}) {
+  for (const char* name :
+       {"NCCL_HOSTID", "NCCL_NET", "NCCL_SOCKET_IFNAME", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE",
+        "NCCL_NVLS_ENABLE", "NCCL_MNNVL_ENABLE", "NCCL_IB_DISABLE", "NCCL_RAS_ENABLE",
+        "NCCL_MAX_CTAS", "NCCL_MULTI_RANK_GPU_ENABLE"}) {
     CHECK(std::getenv(name) != nullptr);
     unsetenv(name);
   }
