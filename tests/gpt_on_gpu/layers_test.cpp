@@ -365,11 +365,13 @@ TEST_CASE_TEMPLATE("gpu: causal attention by a library's kernels, in parts of a 
 
 TEST_CASE("gpu: a batch is cut into equal parts whose workspace fits") {
   const auto linear = [](std::int64_t samples) { return 10 * samples + 1; };
-  CHECK(cuda::samples_within(121, 12, linear) == 12);
-  CHECK(cuda::samples_within(120, 12, linear) == 6);
-  CHECK(cuda::samples_within(30, 12, linear) == 2);
-  CHECK(cuda::samples_within(30, 7, linear) == 1);
-  CHECK(cuda::samples_within(10, 12, linear) == 0);
+  CHECK(cuda::samples_within({121, 121}, 12, linear) == 12);
+  CHECK(cuda::samples_within({120, 120}, 12, linear) == 6);
+  CHECK(cuda::samples_within({30, 30}, 12, linear) == 2);
+  CHECK(cuda::samples_within({30, 30}, 7, linear) == 1);
+  CHECK(cuda::samples_within({10, 10}, 12, linear) == 0);
+  CHECK(cuda::samples_within({10, 11}, 12, linear) == 1);
+  CHECK(cuda::samples_within({10, 100}, 12, linear) == 1);
 }
 
 TEST_CASE_TEMPLATE("gpu: cross-entropy in the logits' place", T, FLOATING) {

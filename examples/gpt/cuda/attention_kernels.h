@@ -54,13 +54,20 @@ struct AttentionChoice {
 // On the current GPU; takes the kernels' memory.
 AttentionChoice choose_attention(const AttentionShape& shape, cudaStream_t stream);
 
-// The most samples at once, a divisor of `batch`, whose workspace is at most `budget` bytes, by
-// trying: workspace_of(samples). 0 where not even one fits.
+// Bytes that the kernels of some samples, or of one, may take for their workspace.
+struct WorkspaceLimits {
+  std::int64_t of_samples, of_one;
+};
+
+// The most samples at once, a divisor of `batch`, whose workspace is within the limits, by trying:
+// workspace_of(samples). 0 where not even one fits.
 template <class WorkspaceOf>
-std::int64_t samples_within(std::int64_t budget, std::int64_t batch,
+std::int64_t samples_within(const WorkspaceLimits& limits, std::int64_t batch,
                             const WorkspaceOf& workspace_of) {
-  for (std::int64_t parts = 1; parts <= batch; ++parts)
-    if (batch % parts == 0 && workspace_of(batch / parts) <= budget) return batch / parts;
+  for (std::int64_t samples = batch; samples > 0; --samples) {
+    if (batch % samples != 0) continue;
+    if (workspace_of(samples) <= (samples == 1 ? limits.of_one : limits.of_samples)) return samples;
+  }
   return 0;
 }
 

@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -29,8 +31,10 @@ namespace {
 
 namespace fe = cudnn_frontend;
 
-// On Hopper, before cuDNN 9.25, the deterministic backward takes two bytes per score.
-constexpr std::int64_t most_workspace = std::int64_t{1} << 30;
+// On Hopper the deterministic backward takes two bytes per score. From cuDNN 9.25 on, this variable
+// makes the frontend take a slower one whose workspace grows with the sequence alone.
+constexpr WorkspaceLimits workspace_limits{std::int64_t{1} << 30, std::int64_t{8} << 30};
+constexpr const char* linear_workspace_variable = "CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT";
 
 enum Uid : std::int64_t { query = 1, key, value, out, log_sums, dout, dquery, dkey, dvalue };
 
@@ -45,12 +49,29 @@ void check_graph(fe::error_t error) {
   throw Refusal(line.empty() ? "cuDNN gives no reason" : line);
 }
 
-// Throws Refusal where it is not there.
-void load_cudnn() {
-  if (fe::cudnn_dlhandle != nullptr) return;
+void* open_cudnn() {
   const std::string library = "libcudnn.so." + std::to_string(CUDNN_MAJOR);
-  fe::cudnn_dlhandle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (fe::cudnn_dlhandle == nullptr) throw Refusal(dlerror());
+  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) throw Refusal(dlerror());
+  fe::cudnn_dlhandle = handle;
+  return handle;
+}
+
+// Any thread. Throws Refusal where it is not there.
+void load_cudnn() {
+  // Ranks may be threads: one of them opens it, and the others wait.
+  [[maybe_unused]] static void* const library = open_cudnn();
+}
+
+std::string in_mebibytes(std::int64_t bytes) {
+  return std::to_string(bytes >> 20) + " MiB";
+}
+
+std::string workspace_problem(std::int64_t bytes) {
+  return "its workspace for one sample is " + in_mebibytes(bytes) + ", more than " +
+         in_mebibytes(workspace_limits.of_one) + "; with cuDNN 9.25 or newer " +
+         linear_workspace_variable + "=" + std::to_string(workspace_limits.of_one) +
+         " in the environment takes less";
 }
 
 // The machine's GPU by a handle, or one that is described.
@@ -203,12 +224,12 @@ class CudnnAttention final : public AttentionKernels {
  public:
   CudnnAttention(const AttentionShape& shape, cudaStream_t stream) : handle_(stream) {
     const Target target{handle_.get(), nullptr, capability_of_current()};
-    samples_ = samples_within(most_workspace, shape.dims.batch, [&](std::int64_t samples) {
+    samples_ = samples_within(workspace_limits, shape.dims.batch, [&](std::int64_t samples) {
       graphs_ = std::make_unique<Graphs>(shape, samples, target);
       graphs_->build();
       return graphs_->workspace();
     });
-    if (samples_ == 0) throw Refusal("its workspace for one sample is more than 1 GiB");
+    if (samples_ == 0) throw Refusal(workspace_problem(graphs_->workspace()));
     // A part's log sums must begin at an address that is aligned to 16 bytes, as all tensors must.
     if (samples_ < shape.dims.batch && samples_ * shape.dims.heads * shape.dims.sequence % 4 != 0)
       throw Refusal("the batch would have to be cut at an odd address");
@@ -266,6 +287,8 @@ AttentionChoice choose_attention(const AttentionShape& shape, cudaStream_t strea
       std::string said = "cuDNN " + std::to_string(fe::detail::get_backend_version());
       if (kernels->samples() < shape.dims.batch)
         said += ", " + std::to_string(kernels->samples()) + " samples at once";
+      if (kernels->bytes() > workspace_limits.of_samples)
+        said += ", with a workspace of " + in_mebibytes(kernels->bytes()) + " for each";
       return {std::move(kernels), said};
     } catch (const zero::MemoryError&) {
       throw;
@@ -273,6 +296,11 @@ AttentionChoice choose_attention(const AttentionShape& shape, cudaStream_t strea
       problem = error.what();
     }
   }
+  if (shape.dtype != zero::DType::fp32)
+    std::fprintf(stderr,
+                 "train_gpt: WARNING: attention runs on our own kernels, 15 to 20 times as slow "
+                 "as cuDNN's: %s\n",
+                 problem.c_str());
   return {nullptr, "our own kernels: " + problem};
 }
 
