@@ -10,22 +10,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-# As Hugging Face's config.json has them; GPT-2's vocabulary filled up to a multiple of 128.
-CONFIGS = {
-    "gpt2": {"model_type": "gpt2", "n_layer": 12, "n_head": 12, "n_embd": 768, "vocab_size": 50304, "n_positions": 1024},
-    "gpt2-xl": {"model_type": "gpt2", "n_layer": 48, "n_head": 25, "n_embd": 1600, "vocab_size": 50304,
-                "n_positions": 1024},
-    "llama-1.2b": {"model_type": "llama", "num_hidden_layers": 16, "hidden_size": 2048, "num_attention_heads": 32,
-                   "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 8192, "vocab_size": 128256,
-                   "max_position_embeddings": 2048, "rope_theta": 500000.0, "rms_norm_eps": 1e-5,
-                   "tie_word_embeddings": True},
-    "tiny-gpt2": {"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 64, "vocab_size": 256, "n_positions": 64},
-    "tiny-llama": {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
-                   "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96, "vocab_size": 256,
-                   "max_position_embeddings": 64, "rope_theta": 10000.0, "rms_norm_eps": 1e-5,
-                   "tie_word_embeddings": True},
-}
-
 
 class Conv1D(nn.Module):
     def __init__(self, inputs, outputs):
@@ -98,13 +82,14 @@ class Gpt2(nn.Module):
         self.wte, self.wpe = nn.Embedding(c["vocab_size"], c["n_embd"]), nn.Embedding(c["n_positions"], c["n_embd"])
         self.h = nn.ModuleList(Gpt2Block(c) for _ in range(c["n_layer"]))
         self.ln_f = nn.LayerNorm(c["n_embd"])
+        self.loss_of = loss_of
         self.blocks = self.h
 
     def forward(self, tokens, targets):
         x = self.wte(tokens) + self.wpe.weight[:tokens.shape[1]]
         for block in self.h:
             x = block(x, None)
-        return loss_of(self.ln_f(x), self.wte.weight, targets)
+        return self.loss_of(self.ln_f(x), self.wte.weight, targets)
 
 
 class Llama(nn.Module):
@@ -115,6 +100,7 @@ class Llama(nn.Module):
         self.model.layers = nn.ModuleList(LlamaBlock(c) for _ in range(c["num_hidden_layers"]))
         self.model.norm = nn.RMSNorm(c["hidden_size"], c["rms_norm_eps"])
         self.blocks = self.model.layers
+        self.loss_of = loss_of
         powers = torch.arange(0, c["head_dim"], 2, dtype=torch.float64) / c["head_dim"]
         angles = torch.outer(torch.arange(c["max_position_embeddings"]), c["rope_theta"] ** -powers)
         self.register_buffer("cosines", angles.cos().float(), persistent=False)
@@ -125,7 +111,7 @@ class Llama(nn.Module):
         angles = (self.cosines[:tokens.shape[1]], self.sines[:tokens.shape[1]])
         for block in self.model.layers:
             x = block(x, angles)
-        return loss_of(self.model.norm(x), self.model.embed_tokens.weight, targets)
+        return self.loss_of(self.model.norm(x), self.model.embed_tokens.weight, targets)
 
 
 def loss_of(x, classifier, targets):
@@ -151,9 +137,8 @@ def own_parameters(model):
     return [(name, p) for name, p in model.named_parameters(remove_duplicate=True) if not name.startswith("blocks.")]
 
 
-def save(model, config, folder):
-    """As Hugging Face writes a model: config.json and model.safetensors, in fp32."""
-    (folder / "config.json").write_text(json.dumps(config))
+def save(model, folder):
+    """As Hugging Face writes a model's model.safetensors, in fp32."""
     header, end = {}, 0
     for name, parameter in own_parameters(model):
         begin, end = end, end + 4 * parameter.numel()

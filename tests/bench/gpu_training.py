@@ -1,10 +1,11 @@
 """GPT-2 and Llama trained by train_gpt and by PyTorch on one GPU, in one run.
 
-  gpu_training.py speed TRAIN_GPT [--model gpt2|gpt2-xl|llama-1.2b] [--batch B] [--fsdp2] [--repeat R]
+  gpu_training.py speed TRAIN_GPT [--model gpt2|gpt2-xl|llama-1.2b] [--batch B] [--fsdp2] [--whole] [--repeat R]
   gpu_training.py losses TRAIN_GPT [--model ...] [--steps 50]
 
 speed: tokens per second, in bf16 with fp32 master weights, ours and PyTorch's in turns: torch.compile, autocast, fused
-AdamW, attention by cuDNN, clipping; --fsdp2: fully_shard at world size 1 too. losses: how far each step's loss is from
+AdamW, attention by cuDNN, clipping; --fsdp2: fully_shard at world size 1 too. What is compiled is one block, which all
+blocks share, and the loss; --whole: the whole model as one graph, which takes minutes with many blocks. losses: how far each step's loss is from
 PyTorch's in fp32, ours in bf16 and PyTorch's own bf16 with fp32 master weights, from the same start values and tokens;
 ours may be 1.5 times as far. Without torch: one line, and 77. --device cpu with the models tiny-gpt2 and tiny-llama tries the script itself.
 """
@@ -12,13 +13,10 @@ ours may be 1.5 times as far. Without torch: one line, and 77. --device cpu with
 import argparse
 import contextlib
 import copy
-import json
 import os
 import pathlib
 import socket
 import statistics
-import struct
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,38 +26,18 @@ try:
     from torch import nn
 
     import gpu_models
+    import gpu_run
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-ADAMW = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
-CLIP = 1.0
-BATCH = {"gpt2": 64, "gpt2-xl": 16, "llama-1.2b": 8}
 FARTHER = 1.5  # than PyTorch's bf16
 UNTOLD = 2.0**-14
 
 
-def ours_config(args, folder, bf16):
-    config = {"train_micro_batch_size_per_gpu": args.batch, "gradient_clipping": CLIP, "bf16": {"enabled": bf16},
-              "optimizer": {"type": "AdamW", "params": {**ADAMW, "betas": list(ADAMW["betas"])}}}
-    file = folder / "ds_config.json"
-    file.write_text(json.dumps(config))
-    return file
-
-
-def ours(args, folder, steps, bf16=True):
-    """The records of the steps."""
-    log = folder / "ours.json"
-    command = [args.program, "--device", args.device, "--deepspeed-config", ours_config(args, folder, bf16), "--model",
-               folder / "config.json", "--init", folder, "--data", folder / "tokens.bin", "--token-dtype", "uint32",
-               "--sequence-length", args.tokens, "--steps", steps, "--log-json", log]
-    run = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-    if run.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}: code {run.returncode}\n{run.stdout}{run.stderr}")
-    for line in run.stdout.splitlines():
-        if line.startswith("kernels"):
-            print(line)
-    return [record for record in map(json.loads, log.read_text().splitlines()) if "step" in record]
+def ours(args, folder, steps):
+    return gpu_run.Run(args.program, folder, gpu_run.settings(args.batch), steps, args.device, init=True,
+                       any_attention=args.any_attention)
 
 
 def groups(model):
@@ -94,17 +72,21 @@ class Peer:
 
     def __init__(self, args, fsdp2=False, compiled=False):
         self.args, self.cast = args, not fsdp2
-        self.model = gpu_models.make(gpu_models.CONFIGS[args.model], args.device)
+        self.model = gpu_models.make(gpu_run.CONFIGS[args.model], args.device)
         if fsdp2:
             shard(self.model)
-        self.optimizer = torch.optim.AdamW(groups(self.model), fused=True, **ADAMW)
-        self.forward = torch.compile(self.model) if compiled else self.model
+        self.optimizer = torch.optim.AdamW(groups(self.model), fused=True, **gpu_run.ADAMW)
+        self.forward = torch.compile(self.model) if compiled and args.whole else self.model
+        if compiled and not args.whole:
+            for block in self.model.blocks:
+                block.compile()
+            self.model.loss_of = torch.compile(gpu_models.loss_of)
 
     def step(self, text):
         with torch.autocast(self.args.device, torch.bfloat16, enabled=self.cast), with_cudnn(self.args.device):
             loss = self.forward(text[:, :-1], text[:, 1:])
         loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+        nn.utils.clip_grad_norm_(self.model.parameters(), gpu_run.CLIP)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return loss.detach()
@@ -130,27 +112,33 @@ def speed(args, folder, text):
     tokens = args.batch * args.tokens
     peers = {"torch.compile": {"compiled": True}, **({"fsdp2": {"fsdp2": True}} if args.fsdp2 else {})}
     taken = {name: [] for name in ("ours", *peers)}
+
+    def note(name, seconds):
+        taken[name].append(seconds)
+        middle = statistics.median(taken[name])
+        print(f"{args.model}, {args.batch} x {args.tokens}, {name}: {tokens / seconds:.0f} tokens/s "
+              f"({1e3 * seconds:.1f} ms), ours {middle / statistics.median(taken['ours']):.3f} times as fast", flush=True)
+        print(f"figure {name}_tokens_per_s {tokens / middle:.0f}")
+        if name != "ours":
+            print(f"figure ours_to_{name} {middle / statistics.median(taken['ours']):.3f}", flush=True)
+
     made = {}
     for _ in range(args.repeat):
-        records = ours(args, folder, args.warmup + args.steps)
-        taken["ours"].append(statistics.median(r["step_ms"] for r in records[args.warmup:]) / 1e3)
+        run = ours(args, folder, args.warmup + args.steps)
+        note("ours", statistics.median(run.step_ms(args.warmup)) / 1e3)
         for name, options in peers.items():
             made[name] = made.get(name) or Peer(args, **options)
-            taken[name].append(seconds_of_peer(args, made[name], text))
+            note(name, seconds_of_peer(args, made[name], text))
         if args.device == "cuda":  # ours needs the memory
             torch.cuda.empty_cache()
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
-    for name, seconds in taken.items():
-        best = statistics.median(seconds)
-        print(f"{args.model}, {args.batch} x {args.tokens}, {name}: {tokens / best:.0f} tokens/s "
-              f"({1e3 * best:.1f} ms), ours {best / statistics.median(taken['ours']):.3f} times as fast")
 
 
 def losses(args, folder, text):
     exact = peer_losses(args, text, bf16=False)
     theirs = peer_losses(args, text, bf16=True)
-    mine = [record["loss"] for record in ours(args, folder, args.steps)]
+    mine = [record["loss"] for record in ours(args, folder, args.steps).records]
     far = lambda found: [abs(a - b) for a, b in zip(found, exact, strict=True)]  # noqa: E731
     # Single steps come near by chance: the largest distance so far is compared, from a part of the loss on that
     # bf16 cannot tell from none.
@@ -160,6 +148,7 @@ def losses(args, folder, text):
         if step in (1, 2, 5) or step % 10 == 0:
             print(f"step {step}: fp32 {exact[step - 1]:.6f}, ours off by up to {own:.2e}, PyTorch's bf16 by {their:.2e}")
     print(f"{args.model}: ours is at most {worst:.2f} times as far from PyTorch's fp32 as its own bf16 is")
+    print(f"figure farther {worst:.3f}")
     return 0 if worst <= FARTHER else 1
 
 
@@ -177,9 +166,9 @@ def max_so_far():
 def peer_losses(args, text, bf16):
     """Of a model in fp32, or of one in bf16 with fp32 master weights, as ours and DeepSpeed's are."""
     torch.backends.cuda.matmul.allow_tf32 = False
-    masters = gpu_models.make(gpu_models.CONFIGS[args.model], args.device)
+    masters = gpu_models.make(gpu_run.CONFIGS[args.model], args.device)
     model = copy.deepcopy(masters).bfloat16() if bf16 else masters
-    optimizer = torch.optim.AdamW(groups(masters), fused=True, **ADAMW)
+    optimizer = torch.optim.AdamW(groups(masters), fused=True, **gpu_run.ADAMW)
     found = []
     for _ in range(args.steps):
         loss = model(text[:, :-1], text[:, 1:])
@@ -187,7 +176,7 @@ def peer_losses(args, text, bf16):
         found.append(loss.item())
         for master, parameter in zip(masters.parameters(), model.parameters(), strict=True):
             master.grad = parameter.grad.float()
-        nn.utils.clip_grad_norm_(masters.parameters(), CLIP)
+        nn.utils.clip_grad_norm_(masters.parameters(), gpu_run.CLIP)
         optimizer.step()
         model.zero_grad(set_to_none=True)
         with torch.no_grad():
@@ -199,30 +188,27 @@ def peer_losses(args, text, bf16):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("speed", "losses"))
-    parser.add_argument("program")
-    parser.add_argument("--model", choices=gpu_models.CONFIGS, default="gpt2")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--batch", type=int)
+    gpu_run.add_options(parser)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--fsdp2", action="store_true")
+    parser.add_argument("--whole", action="store_true")
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
         print("skipped: PyTorch sees no GPU")
         return 77
-    config = gpu_models.CONFIGS[args.model]
-    args.tokens = config.get("n_positions", config.get("max_position_embeddings"))
-    args.batch = args.batch or (BATCH.get(args.model, 4) if args.what == "speed" else 4)
+    config = gpu_run.CONFIGS[args.model]
+    args.tokens = gpu_run.context(config)
+    args.batch = args.batch or (gpu_run.BATCH.get(args.model, 4) if args.what == "speed" else 4)
     args.steps = args.steps or (20 if args.what == "speed" else 50)
     # One batch is the whole data: in each epoch its samples come in another order, which no loss depends on.
-    text = torch.randint(config["vocab_size"], (args.batch * args.tokens + 1,),
-                         generator=torch.Generator().manual_seed(7))
+    text = torch.tensor(gpu_run.draw_tokens(config["vocab_size"], args.batch * args.tokens + 1))
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        (folder / "tokens.bin").write_bytes(struct.pack(f"<{len(text)}I", *text.tolist()))
+        gpu_run.write_inputs(folder, config, text.tolist())
         model = gpu_models.make(config, args.device)
-        gpu_models.save(model, config, folder)
+        gpu_models.save(model, folder)
         del model
         samples = torch.stack([text[i * args.tokens:(i + 1) * args.tokens + 1] for i in range(args.batch)])
         return {"speed": speed, "losses": losses}[args.what](args, folder, samples.to(args.device))

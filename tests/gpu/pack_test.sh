@@ -9,9 +9,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 if [[ ${1:-} == --inside ]]; then
   # In the bundle's folder, with that machine's root.
   system='libc|libm|libdl|librt|libpthread|libresolv|ld-linux-x86-64|linux-vdso'
-  foreign=$(find bin lib -type f | while read -r file; do
-    LD_LIBRARY_PATH=$PWD/lib /lib64/ld-linux-x86-64.so.2 --list "$file" 2>&1 || true
-  done | grep -vE "$PWD/lib/|^\s*/?(lib64/)?($system)\.so|statically linked" | sort -u || true)
+  # Our programs find theirs by themselves, Open MPI's by the path that bin/mpirun sets.
+  foreign=$(find bin lib libexec -type f ! -path bin/mpirun | while read -r file; do
+    path=$PWD/lib
+    [[ $file == bin/g* || $file == bin/train_gpt ]] && path=
+    LD_LIBRARY_PATH=$path /lib64/ld-linux-x86-64.so.2 --list "$file" 2>&1 || true
+  done | grep -vE "$PWD/(bin/../)?lib/|^\s*/?(lib64/)?($system)\.so|statically linked" | sort -u || true)
   [[ -z $foreign ]] || { echo "not in the bundle: $foreign" && exit 1; }
 
   code=0
@@ -54,7 +57,7 @@ for library in libm libdl librt libpthread libresolv; do
 done
 echo 'root:x:0:0:root:/:/bin/bash' >"$root/etc/passwd"
 tar -C "$root" -xJf "$bundle"
-mkdir "$root/zero-gpu/tests/gpu"
+mkdir -p "$root/zero-gpu/tests/gpu"
 cp tests/gpu/pack_test.sh "$root/zero-gpu/tests/gpu/"
 unshare --user --map-root-user --mount bash -c '
   set -e

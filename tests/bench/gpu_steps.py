@@ -1,0 +1,102 @@
+"""Steps of train_gpt alone on one GPU, on a token file of its own; needs no PyTorch.
+
+  gpu_steps.py TRAIN_GPT [--model gpt2|gpt2-xl|llama-1.2b] [--vocabulary V] [--batch B] [--steps 15]
+  gpu_steps.py TRAIN_GPT --offload GPU_BENCH [--model ...]    also with state in host memory
+
+--offload: copies of pinned memory without anything beside them (GPU_BENCH --copies), steps without offload, with
+optimizer states in host memory, and with parameters there too. A copy's rate is compared with that of the raw copies.
+What offload adds to a step, divided by the time of its copies, is the share of them that is not hidden; since it
+includes the CPU's update too, the hidden share is at least what is printed.
+"""
+
+import argparse
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import gpu_run
+
+OFFLOADED = {
+    "none": {"stage": 2},
+    "optimizer": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": True}},
+    "parameters": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": True},
+                   "offload_param": {"device": "cpu", "pin_memory": True, "max_in_cpu": 0}},
+}
+
+
+def figure(name, value):
+    print(f"figure {name} {value}", flush=True)
+
+
+def steps_alone(args, folder, tokens_per_step):
+    run = gpu_run.Run(args.program, folder, gpu_run.settings(args.batch), args.steps, args.device,
+                      any_attention=args.any_attention)
+    times = run.step_ms(args.warmup)
+    middle = statistics.median(times)
+    figure("attention", run.attention.replace(" ", "_"))
+    figure("step_ms", round(middle, 2))
+    figure("step_ms_fastest", round(times[0], 2))
+    figure("step_ms_slowest", round(times[-1], 2))
+    figure("tokens_per_s", round(1e3 * tokens_per_step / middle))
+    figure("memory_gib", round(sum(use["peak"] for use in run.rank["memory"].values()) / 2**30, 2))
+    figure("loss_first", round(run.records[0]["loss"], 4))
+    figure("loss_last", round(run.records[-1]["loss"], 4))
+
+
+def raw_rates(program):
+    """Bytes per second of copies that have the bus for themselves, by the direction's name in the summary."""
+    run = subprocess.run([program, "--copies"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    print(run.stdout, flush=True)
+    if run.returncode != 0:
+        sys.exit(f"gpu_bench --copies: code {run.returncode}")
+    return {"to_host": 1e9 * float(re.search(r"^figure to_host_gb_s (\S+)", run.stdout, re.MULTILINE)[1]),
+            "to_device": 1e9 * float(re.search(r"^figure from_host_gb_s (\S+)", run.stdout, re.MULTILINE)[1])}
+
+
+def offload(args, folder):
+    raw, plain = raw_rates(args.offload), None
+    for name, zero in OFFLOADED.items():
+        run = gpu_run.Run(args.program, folder, gpu_run.settings(args.batch, zero_optimization=zero), args.steps,
+                          args.device, any_attention=args.any_attention)
+        middle = statistics.median(run.step_ms(args.warmup))
+        figure(f"{name}_step_ms", round(middle, 2))
+        if plain is None:
+            plain = middle
+            continue
+        copies = {direction: use for direction, use in run.rank["copies"].items() if use["seconds"] > 0}
+        for direction, use in copies.items():
+            figure(f"{name}_{direction}_gb_s", round(use["bytes"] / use["seconds"] * 1e-9, 2))
+            figure(f"{name}_{direction}_of_raw", round(use["bytes"] / use["seconds"] / raw[direction], 3))
+        copied_ms = 1e3 * sum(use["seconds"] for use in copies.values()) / args.steps
+        figure(f"{name}_copies_ms", round(copied_ms, 2))
+        figure(f"{name}_added_ms", round(middle - plain, 2))
+        if copied_ms > 0:
+            figure(f"{name}_hidden_at_least", round(min(1.0, max(0.0, 1 - (middle - plain) / copied_ms)), 3))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    gpu_run.add_options(parser)
+    parser.add_argument("--vocabulary", type=int)
+    parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--offload", metavar="GPU_BENCH")
+    args = parser.parse_args()
+    config = gpu_run.model_config(args.model, args.vocabulary)
+    args.batch = args.batch or gpu_run.BATCH.get(args.model, 4)
+    tokens = gpu_run.context(config)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        gpu_run.write_inputs(folder, config,
+                             gpu_run.draw_tokens(config["vocab_size"], args.batch * tokens * min(args.steps, 8) + 1))
+        if args.offload:
+            offload(args, folder)
+        else:
+            steps_alone(args, folder, args.batch * tokens)
+
+
+if __name__ == "__main__":
+    main()
