@@ -72,6 +72,29 @@ TEST_CASE("error feedback inside groups and over them: equal bits over the strat
       other.zero_optimization.reduce_bucket_size = 300;
       expect_same(4, expected, other);
     }
+    if (sync != zero::GradientSync::inner) continue;
+    // Groups that only sum together encode the same vectors.
+    for (const int stage : {0, 1, 2, 3}) {
+      CAPTURE(stage);
+      zero::Config other = hybrid::with_sums_of(config, 2);
+      other.zero_optimization.stage = stage;
+      other.zero_optimization.reduce_bucket_size = 300;
+      expect_same(4, expected, other);
+    }
+  }
+}
+
+TEST_CASE(
+    "error feedback of sums that are encoded between nodes alone: equal bits at every stage") {
+  zero::Config config = hybrid::with_sums_of(fed_back("int4", 2), 2);
+  config.zero_core.wire.reduce_inside = "none";
+  const toy::Trace expected = toy::train_ranks(6, config, steps);
+  CHECK(toy::train_ranks(6, without_feedback(config), steps) != expected);
+  config.zero_optimization.reduce_bucket_size = 600;
+  for (const int stage : {0, 1, 2}) {
+    CAPTURE(stage);
+    config.zero_optimization.stage = stage;
+    expect_same(6, expected, config);
   }
 }
 
