@@ -114,6 +114,31 @@ TEST_CASE("residues of error feedback go on from a checkpoint at any stage") {
     }
 }
 
+TEST_CASE("residues of sums inside groups go on with these sums alone") {
+  const TemporaryDirectory directory;
+  const auto in_groups = [](int stage, zero::GradientSync sync) {
+    Config config = fed_back(stage, "int4");
+    config.batch.gradient_accumulation_steps = 2;
+    config.zero_core.gradient_sync = sync;
+    return config;
+  };
+  const Saved saved =
+      save_at_three(4, in_groups(2, zero::GradientSync::inner), directory / "saved", false);
+  const auto resume = [&](const Config& config) {
+    return stderr_of([&] {
+      with_engine(4, config, [&](Runtime& runtime, Engine& engine) {
+        REQUIRE(engine.resume(directory / "saved"));
+        const toy::Trace trace = train_until(runtime, engine, 5);
+        const bool same = config.zero_core.gradient_sync == zero::GradientSync::inner;
+        if (runtime.is_root()) CHECK((trace == saved.rest) == same);
+      });
+    });
+  };
+  const std::string notice = "has no residues of error feedback";
+  CHECK(resume(in_groups(3, zero::GradientSync::inner)).find(notice) == std::string::npos);
+  CHECK(resume(in_groups(3, zero::GradientSync::each)).find(notice) != std::string::npos);
+}
+
 TEST_CASE("residues that a checkpoint lacks or has for other exchanges start from zero") {
   const TemporaryDirectory directory;
   const Saved saved = save_at_three(2, fed_back(3, "int4"), directory / "saved", false);

@@ -63,7 +63,7 @@ std::string Residues::describe() const {
   const auto text = [](const comm::wire::Codec& codec) {
     return std::string(name_of(codec.format)) + " in blocks of " + std::to_string(codec.block);
   };
-  const std::string hops = wire.reduces_in_hops
+  const std::string hops = in_hops(policy_)
                                ? " in two hops, with " + text(wire.reduce_inside) + " inside " +
                                      std::to_string(policy_.hop_ranks()) + " of them"
                                : "";
