@@ -21,7 +21,6 @@ using zero::cuda::native;
 
 constexpr int threads = 256, lanes = 32;
 constexpr std::int64_t most_blocks = 4096;
-constexpr std::int64_t most_adding = 4096;  // warps that add to one sum
 
 // One warp for each `work` item, or for every so many.
 Launch over_warps(const char* name, std::int64_t work, Stream stream) {
@@ -231,6 +230,7 @@ __global__ void __launch_bounds__(threads)
   for_elements(count, [&](std::int64_t i) { to[i] = from_float<T>(from(i)); });
 }
 
+// One block, so that the order of the sums does not depend on how blocks are scheduled.
 template <class F, class T>
 __global__ void __launch_bounds__(threads)
     error_kernel(const T* from, Decoder<F> encoded, std::int64_t count, ErrorSums* errors) {
@@ -246,9 +246,14 @@ __global__ void __launch_bounds__(threads)
     for (int apart = lanes / 2; apart > 0; apart /= 2)
       sum += std::bit_cast<double>(
           __shfl_xor_sync(~0u, std::bit_cast<unsigned long long>(sum), apart));
-  if (threadIdx.x % lanes != 0) return;
-  atomicAdd(&errors->difference, sums[0]);
-  atomicAdd(&errors->values, sums[1]);
+  __shared__ double warps[threads / lanes][2];
+  for (int i = 0; i < 2 && threadIdx.x % lanes == 0; ++i) warps[threadIdx.x / lanes][i] = sums[i];
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (const auto& warp : warps) {
+    errors->difference += warp[0];
+    errors->values += warp[1];
+  }
 }
 
 // Sources are `stride` bytes apart.
@@ -378,8 +383,8 @@ class CudaCodec final : public DeviceCodec {
       launch(over_warps("feedback_kernel", blocks, stream), feedback_kernel<F, T>, elements,
              *from.feedback, size, to, padding);
     if (from.errors != nullptr)
-      launch(over_warps("error_kernel", std::min(from.count / lanes + 1, most_adding), stream),
-             error_kernel<F, T>, elements, Decoder<F>{to, codec.block}, from.count, from.errors);
+      launch(over_warps("error_kernel", threads / lanes, stream), error_kernel<F, T>, elements,
+             Decoder<F>{to, codec.block}, from.count, from.errors);
   }
 };
 
