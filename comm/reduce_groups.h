@@ -38,6 +38,12 @@ struct ReduceGroups {
       if (size > ranks) result.sizes[level++] = size / ranks;
     return result;
   }
+  // Of how many ranks a group of `ranks` ranks is made at that level, from 1 for the innermost
+  // groups; at level 0, of single ranks.
+  constexpr int ranks_at(int level, int ranks) const {
+    if (level == 0) return 1;
+    return sizes[level - 1] > 0 ? sizes[level - 1] : ranks;
+  }
   constexpr bool has(int size) const {
     return size == sizes[0] || size == sizes[1] || size == sizes[2];
   }
@@ -61,9 +67,7 @@ inline std::string text_of(const ReduceGroups& groups) {
 template <int level = ReduceGroups::most_levels, class Value, class Round>
 constexpr float grouped_sum(const ReduceGroups& groups, int begin, int end, const Value& value,
                             const Round& round) {
-  int size = 1;
-  if constexpr (level > 0)
-    size = groups.sizes[level - 1] > 0 ? groups.sizes[level - 1] : end - begin;
+  const int size = groups.ranks_at(level, end - begin);
   float total = 0;
   for (int first = begin; first < end; first += size) {
     float part = 0;

@@ -50,8 +50,7 @@ void SumPlan::add(const NodeMap& map, int first, int last, int level) {
     there.push_back(std::move(ranks));
     return;
   }
-  int size = level > 0 ? groups.sizes[level - 1] : 1;
-  if (size == 0) size = last - first;
+  const int size = groups.ranks_at(level, last - first);
   for (int inner = first; inner < last; inner += size)
     add(map, inner, std::min(inner + size, last), level - 1);
 }

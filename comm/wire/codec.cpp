@@ -45,8 +45,7 @@ class OrderedSum {
 
   // The sum over sources, which are groups of that level; 0: of single sources.
   void add_groups(const Range& range, int level, std::int64_t first, std::int64_t n, float* sum) {
-    int size = level > 0 ? groups_.sizes[level - 1] : 1;
-    if (size == 0) size = range.end - range.begin;
+    const int size = groups_.ranks_at(level, range.end - range.begin);
     for (int begin = range.begin; begin < range.end; begin += size) {
       const bool replaces = begin == range.begin;
       if (level == 0) {

@@ -15,11 +15,6 @@ int node_ranks_of(const PlanRank& on) {
   return on.node_ranks != 0 ? on.node_ranks : on.ranks;
 }
 
-// The ranks whose sums are formed first: those of a node, unless the config says how many.
-int reduce_group_of(const CoreOptions& options, int node_ranks) {
-  return options.reduce_group_size > 0 ? options.reduce_group_size : node_ranks;
-}
-
 RankGrid asked_grid(const Config& config, const PlanRank& on) {
   return grid_for(config.zero_core, on.ranks, node_ranks_of(on));
 }
@@ -89,7 +84,6 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.updates = updated_portion(plan);
   if (on.ranks > 1) policy.reduce_bucket = options.reduce_bucket_size;
   policy.gather_bucket = options.allgather_bucket_size;
-  policy.alignment = plan.layout.alignment;
   policy.wire = plan.wire;
   policy.residues_await_decision =
       plan.wire.feedback && config.fp16_enabled && config.loss_scale.loss_scale == 0;

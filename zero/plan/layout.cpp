@@ -79,7 +79,6 @@ Layout make_layout(const Model& model, const RankGrid& grid, const ZeroOptions& 
                    const WireFormats& wire) {
   Layout layout;
   layout.grid = grid;
-  layout.alignment = wire.alignment();
   std::vector<std::vector<int>> users(model.params.size());
   for (int u = 0; u < std::ssize(model.units); ++u) {
     for (const int param : model.units[u].params) users[param].push_back(u);

@@ -97,7 +97,6 @@ struct Place : SegmentId {
 
 struct Layout {
   RankGrid grid;
-  std::int64_t alignment = alignment_elements;
   std::vector<FlatUnit> flat_units;
   std::vector<Place> place_of_param;            // by index into Model::params
   std::vector<std::vector<int>> needs_of_unit;  // flat units that a declared unit uses

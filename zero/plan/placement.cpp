@@ -68,8 +68,8 @@ RankGrid grid_for(const CoreOptions& zero_core, int ranks, int node_ranks) {
   if (by_node && node_ranks < 0)
     throw ConfigError(
         "zero_core.shard_group_size is \"node\", and nodes have different numbers of ranks, or "
-        "ranks "
-        "that are not neighbours: start the same number on each with mpirun --map-by slot (srun "
+        "ranks that are not neighbours: start the same number on each with mpirun --map-by slot "
+        "(srun "
         "--distribution=block), or give a number");
   const std::int64_t size = by_node ? node_ranks : *zero_core.shard_group_size;
   if (size > ranks || ranks % size != 0)
@@ -93,6 +93,10 @@ int second_copy_ranks(const ZeroOptions& zero_optimization, const RankGrid& aske
     throw ConfigError(key + ", which does not divide " + std::to_string(asked.ranks) +
                       " ranks: give a divisor of it, or 1 for no second copy");
   return static_cast<int>(size);
+}
+
+int reduce_group_of(const CoreOptions& zero_core, int node_ranks) {
+  return zero_core.reduce_group_size > 0 ? zero_core.reduce_group_size : node_ranks;
 }
 
 RankGrid without_groups_of_one(const RankGrid& grid) {

@@ -64,12 +64,11 @@ struct StatePolicy {
   }
   std::int64_t reduce_bucket = 0;  // elements of one reduction; 0 where nothing is reduced
   std::int64_t gather_bucket = 0;  // elements of one gather of parameters
-  std::int64_t alignment = alignment_elements;  // of pieces, as of the layout
   std::int64_t reduce_piece(int parts) const {
-    return reduce_bucket > 0 ? piece_elements(reduce_bucket, parts, alignment) : 0;
+    return reduce_bucket > 0 ? piece_elements(reduce_bucket, parts, wire.alignment()) : 0;
   }
   std::int64_t gather_piece(int parts) const {
-    return piece_elements(gather_bucket, parts, alignment);
+    return piece_elements(gather_bucket, parts, wire.alignment());
   }
   WireFormats wire;
   // Skipped steps are usual, since the loss scale is dynamic: residues are renewed apart, and

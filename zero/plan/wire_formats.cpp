@@ -129,8 +129,7 @@ bool differ_in_hops(const std::string& key, const RankGrid& grid, int node_ranks
 
 void choose_hops(const Config& config, const RankGrid& grid, int node_ranks, WireFormats& formats) {
   const WireOptions& options = config.zero_core.wire;
-  const int given = config.zero_core.reduce_group_size;
-  const int node = given > 0 ? given : node_ranks;
+  const int node = reduce_group_of(config.zero_core, node_ranks);
   const bool cut = node > 1 && node < grid.shard_ranks && grid.shard_ranks % node == 0;
   const std::string gather = "zero_core.wire.gather_inside",
                     reduce = "zero_core.wire.reduce_inside";
@@ -169,7 +168,7 @@ void choose_feedback(const Config& config, const Strategy& strategy, WireFormats
         ": choose zero_core.wire.reduce, or leave the key out");
   const ErrorFeedbackOptions& given = loco_acts ? loco : own;
   ErrorFeedback& feedback = formats.feedback.emplace();
-  feedback.beta = static_cast<float>(given.err_beta.value_or(0.8));
+  feedback.beta = static_cast<float>(given.err_beta.value_or(feedback.beta));
   feedback.reset_steps = given.reset_T.value_or(feedback.reset_steps);
 }
 

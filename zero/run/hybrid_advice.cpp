@@ -63,13 +63,11 @@ std::string hybrid_advice(const TrainState& train) {
       train.policy().parameter_home != Home::device)
     return "";
   Config hybrid = config;
-  hybrid.zero_core.shard_group_size = 0;
-  hybrid.zero_core.optimizer_over_all_ranks = true;
   hybrid.zero_core.reduce_group_size = 0;
   hybrid.zero_core.wider_reduce_groups.clear();
-  Config encoded = config;
-  encoded.zero_core.reduce_group_size = 0;
-  encoded.zero_core.wider_reduce_groups.clear();
+  Config encoded = hybrid;
+  hybrid.zero_core.shard_group_size = 0;
+  hybrid.zero_core.optimizer_over_all_ranks = true;
   encoded.zero_optimization.hpz_partition_size = on_node;
   encoded.zero_optimization.quantized_weights = true;
   encoded.zero_optimization.quantized_gradients = true;

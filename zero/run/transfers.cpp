@@ -25,12 +25,20 @@ void Transfers::transfer(Ranks& ranks, int flat_unit, Work work) {
   }
   ranks.communicate(
       [this, flat_unit, work = std::move(work)](comm::Communicator& communicator, Stream stream) {
-        communicator.set_subject(train_.subject(flat_unit));
-        communicator.use_staging(staging_.data(), staging_.size());
-        traffic_ -= communicator.traffic();
-        work(&communicator, stream);
-        traffic_ += communicator.traffic();
+        exchange({&communicator}, flat_unit, [&] { work(&communicator, stream); });
       });
+}
+
+template <class Exchange>
+void Transfers::exchange(std::initializer_list<comm::Communicator*> communicators, int flat_unit,
+                         const Exchange& work) {
+  for (comm::Communicator* communicator : communicators) {
+    communicator->set_subject(train_.subject(flat_unit));
+    communicator->use_staging(staging_.data(), staging_.size());
+    traffic_ -= communicator->traffic();
+  }
+  work();
+  for (const comm::Communicator* communicator : communicators) traffic_ += communicator->traffic();
 }
 
 void Transfers::transfer_in_hops(bool two, int flat_unit,
@@ -46,14 +54,8 @@ void Transfers::transfer_in_hops(bool two, int flat_unit,
       *train_.second_hop(),
       [this, flat_unit, work = std::move(work)](comm::Communicator& first,
                                                 comm::Communicator& second, Stream stream) {
-        for (comm::Communicator* hop : {&first, &second}) {
-          hop->set_subject(train_.subject(flat_unit));
-          hop->use_staging(staging_.data(), staging_.size());
-          traffic_ -= hop->traffic();
-        }
         const Hops two{first, &second};
-        work(&two, stream);
-        for (const comm::Communicator* hop : {&first, &second}) traffic_ += hop->traffic();
+        exchange({&first, &second}, flat_unit, [&] { work(&two, stream); });
       });
 }
 
@@ -86,11 +88,12 @@ void Transfers::reserve_staging() {
   if (const int inner = policy.inner_ranks; inner > 0) {
     stage(*train_.first_hop(), wire.reduce_inside, inner, Portion::slice);
     stage(*train_.second_hop(), wire.reduce, grid.ranks / inner, Portion::slice);
-  }
-  Ranks& first = wire.reduces_in_hops ? *train_.first_hop() : train_.shard_group();
-  stage(first, wire.reduce_inside, grid.shard_ranks, Portion::shard);
-  if (wire.reduces_in_hops)
+  } else if (wire.reduces_in_hops) {
+    stage(*train_.first_hop(), wire.reduce_inside, grid.shard_ranks, Portion::shard);
     stage(*train_.second_hop(), wire.reduce, grid.shard_ranks, Portion::shard);
+  } else {
+    stage(train_.shard_group(), wire.reduce_inside, grid.shard_ranks, Portion::shard);
+  }
   if (Ranks* replicas = train_.replicas())
     stage(*replicas, wire.reduce, grid.replicas(), Portion::slice);
   if (bytes == 0) return;
@@ -209,12 +212,9 @@ void Transfers::reduce(int flat_unit, bool adds_up) {
           const Segment& segment = train_.layout().segment(id);
           const SegmentBuffers& buffers = train_.arrays.segment(id);
           if (!segment.trainable) continue;
-          if (hops != nullptr) {
-            Reduction reduction = reduction_in_group(id, first, last);
-            reduction.feedbacks = feedbacks_of(id, Residues::inside, use);
-            reduction.errors = errors_of(flat_unit);
-            run(reduction, *hops, stream);
-          } else if (buffers.landing == nullptr && buffers.summands() != buffers.gradient_shard)
+          if (hops != nullptr)
+            run(reduction_in_group(id, first, last), {id, Residues::inside, use}, *hops, stream);
+          else if (buffers.landing == nullptr && buffers.summands() != buffers.gradient_shard)
             ops_.assign_or_add({buffers.gradient_shard, buffers.sum},
                                {buffers.summands(), buffers.summand}, buffers.held.count(), first,
                                stream);
@@ -248,17 +248,14 @@ void Transfers::add_to_group_sums(const SegmentId& id, const Residues::Use& use,
   const std::int64_t slice = train_.layout().segment(id).slice;
   for (int group = 0; group < hops.second->size(); ++group) {
     const std::int64_t begin = group * hops.first.size() * slice;
-    Reduction reduction{{own.summands() + begin * size_of(own.summand), own.summand},
-                        {own.group_sums + group * slice * size_of(own.sum), own.sum},
-                        slice,
-                        own.wire,
-                        policy.wire.reduce_inside,
-                        policy.precision.predivision,
-                        use.first};
-    reduction.feedbacks = feedbacks_of(id, Residues::inside, use);
-    if (reduction.feedbacks[0]) reduction.feedbacks[0]->first = begin;
-    reduction.errors = errors_of(id.flat_unit);
-    run(reduction, {hops.first}, stream);
+    run({{own.summands() + begin * size_of(own.summand), own.summand},
+         {own.group_sums + group * slice * size_of(own.sum), own.sum},
+         slice,
+         own.wire,
+         policy.wire.reduce_inside,
+         policy.precision.predivision,
+         use.first},
+        {id, Residues::inside, use, begin}, {hops.first}, stream);
   }
 }
 
@@ -267,10 +264,8 @@ void Transfers::reduce_group_sums(const SegmentId& id, const Residues::Use& use,
   const SegmentBuffers& own = train_.arrays.segment(id);
   const ElementOps::Target sum{own.gradient_shard, own.sum};
   const std::int64_t slice = train_.layout().segment(id).slice;
-  Reduction reduction{{own.group_sums, own.sum}, sum, slice, own.wire, train_.policy().wire.reduce};
-  reduction.feedbacks = feedbacks_of(id, Residues::second_hop, use);
-  reduction.errors = errors_of(id.flat_unit);
-  run(reduction, {*hops.second}, stream);
+  run({{own.group_sums, own.sum}, sum, slice, own.wire, train_.policy().wire.reduce},
+      {id, Residues::second_hop, use}, {*hops.second}, stream);
   if (!train_.policy().optimizer_sharded())
     all_gather(train_, hops, stream, {sum.data, slice, sum.dtype}, own.sum_whole());
 }
@@ -280,13 +275,10 @@ void Transfers::reduce_over_groups(int flat_unit, bool replaces, bool last) {
   const Residues::Use use = use_of_residues(replaces);
   transfer(*train_.replicas(), flat_unit,
            [this, flat_unit, replaces, last, use](comm::Communicator* communicator, Stream stream) {
-             for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
-               if (!train_.layout().segment(id).trainable) continue;
-               Reduction reduction = reduction_over_groups(id, replaces, last);
-               reduction.feedbacks = feedbacks_of(id, Residues::over_groups, use);
-               reduction.errors = errors_of(flat_unit);
-               run(reduction, {*communicator}, stream);
-             }
+             for (const SegmentId id : train_.layout().segments_of(flat_unit))
+               if (train_.layout().segment(id).trainable)
+                 run(reduction_over_groups(id, replaces, last), {id, Residues::over_groups, use},
+                     {*communicator}, stream);
            });
 }
 
@@ -369,35 +361,36 @@ Residues::Use Transfers::use_of_residues(bool first) const {
   return {first, first && feedback && train_.step % feedback->reset_steps == 0};
 }
 
-Transfers::Feedbacks Transfers::feedbacks_of(const SegmentId& id, int exchange,
-                                             const Residues::Use& use) const {
-  Feedbacks feedbacks;
-  const Residues& residues = train_.arrays.residues();
-  for (int hop = 0; hop < (exchange == Residues::inside ? 2 : 1); ++hop) {
-    feedbacks[hop] = residues.feedback(id, exchange + hop, use);
-    if (feedbacks[hop]) feedbacks[hop]->loss_scale = measures_.loss_scale;
+std::optional<comm::wire::SliceFeedback> Transfers::feedback_of(const Encoding& encoding, int hop,
+                                                                std::int64_t begin) const {
+  auto feedback =
+      train_.arrays.residues().feedback(encoding.id, encoding.exchange + hop, encoding.use);
+  if (feedback) {
+    feedback->first = encoding.begin + begin;
+    feedback->loss_scale = measures_.loss_scale;
   }
-  return feedbacks;
+  return feedback;
 }
 
-void Transfers::reduce_scatter(const Hops& hops, const Piece& piece, const Feedbacks& feedbacks,
-                               comm::wire::ErrorSums* errors, Stream stream) {
-  const auto& [parts, sum, cut, codec] = piece;
+void Transfers::reduce_scatter(const Hops& hops, const Piece& piece, const Encoding& encoding,
+                               Stream stream) {
+  const auto& [parts, sum, cut, codec, begin] = piece;
   const comm::wire::Workspace workspace{train_.runtime.codec(), train_.arrays.wire_staging(),
-                                        stream, errors};
-  const auto feedback = [&](int hop) { return feedbacks[hop] ? &*feedbacks[hop] : nullptr; };
+                                        stream, errors_of(encoding.id.flat_unit)};
+  const auto first = feedback_of(encoding, 0, begin);
+  const comm::wire::Hop inner{hops.first, codec, first ? &*first : nullptr};
   if (hops.second == nullptr)
-    return comm::wire::reduce_scatter({hops.first, codec, feedback(0)}, parts,
-                                      {sum.data, sum.dtype}, cut, workspace);
+    return comm::wire::reduce_scatter(inner, parts, {sum.data, sum.dtype}, cut, workspace);
   const comm::wire::Grid grid{cut.count, cut.stride, hops.first.size() * cut.stride, cut.dtype};
-  comm::wire::reduce_scatter({hops.first, codec, feedback(0)},
-                             {*hops.second, train_.policy().wire.reduce, feedback(1)}, parts,
-                             {sum.data, sum.dtype}, grid, workspace);
+  const auto second = feedback_of(encoding, 1, begin);
+  comm::wire::reduce_scatter(
+      inner, {*hops.second, train_.policy().wire.reduce, second ? &*second : nullptr}, parts,
+      {sum.data, sum.dtype}, grid, workspace);
 }
 
-void Transfers::run(const Reduction& reduction, const Hops& hops, Stream stream) {
-  const auto& [from, to, part, wire, codec, divisor, replaces, whole, residues, errors] = reduction;
-  Feedbacks feedbacks = residues;
+void Transfers::run(const Reduction& reduction, const Encoding& encoding, const Hops& hops,
+                    Stream stream) {
+  const auto& [from, to, part, wire, codec, divisor, replaces, whole] = reduction;
   // A sum that is replaced has the values of the wire, and travels on as such.
   const bool spreads_wire = whole != nullptr && replaces && to.dtype != wire;
   const std::int64_t piece = train_.policy().reduce_piece(hops.ranks());
@@ -410,11 +403,13 @@ void Transfers::run(const Reduction& reduction, const Hops& hops, Stream stream)
     std::byte* own = part_of(hops.rank());
     std::byte* target = to.data + begin * size_of(to.dtype);
     const bool direct = replaces && to.dtype == wire;
-    for (std::size_t hop = 0; hop < feedbacks.size(); ++hop)
-      if (feedbacks[hop]) feedbacks[hop]->first = residues[hop]->first + begin;
-    reduce_scatter(
-        hops, {outgoing.data, {direct ? target : own, wire}, {count, outgoing.stride, wire}, codec},
-        feedbacks, errors, stream);
+    reduce_scatter(hops,
+                   {outgoing.data,
+                    {direct ? target : own, wire},
+                    {count, outgoing.stride, wire},
+                    codec,
+                    begin},
+                   encoding, stream);
     if (!direct) ops_.assign_or_add({target, to.dtype}, {own, wire}, count, replaces, stream);
     if (!spreads_wire) continue;
     all_gather(train_, hops, stream, {own, count, wire, outgoing.stride}, outgoing.data);

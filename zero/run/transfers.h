@@ -3,9 +3,9 @@
 // and sends nothing. Calls queue; the program's thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 
 #include "comm/communicator.h"
@@ -51,8 +51,6 @@ class Transfers {
   const comm::Traffic& traffic() const { return traffic_; }
 
  private:
-  // By hop of a reduction; empty without error feedback.
-  using Feedbacks = std::array<std::optional<comm::wire::SliceFeedback>, 2>;
   // The sum of an array over a group of ranks, each of which gets its part of it.
   struct Reduction {
     ElementOps::Target from;  // the array, whose parts lie in rank order
@@ -63,8 +61,13 @@ class Transfers {
     float divisor = 1;           // of each summand, in the dtype of the wire
     bool replaces = true;        // what lies in `to`; else the sum is added to it
     std::byte* whole = nullptr;  // where all parts of `to` shall be, on every rank; or null
-    Feedbacks feedbacks = {};
-    comm::wire::ErrorSums* errors = nullptr;
+  };
+  // Whose residues and errors the encodings of a reduction are.
+  struct Encoding {
+    SegmentId id;
+    int exchange;  // of Residues; that of the first hop
+    Residues::Use use;
+    std::int64_t begin = 0;  // where the first part lies in the residue
   };
   // Rank r's part of a piece lies r * stride elements from `data`.
   struct Outgoing {
@@ -74,6 +77,10 @@ class Transfers {
   // Runs the work on the communication stream; without a communicator where this rank is alone.
   using Work = std::function<void(comm::Communicator*, Stream)>;
   void transfer(Ranks& ranks, int flat_unit, Work work);
+  // The work of a flat unit, with the staging of its communicators and the counts of their bytes.
+  template <class Exchange>
+  void exchange(std::initializer_list<comm::Communicator*> communicators, int flat_unit,
+                const Exchange& work);
   // For exchanges over the shard group, in one hop or in two; null where this rank is alone.
   void transfer_in_hops(bool two, int flat_unit, std::function<void(const Hops*, Stream)> work);
   void count_as_issued(Op op, int flat_unit, std::int64_t elements);
@@ -104,18 +111,20 @@ class Transfers {
   Reduction reduction_over_groups(const SegmentId& id, bool replaces, bool last) const;
   // Of what is issued now. `first` as in Residues::Use.
   Residues::Use use_of_residues(bool first) const;
-  // Of an exchange, and of the second hop after one inside.
-  Feedbacks feedbacks_of(const SegmentId& id, int exchange, const Residues::Use& use) const;
-  void run(const Reduction& reduction, const Hops& hops, Stream stream);
+  // Of one hop, from element `begin` of its part on; empty without error feedback.
+  std::optional<comm::wire::SliceFeedback> feedback_of(const Encoding& encoding, int hop,
+                                                       std::int64_t begin) const;
+  void run(const Reduction& reduction, const Encoding& encoding, const Hops& hops, Stream stream);
   // One piece, which lies in `parts`.
   struct Piece {
     const std::byte* parts;
     ElementOps::Target sum;
     comm::wire::Cut cut;
     comm::wire::Codec codec;  // in two hops, of the first
+    std::int64_t begin;       // in the part
   };
-  void reduce_scatter(const Hops& hops, const Piece& piece, const Feedbacks& feedbacks,
-                      comm::wire::ErrorSums* errors, Stream stream);
+  void reduce_scatter(const Hops& hops, const Piece& piece, const Encoding& encoding,
+                      Stream stream);
   comm::wire::ErrorSums* errors_of(int flat_unit) const {
     return measures_.errors != nullptr ? measures_.errors + flat_unit : nullptr;
   }
