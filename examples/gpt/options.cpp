@@ -222,7 +222,7 @@ Options parse_options(int argc, const char* const* argv) {
   apply_settings(options, parsed.settings);
   if (parsed.stage) options.overrides["zero_optimization.stage"] = std::to_string(*parsed.stage);
   if (parsed.seed) options.overrides["seed"] = std::to_string(*parsed.seed);
-  if (!parsed.compared.empty()) options.compared = parse_stage_list(parsed.compared);
+  if (!parsed.compared.empty()) options.compared = zero::report::parse_stage_list(parsed.compared);
   check(options);
   check_comparison(options);
   return options;

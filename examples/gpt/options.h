@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/gpt/stage_variants.h"
+#include "tools/report/stage_variants.h"
 #include "zero/config.h"
 
 namespace gpt {
@@ -27,10 +27,10 @@ struct Options {
   double save_minutes = 0;           // by rank 0's clock; 0: never for that
   std::int64_t keep = 0;             // newest checkpoints; 0: all
   bool overwrite_later = false;
-  std::vector<StageVariant> compared;  // empty: train once
-  std::string report_directory;        // empty: no report
-  int planned_ranks = 0;               // only say what so many would hold; 0: train
-  std::string device = "cpu";          // cpu, cuda or auto
+  std::vector<zero::report::StageVariant> compared;  // empty: train once
+  std::string report_directory;                      // empty: no report
+  int planned_ranks = 0;                             // only say what so many would hold; 0: train
+  std::string device = "cpu";                        // cpu, cuda or auto
   int threads = 0;
   double start_limit = 120;
   std::string product_file;  // of timed algorithms, for GPUs; empty: those that cuBLASLt advises

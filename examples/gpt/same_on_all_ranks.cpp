@@ -31,7 +31,7 @@ void note_products(zero::Runtime& runtime, const zero::Engine& engine) {
 
 void agree_on_options(zero::Runtime& runtime, const Options& o) {
   std::string compared;
-  for (const StageVariant& variant : o.compared)
+  for (const zero::report::StageVariant& variant : o.compared)
     compared += (compared.empty() ? "" : ",") + variant.name;
   runtime.agree({{"train_gpt", ZERO_VERSION},
                  {"--compare-stages", compared},

@@ -188,7 +188,8 @@ class Comparing {
 
   std::vector<std::string> names() const {
     std::vector<std::string> names;
-    for (const StageVariant& variant : options_.compared) names.push_back(variant.name);
+    for (const zero::report::StageVariant& variant : options_.compared)
+      names.push_back(variant.name);
     return names;
   }
 
@@ -222,7 +223,7 @@ class Comparing {
 
 std::vector<Task> resolve_variants(const Options& options) {
   std::vector<Task> tasks;
-  for (const StageVariant& variant : options.compared) {
+  for (const zero::report::StageVariant& variant : options.compared) {
     if (variant.of_gpu && options.device != "cuda")
       throw zero::ConfigError("--compare-stages: " + variant.name +
                               " needs --device cuda: CPU ranks keep their state in host memory "

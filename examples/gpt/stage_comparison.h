@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "examples/gpt/options.h"
-#include "examples/gpt/stage_variants.h"
 #include "examples/gpt/task.h"
 #include "tools/report/comparison.h"
+#include "tools/report/stage_variants.h"
 #include "zero/zero.h"
 
 namespace gpt {

@@ -9,6 +9,7 @@
 #include "tools/report/json.h"
 #include "tools/report/report.h"
 #include "tools/report/runs.h"
+#include "tools/report/stage_variants.h"
 #include "tools/report/table.h"
 #include "zero/zero.h"
 
@@ -29,9 +30,9 @@ void declare_comparison(py::module_& module) {
            py::arg("tokens_per_second"), py::arg("skipped"));
   py::class_<report::MeasuredRun>(module, "MeasuredRun")
       .def(py::init<std::string, std::vector<report::MeasuredStep>, std::int64_t, EngineReport,
-                    EngineReport, std::uint64_t>(),
+                    EngineReport, std::uint64_t, bool>(),
            py::arg("name"), py::arg("records"), py::arg("warm_up"), py::arg("after_warm_up"),
-           py::arg("after_all"), py::arg("digest"));
+           py::arg("after_all"), py::arg("digest"), py::arg("encoded"));
   py::class_<report::CommonSettings>(module, "CommonSettings")
       .def(py::init<std::string, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool>(),
            py::arg("model"), py::arg("parameters"), py::arg("ranks"), py::arg("steps"),
@@ -47,6 +48,12 @@ void declare_comparison(py::module_& module) {
       .def("text", &report::text_of)
       .def("json", &report::json_of)
       .def("write", &report::write_report, py::arg("directory"));
+  py::class_<report::StageVariant>(module, "StageVariant")
+      .def_readonly("name", &report::StageVariant::name)
+      .def_readonly("overrides", &report::StageVariant::overrides)
+      .def_readonly("of_gpu", &report::StageVariant::of_gpu)
+      .def_readonly("encoded", &report::StageVariant::encoded);
+  module.def("parse_stage_list", &report::parse_stage_list, py::arg("list"), py::arg("given_as"));
   module.def("prepare_directory", &report::prepare_directory);
 }
 

@@ -32,7 +32,8 @@ std::string error(std::vector<const char*> arguments) {
 }
 
 TEST_CASE("the list names strategies, each once, in the user's order") {
-  const std::vector<gpt::StageVariant> list = gpt::parse_stage_list("3,grad_op,0");
+  const std::vector<zero::report::StageVariant> list =
+      zero::report::parse_stage_list("3,grad_op,0");
   REQUIRE(list.size() == 3);
   CHECK(list[0].name == "stage 3");
   CHECK(list[0].overrides ==
@@ -41,30 +42,33 @@ TEST_CASE("the list names strategies, each once, in the user's order") {
   CHECK(list[1].overrides ==
         zero::Text{{"zero_optimization.stage", "3"}, {"zero_core.reshard_after_forward", "false"}});
   CHECK(list[2].name == "stage 0");
-  const std::vector<gpt::StageVariant> offloaded = gpt::parse_stage_list("2,3+nvme");
+  const std::vector<zero::report::StageVariant> offloaded =
+      zero::report::parse_stage_list("2,3+nvme");
   CHECK(offloaded[0].overrides.at("zero_optimization.offload_optimizer.device") == "none");
   CHECK(offloaded[1].name == "stage 3 + nvme");
   CHECK(offloaded[1].overrides.at("zero_optimization.stage") == "3");
   CHECK(offloaded[1].overrides.at("zero_optimization.offload_optimizer.device") == "nvme");
   CHECK(offloaded[1].overrides.at("zero_optimization.offload_param.device") == "nvme");
   CHECK(offloaded[1].overrides.at("zero_optimization.offload_param.max_in_cpu") == "0");
-  const std::vector<gpt::StageVariant> on_host = gpt::parse_stage_list("2,3+cpu");
+  const std::vector<zero::report::StageVariant> on_host = zero::report::parse_stage_list("2,3+cpu");
   CHECK(on_host[0].overrides.at("zero_optimization.offload_optimizer.device") == "none");
   CHECK(!on_host[0].of_gpu);
   CHECK(on_host[1].name == "stage 3 + cpu");
   CHECK(on_host[1].overrides.at("zero_optimization.offload_optimizer.device") == "cpu");
   CHECK(on_host[1].overrides.at("zero_optimization.offload_param.device") == "cpu");
   CHECK(on_host[1].of_gpu);
-  const std::vector<gpt::StageVariant> groups = gpt::parse_stage_list("3,hybrid/2,hfsdp/2,3+hpz/4");
+  const std::vector<zero::report::StageVariant> groups =
+      zero::report::parse_stage_list("3,hybrid/2,hfsdp/2,3+hpz/4");
   CHECK(groups[1].name == "hybrid/2");
   CHECK(groups[1].overrides.at("zero_core.shard_group_size") == "2");
   CHECK(groups[1].overrides.at("zero_core.optimizer_over_all_ranks") == "false");
   CHECK(groups[2].overrides.at("zero_core.optimizer_over_all_ranks") == "true");
   CHECK(groups[3].name == "stage 3 + hpz/4");
   CHECK(groups[3].overrides.at("zero_optimization.zero_hpz_partition_size") == "4");
-  for (const gpt::StageVariant& variant : groups)
+  for (const zero::report::StageVariant& variant : groups)
     CHECK(variant.overrides.at("zero_core.reduce_group_size") == "2");
-  const std::vector<gpt::StageVariant> encoded = gpt::parse_stage_list("3,3+qwz,3+qgz,3+qwz+qgz");
+  const std::vector<zero::report::StageVariant> encoded =
+      zero::report::parse_stage_list("3,3+qwz,3+qgz,3+qwz+qgz");
   const std::string weights = "zero_optimization.zero_quantized_weights";
   const std::string gradients = "zero_optimization.zero_quantized_gradients";
   for (const std::size_t i : {0, 1, 2, 3}) {
@@ -85,7 +89,7 @@ TEST_CASE("the list names strategies, each once, in the user's order") {
                                       {"2", "nothing to compare"},
                                       {"all", "\"all\" is no stage"}}) {
     const std::string message =
-        refusal<zero::ConfigError>([&, text = text] { gpt::parse_stage_list(text); });
+        refusal<zero::ConfigError>([&, text = text] { zero::report::parse_stage_list(text); });
     CHECK_MESSAGE(contains(message, problem), message);
     CHECK(contains(message, text));
   }
@@ -231,7 +235,8 @@ TEST_CASE("wire formats are compared by their losses, and need not have the bits
   const TemporaryDirectory folder;
   gpt::Options options = small_comparison(folder / "report");
   options.steps = 5;
-  options.compared = gpt::parse_stage_list("3+qwz+qgz,3,hybrid/2,hfsdp/2,3+hpz/2,3+qwz,3+qgz");
+  options.compared =
+      zero::report::parse_stage_list("3+qwz+qgz,3,hybrid/2,hfsdp/2,3+hpz/2,3+qwz,3+qgz");
   const nlohmann::json report = run(options, 4, 0);
   CHECK(report.at("bits_equal") == true);
   const auto& variants = report.at("variants");
@@ -256,7 +261,7 @@ TEST_CASE("wire formats are compared by their losses, and need not have the bits
 TEST_CASE("one gradient_sync holds for all stages, and a given one is kept") {
   const TemporaryDirectory folder;
   gpt::Options options = small_comparison(folder / "report");
-  options.compared = gpt::parse_stage_list("0,2");
+  options.compared = zero::report::parse_stage_list("0,2");
   options.overrides["gradient_accumulation_steps"] = "3";
   const auto sent = [](const nlohmann::json& report, int variant) {
     return report.at("variants")[variant].at("wire_bytes_per_step").at("reduce_scatter").at("sent");
@@ -270,7 +275,7 @@ TEST_CASE("one gradient_sync holds for all stages, and a given one is kept") {
 TEST_CASE("offload to host memory is no variant of CPU ranks, and the comparison says so") {
   const TemporaryDirectory folder;
   gpt::Options options = small_comparison(folder / "report");
-  options.compared = gpt::parse_stage_list("3,3+cpu");
+  options.compared = zero::report::parse_stage_list("3,3+cpu");
   const std::string message = refusal<zero::ConfigError>([&] {
     zero::testing::run_ranks(
         1, [&](zero::Runtime& runtime) { gpt::compare_stages(runtime, options); });
@@ -285,7 +290,7 @@ TEST_CASE("a plan needs no ranks, no GPU and no directory, and its reports agree
   options.device = "cuda";
   options.overrides["bf16.enabled"] = "true";
   options.overrides["zero_optimization.offload_optimizer.nvme_path"] = "/nowhere";
-  options.compared = gpt::parse_stage_list("0,2,2+cpu,3+cpu");
+  options.compared = zero::report::parse_stage_list("0,2,2+cpu,3+cpu");
   const zero::report::Comparison plan = gpt::memory_plan(options);
   REQUIRE(plan.variants.size() == 4);
   // fp32 masters and two moments: 12 bytes of each parameter, on all ranks or on one of them.
@@ -338,7 +343,7 @@ gpt::Options blocks(const TemporaryDirectory& folder, int layers, const char* st
   options.model = folder.file("config.json", R"({"n_layer": )" + std::to_string(layers) +
                                                  R"(, "n_head": 1, "n_embd": 64,
     "vocab_size": 300, "n_positions": 8})");
-  options.compared = gpt::parse_stage_list(stages);
+  options.compared = zero::report::parse_stage_list(stages);
   options.planned_ranks = ranks;
   return options;
 }
@@ -385,7 +390,7 @@ TEST_CASE(
 TEST_CASE("a run's report has the plan's remarks, and none of what did not run") {
   const TemporaryDirectory folder;
   gpt::Options options = small_comparison(folder / "report");
-  options.compared = gpt::parse_stage_list("1,3");
+  options.compared = zero::report::parse_stage_list("1,3");
   const nlohmann::json report = run(options, 2, 0);
   CHECK(report.at("absent").empty());
   REQUIRE(report.at("remarks").size() == 1);
@@ -426,7 +431,7 @@ TEST_CASE("a variant that finds no memory is named") {
   gpt::Options options = small_comparison(folder / "report");
   options.model = folder.file("config.json", R"({"n_layer": 4000, "n_head": 1, "n_embd": 16384,
     "vocab_size": 300, "n_positions": 8})");
-  options.compared = gpt::parse_stage_list("0,3");
+  options.compared = zero::report::parse_stage_list("0,3");
   std::string message;
   try {
     zero::testing::run_ranks(

@@ -1,12 +1,13 @@
-#include "examples/gpt/stage_variants.h"
+#include "tools/report/stage_variants.h"
 
 #include <algorithm>
 #include <array>
 #include <sstream>
 
-#include "zero/zero.h"
+#include "zero/base/error.h"
 
-namespace gpt {
+namespace zero::report {
+
 namespace {
 
 enum class Groups { none, shards, second_copies };
@@ -45,18 +46,21 @@ constexpr std::array<Item, 18> items = {
      {"3+hpz+qwz+qgz", "stage 3 + hpz + qwz + qgz", "3", true, "none", Groups::second_copies, false,
       true, true}}};
 
-[[noreturn]] void refuse(const std::string& list, const std::string& problem) {
-  throw zero::ConfigError(
-      "--compare-stages " + list + ": " + problem +
+// The text of a list, and how it was given.
+struct ListText {
+  const std::string& text;
+  const std::string& given_as;
+};
+
+[[noreturn]] void refuse(const ListText& list, const std::string& problem) {
+  throw ConfigError(
+      list.given_as + " " + list.text + ": " + problem +
       "; expected two or more of 0, 1, 2, 3, grad_op (stage 3 without resharding after forward), "
       "hybrid/S and hfsdp/S (stage 3 in groups of S ranks, hfsdp with optimizer states sharded "
-      "over "
-      "all), 3+hpz/S (with a second copy in groups of S ranks), 3+qwz, 3+qgz and 3+qwz+qgz (int8 "
-      "gathers, int4 reductions), 3+hpz+qwz+qgz/S (ZeRO++ in full), 1+cpu, 2+cpu and 3+cpu "
-      "(offload to "
-      "host memory, of GPU ranks), 1+nvme, 2+nvme and 3+nvme (offload to a file in nvme_path), "
-      "with "
-      "commas between");
+      "over all), 3+hpz/S (with a second copy in groups of S ranks), 3+qwz, 3+qgz and 3+qwz+qgz "
+      "(int8 gathers, int4 reductions), 3+hpz+qwz+qgz/S (ZeRO++ in full), 1+cpu, 2+cpu and 3+cpu "
+      "(offload to host memory, of GPU ranks), 1+nvme, 2+nvme and 3+nvme (offload to a file in "
+      "nvme_path), with commas between");
 }
 
 // An item as given, and the ranks of its groups.
@@ -65,7 +69,7 @@ struct Given {
   std::string group;
 };
 
-Given find_item(const std::string& list, const std::string& text) {
+Given find_item(const ListText& list, const std::string& text) {
   const std::size_t slash = std::min(text.find('/'), text.size());
   const std::string name = text.substr(0, slash),
                     group = text.substr(std::min(slash + 1, text.size()));
@@ -93,7 +97,7 @@ void set_groups(StageVariant& variant, const Given& given) {
 }
 
 // Bits are equal where sums are taken in the same groups first.
-void sum_in_groups(const std::string& list, std::vector<StageVariant>& variants) {
+void sum_in_groups(const ListText& list, std::vector<StageVariant>& variants) {
   const std::string key = "zero_core.shard_group_size";
   std::string group;
   for (const StageVariant& variant : variants) {
@@ -132,10 +136,11 @@ void set_formats(StageVariant& variant, const Item& item) {
 
 }  // namespace
 
-std::vector<StageVariant> parse_stage_list(const std::string& list) {
+std::vector<StageVariant> parse_stage_list(const std::string& text, const std::string& given_as) {
+  const ListText list{text, given_as};
   std::vector<Given> given;
-  std::istringstream stream(list);
-  for (std::string text; std::getline(stream, text, ',');) given.push_back(find_item(list, text));
+  std::istringstream stream(text);
+  for (std::string item; std::getline(stream, item, ',');) given.push_back(find_item(list, item));
   const bool offloads = std::ranges::any_of(
       given, [](const Given& each) { return each.item->offload != std::string("none"); });
   const bool encodes =
@@ -158,4 +163,4 @@ std::vector<StageVariant> parse_stage_list(const std::string& list) {
   return variants;
 }
 
-}  // namespace gpt
+}  // namespace zero::report

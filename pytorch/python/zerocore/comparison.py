@@ -12,9 +12,6 @@ from . import _native
 from .initialize import initialize, read_config
 from .ranks import ranks
 
-_STAGES = {"0": "stage 0", "1": "stage 1", "2": "stage 2", "3": "stage 3", "grad_op": "grad_op",
-           "1+nvme": "stage 1 + nvme", "2+nvme": "stage 2 + nvme", "3+nvme": "stage 3 + nvme"}
-
 
 class Comparison:
     """What compare_stages() found. `str()` of it is the table that rank 0 has printed."""
@@ -25,7 +22,7 @@ class Comparison:
     @property
     def equal(self):
         """Whether all stages have equal bits: each loss, gradient norm and skipped step, and the digest of all
-        weights and optimizer states."""
+        weights and optimizer states. Those that send less in wire formats do not count."""
         return self._native.bits_equal()
 
     @property
@@ -43,19 +40,16 @@ def compare_stages(make_model, batches, stages=("0", "1", "2", "3", "grad_op"), 
 
     A batch is given to the model as its keywords (a dict), its arguments (a tuple or list) or its argument; what the
     model returns is the loss, or has it as .loss, or `loss(output, batch)` makes it. `config` is that of
-    initialize(), whose stage and offload the list replaces; further arguments go to initialize(). With `report`, a
-    folder, report.html, report.md and report.json are written there."""
-    names = [_name_of(stage) for stage in stages]
-    if len(set(names)) < max(2, len(names)):
-        raise _native.ConfigError(f"compare_stages: stages is {list(stages)}; expected two or more, each once")
-    return _Comparing(make_model, list(batches), [str(stage) for stage in stages], read_config(None, config or {})[0],
-                      loss or _loss_of, report, seed, arguments).run()
-
-
-def _name_of(stage):
-    if str(stage) not in _STAGES:
-        raise _native.ConfigError(f"compare_stages: {stage!r} is no stage; expected some of {', '.join(_STAGES)}")
-    return _STAGES[str(stage)]
+    initialize(), of which the list replaces the stage and, where one of its items is about them, offload and wire
+    formats; further arguments go to initialize(). With `report`, a folder, report.html, report.md and report.json are
+    written there."""
+    variants = _native.parse_stage_list(",".join(map(str, stages)), "compare_stages: the stages")
+    for variant in variants:
+        if variant.of_gpu and ranks().gpu < 0:
+            raise _native.ConfigError(f"compare_stages: {variant.name} needs GPUs: CPU ranks keep their state in host "
+                                      "memory anyway, so it would be the stage without offload again; leave it out")
+    return _Comparing(make_model, list(batches), variants, read_config(None, config or {})[0], loss or _loss_of, report,
+                      seed, arguments).run()
 
 
 def _loss_of(output, batch):
@@ -69,8 +63,8 @@ def _loss_of(output, batch):
 
 
 class _Comparing:
-    def __init__(self, make_model, batches, stages, document, loss, folder, seed, arguments):
-        self.make_model, self.batches, self.stages = make_model, batches, stages
+    def __init__(self, make_model, batches, variants, document, loss, folder, seed, arguments):
+        self.make_model, self.batches, self.variants = make_model, batches, variants
         self.document, self.loss, self.seed, self.arguments = document, loss, seed, arguments
         self.job = ranks()
         self.folder = folder if self.job.rank == 0 else None
@@ -80,12 +74,12 @@ class _Comparing:
 
     def run(self):
         # A step that nobody looks at: what libraries take once is not the first stage's.
-        self.trained(self.stages[-1], rehearses=True)
-        for stage in self.stages:
+        self.trained(self.variants[-1], rehearses=True)
+        for variant in self.variants:
             try:
-                self.report.add(self.trained(stage))
+                self.report.add(self.trained(variant))
             except BaseException as error:
-                self.report.note_failure(_name_of(stage), f"{type(error).__name__}: {error}")
+                self.report.note_failure(variant.name, f"{type(error).__name__}: {error}")
                 self.write()
                 raise
             self.write()
@@ -98,32 +92,30 @@ class _Comparing:
         if self.folder is not None:
             self.report.write(str(self.folder))
 
-    def config_of(self, stage):
+    def config_of(self, variant):
         document = copy.deepcopy(self.document)
-        zero = document.setdefault("zero_optimization", {})
-        core = document.setdefault("zero_core", {})
-        zero["stage"] = 3 if stage == "grad_op" else int(stage[0])
-        core["reshard_after_forward"] = stage != "grad_op"
-        core.setdefault("gradient_sync", "each")  # its default depends on the stage, and decides bits
-        if any("+" in other for other in self.stages):
-            for part in ("offload_optimizer", "offload_param"):
-                zero.setdefault(part, {})["device"] = "nvme" if "+" in stage else "none"
-            if "+" in stage:
-                zero["offload_param"]["max_in_cpu"] = 0
+        for path, value in variant.overrides.items():
+            *sections, key = path.split(".")
+            section = document
+            for name in sections:
+                section = section.setdefault(name, {})
+            section[key] = value if value in ("none", "cpu", "nvme") else json.loads(value)
+        # Its default depends on the stage, and decides bits.
+        document["zero_core"].setdefault("gradient_sync", "each")
         return document
 
-    def trained(self, stage, rehearses=False):
+    def trained(self, variant, rehearses=False):
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)  # what C libraries keep would count in the next stage's baseline
         torch.manual_seed(self.seed)
         model = self.make_model()
-        engine, *_ = initialize(model=model, config=self.config_of(stage), **self.arguments)
+        engine, *_ = initialize(model=model, config=self.config_of(variant), **self.arguments)
         try:
-            return self.steps(engine, model, stage, rehearses)
+            return self.steps(engine, model, variant, rehearses)
         finally:
             engine.destroy()
 
-    def steps(self, engine, model, stage, rehearses):
+    def steps(self, engine, model, variant, rehearses):
         accumulation = engine.gradient_accumulation_steps()
         count = len(self.batches) // accumulation
         if count == 0:
@@ -148,14 +140,14 @@ class _Comparing:
             records.append(_native.MeasuredStep(last.loss, last.grad_norm, rate, last.skipped))
         if rehearses:
             return None
-        return _native.MeasuredRun(_name_of(stage), records, warm_up, after_warm_up, engine.native.report(),
-                                   engine.digest())
+        return _native.MeasuredRun(variant.name, records, warm_up, after_warm_up, engine.native.report(),
+                                   engine.digest(), variant.encoded)
 
     def describe(self, engine, model, count):
         settings = _native.CommonSettings(
             type(model).__name__, engine.native.report().parameter_count, self.job.size, count, count // 5,
             engine.config["zero_core"]["gradient_sync"] == "each")
-        self.report.begin(settings, [_name_of(stage) for stage in self.stages])
+        self.report.begin(settings, [variant.name for variant in self.variants])
         self.report.facts = [("ranks", self.job.describe()), *settings.facts(),
                              ("program", f"zerocore with torch {torch.__version__}")]
 

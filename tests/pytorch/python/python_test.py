@@ -108,6 +108,7 @@ def comparison():
         if not states[0] == 2 * states[1] == 2 * states[2]:
             raise SystemExit(f"optimizer states at stages 0, 2 and 3: {states}")
     with tempfile.TemporaryDirectory() as folder:
+        contains(run(4, "comparison_in_groups")[0], "hfsdp/2", "stage 3 + hpz + qwz + qgz/2")
         contains(run(2, "offloaded_comparison", folder)[0], "stage 1 + nvme", "stage 3 + nvme", "bits equal")
 
 

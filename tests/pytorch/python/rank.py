@@ -343,6 +343,26 @@ def comparison(folder):
     assert not zerocore.compare_stages(changing, batches(), (0, 3), config=document).equal
 
 
+def comparison_in_groups():
+    """compare_stages() with groups of ranks and wire formats: what is encoded may have losses of its own."""
+    torch.manual_seed(50 + zerocore.ranks().rank)
+    batches = [torch.randint(0, models.VOCABULARY, (2, 12)) for _ in range(4)]
+    stages = ("3", "hybrid/2", "hfsdp/2", "3+hpz/2", "3+hpz+qwz+qgz/2")
+    result = zerocore.compare_stages(lambda: models.make("tied")[0], batches, stages, config=config("0", 2))
+    assert result.equal
+    variants = result.figures["variants"]
+    assert [variant["encoded"] for variant in variants] == [False] * 4 + [True], variants
+    assert variants[4]["final_loss"] != variants[0]["final_loss"], variants
+    for wrong, problem in ((("3", "3+cpu"), "stage 3 + cpu needs GPUs"), (("0", "hybrid"), "lacks the ranks of a group"),
+                           (("0",), "nothing to compare")):
+        try:
+            zerocore.compare_stages(lambda: models.make("tied")[0], batches, wrong, config=config("0", 2))
+        except zerocore.ConfigError as error:
+            assert problem in str(error), error
+        else:
+            raise AssertionError(f"{wrong} was taken")
+
+
 def offloaded_comparison(folder):
     """compare_stages() with state and parameters in files: equal bits, and the report says what lies in them."""
     torch.manual_seed(50 + zerocore.ranks().rank)
