@@ -308,9 +308,12 @@ void add_core(RowList& rows) {
             "CPU ranks: compare a digest of all data that ranks receive with the sender's, to find "
             "bits that change on the way"),
        acts("offload_chunk_bytes", positive_counts,
-            "largest chunk that NVMe offload reads, updates and writes at a time"),
+            "largest chunk of offloaded state that is moved and updated at a time"),
        acts("offload_cache_bytes", counts,
-            "memory in which the first chunks stay instead of in the file")});
+            "memory in which the first chunks stay instead of in the file"),
+       acts("offload_step", Names{"host", "device"},
+            "GPU ranks with offload_optimizer.device cpu: who updates the state in host memory, "
+            "the CPU, or the GPU, through which it passes in chunks; the bits are the same")});
   const Names formats(std::begin(comm::wire::format_names), std::end(comm::wire::format_names));
   rows.in("zero_core.wire",
           {section("formats in which fewer bytes travel between ranks"),

@@ -131,10 +131,11 @@ struct CoreOptions {
   std::map<std::string, ParamGroupOptions> param_groups;
   std::int64_t offload_chunk_bytes = 48'000'000;  // at most, of what is read, updated and written
   std::int64_t offload_cache_bytes = 0;           // of the first chunks, which stay in memory
-  std::string on_save_error = "stop";             // or "continue": a failed save is only told
-  double preempt_grace_s = 25;                    // between a signal to stop and the end
-  std::int64_t async_staging_bytes = 0;           // of a rank; 0: as much as its file has
-  bool allow_non_finite_weights = false;          // in what is loaded
+  std::string offload_step = "host";      // or "device": what host memory keeps, a GPU steps
+  std::string on_save_error = "stop";     // or "continue": a failed save is only told
+  double preempt_grace_s = 25;            // between a signal to stop and the end
+  std::int64_t async_staging_bytes = 0;   // of a rank; 0: as much as its file has
+  bool allow_non_finite_weights = false;  // in what is loaded
   bool resume_fallback = true;  // from the newest checkpoint to an older one, where it is damaged
   std::int64_t verify_every = 100;  // steps between comparisons of replicated parameters; 0: never
   bool verify_comm = false;         // compare digests of what travels between ranks

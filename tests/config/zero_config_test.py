@@ -38,7 +38,7 @@ def check_plans(file):
 
     # What one device alone refuses.
     for name, stage, sections, reason in (
-            ("host.json", 0, {"offload_optimizer": {"device": "cpu"}}, "at stage 0 every rank would update"),
+            ("host.json", 0, {"offload_optimizer": {"device": "cpu"}}, "at stage 0 every rank would keep and update"),
             ("param.json", 3, {"offload_param": {"device": "cpu"}}, "need offload_optimizer.device cpu or nvme")):
         path = offload(name, stage, **sections)
         has(run("check", path), f"notice: refused on GPU ranks: {path}:1:", reason, f"{name}: good")

@@ -90,7 +90,10 @@ TEST_CASE("gpu: optimizer state in host memory changes no bit") {
         CAPTURE(ratio);
         config.zero_optimization.offload_optimizer.ratio = ratio;
         config.zero_optimization.offload_optimizer.pin_memory = bf16;
-        CHECK(train_on("cuda", config) == expected);
+        for (const char* steps : {"host", "device"}) {
+          config.zero_core.offload_step = steps;
+          CHECK(train_on("cuda", config) == expected);
+        }
       }
     }
   }

@@ -277,7 +277,7 @@ std::string walk(const PlanInputs& inputs, const Walked& plans, const Ranking& r
   StepClock clock;
   Moment now;
   const auto give = [&](const Instruction& i) {
-    zero::ExecutionStream& stream = *streams[std::size_t(stream_of(i.op))];
+    zero::ExecutionStream& stream = *streams[std::size_t(i.stream)];
     for (const bool ends : {false, true})
       stream.enqueue([&memory, i, now, ends](zero::Stream) { memory.access(i, now, ends); });
   };

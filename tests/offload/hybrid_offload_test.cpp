@@ -71,6 +71,11 @@ TEST_CASE("GPU ranks with offload under hybrid strategies: the bits of CPU ranks
         training.compare(
             ranks, expected, c,
             {mock::Order::compute_first, mock::Order::communication_first, mock::Order::random});
+        if (device == zero::OffloadDevice::cpu) {
+          zero::Config stepped = c;
+          stepped.zero_core.offload_step = "device";
+          training.compare(ranks, expected, stepped, {mock::Order::random});
+        }
         if (device == zero::OffloadDevice::none || row.over_all_ranks) continue;
         c = with_parameters(c, directory.path());
         c.zero_optimization.offload_param.device = device;

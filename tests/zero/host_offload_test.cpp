@@ -11,57 +11,12 @@
 #include "optim/gradient_norm.h"
 #include "tests/support/checkpoint_moves.h"
 #include "tests/support/mirrored_toy.h"
-#include "tests/support/mock_ranks.h"
+#include "tests/zero/host_offload.h"
 #include "zero/testing.h"
 
 namespace {
 
-constexpr int steps = 4;
-constexpr toy::Dims dims{.vocabulary = 31, .channels = 72, .blocks = 3, .batch = 2};
-const mock::Training training{dims, steps};
-
-zero::Config config_of(int stage, int accumulation = 1, bool bf16 = true) {
-  zero::Config config = toy::config(stage, dims, accumulation);
-  config.bf16_enabled = bf16;
-  return config;
-}
-
-// In chunks of 2048 elements.
-zero::Config offloaded(zero::Config config, double ratio = 1) {
-  config.zero_optimization.offload_optimizer.device = zero::OffloadDevice::cpu;
-  config.zero_optimization.offload_optimizer.ratio = ratio;
-  config.zero_core.offload_chunk_bytes = 1;
-  return config;
-}
-
-zero::Config with_parameters(zero::Config config, int buffers = 5) {
-  config.zero_optimization.offload_param.device = zero::OffloadDevice::cpu;
-  config.zero_optimization.offload_param.buffer_count = buffers;
-  return config;
-}
-
-void compare(int ranks, const toy::Trace& expected, const zero::Config& config) {
-  training.compare(
-      ranks, expected, config,
-      {mock::Order::compute_first, mock::Order::communication_first, mock::Order::one_last,
-       mock::Order::one_last, mock::Order::random, mock::Order::one_queue});
-}
-
-std::int64_t planned(const std::vector<zero::MemoryUse>& tier, const char* category) {
-  for (const zero::MemoryUse& use : tier)
-    if (use.category == category) return use.planned;
-  return -1;
-}
-
-std::int64_t total(const std::vector<zero::MemoryUse>& tier) {
-  std::int64_t sum = 0;
-  for (const zero::MemoryUse& use : tier) {
-    CHECK(use.current == use.planned);
-    CHECK(use.peak == use.planned);
-    sum += use.planned;
-  }
-  return sum;
-}
+using namespace host_offload;
 
 }  // namespace
 

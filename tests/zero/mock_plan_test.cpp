@@ -3,297 +3,20 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <map>
-#include <set>
 
 #include "tests/support/mock_device.h"
 #include "tests/support/models.h"
 #include "tests/support/plan_walks.h"
+#include "tests/zero/plan_memory.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/run/plan_walker.h"
 
 using namespace zero::detail;
+using plan_memory::Memory;
 using plan_walks::Moment;
 using plan_walks::Walked;
 
 namespace {
-
-// What lies in each slot, and how often each shard was written.
-class Memory {
- public:
-  Memory(const PlanInputs& inputs, bool empties_each)
-      : inputs_(inputs),
-        empties_each_(empties_each),
-        parameters_(std::size_t(inputs.parameter_slots.slots), Parameter{}),
-        gradients_(std::size_t(inputs.gradient_slots.slots), Gradient{}),
-        versions_(inputs.layout->flat_units.size(), 0),
-        spread_(versions_),
-        second_copies_(versions_),
-        at_rest_(inputs.layout->flat_units.size(), Written{}),
-        on_host_(inputs.layout->flat_units.size(), Written{}),
-        chunks_(inputs.layout->flat_units.size(), 0),
-        slots_(std::size_t(inputs.offload.state_slots), Slot{}),
-        buffers_(std::size_t(inputs.offload.shard_slots), Buffer{}),
-        fetched_(std::size_t(inputs.offload.shard_slots), Buffer{}),
-        staging_(std::size_t(inputs.gradient_slots.slots), Gradient{}),
-        landed_(std::size_t(inputs.gradient_slots.slots), -1),
-        turns_(inputs.offload),
-        in_file_(inputs.layout->flat_units.size(), Written{}),
-        states_(inputs.chunks.size(), 0) {
-    for (const Chunk& chunk : inputs.chunks) {
-      place_in_unit_.push_back(chunks_[std::size_t(chunk.flat_unit)]);
-      ++chunks_[std::size_t(chunk.flat_unit)];
-    }
-    for (std::size_t f = 0; f < versions_.size() && !inputs.gather_parameters; ++f)
-      parameter_of(int(f)) = {int(f), 0};
-  }
-
-  std::string fault;
-
-  // Reads take time: at their start and at their end the same must be there, from the latest of the
-  // gathers, which are counted by flat unit.
-  void read(Op op, int unit, Moment now, const std::vector<int>& gathers) {
-    for (const int f : inputs_.layout->needs_of_unit[std::size_t(unit)])
-      if (parameter_of(f) !=
-          Parameter{f, now.step * chunks_[std::size_t(f)], gathers[std::size_t(f)]})
-        complain(op, unit, "finds other parameters");
-  }
-  void write(Op op, int unit, Moment now) {
-    if (op != Op::backward) return;
-    for (const int f : inputs_.layout->needs_of_unit[std::size_t(unit)])
-      if (gradient_slot(f) >= 0) write_gradient(f, unit, now);
-  }
-  // So do writes.
-  void begin_gather(int f) { parameter_of(f) = {f, torn}; }
-  void end_gather(int f, int number) {
-    const int version =
-        inputs_.spread_after_update ? spread_[std::size_t(f)] : versions_[std::size_t(f)];
-    parameter_of(f) = {f, version, number};
-    second_copies_[std::size_t(f)] = version;
-    if (inputs_.offload.shard_slot(f) < 0) return;
-    const Buffer& buffer = buffers_[std::size_t(inputs_.offload.shard_slot(f))];
-    parameter_of(f) = {buffer.content.flat, buffer.content.version, number};
-    if (buffer.fetch != number) complain(Op::gather, f, "finds what another fetch has brought");
-  }
-  void end_regather(int f, int number) {
-    parameter_of(f) = {f, second_copies_[std::size_t(f)], number};
-  }
-  void spread(int f, Moment now, bool ends) {
-    const int version = versions_[std::size_t(f)];
-    if (version != (now.step + 1) * chunks_[std::size_t(f)])
-      complain(Op::spread, f, "finds another version");
-    spread_[std::size_t(f)] = ends ? version : torn;
-  }
-  // The unit's fetches, its supplies and its gathers are numbered, for what one brings the next
-  // takes.
-  void fetch(int f, int number, bool ends) {
-    fetched_[std::size_t(inputs_.offload.shard_slot(f))] = {
-        {f, ends ? versions_[std::size_t(f)] : torn}, number};
-  }
-  void supply(int f, int number, bool ends) {
-    const auto slot = std::size_t(inputs_.offload.shard_slot(f));
-    Buffer from{{f, versions_[std::size_t(f)]}, number};
-    if (inputs_.offload.fetches(f)) from = fetched_[slot];
-    if (from.fetch != number) complain(Op::supply, f, "finds what another fetch has brought");
-    buffers_[slot] = {ends ? from.content : Parameter{f, torn}, number};
-  }
-  // Of a reduction, or of an addition to the rank's own sum.
-  void assign_or_add(Op op, int f, Moment now) {
-    Gradient& gradient = gradients_[std::size_t(gradient_slot(f))];
-    if (gradient != Gradient{f, written(f, empties_each_ ? now.micro : 0, now)})
-      complain(op, f, "finds other gradients");
-    Written& sum = at_rest_[std::size_t(f)];
-    if (sum.empty() || sum.begin()->step != now.step) sum.clear();
-    sum.insert(gradient.by.begin(), gradient.by.end());
-    gradient = {};
-    landed_[std::size_t(gradient_slot(f))] = f;
-  }
-  void agree(Moment now) {
-    decision_ = now.step;
-    for (std::size_t f = 0; f < at_rest_.size(); ++f)
-      if (gradient_slot(int(f)) >= 0) require_sum(Op::agree, int(f), now);
-  }
-  void update(int chunk, Moment now) {
-    const int f = inputs_.chunks[std::size_t(chunk)].flat_unit;
-    require_sum(Op::update, f, now);
-    begin_write(Op::update, chunk, now);
-    end_write(chunk);
-  }
-  // To host memory; at the start and at the end of the copy.
-  void download(int f, Moment now, bool ends) {
-    require_sum(Op::download, f, now);
-    if (inputs_.offload.gradients && landed_[std::size_t(gradient_slot(f))] != f)
-      complain(Op::download, f, "finds its slot overwritten");
-    for (const Chunk& chunk : inputs_.chunks) {
-      if (chunk.flat_unit != f || !chunk.on_host) continue;
-      const Written sum = ends ? at_rest_[std::size_t(f)] : Written{};
-      if (inputs_.offload.recalls(chunk))
-        staging_[std::size_t(gradient_slot(f))] = {f, sum};
-      else
-        on_host_[std::size_t(f)] = sum;
-    }
-  }
-  void spill(int f, Moment now, bool ends) {
-    if (staging_[std::size_t(gradient_slot(f))] != Gradient{f, written(f, 0, now)})
-      complain(Op::spill, f, "finds another sum");
-    in_file_[std::size_t(f)] = ends ? written(f, 0, now) : Written{};
-  }
-  void load(Op op, int chunk, Moment now, bool ends) {
-    const Chunk& own = inputs_.chunks[std::size_t(chunk)];
-    Slot& slot = slot_of(chunk);
-    if (op == Op::load) {
-      if (!ends && !turns_.begin_load(chunk)) complain(op, chunk, "comes out of turn");
-      if (states_[std::size_t(chunk)] != now.step) complain(op, chunk, "finds another state");
-      slot = {chunk, ends ? now.step : torn, {}};
-    } else if (slot.chunk != chunk || slot.steps != now.step) {
-      complain(op, chunk, "finds another chunk");
-    }
-    if (!inputs_.offload.recalls(own) || (op == Op::load && own.ahead)) return;
-    const auto f = std::size_t(own.flat_unit);
-    if (in_file_[f] != written(own.flat_unit, 0, now)) complain(op, chunk, "finds another sum");
-    slot.gradient = ends ? in_file_[f] : Written{};
-  }
-  void store(int chunk, Moment now, bool ends) {
-    require_stepped(Op::store, chunk, now);
-    if (ends) turns_.end_store();
-    states_[std::size_t(chunk)] = ends ? now.step + 1 : torn;
-    if (inputs_.offload.fetches(inputs_.chunks[std::size_t(chunk)].flat_unit))
-      write(Op::store, chunk, now, ends);
-  }
-  void update_on_host(int chunk, Moment now, bool ends) {
-    const Chunk& own = inputs_.chunks[std::size_t(chunk)];
-    const OffloadPlan& offload = inputs_.offload;
-    if (decision_ != now.step) complain(Op::update_on_host, chunk, "finds another decision");
-    require_sum_on_host(Op::update_on_host, chunk, now);
-    if (offload.passes_file(own) && !ends && !turns_.begin_update(chunk))
-      complain(Op::update_on_host, chunk, "comes out of turn");
-    if (offload.passes_file(own) && ends) turns_.end_update();
-    if (own.slot >= 0) {
-      Slot& slot = slot_of(chunk);
-      const bool loaded = slot.chunk == chunk && slot.steps == (ends ? torn : now.step);
-      if (offload.passes_file(own) && !loaded)
-        complain(Op::update_on_host, chunk, "finds another chunk");
-      slot.chunk = chunk;
-      slot.steps = ends ? now.step + 1 : torn;
-    }
-    if (offload.shard_slot(own.flat_unit) >= 0 && !offload.fetches(own.flat_unit))
-      write(Op::update_on_host, chunk, now, ends);
-  }
-  void upload(int chunk, Moment now, bool ends) {
-    require_stepped(Op::upload, chunk, now);
-    write(Op::upload, chunk, now, ends);
-  }
-
- private:
-  static constexpr int torn = -1;
-
-  struct Parameter {
-    int flat = -1, version = 0, gather = 0;
-    bool operator==(const Parameter&) const = default;
-  };
-  struct Buffer {
-    Parameter content;
-    int fetch = 0;
-  };
-  // One backward scope's contribution.
-  struct Write {
-    int step, micro, unit;
-    auto operator<=>(const Write&) const = default;
-  };
-  using Written = std::set<Write>;
-  struct Slot {
-    int chunk = -1, steps = 0;  // that its state has seen
-    Written gradient;
-  };
-  struct Gradient {
-    int flat = -1;
-    Written by;
-    bool operator==(const Gradient&) const = default;
-  };
-
-  void require_sum_on_host(Op op, int chunk, Moment now) {
-    const Chunk& own = inputs_.chunks[std::size_t(chunk)];
-    const Written& found = inputs_.offload.recalls(own) ? slot_of(chunk).gradient
-                                                        : on_host_[std::size_t(own.flat_unit)];
-    if (found != written(own.flat_unit, 0, now)) complain(op, chunk, "finds another sum");
-  }
-  // What all users have written in the micro steps from `first` to now.
-  Written written(int f, int first, Moment now) const {
-    Written all;
-    for (int micro = first; micro <= now.micro; ++micro)
-      for (const int user : inputs_.layout->flat_units[std::size_t(f)].users)
-        all.insert({now.step, micro, user});
-    return all;
-  }
-  void require_stepped(Op op, int chunk, Moment now) {
-    const Slot& slot = slot_of(chunk);
-    if (slot.chunk != chunk || slot.steps != now.step + 1)
-      complain(op, chunk, "finds another chunk");
-  }
-  Slot& slot_of(int chunk) { return slots_[std::size_t(inputs_.chunks[std::size_t(chunk)].slot)]; }
-  void write(Op op, int chunk, Moment now, bool ends) {
-    if (ends)
-      end_write(chunk);
-    else
-      begin_write(op, chunk, now);
-  }
-  // Of a chunk of the parameters at rest; those of a unit come in their order.
-  void begin_write(Op op, int chunk, Moment now) {
-    const int f = inputs_.chunks[std::size_t(chunk)].flat_unit;
-    const int before = now.step * chunks_[std::size_t(f)] + place_in_unit_[std::size_t(chunk)];
-    if (versions_[std::size_t(f)] != before) complain(op, chunk, "finds another version");
-    const bool first = place_in_unit_[std::size_t(chunk)] == 0;
-    if (inputs_.spread_after_update && first && spread_[std::size_t(f)] != before)
-      complain(op, chunk, "comes before the last update has been spread");
-    if (!inputs_.gather_parameters) parameter_of(f) = {f, torn};
-  }
-  void end_write(int chunk) {
-    const int f = inputs_.chunks[std::size_t(chunk)].flat_unit;
-    ++versions_[std::size_t(f)];
-    if (inputs_.gather_parameters) return;
-    parameter_of(f) = {f, inputs_.gather_after_update ? torn : versions_[std::size_t(f)]};
-  }
-  int gradient_slot(int f) const { return inputs_.gradient_slots.slot_of[std::size_t(f)]; }
-  Parameter& parameter_of(int f) {
-    return parameters_[std::size_t(inputs_.parameter_slots.slot_of[std::size_t(f)])];
-  }
-  void write_gradient(int f, int unit, Moment now) {
-    landed_[std::size_t(gradient_slot(f))] = -1;
-    Gradient& gradient = gradients_[std::size_t(gradient_slot(f))];
-    if (gradient.flat == -1) gradient.flat = f;
-    if (gradient.flat != f || (!gradient.by.empty() && gradient.by.begin()->step != now.step) ||
-        (empties_each_ && !gradient.by.empty() && gradient.by.begin()->micro != now.micro))
-      complain(Op::backward, unit, "overwrites gradients");
-    gradient.by.insert({now.step, now.micro, unit});
-  }
-  void require_sum(Op op, int f, Moment now) {
-    if (at_rest_[std::size_t(f)] != written(f, 0, now)) complain(op, f, "finds another sum");
-  }
-  void complain(Op op, int target, const char* what) {
-    if (fault.empty()) fault = std::string(name_of(op)) + " " + std::to_string(target) + " " + what;
-  }
-
-  const PlanInputs& inputs_;
-  bool empties_each_;
-  std::vector<Parameter> parameters_;
-  std::vector<Gradient> gradients_;
-  std::vector<int> versions_;
-  std::vector<int> spread_;         // by flat unit: the version that replicas have from each other
-  std::vector<int> second_copies_;  // by flat unit: their version
-  std::vector<Written> at_rest_;
-  std::vector<Written> on_host_;    // by flat unit
-  std::vector<int> chunks_;         // by flat unit
-  std::vector<int> place_in_unit_;  // by chunk
-  std::vector<Slot> slots_;
-  std::vector<Buffer> buffers_;    // of the device
-  std::vector<Buffer> fetched_;    // in host memory
-  std::vector<Gradient> staging_;  // likewise, by gradient slot
-  std::vector<int> landed_;        // by gradient slot: whose reduced gradient lies in it
-  plan_walks::Turns turns_;
-  std::vector<Written> in_file_;  // by flat unit
-  std::vector<int> states_;       // by chunk: the steps that its state in the file has seen
-  int decision_ = -1;
-};
 
 // The plans of one optimizer step.
 struct Step {
@@ -370,7 +93,7 @@ std::string walk(const PlanInputs& inputs, const Step& step, mock::Order order,
                        // What takes time, at its start and at its end.
                        const Action action{i.op, i.target};
                        for (const int number = number_of(i); const bool ends : {false, true})
-                         streams[std::size_t(stream_of(i.op))]->enqueue(
+                         streams[std::size_t(i.stream)]->enqueue(
                              [&memory, action, now, number, ends](zero::Stream) {
                                access(memory, action, {now, number, ends});
                              });
@@ -496,7 +219,7 @@ TEST_CASE("the same with state in host memory, all of it or the last chunks alon
         CAPTURE(stage);
         CAPTURE(ratio);
         const EnginePlan plan(spec.declared(), config, {0, ranks, true});
-        REQUIRE(plan.inputs.offload.on_host);
+        REQUIRE(plan.inputs.offload.updates_on_host);
         REQUIRE(plan.inputs.chunks.size() > plan.layout.flat_units.size());
         const Step plans = stage == 2
                                ? Step{{{&plan.steps.first, &plan.steps.middle, &plan.steps.last},
@@ -504,6 +227,36 @@ TEST_CASE("the same with state in host memory, all of it or the last chunks alon
                                       plan.sync_each()}
                                : Step{{{&plan.steps.only}, &plan.steps.update}, true};
         check_all_deletions(plan, plans);
+      }
+}
+
+TEST_CASE("the same with state in host memory that the device steps, and parameters there too") {
+  const zero::ModelSpec spec = models::describe({3, 64, 100, 32});
+  for (const int ranks : {1, 2})
+    for (const int stage : {1, 2, 3})
+      for (const bool parameters : {false, true}) {
+        if (parameters != (stage == 3) && ranks == 1) continue;  // what others show
+        if (parameters && stage < 3) continue;
+        zero::Config config = config_of(stage, stage == 2 ? 2 : 1);
+        auto& states = config.zero_optimization.offload_optimizer;
+        states.device = zero::OffloadDevice::cpu;
+        states.buffer_count = 3;
+        states.ratio = parameters ? 1 : 0.8;
+        if (stage == 2) states.pipeline_read = states.pipeline_write = false;
+        if (parameters) config.zero_optimization.offload_param.device = zero::OffloadDevice::cpu;
+        config.zero_core.offload_step = "device";
+        config.zero_core.offload_chunk_bytes = 200'000;
+        CAPTURE(ranks);
+        CAPTURE(stage);
+        CAPTURE(parameters);
+        const EnginePlan plan(spec.declared(), config, {0, ranks, true});
+        REQUIRE(plan.inputs.offload.streams);
+        REQUIRE(!plan.inputs.offload.updates_on_host);
+        REQUIRE(plan.inputs.offload.state_slots == 2);
+        check_all_deletions(
+            plan, stage == 2 ? Step{{{&plan.steps.first, &plan.steps.last}, &plan.steps.update},
+                                    plan.sync_each()}
+                             : Step{{{&plan.steps.only}, &plan.steps.update}, true});
       }
 }
 
@@ -547,7 +300,7 @@ TEST_CASE("the same with state in a file, through host memory, its chunks on thr
         CAPTURE(stage);
         CAPTURE(mixed);
         const EnginePlan plan(spec.declared(), config, {0, ranks, true});
-        REQUIRE(plan.inputs.offload.on_host);
+        REQUIRE(plan.inputs.offload.updates_on_host);
         REQUIRE(plan.inputs.offload.in_file);
         const auto in_host = [](const Chunk& chunk) {
           return chunk.on_host && !chunk.state_in_file;

@@ -98,7 +98,7 @@ TEST_CASE("in backward the gather of unit i-1 stands before the reduction of uni
   bool backward = false;
   for (const Instruction& i : plan.steps.only.instructions) {
     backward |= i.op == Op::backward;
-    const bool unit_in_turn = stream_of(i.op) == PlanStream::communication &&
+    const bool unit_in_turn = i.stream == PlanStream::communication &&
                               plan.layout.flat_units[std::size_t(i.target)].name.starts_with("h.");
     if (backward && unit_in_turn)
       order += std::string(i.op == Op::gather ? " AG" : " RS") +

@@ -67,7 +67,7 @@ void AccessTable::add_scope(Op op, int unit) {
 // Between the ranks' agreement and the update the program may edit gradients
 // (StepOptions::inspect), except on GPU ranks that update on the host.
 void AccessTable::add_all(Op op) {
-  const bool edits = op == Op::agree && !offload_.on_host;
+  const bool edits = op == Op::agree && !offload_.updates_on_host;
   if (op == Op::agree) write(Resource::decision, 0);
   for (int f = 0; f < std::ssize(inputs_.layout->flat_units); ++f) {
     accesses_.push_back({Resource::gradient_shard, f, edits});
@@ -114,7 +114,7 @@ void AccessTable::add_chunk(Op op, int number) {
     case Op::store:
       read(Resource::state_slot, own.slot);
       write(Resource::state, number);
-      if (offload_.fetches(own.flat_unit)) write(Resource::parameters_outside, number);
+      if (offload_.moves_parameters(own)) write(Resource::parameters_outside, number);
       if (!offload_.pipeline_write) write(Resource::writes_in_turn, 0);
       return;
     case Op::upload:
@@ -131,7 +131,7 @@ void AccessTable::add_load(Op op, int number) {
   write(Resource::state_slot, own.slot);
   if (op == Op::load) {
     read(Resource::state, number);
-    if (offload_.fetches(own.flat_unit)) read(Resource::parameters_outside, number);
+    if (offload_.moves_parameters(own)) read(Resource::parameters_outside, number);
     if (!offload_.pipeline_read) write(Resource::reads_in_turn, 0);
     if (!offload_.pipeline_read && !offload_.pipeline_write) write(Resource::writes_in_turn, 0);
   }
@@ -164,7 +164,7 @@ void AccessTable::add_update_on_host(int number) {
 
 // Where the config asks for it, no other chunk is read or written while this one is updated.
 void AccessTable::add_turns(const Chunk& own) {
-  if (!offload_.passes_file(own)) return;
+  if (!offload_.passes_slot(own)) return;
   if (!offload_.pipeline_read) write(Resource::reads_in_turn, 0);
   if (!offload_.pipeline_write) write(Resource::writes_in_turn, 0);
 }
@@ -172,8 +172,8 @@ void AccessTable::add_turns(const Chunk& own) {
 void AccessTable::add_fetch(Op op, int flat) {
   const int buffer = offload_.shard_slot(flat);
   const bool fetches = offload_.fetches(flat);
-  if (op == Op::supply || !offload_.on_host) write(Resource::shard_buffer, buffer);
-  if (offload_.on_host && fetches)
+  if (op == Op::supply || !offload_.parameters_on_host) write(Resource::shard_buffer, buffer);
+  if (offload_.parameters_on_host && fetches)
     accesses_.push_back({Resource::shard_staging, buffer, op == Op::fetch});
   if (op == Op::supply && fetches) return;
   for (int c = 0; c < std::ssize(inputs_.chunks); ++c)
@@ -182,7 +182,7 @@ void AccessTable::add_fetch(Op op, int flat) {
 
 // From where the gradient was reduced to, or beside a GPU from the staging in host memory.
 void AccessTable::add_spill(int flat) {
-  if (offload_.on_host) {
+  if (offload_.updates_on_host) {
     read(Resource::gradient_staging, gradient_slot(flat));
     return write(Resource::gradient_in_file, flat);
   }

@@ -22,7 +22,9 @@ class ChunkMaker {
   }
 
  private:
-  bool updates_on_host() const { return policy_.on_gpu && policy_.optimizer_home != Home::device; }
+  bool updates_on_host() const {
+    return policy_.on_gpu && policy_.optimizer_home != Home::device && !policy_.steps_on_device;
+  }
 
   // A CPU rank keeps the first units in memory, up to max_in_cpu elements of its shards, and the
   // rest in the file. Beside a GPU that memory is the host's, and all units leave the GPU.
@@ -41,7 +43,7 @@ class ChunkMaker {
       offload.shard_slot_of.push_back(leaves ? count++ : -1);
       offload.shard_in_file.push_back(in_file);
       offload.in_file |= in_file;
-      offload.on_host |= leaves && policy_.on_gpu;
+      offload.parameters_on_host |= leaves && policy_.on_gpu;
     }
     const std::int64_t buffers = std::max<std::int64_t>(1, options.buffer_count);
     const std::int64_t fitting = buffers * options.buffer_size / largest;
@@ -99,10 +101,12 @@ class ChunkMaker {
     for (Chunk& chunk : result_.chunks) {
       const bool leaves = --stay < 0;
       if (leaves) cache -= chunk.count * bytes_per_element(chunk);
-      chunk.on_host = leaves && policy_.on_gpu;
+      chunk.on_host = leaves && updates_on_host();
+      chunk.streamed = leaves && policy_.steps_on_device;
       chunk.state_in_file = leaves && cache < 0 && to_file;
-      const bool stays = !chunk.on_host && !chunk.state_in_file;
-      offload.on_host |= chunk.on_host;
+      const bool stays = !chunk.on_host && !chunk.streamed && !chunk.state_in_file;
+      offload.updates_on_host |= chunk.on_host;
+      offload.streams |= chunk.streamed;
       offload.in_file |= chunk.state_in_file;
       offload.gradients |= !stays && policy_.gradient_home != Home::device;
       if (stays) offload.resident[chunk] += chunk.count;
@@ -115,7 +119,7 @@ class ChunkMaker {
     OffloadPlan& offload = result_.offload;
     int count = 0;
     for (Chunk& chunk : result_.chunks)
-      if (offload.passes_file(chunk) || offload.uploads(chunk)) chunk.slot = count++;
+      if (offload.passes_slot(chunk) || offload.uploads(chunk)) chunk.slot = count++;
     offload.state_slots = static_cast<int>(
         std::min<std::int64_t>(count, std::max<std::int64_t>(1, options.buffer_count - 1)));
     offload.pipeline_read = options.pipeline_read.value_or(true);
@@ -123,7 +127,7 @@ class ChunkMaker {
     for (Chunk& chunk : result_.chunks) {
       if (chunk.slot < 0) continue;
       chunk.ahead =
-          offload.passes_file(chunk) && offload.pipeline_read && chunk.slot < offload.state_slots;
+          offload.passes_slot(chunk) && offload.pipeline_read && chunk.slot < offload.state_slots;
       chunk.slot %= offload.state_slots;
     }
   }

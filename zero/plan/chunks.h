@@ -24,7 +24,10 @@ struct Chunk : SegmentId {
   // On a GPU rank: it is updated in host memory, where its state is kept unless that is in the
   // file.
   bool on_host = false;
-  // The buffer in which it is updated where part of it is kept in the file, or from which its
+  // On a GPU rank: its state is kept in host memory, and passes through a slot of the GPU, which
+  // updates it.
+  bool streamed = false;
+  // The buffer in which it is updated where part of it is kept elsewhere, or from which its
   // parameters are uploaded to a GPU; -1 where it needs none.
   int slot = -1;
   bool ahead = false;  // the first in its slot: it is read while the last micro step runs
@@ -39,8 +42,10 @@ struct OffloadPlan {
   // Gradients are offloaded with the states of their chunk. Otherwise they are kept in the arena,
   // and are copied for chunks that are updated on the host.
   bool gradients = false;
-  bool on_host = false;  // some chunks are updated on the host, or parameters leave a GPU
-  bool in_file = false;  // some state or parameters are kept in a file
+  bool updates_on_host = false;     // some chunks, beside a GPU
+  bool streams = false;             // some chunks are streamed
+  bool parameters_on_host = false;  // some leave a GPU
+  bool in_file = false;             // some state or parameters are kept in a file
   int state_slots = 0;
   bool pipeline_read = true, pipeline_write = true;
   // By flat unit, where parameters are offloaded: the buffer from which it is gathered, or -1 where
@@ -49,17 +54,23 @@ struct OffloadPlan {
   std::vector<char> shard_in_file;
   int shard_slots = 0;
 
+  // Part of what a GPU rank has is kept in host memory, or passes through it.
+  bool beside_gpu() const { return updates_on_host || streams || parameters_on_host; }
   // Reduced gradients do not stay where they are reduced to.
-  bool spills() const { return gradients || on_host; }
+  bool spills() const { return gradients || updates_on_host; }
   int shard_slot(int flat_unit) const {
     return shard_slot_of.empty() ? -1 : shard_slot_of[flat_unit];
   }
   bool fetches(int flat_unit) const {
     return !shard_in_file.empty() && shard_in_file[flat_unit] != 0;
   }
-  // Part of the chunk is read from the file and written back.
-  bool passes_file(const Chunk& chunk) const {
-    return chunk.state_in_file || fetches(chunk.flat_unit);
+  // Part of the chunk is brought to its slot, and back to where it is kept.
+  bool passes_slot(const Chunk& chunk) const {
+    return chunk.state_in_file || chunk.streamed || fetches(chunk.flat_unit);
+  }
+  // Its parameters too.
+  bool moves_parameters(const Chunk& chunk) const {
+    return fetches(chunk.flat_unit) || (chunk.streamed && shard_slot(chunk.flat_unit) >= 0);
   }
   // Its new parameters are copied to the GPU that keeps them.
   bool uploads(const Chunk& chunk) const {

@@ -213,6 +213,7 @@ constexpr ConfigField fields[] = {
     {"zero_core.wire.error_feedback.reset_T", at<core, wire, feedback, &Feedback::reset_T>},
     {"zero_core.offload_chunk_bytes", at<core, &CoreOptions::offload_chunk_bytes>},
     {"zero_core.offload_cache_bytes", at<core, &CoreOptions::offload_cache_bytes>},
+    {"zero_core.offload_step", at<core, &CoreOptions::offload_step>},
     {"zero_core.param_groups.*.lr_scale", in_group<&Group::lr_scale>},
     {"zero_core.param_groups.*.lr", in_group<&Group::lr>},
     {"zero_core.param_groups.*.betas", in_group<&Group::betas>},

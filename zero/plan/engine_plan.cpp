@@ -50,12 +50,12 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
     policy.accumulator = shard ? Accumulator::shard : Accumulator::none;
   }
   const bool reduced_to_shard = !policy.gradients_whole && policy.accumulator == Accumulator::shard;
-  // Gradients that a GPU has to sum or to cast stay there, and everywhere those that the groups
-  // have to sum at the end or divide.
+  // Gradients that a GPU has to sum, to cast or to step with stay there, and everywhere those that
+  // the groups have to sum at the end or divide.
   const bool groups_need = plan.placement.optimizer_across == Placement::shard ||
                            policy.sums_groups_last || policy.inner_ranks > 0;
   const bool leaves =
-      reduced_to_shard && !groups_need &&
+      reduced_to_shard && !groups_need && !policy.steps_on_device &&
       (!policy.on_gpu ||
        (!accumulates && policy.precision.accumulation == wire_of(policy.precision, plan.layout)));
   if (leaves) policy.gradient_home = policy.optimizer_home;
@@ -75,6 +75,8 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.counts_replicas = on.model_parallel.rank == 0;
   policy.precision = precision_for(config, on.ranks);
   policy.optimizer_home = home_of(options.offload_optimizer.device, on.on_gpu);
+  policy.steps_on_device =
+      policy.optimizer_home == Home::host && config.zero_core.offload_step == "device";
   if (plan.configured.parameter == Placement::shard)
     policy.parameter_home = home_of(options.offload_param.device, on.on_gpu);
   policy.parameters_sharded =
@@ -143,7 +145,7 @@ void check_chunks(const EnginePlan& plan, const std::string& optimizer) {
       const UpdateGroup& group = plan.updates.group(plan.updates.group_of_param()[place.param]);
       const bool gaps = group.states.size() != plan.updates.state_names().size();
       const bool by_elements = group.rule->scope == optim::UpdateScope::elements;
-      if (chunk.on_host && (!by_elements || gaps))
+      if ((chunk.on_host || chunk.streamed) && (!by_elements || gaps))
         throw ConfigError("optimizer " + optimizer +
                           " cannot have its state in host memory beside a GPU: set "
                           "zero_optimization.offload_optimizer.device to \"none\", or choose "
@@ -183,15 +185,21 @@ void check_offload(const Config& config, const EnginePlan& plan) {
 void check_offload_of_gpu(const Config& config, const EnginePlan& plan) {
   const ZeroOptions& options = config.zero_optimization;
   const bool updates_on_gpu = plan.policy.optimizer_home == Home::device;
+  if (config.zero_core.offload_step == "device" && plan.policy.in_file())
+    throw ConfigError(
+        "zero_core.offload_step \"device\" on GPU ranks does not go with offload_optimizer.device "
+        "or "
+        "offload_param.device nvme: what a file keeps is updated in host memory; choose cpu, or "
+        "leave offload_step out");
   if (plan.policy.parameter_home != Home::device &&
       (updates_on_gpu || options.offload_optimizer.ratio < 1))
     throw ConfigError(
         "zero_optimization.offload_param.device cpu and nvme need offload_optimizer.device cpu or "
-        "nvme with ratio 1 on GPU ranks: parameters are updated in host memory");
+        "nvme with ratio 1 on GPU ranks: parameters are updated with the states of their chunk");
   if (!updates_on_gpu && plan.configured.optimizer == Placement::replicate)
     throw ConfigError(
         "zero_optimization.offload_optimizer.device cpu and nvme need stage 1, 2 or 3 on GPU "
-        "ranks: at stage 0 every rank would update the whole model in host memory");
+        "ranks: at stage 0 every rank would keep and update the state of the whole model there");
 }
 
 void check_split_matrices(const Model& model, const UpdateGroups& updates) {

@@ -93,7 +93,7 @@ void PlanBuilder::emit_gather(int flat, bool again) {
   if (again && inputs_.has_second_copy(flat)) return emit(Op::regather, flat);
   const OffloadPlan& offload = inputs_.offload;
   if (offload.fetches(flat)) emit(Op::fetch, flat);
-  if (offload.on_host && offload.shard_slot(flat) >= 0) emit(Op::supply, flat);
+  if (offload.parameters_on_host && offload.shard_slot(flat) >= 0) emit(Op::supply, flat);
   emit(Op::gather, flat);
 }
 
@@ -128,7 +128,7 @@ void PlanBuilder::emit_reductions_after(const std::vector<ScopeStep>& steps, int
 void PlanBuilder::emit_reduction(Op op, int flat) {
   const OffloadPlan& offload = inputs_.offload;
   emit(op, flat);
-  if (!offload.on_host) {
+  if (!offload.updates_on_host) {
     if (offload.gradients && op != Op::reduce_late) emit(Op::spill, flat);
     return;
   }

@@ -93,7 +93,7 @@ std::string PlanChecker::check_access(const ResourceAccess& access, std::size_t 
 
 std::string PlanChecker::run(const StepPlan& plan) {
   for (const Instruction& instruction : plan.instructions) {
-    const PlanStream of = stream_of(instruction.op);
+    const PlanStream of = instruction.stream;
     const auto stream = static_cast<std::size_t>(of);
     Clock& clock = clocks_[of];
     for (const ResourceAccess& access : instruction.accesses)

@@ -85,6 +85,9 @@ struct StatePolicy {
   // Ranks of the first hop of what goes in two.
   int hop_ranks() const { return inner_ranks > 0 ? inner_ranks : wire.hop_ranks; }
   Home parameter_home = Home::device, gradient_home = Home::device, optimizer_home = Home::device;
+  bool in_file() const { return optimizer_home == Home::file || parameter_home == Home::file; }
+  // What rests in host memory beside a GPU is updated by the GPU.
+  bool steps_on_device = false;
   // What this rank owns, holds where parameters or gradients are sharded, updates, and measures for
   // the gradient norm.
   Range slice(const Segment& segment) const { return segment.part(Portion::slice, grid, rank); }

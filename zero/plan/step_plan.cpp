@@ -78,18 +78,21 @@ int flat_unit_of(const Instruction& instruction, const std::vector<Chunk>& chunk
 }
 
 void emit(StepPlan& plan, const PlanInputs& inputs, Op op, int target) {
-  plan.instructions.push_back({op, target, accesses_of(inputs, op, target)});
+  Instruction& added = plan.instructions.emplace_back(op, target, accesses_of(inputs, op, target));
+  if (target_of(op) != Target::chunk || !inputs.chunks[target].streamed) return;
+  if (op == Op::load) added.stream = PlanStream::copies_in;
+  if (op == Op::store) added.stream = PlanStream::copies_out;
 }
 
 void derive_order(StepPlan& plan) {
   AccessHistory<std::size_t> history;
   for (std::size_t i = 0; i < plan.instructions.size(); ++i) {
     Instruction& instruction = plan.instructions[i];
-    const PlanStream stream = stream_of(instruction.op);
+    const PlanStream stream = instruction.stream;
     std::set<std::size_t> after;
     for (const ResourceAccess& access : instruction.accesses)
       history.for_earlier(access, [&](std::size_t earlier) {
-        if (stream_of(plan.instructions[earlier].op) != stream) after.insert(earlier);
+        if (plan.instructions[earlier].stream != stream) after.insert(earlier);
       });
     instruction.after.assign(after.begin(), after.end());
     for (const ResourceAccess& access : instruction.accesses) history.add(access, stream, i);

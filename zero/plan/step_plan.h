@@ -49,9 +49,10 @@ enum class Op : std::uint8_t {
   spread,       // slices that replicas have updated -> the parameter shard, of a flat unit
   fetch,        // parameter shard: file -> the buffer from which it is gathered, of a flat unit;
                 // on a GPU rank -> its buffer in host memory
-  load,         // a chunk: file -> its slot, without its gradient where it is read ahead
+  load,         // a chunk: file -> its slot, without its gradient where it is read ahead; of a
+                // streamed one, host memory -> its slot on the GPU
   recall,       // the gradient of a chunk that was read ahead: file -> its slot
-  store,        // a chunk: its slot -> file
+  store,        // a chunk: its slot -> where load brought it from
   spill,        // the reduced gradient of a flat unit: memory -> file
   // On a GPU rank whose state is offloaded:
   download,        // the reduced gradient of a flat unit: GPU -> host memory
@@ -113,6 +114,7 @@ struct Instruction {
   std::vector<std::size_t> after = {};
   // Of a backward scope: the flat units to whose gradients no later one adds.
   std::vector<int> completes = {};
+  PlanStream stream = stream_of(op);
 };
 
 struct StepPlan {

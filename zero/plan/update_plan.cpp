@@ -5,8 +5,8 @@ namespace zero::detail {
 
 // Updates run in forward order, so that the first units are ready for the next forward while others
 // update. Gradients are not read before the ranks agree, as they may still be edited. What is kept
-// in the file passes through a slot; parameters of a GPU that are updated in host memory are
-// uploaded.
+// in the file, or in host memory for a GPU to update, passes through a slot; parameters of a GPU
+// that are updated in host memory are uploaded.
 StepPlan make_update_plan(const PlanInputs& inputs) {
   const OffloadPlan& offload = inputs.offload;
   StepPlan plan{"update", {}};
@@ -15,12 +15,12 @@ StepPlan make_update_plan(const PlanInputs& inputs) {
   if (inputs.tensor_norms) add(Op::measure, 0);
   for (int c = 0; c < std::ssize(inputs.chunks); ++c) {
     const Chunk& chunk = inputs.chunks[c];
-    const bool passes_file = offload.passes_file(chunk);
-    if (passes_file && !chunk.ahead) add(Op::load, c);
-    if (passes_file && chunk.ahead && offload.recalls(chunk)) add(Op::recall, c);
+    const bool passes_slot = offload.passes_slot(chunk);
+    if (passes_slot && !chunk.ahead) add(Op::load, c);
+    if (passes_slot && chunk.ahead && offload.recalls(chunk)) add(Op::recall, c);
     add(chunk.on_host ? Op::update_on_host : Op::update, c);
     if (offload.uploads(chunk)) add(Op::upload, c);
-    if (passes_file) add(Op::store, c);
+    if (passes_slot) add(Op::store, c);
     if (inputs.gather_after_update && chunk.last_of_unit) add(Op::gather, chunk.flat_unit);
     if (inputs.spread_after_update && chunk.last_of_unit) add(Op::spread, chunk.flat_unit);
   }

@@ -64,7 +64,7 @@ PlanWalker::Streams EngineCore::plan_streams() const {
 }
 
 void EngineCore::issue(const Instruction& instruction) {
-  const PlanStream stream = stream_of(instruction.op);
+  const PlanStream stream = instruction.stream;
   if (stream == PlanStream::communication) {
     const bool reduces = instruction.op == Op::reduce || instruction.op == Op::reduce_late;
     if (reduces && train_.arrays.residues().exist()) checkpoints_->precede_by_residue_copies();

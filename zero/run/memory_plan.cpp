@@ -47,7 +47,8 @@ MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, b
     file = std::make_unique<FileTier>(runtime.device(), inputs, state, config);
     file->plan(ledger);
   }
-  if (inputs.offload.on_host) HostTier(runtime, inputs, state, config, file.get()).plan(ledger);
+  if (inputs.offload.beside_gpu())
+    HostTier(runtime, inputs, state, config, file.get()).plan(ledger);
   const StepAgreement agreement(runtime, runtime.ranks(), plan, {});
   agreement.plan(ledger);
   Updates({runtime, runtime.ranks(), runtime.ranks(), plan, state, agreement}, {}).plan(ledger);

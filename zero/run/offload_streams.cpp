@@ -27,7 +27,7 @@ const std::string& OffloadStreams::unit_of(const Instruction& instruction) const
 }
 
 void OffloadStreams::enqueue(const Instruction& instruction, std::function<void()> work) {
-  streams_[stream_of(instruction.op)]->enqueue(
+  streams_[instruction.stream]->enqueue(
       [this, op = instruction.op, unit = unit_of(instruction), work = std::move(work)](Stream) {
         const DeviceRange range(train_.runtime, op, unit);
         maybe_delay();
@@ -64,7 +64,7 @@ std::function<void()> OffloadStreams::work_of(const Instruction& instruction) co
 // Between a GPU and host memory.
 void OffloadStreams::issue_copy(const Instruction& instruction) {
   const DeviceRange range(train_.runtime, instruction.op, unit_of(instruction));
-  streams_[stream_of(instruction.op)]->enqueue(
+  streams_[instruction.stream]->enqueue(
       [this, op = instruction.op, target = instruction.target](Stream stream) {
         HostTier& tier = *train_.host_tier;
         if (op == Op::download)
@@ -74,13 +74,17 @@ void OffloadStreams::issue_copy(const Instruction& instruction) {
                         stream);
         else if (op == Op::supply)
           tier.supply(target, stream);
+        else if (op == Op::load)
+          tier.load(target, stream);
+        else if (op == Op::store)
+          tier.store(target, stream);
         else
           tier.upload(target, stream);
       });
 }
 
 void OffloadStreams::issue(const Instruction& instruction) {
-  const PlanStream stream = stream_of(instruction.op);
+  const PlanStream stream = instruction.stream;
   if (stream == PlanStream::inbound || stream == PlanStream::outbound)
     enqueue(instruction, work_of(instruction));
   else

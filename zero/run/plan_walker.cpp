@@ -33,7 +33,7 @@ std::shared_ptr<PlanWalker::Mark> PlanWalker::create_mark(PlanStream stream) {
 
 void PlanWalker::mark(std::size_t number) {
   const Instruction& instruction = plan_->instructions[number];
-  const PlanStream stream = stream_of(instruction.op);
+  const PlanStream stream = instruction.stream;
   const std::shared_ptr<Mark> mark = create_mark(stream);
   mark->number = ++finished_[stream][stream];
   mark->finished = finished_[stream];
@@ -60,7 +60,7 @@ void PlanWalker::begin(const StepPlan& plan) {
   plan_ = &plan;
   for (auto& steps : steps_) steps.clear();
   for (std::size_t i = 0; i < plan.instructions.size(); ++i)
-    steps_[stream_of(plan.instructions[i].op)].push_back(i);
+    steps_[plan.instructions[i].stream].push_back(i);
   next_ = {};
   open_.clear();
   ended_.clear();
@@ -76,8 +76,8 @@ const Instruction* PlanWalker::next_compute() const {
 }
 
 bool PlanWalker::is_optional(std::size_t instruction) const {
-  const auto& [op, target, accesses, after, completes] = plan_->instructions[instruction];
-  return target_of(op) == Target::unit && inputs_.model->units[target].optional;
+  const Instruction& own = plan_->instructions[instruction];
+  return target_of(own.op) == Target::unit && inputs_.model->units[own.target].optional;
 }
 
 bool PlanWalker::comes_after_optional(Op op, int target) const {

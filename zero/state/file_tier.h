@@ -77,7 +77,7 @@ class FileTier final : public OuterTier {
   };
   static constexpr int nowhere = -1;
 
-  bool beside_gpu() const { return inputs_.offload.on_host; }
+  bool beside_gpu() const { return inputs_.offload.beside_gpu(); }
   Tier tier() const { return beside_gpu() ? Tier::pinned : Tier::memory; }
   std::vector<ArrayId> arrays_of(const Chunk& chunk) const;
   bool kept_in_file(const Chunk& chunk, const ArrayId& array) const;

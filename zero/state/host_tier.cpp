@@ -26,6 +26,7 @@ HostTier::HostTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelSt
       copied_requests_(Tier::pinned),
       kept_requests_(pins_all_ ? Tier::pinned : Tier::host),
       arrays_(inputs.chunks.size()),
+      parts_(inputs.chunks.size()),
       parameters_(*inputs.layout) {
   for (int c = 0; c < std::ssize(inputs.chunks) && file_ == nullptr; ++c)
     if (chunk(c).on_host && chunk(c).slot >= 0)
@@ -38,8 +39,27 @@ HostTier::HostTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelSt
       copied_requests_.add(MemoryCategory::parameters,
                            state_.segment(id).held.count() * size_of(state_.segment(id).dtype),
                            parameters_[id]);
-  for (int c = 0; c < std::ssize(inputs.chunks); ++c)
-    if (chunk(c).on_host) request_arrays(c);
+  for (int c = 0; c < std::ssize(inputs.chunks); ++c) {
+    if (chunk(c).on_host || chunk(c).streamed) request_arrays(c);
+    if (chunk(c).streamed) add_parts(c);
+  }
+  if (inputs.offload.streams)
+    device_requests_.add(MemoryCategory::offload_buffers,
+                         inputs.offload.state_slots * device_slot_bytes_, device_slots_);
+}
+
+// In the order in which they lie in its slot.
+void HostTier::add_parts(int number) {
+  const SegmentBuffers& segment = buffers(number);
+  std::int64_t end = 0;
+  const auto add = [&](ArrayKind kind, int state = 0) {
+    parts_[number].push_back({kind, state, end});
+    end += Arena::rounded(chunk(number).count * size_of(segment.dtype_of(kind)));
+  };
+  if (holds_parameters(chunk(number).flat_unit)) add(ArrayKind::parameter);
+  if (segment.has_master()) add(ArrayKind::master);
+  for (int k = 0; k < std::ssize(segment.states); ++k) add(ArrayKind::state, k);
+  device_slot_bytes_ = std::max(device_slot_bytes_, end);
 }
 
 // Whether the array is updated in a slot of the FileTier.
@@ -54,23 +74,23 @@ void HostTier::request_arrays(int number) {
   const Chunk& own = chunk(number);
   const SegmentBuffers& segment = buffers(number);
   ChunkArrays& arrays = arrays_[number];
-  if (!in_file(own, ArrayKind::gradient))
+  MemoryRequests& kept = own.streamed ? copied_requests_ : kept_requests_;
+  if (!own.streamed && !in_file(own, ArrayKind::gradient))
     copied_requests_.add(MemoryCategory::gradients, own.count * size_of(segment.sum),
                          arrays.gradient);
   const bool keeps_copy = inputs_.offload.uploads(own) && !own.state_in_file;
   if (!in_file(own, ArrayKind::master) && (segment.has_master() || keeps_copy))
-    kept_requests_.add(MemoryCategory::master_weights, own.count * size_of(segment.master_dtype),
-                       arrays.master);
+    kept.add(MemoryCategory::master_weights, own.count * size_of(segment.master_dtype),
+             arrays.master);
   if (in_file(own, ArrayKind::state)) return;
   arrays.states.resize(segment.states.size());
   for (std::byte*& state : arrays.states)
-    kept_requests_.add(MemoryCategory::optimizer_state, own.count * size_of(segment.state_dtype),
-                       state);
+    kept.add(MemoryCategory::optimizer_state, own.count * size_of(segment.state_dtype), state);
 }
 
 void HostTier::plan(Ledger& ledger) const {
-  copied_requests_.plan(ledger);
-  kept_requests_.plan(ledger);
+  for (const MemoryRequests* requests : {&copied_requests_, &kept_requests_, &device_requests_})
+    requests->plan(ledger);
 }
 
 void HostTier::open(Ledger& ledger) {
@@ -80,13 +100,16 @@ void HostTier::open(Ledger& ledger) {
   const PreferNumaNode near(runtime_.device().numa_node());
   kept_arena_ = pins_all_ ? runtime_.device().reserve_pinned(kept_requests_.bytes(), name)
                           : Arena(kept_requests_.bytes(), Arena::Sharing::private_memory, name);
+  device_arena_ = runtime_.device().reserve(
+      device_requests_.bytes(), Arena::Sharing::private_memory, "slots of offloaded state");
   copied_requests_.take(copied_arena_, ledger);
   kept_requests_.take(kept_arena_, ledger);
+  device_requests_.take(device_arena_, ledger);
 }
 
 void HostTier::give_back(Ledger& ledger) const {
-  copied_requests_.give_back(ledger);
-  kept_requests_.give_back(ledger);
+  for (const MemoryRequests* requests : {&copied_requests_, &kept_requests_, &device_requests_})
+    requests->give_back(ledger);
 }
 
 std::string HostTier::describe() const {
@@ -94,6 +117,9 @@ std::string HostTier::describe() const {
       "offload to " + byte_text(copied_requests_.bytes() + kept_requests_.bytes()) +
       " of host memory per rank, " +
       (pins_all_ ? "all of it" : byte_text(copied_requests_.bytes()) + " of it") + " page-locked; ";
+  if (inputs_.offload.streams)
+    return text + "state passes through " + std::to_string(inputs_.offload.state_slots) +
+           " slots of " + byte_text(device_slot_bytes_) + " of the GPU, which updates it";
   const std::string threads =
       "updates run on " + std::to_string(runtime_.pool().threads()) + " threads";
   if (file_ != nullptr) return file_->describe() + "; " + text + threads;
@@ -142,6 +168,30 @@ void HostTier::supply(int flat_unit, Stream stream) {
   }
 }
 
+// A parameter with master weights is rounded from them: a step that is skipped does not write it,
+// and store() takes what the slot has.
+void HostTier::load(int number, Stream stream) {
+  const SegmentBuffers& segment = buffers(number);
+  const std::int64_t count = chunk(number).count;
+  std::byte* rounded = segment.has_master() ? in_slot(number, ArrayKind::parameter) : nullptr;
+  for (const auto& [kind, state, offset] : parts_[number]) {
+    std::byte* to = device_slot_of(number) + offset;
+    if (to != rounded)
+      copies_.copy(CopyDirection::to_device, to, home_of(number, kind, state),
+                   count * size_of(segment.dtype_of(kind)), stream);
+  }
+  if (rounded != nullptr)
+    runtime_.kernels().cast(in_slot(number, ArrayKind::master), segment.master_dtype, rounded,
+                            segment.dtype, count, stream);
+}
+
+void HostTier::store(int number, Stream stream) {
+  for (const auto& [kind, state, offset] : parts_[number])
+    copies_.copy(CopyDirection::to_host, home_of(number, kind, state),
+                 device_slot_of(number) + offset,
+                 chunk(number).count * size_of(buffers(number).dtype_of(kind)), stream);
+}
+
 std::byte* HostTier::parameters_of(int number) const {
   const Chunk& own = chunk(number);
   if (own.slot >= 0 && !holds_parameters(own.flat_unit)) return slot_of(number);
@@ -178,18 +228,26 @@ void HostTier::visit(const ArrayId& array, std::int64_t begin, std::int64_t end,
     return show(parameters_[array], own.updated.begin, {begin, end});
   for_chunks_of(array.flat_unit, [&](int c) {
     const Range home = own.range_of(chunk(c)), range = intersection(home, {begin, end});
-    if (!chunk(c).on_host || chunk(c).segment != array.segment || range.empty()) return;
+    const bool here = chunk(c).on_host || chunk(c).streamed;
+    if (!here || chunk(c).segment != array.segment || range.empty()) return;
     if (in_file(chunk(c), array.kind))
       file_->visit(array, range.begin, range.end, access, visitor);
-    else
-      show(in_slot(c, array.kind, array.state), home.begin, range);
+    else if (std::byte* kept = home_of(c, array.kind, array.state))
+      show(kept, home.begin, range);
   });
 }
 
 std::byte* HostTier::in_slot(int number, ArrayKind kind, int state) const {
   const Chunk& own = chunk(number);
+  for (const Part& part : parts_[number])
+    if (part.kind == kind && part.state == state) return device_slot_of(number) + part.offset;
   if (!own.on_host) return nullptr;
   if (in_file(own, kind)) return file_->in_slot(number, kind, state);
+  return home_of(number, kind, state);
+}
+
+std::byte* HostTier::home_of(int number, ArrayKind kind, int state) const {
+  const Chunk& own = chunk(number);
   const ChunkArrays& arrays = arrays_[number];
   switch (kind) {
     case ArrayKind::gradient:

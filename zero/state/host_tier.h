@@ -1,13 +1,14 @@
 // Keeps what a GPU rank offloads to host memory: the gradients, fp32 master weights and optimizer
 // states of chunks that are updated there, the slots from which their new parameters are uploaded,
-// or the parameter shards themselves. What is offloaded further to a file passes through the memory
-// of a FileTier, which this class asks for it. Memory that is copied to or from the GPU is
-// page-locked; master weights and states, which are not, are page-locked if the config says so.
-// Owned by the engine.
+// or the parameter shards themselves; or the master weights and states of chunks that the GPU
+// updates, and the slots on the GPU through which these pass. What is offloaded further to a file
+// passes through the memory of a FileTier, which this class asks for it. Memory that is copied to
+// or from the GPU is page-locked; master weights and states, which are not, are page-locked if the
+// config says so. Owned by the engine.
 //
-// download(), upload() and supply() queue copies on their streams. in_slot() and finish_update()
-// serve the update of a chunk, on the thread of the host's stream; visit() and note_written() run
-// between steps, on the program's thread.
+// download(), upload(), supply(), load() and store() queue copies on their streams. in_slot() and
+// finish_update() serve the update of a chunk, on the thread of the host's stream; visit() and
+// note_written() run between steps, on the program's thread.
 #pragma once
 
 #include <string>
@@ -41,6 +42,10 @@ class HostTier final : public OuterTier {
   void upload(int chunk, Stream stream);
   // Copies a flat unit's parameter shard to the buffer from which it is gathered.
   void supply(int flat_unit, Stream stream);
+  // A streamed chunk's state, and its parameters where they are kept here: to its slot on the GPU,
+  // and from there.
+  void load(int chunk, Stream stream);
+  void store(int chunk, Stream stream);
   // Fills the chunk's slot with its new parameters, or with the present ones if `updated` is false.
   void finish_update(int chunk, bool updated);
   // By CopyDirection. Called while nothing else calls the tier.
@@ -61,6 +66,13 @@ class HostTier final : public OuterTier {
     std::vector<std::byte*> states;
   };
 
+  // An array of a streamed chunk, in its slot.
+  struct Part {
+    ArrayKind kind{};
+    int state = 0;
+    std::int64_t offset = 0;  // bytes
+  };
+
   const SegmentBuffers& buffers(int number) const { return state_.segment(chunk(number)); }
   // Where the new parameters of a chunk with a slot lie.
   std::byte* slot_of(int number) const {
@@ -72,6 +84,12 @@ class HostTier final : public OuterTier {
   }
   bool in_file(const Chunk& chunk, ArrayKind kind) const;
   void request_arrays(int number);
+  void add_parts(int number);
+  std::byte* device_slot_of(int number) const {
+    return device_slots_ + chunk(number).slot * device_slot_bytes_;
+  }
+  // Where the array's first element is kept.
+  std::byte* home_of(int number, ArrayKind kind, int state = 0) const;
   // Where an update leaves the parameters.
   std::byte* parameters_of(int number) const;
 
@@ -79,12 +97,14 @@ class HostTier final : public OuterTier {
   FileTier* file_;
   bool pins_all_;
   CopyMeter copies_;
-  std::int64_t slot_bytes_ = 0;
+  std::int64_t slot_bytes_ = 0, device_slot_bytes_ = 0;
   MemoryRequests copied_requests_, kept_requests_;  // of what the GPU copies, and of the rest
-  Arena copied_arena_, kept_arena_;
-  std::byte* slots_ = nullptr;
-  std::vector<ChunkArrays> arrays_;   // by chunk
-  BySegment<std::byte*> parameters_;  // this rank's shard, where it is kept here
+  MemoryRequests device_requests_;
+  Arena copied_arena_, kept_arena_, device_arena_;
+  std::byte *slots_ = nullptr, *device_slots_ = nullptr;
+  std::vector<ChunkArrays> arrays_;       // by chunk
+  std::vector<std::vector<Part>> parts_;  // by chunk
+  BySegment<std::byte*> parameters_;      // this rank's shard, where it is kept here
 };
 
 }  // namespace zero::detail

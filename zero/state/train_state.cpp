@@ -46,7 +46,7 @@ TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config 
   if (plan.inputs.offload.in_file)
     file_tier = std::make_unique<FileTier>(runtime.device(), plan.inputs, arrays, config);
   OuterTier* outer = file_tier.get();
-  if (plan.inputs.offload.on_host) {
+  if (plan.inputs.offload.beside_gpu()) {
     host_tier = std::make_unique<HostTier>(runtime, plan.inputs, arrays, config, file_tier.get());
     outer = host_tier.get();
   }

@@ -1,0 +1,157 @@
+// State in host memory that the device updates, through which it passes in chunks
+// (zero_core.offload_step "device"): the bits of a step on the host, and of none that is offloaded.
+#include <cmath>
+
+#include "tests/support/checkpoint_moves.h"
+#include "tests/support/refusal.h"
+#include "tests/zero/host_offload.h"
+#include "zero/plan/engine_plan.h"
+
+using namespace host_offload;
+using zero::detail::EnginePlan;
+
+namespace {
+
+zero::Config on_device(zero::Config config) {
+  config.zero_core.offload_step = "device";
+  return config;
+}
+
+std::int64_t sum_of(const std::vector<zero::MemoryUse>& tier) {
+  std::int64_t sum = 0;
+  for (const zero::MemoryUse& use : tier) sum += use.planned;
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("the device steps what host memory keeps: equal bits at every stage, ratio and rank") {
+  for (const int ranks : {1, 2, 3, 4})
+    for (const bool bf16 : {false, true}) {
+      const toy::Trace expected = training.on_host(ranks, config_of(1, 1, bf16));
+      for (const int stage : {1, 2, 3})
+        for (const double ratio : {0.3, 1.})
+          if (ranks <= 2 || ratio < 1)
+            compare(ranks, expected, on_device(offloaded(config_of(stage, 1, bf16), ratio)));
+    }
+}
+
+TEST_CASE("the device steps through any number of slots, chunks of any size, with parameters") {
+  for (const bool bf16 : {false, true}) {
+    const toy::Trace expected = training.on_host(2, config_of(3, 2, bf16));
+    for (const int buffers : {0, 2, 3, 9})
+      for (const std::int64_t bytes : {1, 50'000, 1 << 26}) {
+        zero::Config config = on_device(offloaded(config_of(3, 2, bf16)));
+        auto& states = config.zero_optimization.offload_optimizer;
+        states.buffer_count = buffers;
+        states.pin_memory = buffers == 3;
+        states.pipeline_read = buffers != 2;
+        states.pipeline_write = buffers != 9;
+        config.zero_core.offload_chunk_bytes = bytes;
+        CAPTURE(buffers);
+        CAPTURE(bytes);
+        compare(2, expected, bytes == 1 ? config : with_parameters(config, buffers % 3 + 1));
+      }
+  }
+}
+
+TEST_CASE(
+    "the device steps after several micro steps, in other dtypes, by every rule of elements") {
+  using enum zero::DType;
+  for (const auto sync : {zero::GradientSync::each, zero::GradientSync::last}) {
+    zero::Config config = config_of(1, 3);
+    config.zero_core.gradient_sync = sync;
+    config.grad_accum_dtype = fp32;
+    const toy::Trace expected = training.on_host(3, config);
+    for (const int stage : {1, 2, 3}) {
+      config.zero_optimization.stage = stage;
+      compare(3, expected, on_device(offloaded(config, stage == 2 ? 0.5 : 1)));
+    }
+  }
+  for (const char* type : {"Adam", "SGD", "Lion", "Adagrad"}) {
+    zero::Config config = config_of(3);
+    config.optimizer = zero::optim::default_options(type);
+    config.optimizer.learning_rate = 0.01;
+    config.optimizer.weight_decay = 0.1;
+    if (config.optimizer.type == "SGD") config.optimizer.momentum = 0.9;
+    config.zero_core.param_groups["biases"].lr_scale = 0.5;
+    CAPTURE(type);
+    compare(2, training.on_host(2, config), on_device(offloaded(config, 0.6)));
+  }
+  zero::Config narrow = config_of(3);
+  narrow.bf16_master_weights_and_grads = narrow.bf16_optimizer_states = true;
+  const toy::Trace expected = training.on_host(2, narrow);
+  compare(2, expected, on_device(offloaded(narrow)));
+  compare(2, expected, on_device(with_parameters(offloaded(narrow))));
+}
+
+TEST_CASE("fp16: steps that are skipped leave the state alone that the device would have stepped") {
+  const toy::Trace expected = training.on_host(2, toy::overflowing_config(1, dims));
+  CHECK(std::isinf(expected.norms.front()));
+  for (const int stage : {1, 2, 3})
+    compare(2, expected, on_device(offloaded(toy::overflowing_config(stage, dims))));
+  compare(2, expected, on_device(with_parameters(offloaded(toy::overflowing_config(3, dims)))));
+}
+
+TEST_CASE("checkpoints move between steps on the device, on the host and on CPU ranks") {
+  const zero::Config none = toy::overflowing_config(3, dims);
+  const zero::Config host = offloaded(toy::overflowing_config(2, dims));
+  const zero::Config device = on_device(offloaded(toy::overflowing_config(1, dims), 0.5));
+  const zero::Config parameters = on_device(with_parameters(offloaded(none)));
+  mock::check_moves(dims, none,
+                    {{{true, device}, {true, host}},
+                     {{true, host}, {true, parameters}},
+                     {{true, parameters}, {true, device}},
+                     {{true, device}, {false, none}},
+                     {{false, none}, {true, parameters}}});
+}
+
+TEST_CASE("steps on the device: memory as planned on each tier, and every byte that crosses") {
+  for (const int ranks : {1, 3})
+    for (const bool parameters : {false, true})
+      mock::run_ranks(ranks, mock::Order::random, 1, [&](zero::Runtime& runtime) {
+        zero::Config config = on_device(offloaded(config_of(3)));
+        if (parameters) config = with_parameters(config, 2);
+        zero::Engine engine(runtime, toy::describe(dims), config);
+        engine.initialize(toy::fill);
+        mock::train_until(runtime, engine, steps, dims);
+        const zero::EngineReport report = engine.report();
+        const zero::RankReport& own = report.ranks[static_cast<std::size_t>(runtime.rank())];
+        const zero::MemoryPlan plan =
+            zero::plan_memory(toy::describe(dims), config, ranks, true, runtime.rank());
+        CHECK(total(own.memory) == sum_of(plan.memory));
+        CHECK(total(own.in_host) == sum_of(plan.in_host));
+        CHECK(total(own.in_pinned) == sum_of(plan.in_pinned));
+        CHECK(planned(own.memory, "optimizer_state") == 0);
+        CHECK(planned(own.memory, "master_weights") == 0);
+        CHECK(planned(own.in_host, "gradients") == 0);
+        std::int64_t elements = 0;
+        const zero::ModelSpec spec = toy::describe(dims);
+        for (const zero::detail::Chunk& chunk :
+             EnginePlan(spec.declared(), config, {runtime.rank(), ranks, true}).inputs.chunks)
+          elements += chunk.count;
+        REQUIRE(own.copies.size() == 2);
+        // Moments and master weights, and the new parameters where they rest in host memory too.
+        CHECK(own.copies[0].bytes == steps * elements * (parameters ? 14 : 12));
+        if (!parameters) CHECK(own.copies[1].bytes == steps * elements * 12);
+        if (parameters) CHECK(own.copies[1].bytes > steps * elements * 12);
+      });
+}
+
+TEST_CASE("what the device cannot step is refused by name") {
+  const auto refuses = [](const zero::Config& config, const char* what) {
+    CHECK_THROWS_WITH_AS(zero::plan_memory(toy::describe(dims), config, 2, true),
+                         doctest::Contains(what), zero::ConfigError);
+    // CPU ranks have one memory, and step there.
+    CHECK_NOTHROW(zero::plan_memory(toy::describe(dims), config_of(3), 2, false));
+  };
+  zero::Config file = on_device(offloaded(config_of(3)));
+  file.zero_optimization.offload_optimizer.device = zero::OffloadDevice::nvme;
+  file.zero_optimization.offload_optimizer.nvme_path = "/tmp";
+  refuses(file, "zero_core.offload_step \"device\" on GPU ranks does not go with");
+  refuses(on_device(with_parameters(offloaded(config_of(3), 0.5))), "with ratio 1 on GPU ranks");
+  refuses(on_device(offloaded(config_of(0))), "need stage 1, 2 or 3 on GPU ranks");
+  zero::Config muon = on_device(offloaded(config_of(2)));
+  muon.optimizer = zero::optim::default_options("Muon");
+  refuses(muon, "cannot have its state in host memory beside a GPU");
+}
