@@ -47,7 +47,7 @@ class MpiWorld final : public World {
   void open_plane();
   void forsake_mpi();
   std::string agreed_transport() const;
-  bool say_goodbye() noexcept;
+  bool await_all_at_the_end() noexcept;
   void limit_the_end();
 
   WorldOptions options_;
@@ -100,8 +100,8 @@ void MpiWorld::open_plane() {
     for (std::size_t r = 1; r < names.size(); ++r)
       FdMailbox::send(names[r], 0, fd.get(), options_.start_limit);
   } else {
-    const FdMailbox::Letter letter = mailbox.receive(nullptr, options_.start_limit);
-    memory = map_memory(letter.fd.get(), Access::read_write);
+    const FdMailbox::Message message = mailbox.receive(nullptr, options_.start_limit);
+    memory = map_memory(message.fd.get(), Access::read_write);
     page = reinterpret_cast<ControlPage*>(memory.get());
   }
   plane_ = std::make_shared<ControlPlane>(memory, page, topology.local_rank, places_.local_ranks);
@@ -202,7 +202,7 @@ std::unique_ptr<Communicator> MpiWorld::connect(Device& device) {
 }
 
 MpiWorld::~MpiWorld() {
-  const bool healthy = say_goodbye();
+  const bool healthy = await_all_at_the_end();
   if (healthy) {
     plane_->slot().state.store(RankState::left);
     limit_the_end();
@@ -212,7 +212,7 @@ MpiWorld::~MpiWorld() {
   if (!healthy) forsake_mpi();
 }
 
-bool MpiWorld::say_goodbye() noexcept {
+bool MpiWorld::await_all_at_the_end() noexcept {
   if (plane_->failed() || std::uncaught_exceptions() > 0 || !communicator_) return false;
   try {
     // With the limit of the last call.
@@ -221,7 +221,7 @@ bool MpiWorld::say_goodbye() noexcept {
     return true;
   } catch (const std::exception& error) {
     const auto* ours = dynamic_cast<const Error*>(&error);
-    const int exit_code = ours != nullptr ? ours->exit_code() : Error("").exit_code();
+    const int exit_code = ours != nullptr ? ours->exit_code() : Error::code;
     if (fail(error.what(), exit_code))
       print_last_words(places_.topology.rank, failed_rank(), exit_code, error.what());
     abort(exit_code);
@@ -327,7 +327,7 @@ void agree_on_start(const StartProblem& own) {
     if (exit_code == 0) continue;
     if (r > 0 || rank > 0)
       throw PeerFailed("stopped because rank " + std::to_string(r) + " failed: " + text, exit_code);
-    if (exit_code == ConfigError("").exit_code()) throw ConfigError(text);
+    if (exit_code == ConfigError::code) throw ConfigError(text);
     throw TopologyError(text);
   }
 }

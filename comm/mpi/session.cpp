@@ -46,7 +46,7 @@ ProcessTimeLimit::ProcessTimeLimit(std::chrono::milliseconds limit,
   thread_ = start_thread("a time limit of MPI", [this, limit, last_words = std::move(last_words)] {
     std::unique_lock lock(mutex_);
     if (changed_.wait_for(lock, limit, [this] { return in_time_; })) return;
-    const int code = StalledError("").exit_code();
+    const int code = StalledError::code;
     last_words(code);
     // The launcher ends the others then, whose state says who was missing.
     std::this_thread::sleep_for(time_to_be_read);

@@ -73,15 +73,15 @@ bool same_user(int socket_fd) {
          peer.uid == geteuid();
 }
 
-bool read_letter(int socket_fd, FdMailbox::Letter& letter) {
+bool read_message(int socket_fd, FdMailbox::Message& message) {
   Packet packet({});
   const ssize_t got = recvmsg(socket_fd, &packet.message, MSG_CMSG_CLOEXEC);
   int fd = -1;
   if (const cmsghdr* header = CMSG_FIRSTHDR(&packet.message);
       got >= 0 && header != nullptr && header->cmsg_type == SCM_RIGHTS)
     std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  letter.fd = UniqueFd(fd);
-  letter.sender = packet.body.sender;
+  message.fd = UniqueFd(fd);
+  message.sender = packet.body.sender;
   return got == sizeof packet.body && packet.body.magic == magic;
 }
 
@@ -123,7 +123,7 @@ void FdMailbox::send(const Name& to, int sender, int fd, std::chrono::millisecon
     throw Error("cannot hand a file descriptor to a peer: " + errno_text(errno));
 }
 
-FdMailbox::Letter FdMailbox::receive(ControlPlane* plane, std::chrono::milliseconds limit) {
+FdMailbox::Message FdMailbox::receive(ControlPlane* plane, std::chrono::milliseconds limit) {
   const auto deadline = Clock::now() + limit;
   while (Clock::now() < deadline) {
     if (plane != nullptr) plane->check();
@@ -133,8 +133,8 @@ FdMailbox::Letter FdMailbox::receive(ControlPlane* plane, std::chrono::milliseco
     if (!connection || !same_user(connection.get())) continue;
     // Our ranks write as soon as they have connected; any other process is dropped.
     pollfd readable{connection.get(), POLLIN, 0};
-    Letter letter;
-    if (poll(&readable, 1, 1000) > 0 && read_letter(connection.get(), letter)) return letter;
+    Message message;
+    if (poll(&readable, 1, 1000) > 0 && read_message(connection.get(), message)) return message;
   }
   throw StalledError("no rank of this host has handed over its shared memory within " +
                      duration_text(limit));

@@ -19,15 +19,15 @@ class FdMailbox {
   FdMailbox();
 
   const Name& name() const { return name_; }
-  // Does not wait for the receiver. fd -1 sends a letter without a descriptor.
+  // Does not wait for the receiver. fd -1 sends a message without a descriptor.
   static void send(const Name& to, int sender, int fd, std::chrono::milliseconds limit);
 
-  struct Letter {
+  struct Message {
     int sender = -1;
     UniqueFd fd;
   };
   // plane may be null while there is none yet. Throws StalledError when nothing comes in time.
-  Letter receive(ControlPlane* plane, std::chrono::milliseconds limit);
+  Message receive(ControlPlane* plane, std::chrono::milliseconds limit);
 
  private:
   Name name_{};

@@ -19,8 +19,8 @@ ShmBoard open_shm_board(Mailboxes& mailboxes, const Subgroup& part, int pieces,
   const int ranks = part.group.size();
   const std::int64_t half = half_bytes_for(pieces);
   if (part.group.rank != 0) {
-    const FdMailbox::Letter letter = mailboxes.own.receive(&plane, mailboxes.limit);
-    std::shared_ptr<std::byte> memory = map_memory(letter.fd.get(), Access::read_write);
+    const FdMailbox::Message message = mailboxes.own.receive(&plane, mailboxes.limit);
+    std::shared_ptr<std::byte> memory = map_memory(message.fd.get(), Access::read_write);
     const Board board(memory.get(), ranks, half);
     return {std::move(memory), board};
   }
@@ -57,10 +57,10 @@ void ShmCommunicator::share(const Arena& arena) {
   segment.readable = arena.fd() >= 0;
   segment.peers.resize(size());
   for (int i = 1; i < size(); ++i) {
-    const FdMailbox::Letter letter = mailbox.receive(plane().get(), time_limit());
-    if (letter.sender < 0 || letter.sender >= size())
-      throw Error("a letter from rank " + std::to_string(letter.sender) + ", which is not ours");
-    if (letter.fd) segment.peers[letter.sender] = map_memory(letter.fd.get(), Access::read);
+    const FdMailbox::Message message = mailbox.receive(plane().get(), time_limit());
+    if (message.sender < 0 || message.sender >= size())
+      throw Error("a message from rank " + std::to_string(message.sender) + ", which is not ours");
+    if (message.fd) segment.peers[message.sender] = map_memory(message.fd.get(), Access::read);
   }
   segments_.push_back(std::move(segment));
   do_barrier();

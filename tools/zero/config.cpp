@@ -29,7 +29,7 @@ void add_check(CLI::App& config) {
   auto options = std::make_shared<ConfigOptions>();
   CLI::App* command =
       config.add_subcommand("check", "Say whether a file can be used (exit code 0) or why not (" +
-                                         std::to_string(ConfigError("").exit_code()) + ")");
+                                         std::to_string(ConfigError::code) + ")");
   command
       ->add_option("FILE", options->file,
                    "DeepSpeed JSON, Accelerate YAML or JSON, or a Trainer's arguments")

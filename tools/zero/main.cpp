@@ -23,14 +23,14 @@ int main(int argc, char** argv) {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
       // CLI11 numbers its errors from 100; a wrong command line is one kind of ours.
-      return app.exit(error) == 0 ? 0 : zero::ConfigError("").exit_code();
+      return app.exit(error) == 0 ? 0 : zero::ConfigError::code;
     }
   } catch (const zero::Error& error) {
     std::fprintf(stderr, "zero: %s\n", error.what());
     return error.exit_code();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "zero: %s\n", error.what());
-    return zero::Error("").exit_code();
+    return zero::Error::code;
   }
   return 0;
 }

@@ -10,19 +10,18 @@ namespace zero {
 class Error : public std::runtime_error {
  public:
   using runtime_error::runtime_error;
+  static constexpr int code = 70;  // of this kind of error
   // What the process should exit with: see the table in docs/exit-codes.md.
-  virtual int exit_code() const noexcept { return 70; }
+  virtual int exit_code() const noexcept { return code; }
 };
 
 namespace detail {
-template <int code>
+template <int number>
 class CodedError : public Error {
  public:
   using Error::Error;
+  static constexpr int code = number;
   int exit_code() const noexcept override { return code; }
-
- protected:
-  static constexpr int own_code = code;
 };
 }  // namespace detail
 
@@ -57,7 +56,7 @@ class NumericError : public detail::CodedError<16> {
 // Another rank failed or died; the message carries its reason, the first cause.
 class PeerFailed : public detail::CodedError<17> {
  public:
-  explicit PeerFailed(const std::string& reason, int cause_exit_code = own_code)
+  explicit PeerFailed(const std::string& reason, int cause_exit_code = code)
       : CodedError(reason), cause_exit_code_(cause_exit_code) {}
   // The failed rank's own exit code, so that all ranks leave with the first cause's.
   int exit_code() const noexcept override { return cause_exit_code_; }

@@ -91,7 +91,7 @@ bool Checkpoints::conclude(PendingSave& save) {
   const Outcome& outcome = save.outcome();
   if (outcome.code == 0) return true;
   const bool goes_on = context_.config.zero_core.on_save_error == "continue" &&
-                       outcome.code == SaveError("").exit_code();
+                       outcome.code == SaveError::code;
   if (!goes_on) raise(outcome);
   if (!std::exchange(save.told, true) && context_.rank() == 0)
     print_notice("not saved, training goes on (zero_core.on_save_error): " + outcome.text);

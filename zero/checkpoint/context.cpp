@@ -66,7 +66,7 @@ void CheckpointContext::open(const std::string& path) {
   if (seen.code != 0) {
     saver.reset();
     // Of a directory that cannot be read nothing is damaged: it is no place to save to.
-    raise({seen.code == LoadError("").exit_code() ? SaveError("").exit_code() : seen.code,
+    raise({seen.code == LoadError::code ? SaveError::code : seen.code,
            seen.text + " (rank 0 is on host " +
                ranks.broadcast_text("rank 0's host", comm::host_name()) + ")"});
   }

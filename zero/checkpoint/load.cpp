@@ -246,7 +246,7 @@ Outcome Load::load(const std::string& path, const Manifest& saved) {
 // and there is an older one.
 bool Load::falls_back(const Outcome& outcome, const std::string& directory,
                       const std::string& tag) {
-  if (outcome.code != LoadError("").exit_code() || !tag.empty() ||
+  if (outcome.code != LoadError::code || !tag.empty() ||
       !context_.config.zero_core.resume_fallback)
     return false;
   const auto look_for_another = [&] {
@@ -284,7 +284,7 @@ std::optional<Resumed> Load::resume(const std::string& directory, Resume mode,
     }
     passed_over_.insert(saved.tag);
     if (!seen || !falls_back(outcome, directory, tag)) {
-      if (seen && outcome.code == LoadError("").exit_code())
+      if (seen && outcome.code == LoadError::code)
         outcome.text += "; resume from another checkpoint by its tag (train_gpt --resume TAG)";
       raise(outcome);
     }

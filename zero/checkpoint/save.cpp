@@ -319,9 +319,8 @@ void PendingSave::advance(bool known_good) {
   }
   if (context_.saver) context_.saver->abandon();
   // The layer that failed may speak of reading, memory or threads; to the caller it was a save.
-  for (const int code : {LoadError("").exit_code(), MemoryError("").exit_code(),
-                         TopologyError("").exit_code(), Error("").exit_code()})
-    if (outcome_.code == code) outcome_.code = SaveError("").exit_code();
+  for (const int code : {LoadError::code, MemoryError::code, TopologyError::code, Error::code})
+    if (outcome_.code == code) outcome_.code = SaveError::code;
 }
 
 void PendingSave::finish() {

@@ -36,7 +36,7 @@ void OffloadStreams::enqueue(const Instruction& instruction, std::function<void(
         } catch (const std::exception& error) {
           const auto* known = dynamic_cast<const Error*>(&error);
           if (!train_.runtime.device().is_host())
-            agreement_.note_failure(known ? known->exit_code() : Error("").exit_code());
+            agreement_.note_failure(known ? known->exit_code() : Error::code);
           throw;
         }
       });

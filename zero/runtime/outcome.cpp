@@ -12,7 +12,7 @@ constexpr std::size_t most_text = 2000;
 
 template <class... Known>
 [[noreturn]] void raise_as(const Outcome& outcome) {
-  (..., (outcome.code == Known("").exit_code() ? throw Known(outcome.text) : void()));
+  (..., (outcome.code == Known::code ? throw Known(outcome.text) : void()));
   throw UsageError(outcome.text);
 }
 

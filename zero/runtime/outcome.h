@@ -26,9 +26,9 @@ Outcome attempt(Work&& work) {
   } catch (const Error& error) {
     return {error.exit_code(), error.what()};
   } catch (const std::bad_alloc&) {
-    return {MemoryError("").exit_code(), "out of memory"};
+    return {MemoryError::code, "out of memory"};
   } catch (const std::exception& error) {
-    return {Error("").exit_code(), error.what()};
+    return {Error::code, error.what()};
   }
 }
 

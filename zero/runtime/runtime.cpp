@@ -166,8 +166,7 @@ void RuntimeCore::start_streams() {
 RuntimeCore::~RuntimeCore() {
   // zero::run() tells the peers what went wrong; in a program of another shape only this is left.
   if (std::uncaught_exceptions() > exceptions_at_start_)
-    publish_failure("an exception ended its Runtime; its own program has the reason",
-                    Error("").exit_code());
+    publish_failure("an exception ended its Runtime; its own program has the reason", Error::code);
   communication_.reset();
   compute_.reset();
   accelerator_.communicator.reset();
@@ -348,10 +347,10 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body, Runtim
     code = error.exit_code();
   } catch (const std::exception& error) {
     reason = error.what();
-    code = Error("").exit_code();
+    code = Error::code;
   } catch (...) {
     reason = detail::no_std_exception;
-    code = Error("").exit_code();
+    code = Error::code;
   }
   if (!runtime) {
     report_early_failure(reason, code, of_peer);

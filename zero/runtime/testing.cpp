@@ -56,9 +56,9 @@ void testing::run_ranks(int ranks, const std::function<void(Runtime&)>& body,
       } catch (const Error& error) {
         tell(error.what(), error.exit_code());
       } catch (const std::exception& error) {
-        tell(error.what(), Error("").exit_code());
+        tell(error.what(), Error::code);
       } catch (...) {
-        tell(detail::no_std_exception, Error("").exit_code());
+        tell(detail::no_std_exception, Error::code);
       }
     } catch (...) {
       const std::lock_guard lock(mutex);
