@@ -4,6 +4,8 @@
 #include <immintrin.h>
 #endif
 
+#include "zero/base/simd.h"
+
 namespace zero::comm {
 
 #if defined(__x86_64__)
@@ -41,7 +43,7 @@ void stream_sse2(std::byte* to, const std::byte* from, std::int64_t bytes) {
 }  // namespace
 
 void copy_streaming(void* to, const void* from, std::int64_t bytes) {
-  static const Blocks stream = __builtin_cpu_supports("avx512f") ? stream_avx512 : stream_sse2;
+  static const Blocks stream = simd_level() == SimdLevel::avx512 ? stream_avx512 : stream_sse2;
   const auto misaligned = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % line);
   const std::int64_t head = misaligned == 0 ? 0 : line - misaligned;
   const std::int64_t middle = (bytes - head) / block * block;

@@ -32,8 +32,6 @@ struct Sum {
   }
 };
 
-using Kernel = void (*)(const Sum&);
-
 // What sums are made of, block by block; plain loops that every target vectorizes in its own way.
 template <class T>
 struct Loops {
@@ -106,11 +104,6 @@ template <>
   }
 }
 
-template <class T>
-void sum_portable(const Sum& sum) {
-  sum_all<T>(sum);
-}
-
 #if defined(__x86_64__)
 template <class T>
 [[gnu::target("avx2")]] void sum_avx2(const Sum& sum) {
@@ -165,52 +158,41 @@ void sum_f16c(const Sum& sum) {
   sum_all<fp16, HardwareHalf>(sum);
 }
 
-template <class T>
-Kernel best_kernel() {
-  if (std::is_same_v<T, fp16> && __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c"))
-    return sum_f16c;
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    return sum_avx512<T>;
-  if (__builtin_cpu_supports("avx2")) return sum_avx2<T>;
-  return sum_portable<T>;
-}
-#else
-template <class T>
-Kernel best_kernel() {
-  return sum_portable<T>;
-}
 #endif
 
 template <class T>
-void run(const Sum& sum) {
-  static const Kernel kernel = best_kernel<T>();
-  kernel(sum);
+void run(const Sum& sum, [[maybe_unused]] SimdLevel level) {
+#if defined(__x86_64__)
+  if (std::is_same_v<T, fp16> && level != SimdLevel::scalar) return sum_f16c(sum);
+  if (level == SimdLevel::avx512) return sum_avx512<T>(sum);
+  if (level == SimdLevel::avx2) return sum_avx2<T>(sum);
+#endif
+  sum_all<T>(sum);
 }
 
-void run(const Sum& sum, DType dtype) {
+void run(const Sum& sum, DType dtype, SimdLevel level) {
   switch (dtype) {
     case DType::fp32:
-      return run<float>(sum);
+      return run<float>(sum, level);
     case DType::bf16:
-      return run<bf16>(sum);
+      return run<bf16>(sum, level);
     case DType::fp16:
-      return run<fp16>(sum);
+      return run<fp16>(sum, level);
     case DType::int64:
-      return run<std::uint64_t>(sum);
+      return run<std::uint64_t>(sum, level);
   }
 }
 
 }  // namespace
 
 void ordered_sum(std::span<const void* const> sources, const ReduceGroups& groups, void* out,
-                 std::int64_t count, DType dtype) {
-  run({sources, groups, {}, out, count}, dtype);
+                 std::int64_t count, DType dtype, SimdLevel level) {
+  run({sources, groups, {}, out, count}, dtype, level);
 }
 
 void ordered_sum(std::span<const void* const> sources, std::span<const std::uint8_t> ending,
-                 void* out, std::int64_t count, DType dtype) {
-  run({sources, {}, ending, out, count}, dtype);
+                 void* out, std::int64_t count, DType dtype, SimdLevel level) {
+  run({sources, {}, ending, out, count}, dtype, level);
 }
 
 }  // namespace zero::comm

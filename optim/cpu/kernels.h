@@ -6,10 +6,10 @@
 #include <cstdint>
 
 #include "optim/product.h"
-#include "optim/simd.h"
 #include "optim/square_sum.h"
 #include "optim/update_rules.h"
 #include "zero/base/dtype.h"
+#include "zero/base/simd.h"
 
 namespace zero::optim::cpu {
 
@@ -41,12 +41,9 @@ struct Kernels {
   void (*cast)(const void* from, DType from_dtype, void* to, DType to_dtype, std::int64_t count);
 };
 
-extern const Kernels scalar_kernels;
+extern const Kernels scalar_kernels, avx2_kernels, avx512_kernels;  // the last two: x86-64 alone
 
-// Null where the build has none of this level or the CPU lacks it.
-const Kernels* find_kernels(SimdLevel level);
-
-// Of the level in use.
-const Kernels& kernels();
+// Of the level in use, or of another that this CPU has.
+const Kernels& kernels(SimdLevel level = simd_level());
 
 }  // namespace zero::optim::cpu

@@ -3,7 +3,6 @@
 
 namespace zero::optim::cpu {
 
-extern const Kernels avx2_kernels;
 const Kernels avx2_kernels = KernelSet<Avx2x8>::kernels;
 
 }  // namespace zero::optim::cpu

@@ -3,7 +3,6 @@
 
 namespace zero::optim::cpu {
 
-extern const Kernels avx512_kernels;
 const Kernels avx512_kernels = KernelSet<Avx512x16>::kernels;
 
 }  // namespace zero::optim::cpu

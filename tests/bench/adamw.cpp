@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "optim/gradient_norm.h"
-#include "optim/simd.h"
 #include "tests/support/span_optimizer.h"
+#include "zero/base/simd.h"
 
 namespace {
 
@@ -134,7 +134,7 @@ int main(int count, char** values) {
   arguments.insert(arguments.end(), values + 1, values + count);
   int given = static_cast<int>(arguments.size());
   benchmark::Initialize(&given, arguments.data());
-  benchmark::AddCustomContext("simd", zero::optim::name_of(zero::optim::simd_level()));
+  benchmark::AddCustomContext("simd", zero::name_of(zero::simd_level()));
   fill_gradient();
   add("read_modify_write", read_modify_write);
   add("adamw/fp32", [](benchmark::State& state) { adamw(state, DType::fp32, false); });

@@ -9,17 +9,23 @@
 
 #include "comm/call.h"
 #include "comm/slices.h"
+#include "tests/optim/support.h"
 
 namespace zero::comm {
 namespace {
 
+using optim::test::encode;
+using optim::test::Numbers;
+using optim::test::random_floats;
+using optim::test::vector_levels;
+
 // Every pattern of a 16-bit type through the kernel's conversions, against zero/base/dtype.h.
 template <class T>
-void check_all_patterns(DType dtype) {
+void check_all_patterns(DType dtype, SimdLevel level) {
   std::vector<T> all(65536), zeros(65536), out(65536);
   for (std::uint32_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<std::uint16_t>(i);
   const void* sources[] = {all.data(), zeros.data()};
-  ordered_sum(sources, 2, out.data(), 65536, dtype);
+  ordered_sum(sources, 2, out.data(), 65536, dtype, level);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const float sum = to_float(all[i]) + to_float(zeros[i]);
     const T expected = from_float<T>(sum);
@@ -32,14 +38,14 @@ void check_all_patterns(DType dtype) {
 
 // Sums that round, over pairs of patterns.
 template <class T>
-void check_random_pairs(DType dtype) {
+void check_random_pairs(DType dtype, SimdLevel level) {
   std::mt19937 random(7);
   const std::int64_t count = 300'001;
   std::vector<T> a(count), b(count), out(count);
   for (auto* side : {&a, &b})
     for (T& value : *side) value.bits = static_cast<std::uint16_t>(random());
   const void* sources[] = {a.data(), b.data()};
-  ordered_sum(sources, 2, out.data(), count, dtype);
+  ordered_sum(sources, 2, out.data(), count, dtype, level);
   int wrong = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const float sum = to_float(a[i]) + to_float(b[i]);
@@ -51,10 +57,42 @@ void check_random_pairs(DType dtype) {
 }  // namespace
 
 TEST_CASE("the kernel converts every 16-bit pattern as dtype.h does") {
-  check_all_patterns<bf16>(DType::bf16);
-  check_all_patterns<fp16>(DType::fp16);
-  check_random_pairs<bf16>(DType::bf16);
-  check_random_pairs<fp16>(DType::fp16);
+  for (const SimdLevel level : {SimdLevel::scalar, SimdLevel::avx2, SimdLevel::avx512}) {
+    if (!supports(level)) continue;
+    INFO(name_of(level));
+    check_all_patterns<bf16>(DType::bf16, level);
+    check_all_patterns<fp16>(DType::fp16, level);
+    check_random_pairs<bf16>(DType::bf16, level);
+    check_random_pairs<fp16>(DType::fp16, level);
+  }
+}
+
+TEST_CASE("sums give equal bits at every level") {
+  constexpr std::int64_t count = 1037;  // blocks, vectors and a rest
+  ReduceGroups nested = 2;
+  nested.sizes[1] = 4;
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16, DType::int64})
+    for (const Numbers numbers : {Numbers::usual, Numbers::wild}) {
+      std::vector<std::vector<unsigned char>> values;
+      std::vector<const void*> sources;
+      for (unsigned seed = 0; seed < 7; ++seed)
+        values.push_back(dtype == DType::int64
+                             ? encode(random_floats(2 * count, numbers, seed), DType::fp32)
+                             : encode(random_floats(count, numbers, seed), dtype));
+      for (const auto& source : values) sources.push_back(source.data());
+      for (const ReduceGroups& groups : {ReduceGroups{1}, ReduceGroups{7}, nested}) {
+        const auto sum = [&](SimdLevel level) {
+          std::vector<unsigned char> out(values[0].size());
+          ordered_sum(sources, groups, out.data(), count, dtype, level);
+          return out;
+        };
+        const auto expected = sum(SimdLevel::scalar);
+        for (const SimdLevel level : vector_levels()) {
+          INFO(name_of(level) << ", " << name_of(dtype));
+          CHECK(sum(level) == expected);
+        }
+      }
+    }
 }
 
 TEST_CASE("sums start from their first value and keep negative zero") {

@@ -137,7 +137,7 @@ TEST_CASE("every level gives equal limbs") {
         const auto bytes = encode(values, dtype);
         const auto limbs_of = [&](SimdLevel level) {
           NormSum bins, normalised;
-          bins.non_finite = cpu::find_kernels(level)->add_squares(
+          bins.non_finite = cpu::kernels(level).add_squares(
               bytes.data(), dtype, static_cast<std::int64_t>(count), bins.limbs);
           add_sum(bins, normalised);
           return normalised;

@@ -82,7 +82,7 @@ TEST_CASE("products have the same bits at every level and cut, and are right") {
         std::vector<float> out(add.size(), 7.f);
         const Product p{a.data(),   b.data(), out.data(), size.cols, size.depth,
                         transposes, -0.5f,    add.data(), 3.f};
-        const cpu::Kernels& kernels = *cpu::find_kernels(level);
+        const cpu::Kernels& kernels = cpu::kernels(level);
         kernels.product(p, 0, cut);
         kernels.product(p, cut, size.rows);
         return out;

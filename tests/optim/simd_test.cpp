@@ -1,15 +1,13 @@
 // Every level gives the bits of the scalar one.
-#include "optim/simd.h"
+#include "optim/cpu/kernels.h"
 
 #include <doctest/doctest.h>
 
 #include <array>
 #include <string>
 
-#include "optim/cpu/kernels.h"
 #include "optim/rule_table.h"
 #include "tests/optim/support.h"
-#include "zero/base/error.h"
 
 namespace {
 
@@ -100,7 +98,7 @@ void compare(const Case& c) {
   for (int rule = 0; rule < rules; ++rule) {
     const auto result = [&](SimdLevel level) {
       return update(c, [&](const cpu::UpdateArrays& arrays, float* directions) {
-        run_rule(rule, *cpu::find_kernels(level), arrays, directions);
+        run_rule(rule, cpu::kernels(level), arrays, directions);
       });
     };
     const Result expected = result(SimdLevel::scalar);
@@ -135,7 +133,7 @@ TEST_CASE("updates do not depend on where a range is cut") {
     for (int rule = 0; rule < rules && supports(level); ++rule) {
       CAPTURE(rule);
       const Case c{DType::fp32, DType::bf16, 1000, 0, Numbers::usual};
-      const cpu::Kernels& kernels = *cpu::find_kernels(level);
+      const cpu::Kernels& kernels = cpu::kernels(level);
       const Result whole = update(c, [&](const auto& arrays, float* directions) {
         run_rule(rule, kernels, arrays, directions);
       });
@@ -164,7 +162,7 @@ TEST_CASE("casts round as the base does, for every 16-bit pattern and for wild f
   const auto n = static_cast<std::int64_t>(floats.size());
   for (const SimdLevel level : {SimdLevel::scalar, SimdLevel::avx2, SimdLevel::avx512}) {
     if (!supports(level)) continue;
-    const cpu::Kernels& kernels = *cpu::find_kernels(level);
+    const cpu::Kernels& kernels = cpu::kernels(level);
     std::vector<float> wide(halves.size());
     kernels.cast(halves.data(), DType::bf16, wide.data(), DType::fp32, 1 << 16);
     for (std::size_t i = 0; i < halves.size(); ++i)
@@ -193,7 +191,7 @@ TEST_CASE("infinities and NaNs keep their kind in casts") {
     if (!supports(level)) continue;
     for (const DType dtype : {DType::bf16, DType::fp16}) {
       std::vector<unsigned char> narrow(2 * values.size());
-      cpu::find_kernels(level)->cast(values.data(), DType::fp32, narrow.data(), dtype, 19);
+      cpu::kernels(level).cast(values.data(), DType::fp32, narrow.data(), dtype, 19);
       CHECK(narrow == encode(values, dtype));
     }
   }
@@ -211,7 +209,7 @@ TEST_CASE("casts between the 16-bit types, sums and divisions give equal bits at
         cpu::scalar_kernels.accumulate(added.data(), to, source.data(), from, n);
         cpu::scalar_kernels.divide(divided.data(), from, n, 3);
         for (const SimdLevel level : vector_levels()) {
-          const cpu::Kernels& kernels = *cpu::find_kernels(level);
+          const cpu::Kernels& kernels = cpu::kernels(level);
           auto result = sum, total = sum, quotient = source;
           kernels.cast(source.data(), from, result.data(), to, n);
           CHECK(result == expected);
@@ -222,14 +220,4 @@ TEST_CASE("casts between the 16-bit types, sums and divisions give equal bits at
         }
       }
     }
-}
-
-TEST_CASE("ZERO_SIMD") {
-  CHECK(choose_simd_level("scalar") == SimdLevel::scalar);
-  for (const SimdLevel level : vector_levels()) CHECK(choose_simd_level(name_of(level)) == level);
-  CHECK(choose_simd_level("") == choose_simd_level(nullptr));
-  CHECK(supports(simd_level()));
-  CHECK_THROWS_AS(choose_simd_level("sse2"), ConfigError);
-  for (const SimdLevel level : {SimdLevel::avx2, SimdLevel::avx512})
-    if (!supports(level)) CHECK_THROWS_AS(choose_simd_level(name_of(level)), ConfigError);
 }

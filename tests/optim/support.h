@@ -9,8 +9,8 @@
 #include <random>
 #include <vector>
 
-#include "optim/simd.h"
 #include "zero/base/dtype.h"
+#include "zero/base/simd.h"
 
 namespace zero::optim::test {
 

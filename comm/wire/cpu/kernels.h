@@ -1,17 +1,15 @@
 // The codecs of one SIMD level of the CPU behind function pointers, all of which give the same
-// bits. The level is chosen once per process: the best that the CPU has. The arguments are plain
-// values, because a file compiled for more instructions than the rest must not emit inline
-// functions that others share.
+// bits. The arguments are plain values, because a file compiled for more instructions than the rest
+// must not emit inline functions that others share.
 #pragma once
 
 #include <cstdint>
 
 #include "comm/wire/codec.h"
 #include "comm/wire/layout.h"
+#include "zero/base/simd.h"
 
 namespace zero::comm::wire {
-
-enum class Level : std::uint8_t { portable, avx2, avx512 };  // avx2 includes F16C
 
 // Formats other than `none`.
 struct Kernels {
@@ -29,12 +27,9 @@ struct Kernels {
                   float sums[2]);
 };
 
-extern const Kernels portable_kernels;
+extern const Kernels portable_kernels, avx2_kernels, avx512_kernels;  // the last two: x86-64 alone
 
-// Null where the build has none of this level or the CPU lacks it.
-const Kernels* find_kernels(Level level);
-
-// Of the best level.
-const Kernels& kernels();
+// Of the level in use, or of another that this CPU has.
+const Kernels& kernels(SimdLevel level = simd_level());
 
 }  // namespace zero::comm::wire

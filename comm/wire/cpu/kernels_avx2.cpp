@@ -3,7 +3,6 @@
 
 namespace zero::comm::wire {
 
-extern const Kernels avx2_kernels;
 const Kernels avx2_kernels = KernelSet<Avx2x32>::kernels;
 
 }  // namespace zero::comm::wire

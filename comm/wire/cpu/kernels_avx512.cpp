@@ -3,7 +3,6 @@
 
 namespace zero::comm::wire {
 
-extern const Kernels avx512_kernels;
 const Kernels avx512_kernels = KernelSet<Avx512x32>::kernels;
 
 }  // namespace zero::comm::wire

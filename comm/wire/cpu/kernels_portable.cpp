@@ -1,5 +1,3 @@
-#include <initializer_list>
-
 #include "comm/wire/cpu/kernel_set.h"
 #include "comm/wire/cpu/portable32.h"
 
@@ -7,13 +5,12 @@ namespace zero::comm::wire {
 
 const Kernels portable_kernels = KernelSet<Portable32>::kernels;
 
-const Kernels& kernels() {
-  static const Kernels& best = []() -> const Kernels& {
-    for (const Level level : {Level::avx512, Level::avx2})
-      if (const Kernels* found = find_kernels(level)) return *found;
-    return portable_kernels;
-  }();
-  return best;
+const Kernels& kernels([[maybe_unused]] SimdLevel level) {
+#if defined(__x86_64__)
+  if (level == SimdLevel::avx512) return avx512_kernels;
+  if (level == SimdLevel::avx2) return avx2_kernels;
+#endif
+  return portable_kernels;
 }
 
 }  // namespace zero::comm::wire

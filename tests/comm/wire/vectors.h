@@ -16,6 +16,7 @@ using optim::test::floating;
 using optim::test::Numbers;
 using optim::test::random_floats;
 using optim::test::same_bits;
+using optim::test::vector_levels;
 
 inline constexpr Format block_formats[] = {Format::fp8_e4m3, Format::mxfp8, Format::int8,
                                            Format::int4};

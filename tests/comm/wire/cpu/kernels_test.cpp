@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/comm/wire/vectors.h"
@@ -60,21 +61,18 @@ bool same_elements(const Bytes& a, const Bytes& b, DType dtype) {
 TEST_CASE("wire formats: every SIMD level gives the bits of the portable one") {
   constexpr Format formats[] = {Format::bf16, Format::fp8_e4m3, Format::mxfp8, Format::int8,
                                 Format::int4};
-  for (const Level level : {Level::avx2, Level::avx512}) {
-    const Kernels* kernels = find_kernels(level);
-    if (kernels == nullptr) continue;
+  for (const SimdLevel level : vector_levels())
     for (const Format format : formats)
       for (const DType dtype : floating)
         for (const std::size_t count : {0u, 1u, 2u, 7u, 33u, 63u, 64u, 500u, 4133u})
           for (const Named& input : adversarial_vectors(count))
             for (const std::int64_t block : {32, 96, 256, 2048}) {
-              INFO("level " << static_cast<int>(level) << ", " << name_of(format) << ", "
-                            << name_of(dtype) << ", " << count << " elements: " << input.name
-                            << ", blocks of " << block);
+              INFO(name_of(level) << ", " << name_of(format) << ", " << name_of(dtype) << ", "
+                                  << count << " elements: " << input.name << ", blocks of "
+                                  << block);
               const Codec codec(format, block);
-              const Result a =
-                  result_of(*find_kernels(Level::portable), codec, input.values, dtype);
-              const Result b = result_of(*kernels, codec, input.values, dtype);
+              const Result a = result_of(kernels(SimdLevel::scalar), codec, input.values, dtype);
+              const Result b = result_of(kernels(level), codec, input.values, dtype);
               REQUIRE(a.sent == b.sent);
               REQUIRE(a.fed_back == b.fed_back);
               REQUIRE(a.residue == b.residue);
@@ -84,7 +82,13 @@ TEST_CASE("wire formats: every SIMD level gives the bits of the portable one") {
               REQUIRE(same_elements(a.narrow, b.narrow, dtype));
               REQUIRE(same_elements(a.stored, b.stored, dtype));
             }
-  }
+}
+
+TEST_CASE("wire formats: ZERO_SIMD chooses the kernels") {
+  const SimdLevel wanted = choose_simd_level(std::getenv("ZERO_SIMD"));
+  CHECK(&kernels() == &kernels(wanted));
+  CHECK(&kernels(SimdLevel::scalar) == &portable_kernels);
+  for (const SimdLevel level : vector_levels()) CHECK(&kernels(level) != &portable_kernels);
 }
 
 }  // namespace zero::comm::wire::testing
