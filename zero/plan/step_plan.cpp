@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "zero/plan/access_history.h"
 
@@ -78,10 +79,11 @@ int flat_unit_of(const Instruction& instruction, const std::vector<Chunk>& chunk
 }
 
 void emit(StepPlan& plan, const PlanInputs& inputs, Op op, int target) {
-  Instruction& added = plan.instructions.emplace_back(op, target, accesses_of(inputs, op, target));
-  if (target_of(op) != Target::chunk || !inputs.chunks[target].streamed) return;
-  if (op == Op::load) added.stream = PlanStream::copies_in;
-  if (op == Op::store) added.stream = PlanStream::copies_out;
+  Instruction added{op, target, accesses_of(inputs, op, target)};
+  const bool streamed = target_of(op) == Target::chunk && inputs.chunks[target].streamed;
+  if (streamed && op == Op::load) added.stream = PlanStream::copies_in;
+  if (streamed && op == Op::store) added.stream = PlanStream::copies_out;
+  plan.instructions.push_back(std::move(added));
 }
 
 void derive_order(StepPlan& plan) {
