@@ -4,8 +4,10 @@
 
 #include "tests/support/checkpoint_moves.h"
 #include "tests/support/refusal.h"
+#include "tests/support/stderr_of.h"
 #include "tests/zero/host_offload.h"
 #include "zero/plan/engine_plan.h"
+#include "zero/testing.h"
 
 using namespace host_offload;
 using zero::detail::EnginePlan;
@@ -136,6 +138,19 @@ TEST_CASE("steps on the device: memory as planned on each tier, and every byte t
         if (!parameters) CHECK(own.copies[1].bytes == steps * elements * 12);
         if (parameters) CHECK(own.copies[1].bytes > steps * elements * 12);
       });
+}
+
+TEST_CASE("a line says where nothing is there for the device to step") {
+  const auto said = [](const zero::Config& config) {
+    return zero::tests::stderr_of([&] {
+      zero::testing::run_ranks(1, [&](zero::Runtime& runtime) {
+        const zero::Engine engine(runtime, toy::describe(dims), config);
+      });
+    });
+  };
+  const char* line = "zero_core.offload_step \"device\" changes nothing";
+  CHECK(zero::tests::contains(said(on_device(config_of(2))), line));
+  CHECK(!zero::tests::contains(said(config_of(2)), line));
 }
 
 TEST_CASE("what the device cannot step is refused by name") {

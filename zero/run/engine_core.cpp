@@ -92,6 +92,10 @@ void EngineCore::notice_settings() const {
                                             zero.offload_param.device == OffloadDevice::cpu))
     warn_once(
         "offload to cpu: CPU ranks keep their state in host memory anyway; nothing is pinned");
+  if (train_.config.zero_core.offload_step == "device" && !train_.plan.inputs.offload.streams)
+    warn_once(
+        "zero_core.offload_step \"device\" changes nothing: no GPU rank keeps optimizer state in "
+        "host memory");
   if (train_.host_tier)
     warn_once(train_.host_tier->describe());
   else if (train_.file_tier)
