@@ -4,7 +4,8 @@
   gpu_steps.py TRAIN_GPT --offload GPU_BENCH [--model ...]    also with state in host memory
 
 --offload: copies of pinned memory without anything beside them (GPU_BENCH --copies), steps without offload, with
-optimizer states in host memory that the CPU updates, or the GPU, and with parameters there too. A copy's rate is compared with that of the raw copies.
+optimizer states in host memory that the CPU updates, or the GPU, and with parameters there too. A copy's rate is
+compared with that of the raw copies.
 What offload adds to a step, divided by the time of its copies, is the share of them that is not hidden; since it
 includes the update too, the hidden share is at least what is printed.
 """
@@ -19,12 +20,14 @@ import tempfile
 
 import gpu_run
 
-OFFLOADED = {
-    "none": {"stage": 2},
-    "optimizer": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": True}},
-    "device_step": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
-    "parameters": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": True},
-                   "offload_param": {"device": "cpu", "pin_memory": True, "max_in_cpu": 0}},
+PINNED = {"device": "cpu", "pin_memory": True}
+OFFLOADED = {  # sections of the config
+    "none": {"zero_optimization": {"stage": 2}},
+    "optimizer": {"zero_optimization": {"stage": 2, "offload_optimizer": PINNED}},
+    "device_step": {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+                    "zero_core": {"offload_step": "device"}},
+    "parameters": {"zero_optimization": {"stage": 3, "offload_optimizer": PINNED,
+                                         "offload_param": {**PINNED, "max_in_cpu": 0}}},
 }
 
 
@@ -59,10 +62,9 @@ def raw_rates(program):
 
 def offload(args, folder):
     raw, plain = raw_rates(args.offload), None
-    for name, zero in OFFLOADED.items():
-        core = {"zero_core": {"offload_step": "device"}} if name == "device_step" else {}
-        run = gpu_run.Run(args.program, folder, gpu_run.settings(args.batch, zero_optimization=zero, **core), args.steps,
-                          args.device, any_attention=args.any_attention)
+    for name, sections in OFFLOADED.items():
+        run = gpu_run.Run(args.program, folder, gpu_run.settings(args.batch, **sections), args.steps, args.device,
+                          any_attention=args.any_attention)
         middle = statistics.median(run.step_ms(args.warmup))
         figure(f"{name}_step_ms", round(middle, 2))
         if plain is None:

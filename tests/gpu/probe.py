@@ -60,7 +60,7 @@ def folders():
     return [folder for folder in dict.fromkeys(found) if os.path.isdir(folder)]
 
 
-def library_path():
+def search_path():
     chosen = []
     for _, file, _, _ in LIBRARIES:
         chosen += [folder for folder in folders() if os.path.exists(f"{folder}/{file}")][:1]
@@ -145,7 +145,7 @@ def tell_machine():
 
 def main():
     if sys.argv[1:] == ["--path"]:
-        print(library_path())
+        print(search_path())
         return 0
     tell_machine()
     problems = absent_libraries() or probe_libraries() + probe_driver() + probe_programs(sys.argv[1])

@@ -126,7 +126,7 @@ class ProbeTest(unittest.TestCase):
             library.touch()
             sys.path.append(name)
             try:
-                self.assertIn(str(library.parent), probe.library_path().split(":"))
+                self.assertIn(str(library.parent), probe.search_path().split(":"))
             finally:
                 sys.path.remove(name)
 

@@ -20,6 +20,16 @@ inline zero::Config config_of(int stage, int accumulation = 1, bool bf16 = true)
   return config;
 }
 
+// An update rule that sees elements, and a group with a rate of its own.
+inline zero::Config with_rule(zero::Config config, const char* type) {
+  config.optimizer = zero::optim::default_options(type);
+  config.optimizer.learning_rate = 0.01;
+  config.optimizer.weight_decay = 0.1;
+  if (config.optimizer.type == "SGD") config.optimizer.momentum = 0.9;
+  config.zero_core.param_groups["biases"].lr_scale = 0.5;
+  return config;
+}
+
 // In chunks of 2048 elements.
 inline zero::Config offloaded(zero::Config config, double ratio = 1) {
   config.zero_optimization.offload_optimizer.device = zero::OffloadDevice::cpu;

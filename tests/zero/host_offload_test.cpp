@@ -95,12 +95,7 @@ TEST_CASE(
 
 TEST_CASE("the same with every rule that sees elements, and with groups of their own rates") {
   for (const char* type : {"Adam", "SGD", "Lion", "Adagrad"}) {
-    zero::Config config = config_of(2);
-    config.optimizer = zero::optim::default_options(type);
-    config.optimizer.learning_rate = 0.01;
-    config.optimizer.weight_decay = 0.1;
-    if (config.optimizer.type == "SGD") config.optimizer.momentum = 0.9;
-    config.zero_core.param_groups["biases"].lr_scale = 0.5;
+    const zero::Config config = with_rule(config_of(2), type);
     CAPTURE(type);
     compare(2, training.on_host(2, config), offloaded(config, 0.6));
   }
