@@ -84,6 +84,7 @@ ManagedParameter::ManagedParameter(ParameterDeclaration declaration, at::Device 
 
 ManagedParameter::~ManagedParameter() {
   // The tensors may outlive the engine, whose memory this is; one that was moved from has none.
+  use_ = nullptr;
   if (storage_) reside(nullptr);
 }
 
@@ -95,9 +96,8 @@ void ManagedParameter::adopt_storage(const at::Tensor& first, bool has_values) {
       first.scalar_type() == type && first.device() == device_) {
     // The storage stays, so that views which the program made of it stay views of the parameter.
     storage_ = first.storage();
-    c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
     c10::Storage old(c10::make_intrusive<c10::StorageImpl>(
-        c10::StorageImpl::use_byte_size_t(), bytes, storage->set_data_ptr(memory_at(nullptr)),
+        c10::StorageImpl::use_byte_size_t(), bytes, storage().set_data_ptr(memory_at(nullptr)),
         nullptr, false));
     initial_ = at::empty({0}, first.options().requires_grad(false))
                    .set_(std::move(old), 0, first.sizes(), {})
@@ -112,20 +112,24 @@ void ManagedParameter::adopt_storage(const at::Tensor& first, bool has_values) {
 }
 
 at::DataPtr ManagedParameter::memory_at(const void* address) const {
-  return {const_cast<void*>(address), device_};
+  return observed_memory(address, use_, device_);
+}
+
+void ManagedParameter::observe(const StorageUse& use) {
+  use_ = &use;
+  storage()._mutable_data_ptr_no_checks() =
+      memory_at(storage()._mutable_data_ptr_no_checks().get());
 }
 
 void ManagedParameter::bind(const void* address) {
-  c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
-  storage->clear_data_ptr_access_error_msg_();
-  storage->set_data_ptr_noswap(memory_at(address));
+  storage().clear_data_ptr_access_error_msg_();
+  storage().set_data_ptr_noswap(memory_at(address));
 }
 
 void ManagedParameter::rest() {
   if (resident_ != nullptr) return bind(resident_);
-  c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
-  storage->set_data_ptr_noswap(memory_at(nullptr));
-  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(rest_sentence(name_));
+  storage().set_data_ptr_noswap(memory_at(nullptr));
+  storage().release_data_and_set_meta_custom_data_ptr_error_msg_(rest_sentence(name_));
 }
 
 void ManagedParameter::reside(const void* address) {
@@ -135,7 +139,7 @@ void ManagedParameter::reside(const void* address) {
 
 void ManagedParameter::check_unchanged() const {
   for (const at::Tensor& tensor : tensors_) {
-    if (tensor.storage().unsafeGetStorageImpl() != storage())
+    if (tensor.storage().unsafeGetStorageImpl() != &storage())
       throw UsageError("parameter " + name_ +
                        " was given other memory after the module was sharded (set_data(), or "
                        "module->to()): convert and load before; later values come by "

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "pytorch/operations.h"
 #include "zero/zero.h"
 
 namespace zero::pytorch {
@@ -59,13 +60,15 @@ class ManagedParameter {
   DType dtype() const { return dtype_; }
   bool trainable() const { return options_.trainable; }
   const ParamOptions& options() const { return options_; }
-  const c10::StorageImpl* storage() const { return storage_.unsafeGetStorageImpl(); }
 
   // What the tensors held, contiguous on the CPU, until forgotten; undefined where they held
   // nothing.
   const at::Tensor& initial() const { return initial_; }
   at::Tensor& initial() { return initial_; }
 
+  // From here on operations that use the tensors are told to the owner of `use`, which outlives
+  // this.
+  void observe(const StorageUse& use);
   // Points the tensors to memory of the engine.
   void bind(const void* address);
   void rest();
@@ -82,6 +85,7 @@ class ManagedParameter {
 
  private:
   void adopt_storage(const at::Tensor& first, bool has_values);
+  c10::StorageImpl& storage() const { return *storage_.unsafeGetStorageImpl(); }
   at::DataPtr memory_at(const void* address) const;
 
   std::string name_;
@@ -92,6 +96,7 @@ class ManagedParameter {
   c10::Storage storage_;
   at::Tensor initial_;
   const void* resident_ = nullptr;
+  const StorageUse* use_ = nullptr;
 };
 
 // The value of a parameter in an open scope.

@@ -3,46 +3,31 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
+#include <c10/core/StorageImpl.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <array>
-#include <mutex>
-#include <shared_mutex>
-#include <unordered_map>
 
 namespace zero::pytorch {
 
 namespace {
 
-struct Use {
-  StorageOwner* owner = nullptr;
-  int unit = 0;
-  bool operator==(const Use&) const = default;
-};
-
-// Ranks may be threads of one process, hence the lock. It is not held while an owner is called:
-// that owner may wait for another rank, which may want to register.
-struct Registry {
-  std::shared_mutex mutex;
-  std::unordered_map<const c10::StorageImpl*, Use> uses;
-};
-
-Registry& registry() {
-  static Registry instance;
-  return instance;
-}
+// Its address tells our data pointers from others.
+void free_nothing(void* /*use*/) {}
 
 // The units that one operation uses: rarely more than one.
 class Uses {
  public:
   void look_at(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.has_storage()) return;
-    const auto found =
-        registry().uses.find(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
-    if (found == registry().uses.end()) return;
+    c10::StorageImpl* storage =
+        tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    const StorageUse* use =
+        storage->_mutable_data_ptr_no_checks().cast_context<StorageUse>(&free_nothing);
+    if (use == nullptr) return;
     for (int i = 0; i < count_; ++i)
-      if (uses_[i] == found->second) return;
-    if (count_ < static_cast<int>(uses_.size())) uses_[count_++] = found->second;
+      if (uses_[i] == *use) return;
+    if (count_ < static_cast<int>(uses_.size())) uses_[count_++] = *use;
   }
   void look_at(const c10::IValue& value) {
     if (value.isTensor()) return look_at(value.toTensor());
@@ -55,7 +40,7 @@ class Uses {
   }
 
  private:
-  std::array<Use, 8> uses_;
+  std::array<StorageUse, 8> uses_;
   int count_ = 0;
 };
 
@@ -74,24 +59,17 @@ void note_task() {
 std::unique_ptr<at::ObserverContext> before_operation(const at::RecordFunction& operation) {
   note_task();
   Uses uses;
-  if (const auto inputs = operation.inputs(); !inputs.empty()) {
-    const std::shared_lock lock(registry().mutex);
-    for (const c10::IValue& input : inputs) uses.look_at(input);
-  }
+  for (const c10::IValue& input : operation.inputs()) uses.look_at(input);
   uses.tell();
   return nullptr;
 }
 
 }  // namespace
 
-void register_storage(const c10::StorageImpl* storage, StorageOwner& owner, int unit) {
-  const std::unique_lock lock(registry().mutex);
-  registry().uses[storage] = {&owner, unit};
-}
-
-void unregister_storages(const StorageOwner& owner) {
-  const std::unique_lock lock(registry().mutex);
-  std::erase_if(registry().uses, [&](const auto& entry) { return entry.second.owner == &owner; });
+at::DataPtr observed_memory(const void* address, const StorageUse* use, at::Device device) {
+  void* memory = const_cast<void*>(address);
+  if (use == nullptr) return {memory, device};
+  return {memory, const_cast<StorageUse*>(use), &free_nothing, device};
 }
 
 Observation::Observation()

@@ -1,11 +1,12 @@
 // Sees torch's operations before they run, so that a parameter can get its memory just in time: no
 // module has to be rewritten, and no hook on a module is needed.
 //
-// A callback of torch's profiler API looks at the storages of each operation's arguments. Views and
-// the tensors that autograd saves share their parameter's storage, so they are found as well.
+// A callback of torch's profiler API looks at the storages of each operation's arguments, whose
+// data pointers say whom to call. Views and the tensors that autograd saves share their parameter's
+// storage, so they are found as well.
 #pragma once
 
-#include <c10/core/StorageImpl.h>
+#include <c10/core/Allocator.h>
 
 #include <cstdint>
 #include <optional>
@@ -23,9 +24,15 @@ class StorageOwner {
   ~StorageOwner() = default;
 };
 
-// The owner outlives the registration, and keeps the storage alive.
-void register_storage(const c10::StorageImpl* storage, StorageOwner& owner, int unit);
-void unregister_storages(const StorageOwner& owner);
+struct StorageUse {
+  StorageOwner* owner = nullptr;
+  int unit = 0;
+  bool operator==(const StorageUse&) const = default;
+};
+
+// Memory for a storage whose uses are seen while it has this pointer, if `use` is not null, which
+// outlives it. Frees nothing.
+at::DataPtr observed_memory(const void* address, const StorageUse* use, at::Device device);
 
 // While one lives, operations of the thread that made it are seen, also where autograd carries its
 // settings to another thread. It ends on the thread that made it.

@@ -62,7 +62,6 @@ ShardedParameters::ShardedParameters(std::vector<UnitDeclaration> units, at::Dev
 }
 
 ShardedParameters::~ShardedParameters() {
-  unregister_storages(*this);
   for (UnitScopes::UnitState& unit : scopes_.units())
     for (const ManagedParameter& parameter : unit.parameters)
       for (const at::Tensor& tensor : parameter.tensors())
@@ -159,10 +158,11 @@ void ShardedParameters::bind_buffers(Engine& engine) {
 
 void ShardedParameters::set_hooks() {
   auto& units = scopes_.units();
+  for (int u = 0; u < std::ssize(units); ++u) uses_.push_back({this, u});
   for (int u = 0; u < std::ssize(units); ++u)
     for (int p = 0; p < std::ssize(units[u].parameters); ++p) {
-      const ManagedParameter& parameter = units[u].parameters[p];
-      register_storage(parameter.storage(), *this, u);
+      ManagedParameter& parameter = units[u].parameters[p];
+      parameter.observe(uses_[u]);
       if (!parameter.trainable()) continue;
       for (const at::Tensor& tensor : parameter.tensors())
         torch::autograd::impl::set_post_acc_grad_hooks(tensor,

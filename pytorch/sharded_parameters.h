@@ -95,6 +95,7 @@ class ShardedParameters final : private StorageOwner {
   void initialize(Engine& engine);
   void bind_buffers(Engine& engine);
 
+  std::vector<StorageUse> uses_;  // by unit; parameters point to them
   UnitScopes scopes_;
   at::Device device_;
   Stream stream_;  // of the engine's compute, where that is torch's too

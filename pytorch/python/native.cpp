@@ -8,6 +8,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -78,6 +79,8 @@ class Ranks {
     char** values = pointers_.data();
     RuntimeOptions options;
     options.device = device;
+    // As torch itself: what OMP_NUM_THREADS says, else what is there.
+    if (std::getenv("OMP_NUM_THREADS") != nullptr) options.threads = at::get_num_threads();
     if (device == "cuda") options.stream = torch_stream(at::Device(at::kCUDA, -1));
     runtime_ = std::make_unique<Runtime>(count, values, options);
     at::set_num_threads(runtime_->threads());
