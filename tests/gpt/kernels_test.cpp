@@ -93,7 +93,8 @@ void run_rotation(const Kernels<T>& k, std::int64_t cut, std::vector<float>& all
   auto data = random<T>("data", rows * 2 * 82);
   for (const std::int64_t heads : {1, 2})
     in_ranges(rows, cut, [&](Range range) {
-      k.rotate({data.data(), cosines.data(), sines.data(), 3, heads, 82, heads == 1 ? 1.0f : -1.0f},
+      k.rotate({data.data(), cosines.data(), sines.data(), 3, heads, 82, heads * 82,
+                heads == 1 ? 1.0f : -1.0f},
                range);
     });
   append(all, data);
