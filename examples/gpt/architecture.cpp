@@ -84,8 +84,8 @@ Dims dims_of(const ModelConfig& config, std::int64_t batch, std::int64_t sequenc
   return dims_of(config, architecture_of(config).norm, batch, sequence);
 }
 
-BlockPlan block_plan_of(const ModelConfig& config) {
-  return plan_block(dims_of(config, 1, 1), architecture_of(config).block);
+BlockPlan block_plan_of(const ModelConfig& config, Products products) {
+  return plan_block(dims_of(config, 1, 1), architecture_of(config).block, products);
 }
 
 std::int64_t looked_up(const ModelConfig& config) {

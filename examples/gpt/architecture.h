@@ -47,7 +47,7 @@ struct PartNames {
 PartNames names_of(const ModelConfig& config);
 
 Dims dims_of(const ModelConfig& config, std::int64_t batch, std::int64_t sequence);
-BlockPlan block_plan_of(const ModelConfig& config);
+BlockPlan block_plan_of(const ModelConfig& config, Products products = Products::apart);
 // Parameters of tables that are only looked up in: they take part in no product.
 std::int64_t looked_up(const ModelConfig& config);
 

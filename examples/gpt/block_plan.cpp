@@ -45,7 +45,8 @@ class Slots {
 
 class Planner {
  public:
-  Planner(const Dims& dims, const std::vector<Operation>& operations) : dims_(dims) {
+  Planner(const Dims& dims, const std::vector<Operation>& operations, Products products)
+      : dims_(dims), products_(products) {
     for (const Operation& operation : operations)
       plan_.operations.emplace_back().operation = operation;
   }
@@ -53,6 +54,7 @@ class Planner {
   BlockPlan run() {
     measure();
     fuse();
+    if (products_ == Products::joined) join();
     find_recomputed();
     place_activations();
     order_backward();
@@ -66,6 +68,15 @@ class Planner {
 
  private:
   using Gradients = std::map<std::string, Place>;
+  // Products that run as one: the width of all results, and where these and their gradients lie.
+  struct Joined {
+    std::int64_t width = 0;
+    Place values = {}, gradients = {};
+  };
+  struct Part {
+    std::size_t joined;
+    std::int64_t column;
+  };
 
   [[noreturn]] static void refuse(const Operation& operation, const std::string& why) {
     throw zero::Error("the operation of the block that writes '" + operation.output + "' " + why);
@@ -81,7 +92,7 @@ class Planner {
         if (!widths_.contains(input) || input == block_output)
           refuse(operation, "reads '" + input + "', which no operation before it writes");
       o.in_width = o.width = widths_.at(operation.inputs.front());
-      if (operation.kind == Kind::linear) o.width = operation.width;
+      if (operation.kind == Kind::linear) o.width = o.joined_width = operation.width;
       if (operation.kind == Kind::attention) measure_attention(o);
       if (operation.kind == Kind::norm) plan_.widest_sum = std::max(plan_.widest_sum, 2 * o.width);
       if (operation.kind == Kind::linear) plan_.widest_sum = std::max(plan_.widest_sum, o.width);
@@ -156,6 +167,93 @@ class Planner {
     }
   }
 
+  void join() {
+    std::vector<PlannedOperation>& all = plan_.operations;
+    for (std::size_t begin = 0, end = 0; begin < all.size(); begin = end) {
+      end = begin + 1;
+      while (end < all.size() && can_join(begin) && can_join(end) &&
+             all[end].operation.inputs == all[begin].operation.inputs)
+        ++end;
+      if (end - begin > 1 && may_have_gaps(begin, end)) join(begin, end);
+    }
+    std::size_t products = 0;
+    for (PlannedOperation& o : all) {
+      if (o.operation.kind == Kind::linear) o.index = (products += o.joined > 0) - 1;
+      if (o.operation.kind == Kind::attention && o.operation.inputs.size() == 3)
+        plan_.attention_rows = {row_of(o.operation.inputs[0]), row_of(o.operation.inputs[1])};
+    }
+  }
+
+  // A bias would lie between the weights (Qwen2 has some of queries, keys and values). Parts of
+  // rows begin where accesses of 16 bytes may, by any type.
+  bool can_join(std::size_t index) const {
+    constexpr std::int64_t aligned_columns = 8;
+    const PlannedOperation& o = plan_.operations[index];
+    const bool is_fused = o.gelu || (index + 1 < plan_.operations.size() &&
+                                     plan_.operations[index + 1].in_linear_before);
+    return o.operation.kind == Kind::linear && o.operation.bias.empty() &&
+           o.operation.layout == WeightLayout::out_in && o.width % aligned_columns == 0 &&
+           o.operation.output != block_output && !is_fused;
+  }
+
+  // Whether all that reads the results of these linears takes rows with gaps, and of one distance.
+  // (OLMo 2 has norms of queries and of keys, which do not.)
+  bool may_have_gaps(std::size_t begin, std::size_t end) const {
+    std::set<std::string> made;
+    for (std::size_t i = begin; i < end; ++i) made.insert(plan_.operations[i].operation.output);
+    return std::all_of(plan_.operations.begin(), plan_.operations.end(),
+                       [&](const PlannedOperation& o) { return takes_gaps(o, made); });
+  }
+  bool takes_gaps(const PlannedOperation& o, const std::set<std::string>& made) const {
+    const std::vector<std::string>& in = o.operation.inputs;
+    if (std::none_of(in.begin(), in.end(), [&](const auto& name) { return made.contains(name); }))
+      return true;
+    switch (o.operation.kind) {
+      case Kind::rope:
+        return true;
+      case Kind::attention:
+        return in.size() == 3 && made.contains(in[1]) == made.contains(in[2]);
+      case Kind::swiglu:
+        return made.contains(in[0]) && made.contains(in[1]) && takes_gradient(o, made);
+      default:
+        return false;
+    }
+  }
+  // The gradient of SwiGLU's result lies where that of `up` will. So a product must write it, and a
+  // product's result begins at a multiple of 256 bytes, by any type.
+  bool takes_gradient(const PlannedOperation& swiglu, const std::set<std::string>& made) const {
+    constexpr std::int64_t aligned_columns = 128;
+    return std::all_of(made.begin(), made.end(),
+                       [&](const auto& name) { return widths_.at(name) % aligned_columns == 0; }) &&
+           std::all_of(
+               plan_.operations.begin(), plan_.operations.end(), [&](const PlannedOperation& o) {
+                 return o.operation.kind == Kind::linear || !reads(o, swiglu.operation.output);
+               });
+  }
+
+  void join(std::size_t begin, std::size_t end) {
+    std::vector<PlannedOperation>& all = plan_.operations;
+    Joined joined;
+    for (std::size_t i = begin; i < end; ++i) {
+      parts_[all[i].operation.output] = {joined_.size(), joined.width};
+      joined.width += all[i].width;
+      all[i].joined = 0;
+    }
+    all[begin].joined = end - begin;
+    all[begin].joined_width = joined.width;
+    joined_.push_back(joined);
+  }
+
+  std::int64_t row_of(const std::string& name) const {
+    const auto part = parts_.find(name);
+    return part == parts_.end() ? widths_.at(name) : joined_[part->second.joined].width;
+  }
+  Place part_of(Place all, const Part& part) const {
+    all.column = part.column;
+    all.distance = joined_[part.joined].width;
+    return all;
+  }
+
   // Whether backward reads the values of an operation's inputs. Attention's also reads its output.
   static bool reads_again(const PlannedOperation& o) {
     return o.operation.kind != Kind::add && o.operation.kind != Kind::rope;
@@ -179,6 +277,14 @@ class Planner {
   Place place_of(const PlannedOperation& o, std::size_t index) {
     const std::string& name = o.operation.output;
     if (name == block_output) return {Place::In::block_output};
+    if (const auto part = parts_.find(name); part != parts_.end()) {
+      Joined& joined = joined_[part->second.joined];
+      if (joined.values == Place{}) {
+        plan_.kept_widths.push_back(joined.width);
+        joined.values = {Place::In::kept, plan_.kept_widths.size() - 1};
+      }
+      return part_of(joined.values, part->second);
+    }
     if (kept_.contains(name)) {
       plan_.kept_widths.push_back(o.width);
       return {Place::In::kept, plan_.kept_widths.size() - 1};
@@ -249,9 +355,21 @@ class Planner {
     if (operation.kind == Kind::add) return o.output_gradient;
     if (operation.kind != Kind::gelu &&
         (operation.kind != Kind::swiglu || input != operation.inputs[1]))
-      return slots_.take(widths_.at(input));
+      return take_gradient(input);
     check_alone(operation, operation.output);
     return o.output_gradient;
+  }
+
+  Place take_gradient(const std::string& name) {
+    std::string lies_at = name;
+    for (const PlannedOperation& o : plan_.operations)
+      if (o.operation.kind == Kind::swiglu && o.operation.output == name)
+        lies_at = o.operation.inputs[1];
+    const auto part = parts_.find(lies_at);
+    if (part == parts_.end()) return slots_.take(widths_.at(name));
+    Joined& joined = joined_[part->second.joined];
+    if (joined.gradients == Place{}) joined.gradients = slots_.take(joined.width);
+    return part_of(joined.gradients, part->second);
   }
 
   // Before a gradient's place is written: no other gradient lies there.
@@ -262,15 +380,19 @@ class Planner {
                               "', which is still needed; a linear or a norm must come between");
   }
   bool is_used(Place place) const {
-    return std::any_of(gradients_.begin(), gradients_.end(),
-                       [&](const auto& gradient) { return gradient.second == place; });
+    return std::any_of(gradients_.begin(), gradients_.end(), [&](const auto& gradient) {
+      return gradient.second.in == place.in && gradient.second.index == place.index;
+    });
   }
 
   const Dims& dims_;
+  const Products products_;
   BlockPlan plan_;
   Slots slots_;
   std::map<std::string, std::int64_t> widths_ = {{block_input, dims_.channels}};  // of activations
   std::set<std::string> kept_;
+  std::vector<Joined> joined_;
+  std::map<std::string, Part> parts_;  // of activations
   Gradients gradients_ = {{block_output, {Place::In::gradient}}};
 };
 
@@ -289,8 +411,9 @@ std::vector<Parameter> PlannedOperation::parameters() const {
   return all;
 }
 
-BlockPlan plan_block(const Dims& dims, const std::vector<Operation>& operations) {
-  return Planner(dims, operations).run();
+BlockPlan plan_block(const Dims& dims, const std::vector<Operation>& operations,
+                     Products products) {
+  return Planner(dims, operations, products).run();
 }
 
 }  // namespace gpt

@@ -21,6 +21,9 @@ struct Place {
 
   In in = In::nowhere;
   std::size_t index = 0;  // of kept ones and of slots
+  // Of a joined product's: its first column, and the distance of rows, which is 0 where there are
+  // no gaps between them.
+  std::int64_t column = 0, distance = 0;
 
   bool operator==(const Place&) const = default;
 };
@@ -33,6 +36,10 @@ struct PlannedOperation {
   Place output;
   // It runs as a part of the linear before it.
   bool in_linear_before = false;
+  // Linears whose products run as one, side by side in the rows of its result: this one and those
+  // behind it, so many in all; 0 of those behind the first. The width of the result.
+  std::size_t joined = 1;
+  std::int64_t joined_width = 0;
   // Recomputation runs it.
   bool recomputed = false;
 
@@ -57,7 +64,13 @@ struct BlockPlan {
   std::int64_t widest_sum = 0;
 };
 
+// Whether neighbouring linears of one input, without biases, run as one product. Kernels of norms
+// and sums see no gaps between rows, so only what rotary embeddings, attention and SwiGLU read is
+// joined. The sums of the input's gradient then run in another order, so the bits differ.
+enum class Products { apart, joined };
+
 // Throws Error where the list is none that the walker runs, naming the operation.
-BlockPlan plan_block(const Dims& dims, const std::vector<Operation>& operations);
+BlockPlan plan_block(const Dims& dims, const std::vector<Operation>& operations,
+                     Products products = Products::apart);
 
 }  // namespace gpt

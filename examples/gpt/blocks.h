@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,10 +51,11 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
         layers_(dims, matmul, plan_.widest_sum, plan_.attention_rows),
         held_(static_cast<std::size_t>(held)) {
     for (const PlannedOperation& o : plan_.operations) {
-      if (o.operation.kind == OperationKind::linear)
-        linears_.emplace_back(LinearShape{dims.rows(), o.in_width, o.width, o.operation.layout,
-                                          !o.operation.bias.empty(), o.adds[0]},
-                              matmul);
+      if (o.operation.kind == OperationKind::linear && o.joined > 0)
+        linears_.emplace_back(
+            LinearShape{dims.rows(), o.in_width, o.joined_width, o.operation.layout,
+                        !o.operation.bias.empty(), o.adds[0], o.input_gradients[0].distance},
+            matmul);
       if (o.operation.kind == OperationKind::rope && !rope_) rope_.emplace(layers_.make_rope(rope));
     }
     for (const std::int64_t width : plan_.slot_widths) slots_.emplace_back(dims.rows() * width);
@@ -122,9 +124,9 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
   T* to(const Pass& pass, Place place) {
     switch (place.in) {
       case Place::In::kept:
-        return pass.held.kept[place.index].data();
+        return pass.held.kept[place.index].data() + place.column;
       case Place::In::slot:
-        return slots_[place.index].data();
+        return slots_[place.index].data() + place.column;
       case Place::In::gradient:
         return pass.gradient;
       default:
@@ -135,7 +137,10 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
     return place.in == Place::In::block_input ? pass.in : to(pass, place);
   }
   std::int64_t elements(const PlannedOperation& o) const { return dims_.rows() * o.width; }
-  std::int64_t heads(const PlannedOperation& o) const { return o.width / dims_.head_channels; }
+  // Of an operation's width, at this place.
+  RowsOf rows(const PlannedOperation& o, Place place) const {
+    return {dims_.rows(), o.width, place.distance > 0 ? place.distance : o.width};
+  }
   // Of three activations, or of one that holds them side by side.
   template <class P, class At>
   Qkv<P> queries_keys_values(const std::vector<Place>& places, const At& at) const {
@@ -161,7 +166,7 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
 
   void forward(std::size_t index, const Pass& pass, const ParameterValues<T>& values) {
     const PlannedOperation& o = plan_.operations[index];
-    if (o.in_linear_before) return;
+    if (o.in_linear_before || o.joined == 0) return;
     const auto input = [&](std::size_t i) { return from(pass, o.inputs[i]); };
     T* output = to(pass, o.output);
     switch (o.operation.kind) {
@@ -173,11 +178,11 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
       case OperationKind::attention:
         return layers_.attend(queries_keys_values(o, pass), output, pass.held.log_sums.data());
       case OperationKind::rope:
-        return layers_.turn(*rope_, output, heads(o));
+        return layers_.turn(*rope_, output, rows(o, o.output));
       case OperationKind::gelu:
         return layers_.gelu_forward(input(0), output, elements(o));
       case OperationKind::swiglu:
-        return layers_.swiglu_forward({input(0), input(1), output}, elements(o));
+        return layers_.swiglu_forward({input(0), input(1), output}, rows(o, o.inputs[0]));
       case OperationKind::add:
         return layers_.add(input(0), input(1), output, elements(o));
     }
@@ -187,7 +192,8 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
   void forward_linear(std::size_t index, const Pass& pass, const ParameterValues<T>& values) {
     const PlannedOperation& o = plan_.operations[index];
     Linear& linear = linears_[o.index];
-    const auto parameters = values_of<LinearValues<T>>(o.operation, values);
+    const LinearValues<T> parameters{
+        weight_of(o, values), o.operation.bias.empty() ? nullptr : values.value(o.operation.bias)};
     const T* x = from(pass, o.inputs[0]);
     const bool is_last = index + 1 == plan_.operations.size();
     if (is_last || !plan_.operations[index + 1].in_linear_before)
@@ -200,7 +206,36 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
       layers_.add_product(linear, x, parameters, from(pass, next.inputs[0]), result, elements(o));
   }
 
+  // Linears whose products run as one.
+  static std::span<const PlannedOperation> joined(const PlannedOperation& first) {
+    return {&first, first.joined};
+  }
+  const T* weight_of(const PlannedOperation& o, const ParameterValues<T>& of) {
+    if constexpr (Layers::joins_products)
+      if (o.joined > 1) {
+        std::vector<typename Layers::Weight> weights;
+        for (const PlannedOperation& each : joined(o))
+          weights.push_back({of.value(each.operation.weight), each.in_width * each.width});
+        return layers_.joined_weight(weights);
+      }
+    return of.value(o.operation.weight);
+  }
+  void weight_gradients(const PlannedOperation& o, const Pass& pass, ParameterGradients<T>& of) {
+    Linear& linear = linears_[o.index];
+    const T *x = from(pass, o.inputs[0]), *dy = to(pass, o.output_gradient);
+    if constexpr (Layers::joins_products)
+      if (o.joined > 1) {
+        std::vector<typename Layers::WeightGradient> gradients;
+        for (const PlannedOperation& each : joined(o))
+          gradients.push_back({of.target(each.operation.weight), each.in_width * each.width});
+        return layers_.joined_gradients(linear, x, dy, gradients);
+      }
+    layers_.parameter_gradients(linear, x, dy,
+                                {of.target(o.operation.weight), bias_gradient(o.operation, of)});
+  }
+
   void backward(const PlannedOperation& o, const Pass& pass, ParameterGradients<T>& parameters) {
+    if (o.joined == 0) return;
     const auto input = [&](std::size_t i) { return from(pass, o.inputs[i]); };
     const auto gradient = [&](std::size_t i) { return to(pass, o.input_gradients[i]); };
     T* doutput = to(pass, o.output_gradient);
@@ -214,12 +249,13 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
             {queries_keys_values(o, pass), to(pass, o.output), doutput, pass.held.log_sums.data(),
              queries_keys_values<T>(o.input_gradients, [&](Place p) { return to(pass, p); })});
       case OperationKind::rope:
-        return layers_.turn_back(*rope_, doutput, heads(o));
+        return layers_.turn_back(*rope_, doutput, rows(o, o.output_gradient));
       case OperationKind::gelu:
         if (!o.gradient_in_linear_after) layers_.gelu_backward(input(0), doutput, elements(o));
         return;
       case OperationKind::swiglu:
-        return layers_.swiglu_backward({input(0), input(1), doutput, gradient(0)}, elements(o));
+        return layers_.swiglu_backward({input(0), input(1), doutput, gradient(0)},
+                                       rows(o, o.inputs[0]));
       case OperationKind::add:
         for (std::size_t i = 0; i < o.adds.size(); ++i)
           if (o.adds[i]) layers_.add(gradient(i), doutput, gradient(i), elements(o));
@@ -240,11 +276,9 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
                        ParameterGradients<T>& parameters) {
     Linear& linear = linears_[o.index];
     const T* dy = to(pass, o.output_gradient);
-    const T* weight = parameters.value(o.operation.weight);
     T* dx = to(pass, o.input_gradients[0]);
-    layers_.parameter_gradients(
-        linear, from(pass, o.inputs[0]), dy,
-        {parameters.target(o.operation.weight), bias_gradient(o.operation, parameters)});
+    weight_gradients(o, pass, parameters);
+    const T* weight = weight_of(o, parameters);
     if (!o.gelu) return linear.input_gradient(dy, weight, dx);
     const PlannedOperation& gelu = plan_.operations[*o.gelu];
     layers_.gelu_input_gradient(linear, dy, weight, from(pass, gelu.inputs[0]), dx, elements(gelu));

@@ -19,4 +19,11 @@ struct Dims {
   std::int64_t key_channels() const { return key_heads * head_channels; }
 };
 
+// Elements as they lie in memory: `width` of each row, whose starts are `distance` apart.
+struct RowsOf {
+  std::int64_t rows, width, distance;
+
+  std::int64_t elements() const { return rows * width; }
+};
+
 }  // namespace gpt

@@ -1,15 +1,20 @@
 #include "examples/gpt/kernels.h"
+#include "zero/base/simd.h"
 
 namespace gpt {
 
 template <class T>
 const Kernels<T>& kernels() {
-  static const Kernels<T>& chosen = __builtin_cpu_supports("avx512f") &&
-                                            __builtin_cpu_supports("avx512bw") &&
-                                            __builtin_cpu_supports("avx512vl")
-                                        ? avx512::kernels<T>()
-                                    : __builtin_cpu_supports("avx2") ? avx2::kernels<T>()
-                                                                     : baseline::kernels<T>();
+  static const Kernels<T>& chosen = [&]() -> const Kernels<T>& {
+    switch (zero::simd_level()) {
+      case zero::SimdLevel::avx512:
+        return avx512::kernels<T>();
+      case zero::SimdLevel::avx2:
+        return avx2::kernels<T>();
+      default:
+        return baseline::kernels<T>();
+    }
+  }();
   return chosen;
 }
 

@@ -87,10 +87,10 @@ struct ColumnSum {
 // position's angle. Cosines and sines [sequence, channels / 2]; direction -1 turns back.
 template <class T>
 struct Rotation {
-  T* data;  // [rows, heads, channels]
+  T* data;  // [rows, heads, channels], rows `distance` apart
   const accumulate_t<T>* cosines;
   const accumulate_t<T>* sines;
-  std::int64_t sequence, heads, channels;
+  std::int64_t sequence, heads, channels, distance;
   accumulate_t<T> direction;
 };
 

@@ -28,6 +28,8 @@ class CpuLayers {
   using Rope = gpt::Rope<T>;
   template <class U>
   using Buffer = gpt::Buffer<U>;
+  // So rows have no gaps, except those that attend() takes.
+  static constexpr bool joins_products = false;
 
   // The others are for GPUs: columns of the widest sum over rows, and rows of what attend() takes.
   CpuLayers(const Dims& dims, Matmul& matmul, std::int64_t, RowDistances)
@@ -66,11 +68,11 @@ class CpuLayers {
   }
 
   // By their positions; or back.
-  void turn(const Rope& rope, T* data, std::int64_t heads) {
-    rope.rotate({data, dims_.rows(), heads}, Rope::Direction::forward, pool_);
+  void turn(const Rope& rope, T* data, const RowsOf& rows) {
+    rope.rotate({data, rows.rows, heads(rows)}, Rope::Direction::forward, pool_);
   }
-  void turn_back(const Rope& rope, T* data, std::int64_t heads) {
-    rope.rotate({data, dims_.rows(), heads}, Rope::Direction::back, pool_);
+  void turn_back(const Rope& rope, T* data, const RowsOf& rows) {
+    rope.rotate({data, rows.rows, heads(rows)}, Rope::Direction::back, pool_);
   }
 
   // y = gelu(before), before = x W + b; `count` elements
@@ -92,11 +94,11 @@ class CpuLayers {
   void gelu_backward(const T* before, T* gradient, std::int64_t count) {
     for_elements(count, [&](Range range) { kernels_.gelu_backward(before, gradient, range); });
   }
-  void swiglu_forward(const SwigluForward<T>& call, std::int64_t count) {
-    for_elements(count, [&](Range range) { kernels_.swiglu_forward(call, range); });
+  void swiglu_forward(const SwigluForward<T>& call, const RowsOf& rows) {
+    for_elements(rows.elements(), [&](Range range) { kernels_.swiglu_forward(call, range); });
   }
-  void swiglu_backward(const SwigluBackward<T>& call, std::int64_t count) {
-    for_elements(count, [&](Range range) { kernels_.swiglu_backward(call, range); });
+  void swiglu_backward(const SwigluBackward<T>& call, const RowsOf& rows) {
+    for_elements(rows.elements(), [&](Range range) { kernels_.swiglu_backward(call, range); });
   }
 
   // `out` may be one of the addends.
@@ -110,6 +112,7 @@ class CpuLayers {
   std::string attention() const { return ""; }
 
  private:
+  std::int64_t heads(const RowsOf& rows) const { return rows.width / dims_.head_channels; }
   template <class Body>
   void for_elements(std::int64_t count, const Body& body) {
     pool_.for_ranges(count, 1024, [&](std::int64_t begin, std::int64_t end) {

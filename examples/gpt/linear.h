@@ -30,6 +30,8 @@ struct LinearShape {
   bool bias = true;
   // The input's gradient adds to that of another user of x.
   bool shares_input = false;
+  // Between rows of the input's gradient, where there are gaps; else 0.
+  std::int64_t gradient_distance = 0;
 
   bool transposed() const { return layout == WeightLayout::out_in; }
   // Between rows of W.
@@ -54,7 +56,7 @@ struct LinearShape {
             .transpose_b = !transposed(),
             .lda = out,
             .ldb = weight_distance(),
-            .ldc = in,
+            .ldc = gradient_distance > 0 ? gradient_distance : in,
             .accumulate = shares_input};
   }
   // [in, out] = x^T dy, or [out, in] = dy^T x

@@ -60,7 +60,7 @@ void rotate(const Rotation<T>& a, Range rows) {
     const Acc* cosine = a.cosines + r % a.sequence * half;
     const Acc* sine = a.sines + r % a.sequence * half;
     for (int64_t head = 0; head < a.heads; ++head) {
-      T* __restrict first = a.data + (r * a.heads + head) * a.channels;
+      T* __restrict first = a.data + r * a.distance + head * a.channels;
       T* __restrict second = first + half;
       for (int64_t i = 0; i < half; ++i) {
         const Acc x = load(first[i]), y = load(second[i]), s = a.direction * sine[i];

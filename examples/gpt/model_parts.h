@@ -15,10 +15,11 @@ namespace gpt {
 template <class Layers>
 std::unique_ptr<Blocks<typename Layers::T>> make_blocks(const ModelConfig& config,
                                                         Activations activations, const Dims& dims,
-                                                        typename Layers::Products& matmul) {
+                                                        typename Layers::Products& matmul,
+                                                        Products products = Products::apart) {
   const std::int64_t held = activations == Activations::keep ? config.layers : 1;
-  return std::make_unique<ListedBlocks<Layers>>(held, dims, block_plan_of(config), config.rope,
-                                                matmul);
+  return std::make_unique<ListedBlocks<Layers>>(held, dims, block_plan_of(config, products),
+                                                config.rope, matmul);
 }
 
 template <class T>

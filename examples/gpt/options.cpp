@@ -119,6 +119,8 @@ void declare_run(CLI::App& app, Parsed& p) {
   app.add_option("--product-file", o.product_file,
                  "On GPUs: time algorithms of matrix products once, and keep the fastest here")
       ->type_name("FILE");
+  app.add_flag("--separate-products", o.separate_products,
+               "On GPUs: products of queries, keys and values one by one, and of gate and up");
   app.add_option("--start-limit", o.start_limit,
                  "Seconds until all ranks have come up; ZERO_START_LIMIT wins")
       ->check(CLI::PositiveNumber);
@@ -148,6 +150,9 @@ void check(const Options& options) {
     throw zero::ConfigError(
         "--product-file keeps the algorithms of products on GPUs: add --device cuda, or leave it "
         "out");
+  if (options.separate_products && options.device == "cpu")
+    throw zero::ConfigError(
+        "--separate-products is for GPUs, and products on CPUs always are: leave it out");
   at_least("--plan", options.planned_ranks, 0);
   at_least("--steps", options.steps, 0);
   at_least("--sequence-length", options.sequence_length, 0);

@@ -34,7 +34,8 @@ struct Options {
   int threads = 0;
   double start_limit = 120;
   std::string product_file;  // of timed algorithms, for GPUs; empty: those that cuBLASLt advises
-  bool recompute = false;    // of activations
+  bool separate_products = false;  // on GPUs: none is joined with its neighbours
+  bool recompute = false;          // of activations
 
   // Set instead of all others by --help and --version: what to print.
   std::optional<std::string> answer;

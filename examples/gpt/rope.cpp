@@ -194,6 +194,7 @@ void Rope<T>::rotate(const Rows& tensor, Direction direction, zero::ThreadPool& 
                          sequence_,
                          tensor.heads,
                          head_channels_,
+                         tensor.heads * head_channels_,
                          static_cast<accumulate_t<T>>(direction == Direction::forward ? 1 : -1)};
   pool.for_ranges(tensor.rows, 1, [&](std::int64_t begin, std::int64_t end) {
     kernels<T>().rotate(call, {begin, end});

@@ -44,6 +44,7 @@ void agree_on_options(zero::Runtime& runtime, const Options& o) {
                  {"--save-model", o.save_directory},
                  {"--max-shard-size", std::to_string(o.max_shard_bytes)},
                  {"--product-file", given(!o.product_file.empty())},
+                 {"--separate-products", given(o.separate_products)},
                  {"--checkpoint", o.checkpoint_directory},
                  {"--resume", o.resume},
                  {"--save-every", std::to_string(o.save_every)},

@@ -1,5 +1,6 @@
 // How the kernels of a step reach their arrays: eight elements of a thread at a time, in accesses
-// of 16 bytes. Starts of arrays are aligned to 256 bytes and counts are multiples of 128.
+// of 16 bytes; or four, in accesses of 16 bytes of fp32 and of 8 of a 16-bit type. Starts of arrays
+// are aligned to 256 bytes and counts are multiples of 128.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -36,55 +37,65 @@ inline Launch once(const char* name, cudaStream_t stream) {
   return {name, dim3(1), 1, stream};
 }
 
+template <int elements = lane_elements>
 __device__ inline void load_lane(const float* from, float* to) {
-  const float4 low = reinterpret_cast<const float4*>(from)[0];
-  const float4 high = reinterpret_cast<const float4*>(from)[1];
-  to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
-  to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
-}
-
-__device__ inline void store_lane(const float* from, float* to) {
-  reinterpret_cast<float4*>(to)[0] = make_float4(from[0], from[1], from[2], from[3]);
-  reinterpret_cast<float4*>(to)[1] = make_float4(from[4], from[5], from[6], from[7]);
-}
-
-template <class T>
-__device__ inline void load_lane(const T* from, float* to) {
-  const uint4 packed = *reinterpret_cast<const uint4*>(from);
-  const unsigned words[4] = {packed.x, packed.y, packed.z, packed.w};
-  for (int i = 0; i < 4; ++i) {
-    to[2 * i] = to_float(T{static_cast<std::uint16_t>(words[i] & 0xffffu)});
-    to[2 * i + 1] = to_float(T{static_cast<std::uint16_t>(words[i] >> 16)});
+  for (int i = 0; i < elements; i += 4) {
+    const float4 part = *reinterpret_cast<const float4*>(from + i);
+    to[i] = part.x, to[i + 1] = part.y, to[i + 2] = part.z, to[i + 3] = part.w;
   }
 }
 
-template <class T>
+template <int elements = lane_elements>
+__device__ inline void store_lane(const float* from, float* to) {
+  for (int i = 0; i < elements; i += 4)
+    *reinterpret_cast<float4*>(to + i) =
+        make_float4(from[i], from[i + 1], from[i + 2], from[i + 3]);
+}
+
+// Of 16-bit elements, as one access.
+template <int elements>
+struct alignas(2 * elements) LaneWords {
+  unsigned words[elements / 2];
+};
+
+template <int elements = lane_elements, class T>
+__device__ inline void load_lane(const T* from, float* to) {
+  const auto packed = *reinterpret_cast<const LaneWords<elements>*>(from);
+  for (int i = 0; i < elements / 2; ++i) {
+    to[2 * i] = to_float(T{static_cast<std::uint16_t>(packed.words[i] & 0xffffu)});
+    to[2 * i + 1] = to_float(T{static_cast<std::uint16_t>(packed.words[i] >> 16)});
+  }
+}
+
+template <int elements = lane_elements, class T>
 __device__ inline void store_lane(const float* from, T* to) {
-  unsigned words[4];
-  for (int i = 0; i < 4; ++i)
-    words[i] = from_float<T>(from[2 * i]).bits |
-               (static_cast<unsigned>(from_float<T>(from[2 * i + 1]).bits) << 16);
-  *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+  LaneWords<elements> packed;
+  for (int i = 0; i < elements / 2; ++i)
+    packed.words[i] = from_float<T>(from[2 * i]).bits |
+                      (static_cast<unsigned>(from_float<T>(from[2 * i + 1]).bits) << 16);
+  *reinterpret_cast<LaneWords<elements>*>(to) = packed;
 }
 
+template <int elements = lane_elements>
 __device__ inline void load_lane(const void* from, DType dtype, std::int64_t at, float* to) {
-  if (dtype == DType::fp32) return load_lane(static_cast<const float*>(from) + at, to);
-  if (dtype == DType::bf16) return load_lane(static_cast<const bf16*>(from) + at, to);
-  load_lane(static_cast<const fp16*>(from) + at, to);
+  if (dtype == DType::fp32) return load_lane<elements>(static_cast<const float*>(from) + at, to);
+  if (dtype == DType::bf16) return load_lane<elements>(static_cast<const bf16*>(from) + at, to);
+  load_lane<elements>(static_cast<const fp16*>(from) + at, to);
 }
 
+template <int elements = lane_elements>
 __device__ inline void store_lane(const float* from, void* to, DType dtype, std::int64_t at) {
-  if (dtype == DType::fp32) return store_lane(from, static_cast<float*>(to) + at);
-  if (dtype == DType::bf16) return store_lane(from, static_cast<bf16*>(to) + at);
-  store_lane(from, static_cast<fp16*>(to) + at);
+  if (dtype == DType::fp32) return store_lane<elements>(from, static_cast<float*>(to) + at);
+  if (dtype == DType::bf16) return store_lane<elements>(from, static_cast<bf16*>(to) + at);
+  store_lane<elements>(from, static_cast<fp16*>(to) + at);
 }
 
 // Calls body(at) with the first element of every lane of the calling thread.
-template <class Body>
+template <int elements = lane_elements, class Body>
 __device__ inline void for_lanes(std::int64_t count, const Body& body) {
-  const std::int64_t stride = std::int64_t{gridDim.x} * threads * lane_elements;
-  for (std::int64_t at = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * lane_elements;
-       at < count; at += stride)
+  const std::int64_t stride = std::int64_t{gridDim.x} * threads * elements;
+  for (std::int64_t at = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * elements; at < count;
+       at += stride)
     body(at);
 }
 

@@ -16,20 +16,20 @@ __device__ auto factors_of(const DeviceUpdate& update, const StepDecision& decis
 }
 
 // The elements of one lane, with their states.
-template <class Rule>
+template <class Rule, int elements = lane_elements>
 struct Lane {
-  float gradient[lane_elements], master[lane_elements];
-  float states[Rule::states + 1][lane_elements];
+  float gradient[elements], master[elements];
+  float states[Rule::states + 1][elements];
 
   __device__ void load(const DeviceUpdate& update, std::int64_t at) {
-    load_lane(update.gradient, update.gradient_dtype, at, gradient);
-    load_lane(update.master, update.master_dtype, at, master);
+    load_lane<elements>(update.gradient, update.gradient_dtype, at, gradient);
+    load_lane<elements>(update.master, update.master_dtype, at, master);
     for (int s = 0; s < Rule::states; ++s)
-      load_lane(update.states[s], update.state_dtype, at, states[s]);
+      load_lane<elements>(update.states[s], update.state_dtype, at, states[s]);
   }
   __device__ void store_states(const DeviceUpdate& update, std::int64_t at) const {
     for (int s = 0; s < Rule::states; ++s)
-      store_lane(states[s], update.states[s], update.state_dtype, at);
+      store_lane<elements>(states[s], update.states[s], update.state_dtype, at);
   }
   // Calls body(moments) with the states of element i.
   template <class Body>

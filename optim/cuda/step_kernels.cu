@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "optim/cuda/lanes.cuh"
 #include "optim/cuda/matrix_kernels.h"
@@ -18,27 +19,27 @@ namespace {
 
 using namespace cuda;
 
-template <class Rule>
+template <class Rule, int elements>
 __global__ void __launch_bounds__(threads)
     update_kernel(DeviceUpdate update, const StepDecision* decision) {
   if (decision->apply == 0) return;
-  for_lanes(update.count, [&](std::int64_t at) {
+  for_lanes<elements>(update.count, [&](std::int64_t at) {
     const int number = range_of(update.ranges, update.range_count, at);
     const GroupRange& range = update.ranges[number];
     auto factors = factors_of<Rule>(update, *decision, range);
     if constexpr (HasDirection<Rule>) factors.step = update.steps[number];
-    Lane<Rule> lane;
+    Lane<Rule, elements> lane;
     lane.load(update, at);
-    for (int i = 0; i < lane_elements; ++i) {
+    for (int i = 0; i < elements; ++i) {
       if (HasDirection<Rule> && at + i >= range.filled) continue;
       lane.with_states(i, [&](float* moments) {
         Rule::apply(factors, lane.gradient[i], lane.master[i], moments);
       });
     }
-    store_lane(lane.master, update.master, update.master_dtype, at);
+    store_lane<elements>(lane.master, update.master, update.master_dtype, at);
     lane.store_states(update, at);
     if (update.parameter != nullptr)
-      store_lane(lane.master, update.parameter, update.parameter_dtype, at);
+      store_lane<elements>(lane.master, update.parameter, update.parameter_dtype, at);
   });
 }
 
@@ -146,6 +147,8 @@ __global__ void decide_kernel(const StepVote* words, int ranks, const StepReques
 
 class CudaKernels final : public DeviceKernels {
  public:
+  explicit CudaKernels(AdamwLanes lanes) : adamw_lanes_(lanes) {}
+
   void cast(const void* from, DType from_dtype, void* to, DType to_dtype, std::int64_t count,
             Stream stream) override {
     if (count == 0) return;
@@ -236,8 +239,12 @@ class CudaKernels final : public DeviceKernels {
               Stream stream) override {
     if (update.count == 0 || update.range_count == 0) return;
     with_rule(rule, [&]<class Rule>() {
+      if constexpr (std::is_same_v<Rule, AdamRule<true>>)
+        if (adamw_lanes_ == AdamwLanes::of_four)
+          return launch(over("update_kernel", update.count / 4, native(stream)),
+                        update_kernel<Rule, 4>, update, decision);
       launch(over("update_kernel", update.count / lane_elements, native(stream)),
-             update_kernel<Rule>, update, decision);
+             update_kernel<Rule, lane_elements>, update, decision);
     });
   }
 
@@ -248,12 +255,15 @@ class CudaKernels final : public DeviceKernels {
     launch(over("copy_if_applied_kernel", words, native(stream)), copy_if_applied_kernel,
            static_cast<const uint4*>(from), static_cast<uint4*>(to), words, decision);
   }
+
+ private:
+  AdamwLanes adamw_lanes_;
 };
 
 }  // namespace
 
-std::unique_ptr<DeviceKernels> create_cuda_kernels() {
-  return std::make_unique<CudaKernels>();
+std::unique_ptr<DeviceKernels> create_cuda_kernels(AdamwLanes lanes) {
+  return std::make_unique<CudaKernels>(lanes);
 }
 
 }  // namespace zero::optim

@@ -60,13 +60,14 @@ class Run:
     would be another one. `any_attention` takes what there is, as a machine without a GPU has no cuDNN.
     """
 
-    def __init__(self, program, folder, config, steps, device="cuda", init=False, any_attention=False, prefix=()):
+    def __init__(self, program, folder, config, steps, device="cuda", init=False, any_attention=False, prefix=(),
+                 more=()):
         (folder / "ds_config.json").write_text(json.dumps(config))
         log = folder / "log.json"
         model = json.loads((folder / "config.json").read_text())
         command = [*prefix, program, "--device", device, "--deepspeed-config", folder / "ds_config.json", "--model",
                    folder / "config.json", *(["--init", folder] if init else []), "--data", folder / "tokens.bin",
-                   "--token-dtype", "uint32", "--sequence-length", context(model), "--steps", steps, "--log-json", log]
+                   "--token-dtype", "uint32", "--sequence-length", context(model), "--steps", steps, "--log-json", log, *more]
         run = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         print(run.stdout, flush=True)
         if run.returncode != 0:

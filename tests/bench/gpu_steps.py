@@ -1,6 +1,7 @@
 """Steps of train_gpt alone on one GPU, on a token file of its own; needs no PyTorch.
 
   gpu_steps.py TRAIN_GPT [--model gpt2|gpt2-xl|llama-1.2b] [--vocabulary V] [--batch B] [--steps 15]
+  gpu_steps.py TRAIN_GPT --model llama-1.2b --separate-products    of queries, keys, values, gate and up
   gpu_steps.py TRAIN_GPT --offload GPU_BENCH [--model ...]    also with state in host memory
 
 --offload: copies of pinned memory without anything beside them (GPU_BENCH --copies), steps without offload, with
@@ -37,7 +38,8 @@ def figure(name, value):
 
 def steps_alone(args, folder, tokens_per_step):
     run = gpu_run.Run(args.program, folder, gpu_run.settings(args.batch), args.steps, args.device,
-                      any_attention=args.any_attention)
+                      any_attention=args.any_attention,
+                      more=("--separate-products",) if args.separate_products else ())
     times = run.step_ms(args.warmup)
     middle = statistics.median(times)
     figure("attention", run.attention.replace(" ", "_"))
@@ -87,6 +89,7 @@ def main():
     parser.add_argument("--vocabulary", type=int)
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--separate-products", action="store_true")
     parser.add_argument("--offload", metavar="GPU_BENCH")
     args = parser.parse_args()
     config = gpu_run.model_config(args.model, args.vocabulary)

@@ -152,6 +152,7 @@ def option_cases():
         Case("unknown model", CONFIG, ["gpt5", "tiny"], ("--model", "gpt5")),
         Case("too long a sequence", CONFIG, ["--sequence-length 300", "256"], ("--sequence-length", 300)),
         Case("timed products on CPUs", CONFIG, ["--product-file", "--device cuda"], ("--product-file", "products")),
+        Case("separate products on CPUs", CONFIG, ["--separate-products is for GPUs"], ("--separate-products",)),
         Case("unwritable log", CONFIG, ["--log-json", "missing_folder/log.json"],
              ("--log-json", "missing_folder/log.json")),
         Case("unwritable model folder", CONFIG, ["--save-model", "a_file/model"], ("--save-model", "a_file/model")),

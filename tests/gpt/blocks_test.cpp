@@ -59,6 +59,57 @@ TEST_CASE("the plan of Llama's block: gradients of one activation add up in the 
   CHECK(plan.slot_widths == std::vector<std::int64_t>{12, 12, 8, 4});
 }
 
+TEST_CASE(
+    "the plan of joined products: rows side by side, one product each of values and gradients") {
+  const gpt::ModelConfig config{"test", 1, 4, 16, 11, 7, 1e-5, 0.02, "llama", 2, 4, 128};
+  const gpt::BlockPlan plan = gpt::block_plan_of(config, Products::joined);
+  const auto of = [&](const std::string& output) {
+    return *std::find_if(plan.operations.begin(), plan.operations.end(), [&](const auto& o) {
+      return o.operation.output == output && o.operation.kind != OperationKind::rope;
+    });
+  };
+  CHECK(of("query").joined == 3);
+  CHECK(of("query").joined_width == 32);
+  CHECK(of("key").joined + of("value").joined + of("up").joined == 0);
+  CHECK(of("gate").joined == 2);
+  CHECK(of("gate").joined_width == 256);
+  CHECK(of("projected").joined == 1);
+  std::vector<std::size_t> products;
+  for (const auto& o : plan.operations)
+    if (o.operation.kind == OperationKind::linear) products.push_back(o.index);
+  CHECK(products == std::vector<std::size_t>{0, 0, 0, 1, 2, 2, 3});
+  CHECK(of("key").output == Place{Place::In::kept, 1, 16, 32});
+  CHECK(of("value").output == Place{Place::In::kept, 1, 24, 32});
+  CHECK(plan.attention_rows.query == 32);
+  CHECK(plan.attention_rows.key == 32);
+  CHECK(plan.kept_widths == std::vector<std::int64_t>{16, 32, 16, 16, 16, 256, 128});
+  // Gradients of gate and up, and of SwiGLU's result in the place of up's; then of queries, keys
+  // and values. Of attended and what norms write.
+  CHECK(of("activated").output_gradient == of("up").output_gradient);
+  CHECK(of("up").output_gradient == Place{Place::In::slot, 0, 128, 256});
+  CHECK(of("gate").output_gradient == Place{Place::In::slot, 0, 0, 256});
+  CHECK(plan.slot_widths == std::vector<std::int64_t>{256, 16});
+}
+
+TEST_CASE("products stay apart with biases, of odd widths, and where norms read them") {
+  const auto products = [](const gpt::ModelConfig& config) {
+    std::int64_t count = 0;
+    for (const auto& o : gpt::block_plan_of(config, Products::joined).operations)
+      count += o.operation.kind == OperationKind::linear && o.joined > 0;
+    return count;
+  };
+  gpt::ModelConfig config{"test", 1, 4, 16, 11, 7, 1e-5, 0.02, "llama", 2, 4, 128};
+  CHECK(products(config) == 4);
+  config.inner = 88;
+  CHECK(products(config) == 5);
+  config.head_channels = 2;
+  CHECK(products(config) == 7);
+  config = {"test", 1, 4, 16, 11, 7, 1e-5, 0.02, "qwen2", 2, 4, 128};
+  CHECK(products(config) == 6);
+  config.model_type = "olmo2";
+  CHECK(products(config) == 6);
+}
+
 // Parameters by name.
 class Parameters final : public gpt::ParameterGradients<double> {
  public:

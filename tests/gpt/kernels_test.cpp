@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/gpt/plain_model.h"
+#include "zero/base/simd.h"
 
 namespace {
 
@@ -93,7 +94,8 @@ void run_rotation(const Kernels<T>& k, std::int64_t cut, std::vector<float>& all
   auto data = random<T>("data", rows * 2 * 82);
   for (const std::int64_t heads : {1, 2})
     in_ranges(rows, cut, [&](Range range) {
-      k.rotate({data.data(), cosines.data(), sines.data(), 3, heads, 82, heads == 1 ? 1.0f : -1.0f},
+      k.rotate({data.data(), cosines.data(), sines.data(), 3, heads, 82, heads * 82,
+                heads == 1 ? 1.0f : -1.0f},
                range);
     });
   append(all, data);
@@ -174,11 +176,21 @@ void check_equal() {
     CHECK(equal_bits(expected, results(gpt::baseline::kernels<T>(), cut)));
     CHECK(equal_bits(expected, results(gpt::kernels<T>(), cut)));
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2"))
+    if (zero::supports(zero::SimdLevel::avx2))
       CHECK(equal_bits(expected, results(gpt::avx2::kernels<T>(), cut)));
+    if (zero::supports(zero::SimdLevel::avx512))
+      CHECK(equal_bits(expected, results(gpt::avx512::kernels<T>(), cut)));
 #endif
   }
 }
+
+#if defined(__x86_64__)
+TEST_CASE("ZERO_SIMD chooses the kernels") {
+  const gpt::Kernels<bf16>* sets[] = {&gpt::baseline::kernels<bf16>(), &gpt::avx2::kernels<bf16>(),
+                                      &gpt::avx512::kernels<bf16>()};
+  CHECK(&gpt::kernels<bf16>() == sets[static_cast<int>(zero::simd_level())]);
+}
+#endif
 
 TEST_CASE("fp32 kernels give equal bits with every instruction set and cut") {
   check_equal<float>();

@@ -132,27 +132,55 @@ void check_elements(std::int64_t count) {
   k.add(in.exact.data(), sum.exact.data(), sum.exact.data(), {0, count});
   cuda::gelu_forward<T>(in.data(), out.data(), count, gpu.stream());
   cuda::gelu_backward<T>(in.data(), gradient.data(), count, gpu.stream());
-  cuda::swiglu_forward(SwigluForward<T>{in.data(), up.data(), product.data()}, count, gpu.stream());
+  const RowsOf one_row{1, count, count};
+  cuda::swiglu_forward(SwigluForward<T>{in.data(), up.data(), product.data()}, one_row,
+                       gpu.stream());
   cuda::swiglu_backward(SwigluBackward<T>{in.data(), up.data(), gradient_2.data(), dgate.data()},
-                        count, gpu.stream());
+                        one_row, gpu.stream());
   cuda::add<T>(in.data(), sum.data(), sum.data(), count, gpu.stream());
   for (const Both<T>* result : {&out, &gradient, &product, &gradient_2, &dgate, &sum})
     CHECK(result->off() < rounding<T>());
 }
 
+// Of `gap` more elements in each row: gate, up and a gap side by side, and so their gradients.
 template <class T>
-void check_rotation(std::int64_t channels) {
+void check_swiglu_with_gaps(std::int64_t width, std::int64_t gap) {
+  const Gpu gpu;
+  constexpr std::int64_t rows = 37;
+  const std::int64_t distance = 2 * width + gap;
+  Both<T> in("in", rows * distance, gpu), gradients("gradients", rows * distance, gpu),
+      product("product", rows * width, gpu);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    double *const gate = in.exact.data() + r * distance, *const up = gate + width,
+                  *const dgate = gradients.exact.data() + r * distance;
+    kernels<double>().swiglu_forward({gate, up, product.exact.data() + r * width}, {0, width});
+    kernels<double>().swiglu_backward({gate, up, dgate + width, dgate}, {0, width});
+  }
+  const RowsOf all{rows, width, distance};
+  cuda::swiglu_forward(SwigluForward<T>{in.data(), in.data() + width, product.data()}, all,
+                       gpu.stream());
+  cuda::swiglu_backward(
+      SwigluBackward<T>{in.data(), in.data() + width, gradients.data() + width, gradients.data()},
+      all, gpu.stream());
+  CHECK(product.off() < rounding<T>());
+  CHECK(gradients.off() < rounding<T>());
+}
+
+// `gap`: behind the heads of each row.
+template <class T>
+void check_rotation(std::int64_t channels, std::int64_t gap = 0) {
   const Gpu gpu;
   constexpr std::int64_t sequence = 7, rows = 3 * sequence, heads = 3;
-  Both<T> data("data", rows * heads * channels, gpu);
+  const std::int64_t distance = heads * channels + gap;
+  Both<T> data("data", rows * distance, gpu);
   Both<float> cosines("cosines", sequence * channels / 2, gpu),
       sines("sines", sequence * channels / 2, gpu);
   for (const int direction : {1, -1}) {
     kernels<double>().rotate({data.exact.data(), cosines.exact.data(), sines.exact.data(), sequence,
-                              heads, channels, static_cast<double>(direction)},
+                              heads, channels, distance, static_cast<double>(direction)},
                              {0, rows});
     cuda::rotate(Rotation<T>{data.data(), cosines.data(), sines.data(), sequence, heads, channels,
-                             static_cast<float>(direction)},
+                             distance, static_cast<float>(direction)},
                  rows, gpu.stream());
     CHECK(data.off() < 2 * rounding<T>());  // rounded once per direction
   }
@@ -314,11 +342,15 @@ TEST_CASE_TEMPLATE("gpu: GELU and SwiGLU", T, FLOATING) {
   check_elements<T>(1);
   check_elements<T>(8 * 300);
   check_elements<T>(4099);
+  check_swiglu_with_gaps<T>(8, 0);
+  check_swiglu_with_gaps<T>(88, 24);
 }
 
 TEST_CASE_TEMPLATE("gpu: rotary embedding, forward and back", T, FLOATING) {
   check_rotation<T>(10);
   check_rotation<T>(48);
+  check_rotation<T>(12, 8);
+  check_rotation<T>(48, 96);
 }
 
 TEST_CASE_TEMPLATE("gpu: linear layers in both layouts", T, FLOATING) {

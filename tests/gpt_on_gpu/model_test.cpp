@@ -16,19 +16,24 @@ using gpt::testing::Gpu;
 using gpt::testing::PlainModel;
 using gpt::testing::RandomBatch;
 
-// As PlainModel, with parameters and gradients on the device.
+// How a model on the device is run. gap: behind each parameter, in elements, a multiple of 128.
+struct Way {
+  Activations activations = Activations::keep;
+  Products products = Products::joined;
+  std::int64_t gap = 0;
+};
+
+// As PlainModel, with parameters and gradients on the device, one behind the other.
 template <class T>
 class DevicePlainModel {
  public:
   DevicePlainModel(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
-                   const Gpu& gpu, Activations activations = Activations::keep)
-      : stream_(gpu.stream()), model_(config, batch, sequence, stream_, activations) {
-    for (const auto& [name, shape] : gpt::testing::parameters_of(config)) {
-      const auto values = gpt::testing::random_values<T>(name, gpt::testing::elements_of(shape));
-      values_.try_emplace(name, values, stream_);
-      gradients_.try_emplace(name, std::vector<T>(values.size()), stream_);
-    }
-  }
+                   const Gpu& gpu, const Way& way = {})
+      : stream_(gpu.stream()),
+        model_(config, batch, sequence, stream_, way.activations, way.products),
+        places_(places_of(config, way.gap)),
+        values_(values_at(places_), stream_),
+        gradients_(std::vector<T>(values_.read().size()), stream_) {}
 
   // Adds the gradients of scale * loss, and returns the loss.
   float run(const MicroBatch& batch, float scale = 1) {
@@ -52,7 +57,11 @@ class DevicePlainModel {
   }
 
   const cuda::DeviceModel<T>& model() const { return model_; }
-  std::vector<T> gradient(const std::string& name) const { return gradients_.at(name).read(); }
+  std::vector<T> gradient(const std::string& name) const {
+    const std::vector<T> all = gradients_.read();
+    const Range& place = places_.at(name);
+    return {all.begin() + place.begin, all.begin() + place.end};
+  }
 
  private:
   class Arrays final : public ParameterGradients<T> {
@@ -63,25 +72,49 @@ class DevicePlainModel {
     zero::GradTarget<T> target(std::string_view name) override { return {grad(name), 1}; }
 
    private:
-    T* find(std::map<std::string, Array<T>>& of, std::string_view name) const {
-      const auto own = of.find(prefix_ + std::string(name));
-      return own != of.end() ? own->second.data() : of.at(std::string(name)).data();
+    T* find(Array<T>& of, std::string_view name) const {
+      const Places& places = model_.places_;
+      const auto own = places.find(prefix_ + std::string(name));
+      return of.data() + (own != places.end() ? own->second : places.at(std::string(name))).begin;
     }
 
     DevicePlainModel& model_;
     std::string prefix_;
   };
 
+  // Of each parameter, by its name.
+  using Places = std::map<std::string, Range>;
+  static Places places_of(const ModelConfig& config, std::int64_t gap) {
+    Places places;
+    std::int64_t at = 0;
+    for (const auto& [name, shape] : gpt::testing::parameters_of(config)) {
+      const std::int64_t count = gpt::testing::elements_of(shape);
+      places[name] = {at, at + count};
+      at += (count + 127) / 128 * 128 + gap;
+    }
+    return places;
+  }
+  static std::vector<T> values_at(const Places& places) {
+    std::vector<T> all;
+    for (const auto& [name, place] : places) {
+      const auto values = gpt::testing::random_values<T>(name, place.end - place.begin);
+      if (std::ssize(all) < place.end) all.resize(static_cast<std::size_t>(place.end));
+      std::copy(values.begin(), values.end(), all.begin() + place.begin);
+    }
+    return all;
+  }
+
   cudaStream_t stream_;
   cuda::DeviceModel<T> model_;
-  std::map<std::string, Array<T>> values_, gradients_;
+  Places places_;
+  Array<T> values_, gradients_;
 };
 
 constexpr std::int64_t batch_size = 2, sequence = 21, vocabulary = 67;
 
 // Distance of all gradients, relative to their norm.
 template <class T>
-double distance_to_exact(const ModelConfig& config, float scale) {
+double distance_to_exact(const ModelConfig& config, float scale, const Way& way = {}) {
   const Gpu gpu;
   zero::ThreadPool pool(2);
   const RandomBatch batch(batch_size, sequence, vocabulary);
@@ -91,7 +124,7 @@ double distance_to_exact(const ModelConfig& config, float scale) {
         gpt::testing::random_values<T>(name, static_cast<std::int64_t>(values.size()));
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = zero::to_float(rounded[i]);
   }
-  DevicePlainModel<T> model(config, batch_size, sequence, gpu);
+  DevicePlainModel<T> model(config, batch_size, sequence, gpu, way);
   const double loss = model.run(batch.view(), scale), expected = exact.run(batch.view());
   CHECK(loss == doctest::Approx(expected).epsilon(sizeof(T) == 4 ? 1e-6 : 1e-2));
   double off = 0, all = 0;
@@ -119,6 +152,14 @@ ModelConfig llama() {
   return config;
 }
 
+// Without biases, so that products are joined: of queries, keys and values, of gate and up.
+ModelConfig joined_llama() {
+  ModelConfig config = llama();
+  config.model_type = "llama";
+  config.inner = 128;
+  return config;
+}
+
 ModelConfig olmo2() {
   ModelConfig config = llama();
   config.model_type = "olmo2";
@@ -136,6 +177,14 @@ TEST_CASE("gpu: gradients of a Llama are as near to fp64's as the CPU's") {
   CHECK(distance_to_exact<float>(llama(), 1) < 3e-6);
   CHECK(distance_to_exact<zero::bf16>(llama(), 1) < 0.04);
   CHECK(distance_to_exact<zero::fp16>(llama(), 4096) < 0.004);
+}
+
+TEST_CASE("gpu: gradients of joined products are as near to fp64's as those of products apart") {
+  for (const Way& way : {Way{}, Way{.gap = 128}, Way{.products = Products::apart}}) {
+    CHECK(distance_to_exact<float>(joined_llama(), 1, way) < 3e-6);
+    CHECK(distance_to_exact<zero::bf16>(joined_llama(), 1, way) < 0.04);
+    CHECK(distance_to_exact<zero::fp16>(joined_llama(), 4096, way) < 0.004);
+  }
 }
 
 TEST_CASE("gpu: gradients of an OLMo 2 are as near to fp64's as the CPU's") {
@@ -167,23 +216,46 @@ bool equal_bits(const std::vector<T>& a, const std::vector<T>& b) {
                     [](T x, T y) { return zero::to_float(x) == zero::to_float(y); });
 }
 
+// Of two runs; by the gradients' names.
+template <class T>
+void check_equal(const ModelConfig& config, DevicePlainModel<T>& first,
+                 DevicePlainModel<T>& second) {
+  const RandomBatch batch(batch_size, sequence, vocabulary);
+  const float loss = first.run(batch.view());
+  CHECK(second.run(batch.view()) == loss);
+  for (const auto& [name, shape] : gpt::testing::parameters_of(config)) {
+    CAPTURE(name);
+    CHECK(equal_bits(first.gradient(name), second.gradient(name)));
+  }
+}
+
 template <class T>
 void check_repeats(const ModelConfig& config) {
   const Gpu gpu;
-  const RandomBatch batch(batch_size, sequence, vocabulary);
   DevicePlainModel<T> first(config, batch_size, sequence, gpu),
-      second(config, batch_size, sequence, gpu, Activations::recompute);
+      second(config, batch_size, sequence, gpu, {.activations = Activations::recompute});
   CHECK(second.model().bytes() < first.model().bytes());
-  const float loss = first.run(batch.view());
-  CHECK(second.run(batch.view()) == loss);
-  for (const auto& [name, shape] : gpt::testing::parameters_of(config))
-    CHECK(equal_bits(first.gradient(name), second.gradient(name)));
+  check_equal(config, first, second);
 }
 
 TEST_CASE_TEMPLATE("gpu: equal bits with activations kept and recomputed", T, float, zero::bf16) {
   check_repeats<T>(gpt2());
   check_repeats<T>(llama());
+  check_repeats<T>(joined_llama());
   check_repeats<T>(olmo2());
+}
+
+TEST_CASE_TEMPLATE("gpu: joined products have equal bits where weights lie apart", T, float,
+                   zero::bf16) {
+  const Gpu gpu;
+  const ModelConfig config = joined_llama();
+  DevicePlainModel<T> beside(config, batch_size, sequence, gpu),
+      with_gaps(config, batch_size, sequence, gpu, {.gap = 128});
+  const std::int64_t bytes = beside.model().bytes(), of_copy = with_gaps.model().bytes();
+  CHECK(bytes == of_copy);
+  check_equal(config, beside, with_gaps);
+  CHECK(beside.model().bytes() == bytes);
+  CHECK(with_gaps.model().bytes() > of_copy);
 }
 
 }  // namespace

@@ -101,6 +101,22 @@ TEST_CASE("gpu: training a Llama has equal bits at every stage and the CPU's los
   check_stages("llama-tiny", 1, true);
 }
 
+// llama-tiny's weights of queries have 4096 elements, those of keys and of values half as many.
+TEST_CASE("gpu: joined products have equal bits where one weight is gathered and others stay") {
+  const auto trained = [](int stage, bool joined) {
+    gpt::Options options = options_of("cuda", "llama-tiny", stage, true);
+    options.separate_products = !joined;
+    options.overrides["zero_optimization.stage3_param_persistence_threshold"] = "3000";
+    return train_on(1, options);
+  };
+  const Trained first = trained(0, true), copied = trained(3, true), apart = trained(3, false);
+  CHECK(copied.losses == first.losses);
+  CHECK(copied.norms == first.norms);
+  CHECK(copied.digest == first.digest);
+  CHECK(apart.digest != first.digest);
+  CHECK(apart.losses[1] == doctest::Approx(first.losses[1]).epsilon(2e-3));
+}
+
 TEST_CASE("gpu: products whose algorithms are in a file have equal bits at every stage") {
   const zero::tests::TemporaryDirectory folder;
   const auto trained = [&](int stage) {

@@ -50,6 +50,8 @@ def make_entries(tiny):
                     python("gpu_steps.py", train, "--model", gpt2, "--vocabulary", vocabulary, *steps), 25, 90)
     yield Entry("train", "GPT-2 1.5B", python("gpu_steps.py", train, "--model", xl, *steps), 60, 150)
     yield Entry("train", "Llama 1.2B", python("gpu_steps.py", train, "--model", llama, *steps), 60, 150)
+    yield Entry("train", "Llama 1.2B, products apart",
+                python("gpu_steps.py", train, "--model", llama, "--separate-products", *steps), 60, 150)
 
     yield Entry("profile", "kernels of a step of GPT-2 124M",
                 python("gpu_profile.py", train, "--model", gpt2, *size), 60, 180, ("ncu",))

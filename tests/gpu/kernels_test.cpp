@@ -42,7 +42,8 @@ DeviceUpdate update_of(std::int64_t count, DType dtype) {
   return update;
 }
 
-void compare_update(Gpu& g, const OptimizerOptions& options, DType dtype, Numbers numbers) {
+void compare_update(Gpu& g, DeviceKernels& kernels, const OptimizerOptions& options, DType dtype,
+                    Numbers numbers) {
   constexpr std::int64_t count = 128 * 301;
   Shard shard;
   shard.master = random_floats(count, Numbers::usual, 1);
@@ -80,7 +81,7 @@ void compare_update(Gpu& g, const OptimizerOptions& options, DType dtype, Number
   on_device.ranges = device_ranges.data();
   on_device.factors = device_factors.data();
   g.stream->enqueue([&](Stream stream) {
-    g.kernels->update(rule_kind(options), on_device, device_decision.data(), stream);
+    kernels.update(rule_kind(options), on_device, device_decision.data(), stream);
   });
 
   DeviceUpdate on_host = update_of(count, dtype);
@@ -115,8 +116,18 @@ TEST_CASE("gpu: updates have the host's bits") {
       for (const Numbers numbers : {Numbers::usual, Numbers::wild}) {
         CAPTURE(rule.type);
         CAPTURE(name_of(dtype));
-        compare_update(g, rule, dtype, numbers);
+        compare_update(g, *g.kernels, rule, dtype, numbers);
       }
+}
+
+TEST_CASE("gpu: updates of AdamW by lanes of four have the host's bits") {
+  Gpu g;
+  const auto kernels = create_cuda_kernels(AdamwLanes::of_four);
+  for (const DType dtype : floating)
+    for (const Numbers numbers : {Numbers::usual, Numbers::wild}) {
+      CAPTURE(name_of(dtype));
+      compare_update(g, *kernels, {}, dtype, numbers);
+    }
 }
 
 namespace {

@@ -39,7 +39,7 @@ EDGES = {
     "tests": FOLDERS,
     # And the public headers:
     "pytorch": ("tools/report",),
-    "examples": ("tools/report", "pytorch/module.h"),
+    "examples": ("tools/report", "pytorch/module.h", "zero/base/simd.h"),
 }
 ON_PUBLIC_HEADERS = ("pytorch", "examples")
 JSON_FOLDERS = ("config_schemas", "zero/checkpoint/format", "tools", "examples", "tests")

@@ -21,12 +21,12 @@ Dims checked(const Dims& dims) {
 
 template <class T>
 DeviceModel<T>::DeviceModel(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
-                            cudaStream_t stream, Activations activations)
+                            cudaStream_t stream, Activations activations, Products products)
     : names_(names_of(config)),
       dims_(checked(dims_of(config, batch, sequence))),
       stream_(stream),
       matmul_(stream),
-      blocks_(make_blocks<DeviceLayers<T>>(config, activations, dims_, matmul_)),
+      blocks_(make_blocks<DeviceLayers<T>>(config, activations, dims_, matmul_, products)),
       head_(dims_, matmul_),
       batch_(dims_.rows(), stream),
       order_(dims_.rows(), dims_.vocabulary, stream),

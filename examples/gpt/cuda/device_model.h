@@ -25,7 +25,8 @@ class DeviceModel {
 
   // On the current GPU. Throws MemoryError, and ConfigError where heads are too wide.
   DeviceModel(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
-              cudaStream_t stream, Activations activations = Activations::keep);
+              cudaStream_t stream, Activations activations = Activations::keep,
+              Products products = Products::joined);
   ~DeviceModel();
   DeviceModel(const DeviceModel&) = delete;
 

@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "examples/gpt/cuda/check.h"
@@ -84,7 +85,10 @@ __device__ inline void store_whole(const Pack& pack, T* to) {
   for (int i = 0; i < pack_elements; i += wide) {
     Aligned<T> part;
     for (int k = 0; k < wide; ++k) part.values[k] = zero::from_float<T>(pack.values[i + k]);
-    *reinterpret_cast<Aligned<T>*>(to + i) = part;
+    // nvcc may take an assignment apart, and store 16 bits at a time.
+    uint4 words;
+    memcpy(&words, &part, sizeof words);
+    __stwb(reinterpret_cast<uint4*>(to + i), words);
   }
 }
 

@@ -17,7 +17,8 @@ std::unique_ptr<TrainingLoop> make(zero::Runtime& runtime, zero::Engine& engine,
     auto loop = std::make_unique<TrainingLoopOf<cuda::DeviceModel<T>>>(
         runtime, engine, task, task.model, batch.micro, task.sequence_length,
         static_cast<cudaStream_t>(runtime.stream().handle),
-        task.options.recompute ? Activations::recompute : Activations::keep);
+        task.options.recompute ? Activations::recompute : Activations::keep,
+        task.options.separate_products ? Products::apart : Products::joined);
     if (!task.options.product_file.empty())
       cuda::choose_products(runtime, loop->model().products(), task.options.product_file);
     return loop;

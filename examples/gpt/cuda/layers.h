@@ -8,6 +8,7 @@
 #include "examples/gpt/cuda/device_buffer.h"
 #include "examples/gpt/cuda/device_matmul.h"
 #include "examples/gpt/cuda/fused_attention.h"
+#include "examples/gpt/cuda/joined_weights.h"
 #include "examples/gpt/cuda/row_kernels.h"
 #include "examples/gpt/dims.h"
 #include "examples/gpt/linear.h"
@@ -160,6 +161,9 @@ class DeviceLayers {
   using Rope = cuda::Rope;
   template <class U>
   using Buffer = DeviceBuffer<U>;
+  static constexpr bool joins_products = true;
+  using Weight = typename JoinedWeights<T>::Weight;
+  using WeightGradient = typename JoinedWeights<T>::Gradient;
 
   // `columns`: of the widest sum over rows; `distances`: of the rows that attend() takes.
   DeviceLayers(const Dims& dims, DeviceMatmul& matmul, std::int64_t columns, RowDistances distances)
@@ -168,7 +172,8 @@ class DeviceLayers {
         attention_shape_{dims, zero::dtype_of<T>::value, distances},
         attention_(choose_attention(attention_shape_, stream_)),
         deltas_(attention_.kernels ? 0 : dims.batch * dims.heads * dims.sequence),
-        sums_(column_scratch(dims.rows(), columns)) {}
+        sums_(column_scratch(dims.rows(), columns)),
+        joined_(stream_) {}
 
   Norm make_norm(std::int64_t channels) const {
     Dims dims = dims_;
@@ -186,6 +191,14 @@ class DeviceLayers {
   void parameter_gradients(Linear& linear, const T* x, const T* dy,
                            const LinearGradients<T>& gradients) {
     linear.parameter_gradients(x, dy, gradients, sums_.data());
+  }
+  // Of several linears that run as one product, one behind the other.
+  const T* joined_weight(const std::vector<Weight>& weights) { return joined_.matrix(weights); }
+  void joined_gradients(Linear& linear, const T* x, const T* dy,
+                        const std::vector<WeightGradient>& gradients) {
+    joined_.write(gradients, [&](const zero::GradTarget<T>& target) {
+      linear.parameter_gradients(x, dy, {target, nullptr}, sums_.data());
+    });
   }
   void norm_backward(Norm& norm, const T* dout, const T* in, const NormValues<T>& values, T* din,
                      const NormGradients<T>& gradients) {
@@ -208,10 +221,8 @@ class DeviceLayers {
       attention_backward(call, stream_);
   }
 
-  void turn(const Rope& rope, T* data, std::int64_t heads) { rotate_by(rope, data, heads, 1); }
-  void turn_back(const Rope& rope, T* data, std::int64_t heads) {
-    rotate_by(rope, data, heads, -1);
-  }
+  void turn(const Rope& rope, T* data, const RowsOf& rows) { rotate_by(rope, data, rows, 1); }
+  void turn_back(const Rope& rope, T* data, const RowsOf& rows) { rotate_by(rope, data, rows, -1); }
 
   void product_and_gelu(Linear& linear, const T* x, const LinearValues<T>& values, T* before, T* y,
                         std::int64_t) {
@@ -227,11 +238,11 @@ class DeviceLayers {
   void gelu_backward(const T* before, T* gradient, std::int64_t count) {
     cuda::gelu_backward(before, gradient, count, stream_);
   }
-  void swiglu_forward(const SwigluForward<T>& call, std::int64_t count) {
-    cuda::swiglu_forward(call, count, stream_);
+  void swiglu_forward(const SwigluForward<T>& call, const RowsOf& rows) {
+    cuda::swiglu_forward(call, rows, stream_);
   }
-  void swiglu_backward(const SwigluBackward<T>& call, std::int64_t count) {
-    cuda::swiglu_backward(call, count, stream_);
+  void swiglu_backward(const SwigluBackward<T>& call, const RowsOf& rows) {
+    cuda::swiglu_backward(call, rows, stream_);
   }
 
   void add(const T* a, const T* b, T* out, std::int64_t count) {
@@ -243,17 +254,18 @@ class DeviceLayers {
   }
 
   std::int64_t bytes() const {
-    return static_cast<std::int64_t>(deltas_.bytes() + sums_.bytes()) +
+    return static_cast<std::int64_t>(deltas_.bytes() + sums_.bytes()) + joined_.bytes() +
            (attention_.kernels ? attention_.kernels->bytes() : 0);
   }
   const std::string& attention() const { return attention_.said; }
 
  private:
   FusedAttention<T> fused() { return {attention_shape_, *attention_.kernels}; }
-  void rotate_by(const Rope& rope, T* data, std::int64_t heads, float direction) {
-    rotate(Rotation<T>{data, rope.cosines(), rope.sines(), dims_.sequence, heads,
-                       dims_.head_channels, direction},
-           dims_.rows(), stream_);
+  void rotate_by(const Rope& rope, T* data, const RowsOf& rows, float direction) {
+    rotate(Rotation<T>{data, rope.cosines(), rope.sines(), dims_.sequence,
+                       rows.width / dims_.head_channels, dims_.head_channels, rows.distance,
+                       direction},
+           rows.rows, stream_);
   }
 
   Dims dims_;
@@ -261,6 +273,7 @@ class DeviceLayers {
   AttentionShape attention_shape_;
   AttentionChoice attention_;
   DeviceBuffer<float> deltas_, sums_;  // of attention, and of columns
+  JoinedWeights<T> joined_;
 };
 
 }  // namespace gpt::cuda

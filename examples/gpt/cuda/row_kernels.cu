@@ -161,13 +161,21 @@ __global__ void __launch_bounds__(threads)
   store_pack(d, gradient, at, count);
 }
 
+// Before the pack that begins with element `at` of all rows, which are of whole packs where there
+// are gaps. Numbers of packs fit into 32 bits, whose division is quick.
+__device__ std::int64_t gaps_before(const RowsOf& rows, std::int64_t at) {
+  const std::int64_t gap = rows.distance - rows.width;
+  return gap == 0 ? 0 : at / pack_elements / (rows.width / pack_elements) * gap;
+}
+
 template <class T>
 __global__ void __launch_bounds__(threads)
-    swiglu_forward_kernel(SwigluForward<T> a, std::int64_t count) {
+    swiglu_forward_kernel(SwigluForward<T> a, RowsOf rows, std::int64_t count) {
   const std::int64_t at = pack_of_thread();
   if (at >= count) return;
-  Pack x = load_pack(a.gate, at, count);
-  const Pack up = load_pack(a.up, at, count);
+  const std::int64_t skipped = gaps_before(rows, at);
+  Pack x = load_pack(a.gate + skipped, at, count);
+  const Pack up = load_pack(a.up + skipped, at, count);
   for (int i = 0; i < pack_elements; ++i)
     x.values[i] = x.values[i] * sigmoid(x.values[i]) * up.values[i];
   store_pack(x, a.out, at, count);
@@ -175,18 +183,20 @@ __global__ void __launch_bounds__(threads)
 
 template <class T>
 __global__ void __launch_bounds__(threads)
-    swiglu_backward_kernel(SwigluBackward<T> a, std::int64_t count) {
+    swiglu_backward_kernel(SwigluBackward<T> a, RowsOf rows, std::int64_t count) {
   const std::int64_t at = pack_of_thread();
   if (at >= count) return;
-  const Pack gate = load_pack(a.gate, at, count), up = load_pack(a.up, at, count);
-  Pack d = load_pack(a.gradient, at, count), dgate = d;
+  const std::int64_t skipped = gaps_before(rows, at);
+  const Pack gate = load_pack(a.gate + skipped, at, count),
+             up = load_pack(a.up + skipped, at, count);
+  Pack d = load_pack(a.gradient + skipped, at, count), dgate = d;
   for (int i = 0; i < pack_elements; ++i) {
     const float x = gate.values[i], s = sigmoid(x);
     dgate.values[i] = d.values[i] * up.values[i] * (s + x * s * (1 - s));
     d.values[i] *= x * s;
   }
-  store_pack(dgate, a.dgate, at, count);
-  store_pack(d, a.gradient, at, count);
+  store_pack(dgate, a.dgate + skipped, at, count);
+  store_pack(d, a.gradient + skipped, at, count);
 }
 
 template <class T>
@@ -208,8 +218,9 @@ __global__ void __launch_bounds__(threads) rotate_kernel(Rotation<T> a, std::int
                      thread = std::int64_t{blockIdx.x} * threads + threadIdx.x,
                      head = thread / packs, at = thread % packs * pack_elements;
   if (head >= heads) return;  // of all rows
-  const std::int64_t angles = head / a.heads % a.sequence * half;
-  T *const first = a.data + head * a.channels, *const second = first + half;
+  const std::int64_t row = head / a.heads, angles = row % a.sequence * half;
+  T *const first = a.data + row * a.distance + head % a.heads * a.channels, *const second =
+                                                                                first + half;
   Pack x = load_pack(first, at, half), y = load_pack(second, at, half);
   const Pack cosines = load_pack(a.cosines + angles, at, half),
              sines = load_pack(a.sines + angles, at, half);
@@ -259,15 +270,15 @@ void gelu_backward(const T* in, T* gradient, std::int64_t count, cudaStream_t st
 }
 
 template <class T>
-void swiglu_forward(const SwigluForward<T>& call, std::int64_t count, cudaStream_t stream) {
-  launch(thread_per_pack("swiglu_forward_kernel", count, stream), swiglu_forward_kernel<T>, call,
-         count);
+void swiglu_forward(const SwigluForward<T>& call, const RowsOf& rows, cudaStream_t stream) {
+  launch(thread_per_pack("swiglu_forward_kernel", rows.elements(), stream),
+         swiglu_forward_kernel<T>, call, rows, rows.elements());
 }
 
 template <class T>
-void swiglu_backward(const SwigluBackward<T>& call, std::int64_t count, cudaStream_t stream) {
-  launch(thread_per_pack("swiglu_backward_kernel", count, stream), swiglu_backward_kernel<T>, call,
-         count);
+void swiglu_backward(const SwigluBackward<T>& call, const RowsOf& rows, cudaStream_t stream) {
+  launch(thread_per_pack("swiglu_backward_kernel", rows.elements(), stream),
+         swiglu_backward_kernel<T>, call, rows, rows.elements());
 }
 
 template <class T>
@@ -283,14 +294,14 @@ void rotate(const Rotation<T>& call, std::int64_t rows, cudaStream_t stream) {
          rotate_kernel<T>, call, heads);
 }
 
-#define GPT_INSTANTIATE(T)                                                             \
-  template void embed_forward(const EmbedForward<T>&, std::int64_t, cudaStream_t);     \
-  template void embed_backward(const EmbedBackward<T>&, float*, cudaStream_t);         \
-  template void gelu_forward(const T*, T*, std::int64_t, cudaStream_t);                \
-  template void gelu_backward(const T*, T*, std::int64_t, cudaStream_t);               \
-  template void swiglu_forward(const SwigluForward<T>&, std::int64_t, cudaStream_t);   \
-  template void swiglu_backward(const SwigluBackward<T>&, std::int64_t, cudaStream_t); \
-  template void add(const T*, const T*, T*, std::int64_t, cudaStream_t);               \
+#define GPT_INSTANTIATE(T)                                                              \
+  template void embed_forward(const EmbedForward<T>&, std::int64_t, cudaStream_t);      \
+  template void embed_backward(const EmbedBackward<T>&, float*, cudaStream_t);          \
+  template void gelu_forward(const T*, T*, std::int64_t, cudaStream_t);                 \
+  template void gelu_backward(const T*, T*, std::int64_t, cudaStream_t);                \
+  template void swiglu_forward(const SwigluForward<T>&, const RowsOf&, cudaStream_t);   \
+  template void swiglu_backward(const SwigluBackward<T>&, const RowsOf&, cudaStream_t); \
+  template void add(const T*, const T*, T*, std::int64_t, cudaStream_t);                \
   template void rotate(const Rotation<T>&, std::int64_t, cudaStream_t);
 GPT_INSTANTIATE(float)
 GPT_INSTANTIATE(zero::bf16)

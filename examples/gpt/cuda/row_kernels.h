@@ -1,13 +1,14 @@
 // The model's kernels but attention: launches into a stream, for float, bf16 and fp16. The calls
 // are those of the CPU's kernels, with pointers into the device's memory, and so are the formulas;
 // sums run in another order, fixed by the shape alone, so a result repeats to the bit on any GPU.
-// Rows are without gaps; counts of rows are below 2^31.
+// Rows are without gaps, except where a call says otherwise; counts of rows are below 2^31.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
 
+#include "examples/gpt/dims.h"
 #include "examples/gpt/kernels.h"
 
 namespace gpt::cuda {
@@ -36,10 +37,12 @@ void gelu_forward(const T* in, T* out, std::int64_t count, cudaStream_t stream);
 // gradient *= gelu'(in)
 template <class T>
 void gelu_backward(const T* in, T* gradient, std::int64_t count, cudaStream_t stream);
+// `rows`: of all but SwigluForward::out, which has no gaps. Where there are some, widths and
+// distances are multiples of 8, and starts are aligned to 16 bytes; so for rotate().
 template <class T>
-void swiglu_forward(const SwigluForward<T>& call, std::int64_t count, cudaStream_t stream);
+void swiglu_forward(const SwigluForward<T>& call, const RowsOf& rows, cudaStream_t stream);
 template <class T>
-void swiglu_backward(const SwigluBackward<T>& call, std::int64_t count, cudaStream_t stream);
+void swiglu_backward(const SwigluBackward<T>& call, const RowsOf& rows, cudaStream_t stream);
 // `out` may be one of the addends.
 template <class T>
 void add(const T* a, const T* b, T* out, std::int64_t count, cudaStream_t stream);

@@ -36,7 +36,7 @@ for kernel, (loads, stores, narrow) in KERNELS.items():
         continue
     body = found[0]
     for what, least in (("ld", loads), ("st", stores)):
-        there = len(re.findall(rf"\b{what}\.global\.v4\.", body))
+        there = len(re.findall(rf"\b{what}\.global\.(?:wb\.)?v4\.", body))
         if there < least:
             findings.append(f"{kernel}: {there} {what}.global.v4, and there must be {least}")
     there = len(re.findall(r"\bld\.global\.[usb]16", body))

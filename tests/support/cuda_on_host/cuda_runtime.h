@@ -37,6 +37,9 @@ inline float4 make_float4(float x, float y, float z, float w) {
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
   return {x, y, z, w};
 }
+inline void __stwb(uint4* to, uint4 value) {
+  *to = value;
+}
 
 namespace cuda_on_host {
 
