@@ -56,6 +56,7 @@ struct OffloadPlan {
 
   // Part of what a GPU rank has is kept in host memory, or passes through it.
   bool beside_gpu() const { return updates_on_host || streams || parameters_on_host; }
+  bool offloads() const { return in_file || beside_gpu(); }
   // Reduced gradients do not stay where they are reduced to.
   bool spills() const { return gradients || updates_on_host; }
   int shard_slot(int flat_unit) const {

@@ -96,12 +96,10 @@ void EngineCore::notice_settings() const {
     warn_once(
         "zero_core.offload_step \"device\" changes nothing: no GPU rank keeps optimizer state in "
         "host memory");
-  if (train_.host_tier)
-    warn_once(train_.host_tier->describe());
-  else if (train_.file_tier)
-    warn_once(train_.file_tier->describe());
-  if (train_.file_tier)
-    for (const std::string& notice : train_.file_tier->notices()) warn_once(notice);
+  if (train_.offload) {
+    warn_once(train_.offload->describe());
+    for (const std::string& notice : train_.offload->notices()) warn_once(notice);
+  }
   if (const std::string advice = hybrid_advice(train_); !advice.empty()) warn_once(advice);
   if (train_.plan.strict)
     warn_once(

@@ -36,8 +36,7 @@ EngineMemory::EngineMemory(TrainState& train, StepAgreement& agreement, Updates&
   ledger.restart_peaks();
   train.arrays.plan(ledger);
   train.buffers.plan(ledger);
-  if (train.file_tier) train.file_tier->plan(ledger);
-  if (train.host_tier) train.host_tier->plan(ledger);
+  if (train.offload) train.offload->plan(ledger);
   agreement.plan(ledger);
   updates.plan(ledger);
   const std::int64_t exchanged = train.arrays.exchanged_bytes() + agreement.exchanged_bytes();
@@ -48,8 +47,7 @@ EngineMemory::EngineMemory(TrainState& train, StepAgreement& agreement, Updates&
   updates.allocate(ledger);
   with_memory_table(ledger, [&] {
     train.buffers.allocate(ledger);
-    if (train.host_tier) train.host_tier->open(ledger);
-    if (train.file_tier) train.file_tier->open(ledger);
+    if (train.offload) train.offload->open(ledger);
   });
 }
 
@@ -87,8 +85,7 @@ EngineMemory::~EngineMemory() {
   const std::int64_t rounding = exchanged_.size() - exchanged_.taken();
   ledger.give_back(MemoryCategory::communication, rounding);
   ledger.plan(MemoryCategory::communication, -rounding);
-  if (train_.file_tier) train_.file_tier->give_back(ledger);
-  if (train_.host_tier) train_.host_tier->give_back(ledger);
+  if (train_.offload) train_.offload->give_back(ledger);
 }
 
 }  // namespace zero::detail

@@ -27,13 +27,12 @@ std::vector<std::int64_t> report_words(const ReportSources& sources) {
           train.runtime.ledger().account(static_cast<MemoryCategory>(i), tier);
       words.insert(words.end(), {account.planned, account.current, account.peak});
     }
-  for (std::size_t i = 0; i < file_directions.size(); ++i) {
-    const offload::ChannelUse use =
-        train.file_tier ? train.file_tier->uses()[i] : offload::ChannelUse{};
+  const auto uses =
+      train.offload ? train.offload->file_uses() : std::array<offload::ChannelUse, 2>{};
+  for (const offload::ChannelUse& use : uses)
     words.insert(words.end(), {use.bytes_read + use.bytes_written, use.busy_nanoseconds});
-  }
   const auto copied =
-      train.host_tier ? train.host_tier->copied() : std::array<CopyTotal, copy_directions>{};
+      train.offload ? train.offload->copied() : std::array<CopyTotal, copy_directions>{};
   for (const CopyTotal& total : copied) words.insert(words.end(), {total.bytes, total.nanoseconds});
   return words;
 }
@@ -60,8 +59,8 @@ RankReport read_report(const TrainState& train, const std::int64_t* word) {
   for (std::size_t i = 0; i < copy_directions; ++i, word += 2)
     report.copies.push_back({name_of(static_cast<CopyDirection>(i)), word[0], seconds(word[1])});
   if (train.runtime.device().is_host()) report.in_host.clear(), report.in_pinned.clear();
-  if (!train.host_tier) report.copies.clear();
-  if (!train.file_tier) report.in_file.clear(), report.file.clear();
+  if (!train.offloads_beside_gpu()) report.copies.clear();
+  if (!train.offloads_to_file()) report.in_file.clear(), report.file.clear();
   return report;
 }
 

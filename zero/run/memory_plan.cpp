@@ -4,8 +4,7 @@
 #include "zero/plan/engine_plan.h"
 #include "zero/run/updates.h"
 #include "zero/state/buffers.h"
-#include "zero/state/file_tier.h"
-#include "zero/state/host_tier.h"
+#include "zero/state/offload_tier.h"
 
 namespace zero {
 
@@ -42,13 +41,7 @@ MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, b
   Ledger ledger;
   state.plan(ledger);
   Buffers(runtime, spec.declared()).plan(ledger);
-  std::unique_ptr<FileTier> file;
-  if (inputs.offload.in_file) {
-    file = std::make_unique<FileTier>(runtime.device(), inputs, state, config);
-    file->plan(ledger);
-  }
-  if (inputs.offload.beside_gpu())
-    HostTier(runtime, inputs, state, config, file.get()).plan(ledger);
+  if (inputs.offload.offloads()) OffloadTier(runtime, inputs, state, config).plan(ledger);
   const StepAgreement agreement(runtime, runtime.ranks(), plan, {});
   agreement.plan(ledger);
   Updates({runtime, runtime.ranks(), runtime.ranks(), plan, state, agreement}, {}).plan(ledger);

@@ -12,14 +12,14 @@ OffloadStreams::OffloadStreams(TrainState& train, StepAgreement& agreement)
     return needed ? train.runtime.create_stream(thread_name) : create_inline_stream();
   };
   const auto copies = [&] {
-    return train.host_tier ? train.runtime.device().create_stream(Device::Role::copies)
-                           : create_inline_stream();
+    return train.offloads_beside_gpu() ? train.runtime.device().create_stream(Device::Role::copies)
+                                       : create_inline_stream();
   };
-  streams_[PlanStream::inbound] = worker(train.file_tier != nullptr, "zero-inbound");
-  streams_[PlanStream::outbound] = worker(train.file_tier != nullptr, "zero-outbound");
+  streams_[PlanStream::inbound] = worker(train.offloads_to_file(), "zero-inbound");
+  streams_[PlanStream::outbound] = worker(train.offloads_to_file(), "zero-outbound");
   streams_[PlanStream::copies_in] = copies();
   streams_[PlanStream::copies_out] = copies();
-  streams_[PlanStream::host] = worker(train.host_tier != nullptr, "zero-host");
+  streams_[PlanStream::host] = worker(train.offloads_beside_gpu(), "zero-host");
 }
 
 const std::string& OffloadStreams::unit_of(const Instruction& instruction) const {
@@ -43,22 +43,15 @@ void OffloadStreams::enqueue(const Instruction& instruction, std::function<void(
 }
 
 // Between the file and memory. The micro step may have gone on when the work runs.
-std::function<void()> OffloadStreams::work_of(const Instruction& instruction) const {
-  FileTier* tier = train_.file_tier.get();
-  const int target = instruction.target;
-  const bool first = train_.replaces_gradients(), last = train_.last_micro_step;
-  switch (instruction.op) {
-    case Op::fetch:
-      return [=] { tier->fetch(target); };
-    case Op::load:
-      return [=] { tier->load(target); };
-    case Op::recall:
-      return [=] { tier->recall(target); };
-    case Op::store:
-      return [=] { tier->store(target); };
-    default:
-      return [=] { tier->spill(target, first, last); };
-  }
+void OffloadStreams::issue_transfer(const Instruction& instruction) {
+  OffloadTier* tier = train_.offload.get();
+  const auto [op, target] = std::pair(instruction.op, instruction.target);
+  if (op == Op::spill && !tier->beside_gpu())
+    enqueue(instruction, [=, first = train_.replaces_gradients(), last = train_.last_micro_step] {
+      tier->spill(target, first, last);
+    });
+  else
+    enqueue(instruction, [=] { tier->move(op, target); });
 }
 
 // Between a GPU and host memory.
@@ -66,27 +59,17 @@ void OffloadStreams::issue_copy(const Instruction& instruction) {
   const DeviceRange range(train_.runtime, instruction.op, unit_of(instruction));
   streams_[instruction.stream]->enqueue(
       [this, op = instruction.op, target = instruction.target](Stream stream) {
-        HostTier& tier = *train_.host_tier;
-        if (op == Op::download)
-          tier.download(target,
-                        train_.policy().measures_shards() ? &agreement_.own_vote()->norm
-                                                          : &agreement_.own_vote()->uncounted,
-                        stream);
-        else if (op == Op::supply)
-          tier.supply(target, stream);
-        else if (op == Op::load)
-          tier.load(target, stream);
-        else if (op == Op::store)
-          tier.store(target, stream);
-        else
-          tier.upload(target, stream);
+        if (op != Op::download) return train_.offload->move(op, target, stream);
+        optim::StepVote& vote = *agreement_.own_vote();
+        const bool measures = train_.policy().measures_shards();
+        train_.offload->download(target, measures ? &vote.norm : &vote.uncounted, stream);
       });
 }
 
 void OffloadStreams::issue(const Instruction& instruction) {
   const PlanStream stream = instruction.stream;
   if (stream == PlanStream::inbound || stream == PlanStream::outbound)
-    enqueue(instruction, work_of(instruction));
+    issue_transfer(instruction);
   else
     issue_copy(instruction);
 }
@@ -102,7 +85,7 @@ void OffloadStreams::fetch_shard(int flat_unit) {
     issue({Op::fetch, flat_unit, {}, {}});
     streams_[PlanStream::inbound]->synchronize();
   }
-  if (!train_.host_tier) return;
+  if (!train_.offloads_beside_gpu()) return;
   issue({Op::supply, flat_unit, {}, {}});
   streams_[PlanStream::copies_in]->synchronize();
 }

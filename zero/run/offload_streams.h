@@ -39,7 +39,7 @@ class OffloadStreams {
   // Work of a thread of its own: waits at random where tests ask for it, and tells the device of a
   // failure.
   void enqueue(const Instruction& instruction, std::function<void()> work);
-  std::function<void()> work_of(const Instruction& instruction) const;
+  void issue_transfer(const Instruction& instruction);
   void issue_copy(const Instruction& instruction);
   const std::string& unit_of(const Instruction& instruction) const;
 

@@ -38,7 +38,7 @@ void ReducedGradients::queue_squares(optim::StepVote* vote) {
 
 optim::NormSum ReducedGradients::squares_elsewhere(bool read_again) {
   optim::NormSum sum;
-  if (!read_again) return train_.file_tier ? train_.file_tier->take_squares() : sum;
+  if (!read_again) return train_.offload ? train_.offload->take_squares() : sum;
   for_all([&](const ArrayId& gradient, const Segment& segment) {
     const Range measured = train_.policy().measured(segment);
     const std::int64_t begin = std::max(measured.begin, train_.store->end_in_memory(gradient));

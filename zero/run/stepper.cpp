@@ -187,7 +187,7 @@ void Stepper::issue_on_host(const Instruction& instruction) {
         const bool applies = decision->apply != 0;
         if (applies)
           parts_.updates.update_on_host(chunk, train.store->view(chunk), *factors, *decision);
-        train.host_tier->finish_update(chunk, applies);
+        train.offload->round_parameters(chunk, applies);
       });
 }
 

@@ -35,7 +35,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
   explicit TrainSnapshot(TrainState& train) : train_(train) {}
 
   bool readable_beside_steps() const override { return train_.store->readable_beside_steps(); }
-  bool rests_on_device() const override { return train_.host_tier == nullptr; }
+  bool rests_on_device() const override { return !train_.offloads_beside_gpu(); }
   std::int64_t samples_per_step() const override { return train_.plan.batch.global; }
   int group_of_chunk(int chunk) const override {
     return train_.plan.inputs.chunks[chunk].flat_unit;

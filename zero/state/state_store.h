@@ -14,7 +14,7 @@
 #include "optim/device_kernels.h"
 #include "zero/plan/chunks.h"
 #include "zero/runtime/runtime_core.h"
-#include "zero/state/outer_tier.h"
+#include "zero/state/offload_tier.h"
 #include "zero/state/state.h"
 #include "zero/state/state_array.h"
 
@@ -38,7 +38,7 @@ struct ChunkView {
 class StateStore {
  public:
   StateStore(RuntimeCore& runtime, const Layout& layout, ModelState& state,
-             const std::vector<Chunk>& chunks, OuterTier* tier)
+             const std::vector<Chunk>& chunks, OffloadTier* tier)
       : runtime_(runtime), layout_(layout), state_(state), chunks_(chunks), tier_(tier) {}
 
   // `what` is "value", "grad", "master" or the name of an optimizer state. Returns nothing where
@@ -83,7 +83,7 @@ class StateStore {
   const Layout& layout_;
   ModelState& state_;
   const std::vector<Chunk>& chunks_;
-  OuterTier* tier_;                 // null where everything is kept in the arena
+  OffloadTier* tier_;               // null where everything is kept in the arena
   std::vector<std::byte> staging_;  // for a part that the host cannot address
 };
 

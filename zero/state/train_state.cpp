@@ -43,14 +43,10 @@ TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config 
   if (model.params.empty()) throw UsageError("the model declares no parameter");
   for (const FlatUnit& flat : plan.layout.flat_units) subjects.push_back("unit " + flat.name);
   agree_at_start();
-  if (plan.inputs.offload.in_file)
-    file_tier = std::make_unique<FileTier>(runtime.device(), plan.inputs, arrays, config);
-  OuterTier* outer = file_tier.get();
-  if (plan.inputs.offload.beside_gpu()) {
-    host_tier = std::make_unique<HostTier>(runtime, plan.inputs, arrays, config, file_tier.get());
-    outer = host_tier.get();
-  }
-  store = std::make_unique<StateStore>(runtime, plan.layout, arrays, plan.inputs.chunks, outer);
+  if (plan.inputs.offload.offloads())
+    offload = std::make_unique<OffloadTier>(runtime, plan.inputs, arrays, config);
+  store =
+      std::make_unique<StateStore>(runtime, plan.layout, arrays, plan.inputs.chunks, offload.get());
 }
 
 void TrainState::agree_at_start() {

@@ -13,8 +13,7 @@
 #include "zero/plan/engine_plan.h"
 #include "zero/runtime/runtime_core.h"
 #include "zero/state/buffers.h"
-#include "zero/state/file_tier.h"
-#include "zero/state/host_tier.h"
+#include "zero/state/offload_tier.h"
 #include "zero/state/state.h"
 #include "zero/state/state_store.h"
 
@@ -64,6 +63,8 @@ struct TrainState {
   // Calls each(ranks) for all ranks together, and then for the groups of a hybrid strategy.
   void for_groups(const std::function<void(Ranks&)>& each);
   std::int64_t control_bytes() const;
+  bool offloads_to_file() const { return offload && offload->has_file(); }
+  bool offloads_beside_gpu() const { return offload && offload->beside_gpu(); }
 
   RuntimeCore& runtime;
   Ranks ranks;  // with this engine's terms
@@ -72,10 +73,9 @@ struct TrainState {
   EnginePlan plan;  // its order may be learned in the first pass
   ModelState arrays;
   Buffers buffers;
-  std::unique_ptr<FileTier> file_tier;  // where something rests in a file
-  std::unique_ptr<HostTier> host_tier;  // where something rests in host memory beside a GPU
-  std::unique_ptr<StateStore> store;    // the arrays, wherever they rest
-  optim::LossScaler scaler;             // on a device: as far as the host knows
+  std::unique_ptr<OffloadTier> offload;  // null where everything rests in the arena
+  std::unique_ptr<StateStore> store;     // the arrays, wherever they rest
+  optim::LossScaler scaler;              // on a device: as far as the host knows
   std::int64_t step = 0, applied_steps = 0, skipped_in_a_row = 0;
   int micro_step = -1;           // the current one, or the last that was
   bool last_micro_step = false;  // it is the last of its step
