@@ -23,15 +23,36 @@ set(zero_cold_options $<$<CONFIG:Release>:-O1>)
 add_library(zero_cold_flags INTERFACE)
 target_compile_options(zero_cold_flags INTERFACE ${zero_cold_options})
 
-# zero_library(NAME SOURCES ... PUBLIC ... PRIVATE ...): one static library per folder.
+# zero_compile_at_once(NAME): with ZERO_UNITY, the sources of a target reach the compiler many at a time.
+function(zero_compile_at_once name)
+  if(ZERO_UNITY)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+    # To GCC a file that is included is a header, whose types should have no members of unnamed namespaces.
+    target_compile_options(${name} PRIVATE
+      $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
+# zero_library(NAME SOURCES ... [COLD ...] PUBLIC ... PRIVATE ...): one static library per folder. COLD: its sources
+# whose speed nobody waits for, where the others' counts.
 function(zero_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;COLD;PUBLIC;PRIVATE" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:zero_build_flags> ${ARG_PRIVATE})
+  zero_compile_at_once(${name})
+  if(ARG_COLD)
+    # A target of their own: sources with options of their own are never compiled at once.
+    add_library(${name}_cold OBJECT ${ARG_COLD})
+    target_include_directories(${name}_cold PRIVATE ${PROJECT_SOURCE_DIR})
+    set_target_properties(${name}_cold PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_link_libraries(${name}_cold PRIVATE ${ARG_PUBLIC} ${ARG_PRIVATE} zero_build_flags zero_cold_flags)
+    zero_compile_at_once(${name}_cold)
+    target_sources(${name} PRIVATE $<TARGET_OBJECTS:${name}_cold>)
+  endif()
 endfunction()
 
 # zero_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [TIMEOUT seconds]): a doctest binary, run once.

@@ -9,7 +9,7 @@
 namespace zero::config_schemas {
 namespace {
 
-using Rule = std::function<std::string(const AutoContext&)>;
+using AutoRule = std::function<std::string(const AutoContext&)>;
 
 std::string number(double value) {
   return shortest_text(value);
@@ -32,9 +32,9 @@ std::string of_width(const AutoContext& context, double factor, bool squared) {
   return number(static_cast<std::int64_t>(elements));
 }
 
-const std::map<std::string_view, Rule>& rules() {
+const std::map<std::string_view, AutoRule>& auto_rules() {
   using Context = const AutoContext&;
-  static const std::map<std::string_view, Rule> table = {
+  static const std::map<std::string_view, AutoRule> table = {
       {"train_batch_size", [](Context) { return ""; }},
       {"train_micro_batch_size_per_gpu",
        [](Context c) { return number(c.trainer.micro_batch_size); }},
@@ -76,8 +76,8 @@ std::optional<std::string> auto_value(const Key& key, const AutoContext& context
     if (!context.trainer.total_steps) return std::nullopt;
     return number(*context.trainer.total_steps);
   }
-  const auto rule = rules().find(key.path);
-  if (rule != rules().end()) return rule->second(context);
+  const auto rule = auto_rules().find(key.path);
+  if (rule != auto_rules().end()) return rule->second(context);
   // In sections that DeepSpeed validates, "auto" means the default.
   if (converts_values(key.path)) return "";
   return std::nullopt;

@@ -4,7 +4,7 @@
 namespace zero::config_schemas {
 namespace {
 
-void add_general(RowList& rows) {
+void add_general_without_effect(RowList& rows) {
   rows.in("",
           {integer("sequence_parallel_size", ranks, "1", "ranks that share a sequence",
                    "every rank is a data-parallel rank, and counts as one in the batch"),
@@ -61,7 +61,7 @@ void add_general(RowList& rows) {
            boolean("zero3_save_16bit_model", "", never_read)});
 }
 
-void add_precision(RowList& rows) {
+void add_precision_without_effect(RowList& rows) {
   rows.in("fp16", {boolean("auto_cast", "false", "cast inputs to fp16",
                            "the program hands its inputs to its own kernels")
                        .under("fp16.enabled")});
@@ -89,7 +89,7 @@ void add_precision(RowList& rows) {
                .under("torch_autocast.enabled")});
 }
 
-void add_sharding(RowList& rows) {
+void add_sharding_without_effect(RowList& rows) {
   rows.in(
       "zero_optimization",
       {boolean("contiguous_gradients", "true", "flat gradient buffers",
@@ -149,7 +149,7 @@ void add_sharding(RowList& rows) {
            block("leaf_module", "modules that are fetched as one").or_auto()});
 }
 
-void add_offload(RowList& rows) {
+void add_offload_without_effect(RowList& rows) {
   rows.in(
       "zero_optimization",
       {boolean("offload_optimizer.super_offload", "false",
@@ -176,7 +176,7 @@ void add_offload(RowList& rows) {
                    "what is read and written lies in host memory on CPU ranks")});
 }
 
-void add_optimizer(RowList& rows) {
+void add_optimizer_without_effect(RowList& rows) {
   static constexpr std::string_view with_adam[] = {"Adam", "AdamW", "Muon"};
   static constexpr std::string_view cleared[] = {"Adam", "AdamW", "Lion", "Muon"};
   static constexpr std::string_view on_cpu[] = {"Adam", "AdamW", "Lion", "Adagrad", "Muon"};
@@ -194,7 +194,7 @@ void add_optimizer(RowList& rows) {
                                 "about DeepSpeed's fp16 wrapper")});
 }
 
-void add_checkpoint(RowList& rows) {
+void add_checkpoint_without_effect(RowList& rows) {
   rows.in("checkpoint",
           {choice("tag_validation", {"Ignore", "Warn", "Fail"}, "Warn",
                   "check that tags are equal on all ranks",
@@ -220,7 +220,7 @@ void add_checkpoint(RowList& rows) {
                .or_null()});
 }
 
-void add_models(RowList& rows) {
+void add_models_without_effect(RowList& rows) {
   constexpr std::string_view all_data =
       "every rank is a data-parallel rank, and counts as one in the batch; stage 3 takes the "
       "memory of large tensors off it";
@@ -250,7 +250,7 @@ void add_models(RowList& rows) {
            boolean("keep_module_on_host", "false", "keep modules on the host")});
 }
 
-void add_compile(RowList& rows) {
+void add_compile_without_effect(RowList& rows) {
   constexpr std::string_view option = "a compiler option";
   rows.in(
       "compile", python_compiler,
@@ -267,7 +267,7 @@ void add_compile(RowList& rows) {
            any("kwargs", option)});
 }
 
-void add_output(RowList& rows) {
+void add_output_without_effect(RowList& rows) {
   constexpr std::string_view own_output =
       "diagnostic output of DeepSpeed; the program prints its own";
   constexpr std::string_view profiler = "flops_profiler.enabled";
@@ -300,7 +300,7 @@ void add_output(RowList& rows) {
            .under(profiler)});
 }
 
-void add_services(RowList& rows) {
+void add_services_without_effect(RowList& rows) {
   constexpr std::string_view none =
       "nothing is sent to a service; tensorboard and csv_monitor write records to files";
   rows.in("", none,
@@ -319,8 +319,11 @@ void add_services(RowList& rows) {
 
 std::vector<Key> keys_without_effect() {
   RowList rows(Status::no_effect);
-  for (auto add : {add_general, add_precision, add_sharding, add_offload, add_optimizer,
-                   add_checkpoint, add_models, add_compile, add_output, add_services})
+  for (auto add :
+       {add_general_without_effect, add_precision_without_effect, add_sharding_without_effect,
+        add_offload_without_effect, add_optimizer_without_effect, add_checkpoint_without_effect,
+        add_models_without_effect, add_compile_without_effect, add_output_without_effect,
+        add_services_without_effect})
     add(rows);
   return rows.take();
 }

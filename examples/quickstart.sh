@@ -11,7 +11,10 @@ cuda=${ZERO_CUDA:-$(nvidia-smi -L >/dev/null 2>&1 && echo AUTO || echo OFF)}
 scripts/install_dependencies.sh
 out=build/quickstart
 mkdir -p "$out"
-cmake --preset release -DZERO_CUDA="$cuda" >"$out/configure.log" 2>&1 || {
+# A folder that is built in already keeps how: what is compiled there need not be again.
+at_once=()
+[[ -e build/release/CMakeCache.txt ]] || at_once=(-DZERO_UNITY=ON)
+cmake --preset release -DZERO_CUDA="$cuda" "${at_once[@]}" >"$out/configure.log" 2>&1 || {
   cat "$out/configure.log"
   exit 1
 }

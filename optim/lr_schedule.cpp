@@ -112,7 +112,7 @@ double cycle_rate(const SchedulerOptions& options, double, std::int64_t iteratio
 }
 
 // Problems of one set of options, one a line.
-class Problems {
+class SchedulerProblems {
  public:
   void require(bool holds, const std::string& message) {
     if (holds) return;
@@ -127,7 +127,7 @@ class Problems {
   std::string text_;
 };
 
-void check_warmup(const SchedulerOptions& options, Problems& problems) {
+void check_warmup(const SchedulerOptions& options, SchedulerProblems& problems) {
   problems.require(options.warmup_num_steps > 0,
                    "warmup_num_steps: expected a positive integer, got " +
                        std::to_string(options.warmup_num_steps));
@@ -138,7 +138,7 @@ void check_warmup(const SchedulerOptions& options, Problems& problems) {
       "total_num_steps: " + options.type + " needs the number of steps, a positive integer");
 }
 
-void check_cycle(const SchedulerOptions& options, Problems& problems) {
+void check_cycle(const SchedulerOptions& options, SchedulerProblems& problems) {
   const auto not_negative = [&](const char* name, std::int64_t value) {
     problems.require(value >= 0,
                      std::string(name) + ": expected 0 or more, got " + std::to_string(value));
@@ -161,7 +161,7 @@ void check_cycle(const SchedulerOptions& options, Problems& problems) {
         std::string(name) + ": expected 0 <= momentum < 1, got " + std::to_string(value));
 }
 
-void check_range_test(const SchedulerOptions& options, Problems& problems) {
+void check_range_test(const SchedulerOptions& options, SchedulerProblems& problems) {
   problems.require(options.lr_range_test_step_size > 0,
                    "lr_range_test_step_size: expected a positive integer, got " +
                        std::to_string(options.lr_range_test_step_size));
@@ -171,7 +171,7 @@ struct Type {
   std::string_view name;
   double SchedulerOptions::*initial_rate;  // null: 0
   double (*rate)(const SchedulerOptions&, double optimizer_rate, std::int64_t iteration);
-  void (*check)(const SchedulerOptions&, Problems&);
+  void (*check)(const SchedulerOptions&, SchedulerProblems&);
 };
 
 constexpr Type types[] = {
@@ -195,7 +195,7 @@ const Type& type_of(const SchedulerOptions& options) {
 LrSchedule::LrSchedule(const SchedulerOptions& options, double optimizer_rate)
     : options_(options), optimizer_rate_(optimizer_rate) {
   if (options.type.empty()) return;
-  Problems problems;
+  SchedulerProblems problems;
   type_of(options).check(options, problems);
   problems.require(options.last_batch_iteration >= -1,
                    "last_batch_iteration: expected -1 or more, got " +

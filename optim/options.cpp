@@ -11,7 +11,7 @@ namespace zero::optim {
 namespace {
 
 // One line per broken rule.
-class Problems {
+class OptionProblems {
  public:
   void require(bool holds, const std::string& key, const std::string& expected, double got) {
     require(holds, key, expected, std::to_string(got));
@@ -30,7 +30,7 @@ class Problems {
   std::string text_;
 };
 
-void check_common(const OptimizerOptions& options, Problems& problems) {
+void check_common(const OptimizerOptions& options, OptionProblems& problems) {
   const auto not_negative = [&](const char* key, double value) {
     problems.require(value >= 0, key, "0 or more", value);
   };
@@ -44,26 +44,26 @@ void check_common(const OptimizerOptions& options, Problems& problems) {
   not_negative("eps", options.epsilon);
 }
 
-void check_sgd(const OptimizerOptions& options, Problems& problems) {
+void check_sgd(const OptimizerOptions& options, OptionProblems& problems) {
   problems.require(options.momentum >= 0, "momentum", "0 or more", options.momentum);
   if (!options.nesterov) return;
   problems.require(options.momentum > 0, "momentum", "more than 0 with nesterov", options.momentum);
   problems.require(options.dampening == 0, "dampening", "0 with nesterov", options.dampening);
 }
 
-void check_adagrad(const OptimizerOptions& options, Problems& problems) {
+void check_adagrad(const OptimizerOptions& options, OptionProblems& problems) {
   problems.require(options.lr_decay >= 0, "lr_decay", "0 or more", options.lr_decay);
   problems.require(options.initial_accumulator_value >= 0, "initial_accumulator_value", "0 or more",
                    options.initial_accumulator_value);
 }
 
-void check_lamb(const OptimizerOptions& options, Problems& problems) {
+void check_lamb(const OptimizerOptions& options, OptionProblems& problems) {
   problems.require(options.min_coeff >= 0, "min_coeff", "0 or more", options.min_coeff);
   problems.require(options.max_coeff >= options.min_coeff, "max_coeff", "min_coeff or more",
                    options.max_coeff);
 }
 
-void check_muon(const OptimizerOptions& options, Problems& problems) {
+void check_muon(const OptimizerOptions& options, OptionProblems& problems) {
   problems.require(options.momentum >= 0 && options.momentum < 1, "momentum", "0 <= momentum < 1",
                    options.momentum);
   problems.require(options.ns_method == "gram" || options.ns_method == "standard", "ns_method",
@@ -71,7 +71,7 @@ void check_muon(const OptimizerOptions& options, Problems& problems) {
 }
 
 // Of the options that one type alone has.
-void check_own(const std::string& type, const OptimizerOptions& options, Problems& problems) {
+void check_own(const std::string& type, const OptimizerOptions& options, OptionProblems& problems) {
   if (type == "sgd") return check_sgd(options, problems);
   if (type == "adagrad") return check_adagrad(options, problems);
   if (type == "lamb") return check_lamb(options, problems);
@@ -84,7 +84,7 @@ void check_own(const std::string& type, const OptimizerOptions& options, Problem
 }  // namespace
 
 void check_options(const OptimizerOptions& options) {
-  Problems problems;
+  OptionProblems problems;
   check_common(options, problems);
   check_own(lower_case(options.type), options, problems);
   problems.raise();

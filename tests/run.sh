@@ -3,7 +3,8 @@
 # Usage: tests/run.sh [--quick | --fuzz | --ci]    --quick: the release build alone, no sanitizers; --fuzz: some
 # seconds of fuzzing per reader too, with clang; --ci: warnings are errors, and the first command of the README
 # is tried on empty machines too, where root may make such, PyTorch is installed for its tests, and CUDA's kernels
-# are compiled for Hopper alone, since what takes time is the number of architectures. In the environment, ZERO_CUDA=OFF leaves CUDA out, and
+# are compiled for Hopper alone, since what takes time is the number of architectures; its release build alone then
+# compiles each file by itself, and so finds a missing include. In the environment, ZERO_CUDA=OFF leaves CUDA out, and
 # ZERO_TORCH_PYTHON names a python3 whose torch pytorch/ is built against, if not the one on the PATH.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -17,16 +18,18 @@ runs=(
 )
 
 configure=(${ZERO_CUDA:+-DZERO_CUDA=$ZERO_CUDA})
+each_file=() at_once=()
 case ${1:-} in
   "") ;;
   --ci)
     runs[0]="release  all             -LE ^(slow|bench)$"
     configure+=(-DZERO_WARNINGS_AS_ERRORS=ON -DCMAKE_CUDA_ARCHITECTURES=90)
+    each_file=(-DZERO_UNITY=OFF) at_once=(-DZERO_UNITY=ON)
     ;;
   --quick) runs=("${runs[0]}") ;;
   --fuzz) runs+=("fuzz fuzz_targets -L ^fuzz$") ;;
   *)
-    sed -n '2,7s/^# //p' "$0"
+    sed -n '2,8s/^# //p' "$0"
     [[ $1 == --help || $1 == -h ]] && exit 0
     exit 10
     ;;
@@ -57,7 +60,11 @@ run() {
     fixed_addresses=(setarch "$(uname -m)" -R)
   fi
   local options=("${configure[@]}")
-  [[ $preset == release ]] && options+=("${torch[@]}")
+  if [[ $preset == release ]]; then
+    options+=("${torch[@]}" "${each_file[@]}")
+  else
+    options+=("${at_once[@]}")
+  fi
   echo "== $preset: build"
   cmake --preset "$preset" "${options[@]}" >"build/$preset.configure.log" 2>&1 || {
     cat "build/$preset.configure.log"

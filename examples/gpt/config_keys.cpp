@@ -3,7 +3,7 @@
 namespace gpt {
 namespace {
 
-using Kind = ConfigKey::Kind;
+using KeyKind = ConfigKey::Kind;
 
 template <class Value>
 Value ModelConfig::*member_of(const ConfigKey& key) {
@@ -14,23 +14,23 @@ void read_key(const ConfigKey& key, ConfigReader& reader, ModelConfig& config) {
   const bool other = !key.other_name.empty() && !reader.has(key.name) && reader.has(key.other_name);
   const std::string& name = other ? key.other_name : key.name;
   switch (key.kind) {
-    case Kind::dimension:
+    case KeyKind::dimension:
       config.*member_of<std::int64_t>(key) = reader.dimension(name, key.largest);
       return;
-    case Kind::optional_dimension:
+    case KeyKind::optional_dimension:
       if (reader.has(name))
         config.*member_of<std::int64_t>(key) = reader.dimension(name, key.largest);
       return;
-    case Kind::number:
+    case KeyKind::number:
       config.*member_of<double>(key) = reader.number(name, key.fallback.get<double>());
       return;
-    case Kind::flag:
+    case KeyKind::flag:
       config.*member_of<bool>(key) = reader.flag(name, key.fallback.get<bool>());
       return;
-    case Kind::supported:
-    case Kind::fixed:
+    case KeyKind::supported:
+    case KeyKind::fixed:
       return reader.require(name, key.values);
-    case Kind::kept:
+    case KeyKind::kept:
       return;  // all at once
   }
 }
@@ -41,7 +41,7 @@ void read_keys(const std::vector<ConfigKey>& keys, ConfigReader& reader, ModelCo
   std::vector<std::string> kept;
   for (const ConfigKey& key : keys) {
     read_key(key, reader, config);
-    if (key.kind == Kind::kept) kept.push_back(key.name);
+    if (key.kind == KeyKind::kept) kept.push_back(key.name);
   }
   config.kept_keys = reader.copy(kept).dump();
 }
@@ -49,7 +49,7 @@ void read_keys(const std::vector<ConfigKey>& keys, ConfigReader& reader, ModelCo
 nlohmann::json write_keys(const std::vector<ConfigKey>& keys, const ModelConfig& config) {
   auto json = nlohmann::json::parse(config.kept_keys);
   for (const ConfigKey& key : keys) {
-    if (key.kind == Kind::fixed) json[key.name] = key.values.front();
+    if (key.kind == KeyKind::fixed) json[key.name] = key.values.front();
     if (const auto* member = std::get_if<std::int64_t ModelConfig::*>(&key.member))
       json[key.name] = config.**member;
     if (const auto* member = std::get_if<double ModelConfig::*>(&key.member))

@@ -42,7 +42,7 @@ void complete(const ModelConfig& config, nlohmann::json& json) {
   json["bos_token_id"] = json["eos_token_id"] = gpt2_tokens ? nlohmann::json(50256) : nullptr;
 }
 
-Architecture architecture(const ModelConfig& config) {
+Architecture gpt2(const ModelConfig& config) {
   const std::int64_t c = config.channels;
   const LinearOptions conv1d{.layout = WeightLayout::in_out},
       residual{.layout = WeightLayout::in_out, .initial = Initial::residual};
@@ -77,7 +77,7 @@ const Family& gpt2_family() {
                                 .keys = keys(),
                                 .check = check,
                                 .complete = complete,
-                                .architecture = architecture};
+                                .architecture = gpt2};
   return family;
 }
 

@@ -6,7 +6,7 @@
 namespace gpt {
 namespace {
 
-Architecture architecture(const ModelConfig& config) {
+Architecture olmo2(const ModelConfig& config) {
   const std::int64_t c = config.channels, queries = config.heads * config.head_channels,
                      keys = config.key_heads * config.head_channels;
   const LinearOptions attended{.bias = config.attention_bias}, mlp{.bias = false};
@@ -51,7 +51,7 @@ const Family& olmo2_family() {
                                 flag("attention_bias", &C::attention_bias, false)}),
       .check = check_llama,
       .complete = complete_llama,
-      .architecture = architecture};
+      .architecture = olmo2};
   return family;
 }
 

@@ -9,7 +9,7 @@
 namespace zero::report {
 namespace {
 
-constexpr double gap = 10, axis_height = 30;
+constexpr double bar_gap = 10, bar_axis_height = 30;
 constexpr std::size_t most_name_columns = 22;
 
 double sum_of(const Bar& bar) {
@@ -20,13 +20,13 @@ double sum_of(const Bar& bar) {
 
 // Where things are drawn, in user units. On a wide sheet names stand left of the bars and sums
 // right of them; on a narrow one both stand above their bar, which has the whole width.
-struct Frame {
+struct BarFrame {
   const svg::Sheet& sheet;
   double bar_height = 34, distance = 50, top = 22, above_bar = 8;
   double left = 0, right = 0, height = 0, scale = 0, largest = 0;
   std::size_t name_columns = most_name_columns;
 
-  Frame(const BarChart& chart, const svg::Sheet& on) : sheet(on) {
+  BarFrame(const BarChart& chart, const svg::Sheet& on) : sheet(on) {
     double names = 0, sums = svg::text_width(chart.sum_name);
     for (const Bar& bar : chart.bars) {
       names = std::max(names, svg::text_width(svg::shortened(bar.name, most_name_columns)));
@@ -37,28 +37,29 @@ struct Frame {
       lay_out_narrow(chart, sums);
     else
       lay_out_wide(names, sums);
-    height = top + distance * static_cast<double>(chart.bars.size()) + axis_height;
+    height = top + distance * static_cast<double>(chart.bars.size()) + bar_axis_height;
     scale = largest > 0 ? (right - left) / largest : 0;
   }
 
   void lay_out_wide(double names, double sums) {
-    left = names + gap;
-    right = sheet.width - sums - 2 * gap;
+    left = names + bar_gap;
+    right = sheet.width - sums - 2 * bar_gap;
   }
   // Half of the first and of the last tick's label lie outside of the bars.
   void lay_out_narrow(const BarChart& chart, double sums) {
     bar_height = 26, distance = 58, above_bar = 26;
     left = svg::text_width("0") / 2;
     right = sheet.width - svg::text_width(fixed(largest / chart.unit.size, 1)) / 2;
-    name_columns = static_cast<std::size_t>((sheet.width - sums - 2 * gap) / svg::text_width("0"));
+    name_columns =
+        static_cast<std::size_t>((sheet.width - sums - 2 * bar_gap) / svg::text_width("0"));
   }
 
   double x(double value) const { return left + value * scale; }
-  double axis() const { return height - axis_height; }
+  double axis() const { return height - bar_axis_height; }
   int ticks() const { return sheet.narrow ? 4 : 6; }
 };
 
-std::string axis_of(const BarChart& chart, const Frame& frame) {
+std::string axis_of(const BarChart& chart, const BarFrame& frame) {
   // Tick labels carry no needless decimals: the distance decides.
   const double distance = tick_distance(frame.largest / chart.unit.size, frame.ticks());
   const int decimals = distance >= 1 ? 0 : distance >= 0.1 ? 1 : 2;
@@ -86,7 +87,7 @@ std::string rectangle(const Box& box, const Segment& segment, const std::string&
          escape_html(segment.category) + "\"><title>" + escape_html(tooltip) + "</title></rect>\n";
 }
 
-std::string mark_of(const BarChart& chart, const Bar& bar, const Frame& frame, double y) {
+std::string mark_of(const BarChart& chart, const Bar& bar, const BarFrame& frame, double y) {
   constexpr double beyond = 4;
   return "<g class=\"mark\"><title>" +
          escape_html(bar.name + ", " + bar.mark_label + ": " + chart.unit(bar.mark) + " " +
@@ -97,7 +98,7 @@ std::string mark_of(const BarChart& chart, const Bar& bar, const Frame& frame, d
          "</g>\n";
 }
 
-std::string bar_of(const BarChart& chart, const Bar& bar, const Frame& frame, double y) {
+std::string bar_of(const BarChart& chart, const Bar& bar, const BarFrame& frame, double y) {
   const double inside = y + frame.bar_height / 2 + 5;
   const double baseline = frame.sheet.narrow ? y - 8 : inside;
   std::string text = svg::text(frame.sheet.narrow ? frame.left : 0, baseline, "name",
@@ -110,7 +111,7 @@ std::string bar_of(const BarChart& chart, const Bar& bar, const Frame& frame, do
     const std::string value = chart.unit(segment.value);
     text += rectangle(box, segment,
                       bar.name + ", " + segment.label + ": " + value + " " + chart.unit.name);
-    if (svg::text_width(value) + gap <= box.width)
+    if (svg::text_width(value) + bar_gap <= box.width)
       text += svg::text(box.x + box.width / 2, inside,
                         ("value middle on-" + segment.category).c_str(), value);
   }
@@ -119,7 +120,7 @@ std::string bar_of(const BarChart& chart, const Bar& bar, const Frame& frame, do
 }
 
 std::string drawing_of(const BarChart& chart, const svg::Sheet& sheet) {
-  const Frame frame(chart, sheet);
+  const BarFrame frame(chart, sheet);
   std::string text = svg::open(sheet, frame.height, chart.description) + axis_of(chart, frame);
   double y = frame.top + frame.above_bar;
   for (const Bar& bar : chart.bars) {

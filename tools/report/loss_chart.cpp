@@ -43,14 +43,14 @@ std::vector<Curve> curves_of(const Comparison& comparison) {
 }
 
 // On a wide sheet labels stand beside the ends of the curves, on a narrow one below the axis.
-struct Frame {
+struct LossFrame {
   const svg::Sheet& sheet;
   double bottom = 0, height = 0;
   double left = 0, right = 0, lowest = 0, highest = 0, distance = 1;
   std::size_t steps = 1;
   int decimals = 1;
 
-  Frame(const Comparison& comparison, const std::vector<Curve>& curves, const svg::Sheet& on)
+  LossFrame(const Comparison& comparison, const std::vector<Curve>& curves, const svg::Sheet& on)
       : sheet(on), bottom(on.narrow ? 226 : 306) {
     bool any = false;
     const auto include = [&](double loss) {
@@ -85,7 +85,7 @@ struct Frame {
   }
 };
 
-std::string axes_of(const Frame& frame) {
+std::string axes_of(const LossFrame& frame) {
   std::string text;
   const int lines = static_cast<int>(std::lround((frame.highest - frame.lowest) / frame.distance));
   for (int i = 0; i <= lines; ++i) {
@@ -106,7 +106,7 @@ std::string axes_of(const Frame& frame) {
 }
 
 // A step that is not finite leaves a gap.
-std::string path_of(const std::vector<Step>& steps, const Frame& frame) {
+std::string path_of(const std::vector<Step>& steps, const LossFrame& frame) {
   const std::size_t stride = (steps.size() + most_points - 1) / most_points;
   std::string path;
   bool drawing = false;
@@ -124,7 +124,7 @@ std::string path_of(const std::vector<Step>& steps, const Frame& frame) {
 }
 
 // Labels beside the curves' ends, moved apart where ends are close; or one below the other.
-std::vector<double> label_heights(const std::vector<Curve>& curves, const Frame& frame) {
+std::vector<double> label_heights(const std::vector<Curve>& curves, const LossFrame& frame) {
   std::vector<double> heights(curves.size());
   for (std::size_t i = 0; i < curves.size(); ++i)
     heights[i] = frame.bottom + axis_height + line_height * static_cast<double>(i) + 8;
@@ -146,7 +146,7 @@ std::vector<double> label_heights(const std::vector<Curve>& curves, const Frame&
   return heights;
 }
 
-std::string curve_of(const Curve& curve, int style, double label_y, const Frame& frame) {
+std::string curve_of(const Curve& curve, int style, double label_y, const LossFrame& frame) {
   constexpr double sample = 36;
   const std::string css_class = "curve l-" + std::to_string(style % curve_styles + 1);
   const std::string path = path_of(*curve.steps, frame);
@@ -163,7 +163,7 @@ std::string curve_of(const Curve& curve, int style, double label_y, const Frame&
 
 std::string drawing_of(const Comparison& comparison, const svg::Sheet& sheet) {
   const std::vector<Curve> curves = curves_of(comparison);
-  const Frame frame(comparison, curves, sheet);
+  const LossFrame frame(comparison, curves, sheet);
   std::string text = svg::open(sheet, frame.height, "Training loss by step") + axes_of(frame);
   if (comparison.loss_floor) {
     const double y = frame.y(*comparison.loss_floor);

@@ -23,7 +23,7 @@ struct CompareOptions {
 };
 
 // A report.json, or the directory of --report.
-report::Comparison read(const std::string& given) {
+report::Comparison read_report(const std::string& given) {
   std::error_code unreadable;
   std::string file = given;
   if (std::filesystem::is_directory(given, unreadable)) {
@@ -48,13 +48,13 @@ void append(std::vector<Named>& all, std::vector<Named> more, const std::string&
 
 // The first one's facts stay; all come with their variants, named by their reports.
 report::Comparison merged(const std::vector<std::string>& reports) {
-  report::Comparison whole = read(reports.front());
+  report::Comparison whole = read_report(reports.front());
   if (reports.size() == 1) return whole;
   whole.variants.clear();
   whole.absent.clear();
   whole.remarks.clear();
   for (const std::string& name : reports) {
-    report::Comparison next = read(name);
+    report::Comparison next = read_report(name);
     if (&name != &reports.front()) whole.title += "; " + next.title;
     append(whole.variants, std::move(next.variants), name);
     append(whole.absent, std::move(next.absent), name);

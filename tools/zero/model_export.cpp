@@ -16,7 +16,7 @@ using checkpoint::ManifestParameter;
 using checkpoint::ModelWriter;
 using checkpoint::TensorEntry;
 
-constexpr std::int64_t piece_elements = std::int64_t{1} << 20;
+constexpr std::int64_t export_piece_elements = std::int64_t{1} << 20;
 
 DType named(const std::string& dtype) {
   if (dtype == "fp32") return DType::fp32;
@@ -56,8 +56,8 @@ void write_tensor(checkpoint::CheckpointReader& reader, int parameter, DType dty
   const std::int64_t elements =
       reader.manifest().parameters[static_cast<std::size_t>(parameter)].elements();
   std::vector<float> values;
-  for (std::int64_t first = 0; first < elements; first += piece_elements) {
-    values.resize(static_cast<std::size_t>(std::min(piece_elements, elements - first)));
+  for (std::int64_t first = 0; first < elements; first += export_piece_elements) {
+    values.resize(static_cast<std::size_t>(std::min(export_piece_elements, elements - first)));
     reader.read(parameter, 0, first, values);
     if (dtype == DType::fp32)
       writer.write(std::as_bytes(std::span(values)));

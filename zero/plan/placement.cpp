@@ -13,7 +13,7 @@ constexpr Placement replicate = Placement::replicate, partial = Placement::parti
                     shard = Placement::shard;
 using enum GradientSync;
 
-constexpr Strategy stages[] = {
+constexpr Strategy strategies[] = {
     {"stage 0 (NO_SHARD)", replicate, replicate, replicate, replicate, false, last},
     {"stage 1", replicate, partial, shard, replicate, false, last},
     {"stage 2", replicate, shard, shard, replicate, false, each},
@@ -29,12 +29,12 @@ constexpr Strategy hybrid[2][2] = {
      {"HFSDP", shard, shard, shard, shard, true, inner}},
 };
 
-constexpr int fully_sharded = std::size(stages) - 1;
+constexpr int fully_sharded = std::size(strategies) - 1;
 
 }  // namespace
 
 Strategy strict_strategy(const Strategy& strategy) {
-  Strategy strict = stages[fully_sharded];
+  Strategy strict = strategies[fully_sharded];
   strict.strategy = strategy.strategy;
   strict.optimizer_across = strategy.optimizer_across;
   strict.sync = strategy.sync;
@@ -44,7 +44,7 @@ Strategy strict_strategy(const Strategy& strategy) {
 Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& zero_core,
                       const RankGrid& grid) {
   const int stage = zero_optimization.stage;
-  if (stage < 0 || stage >= std::ssize(stages))
+  if (stage < 0 || stage >= std::ssize(strategies))
     throw ConfigError("zero_optimization.stage is " + std::to_string(stage) +
                       "; expected 0, 1, 2 or 3");
   const bool reshards = zero_core.reshard_after_forward,
@@ -56,9 +56,9 @@ Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& z
                         "groups of ranks; stage " +
                         std::to_string(stage) + " keeps them whole");
     // Groups of one rank shard only what is sharded over the groups.
-    return grid.shard_ranks == 1 ? stages[across ? 1 : 0] : hybrid[across][reshards];
+    return grid.shard_ranks == 1 ? strategies[across ? 1 : 0] : hybrid[across][reshards];
   }
-  const Strategy& row = stages[stage];
+  const Strategy& row = strategies[stage];
   return row.reshard_after_forward && !reshards ? shard_grad_op : row;
 }
 

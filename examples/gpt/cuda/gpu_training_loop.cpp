@@ -11,7 +11,8 @@ namespace gpt {
 namespace {
 
 template <class T>
-std::unique_ptr<TrainingLoop> make(zero::Runtime& runtime, zero::Engine& engine, const Task& task) {
+std::unique_ptr<TrainingLoop> make_on_gpu(zero::Runtime& runtime, zero::Engine& engine,
+                                          const Task& task) {
   const zero::Batch batch = engine.batch();
   try {
     auto loop = std::make_unique<TrainingLoopOf<cuda::DeviceModel<T>>>(
@@ -39,7 +40,7 @@ bool can_train_on_gpu() noexcept {
 std::unique_ptr<TrainingLoop> make_gpu_training_loop(zero::Runtime& runtime, zero::Engine& engine,
                                                      const Task& task) {
   return make_of_type(engine.compute_dtype(),
-                      [&]<class T>() { return make<T>(runtime, engine, task); });
+                      [&]<class T>() { return make_on_gpu<T>(runtime, engine, task); });
 }
 
 }  // namespace gpt
