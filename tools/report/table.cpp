@@ -98,9 +98,11 @@ void add_host(Builder& builder, const Comparison& comparison) {
   builder.measures(whole, "resident (PSS)", unit, resident);
   for (const auto& [direction, title] :
        {std::pair{"to_host", "GPU to host"}, {"to_device", "host to GPU"}}) {
-    const auto bytes = [&](const Variant& v) { return copy_of(v, direction).bytes; };
+    const auto bytes = [direction = direction](const Variant& v) {
+      return copy_of(v, direction).bytes;
+    };
     builder.measures(part, std::string(title) + " per step", unit, bytes);
-    builder.row(part, std::string(title) + ", GiB/s", [&](const Variant& v) {
+    builder.row(part, std::string(title) + ", GiB/s", [direction = direction](const Variant& v) {
       const CopyUse use = copy_of(v, direction);
       return rate(use.bytes, use.seconds);
     });
@@ -119,12 +121,13 @@ void add_file(Builder& builder, const Comparison& comparison) {
     });
   builder.figures(whole, "in the file, all of these", unit, rests);
   for (const auto& [direction, did] : {std::pair{"read", "read"}, {"write", "written"}}) {
-    const auto per_second = [&](const Variant& v) {
+    const auto per_second = [direction = direction](const Variant& v) {
       const FileUse use = file_of(v, direction);
       return rate(use.bytes, use.seconds);
     };
-    builder.measures(part, std::string(did) + " per step", unit,
-                     [&](const Variant& v) { return file_of(v, direction).bytes; });
+    builder.measures(
+        part, std::string(did) + " per step", unit,
+        [direction = direction](const Variant& v) { return file_of(v, direction).bytes; });
     builder.row(part, std::string(did) + ", GiB/s", per_second);
   }
 }

@@ -111,13 +111,12 @@ Layout make_layout(const Model& model, const RankGrid& grid, const ZeroOptions& 
   const std::vector<int> heights = heights_of(model);
   for (int f = 0; f < std::ssize(layout.flat_units); ++f) {
     FlatUnit& flat = layout.flat_units[f];
-    for (const SegmentId id : layout.segments_of(f)) {
-      layout.segment_ids.push_back(id);
+    for (int s = 0; s < std::ssize(flat.segments); ++s) layout.segment_ids.push_back({f, s});
+    for (const SegmentId& id : layout.segments_of(f))
       for (const auto& [param, offset] : layout.segment(id).params) {
         layout.place_of_param[param] = {id, offset};
         flat.users.insert(flat.users.end(), users[param].begin(), users[param].end());
       }
-    }
     std::sort(flat.users.begin(), flat.users.end());
     flat.users.erase(std::unique(flat.users.begin(), flat.users.end()), flat.users.end());
     for (const int user : flat.users) {

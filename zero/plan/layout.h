@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <ranges>
 #include <span>
 #include <string>
 #include <vector>
@@ -112,11 +111,9 @@ struct Layout {
   }
   // The segments of all flat units, or of one, in order.
   std::span<const SegmentId> segments() const { return segment_ids; }
-  auto segments_of(int flat_unit) const {
-    const int count = static_cast<int>(flat_units[flat_unit].segments.size());
-    return std::views::iota(0, count) | std::views::transform([flat_unit](int s) {
-             return SegmentId{flat_unit, s};
-           });
+  std::span<const SegmentId> segments_of(int flat_unit) const {
+    const auto begin = std::ranges::lower_bound(segment_ids, flat_unit, {}, &SegmentId::flat_unit);
+    return {begin, flat_units[flat_unit].segments.size()};
   }
 
   std::string describe(const Model& model) const;

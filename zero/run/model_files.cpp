@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <ranges>
+#include <sstream>
 
 #include "comm/environment.h"
 #include "zero/base/hash.h"
@@ -22,10 +22,11 @@ using checkpoint::TensorEntry;
 
 namespace {
 
-bool may_lack(std::string_view name, std::string_view patterns) {
-  return std::ranges::any_of(std::views::split(patterns, ','), [&](const auto& pattern) {
-    return fits(name, std::string_view(pattern.begin(), pattern.end()));
-  });
+bool may_lack(std::string_view name, const std::string& patterns) {
+  std::istringstream list(patterns);
+  for (std::string pattern; std::getline(list, pattern, ',');)
+    if (fits(name, pattern)) return true;
+  return false;
 }
 
 constexpr std::int64_t hashed_bytes = std::int64_t{1} << 20;  // at a time

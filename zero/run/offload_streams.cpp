@@ -45,7 +45,8 @@ void OffloadStreams::enqueue(const Instruction& instruction, std::function<void(
 // Between the file and memory. The micro step may have gone on when the work runs.
 void OffloadStreams::issue_transfer(const Instruction& instruction) {
   OffloadTier* tier = train_.offload.get();
-  const auto [op, target] = std::pair(instruction.op, instruction.target);
+  const Op op = instruction.op;
+  const int target = instruction.target;
   if (op == Op::spill && !tier->beside_gpu())
     enqueue(instruction, [=, first = train_.replaces_gradients(), last = train_.last_micro_step] {
       tier->spill(target, first, last);

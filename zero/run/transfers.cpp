@@ -397,8 +397,8 @@ void Transfers::run(const Reduction& reduction, const Encoding& encoding, const 
   for (std::int64_t begin = 0; begin < part; begin += piece) {
     const std::int64_t count = std::min(piece, part - begin);
     const Outgoing outgoing = cast_for_wire(reduction, hops.ranks(), begin, count, stream);
-    const auto part_of = [&](int rank) {
-      return outgoing.data + rank * outgoing.stride * size_of(wire);
+    const auto part_of = [&, size = size_of(wire)](int rank) {
+      return outgoing.data + rank * outgoing.stride * size;
     };
     std::byte* own = part_of(hops.rank());
     std::byte* target = to.data + begin * size_of(to.dtype);

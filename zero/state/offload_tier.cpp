@@ -292,17 +292,17 @@ void OffloadTier::for_moved(Op op, int target, const Each& each) const {
 }
 
 void OffloadTier::move(Op op, int target, Stream stream) {
-  const auto [from, to] = route_of(op);
+  const Route route = route_of(op);
+  const bool to_gpu = route.to == Location::device || route.to == Location::slot;
   std::vector<Transfer> transfers;
   for_moved(op, target, [&](const OffloadPart& part) {
-    if (part.home == Home::file && from == Location::home)
-      transfers.push_back({Direction::read, part.extent, address(part, to)});
-    else if (part.home == Home::file && to == Location::home)
-      transfers.push_back({Direction::write, part.extent, address(part, from)});
+    if (part.home == Home::file && route.from == Location::home)
+      transfers.push_back({Direction::read, part.extent, address(part, route.to)});
+    else if (part.home == Home::file && route.to == Location::home)
+      transfers.push_back({Direction::write, part.extent, address(part, route.from)});
     else
-      copies_.copy(to == Location::device || to == Location::slot ? CopyDirection::to_device
-                                                                  : CopyDirection::to_host,
-                   address(part, to), address(part, from), part.bytes(), stream);
+      copies_.copy(to_gpu ? CopyDirection::to_device : CopyDirection::to_host,
+                   address(part, route.to), address(part, route.from), part.bytes(), stream);
   });
   if (!transfers.empty())
     (transfers.front().direction == Direction::read ? read_ : write_)->transfer(transfers);
