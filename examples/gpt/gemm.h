@@ -27,6 +27,12 @@ struct GemmCall {
   const void* bias;
 };
 
+// The next multiple of a cache line of 16-bit elements.
+constexpr std::int64_t at_cache_lines(std::int64_t columns) {
+  constexpr std::int64_t grain = 32;
+  return (columns + grain - 1) / grain * grain;
+}
+
 // Of one thread.
 class Gemm {
  public:
@@ -36,6 +42,9 @@ class Gemm {
   static const char* name();
   // With all that decides about the bits of a product: version, instruction set.
   static std::string version();
+  // How many elements apart the rows of so many columns lie where products of this dtype are the
+  // quickest. With a vocabulary of 50257 most take 1.1 times as long if rows begin anywhere.
+  static std::int64_t row_distance(std::int64_t columns, zero::DType dtype);
   // False: the back end has no such product on this CPU. fp32 from fp32 is always there.
   bool prepare(const ProductShape& shape, zero::DType in, zero::DType out);
   // After prepare() said true for the same shape and dtypes.

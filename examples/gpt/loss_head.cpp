@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 namespace gpt {
 namespace {
@@ -13,9 +14,13 @@ std::int64_t rows_of_chunk(const Dims& dims, std::int64_t logit_bytes) {
   return std::min(dims.rows(), std::max<std::int64_t>(64, fitting / 64 * 64));
 }
 
-// So that every row of logits, and of their gradient in 16 bits, begins at a cache line: with a
-// vocabulary of 50257, products with rows that begin anywhere take 1.1 times as long.
-constexpr std::int64_t distance_grain = 32;
+template <class T>
+std::int64_t logit_distance(std::int64_t vocabulary) {
+  if constexpr (std::is_same_v<T, double>)
+    return vocabulary;
+  else
+    return Gemm::row_distance(vocabulary, zero::dtype_of<T>::value);
+}
 
 }  // namespace
 
@@ -25,7 +30,7 @@ LossHead<T>::LossHead(const Dims& dims, Matmul& matmul, std::int64_t logit_bytes
       matmul_(matmul),
       norm_(dims, matmul.pool()),
       chunk_rows_(rows_of_chunk(dims, logit_bytes)),
-      logit_distance_((dims.vocabulary + distance_grain - 1) / distance_grain * distance_grain),
+      logit_distance_(logit_distance<T>(dims.vocabulary)),
       normed_(dims.rows() * dims.channels),
       normed_gradient_(dims.rows() * dims.channels),
       logits_(chunk_rows_ * logit_distance_),

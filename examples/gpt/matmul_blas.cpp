@@ -38,6 +38,10 @@ std::string Gemm::version() {
   return "BLAS";
 }
 
+std::int64_t Gemm::row_distance(std::int64_t columns, zero::DType) {
+  return at_cache_lines(columns);
+}
+
 bool Gemm::prepare(const ProductShape&, zero::DType in, zero::DType out) {
   return in == zero::DType::fp32 && out == zero::DType::fp32;
 }

@@ -19,7 +19,7 @@ from turns import DIRECTORY, Contestant, play, report, summary
 
 HERE = pathlib.Path(__file__).parent
 SIZES = ("layers", "heads", "channels", "vocabulary", "context")
-MODELS = {"gpt2": (12, 12, 768, 50257, 1024), "0.2M": (2, 2, 64, 1024, 256)}
+MODELS = {"gpt2": (12, 12, 768, 50257, 1024), "0.2M": (2, 2, 64, 1024, 256), "0.8M": (14, 2, 64, 1024, 256)}
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
