@@ -4,7 +4,7 @@
 # Usage: tests/gpu.sh [--build DIR] PART... [--seconds N] [--results DIR] [--done FILE] [--again PATTERN] [--list]
 #        tests/gpu.sh [--build DIR] --pack FILE.tar.xz
 #        tests/gpu.sh --run COMMAND...
-#   all       every part below but torch, in this order
+#   all       every part below, in this order
 #   probe     libraries, driver and programs; runs before every part, and ends the call where something is missing
 #   bench     the optimizer step, the norm and host copies against the device copy
 #   train     steps of GPT-2 124M with two vocabularies, of GPT-2 1.5B and of a Llama of 1.2B

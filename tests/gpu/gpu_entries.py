@@ -10,9 +10,9 @@ from run_queue import Entry
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BENCH = f"{TESTS}/bench"
-# `all` leaves out `torch`, which needs the Python package of a build on that machine.
-ALL = ("probe", "bench", "train", "profile", "bits", "offload", "peers", "losses", "sanitize")
-PARTS = {"all": ALL, **{part: ("probe", part) for part in (*ALL[1:], "torch")}, "probe": ("probe",)}
+# `torch` needs the Python package of a build on that machine, and is skipped without it.
+ALL = ("probe", "bench", "train", "profile", "bits", "offload", "peers", "losses", "sanitize", "torch")
+PARTS = {"all": ALL, **{part: ("probe", part) for part in ALL[1:]}, "probe": ("probe",)}
 # Of the tests of our own kernels: a sanitizer is slow, and has nothing to say about those of libraries.
 OWN_TESTS = {"gpu_test": "*updates*,*bins*,*decision*,*sums in rank order*",
              "gpt_gpu_test": "*norms*,*embedding*,*GELU and SwiGLU*,*rotary*,*causal attention*,*entropy*"}
@@ -94,4 +94,4 @@ def make_entries(tiny):
         yield Entry("torch", f"GPT-2 of transformers {'in bf16' if precision else 'in fp32'}",
                     python("training.py", package, "--ranks", 1, "--device", "cuda", "--batch", 8, "--tokens", 1024,
                            "--turns", 5, "--steps", 5, *precision, "0:alone", "0:ddp", "3:fsdp2", "0:1", "0:2", "0:3"),
-                    120, 250)
+                    120, 250, ("mpirun", f"{package}/zerocore"))

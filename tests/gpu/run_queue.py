@@ -48,7 +48,7 @@ class Entry:
     command: list
     estimate_s: float
     limit_s: float
-    needs: tuple = ()  # commands on the PATH
+    needs: tuple = ()  # commands on the PATH, or paths
     environment: dict = dataclasses.field(default_factory=dict)
 
 
@@ -129,7 +129,7 @@ class Queue:
 
     def run(self, entry):
         """Whether it passed."""
-        missing = [tool for tool in entry.needs if shutil.which(tool) is None]
+        missing = [tool for tool in entry.needs if shutil.which(tool) is None and not os.path.exists(tool)]
         if missing:
             self.note(entry, "skipped", why=f"{', '.join(missing)}: not on this machine")
             return False
