@@ -33,8 +33,8 @@ function(zero_compile_at_once name)
   endif()
 endfunction()
 
-# zero_library(NAME SOURCES ... [COLD ...] PUBLIC ... PRIVATE ...): one static library per folder. COLD: its sources
-# whose speed nobody waits for, where the others' counts.
+# zero_library(NAME SOURCES ... [COLD ...] PUBLIC ... PRIVATE ...): one static library per folder. COLD: sources
+# whose speed does not count, compiled with zero_cold_flags.
 function(zero_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;COLD;PUBLIC;PRIVATE" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})

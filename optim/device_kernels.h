@@ -112,9 +112,10 @@ class DeviceKernels {
 // Work runs at once, on the threads of the pool, which outlives them. Any thread may call.
 std::unique_ptr<DeviceKernels> create_host_kernels(ThreadPool& pool);
 
-// Elements that a thread of a GPU's AdamW updates at a time. Its accesses to fp32 arrays write half
-// of every sector of 32 bytes with eight, and neighbours' whole ones with four. The bits are the
-// same. The benchmark alone takes four, until it has said which is faster.
+// Elements that a thread of a GPU's AdamW updates at a time. With eight, a thread fills each
+// sector of 32 bytes of an fp32 array by two stores of half of it; with four, neighbouring threads
+// fill it together. The bits are the same. The benchmark alone takes four, until it has said which
+// is faster.
 enum class AdamwLanes { of_eight, of_four };
 
 // Of the current GPU; throws TopologyError in a build without CUDA.

@@ -84,8 +84,10 @@ ManagedParameter::ManagedParameter(ParameterDeclaration declaration, at::Device 
 
 ManagedParameter::~ManagedParameter() {
   // The tensors may outlive the engine, whose memory this is; one that was moved from has none.
+  // Another engine may have the module by now.
+  if (!storage_ || use_of(storage()) != use_) return;
   use_ = nullptr;
-  if (storage_) reside(nullptr);
+  reside(nullptr);
 }
 
 void ManagedParameter::adopt_storage(const at::Tensor& first, bool has_values) {
@@ -96,13 +98,17 @@ void ManagedParameter::adopt_storage(const at::Tensor& first, bool has_values) {
       first.scalar_type() == type && first.device() == device_) {
     // The storage stays, so that views which the program made of it stay views of the parameter.
     storage_ = first.storage();
+    const bool of_other_engine = use_of(storage()) != nullptr;
     c10::Storage old(c10::make_intrusive<c10::StorageImpl>(
         c10::StorageImpl::use_byte_size_t(), bytes, storage().set_data_ptr(memory_at(nullptr)),
         nullptr, false));
     initial_ = at::empty({0}, first.options().requires_grad(false))
                    .set_(std::move(old), 0, first.sizes(), {})
                    .to(at::kCPU);
-    if (!has_values) initial_.reset();
+    if (!has_values)
+      initial_.reset();
+    else if (of_other_engine)
+      initial_ = initial_.clone();  // that engine may end before this one has the values
     return;
   }
   if (has_values) initial_ = first.detach().to(at::kCPU).contiguous();
@@ -149,6 +155,10 @@ void ManagedParameter::check_unchanged() const {
                        " was frozen when the module was sharded and requires a gradient now: "
                        "choose what is trained before");
   }
+}
+
+void ManagedParameter::hold_storage() {
+  if (use_of(storage()) != use_) rest();
 }
 
 bool ManagedParameter::has_gradient() const {

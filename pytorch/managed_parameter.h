@@ -77,6 +77,9 @@ class ManagedParameter {
   // Throws UsageError where the program has given a tensor other memory, or begun to train a frozen
   // one.
   void check_unchanged() const;
+  // Outside of passes: takes the storage back where torch has given it memory of its own, as
+  // share_memory_() does.
+  void hold_storage();
 
   // Moves the gradient of one of the tensors into the engine, and drops torch's. Throws UsageError
   // for gradients that the engine cannot take.

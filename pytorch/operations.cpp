@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
-#include <c10/core/StorageImpl.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <array>
@@ -20,10 +19,8 @@ class Uses {
  public:
   void look_at(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.has_storage()) return;
-    c10::StorageImpl* storage =
-        tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
     const StorageUse* use =
-        storage->_mutable_data_ptr_no_checks().cast_context<StorageUse>(&free_nothing);
+        use_of(*tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
     if (use == nullptr) return;
     for (int i = 0; i < count_; ++i)
       if (uses_[i] == *use) return;
@@ -70,6 +67,10 @@ at::DataPtr observed_memory(const void* address, const StorageUse* use, at::Devi
   void* memory = const_cast<void*>(address);
   if (use == nullptr) return {memory, device};
   return {memory, const_cast<StorageUse*>(use), &free_nothing, device};
+}
+
+const StorageUse* use_of(c10::StorageImpl& storage) {
+  return storage._mutable_data_ptr_no_checks().cast_context<StorageUse>(&free_nothing);
 }
 
 Observation::Observation()

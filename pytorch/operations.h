@@ -6,7 +6,7 @@
 // storage, so they are found as well.
 #pragma once
 
-#include <c10/core/Allocator.h>
+#include <c10/core/StorageImpl.h>
 
 #include <cstdint>
 #include <optional>
@@ -30,9 +30,11 @@ struct StorageUse {
   bool operator==(const StorageUse&) const = default;
 };
 
-// Memory for a storage whose uses are seen while it has this pointer, if `use` is not null, which
-// outlives it. Frees nothing.
+// A pointer to `address` that frees nothing. If `use` is given, operations on a storage that has
+// this pointer are reported to its owner; `use` outlives that.
 at::DataPtr observed_memory(const void* address, const StorageUse* use, at::Device device);
+// Null for a storage whose pointer is another.
+const StorageUse* use_of(c10::StorageImpl& storage);
 
 // While one lives, operations of the thread that made it are seen, also where autograd carries its
 // settings to another thread. It ends on the thread that made it.

@@ -42,6 +42,8 @@ class ShardedParameters::GradientHook final : public torch::autograd::PostAccumu
   void operator()(const at::Tensor& tensor) override {
     owner_.gradient_arrived(unit_, parameter_, tensor);
   }
+  // Another engine may have the module by now.
+  bool is_of(const ShardedParameters& owner) const { return &owner_ == &owner; }
 
  private:
   ShardedParameters& owner_;
@@ -65,7 +67,10 @@ ShardedParameters::~ShardedParameters() {
   for (UnitScopes::UnitState& unit : scopes_.units())
     for (const ManagedParameter& parameter : unit.parameters)
       for (const at::Tensor& tensor : parameter.tensors())
-        if (parameter.trainable()) torch::autograd::impl::set_post_acc_grad_hooks(tensor, nullptr);
+        if (const auto* hook = dynamic_cast<const GradientHook*>(
+                torch::autograd::impl::post_acc_grad_hooks(tensor).get());
+            hook != nullptr && hook->is_of(*this))
+          torch::autograd::impl::set_post_acc_grad_hooks(tensor, nullptr);
   // Their memory is the engine's, which may end before the module.
   for (const auto& buffers : buffers_)
     for (const BufferState& buffer : buffers)
@@ -205,8 +210,12 @@ void ShardedParameters::observe() {
 void ShardedParameters::begin_forward(bool training, bool last) {
   rethrow();
   check_stream();
-  for (const UnitScopes::UnitState& unit : scopes_.units())
-    for (const ManagedParameter& parameter : unit.parameters) parameter.check_unchanged();
+  const bool between_passes = pass_ == Pass::none;
+  for (UnitScopes::UnitState& unit : scopes_.units())
+    for (ManagedParameter& parameter : unit.parameters) {
+      parameter.check_unchanged();
+      if (between_passes) parameter.hold_storage();
+    }
   observe();
   if (!settled_) settle();
   if (had_backward_) end_backward();

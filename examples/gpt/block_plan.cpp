@@ -219,8 +219,8 @@ class Planner {
         return false;
     }
   }
-  // The gradient of SwiGLU's result lies where that of `up` will. So a product must write it, and a
-  // product's result begins at a multiple of 256 bytes, by any type.
+  // The gradient of SwiGLU's result lies where that of `up` will, in rows with gaps, which products
+  // alone can write; and a product's result begins at a multiple of 256 bytes, by any type.
   bool takes_gradient(const PlannedOperation& swiglu, const std::set<std::string>& made) const {
     constexpr std::int64_t aligned_columns = 128;
     return std::all_of(made.begin(), made.end(),

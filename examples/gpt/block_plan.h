@@ -36,8 +36,9 @@ struct PlannedOperation {
   Place output;
   // It runs as a part of the linear before it.
   bool in_linear_before = false;
-  // Linears whose products run as one, side by side in the rows of its result: this one and those
-  // behind it, so many in all; 0 of those behind the first. The width of the result.
+  // How many linears run as one product, counted at the first of them: this one and the next
+  // joined - 1. 0: it runs with one before it. joined_width: of the common result, in whose rows
+  // theirs lie side by side.
   std::size_t joined = 1;
   std::int64_t joined_width = 0;
   // Recomputation runs it.

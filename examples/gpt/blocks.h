@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +52,8 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
         layers_(dims, matmul, plan_.widest_sum, plan_.attention_rows),
         held_(static_cast<std::size_t>(held)) {
     for (const PlannedOperation& o : plan_.operations) {
+      if (!Layers::joins_products && o.joined != 1)
+        throw std::logic_error("these layers have no joined products");
       if (o.operation.kind == OperationKind::linear && o.joined > 0)
         linears_.emplace_back(
             LinearShape{dims.rows(), o.in_width, o.joined_width, o.operation.layout,
@@ -214,6 +217,7 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
     if constexpr (Layers::joins_products)
       if (o.joined > 1) {
         std::vector<typename Layers::Weight> weights;
+        weights.reserve(o.joined);
         for (const PlannedOperation& each : joined(o))
           weights.push_back({of.value(each.operation.weight), each.in_width * each.width});
         return layers_.joined_weight(weights);
@@ -226,6 +230,7 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
     if constexpr (Layers::joins_products)
       if (o.joined > 1) {
         std::vector<typename Layers::WeightGradient> gradients;
+        gradients.reserve(o.joined);
         for (const PlannedOperation& each : joined(o))
           gradients.push_back({of.target(each.operation.weight), each.in_width * each.width});
         return layers_.joined_gradients(linear, x, dy, gradients);

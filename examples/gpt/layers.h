@@ -28,7 +28,7 @@ class CpuLayers {
   using Rope = gpt::Rope<T>;
   template <class U>
   using Buffer = gpt::Buffer<U>;
-  // So rows have no gaps, except those that attend() takes.
+  // So attend() alone sees gaps between rows.
   static constexpr bool joins_products = false;
 
   // The others are for GPUs: columns of the widest sum over rows, and rows of what attend() takes.

@@ -31,8 +31,8 @@ struct ModelConfig {
 };
 
 // A preset (tiny, mini, gpt2, ..., llama-tiny, ...) or the path of a config.json of GPT-2, Llama,
-// Qwen2 or OLMo 2. The small presets have no vocabulary of their own and take `data_vocabulary`: 256 for
-// bytes. Throws ConfigError with every problem of the file.
+// Qwen2 or OLMo 2. The small presets have no vocabulary of their own and take `data_vocabulary`:
+// 256 for bytes. Throws ConfigError with every problem of the file.
 ModelConfig load_model_config(const std::string& name_or_file, std::int64_t data_vocabulary);
 
 // The presets' names, with commas between.

@@ -120,7 +120,7 @@ void declare_run(CLI::App& app, Parsed& p) {
                  "On GPUs: time algorithms of matrix products once, and keep the fastest here")
       ->type_name("FILE");
   app.add_flag("--separate-products", o.separate_products,
-               "On GPUs: products of queries, keys and values one by one, and of gate and up");
+               "On GPUs: do not join the products of queries, keys and values, nor of gate and up");
   app.add_option("--start-limit", o.start_limit,
                  "Seconds until all ranks have come up; ZERO_START_LIMIT wins")
       ->check(CLI::PositiveNumber);

@@ -1,6 +1,7 @@
 // What every rank of train_gpt must be given alike. Each call is collective and throws
 // DisagreementError with all that differs. Host names, --threads, --recompute, --report, the paths
-// of --deepspeed_config, --init, --data, --log-json and --product-file may differ: what the files hold is compared.
+// of --deepspeed_config, --init, --data, --log-json and --product-file may differ: what the files
+// hold is compared.
 #pragma once
 
 #include "examples/gpt/options.h"

@@ -36,6 +36,8 @@ class TrainingLoopOf final : public TrainingLoop {
     if (!begin_) begin_ = Clock::now();
     for (zero::MicroStep micro : engine_.micro_steps())
       micro.loss(step_.run(loader_.load(index, micro.index()), scale_of(micro)));
+    if (!stepped_once_) runtime_.track("activations", model_.bytes());  // some at first need
+    stepped_once_ = true;
     const Pending queued{index, engine_.step(options)};
     const std::optional<Pending> ready = on_device ? pending_ : queued;
     if (on_device) pending_ = queued;
@@ -104,6 +106,7 @@ class TrainingLoopOf final : public TrainingLoop {
   TrainingStep<Model> step_;
   BatchLoader loader_;
   double tokens_, flops_;
+  bool stepped_once_ = false;
   std::optional<Clock::time_point> begin_;
   std::optional<Pending> pending_;
 };

@@ -79,7 +79,7 @@ class Ranks {
     char** values = pointers_.data();
     RuntimeOptions options;
     options.device = device;
-    // As torch itself: what OMP_NUM_THREADS says, else what is there.
+    // Where OMP_NUM_THREADS is set, as many as torch has; else the cores that the rank has.
     if (std::getenv("OMP_NUM_THREADS") != nullptr) options.threads = at::get_num_threads();
     if (device == "cuda") options.stream = torch_stream(at::Device(at::kCUDA, -1));
     runtime_ = std::make_unique<Runtime>(count, values, options);

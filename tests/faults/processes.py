@@ -18,6 +18,7 @@ import launch  # noqa: E402
 
 MPIEXEC, PROGRAM = launch.absolute(sys.argv[1:3])
 LIMIT_S = 15
+START_LIMIT_S = 60  # the first step may have thousands of micro steps, on a machine that does other work
 STALLED = 18
 BAD_INPUT, STOPPED = 10, 21  # without a checkpoint
 
@@ -32,7 +33,7 @@ class Training(launch.Job):
                    "--log-json", str(self.log), *options, *launch.settings(keys)]
         command = [MPIEXEC, *launcher_options, *launch.mpirun(MPIEXEC, ranks, *program)[1:]]
         super().__init__(command, folder, environment)
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + START_LIMIT_S
         while len(self.steps()) < ready or len(self.ranks()) < ranks:
             if time.monotonic() > deadline or self.process.poll() is not None:
                 self.end()

@@ -1,7 +1,9 @@
 // What a program can do wrong with a sharded module: one error that says what, on all ranks.
 #include <array>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "tests/pytorch/training.h"
 
@@ -61,6 +63,51 @@ TEST_CASE("parameters are readable between steps at stages 0 to 2") {
                 throw std::runtime_error("the tensor and the engine differ");
             }
           }) == "");
+}
+
+// Whether a step of the module changes its first parameter, and leaves what the engine has there.
+void step_changes_parameters(ShardedModule& module, const Model& model) {
+  const at::Tensor weight = model.module->parameters().front();
+  const at::Tensor before = weight.detach().clone();
+  module.backward(pass(module, model, 1));
+  module.step();
+  std::vector<float> whole(static_cast<std::size_t>(weight.numel()));
+  module.engine().read("layers.0.weight", "value", whole);
+  if (torch::equal(weight, before)) throw std::runtime_error("the step changed nothing");
+  if (!torch::equal(weight.flatten(), torch::from_blob(whole.data(), {weight.numel()})))
+    throw std::runtime_error("the tensor and the engine differ");
+}
+
+TEST_CASE("memory that torch gives a parameter between steps is not trained in silence") {
+  for (int stage = 0; stage < 3; ++stage)
+    CHECK(error_of([&](zero::Runtime& runtime) {
+            const Model model = torch_models::shared_layer_mlp();
+            ShardedModule module(runtime, model.module, config_of(stage));
+            step_changes_parameters(module, model);
+            for (const at::Tensor& parameter : model.module->parameters()) {
+              at::Tensor copy = parameter.detach().clone();
+              parameter.storage().set_data_ptr(copy.storage().set_data_ptr({}));
+            }
+            step_changes_parameters(module, model);
+          }) == "");
+}
+
+TEST_CASE("a module that is sharded again leaves its first engine") {
+  for (int stage = 0; stage < 3; ++stage)
+    CHECK(error_of([&](zero::Runtime& runtime) {
+            const Model model = torch_models::shared_layer_mlp();
+            auto first = std::make_unique<ShardedModule>(runtime, model.module, config_of(stage));
+            step_changes_parameters(*first, model);
+            ShardedModule second(runtime, model.module, config_of(stage));
+            first.reset();
+            for (int i = 0; i < 2; ++i) step_changes_parameters(second, model);
+          }) == "");
+  const std::string error = error_of([](zero::Runtime& runtime) {
+    const Model model = torch_models::shared_layer_mlp();
+    const ShardedModule first(runtime, model.module, config_of(3));
+    const ShardedModule second(runtime, model.module, config_of(3));
+  });
+  contains(error, "layers.0.weight is sharded at rest");
 }
 
 TEST_CASE("create_graph is refused by name") {

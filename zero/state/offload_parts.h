@@ -1,6 +1,6 @@
-// What a rank keeps outside of the engine's arena, or passes through a buffer: a table of parts,
-// and the places between which the instructions of a plan move them. Memory, moves and visits of
-// offload follow it (offload_tier.h).
+// Lists what a rank keeps outside of the engine's arena, one part for each array of a chunk, and
+// says which parts each instruction of a plan moves, from where to where. OffloadTier takes memory
+// for what is listed, moves and shows it.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct OffloadPart {
   DType dtype = DType::fp32;
   Home home = Home::device;            // device: it is kept in the arena
   int slot = -1;                       // of its chunk
-  std::int64_t slot_offset = nowhere;  // bytes; nowhere: it is updated where it is kept
+  std::int64_t slot_offset = nowhere;  // bytes; nowhere: it has no place in the slot
   std::int64_t staging_offset = 0;     // bytes, of a gradient on its way from a GPU to the file
   int extent = -1;                     // in the file
   std::byte* memory = nullptr;         // where it is kept in host memory
@@ -47,8 +47,8 @@ enum class Location : std::uint8_t {
   device,  // the GPU's arena
 };
 
-// What an instruction moves. From or to the file, Location::home; where that is host memory, what
-// would pass through a buffer does not.
+// From where to where an instruction moves parts. Those that are kept in host memory skip the
+// buffer: where a route says so, they are taken from, or put, where they are kept.
 struct Route {
   Location from, to;
 };

@@ -175,6 +175,11 @@ void OffloadTier::plan(Ledger& ledger) const {
 }
 
 void OffloadTier::open(Ledger& ledger) {
+  take_memory(ledger);
+  if (store_) open_file(ledger);
+}
+
+void OffloadTier::take_memory(Ledger& ledger) {
   Device& device = runtime_.device();
   const PreferNumaNode near(device.numa_node());
   const std::string name = "optimizer state in host memory";
@@ -186,13 +191,13 @@ void OffloadTier::open(Ledger& ledger) {
   copied_requests_.take(copied_arena_, ledger);
   kept_requests_.take(kept_arena_, ledger);
   device_requests_.take(device_arena_, ledger);
-  if (store_) open_file(ledger);
 }
 
 void OffloadTier::open_file(Ledger& ledger) {
   store_->open();
   for (const auto& [category, bytes] : in_file_) ledger.take(category, bytes, Tier::file);
-  // What is read ends where the staging of gradients does, and that ends where the window begins.
+  // They lie in this order: slots, shards, staging, window. Reads use the first two, writes the
+  // first three.
   std::vector<std::span<std::byte>> read_buffers, write_buffers;
   if (!beside_gpu()) read_buffers = state_.shard_buffers();
   if (staging_ > slots_) read_buffers.emplace_back(slots_, staging_);
@@ -309,8 +314,8 @@ void OffloadTier::move(Op op, int target, Stream stream) {
   if (op == Op::load && chunk(target).streamed) round_in_slot(target, stream);
 }
 
-// A step that is skipped does not write a parameter with master weights, and what the slot has is
-// stored.
+// store() writes back what the slot has, and a step that is skipped does not write parameters that
+// have master weights. So these are rounded when the chunk is loaded.
 void OffloadTier::round_in_slot(int number, Stream stream) {
   const OffloadPart* parameter = find(number, ArrayKind::parameter);
   const OffloadPart* master = find(number, ArrayKind::master);

@@ -1,13 +1,14 @@
-// Keeps what a rank offloads, and moves it between there and the memory in which the rank computes:
-// in a file; and beside a GPU in host memory, through which what the file keeps passes too. It has
-// the buffers on the way: slots in which chunks are updated, buffers from which parameter shards
-// are gathered, and staging. What the GPU copies is page-locked; master weights and states that the
-// host updates are page-locked if the config says so. Owned by the engine.
+// Keeps what a rank offloads in a file, or beside a GPU in host memory, and moves it between there
+// and the memory in which the rank computes. What a GPU rank keeps in the file passes through host
+// memory too. Owns the buffers on these ways: slots in which chunks are updated, buffers from which
+// parameter shards are gathered, and staging. What the GPU copies is page-locked; master weights
+// and states that the host updates are page-locked if the config says so. Owned by the engine.
 //
 // move(), spill() and download() run on the streams of the plan's instructions, or queue copies on
-// them: move() from the file on the stream of reads, to the file on that of writes, which also
-// reads the gradients that it adds to. in_slot() and round_parameters() serve the update of a
-// chunk. visit() and note_written() run on the program's thread, while the streams are idle or,
+// them. Transfers from the file are those of the stream of reads, and transfers to the file, with
+// reads of the gradients that are added to, those of the stream of writes. round_parameters() and,
+// for chunks that the host updates beside a GPU, in_slot() run on the thread of the host's stream.
+// All else runs on the program's thread, visit() and note_written() while the streams are idle or,
 // between agreement and update, work on other arrays.
 #pragma once
 
@@ -58,8 +59,8 @@ class OffloadTier {
   void download(int flat_unit, optim::NormSum* sum, Stream stream);
   // The squares of the gradients that last spills have written since the last call.
   optim::NormSum take_squares();
-  // After the host has updated a chunk, or has not: its new parameters, or the present ones, are
-  // where they leave from.
+  // Puts a chunk's parameters where upload or store takes them: after its update on the host the
+  // new ones, or where the step was skipped the present ones.
   void round_parameters(int chunk, bool updated);
 
   // Of the array's elements, those below this position are kept in the arena, the others here.
@@ -88,6 +89,7 @@ class OffloadTier {
   int add_extent(const OffloadPart& part);
   void place_shards();
   void request_memory();
+  void take_memory(Ledger& ledger);
   void open_file(Ledger& ledger);
   void write_zeros();
 

@@ -1,4 +1,5 @@
-// Memory of the current GPU, taken once at start, aligned to 256 bytes, not zeroed.
+// Memory of the current GPU, taken at start or when it is needed first, aligned to 256 bytes, not
+// zeroed.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,7 +1,7 @@
-// Matrix products on a GPU by cuBLASLt, accumulated in fp32. The algorithm of a product is the first
-// of the heuristic's choices that cuBLASLt does not refuse at the first run, a function of shape,
-// types, GPU and library; or that which take_choices() is given. It stays; split sums are added in
-// fp32. One thread calls; everything goes to one stream.
+// Matrix products on a GPU by cuBLASLt, accumulated in fp32. The algorithm of a product is the
+// first of the heuristic's choices that cuBLASLt does not refuse at the first run, a function of
+// shape, types, GPU and library; or that which take_choices() is given. It stays; split sums are
+// added in fp32. One thread calls; everything goes to one stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -63,7 +63,8 @@ class DeviceMatmul {
   // `known`, which the result begins with. Takes memory for the time being, and leaves out products
   // that it has none for. Waits for the GPU: before the first run alone.
   ProductChoices time_choices(const ProductChoices& known);
-  // Of the products that were prepared; algorithms that cuBLASLt does not offer here change nothing.
+  // Of the products that were prepared; algorithms that cuBLASLt does not offer here change
+  // nothing.
   void take_choices(const ProductChoices& choices);
   // The library and the GPU that choices are for.
   static std::string version();

@@ -1,7 +1,7 @@
-// The weights of linears that run as one product, as one matrix. Mostly they lie one behind the
-// other in the engine's memory. Where they do not (a small one stays gathered, or a wire format's
-// blocks leave gaps), the product works on a copy, so that its shape, and with it its bits, are the
-// same at every stage. Memory of the copy is taken when it is needed first.
+// The weights of linears that run as one product, as one matrix. Usually the engine has them one
+// after the other. Where they do not (a small one stays gathered, or a wire format's blocks leave
+// gaps), the product works on a copy, so that its shape, and with it its bits, are the same at
+// every stage. Memory of the copy is taken when it is needed first.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class JoinedWeights {
 
   explicit JoinedWeights(cudaStream_t stream) : stream_(stream) {}
 
-  // Until the next call.
+  // Valid until the next call of matrix() or write().
   const T* matrix(const std::vector<Weight>& weights) {
     if (is_matrix(weights, [](const Weight& w) { return w.data; })) return weights.front().data;
     T* at = take(weights);
@@ -83,7 +83,10 @@ class JoinedWeights {
   T* take(const std::vector<Part>& parts) {
     std::int64_t count = 0;
     for (const Part& part : parts) count += part.count;
-    if (copy_.size() < count) copy_ = DeviceBuffer<T>(count);
+    if (copy_.size() < count) {
+      copy_ = {};  // before the larger one
+      copy_ = DeviceBuffer<T>(count);
+    }
     return copy_.data();
   }
 

@@ -161,8 +161,8 @@ __global__ void __launch_bounds__(threads)
   store_pack(d, gradient, at, count);
 }
 
-// Before the pack that begins with element `at` of all rows, which are of whole packs where there
-// are gaps. Numbers of packs fit into 32 bits, whose division is quick.
+// Elements of the gaps between rows before the pack that begins with element `at`. Rows with gaps
+// are whole packs; dividing by packs keeps both numbers below 2^32, where 64-bit division is quick.
 __device__ std::int64_t gaps_before(const RowsOf& rows, std::int64_t at) {
   const std::int64_t gap = rows.distance - rows.width;
   return gap == 0 ? 0 : at / pack_elements / (rows.width / pack_elements) * gap;
