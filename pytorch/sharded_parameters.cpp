@@ -42,7 +42,6 @@ class ShardedParameters::GradientHook final : public torch::autograd::PostAccumu
   void operator()(const at::Tensor& tensor) override {
     owner_.gradient_arrived(unit_, parameter_, tensor);
   }
-  // Another engine may have the module by now.
   bool is_of(const ShardedParameters& owner) const { return &owner_ == &owner; }
 
  private:
@@ -66,15 +65,20 @@ ShardedParameters::ShardedParameters(std::vector<UnitDeclaration> units, at::Dev
 ShardedParameters::~ShardedParameters() {
   for (UnitScopes::UnitState& unit : scopes_.units())
     for (const ManagedParameter& parameter : unit.parameters)
-      for (const at::Tensor& tensor : parameter.tensors())
-        if (const auto* hook = dynamic_cast<const GradientHook*>(
-                torch::autograd::impl::post_acc_grad_hooks(tensor).get());
-            hook != nullptr && hook->is_of(*this))
-          torch::autograd::impl::set_post_acc_grad_hooks(tensor, nullptr);
+      for (const at::Tensor& tensor : parameter.tensors()) remove_hook(tensor);
   // Their memory is the engine's, which may end before the module.
   for (const auto& buffers : buffers_)
     for (const BufferState& buffer : buffers)
       if (engine_ != nullptr) buffer.tensor.set_data(buffer.tensor.detach().clone());
+}
+
+// Another engine may have the module by now, with a hook of its own.
+void ShardedParameters::remove_hook(const at::Tensor& tensor) const {
+  const auto* autograd = torch::autograd::impl::get_autograd_meta(tensor);
+  if (autograd == nullptr) return;
+  const auto* hook = dynamic_cast<const GradientHook*>(autograd->post_acc_grad_hooks_.get());
+  if (hook != nullptr && hook->is_of(*this))
+    torch::autograd::impl::set_post_acc_grad_hooks(tensor, nullptr);
 }
 
 ModelSpec ShardedParameters::spec() const {

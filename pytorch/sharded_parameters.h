@@ -91,6 +91,7 @@ class ShardedParameters final : private StorageOwner {
   void check_stream() const;
 
   void set_hooks();
+  void remove_hook(const at::Tensor& tensor) const;
   void broadcast_initial(Runtime& runtime);
   void initialize(Engine& engine);
   void bind_buffers(Engine& engine);

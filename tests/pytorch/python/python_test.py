@@ -88,6 +88,9 @@ def whole_values():
         run(ranks, "state_dict")
         with tempfile.TemporaryDirectory() as folder:
             run(ranks, "meta", folder + "/model")
+    threads, _ = run(1, "threads", environment={"OMP_NUM_THREADS": "3"})
+    if threads != "3":
+        raise SystemExit(f"torch has {threads} threads, not 3")
 
 
 def evaluation():

@@ -217,6 +217,13 @@ def background(folder):
     say("saved")
 
 
+def threads():
+    """Where OMP_NUM_THREADS is set, torch keeps its number of threads."""
+    torch.set_num_threads(3)
+    zerocore.initialize(model=models.make("tied")[0], config=config("0"))
+    say(torch.get_num_threads())
+
+
 def gathered():
     """Whole values between passes, and what one rank changes."""
     model, loss_of = models.make("tied")
