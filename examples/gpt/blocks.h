@@ -209,32 +209,31 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
       layers_.add_product(linear, x, parameters, from(pass, next.inputs[0]), result, elements(o));
   }
 
-  // Linears whose products run as one.
-  static std::span<const PlannedOperation> joined(const PlannedOperation& first) {
-    return {&first, first.joined};
+  // What data_of(weight's name) says of each linear whose product runs as one with this first one.
+  template <class Part, class DataOf>
+  static std::vector<Part> joined_parts(const PlannedOperation& first, const DataOf& data_of) {
+    std::vector<Part> parts;
+    parts.reserve(first.joined);
+    for (const PlannedOperation& o : std::span(&first, first.joined))
+      parts.push_back({data_of(o.operation.weight), o.in_width * o.width});
+    return parts;
   }
   const T* weight_of(const PlannedOperation& o, const ParameterValues<T>& of) {
     if constexpr (Layers::joins_products)
-      if (o.joined > 1) {
-        std::vector<typename Layers::Weight> weights;
-        weights.reserve(o.joined);
-        for (const PlannedOperation& each : joined(o))
-          weights.push_back({of.value(each.operation.weight), each.in_width * each.width});
-        return layers_.joined_weight(weights);
-      }
+      if (o.joined > 1)
+        return layers_.joined_weight(joined_parts<typename Layers::Weight>(
+            o, [&](const std::string& name) { return of.value(name); }));
     return of.value(o.operation.weight);
   }
   void weight_gradients(const PlannedOperation& o, const Pass& pass, ParameterGradients<T>& of) {
     Linear& linear = linears_[o.index];
     const T *x = from(pass, o.inputs[0]), *dy = to(pass, o.output_gradient);
     if constexpr (Layers::joins_products)
-      if (o.joined > 1) {
-        std::vector<typename Layers::WeightGradient> gradients;
-        gradients.reserve(o.joined);
-        for (const PlannedOperation& each : joined(o))
-          gradients.push_back({of.target(each.operation.weight), each.in_width * each.width});
-        return layers_.joined_gradients(linear, x, dy, gradients);
-      }
+      if (o.joined > 1)
+        return layers_.joined_gradients(
+            linear, x, dy,
+            joined_parts<typename Layers::WeightGradient>(
+                o, [&](const std::string& name) { return of.target(name); }));
     layers_.parameter_gradients(linear, x, dy,
                                 {of.target(o.operation.weight), bias_gradient(o.operation, of)});
   }

@@ -36,8 +36,8 @@ class TrainingLoopOf final : public TrainingLoop {
     if (!begin_) begin_ = Clock::now();
     for (zero::MicroStep micro : engine_.micro_steps())
       micro.loss(step_.run(loader_.load(index, micro.index()), scale_of(micro)));
-    if (!stepped_once_) runtime_.track("activations", model_.bytes());  // some at first need
-    stepped_once_ = true;
+    if (!std::exchange(stepped_once_, true))
+      runtime_.track("activations", model_.bytes());  // some are taken at first need
     const Pending queued{index, engine_.step(options)};
     const std::optional<Pending> ready = on_device ? pending_ : queued;
     if (on_device) pending_ = queued;

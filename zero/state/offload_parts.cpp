@@ -60,8 +60,7 @@ class PartList {
                      .slot = chunk_.slot};
     if (in_slot) {
       part.slot_offset = slot_bytes_;
-      slot_bytes_ +=
-          offload_.in_file ? offload::aligned(part.bytes()) : Arena::rounded(part.bytes());
+      slot_bytes_ += slot_bytes_of(offload_, part);
     }
     parts_.push_back(part);
   }
@@ -74,6 +73,10 @@ class PartList {
 };
 
 }  // namespace
+
+std::int64_t slot_bytes_of(const OffloadPlan& offload, const OffloadPart& part) {
+  return offload.in_file ? offload::aligned(part.bytes()) : Arena::rounded(part.bytes());
+}
 
 std::vector<OffloadPart> parts_of_chunk(const PlanInputs& inputs, const ModelState& state,
                                         const Chunk& chunk) {

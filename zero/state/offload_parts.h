@@ -33,6 +33,8 @@ struct OffloadPart {
   bool returns() const { return passes_slot() && home != Home::device; }
 };
 
+// What the part takes of a slot, or of staging beside a GPU.
+std::int64_t slot_bytes_of(const OffloadPlan& offload, const OffloadPart& part);
 // Of a chunk, in the order in which they lie in its slot. Where a parameter is its own master, and
 // a GPU keeps it, the part of kind master is a copy in host memory.
 std::vector<OffloadPart> parts_of_chunk(const PlanInputs& inputs, const ModelState& state,

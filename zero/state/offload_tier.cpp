@@ -99,7 +99,7 @@ int OffloadTier::add_extent(const OffloadPart& part) {
 void OffloadTier::make_parts(int number, std::int64_t& staged) {
   chunk_parts_[number] = parts_of_chunk(inputs_, state_, chunk(number));
   for (OffloadPart& part : chunk_parts_[number]) {
-    const std::int64_t bytes = store_ ? aligned(part.bytes()) : Arena::rounded(part.bytes());
+    const std::int64_t bytes = slot_bytes_of(inputs_.offload, part);
     if (part.passes_slot()) slot_bytes_ = std::max(slot_bytes_, part.slot_offset + bytes);
     if (part.home != Home::file) continue;
     part.extent = add_extent(part);
@@ -289,11 +289,13 @@ void OffloadTier::for_moved(Op op, int target, const Each& each) const {
       std::ranges::for_each(shard_parts_[id], each);
     return;
   }
-  const bool of_unit = target_of(op) == Target::flat_unit;
-  for (int c = of_unit ? 0 : target; c < (of_unit ? std::ssize(inputs_.chunks) : target + 1); ++c)
-    if (!of_unit || chunk(c).flat_unit == target)
-      for (const OffloadPart& part : chunk_parts_[c])
-        if (moves(op, chunk(c), state_.segment(chunk(c)), part)) each(part);
+  const auto for_chunk = [&](int c) {
+    for (const OffloadPart& part : chunk_parts_[c])
+      if (moves(op, chunk(c), state_.segment(chunk(c)), part)) each(part);
+  };
+  if (target_of(op) == Target::chunk) return for_chunk(target);
+  for (int c = 0; c < std::ssize(inputs_.chunks); ++c)
+    if (chunk(c).flat_unit == target) for_chunk(c);
 }
 
 void OffloadTier::move(Op op, int target, Stream stream) {
