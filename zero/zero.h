@@ -5,10 +5,10 @@
 // C++20; includes only std and zero/; no vendor type, so it is fit for .cu files. Calls are
 // collective over the ranks of the Runtime unless a comment says "local", and come from one thread
 // at a time. Errors are exceptions of zero/base/error.h; after one, the engine refuses further
-// work.
+// work. The ranks are in zero/runtime.h, what is declared of a model in zero/model.h, scopes and
+// micro steps in zero/scopes.h; the engine, its steps and its checkpoints are here.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,333 +16,24 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "zero/base/dtype.h"
 #include "zero/base/error.h"
 #include "zero/base/ledger.h"
-#include "zero/base/stream.h"
 #include "zero/config.h"
+#include "zero/model.h"
 #include "zero/report.h"
+#include "zero/runtime.h"
+#include "zero/scopes.h"
 
 namespace zero {
 
-class ThreadPool;  // zero/base/cpu/thread_pool.h
-
 namespace detail {
-class RuntimeCore;
-class EngineCore;
-struct Model;
 struct PendingSave;
 struct PendingStep;
 class Stepper;
-
-// The engine behind a handle, which may outlive it.
-class EngineLink {
- public:
-  explicit EngineLink(std::shared_ptr<EngineCore* const> core) : core_(std::move(core)) {}
-  // Null once the engine has been destroyed, or the handle been moved from.
-  EngineCore* get() const noexcept { return core_ ? *core_ : nullptr; }
-  // Throws UsageError where there is none; `handle` is what the message calls the handle.
-  EngineCore& of(const char* handle) const;
-
- private:
-  std::shared_ptr<EngineCore* const> core_;
-};
 }  // namespace detail
-
-struct RuntimeOptions {
-  // cpu, or cuda: where parameters and gradients lie, hence what the program's kernels must be for.
-  // auto is cpu.
-  std::string device = "auto";
-  Stream stream = {};      // the program's own compute stream on that device, if it has one
-  bool share_gpu = false;  // several ranks may use one GPU: for tests, slowly
-  bool abort_job = true;   // false in a hosted program: the library never aborts or exits
-  // SIGTERM, SIGINT and SIGUSR2 ask for a stop (StepResult::stop_requested); a second one of the
-  // first two ends the process. SIGXFSZ and SIGPIPE are ignored where the program has no handler of
-  // its own, so that the call that met them fails with a named error.
-  bool catch_signals = true;
-  std::string transport = "auto";  // auto, self, shm, mpi, hierarchical; ZERO_TRANSPORT wins
-  // Where communication runs on CPU ranks: inline (the caller's thread), worker (a thread of its
-  // own), auto (worker where a core is left for it). The environment's ZERO_EXECUTOR wins.
-  std::string executor = "auto";
-  int threads = 0;  // compute threads of this rank; 0: the node's cores shared by its ranks
-  double start_limit_seconds = 120;  // until all ranks have come up; ZERO_START_LIMIT wins
-};
-
-// The ranks, their device and transport. Outlives its engines. <zero/mpi.h> adopts a program's own
-// communicators.
-class Runtime {
- public:
-  // Calls MPI_Init unless it is already up; finalizes only what it began.
-  Runtime(int& argc, char**& argv, RuntimeOptions = {});
-  explicit Runtime(std::unique_ptr<detail::RuntimeCore> core);
-  // One rank, no MPI. <zero/testing.h> runs N ranks as threads of one process.
-  static Runtime single(RuntimeOptions = {});
-  Runtime(Runtime&&) noexcept;
-  ~Runtime();
-
-  // These are local.
-  int rank() const;
-  int size() const;
-  int local_rank() const;
-  int local_size() const;  // ranks on this node
-  bool is_root() const;
-  int threads() const;
-  // The compute threads, for the program's own kernels between engine calls.
-  ThreadPool& pool();
-  Stream stream() const;
-  int gpu() const;  // CUDA's number of this rank's device in its process; -1 on the CPU
-  // "shm over 4 ranks on 1 node, ...": transport, executor and threads as chosen at start.
-  std::string describe() const;
-
-  // Sums of host values over ranks, in rank order: the same bits everywhere. This and what follows
-  // waits for 600 s, and once there is an engine, for its zero_core.time_limit_seconds.
-  double sum(double value);
-  void sum(std::span<double> values);
-  void sum(std::span<float> values);
-  void sum(std::span<std::int64_t> values);
-  // Throws DisagreementError on every rank where ranks have different values under these names,
-  // with the names, the ranks and the values: for options and inputs that must be equal.
-  void agree(std::string_view name, std::string_view value);
-  void agree(std::string_view name, std::int64_t value);
-  void agree(const Text& values);
-  // The root's bytes, in host memory, to every rank.
-  void broadcast(std::span<std::byte> bytes, int root = 0);
-  // Local. Enters the program's own memory (activations, say) into the ledger and the plan; called
-  // again with the same name it replaces the figure.
-  void track(std::string_view what, std::int64_t bytes);
-  // Local. This rank gives up; the others throw PeerFailed with the reason.
-  [[noreturn]] void fail(const std::string& reason);
-
-  detail::RuntimeCore& core() { return *core_; }
-
- private:
-  std::unique_ptr<detail::RuntimeCore> core_;
-};
-
-// Runs the body with a Runtime; catches whatever it throws, tells the peers, prints the first cause
-// once and returns its exit code.
-int run(int argc, char** argv, const std::function<void(Runtime&)>& body, RuntimeOptions = {});
-
-// Local, before a Runtime is there: whether the launcher's environment calls this process rank 0 (a
-// process without a launcher is). What is wrong with the command line is wrong on every rank, and
-// one of them says it.
-bool launched_as_root();
-
-using Shape = std::vector<std::int64_t>;
-
-struct ParamOptions {
-  bool decay = true;
-  bool trainable = true;
-  std::string group = "";           // optimizer group by name, as zero_core.param_groups names it
-  std::optional<DType> dtype = {};  // other than the config's compute dtype
-  // Muon: whether its rule for whole matrices takes this one; not set: by shape and name.
-  std::optional<bool> whole = {};
-  // Under tensor parallelism (zero::adopt with a model-parallel group): each rank of that group
-  // holds another part of the parameter, as of a column-parallel weight. Otherwise they all hold
-  // the same values, which is checked before the first step, and the norm counts them once.
-  bool split = false;
-};
-
-// A unit travels together: one gather, one reduction. References stay valid while the ModelSpec
-// lives.
-class UnitSpec {
- public:
-  // Global name: "unit.name", of at most 960 bytes.
-  UnitSpec& param(const std::string& name, Shape shape, ParamOptions = {});
-  // What a unit keeps and does not train, such as running statistics: memory of each rank, see
-  // Engine::buffer(). Checkpoints and exports have rank 0's.
-  UnitSpec& buffer(const std::string& name, Shape shape, DType dtype = DType::fp32);
-  // Another unit's parameter, tied or read by a fused kernel: one storage, gradients add up.
-  UnitSpec& uses(const std::string& global_name);
-  // Forward and backward happen in one BackwardScope (a loss head); evaluation opens forward().
-  UnitSpec& fused();
-  // Its scopes open and close while those of `unit` are open, as a child module runs within the
-  // module around it. `unit` is declared before it; between them stands nothing that lies outside.
-  // Backward runs in reverse, the outer unit first.
-  UnitSpec& within(const std::string& unit);
-  // A pass may leave its scopes out, on some ranks too (a dropped layer, an expert without tokens):
-  // the engine then takes part in its exchange, and its gradient counts as zero.
-  UnitSpec& optional();
-  // The names of its parameters and buffers are global ones, without the unit's name before them;
-  // said before the first of them. For what a module holds beside the units within it.
-  UnitSpec& names_as_given();
-
- private:
-  friend class ModelSpec;
-  UnitSpec(detail::Model& model, int index) : model_(model), index_(index) {}
-  detail::Model& model_;
-  int index_;
-};
-
-// Declaration order is the forward order; backward is its reverse.
-class ModelSpec {
- public:
-  ModelSpec();
-  UnitSpec& unit(const std::string& name);
-  // A unit that was declared before comes here once more in each pass (layers that share their
-  // weights). Its gradients add up, and it has memory of its own from its first use to its last.
-  ModelSpec& again(const std::string& unit);
-  // The first forward pass opens units in any order and as often as it likes; the ranks agree on
-  // what they have opened, and later passes follow that order: Engine::forward_order(). It costs
-  // that pass one small exchange for each scope, and gathers that nothing overlaps. A unit that
-  // came k times has, in backward, forward() scopes for the first k - 1 of its uses, and its
-  // backward() scope, with the whole gradient, at the last.
-  ModelSpec& learn_order();
-  // Puts the parameters declared so far whose global names fit into an optimizer group, as
-  // ParamOptions::group does; * stands for any characters ("h.*.ln_*").
-  ModelSpec& group(std::string_view pattern, const std::string& name);
-
-  const detail::Model& declared() const { return *model_; }
-
- private:
-  std::shared_ptr<detail::Model> model_;
-  std::vector<std::shared_ptr<UnitSpec>> units_;
-};
-
-// Pointers die with the scope; docs/strict-mode.md finds those that are kept. A unit's values and
-// gradients have the same addresses in each of its scopes, multiples of 64 bytes; the memory may
-// serve other units in between (while a FullModel lives, values lie in its memory). A type other
-// than the parameter's dtype is a UsageError. Names are the unit's own ("weight") or global
-// ("embed.wte"). Scopes can be moved, into containers too: a moved-from one does nothing. So does
-// one that outlives its engine; asking it for values is a UsageError.
-class Scope {
- public:
-  template <class T>
-  const T* value(std::string_view name) const {
-    return static_cast<const T*>(raw(name, dtype_of<T>::value));
-  }
-
- protected:
-  Scope(detail::EngineLink core, int unit, std::int64_t number)
-      : core_(std::move(core)), unit_(unit), number_(number) {}
-  Scope(Scope&&) noexcept = default;
-  Scope& operator=(Scope&&) noexcept = default;
-  ~Scope() = default;
-  const void* raw(std::string_view name, DType dtype) const;
-
-  detail::EngineLink core_;
-  int unit_;
-  std::int64_t number_;  // of all scopes that the engine has opened
-};
-
-// Scopes of several units may overlap. Destructors record, they never wait or throw; assignment
-// ends the scope that is replaced.
-class [[nodiscard]] ForwardScope : public Scope {
- public:
-  ForwardScope(ForwardScope&&) noexcept = default;
-  ForwardScope& operator=(ForwardScope&& other) noexcept;
-  ~ForwardScope() { end(); }
-
- private:
-  friend class Unit;
-  using Scope::Scope;
-  void end() noexcept;
-};
-
-// Where a matrix product writes a gradient: beta 0 overwrites, beta 1 adds.
-template <class T>
-struct GradTarget {
-  T* data = nullptr;
-  float beta = 0;
-};
-
-// Holds values too: recompute the forward in here. Its end queues the reduction; left by an
-// exception, it sends nothing.
-class [[nodiscard]] BackwardScope : public Scope {
- public:
-  BackwardScope(BackwardScope&&) noexcept = default;
-  BackwardScope& operator=(BackwardScope&& other) noexcept;
-  ~BackwardScope() { end(); }
-  // Zeroed at first use in a reduction period: kernels add.
-  template <class T>
-  T* grad(std::string_view name) {
-    return static_cast<T*>(raw_grad(name, dtype_of<T>::value, nullptr));
-  }
-  // Not zeroed at first use, beta says so: saves a pass where a matrix product writes it all.
-  template <class T>
-  GradTarget<T> grad_target(std::string_view name) {
-    float beta = 0;
-    void* data = raw_grad(name, dtype_of<T>::value, &beta);
-    return {static_cast<T*>(data), beta};
-  }
-
- private:
-  friend class Unit;
-  BackwardScope(detail::EngineLink core, int unit, std::int64_t number);
-  void end() noexcept;
-  void* raw_grad(std::string_view name, DType dtype, float* beta);
-  int exceptions_at_entry_;
-};
-
-class Unit {
- public:
-  int index() const { return index_; }
-  std::string_view name() const;
-  ForwardScope forward();
-  BackwardScope backward();
-
- private:
-  friend class Engine;
-  Unit(detail::EngineLink core, int index) : core_(std::move(core)), index_(index) {}
-  detail::EngineLink core_;
-  int index_;
-};
-
-class MicroStep {
- public:
-  int index() const { return index_; }
-  bool last() const;
-  // Multiply d(mean loss of this micro batch) by it, and by nothing else; the engine divides by
-  // ranks x micro steps. On a GPU with a dynamic scale it waits for the step before.
-  float loss_scale() const;
-  // The same in the device's memory, for kernels; never waits.
-  const float* device_loss_scale() const;
-  // The mean loss of this micro batch, from the host or from the device's memory (read in the order
-  // of the compute stream); averaged over micro steps and ranks with the vote.
-  void loss(double mean);
-  void loss(const float* device_mean);
-  void loss(std::integral auto mean) { loss(static_cast<double>(mean)); }  // 0 is no null pointer
-
- private:
-  friend class MicroSteps;
-  friend class Engine;
-  MicroStep(detail::EngineLink core, int index) : core_(std::move(core)), index_(index) {}
-  detail::EngineLink core_;
-  int index_;
-};
-
-// The micro steps of one optimizer step; run all of them, then call Engine::step().
-class MicroSteps {
- public:
-  class iterator {
-   public:
-    MicroStep operator*() const;
-    iterator& operator++() {
-      ++index_;
-      return *this;
-    }
-    bool operator!=(const iterator& other) const { return index_ != other.index_; }
-
-   private:
-    friend class MicroSteps;
-    iterator(detail::EngineLink core, int index, std::int64_t pass)
-        : core_(std::move(core)), index_(index), pass_(pass) {}
-    detail::EngineLink core_;
-    int index_;
-    std::int64_t pass_;  // each begin() starts one
-  };
-  iterator begin() const;
-  iterator end() const { return {core_, count_, 0}; }
-
- private:
-  friend class Engine;
-  MicroSteps(detail::EngineLink core, int count) : core_(std::move(core)), count_(count) {}
-  detail::EngineLink core_;
-  int count_;
-};
 
 // A rank's part of a parameter (or gradient): fp32 on the host, elements
 // [begin, begin + values.size()) of the whole in row-major order.
@@ -400,37 +91,6 @@ class StepTicket {
   explicit StepTicket(std::shared_ptr<detail::PendingStep> pending)
       : pending_(std::move(pending)) {}
   std::shared_ptr<detail::PendingStep> pending_;
-};
-
-// Forward scopes outside micro_steps(), without gradients. Movable as scopes are; an error at its
-// end is thrown by the next call of the engine. next() is false once this rank has no
-// batch left and has served the gathers of the others.
-class [[nodiscard]] Evaluation {
- public:
-  Evaluation(Evaluation&&) noexcept = default;
-  Evaluation& operator=(Evaluation&& other) noexcept;
-  ~Evaluation() { end(); }
-  bool next(bool have_batch);
-
- private:
-  friend class Engine;
-  explicit Evaluation(detail::EngineLink core) : core_(std::move(core)) {}
-  void end() noexcept;
-  detail::EngineLink core_;
-};
-
-// While it lives, forward() is local on the ranks that hold the whole model: sample on the root.
-class [[nodiscard]] FullModel {
- public:
-  FullModel(FullModel&&) noexcept = default;
-  FullModel& operator=(FullModel&& other) noexcept;
-  ~FullModel() { end(); }
-
- private:
-  friend class Engine;
-  explicit FullModel(detail::EngineLink core) : core_(std::move(core)) {}
-  void end() noexcept;
-  detail::EngineLink core_;
 };
 
 enum class Resume { must_exist, if_any };

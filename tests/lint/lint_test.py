@@ -102,9 +102,9 @@ class Rules(unittest.TestCase):
             self.accepts("zero/a.cpp", text + "\n")
 
     def test_length(self):
-        self.finds("length", "zero/a.cpp", "int x;\n" * 601)
+        self.finds("length", "zero/a.cpp", "int x;\n" * 401)
         self.finds("length", "tests/a.py", "x = 1\n" * 601)
-        self.accepts("zero/a.cpp", "int x;\n" * 600)
+        self.accepts("zero/a.cpp", "int x;\n" * 400)
         self.accepts("tests/data/golden.json", "1\n" * 601)
 
     def test_marks(self):

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "zero/config.h"
 #include "zero/plan/model.h"
 #include "zero/plan/rank_grid.h"
 #include "zero/plan/wire_formats.h"

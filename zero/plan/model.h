@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "zero/zero.h"
+#include "zero/model.h"
 
 namespace zero::detail {
 

@@ -12,6 +12,7 @@
 
 #include "optim/lr_schedule.h"
 #include "optim/rule_table.h"
+#include "zero/config.h"
 #include "zero/plan/model.h"
 
 namespace zero::detail {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "comm/wire/codec.h"
+#include "zero/config.h"
 #include "zero/plan/model.h"
 #include "zero/plan/rank_grid.h"
 

@@ -21,6 +21,7 @@
 #include "zero/run/updates.h"
 #include "zero/run/weights.h"
 #include "zero/state/train_state.h"
+#include "zero/zero.h"
 
 namespace zero::detail {
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "comm/communicator.h"
+#include "zero/report.h"
 #include "zero/run/step_clock.h"
 #include "zero/state/train_state.h"
 

@@ -5,6 +5,7 @@
 #include "zero/run/updates.h"
 #include "zero/state/buffers.h"
 #include "zero/state/offload_tier.h"
+#include "zero/zero.h"
 
 namespace zero {
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <utility>
 
+#include "zero/run/engine_core.h"
 #include "zero/state/array_exchange.h"
 
 namespace zero::detail {
@@ -285,3 +287,85 @@ void Scopes::name_missing_losses() {
 }
 
 }  // namespace zero::detail
+
+namespace zero {
+
+const void* Scope::raw(std::string_view name, DType dtype) const {
+  return core_.of("scope").scopes().value(unit_, name, dtype);
+}
+
+ForwardScope& ForwardScope::operator=(ForwardScope&& other) noexcept {
+  if (this == &other) return *this;
+  end();
+  Scope::operator=(std::move(other));
+  return *this;
+}
+
+void ForwardScope::end() noexcept {
+  if (detail::EngineCore* core = core_.get())
+    core->scopes().leave(detail::Op::forward, unit_, number_);
+}
+
+BackwardScope::BackwardScope(detail::EngineLink core, int unit, std::int64_t number)
+    : Scope(std::move(core), unit, number), exceptions_at_entry_(std::uncaught_exceptions()) {}
+
+BackwardScope& BackwardScope::operator=(BackwardScope&& other) noexcept {
+  if (this == &other) return *this;
+  end();
+  exceptions_at_entry_ = other.exceptions_at_entry_;
+  Scope::operator=(std::move(other));
+  return *this;
+}
+
+void BackwardScope::end() noexcept {
+  detail::EngineCore* core = core_.get();
+  if (core == nullptr) return;
+  if (std::uncaught_exceptions() > exceptions_at_entry_)
+    core->guard().poison("the backward scope of unit " + core->train().model.units[unit_].name +
+                         " was left by an exception");
+  else
+    core->scopes().leave(detail::Op::backward, unit_, number_);
+}
+
+void* BackwardScope::raw_grad(std::string_view name, DType dtype, float* beta) {
+  return core_.of("scope").scopes().gradient(unit_, name, dtype, beta);
+}
+
+std::string_view Unit::name() const {
+  return core_.of("unit").train().model.units[index_].name;
+}
+
+ForwardScope Unit::forward() {
+  return {core_, index_, core_.of("unit").scopes().enter(detail::Op::forward, index_)};
+}
+
+BackwardScope Unit::backward() {
+  return {core_, index_, core_.of("unit").scopes().enter(detail::Op::backward, index_)};
+}
+
+bool MicroStep::last() const {
+  return core_.of("micro step").train().last_micro_step;
+}
+float MicroStep::loss_scale() const {
+  return core_.of("micro step").stepper().loss_scale();
+}
+const float* MicroStep::device_loss_scale() const {
+  return core_.of("micro step").agreement().loss_scale();
+}
+void MicroStep::loss(double mean) {
+  core_.of("micro step").scopes().set_loss(mean);
+}
+void MicroStep::loss(const float* device_mean) {
+  core_.of("micro step").scopes().set_loss(device_mean);
+}
+
+MicroSteps::iterator MicroSteps::begin() const {
+  return {core_, 0, core_.of("micro step").scopes().begin_pass()};
+}
+
+MicroStep MicroSteps::iterator::operator*() const {
+  core_.of("micro step").scopes().begin_micro_step(index_, pass_);
+  return {core_, index_};
+}
+
+}  // namespace zero

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "zero/run/engine_core.h"
 #include "zero/run/replicas.h"
 #include "zero/runtime/agreement.h"
 
@@ -290,6 +291,13 @@ double Gradients::norm(std::string_view name) const {
 }
 void Gradients::edit(const std::function<void(ParamShard)>& change) {
   stepper_.edit_gradients(change);
+}
+
+StepTicket Engine::step(const StepOptions& options) {
+  return StepTicket(core_->stepper().step(options, [&] {
+    Gradients gradients(core_->stepper());
+    return options.inspect(gradients);
+  }));
 }
 
 StepResult StepTicket::wait() const {

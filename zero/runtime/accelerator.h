@@ -8,7 +8,7 @@
 #include "comm/world.h"
 #include "optim/device_kernels.h"
 #include "zero/base/device.h"
-#include "zero/zero.h"
+#include "zero/runtime.h"
 
 namespace zero::detail {
 

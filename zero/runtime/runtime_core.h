@@ -10,9 +10,9 @@
 #include "zero/base/device.h"
 #include "zero/base/ledger.h"
 #include "zero/base/stream.h"
+#include "zero/runtime.h"
 #include "zero/runtime/accelerator.h"
 #include "zero/runtime/ranks.h"
-#include "zero/zero.h"
 
 namespace zero::detail {
 

@@ -16,6 +16,7 @@
 #include "zero/state/offload_tier.h"
 #include "zero/state/state.h"
 #include "zero/state/state_store.h"
+#include "zero/zero.h"
 
 namespace zero::detail {
 
