@@ -5,8 +5,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "zero/checkpoint/load.h"
-
 namespace zero {
 
 namespace detail {
@@ -46,17 +44,6 @@ void Checkpoints::end(bool completes) noexcept {
   }
 }
 
-std::optional<Resumed> Checkpoints::resume(const std::string& directory, Resume mode,
-                                           const std::string& tag) {
-  Load load(context_);
-  try {
-    return load.resume(directory, mode, tag);
-  } catch (const Error&) {
-    spoiled_ = load.spoiled();
-    throw;
-  }
-}
-
 bool Checkpoints::copies_behind_steps(const SaveOptions& options) const {
   return context_.copies && context_.snapshot->rests_on_device() &&
          is_asynchronous(context_.config, options);
@@ -90,8 +77,8 @@ std::shared_ptr<PendingSave> Checkpoints::save(const std::string& directory,
 bool Checkpoints::conclude(PendingSave& save) {
   const Outcome& outcome = save.outcome();
   if (outcome.code == 0) return true;
-  const bool goes_on = context_.config.zero_core.on_save_error == "continue" &&
-                       outcome.code == SaveError::code;
+  const bool goes_on =
+      context_.config.zero_core.on_save_error == "continue" && outcome.code == SaveError::code;
   if (!goes_on) raise(outcome);
   if (!std::exchange(save.told, true) && context_.rank() == 0)
     print_notice("not saved, training goes on (zero_core.on_save_error): " + outcome.text);

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "zero/checkpoint/load.h"
 #include "zero/checkpoint/save.h"
 #include "zero/plan/step_plan.h"
 
@@ -30,9 +31,11 @@ class Checkpoints {
 
   // Collective, between steps, with no save pending.
   void open(const std::string& directory) { context_.open(directory); }
-  std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag);
+  std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag) {
+    return load_checkpoint(context_, directory, mode, tag);
+  }
   // The last resume() has failed when it had begun to change the state.
-  bool spoiled() const { return spoiled_; }
+  bool spoiled() const { return context_.spoiled; }
   std::shared_ptr<PendingSave> save(const std::string& directory, const SaveOptions& options);
   // Whether a save of this kind may begin while work is in flight.
   bool copies_behind_steps(const SaveOptions& options) const;
@@ -77,7 +80,6 @@ class Checkpoints {
   CheckpointContext context_;
   std::shared_ptr<PendingSave> pending_;  // begun, not yet committed
   std::deque<Report> reports_;
-  bool spoiled_ = false;
 };
 
 }  // namespace zero::detail
