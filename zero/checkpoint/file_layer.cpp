@@ -91,12 +91,8 @@ void set_file_hook(FileHook installed) {
   hook() = std::move(installed);
 }
 
-WatchedCalls::WatchedCalls(FileCalls& calls) {
+void watch_own_calls(FileCalls& calls) {
   watched_calls = &calls;
-}
-
-WatchedCalls::~WatchedCalls() {
-  watched_calls = nullptr;
 }
 
 Descriptor::~Descriptor() {

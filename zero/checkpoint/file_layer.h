@@ -61,13 +61,8 @@ struct FileCalls {
   std::function<bool()> refused;  // where true, the next one fails with ECANCELED
 };
 
-// While it lives, the calls of the thread that made it are watched.
-class WatchedCalls {
- public:
-  explicit WatchedCalls(FileCalls& calls);
-  WatchedCalls(const WatchedCalls&) = delete;
-  ~WatchedCalls();
-};
+// From now on, to the thread's end.
+void watch_own_calls(FileCalls& calls);
 
 // Owns an open file descriptor; -1 is none.
 class Descriptor {

@@ -59,7 +59,7 @@ void FileWork::start(RuntimeCore& runtime, std::function<void()> work) {
   busy_.store(true, std::memory_order_relaxed);
   const Outcome started = attempt([&] {
     worker_ = start_thread("files of a checkpoint", [this, work = std::move(work)] {
-      const checkpoint::WatchedCalls watched(calls_);
+      checkpoint::watch_own_calls(calls_);
       own_ = attempt(work);
       const std::lock_guard lock(mutex_);
       busy_.store(false, std::memory_order_release);

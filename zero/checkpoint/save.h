@@ -41,9 +41,7 @@ struct PendingSave {
 
   // One that could not begin.
   PendingSave(CheckpointContext& context, const Error& error)
-      : context_(context),
-        phase_(Phase::finished),
-        outcome_{SaveError::code, error.what()} {}
+      : context_(context), phase_(Phase::finished), outcome_{SaveError::code, error.what()} {}
   // Collective; throws where the save cannot begin. One that is not asynchronous is finished here.
   PendingSave(CheckpointContext& context, const std::string& directory, const SaveOptions& options);
   PendingSave(const PendingSave&) = delete;
