@@ -6,11 +6,13 @@
 #include <functional>
 #include <span>
 
+#include "zero/base/enum_array.h"
 #include "zero/plan/layout.h"
 
 namespace zero::detail {
 
 enum class ArrayKind : std::uint8_t { parameter, gradient, master, state };
+inline constexpr std::size_t array_kinds = 4;
 
 struct ArrayId : SegmentId {
   ArrayKind kind = ArrayKind::parameter;
