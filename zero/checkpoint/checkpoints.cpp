@@ -104,7 +104,12 @@ SaveNews Checkpoints::own_news() const {
   return {busy, !busy && pending_->work().own().code != 0};
 }
 
-void Checkpoints::advance(const std::optional<SaveNews>& news) {
+void Checkpoints::advance(std::int64_t step) {
+  std::optional<SaveNews> news;
+  for (; !reports_.empty() && reports_.front().step <= step; reports_.pop_front()) {
+    const Report& report = reports_.front();
+    if (report.save == pending_ && report.phase == report.save->phase()) news = report.news;
+  }
   const std::shared_ptr<PendingSave> save = pending_;
   if (!save || !news || news->busy) return;
   save->advance(!news->failed);
@@ -120,15 +125,6 @@ void Checkpoints::note_reported(std::int64_t step) {
 void Checkpoints::note_news(std::int64_t step, const SaveNews& news) {
   for (Report& report : reports_)
     if (report.step == step) report.news = news;
-}
-
-std::optional<SaveNews> Checkpoints::news_of_step(std::int64_t step) {
-  std::optional<SaveNews> news;
-  for (; !reports_.empty() && reports_.front().step <= step; reports_.pop_front()) {
-    const Report& report = reports_.front();
-    if (report.save == pending_ && report.phase == report.save->phase()) news = report.news;
-  }
-  return news;
 }
 
 // Whose state the instruction changes; -1: of all.

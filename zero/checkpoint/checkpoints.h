@@ -50,13 +50,11 @@ class Checkpoints {
 
   // For this rank's vote: how its part of the pending save stands.
   SaveNews own_news() const;
-  // Goes on with the pending save as all ranks' news of it say.
-  void advance(const std::optional<SaveNews>& news);
   // The step's vote has been given; its decision is known, on GPU ranks at a later step.
   void note_reported(std::int64_t step);
   void note_news(std::int64_t step, const SaveNews& news);
-  // Of the pending save's phase, as the steps up to this one say; nothing where they say nothing.
-  std::optional<SaveNews> news_of_step(std::int64_t step);
+  // Goes on with the pending save as all ranks' news of its phase say, up to this step.
+  void advance(std::int64_t step);
 
   // Before an instruction changes state that the pending save has yet to copy: the host waits, or
   // the device's stream is to.

@@ -348,9 +348,7 @@ void PendingSave::await_copy(int group) {
 }
 
 void PendingSave::precede_by_copies(int group, ExecutionStream& stream) {
-  if (!context_.copies || !writer_) return;
-  if (group < 0) return context_.copies->precede_all(stream);
-  context_.copies->precede(group, stream);
+  if (context_.copies && writer_) context_.copies->precede(group, stream);
 }
 
 }  // namespace zero::detail

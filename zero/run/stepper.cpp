@@ -31,7 +31,7 @@ std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options, const Ins
   });
   // The step stands, whatever has become of a save. All ranks have read the same decisions.
   const std::int64_t unread = on_host() ? 0 : 2;
-  parts_.checkpoints.advance(parts_.checkpoints.news_of_step(parts_.train.step - unread));
+  parts_.checkpoints.advance(parts_.train.step - unread);
   return pending;
 }
 
