@@ -127,26 +127,17 @@ void Checkpoints::note_news(std::int64_t step, const SaveNews& news) {
     if (report.step == step) report.news = news;
 }
 
-// Whose state the instruction changes; -1: of all.
-int Checkpoints::group_of(const Instruction& instruction) const {
-  return instruction.op == Op::measure ? -1 : context_.snapshot->group_of_chunk(instruction.target);
-}
-
-void Checkpoints::await_copies(const Instruction& instruction) {
-  if (pending_) pending_->await_copy(group_of(instruction));
-}
-
 void Checkpoints::precede_by_copies(const Instruction& instruction, ExecutionStream& stream) {
-  if (pending_) pending_->precede_by_copies(group_of(instruction), stream);
+  if (!pending_) return;
+  const bool changes_all = instruction.op == Op::measure;
+  pending_->precede_by_copies(
+      changes_all ? -1 : context_.snapshot->group_of_chunk(instruction.target), stream);
 }
 
 void Checkpoints::precede_by_residue_copies() {
-  if (!pending_) return;
-  const int group = context_.snapshot->group_count() - 1;
-  if (context_.copies)
-    pending_->precede_by_copies(group, context_.runtime.communication());
-  else
-    pending_->await_copy(group);
+  if (pending_)
+    pending_->precede_by_copies(context_.snapshot->group_count() - 1,
+                                context_.runtime.communication());
 }
 
 }  // namespace detail

@@ -56,9 +56,8 @@ class Checkpoints {
   // Goes on with the pending save as all ranks' news of its phase say, up to this step.
   void advance(std::int64_t step);
 
-  // Before an instruction changes state that the pending save has yet to copy: the host waits, or
-  // the device's stream is to.
-  void await_copies(const Instruction& instruction);
+  // Before an instruction changes state that the pending save has yet to copy: the stream of a
+  // device is to wait for that, or the host waits.
   void precede_by_copies(const Instruction& instruction, ExecutionStream& stream);
   // The same before reductions that renew residues.
   void precede_by_residue_copies();
@@ -73,7 +72,6 @@ class Checkpoints {
   };
 
   bool conclude(PendingSave& save);
-  int group_of(const Instruction& instruction) const;
 
   CheckpointContext context_;
   std::shared_ptr<PendingSave> pending_;  // begun, not yet committed

@@ -165,10 +165,7 @@ void Stepper::update(const Instruction& instruction) {
   if (on_host()) maybe_delay();
   const During optimizer(parts_.clock, StepClock::Activity::optimizer);
   TrainState& train = parts_.train;
-  if (on_host())
-    parts_.checkpoints.await_copies(instruction);
-  else
-    parts_.checkpoints.precede_by_copies(instruction, train.runtime.compute());
+  parts_.checkpoints.precede_by_copies(instruction, train.runtime.compute());
   if (instruction.op == Op::measure) {
     const DeviceRange range(train.runtime, Op::measure, "all units");
     return parts_.updates.measure(*train.store);
