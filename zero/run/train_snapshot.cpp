@@ -105,7 +105,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     }
     std::byte* to = out.data();
     const std::int64_t begin = offset_of(range);
-    train_.store->visit(array_of(range), begin, begin + range.count, Access::read,
+    train_.store->visit(array_of(range), begin, begin + range.count,
                         [&](std::int64_t, std::span<std::byte> part) {
                           std::memcpy(to, part.data(), part.size());
                           to += part.size();

@@ -161,7 +161,7 @@ std::uint64_t digest_of(TrainState& train, const ArrayId& array, std::string_vie
     if (only_param >= 0 && piece.param != only_param) continue;
     const std::uint64_t key = hash_of(train.param(piece.param).name) ^ hash_of(kind);
     std::int64_t element = piece.param_begin;
-    train.store->visit(array, piece.segment_begin, piece.segment_begin + piece.count, Access::read,
+    train.store->visit(array, piece.segment_begin, piece.segment_begin + piece.count,
                        [&](std::int64_t, std::span<std::byte> part) {
                          for (std::size_t at = 0; at < part.size(); at += bytes, ++element) {
                            std::uint64_t bits = 0;

@@ -23,7 +23,6 @@ struct ArrayId : SegmentId {
 
 enum class Access : std::uint8_t {
   read,
-  write,    // the part may be read and changed
   replace,  // the visitor writes all of the part
 };
 
