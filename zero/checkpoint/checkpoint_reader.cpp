@@ -10,6 +10,13 @@
 #include "zero/checkpoint/store.h"
 
 namespace zero::checkpoint {
+
+// What a file has of a wanted range, and its bytes of the data section.
+struct Want {
+  ElementRange range;
+  std::int64_t begin, end, width;
+};
+
 namespace {
 
 File open_shard(const Directory& checkpoint, const ManifestFile& file) {
@@ -21,8 +28,51 @@ File open_shard(const Directory& checkpoint, const ManifestFile& file) {
   return shard;
 }
 
+std::vector<std::string> read_headers(const Directory& checkpoint, const Manifest& manifest) {
+  std::vector<std::string> headers;
+  for (const ManifestFile& file : manifest.files)
+    headers.push_back(read_shard_header(checkpoint, file));
+  return headers;
+}
+
+std::string tensors_in(const Manifest& manifest, const Shard& shard, std::int64_t begin,
+                       std::int64_t end) {
+  std::vector<std::string> names;
+  std::int64_t data = 0;
+  for (const ElementRange& entry : shard.entries) {
+    const std::int64_t from = std::exchange(data, data + entry.count * manifest.width_of(entry));
+    if (from < end && data > begin) names.push_back(in_quotes(manifest.name_of(entry)));
+  }
+  return list_of(names, 3);
+}
+
+// In the order of the data.
+std::vector<Want> find_in(const Manifest& manifest, const Shard& shard,
+                          const std::vector<ElementRange>& sorted) {
+  std::vector<Want> wants;
+  std::int64_t data = 0;  // where the entry begins
+  for (const ElementRange& entry : shard.entries) {
+    const auto key = [](const ElementRange& range) {
+      return std::tuple(range.parameter, range.kind, range.end());
+    };
+    const std::int64_t width = manifest.width_of(entry);
+    auto range = std::ranges::upper_bound(
+        sorted, std::tuple(entry.parameter, entry.kind, entry.begin), {}, key);
+    for (; range != sorted.end() && range->parameter == entry.parameter &&
+           range->kind == entry.kind && range->begin < entry.end();
+         ++range) {
+      const std::int64_t from = std::max(range->begin, entry.begin);
+      const std::int64_t count = std::min(range->end(), entry.end()) - from;
+      const std::int64_t begin = data + (from - entry.begin) * width;
+      wants.push_back(
+          {{entry.parameter, entry.kind, from, count}, begin, begin + count * width, width});
+    }
+    data += entry.count * width;
+  }
+  return wants;
+}
+
 // Numbers of the chunks that something is wanted of.
-template <class Want>
 std::vector<std::int64_t> chunks_of(const std::vector<Want>& wants) {
   std::vector<std::int64_t> chunks;
   for (const Want& want : wants) {
@@ -31,13 +81,6 @@ std::vector<std::int64_t> chunks_of(const std::vector<Want>& wants) {
       chunks.push_back(c);
   }
   return chunks;
-}
-
-std::vector<std::string> read_headers(const Directory& checkpoint, const Manifest& manifest) {
-  std::vector<std::string> headers;
-  for (const ManifestFile& file : manifest.files)
-    headers.push_back(read_shard_header(checkpoint, file));
-  return headers;
 }
 
 }  // namespace
@@ -82,43 +125,6 @@ CheckpointReader::CheckpointReader(const std::string& path, Manifest manifest,
       shards_(parse_shard_headers(path, manifest_, headers)),
       buffer_(buffer) {}
 
-std::string CheckpointReader::tensors_in(const Shard& shard, std::int64_t begin,
-                                         std::int64_t end) const {
-  std::vector<std::string> names;
-  std::int64_t data = 0;
-  for (const ElementRange& entry : shard.entries) {
-    const std::int64_t from = std::exchange(data, data + entry.count * manifest_.width_of(entry));
-    if (from < end && data > begin) names.push_back(in_quotes(manifest_.name_of(entry)));
-  }
-  return list_of(names, 3);
-}
-
-// In the order of the data.
-std::vector<CheckpointReader::Want> CheckpointReader::find_in(
-    const Shard& shard, const std::vector<ElementRange>& sorted) const {
-  std::vector<Want> wants;
-  std::int64_t data = 0;  // where the entry begins
-  for (const ElementRange& entry : shard.entries) {
-    const auto key = [](const ElementRange& range) {
-      return std::tuple(range.parameter, range.kind, range.end());
-    };
-    const std::int64_t width = manifest_.width_of(entry);
-    auto range = std::ranges::upper_bound(
-        sorted, std::tuple(entry.parameter, entry.kind, entry.begin), {}, key);
-    for (; range != sorted.end() && range->parameter == entry.parameter &&
-           range->kind == entry.kind && range->begin < entry.end();
-         ++range) {
-      const std::int64_t from = std::max(range->begin, entry.begin);
-      const std::int64_t count = std::min(range->end(), entry.end()) - from;
-      const std::int64_t begin = data + (from - entry.begin) * width;
-      wants.push_back(
-          {{entry.parameter, entry.kind, from, count}, begin, begin + count * width, width});
-    }
-    data += entry.count * width;
-  }
-  return wants;
-}
-
 void CheckpointReader::read_wants(std::size_t number, const std::vector<Want>& wants,
                                   const Sink& sink) const {
   const ManifestFile& file = manifest_.files[number];
@@ -152,7 +158,7 @@ void CheckpointReader::read_wants(std::size_t number, const std::vector<Want>& w
     if (found != expected)
       throw LoadError(shard.path() + ": bytes " + std::to_string(header_bytes + begin) + " to " +
                       std::to_string(header_bytes + end) + " are damaged (" +
-                      tensors_in(shards_[number], begin, end) + "): expected digest " +
+                      tensors_in(manifest_, shards_[number], begin, end) + "): expected digest " +
                       expected.hex() + ", found " + found.hex());
     for (std::size_t w = first; w < wants.size() && wants[w].begin < end; ++w) {
       const Want& want = wants[w];
@@ -170,7 +176,7 @@ void CheckpointReader::read(std::vector<ElementRange> wanted, const Sink& sink) 
   std::ranges::sort(wanted);
   reading(directory_, [&] {
     for (std::size_t i = 0; i < shards_.size(); ++i)
-      if (const std::vector<Want> wants = find_in(shards_[i], wanted); !wants.empty())
+      if (const std::vector<Want> wants = find_in(manifest_, shards_[i], wanted); !wants.empty())
         read_wants(i, wants, sink);
   });
 }

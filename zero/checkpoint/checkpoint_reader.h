@@ -21,6 +21,8 @@ inline constexpr std::int64_t read_buffer_bytes = 2 * chunk_bytes;
 // What the file begins with, as its digest in the manifest says.
 std::string read_shard_header(const Directory& checkpoint, const ManifestFile& file);
 
+struct Want;
+
 class CheckpointReader {
  public:
   using Sink = std::function<void(const ManifestFile& file, const ElementRange& range,
@@ -48,15 +50,7 @@ class CheckpointReader {
   void verify() const;
 
  private:
-  // What a file has of a wanted range, and its bytes of the data section.
-  struct Want {
-    ElementRange range;
-    std::int64_t begin, end, width;
-  };
-
-  std::vector<Want> find_in(const Shard& shard, const std::vector<ElementRange>& sorted) const;
   void read_wants(std::size_t number, const std::vector<Want>& wants, const Sink& sink) const;
-  std::string tensors_in(const Shard& shard, std::int64_t begin, std::int64_t end) const;
 
   Directory directory_;
   Manifest manifest_;

@@ -5,8 +5,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "zero/checkpoint/load.h"
-
 namespace zero {
 
 namespace detail {
@@ -46,17 +44,6 @@ void Checkpoints::end(bool completes) noexcept {
   }
 }
 
-std::optional<Resumed> Checkpoints::resume(const std::string& directory, Resume mode,
-                                           const std::string& tag) {
-  Load load(context_);
-  try {
-    return load.resume(directory, mode, tag);
-  } catch (const Error&) {
-    spoiled_ = load.spoiled();
-    throw;
-  }
-}
-
 bool Checkpoints::copies_behind_steps(const SaveOptions& options) const {
   return context_.copies && context_.snapshot->rests_on_device() &&
          is_asynchronous(context_.config, options);
@@ -90,8 +77,8 @@ std::shared_ptr<PendingSave> Checkpoints::save(const std::string& directory,
 bool Checkpoints::conclude(PendingSave& save) {
   const Outcome& outcome = save.outcome();
   if (outcome.code == 0) return true;
-  const bool goes_on = context_.config.zero_core.on_save_error == "continue" &&
-                       outcome.code == SaveError::code;
+  const bool goes_on =
+      context_.config.zero_core.on_save_error == "continue" && outcome.code == SaveError::code;
   if (!goes_on) raise(outcome);
   if (!std::exchange(save.told, true) && context_.rank() == 0)
     print_notice("not saved, training goes on (zero_core.on_save_error): " + outcome.text);
@@ -117,7 +104,12 @@ SaveNews Checkpoints::own_news() const {
   return {busy, !busy && pending_->work().own().code != 0};
 }
 
-void Checkpoints::advance(const std::optional<SaveNews>& news) {
+void Checkpoints::advance(std::int64_t step) {
+  std::optional<SaveNews> news;
+  for (; !reports_.empty() && reports_.front().step <= step; reports_.pop_front()) {
+    const Report& report = reports_.front();
+    if (report.save == pending_ && report.phase == report.save->phase()) news = report.news;
+  }
   const std::shared_ptr<PendingSave> save = pending_;
   if (!save || !news || news->busy) return;
   save->advance(!news->failed);
@@ -135,35 +127,17 @@ void Checkpoints::note_news(std::int64_t step, const SaveNews& news) {
     if (report.step == step) report.news = news;
 }
 
-std::optional<SaveNews> Checkpoints::news_of_step(std::int64_t step) {
-  std::optional<SaveNews> news;
-  for (; !reports_.empty() && reports_.front().step <= step; reports_.pop_front()) {
-    const Report& report = reports_.front();
-    if (report.save == pending_ && report.phase == report.save->phase()) news = report.news;
-  }
-  return news;
-}
-
-// Whose state the instruction changes; -1: of all.
-int Checkpoints::group_of(const Instruction& instruction) const {
-  return instruction.op == Op::measure ? -1 : context_.snapshot->group_of_chunk(instruction.target);
-}
-
-void Checkpoints::await_copies(const Instruction& instruction) {
-  if (pending_) pending_->await_copy(group_of(instruction));
-}
-
 void Checkpoints::precede_by_copies(const Instruction& instruction, ExecutionStream& stream) {
-  if (pending_) pending_->precede_by_copies(group_of(instruction), stream);
+  if (!pending_) return;
+  const bool changes_all = instruction.op == Op::measure;
+  pending_->precede_by_copies(
+      changes_all ? -1 : context_.snapshot->group_of_chunk(instruction.target), stream);
 }
 
 void Checkpoints::precede_by_residue_copies() {
-  if (!pending_) return;
-  const int group = context_.snapshot->group_count() - 1;
-  if (context_.copies)
-    pending_->precede_by_copies(group, context_.runtime.communication());
-  else
-    pending_->await_copy(group);
+  if (pending_)
+    pending_->precede_by_copies(context_.snapshot->group_count() - 1,
+                                context_.runtime.communication());
 }
 
 }  // namespace detail

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "zero/checkpoint/load.h"
 #include "zero/checkpoint/save.h"
 #include "zero/plan/step_plan.h"
 
@@ -30,9 +31,11 @@ class Checkpoints {
 
   // Collective, between steps, with no save pending.
   void open(const std::string& directory) { context_.open(directory); }
-  std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag);
+  std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag) {
+    return load_checkpoint(context_, directory, mode, tag);
+  }
   // The last resume() has failed when it had begun to change the state.
-  bool spoiled() const { return spoiled_; }
+  bool spoiled() const { return context_.spoiled; }
   std::shared_ptr<PendingSave> save(const std::string& directory, const SaveOptions& options);
   // Whether a save of this kind may begin while work is in flight.
   bool copies_behind_steps(const SaveOptions& options) const;
@@ -47,17 +50,14 @@ class Checkpoints {
 
   // For this rank's vote: how its part of the pending save stands.
   SaveNews own_news() const;
-  // Goes on with the pending save as all ranks' news of it say.
-  void advance(const std::optional<SaveNews>& news);
   // The step's vote has been given; its decision is known, on GPU ranks at a later step.
   void note_reported(std::int64_t step);
   void note_news(std::int64_t step, const SaveNews& news);
-  // Of the pending save's phase, as the steps up to this one say; nothing where they say nothing.
-  std::optional<SaveNews> news_of_step(std::int64_t step);
+  // Goes on with the pending save as all ranks' news of its phase say, up to this step.
+  void advance(std::int64_t step);
 
-  // Before an instruction changes state that the pending save has yet to copy: the host waits, or
-  // the device's stream is to.
-  void await_copies(const Instruction& instruction);
+  // Before an instruction changes state that the pending save has yet to copy: the stream of a
+  // device is to wait for that, or the host waits.
   void precede_by_copies(const Instruction& instruction, ExecutionStream& stream);
   // The same before reductions that renew residues.
   void precede_by_residue_copies();
@@ -72,12 +72,10 @@ class Checkpoints {
   };
 
   bool conclude(PendingSave& save);
-  int group_of(const Instruction& instruction) const;
 
   CheckpointContext context_;
   std::shared_ptr<PendingSave> pending_;  // begun, not yet committed
   std::deque<Report> reports_;
-  bool spoiled_ = false;
 };
 
 }  // namespace zero::detail

@@ -56,6 +56,7 @@ struct CheckpointContext {
   std::shared_ptr<checkpoint::Saver> saver;
   std::string directory;
   std::set<std::string> damaged;  // paths of checkpoints that a load has found damaged
+  bool spoiled = false;           // a load has failed that had begun to change the state
   double last_save_seconds = 0;   // 0: none yet
 };
 

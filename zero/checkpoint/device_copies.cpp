@@ -31,11 +31,8 @@ void DeviceCopies::end_of(int flat_unit) {
 }
 
 void DeviceCopies::precede(int flat_unit, ExecutionStream& stream) {
-  stream.wait(*ended_[flat_unit]);
-}
-
-void DeviceCopies::precede_all(ExecutionStream& stream) {
-  for (const auto& event : ended_) stream.wait(*event);
+  for (int f = 0; f < std::ssize(ended_); ++f)
+    if (flat_unit < 0 || flat_unit == f) stream.wait(*ended_[f]);
 }
 
 }  // namespace zero::detail

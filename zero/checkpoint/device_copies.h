@@ -25,9 +25,8 @@ class DeviceCopies {
   // A flat unit's copies have been queued.
   void end_of(int flat_unit);
 
-  // What the stream is given from now on comes behind them.
+  // What the stream is given from now on comes behind them; -1: behind those of all.
   void precede(int flat_unit, ExecutionStream& stream);
-  void precede_all(ExecutionStream& stream);
   // Waits for all; throws what the device has failed of.
   void synchronize() { stream_->synchronize(); }
 

@@ -91,12 +91,8 @@ void set_file_hook(FileHook installed) {
   hook() = std::move(installed);
 }
 
-WatchedCalls::WatchedCalls(FileCalls& calls) {
+void watch_own_calls(FileCalls& calls) {
   watched_calls = &calls;
-}
-
-WatchedCalls::~WatchedCalls() {
-  watched_calls = nullptr;
 }
 
 Descriptor::~Descriptor() {
@@ -250,10 +246,6 @@ mode_t Directory::mode_of(const std::string& name) const {
   return ::fstatat(fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 ? status.st_mode : 0;
 }
 
-bool Directory::is_directory(const std::string& name) const {
-  return S_ISDIR(mode_of(name));
-}
-
 Directory Directory::child(const std::string& name) const {
   Descriptor fd(::openat(fd_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   if (fd.get() < 0) load_failed(path_of(name), errno);
@@ -284,10 +276,9 @@ bool Directory::is_at_its_path() const {
          own.st_dev == there.st_dev && own.st_ino == there.st_ino;
 }
 
-Directory Directory::make(const std::string& name) const {
+void Directory::make(const std::string& name) const {
   perform({FileOp::make_directory, path_of(name)}, "create the directory",
           [&] { return ::mkdirat(fd_.get(), name.c_str(), 0700); });
-  return child(name);
 }
 
 File Directory::create(const std::string& name, unsigned mode) const {

@@ -4,7 +4,7 @@
 // Writing throws SaveError, reading LoadError; both name the path and the system's reason.
 #pragma once
 
-#include <sys/types.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <cstddef>
@@ -61,13 +61,8 @@ struct FileCalls {
   std::function<bool()> refused;  // where true, the next one fails with ECANCELED
 };
 
-// While it lives, the calls of the thread that made it are watched.
-class WatchedCalls {
- public:
-  explicit WatchedCalls(FileCalls& calls);
-  WatchedCalls(const WatchedCalls&) = delete;
-  ~WatchedCalls();
-};
+// From now on, to the thread's end.
+void watch_own_calls(FileCalls& calls);
 
 // Owns an open file descriptor; -1 is none.
 class Descriptor {
@@ -133,7 +128,7 @@ class Directory {
   // Sorted, without "." and "..".
   std::vector<std::string> names() const;
   bool has(const std::string& name) const { return mode_of(name) != 0; }
-  bool is_directory(const std::string& name) const;  // and no link
+  bool is_directory(const std::string& name) const { return S_ISDIR(mode_of(name)); }  // no link
 
   Directory child(const std::string& name) const;
   // No link. A directory has its name when all its files are in it, so one that is not there is
@@ -142,7 +137,7 @@ class Directory {
   // LoadError beyond max_bytes.
   std::string read_text(const std::string& name, std::int64_t max_bytes) const;
 
-  Directory make(const std::string& name) const;
+  void make(const std::string& name) const;
   // SaveError if anything has that name.
   File create(const std::string& name, unsigned mode = 0600) const;
   // Created, written, synced, closed.

@@ -1,9 +1,9 @@
 #include "zero/checkpoint/file_work.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -36,16 +36,9 @@ milliseconds since(Clock::time_point begin) {
 
 // What a rank says of itself.
 struct FileWork::Round {
-  static constexpr std::size_t words = 5;
+  std::int64_t busy, calls, done, total;
+  std::int64_t quiet_ms;  // since a rank got on, as this one knows
 
-  bool busy = true;
-  std::int64_t calls = 0, done = 0, total = 0;
-  std::int64_t quiet_ms = 0;  // since a rank got on, as this one knows
-
-  std::array<std::int64_t, words> packed() const { return {busy, calls, done, total, quiet_ms}; }
-  static Round unpack(const std::int64_t* from) {
-    return {from[0] != 0, from[1], from[2], from[3], from[4]};
-  }
   std::string text() const {
     return total > 0 ? byte_text(done) + " of " + byte_text(total)
                      : std::to_string(calls) + " calls of the file system made";
@@ -59,7 +52,7 @@ void FileWork::start(RuntimeCore& runtime, std::function<void()> work) {
   busy_.store(true, std::memory_order_relaxed);
   const Outcome started = attempt([&] {
     worker_ = start_thread("files of a checkpoint", [this, work = std::move(work)] {
-      const checkpoint::WatchedCalls watched(calls_);
+      checkpoint::watch_own_calls(calls_);
       own_ = attempt(work);
       const std::lock_guard lock(mutex_);
       busy_.store(false, std::memory_order_release);
@@ -95,12 +88,11 @@ bool FileWork::await_end(milliseconds limit) {
 std::vector<FileWork::Round> FileWork::exchange(Ranks& ranks, const std::string& what,
                                                 std::int64_t quiet_ms,
                                                 const std::vector<Round>& before) {
-  const auto own = Round{busy(), calls_.ended, done_, total_, quiet_ms}.packed();
   try {
-    const std::vector<std::int64_t> all = ranks.gather_words(what, {own.begin(), own.end()});
-    std::vector<Round> rounds;
-    for (std::size_t at = 0; at < all.size(); at += Round::words)
-      rounds.push_back(Round::unpack(&all[at]));
+    const std::vector<std::int64_t> all =
+        ranks.gather_words(what, {busy(), calls_.ended, done_, total_, quiet_ms});
+    std::vector<Round> rounds(ranks.topology().size);
+    std::memcpy(rounds.data(), all.data(), rounds.size() * sizeof(Round));
     return rounds;
   } catch (const StalledError& error) {
     std::string heard;

@@ -197,11 +197,6 @@ const TensorEntry* ModelReader::find(std::string_view name) const {
   return found == tensors_.end() ? nullptr : found->second.entry;
 }
 
-std::vector<std::byte> ModelReader::bytes(std::string_view name) const {
-  const Tensor& tensor = tensors_.find(name)->second;
-  return tensor.file->bytes(*tensor.entry);
-}
-
 void ModelReader::read_bytes(std::string_view name, std::int64_t first,
                              std::span<std::byte> bytes) const {
   const Tensor& tensor = tensors_.find(name)->second;

@@ -73,8 +73,6 @@ class ModelReader {
   void read(std::string_view name, std::int64_t first, std::span<float> values) const;
   // Bytes of a tensor as it lies in its file, from its byte `first` on.
   void read_bytes(std::string_view name, std::int64_t first, std::span<std::byte> bytes) const;
-  // The tensor as it lies in its file.
-  std::vector<std::byte> bytes(std::string_view name) const;
 
  private:
   struct Tensor {

@@ -77,12 +77,6 @@ const TensorEntry* SafetensorsReader::find(std::string_view name) const {
   return found == by_name_.end() ? nullptr : found->second;
 }
 
-std::vector<std::byte> SafetensorsReader::bytes(const TensorEntry& tensor) const {
-  std::vector<std::byte> bytes(tensor.end - tensor.begin);
-  read_bytes(tensor, 0, bytes);
-  return bytes;
-}
-
 void SafetensorsReader::read_bytes(const TensorEntry& tensor, std::int64_t first,
                                    std::span<std::byte> bytes) const {
   file_.read(data_begin_ + tensor.begin + first, bytes);

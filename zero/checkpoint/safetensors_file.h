@@ -32,8 +32,6 @@ class SafetensorsReader {
   void read(const TensorEntry& tensor, std::int64_t first, std::span<float> values) const;
   // Raw bytes of a tensor, from its byte `first` on.
   void read_bytes(const TensorEntry& tensor, std::int64_t first, std::span<std::byte> bytes) const;
-  // The raw bytes of a tensor.
-  std::vector<std::byte> bytes(const TensorEntry& tensor) const;
 
  private:
   File file_;

@@ -332,8 +332,9 @@ void PendingSave::cancel() {
   work_.cancel();
 }
 
-void PendingSave::await_copy(int group) {
+void PendingSave::precede_by_copies(int group, ExecutionStream& stream) {
   if (!writer_) return;
+  if (context_.copies) return context_.copies->precede(group, stream);
   const std::int64_t bytes =
       group < 0 ? std::ranges::max(copy_before_update_) : copy_before_update_[group];
   const auto limit = context_.ranks.terms().time_limit;
@@ -345,12 +346,6 @@ void PendingSave::await_copy(int group) {
       "; look at its file system, or raise zero_core.time_limit_seconds if it is only slow");
   work_.give_up(context_.runtime, stalled);
   throw StalledError(stalled);
-}
-
-void PendingSave::precede_by_copies(int group, ExecutionStream& stream) {
-  if (!context_.copies || !writer_) return;
-  if (group < 0) return context_.copies->precede_all(stream);
-  context_.copies->precede(group, stream);
 }
 
 }  // namespace zero::detail

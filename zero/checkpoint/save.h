@@ -41,9 +41,7 @@ struct PendingSave {
 
   // One that could not begin.
   PendingSave(CheckpointContext& context, const Error& error)
-      : context_(context),
-        phase_(Phase::finished),
-        outcome_{SaveError::code, error.what()} {}
+      : context_(context), phase_(Phase::finished), outcome_{SaveError::code, error.what()} {}
   // Collective; throws where the save cannot begin. One that is not asynchronous is finished here.
   PendingSave(CheckpointContext& context, const std::string& directory, const SaveOptions& options);
   PendingSave(const PendingSave&) = delete;
@@ -64,9 +62,8 @@ struct PendingSave {
   // At the engine's end: this rank's work stops.
   void cancel();
 
-  // Before the state of a group changes (-1: of any): until it is copied. Throws StalledError.
-  void await_copy(int group);
-  // The same for what the stream is given from now on, where the device copies.
+  // Before the state of a group changes (-1: of any): what the stream is given from now on comes
+  // behind its copies, where the device makes them; else waits for them. Throws StalledError.
   void precede_by_copies(int group, ExecutionStream& stream);
 
  private:

@@ -17,9 +17,13 @@
 namespace zero::checkpoint {
 
 inline constexpr const char* latest_name = "latest";
+inline const std::string replaced_prefix = ".replaced-";
 
 // "" or what is wrong with a tag.
 std::string tag_problem(const std::string& tag);
+
+// Whether it is a directory with files that checkpoints have.
+bool looks_like_checkpoint(const Directory& root, const std::string& name);
 
 // The manifest of one checkpoint, verified against its digest. Throws LoadError. `text`, where
 // given, gets the document itself.
@@ -58,14 +62,17 @@ auto reading(const Directory& checkpoint, Work&& work) {
 
 struct Candidate {
   std::string tag;
-  std::string
-      directory;  // its name: the tag, or where a process died while it was replaced, another
+  // Its name: the tag, or where a process died while it was replaced, another.
+  std::string directory;
   std::optional<Manifest> manifest;
   std::string manifest_text;
   std::string problem;  // why there is no manifest
 
   std::int64_t sequence() const { return manifest ? manifest->sequence : 0; }
 };
+
+// The checkpoint of this tag. Throws Retired.
+Candidate open_candidate(const Directory& root, const std::string& tag);
 
 // Newest first by sequence number; damaged ones last. One that is retired meanwhile is left out,
 // and its tag added to `retired` where given. Throws LoadError where the directory is another

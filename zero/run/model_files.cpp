@@ -155,13 +155,13 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
       [&](int param) { return in_file[param] != 0; });
   for (const int b : buffers) {
     const BufferDeclaration& buffer = train_.model.buffers[b];
-    if (buffer.dtype != DType::fp32) {
-      train_.buffers.write(b, 0, reader.bytes(name_in_file(buffer.name)));
-      continue;
-    }
-    std::vector<float> values(buffer.elements);
-    reader.read(name_in_file(buffer.name), 0, values);
-    train_.buffers.write(b, 0, std::as_bytes(std::span(values)));
+    const std::string name = name_in_file(buffer.name);
+    std::vector<std::byte> values(buffer.elements * size_of(buffer.dtype));
+    if (buffer.dtype == DType::fp32)
+      reader.read(name, 0, std::span(reinterpret_cast<float*>(values.data()), buffer.elements));
+    else
+      reader.read_bytes(name, 0, values);
+    train_.buffers.write(b, 0, values);
   }
   return lacking;
 }

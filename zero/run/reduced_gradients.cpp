@@ -45,7 +45,7 @@ optim::NormSum ReducedGradients::squares_elsewhere(bool read_again) {
     if (begin >= measured.end) return;
     const DType dtype = train_.store->dtype_of(gradient);
     optim::NormSum own;
-    train_.store->visit(gradient, begin, measured.end, Access::read,
+    train_.store->visit(gradient, begin, measured.end,
                         [&](std::int64_t, std::span<std::byte> part) {
                           train_.runtime.host_kernels().add_norm(
                               part.data(), dtype, std::ssize(part) / size_of(dtype), &own, {});
@@ -63,7 +63,7 @@ optim::NormSum ReducedGradients::own_squares(int param) {
   for (const ParamRange& piece : train_.own_params(segment))
     if (piece.param == param && train_.policy().counts(segment))
       train_.store->visit(gradient, piece.segment_begin, piece.segment_begin + piece.count,
-                          Access::read, [&](std::int64_t, std::span<std::byte> part) {
+                          [&](std::int64_t, std::span<std::byte> part) {
                             optim::accumulate_norm(part.data(), dtype,
                                                    std::ssize(part) / size_of(dtype), sum);
                           });

@@ -32,7 +32,7 @@ std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options, const Ins
   });
   // The step stands, whatever has become of a save. All ranks have read the same decisions.
   const std::int64_t unread = on_host() ? 0 : 2;
-  parts_.checkpoints.advance(parts_.checkpoints.news_of_step(parts_.train.step - unread));
+  parts_.checkpoints.advance(parts_.train.step - unread);
   return pending;
 }
 
@@ -166,10 +166,7 @@ void Stepper::update(const Instruction& instruction) {
   if (on_host()) maybe_delay();
   const During optimizer(parts_.clock, StepClock::Activity::optimizer);
   TrainState& train = parts_.train;
-  if (on_host())
-    parts_.checkpoints.await_copies(instruction);
-  else
-    parts_.checkpoints.precede_by_copies(instruction, train.runtime.compute());
+  parts_.checkpoints.precede_by_copies(instruction, train.runtime.compute());
   if (instruction.op == Op::measure) {
     const DeviceRange range(train.runtime, Op::measure, "all units");
     return parts_.updates.measure(*train.store);

@@ -105,7 +105,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     }
     std::byte* to = out.data();
     const std::int64_t begin = offset_of(range);
-    train_.store->visit(array_of(range), begin, begin + range.count, Access::read,
+    train_.store->visit(array_of(range), begin, begin + range.count,
                         [&](std::int64_t, std::span<std::byte> part) {
                           std::memcpy(to, part.data(), part.size());
                           to += part.size();
@@ -331,18 +331,10 @@ class TrainSnapshot : public checkpoint::Snapshot {
         spread_to_replicas(train_, {id, ArrayKind::state, k});
     if (train_.policy().optimizer_sharded()) return;
     for (int k = 0; k < std::ssize(buffers.states); ++k) {
-      if (!buffers.has_whole_state(k)) {
+      if (buffers.has_whole_state(k))
+        spread_slices(train_, id, buffers.states[k], buffers.state_dtype);
+      else
         spread_partial_state({id, ArrayKind::state, k});
-        continue;
-      }
-      train_.ranks.exchange_on_device(
-          train_.subject(id.flat_unit), [&](comm::Communicator& communicator, Stream stream) {
-            std::byte* all = buffers.states[k];
-            all_gather(train_, {communicator}, stream,
-                       {all + buffers.held.begin * size_of(buffers.state_dtype), segment.slice,
-                        buffers.state_dtype},
-                       all);
-          });
     }
   }
 

@@ -84,6 +84,15 @@ void gather_parameters(const TrainState& train, const Hops& hops, Stream stream,
     all_gather(train, hops, stream, own, buffers.whole);
 }
 
+void spread_slices(TrainState& train, const SegmentId& id, std::byte* whole, DType dtype) {
+  const std::byte* own = whole + train.arrays.segment(id).held.begin * size_of(dtype);
+  const std::int64_t slice = train.layout().segment(id).slice;
+  train.ranks.exchange_on_device(
+      train.subject(id.flat_unit), [&](comm::Communicator& communicator, Stream stream) {
+        all_gather(train, {communicator}, stream, {own, slice, dtype}, whole);
+      });
+}
+
 void spread_to_replicas(TrainState& train, const ArrayId& array) {
   if (train.replicas() == nullptr) return;
   const Segment& segment = train.layout().segment(array);
@@ -124,12 +133,7 @@ void spread_parameters(TrainState& train, const SegmentId& id) {
       });
   }
   if (!spreads_master || train.policy().optimizer_sharded()) return;
-  train.ranks.exchange_on_device(subject, [&](comm::Communicator& communicator, Stream stream) {
-    all_gather(train, {communicator}, stream,
-               {buffers.master + buffers.held.begin * size_of(buffers.master_dtype), segment.slice,
-                buffers.master_dtype},
-               buffers.master);
-  });
+  spread_slices(train, id, buffers.master, buffers.master_dtype);
 }
 
 std::vector<std::byte> gather_whole(TrainState& train, const ArrayId& array) {
@@ -157,7 +161,7 @@ std::uint64_t digest_of(TrainState& train, const ArrayId& array, std::string_vie
     if (only_param >= 0 && piece.param != only_param) continue;
     const std::uint64_t key = hash_of(train.param(piece.param).name) ^ hash_of(kind);
     std::int64_t element = piece.param_begin;
-    train.store->visit(array, piece.segment_begin, piece.segment_begin + piece.count, Access::read,
+    train.store->visit(array, piece.segment_begin, piece.segment_begin + piece.count,
                        [&](std::int64_t, std::span<std::byte> part) {
                          for (std::size_t at = 0; at < part.size(); at += bytes, ++element) {
                            std::uint64_t bits = 0;

@@ -42,6 +42,8 @@ void gather_parameters(const TrainState& train, const Hops& hops, Stream stream,
 // After the slices of parameters and master weights have been filled: to wherever the placement has
 // copies of them.
 void spread_parameters(TrainState& train, const SegmentId& id);
+// The slices that the ranks own of an array that each of them has as a whole, to all of them.
+void spread_slices(TrainState& train, const SegmentId& id, std::byte* whole, DType dtype);
 // The slices that replicas own of one array, to all of them; through host memory.
 void spread_to_replicas(TrainState& train, const ArrayId& array);
 

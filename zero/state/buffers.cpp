@@ -7,39 +7,25 @@
 
 namespace zero::detail {
 
-std::int64_t Buffers::bytes() const {
-  std::int64_t total = 0;
-  for (const BufferDeclaration& buffer : model_.buffers)
-    total += Arena::rounded(buffer.elements * size_of(buffer.dtype));
-  return total;
-}
-
-void Buffers::plan(Ledger& ledger) const {
-  ledger.plan(MemoryCategory::buffers, bytes());
+Buffers::Buffers(RuntimeCore& runtime, const Model& model)
+    : runtime_(runtime), model_(model), addresses_(model.buffers.size()) {
+  for (std::size_t b = 0; b < addresses_.size(); ++b)
+    requests_.add(MemoryCategory::buffers,
+                  model.buffers[b].elements * size_of(model.buffers[b].dtype), addresses_[b]);
 }
 
 void Buffers::allocate(Ledger& ledger) {
-  if (bytes() > 0)
-    arena_ =
-        runtime_.device().reserve(bytes(), Arena::Sharing::private_memory, "the units' buffers");
-  ledger.take(MemoryCategory::buffers, bytes());
-  for (const BufferDeclaration& buffer : model_.buffers)
-    addresses_.push_back(
-        static_cast<std::byte*>(arena_.take(buffer.elements * size_of(buffer.dtype))));
-  if (arena_.size() == 0) return;
+  if (requests_.bytes() == 0) return;
+  arena_ = runtime_.device().reserve(requests_.bytes(), Arena::Sharing::private_memory,
+                                     "the units' buffers");
+  requests_.take(arena_, ledger);
   runtime_.compute().enqueue(
       [this](Stream stream) { runtime_.device().fill_zero(arena_.data(), arena_.size(), stream); });
   runtime_.compute().synchronize();
 }
 
-void Buffers::give_back(Ledger& ledger) const {
-  ledger.give_back(MemoryCategory::buffers, bytes());
-  ledger.plan(MemoryCategory::buffers, -bytes());
-}
-
 int Buffers::find(std::string_view name) const {
-  const auto found = std::find_if(model_.buffers.begin(), model_.buffers.end(),
-                                  [&](const auto& buffer) { return buffer.name == name; });
+  const auto found = std::ranges::find(model_.buffers, name, &BufferDeclaration::name);
   return found == model_.buffers.end() ? -1 : static_cast<int>(found - model_.buffers.begin());
 }
 

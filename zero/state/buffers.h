@@ -6,22 +6,22 @@
 #include <string_view>
 #include <vector>
 
-#include "zero/base/arena.h"
-#include "zero/base/ledger.h"
 #include "zero/plan/model.h"
 #include "zero/runtime/runtime_core.h"
+#include "zero/state/memory_requests.h"
 
 namespace zero::detail {
 
 class Buffers {
  public:
-  Buffers(RuntimeCore& runtime, const Model& model) : runtime_(runtime), model_(model) {}
+  Buffers(RuntimeCore& runtime, const Model& model);
+  Buffers(const Buffers&) = delete;
 
   // Enters the bytes into the ledger's plan. Then allocate() takes them, on the rank's device, and
   // fills them with zeros.
-  void plan(Ledger& ledger) const;
+  void plan(Ledger& ledger) const { requests_.plan(ledger); }
   void allocate(Ledger& ledger);
-  void give_back(Ledger& ledger) const;
+  void give_back(Ledger& ledger) const { requests_.give_back(ledger); }
 
   // Index into Model::buffers; -1: there is none.
   int find(std::string_view name) const;
@@ -35,13 +35,13 @@ class Buffers {
   void write(int index, std::int64_t first, std::span<const std::byte> bytes);
 
  private:
-  std::int64_t bytes() const;
   const BufferDeclaration& declared(int index) const { return model_.buffers[index]; }
 
   RuntimeCore& runtime_;
   const Model& model_;
-  Arena arena_;
   std::vector<std::byte*> addresses_;  // by index
+  MemoryRequests requests_;
+  Arena arena_;
 };
 
 }  // namespace zero::detail

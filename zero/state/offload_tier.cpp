@@ -33,18 +33,9 @@ offload::StoreOptions store_options(const Config& config) {
   return options;
 }
 
-MemoryCategory category_of(ArrayKind kind) {
-  switch (kind) {
-    case ArrayKind::parameter:
-      return MemoryCategory::parameters;
-    case ArrayKind::gradient:
-      return MemoryCategory::gradients;
-    case ArrayKind::master:
-      return MemoryCategory::master_weights;
-    default:
-      return MemoryCategory::optimizer_state;
-  }
-}
+constexpr EnumArray<ArrayKind, MemoryCategory, array_kinds> category_of{
+    MemoryCategory::parameters, MemoryCategory::gradients, MemoryCategory::master_weights,
+    MemoryCategory::optimizer_state};
 
 }  // namespace
 
@@ -87,7 +78,7 @@ int OffloadTier::add_extent(const OffloadPart& part) {
   const std::string what = kind == ArrayKind::state
                                ? state_.policy().optimizer_states[part.array.state]
                                : names[static_cast<int>(kind)];
-  in_file_[category_of(kind)] += aligned(part.bytes());
+  in_file_[category_of[kind]] += aligned(part.bytes());
   return store_->add(what + " of unit " + layout().flat_unit(part.array.flat_unit).name +
                          ", elements " + std::to_string(part.range.begin) + " to " +
                          std::to_string(part.range.end),
@@ -155,7 +146,7 @@ void OffloadTier::request_memory() {
   }
   const auto add_part = [&](OffloadPart& part, MemoryRequests& requests) {
     if (part.home == Home::host)
-      requests.add(category_of(part.array.kind), part.bytes(), part.memory);
+      requests.add(category_of[part.array.kind], part.bytes(), part.memory);
   };
   for (const SegmentId& id : layout().segments())
     for (OffloadPart& part : shard_parts_[id]) add_part(part, copied_requests_);

@@ -296,16 +296,7 @@ bool ModelState::has_state(int param, int state) const {
 }
 
 DType SegmentBuffers::dtype_of(ArrayKind kind) const {
-  switch (kind) {
-    case ArrayKind::parameter:
-      return dtype;
-    case ArrayKind::gradient:
-      return sum;
-    case ArrayKind::master:
-      return master_dtype;
-    default:
-      return state_dtype;
-  }
+  return EnumArray<ArrayKind, DType, array_kinds>{dtype, sum, master_dtype, state_dtype}[kind];
 }
 
 std::int64_t SegmentBuffers::state_position(int state, std::int64_t element) const {

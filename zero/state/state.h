@@ -68,10 +68,6 @@ struct SegmentBuffers {
   Range range_of(const Chunk& chunk) const {
     return {updated.begin + chunk.begin, updated.begin + chunk.begin + chunk.count};
   }
-  // Where a chunk begins in `shard` and `gradient_shard`, in elements; where updates are sharded.
-  std::int64_t in_shard(const Chunk& chunk) const {
-    return updated.begin - held.begin + chunk.begin;
-  }
   // Whether master weights are an array of their own.
   bool has_master() const { return master_dtype != dtype; }
   // Whether it names the parameter: a parameter without such an array is its own master.

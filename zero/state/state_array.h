@@ -6,11 +6,13 @@
 #include <functional>
 #include <span>
 
+#include "zero/base/enum_array.h"
 #include "zero/plan/layout.h"
 
 namespace zero::detail {
 
 enum class ArrayKind : std::uint8_t { parameter, gradient, master, state };
+inline constexpr std::size_t array_kinds = 4;
 
 struct ArrayId : SegmentId {
   ArrayKind kind = ArrayKind::parameter;
@@ -21,7 +23,6 @@ struct ArrayId : SegmentId {
 
 enum class Access : std::uint8_t {
   read,
-  write,    // the part may be read and changed
   replace,  // the visitor writes all of the part
 };
 

@@ -61,18 +61,15 @@ void StateStore::split(const ArrayId& array, const Range& range, Access access,
   if (border < range.end) tier_->visit(array, border, range.end, access, visitor);
 }
 
-void StateStore::visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
+void StateStore::visit(const ArrayId& array, std::int64_t begin, std::int64_t end,
                        const PartVisitor& visitor) {
   const auto in_arena = [&](std::byte* home, std::int64_t bytes) {
     if (runtime_.device().is_host()) return visitor(begin, {home, static_cast<std::size_t>(bytes)});
     staging_.resize(bytes);
-    if (access != Access::replace) copy_and_wait(runtime_, staging_.data(), home, bytes);
+    copy_and_wait(runtime_, staging_.data(), home, bytes);
     visitor(begin, staging_);
-    if (access == Access::read) return;
-    copy_and_wait(runtime_, home, staging_.data(), bytes);
-    if (tier_ != nullptr) tier_->note_written(array, begin, staging_);
   };
-  split(array, {begin, end}, access, in_arena, visitor);
+  split(array, {begin, end}, Access::read, in_arena, visitor);
 }
 
 void StateStore::read(const ArrayId& array, std::int64_t begin, std::int64_t end, std::byte* to) {

@@ -54,8 +54,8 @@ class StateStore {
 
   // Shows elements [begin, end), which must be this rank's, part by part in order. Called between
   // steps, or between the reductions and the update of a step. A part is valid until the visitor
-  // returns.
-  void visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
+  // returns, and is not to be changed.
+  void visit(const ArrayId& array, std::int64_t begin, std::int64_t end,
              const PartVisitor& visitor);
   void read(const ArrayId& array, std::int64_t begin, std::int64_t end, std::byte* to);
   void write(const ArrayId& array, std::int64_t begin, std::span<const std::byte> from);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "zero/base/error.h"
+#include "zero/base/text.h"
 #include "zero/checkpoint/format/json.h"
 
 namespace zero::checkpoint {
@@ -164,16 +164,7 @@ std::string file_name_problem(std::string_view name) {
 }
 
 std::string in_quotes(std::string_view name) {
-  std::string result = "\"";
-  for (const char c : name) {
-    if (result.size() > 100) return result + "...\"";
-    const auto byte = static_cast<unsigned char>(c);
-    std::array<char, 5> escaped{c};
-    if (byte < 0x20 || byte >= 0x7f)
-      std::snprintf(escaped.data(), escaped.size(), "\\x%02x", static_cast<unsigned>(byte));
-    result += escaped.data();
-  }
-  return result + "\"";
+  return "\"" + printable(name, 100) + "\"";
 }
 
 void place_tensors(const std::string& path, std::vector<TensorEntry>& tensors) {

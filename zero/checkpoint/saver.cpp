@@ -1,0 +1,254 @@
+// The saver's side of store.h.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "zero/base/text.h"
+#include "zero/checkpoint/store.h"
+
+namespace zero::checkpoint {
+namespace {
+
+constexpr const char* lock_name = ".lock";
+constexpr const char* latest_temporary = ".tmp-latest";
+constexpr const char* sign_prefix = ".tmp-sign-";
+constexpr const char* retired_prefix = ".trash-retired-";
+constexpr const char* set_aside_prefix = ".trash-set-aside-";
+// Manifests and directories beside the files of tensors.
+constexpr std::int64_t space_margin = std::int64_t{1} << 20;
+
+template <class Work>
+void note_failure(std::vector<std::string>& notices, Work&& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    notices.emplace_back(error.what());
+  }
+}
+
+}  // namespace
+
+std::string tag_problem(const std::string& tag) {
+  if (tag == latest_name) return "is the name of the hint beside the checkpoints";
+  return file_name_problem(tag);
+}
+
+std::string temporary_name(const std::string& tag, const std::string& save_id) {
+  return ".tmp-" + tag + "-" + save_id;
+}
+
+std::string make_save_id() {
+  Digest random;
+  if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random))
+    throw SaveError("the system gives no random numbers for a save id");
+  return random.hex();
+}
+
+Saver::Saver(const std::string& directory)
+    : root_(Directory::make_path(directory)),
+      lock_(::openat(root_.descriptor(), lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
+                     0600)) {
+  const auto refuse = [this](const std::string& problem) {
+    throw SaveError(root_.path() + ": " + problem);
+  };
+  if (lock_.get() < 0)
+    refuse("cannot be written to (" + std::string(lock_name) + "): " + std::strerror(errno));
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0)
+    refuse(errno == EWOULDBLOCK ? "another job saves here" + holder()
+                                : std::string("cannot be locked: ") + std::strerror(errno));
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const std::string text =
+      std::string(host.data()) + ", process " + std::to_string(::getpid()) + "\n";
+  if (::ftruncate(lock_.get(), 0) != 0 ||
+      ::pwrite(lock_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+    // The lock holds without its text.
+  }
+  finish_replacement();
+}
+
+Saver::~Saver() {
+  abandon();
+}
+
+std::string Saver::holder() const {
+  std::array<char, 300> text{};
+  const ssize_t got = ::pread(lock_.get(), text.data(), text.size() - 1, 0);
+  const std::string_view whole(text.data(), std::max<ssize_t>(got, 0));
+  const std::string holder(trimmed(whole, "\n"));
+  return holder.empty() ? "" : " (host " + holder + ")";
+}
+
+std::int64_t Saver::next_sequence() {
+  if (sequence_ == 0) {
+    try {
+      for (const Candidate& candidate : candidates(root_))
+        sequence_ = std::max(sequence_, candidate.sequence());
+    } catch (const LoadError& error) {
+      throw SaveError(std::string(error.what()) + "; choose another directory to save to");
+    }
+  }
+  return ++sequence_;
+}
+
+// Of a job that died while it replaced a checkpoint: what has no successor has its name again.
+void Saver::finish_replacement() const {
+  for (const std::string& name : root_.names()) {
+    if (!name.starts_with(replaced_prefix)) continue;
+    const std::string tag = name.substr(replaced_prefix.size());
+    if (root_.has(tag)) continue;
+    root_.rename(name, tag, false);
+    root_.sync();
+  }
+}
+
+void Saver::clear() const {
+  for (const std::string& name : root_.names())
+    if (name.starts_with(".tmp-") || name.starts_with(retired_prefix) ||
+        name.starts_with(replaced_prefix))
+      root_.remove_tree(name);
+}
+
+std::string Saver::leave_sign() const {
+  const std::string sign = make_save_id();
+  root_.write_text(sign_prefix + sign, sign);
+  return sign;
+}
+
+void Saver::remove_sign(const std::string& sign) const noexcept {
+  try {
+    root_.remove(sign_prefix + sign);
+  } catch (const std::exception&) {
+    // The next save clears it away.
+  }
+}
+
+void check_sign(const Directory& root, const std::string& sign) {
+  if (root.read_text(sign_prefix + sign, std::ssize(sign)) != sign)
+    throw LoadError(root.path() + "/" + sign_prefix + sign + ": has another content");
+}
+
+void Saver::begin(const std::string& tag, const std::string& save_id, std::int64_t bytes_needed,
+                  Existing existing) {
+  clear();
+  replaces_ = false;
+  if (root_.has(tag)) {
+    const bool is_checkpoint = looks_like_checkpoint(root_, tag);
+    const bool valid = is_checkpoint && existing != Existing::set_aside &&
+                       open_candidate(root_, tag).manifest.has_value();
+    replaces_ = valid && existing == Existing::replace;
+    if (!is_checkpoint)
+      throw SaveError(root_.path() + ": has " + tag + " already, which is no checkpoint");
+    if (valid && !replaces_)
+      throw SaveError(root_.path() + ": has " + tag +
+                      " already; a checkpoint is overwritten only with SaveOptions::replace");
+    // A run that was resumed from before a damaged one comes to its tag again.
+    if (!valid) set_aside(tag);
+  }
+  const std::int64_t free = root_.free_bytes();
+  if (free < bytes_needed + space_margin)
+    throw SaveError(root_.path() + ": the checkpoint needs " + std::to_string(bytes_needed) +
+                    " bytes, the file system has " + std::to_string(free) + " left");
+  tag_ = tag;
+  temporary_ = temporary_name(tag, save_id);
+  root_.make(temporary_);
+}
+
+void Saver::abandon() noexcept {
+  if (temporary_.empty()) return;
+  try {
+    root_.remove_tree(temporary_);
+  } catch (const std::exception&) {
+    // The next save clears it away.
+  }
+  temporary_.clear();
+}
+
+// A checkpoint of this tag keeps being the one that loads, under another name, until the new one
+// is known to be on disk.
+void Saver::put_in_place() {
+  const std::string replaced = replaced_prefix + tag_;
+  bool renamed = false;
+  try {
+    if (replaces_) {
+      root_.rename(tag_, replaced, false);
+      root_.sync();
+    }
+    root_.rename(temporary_, tag_, false);
+    renamed = true;
+    root_.sync();
+  } catch (const SaveError&) {
+    // Not known to be on disk, so not committed: undone, and the error stands.
+    if (renamed) root_.rename(tag_, temporary_, false);
+    if (replaces_ && root_.has(replaced)) root_.rename(replaced, tag_, false);
+    throw;
+  }
+}
+
+std::vector<std::string> Saver::commit(const Manifest& manifest) {
+  const std::string text = format_manifest(manifest);
+  if (std::ssize(text) > max_manifest_bytes)
+    throw SaveError(root_.path() + "/" + tag_ + ": the manifest would be larger than 256 MiB");
+  // What is committed must be readable.
+  parse_manifest(root_.path() + "/" + temporary_ + "/" + manifest_name, text);
+  {
+    const Directory inside = root_.child(temporary_);
+    inside.write_text(manifest_name, text);
+    inside.write_text(manifest_digest_name, format_manifest_digest(text));
+    inside.sync();
+  }
+  put_in_place();
+  temporary_.clear();
+  committed_ = tag_;
+  std::vector<std::string> notices;
+  note_failure(notices, [&] {
+    if (replaces_) root_.remove_tree(replaced_prefix + tag_);
+  });
+  note_failure(notices, [&] {
+    root_.write_text(latest_temporary, tag_ + "\n");
+    root_.replace(latest_name, latest_temporary);
+  });
+  return notices;
+}
+
+std::vector<std::string> Saver::retain(int keep) {
+  std::vector<std::string> notices;
+  if (keep <= 0) return notices;
+  note_failure(notices, [&] {
+    int kept = 0;
+    for (const Candidate& candidate : candidates(root_)) {
+      if (!candidate.manifest) continue;
+      if (++kept <= keep || candidate.tag == committed_) continue;
+      const std::string retired = retired_prefix + candidate.tag;
+      root_.rename(candidate.tag, retired, false);
+      root_.sync();
+      root_.remove_tree(retired);
+    }
+  });
+  return notices;
+}
+
+std::string Saver::set_aside(const std::string& tag) {
+  std::string to = set_aside_prefix + tag;
+  for (int n = 2; root_.has(to); ++n) to = set_aside_prefix + tag + "-" + std::to_string(n);
+  root_.rename(tag, to, false);
+  return to;
+}
+
+std::vector<std::string> Saver::set_aside_later_than(std::int64_t sequence) {
+  std::vector<std::string> moved;
+  for (const Candidate& candidate : candidates(root_)) {
+    if (candidate.manifest && candidate.sequence() <= sequence) continue;
+    moved.push_back(candidate.tag + " to " + set_aside(candidate.tag));
+  }
+  root_.sync();
+  return moved;
+}
+
+}  // namespace zero::checkpoint
