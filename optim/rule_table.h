@@ -57,14 +57,6 @@ float initial_state(const OptimizerOptions& options);
 inline constexpr int most_states = 2;
 inline constexpr int most_factors = 16;
 
-// The Factors of a rule from floats, with the gradient multiplier in the first one's place.
-template <class Rule>
-constexpr auto factors_from(const float* factors, float multiplier) {
-  auto result = factors_from<Rule, float>(factors);
-  result.gradient_multiplier = multiplier;
-  return result;
-}
-
 // By binary powering: pow differs between C libraries.
 double power(double base, std::int64_t exponent);
 
