@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "zero/base/error.h"
+#include "optim/option_problems.h"
 
 namespace zero::optim {
 
@@ -111,26 +111,9 @@ double cycle_rate(const SchedulerOptions& options, double, std::int64_t iteratio
   return Cycle(options).rate(iteration);
 }
 
-// Problems of one set of options, one a line.
-class SchedulerProblems {
- public:
-  void require(bool holds, const std::string& message) {
-    if (holds) return;
-    if (!text_.empty()) text_ += '\n';
-    text_ += "scheduler.params." + message;
-  }
-  void throw_if_any() const {
-    if (!text_.empty()) throw ConfigError(text_);
-  }
-
- private:
-  std::string text_;
-};
-
-void check_warmup(const SchedulerOptions& options, SchedulerProblems& problems) {
-  problems.require(options.warmup_num_steps > 0,
-                   "warmup_num_steps: expected a positive integer, got " +
-                       std::to_string(options.warmup_num_steps));
+void check_warmup(const SchedulerOptions& options, OptionProblems& problems) {
+  problems.require(options.warmup_num_steps > 0, "warmup_num_steps", "a positive integer",
+                   options.warmup_num_steps);
   problems.require(options.warmup_type == "log" || options.warmup_type == "linear",
                    "warmup_type: unknown \"" + options.warmup_type + "\"; expected log or linear");
   problems.require(
@@ -138,40 +121,34 @@ void check_warmup(const SchedulerOptions& options, SchedulerProblems& problems) 
       "total_num_steps: " + options.type + " needs the number of steps, a positive integer");
 }
 
-void check_cycle(const SchedulerOptions& options, SchedulerProblems& problems) {
-  const auto not_negative = [&](const char* name, std::int64_t value) {
-    problems.require(value >= 0,
-                     std::string(name) + ": expected 0 or more, got " + std::to_string(value));
-  };
-  problems.require(options.cycle_first_step_size > 0,
-                   "cycle_first_step_size: expected a positive integer, got " +
-                       std::to_string(options.cycle_first_step_size));
-  not_negative("cycle_second_step_size", options.cycle_second_step_size.value_or(0));
+void check_cycle(const SchedulerOptions& options, OptionProblems& problems) {
+  problems.require(options.cycle_first_step_size > 0, "cycle_first_step_size", "a positive integer",
+                   options.cycle_first_step_size);
+  problems.require_not_negative("cycle_second_step_size",
+                                options.cycle_second_step_size.value_or(0));
   constexpr std::int64_t most = std::int64_t{1} << 53;  // counts stay exact as doubles
   problems.require(
       options.cycle_first_step_size <= most && options.cycle_second_step_size.value_or(0) <= most,
       "cycle_first_step_size, cycle_second_step_size: expected at most 2^53");
-  not_negative("cycle_first_stair_count", options.cycle_first_stair_count);
-  not_negative("cycle_second_stair_count", options.cycle_second_stair_count.value_or(0));
-  not_negative("decay_step_size", options.decay_step_size);
+  problems.require_not_negative("cycle_first_stair_count", options.cycle_first_stair_count);
+  problems.require_not_negative("cycle_second_stair_count",
+                                options.cycle_second_stair_count.value_or(0));
+  problems.require_not_negative("decay_step_size", options.decay_step_size);
   for (const auto& [name, value] : {std::pair{"cycle_min_mom", options.cycle_min_mom},
                                     std::pair{"cycle_max_mom", options.cycle_max_mom}})
-    problems.require(
-        value >= 0 && value < 1,
-        std::string(name) + ": expected 0 <= momentum < 1, got " + std::to_string(value));
+    problems.require(value >= 0 && value < 1, name, "0 <= momentum < 1", value);
 }
 
-void check_range_test(const SchedulerOptions& options, SchedulerProblems& problems) {
-  problems.require(options.lr_range_test_step_size > 0,
-                   "lr_range_test_step_size: expected a positive integer, got " +
-                       std::to_string(options.lr_range_test_step_size));
+void check_range_test(const SchedulerOptions& options, OptionProblems& problems) {
+  problems.require(options.lr_range_test_step_size > 0, "lr_range_test_step_size",
+                   "a positive integer", options.lr_range_test_step_size);
 }
 
 struct Type {
   std::string_view name;
   double SchedulerOptions::*initial_rate;  // null: 0
   double (*rate)(const SchedulerOptions&, double optimizer_rate, std::int64_t iteration);
-  void (*check)(const SchedulerOptions&, SchedulerProblems&);
+  void (*check)(const SchedulerOptions&, OptionProblems&);
 };
 
 constexpr Type types[] = {
@@ -195,11 +172,10 @@ const Type& type_of(const SchedulerOptions& options) {
 LrSchedule::LrSchedule(const SchedulerOptions& options, double optimizer_rate)
     : options_(options), optimizer_rate_(optimizer_rate) {
   if (options.type.empty()) return;
-  SchedulerProblems problems;
+  OptionProblems problems("scheduler.params.");
   type_of(options).check(options, problems);
-  problems.require(options.last_batch_iteration >= -1,
-                   "last_batch_iteration: expected -1 or more, got " +
-                       std::to_string(options.last_batch_iteration));
+  problems.require(options.last_batch_iteration >= -1, "last_batch_iteration", "-1 or more",
+                   options.last_batch_iteration);
   problems.throw_if_any();
 }
 
@@ -228,11 +204,6 @@ std::optional<Betas> LrSchedule::betas(std::int64_t applied_step) const {
 
 std::int64_t LrSchedule::iteration_of(std::int64_t applied_step) const {
   return options_.last_batch_iteration + applied_step - 1;
-}
-
-std::unique_ptr<LrSchedule> create_lr_schedule(const SchedulerOptions& options,
-                                               double optimizer_learning_rate) {
-  return std::make_unique<LrSchedule>(options, optimizer_learning_rate);
 }
 
 }  // namespace zero::optim

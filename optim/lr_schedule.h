@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 
 #include "optim/options.h"
@@ -33,8 +32,5 @@ class LrSchedule {
   SchedulerOptions options_;
   double optimizer_rate_;
 };
-
-std::unique_ptr<LrSchedule> create_lr_schedule(const SchedulerOptions& options,
-                                               double optimizer_learning_rate);
 
 }  // namespace zero::optim

@@ -2,63 +2,39 @@
 
 #include <utility>
 
+#include "optim/option_problems.h"
 #include "optim/rule_table.h"
-#include "zero/base/error.h"
 #include "zero/base/text.h"
 
 namespace zero::optim {
 
 namespace {
 
-// One line per broken rule.
-class OptionProblems {
- public:
-  void require(bool holds, const std::string& key, const std::string& expected, double got) {
-    require(holds, key, expected, std::to_string(got));
-  }
-  void require(bool holds, const std::string& key, const std::string& expected,
-               const std::string& got) {
-    if (holds) return;
-    if (!text_.empty()) text_ += '\n';
-    text_ += "optimizer.params." + key + ": expected " + expected + ", got " + got;
-  }
-  void raise() const {
-    if (!text_.empty()) throw ConfigError(text_);
-  }
-
- private:
-  std::string text_;
-};
-
 void check_common(const OptimizerOptions& options, OptionProblems& problems) {
-  const auto not_negative = [&](const char* key, double value) {
-    problems.require(value >= 0, key, "0 or more", value);
-  };
-  not_negative("lr", options.learning_rate);
-  not_negative("muon_lr", options.muon_lr.value_or(0));
-  not_negative("adam_lr", options.adam_lr.value_or(0));
-  not_negative("weight_decay", options.weight_decay);
+  problems.require_not_negative("lr", options.learning_rate);
+  problems.require_not_negative("muon_lr", options.muon_lr.value_or(0));
+  problems.require_not_negative("adam_lr", options.adam_lr.value_or(0));
+  problems.require_not_negative("weight_decay", options.weight_decay);
   for (const auto& [key, beta] :
        {std::pair{"betas[0]", options.beta1}, std::pair{"betas[1]", options.beta2}})
     problems.require(beta >= 0 && beta < 1, key, "0 <= beta < 1", beta);
-  not_negative("eps", options.epsilon);
+  problems.require_not_negative("eps", options.epsilon);
 }
 
 void check_sgd(const OptimizerOptions& options, OptionProblems& problems) {
-  problems.require(options.momentum >= 0, "momentum", "0 or more", options.momentum);
+  problems.require_not_negative("momentum", options.momentum);
   if (!options.nesterov) return;
   problems.require(options.momentum > 0, "momentum", "more than 0 with nesterov", options.momentum);
   problems.require(options.dampening == 0, "dampening", "0 with nesterov", options.dampening);
 }
 
 void check_adagrad(const OptimizerOptions& options, OptionProblems& problems) {
-  problems.require(options.lr_decay >= 0, "lr_decay", "0 or more", options.lr_decay);
-  problems.require(options.initial_accumulator_value >= 0, "initial_accumulator_value", "0 or more",
-                   options.initial_accumulator_value);
+  problems.require_not_negative("lr_decay", options.lr_decay);
+  problems.require_not_negative("initial_accumulator_value", options.initial_accumulator_value);
 }
 
 void check_lamb(const OptimizerOptions& options, OptionProblems& problems) {
-  problems.require(options.min_coeff >= 0, "min_coeff", "0 or more", options.min_coeff);
+  problems.require_not_negative("min_coeff", options.min_coeff);
   problems.require(options.max_coeff >= options.min_coeff, "max_coeff", "min_coeff or more",
                    options.max_coeff);
 }
@@ -84,10 +60,10 @@ void check_own(const std::string& type, const OptimizerOptions& options, OptionP
 }  // namespace
 
 void check_options(const OptimizerOptions& options) {
-  OptionProblems problems;
+  OptionProblems problems("optimizer.params.");
   check_common(options, problems);
   check_own(lower_case(options.type), options, problems);
-  problems.raise();
+  problems.throw_if_any();
 }
 
 OptimizerOptions default_options(const std::string& type) {

@@ -31,7 +31,7 @@ class Iteration {
   float* x() { return x_; }
 
   void standard() {
-    auto [r, z, ignored1, ignored2, ignored3] = squares_;
+    float *r = squares_[0], *z = squares_[1];
     for (int step = 0; step < steps; ++step) {
       gram(r);
       square_product(r, r, z, c, r, b);  // z = b r + c r r
@@ -116,15 +116,11 @@ MatrixShape matrix_shape(std::span<const std::int64_t> shape) {
   return matrix;
 }
 
-NewtonSchulz iteration_of(RuleKind rule) {
-  return rule == RuleKind::muon_gram ? NewtonSchulz::gram : NewtonSchulz::standard;
-}
-
 std::int64_t scratch_elements(const MatrixShape& shape) {
   return Iteration::elements(std::min(shape.rows, shape.cols), std::max(shape.rows, shape.cols));
 }
 
-void orthogonalize(DeviceKernels& kernels, NewtonSchulz iteration, const DeviceMatrix& matrix,
+void orthogonalize(DeviceKernels& kernels, RuleKind rule, const DeviceMatrix& matrix,
                    Stream stream) {
   const MatrixShape& shape = matrix.shape;
   const std::int64_t count = shape.rows * shape.cols;
@@ -141,7 +137,7 @@ void orthogonalize(DeviceKernels& kernels, NewtonSchulz iteration, const DeviceM
     move(values, shape.rows, shape.cols, work.x());
     kernels.normalise(work.x(), count, matrix.norm, stream);
     // A square one has nothing to gain from its Gram matrix.
-    if (iteration == NewtonSchulz::gram && rows < cols)
+    if (rule == RuleKind::muon_gram && rows < cols)
       work.by_gram();
     else
       work.standard();

@@ -21,13 +21,6 @@ struct MatrixShape {
 // As DeepSpeed's Muon sees it: the last two dimensions, a convolution of four as one matrix.
 MatrixShape matrix_shape(std::span<const std::int64_t> shape);
 
-// Gram iterates on the small square of the matrix, with a restart (Dao, 2026), standard on the
-// matrix itself: equal in exact arithmetic.
-enum class NewtonSchulz : std::uint8_t { gram, standard };
-
-// Of a rule that sees whole matrices.
-NewtonSchulz iteration_of(RuleKind rule);
-
 std::int64_t scratch_elements(const MatrixShape& shape);
 
 // A batch of matrices in the device's memory, row-major, one behind the other.
@@ -38,8 +31,9 @@ struct DeviceMatrix {
   NormSum* norm = nullptr;   // of one matrix at a time
 };
 
-// Each matrix of the batch in place, in the order of the stream.
-void orthogonalize(DeviceKernels& kernels, NewtonSchulz iteration, const DeviceMatrix& matrix,
+// Each matrix of the batch in place, in the order of the stream. Muon iterates on the matrix
+// itself, muon_gram on its small square, with a restart (Dao, 2026): equal in exact arithmetic.
+void orthogonalize(DeviceKernels& kernels, RuleKind rule, const DeviceMatrix& matrix,
                    Stream stream);
 
 }  // namespace zero::optim

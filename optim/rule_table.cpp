@@ -174,8 +174,4 @@ float initial_state(const OptimizerOptions& options) {
              : 0;
 }
 
-void write_factors(const OptimizerOptions& options, const StepScalars& scalars, float* factors) {
-  rule_of(options).write(options, scalars, factors);
-}
-
 }  // namespace zero::optim

@@ -39,7 +39,8 @@ struct UpdateRule {
   std::vector<std::string_view> states;
   // Which of the options that several rules share it has.
   bool betas = false, eps = false, momentum = false;
-  // See write_factors().
+  // Writes its factors as plain floats, computed in double and rounded, in the order of its Factors
+  // struct; behind them what tensor_step.h says.
   void (*write)(const OptimizerOptions&, const StepScalars&, float* factors) = nullptr;
 };
 
@@ -55,18 +56,6 @@ float initial_state(const OptimizerOptions& options);
 
 inline constexpr int most_states = 2;
 inline constexpr int most_factors = 16;
-
-// Writes the rule's factors as plain floats, computed in double and rounded, in the order of its
-// Factors struct; behind them what tensor_step.h says.
-void write_factors(const OptimizerOptions& options, const StepScalars& scalars, float* factors);
-
-// The Factors of a rule from floats, with the gradient multiplier in the first one's place.
-template <class Rule>
-constexpr auto factors_from(const float* factors, float multiplier) {
-  auto result = factors_from<Rule, float>(factors);
-  result.gradient_multiplier = multiplier;
-  return result;
-}
 
 // By binary powering: pow differs between C libraries.
 double power(double base, std::int64_t exponent);

@@ -19,16 +19,21 @@ namespace zero::optim {
 // both outcomes need.
 inline constexpr int step_candidates = 2;
 
-// One rank's part of the agreement. 64-bit words alone: it travels as int64.
-struct StepVote {
+// What the host knows of its rank's step. 64-bit words alone: it travels as int64.
+struct StepNews {
   std::int64_t step = 0;
   std::uint64_t issued_hash = 0;
   double learning_rates[step_candidates] = {};
-  double loss = 0;
   std::int64_t stop_requested = 0;
+  // Of a checkpoint that is written behind the steps: this rank is at it, or could not do it.
   std::int64_t save_busy = 0, save_failed = 0;
   std::int64_t inspects = 0;  // StepOptions::inspect is set, so that a second vote follows
   std::int64_t skip = 0;      // it decided so
+};
+
+// One rank's part of the agreement. 64-bit words alone, too.
+struct StepVote : StepNews {
+  double loss = 0;
   // The exit code of what has failed beside this rank's device: the rest follows from garbage.
   std::int64_t failed = 0;
   // Of the gradients that this rank owns; and of those that another rank of its model-parallel
@@ -38,14 +43,9 @@ struct StepVote {
 inline constexpr int step_vote_words = sizeof(StepVote) / 8;
 
 // Of this rank, uploaded before the step. The factors of every group and candidate lie beside it.
-struct StepRequest {
-  std::int64_t step = 0;
-  std::uint64_t issued_hash = 0;
+struct StepRequest : StepNews {
   double loss = 0;  // sum over micro steps of what the host was given
   double micro_steps = 1;
-  std::int64_t stop_requested = 0;
-  // Of a checkpoint that is written behind the steps: this rank is at it, or could not do it.
-  std::int64_t save_busy = 0, save_failed = 0;
   double predivision = 1;          // what gradients were divided by before the sum over ranks
   double summands = 1;             // ranks * micro steps
   double clipping = 0;             // 0: none
@@ -53,8 +53,6 @@ struct StepRequest {
   // Where no step is in flight the host knows the count of applied steps, after a resumed
   // checkpoint say; else -1.
   std::int64_t known_applied = -1;
-  double learning_rates[step_candidates] = {};
-  std::int64_t inspects = 0, skip = 0;
   std::int64_t preliminary = 0;  // the program is to see the decision, and a final vote follows
   NormSum norm;                  // of gradients that are not in the device's memory
   std::int64_t scales_loss = 0;  // dynamically, by the options
@@ -96,15 +94,8 @@ struct StepDecision {
 // losses that the device itself was given.
 template <class Vote>
 constexpr void complete_vote(const StepRequest& request, double device_loss, Vote& vote) {
-  vote.step = request.step;
-  vote.issued_hash = request.issued_hash;
-  for (int c = 0; c < step_candidates; ++c) vote.learning_rates[c] = request.learning_rates[c];
+  static_cast<StepNews&>(vote) = request;
   vote.loss = (request.loss + device_loss) / request.micro_steps;
-  vote.stop_requested = request.stop_requested;
-  vote.save_busy = request.save_busy;
-  vote.save_failed = request.save_failed;
-  vote.inspects = request.inspects;
-  vote.skip = request.skip;
   add_sum(request.norm, vote.norm);
   carry_limbs(vote.uncounted.limbs);
 }
@@ -123,15 +114,13 @@ constexpr void note_difference(Differs what, std::int64_t step, int rank, std::i
 template <class Decision>
 constexpr void compare_vote(const StepRequest& request, const StepVote& vote, const StepVote& root,
                             int rank, Decision& decision) {
-  const auto note = [&](Differs what, std::uint64_t value, std::uint64_t of_root) {
-    note_difference(what, request.step, rank, static_cast<std::int64_t>(value),
-                    static_cast<std::int64_t>(of_root), decision);
-  };
   const auto compare = [&](Differs what, auto value, auto of_root) {
-    if (std::bit_cast<std::uint64_t>(value) != std::bit_cast<std::uint64_t>(of_root))
-      note(what, std::bit_cast<std::uint64_t>(value), std::bit_cast<std::uint64_t>(of_root));
+    const auto bits = std::bit_cast<std::int64_t>(value);
+    const auto bits_of_root = std::bit_cast<std::int64_t>(of_root);
+    if (bits != bits_of_root)
+      note_difference(what, request.step, rank, bits, bits_of_root, decision);
   };
-  if (vote.failed != 0) note(Differs::failed, static_cast<std::uint64_t>(vote.failed), 0);
+  compare(Differs::failed, vote.failed, std::int64_t{0});
   compare(Differs::step, vote.step, root.step);
   // Where the exchange was cut off, all votes are those of an older step.
   compare(Differs::step, vote.step, request.step);

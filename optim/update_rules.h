@@ -11,6 +11,10 @@
 
 namespace zero::optim {
 
+// Of floats; vectors bring their own.
+using std::fma;
+using std::sqrt;
+
 // Of one call, in the order of use; computed in double, once, and rounded to fp32.
 template <class F>
 struct AdamFactors {
@@ -33,8 +37,6 @@ struct AdamRule {
 
   template <class F>
   static constexpr void apply(const AdamFactors<F>& factors, F gradient, F& parameter, F* state) {
-    using std::fma;
-    using std::sqrt;
     gradient = gradient * factors.gradient_multiplier;
     if constexpr (!decoupled) gradient = fma(factors.decay, parameter, gradient);
     state[0] = fma(factors.beta1, state[0], factors.gradient_share * gradient);
@@ -67,7 +69,6 @@ struct SgdRule {
 
   template <class F>
   static constexpr void apply(const SgdFactors<F>& factors, F gradient, F& parameter, F* state) {
-    using std::fma;
     gradient = gradient * factors.gradient_multiplier;
     gradient = fma(factors.weight_decay, parameter, gradient);
     if constexpr (momentum != Momentum::none)
@@ -101,7 +102,6 @@ struct LionRule {
 
   template <class F>
   static constexpr void apply(const LionFactors<F>& factors, F gradient, F& parameter, F* state) {
-    using std::fma;
     gradient = gradient * factors.gradient_multiplier;
     const F direction = fma(factors.beta1, state[0], factors.gradient_share * gradient);
     parameter = fma(factors.decay, parameter, parameter);
@@ -127,8 +127,6 @@ struct AdagradRule {
   template <class F>
   static constexpr void apply(const AdagradFactors<F>& factors, F gradient, F& parameter,
                               F* state) {
-    using std::fma;
-    using std::sqrt;
     gradient = gradient * factors.gradient_multiplier;
     gradient = fma(factors.weight_decay, parameter, gradient);
     state[0] = fma(gradient, gradient, state[0]);
@@ -156,7 +154,6 @@ struct LambRule {
 
   template <class F>
   static constexpr F direct(const LambFactors<F>& factors, F gradient, F parameter, F* state) {
-    using std::fma;
     gradient = gradient * factors.gradient_multiplier;
     state[0] = fma(factors.beta1, state[0], factors.gradient_share * gradient);
     state[1] = fma(factors.beta2, state[1], (factors.square_share * gradient) * gradient);
@@ -165,15 +162,12 @@ struct LambRule {
 
   template <class F>
   static constexpr void apply(const LambFactors<F>& factors, F, F& parameter, F* state) {
-    using std::fma;
     parameter = fma(factors.step, direction(factors, parameter, state), parameter);
   }
 
  private:
   template <class F>
   static constexpr F direction(const LambFactors<F>& factors, F parameter, const F* state) {
-    using std::fma;
-    using std::sqrt;
     F denominator = state[1];
     if constexpr (eps_inside_sqrt)
       denominator = sqrt(denominator + factors.epsilon);
@@ -209,7 +203,6 @@ struct MuonRule {
 
   template <class F>
   static constexpr F direct(const MuonFactors<F>& factors, F gradient, F, F* state) {
-    using std::fma;
     gradient = gradient * factors.gradient_multiplier;
     state[0] = fma(factors.momentum, state[0], factors.gradient_share * gradient);
     return fma(factors.momentum, state[0], factors.gradient_share * gradient);
@@ -223,11 +216,15 @@ struct MuonStepRule {
 
   template <class F>
   static constexpr void apply(const MuonFactors<F>& factors, F direction, F& parameter, F*) {
-    using std::fma;
     parameter = fma(factors.decay, parameter, parameter);
     parameter = fma(factors.step, direction, parameter);
   }
 };
+
+// What a matrix of directions is multiplied with before it is made orthogonal.
+constexpr float inverse_of_norm(double norm) {
+  return static_cast<float>(1 / (norm + 1e-7));
+}
 
 // What a gradient is multiplied with: `inverse_scale` averages and unscales, and the norm of the
 // result is brought down to `limit` as DeepSpeed's ZeRO stages do; 0 or less: no limit.

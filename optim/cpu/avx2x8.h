@@ -3,8 +3,6 @@
 
 #include <immintrin.h>
 
-#include <cstdint>
-
 #include "zero/base/dtype.h"
 
 namespace zero::optim::cpu {
@@ -74,36 +72,20 @@ struct Avx2x8 {
       largest = _mm256_max_epu32(largest, magnitude);
       smallest = _mm256_min_epu32(smallest, _mm256_sub_epi32(magnitude, _mm256_set1_epi32(1)));
     }
-    void store(std::uint32_t* largest_lanes, std::uint32_t* smallest_lanes) const {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(largest_lanes), largest);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(smallest_lanes), smallest);
-    }
   };
 
-  struct Doubles {
-    static constexpr int lanes = 4;
-    __m256d value;
-    explicit Doubles(double from) : value(_mm256_set1_pd(from)) {}
-    explicit Doubles(__m256d from) : value(from) {}
-    friend Doubles operator+(Doubles a, Doubles b) { return Doubles(a.value + b.value); }
-    friend Doubles operator-(Doubles a, Doubles b) { return Doubles(a.value - b.value); }
-    friend Doubles operator*(Doubles a, Doubles b) { return Doubles(a.value * b.value); }
-  };
+  using Doubles = __m256d;
+  static Doubles doubles(double from) { return _mm256_set1_pd(from); }
   template <int part>
   Doubles widen() const {
-    return Doubles(_mm256_cvtps_pd(_mm256_extractf128_ps(value, part)));
+    return _mm256_cvtps_pd(_mm256_extractf128_ps(value, part));
   }
 
   struct Counts {
     __m256i value = _mm256_setzero_si256();
-    void add_bits(Doubles from) {
-      value = _mm256_add_epi64(value, _mm256_castpd_si256(from.value));
-    }
+    void add_bits(Doubles from) { value = _mm256_add_epi64(value, _mm256_castpd_si256(from)); }
     void decrement_where_greater(Doubles a, Doubles b) {
-      add_bits(Doubles(_mm256_cmp_pd(a.value, b.value, _CMP_GT_OQ)));
-    }
-    void store(std::uint64_t* to) const {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), value);
+      add_bits(_mm256_cmp_pd(a, b, _CMP_GT_OQ));
     }
   };
 };

@@ -3,8 +3,6 @@
 
 #include <immintrin.h>
 
-#include <cstdint>
-
 #include "zero/base/dtype.h"
 
 namespace zero::optim::cpu {
@@ -74,36 +72,22 @@ struct Avx512x16 {
       largest = _mm512_max_epu32(largest, magnitude);
       smallest = _mm512_min_epu32(smallest, _mm512_sub_epi32(magnitude, _mm512_set1_epi32(1)));
     }
-    void store(std::uint32_t* largest_lanes, std::uint32_t* smallest_lanes) const {
-      _mm512_storeu_si512(largest_lanes, largest);
-      _mm512_storeu_si512(smallest_lanes, smallest);
-    }
   };
 
-  struct Doubles {
-    static constexpr int lanes = 8;
-    __m512d value;
-    explicit Doubles(double from) : value(_mm512_set1_pd(from)) {}
-    explicit Doubles(__m512d from) : value(from) {}
-    friend Doubles operator+(Doubles a, Doubles b) { return Doubles(a.value + b.value); }
-    friend Doubles operator-(Doubles a, Doubles b) { return Doubles(a.value - b.value); }
-    friend Doubles operator*(Doubles a, Doubles b) { return Doubles(a.value * b.value); }
-  };
+  using Doubles = __m512d;
+  static Doubles doubles(double from) { return _mm512_set1_pd(from); }
   template <int part>
   Doubles widen() const {
-    return Doubles(_mm512_cvtps_pd(_mm512_extractf32x8_ps(value, part)));
+    return _mm512_cvtps_pd(_mm512_extractf32x8_ps(value, part));
   }
 
   struct Counts {
     __m512i value = _mm512_setzero_si512();
-    void add_bits(Doubles from) {
-      value = _mm512_add_epi64(value, _mm512_castpd_si512(from.value));
-    }
+    void add_bits(Doubles from) { value = _mm512_add_epi64(value, _mm512_castpd_si512(from)); }
     void decrement_where_greater(Doubles a, Doubles b) {
-      const __mmask8 greater = _mm512_cmp_pd_mask(a.value, b.value, _CMP_GT_OQ);
+      const __mmask8 greater = _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ);
       value = _mm512_mask_sub_epi64(value, greater, value, _mm512_set1_epi64(1));
     }
-    void store(std::uint64_t* to) const { _mm512_storeu_si512(to, value); }
   };
 };
 

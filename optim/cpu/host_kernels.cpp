@@ -9,7 +9,6 @@
 #include "optim/cpu/kernels.h"
 #include "optim/device_kernels.h"
 #include "optim/gradient_norm.h"
-#include "optim/matrix_elements.h"
 #include "zero/base/cpu/thread_pool.h"
 
 namespace zero::optim {
@@ -39,85 +38,56 @@ template <class Rule>
 constexpr int step_position = offsetof(typename Rule::template Factors<float>, step) /
                               sizeof(float);
 
-std::byte* element(void* array, DType dtype, std::int64_t at) {
-  return static_cast<std::byte*>(array) + at * size_of(dtype);
-}
-
 const std::byte* element(const void* array, DType dtype, std::int64_t at) {
   return static_cast<const std::byte*>(array) + at * size_of(dtype);
 }
 
-cpu::UpdateArrays arrays_of(const DeviceUpdate& update, std::int64_t at, std::int64_t count) {
-  cpu::UpdateArrays arrays{count,
-                           element(update.gradient, update.gradient_dtype, at),
-                           update.gradient_dtype,
-                           nullptr,
-                           nullptr,
-                           nullptr,
-                           update.parameter_dtype};
-  if (update.parameter != nullptr)
-    arrays.parameter = element(update.parameter, update.parameter_dtype, at);
-  return arrays;
+std::byte* element(void* array, DType dtype, std::int64_t at) {
+  return static_cast<std::byte*>(array) + at * size_of(dtype);
 }
 
-// A few elements of master weights and states in fp32, where they are kept in 16 bits. On the stack
-// of the thread that updates them.
-class Fp32Staging {
- public:
-  static constexpr std::int64_t elements = 2048;  // few enough to stay in cache
+// Calls run(arrays, first element) for elements of the update, given their master weights and
+// states in fp32.
+template <class Run>
+void run_on(const DeviceUpdate& update, const Elements& part, float* master, float* const* states,
+            const Run& run) {
+  void* copy = update.parameter == nullptr
+                   ? nullptr
+                   : element(update.parameter, update.parameter_dtype, part.begin);
+  run(cpu::UpdateArrays{part.count(), element(update.gradient, update.gradient_dtype, part.begin),
+                        update.gradient_dtype, master, states, copy, update.parameter_dtype},
+      part.begin);
+}
 
-  Fp32Staging(const DeviceUpdate& update, int states, std::int64_t at, std::int64_t count)
-      : update_(update), states_(states), at_(at), count_(count) {
-    cast(element(update.master, update.master_dtype, at), update.master_dtype, master_, DType::fp32,
-         count);
-    for (int s = 0; s < states; ++s)
-      cast(element(update.states[s], update.state_dtype, at), update.state_dtype, values_[s],
-           DType::fp32, count);
-  }
-  Fp32Staging(const Fp32Staging&) = delete;
-
-  void point(cpu::UpdateArrays& arrays) {
-    arrays.master = master_;
-    arrays.state = pointers_;
-  }
-  // Rounds to nearest even.
-  void store() const {
-    cast(master_, DType::fp32, element(update_.master, update_.master_dtype, at_),
-         update_.master_dtype, count_);
-    for (int s = 0; s < states_; ++s)
-      cast(values_[s], DType::fp32, element(update_.states[s], update_.state_dtype, at_),
-           update_.state_dtype, count_);
-  }
-
- private:
-  const DeviceUpdate& update_;
-  const int states_;
-  const std::int64_t at_, count_;
-  alignas(64) float master_[elements];
-  alignas(64) float values_[most_states][elements];
-  float* pointers_[most_states] = {values_[0], values_[1]};
-};
-
-// Calls run(arrays, first element) for some elements of the update, whose master weights and states
-// are in fp32 there: once, or in blocks where they are kept in 16 bits.
+// The same for all elements of a part, in blocks where master weights and states are kept in 16
+// bits: these pass through fp32 on the stack of the thread, and are rounded to nearest even.
 template <class Run>
 void in_fp32(const DeviceUpdate& update, int states, const Elements& part, const Run& run) {
+  constexpr std::int64_t block_elements = 2048;  // few enough to stay in cache
   if (update.master_dtype == DType::fp32 && (states == 0 || update.state_dtype == DType::fp32)) {
-    cpu::UpdateArrays arrays = arrays_of(update, part.begin, part.count());
-    arrays.master = static_cast<float*>(update.master) + part.begin;
     float* pointers[most_states] = {};
     for (int s = 0; s < states; ++s)
       pointers[s] = static_cast<float*>(update.states[s]) + part.begin;
-    arrays.state = pointers;
-    return run(arrays, part.begin);
+    return run_on(update, part, static_cast<float*>(update.master) + part.begin, pointers, run);
   }
-  for (std::int64_t at = part.begin; at < part.end; at += Fp32Staging::elements) {
-    const std::int64_t count = std::min(Fp32Staging::elements, part.end - at);
-    cpu::UpdateArrays arrays = arrays_of(update, at, count);
-    Fp32Staging staging(update, states, at, count);
-    staging.point(arrays);
-    run(arrays, at);
-    staging.store();
+  alignas(64) float wide[1 + most_states][block_elements];
+  float* pointers[most_states] = {wide[1], wide[2]};
+  for (Elements block = part; block.begin < part.end; block.begin = block.end) {
+    block.end = std::min(block.begin + block_elements, part.end);
+    // Calls move(narrow, its dtype, wide) for the block's elements of each array.
+    const auto for_arrays = [&](const auto& move) {
+      move(element(update.master, update.master_dtype, block.begin), update.master_dtype, wide[0]);
+      for (int s = 0; s < states; ++s)
+        move(element(update.states[s], update.state_dtype, block.begin), update.state_dtype,
+             pointers[s]);
+    };
+    for_arrays([&](const void* narrow, DType dtype, float* to) {
+      cast(narrow, dtype, to, DType::fp32, block.count());
+    });
+    run_on(update, block, wide[0], pointers, run);
+    for_arrays([&](void* narrow, DType dtype, const float* from) {
+      cast(from, DType::fp32, narrow, dtype, block.count());
+    });
   }
 }
 

@@ -58,12 +58,9 @@ struct KernelSet {
       with_type<V>(addend_dtype, [&]<class From>(const From*) {
         auto* to = static_cast<To*>(accumulated);
         const auto* from = static_cast<const From*>(addend);
-        std::int64_t at = 0;
-        for (; at + V::lanes <= count; at += V::lanes)
-          (V::load(to + at) + V::load(from + at)).store(to + at);
-        if (at < count)
-          store_some(load_some<V>(to + at, count - at) + load_some<V>(from + at, count - at),
-                     to + at, count - at);
+        for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) {
+          lanes.store(lanes.load(to + at) + lanes.load(from + at), to + at);
+        });
       });
     });
   }
@@ -72,9 +69,9 @@ struct KernelSet {
     const V wide(divisor);
     with_type<V>(dtype, [&]<class T>(const T*) {
       auto* data = static_cast<T*>(gradient);
-      std::int64_t at = 0;
-      for (; at + V::lanes <= count; at += V::lanes) (V::load(data + at) / wide).store(data + at);
-      if (at < count) store_some(load_some<V>(data + at, count - at) / wide, data + at, count - at);
+      for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) {
+        lanes.store(lanes.load(data + at) / wide, data + at);
+      });
     });
   }
 
@@ -84,9 +81,9 @@ struct KernelSet {
       with_type<V>(to_dtype, [&]<class To>(const To*) {
         const auto* source = static_cast<const From*>(from);
         auto* target = static_cast<To*>(to);
-        std::int64_t at = 0;
-        for (; at + V::lanes <= count; at += V::lanes) V::load(source + at).store(target + at);
-        if (at < count) store_some(load_some<V>(source + at, count - at), target + at, count - at);
+        for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) {
+          lanes.store(lanes.load(source + at), target + at);
+        });
       });
     });
   }

@@ -24,7 +24,7 @@ struct UpdateArrays {
 };
 
 struct Kernels {
-  // Factors as write_factors() writes them.
+  // Factors as UpdateRule::write() writes them.
   void (*update)(RuleKind rule, const float* factors, const UpdateArrays& arrays);
   // Directions: fp32, one per element; what they do not write of the arrays stays.
   void (*direct)(RuleKind rule, const float* factors, const UpdateArrays& arrays,

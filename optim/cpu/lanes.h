@@ -9,18 +9,42 @@
 
 namespace zero::optim::cpu {
 
-template <class V, class T>
-V load_some(const T* from, std::int64_t count) {
-  alignas(64) unsigned char padded[V::lanes * sizeof(T)] = {};
-  std::memcpy(padded, from, static_cast<std::size_t>(count) * sizeof(T));
-  return V::load(reinterpret_cast<const T*>(padded));
-}
+template <class V>
+struct AllLanes {
+  template <class T>
+  V load(const T* from) const {
+    return V::load(from);
+  }
+  template <class T>
+  void store(const V& value, T* to) const {
+    value.store(to);
+  }
+};
 
-template <class V, class T>
-void store_some(const V& value, T* to, std::int64_t count) {
-  alignas(64) unsigned char padded[V::lanes * sizeof(T)];
-  value.store(reinterpret_cast<T*>(padded));
-  std::memcpy(to, padded, static_cast<std::size_t>(count) * sizeof(T));
+template <class V>
+struct SomeLanes {
+  std::int64_t count;
+
+  template <class T>
+  V load(const T* from) const {
+    alignas(64) unsigned char padded[V::lanes * sizeof(T)] = {};
+    std::memcpy(padded, from, static_cast<std::size_t>(count) * sizeof(T));
+    return V::load(reinterpret_cast<const T*>(padded));
+  }
+  template <class T>
+  void store(const V& value, T* to) const {
+    alignas(64) unsigned char padded[V::lanes * sizeof(T)];
+    value.store(reinterpret_cast<T*>(padded));
+    std::memcpy(to, padded, static_cast<std::size_t>(count) * sizeof(T));
+  }
+};
+
+// Calls body(at, lanes) for each vector of a range, of which `lanes` loads and stores what lies in
+// the range.
+template <class V, class Body>
+void for_vectors(std::int64_t at, std::int64_t end, const Body& body) {
+  for (; at + V::lanes <= end; at += V::lanes) body(at, AllLanes<V>());
+  if (at < end) body(at, SomeLanes<V>{end - at});
 }
 
 // Calls body(T{}) with the C++ type of a floating dtype.

@@ -14,23 +14,23 @@ template <class V, class T>
 struct SquareSum {
   using Doubles = typename V::Doubles;
   using Counts = typename V::Counts;
-  static constexpr int parts = V::lanes / Doubles::lanes;
+  static constexpr int double_lanes = sizeof(Doubles) / sizeof(double);
+  static constexpr int parts = V::lanes / double_lanes;
 
   const T* from;
   std::int64_t count;
 
   template <class Body>
   void each(const Body& body) const {
-    std::int64_t at = 0;
-    for (; at + V::lanes <= count; at += V::lanes) body(V::load(from + at));
-    if (at < count) body(load_some<V>(from + at, count - at));
+    for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) { body(lanes.load(from + at)); });
   }
 
   MagnitudeRange range() const {
     typename V::Range lanes;
     each([&](const V& element) { lanes.include(element); });
     std::uint32_t largest[V::lanes], smallest[V::lanes];
-    lanes.store(largest, smallest);
+    std::memcpy(largest, &lanes.largest, sizeof largest);
+    std::memcpy(smallest, &lanes.smallest, sizeof smallest);
     MagnitudeRange range;
     for (int i = 0; i < V::lanes; ++i) {
       if (largest[i] > range.largest) range.largest = largest[i];
@@ -59,9 +59,9 @@ struct SquareSum {
       added += V::lanes;
     });
     for (int k = 0; k < units; ++k) {
-      std::uint64_t lanes[Doubles::lanes], total = 0;
-      counts[k].store(lanes);
-      for (int i = 0; i < Doubles::lanes; ++i) total += lanes[i];
+      std::uint64_t lanes[double_lanes], total = 0;
+      std::memcpy(lanes, &counts[k].value, sizeof lanes);
+      for (int i = 0; i < double_lanes; ++i) total += lanes[i];
       add_unit(total, added, lowest + k * norm_unit_bits, limbs);
     }
   }
@@ -72,7 +72,7 @@ struct SquareSum {
     Doubles rest = wide * wide;
 #pragma GCC unroll 9
     for (int k = units - 1; k >= 0; --k) {
-      const Doubles shift(shifts[k]);
+      const Doubles shift = V::doubles(shifts[k]);
       const Doubles shifted = rest + shift;
       counts[k].add_bits(shifted);
       if (cut && k == 0) counts[k].decrement_where_greater(shifted - shift, rest);

@@ -87,14 +87,14 @@ struct ProductKernel {
 
   static V load(const float* from, std::int64_t at, std::int64_t width) {
     if (at >= width) return V(0.f);
-    return at + V::lanes <= width ? V::load(from + at) : load_some<V>(from + at, width - at);
+    return at + V::lanes <= width ? V::load(from + at) : SomeLanes<V>{width - at}.load(from + at);
   }
   static void store(const V& value, float* to, std::int64_t at, std::int64_t width) {
     if (at >= width) return;
     if (at + V::lanes <= width)
       value.store(to + at);
     else
-      store_some(value, to + at, width - at);
+      SomeLanes<V>{width - at}.store(value, to + at);
   }
 };
 

@@ -51,30 +51,20 @@ struct Scalar1 {
       if (magnitude > largest) largest = magnitude;
       if (magnitude - 1 < smallest) smallest = magnitude - 1;
     }
-    void store(std::uint32_t* largest_lanes, std::uint32_t* smallest_lanes) const {
-      *largest_lanes = largest;
-      *smallest_lanes = smallest;
-    }
   };
 
-  struct Doubles {
-    static constexpr int lanes = 1;
-    double value;
-    explicit Doubles(double from) : value(from) {}
-    friend Doubles operator+(Doubles a, Doubles b) { return Doubles(a.value + b.value); }
-    friend Doubles operator-(Doubles a, Doubles b) { return Doubles(a.value - b.value); }
-    friend Doubles operator*(Doubles a, Doubles b) { return Doubles(a.value * b.value); }
-  };
+  // Of half the lanes, where there are two; with + - *.
+  using Doubles = double;
+  static Doubles doubles(double from) { return from; }
   template <int part>
   Doubles widen() const {
-    return Doubles(value);
+    return value;
   }
 
   struct Counts {
     std::uint64_t value = 0;
-    void add_bits(Doubles from) { value += std::bit_cast<std::uint64_t>(from.value); }
-    void decrement_where_greater(Doubles a, Doubles b) { value -= a.value > b.value ? 1 : 0; }
-    void store(std::uint64_t* to) const { *to = value; }
+    void add_bits(Doubles from) { value += std::bit_cast<std::uint64_t>(from); }
+    void decrement_where_greater(Doubles a, Doubles b) { value -= a > b ? 1 : 0; }
   };
 };
 

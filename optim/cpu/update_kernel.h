@@ -27,31 +27,19 @@ struct Update {
   enum class Store { cached, streamed };
 
   template <Store store>
-  void whole(const Factors& factors, std::int64_t at) const {
-    V parameter = V::load(master + at);
-    V moments[Rule::states + 1];
-    for (int i = 0; i < Rule::states; ++i) moments[i] = V::load(state[i] + at);
-    Rule::apply(factors, V::load(gradient + at), parameter, moments);
-    for (int i = 0; i < Rule::states; ++i) moments[i].store(state[i] + at);
-    parameter.store(master + at);
-    if constexpr (copies && store == Store::streamed) parameter.stream(copy + at);
-    if constexpr (copies && store == Store::cached) parameter.store(copy + at);
-  }
-
-  void some(const Factors& factors, std::int64_t at, std::int64_t count) const {
-    V parameter = load_some<V>(master + at, count);
-    V moments[Rule::states + 1];
-    for (int i = 0; i < Rule::states; ++i) moments[i] = load_some<V>(state[i] + at, count);
-    Rule::apply(factors, load_some<V>(gradient + at, count), parameter, moments);
-    for (int i = 0; i < Rule::states; ++i) store_some(moments[i], state[i] + at, count);
-    store_some(parameter, master + at, count);
-    if constexpr (copies) store_some(parameter, copy + at, count);
-  }
-
-  template <Store store>
-  void range(const Factors& factors, std::int64_t at, std::int64_t end) const {
-    for (; at + V::lanes <= end; at += V::lanes) whole<store>(factors, at);
-    if (at < end) some(factors, at, end - at);
+  void range(const Factors& factors, std::int64_t begin, std::int64_t end) const {
+    for_vectors<V>(begin, end, [&]<class Lanes>(std::int64_t at, Lanes lanes) {
+      V parameter = lanes.load(master + at);
+      V moments[Rule::states + 1];
+      for (int i = 0; i < Rule::states; ++i) moments[i] = lanes.load(state[i] + at);
+      Rule::apply(factors, lanes.load(gradient + at), parameter, moments);
+      for (int i = 0; i < Rule::states; ++i) lanes.store(moments[i], state[i] + at);
+      lanes.store(parameter, master + at);
+      if constexpr (copies && store == Store::streamed && std::is_same_v<Lanes, AllLanes<V>>)
+        parameter.stream(copy + at);
+      else if constexpr (copies)
+        lanes.store(parameter, copy + at);
+    });
   }
 
   void run(const Factors& factors, std::int64_t count) const {
@@ -81,28 +69,15 @@ struct Direct {
   float* const* state;
   float* directions;
 
-  void whole(const Factors& factors, std::int64_t at) const {
-    V moments[Rule::states];
-    for (int i = 0; i < Rule::states; ++i) moments[i] = V::load(state[i] + at);
-    const V direction =
-        Rule::direct(factors, V::load(gradient + at), V::load(master + at), moments);
-    for (int i = 0; i < Rule::states; ++i) moments[i].store(state[i] + at);
-    direction.store(directions + at);
-  }
-
-  void some(const Factors& factors, std::int64_t at, std::int64_t count) const {
-    V moments[Rule::states];
-    for (int i = 0; i < Rule::states; ++i) moments[i] = load_some<V>(state[i] + at, count);
-    const V direction = Rule::direct(factors, load_some<V>(gradient + at, count),
-                                     load_some<V>(master + at, count), moments);
-    for (int i = 0; i < Rule::states; ++i) store_some(moments[i], state[i] + at, count);
-    store_some(direction, directions + at, count);
-  }
-
   void run(const Factors& factors, std::int64_t count) const {
-    std::int64_t at = 0;
-    for (; at + V::lanes <= count; at += V::lanes) whole(factors, at);
-    if (at < count) some(factors, at, count - at);
+    for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) {
+      V moments[Rule::states];
+      for (int i = 0; i < Rule::states; ++i) moments[i] = lanes.load(state[i] + at);
+      const V direction =
+          Rule::direct(factors, lanes.load(gradient + at), lanes.load(master + at), moments);
+      for (int i = 0; i < Rule::states; ++i) lanes.store(moments[i], state[i] + at);
+      lanes.store(direction, directions + at);
+    });
   }
 };
 

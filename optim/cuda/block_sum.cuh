@@ -4,7 +4,6 @@
 
 #include "optim/cuda/lanes.cuh"
 #include "optim/device_kernels.h"
-#include "optim/element_types.h"
 
 namespace zero::optim::cuda {
 
@@ -90,14 +89,14 @@ struct BlockSum {
 
   // Carried limbs of up to 2^23 blocks add up without overflow; they are carried once more where
   // they are read. By all threads.
-  __device__ void add_to(std::int64_t* to_limbs, std::int64_t* to_non_finite) const {
+  __device__ void add_to(NormSum& sum) const {
     const unsigned long long left_out = sum_of_block(non_finite);
     if (threadIdx.x != 0) return;
     for (int k = 0; k < norm_limb_count; ++k)
       if (limbs[k] != 0)
-        atomicAdd(reinterpret_cast<unsigned long long*>(to_limbs + k),
+        atomicAdd(reinterpret_cast<unsigned long long*>(sum.limbs + k),
                   static_cast<unsigned long long>(limbs[k]));
-    if (left_out != 0) atomicAdd(reinterpret_cast<unsigned long long*>(to_non_finite), left_out);
+    if (left_out != 0) atomicAdd(reinterpret_cast<unsigned long long*>(&sum.non_finite), left_out);
   }
 };
 

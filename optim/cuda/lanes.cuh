@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "zero/base/cuda/cuda_stream.h"
 #include "zero/base/cuda/launch.h"
@@ -19,22 +20,22 @@ inline constexpr int lane_elements =
     8;  // per thread and access: 32 bytes of fp32, 16 of a 16-bit type
 inline constexpr int most_blocks = 2048;
 
-inline unsigned blocks_for(std::int64_t work_items) {
-  const std::int64_t blocks = (work_items + threads - 1) / threads;
-  return static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, most_blocks));
-}
-
 using zero::cuda::Launch;
 using zero::cuda::launch;
 using zero::cuda::native;
 
-// A thread per item, or every so many.
-inline Launch over(const char* name, std::int64_t items, cudaStream_t stream) {
-  return {name, dim3(blocks_for(items)), threads, stream};
+// A thread per item, or every so many; no launch where there are none.
+template <class... Parameters>
+void launch_over(const char* name, std::int64_t items, Stream stream, void (*kernel)(Parameters...),
+                 const std::type_identity_t<Parameters>&... arguments) {
+  if (items == 0) return;
+  const auto blocks =
+      static_cast<unsigned>(std::min<std::int64_t>((items + threads - 1) / threads, most_blocks));
+  launch(Launch{name, dim3(blocks), threads, native(stream)}, kernel, arguments...);
 }
 // One thread.
-inline Launch once(const char* name, cudaStream_t stream) {
-  return {name, dim3(1), 1, stream};
+inline Launch once(const char* name, Stream stream) {
+  return {name, dim3(1), 1, native(stream)};
 }
 
 template <int elements = lane_elements>

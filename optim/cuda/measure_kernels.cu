@@ -16,7 +16,7 @@ __device__ void measure_range(const DeviceUpdate& update, int number, TensorSums
                               const StepDecision& decision) {
   const GroupRange& range = update.ranges[number];
   const std::int64_t first = number == 0 ? 0 : update.ranges[number - 1].end;
-  const auto factors = factors_of<Rule>(update, decision, range);
+  const auto factors = factors_of<Rule>(update, decision, range.group);
   BlockSum parameters, directions;
   for (std::int64_t tile = blockIdx.x; first + tile * norm_tile < range.filled; tile += gridDim.x) {
     Tile parameter, direction;
@@ -41,8 +41,8 @@ __device__ void measure_range(const DeviceUpdate& update, int number, TensorSums
     add_tile<float>(direction.values, direction.finite, directions.limbs);
   }
   TensorSums& sum = sums[range.tensor];
-  parameters.add_to(sum.parameter.limbs, &sum.parameter.non_finite);
-  directions.add_to(sum.direction.limbs, &sum.direction.non_finite);
+  parameters.add_to(sum.parameter);
+  directions.add_to(sum.direction);
 }
 
 template <class Rule>
@@ -56,15 +56,15 @@ __global__ void __launch_bounds__(threads)
 }  // namespace
 
 void launch_measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,
-                    const StepDecision* decision, cudaStream_t stream) {
+                    const StepDecision* decision, Stream stream) {
   constexpr std::int64_t most_tile_blocks = 64, most_range_blocks = 65535;
   const std::int64_t tiles = (update.count + norm_tile - 1) / norm_tile;
   const dim3 blocks(
       static_cast<unsigned>(std::min(tiles, most_tile_blocks)),
       static_cast<unsigned>(std::min<std::int64_t>(update.range_count, most_range_blocks)));
   with_tensor_rule(rule, [&]<class Rule>() {
-    launch(Launch{"measure_kernel", blocks, threads, stream}, measure_kernel<Rule>, update, sums,
-           decision);
+    launch(Launch{"measure_kernel", blocks, threads, native(stream)}, measure_kernel<Rule>, update,
+           sums, decision);
   });
 }
 

@@ -4,15 +4,15 @@
 
 #include "optim/cuda/lanes.cuh"
 #include "optim/device_kernels.h"
-#include "optim/element_types.h"
 
 namespace zero::optim::cuda {
 
 template <class Rule>
 __device__ auto factors_of(const DeviceUpdate& update, const StepDecision& decision,
-                           const GroupRange& range) {
-  return factors_from<Rule>(factors_of_group(update, decision, range.group),
-                            static_cast<float>(decision.gradient_multiplier));
+                           std::int64_t group) {
+  auto factors = factors_from<Rule, float>(factors_of_group(update, decision, group));
+  factors.gradient_multiplier = static_cast<float>(decision.gradient_multiplier);
+  return factors;
 }
 
 // The elements of one lane, with their states.

@@ -6,12 +6,10 @@
 #include <type_traits>
 
 #include "optim/cuda/lanes.cuh"
-#include "optim/cuda/matrix_kernels.h"
+#include "optim/cuda/matrix_kernels.cuh"
 #include "optim/cuda/norm_kernels.h"
 #include "optim/cuda/rule_lane.cuh"
 #include "optim/device_kernels.h"
-#include "optim/element_types.h"
-#include "optim/matrix_elements.h"
 
 namespace zero::optim {
 
@@ -19,14 +17,27 @@ namespace {
 
 using namespace cuda;
 
+// The range that holds an element.
+__device__ int range_of(const DeviceUpdate& update, std::int64_t element) {
+  int low = 0, high = update.range_count - 1;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (element < update.ranges[middle].end)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
 template <class Rule, int elements>
 __global__ void __launch_bounds__(threads)
     update_kernel(DeviceUpdate update, const StepDecision* decision) {
   if (decision->apply == 0) return;
   for_lanes<elements>(update.count, [&](std::int64_t at) {
-    const int number = range_of(update.ranges, update.range_count, at);
+    const int number = range_of(update, at);
     const GroupRange& range = update.ranges[number];
-    auto factors = factors_of<Rule>(update, *decision, range);
+    auto factors = factors_of<Rule>(update, *decision, range.group);
     if constexpr (HasDirection<Rule>) factors.step = update.steps[number];
     Lane<Rule, elements> lane;
     lane.load(update, at);
@@ -101,7 +112,7 @@ __global__ void __launch_bounds__(threads)
 __global__ void __launch_bounds__(threads)
     direct_kernel(DeviceUpdate update, float* directions, const StepDecision* decision) {
   if (decision->apply == 0) return;
-  const auto factors = factors_of<MuonRule>(update, *decision, {0, update.group});
+  const auto factors = factors_of<MuonRule>(update, *decision, update.group);
   for_elements(update.count, [&](std::int64_t at) {
     float momentum = load_one(update.states[0], update.state_dtype, at);
     directions[at] = MuonRule::direct(factors, load_one(update.gradient, update.gradient_dtype, at),
@@ -114,7 +125,7 @@ __global__ void __launch_bounds__(threads)
     step_along_kernel(DeviceUpdate update, double scale, const StepDecision* decision) {
   if (decision->apply == 0) return;
   const float* group = factors_of_group(update, *decision, update.group);
-  auto factors = factors_from<MuonStepRule>(group, 0);
+  auto factors = factors_from<MuonStepRule, float>(group);
   factors.step = step_by(tensor_step(group), scale);
   for_elements(update.count, [&](std::int64_t at) {
     float* no_states = nullptr;
@@ -151,48 +162,45 @@ class CudaKernels final : public DeviceKernels {
 
   void cast(const void* from, DType from_dtype, void* to, DType to_dtype, std::int64_t count,
             Stream stream) override {
-    if (count == 0) return;
-    launch(over("cast_kernel", count / lane_elements, native(stream)), cast_kernel, {to, to_dtype},
-           {const_cast<void*>(from), from_dtype}, count);
+    launch_over("cast_kernel", count / lane_elements, stream, cast_kernel, {to, to_dtype},
+                {const_cast<void*>(from), from_dtype}, count);
   }
 
   void accumulate(void* sum, DType dtype, const void* addend, DType addend_dtype,
                   std::int64_t count, Stream stream) override {
-    if (count == 0) return;
-    launch(over("accumulate_kernel", count / lane_elements, native(stream)), accumulate_kernel,
-           {sum, dtype}, {const_cast<void*>(addend), addend_dtype}, count);
+    launch_over("accumulate_kernel", count / lane_elements, stream, accumulate_kernel, {sum, dtype},
+                {const_cast<void*>(addend), addend_dtype}, count);
   }
 
   void divide(void* gradient, DType dtype, std::int64_t count, float divisor,
               Stream stream) override {
-    if (count == 0) return;
-    launch(over("divide_kernel", count / lane_elements, native(stream)), divide_kernel,
-           {gradient, dtype}, count, divisor);
+    launch_over("divide_kernel", count / lane_elements, stream, divide_kernel, {gradient, dtype},
+                count, divisor);
   }
 
   void add_loss(const float* loss, double* sum, Stream stream) override {
-    launch(once("add_loss_kernel", native(stream)), add_loss_kernel, loss, sum);
+    launch(once("add_loss_kernel", stream), add_loss_kernel, loss, sum);
   }
 
   void add_norm(const void* gradient, DType dtype, std::int64_t count, NormSum* sum,
                 Stream stream) override {
-    launch_norm(gradient, dtype, count, sum->limbs, &sum->non_finite, native(stream));
+    launch_norm(gradient, dtype, count, sum, stream);
   }
 
   void complete(const StepRequest* request, const double* loss_sum, StepVote* vote,
                 Stream stream) override {
-    launch(once("complete_kernel", native(stream)), complete_kernel, request, loss_sum, vote);
+    launch(once("complete_kernel", stream), complete_kernel, request, loss_sum, vote);
   }
 
   void decide(const StepVote* words, int ranks, const StepRequest* request, StepDecision* decision,
               Stream stream) override {
-    launch(once("decide_kernel", native(stream)), decide_kernel, words, ranks, request, decision);
+    launch(once("decide_kernel", stream), decide_kernel, words, ranks, request, decision);
   }
 
   void measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,
                const StepDecision* decision, Stream stream) override {
     if (update.count == 0 || update.range_count == 0) return;
-    launch_measure(rule, update, sums, decision, native(stream));
+    launch_measure(rule, update, sums, decision, stream);
   }
 
   void take_steps(const DeviceUpdate& update, const TensorSums* sums, const StepDecision* decision,
@@ -205,34 +213,39 @@ class CudaKernels final : public DeviceKernels {
 
   void direct(const DeviceUpdate& update, float* directions, const StepDecision* decision,
               Stream stream) override {
-    if (update.count == 0) return;
-    launch(over("direct_kernel", update.count, native(stream)), direct_kernel, update, directions,
-           decision);
+    launch_over("direct_kernel", update.count, stream, direct_kernel, update, directions, decision);
   }
 
   void step_along(const DeviceUpdate& update, double scale, const StepDecision* decision,
                   Stream stream) override {
-    if (update.count == 0) return;
-    launch(over("step_along_kernel", update.count, native(stream)), step_along_kernel, update,
-           scale, decision);
+    launch_over("step_along_kernel", update.count, stream, step_along_kernel, update, scale,
+                decision);
   }
 
   void product(const Product& product, std::int64_t rows, Stream stream) override {
-    launch_product(product, rows, native(stream));
+    if (rows == 0 || product.cols == 0) return;
+    constexpr std::int64_t most_grid_rows = 65535;
+    const std::int64_t tall = (rows + tile - 1) / tile, wide = (product.cols + tile - 1) / tile;
+    const dim3 blocks(static_cast<unsigned>(wide),
+                      static_cast<unsigned>(std::min(tall, most_grid_rows)));
+    launch(Launch{"product_kernel", blocks, threads, native(stream)}, product_kernel, product,
+           rows);
   }
+
   void transpose(const float* from, std::int64_t rows, std::int64_t cols, float* to,
                  Stream stream) override {
-    launch_transpose(from, rows, cols, to, native(stream));
+    launch_over("transpose_kernel", rows * cols, stream, transpose_kernel, from, rows, cols, to);
   }
+
   void add_to_diagonal(float* matrix, std::int64_t edge, float value, Stream stream) override {
-    launch_add_to_diagonal(matrix, edge, value, native(stream));
+    launch_over("diagonal_kernel", edge, stream, diagonal_kernel, matrix, edge, value);
   }
 
   void normalise(float* values, std::int64_t count, NormSum* norm, Stream stream) override {
     if (count == 0) return;
     zero::cuda::check(cudaMemsetAsync(norm, 0, sizeof *norm, native(stream)), "cudaMemsetAsync");
-    launch_norm(values, DType::fp32, count, norm->limbs, &norm->non_finite, native(stream));
-    launch(over("normalise_kernel", count, native(stream)), normalise_kernel, values, count, norm);
+    launch_norm(values, DType::fp32, count, norm, stream);
+    launch_over("normalise_kernel", count, stream, normalise_kernel, values, count, norm);
   }
 
   void update(RuleKind rule, const DeviceUpdate& update, const StepDecision* decision,
@@ -241,19 +254,18 @@ class CudaKernels final : public DeviceKernels {
     with_rule(rule, [&]<class Rule>() {
       if constexpr (std::is_same_v<Rule, AdamRule<true>>)
         if (adamw_lanes_ == AdamwLanes::of_four)
-          return launch(over("update_kernel", update.count / 4, native(stream)),
-                        update_kernel<Rule, 4>, update, decision);
-      launch(over("update_kernel", update.count / lane_elements, native(stream)),
-             update_kernel<Rule, lane_elements>, update, decision);
+          return launch_over("update_kernel", update.count / 4, stream, update_kernel<Rule, 4>,
+                             update, decision);
+      launch_over("update_kernel", update.count / lane_elements, stream,
+                  update_kernel<Rule, lane_elements>, update, decision);
     });
   }
 
   void copy_if_applied(const void* from, void* to, std::int64_t bytes, const StepDecision* decision,
                        Stream stream) override {
     const std::int64_t words = bytes / static_cast<std::int64_t>(sizeof(uint4));
-    if (words == 0) return;
-    launch(over("copy_if_applied_kernel", words, native(stream)), copy_if_applied_kernel,
-           static_cast<const uint4*>(from), static_cast<uint4*>(to), words, decision);
+    launch_over("copy_if_applied_kernel", words, stream, copy_if_applied_kernel,
+                static_cast<const uint4*>(from), static_cast<uint4*>(to), words, decision);
   }
 
  private:

@@ -44,11 +44,10 @@ TEST_CASE("schedules give DeepSpeed's rates") {
     const std::string source = tests::json(at(golden.value, "config"));
     CAPTURE(source);
     const Config config = tests::parse(source);
-    const auto schedule =
-        optim::create_lr_schedule(config.scheduler, config.optimizer.learning_rate);
+    const optim::LrSchedule schedule(config.scheduler, config.optimizer.learning_rate);
     std::int64_t step = 0;
     for (const Member& rate : at(golden.value, "rates").members) {
-      const double expected = number(rate.value), actual = schedule->rate(++step);
+      const double expected = number(rate.value), actual = schedule.rate(++step);
       CAPTURE(step);
       if (std::abs(actual - expected) > 1e-12 * std::abs(expected) + 1e-18)
         CHECK(actual == expected);

@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
   bench_copies(bench, master, first);
   optim::OptimizerOptions options;
   std::vector<float> factors(optim::step_candidates * optim::most_factors);
-  optim::write_factors(options, {}, factors.data());
+  optim::rule_of(options).write(options, {}, factors.data());
   std::vector<optim::StepDecision> decision(1);
   decision[0].apply = 1;
   decision[0].gradient_multiplier = 1;

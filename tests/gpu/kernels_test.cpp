@@ -60,7 +60,7 @@ void compare_update(Gpu& g, DeviceKernels& kernels, const OptimizerOptions& opti
     scalars.step = 2 + i / 2;
     scalars.learning_rate = 1e-2f / static_cast<float>(i + 1);
     scalars.weight_decay = i % 2 ? 0.f : 0.1f;
-    write_factors(options, scalars, factors.data() + i * most_factors);
+    rule_of(options).write(options, scalars, factors.data() + i * most_factors);
   }
   std::vector<StepDecision> decision(1);
   decision[0].apply = decision[0].candidate = 1;
@@ -171,7 +171,7 @@ void compare_narrow(Gpu& g, const OptimizerOptions& options, DType master, DType
   StepScalars scalars;
   scalars.step = 3;
   scalars.learning_rate = 1e-2f;
-  write_factors(options, scalars, factors.data());
+  rule_of(options).write(options, scalars, factors.data());
   const std::vector<GroupRange> ranges = {{count, 0, 0, count - 3}};
   std::vector<StepDecision> decision(1);
   decision[0].apply = 1;
@@ -235,7 +235,7 @@ TEST_CASE("gpu: Lamb's norms and steps are the host's") {
     StepScalars scalars;
     scalars.step = c + 1;
     scalars.learning_rate = 1e-2f;
-    write_factors(options, scalars, factors.data() + c * most_factors);
+    rule_of(options).write(options, scalars, factors.data() + c * most_factors);
   }
   const std::vector<GroupRange> ranges = {{128 * 80, 0, 0, 128 * 80 - 5},
                                           {count, 0, 1, count - 127}};
@@ -280,7 +280,7 @@ TEST_CASE("gpu: Lamb's norms and steps are the host's") {
 
 TEST_CASE("gpu: matrices are made orthogonal as on the host") {
   Gpu g;
-  for (const auto iteration : {NewtonSchulz::gram, NewtonSchulz::standard})
+  for (const RuleKind rule : {RuleKind::muon_gram, RuleKind::muon})
     for (const MatrixShape& shape :
          {MatrixShape{1, 5, 31, 1}, {1, 131, 65, 1}, {2, 64, 64, 1}, {1, 100, 300, 1}}) {
       CAPTURE(shape.rows);
@@ -290,11 +290,11 @@ TEST_CASE("gpu: matrices are made orthogonal as on the host") {
       auto device_matrix = g.put(matrix), device_scratch = g.put(scratch);
       auto device_norm = g.put(norm);
       g.stream->enqueue([&](Stream stream) {
-        orthogonalize(*g.kernels, iteration,
+        orthogonalize(*g.kernels, rule,
                       {shape, device_matrix.data(), device_scratch.data(), device_norm.data()},
                       stream);
       });
-      orthogonalize(*g.host, iteration, {shape, matrix.data(), scratch.data(), norm.data()}, {});
+      orthogonalize(*g.host, rule, {shape, matrix.data(), scratch.data(), norm.data()}, {});
       CHECK(same_bits(device_matrix.read(), matrix));
     }
 }

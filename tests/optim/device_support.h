@@ -61,8 +61,8 @@ inline std::vector<float> factors_for(const OptimizerOptions& options) {
   std::vector<float> factors(step_candidates * 2 * most_factors);
   for (int candidate = 0; candidate < step_candidates; ++candidate)
     for (const int group : {0, 1})
-      write_factors(options, scalars_of(candidate, group),
-                    factors.data() + (candidate * 2 + group) * most_factors);
+      rule_of(options).write(options, scalars_of(candidate, group),
+                             factors.data() + (candidate * 2 + group) * most_factors);
   return factors;
 }
 

@@ -16,11 +16,11 @@ using namespace zero::optim;
 // Steps from `first` on.
 void check(const SchedulerOptions& options, double optimizer_rate,
            const std::vector<double>& expected, std::int64_t first = 1) {
-  const auto schedule = create_lr_schedule(options, optimizer_rate);
+  const LrSchedule schedule(options, optimizer_rate);
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const auto step = first + static_cast<std::int64_t>(i);
     INFO(options.type << " " << options.warmup_type << ", step " << step);
-    CHECK(schedule->rate(step) == doctest::Approx(expected[i]).epsilon(1e-5));
+    CHECK(schedule.rate(step) == doctest::Approx(expected[i]).epsilon(1e-5));
   }
 }
 
@@ -54,7 +54,7 @@ SchedulerOptions cosine() {
 
 std::string problem(const SchedulerOptions& options) {
   try {
-    create_lr_schedule(options, 1e-3);
+    LrSchedule(options, 1e-3);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -69,7 +69,7 @@ bool has(const std::string& text, const std::string& part) {
 
 TEST_CASE("no scheduler: the optimizer's rate") {
   check({}, 3e-4, {3e-4, 3e-4, 3e-4});
-  CHECK(create_lr_schedule({}, 3e-4)->rate(1'000'000) == 3e-4);
+  CHECK(LrSchedule({}, 3e-4).rate(1'000'000) == 3e-4);
 }
 
 TEST_CASE("WarmupLR") {
@@ -162,20 +162,20 @@ TEST_CASE("OneCycle moves the first beta against the rate") {
   options.cycle_first_step_size = 4;
   options.decay_step_size = 2;
   options.decay_mom_rate = 0.1;
-  const auto schedule = create_lr_schedule(options, 7);
+  const LrSchedule schedule(options, 7);
   // DeepSpeed's own values, up to where they leave the range of a momentum.
   const double expected[] = {0.8, 0.875, 0.85, 0.825, 0.8, 0.825, 0.85, 0.875, 0.9, 0.945, 0.99};
   for (std::int64_t step = 1; step <= 11; ++step) {
-    CHECK(schedule->betas(step)->first == doctest::Approx(expected[step - 1]).epsilon(1e-12));
-    CHECK(schedule->betas(step)->second == 0.99);
+    CHECK(schedule.betas(step)->first == doctest::Approx(expected[step - 1]).epsilon(1e-12));
+    CHECK(schedule.betas(step)->second == 0.99);
   }
-  CHECK_THROWS_AS(schedule->betas(12), ConfigError);
+  CHECK_THROWS_AS(schedule.betas(12), ConfigError);
   options.cycle_momentum = false;
-  CHECK_FALSE(create_lr_schedule(options, 7)->betas(1).has_value());
+  CHECK_FALSE(LrSchedule(options, 7).betas(1).has_value());
   options.cycle_momentum = true;
   options.last_batch_iteration = 3;
-  CHECK_FALSE(create_lr_schedule(options, 7)->betas(1).has_value());
-  CHECK_FALSE(create_lr_schedule({}, 7)->betas(1).has_value());
+  CHECK_FALSE(LrSchedule(options, 7).betas(1).has_value());
+  CHECK_FALSE(LrSchedule({}, 7).betas(1).has_value());
   options.cycle_max_mom = 1;
   CHECK(has(problem(options), "cycle_max_mom"));
 }

@@ -19,7 +19,7 @@ using namespace zero::optim::test;
 template <class Rule>
 auto factors_of(const OptimizerOptions& options, const StepScalars& scalars) {
   float factors[most_factors];
-  write_factors(options, scalars, factors);
+  rule_of(options).write(options, scalars, factors);
   return factors_from<Rule, float>(factors);
 }
 

@@ -54,13 +54,13 @@ Matrix newton_schulz(const std::vector<float>& from, std::int64_t rows, std::int
   return tall ? transposed(x, rows, cols) : x;
 }
 
-std::vector<float> orthogonal(NewtonSchulz iteration, const MatrixShape& shape,
-                              std::vector<float> matrix, int threads) {
+std::vector<float> orthogonal(RuleKind rule, const MatrixShape& shape, std::vector<float> matrix,
+                              int threads) {
   ThreadPool pool(threads);
   std::vector<float> scratch(static_cast<std::size_t>(scratch_elements(shape)));
   NormSum norm;
-  orthogonalize(*create_host_kernels(pool), iteration,
-                {shape, matrix.data(), scratch.data(), &norm}, {});
+  orthogonalize(*create_host_kernels(pool), rule, {shape, matrix.data(), scratch.data(), &norm},
+                {});
   return matrix;
 }
 
@@ -101,14 +101,14 @@ TEST_CASE("products have the same bits at every level and cut, and are right") {
 }
 
 TEST_CASE("both iterations are Newton-Schulz, for wide, tall, square and stacked matrices") {
-  for (const auto iteration : {NewtonSchulz::gram, NewtonSchulz::standard})
+  for (const RuleKind rule : {RuleKind::muon_gram, RuleKind::muon})
     for (const Size& size :
          {Size{4, 1, 31}, {31, 1, 4}, {12, 1, 12}, {1, 1, 9}, {9, 1, 1}, {40, 1, 70}, {17, 3, 6}}) {
       const MatrixShape shape{size.depth, size.rows, size.cols, 1};
       const auto one = static_cast<std::size_t>(size.rows * size.cols);
       const auto start =
           random_floats(static_cast<std::size_t>(shape.elements()), Numbers::usual, 5);
-      const auto result = orthogonal(iteration, shape, start, 1);
+      const auto result = orthogonal(rule, shape, start, 1);
       for (std::int64_t i = 0; i < size.depth; ++i) {
         const auto first = start.begin() + static_cast<std::ptrdiff_t>(one) * i;
         const Matrix expected =
@@ -117,14 +117,15 @@ TEST_CASE("both iterations are Newton-Schulz, for wide, tall, square and stacked
           CHECK(std::fabs(result[one * static_cast<std::size_t>(i) + e] - expected[e]) < 2e-5);
       }
       for (const int threads : {2, 3})
-        CHECK(same_bits(orthogonal(iteration, shape, start, threads), result));
+        CHECK(same_bits(orthogonal(rule, shape, start, threads), result));
     }
 }
 
 TEST_CASE("zero matrices stay zero; empty ones are no matter") {
   const MatrixShape shape{1, 3, 5, 1};
-  CHECK(orthogonal(NewtonSchulz::gram, shape, std::vector<float>(15), 1) == std::vector<float>(15));
-  CHECK(orthogonal(NewtonSchulz::gram, {1, 0, 5, 1}, {}, 1).empty());
+  CHECK(orthogonal(RuleKind::muon_gram, shape, std::vector<float>(15), 1) ==
+        std::vector<float>(15));
+  CHECK(orthogonal(RuleKind::muon_gram, {1, 0, 5, 1}, {}, 1).empty());
 }
 
 TEST_CASE("parameters are matrices as DeepSpeed's Muon has them") {

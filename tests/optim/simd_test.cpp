@@ -89,7 +89,7 @@ void run_rule(int rule, const cpu::Kernels& kernels, const cpu::UpdateArrays& ar
   const StepScalars scalars{
       .step = 3, .learning_rate = 1e-3f, .weight_decay = 0.1f, .gradient_multiplier = 0.3f};
   float factors[most_factors];
-  write_factors(options_of(kind), scalars, factors);
+  rule_of(options_of(kind)).write(options_of(kind), scalars, factors);
   if (directs) return kernels.direct(kind, factors, arrays, directions);
   kernels.update(kind, factors, arrays);
 }

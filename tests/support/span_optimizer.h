@@ -47,7 +47,7 @@ class SpanOptimizer {
  private:
   std::vector<float> factors(const StepScalars& scalars) const {
     std::vector<float> values(most_factors);
-    write_factors(options_, scalars, values.data());
+    rule_of(options_).write(options_, scalars, values.data());
     return values;
   }
   static cpu::UpdateArrays arrays(const UpdateSpans& spans) {

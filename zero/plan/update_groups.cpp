@@ -44,7 +44,7 @@ bool belongs_to_auxiliary(const ParamDeclaration& param, const Config& config) {
 
 UpdateGroups::UpdateGroups(const Model& model, const Config& config)
     : learning_rate_(optim::options_of_rule(config.optimizer, false).learning_rate),
-      schedule_(optim::create_lr_schedule(config.scheduler, learning_rate_)) {
+      schedule_(config.scheduler, learning_rate_) {
   optim::check_options(config.optimizer);  // whatever the model
   for (const ParamDeclaration& param : model.params)
     group_of_param_.push_back(param.options.trainable ? find_or_add(param, config) : -1);
@@ -74,7 +74,7 @@ int UpdateGroups::find_or_add(const ParamDeclaration& param, const Config& confi
   optim::check_options(options);
   group.rule = &optim::rule_of(options);
   group.learning_rate = options.learning_rate;
-  group.schedule = optim::create_lr_schedule(config.scheduler, group.learning_rate);
+  group.schedule.emplace(config.scheduler, group.learning_rate);
   group.weight_decay = group.decay ? options.weight_decay : 0;
   // DeepSpeed's Muon does not offer its Adam's betas to schedules.
   group.cycles_betas = group.rule->betas && !optim::has_auxiliary_rule(config.optimizer);

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,7 +22,7 @@ struct UpdateGroup {
   bool auxiliary = false;           // the optimizer leaves it to its auxiliary rule
   optim::OptimizerOptions options;  // of the rule
   const optim::UpdateRule* rule = nullptr;
-  std::unique_ptr<optim::LrSchedule> schedule;
+  std::optional<optim::LrSchedule> schedule;
   double learning_rate = 0;  // from which the schedule starts
   double lr_scale = 1, weight_decay = 0;
   bool cycles_betas = false;  // the schedule may set them
@@ -45,7 +44,7 @@ class UpdateGroups {
   bool needs_tensor_norms() const;
 
   // The scheduled rate for parameters without a rate of their own.
-  double learning_rate(std::int64_t applied_step) const { return schedule_->rate(applied_step); }
+  double learning_rate(std::int64_t applied_step) const { return schedule_.rate(applied_step); }
   // What a step is for a group. A rate that the program gives replaces the schedule's; a group with
   // a rate of its own keeps its proportion to the optimizer's rate.
   optim::StepScalars scalars(int group, optim::StepScalars common,
@@ -55,7 +54,7 @@ class UpdateGroups {
   int find_or_add(const ParamDeclaration& param, const Config& config);
 
   double learning_rate_ = 0;
-  std::unique_ptr<optim::LrSchedule> schedule_;
+  optim::LrSchedule schedule_;
   std::vector<UpdateGroup> groups_;
   std::vector<int> group_of_param_;
   std::vector<std::string> state_names_;

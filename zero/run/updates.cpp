@@ -184,8 +184,8 @@ void Updates::orthogonalize(const PlannedMatrix& matrix, float* values) {
   const optim::RuleKind rule = parts_.plan.updates.group(matrix.group).rule->kind;
   const optim::DeviceMatrix on_device{matrix.shape, values, parts_.state.matrix_scratch(),
                                       matrix_norm_};
-  queue([iteration = optim::iteration_of(rule), on_device](DeviceKernels& kernels, Stream stream) {
-    optim::orthogonalize(kernels, iteration, on_device, stream);
+  queue([rule, on_device](DeviceKernels& kernels, Stream stream) {
+    optim::orthogonalize(kernels, rule, on_device, stream);
   });
 }
 

@@ -1,16 +1,16 @@
-#include "optim/cuda/matrix_kernels.h"
+// The kernels of orthogonalization; see orthogonalize.h.
+#pragma once
+
+#include <cmath>
 
 #include "optim/cuda/lanes.cuh"
-#include "optim/matrix_elements.h"
+#include "optim/product.h"
 
 namespace zero::optim::cuda {
 
-namespace {
-
-constexpr int tile = 64, depth_block = 16;
-constexpr int of_thread = 4, side = tile / of_thread;  // each thread has a square of elements
+inline constexpr int tile = 64, depth_block = 16;
+inline constexpr int of_thread = 4, side = tile / of_thread;  // each thread has a square
 static_assert(side * side == threads);
-constexpr std::int64_t most_grid_rows = 65535;
 
 // Rows of a and columns of b, for one block of the depth.
 struct Panels {
@@ -34,8 +34,16 @@ struct Panels {
   }
 };
 
-__device__ void product_tile(const Product& p, std::int64_t rows, std::int64_t row,
-                             std::int64_t col) {
+// The end of an element's chain of sums.
+__device__ inline float finished_element(const Product& product, float sum, std::int64_t row,
+                                         std::int64_t col) {
+  sum = product.scale * sum;
+  if (product.add == nullptr) return sum;
+  return fmaf(product.add_scale, product.add[row * product.cols + col], sum);
+}
+
+__device__ inline void product_tile(const Product& p, std::int64_t rows, std::int64_t row,
+                                    std::int64_t col) {
   __shared__ Panels panels;
   const int x = threadIdx.x % side * of_thread, y = threadIdx.x / side * of_thread;
   float sums[of_thread][of_thread] = {};
@@ -57,41 +65,20 @@ __device__ void product_tile(const Product& p, std::int64_t rows, std::int64_t r
             finished_element(p, sums[r][c], row + y + r, col + x + c);
 }
 
-__global__ void __launch_bounds__(threads) product_kernel(Product p, std::int64_t rows) {
+static __global__ void __launch_bounds__(threads) product_kernel(Product p, std::int64_t rows) {
   for (std::int64_t row = std::int64_t{blockIdx.y} * tile; row < rows;
        row += std::int64_t{gridDim.y} * tile)
     product_tile(p, rows, row, std::int64_t{blockIdx.x} * tile);
 }
 
-__global__ void __launch_bounds__(threads)
+static __global__ void __launch_bounds__(threads)
     transpose_kernel(const float* from, std::int64_t rows, std::int64_t cols, float* to) {
   for_elements(rows * cols, [&](std::int64_t at) { to[at % cols * rows + at / cols] = from[at]; });
 }
 
-__global__ void __launch_bounds__(threads)
+static __global__ void __launch_bounds__(threads)
     diagonal_kernel(float* matrix, std::int64_t edge, float value) {
   for_elements(edge, [&](std::int64_t i) { matrix[i * edge + i] += value; });
-}
-
-}  // namespace
-
-void launch_product(const Product& product, std::int64_t rows, cudaStream_t stream) {
-  if (rows == 0 || product.cols == 0) return;
-  const std::int64_t tall = (rows + tile - 1) / tile, wide = (product.cols + tile - 1) / tile;
-  const dim3 blocks(static_cast<unsigned>(wide),
-                    static_cast<unsigned>(std::min(tall, most_grid_rows)));
-  launch(Launch{"product_kernel", blocks, threads, stream}, product_kernel, product, rows);
-}
-
-void launch_transpose(const float* from, std::int64_t rows, std::int64_t cols, float* to,
-                      cudaStream_t stream) {
-  if (rows * cols == 0) return;
-  launch(over("transpose_kernel", rows * cols, stream), transpose_kernel, from, rows, cols, to);
-}
-
-void launch_add_to_diagonal(float* matrix, std::int64_t edge, float value, cudaStream_t stream) {
-  if (edge == 0) return;
-  launch(over("diagonal_kernel", edge, stream), diagonal_kernel, matrix, edge, value);
 }
 
 }  // namespace zero::optim::cuda
