@@ -6,6 +6,7 @@
 #include <string>
 
 #include "comm/bytes.h"
+#include "comm/grouped_tile.h"
 #include "comm/wire/cpu/kernels.h"
 #include "comm/wire/layout.h"
 #include "zero/base/error.h"
@@ -25,60 +26,20 @@ void zero_padding(const Codec& codec, std::int64_t count, void* encoded) {
                   block_count(codec, count) * scale_bytes(codec.format));
 }
 
-// Sums in tiles that stay in the first-level cache.
-class OrderedSum {
- public:
-  OrderedSum(const Codec& codec, const Sources& sources, const ReduceGroups& groups,
-             std::int64_t count)
-      : codec_(codec), sources_(sources), groups_(groups), count_(count) {}
-
-  // Elements [first, first + n) to total().
-  void add_up(std::int64_t first, std::int64_t n) {
-    add_groups({0, sources_.count}, ReduceGroups::most_levels, first, n, total_);
+// Adds element `first` and those after it of a source to the sum, or begins the sum with them.
+void add_source(const Codec& codec, const std::byte* source, std::int64_t count, std::int64_t first,
+                std::int64_t n, bool begins, float* sum) {
+  if (codec.format == Format::none) {
+    const auto* values = reinterpret_cast<const float*>(source) + first;
+    for (std::int64_t i = 0; i < n; ++i) sum[i] = begins ? values[i] : sum[i] + values[i];
+    return;
   }
-  const float* total() const { return total_; }
-
- private:
-  struct Range {
-    int begin, end;
-  };
-
-  // The sum over sources, which are groups of that level; 0: of single sources.
-  void add_groups(const Range& range, int level, std::int64_t first, std::int64_t n, float* sum) {
-    const int size = groups_.ranks_at(level, range.end - range.begin);
-    for (int begin = range.begin; begin < range.end; begin += size) {
-      const bool replaces = begin == range.begin;
-      if (level == 0) {
-        add_source(begin, first, n, replaces, sum);
-        continue;
-      }
-      float* partial = replaces ? sum : partial_[level - 1];
-      add_groups({begin, std::min(begin + size, range.end)}, level - 1, first, n, partial);
-      for (std::int64_t i = 0; !replaces && i < n; ++i) sum[i] += partial[i];
-    }
-  }
-
-  void add_source(int source, std::int64_t first, std::int64_t n, bool replaces, float* sum) {
-    const std::byte* encoded = at(sources_.first, source * sources_.stride);
-    if (codec_.format == Format::none) {
-      const auto* values = reinterpret_cast<const float*>(encoded) + first;
-      for (std::int64_t i = 0; i < n; ++i) sum[i] = replaces ? values[i] : sum[i] + values[i];
-      return;
-    }
-    const Encoded part = encoded_at(codec_, encoded, count_, first);
-    if (replaces)
-      kernels().decode(codec_, part, n, sum, DType::fp32);
-    else
-      kernels().decode_add(codec_, part, n, sum);
-  }
-
-  const Codec& codec_;
-  const Sources& sources_;
-  const ReduceGroups& groups_;
-  const std::int64_t count_;
-  alignas(64) float total_[largest_block];
-  alignas(64) float partial_[ReduceGroups::most_levels][largest_block];
-};
+  const Encoded part = encoded_at(codec, source, count, first);
+  if (begins)
+    kernels().decode(codec, part, n, sum, DType::fp32);
+  else
+    kernels().decode_add(codec, part, n, sum);
+}
 
 void add_errors(const void* values, DType dtype, const float* decoded, std::int64_t n,
                 ErrorSums& errors) {
@@ -137,12 +98,19 @@ void decode(const Codec& codec, const void* encoded, std::int64_t count, void* t
 void decode_sum(const Codec& codec, const Sources& sources, const ReduceGroups& groups,
                 std::int64_t count, void* to, DType dtype) {
   check_elements(dtype);
-  OrderedSum sum(codec, sources, groups, count);
+  GroupedTile<largest_block> sums;
   const std::int64_t tile = largest_block / codec.block * codec.block;
   for (std::int64_t first = 0; first < count; first += tile) {
     const std::int64_t n = std::min(tile, count - first);
-    sum.add_up(first, n);
-    kernels().store(sum.total(), n, at(to, first * size_of(dtype)), dtype);
+    const float* sum = sums.sum(
+        sources.count, n, [&](int source) { return groups.ending_with(source); },
+        [&](int begin, int end, float* total) {
+          for (int s = begin; s < end; ++s)
+            add_source(codec, at(sources.first, s * sources.stride), count, first, n, s == begin,
+                       total);
+        },
+        [](float*) {});
+    kernels().store(sum, n, at(to, first * size_of(dtype)), dtype);
   }
 }
 

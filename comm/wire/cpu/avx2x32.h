@@ -8,7 +8,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "comm/conversions.h"
 #include "comm/wire/block_codes.h"
 #include "zero/base/dtype.h"
 
@@ -106,7 +105,7 @@ struct Avx2x32 {
           _mm_max_epu16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
       const __m128i inverted = _mm_minpos_epu16(_mm_xor_si128(half, _mm_set1_epi16(-1)));
       const auto value = static_cast<std::uint16_t>(~_mm_cvtsi128_si32(inverted));
-      return std::bit_cast<std::uint32_t>(widen(T{value}));
+      return std::bit_cast<std::uint32_t>(to_float(T{value}));
     }
   };
 

@@ -273,6 +273,19 @@ struct KernelSet {
     body(static_cast<const float*>(data));
   }
 
+  static void sum(const void* const* sources, int count, DType dtype, std::int64_t first,
+                  std::int64_t n, float* to) {
+    with_elements(sources[0], dtype, [&]<class T>(const T* elements) {
+      for_groups(elements + first, n, [&](std::int64_t i, V total) {
+        for (int s = 1; s < count; ++s) {
+          const T* from = static_cast<const T*>(sources[s]) + first + i;
+          total = total + (n - i >= group ? V::load(from) : load_some(from, n - i));
+        }
+        Store<float>{to}.put(total, i, n - i);
+      });
+    });
+  }
+
   static void encode(const Codec& codec, const void* from, DType dtype, std::int64_t count,
                      Encoded to) {
     with_format(codec.format, [&]<class F>() {
@@ -333,7 +346,7 @@ struct KernelSet {
     }
   }
 
-  static constexpr Kernels kernels{encode, decode, decode_add, store, encode_with_feedback,
+  static constexpr Kernels kernels{sum,    encode, decode, decode_add, store, encode_with_feedback,
                                    compare};
 };
 

@@ -1,4 +1,4 @@
-// The codecs of one SIMD level of the CPU behind function pointers, all of which give the same
+// Sums and codecs of one SIMD level of the CPU behind function pointers, all of which give the same
 // bits. The arguments are plain values, because a file compiled for more instructions than the rest
 // must not emit inline functions that others share.
 #pragma once
@@ -13,6 +13,10 @@ namespace zero::comm::wire {
 
 // Formats other than `none`.
 struct Kernels {
+  // to[i] = the sum, in fp32 and in order, of element first + i of the sources, of which there is
+  // at least one.
+  void (*sum)(const void* const* sources, int count, DType dtype, std::int64_t first,
+              std::int64_t n, float* to);
   void (*encode)(const Codec& codec, const void* from, DType dtype, std::int64_t count, Encoded to);
   void (*decode)(const Codec& codec, Encoded from, std::int64_t count, void* to, DType dtype);
   // sum += the decoded elements.

@@ -3,7 +3,45 @@
 
 namespace zero::comm::wire {
 
-const Kernels portable_kernels = KernelSet<Portable32>::kernels;
+namespace {
+
+using Portable = KernelSet<Portable32>;
+
+// Loops over whole blocks, which vectorize better than those over groups of elements.
+template <class T>
+void sum_as(const void* const* sources, int count, std::int64_t first, std::int64_t n, float* to) {
+  const auto source = [&](int s) { return static_cast<const T*>(sources[s]) + first; };
+  const T *a = source(0), *b = count > 1 ? source(1) : nullptr;
+  for (std::int64_t i = 0; b == nullptr && i < n; ++i) to[i] = to_float(a[i]);
+  for (std::int64_t i = 0; b != nullptr && i < n; ++i) to[i] = to_float(a[i]) + to_float(b[i]);
+  for (int s = 2; s < count; ++s) {
+    const T* next = source(s);
+    for (std::int64_t i = 0; i < n; ++i) to[i] += to_float(next[i]);
+  }
+}
+
+void sum(const void* const* sources, int count, DType dtype, std::int64_t first, std::int64_t n,
+         float* to) {
+  Portable::with_elements(sources[0], dtype,
+                          [&]<class T>(const T*) { sum_as<T>(sources, count, first, n, to); });
+}
+
+void store(const float* from, std::int64_t count, void* to, DType dtype) {
+  Portable::with_elements(to, dtype, [&]<class T>(const T*) {
+    for (std::int64_t i = 0; i < count; ++i) static_cast<T*>(to)[i] = from_float<T>(from[i]);
+  });
+}
+
+Kernels portable() {
+  Kernels kernels = Portable::kernels;
+  kernels.sum = sum;
+  kernels.store = store;
+  return kernels;
+}
+
+}  // namespace
+
+const Kernels portable_kernels = portable();
 
 const Kernels& kernels([[maybe_unused]] SimdLevel level) {
 #if defined(__x86_64__)

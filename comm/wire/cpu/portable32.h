@@ -5,8 +5,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "comm/conversions.h"
 #include "comm/wire/block_codes.h"
+#include "zero/base/dtype.h"
 
 namespace zero::comm::wire {
 
@@ -17,12 +17,12 @@ struct Portable32 {
   template <class T>
   static Portable32 load(const T* from) {
     Portable32 result;
-    for (int i = 0; i < lanes; ++i) result.values[i] = widen(from[i]);
+    for (int i = 0; i < lanes; ++i) result.values[i] = to_float(from[i]);
     return result;
   }
   template <class T>
   void store(T* to) const {
-    for (int i = 0; i < lanes; ++i) to[i] = narrow<T>(values[i]);
+    for (int i = 0; i < lanes; ++i) to[i] = from_float<T>(values[i]);
   }
 
   // The codes of these elements, as F::bits * lanes / 8 bytes.
@@ -77,7 +77,8 @@ struct Portable32 {
     std::uint32_t largest[lanes] = {};
     void include(const T* from) {
       for (int i = 0; i < lanes; ++i) {
-        const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(widen(from[i])) & 0x7fffffffu;
+        const std::uint32_t magnitude =
+            std::bit_cast<std::uint32_t>(to_float(from[i])) & 0x7fffffffu;
         largest[i] = largest[i] < magnitude ? magnitude : largest[i];
       }
     }
