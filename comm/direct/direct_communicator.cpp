@@ -1,6 +1,11 @@
 #include "comm/direct/direct_communicator.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "comm/bytes.h"
+#include "comm/reduce.h"
+#include "comm/slices.h"
 #include "comm/wait.h"
 
 namespace zero::comm {
@@ -117,6 +122,163 @@ void DirectCommunicator::throw_late(std::uint64_t round, bool posted) const {
     late += plane()->last_call(world_rank_of(peer));
   }
   throw_stalled(late);
+}
+
+// Each operation runs in one round over whole buffers where all of them can be read in place, else
+// in rounds over chunks that fit the bounce area.
+
+void DirectCommunicator::do_all_gather(const void* send, void* recv, std::int64_t count,
+                                       DType dtype, std::int64_t stride) {
+  const std::int64_t width = size_of(dtype), bytes = count * width;
+  const Exposure exposure{call_of(dtype, count), place(send, bytes, bytes), 0};
+  in_rounds(
+      exposure, bytes, room_for(1, width) * width,
+      [&](std::byte* bounce, std::int64_t first, std::int64_t n) {
+        copy_bytes(bounce, at(send, first), n);
+      },
+      [&](std::int64_t first, std::int64_t n, std::int64_t) {
+        if (first == 0) copy_bytes(at(recv, rank() * stride * width), send, bytes);
+        for (int step = 1; step < size(); ++step) {
+          const int peer = (rank() + step) % size();
+          copy_bytes(at(recv, peer * stride * width + first), exposed(peer, first), n);
+        }
+      });
+  await_readers(exposure);
+}
+
+void DirectCommunicator::do_reduce_scatter(const void* send, void* recv, std::int64_t count,
+                                           DType dtype, std::int64_t stride) {
+  const std::int64_t width = size_of(dtype), span = (stride * (size() - 1) + count) * width;
+  const Exposure exposure{call_of(dtype, count), place(send, span, count * size() * width), stride};
+  in_rounds(
+      exposure, count, room_for(size(), width),
+      [&](std::byte* bounce, std::int64_t first, std::int64_t n) {
+        for (int peer = 0; peer < size(); ++peer)
+          if (peer != rank())
+            copy_bytes(bounce + peer * n * width, at(send, (peer * stride + first) * width),
+                       n * width);
+      },
+      [&](std::int64_t first, std::int64_t n, std::int64_t) {
+        for (int peer = 0; peer < size(); ++peer) {
+          const std::int64_t theirs = posting(peer).stride.load(std::memory_order_relaxed);
+          if (peer == rank())
+            sources_[peer] = at(send, (rank() * stride + first) * width);
+          else if (bounced(peer))
+            sources_[peer] = exposed(peer, 0) + rank() * n * width;
+          else
+            sources_[peer] = exposed(peer, (rank() * theirs + first) * width);
+        }
+        ordered_sum(sources_, reduce_groups(), at(recv, first * width), n, dtype);
+      });
+  await_readers(exposure);
+}
+
+void DirectCommunicator::exchange(const Exposure& exposure, const void* send, void* recv,
+                                  const PairCounts& counts, std::span<const int> members) {
+  const std::int64_t width = size_of(exposure.call.dtype);
+  const int own = members[rank()];
+  const auto left = [&](int from, int to, std::int64_t first, std::int64_t n) {
+    return std::clamp<std::int64_t>(counts(from, to) - first, 0, n) * width;
+  };
+  std::int64_t longest = 0;
+  for (const int from : members)
+    for (const int to : members) longest = std::max(longest, counts(from, to));
+  copy_bytes(at(recv, counts.first_received(own, own) * width),
+             at(send, counts.first_sent(own, own) * width), counts(own, own) * width);
+  in_rounds(
+      exposure, longest, room_for(size(), width),
+      [&](std::byte* bounce, std::int64_t first, std::int64_t n) {
+        for (int peer = 0; peer < size(); ++peer)
+          if (peer != rank())
+            copy_bytes(bounce + peer * n * width,
+                       at(send, (counts.first_sent(own, members[peer]) + first) * width),
+                       left(own, members[peer], first, n));
+      },
+      [&](std::int64_t first, std::int64_t n, std::int64_t staged) {
+        for (int step = 1; step < size(); ++step) {
+          const int peer = (rank() + step) % size(), from = members[peer];
+          const std::byte* source =
+              bounced(peer) ? exposed(peer, 0) + rank() * staged * width
+                            : exposed(peer, (counts.first_sent(from, own) + first) * width);
+          copy_bytes(at(recv, (counts.first_received(from, own) + first) * width), source,
+                     left(from, own, first, n));
+        }
+      });
+}
+
+void DirectCommunicator::do_all_to_all(const void* send, void* recv, const PairCounts& counts,
+                                       DType dtype) {
+  const std::int64_t width = size_of(dtype);
+  const Exposure exposure{
+      call_of(dtype, counts.summary()),
+      place(send, counts.sent(rank()) * width, counts.largest() * size() * width), 0};
+  std::vector<int> members(size());
+  std::iota(members.begin(), members.end(), 0);
+  exchange(exposure, send, recv, counts, members);
+  await_readers(exposure);
+}
+
+// Everyone sums everything: one round, and nobody waits for the readers.
+void DirectCommunicator::reduce_small(const Exposure& exposure, void* data, DType dtype) {
+  const std::int64_t count = exposure.call.count;
+  copy_bytes(begin_round(), data, count * size_of(dtype));
+  post(exposure);
+  join();
+  for (int peer = 0; peer < size(); ++peer) sources_[peer] = board_.bounce(peer, round_);
+  ordered_sum(sources_, reduce_groups(), data, count, dtype);
+  close_round();
+}
+
+// Two rounds for a chunk: in the first this rank's slice becomes its sum, in the second the summed
+// slices travel to all.
+void DirectCommunicator::do_all_reduce(void* data, std::int64_t count, DType dtype) {
+  const std::int64_t width = size_of(dtype), bytes = count * width;
+  const Exposure exposure{call_of(dtype, count), place(data, bytes, bytes), 0};
+  if (is_small(bytes)) return reduce_small(exposure, data, dtype);
+  in_rounds(
+      exposure, count, room_for(1, width),
+      [&](std::byte* bounce, std::int64_t first, std::int64_t n) {
+        copy_bytes(bounce, at(data, first * width), n * width);
+      },
+      [&](std::int64_t first, std::int64_t n, std::int64_t) {
+        const Slice own = slice_of(n, size(), rank());
+        std::byte* mine = at(data, (first + own.first) * width);
+        for (int peer = 0; peer < size(); ++peer)
+          sources_[peer] = peer == rank() ? mine : exposed(peer, first * width) + own.first * width;
+        ordered_sum(sources_, reduce_groups(), mine, own.count, dtype);
+        close_round();
+        std::byte* bounce = begin_round();
+        if (exposure.where.bounced()) copy_bytes(bounce, mine, own.count * width);
+        post(exposure);
+        join();
+        for (int step = 1; step < size(); ++step) {
+          const int peer = (rank() + step) % size();
+          const Slice slice = slice_of(n, size(), peer);
+          const std::int64_t offset = (first + slice.first) * width;
+          copy_bytes(at(data, offset), exposed(peer, offset), slice.count * width);
+        }
+      });
+  await_readers(exposure);
+}
+
+void DirectCommunicator::hand_out(const Exposure& exposure, void* data, std::int64_t begin,
+                                  std::int64_t bytes, int root) {
+  in_rounds(
+      exposure, bytes, half_bytes(),
+      [&](std::byte* bounce, std::int64_t first, std::int64_t n) {
+        copy_bytes(bounce, at(data, begin + first), n);
+      },
+      [&](std::int64_t first, std::int64_t n, std::int64_t) {
+        if (rank() != root) copy_bytes(at(data, begin + first), exposed(root, begin + first), n);
+      });
+}
+
+void DirectCommunicator::do_broadcast(void* data, std::int64_t count, DType dtype, int root) {
+  const std::int64_t bytes = count * size_of(dtype);
+  const Exposure exposure{call_of(dtype, count, root),
+                          rank() == root ? place(data, bytes, bytes) : Location{}, 0};
+  hand_out(exposure, data, 0, bytes, root);
+  await_readers(exposure);
 }
 
 }  // namespace zero::comm

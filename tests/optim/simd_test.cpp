@@ -124,8 +124,8 @@ TEST_CASE("updates give equal bits at every level, count, offset and dtype") {
 
 TEST_CASE("the copy written past the caches has the bits of the cached one") {
   for (const DType copy : {DType::bf16, DType::fp16})
-    for (std::size_t offset = 0; offset < 3; ++offset)
-      compare({DType::bf16, copy, (1 << 20) + 5, offset, Numbers::usual});
+    for (std::size_t offset = 0; offset < 2; ++offset)
+      compare({DType::bf16, copy, (1 << 19) + 5, offset, Numbers::usual});
 }
 
 TEST_CASE("updates do not depend on where a range is cut") {
