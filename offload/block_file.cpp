@@ -78,7 +78,6 @@ void BlockFile::open() {
   const int refused = ask_io_hook({IoOp::open_direct});
   if (refused == 0) fd_ = open_nameless(O_DIRECT);
   if (fd_ < 0 && (refused != 0 || errno == EINVAL)) {
-    direct_ = false;
     notices_.push_back("nvme_path " + directory_ +
                        ": the file system has no O_DIRECT; its page cache takes memory too");
     fd_ = open_nameless(0);

@@ -24,8 +24,6 @@ class BlockFile {
   ~BlockFile();
 
   int descriptor() const { return fd_; }
-  const std::string& directory() const { return directory_; }
-  bool direct() const { return direct_; }
   // One line for each requested feature that the system does not have.
   const std::vector<std::string>& notices() const { return notices_; }
 
@@ -37,7 +35,6 @@ class BlockFile {
 
   std::string directory_;
   int fd_ = -1;
-  bool direct_ = true;
   std::vector<std::string> notices_;
 };
 
