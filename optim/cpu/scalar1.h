@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "optim/square_sum.h"
 #include "optim/update_rules.h"
 #include "zero/base/dtype.h"
 
@@ -44,13 +45,8 @@ struct Scalar1 {
   friend Scalar1 sign(Scalar1 a) { return Scalar1(optim::sign(a.value)); }
 
   // The largest magnitude as bits, and the smallest minus one, zero wrapping round to the largest.
-  struct Range {
-    std::uint32_t largest = 0, smallest = ~0u;
-    void include(Scalar1 element) {
-      const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(element.value) & 0x7fffffffu;
-      if (magnitude > largest) largest = magnitude;
-      if (magnitude - 1 < smallest) smallest = magnitude - 1;
-    }
+  struct Range : MagnitudeRange {
+    void include(Scalar1 element) { MagnitudeRange::include(element.value); }
   };
 
   // Of half the lanes, where there are two; with + - *.
