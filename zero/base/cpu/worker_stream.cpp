@@ -6,24 +6,13 @@
 
 namespace zero {
 
-namespace {
+bool WorkerEvent::complete() const {
+  return stream_.has_run(ticket_);
+}
 
-// Complete when the stream has run past `ticket_`. The stream outlives its events' use.
-class WorkerEvent final : public Event {
- public:
-  explicit WorkerEvent(WorkerStream& stream) : stream_(stream) {}
-  bool complete() const override { return stream_.has_run(ticket_); }
-  void synchronize() override { stream_.synchronize(ticket_); }
-  void record(std::uint64_t ticket) { ticket_ = ticket; }
-  WorkerStream& stream() const { return stream_; }
-  std::uint64_t ticket() const { return ticket_; }
-
- private:
-  WorkerStream& stream_;
-  std::uint64_t ticket_ = 0;
-};
-
-}  // namespace
+void WorkerEvent::synchronize() {
+  stream_.synchronize(ticket_);
+}
 
 WorkerStream::WorkerStream(const std::string& thread_name, DeviceWaits* waits)
     : waits_(waits), thread_(start_thread("the stream " + thread_name, [this] { run(); })) {
@@ -43,21 +32,12 @@ std::unique_ptr<Event> WorkerStream::create_event() {
   return std::make_unique<WorkerEvent>(*this);
 }
 
-void WorkerStream::enqueue(Work work) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (failure_) std::rethrow_exception(failure_);
-    queue_.push_back({std::move(work), false});
-    ++queued_;
-  }
-  wake_.notify_one();
-}
-
-std::uint64_t WorkerStream::enqueue_always(Work work) {
+std::uint64_t WorkerStream::put(Item item) {
   std::uint64_t ticket = 0;
   {
     const std::lock_guard lock(mutex_);
-    queue_.push_back({std::move(work), true});
+    if (failure_ && !item.always) std::rethrow_exception(failure_);
+    queue_.push_back(std::move(item));
     ticket = ++queued_;
   }
   wake_.notify_one();
@@ -66,7 +46,7 @@ std::uint64_t WorkerStream::enqueue_always(Work work) {
 
 void WorkerStream::record(Event& event) {
   const std::lock_guard lock(mutex_);
-  static_cast<WorkerEvent&>(event).record(queued_);
+  static_cast<WorkerEvent&>(event).set(queued_);
 }
 
 void WorkerStream::wait(Event& event) {

@@ -14,7 +14,24 @@
 
 namespace zero {
 
-// A ticket is how many pieces of work had been queued; its stream has run past it or not.
+class WorkerStream;
+
+// Complete when the stream has run past a ticket, which is how many pieces of work had been queued.
+// The stream outlives its events' use.
+class WorkerEvent : public Event {
+ public:
+  explicit WorkerEvent(WorkerStream& stream) : stream_(stream) {}
+  bool complete() const override;
+  void synchronize() override;
+  void set(std::uint64_t ticket) { ticket_ = ticket; }
+  WorkerStream& stream() const { return stream_; }
+  std::uint64_t ticket() const { return ticket_; }
+
+ private:
+  WorkerStream& stream_;
+  std::uint64_t ticket_ = 0;
+};
+
 class WorkerStream final : public ExecutionStream {
  public:
   // Threads that wait for it keep to `waits` where there are some, with twice the limit for each
@@ -25,14 +42,14 @@ class WorkerStream final : public ExecutionStream {
 
   const char* kind() const override { return "worker"; }
   std::unique_ptr<Event> create_event() override;
-  void enqueue(Work work) override;
+  void enqueue(Work work) override { put({std::move(work), false}); }
   void record(Event& event) override;
   void wait(Event& event) override;
   void synchronize() override;
   void check() override;
 
   // Runs in its turn even behind a failure; must not throw. Returns the ticket behind it.
-  std::uint64_t enqueue_always(Work work);
+  std::uint64_t enqueue_always(Work work) { return put({std::move(work), true}); }
   // Throws the failure of this stream.
   void synchronize(std::uint64_t ticket);
   bool has_run(std::uint64_t ticket);
@@ -42,6 +59,7 @@ class WorkerStream final : public ExecutionStream {
     Work work;
     bool always;
   };
+  std::uint64_t put(Item item);
   void wait_for(std::unique_lock<std::mutex>& lock, std::uint64_t ticket);
   void run();
 

@@ -83,29 +83,24 @@ class Counters {
   std::size_t used_ = page_words;
 };
 
-class WorkerEvent final : public Event, public Gate {
+// For which the GPU waits by its counter.
+class CountedEvent final : public WorkerEvent, public Gate {
  public:
-  WorkerEvent(WorkerStream& stream, Counters::Counter counter)
-      : stream_(stream), counter_(counter) {}
-  bool complete() const override { return stream_.has_run(ticket_); }
-  void synchronize() override { stream_.synchronize(ticket_); }
+  CountedEvent(WorkerStream& stream, Counters::Counter counter)
+      : WorkerEvent(stream), counter_(counter) {}
 
   void record() {
-    ticket_ = stream_.enqueue_always([word = counter_.word, value = ++value_](Stream) {
+    set(stream().enqueue_always([word = counter_.word, value = ++value_](Stream) {
       std::atomic_ref(*word).store(value, std::memory_order_release);
-    });
+    }));
   }
   void hold(cudaStream_t stream) const override {
     if (!complete()) wait_for_value(stream, counter_.address, value_);
   }
-  WorkerStream& stream() const { return stream_; }
-  std::uint64_t ticket() const { return ticket_; }
 
  private:
-  WorkerStream& stream_;
   Counters::Counter counter_;
   std::uint32_t value_ = 0;
-  std::uint64_t ticket_ = 0;
 };
 
 class GpuWorker final : public ExecutionStream {
@@ -126,25 +121,16 @@ class GpuWorker final : public ExecutionStream {
 
   const char* kind() const override { return worker_.kind(); }
   std::unique_ptr<Event> create_event() override {
-    return std::make_unique<WorkerEvent>(worker_, counters_.take());
+    return std::make_unique<CountedEvent>(worker_, counters_.take());
   }
   void enqueue(Work work) override { worker_.enqueue(std::move(work)); }
-  void record(Event& event) override { static_cast<WorkerEvent&>(event).record(); }
+  void record(Event& event) override { static_cast<CountedEvent&>(event).record(); }
+  // An event of the GPU may be recorded again before the thread comes to it: a stream that does
+  // nothing else waits for the point that is recorded now, and records one that is the thread's
+  // alone.
   void wait(Event& event) override {
+    if (dynamic_cast<WorkerEvent*>(&event) != nullptr) return worker_.wait(event);
     if (event.complete()) return event.synchronize();
-    if (const auto* own = dynamic_cast<WorkerEvent*>(&event))
-      return enqueue([&stream = own->stream(), ticket = own->ticket()](Stream) {
-        stream.synchronize(ticket);
-      });
-    wait_for_gpu(event);
-  }
-  void synchronize() override { worker_.synchronize(); }
-  void check() override { worker_.check(); }
-
- private:
-  // The event may be recorded again before the thread comes to it: a stream that does nothing else
-  // waits for the point that is recorded now, and records one that is the thread's alone.
-  void wait_for_gpu(Event& event) {
     shadow_->wait(event);
     const cudaEvent_t reached = events_.take();
     zero::cuda::check(cudaEventRecord(reached, cuda::native(shadow_->native())), "cudaEventRecord");
@@ -153,7 +139,10 @@ class GpuWorker final : public ExecutionStream {
       events_.give_back(reached);
     });
   }
+  void synchronize() override { worker_.synchronize(); }
+  void check() override { worker_.check(); }
 
+ private:
   DeviceWaits& waits_;
   std::unique_ptr<ExecutionStream> shadow_;
   Counters counters_;
