@@ -9,31 +9,27 @@
 namespace zero {
 
 const char* name_of(MemoryCategory category) {
-  static constexpr std::array<const char*, memory_category_count> names = {
+  static constexpr EnumArray<MemoryCategory, const char*, memory_category_count> names = {
       "parameters",     "gradients",       "master_weights", "optimizer_state", "buffers",
       "update_staging", "parameter_slots", "gradient_slots", "communication",   "activations",
       "host_pinned",    "checkpoints",     "offload_buffers"};
-  return names[static_cast<int>(category)];
-}
-
-MemoryAccount& Ledger::at(MemoryCategory category, Tier tier) {
-  return accounts_[static_cast<int>(tier)][static_cast<int>(category)];
+  return names[category];
 }
 
 void Ledger::plan(MemoryCategory category, std::int64_t bytes, Tier tier) {
-  at(category, tier).planned += bytes;
+  accounts_[tier][category].planned += bytes;
   if (tier == Tier::pinned) plan(category, bytes, Tier::host);
 }
 
 void Ledger::take(MemoryCategory category, std::int64_t bytes, Tier tier) {
-  MemoryAccount& account = at(category, tier);
+  MemoryAccount& account = accounts_[tier][category];
   account.current += bytes;
   account.peak = std::max(account.peak, account.current);
   if (tier == Tier::pinned) take(category, bytes, Tier::host);
 }
 
 void Ledger::give_back(MemoryCategory category, std::int64_t bytes, Tier tier) {
-  at(category, tier).current -= bytes;
+  accounts_[tier][category].current -= bytes;
   if (tier == Tier::pinned) give_back(category, bytes, Tier::host);
 }
 
@@ -50,12 +46,12 @@ void Ledger::track(const std::string& what, std::int64_t bytes) {
 }
 
 const MemoryAccount& Ledger::account(MemoryCategory category, Tier tier) const {
-  return accounts_[static_cast<int>(tier)][static_cast<int>(category)];
+  return accounts_[tier][category];
 }
 
 MemoryAccount Ledger::total(Tier tier) const {
   MemoryAccount sum;
-  for (const MemoryAccount& account : accounts_[static_cast<int>(tier)]) {
+  for (const MemoryAccount& account : accounts_[tier]) {
     sum.planned += account.planned;
     sum.current += account.current;
     sum.peak += account.peak;

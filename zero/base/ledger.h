@@ -2,10 +2,11 @@
 // then current and peak. One thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
+
+#include "zero/base/enum_array.h"
 
 namespace zero {
 
@@ -56,9 +57,8 @@ class Ledger {
   std::string table() const;
 
  private:
-  MemoryAccount& at(MemoryCategory category, Tier tier);
-
-  std::array<std::array<MemoryAccount, memory_category_count>, tier_count> accounts_{};
+  EnumArray<Tier, EnumArray<MemoryCategory, MemoryAccount, memory_category_count>, tier_count>
+      accounts_{};
   std::map<std::string, std::int64_t> tracked_;
 };
 

@@ -5,11 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+
+#include "zero/base/text.h"
 
 namespace zero {
 
@@ -20,11 +21,9 @@ constexpr int mpol_preferred = 1;  // linux/mempolicy.h, which is not always ins
 }  // namespace
 
 int numa_node_of_pci(const std::string& bus_id) {
-  std::string name = bus_id;
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::string name = lower_case(bus_id);
   // CUDA writes the domain with eight digits, the kernel with four.
-  if (name.size() > 12 && name.compare(0, 4, "0000") == 0) name.erase(0, 4);
+  if (name.size() > 12 && name.starts_with("0000")) name.erase(0, 4);
   std::ifstream file("/sys/bus/pci/devices/" + name + "/numa_node");
   int node = -1;
   file >> node;

@@ -1,11 +1,24 @@
 #include "zero/base/text.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdio>
 
 namespace zero {
+
+namespace {
+
+// Of printable ASCII.
+bool is_plain(char c) {
+  return c >= 0x20 && c < 0x7f;
+}
+
+std::string hexadecimal(char c) {
+  constexpr char digits[] = "0123456789abcdef";
+  const auto byte = static_cast<unsigned char>(c);
+  return {digits[byte / 16], digits[byte % 16]};
+}
+
+}  // namespace
 
 std::string lower_case(std::string_view text) {
   std::string result(text);
@@ -29,31 +42,19 @@ std::string printable(std::string_view text, std::size_t limit) {
   std::string result;
   for (const char c : text) {
     if (result.size() >= limit) return result + "...";
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte < 0x7f) {
-      result += c;
-    } else {
-      std::array<char, 5> escaped{};
-      std::snprintf(escaped.data(), escaped.size(), "\\x%02x", static_cast<unsigned>(byte));
-      result += escaped.data();
-    }
+    result += is_plain(c) ? std::string(1, c) : "\\x" + hexadecimal(c);
   }
   return result;
 }
 
 std::string json_text(std::string_view text) {
   std::string result = "\"";
-  std::array<char, 8> escaped{};
   for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte < 0x7f) {
-      if (c == '"' || c == '\\') result += '\\';
+    if (c == '"' || c == '\\') result += '\\';
+    if (is_plain(c))
       result += c;
-    } else {
-      std::snprintf(escaped.data(), escaped.size(), byte < 0x80 ? "\\u%04x" : "\\\\x%02x",
-                    static_cast<unsigned>(byte));
-      result += escaped.data();
-    }
+    else
+      result += (static_cast<unsigned char>(c) < 0x80 ? "\\u00" : "\\\\x") + hexadecimal(c);
   }
   return result + '"';
 }
