@@ -33,37 +33,23 @@ std::string first_difference(const std::string& own, const std::string& root) {
 }
 
 const char* name_of(Differs what) {
-  switch (what) {
-    case Differs::step:
-      return "step number";
-    case Differs::collectives:
-      return "the collectives that they have issued (a hash)";
-    case Differs::learning_rate:
-      return "learning rate";
-    case Differs::inspects:
-      return "StepOptions::inspect";
-    case Differs::skip:
-      return "the decision of StepOptions::inspect";
-    case Differs::applied_steps:
-      return "count of applied steps";
-    default:
-      return "?";
-  }
+  static constexpr const char* names[] = {"?",
+                                          "step number",
+                                          "the collectives that they have issued (a hash)",
+                                          "learning rate",
+                                          "StepOptions::inspect",
+                                          "the decision of StepOptions::inspect",
+                                          "count of applied steps",
+                                          "?"};
+  return names[static_cast<std::int64_t>(what)];
 }
 
 std::string text_of(Differs what, std::int64_t value) {
-  switch (what) {
-    case Differs::collectives:
-      return text_of_hash(std::bit_cast<std::uint64_t>(value));
-    case Differs::learning_rate:
-      return shortest_text(std::bit_cast<double>(value));
-    case Differs::inspects:
-      return value != 0 ? "one" : "none";
-    case Differs::skip:
-      return value != 0 ? "skip" : "apply";
-    default:
-      return std::to_string(value);
-  }
+  if (what == Differs::collectives) return text_of_hash(std::bit_cast<std::uint64_t>(value));
+  if (what == Differs::learning_rate) return shortest_text(std::bit_cast<double>(value));
+  if (what == Differs::inspects) return value != 0 ? "one" : "none";
+  if (what == Differs::skip) return value != 0 ? "skip" : "apply";
+  return std::to_string(value);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <map>
+#include <optional>
 #include <set>
 
 #include "zero/base/error.h"
@@ -92,27 +94,24 @@ void agree_on_values(Ranks& ranks, const Text& values) {
     sizes.push_back(words[i + 1]);
   }
   if (equal) return;
-  std::vector<Text> of_rank;
-  std::set<std::string> names;
-  for (const std::string& text :
-       ranks.gather_bytes(subject, std::as_bytes(std::span(own)), sizes)) {
-    of_rank.push_back(unpacked(text));
-    for (const auto& [name, value] : of_rank.back()) names.insert(name);
-  }
+  const std::vector<std::string> texts =
+      ranks.gather_bytes(subject, std::as_bytes(std::span(own)), sizes);
+  // The values of every name, by rank; none where a rank lacks it.
+  std::map<std::string, std::vector<std::optional<std::string>>> found;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank)
+    for (const auto& [name, value] : unpacked(texts[rank])) {
+      found[name].resize(texts.size());
+      found[name][rank] = value;
+    }
   std::string differences;
   std::size_t count = 0;
-  for (const std::string& name : names) {
-    std::vector<std::string> found;
-    for (const Text& all : of_rank)
-      found.push_back(all.contains(name) ? shown(all.at(name)) : "no such value");
-    const auto root = of_rank[0].find(name);
-    if (std::ranges::all_of(of_rank, [&](const Text& all) {
-          const auto own = all.find(name);
-          return root != of_rank[0].end() && own != all.end() && own->second == root->second;
-        }))
-      continue;
-    if (++count <= most_differences)
-      differences += "\n  " + name + ": " + who_has_what(ranks.noun(), found);
+  for (const auto& [name, value_of_rank] : found) {
+    if (std::ranges::count(value_of_rank, value_of_rank[0]) == std::ssize(value_of_rank)) continue;
+    if (++count > most_differences) continue;
+    std::vector<std::string> listed;
+    for (const auto& value : value_of_rank)
+      listed.push_back(value ? shown(*value) : "no such value");
+    differences += "\n  " + name + ": " + who_has_what(ranks.noun(), listed);
   }
   if (count > most_differences)
     differences += "\n  and " + std::to_string(count - most_differences) + " more";

@@ -18,6 +18,18 @@ template <class... Known>
 
 }  // namespace
 
+Outcome current_failure() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return {error.exit_code(), error.what()};
+  } catch (const std::exception& error) {
+    return {Error::code, error.what()};
+  } catch (...) {
+    return {Error::code, "an exception that is not a std::exception"};
+  }
+}
+
 void raise(const Outcome& outcome) {
   raise_as<TopologyError, DisagreementError, MemoryError, SaveError, LoadError, StalledError,
            OffloadError>(outcome);

@@ -17,18 +17,19 @@ struct Outcome {
   std::string text;
 };
 
+// The exception that is being handled, as an outcome.
+Outcome current_failure();
+
 // What the work throws, as an outcome. It must not communicate.
 template <class Work>
 Outcome attempt(Work&& work) {
   try {
     work();
     return {};
-  } catch (const Error& error) {
-    return {error.exit_code(), error.what()};
   } catch (const std::bad_alloc&) {
     return {MemoryError::code, "out of memory"};
-  } catch (const std::exception& error) {
-    return {Error::code, error.what()};
+  } catch (const std::exception&) {
+    return current_failure();
   }
 }
 

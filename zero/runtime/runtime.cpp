@@ -14,6 +14,7 @@
 #include "zero/base/number_text.h"
 #include "zero/base/time_limit.h"
 #include "zero/runtime/fingerprint.h"
+#include "zero/runtime/outcome.h"
 #include "zero/runtime/runtime_core.h"
 
 namespace zero {
@@ -47,17 +48,12 @@ std::unique_ptr<comm::World> open_world(int& argc, char**& argv, const RuntimeOp
   return comm::create_world(argc, argv, detail::world_options(options));
 }
 
-std::string chosen(const char* variable, const std::string& option,
-                   std::initializer_list<const char*> allowed) {
-  const char* text = std::getenv(variable);
-  const std::string value = text != nullptr && *text != '\0' ? text : option;
-  std::string list;
-  for (const char* name : allowed) {
-    if (value == name) return value;
-    list += std::string(list.empty() ? "" : ", ") + name;
-  }
-  throw ConfigError(std::string(variable) + " (or RuntimeOptions) is \"" + value +
-                    "\"; expected one of " + list);
+std::string executor_of(const RuntimeOptions& options) {
+  const char* text = std::getenv("ZERO_EXECUTOR");
+  const std::string value = text != nullptr && *text != '\0' ? text : options.executor;
+  if (value == "auto" || value == "inline" || value == "worker") return value;
+  throw ConfigError("ZERO_EXECUTOR (or RuntimeOptions) is \"" + value +
+                    "\"; expected one of auto, inline, worker");
 }
 
 }  // namespace
@@ -144,8 +140,7 @@ void RuntimeCore::start_streams() {
   compute_ = options_.stream.handle != nullptr ? device().borrow_stream(options_.stream)
                                                : device().create_stream(Device::Role::compute);
 
-  const std::string executor =
-      chosen("ZERO_EXECUTOR", options_.executor, {"auto", "inline", "worker"});
+  const std::string executor = executor_of(options_);
   const bool any_thread = world_->communicates_from_any_thread();
   const bool core_to_spare = pool_->threads() < fair_share;
   const bool worker =
@@ -157,9 +152,7 @@ void RuntimeCore::start_streams() {
 
   if (options_.catch_signals) {
     ignore_system_signals();
-    std::signal(SIGTERM, on_stop_signal);
-    std::signal(SIGINT, on_stop_signal);
-    std::signal(SIGUSR2, on_stop_signal);
+    for (const int number : {SIGTERM, SIGINT, SIGUSR2}) std::signal(number, on_stop_signal);
   }
 }
 
@@ -331,27 +324,19 @@ bool launched_as_root() {
 
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body, RuntimeOptions options) {
   std::unique_ptr<Runtime> runtime;
-  std::string reason;
-  int code = 0;
+  detail::Outcome failure;
   bool of_peer = false;
   try {
     runtime = std::make_unique<Runtime>(argc, argv, options);
     body(*runtime);
     return 0;
-  } catch (const PeerFailed& error) {
-    reason = error.what();
-    code = error.exit_code();
+  } catch (const PeerFailed&) {
+    failure = detail::current_failure();
     of_peer = true;
-  } catch (const Error& error) {
-    reason = error.what();
-    code = error.exit_code();
-  } catch (const std::exception& error) {
-    reason = error.what();
-    code = Error::code;
   } catch (...) {
-    reason = detail::no_std_exception;
-    code = Error::code;
+    failure = detail::current_failure();
   }
+  const auto& [code, reason] = failure;
   if (!runtime) {
     report_early_failure(reason, code, of_peer);
     return code;

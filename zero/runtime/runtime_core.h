@@ -16,9 +16,6 @@
 
 namespace zero::detail {
 
-// What peers and people are told of `throw 42`.
-inline constexpr const char* no_std_exception = "an exception that is not a std::exception";
-
 class RuntimeCore {
  public:
   // model_parallel: null, or the group over which parameters are split or replicated besides.

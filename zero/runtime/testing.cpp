@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "zero/base/hash.h"
+#include "zero/runtime/outcome.h"
 #include "zero/runtime/runtime_core.h"
 
 namespace zero {
@@ -46,19 +47,13 @@ void testing::run_ranks(int ranks, const std::function<void(Runtime&)>& body,
   const auto run_rank = [&](int rank) {
     try {
       Runtime runtime(std::make_unique<detail::RuntimeCore>(std::move(worlds[rank]), options));
-      const auto tell = [&](const std::string& reason, int exit_code) {
-        if (!runtime.core().publish_failure(reason, exit_code)) return;
-        const std::lock_guard lock(mutex);
-        first_cause = std::current_exception();
-      };
       try {
         body(runtime);
-      } catch (const Error& error) {
-        tell(error.what(), error.exit_code());
-      } catch (const std::exception& error) {
-        tell(error.what(), Error::code);
       } catch (...) {
-        tell(detail::no_std_exception, Error::code);
+        const detail::Outcome failure = detail::current_failure();
+        if (!runtime.core().publish_failure(failure.text, failure.code)) return;
+        const std::lock_guard lock(mutex);
+        first_cause = std::current_exception();
       }
     } catch (...) {
       const std::lock_guard lock(mutex);
