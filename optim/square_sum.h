@@ -88,18 +88,15 @@ constexpr void add_square(F value, int lowest, std::uint64_t* counts) {
 // Runs body.template operator()<units, cut>() for the units of a tile.
 template <class Body>
 static constexpr void with_units(const SquareUnits& units, const Body& body) {
-  if (units.cut) {
-    if (units.count == 1) return body.template operator()<1, true>();
-    if (units.count == 2) return body.template operator()<2, true>();
-    if (units.count == 3) return body.template operator()<3, true>();
-    if (units.count == 4) return body.template operator()<4, true>();
-    return body.template operator()<norm_most_units, true>();
-  }
-  if (units.count == 1) return body.template operator()<1, false>();
-  if (units.count == 2) return body.template operator()<2, false>();
-  if (units.count == 3) return body.template operator()<3, false>();
-  if (units.count == 4) return body.template operator()<4, false>();
-  body.template operator()<norm_most_units, false>();
+  const auto with = [&]<int count>() {
+    if (units.cut) return body.template operator()<count, true>();
+    body.template operator()<count, false>();
+  };
+  if (units.count == 1) return with.template operator()<1>();
+  if (units.count == 2) return with.template operator()<2>();
+  if (units.count == 3) return with.template operator()<3>();
+  if (units.count == 4) return with.template operator()<4>();
+  with.template operator()<norm_most_units>();
 }
 
 // counts: the bits that `added` calls of add_square left in one unit.
@@ -130,8 +127,8 @@ constexpr int leading_zeros(Limb value) {
   return zeros;
 }
 
-// sqrt of the sum that carried limbs hold; the first 64 bits
-// with a sticky last one round to double as the whole sum would.
+// sqrt of the sum that carried limbs hold; the first 64 bits with a sticky last one round to double
+// as the whole sum would.
 template <class Limb>
 constexpr double root_of_limbs(const Limb* limbs) {
   using std::ldexp;

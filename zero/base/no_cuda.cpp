@@ -10,8 +10,7 @@ int gpu_count() noexcept {
 std::unique_ptr<Device> create_gpu(int) {
   throw TopologyError(
       "device cuda: this program was linked without the CUDA back end; build with ZERO_CUDA=ON "
-      "where "
-      "nvcc is and link ZeroCore::cuda, or use device cpu");
+      "where nvcc is and link ZeroCore::cuda, or use device cpu");
 }
 
 }  // namespace zero

@@ -19,8 +19,7 @@ std::thread start_thread(const std::string& purpose, Work&& work) {
     throw TopologyError("no thread can be started for " + purpose + " (" + error.what() +
                         "): raise the limit of processes (ulimit -u, or pids.max of the job's "
                         "cgroup) or of address space (ulimit -v), or take fewer threads per rank "
-                        "(RuntimeOptions::threads, "
-                        "train_gpt --threads)");
+                        "(RuntimeOptions::threads, train_gpt --threads)");
   }
 }
 
