@@ -7,6 +7,7 @@ namespace zero::detail {
 namespace {
 
 constexpr std::array file_directions = {"read", "write"};
+constexpr std::array<const char*, copy_directions> copy_names = {"to_host", "to_device"};
 
 // One rank's report as words: written by it, read by all.
 std::vector<std::int64_t> report_words(const ReportSources& sources) {
@@ -57,7 +58,7 @@ RankReport read_report(const TrainState& train, const std::int64_t* word) {
   for (std::size_t i = 0; i < file_directions.size(); ++i, word += 2)
     report.file.push_back({file_directions[i], word[0], seconds(word[1])});
   for (std::size_t i = 0; i < copy_directions; ++i, word += 2)
-    report.copies.push_back({name_of(static_cast<CopyDirection>(i)), word[0], seconds(word[1])});
+    report.copies.push_back({copy_names[i], word[0], seconds(word[1])});
   if (train.runtime.device().is_host()) report.in_host.clear(), report.in_pinned.clear();
   if (!train.offloads_beside_gpu()) report.copies.clear();
   if (!train.offloads_to_file()) report.in_file.clear(), report.file.clear();
@@ -67,7 +68,7 @@ RankReport read_report(const TrainState& train, const std::int64_t* word) {
 }  // namespace
 
 EngineReport gather_report(const ReportSources& sources) {
-  TrainState& train = sources.train;
+  const TrainState& train = sources.train;
   const std::vector<std::int64_t> words = report_words(sources);
   const std::vector<std::int64_t> all = train.ranks.gather_words("Engine::report", words);
   EngineReport report;
