@@ -12,7 +12,7 @@ constexpr std::array<const char*, copy_directions> copy_names = {"to_host", "to_
 // One rank's report as words: written by it, read by all.
 std::vector<std::int64_t> report_words(const ReportSources& sources) {
   using Activity = StepClock::Activity;
-  const TrainState& train = sources.train;
+  TrainState& train = sources.train;
   std::vector<std::int64_t> words{train.control_bytes(), sources.baseline_bytes,
                                   proportional_set_size()};
   for (const Activity activity :
@@ -68,7 +68,7 @@ RankReport read_report(const TrainState& train, const std::int64_t* word) {
 }  // namespace
 
 EngineReport gather_report(const ReportSources& sources) {
-  const TrainState& train = sources.train;
+  TrainState& train = sources.train;
   const std::vector<std::int64_t> words = report_words(sources);
   const std::vector<std::int64_t> all = train.ranks.gather_words("Engine::report", words);
   EngineReport report;
