@@ -45,7 +45,7 @@ std::vector<DType> output_dtypes(const Manifest& manifest, const std::string& dt
 template <class T>
 void write_as(ModelWriter& writer, std::span<const float> values) {
   std::vector<T> rounded(values.size());
-  std::transform(values.begin(), values.end(), rounded.begin(), from_float<T>);
+  std::ranges::transform(values, rounded.begin(), [](float value) { return from_float<T>(value); });
   writer.write(std::as_bytes(std::span(rounded)));
 }
 

@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -13,9 +12,7 @@
 #include <filesystem>
 #include <memory>
 #include <thread>
-#include <utility>
 
-#include "zero/base/error.h"
 #include "zero/base/text.h"
 
 namespace zero::checkpoint {

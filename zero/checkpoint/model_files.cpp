@@ -2,12 +2,10 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <regex>
 #include <set>
-#include <utility>
 
 #include "zero/base/error.h"
 

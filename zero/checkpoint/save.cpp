@@ -7,7 +7,6 @@
 #include <functional>
 #include <numeric>
 #include <optional>
-#include <utility>
 
 #include "comm/call.h"
 #include "comm/environment.h"

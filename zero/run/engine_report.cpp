@@ -7,11 +7,12 @@ namespace zero::detail {
 namespace {
 
 constexpr std::array file_directions = {"read", "write"};
+constexpr std::array<const char*, copy_directions> copy_names = {"to_host", "to_device"};
 
 // One rank's report as words: written by it, read by all.
 std::vector<std::int64_t> report_words(const ReportSources& sources) {
   using Activity = StepClock::Activity;
-  const TrainState& train = sources.train;
+  TrainState& train = sources.train;
   std::vector<std::int64_t> words{train.control_bytes(), sources.baseline_bytes,
                                   proportional_set_size()};
   for (const Activity activity :
@@ -57,7 +58,7 @@ RankReport read_report(const TrainState& train, const std::int64_t* word) {
   for (std::size_t i = 0; i < file_directions.size(); ++i, word += 2)
     report.file.push_back({file_directions[i], word[0], seconds(word[1])});
   for (std::size_t i = 0; i < copy_directions; ++i, word += 2)
-    report.copies.push_back({name_of(static_cast<CopyDirection>(i)), word[0], seconds(word[1])});
+    report.copies.push_back({copy_names[i], word[0], seconds(word[1])});
   if (train.runtime.device().is_host()) report.in_host.clear(), report.in_pinned.clear();
   if (!train.offloads_beside_gpu()) report.copies.clear();
   if (!train.offloads_to_file()) report.in_file.clear(), report.file.clear();

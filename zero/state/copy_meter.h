@@ -5,6 +5,8 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "zero/base/device.h"
@@ -14,8 +16,6 @@ namespace zero::detail {
 
 enum class CopyDirection : std::uint8_t { to_host, to_device };
 inline constexpr std::size_t copy_directions = 2;
-
-const char* name_of(CopyDirection direction);
 
 struct CopyTotal {
   std::int64_t bytes = 0;
@@ -27,9 +27,23 @@ class CopyMeter {
   explicit CopyMeter(Device& device) : device_(device) {}
 
   // Called by work of the stream; each direction has one stream.
-  void copy(CopyDirection direction, void* to, const void* from, std::int64_t bytes, Stream stream);
+  void copy(CopyDirection direction, void* to, const void* from, std::int64_t bytes,
+            Stream stream) {
+    Totals& own = directions_[direction];
+    read_ended(own);
+    std::unique_ptr<StreamTimer> timer = take_timer();
+    if (timer) timer->start(stream);
+    device_.copy(to, from, bytes, stream);
+    own.total.bytes += bytes;
+    if (!timer) return;
+    timer->stop(stream);
+    own.running.push_back(std::move(timer));
+  }
   // Times count copies that have ended.
-  EnumArray<CopyDirection, CopyTotal, copy_directions> totals();
+  EnumArray<CopyDirection, CopyTotal, copy_directions> totals() {
+    for (Totals& own : directions_) read_ended(own);
+    return {directions_[0].total, directions_[1].total};
+  }
 
  private:
   struct Totals {
@@ -37,8 +51,21 @@ class CopyMeter {
     std::deque<std::unique_ptr<StreamTimer>> running;
   };
 
-  void read_ended(Totals& direction);
-  std::unique_ptr<StreamTimer> take_timer();
+  void read_ended(Totals& own) {
+    for (; !own.running.empty(); own.running.pop_front()) {
+      const std::optional<std::int64_t> spent = own.running.front()->nanoseconds();
+      if (!spent) return;
+      own.total.nanoseconds += *spent;
+      idle_.push_back(std::move(own.running.front()));
+    }
+  }
+
+  std::unique_ptr<StreamTimer> take_timer() {
+    if (idle_.empty()) return device_.create_timer();
+    std::unique_ptr<StreamTimer> timer = std::move(idle_.back());
+    idle_.pop_back();
+    return timer;
+  }
 
   Device& device_;
   EnumArray<CopyDirection, Totals, copy_directions> directions_;

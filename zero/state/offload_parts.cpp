@@ -1,6 +1,7 @@
 #include "zero/state/offload_parts.h"
 
 #include <stdexcept>
+#include <utility>
 
 #include "offload/block_file.h"
 
@@ -84,25 +85,19 @@ std::vector<OffloadPart> parts_of_chunk(const PlanInputs& inputs, const ModelSta
 }
 
 Route route_of(Op op) {
-  switch (op) {
-    case Op::fetch:
-      return {Location::home, Location::buffer};
-    case Op::supply:
-      return {Location::buffer, Location::device};
-    case Op::load:
-    case Op::recall:
-      return {Location::home, Location::slot};
-    case Op::store:
-      return {Location::slot, Location::home};
-    case Op::upload:
-      return {Location::slot, Location::device};
-    case Op::download:
-      return {Location::device, Location::buffer};
-    case Op::spill:
-      return {Location::buffer, Location::home};
-    default:
-      throw std::logic_error(std::string(name_of(op)) + " moves nothing");
-  }
+  static constexpr std::pair<Op, Route> routes[] = {
+      {Op::fetch, {Location::home, Location::buffer}},
+      {Op::supply, {Location::buffer, Location::device}},
+      {Op::load, {Location::home, Location::slot}},
+      {Op::recall, {Location::home, Location::slot}},
+      {Op::store, {Location::slot, Location::home}},
+      {Op::upload, {Location::slot, Location::device}},
+      {Op::download, {Location::device, Location::buffer}},
+      {Op::spill, {Location::buffer, Location::home}},
+  };
+  for (const auto& [moving, route] : routes)
+    if (moving == op) return route;
+  throw std::logic_error(std::string(name_of(op)) + " moves nothing");
 }
 
 // A parameter with master weights is rounded from them, and only written.

@@ -1,7 +1,6 @@
 #include "zero/state/offload_tier.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "zero/base/error.h"

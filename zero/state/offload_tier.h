@@ -45,7 +45,6 @@ class OffloadTier {
   void give_back(Ledger& ledger) const;
   std::string describe() const;
   std::vector<std::string> notices() const;
-  bool has_file() const { return store_ != nullptr; }
   bool beside_gpu() const { return inputs_.offload.beside_gpu(); }
 
   // What an instruction of the plan moves (offload_parts.h). The stream is that of copies.

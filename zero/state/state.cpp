@@ -197,13 +197,6 @@ void ModelState::request_wire_staging() {
     const comm::wire::Cut cut{std::min(policy_.reduce_piece(parts), elements), elements, wire};
     bytes = std::max(bytes, comm::wire::reduce_staging_bytes(codec, cut, parts));
   };
-  const auto reduce_in_hops = [&](std::int64_t elements, DType wire) {
-    const int first = policy_.wire.hop_ranks;
-    const std::int64_t piece = std::min(policy_.reduce_piece(grid.shard_ranks), elements);
-    bytes = std::max(bytes, comm::wire::two_hop_staging_bytes(
-                                inside, between, {piece, elements, first * elements, wire}, first,
-                                grid.shard_ranks / first));
-  };
   for (const SegmentId& id : layout_.segments()) {
     const Segment& segment = layout_.segment(id);
     const SegmentBuffers& own = buffers_[id];
@@ -216,10 +209,15 @@ void ModelState::request_wire_staging() {
     if (const int inner_ranks = policy_.inner_ranks; inner_ranks > 0) {
       reduce(inside, inner_ranks, segment.slice, own.wire);
       reduce(between, grid.ranks / inner_ranks, segment.slice, own.wire);
-    } else if (policy_.wire.reduces_in_hops)
-      reduce_in_hops(held, own.wire);
-    else
+    } else if (policy_.wire.reduces_in_hops) {
+      const int first = policy_.wire.hop_ranks;
+      const std::int64_t piece = std::min(policy_.reduce_piece(grid.shard_ranks), held);
+      bytes = std::max(bytes, comm::wire::two_hop_staging_bytes(
+                                  inside, between, {piece, held, first * held, own.wire}, first,
+                                  grid.shard_ranks / first));
+    } else {
       reduce(inside, grid.shard_ranks, held, own.wire);
+    }
     if (grid.replicas() > 1) reduce(between, grid.replicas(), segment.slice, own.wire);
   }
   if (bytes > 0) exchanged_.add(MemoryCategory::communication, bytes, wire_staging_);

@@ -103,11 +103,9 @@ void TrainState::for_groups(const std::function<void(Ranks&)>& each) {
     if (group != nullptr) each(*group);
 }
 
-std::int64_t TrainState::control_bytes() const {
-  std::int64_t bytes = ranks.control_bytes();
-  for (const Ranks* group : {shard_group_.get(), replicas_.get(), by_slice_.get(),
-                             second_copies_.get(), first_hop_.get(), second_hop_.get()})
-    if (group != nullptr) bytes += group->control_bytes();
+std::int64_t TrainState::control_bytes() {
+  std::int64_t bytes = 0;
+  for_groups([&](const Ranks& group) { bytes += group.control_bytes(); });
   return bytes;
 }
 

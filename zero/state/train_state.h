@@ -63,9 +63,9 @@ struct TrainState {
   }
   // Calls each(ranks) for all ranks together, and then for the groups of a hybrid strategy.
   void for_groups(const std::function<void(Ranks&)>& each);
-  std::int64_t control_bytes() const;
-  bool offloads_to_file() const { return offload && offload->has_file(); }
-  bool offloads_beside_gpu() const { return offload && offload->beside_gpu(); }
+  std::int64_t control_bytes();
+  bool offloads_to_file() const { return plan.inputs.offload.in_file; }
+  bool offloads_beside_gpu() const { return plan.inputs.offload.beside_gpu(); }
 
   RuntimeCore& runtime;
   Ranks ranks;  // with this engine's terms
