@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "comm/ordered_element.h"
+#include "zero/base/cuda/cuda_stream.h"
 #include "zero/base/cuda/launch.h"
 #include "zero/base/error.h"
 
@@ -18,17 +18,22 @@ __global__ void __launch_bounds__(threads) ordered_sum_kernel(OrderedSum sum) {
   const auto* sources = static_cast<const T*>(sum.sources);
   auto* out = static_cast<T*>(sum.out);
   const std::int64_t step = std::int64_t{gridDim.x} * threads;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < sum.count; i += step)
-    out[i] = ordered_element(sources + i, sum.stride, sum.source_count, sum.groups);
+  const auto rounded = [](float partial) { return to_float(from_float<T>(partial)); };
+  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < sum.count;
+       i += step) {
+    const auto source = [&](int s) { return to_float(sources[i + s * sum.stride]); };
+    out[i] = from_float<T>(grouped_sum(sum.groups, 0, sum.source_count, source, rounded));
+  }
 }
 
 }  // namespace
 
-void launch_ordered_sum(const OrderedSum& sum, cudaStream_t stream) {
+void launch_ordered_sum(const OrderedSum& sum, Stream stream) {
   if (sum.count == 0) return;
   const auto blocks =
       static_cast<unsigned>(std::min((sum.count + threads - 1) / threads, most_blocks));
-  const zero::cuda::Launch how{"ordered_sum_kernel", dim3(blocks), threads, stream};
+  const zero::cuda::Launch how{"ordered_sum_kernel", dim3(blocks), threads,
+                               zero::cuda::native(stream)};
   switch (sum.dtype) {
     case DType::fp32:
       return zero::cuda::launch(how, ordered_sum_kernel<float>, sum);

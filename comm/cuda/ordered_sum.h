@@ -1,12 +1,11 @@
 // The ordered sum of comm/reduce.h on the GPU.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
 #include "comm/reduce_groups.h"
 #include "zero/base/dtype.h"
+#include "zero/base/stream.h"
 
 namespace zero::comm::cuda {
 
@@ -22,6 +21,6 @@ struct OrderedSum {
 };
 
 // Throws UsageError for int64.
-void launch_ordered_sum(const OrderedSum& sum, cudaStream_t stream);
+void launch_ordered_sum(const OrderedSum& sum, Stream stream);
 
 }  // namespace zero::comm::cuda

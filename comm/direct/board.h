@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "comm/shared_text.h"
 
@@ -38,20 +39,20 @@ struct Slot {
   alignas(128) Posting postings[2];
 };
 
-// A view; whoever makes it keeps the memory.
 class Board {
  public:
   // Of memory in which another rank has created it.
-  Board(void* memory, int ranks, std::int64_t half_bytes);
+  Board(std::shared_ptr<void> memory, int ranks, std::int64_t half_bytes);
   static std::int64_t bytes_for(int ranks, std::int64_t half_bytes);
   // In zeroed memory aligned to 4096.
-  static Board create(void* memory, int ranks, std::int64_t half_bytes);
+  static Board create(std::shared_ptr<void> memory, int ranks, std::int64_t half_bytes);
 
   Slot& slot(int rank) const { return slots_[rank]; }
   std::byte* bounce(int rank, std::uint64_t round) const;
   std::int64_t half_bytes() const { return half_bytes_; }
 
  private:
+  std::shared_ptr<void> memory_;
   Slot* slots_;
   std::byte* bounce_;
   std::int64_t half_bytes_;

@@ -18,7 +18,9 @@ constexpr std::int64_t eager_bytes = 16 * 1024;
 
 DirectCommunicator::DirectCommunicator(Group group, std::shared_ptr<ControlPlane> plane,
                                        Board board)
-    : HostCommunicator(std::move(group), std::move(plane)), board_(board), sources_(size()) {}
+    : HostCommunicator(std::move(group), std::move(plane)),
+      board_(std::move(board)),
+      sources_(size()) {}
 
 bool DirectCommunicator::is_small(std::int64_t exposed_bytes) const {
   return exposed_bytes <= std::min(eager_bytes, board_.half_bytes());
@@ -91,15 +93,16 @@ void DirectCommunicator::meet(const Call& call) {
 
 bool DirectCommunicator::any_bounced() const {
   for (int peer = 0; peer < size(); ++peer)
-    if (bounced(peer)) return true;
+    if (posting(peer).segment.load(std::memory_order_relaxed) == Location::bounce) return true;
   return false;
 }
 
-const std::byte* DirectCommunicator::exposed(int peer, std::int64_t offset) const {
+const std::byte* DirectCommunicator::exposed(int peer, std::int64_t offset,
+                                             std::int64_t in_bounce) const {
   const Posting& posted = posting(peer);
   const Location where{posted.segment.load(std::memory_order_relaxed),
                        posted.offset.load(std::memory_order_relaxed)};
-  if (where.bounced()) return board_.bounce(peer, round_);
+  if (where.bounced()) return board_.bounce(peer, round_) + in_bounce;
   return resolve(peer, where) + offset;
 }
 
@@ -161,12 +164,9 @@ void DirectCommunicator::do_reduce_scatter(const void* send, void* recv, std::in
       [&](std::int64_t first, std::int64_t n, std::int64_t) {
         for (int peer = 0; peer < size(); ++peer) {
           const std::int64_t theirs = posting(peer).stride.load(std::memory_order_relaxed);
-          if (peer == rank())
-            sources_[peer] = at(send, (rank() * stride + first) * width);
-          else if (bounced(peer))
-            sources_[peer] = exposed(peer, 0) + rank() * n * width;
-          else
-            sources_[peer] = exposed(peer, (rank() * theirs + first) * width);
+          sources_[peer] =
+              peer == rank() ? at(send, (rank() * stride + first) * width)
+                             : exposed(peer, (rank() * theirs + first) * width, rank() * n * width);
         }
         ordered_sum(sources_, reduce_groups(), at(recv, first * width), n, dtype);
       });
@@ -197,9 +197,8 @@ void DirectCommunicator::exchange(const Exposure& exposure, const void* send, vo
       [&](std::int64_t first, std::int64_t n, std::int64_t staged) {
         for (int step = 1; step < size(); ++step) {
           const int peer = (rank() + step) % size(), from = members[peer];
-          const std::byte* source =
-              bounced(peer) ? exposed(peer, 0) + rank() * staged * width
-                            : exposed(peer, (counts.first_sent(from, own) + first) * width);
+          const std::byte* source = exposed(peer, (counts.first_sent(from, own) + first) * width,
+                                            rank() * staged * width);
           copy_bytes(at(recv, (counts.first_received(from, own) + first) * width), source,
                      left(from, own, first, n));
         }

@@ -19,6 +19,8 @@ class DirectCommunicator : public HostCommunicator {
  protected:
   DirectCommunicator(Group group, std::shared_ptr<ControlPlane> plane, Board board);
 
+  std::int64_t half_bytes() const { return board_.half_bytes(); }
+
   // Where peers can read these bytes of ours; Location::bounce where they cannot.
   virtual Location locate(const void* data, std::int64_t bytes) const = 0;
   virtual const std::byte* resolve(int peer, Location location) const = 0;
@@ -69,12 +71,8 @@ class DirectCommunicator : public HostCommunicator {
                 std::span<const int> members);
 
   bool any_bounced() const;
-  bool bounced(int peer) const {
-    return posting(peer).segment.load(std::memory_order_relaxed) == Location::bounce;
-  }
-  // Peer's exposed bytes: from `offset` of its buffer, or the start of its bounce area.
-  const std::byte* exposed(int peer, std::int64_t offset) const;
-  std::int64_t half_bytes() const { return board_.half_bytes(); }
+  // Peer's exposed bytes: from `offset` of its buffer, or from `in_bounce` of its bounce area.
+  const std::byte* exposed(int peer, std::int64_t offset, std::int64_t in_bounce = 0) const;
   // As many elements as fit the bounce area once for each of so many pieces.
   std::int64_t room_for(std::int64_t pieces, std::int64_t width) const {
     return std::max<std::int64_t>(1, half_bytes() / (width * pieces));

@@ -9,7 +9,7 @@ namespace zero::comm {
 void HierarchicalCommunicator::do_reduce_scatter(const void* send, void* recv, std::int64_t count,
                                                  DType dtype, std::int64_t stride) {
   const std::int64_t span = (stride * (size() - 1) + count) * size_of(dtype);
-  reduce(call_of(dtype, count), send, span, Layout::even(count, stride), recv, dtype);
+  reduce(call_of(dtype, count), send, span, {stride, count}, recv, dtype);
 }
 
 void HierarchicalCommunicator::do_all_gather(const void* send, void* recv, std::int64_t count,
@@ -17,7 +17,7 @@ void HierarchicalCommunicator::do_all_gather(const void* send, void* recv, std::
   const std::int64_t width = size_of(dtype);
   copy_bytes(at(recv, rank() * stride * width), send, count * width);
   gather(call_of(dtype, count), true, recv, (stride * (size() - 1) + count) * width,
-         Layout::even(count, stride), width);
+         {stride, count}, width);
 }
 
 void HierarchicalCommunicator::do_all_reduce(void* data, std::int64_t count, DType dtype) {
@@ -56,10 +56,7 @@ void HierarchicalCommunicator::pass_on(const Exposure& exposure, const Holdings&
           for (std::size_t i = 0; i < held.size(); ++i) {
             const std::int64_t position = place(held[i], first), bytes = left(held[i], first, n);
             const std::int64_t in_bounce = static_cast<std::int64_t>(i) * staged * width;
-            copy_bytes(at(recv, position),
-                       node_->bounced(peer) ? node_->exposed(peer, 0) + in_bounce
-                                            : node_->exposed(peer, position),
-                       bytes);
+            copy_bytes(at(recv, position), node_->exposed(peer, position, in_bounce), bytes);
             read_inside(bytes);
           }
         }
@@ -70,7 +67,7 @@ void HierarchicalCommunicator::pass_on(const Exposure& exposure, const Holdings&
 void HierarchicalCommunicator::gather(const Call& call, bool with_headers, void* recv,
                                       std::int64_t span, const Layout& layout, std::int64_t width) {
   const std::int64_t chunk = message_bytes / width;
-  const std::int64_t chunks = chunks_of(layout, size(), chunk);
+  const std::int64_t chunks = chunks_of(layout.longest, chunk);
   const Exposure exposure = expose(call, recv, span, span);
   const Header header = own_header(call);
   Requests head = requests(), in[2] = {requests(), requests()}, sent[2] = {requests(), requests()};
@@ -91,14 +88,12 @@ void HierarchicalCommunicator::gather(const Call& call, bool with_headers, void*
   begin(0);
   await_headers(head, header);
   // The slices of this node are passed on while the first messages travel.
-  std::int64_t longest = 0;
-  for (int r = 0; r < size(); ++r) longest = std::max(longest, layout.count(r));
-  pass_on(exposure, own_slices_, recv, layout, {0, longest}, width);
+  pass_on(exposure, own_slices_, recv, layout, {0, layout.longest}, width);
   for (std::int64_t index = 0; index < chunks && map_.nodes() > 1; ++index) {
     begin(index + 1);
     finish(in[index % 2]);
     pass_on(exposure, client_slices_, recv, layout,
-            {index * chunk, chunk_count(longest, chunk, index)}, width);
+            {index * chunk, chunk_count(layout.longest, chunk, index)}, width);
   }
   finish(sent[0]);
   finish(sent[1]);

@@ -27,9 +27,8 @@ std::unique_ptr<Communicator> create_hierarchical_communicator(Mailboxes& mailbo
   const NodeMap map(part.group, places.memory_of);
   const Subgroup local = on_this_node(part, map);
   // A piece for each rank of the whole group has to fit.
-  ShmBoard opened = open_shm_board(mailboxes, local, map.size(), *plane);
-  auto node =
-      std::make_unique<ShmCommunicator>(local.group, plane, std::move(opened.memory), opened.board);
+  auto node = std::make_unique<ShmCommunicator>(
+      local.group, plane, open_shm_board(mailboxes, local, map.size(), *plane));
   return std::make_unique<HierarchicalCommunicator>(part.group, std::move(plane), std::move(comm),
                                                     places, std::move(node));
 }

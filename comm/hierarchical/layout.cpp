@@ -1,28 +1,16 @@
 #include "comm/hierarchical/layout.h"
 
-#include <algorithm>
-
 #include "comm/slices.h"
 
 namespace zero::comm {
 
-Layout Layout::even(std::int64_t count, std::int64_t stride) {
-  return {[=](int r) { return r * stride; }, [=](int) { return count; }};
-}
-
 Layout Layout::cut(std::int64_t count, int ranks) {
-  return {[=](int r) { return slice_of(count, ranks, r).first; },
-          [=](int r) { return slice_of(count, ranks, r).count; }};
+  const std::int64_t longest = slice_of(count, ranks, 0).count;
+  return {longest, longest, count};
 }
 
 std::int64_t chunks_of(std::int64_t count, std::int64_t chunk) {
   return std::max<std::int64_t>(1, (count + chunk - 1) / chunk);
-}
-
-std::int64_t chunks_of(const Layout& layout, int ranks, std::int64_t chunk) {
-  std::int64_t chunks = 1;
-  for (int r = 0; r < ranks; ++r) chunks = std::max(chunks, chunks_of(layout.count(r), chunk));
-  return chunks;
 }
 
 std::int64_t chunk_count(std::int64_t count, std::int64_t chunk, std::int64_t index) {

@@ -1,20 +1,24 @@
 // How vectors are cut among ranks and into messages, and the tree that a broadcast goes down.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <functional>
+#include <limits>
 #include <vector>
 
 namespace zero::comm {
 
-// Slices of a vector by rank: where they begin in elements, and how long they are.
+// Slices of a vector by rank, in elements: one every `stride`; at the end of the vector they are
+// short or empty.
 struct Layout {
-  std::function<std::int64_t(int)> first, count;
+  std::int64_t stride, longest;
+  std::int64_t end = std::numeric_limits<std::int64_t>::max();
 
-  // Equal slices, one every `stride` elements.
-  static Layout even(std::int64_t count, std::int64_t stride);
   // Those of all_reduce.
   static Layout cut(std::int64_t count, int ranks);
+
+  std::int64_t first(int rank) const { return std::min(rank * stride, end); }
+  std::int64_t count(int rank) const { return std::min(longest, end - first(rank)); }
 };
 
 // Messages carry up to that many bytes each; none comes near MPI's limit of 2^31.
@@ -24,8 +28,6 @@ inline constexpr std::int64_t small_vector_bytes = 16 * 1024;
 
 // At least one, so that empty vectors are agreed on too.
 std::int64_t chunks_of(std::int64_t count, std::int64_t chunk);
-// Of the longest slice.
-std::int64_t chunks_of(const Layout& layout, int ranks, std::int64_t chunk);
 // Elements of chunk `index` in a vector of `count`.
 std::int64_t chunk_count(std::int64_t count, std::int64_t chunk, std::int64_t index);
 

@@ -63,14 +63,12 @@ void HierarchicalCommunicator::sum_item(Reduction& work, const SumPlan::Item& it
                                         Slice piece, std::int64_t offset, void* out) {
   const std::int64_t position = (work.layout.first(target) + piece.first) * work.width();
   for (std::size_t i = 0; i < item.size(); ++i) {
-    const int peer = map_.local(item[i]);
-    if (item[i] == rank())
+    if (item[i] == rank()) {
       sources_[i] = at(work.data, position);
-    else if (node_->bounced(peer))
-      sources_[i] = node_->exposed(peer, 0) + offset * work.width();
-    else
-      sources_[i] = node_->exposed(peer, position);
-    if (item[i] != rank()) read_inside(piece.count * work.width());
+      continue;
+    }
+    sources_[i] = node_->exposed(map_.local(item[i]), position, offset * work.width());
+    read_inside(piece.count * work.width());
   }
   if (item.size() == 1) return copy_bytes(out, sources_[0], piece.count * work.width());
   ordered_sum(std::span(sources_).first(item.size()), plan_.groups, out, piece.count, work.dtype);
@@ -79,9 +77,7 @@ void HierarchicalCommunicator::sum_item(Reduction& work, const SumPlan::Item& it
 void HierarchicalCommunicator::add_up(Reduction& work, std::int64_t index) {
   const auto& items = plan_.items[own_node()];
   const std::int64_t begin = index * work.chunk;
-  std::int64_t longest = 0;
-  for (int r = 0; r < size(); ++r)
-    longest = std::max(longest, chunk_count(work.layout.count(r), work.chunk, index));
+  const std::int64_t longest = chunk_count(work.layout.longest, work.chunk, index);
   const std::int64_t room = node_->room_for(size(), work.width());
   for (std::int64_t done = 0;;) {
     std::int64_t n = std::min(room, longest - done);
@@ -132,7 +128,7 @@ void HierarchicalCommunicator::reduce(const Call& call, const void* data, std::i
   const std::int64_t width = size_of(dtype);
   prepare_staging();
   Reduction work{layout, data, expose(call, data, span, span), dtype, staging_size_ / width};
-  const std::int64_t chunks = chunks_of(layout, size(), work.chunk);
+  const std::int64_t chunks = chunks_of(layout.longest, work.chunk);
   const Header header = own_header(call);
   Requests head = requests(), in[2] = {requests(), requests()}, sent[2] = {requests(), requests()};
   exchange_headers(head, header);
@@ -168,7 +164,7 @@ void HierarchicalCommunicator::reduce(const Call& call, const void* data, std::i
 void HierarchicalCommunicator::reduce_small(const Call& call, void* data, DType dtype) {
   const std::int64_t bytes = call.count * size_of(dtype);
   plan();
-  const Layout whole{[](int) { return 0; }, [&](int) { return call.count; }};
+  const Layout whole{0, call.count};
   copy_bytes(node_->begin_round(), data, bytes);
   node_->post({call, {Location::bounce, 0}, 0});
   node_->join();

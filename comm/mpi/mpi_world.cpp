@@ -188,11 +188,7 @@ std::unique_ptr<Communicator> MpiWorld::connect(Device& device) {
   options.start_limit = options_.start_limit;
   options.share_gpu = options_.share_gpu;
   options.abort_job = options_.abort_job;
-  options.peer_failure = [plane = plane_]() -> nccl::Failure {
-    const auto cause = plane->page().cause();
-    if (!cause) return {};
-    return {nccl::Failure::Kind::peer, cause_text(*cause), cause->exit_code};
-  };
+  options.check_peers = [plane = plane_] { plane->check(); };
   communicator_->set_time_limit(options_.start_limit);
   auto data = nccl::connect(*communicator_, device, options);
   communicator_->set_subject({});

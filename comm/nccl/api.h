@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "comm/reduce_groups.h"
+#include "comm/cuda/ordered_sum.h"
 #include "zero/base/dtype.h"
 #include "zero/base/stream.h"
 
@@ -59,7 +59,7 @@ class Api {
 
   // Whether NVLink's switches can multicast in memory of allocate(); else it is as any other.
   virtual bool multicasts() = 0;
-  // Zeroed.
+  // Zeroed by what is on the default stream.
   virtual void* allocate(std::int64_t bytes) = 0;
   // What that has taken of the device.
   virtual std::int64_t allocated_bytes(void* memory) = 0;
@@ -79,10 +79,7 @@ class Api {
   virtual void all_reduce(const Vector& vector, const Target& to) = 0;
   virtual void broadcast(const Vector& vector, int root, const Target& to) = 0;
 
-  // On the stream, with the result of comm/reduce.h: sources lie `stride` elements apart.
-  virtual void ordered_sum(const void* sources, std::int64_t stride, int source_count,
-                           const ReduceGroups& groups, void* out, std::int64_t count, DType dtype,
-                           Stream stream) = 0;
+  virtual void ordered_sum(const cuda::OrderedSum& sum, Stream stream) = 0;
   virtual void copy(void* to, const void* from, std::int64_t bytes, Stream stream) = 0;
   // Complete when the stream has run all that was launched into it so far; any thread may ask.
   virtual std::unique_ptr<Event> mark(Stream stream) = 0;

@@ -68,7 +68,7 @@ std::unique_ptr<Communicator> connect(Communicator& host, Device& device,
   host.broadcast(id.data(), static_cast<std::int64_t>(id.size()), DType::int64, 0);
   GuardOptions guard;
   guard.api = api;
-  guard.peer_failure = options.peer_failure;
+  guard.check_peers = options.check_peers;
   guard.may_exit = options.abort_job;
   guard.exit = [](int code) {
     std::fflush(nullptr);

@@ -11,7 +11,7 @@ namespace zero::comm::nccl {
 
 struct ConnectOptions {
   std::function<std::shared_ptr<Api>()> load = load_nccl;  // called once the environment is set
-  std::function<Failure()> peer_failure;
+  std::function<void()> check_peers = [] {};               // as in GuardOptions
   std::chrono::milliseconds start_limit{120'000};
   bool share_gpu = false;  // several ranks on one GPU: correct, and slow
   bool abort_job = true;

@@ -23,62 +23,54 @@ void Guard::launched(std::string what, std::unique_ptr<Event> ended,
   operations_.push_back({std::move(what), std::move(ended), Clock::now(), limit});
 }
 
-void Guard::check_peers() const {
-  if (const Failure failure = options_.peer_failure(); failure.kind != Failure::Kind::none)
-    throw PeerFailed(failure.message, failure.exit_code);
-}
-
 void Guard::check() const {
   if (!failed()) return;
   const std::lock_guard lock(mutex_);
-  if (failure_.kind == Failure::Kind::stalled) throw StalledError(failure_.message);
-  throw PeerFailed(failure_.message, failure_.exit_code);
+  std::rethrow_exception(failure_);
 }
 
 // The limit counts from the end of the operation before: what waits in a stream has not begun.
-Failure Guard::look() {
+void Guard::look() {
   const std::lock_guard lock(mutex_);
   while (!operations_.empty() && operations_.front().ended->complete()) {
     operations_.pop_front();
     if (!operations_.empty()) operations_.front().start = Clock::now();
   }
-  if (Failure failure = options_.peer_failure(); failure.kind != Failure::Kind::none)
-    return failure;
+  options_.check_peers();
   if (options_.api->progress(options_.communicator) == Progress::failed)
-    return {Failure::Kind::nccl,
-            "NCCL failed" + (operations_.empty() ? "" : " in " + operations_.front().what) + ": " +
-                options_.api->last_error(options_.communicator),
-            17};
-  if (operations_.empty()) return {};
+    throw PeerFailed("NCCL failed" +
+                     (operations_.empty() ? "" : " in " + operations_.front().what) + ": " +
+                     options_.api->last_error(options_.communicator));
+  if (operations_.empty()) return;
   const Operation& oldest = operations_.front();
-  if (Clock::now() - oldest.start < oldest.limit) return {};
-  return {Failure::Kind::stalled,
-          "waited " + duration_text(oldest.limit) + " on the GPU for " + oldest.what + " and " +
-              std::to_string(operations_.size() - 1) +
-              " operations behind it; look at the other ranks' last messages, or raise the time "
-              "limit if they are only slow",
-          18};
+  if (Clock::now() - oldest.start < oldest.limit) return;
+  throw StalledError(
+      "waited " + duration_text(oldest.limit) + " on the GPU for " + oldest.what + " and " +
+      std::to_string(operations_.size() - 1) +
+      " operations behind it; look at the other ranks' last messages, or raise the time limit if "
+      "they are only slow");
 }
 
 void Guard::run() {
   pthread_setname_np(pthread_self(), "zero-nccl");
   bool attached = false;
   while (!stopping_) {
-    Failure failure;
     try {
       if (!std::exchange(attached, true)) options_.api->attach_thread();
       const std::lock_guard asking(asking_);
-      failure = look();
+      look();
+    } catch (const PeerFailed& error) {
+      return end(std::current_exception(), error.exit_code());
+    } catch (const StalledError& error) {
+      return end(std::current_exception(), error.exit_code());
     } catch (const std::exception& error) {
-      failure = {Failure::Kind::nccl, error.what(), 70};
+      return end(std::make_exception_ptr(PeerFailed(error.what(), Error::code)), Error::code);
     }
-    if (failure.kind != Failure::Kind::none) return end(std::move(failure));
     std::this_thread::sleep_for(options_.tick);
   }
 }
 
-void Guard::end(Failure failure) {
-  const int exit_code = failure.exit_code;
+void Guard::end(std::exception_ptr failure, int exit_code) {
   {
     const std::lock_guard lock(mutex_);
     failure_ = std::move(failure);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -17,17 +18,11 @@
 
 namespace zero::comm::nccl {
 
-struct Failure {
-  enum class Kind { none, peer, nccl, stalled } kind = Kind::none;
-  std::string message;
-  int exit_code = 0;
-};
-
 struct GuardOptions {
   std::shared_ptr<Api> api;
   Handle communicator = nullptr;
-  // What another rank published as the first cause, if one did; any thread.
-  std::function<Failure()> peer_failure;
+  // Throws PeerFailed where another rank has published a first cause; any thread.
+  std::function<void()> check_peers = [] {};
   // Ends the process where abort() blocks; false: it may not, and the handle is leaked.
   bool may_exit = true;
   std::function<void(int exit_code)> exit;
@@ -48,12 +43,9 @@ class Guard {
    public:
     explicit Inside(Guard& guard) : guard_(guard) {
       ++guard_.inside_;
-      try {
-        guard_.check();
-      } catch (...) {
-        --guard_.inside_;
-        throw;
-      }
+      if (!guard_.failed()) return;
+      --guard_.inside_;
+      guard_.check();
     }
     ~Inside() { --guard_.inside_; }
     Inside(const Inside&) = delete;
@@ -65,8 +57,6 @@ class Guard {
   // NCCL's answer about a communicator may end a job of it: while one is split or grows, one thread
   // alone may ask. The guard does not as long as this lives, and the holder looks after peers.
   std::unique_lock<std::mutex> asking_alone() { return std::unique_lock(asking_); }
-  // Throws PeerFailed where another rank has published a first cause.
-  void check_peers() const;
 
   // What was launched; `ended` tells when it has run.
   void launched(std::string what, std::unique_ptr<Event> ended, std::chrono::milliseconds limit);
@@ -87,8 +77,10 @@ class Guard {
   };
 
   void run();
-  Failure look();
-  void end(Failure failure);
+  // Throws what ends the communicator: PeerFailed, which NCCL's own failures are too, or
+  // StalledError.
+  void look();
+  void end(std::exception_ptr failure, int exit_code);
 
   GuardOptions options_;
   std::atomic<int> inside_{0};
@@ -96,7 +88,7 @@ class Guard {
   std::mutex asking_;
   mutable std::mutex mutex_;
   std::deque<Operation> operations_;
-  Failure failure_;
+  std::exception_ptr failure_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

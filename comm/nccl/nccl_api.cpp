@@ -1,5 +1,6 @@
 // NCCL behind Api. The library is opened when it is first needed, so that programs start without
 // it.
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -9,11 +10,10 @@
 #include <mutex>
 #include <utility>
 
-#include "comm/cuda/ordered_sum.h"
 #include "comm/nccl/api.h"
-#include "comm/nccl/multicast_memory.h"
 #include "zero/base/cuda/check.h"
 #include "zero/base/cuda/cuda_stream.h"
+#include "zero/base/cuda/driver.h"
 #include "zero/base/cuda/event_pool.h"
 #include "zero/base/error.h"
 
@@ -92,6 +92,13 @@ struct Functions {
   decltype(&ncclAllReduce) all_reduce = Symbol(library, "ncclAllReduce");
   decltype(&ncclBroadcast) broadcast = Symbol(library, "ncclBroadcast");
 };
+
+// A function of the driver of the current GPU, or null.
+template <class Function>
+Function in_driver(const char* name) {
+  constexpr unsigned oldest_driver = 12010;  // with multicast
+  return reinterpret_cast<Function>(zero::cuda::find_in_driver(name, oldest_driver));
+}
 
 class Mark final : public Event {
  public:
@@ -189,19 +196,32 @@ class NcclApi final : public Api {
     check(f_.comm_abort(native(communicator)), "ncclCommAbort");
   }
 
-  bool multicasts() override { return supports_multicast(device_); }
+  bool multicasts() override {
+    const auto get_attribute = in_driver<decltype(&cuDeviceGetAttribute)>("cuDeviceGetAttribute");
+    int supported = 0;
+    return get_attribute != nullptr &&
+           get_attribute(&supported, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, device_) ==
+               CUDA_SUCCESS &&
+           supported != 0;
+  }
   void* allocate(std::int64_t bytes) override {
-    const auto size = bytes;
     void* memory = nullptr;
-    const ncclResult_t result = f_.mem_alloc(&memory, size);
+    const ncclResult_t result = f_.mem_alloc(&memory, bytes);
     if (result != ncclSuccess) static_cast<void>(cudaGetLastError());
     check(result, "ncclMemAlloc");
-    zero::cuda::check(cudaMemset(memory, 0, size), "cudaMemset");
-    // The streams of the engine do not wait for the default one.
-    zero::cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    zero::cuda::check(cudaMemsetAsync(memory, 0, bytes, native(Stream())), "cudaMemsetAsync");
     return memory;
   }
-  std::int64_t allocated_bytes(void* memory) override { return bytes_of_allocation(memory); }
+  std::int64_t allocated_bytes(void* memory) override {
+    const auto address_range = in_driver<decltype(&cuMemGetAddressRange)>("cuMemGetAddressRange");
+    if (address_range == nullptr) throw Error("the driver has no cuMemGetAddressRange");
+    CUdeviceptr begin = 0;
+    std::size_t bytes = 0;
+    const CUresult result = address_range(&begin, &bytes, reinterpret_cast<CUdeviceptr>(memory));
+    if (result != CUDA_SUCCESS)
+      throw Error("cuMemGetAddressRange: error " + std::to_string(result) + " of the driver");
+    return static_cast<std::int64_t>(bytes);
+  }
   void free(void* memory) override { check(f_.mem_free(memory), "ncclMemFree"); }
   void* register_buffer(Handle communicator, void* data, std::int64_t bytes) override {
     void* registration = nullptr;
@@ -251,11 +271,8 @@ class NcclApi final : public Api {
           "ncclBroadcast");
   }
 
-  void ordered_sum(const void* sources, std::int64_t stride, int source_count,
-                   const ReduceGroups& groups, void* out, std::int64_t count, DType dtype,
-                   Stream stream) override {
-    comm::cuda::launch_ordered_sum({sources, stride, source_count, groups, out, count, dtype},
-                                   native(stream));
+  void ordered_sum(const comm::cuda::OrderedSum& sum, Stream stream) override {
+    comm::cuda::launch_ordered_sum(sum, stream);
   }
   void copy(void* to, const void* from, std::int64_t bytes, Stream stream) override {
     zero::cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream)),

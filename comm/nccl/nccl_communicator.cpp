@@ -6,6 +6,7 @@
 #include "comm/bytes.h"
 #include "comm/call.h"
 #include "comm/slices.h"
+#include "zero/base/device_waits.h"
 #include "zero/base/error.h"
 
 namespace zero::comm::nccl {
@@ -133,7 +134,7 @@ void NcclCommunicator::reduce_in_order(const void* send, void* recv, std::int64_
                      std::to_string(staging_bytes(count, dtype)) + " bytes of staging, there are " +
                      std::to_string(staging_size_));
   exchange(send, stride, staging_, count, count, dtype);
-  connection_->api().ordered_sum(staging_, count, size(), reduce_groups(), recv, count, dtype,
+  connection_->api().ordered_sum({staging_, count, size(), reduce_groups(), recv, count, dtype},
                                  stream());
 }
 
@@ -178,7 +179,7 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
     const Guard::Inside inside(guard);
     api.begin_split(connection_->handle(), color, key);
     await_progress(api, connection_->handle(), time_limit(), "the split of an NCCL communicator",
-                   [&] { guard.check_peers(); });
+                   options.check_peers);
     options.communicator = api.finish_split(connection_->handle());
   }
   const auto [part_rank, part_size] = api.place(options.communicator);
@@ -215,7 +216,15 @@ Arena NcclCommunicator::reserve(std::int64_t bytes) {
   if (bytes == 0 || is_switched_off("NCCL_NVLS_ENABLE") || is_switched_off("NCCL_CUMEM_ENABLE") ||
       !api.multicasts())
     return {};
-  std::shared_ptr<void> memory(api.allocate(bytes),
+  void* allocated = api.allocate(bytes);
+  const auto zeroed = api.mark({});
+  DeviceWaits waits;
+  waits.describe(rank(), [this] { check(); });
+  waits.set_limit(time_limit());
+  waits.set_subject("zeroing of NCCL's memory");
+  // Where this throws, the device may still write to the memory, which is not freed then.
+  waits.await([&] { return zeroed->complete(); });
+  std::shared_ptr<void> memory(allocated,
                                [connection = connection_](void* data) { connection->free(data); });
   const std::int64_t taken = api.allocated_bytes(memory.get());
   if (taken < bytes)

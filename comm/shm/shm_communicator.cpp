@@ -14,36 +14,27 @@ std::int64_t half_bytes_for(int pieces) {
 
 }  // namespace
 
-ShmBoard open_shm_board(Mailboxes& mailboxes, const Subgroup& part, int pieces,
-                        ControlPlane& plane) {
+Board open_shm_board(Mailboxes& mailboxes, const Subgroup& part, int pieces, ControlPlane& plane) {
   const int ranks = part.group.size();
   const std::int64_t half = half_bytes_for(pieces);
   if (part.group.rank != 0) {
     const FdMailbox::Message message = mailboxes.own.receive(&plane, mailboxes.limit);
-    std::shared_ptr<std::byte> memory = map_memory(message.fd.get(), Access::read_write);
-    const Board board(memory.get(), ranks, half);
-    return {std::move(memory), board};
+    return {map_memory(message.fd.get(), Access::read_write), ranks, half};
   }
   const UniqueFd fd = create_shared_memory("zero-board", Board::bytes_for(ranks, half));
-  std::shared_ptr<std::byte> memory = map_memory(fd.get(), Access::read_write);
-  const Board board = Board::create(memory.get(), ranks, half);
+  Board board = Board::create(map_memory(fd.get(), Access::read_write), ranks, half);
   for (int r = 1; r < ranks; ++r) {
     const auto peer = static_cast<std::size_t>(part.parent_ranks[r]);
     FdMailbox::send(mailboxes.names[peer], 0, fd.get(), mailboxes.limit);
   }
-  return {std::move(memory), board};
+  return board;
 }
 
 std::unique_ptr<Communicator> create_shm_communicator(Mailboxes& mailboxes, const Subgroup& part,
                                                       std::shared_ptr<ControlPlane> plane) {
-  ShmBoard opened = open_shm_board(mailboxes, part, part.group.size(), *plane);
-  return std::make_unique<ShmCommunicator>(part.group, std::move(plane), std::move(opened.memory),
-                                           opened.board);
+  Board board = open_shm_board(mailboxes, part, part.group.size(), *plane);
+  return std::make_unique<ShmCommunicator>(part.group, std::move(plane), std::move(board));
 }
-
-ShmCommunicator::ShmCommunicator(Group group, std::shared_ptr<ControlPlane> plane,
-                                 std::shared_ptr<std::byte> memory, Board board)
-    : DirectCommunicator(std::move(group), std::move(plane), board), memory_(std::move(memory)) {}
 
 void ShmCommunicator::share(const Arena& arena) {
   const InternalCall internal(*this, Operation::all_gather, "the sharing of an arena");

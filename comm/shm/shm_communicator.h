@@ -13,8 +13,8 @@ namespace zero::comm {
 
 class ShmCommunicator : public DirectCommunicator {
  public:
-  ShmCommunicator(Group group, std::shared_ptr<ControlPlane> plane,
-                  std::shared_ptr<std::byte> memory, Board board);
+  ShmCommunicator(Group group, std::shared_ptr<ControlPlane> plane, Board board)
+      : DirectCommunicator(std::move(group), std::move(plane), std::move(board)) {}
 
   std::string_view transport() const override { return "shm"; }
   void share(const Arena& arena) override;
@@ -34,7 +34,6 @@ class ShmCommunicator : public DirectCommunicator {
     std::vector<std::shared_ptr<std::byte>> peers;
   };
 
-  std::shared_ptr<std::byte> memory_;
   std::vector<Segment> segments_;
 };
 
@@ -45,16 +44,9 @@ struct Mailboxes {
   std::chrono::milliseconds limit;
 };
 
-// A group's board, in memory that all its ranks have mapped.
-struct ShmBoard {
-  std::shared_ptr<std::byte> memory;
-  Board board;
-};
-
 // All ranks of the part call these at the same time; all of them run on this node. Calls move
 // `pieces` pieces through the bounce area at a time.
-ShmBoard open_shm_board(Mailboxes& mailboxes, const Subgroup& part, int pieces,
-                        ControlPlane& plane);
+Board open_shm_board(Mailboxes& mailboxes, const Subgroup& part, int pieces, ControlPlane& plane);
 std::unique_ptr<Communicator> create_shm_communicator(Mailboxes& mailboxes, const Subgroup& part,
                                                       std::shared_ptr<ControlPlane> plane);
 

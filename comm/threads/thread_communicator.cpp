@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <new>
+#include <optional>
 
 namespace zero::comm {
 
@@ -11,18 +12,12 @@ std::shared_ptr<void> zeroed_pages(std::int64_t bytes) {
   return {memory, [](void* data) { ::operator delete(data, page); }};
 }
 
-ThreadBoard::ThreadBoard(int ranks, std::int64_t half_bytes, bool read_in_place)
-    : memory_(zeroed_pages(Board::bytes_for(ranks, half_bytes))),
-      board_(Board::create(memory_.get(), ranks, half_bytes)),
-      read_in_place_(read_in_place) {}
-
-ThreadCommunicator::ThreadCommunicator(Group group, std::shared_ptr<ControlPlane> plane,
-                                       std::shared_ptr<const ThreadBoard> board)
-    : DirectCommunicator(std::move(group), std::move(plane), board->board()),
-      board_(std::move(board)) {}
+Board create_thread_board(int ranks, std::int64_t half_bytes) {
+  return Board::create(zeroed_pages(Board::bytes_for(ranks, half_bytes)), ranks, half_bytes);
+}
 
 Location ThreadCommunicator::locate(const void* data, std::int64_t) const {
-  if (!board_->read_in_place()) return {Location::bounce, 0};
+  if (!read_in_place_) return {Location::bounce, 0};
   return {0, reinterpret_cast<std::uintptr_t>(data)};
 }
 
@@ -31,19 +26,18 @@ const std::byte* ThreadCommunicator::resolve(int, Location location) const {
 }
 
 std::unique_ptr<Communicator> ThreadCommunicator::form(const Subgroup& part) {
-  std::shared_ptr<const ThreadBoard> made;
+  std::optional<Board> made;
   if (part.group.size() > 1 && part.group.rank == 0)
-    made = std::make_shared<ThreadBoard>(part.group.size(), board_->board().half_bytes(),
-                                         board_->read_in_place());
+    made = create_thread_board(part.group.size(), half_bytes());
   const auto own = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&made));
   std::vector<std::int64_t> all(size());
   do_all_gather(&own, all.data(), 1, DType::int64, 1);
   const auto leader = static_cast<std::intptr_t>(all[part.leader()]);
-  const auto board = *reinterpret_cast<const std::shared_ptr<const ThreadBoard>*>(leader);
+  const auto board = *reinterpret_cast<const std::optional<Board>*>(leader);
   // The leader's pointer lives until everyone has copied it.
   do_barrier();
   if (!board) return nullptr;
-  return std::make_unique<ThreadCommunicator>(part.group, plane(), board);
+  return std::make_unique<ThreadCommunicator>(part.group, plane(), *board, read_in_place_);
 }
 
 }  // namespace zero::comm

@@ -11,24 +11,15 @@ namespace zero::comm {
 // Memory that begins with a page.
 std::shared_ptr<void> zeroed_pages(std::int64_t bytes);
 
-// The board's memory; the last communicator of the group frees it.
-class ThreadBoard {
- public:
-  ThreadBoard(int ranks, std::int64_t half_bytes, bool read_in_place);
-
-  Board board() const { return board_; }
-  bool read_in_place() const { return read_in_place_; }
-
- private:
-  std::shared_ptr<void> memory_;
-  Board board_;
-  bool read_in_place_;
-};
+Board create_thread_board(int ranks, std::int64_t half_bytes);
 
 class ThreadCommunicator : public DirectCommunicator {
  public:
-  ThreadCommunicator(Group group, std::shared_ptr<ControlPlane> plane,
-                     std::shared_ptr<const ThreadBoard> board);
+  // read_in_place: false where all data goes through the bounce area.
+  ThreadCommunicator(Group group, std::shared_ptr<ControlPlane> plane, Board board,
+                     bool read_in_place)
+      : DirectCommunicator(std::move(group), std::move(plane), std::move(board)),
+        read_in_place_(read_in_place) {}
 
   std::string_view transport() const override { return "threads"; }
 
@@ -38,7 +29,7 @@ class ThreadCommunicator : public DirectCommunicator {
   std::unique_ptr<Communicator> form(const Subgroup& part) override;
 
  private:
-  std::shared_ptr<const ThreadBoard> board_;
+  bool read_in_place_;
 };
 
 }  // namespace zero::comm

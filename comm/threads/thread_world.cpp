@@ -60,8 +60,8 @@ std::vector<std::unique_ptr<World>> create_thread_worlds(int ranks, const WorldO
   std::iota(everyone.begin(), everyone.end(), 0);
   const auto memory = zeroed_pages(ControlPage::bytes_for(ranks));
   ControlPage* page = ControlPage::create(memory.get(), ranks);
-  const auto board = std::make_shared<const ThreadBoard>(
-      ranks, std::max<std::int64_t>(settings.half_bytes, ranks * 64), settings.read_in_place);
+  const Board board =
+      create_thread_board(ranks, std::max<std::int64_t>(settings.half_bytes, ranks * 64));
   std::vector<std::unique_ptr<World>> worlds;
   for (int rank = 0; rank < ranks; ++rank) {
     auto plane = std::make_shared<ControlPlane>(memory, page, rank, everyone);
@@ -69,7 +69,8 @@ std::vector<std::unique_ptr<World>> create_thread_worlds(int ranks, const WorldO
     if (ranks == 1)
       communicator = std::make_unique<SelfCommunicator>();
     else
-      communicator = std::make_unique<ThreadCommunicator>(Group{everyone, rank}, plane, board);
+      communicator = std::make_unique<ThreadCommunicator>(Group{everyone, rank}, plane, board,
+                                                          settings.read_in_place);
     communicator->set_time_limit(options.time_limit);
     const Topology topology{rank, ranks, rank, ranks, 0, 1, std::vector<int>(ranks, 0)};
     worlds.push_back(std::make_unique<ThreadWorld>(topology, plane, std::move(communicator)));

@@ -10,6 +10,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "comm/wire/codec.h"
+
 namespace zero::comm::wire {
 
 // Magnitudes from here on, as bits, are those of infinities and NaN.
@@ -56,58 +58,56 @@ struct Scaling {
 
 // Formats whose scale is the maximum of the block, in fp32; NaN where the block has a value that is
 // not finite.
+template <int largest_code>
 struct MaximumScale {
   using Scale = float;
+  static constexpr float reciprocal = 1.0f / largest_code;
   [[gnu::always_inline]] static constexpr float scale_of(std::uint32_t maximum_bits) {
     return maximum_bits < infinity_bits ? std::bit_cast<float>(maximum_bits) : not_a_number;
   }
   [[gnu::always_inline]] static constexpr float value_of(float scale) { return scale; }
+  [[gnu::always_inline]] static constexpr Scaling scaling(float scale) {
+    return scaling_to(largest_code, scale);
+  }
 };
 
-struct Int8 : MaximumScale {
+struct Int8 : MaximumScale<127> {
   static constexpr int bits = 8;
-  [[gnu::always_inline]] static constexpr Scaling scaling(float scale) {
-    return scaling_to(127, scale);
-  }
   [[gnu::always_inline]] static constexpr std::uint8_t code(float scaled) {
     return static_cast<std::uint8_t>(integer_bits(scaled));
   }
   [[gnu::always_inline]] static constexpr float unit(std::uint8_t code) {
-    return static_cast<float>(static_cast<std::int8_t>(code)) * (1.0f / 127);
+    return static_cast<float>(static_cast<std::int8_t>(code)) * reciprocal;
   }
 };
 
-struct Int4 : MaximumScale {
+struct Int4 : MaximumScale<7> {
   static constexpr int bits = 4;
-  [[gnu::always_inline]] static constexpr Scaling scaling(float scale) {
-    return scaling_to(7, scale);
-  }
   [[gnu::always_inline]] static constexpr std::uint8_t code(float scaled) {
     return static_cast<std::uint8_t>(integer_bits(scaled) & 0xfu);
   }
   [[gnu::always_inline]] static constexpr float unit(std::uint8_t code) {
-    return static_cast<float>((code ^ 8) - 8) * (1.0f / 7);
+    return static_cast<float>((code ^ 8) - 8) * reciprocal;
   }
 };
 
-struct Fp8 : MaximumScale {
+struct E4m3 {
   static constexpr int bits = 8;
-  [[gnu::always_inline]] static constexpr Scaling scaling(float scale) {
-    return scaling_to(448, scale);
-  }
   [[gnu::always_inline]] static constexpr std::uint8_t code(float scaled) {
     return static_cast<std::uint8_t>(e4m3_bits(scaled));
   }
+};
+
+struct Fp8 : MaximumScale<448>, E4m3 {
   [[gnu::always_inline]] static constexpr float unit(std::uint8_t code) {
-    return e4m3_value(code) * (1.0f / 448);
+    return e4m3_value(code) * reciprocal;
   }
 };
 
 // The scale is a power of two with the bias 127 (E8M0), the smallest by which no element exceeds
 // 448; 255 is NaN. Its reciprocal is exact.
-struct Mxfp8 {
+struct Mxfp8 : E4m3 {
   using Scale = std::uint8_t;
-  static constexpr int bits = 8;
   [[gnu::always_inline]] static constexpr std::uint8_t scale_of(std::uint32_t maximum_bits) {
     if (maximum_bits >= infinity_bits) return 255;
     // The exponent, one more where the mantissa is above 1.75.
@@ -121,16 +121,23 @@ struct Mxfp8 {
   [[gnu::always_inline]] static constexpr Scaling scaling(std::uint8_t scale) {
     return {1, std::bit_cast<float>((254u - scale) << 23)};
   }
-  [[gnu::always_inline]] static constexpr std::uint8_t code(float scaled) {
-    return static_cast<std::uint8_t>(e4m3_bits(scaled));
-  }
   [[gnu::always_inline]] static constexpr float unit(std::uint8_t code) { return e4m3_value(code); }
 };
 
 // The next residue of an error feedback: `wanted` is the gradient plus the residue.
-[[gnu::always_inline]] constexpr float next_residue(float residue, float wanted, float decoded,
-                                                    float beta) {
+// For one element, or a vector of some.
+template <class T>
+[[gnu::always_inline]] constexpr T next_residue(T residue, T wanted, T decoded, float beta) {
   return beta * residue + (1.0f - beta) * (wanted - decoded);
+}
+
+// Calls body<F>() with the type of a block format.
+template <class Body>
+void with_block_format(Format format, const Body& body) {
+  if (format == Format::int8) return body.template operator()<Int8>();
+  if (format == Format::int4) return body.template operator()<Int4>();
+  if (format == Format::fp8_e4m3) return body.template operator()<Fp8>();
+  body.template operator()<Mxfp8>();
 }
 
 }  // namespace zero::comm::wire

@@ -41,6 +41,17 @@ void add_source(const Codec& codec, const std::byte* source, std::int64_t count,
     kernels().decode_add(codec, part, n, sum);
 }
 
+// n elements from `first` on, which starts a block.
+void encode_part(const Codec& codec, const Elements& from, std::int64_t first, std::int64_t n,
+                 const Encoded& to) {
+  const void* elements = at(from.data, first * size_of(from.dtype));
+  if (from.feedback == nullptr) return kernels().encode(codec, elements, from.dtype, n, to);
+  Feedback feedback = *from.feedback;
+  for (Residue* residue : {&feedback.before, &feedback.after})
+    *residue = {residue->codes + first, residue->scales + first / codec.block};
+  kernels().encode_with_feedback(codec, elements, from.dtype, feedback, n, to);
+}
+
 void add_errors(const void* values, DType dtype, const float* decoded, std::int64_t n,
                 ErrorSums& errors) {
   float sums[2];
@@ -48,6 +59,19 @@ void add_errors(const void* values, DType dtype, const float* decoded, std::int6
   if (!std::isfinite(sums[0]) || !std::isfinite(sums[1])) return;
   errors.difference += static_cast<double>(sums[0]);
   errors.values += static_cast<double>(sums[1]);
+}
+
+// In tiles of whole blocks, which stay in the first-level cache.
+void encode_and_compare(const Codec& codec, const Elements& from, void* encoded) {
+  const std::int64_t tile = largest_block / codec.block * codec.block;
+  alignas(64) float decoded[largest_block];
+  for (std::int64_t first = 0; first < from.count; first += tile) {
+    const std::int64_t n = std::min(tile, from.count - first);
+    const Encoded to = encoded_at(codec, encoded, from.count, first);
+    encode_part(codec, from, first, n, to);
+    kernels().decode(codec, to, n, decoded, DType::fp32);
+    add_errors(at(from.data, first * size_of(from.dtype)), from.dtype, decoded, n, *from.errors);
+  }
 }
 
 }  // namespace
@@ -78,15 +102,19 @@ Residue residue_at(const Codec& codec, void* residue, std::int64_t count, std::i
   return {part.codes, static_cast<float*>(part.scales)};
 }
 
-void encode(const Codec& codec, const void* from, DType dtype, std::int64_t count, void* encoded) {
-  check_elements(dtype);
+void encode(const Codec& codec, const Elements& from, void* encoded) {
+  check_elements(from.dtype);
+  if (from.feedback != nullptr) check_feedback(codec.format);
   if (codec.format == Format::none) {
-    const std::int64_t bytes = count * size_of(dtype);
-    copy_bytes(encoded, from, bytes);
+    const std::int64_t bytes = from.count * size_of(from.dtype);
+    copy_bytes(encoded, from.data, bytes);
     return fill_with_zeros(static_cast<std::uint8_t*>(encoded), bytes);
   }
-  kernels().encode(codec, from, dtype, count, encoded_at(codec, encoded, count));
-  zero_padding(codec, count, encoded);
+  if (from.errors != nullptr)
+    encode_and_compare(codec, from, encoded);
+  else
+    encode_part(codec, from, 0, from.count, encoded_at(codec, encoded, from.count));
+  zero_padding(codec, from.count, encoded);
 }
 
 void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to, DType dtype) {
@@ -112,40 +140,6 @@ void decode_sum(const Codec& codec, const Sources& sources, const ReduceGroups& 
         [](float*) {});
     kernels().store(sum, n, at(to, first * size_of(dtype)), dtype);
   }
-}
-
-void encode_with_feedback(const Codec& codec, const void* gradient, DType dtype,
-                          const Feedback& feedback, std::int64_t count, void* encoded) {
-  check_elements(dtype);
-  check_feedback(codec.format);
-  kernels().encode_with_feedback(codec, gradient, dtype, feedback, count,
-                                 encoded_at(codec, encoded, count));
-  zero_padding(codec, count, encoded);
-}
-
-// Tiles of whole blocks, which stay in the first-level cache.
-void encode_and_compare(const Codec& codec, const void* from, DType dtype, const Feedback* feedback,
-                        std::int64_t count, void* encoded, ErrorSums& errors) {
-  check_elements(dtype);
-  if (feedback != nullptr) check_feedback(codec.format);
-  const std::int64_t tile = largest_block / codec.block * codec.block;
-  alignas(64) float decoded[largest_block];
-  for (std::int64_t first = 0; first < count; first += tile) {
-    const std::int64_t n = std::min(tile, count - first);
-    const void* elements = at(from, first * size_of(dtype));
-    const Encoded to = encoded_at(codec, encoded, count, first);
-    if (feedback != nullptr) {
-      Feedback own = *feedback;
-      for (Residue* residue : {&own.before, &own.after})
-        *residue = {residue->codes + first, residue->scales + first / codec.block};
-      kernels().encode_with_feedback(codec, elements, dtype, own, n, to);
-    } else {
-      kernels().encode(codec, elements, dtype, n, to);
-    }
-    kernels().decode(codec, to, n, decoded, DType::fp32);
-    add_errors(elements, dtype, decoded, n, errors);
-  }
-  zero_padding(codec, count, encoded);
 }
 
 }  // namespace zero::comm::wire

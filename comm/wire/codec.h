@@ -62,7 +62,6 @@ struct Codec {
 std::int64_t encoded_bytes(const Codec& codec, std::int64_t count, DType dtype);
 
 // `encoded` has encoded_bytes() bytes from an address that is a multiple of 16.
-void encode(const Codec& codec, const void* from, DType dtype, std::int64_t count, void* encoded);
 void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to, DType dtype);
 
 // Encoded vectors, `stride` bytes apart.
@@ -102,21 +101,25 @@ struct Feedback {
   const float* loss_scale = nullptr;
 };
 
-// Encodes y = gradient + residue, and makes beta * residue + (1 - beta) * (y - decoded y) the next
-// residue, all in fp32. Where that is not finite somewhere in a block, the residue of the block
-// stays. The codec has a block format.
-void encode_with_feedback(const Codec& codec, const void* gradient, DType dtype,
-                          const Feedback& feedback, std::int64_t count, void* encoded);
-
 // How far encodings are from what was encoded: sums of squares over the elements. What is not
 // finite adds nothing.
 struct ErrorSums {
   double difference = 0, values = 0;
 };
 
-// encode(), or with a feedback encode_with_feedback(), and what comes of it, in one pass over the
-// elements. The format is not `none`.
-void encode_and_compare(const Codec& codec, const void* from, DType dtype, const Feedback* feedback,
-                        std::int64_t count, void* encoded, ErrorSums& errors);
+// Elements to encode, with what earlier encodings of them have lost, or null, and where the errors
+// of this one are added, or null. On a GPU all of it is in its memory. `none` has no errors.
+struct Elements {
+  const void* data;
+  DType dtype;
+  std::int64_t count;
+  const Feedback* feedback = nullptr;
+  ErrorSums* errors = nullptr;
+};
+
+// With a feedback encodes y = element + residue, and makes beta * residue + (1 - beta) * (y -
+// decoded y) the next residue, all in fp32. Where that is not finite somewhere in a block, the
+// residue of the block stays. The codec has a block format then.
+void encode(const Codec& codec, const Elements& from, void* encoded);
 
 }  // namespace zero::comm::wire

@@ -11,21 +11,10 @@
 
 namespace zero::comm::wire {
 
-// Elements to encode, with what earlier encodings of them have lost, or null, and where the errors
-// of this one are added, in the device's memory, or null.
-struct Elements {
-  const void* data;
-  DType dtype;
-  std::int64_t count;
-  const Feedback* feedback = nullptr;
-  ErrorSums* errors = nullptr;
-};
-
 class DeviceCodec {
  public:
   virtual ~DeviceCodec() = default;
 
-  // encode(), encode_with_feedback() or encode_and_compare(). `none` has no errors.
   virtual void encode(const Codec& codec, const Elements& from, void* encoded, Stream stream) = 0;
   virtual void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to,
                       DType dtype, Stream stream) = 0;

@@ -6,12 +6,7 @@ namespace {
 class HostCodec final : public DeviceCodec {
  public:
   void encode(const Codec& codec, const Elements& from, void* encoded, Stream) override {
-    if (from.errors != nullptr && codec.format != Format::none)
-      return encode_and_compare(codec, from.data, from.dtype, from.feedback, from.count, encoded,
-                                *from.errors);
-    if (from.feedback == nullptr)
-      return wire::encode(codec, from.data, from.dtype, from.count, encoded);
-    encode_with_feedback(codec, from.data, from.dtype, *from.feedback, from.count, encoded);
+    wire::encode(codec, from, encoded);
   }
   void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to, DType dtype,
               Stream) override {

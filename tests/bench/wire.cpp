@@ -1,9 +1,9 @@
 // The wire formats beside a copy of memory, on one core: bench_wire [MIB [BLOCK]]
 //
-// For each format and dtype of elements: GiB/s of encode(), encode_and_compare() and decode(),
-// counting the bytes that are read and those that are written, and the same of a memcpy() that
-// moves as many bytes. In turns; the best of the repetitions, as others may use the memory at the
-// same time.
+// For each format and dtype of elements: GiB/s of encode(), with and without its errors, and
+// decode(), counting the bytes that are read and those that are written, and the same of a memcpy()
+// that moves as many bytes. In turns; the best of the repetitions, as others may use the memory at
+// the same time.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -51,12 +51,12 @@ void run(const char* what, std::int64_t bytes, Buffers& buffers, const Call& cal
 void run(const wire::Codec& codec, DType dtype, std::int64_t count, Buffers& buffers) {
   const std::int64_t bytes = count * size_of(dtype) + encoded_bytes(codec, count, dtype);
   std::printf("%-8s %-4s", name_of(codec.format), name_of(dtype));
-  run("encode", bytes, buffers,
-      [&] { encode(codec, buffers.plain.data(), dtype, count, buffers.encoded.data()); });
+  run("encode", bytes, buffers, [&] {
+    encode(codec, {buffers.plain.data(), dtype, count}, buffers.encoded.data());
+  });
   wire::ErrorSums errors;
   run("compared", bytes, buffers, [&] {
-    encode_and_compare(codec, buffers.plain.data(), dtype, nullptr, count, buffers.encoded.data(),
-                       errors);
+    encode(codec, {buffers.plain.data(), dtype, count, nullptr, &errors}, buffers.encoded.data());
   });
   run("decode", bytes, buffers,
       [&] { decode(codec, buffers.encoded.data(), count, buffers.plain.data(), dtype); });
@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
     for (std::int64_t at = 0; at < count; at += std::ssize(values)) {
       const std::int64_t n = std::min<std::int64_t>(std::ssize(values), count - at);
       const wire::Codec rounding(dtype == DType::bf16 ? wire::Format::bf16 : wire::Format::none);
-      encode(rounding, values.data(), DType::fp32, n, buffers.plain.data() + at * size_of(dtype));
+      encode(rounding, {values.data(), DType::fp32, n}, buffers.plain.data() + at * size_of(dtype));
     }
     for (const auto format : {wire::Format::bf16, wire::Format::fp8_e4m3, wire::Format::mxfp8,
                               wire::Format::int8, wire::Format::int4})

@@ -172,13 +172,11 @@ class FakeNccl : public nccl::Api {
   void broadcast(const nccl::Vector& v, int root, const nccl::Target& to) override {
     of(to.communicator).broadcast(v.recv, v.count, v.dtype, root);
   }
-  void ordered_sum(const void* sources, std::int64_t stride, int source_count,
-                   const ReduceGroups& groups, void* out, std::int64_t count, DType dtype,
-                   Stream) override {
+  void ordered_sum(const cuda::OrderedSum& sum, Stream) override {
     std::vector<const void*> pointers;
-    for (int s = 0; s < source_count; ++s)
-      pointers.push_back(static_cast<const std::byte*>(sources) + s * stride * size_of(dtype));
-    comm::ordered_sum(pointers, groups, out, count, dtype);
+    for (int s = 0; s < sum.source_count; ++s)
+      pointers.push_back(at(sum.sources, s * sum.stride * size_of(sum.dtype)));
+    comm::ordered_sum(pointers, sum.groups, sum.out, sum.count, sum.dtype);
   }
   void copy(void* to, const void* from, std::int64_t bytes, Stream) override {
     copy_bytes(to, from, bytes);

@@ -24,7 +24,6 @@ std::unique_ptr<Communicator> connected(World& world, const std::shared_ptr<Fake
   FakeGpu gpu(world.topology().rank);
   nccl::ConnectOptions options;
   options.load = [api] { return api; };
-  options.peer_failure = [] { return nccl::Failure{}; };
   options.abort_job = false;
   return nccl::connect(world.communicator(), gpu, options);
 }
@@ -94,7 +93,6 @@ TEST_CASE("nccl: two ranks on one GPU are refused with the reason") {
       const auto api = std::make_shared<FakeNccl>(world.communicator());
       nccl::ConnectOptions options;
       options.load = [api] { return api; };
-      options.peer_failure = [] { return nccl::Failure{}; };
       nccl::connect(world.communicator(), gpu, options);
     });
   };
@@ -140,9 +138,8 @@ struct Guarded {
   nccl::GuardOptions options(bool may_exit = false) {
     nccl::GuardOptions o;
     o.api = api;
-    o.peer_failure = [this] {
-      return peer_failed ? nccl::Failure{nccl::Failure::Kind::peer, "rank 1: out of luck", 13}
-                         : nccl::Failure{};
+    o.check_peers = [this] {
+      if (peer_failed) throw PeerFailed("rank 1: out of luck", 13);
     };
     o.may_exit = may_exit;
     o.exit = [this](int code) { exit_code = code; };

@@ -365,7 +365,7 @@ TEST_CASE("forward and backward read what the format makes of the shards, on eve
       const zero::comm::wire::Codec codec(static_cast<zero::comm::wire::Format>(format), 32);
       std::vector<float> decoded(count);
       std::vector<std::int64_t> encoded(count + 2);
-      zero::comm::wire::encode(codec, given.data(), zero::DType::fp32, count, encoded.data());
+      zero::comm::wire::encode(codec, {given.data(), zero::DType::fp32, count}, encoded.data());
       zero::comm::wire::decode(codec, encoded.data(), count, decoded.data(), zero::DType::fp32);
       CHECK(decoded != given);
       zero::testing::run_ranks(3, [&](zero::Runtime& runtime) {
@@ -460,7 +460,7 @@ Values through(const zero::comm::wire::Codec& codec, const Values& values) {
   const auto count = static_cast<std::int64_t>(values.size());
   std::vector<std::int64_t> encoded(values.size() + 2);
   Values decoded(values.size());
-  zero::comm::wire::encode(codec, values.data(), zero::DType::fp32, count, encoded.data());
+  zero::comm::wire::encode(codec, {values.data(), zero::DType::fp32, count}, encoded.data());
   zero::comm::wire::decode(codec, encoded.data(), count, decoded.data(), zero::DType::fp32);
   return decoded;
 }

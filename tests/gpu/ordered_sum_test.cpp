@@ -27,8 +27,7 @@ TEST_CASE("gpu: sums in rank order are the host's") {
         gpu::OnDevice<unsigned char> to(*device, *stream, std::vector<unsigned char>(bytes));
         stream->enqueue([&](Stream native) {
           comm::cuda::launch_ordered_sum(
-              {from.data(), stride, sources, group, to.data(), count, dtype},
-              static_cast<cudaStream_t>(native.handle));
+              {from.data(), stride, sources, group, to.data(), count, dtype}, native);
         });
         std::vector<const void*> parts;
         for (int s = 0; s < sources; ++s) parts.push_back(all.data() + s * stride * size_of(dtype));

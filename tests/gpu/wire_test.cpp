@@ -63,7 +63,7 @@ void compare(Gpu& g, const Codec& codec, const Named& input, DType dtype) {
   });
   CHECK(sent.read() == expected);
   if (codec.format == Format::none || input.name != "usual") return;
-  encode_and_compare(codec, elements.data(), dtype, nullptr, count, again.data(), errors);
+  encode(codec, {elements.data(), dtype, count, nullptr, &errors}, again.data());
   CHECK(again == expected);
   sums = measured.read();
   ErrorSums there;
@@ -115,7 +115,7 @@ void compare_feedback(Gpu& g, const Codec& codec, const Named& input, DType dtyp
     const Feedback host{here[before], here[after], 0.8f, step == 3, &loss_scale};
     const Feedback device{there[before], there[after], 0.8f, step == 3,
                           reinterpret_cast<const float*>(scale_there.data())};
-    encode_with_feedback(codec, elements.data(), dtype, host, count, expected.data());
+    encode(codec, {elements.data(), dtype, count, &host}, expected.data());
     g.run([&](Stream stream) {
       g.codec->encode(codec, {from.data(), dtype, count, &device}, sent.data(), stream);
     });

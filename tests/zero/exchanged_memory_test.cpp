@@ -29,7 +29,6 @@ struct Nccl {
       zero::comm::testing::FakeGpu gpu(rank);
       zero::comm::nccl::ConnectOptions options;
       options.load = [&api] { return api; };
-      options.peer_failure = [] { return zero::comm::nccl::Failure{}; };
       options.abort_job = false;
       return zero::comm::nccl::connect(world.communicator(), gpu, options);
     };

@@ -14,12 +14,12 @@
 namespace zero::comm::wire {
 
 struct Avx2x32 {
-  static constexpr int lanes = 32;
-  __m256 parts[4];
+  static constexpr int lanes = 32, count = 4;
+  __m256 parts[count];
 
   template <class T>
   [[gnu::always_inline]] static Avx2x32 load(const T* from) {
-    return {load_part(from), load_part(from + 8), load_part(from + 16), load_part(from + 24)};
+    return {{load_part(from), load_part(from + 8), load_part(from + 16), load_part(from + 24)}};
   }
   [[gnu::always_inline]] void store(float* to) const {
     for (int p = 0; p < 4; ++p) _mm256_storeu_ps(to + 8 * p, parts[p]);
@@ -62,30 +62,6 @@ struct Avx2x32 {
     Avx2x32 result;
     for (int p = 0; p < 4; ++p)
       result.parts[p] = _mm256_mul_ps(_mm256_set1_ps(scale), units(F{}, from + p * F::bits));
-    return result;
-  }
-
-  [[gnu::always_inline]] friend Avx2x32 operator+(const Avx2x32& a, const Avx2x32& b) {
-    Avx2x32 result;
-    for (int p = 0; p < 4; ++p) result.parts[p] = _mm256_add_ps(a.parts[p], b.parts[p]);
-    return result;
-  }
-  static Avx2x32 add_square(const Avx2x32& sum, const Avx2x32& a, const Avx2x32& b) {
-    Avx2x32 result;
-    for (int p = 0; p < 4; ++p) {
-      const __m256 difference = _mm256_sub_ps(a.parts[p], b.parts[p]);
-      result.parts[p] = _mm256_add_ps(sum.parts[p], _mm256_mul_ps(difference, difference));
-    }
-    return result;
-  }
-  static Avx2x32 next_residue(const Avx2x32& residue, const Avx2x32& wanted, const Avx2x32& decoded,
-                              float beta) {
-    const __m256 old = _mm256_set1_ps(beta), fresh = _mm256_set1_ps(1.0f - beta);
-    Avx2x32 result;
-    for (int p = 0; p < 4; ++p)
-      result.parts[p] =
-          _mm256_add_ps(_mm256_mul_ps(old, residue.parts[p]),
-                        _mm256_mul_ps(fresh, _mm256_sub_ps(wanted.parts[p], decoded.parts[p])));
     return result;
   }
 

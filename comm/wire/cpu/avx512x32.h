@@ -13,8 +13,8 @@
 namespace zero::comm::wire {
 
 struct Avx512x32 {
-  static constexpr int lanes = 32;
-  __m512 low, high;
+  static constexpr int lanes = 32, count = 2;
+  __m512 parts[count];
 
   static Avx512x32 load(const float* from) {
     return {_mm512_loadu_ps(from), _mm512_loadu_ps(from + 16)};
@@ -25,22 +25,22 @@ struct Avx512x32 {
   static Avx512x32 load(const fp16* from) { return {load_half(from), load_half(from + 16)}; }
 
   void store(float* to) const {
-    _mm512_storeu_ps(to, low);
-    _mm512_storeu_ps(to + 16, high);
+    _mm512_storeu_ps(to, parts[0]);
+    _mm512_storeu_ps(to + 16, parts[1]);
   }
   [[gnu::always_inline]] void store(bf16* to) const {
-    _mm512_storeu_si512(to, words<1>(rounded(low), rounded(high)));
+    _mm512_storeu_si512(to, words<1>(rounded(parts[0]), rounded(parts[1])));
   }
   void store(fp16* to) const {
     constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
     auto* target = reinterpret_cast<__m256i*>(to);
-    _mm256_storeu_si256(target, _mm512_cvtps_ph(low, nearest));
-    _mm256_storeu_si256(target + 1, _mm512_cvtps_ph(high, nearest));
+    _mm256_storeu_si256(target, _mm512_cvtps_ph(parts[0], nearest));
+    _mm256_storeu_si256(target + 1, _mm512_cvtps_ph(parts[1], nearest));
   }
 
   template <class F>
   [[gnu::always_inline]] void write_codes(const Scaling& scaling, std::uint8_t* to) const {
-    const __m512 a = scaled(low, scaling), b = scaled(high, scaling);
+    const __m512 a = scaled(parts[0], scaling), b = scaled(parts[1], scaling);
     if constexpr (F::bits == 4) {
       const __m512i both = words<0>(integers(a), integers(b));
       const __m512i pairs = bitwise_choice(0xf, both, _mm512_srli_epi32(both, 12));
@@ -56,27 +56,7 @@ struct Avx512x32 {
   [[gnu::always_inline]] static Avx512x32 decode(const std::uint8_t* from, float scale) {
     const __m512 wide = _mm512_set1_ps(scale);
     const Avx512x32 all = units(F{}, from);
-    return {_mm512_mul_ps(wide, all.low), _mm512_mul_ps(wide, all.high)};
-  }
-
-  friend Avx512x32 operator+(const Avx512x32& a, const Avx512x32& b) {
-    return {_mm512_add_ps(a.low, b.low), _mm512_add_ps(a.high, b.high)};
-  }
-  static Avx512x32 add_square(const Avx512x32& sum, const Avx512x32& a, const Avx512x32& b) {
-    const auto added = [](__m512 total, __m512 x, __m512 y) {
-      const __m512 difference = _mm512_sub_ps(x, y);
-      return _mm512_add_ps(total, _mm512_mul_ps(difference, difference));
-    };
-    return {added(sum.low, a.low, b.low), added(sum.high, a.high, b.high)};
-  }
-  static Avx512x32 next_residue(const Avx512x32& residue, const Avx512x32& wanted,
-                                const Avx512x32& decoded, float beta) {
-    const __m512 old = _mm512_set1_ps(beta), fresh = _mm512_set1_ps(1.0f - beta);
-    const auto mixed = [&](__m512 e, __m512 y, __m512 d) {
-      return _mm512_add_ps(_mm512_mul_ps(old, e), _mm512_mul_ps(fresh, _mm512_sub_ps(y, d)));
-    };
-    return {mixed(residue.low, wanted.low, decoded.low),
-            mixed(residue.high, wanted.high, decoded.high)};
+    return {_mm512_mul_ps(wide, all.parts[0]), _mm512_mul_ps(wide, all.parts[1])};
   }
 
   // The largest magnitude of groups of elements, as bits of a float.

@@ -16,6 +16,17 @@ struct KernelSet {
   // Bytes that are fetched before their turn: while a block is encoded, nothing else is read.
   static constexpr std::int64_t ahead = 4096;
 
+  // What op makes of the parts of vectors, which are floats or registers of some.
+  template <class Op, class... Vectors>
+  [[gnu::always_inline]] static V combine(const Op& op, const Vectors&... vectors) {
+    V result;
+    for (int p = 0; p < V::count; ++p) result.parts[p] = op(vectors.parts[p]...);
+    return result;
+  }
+  [[gnu::always_inline]] static V add(const V& a, const V& b) {
+    return combine([](auto x, auto y) { return x + y; }, a, b);
+  }
+
   // n elements, then zeros.
   template <class T>
   struct Padded {
@@ -55,8 +66,8 @@ struct KernelSet {
   struct Add {
     float* to;
     [[gnu::always_inline]] void put(const V& value, std::int64_t i, std::int64_t n) const {
-      if (n >= group) return (V::load(to + i) + value).store(to + i);
-      store_some(load_some(to + i, n) + value, to + i, n);
+      if (n >= group) return add(V::load(to + i), value).store(to + i);
+      store_some(add(load_some(to + i, n), value), to + i, n);
     }
   };
 
@@ -237,28 +248,22 @@ struct KernelSet {
       else
         decode_block<Int8>(before.codes, *before.scales * unit, n, Store<float>{error});
       for_groups(gradient + at, n, [&](std::int64_t i, const V& elements) {
-        (elements + V::load(error + i)).store(wanted + i);
+        add(elements, V::load(error + i)).store(wanted + i);
       });
       std::uint8_t* codes = codes_at<F>(to, at);
       encode_block<F>(wanted, n, codes, scale_at<F>(to, at / block));
       decode_block<F>(codes, scale_at<F>(to, at / block), n, Store<float>{next});
       for_groups(next, n, [&](std::int64_t i, const V& decoded) {
-        const V residues =
-            V::next_residue(V::load(error + i), V::load(wanted + i), decoded, feedback.beta);
+        const auto residue = [&](auto before, auto y, auto back) {
+          return next_residue(before, y, back, feedback.beta);
+        };
+        const V residues = combine(residue, V::load(error + i), V::load(wanted + i), decoded);
         Store<float>{next}.put(residues, i, n - i);
       });
       write_residue(next, n, before, after, feedback, unit);
     }
   }
 
-  // Calls body<F>() with the type of a block format.
-  template <class Body>
-  static void with_block_format(Format format, const Body& body) {
-    if (format == Format::int8) return body.template operator()<Int8>();
-    if (format == Format::int4) return body.template operator()<Int4>();
-    if (format == Format::fp8_e4m3) return body.template operator()<Fp8>();
-    body.template operator()<Mxfp8>();
-  }
   template <class Body>
   static void with_format(Format format, const Body& body) {
     if (format == Format::bf16) return body.template operator()<bf16>();
@@ -279,7 +284,7 @@ struct KernelSet {
       for_groups(elements + first, n, [&](std::int64_t i, V total) {
         for (int s = 1; s < count; ++s) {
           const T* from = static_cast<const T*>(sources[s]) + first + i;
-          total = total + (n - i >= group ? V::load(from) : load_some(from, n - i));
+          total = add(total, n - i >= group ? V::load(from) : load_some(from, n - i));
         }
         Store<float>{to}.put(total, i, n - i);
       });
@@ -330,12 +335,13 @@ struct KernelSet {
     alignas(64) float zeros[group] = {}, lanes[2][group];
     const V zero = V::load(zeros);
     V lost = zero, squares = zero;
+    const auto add_square = [](auto sum, auto a, auto b) { return sum + (a - b) * (a - b); };
     with_elements(values, dtype, [&]<class T>(const T* elements) {
       for_groups(elements, count, [&](std::int64_t i, const V& value) {
         const std::int64_t n = count - i;
         const V back = n >= group ? V::load(decoded + i) : load_some(decoded + i, n);
-        lost = V::add_square(lost, value, back);
-        squares = V::add_square(squares, value, zero);
+        lost = combine(add_square, lost, value, back);
+        squares = combine(add_square, squares, value, zero);
       });
     });
     lost.store(lanes[0]);

@@ -23,7 +23,7 @@ struct Kernels {
   void (*decode_add)(const Codec& codec, Encoded from, std::int64_t count, float* sum);
   // Rounds to the dtype.
   void (*store)(const float* from, std::int64_t count, void* to, DType dtype);
-  // encode_with_feedback(): block formats alone.
+  // encode() with a feedback: block formats alone.
   void (*encode_with_feedback)(const Codec& codec, const void* gradient, DType dtype,
                                const Feedback& feedback, std::int64_t count, Encoded to);
   // Of at most largest_block elements: the sums of the squares of values - decoded, and of values.

@@ -11,25 +11,25 @@
 namespace zero::comm::wire {
 
 struct Portable32 {
-  static constexpr int lanes = 32;
-  float values[lanes];
+  static constexpr int lanes = 32, count = lanes;
+  float parts[count];
 
   template <class T>
   static Portable32 load(const T* from) {
     Portable32 result;
-    for (int i = 0; i < lanes; ++i) result.values[i] = to_float(from[i]);
+    for (int i = 0; i < lanes; ++i) result.parts[i] = to_float(from[i]);
     return result;
   }
   template <class T>
   void store(T* to) const {
-    for (int i = 0; i < lanes; ++i) to[i] = from_float<T>(values[i]);
+    for (int i = 0; i < lanes; ++i) to[i] = from_float<T>(parts[i]);
   }
 
   // The codes of these elements, as F::bits * lanes / 8 bytes.
   template <class F>
   void write_codes(const Scaling& scaling, std::uint8_t* to) const {
     std::uint8_t codes[lanes];
-    for (int i = 0; i < lanes; ++i) codes[i] = F::code(values[i] * scaling.first * scaling.second);
+    for (int i = 0; i < lanes; ++i) codes[i] = F::code(parts[i] * scaling.first * scaling.second);
     for (int i = 0; i < lanes && F::bits == 8; ++i) to[i] = codes[i];
     for (int i = 0; i < lanes / 2 && F::bits == 4; ++i)
       to[i] = static_cast<std::uint8_t>(codes[2 * i] | codes[2 * i + 1] << 4);
@@ -44,30 +44,7 @@ struct Portable32 {
       codes[2 * i + 1] = from[i] >> 4;
     }
     Portable32 result;
-    for (int i = 0; i < lanes; ++i) result.values[i] = scale * F::unit(codes[i]);
-    return result;
-  }
-
-  friend Portable32 operator+(const Portable32& a, const Portable32& b) {
-    Portable32 result;
-    for (int i = 0; i < lanes; ++i) result.values[i] = a.values[i] + b.values[i];
-    return result;
-  }
-  // sum + (a - b)^2.
-  static Portable32 add_square(const Portable32& sum, const Portable32& a, const Portable32& b) {
-    Portable32 result;
-    for (int i = 0; i < lanes; ++i) {
-      const float difference = a.values[i] - b.values[i];
-      result.values[i] = sum.values[i] + difference * difference;
-    }
-    return result;
-  }
-  static Portable32 next_residue(const Portable32& residue, const Portable32& wanted,
-                                 const Portable32& decoded, float beta) {
-    Portable32 result;
-    for (int i = 0; i < lanes; ++i)
-      result.values[i] =
-          wire::next_residue(residue.values[i], wanted.values[i], decoded.values[i], beta);
+    for (int i = 0; i < lanes; ++i) result.parts[i] = scale * F::unit(codes[i]);
     return result;
   }
 

@@ -281,20 +281,9 @@ __global__ void __launch_bounds__(threads)
 // Calls body<F>() with the type of a format; `none` is fp32.
 template <class Body>
 void with_format(Format format, const Body& body) {
-  switch (format) {
-    case Format::none:
-      return body.template operator()<float>();
-    case Format::bf16:
-      return body.template operator()<bf16>();
-    case Format::fp8_e4m3:
-      return body.template operator()<Fp8>();
-    case Format::mxfp8:
-      return body.template operator()<Mxfp8>();
-    case Format::int8:
-      return body.template operator()<Int8>();
-    case Format::int4:
-      return body.template operator()<Int4>();
-  }
+  if (format == Format::none) return body.template operator()<float>();
+  if (format == Format::bf16) return body.template operator()<bf16>();
+  with_block_format(format, body);
 }
 
 // Calls body(T{}) with the type of a dtype.

@@ -183,7 +183,7 @@ TEST_CASE("wire formats: the bytes are those of codes and scales, and all are wr
       const auto size = static_cast<std::size_t>(encoded_bytes(codec, count, DType::bf16));
       Bytes ones(size, 0xff), zeros(size, 0);
       for (Bytes* to : {&ones, &zeros})
-        encode(codec, elements.data(), DType::bf16, static_cast<std::int64_t>(count), to->data());
+        encode(codec, {elements.data(), DType::bf16, static_cast<std::int64_t>(count)}, to->data());
       CHECK(ones == zeros);
     }
 }
@@ -211,7 +211,7 @@ TEST_CASE("wire formats: blocks and dtypes that cannot be are refused") {
   CHECK_THROWS_AS(Codec(Format::int8, 48), UsageError);
   CHECK_THROWS_AS(Codec(Format::int4, 4096), UsageError);
   std::int64_t value = 0;
-  CHECK_THROWS_AS(encode(Codec(Format::int8), &value, DType::int64, 1, &value), UsageError);
+  CHECK_THROWS_AS(encode(Codec(Format::int8), {&value, DType::int64, 1}, &value), UsageError);
 }
 
 namespace {
@@ -243,7 +243,7 @@ TEST_CASE("wire formats: an encoding that is compared has the same codes, and it
         const Bytes expected = encoded(codec, elements, dtype, n);
         Bytes sent(expected.size(), 0xee);
         ErrorSums errors{1, 2};
-        encode_and_compare(codec, elements.data(), dtype, nullptr, n, sent.data(), errors);
+        encode(codec, {elements.data(), dtype, n, nullptr, &errors}, sent.data());
         CHECK(sent == expected);
         const std::vector<float> back = decoded(codec, sent, n);
         const std::vector<float> exact = widened(elements, dtype);
@@ -263,7 +263,7 @@ TEST_CASE("wire formats: what is not finite counts in no error") {
   const Codec codec(Format::int8, 256);
   Bytes sent(static_cast<std::size_t>(encoded_bytes(codec, 5000, DType::fp32)));
   ErrorSums errors;
-  encode_and_compare(codec, values.data(), DType::fp32, nullptr, 5000, sent.data(), errors);
+  encode(codec, {values.data(), DType::fp32, 5000, nullptr, &errors}, sent.data());
   CHECK(errors.difference == 0);
   CHECK(errors.values > 2000);
   CHECK(errors.values < 5000);

@@ -84,8 +84,8 @@ Floats sent(const Codec& codec, const Floats& values, Bytes* residue) {
   residue->resize(static_cast<std::size_t>(residue_bytes(codec, count)));
   Bytes bytes(static_cast<std::size_t>(encoded_bytes(codec, count, DType::fp32)));
   const Residue own = residue_at(codec, residue->data(), count);
-  encode_with_feedback(codec, values.data(), DType::fp32, {.before = own, .after = own}, count,
-                       bytes.data());
+  const Feedback feedback{.before = own, .after = own};
+  encode(codec, {values.data(), DType::fp32, count, &feedback}, bytes.data());
   return decoded(codec, bytes, count);
 }
 

@@ -23,8 +23,8 @@ class Fed {
                           float loss_scale = 1) {
     Bytes sent(static_cast<std::size_t>(encoded_bytes(codec_, count_, DType::fp32)));
     const Residue residue = residue_at(codec_, residue_.data(), count_);
-    encode_with_feedback(codec_, gradient.data(), DType::fp32,
-                         {residue, residue, beta, reset, &loss_scale}, count_, sent.data());
+    const Feedback feedback{residue, residue, beta, reset, &loss_scale};
+    encode(codec_, {gradient.data(), DType::fp32, count_, &feedback}, sent.data());
     return decoded(codec_, sent, count_);
   }
   const Bytes& bytes() const { return residue_; }
@@ -153,11 +153,10 @@ TEST_CASE("error feedback: the next residue may lie elsewhere, and the one befor
     in_place.step(gradient, 0.8f, reset);
     Bytes before = fed.bytes(), after(before.size(), 0xee);
     Bytes sent(static_cast<std::size_t>(encoded_bytes(codec, 200, DType::fp32)));
-    encode_with_feedback(codec, gradient.data(), DType::fp32,
-                         {.before = residue_at(codec, before.data(), 200),
-                          .after = residue_at(codec, after.data(), 200),
-                          .reset = reset},
-                         200, sent.data());
+    const Feedback feedback{.before = residue_at(codec, before.data(), 200),
+                            .after = residue_at(codec, after.data(), 200),
+                            .reset = reset};
+    encode(codec, {gradient.data(), DType::fp32, 200, &feedback}, sent.data());
     CHECK(before == fed.bytes());
     const Codec int8(Format::int8, codec.block);
     CHECK(same_bits(decoded(int8, after, 200), in_place.residue()));
@@ -168,7 +167,8 @@ TEST_CASE("error feedback: formats without blocks are refused") {
   for (const Format format : {Format::none, Format::bf16}) {
     float gradient = 1;
     alignas(16) unsigned char bytes[32] = {};
-    CHECK_THROWS_AS(encode_with_feedback(Codec(format), &gradient, DType::fp32, {}, 1, bytes),
+    const Feedback feedback;
+    CHECK_THROWS_AS(encode(Codec(format), {&gradient, DType::fp32, 1, &feedback}, bytes),
                     UsageError);
   }
 }

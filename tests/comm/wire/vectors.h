@@ -28,7 +28,7 @@ using Bytes = std::vector<unsigned char>;
 // Memory of 16-byte alignment, which vectors have.
 inline Bytes encoded(const Codec& codec, const Bytes& elements, DType dtype, std::int64_t count) {
   Bytes bytes(static_cast<std::size_t>(encoded_bytes(codec, count, dtype)), 0xee);
-  encode(codec, elements.data(), dtype, count, bytes.data());
+  encode(codec, {elements.data(), dtype, count}, bytes.data());
   return bytes;
 }
 inline Bytes encoded(const Codec& codec, const std::vector<float>& values) {
