@@ -28,20 +28,20 @@ void Transfers::gather(int flat_unit) {
 
 void Transfers::regather(int flat_unit) {
   transfer(train_.second_copy_group(), flat_unit,
-           [this, flat_unit](comm::Communicator* communicator, Stream stream) {
+           [this, flat_unit](const Hops* hops, Stream stream) {
              hidden_.show_parameters(flat_unit);
              for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
                const SegmentBuffers& buffers = train_.arrays.segment(id);
                const Range kept = train_.policy().second_copy(train_.layout().segment(id));
-               all_gather(train_, {*communicator}, stream,
-                          {buffers.second_copy, kept.count(), buffers.dtype}, buffers.whole);
+               all_gather(train_, *hops, stream, {buffers.second_copy, kept.count(), buffers.dtype},
+                          buffers.whole);
              }
            });
 }
 
 void Transfers::share_slices(int flat_unit, Sharing sharing) {
   transfer(*train_.replicas(), flat_unit,
-           [this, flat_unit, sharing](comm::Communicator* communicator, Stream stream) {
+           [this, flat_unit, sharing](const Hops* hops, Stream stream) {
              for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
                const Segment& segment = train_.layout().segment(id);
                if (!segment.trainable) continue;
@@ -49,7 +49,7 @@ void Transfers::share_slices(int flat_unit, Sharing sharing) {
                std::byte* held = buffers.*sharing.array;
                const DType dtype = buffers.*sharing.dtype;
                const std::int64_t skipped = train_.policy().slice_in_shard(segment);
-               all_gather(train_, {*communicator}, stream,
+               all_gather(train_, *hops, stream,
                           {held + skipped * size_of(dtype), segment.slice, dtype}, held);
              }
            });
@@ -57,9 +57,9 @@ void Transfers::share_slices(int flat_unit, Sharing sharing) {
 
 void Transfers::spread_gradients(const SegmentId& id) {
   if (!train_.collective() || train_.policy().optimizer_sharded()) return;
-  transfer(train_.ranks, id.flat_unit, [this, id](comm::Communicator* communicator, Stream stream) {
+  transfer(train_.ranks, id.flat_unit, [this, id](const Hops* hops, Stream stream) {
     const SegmentBuffers& buffers = train_.arrays.segment(id);
-    all_gather(train_, {*communicator}, stream,
+    all_gather(train_, *hops, stream,
                {buffers.gradient_shard, train_.layout().segment(id).slice, buffers.sum},
                buffers.sum_whole());
   });

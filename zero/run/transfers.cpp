@@ -25,45 +25,37 @@ void Transfers::transfer(Ranks& ranks, int flat_unit, Work work) {
   }
   ranks.communicate(
       [this, flat_unit, work = std::move(work)](comm::Communicator& communicator, Stream stream) {
-        exchange({&communicator}, flat_unit, [&] { work(&communicator, stream); });
+        exchange({communicator}, flat_unit, work, stream);
       });
 }
 
-template <class Exchange>
-void Transfers::exchange(std::initializer_list<comm::Communicator*> communicators, int flat_unit,
-                         const Exchange& work) {
-  for (comm::Communicator* communicator : communicators) {
-    communicator->set_subject(train_.subject(flat_unit));
-    communicator->use_staging(staging_.data(), staging_.size());
-    traffic_ -= communicator->traffic();
-  }
-  work();
-  for (const comm::Communicator* communicator : communicators) traffic_ += communicator->traffic();
-}
-
-void Transfers::transfer_in_hops(bool two, int flat_unit,
-                                 std::function<void(const Hops*, Stream)> work) {
-  if (!two)
-    return transfer(train_.shard_group(), flat_unit,
-                    [work = std::move(work)](comm::Communicator* communicator, Stream stream) {
-                      if (communicator == nullptr) return work(nullptr, stream);
-                      const Hops one{*communicator};
-                      work(&one, stream);
-                    });
+void Transfers::transfer_in_hops(bool two, int flat_unit, Work work) {
+  if (!two) return transfer(train_.shard_group(), flat_unit, std::move(work));
   train_.first_hop()->communicate_with(
       *train_.second_hop(),
       [this, flat_unit, work = std::move(work)](comm::Communicator& first,
                                                 comm::Communicator& second, Stream stream) {
-        const Hops two{first, &second};
-        exchange({&first, &second}, flat_unit, [&] { work(&two, stream); });
+        exchange({first, &second}, flat_unit, work, stream);
       });
+}
+
+void Transfers::exchange(const Hops& hops, int flat_unit, const Work& work, Stream stream) {
+  for (comm::Communicator* communicator : {&hops.first, hops.second}) {
+    if (communicator == nullptr) continue;
+    communicator->set_subject(train_.subject(flat_unit));
+    communicator->use_staging(staging_.data(), staging_.size());
+    traffic_ -= communicator->traffic();
+  }
+  work(&hops, stream);
+  traffic_ += hops.first.traffic();
+  if (hops.second != nullptr) traffic_ += hops.second->traffic();
 }
 
 void Transfers::queue_for_update(int flat_unit, Ranks::Transfer operation) {
   count_as_issued(Op::update, flat_unit, 0);
   transfer(train_.update_group(), flat_unit,
-           [operation = std::move(operation)](comm::Communicator* communicator, Stream stream) {
-             operation(*communicator, stream);
+           [operation = std::move(operation)](const Hops* hops, Stream stream) {
+             operation(hops->first, stream);
            });
 }
 
@@ -130,11 +122,10 @@ void Transfers::issue(const Instruction& instruction) {
 // To this rank's own sum over micro steps.
 void Transfers::accumulate(int flat_unit) {
   const bool first = train_.micro_step == 0;
-  transfer(train_.shard_group(), flat_unit,
-           [this, flat_unit, first](comm::Communicator*, Stream stream) {
-             add_up(flat_unit, first, stream);
-             hidden_.hide_gradients(flat_unit);
-           });
+  transfer(train_.shard_group(), flat_unit, [this, flat_unit, first](const Hops*, Stream stream) {
+    add_up(flat_unit, first, stream);
+    hidden_.hide_gradients(flat_unit);
+  });
 }
 
 void Transfers::add_up(int flat_unit, bool first, Stream stream) {
@@ -222,11 +213,11 @@ void Transfers::reduce_over_groups(int flat_unit, bool replaces, bool last) {
   if (train_.replicas() == nullptr) return;
   const Residues::Use use = use_of_residues(replaces);
   transfer(*train_.replicas(), flat_unit,
-           [this, flat_unit, replaces, last, use](comm::Communicator* communicator, Stream stream) {
+           [this, flat_unit, replaces, last, use](const Hops* hops, Stream stream) {
              for (const SegmentId id : train_.layout().segments_of(flat_unit))
                if (train_.layout().segment(id).trainable)
                  run(reduction_over_groups(id, replaces, last), {id, Residues::over_groups, use},
-                     {*communicator}, stream);
+                     *hops, stream);
            });
 }
 

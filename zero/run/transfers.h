@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <optional>
 
 #include "comm/communicator.h"
@@ -74,15 +73,13 @@ class Transfers {
     std::byte* data = nullptr;
     std::int64_t stride = 0;
   };
-  // Runs the work on the communication stream; without a communicator where this rank is alone.
-  using Work = std::function<void(comm::Communicator*, Stream)>;
+  // Runs the work on the communication stream, with the staging of its communicators and the counts
+  // of their bytes; without hops where this rank is alone.
+  using Work = std::function<void(const Hops*, Stream)>;
   void transfer(Ranks& ranks, int flat_unit, Work work);
-  // The work of a flat unit, with the staging of its communicators and the counts of their bytes.
-  template <class Exchange>
-  void exchange(std::initializer_list<comm::Communicator*> communicators, int flat_unit,
-                const Exchange& work);
-  // For exchanges over the shard group, in one hop or in two; null where this rank is alone.
-  void transfer_in_hops(bool two, int flat_unit, std::function<void(const Hops*, Stream)> work);
+  // For exchanges over the shard group, in one hop or in two.
+  void transfer_in_hops(bool two, int flat_unit, Work work);
+  void exchange(const Hops& hops, int flat_unit, const Work& work, Stream stream);
   void count_as_issued(Op op, int flat_unit, std::int64_t elements);
   void accumulate(int flat_unit);
   void reduce_late(int flat_unit);
