@@ -72,10 +72,8 @@ class ChunkMaker {
   void cut(int flat_unit) {
     std::vector<Chunk>& chunks = result_.chunks;
     const auto before = chunks.size();
-    for (const SegmentId& id : layout_.segments_of(flat_unit)) {
-      const Segment& segment = layout_.segment(id);
-      if (!segment.trainable) continue;
-      const std::int64_t count = policy_.updated(segment).count();
+    for (const SegmentId& id : layout_.trainable_of(flat_unit)) {
+      const std::int64_t count = policy_.updated(layout_.segment(id)).count();
       const std::int64_t bytes = bytes_per_element(id);
       std::int64_t most = count;
       if (bytes > 0)

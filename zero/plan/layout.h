@@ -116,6 +116,11 @@ struct Layout {
     const auto begin = std::ranges::lower_bound(segment_ids, flat_unit, {}, &SegmentId::flat_unit);
     return {begin, flat_units[flat_unit].segments.size()};
   }
+  // Those that have gradients, which come first.
+  std::span<const SegmentId> trainable_of(int flat_unit) const {
+    const auto& segments = flat_units[flat_unit].segments;
+    return segments_of(flat_unit).first(std::ranges::count(segments, true, &Segment::trainable));
+  }
 
   std::string describe(const Model& model) const;
 };

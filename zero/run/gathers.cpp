@@ -42,9 +42,8 @@ void Transfers::regather(int flat_unit) {
 void Transfers::share_slices(int flat_unit, Sharing sharing) {
   transfer(*train_.replicas(), flat_unit,
            [this, flat_unit, sharing](const Hops* hops, Stream stream) {
-             for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
+             for (const SegmentId id : train_.layout().trainable_of(flat_unit)) {
                const Segment& segment = train_.layout().segment(id);
-               if (!segment.trainable) continue;
                const SegmentBuffers& buffers = train_.arrays.segment(id);
                std::byte* held = buffers.*sharing.array;
                const DType dtype = buffers.*sharing.dtype;

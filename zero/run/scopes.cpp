@@ -237,9 +237,8 @@ void Scopes::settle(const Instruction& instruction) {
 void Scopes::complete_gradients(int flat_unit) {
   walker_.await_gradient(train_.plan.inputs.gradient_slots.slot_of[flat_unit]);
   hidden_.show_gradients(flat_unit);
-  for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
+  for (const SegmentId id : train_.layout().trainable_of(flat_unit)) {
     const Segment& segment = train_.layout().segment(id);
-    if (!segment.trainable) continue;
     const SegmentBuffers& buffers = train_.arrays.segment(id);
     const auto zero = [&](std::int64_t begin, std::int64_t end) {
       fill_zero(buffers.gradient_whole + begin * size_of(buffers.dtype),

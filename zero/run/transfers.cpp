@@ -129,12 +129,10 @@ void Transfers::accumulate(int flat_unit) {
 }
 
 void Transfers::add_up(int flat_unit, bool first, Stream stream) {
-  for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
-    const Segment& segment = train_.layout().segment(id);
-    if (!segment.trainable) continue;
+  for (const SegmentId id : train_.layout().trainable_of(flat_unit)) {
     const SegmentBuffers& buffers = train_.arrays.segment(id);
     ops_.assign_or_add({buffers.accumulated, buffers.sum}, {buffers.gradient_whole, buffers.dtype},
-                       segment.length, first, stream);
+                       train_.layout().segment(id).length, first, stream);
   }
 }
 
@@ -147,10 +145,8 @@ void Transfers::reduce(int flat_unit, bool adds_up) {
       train_.policy().wire.reduces_in_hops, flat_unit,
       [this, flat_unit, first, last, adds_up, use](const Hops* hops, Stream stream) {
         if (adds_up) add_up(flat_unit, false, stream);
-        for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
-          const Segment& segment = train_.layout().segment(id);
+        for (const SegmentId id : train_.layout().trainable_of(flat_unit)) {
           const SegmentBuffers& buffers = train_.arrays.segment(id);
-          if (!segment.trainable) continue;
           if (hops != nullptr)
             run(reduction_in_group(id, first, last), {id, Residues::inside, use}, *hops, stream);
           else if (buffers.landing == nullptr && buffers.summands() != buffers.gradient_shard)
@@ -170,8 +166,7 @@ void Transfers::reduce_inside_groups(int flat_unit, bool first, bool last) {
   const Residues::Use use = use_of_residues(first), late = use_of_residues(true);
   transfer_in_hops(true, flat_unit,
                    [this, flat_unit, use, late, last](const Hops* hops, Stream stream) {
-                     for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
-                       if (!train_.layout().segment(id).trainable) continue;
+                     for (const SegmentId id : train_.layout().trainable_of(flat_unit)) {
                        add_to_group_sums(id, use, *hops, stream);
                        if (last) reduce_group_sums(id, late, *hops, stream);
                      }
@@ -214,10 +209,9 @@ void Transfers::reduce_over_groups(int flat_unit, bool replaces, bool last) {
   const Residues::Use use = use_of_residues(replaces);
   transfer(*train_.replicas(), flat_unit,
            [this, flat_unit, replaces, last, use](const Hops* hops, Stream stream) {
-             for (const SegmentId id : train_.layout().segments_of(flat_unit))
-               if (train_.layout().segment(id).trainable)
-                 run(reduction_over_groups(id, replaces, last), {id, Residues::over_groups, use},
-                     *hops, stream);
+             for (const SegmentId id : train_.layout().trainable_of(flat_unit))
+               run(reduction_over_groups(id, replaces, last), {id, Residues::over_groups, use},
+                   *hops, stream);
            });
 }
 
@@ -228,8 +222,8 @@ void Transfers::reduce_late(int flat_unit) {
     return transfer_in_hops(
         true, flat_unit,
         [this, flat_unit, use = use_of_residues(true)](const Hops* hops, Stream stream) {
-          for (const SegmentId id : train_.layout().segments_of(flat_unit))
-            if (train_.layout().segment(id).trainable) reduce_group_sums(id, use, *hops, stream);
+          for (const SegmentId id : train_.layout().trainable_of(flat_unit))
+            reduce_group_sums(id, use, *hops, stream);
         });
   if (train_.policy().sums_groups_last) return reduce_over_groups(flat_unit, true, true);
   if (train_.replicas() != nullptr) {
@@ -238,8 +232,7 @@ void Transfers::reduce_late(int flat_unit) {
       share_slices(flat_unit, {&SegmentBuffers::gradient_shard, &SegmentBuffers::sum});
     return;
   }
-  for (const SegmentId id : train_.layout().segments_of(flat_unit))
-    if (train_.layout().segment(id).trainable) spread_gradients(id);
+  for (const SegmentId id : train_.layout().trainable_of(flat_unit)) spread_gradients(id);
 }
 
 bool Transfers::waits_for_groups(const SegmentBuffers& own, bool replaces) const {
