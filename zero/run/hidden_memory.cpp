@@ -17,6 +17,8 @@ namespace {
 // Unless the sanitizer watches it, the memory is filled with the byte, or left as it is.
 constexpr int nan_byte = 0xff, keep_contents = -1;
 
+constexpr auto parameters = &SegmentBuffers::whole, gradients = &SegmentBuffers::gradient_whole;
+
 void hide(std::byte* data, std::int64_t bytes, int fill) noexcept {
   if (bytes == 0) return;
   if (sanitizer_watches())
@@ -48,22 +50,12 @@ HiddenMemory::HiddenMemory(const TrainState& train)
                        !train.plan.inputs.offload.spills()),
       gradients_hidden_(train.layout().flat_units.size(), 0) {}
 
-// Calls body(memory, bytes) for the gathered parameters of a flat unit.
 template <class Body>
-void HiddenMemory::for_parameters(int flat_unit, const Body& body) const {
+void HiddenMemory::for_each(int flat_unit, Array array, const Body& body) const {
   for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
     const SegmentBuffers& buffers = train_.arrays.segment(id);
-    body(buffers.whole, train_.layout().segment(id).length * size_of(buffers.dtype));
-  }
-}
-
-// Likewise, for what backward writes.
-template <class Body>
-void HiddenMemory::for_gradients(int flat_unit, const Body& body) const {
-  for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
-    const Segment& segment = train_.layout().segment(id);
-    const SegmentBuffers& buffers = train_.arrays.segment(id);
-    if (segment.trainable) body(buffers.gradient_whole, segment.length * size_of(buffers.dtype));
+    const std::int64_t bytes = train_.layout().segment(id).length * size_of(buffers.dtype);
+    if (buffers.*array != nullptr) body(buffers.*array, bytes);
   }
 }
 
@@ -72,7 +64,7 @@ void HiddenMemory::hide_parameters(int unit, const PlanWalker& walker) noexcept 
   for (const int f : train_.layout().needs_of_unit[unit]) {
     if (walker.in_use(f)) continue;
     const bool done_with = !walker.active() || walker.replaced_before_use(f);
-    for_parameters(f, [&](std::byte* data, std::int64_t bytes) {
+    for_each(f, parameters, [&](std::byte* data, std::int64_t bytes) {
       hide(data, bytes, done_with ? nan_byte : keep_contents);
     });
   }
@@ -80,22 +72,23 @@ void HiddenMemory::hide_parameters(int unit, const PlanWalker& walker) noexcept 
 
 void HiddenMemory::hide_all_parameters() noexcept {
   for (int f = 0; active_ && f < std::ssize(train_.layout().flat_units); ++f)
-    for_parameters(f, [](std::byte* data, std::int64_t bytes) { hide(data, bytes, nan_byte); });
+    for_each(f, parameters,
+             [](std::byte* data, std::int64_t bytes) { hide(data, bytes, nan_byte); });
 }
 
 void HiddenMemory::show_parameters(int flat_unit) noexcept {
-  if (active_) for_parameters(flat_unit, show);
+  if (active_) for_each(flat_unit, parameters, show);
 }
 
 void HiddenMemory::hide_gradients(int flat_unit) noexcept {
   if (!hides_gradients_) return;
-  for_gradients(flat_unit, [](std::byte* data, std::int64_t bytes) { hide(data, bytes, 0); });
+  for_each(flat_unit, gradients, [](std::byte* data, std::int64_t bytes) { hide(data, bytes, 0); });
   gradients_hidden_[flat_unit] = 1;
 }
 
 void HiddenMemory::show_gradients(int flat_unit) {
   if (!hides_gradients_ || !std::exchange(gradients_hidden_[flat_unit], char{0})) return;
-  for_gradients(flat_unit, [&](std::byte* data, std::int64_t bytes) {
+  for_each(flat_unit, gradients, [&](std::byte* data, std::int64_t bytes) {
     show(data, bytes);
     if (written_while_hidden(data, bytes))
       throw UsageError("a gradient of " + train_.subject(flat_unit) +
@@ -105,8 +98,8 @@ void HiddenMemory::show_gradients(int flat_unit) {
 
 void HiddenMemory::show_all() noexcept {
   for (int f = 0; active_ && f < std::ssize(train_.layout().flat_units); ++f) {
-    for_parameters(f, show);
-    for_gradients(f, show);
+    for_each(f, parameters, show);
+    for_each(f, gradients, show);
   }
 }
 
