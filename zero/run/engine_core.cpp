@@ -22,7 +22,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
             transfers_.queue_for_update(unit, std::move(operation));
           }),
       memory_(train_, agreement_, updates_),
-      transfers_(train_, hidden_, {agreement_.loss_scale(), agreement_.errors()}),
+      transfers_(train_, hidden_, agreement_),
       offload_(train_, agreement_),
       checkpoints_(make_checkpoints()),
       walker_(train_.plan.inputs, plan_streams(), clock_,

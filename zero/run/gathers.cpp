@@ -39,19 +39,19 @@ void Transfers::regather(int flat_unit) {
            });
 }
 
-void Transfers::share_slices(int flat_unit, Sharing sharing) {
-  transfer(*train_.replicas(), flat_unit,
-           [this, flat_unit, sharing](const Hops* hops, Stream stream) {
-             for (const SegmentId id : train_.layout().trainable_of(flat_unit)) {
-               const Segment& segment = train_.layout().segment(id);
-               const SegmentBuffers& buffers = train_.arrays.segment(id);
-               std::byte* held = buffers.*sharing.array;
-               const DType dtype = buffers.*sharing.dtype;
-               const std::int64_t skipped = train_.policy().slice_in_shard(segment);
-               all_gather(train_, *hops, stream,
-                          {held + skipped * size_of(dtype), segment.slice, dtype}, held);
-             }
-           });
+void Transfers::share_slices(int flat_unit, ArrayKind kind) {
+  transfer(*train_.replicas(), flat_unit, [this, flat_unit, kind](const Hops* hops, Stream stream) {
+    for (const SegmentId id : train_.layout().trainable_of(flat_unit)) {
+      const Segment& segment = train_.layout().segment(id);
+      const SegmentBuffers& buffers = train_.arrays.segment(id);
+      const bool parameters = kind == ArrayKind::parameter;
+      std::byte* held = parameters ? buffers.shard : buffers.gradient_shard;
+      const DType dtype = buffers.dtype_of(kind);
+      const std::int64_t skipped = train_.policy().slice_in_shard(segment);
+      all_gather(train_, *hops, stream, {held + skipped * size_of(dtype), segment.slice, dtype},
+                 held);
+    }
+  });
 }
 
 void Transfers::spread_gradients(const SegmentId& id) {

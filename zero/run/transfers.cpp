@@ -6,9 +6,6 @@
 
 namespace zero::detail {
 
-Transfers::Transfers(TrainState& train, HiddenMemory& hidden, const Measures& measures)
-    : train_(train), hidden_(hidden), ops_(train.runtime), measures_(measures) {}
-
 void Transfers::count_as_issued(Op op, int flat_unit, std::int64_t elements) {
   for (const auto value : {static_cast<std::uint64_t>(op), static_cast<std::uint64_t>(flat_unit),
                            static_cast<std::uint64_t>(elements)})
@@ -114,7 +111,7 @@ void Transfers::issue(const Instruction& instruction) {
   else if (instruction.op == Op::reduce_late)
     reduce_late(instruction.target);
   else if (instruction.op == Op::spread)
-    share_slices(instruction.target, {&SegmentBuffers::shard, &SegmentBuffers::dtype});
+    share_slices(instruction.target, ArrayKind::parameter);
   else
     reduce(instruction.target, train_.policy().accumulate_locally);
 }
@@ -229,7 +226,7 @@ void Transfers::reduce_late(int flat_unit) {
   if (train_.replicas() != nullptr) {
     // What rests in a file went there whole.
     if (train_.policy().updates == Portion::shard && !train_.plan.inputs.offload.gradients)
-      share_slices(flat_unit, {&SegmentBuffers::gradient_shard, &SegmentBuffers::sum});
+      share_slices(flat_unit, ArrayKind::gradient);
     return;
   }
   for (const SegmentId id : train_.layout().trainable_of(flat_unit)) spread_gradients(id);
@@ -299,25 +296,9 @@ std::optional<comm::wire::SliceFeedback> Transfers::feedback_of(const Encoding& 
       train_.arrays.residues().feedback(encoding.id, encoding.exchange + hop, encoding.use);
   if (feedback) {
     feedback->first = encoding.begin + begin;
-    feedback->loss_scale = measures_.loss_scale;
+    feedback->loss_scale = agreement_.loss_scale();
   }
   return feedback;
-}
-
-void Transfers::reduce_scatter(const Hops& hops, const Piece& piece, const Encoding& encoding,
-                               Stream stream) {
-  const auto& [parts, sum, cut, codec, begin] = piece;
-  const comm::wire::Workspace workspace{train_.runtime.codec(), train_.arrays.wire_staging(),
-                                        stream, errors_of(encoding.id.flat_unit)};
-  const auto first = feedback_of(encoding, 0, begin);
-  const comm::wire::Hop inner{hops.first, codec, first ? &*first : nullptr};
-  if (hops.second == nullptr)
-    return comm::wire::reduce_scatter(inner, parts, {sum.data, sum.dtype}, cut, workspace);
-  const comm::wire::Grid grid{cut.count, cut.stride, hops.first.size() * cut.stride, cut.dtype};
-  const auto second = feedback_of(encoding, 1, begin);
-  comm::wire::reduce_scatter(
-      inner, {*hops.second, train_.policy().wire.reduce, second ? &*second : nullptr}, parts,
-      {sum.data, sum.dtype}, grid, workspace);
 }
 
 void Transfers::run(const Reduction& reduction, const Encoding& encoding, const Hops& hops,
@@ -325,6 +306,8 @@ void Transfers::run(const Reduction& reduction, const Encoding& encoding, const 
   const auto& [from, to, part, wire, codec, divisor, replaces, whole] = reduction;
   // A sum that is replaced has the values of the wire, and travels on as such.
   const bool spreads_wire = whole != nullptr && replaces && to.dtype != wire;
+  const comm::wire::Workspace workspace{train_.runtime.codec(), train_.arrays.wire_staging(),
+                                        stream, errors_of(encoding.id.flat_unit)};
   const std::int64_t piece = train_.policy().reduce_piece(hops.ranks());
   for (std::int64_t begin = 0; begin < part; begin += piece) {
     const std::int64_t count = std::min(piece, part - begin);
@@ -335,13 +318,19 @@ void Transfers::run(const Reduction& reduction, const Encoding& encoding, const 
     std::byte* own = part_of(hops.rank());
     std::byte* target = to.data + begin * size_of(to.dtype);
     const bool direct = replaces && to.dtype == wire;
-    reduce_scatter(hops,
-                   {outgoing.data,
-                    {direct ? target : own, wire},
-                    {count, outgoing.stride, wire},
-                    codec,
-                    begin},
-                   encoding, stream);
+    const comm::wire::Sum sum{direct ? target : own, wire};
+    const auto first = feedback_of(encoding, 0, begin);
+    const comm::wire::Hop inner{hops.first, codec, first ? &*first : nullptr};
+    if (hops.second == nullptr) {
+      comm::wire::reduce_scatter(inner, outgoing.data, sum, {count, outgoing.stride, wire},
+                                 workspace);
+    } else {
+      const auto second = feedback_of(encoding, 1, begin);
+      comm::wire::reduce_scatter(
+          inner, {*hops.second, train_.policy().wire.reduce, second ? &*second : nullptr},
+          outgoing.data, sum, {count, outgoing.stride, hops.first.size() * outgoing.stride, wire},
+          workspace);
+    }
     if (!direct) ops_.assign_or_add({target, to.dtype}, {own, wire}, count, replaces, stream);
     if (!spreads_wire) continue;
     all_gather(train_, hops, stream, {own, count, wire, outgoing.stride}, outgoing.data);

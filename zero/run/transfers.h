@@ -11,6 +11,7 @@
 #include "comm/wire/exchange.h"
 #include "zero/run/element_ops.h"
 #include "zero/run/hidden_memory.h"
+#include "zero/run/step_agreement.h"
 #include "zero/state/array_exchange.h"
 #include "zero/state/train_state.h"
 
@@ -18,13 +19,8 @@ namespace zero::detail {
 
 class Transfers {
  public:
-  // In the device's memory: what gradients are multiples of, and where the errors of encodings are
-  // added, by flat unit, or null.
-  struct Measures {
-    const float* loss_scale;
-    comm::wire::ErrorSums* errors;
-  };
-  Transfers(TrainState& train, HiddenMemory& hidden, const Measures& measures);
+  Transfers(TrainState& train, HiddenMemory& hidden, const StepAgreement& agreement)
+      : train_(train), hidden_(hidden), agreement_(agreement), ops_(train.runtime) {}
 
   // Once the communicator knows the engine's memory: the staging that it needs beside the buffers
   // of the longest reduction.
@@ -83,13 +79,9 @@ class Transfers {
   void count_as_issued(Op op, int flat_unit, std::int64_t elements);
   void accumulate(int flat_unit);
   void reduce_late(int flat_unit);
-  // An array of which every replica holds a shard.
-  struct Sharing {
-    std::byte* SegmentBuffers::*array;
-    DType SegmentBuffers::*dtype;
-  };
-  // The slices that replicas own of it, to all of them.
-  void share_slices(int flat_unit, Sharing sharing);
+  // The slices that replicas own of their parameters, or of their reduced gradients, to all of
+  // them.
+  void share_slices(int flat_unit, ArrayKind kind);
   void add_up(int flat_unit, bool first, Stream stream);
   // Adds up the gradient of this micro step first, where that is done apart.
   void reduce(int flat_unit, bool adds_up);
@@ -112,26 +104,16 @@ class Transfers {
   std::optional<comm::wire::SliceFeedback> feedback_of(const Encoding& encoding, int hop,
                                                        std::int64_t begin) const;
   void run(const Reduction& reduction, const Encoding& encoding, const Hops& hops, Stream stream);
-  // One piece, which lies in `parts`.
-  struct Piece {
-    const std::byte* parts;
-    ElementOps::Target sum;
-    comm::wire::Cut cut;
-    comm::wire::Codec codec;  // in two hops, of the first
-    std::int64_t begin;       // in the part
-  };
-  void reduce_scatter(const Hops& hops, const Piece& piece, const Encoding& encoding,
-                      Stream stream);
   comm::wire::ErrorSums* errors_of(int flat_unit) const {
-    return measures_.errors != nullptr ? measures_.errors + flat_unit : nullptr;
+    return agreement_.errors() != nullptr ? agreement_.errors() + flat_unit : nullptr;
   }
   Outgoing cast_for_wire(const Reduction& reduction, int parts, std::int64_t begin,
                          std::int64_t count, Stream stream);
 
   TrainState& train_;
   HiddenMemory& hidden_;
+  const StepAgreement& agreement_;
   const ElementOps ops_;
-  const Measures measures_;
   Arena staging_;
   std::uint64_t issued_hash_ = 0;
   comm::Traffic traffic_;
