@@ -116,6 +116,21 @@ void Transfers::issue(const Instruction& instruction) {
     reduce(instruction.target, train_.policy().accumulate_locally);
 }
 
+void Transfers::cast(const Typed<const std::byte>& from, const Typed<std::byte>& to,
+                     std::int64_t count, Stream stream) const {
+  if (from.dtype != to.dtype)
+    train_.runtime.kernels().cast(from.data, from.dtype, to.data, to.dtype, count, stream);
+  else if (from.data != to.data)
+    train_.runtime.device().copy(to.data, from.data, count * size_of(to.dtype), stream);
+}
+
+void Transfers::assign_or_add(const Typed<std::byte>& sum, const Typed<const std::byte>& addend,
+                              std::int64_t count, bool first, Stream stream) const {
+  if (first) return cast(addend, sum, count, stream);
+  train_.runtime.kernels().accumulate(sum.data, sum.dtype, addend.data, addend.dtype, count,
+                                      stream);
+}
+
 // To this rank's own sum over micro steps.
 void Transfers::accumulate(int flat_unit) {
   const bool first = train_.micro_step == 0;
@@ -128,8 +143,8 @@ void Transfers::accumulate(int flat_unit) {
 void Transfers::add_up(int flat_unit, bool first, Stream stream) {
   for (const SegmentId id : train_.layout().trainable_of(flat_unit)) {
     const SegmentBuffers& buffers = train_.arrays.segment(id);
-    ops_.assign_or_add({buffers.accumulated, buffers.sum}, {buffers.gradient_whole, buffers.dtype},
-                       train_.layout().segment(id).length, first, stream);
+    assign_or_add({buffers.accumulated, buffers.sum}, {buffers.gradient_whole, buffers.dtype},
+                  train_.layout().segment(id).length, first, stream);
   }
 }
 
@@ -147,9 +162,9 @@ void Transfers::reduce(int flat_unit, bool adds_up) {
           if (hops != nullptr)
             run(reduction_in_group(id, first, last), {id, Residues::inside, use}, *hops, stream);
           else if (buffers.landing == nullptr && buffers.summands() != buffers.gradient_shard)
-            ops_.assign_or_add({buffers.gradient_shard, buffers.sum},
-                               {buffers.summands(), buffers.summand}, buffers.held.count(), first,
-                               stream);
+            assign_or_add({buffers.gradient_shard, buffers.sum},
+                          {buffers.summands(), buffers.summand}, buffers.held.count(), first,
+                          stream);
         }
         hidden_.hide_gradients(flat_unit);
       });
@@ -193,7 +208,7 @@ void Transfers::add_to_group_sums(const SegmentId& id, const Residues::Use& use,
 void Transfers::reduce_group_sums(const SegmentId& id, const Residues::Use& use, const Hops& hops,
                                   Stream stream) {
   const SegmentBuffers& own = train_.arrays.segment(id);
-  const ElementOps::Target sum{own.gradient_shard, own.sum};
+  const Typed<std::byte> sum{own.gradient_shard, own.sum};
   const std::int64_t slice = train_.layout().segment(id).slice;
   run({{own.group_sums, own.sum}, sum, slice, own.wire, train_.policy().wire.reduce},
       {id, Residues::second_hop, use}, {*hops.second}, stream);
@@ -271,8 +286,8 @@ Transfers::Reduction Transfers::reduction_over_groups(const SegmentId& id, bool 
   const Segment& segment = train_.layout().segment(id);
   const std::int64_t skipped = policy.slice_in_shard(segment);
   const bool lands = own.landing != nullptr;
-  const ElementOps::Target rest = lands ? ElementOps::Target{own.landing, own.wire}
-                                        : ElementOps::Target{own.gradient_shard, own.sum};
+  const Typed<std::byte> rest = lands ? Typed<std::byte>{own.landing, own.wire}
+                                      : Typed<std::byte>{own.gradient_shard, own.sum};
   Reduction reduction{rest,
                       {rest.data + skipped * size_of(rest.dtype), rest.dtype},
                       segment.slice,
@@ -331,12 +346,12 @@ void Transfers::run(const Reduction& reduction, const Encoding& encoding, const 
           outgoing.data, sum, {count, outgoing.stride, hops.first.size() * outgoing.stride, wire},
           workspace);
     }
-    if (!direct) ops_.assign_or_add({target, to.dtype}, {own, wire}, count, replaces, stream);
+    if (!direct) assign_or_add({target, to.dtype}, {own, wire}, count, replaces, stream);
     if (!spreads_wire) continue;
     all_gather(train_, hops, stream, {own, count, wire, outgoing.stride}, outgoing.data);
     for (int r = 0; r < hops.ranks(); ++r)
-      ops_.cast({part_of(r), wire}, {whole + (r * part + begin) * size_of(to.dtype), to.dtype},
-                count, stream);
+      cast({part_of(r), wire}, {whole + (r * part + begin) * size_of(to.dtype), to.dtype}, count,
+           stream);
   }
   if (whole != nullptr && !spreads_wire)
     all_gather(train_, hops, stream, {to.data, part, to.dtype}, whole);
@@ -354,8 +369,9 @@ Transfers::Outgoing Transfers::cast_for_wire(const Reduction& reduction, int par
   for (int r = 0; r < parts; ++r) {
     std::byte* part = outgoing.data + r * outgoing.stride * size_of(wire);
     if (dtype != wire)
-      ops_.cast({piece + r * reduction.part * size_of(dtype), dtype}, {part, wire}, count, stream);
-    if (reduction.divisor != 1) ops_.divide({part, wire}, count, reduction.divisor, stream);
+      cast({piece + r * reduction.part * size_of(dtype), dtype}, {part, wire}, count, stream);
+    if (reduction.divisor != 1)
+      train_.runtime.kernels().divide(part, wire, count, reduction.divisor, stream);
   }
   return outgoing;
 }

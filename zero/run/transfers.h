@@ -9,10 +9,10 @@
 
 #include "comm/communicator.h"
 #include "comm/wire/exchange.h"
-#include "zero/run/element_ops.h"
 #include "zero/run/hidden_memory.h"
 #include "zero/run/step_agreement.h"
 #include "zero/state/array_exchange.h"
+#include "zero/state/gradient_sum.h"
 #include "zero/state/train_state.h"
 
 namespace zero::detail {
@@ -20,7 +20,7 @@ namespace zero::detail {
 class Transfers {
  public:
   Transfers(TrainState& train, HiddenMemory& hidden, const StepAgreement& agreement)
-      : train_(train), hidden_(hidden), agreement_(agreement), ops_(train.runtime) {}
+      : train_(train), hidden_(hidden), agreement_(agreement) {}
 
   // Once the communicator knows the engine's memory: the staging that it needs beside the buffers
   // of the longest reduction.
@@ -48,9 +48,9 @@ class Transfers {
  private:
   // The sum of an array over a group of ranks, each of which gets its part of it.
   struct Reduction {
-    ElementOps::Target from;  // the array, whose parts lie in rank order
-    ElementOps::Target to;    // this rank's part of the sum
-    std::int64_t part;        // elements
+    Typed<std::byte> from;  // the array, whose parts lie in rank order
+    Typed<std::byte> to;    // this rank's part of the sum
+    std::int64_t part;      // elements
     DType wire;
     comm::wire::Codec codec;     // in two hops, of the first
     float divisor = 1;           // of each summand, in the dtype of the wire
@@ -107,13 +107,18 @@ class Transfers {
   comm::wire::ErrorSums* errors_of(int flat_unit) const {
     return agreement_.errors() != nullptr ? agreement_.errors() + flat_unit : nullptr;
   }
+  // Of gradients where they lie, in the order of the stream.
+  void cast(const Typed<const std::byte>& from, const Typed<std::byte>& to, std::int64_t count,
+            Stream stream) const;
+  // Replaces the sum where the addend is its first.
+  void assign_or_add(const Typed<std::byte>& sum, const Typed<const std::byte>& addend,
+                     std::int64_t count, bool first, Stream stream) const;
   Outgoing cast_for_wire(const Reduction& reduction, int parts, std::int64_t begin,
                          std::int64_t count, Stream stream);
 
   TrainState& train_;
   HiddenMemory& hidden_;
   const StepAgreement& agreement_;
-  const ElementOps ops_;
   Arena staging_;
   std::uint64_t issued_hash_ = 0;
   comm::Traffic traffic_;
