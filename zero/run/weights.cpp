@@ -16,18 +16,6 @@ constexpr std::int64_t most_filled_elements = 1 << 20;  // at a time
 
 }  // namespace
 
-// Part by part, since what the callback fills is in no plan.
-void Weights::fill_segment(const SegmentId& id, const Fill& fill,
-                           const std::function<bool(int param)>& wanted) {
-  for (const ParamRange& piece : train_.own_params(train_.layout().segment(id)))
-    for (std::int64_t from = 0; from < piece.count && wanted(piece.param);
-         from += most_filled_elements)
-      fill_piece(id,
-                 {piece.param, piece.param_begin + from, piece.segment_begin + from,
-                  std::min(most_filled_elements, piece.count - from)},
-                 fill);
-}
-
 void Weights::fill_piece(const SegmentId& id, const ParamRange& piece, const Fill& fill) {
   const ParamDeclaration& declaration = train_.param(piece.param);
   std::vector<float> values(piece.count, std::bit_cast<float>(unfilled_bits));
@@ -48,9 +36,18 @@ void Weights::fill_piece(const SegmentId& id, const ParamRange& piece, const Fil
     store.write(master, piece.segment_begin, std::as_bytes(std::span(values)));
 }
 
+// Part by part, since what the callback fills is in no plan.
 void Weights::fill_where(const Fill& fill, const std::function<bool(int param)>& wanted) {
   for (const SegmentId& id : train_.layout().segments()) {
-    fill_segment(id, fill, wanted);
+    const Segment& segment = train_.layout().segment(id);
+    if (std::ranges::none_of(segment.params, wanted, &ParamPlace::param)) continue;
+    for (const ParamRange& piece : train_.own_params(segment))
+      for (std::int64_t from = 0; from < piece.count && wanted(piece.param);
+           from += most_filled_elements)
+        fill_piece(id,
+                   {piece.param, piece.param_begin + from, piece.segment_begin + from,
+                    std::min(most_filled_elements, piece.count - from)},
+                   fill);
     spread_parameters(train_, id);
   }
   for (int p = 0; p < std::ssize(train_.has_values); ++p)
@@ -78,16 +75,11 @@ int Weights::find_param(std::string_view name, std::ptrdiff_t elements, const ch
 
 void Weights::write(std::string_view name, std::span<const float> whole) {
   const int index = find_param(name, std::ssize(whole), "Engine::write()");
-  const SegmentId id = train_.place(index);
-  fill_segment(
-      id,
+  fill_where(
       [&](const ParamShard& shard) {
-        std::copy_n(whole.begin() + shard.begin, shard.values.size(), shard.values.begin());
+        std::ranges::copy(whole.subspan(shard.begin, shard.values.size()), shard.values.begin());
       },
       [&](int param) { return param == index; });
-  spread_parameters(train_, id);
-  train_.has_values[index] = 1;
-  train_.replicas_checked = false;
 }
 
 void Weights::read(std::string_view name, std::string_view what, std::span<float> whole,

@@ -43,8 +43,6 @@ class Weights {
  private:
   // Of the parameters that are wanted, this rank's slices; then to wherever copies are.
   void fill_where(const Fill& fill, const std::function<bool(int param)>& wanted);
-  void fill_segment(const SegmentId& id, const Fill& fill,
-                    const std::function<bool(int param)>& wanted);
   void fill_piece(const SegmentId& id, const ParamRange& piece, const Fill& fill);
   void copy_full_model(bool holds);
   // Throws UsageError for an unknown name, or another number of elements than it has.
