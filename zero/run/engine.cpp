@@ -23,10 +23,10 @@ Evaluation& Evaluation::operator=(Evaluation&& other) noexcept {
   return *this;
 }
 void Evaluation::end() noexcept {
-  if (detail::EngineCore* core = core_.get()) core->evaluator().end();
+  if (detail::EngineCore* core = core_.get()) core->scopes().end_evaluation();
 }
 bool Evaluation::next(bool have_batch) {
-  return core_.of("evaluation").evaluator().next(have_batch);
+  return core_.of("evaluation").scopes().next_evaluation(have_batch);
 }
 
 FullModel& FullModel::operator=(FullModel&& other) noexcept {
@@ -114,10 +114,7 @@ MicroStep Engine::begin_micro_step(bool last) {
   return {core_->link(), core_->scopes().begin_micro_step(last)};
 }
 Evaluation Engine::evaluate() {
-  detail::Scopes& scopes = core_->scopes();
-  scopes.end_open_micro_step();
-  core_->guard().require(detail::Phase::between_steps, "Engine::evaluate()");
-  core_->evaluator().begin(scopes.among_micro_steps());
+  core_->scopes().begin_evaluation();
   return Evaluation(core_->link());
 }
 FullModel Engine::materialize(int only_rank) {

@@ -33,8 +33,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       scopes_({train_, guard_, walker_, learner_, hidden_, clock_, agreement_}),
       stepper_({train_, guard_, scopes_, transfers_, offload_, walker_, clock_, hidden_, updates_,
                 *checkpoints_, agreement_}),
-      weights_(train_, guard_, transfers_, offload_),
-      evaluator_(train_, guard_, walker_, learner_) {
+      weights_(train_, guard_, transfers_, offload_) {
   // The program's own calls wait as long as the engine's.
   comm::CallTerms terms = runtime.ranks().terms();
   terms.time_limit = train_.ranks.terms().time_limit;

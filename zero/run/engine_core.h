@@ -9,7 +9,6 @@
 #include "zero/checkpoint/checkpoints.h"
 #include "zero/run/call_guard.h"
 #include "zero/run/engine_memory.h"
-#include "zero/run/evaluator.h"
 #include "zero/run/hidden_memory.h"
 #include "zero/run/offload_streams.h"
 #include "zero/run/order_learner.h"
@@ -40,7 +39,6 @@ class EngineCore {
   Stepper& stepper() { return stepper_; }
   StepAgreement& agreement() { return agreement_; }
   Weights& weights() { return weights_; }
-  Evaluator& evaluator() { return evaluator_; }
   Checkpoints& checkpoints() { return *checkpoints_; }
   // The handles that Engine::units() shows.
   std::vector<Unit>& units() { return units_; }
@@ -85,7 +83,6 @@ class EngineCore {
   Scopes scopes_;
   Stepper stepper_;
   Weights weights_;
-  Evaluator evaluator_;
   std::vector<Unit> units_;
 };
 

@@ -69,6 +69,13 @@ class Scopes {
   // Reduces what a last micro step would have, where none was known to be it; says whether that was
   // so.
   bool reduce_late();
+  // Passes of forward scopes without gradients. Throws UsageError where a step has begun.
+  void begin_evaluation();
+  // Collective. False once no rank has a batch left; a rank without batches walks along for the
+  // gathers of those that have some.
+  bool next_evaluation(bool have_batch);
+  // Left early, on this rank alone or on all: the next collective call finds out who differs.
+  void end_evaluation() noexcept;
   // Of this rank's micro steps, on the host.
   double loss_sum() const { return loss_sum_; }
 
@@ -83,6 +90,8 @@ class Scopes {
   const SegmentBuffers& buffers_of(int param, DType dtype) const;
   void complete_gradients(int flat_unit);
   void fill_zero(std::byte* data, std::int64_t bytes);
+  bool anyone_has_batch(bool have_batch);
+  void begin_evaluation_pass();
   void name_unasked_gradients();
   void name_missing_losses();
 
@@ -97,7 +106,7 @@ class Scopes {
   std::int64_t scopes_ = 0;             // opened so far
   std::int64_t passes_ = 0, pass_ = 0;  // begun, and the current one
   HalfPlans halves_;                    // of the micro step that shows the order
-  int micro_steps_done_ = 0;
+  int micro_steps_done_ = 0, evaluation_passes_ = 0;
   double loss_sum_ = 0;
   bool loss_given_ = false;  // in this micro step
   int losses_missing_ = 0;   // in this step

@@ -1,58 +1,57 @@
-#include "zero/run/evaluator.h"
-
+// The half of Scopes for passes without gradients (Engine::evaluate); scopes.cpp has micro steps.
 #include <algorithm>
+
+#include "zero/run/scopes.h"
 
 namespace zero::detail {
 
-void Evaluator::begin(bool among_micro_steps) {
+void Scopes::begin_evaluation() {
+  end_open_micro_step();
+  guard_.require(Phase::between_steps, "Engine::evaluate()");
   train_.require_values("");
-  if (among_micro_steps)
+  if (among_micro_steps())
     throw UsageError(
         "Engine::evaluate() was called among the micro steps of a step; call it after "
         "Engine::step()");
   guard_.enter(Phase::evaluation);
-  passes_ = 0;
+  evaluation_passes_ = 0;
 }
 
-bool Evaluator::anyone_has_batch(bool have_batch) {
+bool Scopes::anyone_has_batch(bool have_batch) {
   if (!train_.plan.inputs.gather_parameters) return have_batch;
   const std::vector<std::int64_t> flags =
       train_.ranks.gather_words("Evaluation::next", {have_batch ? 1 : 0});
   return std::find(flags.begin(), flags.end(), 1) != flags.end();
 }
 
-void Evaluator::begin_pass() {
+void Scopes::begin_evaluation_pass() {
   const StepPlans& plans = train_.plan.steps;
-  const bool first = passes_++ == 0;
+  const bool first = evaluation_passes_++ == 0;
   if (learner_.waits())
     learner_.begin();
   else
     walker_.begin(first ? plans.evaluation_first : plans.evaluation_next);
 }
 
-void Evaluator::finish_pass() {
-  if (learner_.active())
-    train_.plan.learn_order(learner_.finish(), false);
-  else
-    walker_.finish();
-}
-
-bool Evaluator::next(bool have_batch) {
+bool Scopes::next_evaluation(bool have_batch) {
   constexpr const char* call = "Evaluation::next()";
   guard_.check(Phase::evaluation, call);
   return guard_.or_poison([&] {
     do {
-      finish_pass();
+      if (learner_.active())
+        train_.plan.learn_order(learner_.finish(), false);
+      else
+        walker_.finish();
       guard_.require_same_call(call);
       if (!anyone_has_batch(have_batch)) return false;
-      begin_pass();
+      begin_evaluation_pass();
       if (!have_batch && !learner_.active()) walker_.walk_without_compute();
     } while (!have_batch);
     return true;
   });
 }
 
-void Evaluator::end() noexcept {
+void Scopes::end_evaluation() noexcept {
   if (guard_.phase() != Phase::evaluation) return;
   guard_.enter(Phase::between_steps);
   try {
