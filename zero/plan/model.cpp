@@ -134,7 +134,7 @@ std::string to_text(const Shape& shape) {
   return result + "]";
 }
 
-std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
+std::string hint_for(std::string_view name, const std::vector<std::string>& candidates) {
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(3, name.size() / 3 + 1);
   for (const std::string& candidate : candidates) {
@@ -144,12 +144,7 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
       best = candidate;
     }
   }
-  return best;
-}
-
-std::string hint_for(std::string_view name, const std::vector<std::string>& candidates) {
-  const std::string nearest = nearest_name(name, candidates);
-  return nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?";
+  return best.empty() ? "" : "; did you mean \"" + best + "\"?";
 }
 
 }  // namespace detail

@@ -69,7 +69,5 @@ std::string to_text(const Shape& shape);
 // For error messages: "; did you mean "x"?" with the nearest of the candidates, or "" when none is
 // near.
 std::string hint_for(std::string_view name, const std::vector<std::string>& candidates);
-// The nearest of the candidates by edit distance; "" when none is near.
-std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace zero::detail

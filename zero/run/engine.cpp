@@ -102,9 +102,8 @@ Unit& Engine::unit(std::string_view name) {
     return core_->units()[found->second];
   std::vector<std::string> names;
   for (const detail::UnitDeclaration& unit : model.units) names.push_back(unit.name);
-  const std::string nearest = detail::nearest_name(name, names);
   throw UsageError("no unit is named \"" + std::string(name) + "\"" +
-                   (nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?"));
+                   detail::hint_for(name, names));
 }
 
 MicroSteps Engine::micro_steps() {

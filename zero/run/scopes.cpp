@@ -178,13 +178,11 @@ int Scopes::find_param(int unit, std::string_view name) const {
     if (borrowed == name) return train_.model.find(name);
   std::vector<std::string> known = declaration.borrowed_names;
   for (const int index : declaration.params) known.push_back(train_.param(index).short_name);
-  const std::string nearest = nearest_name(name, known);
   const bool elsewhere = train_.model.find(name) >= 0;
   throw UsageError(
       "unit " + declaration.name + " has no parameter \"" + std::string(name) + "\"" +
       (elsewhere ? "; it belongs to another unit: declare .uses(\"" + std::string(name) + "\")"
-       : nearest.empty() ? ""
-                         : "; did you mean \"" + nearest + "\"?"));
+                 : hint_for(name, known)));
 }
 
 const SegmentBuffers& Scopes::buffers_of(int param, DType dtype) const {
