@@ -42,8 +42,11 @@ void OffloadStreams::enqueue(const Instruction& instruction, std::function<void(
       });
 }
 
-// Between the file and memory. The micro step may have gone on when the work runs.
-void OffloadStreams::issue_transfer(const Instruction& instruction) {
+// Between the file and memory the micro step may have gone on when the work runs.
+void OffloadStreams::issue(const Instruction& instruction) {
+  const PlanStream stream = instruction.stream;
+  if (stream != PlanStream::inbound && stream != PlanStream::outbound)
+    return issue_copy(instruction);
   OffloadTier* tier = train_.offload.get();
   const Op op = instruction.op;
   const int target = instruction.target;
@@ -65,19 +68,6 @@ void OffloadStreams::issue_copy(const Instruction& instruction) {
         const bool measures = train_.policy().measures_shards();
         train_.offload->download(target, measures ? &vote.norm : &vote.uncounted, stream);
       });
-}
-
-void OffloadStreams::issue(const Instruction& instruction) {
-  const PlanStream stream = instruction.stream;
-  if (stream == PlanStream::inbound || stream == PlanStream::outbound)
-    issue_transfer(instruction);
-  else
-    issue_copy(instruction);
-}
-
-void OffloadStreams::issue_on_host(const Instruction& instruction, std::function<void()> work) {
-  const DeviceRange range(train_.runtime, instruction.op, unit_of(instruction));
-  enqueue(instruction, std::move(work));
 }
 
 void OffloadStreams::fetch_shard(int flat_unit) {

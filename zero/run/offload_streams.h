@@ -23,8 +23,10 @@ class OffloadStreams {
 
   // An instruction of the plan for one of these streams, but for updates on the host.
   void issue(const Instruction& instruction);
-  // The host's part of a chunk's update, in the order of its stream.
-  void issue_on_host(const Instruction& instruction, std::function<void()> work);
+  // Work of a thread of its own, as the host's part of a chunk's update, in the order of the
+  // instruction's stream: waits at random where tests ask for it, and tells the device of a
+  // failure.
+  void enqueue(const Instruction& instruction, std::function<void()> work);
   // Between steps: a flat unit's parameter shard, to the buffer from which it is gathered. Waits.
   void fetch_shard(int flat_unit);
 
@@ -36,10 +38,6 @@ class OffloadStreams {
   void check();
 
  private:
-  // Work of a thread of its own: waits at random where tests ask for it, and tells the device of a
-  // failure.
-  void enqueue(const Instruction& instruction, std::function<void()> work);
-  void issue_transfer(const Instruction& instruction);
   void issue_copy(const Instruction& instruction);
   const std::string& unit_of(const Instruction& instruction) const;
 

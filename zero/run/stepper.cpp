@@ -178,7 +178,7 @@ void Stepper::update(const Instruction& instruction) {
 
 // The step may have gone on when the work runs; it is known by then whether the step is applied.
 void Stepper::issue_on_host(const Instruction& instruction) {
-  parts_.offload.issue_on_host(
+  parts_.offload.enqueue(
       instruction, [this, chunk = instruction.target, factors = parts_.agreement.factors_on_host(),
                     decision = parts_.agreement.decision_on_host()] {
         const TrainState& train = parts_.train;
