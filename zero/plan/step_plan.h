@@ -115,6 +115,8 @@ struct Instruction {
   // Of a backward scope: the flat units to whose gradients no later one adds.
   std::vector<int> completes = {};
   PlanStream stream = stream_of(op);
+
+  bool is(Op other, int number) const { return op == other && target == number; }
 };
 
 struct StepPlan {

@@ -53,7 +53,8 @@ void PlanWalker::follow(PlanStream stream, const ResourceAccess& access) {
 }
 
 std::string PlanWalker::describe(const Instruction& instruction) const {
-  return std::string(name_of(instruction.op)) + " of unit " + hooks_.unit_name(instruction.target);
+  return std::string(name_of(instruction.op)) + " of unit " +
+         inputs_.model->units[instruction.target].name;
 }
 
 void PlanWalker::begin(const StepPlan& plan) {
@@ -80,11 +81,10 @@ bool PlanWalker::is_optional(std::size_t instruction) const {
   return target_of(own.op) == Target::unit && inputs_.model->units[own.target].optional;
 }
 
-bool PlanWalker::comes_after_optional(Op op, int target) const {
+bool PlanWalker::may_come(Op op, int target) const {
   const std::vector<std::size_t>& steps = steps_[PlanStream::compute];
   for (std::size_t next = next_[PlanStream::compute]; next < steps.size(); ++next) {
-    const Instruction& instruction = plan_->instructions[steps[next]];
-    if (instruction.op == op && instruction.target == target) return true;
+    if (plan_->instructions[steps[next]].is(op, target)) return true;
     if (!is_optional(steps[next])) return false;
   }
   return false;
@@ -92,13 +92,7 @@ bool PlanWalker::comes_after_optional(Op op, int target) const {
 
 void PlanWalker::enter(Op op, int target, std::int64_t scope) {
   settle();
-  const auto is_next = [&] {
-    const Instruction* next = next_compute();
-    return next != nullptr && next->op == op && next->target == target;
-  };
-  if (!is_next() && comes_after_optional(op, target))
-    while (!is_next()) pass_over_next();
-  if (!is_next()) {
+  if (!may_come(op, target)) {
     const Instruction* expected = next_compute();
     throw UsageError(
         describe({op, target, {}}) + " was called where " +
@@ -108,6 +102,7 @@ void PlanWalker::enter(Op op, int target, std::int64_t scope) {
                                      : "declaration order") +
         ", then backward in Engine::backward_units() order");
   }
+  while (!next_compute()->is(op, target)) pass_over_next();
   open_next(scope);
 }
 
@@ -118,7 +113,7 @@ void PlanWalker::open_next(std::int64_t scope) {
     if (done_[earlier] == 0) {
       std::string open;
       for (const Open& other : open_)
-        open += " " + hooks_.unit_name(plan_->instructions[other.step].target);
+        open += " " + inputs_.model->units[plan_->instructions[other.step].target].name;
       throw UsageError(describe(next) + " needs the slot of a scope that is still open (unit" +
                        open +
                        "); close it first, or allow more slots "
@@ -144,8 +139,7 @@ void PlanWalker::await_gradient(int slot) {
 
 bool PlanWalker::inside(Op op, int target) const {
   return std::any_of(open_.begin(), open_.end(), [&](const Open& open) {
-    const Instruction& instruction = plan_->instructions[open.step];
-    return instruction.op == op && instruction.target == target;
+    return plan_->instructions[open.step].is(op, target);
   });
 }
 
@@ -180,8 +174,7 @@ bool PlanWalker::replaced_before_use(int flat_unit) const {
 
 bool PlanWalker::leave(Op op, int target, std::int64_t scope) noexcept {
   const auto open = std::ranges::find_if(open_, [&](const Open& other) {
-    const Instruction& instruction = plan_->instructions[other.step];
-    return other.scope == scope && instruction.op == op && instruction.target == target;
+    return other.scope == scope && plan_->instructions[other.step].is(op, target);
   });
   if (open == open_.end()) return false;
   ended_.push_back(open->step);  // within the reserved capacity

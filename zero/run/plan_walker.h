@@ -22,7 +22,6 @@ class PlanWalker {
   struct Hooks {
     std::function<void(const Instruction&)> issue;    // queue an instruction of another stream
     std::function<void(const Instruction&)> settled;  // a compute step has ended
-    std::function<std::string(int)> unit_name;
   };
 
   // The clock is charged for the waits, and for communication that runs inline.
@@ -77,7 +76,7 @@ class PlanWalker {
   std::shared_ptr<Mark> create_mark(PlanStream stream);
   bool is_optional(std::size_t instruction) const;
   // Whether the step comes next but for optional ones.
-  bool comes_after_optional(Op op, int target) const;
+  bool may_come(Op op, int target) const;
   void open_next(std::int64_t scope);
   void pass_over_next();
   void settle();
