@@ -67,26 +67,20 @@ void Updates::fill_initial_states(StateStore& store) const {
   }
 }
 
-DeviceUpdate Updates::arrays_of(const ChunkView& chunk, const Range& range, int group) const {
-  return chunk.part(range, parts_.plan.updates.group(group).states);
-}
-
-DeviceUpdate Updates::update_of(const ChunkView& chunk, const UpdatePart& part) const {
-  DeviceUpdate update = arrays_of(chunk, part.range, part.group);
-  update.factors = parts_.agreement.factors();
+DeviceUpdate Updates::update_of(const ChunkView& chunk, const Range& range, int group,
+                                const float* factors) const {
+  DeviceUpdate update = chunk.part(range, parts_.plan.updates.group(group).states);
+  update.factors = factors;
   update.groups = parts_.agreement.groups();
-  update.ranges = device_ranges_ + part.first_range;
-  update.range_count = part.range_count;
-  update.steps = steps_ + part.first_range;
+  update.group = group;
   return update;
 }
 
-DeviceUpdate Updates::update_of(const ChunkView& chunk, const PlannedMatrix& matrix,
-                                const Range& range) const {
-  DeviceUpdate update = arrays_of(chunk, range, matrix.group);
-  update.factors = parts_.agreement.factors();
-  update.groups = parts_.agreement.groups();
-  update.group = matrix.group;
+DeviceUpdate Updates::update_of(const ChunkView& chunk, const UpdatePart& part) const {
+  DeviceUpdate update = update_of(chunk, part.range, part.group, parts_.agreement.factors());
+  update.ranges = device_ranges_ + part.first_range;
+  update.range_count = part.range_count;
+  update.steps = steps_ + part.first_range;
   return update;
 }
 
@@ -161,9 +155,7 @@ void Updates::update(int chunk, const ChunkView& view) {
 void Updates::update_on_host(int chunk, const ChunkView& view, const StepFactors& factors,
                              const optim::StepDecision& decision) const {
   for (const UpdatePart& part : update_parts_.of(chunk)) {
-    DeviceUpdate update = arrays_of(view, part.range, part.group);
-    update.factors = factors.data();
-    update.groups = parts_.agreement.groups();
+    DeviceUpdate update = update_of(view, part.range, part.group, factors.data());
     update.ranges = update_parts_.ranges().data() + part.first_range;
     update.range_count = part.range_count;
     parts_.runtime.host_kernels().update(part.rule, update, &decision, {});
@@ -196,12 +188,13 @@ void Updates::update_matrices(const ChunkView& chunk) {
   const EnginePlan& plan = parts_.plan;
   const ModelState& state = parts_.state;
   const optim::StepDecision* decision = parts_.agreement.decision();
+  const float* factors = parts_.agreement.factors();
   const bool sharded = plan.matrices.sharded();
   for (const MatrixBatch& batch : plan.matrices.batches(chunk.id)) {
     for_directions(plan, batch, chunk, state.directions(),
                    [&](const PlannedMatrix& matrix, const Range& range, float* directions) {
-                     queue([update = update_of(chunk, matrix, range), directions, decision](
-                               DeviceKernels& kernels, Stream stream) {
+                     queue([update = update_of(chunk, range, matrix.group, factors), directions,
+                            decision](DeviceKernels& kernels, Stream stream) {
                        kernels.direct(update, directions, decision, stream);
                      });
                    });
@@ -215,7 +208,7 @@ void Updates::update_matrices(const ChunkView& chunk) {
     if (sharded) travel(chunk, state.matrices(), state.directions(), batch.way_back);
     for_directions(plan, batch, chunk, state.directions(),
                    [&](const PlannedMatrix& matrix, const Range& range, const float* directions) {
-                     DeviceUpdate update = update_of(chunk, matrix, range);
+                     DeviceUpdate update = update_of(chunk, range, matrix.group, factors);
                      update.gradient = directions;
                      update.gradient_dtype = DType::fp32;
                      queue([update, scale = matrix.shape.scale, decision](DeviceKernels& kernels,

@@ -51,11 +51,10 @@ class Updates {
                       const optim::StepDecision& decision) const;
 
  private:
-  optim::DeviceUpdate arrays_of(const ChunkView& chunk, const Range& range, int group) const;
-  // With the factors of the latest agreement, in the device's memory.
+  optim::DeviceUpdate update_of(const ChunkView& chunk, const Range& range, int group,
+                                const float* factors) const;
+  // With the factors of the latest agreement and the ranges in the device's memory.
   optim::DeviceUpdate update_of(const ChunkView& chunk, const UpdatePart& part) const;
-  optim::DeviceUpdate update_of(const ChunkView& chunk, const PlannedMatrix& matrix,
-                                const Range& range) const;
   optim::TensorSums* tensor_sums() const;
   template <class Each>
   void for_measured(const StateStore& store, const Each& each) const;
