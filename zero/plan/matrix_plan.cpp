@@ -32,7 +32,7 @@ MatrixPlan::MatrixPlan(const Model& model, const Layout& layout, const UpdateGro
       grid_(layout.grid),
       members_(portion == Portion::slice   ? layout.grid.ranks
                : portion == Portion::shard ? layout.grid.shard_ranks
-                                           : 0),
+                                           : 1),
       segments_(layout.segments().begin(), layout.segments().end()),
       batches_(layout) {
   std::vector<double> work(members_, 0);
@@ -58,7 +58,7 @@ MatrixPlan::MatrixPlan(const Model& model, const Layout& layout, const UpdateGro
 
 void MatrixPlan::add(const SegmentId& id, const Layout& layout,
                      std::vector<PlannedMatrix> matrices) {
-  comm::PairCounts counts(std::max(1, members_));
+  comm::PairCounts counts(members_);
   for (const PlannedMatrix& matrix : matrices)
     for (int member = 0; member < members_; ++member) {
       const std::int64_t count = layout.segment(id).length / members_;
@@ -72,28 +72,15 @@ bool MatrixPlan::empty() const {
   return std::ranges::all_of(segments_, [&](const SegmentId& id) { return batches_[id].empty(); });
 }
 
-MatrixStaging MatrixPlan::staging_of(const MatrixBatch& batch, int member) const {
-  MatrixStaging staging;
-  if (sharded()) {
-    staging.directions = batch.counts.sent(member);
-    staging.matrices = batch.counts.received(member);
-  }
-  for (const PlannedMatrix& matrix : batch.matrices) {
-    if (!sharded()) staging.directions += matrix.range.count();
-    if (sharded() && matrix.owner != member) continue;
-    staging.scratch = std::max(staging.scratch, optim::scratch_elements(matrix.shape));
-  }
-  return staging;
-}
-
 MatrixStaging MatrixPlan::staging(int member) const {
   MatrixStaging most;
   for (const SegmentId& id : segments_)
     for (const MatrixBatch& batch : batches_[id]) {
-      const MatrixStaging own = staging_of(batch, member);
-      most.directions = std::max(most.directions, own.directions);
-      most.matrices = std::max(most.matrices, own.matrices);
-      most.scratch = std::max(most.scratch, own.scratch);
+      most.directions = std::max(most.directions, batch.counts.sent(member));
+      if (sharded()) most.matrices = std::max(most.matrices, batch.counts.received(member));
+      for (const PlannedMatrix& matrix : batch.matrices)
+        if (matrix.owner == member)
+          most.scratch = std::max(most.scratch, optim::scratch_elements(matrix.shape));
     }
   return most;
 }

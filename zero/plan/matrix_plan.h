@@ -45,16 +45,16 @@ class MatrixPlan {
   const std::vector<MatrixBatch>& batches(const SegmentId& id) const { return batches_[id]; }
   // Of one member of the group.
   MatrixStaging staging(int member) const;
-  bool sharded() const { return members_ > 0; }
-  int members() const { return members_; }  // 0 where every rank has every matrix
+  bool sharded() const { return members_ > 1; }
+  int members() const { return members_; }  // 1 where every rank has every matrix
   int member(int rank) const {
+    if (!sharded()) return 0;
     return portion_ == Portion::slice ? grid_.slice_of(rank) : grid_.in_group(rank);
   }
   bool empty() const;
 
  private:
   void add(const SegmentId& id, const Layout& layout, std::vector<PlannedMatrix> matrices);
-  MatrixStaging staging_of(const MatrixBatch& batch, int member) const;
 
   Portion portion_;
   RankGrid grid_;

@@ -17,7 +17,7 @@ namespace {
 template <class Each>
 void for_directions(const EnginePlan& plan, const MatrixBatch& batch, const ChunkView& chunk,
                     float* directions, const Each& each) {
-  for (int owner = 0; owner < std::max(1, plan.matrices.members()); ++owner)
+  for (int owner = 0; owner < plan.matrices.members(); ++owner)
     for (const PlannedMatrix& matrix : batch.matrices) {
       const Range own = intersection(matrix.range, chunk.range);
       if (matrix.owner != owner || own.empty()) continue;
@@ -201,7 +201,7 @@ void Updates::update_matrices(const ChunkView& chunk) {
     if (sharded) travel(chunk, state.directions(), state.matrices(), batch.counts);
     float* next = sharded ? state.matrices() : state.directions();
     for (const PlannedMatrix& matrix : batch.matrices) {
-      if (sharded && matrix.owner != plan.matrices.member(plan.policy.rank)) continue;
+      if (matrix.owner != plan.matrices.member(plan.policy.rank)) continue;
       orthogonalize(matrix, next);
       next += matrix.range.count();
     }
