@@ -16,26 +16,16 @@ struct UpdatePart {
   optim::RuleKind rule{};
   int group = 0;  // one of them; all have the same states
   Range range;
-  int first_range = 0;  // in UpdateParts::ranges()
+  int first_range = 0;  // in UpdateParts::ranges
   int range_count = 0;
 };
 
-class UpdateParts {
- public:
+struct UpdateParts {
   UpdateParts(const EnginePlan& plan, const ModelState& state);
 
-  int chunks() const { return static_cast<int>(parts_.size()); }
-  const std::vector<UpdatePart>& of(int chunk) const { return parts_[chunk]; }
+  std::vector<std::vector<UpdatePart>> of_chunk;
   // Of all parts, one after another; each counts from the first element of its part.
-  const std::vector<optim::GroupRange>& ranges() const { return ranges_; }
-
- private:
-  void add(const Chunk& chunk, const SegmentBuffers& buffers);
-  void add_ranges(const UpdatePart& part, const Segment& segment, const GroupRange& run);
-
-  const EnginePlan& plan_;
-  std::vector<std::vector<UpdatePart>> parts_;  // by chunk
-  std::vector<optim::GroupRange> ranges_;
+  std::vector<optim::GroupRange> ranges;
 };
 
 }  // namespace zero::detail

@@ -34,7 +34,7 @@ Updates::Updates(const Parts& parts, Transfer transfer)
       update_parts_(parts.plan, parts.state),
       crossing_(parts.runtime) {
   constexpr MemoryCategory category = MemoryCategory::update_staging;
-  const std::int64_t ranges = std::ssize(update_parts_.ranges());
+  const std::int64_t ranges = std::ssize(update_parts_.ranges);
   requests_.add(category, sizeof(optim::NormSum), matrix_norm_);
   requests_.add(category, ranges * sizeof(optim::GroupRange), device_ranges_);
   requests_.add(category, ranges * sizeof(float), steps_);
@@ -44,7 +44,7 @@ void Updates::allocate(Ledger& ledger) {
   arena_ = parts_.runtime.device().reserve(requests_.bytes(), Arena::Sharing::private_memory,
                                            "ranges of updates");
   requests_.take(arena_, ledger);
-  const auto& ranges = update_parts_.ranges();
+  const auto& ranges = update_parts_.ranges;
   if (!ranges.empty())
     copy_and_wait(parts_.runtime, device_ranges_, ranges.data(),
                   std::ssize(ranges) * sizeof(optim::GroupRange));
@@ -91,8 +91,8 @@ optim::TensorSums* Updates::tensor_sums() const {
 
 template <class Each>
 void Updates::for_measured(const StateStore& store, const Each& each) const {
-  for (int chunk = 0; chunk < update_parts_.chunks(); ++chunk)
-    for (const UpdatePart& part : update_parts_.of(chunk))
+  for (int chunk = 0; chunk < std::ssize(update_parts_.of_chunk); ++chunk)
+    for (const UpdatePart& part : update_parts_.of_chunk[chunk])
       if (optim::rule_of(part.rule).scope == optim::UpdateScope::tensor_norms)
         each(part.rule, update_of(store.view(chunk), part));
 }
@@ -144,7 +144,7 @@ void Updates::add_up_split_tensors(Ranks& model_parallel) {
 }
 
 void Updates::update(int chunk, const ChunkView& view) {
-  for (const UpdatePart& part : update_parts_.of(chunk))
+  for (const UpdatePart& part : update_parts_.of_chunk[chunk])
     queue([rule = part.rule, update = update_of(view, part),
            decision = parts_.agreement.decision()](DeviceKernels& kernels, Stream stream) {
       kernels.update(rule, update, decision, stream);
@@ -154,9 +154,9 @@ void Updates::update(int chunk, const ChunkView& view) {
 
 void Updates::update_on_host(int chunk, const ChunkView& view, const StepFactors& factors,
                              const optim::StepDecision& decision) const {
-  for (const UpdatePart& part : update_parts_.of(chunk)) {
+  for (const UpdatePart& part : update_parts_.of_chunk[chunk]) {
     DeviceUpdate update = update_of(view, part.range, part.group, factors.data());
-    update.ranges = update_parts_.ranges().data() + part.first_range;
+    update.ranges = update_parts_.ranges.data() + part.first_range;
     update.range_count = part.range_count;
     parts_.runtime.host_kernels().update(part.rule, update, &decision, {});
   }
