@@ -101,16 +101,4 @@ void derive_order(StepPlan& plan) {
   }
 }
 
-PlanTraffic traffic_of(const StepPlan& plan, const Layout& layout) {
-  PlanTraffic traffic;
-  for (const Instruction& instruction : plan.instructions) {
-    if (target_of(instruction.op) != Target::flat_unit) continue;
-    const FlatUnit& flat = layout.flat_unit(instruction.target);
-    if (instruction.op == Op::reduce) traffic.reduced += flat.trainable_elements();
-    if (instruction.op == Op::gather) traffic.gathered += flat.elements();
-    if (instruction.op == Op::regather) traffic.regathered += flat.elements();
-  }
-  return traffic;
-}
-
 }  // namespace zero::detail

@@ -188,10 +188,4 @@ StepPlan make_gather_plan(const PlanInputs& inputs, const std::vector<int>& flat
 HalfPlans make_half_plans(const PlanInputs& inputs, bool sync_each, bool last);
 StepPlan make_update_plan(const PlanInputs& inputs);
 
-// Elements gathered, from shards and from second copies, and reduced by a plan, padding included.
-struct PlanTraffic {
-  std::int64_t gathered = 0, regathered = 0, reduced = 0;
-};
-PlanTraffic traffic_of(const StepPlan& plan, const Layout& layout);
-
 }  // namespace zero::detail

@@ -39,10 +39,10 @@ Cost cost_of(const Model& model, const Config& config, const PlanRank& on) {
   const EnginePlan plan(model, config, on);
   const double nodes = static_cast<double>(on.ranks) / on.node_ranks;
   auto bytes = static_cast<double>(sent_to_a_node(plan));
+  std::int64_t gradients = 0;
+  for (const FlatUnit& flat : plan.layout.flat_units) gradients += flat.trainable_elements();
   if (plan.grid.replicas() > 1)
-    bytes = static_cast<double>(2 * traffic_of(plan.steps.only, plan.layout).reduced *
-                                size_of(plan.policy.precision.compute)) /
-            on.ranks;
+    bytes = static_cast<double>(2 * gradients * size_of(plan.policy.precision.compute)) / on.ranks;
   const ModelState state(plan.layout, plan.parameter_memory, plan.gradient_memory, plan.policy,
                          plan.inputs.offload);
   return {bytes * (nodes - 1), state.bytes()};
