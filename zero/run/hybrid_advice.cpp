@@ -43,9 +43,7 @@ Cost cost_of(const Model& model, const Config& config, const PlanRank& on) {
   for (const FlatUnit& flat : plan.layout.flat_units) gradients += flat.trainable_elements();
   if (plan.grid.replicas() > 1)
     bytes = static_cast<double>(2 * gradients * size_of(plan.policy.precision.compute)) / on.ranks;
-  const ModelState state(plan.layout, plan.parameter_memory, plan.gradient_memory, plan.policy,
-                         plan.inputs.offload);
-  return {bytes * (nodes - 1), state.bytes()};
+  return {bytes * (nodes - 1), ModelState(plan).bytes()};
 }
 
 }  // namespace

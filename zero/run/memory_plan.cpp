@@ -37,8 +37,7 @@ MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, b
   RuntimeCore runtime = stand_in();
   const EnginePlan plan(spec.declared(), config, {rank, ranks, on_gpu});
   const PlanInputs& inputs = plan.inputs;
-  ModelState state(plan.layout, plan.parameter_memory, plan.gradient_memory, plan.policy,
-                   inputs.offload);
+  ModelState state(plan);
   Ledger ledger;
   state.plan(ledger);
   Buffers(runtime, spec.declared()).plan(ledger);

@@ -18,21 +18,19 @@ std::int64_t gather_staging(const WireFormats& wire, const comm::wire::Cut& cut,
 
 }  // namespace
 
-ModelState::ModelState(const Layout& layout, const SlotAssignment& parameter_slots,
-                       const SlotAssignment& gradient_slots, StatePolicy policy,
-                       const OffloadPlan& offload)
-    : layout_(layout),
-      policy_(std::move(policy)),
-      offload_(offload),
-      buffers_(layout),
-      residues_(layout, policy_),
-      shard_slots_(offload.shard_slots) {
-  for (const SegmentId& id : layout.segments()) {
+ModelState::ModelState(const EnginePlan& plan)
+    : layout_(plan.layout),
+      policy_(plan.policy),
+      offload_(plan.inputs.offload),
+      buffers_(layout_),
+      residues_(layout_, policy_),
+      shard_slots_(offload_.shard_slots) {
+  for (const SegmentId& id : layout_.segments()) {
     set_dtypes(id);
     make_runs(id);
   }
-  request_parameters(parameter_slots);
-  request_gradients(gradient_slots);
+  request_parameters(plan.parameter_memory);
+  request_gradients(plan.gradient_memory);
   request_optimizer();
   request_staging();
   request_wire_staging();

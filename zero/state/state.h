@@ -9,10 +9,7 @@
 
 #include "zero/base/arena.h"
 #include "zero/base/ledger.h"
-#include "zero/plan/chunks.h"
-#include "zero/plan/layout.h"
-#include "zero/plan/slots.h"
-#include "zero/plan/state_policy.h"
+#include "zero/plan/engine_plan.h"
 #include "zero/state/memory_requests.h"
 #include "zero/state/residues.h"
 #include "zero/state/state_array.h"
@@ -83,9 +80,8 @@ struct SegmentBuffers {
 
 class ModelState {
  public:
-  ModelState(const Layout& layout, const SlotAssignment& parameter_slots,
-             const SlotAssignment& gradient_slots, StatePolicy policy,
-             const OffloadPlan& offload = {});
+  // The plan outlives it.
+  explicit ModelState(const EnginePlan& plan);
 
   // Enters the bytes into the ledger's plan. Then allocate() takes them.
   void plan(Ledger& ledger) const;
@@ -138,8 +134,8 @@ class ModelState {
   void add_run(SegmentBuffers& buffers, GroupRange run) const;
 
   const Layout& layout_;
-  StatePolicy policy_;
-  OffloadPlan offload_;
+  const StatePolicy& policy_;
+  const OffloadPlan& offload_;
   BySegment<SegmentBuffers> buffers_;
   MemoryRequests exchanged_, resting_;
   Residues residues_;

@@ -35,8 +35,7 @@ TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config 
       config(std::move(given)),
       model(spec.declared()),
       plan(model, config, plan_rank(runtime, ranks)),
-      arrays(plan.layout, plan.parameter_memory, plan.gradient_memory, plan.policy,
-             plan.inputs.offload),
+      arrays(plan),
       buffers(runtime, model),
       scaler(config.fp16_enabled ? optim::LossScaler(config.loss_scale) : optim::LossScaler()),
       has_values(model.params.size(), 0) {
