@@ -27,7 +27,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       checkpoints_(make_checkpoints()),
       walker_(train_.plan.inputs, plan_streams(), clock_,
               {[this](const Instruction& i) { issue(i); },
-               [this](const Instruction& i) { scopes_.settle(i); }}),
+               [this](int flat_unit) { scopes_.complete_gradients(flat_unit); }}),
       learner_(train_, walker_),
       scopes_({train_, guard_, walker_, learner_, hidden_, clock_, agreement_}),
       stepper_({train_, guard_, scopes_, transfers_, offload_, walker_, clock_, hidden_, updates_,

@@ -40,7 +40,12 @@ EngineMemory::EngineMemory(TrainState& train, StepAgreement& agreement, Updates&
   agreement.plan(ledger);
   updates.plan(ledger);
   const std::int64_t exchanged = train.arrays.exchanged_bytes() + agreement.exchanged_bytes();
-  with_memory_table(ledger, [&] { reserve(exchanged); });
+  with_memory_table(ledger, [&] {
+    reserve_exchanged(exchanged);
+    arena_ = train.runtime.device().reserve(
+        train.arrays.resting_bytes() + (exchanged_.size() > 0 ? 0 : exchanged),
+        train.collective() ? Arena::Sharing::node : Arena::Sharing::private_memory, "zero engine");
+  });
   train.arrays.allocate(shared_arena(), arena_, ledger);
   agreement.allocate(shared_arena(), ledger);
   agreement.set_scaler(train.scaler.state());
@@ -49,13 +54,6 @@ EngineMemory::EngineMemory(TrainState& train, StepAgreement& agreement, Updates&
     train.buffers.allocate(ledger);
     if (train.offload) train.offload->open(ledger);
   });
-}
-
-void EngineMemory::reserve(std::int64_t exchanged) {
-  reserve_exchanged(exchanged);
-  arena_ = train_.runtime.device().reserve(
-      train_.arrays.resting_bytes() + (exchanged_.size() > 0 ? 0 : exchanged),
-      train_.collective() ? Arena::Sharing::node : Arena::Sharing::private_memory, "zero engine");
 }
 
 // The transport may round the bytes up, which comes into the plan.

@@ -27,7 +27,6 @@ class EngineMemory {
 
  private:
   void reserve_exchanged(std::int64_t bytes);
-  void reserve(std::int64_t exchanged);
 
   TrainState& train_;
   StepAgreement& agreement_;

@@ -185,7 +185,7 @@ bool PlanWalker::leave(Op op, int target, std::int64_t scope) noexcept {
 void PlanWalker::settle() {
   for (const std::size_t i : ended_) {
     const Instruction& instruction = plan_->instructions[i];
-    hooks_.settled(instruction);
+    for (const int flat : instruction.completes) hooks_.completed(flat);
     for (const ResourceAccess& access : instruction.accesses)
       if (awaited_later(instruction.op, access)) await_gradient(access.index);
     mark(i);

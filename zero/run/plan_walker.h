@@ -20,8 +20,8 @@ namespace zero::detail {
 class PlanWalker {
  public:
   struct Hooks {
-    std::function<void(const Instruction&)> issue;    // queue an instruction of another stream
-    std::function<void(const Instruction&)> settled;  // a compute step has ended
+    std::function<void(const Instruction&)> issue;  // queue an instruction of another stream
+    std::function<void(int)> completed;  // no later scope adds to the flat unit's gradient
   };
 
   // The clock is charged for the waits, and for communication that runs inline.

@@ -65,13 +65,10 @@ std::string culprits(const char* noun, const std::vector<std::int64_t>& digests)
 
 }  // namespace
 
-bool has_replicas(const TrainState& train) {
-  return train.collective() && !train.policy().parameters_sharded &&
-         train.runtime.device().is_host();
-}
-
 void verify_replicas(TrainState& train, const std::string& when) {
-  if (!has_replicas(train)) return;
+  // Are there copies to compare?
+  if (!train.collective() || train.policy().parameters_sharded || !train.runtime.device().is_host())
+    return;
   const std::vector<std::int64_t> own = own_digests(train);
   const std::vector<std::int64_t> all =
       train.ranks.gather_words("the comparison of replicas " + when, own);

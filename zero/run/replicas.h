@@ -9,9 +9,6 @@
 
 namespace zero::detail {
 
-// Whether there are copies to compare.
-bool has_replicas(const TrainState& train);
-
 // Collective. Throws NumericError on every rank, with the unit and the rank whose copy differs from
 // those of most ranks. `when` begins the message: "before the update of step 7".
 void verify_replicas(TrainState& train, const std::string& when);

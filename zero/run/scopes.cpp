@@ -227,11 +227,6 @@ void* Scopes::gradient(int unit, std::string_view name, DType dtype, float* beta
   return data;
 }
 
-void Scopes::settle(const Instruction& instruction) {
-  for (const int flat : instruction.completes) complete_gradients(flat);
-}
-
-// Gradients never asked for count as zero, and so does the padding between parameters.
 void Scopes::complete_gradients(int flat_unit) {
   walker_.await_gradient(train_.plan.inputs.gradient_slots.slot_of[flat_unit]);
   hidden_.show_gradients(flat_unit);

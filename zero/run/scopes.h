@@ -45,8 +45,9 @@ class Scopes {
   const void* resident(std::string_view name, DType dtype) const;
   // Zeroed at its first use in a reduction period; or `beta` says whether kernels add.
   void* gradient(int unit, std::string_view name, DType dtype, float* beta);
-  // A compute step has ended: what it leaves for a reduction must be whole.
-  void settle(const Instruction& instruction);
+  // A compute step has ended: what it leaves for a reduction must be whole. Gradients never asked
+  // for count as zero, and so does the padding between parameters.
+  void complete_gradients(int flat_unit);
 
   // Of a loop over Engine::micro_steps().
   std::int64_t begin_pass() { return ++passes_; }
@@ -88,7 +89,6 @@ class Scopes {
   void end_learning();
   int find_param(int unit, std::string_view name) const;
   const SegmentBuffers& buffers_of(int param, DType dtype) const;
-  void complete_gradients(int flat_unit);
   void fill_zero(std::byte* data, std::int64_t bytes);
   bool anyone_has_batch(bool have_batch);
   void begin_evaluation_pass();
