@@ -24,8 +24,7 @@ StepAgreement::StepAgreement(RuntimeCore& runtime, Ranks& ranks, const EnginePla
       check_(std::move(check)),
       groups_(std::max(1, static_cast<int>(plan.updates.groups().size()))),
       pinned_requests_(plan.policy.on_gpu ? Tier::pinned : Tier::memory),
-      read_errors_(plan.policy.measures_errors ? plan.layout.flat_units.size() : 0),
-      crossing_(runtime) {
+      read_errors_(plan.policy.measures_errors ? plan.layout.flat_units.size() : 0) {
   request_memory();
   for (auto& event : decided_) event = runtime.compute().create_event();
 }
@@ -144,7 +143,7 @@ void StepAgreement::queue_exchange() {
     });
     return;
   }
-  crossing_.cross([&] {
+  runtime_.cross([&] {
     ranks_.communicate_control([this, step = step_](comm::Communicator& communicator,
                                                     Stream stream) {
       communicator.set_subject("agreement before step " + std::to_string(step));

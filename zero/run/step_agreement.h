@@ -14,7 +14,6 @@
 #include "comm/wire/codec.h"
 #include "optim/device_kernels.h"
 #include "zero/plan/engine_plan.h"
-#include "zero/run/crossing.h"
 #include "zero/runtime/runtime_core.h"
 #include "zero/state/memory_requests.h"
 
@@ -125,7 +124,6 @@ class StepAgreement {
   std::int64_t step_ = 0;     // the latest that the device was asked to make
   bool preliminary_ = false;  // the latest request
   std::shared_ptr<const StepFactors> factors_;
-  Crossing crossing_;
   std::unique_ptr<Event> decided_[ring_slots];
   std::vector<std::weak_ptr<PendingStep>> pending_;
 };

@@ -29,10 +29,7 @@ void for_directions(const EnginePlan& plan, const MatrixBatch& batch, const Chun
 }  // namespace
 
 Updates::Updates(const Parts& parts, Transfer transfer)
-    : parts_(parts),
-      transfer_(std::move(transfer)),
-      update_parts_(parts.plan, parts.state),
-      crossing_(parts.runtime) {
+    : parts_(parts), transfer_(std::move(transfer)), update_parts_(parts.plan, parts.state) {
   constexpr MemoryCategory category = MemoryCategory::update_staging;
   const std::int64_t ranges = std::ssize(update_parts_.ranges);
   requests_.add(category, sizeof(optim::NormSum), matrix_norm_);
@@ -119,7 +116,7 @@ void Updates::measure(const StateStore& store) {
 void Updates::add_up_tensor_sums() {
   const StatePolicy& policy = parts_.state.policy();
   if (parts_.plan.grid.ranks > 1 && policy.optimizer_sharded())
-    crossing_.cross([&] {
+    parts_.runtime.cross([&] {
       parts_.update_group.communicate_control(
           [this, words = policy.norm_words](comm::Communicator& communicator, Stream stream) {
             communicator.set_subject("the norms of tensors");
@@ -164,7 +161,7 @@ void Updates::update_on_host(int chunk, const ChunkView& view, const StepFactors
 
 void Updates::travel(const ChunkView& chunk, const float* from, float* to,
                      const comm::PairCounts& counts) {
-  crossing_.cross([&] {
+  parts_.runtime.cross([&] {
     transfer_(chunk.id.flat_unit,
               [from, to, &counts](comm::Communicator& communicator, Stream stream) {
                 communicator.all_to_all(from, to, counts, DType::fp32, stream);

@@ -11,7 +11,6 @@
 
 #include "optim/device_kernels.h"
 #include "zero/plan/engine_plan.h"
-#include "zero/run/crossing.h"
 #include "zero/run/step_agreement.h"
 #include "zero/run/update_parts.h"
 #include "zero/state/memory_requests.h"
@@ -73,7 +72,6 @@ class Updates {
   const Parts parts_;
   Transfer transfer_;
   UpdateParts update_parts_;
-  Crossing crossing_;
   MemoryRequests requests_;
   Arena arena_;
   optim::NormSum* matrix_norm_ = nullptr;  // of one matrix at a time

@@ -149,6 +149,8 @@ void RuntimeCore::start_streams() {
   communication_ = worker ? create_worker_stream("zero-comm")
                           : device().create_stream(Device::Role::communication);
   all_inline_ = executor == "inline";
+  written_ = compute_->create_event();
+  exchanged_ = communication_->create_event();
 
   if (options_.catch_signals) {
     ignore_system_signals();

@@ -39,6 +39,16 @@ class RuntimeCore {
   }
   ExecutionStream& compute() { return *compute_; }
   ExecutionStream& communication() { return *communication_; }
+  // What `communicate` queues on the communication stream comes after what is queued for computing
+  // before, and before what is queued there later.
+  template <class Communicate>
+  void cross(const Communicate& communicate) {
+    compute_->record(*written_);
+    communication_->wait(*written_);
+    communicate();
+    communication_->record(*exchanged_);
+    compute_->wait(*exchanged_);
+  }
   ThreadPool& pool() { return *pool_; }
   // For work that mostly waits: a worker unless all is asked to run inline.
   std::unique_ptr<ExecutionStream> create_stream(const std::string& thread_name);
@@ -86,7 +96,8 @@ class RuntimeCore {
   std::unique_ptr<optim::DeviceKernels> host_kernels_;
   std::unique_ptr<comm::wire::DeviceCodec> host_codec_ = comm::wire::create_host_codec();
   std::unique_ptr<ExecutionStream> compute_, communication_;
-  std::vector<comm::Communicator*> parts_;  // of the device's communicator
+  std::unique_ptr<Event> written_, exchanged_;  // of cross()
+  std::vector<comm::Communicator*> parts_;      // of the device's communicator
 };
 
 // Copies to, from or on the device, behind what its compute stream has to do, and waits.
