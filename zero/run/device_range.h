@@ -12,25 +12,20 @@ namespace zero::detail {
 
 class [[nodiscard]] DeviceRange {
  public:
-  DeviceRange(RuntimeCore& runtime, Op op, const std::string& unit)
-      : device_(runtime.device()), range_(begin(device_, op, unit)) {}
-  ~DeviceRange() { end(device_, range_); }
-  DeviceRange(const DeviceRange&) = delete;
-
-  // For what does not end with a block.
-  static std::uint64_t begin(Device& device, Op op, const std::string& unit) {
-    if (device.is_host()) return 0;
+  DeviceRange(RuntimeCore& runtime, Op op, const std::string& unit) : device_(runtime.device()) {
+    if (device_.is_host()) return;
     const std::string what = std::string(name_of(op)) + " of ";
-    device.waits().set_subject(what + "unit " + unit);
-    return device.begin_range(what + unit);
+    device_.waits().set_subject(what + "unit " + unit);
+    range_ = device_.begin_range(what + unit);
   }
-  static void end(Device& device, std::uint64_t range) {
-    if (!device.is_host()) device.end_range(range);
+  ~DeviceRange() {
+    if (!device_.is_host()) device_.end_range(range_);
   }
+  DeviceRange(const DeviceRange&) = delete;
 
  private:
   Device& device_;
-  const std::uint64_t range_;
+  std::uint64_t range_ = 0;
 };
 
 }  // namespace zero::detail

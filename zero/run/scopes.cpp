@@ -21,7 +21,7 @@ Scopes::Scopes(const Parts& parts)
       agreement_(parts.agreement),
       touched_(train_.model.params.size(), 0),
       ever_touched_(train_.model.params.size(), 0),
-      open_ranges_(2 * train_.model.units.size(), 0) {}
+      open_ranges_(2 * train_.model.units.size()) {}
 
 const StepPlan& Scopes::plan_of_micro_step() const {
   const StepPlans& plans = train_.plan.steps;
@@ -154,8 +154,7 @@ std::int64_t Scopes::enter(Op op, int unit) {
     else
       walker_.enter(op, unit, scope);
     for (const int f : train_.layout().needs_of_unit[unit]) hidden_.show_parameters(f);
-    open_ranges_[2 * unit + (op == Op::backward)] =
-        DeviceRange::begin(train_.runtime.device(), op, unit_name(unit));
+    open_ranges_[2 * unit + (op == Op::backward)].emplace(train_.runtime, op, unit_name(unit));
     clock_.turn_to(StepClock::Activity::kernels);
   });
   return scope;
@@ -165,7 +164,7 @@ void Scopes::leave(Op op, int unit, std::int64_t scope) noexcept {
   if (guard_.full_model_lives()) return;
   const bool learning = learner_.active();
   if (!(learning ? learner_.leave(scope) : walker_.leave(op, unit, scope))) return;
-  DeviceRange::end(train_.runtime.device(), open_ranges_[2 * unit + (op == Op::backward)]);
+  open_ranges_[2 * unit + (op == Op::backward)].reset();
   if (!learning) hidden_.hide_parameters(unit, walker_);
   if (!walker_.inside_any()) clock_.turn_to(StepClock::Activity::other);
 }

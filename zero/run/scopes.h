@@ -113,7 +113,7 @@ class Scopes {
   bool missing_loss_named_ = false, unasked_named_ = false;
   std::vector<char> touched_;       // by parameter: its gradient was asked for in this period
   std::vector<char> ever_touched_;  // by parameter
-  std::vector<std::uint64_t> open_ranges_;  // by unit: forward, backward
+  std::vector<std::optional<DeviceRange>> open_ranges_;  // by unit: forward, backward
 };
 
 }  // namespace zero::detail
