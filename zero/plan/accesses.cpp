@@ -205,7 +205,7 @@ void AccessTable::add_download(int flat) {
 
 // Parameters that are kept whole lie in their slots.
 void AccessTable::add_kept_whole(int flat) {
-  if (!inputs_.gather_parameters) write(Resource::parameter_slot, parameter_slot(flat));
+  if (!inputs_.policy->parameters_sharded) write(Resource::parameter_slot, parameter_slot(flat));
 }
 
 }  // namespace

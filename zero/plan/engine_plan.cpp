@@ -114,14 +114,11 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Co
   inputs.model = &model;
   inputs.layout = &plan.layout;
   inputs.order = model.order;
-  inputs.gather_parameters = policy.parameters_sharded;
+  inputs.policy = &policy;
   inputs.reshard_after_forward = plan.placement.reshard_after_forward;
   const bool on_many = plan.grid.ranks > 1;
   inputs.gather_after_update = on_many && policy.optimizer_sharded() && !policy.parameters_sharded;
   inputs.spread_after_update = plan.grid.replicas() > 1 && policy.updates == Portion::slice;
-  inputs.second_copies = policy.second_copy_ranks > 0;
-  inputs.tensor_norms = policy.norm_words > 0;
-  inputs.accumulate_locally = policy.accumulate_locally;
   inputs.max_reuse_distance = options.max_reuse_distance;
   Chunking chunking = make_chunking(plan.layout, policy, config);
   inputs.chunks = std::move(chunking.chunks);

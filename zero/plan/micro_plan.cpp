@@ -220,14 +220,14 @@ StepPlan make_pass(const PlanInputs& inputs, const Pass& pass, bool training,
   if (!training) contents.gathered.assign(contents.gathered.size(), false);
   if (!pass.first && training) reshard_after_micro_step(inputs, contents);
   std::vector<GatherRequest> gathers;
-  if (inputs.gather_parameters) gathers = gathers_of(inputs, steps, contents);
+  if (inputs.policy->parameters_sharded) gathers = gathers_of(inputs, steps, contents);
   return PlanBuilder(inputs, reduction, pass.last).build(pass.name, steps, gathers);
 }
 
 // In micro steps but the last.
 std::optional<Op> early_reduction(const PlanInputs& inputs, bool sync_each) {
   if (sync_each) return Op::reduce;
-  return inputs.accumulate_locally ? std::optional(Op::accumulate) : std::nullopt;
+  return inputs.policy->accumulate_locally ? std::optional(Op::accumulate) : std::nullopt;
 }
 
 }  // namespace
@@ -241,7 +241,7 @@ HalfPlans make_half_plans(const PlanInputs& inputs, bool sync_each, bool last) {
   const std::vector<ScopeStep> backward = backward_steps(inputs);
   SlotContents contents(inputs, false);
   std::vector<GatherRequest> before, after;
-  if (inputs.gather_parameters) {
+  if (inputs.policy->parameters_sharded) {
     before = gathers_of(inputs, forward, contents);
     after = gathers_of(inputs, backward, contents);
   }

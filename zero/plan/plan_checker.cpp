@@ -68,7 +68,7 @@ std::string PlanChecker::check_contents(const Instruction& instruction) {
       return name(instruction) + " stands before its last backward use";
   } else if (target_of(instruction.op) == Target::unit) {
     for (const int f : inputs_.layout->needs_of_unit[target]) {
-      if (inputs_.gather_parameters && contents_[inputs_.parameter_slots.slot_of[f]] != f)
+      if (inputs_.policy->parameters_sharded && contents_[inputs_.parameter_slots.slot_of[f]] != f)
         return name(instruction) + " does not find " + inputs_.layout->flat_unit(f).name +
                " in its slot";
       if (instruction.op == Op::backward) ++backward_uses_[f];

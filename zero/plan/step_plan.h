@@ -131,24 +131,22 @@ void derive_order(StepPlan& plan);
 struct PlanInputs {
   const Model* model = nullptr;
   const Layout* layout = nullptr;
+  const StatePolicy* policy = nullptr;
   // Declared units in forward order. One that comes several times without having been declared so
   // (UnitDeclaration::repeats) writes its gradient at the last of its uses in backward.
   std::vector<int> order;
   SlotAssignment parameter_slots, gradient_slots;
   std::vector<Chunk> chunks;  // of the optimizer step
   OffloadPlan offload;
-  bool gather_parameters = false;  // parameters are kept as shards
   bool reshard_after_forward = false;
-  bool tensor_norms = false;  // some update rule needs them
   bool gather_after_update =
-      false;                   // parameters are kept whole, and a rank updates a shard of them
-  bool second_copies = false;  // gathered parameters are kept in smaller groups for later gathers
+      false;  // parameters are kept whole, and a rank updates a shard of them
   // Persistent parameters are never gathered twice.
   bool has_second_copy(int flat_unit) const {
-    return second_copies && layout->flat_unit(flat_unit).residence != Residence::persistent;
+    return policy->second_copy_ranks > 0 &&
+           layout->flat_unit(flat_unit).residence != Residence::persistent;
   }
   bool spread_after_update = false;  // a group keeps shards, of which a rank updates a slice
-  bool accumulate_locally = false;   // micro steps that do not reduce empty the gradient slots
   std::optional<std::int64_t> max_reuse_distance;  // elements
 };
 

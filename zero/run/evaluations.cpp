@@ -18,7 +18,7 @@ void Scopes::begin_evaluation() {
 }
 
 bool Scopes::anyone_has_batch(bool have_batch) {
-  if (!train_.plan.inputs.gather_parameters) return have_batch;
+  if (!train_.policy().parameters_sharded) return have_batch;
   const std::vector<std::int64_t> flags =
       train_.ranks.gather_words("Evaluation::next", {have_batch ? 1 : 0});
   return std::find(flags.begin(), flags.end(), 1) != flags.end();

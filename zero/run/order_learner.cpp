@@ -60,7 +60,7 @@ void OrderLearner::require_nesting(int unit) const {
 
 void OrderLearner::gather(int unit) {
   const PlanInputs& inputs = train_.plan.inputs;
-  if (!inputs.gather_parameters) return;
+  if (!inputs.policy->parameters_sharded) return;
   std::vector<int> missing;
   for (const int flat : train_.layout().needs_of_unit[unit]) {
     int& content = contents_[inputs.parameter_slots.slot_of[flat]];

@@ -70,7 +70,7 @@ void Scopes::start_micro_step(int index, std::int64_t pass, bool last) {
     agreement_.begin_losses();
     clock_.start();
   }
-  if (index == 0 || train_.plan.sync_each() || train_.plan.inputs.accumulate_locally)
+  if (index == 0 || train_.plan.sync_each() || train_.policy().accumulate_locally)
     std::fill(touched_.begin(), touched_.end(), char{0});
   pass_ = pass;
   train_.micro_step = index;
