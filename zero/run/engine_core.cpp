@@ -17,10 +17,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       hidden_(train_),
       agreement_(runtime, train_.ranks, train_.plan, [this] { offload_.check(); }),
       updates_(
-          {runtime, train_.ranks, train_.update_group(), train_.plan, train_.arrays, agreement_},
-          [this](int unit, Ranks::Transfer operation) {
-            transfers_.queue_for_update(unit, std::move(operation));
-          }),
+          {runtime, train_.ranks, train_.update_group(), train_.plan, train_.arrays, agreement_}),
       memory_(train_, agreement_, updates_),
       transfers_(train_, hidden_, agreement_),
       offload_(train_, agreement_),

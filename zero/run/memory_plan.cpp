@@ -44,7 +44,7 @@ MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, b
   if (inputs.offload.offloads()) OffloadTier(runtime, inputs, state, config).plan(ledger);
   const StepAgreement agreement(runtime, runtime.ranks(), plan, {});
   agreement.plan(ledger);
-  Updates({runtime, runtime.ranks(), runtime.ranks(), plan, state, agreement}, {}).plan(ledger);
+  Updates({runtime, runtime.ranks(), runtime.ranks(), plan, state, agreement}).plan(ledger);
   MemoryPlan result;
   result.memory = planned(ledger, Tier::memory);
   if (on_gpu) result.in_host = planned(ledger, Tier::host);

@@ -173,7 +173,8 @@ void Stepper::update(const Instruction& instruction) {
   }
   const int flat_unit = flat_unit_of(instruction, train.plan.inputs.chunks);
   const DeviceRange range(train.runtime, Op::update, train.layout().flat_unit(flat_unit).name);
-  parts_.updates.update(instruction.target, train.store->view(instruction.target));
+  parts_.updates.update(instruction.target, train.store->view(instruction.target),
+                        parts_.transfers);
 }
 
 // The step may have gone on when the work runs; it is known by then whether the step is applied.

@@ -28,8 +28,7 @@ void for_directions(const EnginePlan& plan, const MatrixBatch& batch, const Chun
 
 }  // namespace
 
-Updates::Updates(const Parts& parts, Transfer transfer)
-    : parts_(parts), transfer_(std::move(transfer)), update_parts_(parts.plan, parts.state) {
+Updates::Updates(const Parts& parts) : parts_(parts), update_parts_(parts.plan, parts.state) {
   constexpr MemoryCategory category = MemoryCategory::update_staging;
   const std::int64_t ranges = std::ssize(update_parts_.ranges);
   requests_.add(category, sizeof(optim::NormSum), matrix_norm_);
@@ -140,13 +139,13 @@ void Updates::add_up_split_tensors(Ranks& model_parallel) {
     if (model.params[p].options.split) tensor_sums()[p] = *sum++;
 }
 
-void Updates::update(int chunk, const ChunkView& view) {
+void Updates::update(int chunk, const ChunkView& view, Transfers& transfers) {
   for (const UpdatePart& part : update_parts_.of_chunk[chunk])
     queue([rule = part.rule, update = update_of(view, part),
            decision = parts_.agreement.decision()](DeviceKernels& kernels, Stream stream) {
       kernels.update(rule, update, decision, stream);
     });
-  update_matrices(view);
+  update_matrices(view, transfers);
 }
 
 void Updates::update_on_host(int chunk, const ChunkView& view, const StepFactors& factors,
@@ -157,16 +156,6 @@ void Updates::update_on_host(int chunk, const ChunkView& view, const StepFactors
     update.range_count = part.range_count;
     parts_.runtime.host_kernels().update(part.rule, update, &decision, {});
   }
-}
-
-void Updates::travel(const ChunkView& chunk, const float* from, float* to,
-                     const comm::PairCounts& counts) {
-  parts_.runtime.cross([&] {
-    transfer_(chunk.id.flat_unit,
-              [from, to, &counts](comm::Communicator& communicator, Stream stream) {
-                communicator.all_to_all(from, to, counts, DType::fp32, stream);
-              });
-  });
 }
 
 void Updates::orthogonalize(const PlannedMatrix& matrix, float* values) {
@@ -181,12 +170,20 @@ void Updates::orthogonalize(const PlannedMatrix& matrix, float* values) {
 // Directions of a segment's matrices travel to the ranks that own them, are made orthogonal there,
 // and travel back. All is queued whether the step is applied or not: a step that is skipped moves
 // directions that nobody takes.
-void Updates::update_matrices(const ChunkView& chunk) {
+void Updates::update_matrices(const ChunkView& chunk, Transfers& transfers) {
   const EnginePlan& plan = parts_.plan;
   const ModelState& state = parts_.state;
   const optim::StepDecision* decision = parts_.agreement.decision();
   const float* factors = parts_.agreement.factors();
   const bool sharded = plan.matrices.sharded();
+  const auto travel = [&](const float* from, float* to, const comm::PairCounts& counts) {
+    parts_.runtime.cross([&] {
+      transfers.queue_for_update(
+          chunk.id.flat_unit, [from, to, &counts](comm::Communicator& communicator, Stream stream) {
+            communicator.all_to_all(from, to, counts, DType::fp32, stream);
+          });
+    });
+  };
   for (const MatrixBatch& batch : plan.matrices.batches(chunk.id)) {
     for_directions(plan, batch, chunk, state.directions(),
                    [&](const PlannedMatrix& matrix, const Range& range, float* directions) {
@@ -195,14 +192,14 @@ void Updates::update_matrices(const ChunkView& chunk) {
                        kernels.direct(update, directions, decision, stream);
                      });
                    });
-    if (sharded) travel(chunk, state.directions(), state.matrices(), batch.counts);
+    if (sharded) travel(state.directions(), state.matrices(), batch.counts);
     float* next = sharded ? state.matrices() : state.directions();
     for (const PlannedMatrix& matrix : batch.matrices) {
       if (matrix.owner != plan.matrices.member(plan.policy.rank)) continue;
       orthogonalize(matrix, next);
       next += matrix.range.count();
     }
-    if (sharded) travel(chunk, state.matrices(), state.directions(), batch.way_back);
+    if (sharded) travel(state.matrices(), state.directions(), batch.way_back);
     for_directions(plan, batch, chunk, state.directions(),
                    [&](const PlannedMatrix& matrix, const Range& range, const float* directions) {
                      DeviceUpdate update = update_of(chunk, range, matrix.group, factors);

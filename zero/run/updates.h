@@ -6,12 +6,12 @@
 // how the state is sharded. One thread, but for update_on_host().
 #pragma once
 
-#include <functional>
 #include <memory>
 
 #include "optim/device_kernels.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/run/step_agreement.h"
+#include "zero/run/transfers.h"
 #include "zero/run/update_parts.h"
 #include "zero/state/memory_requests.h"
 #include "zero/state/state_store.h"
@@ -20,9 +20,6 @@ namespace zero::detail {
 
 class Updates {
  public:
-  // Queues an operation on the communication stream, as traffic of a flat unit.
-  using Transfer = std::function<void(int flat_unit, Ranks::Transfer)>;
-
   // All outlive it.
   struct Parts {
     RuntimeCore& runtime;
@@ -32,7 +29,7 @@ class Updates {
     const ModelState& state;
     const StepAgreement& agreement;
   };
-  Updates(const Parts& parts, Transfer transfer);
+  explicit Updates(const Parts& parts);
 
   // Enters its bytes into the ledger's plan; then allocate() takes them.
   void plan(Ledger& ledger) const { requests_.plan(ledger); }
@@ -44,7 +41,8 @@ class Updates {
 
   // Of the latest agreement. The first half of rules that need tensor norms, for all chunks.
   void measure(const StateStore& store);
-  void update(int chunk, const ChunkView& view);
+  // Matrices travel by the transfers.
+  void update(int chunk, const ChunkView& view, Transfers& transfers);
   // Of a chunk in host memory beside a GPU, whose decision the host knows; on any thread.
   void update_on_host(int chunk, const ChunkView& view, const StepFactors& factors,
                       const optim::StepDecision& decision) const;
@@ -59,9 +57,8 @@ class Updates {
   void for_measured(const StateStore& store, const Each& each) const;
   void add_up_tensor_sums();
   void add_up_split_tensors(Ranks& model_parallel);
-  void update_matrices(const ChunkView& chunk);
+  void update_matrices(const ChunkView& chunk, Transfers& transfers);
   void orthogonalize(const PlannedMatrix& matrix, float* values);
-  void travel(const ChunkView& chunk, const float* from, float* to, const comm::PairCounts& counts);
   // Queues work(kernels, stream) on the compute stream.
   template <class Work>
   void queue(Work work) {
@@ -70,7 +67,6 @@ class Updates {
   }
 
   const Parts parts_;
-  Transfer transfer_;
   UpdateParts update_parts_;
   MemoryRequests requests_;
   Arena arena_;
