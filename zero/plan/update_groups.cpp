@@ -7,12 +7,9 @@ namespace zero::detail {
 
 namespace {
 
-// The optimizer's options, with those that the group replaces.
-optim::OptimizerOptions options_of(const Config& config, const UpdateGroup& group) {
-  optim::OptimizerOptions options = optim::options_of_rule(config.optimizer, group.auxiliary);
-  const auto found = config.zero_core.param_groups.find(group.name);
-  if (found == config.zero_core.param_groups.end()) return options;
-  const ParamGroupOptions& own = found->second;
+// What the config gives a group of its own, in the place of the optimizer's options.
+void replace_options(UpdateGroup& group, const ParamGroupOptions& own) {
+  optim::OptimizerOptions& options = group.options;
   const bool betas = own.betas.has_value(), eps = own.eps.has_value();
   const optim::UpdateRule& rule = optim::rule_of(options);
   const auto require = [&](bool holds, const char* key) {
@@ -28,7 +25,7 @@ optim::OptimizerOptions options_of(const Config& config, const UpdateGroup& grou
   options.momentum = own.momentum.value_or(options.momentum);
   options.epsilon = own.eps.value_or(options.epsilon);
   if (betas) std::tie(options.beta1, options.beta2) = *own.betas;
-  return options;
+  group.lr_scale = own.lr_scale;
 }
 
 bool belongs_to_auxiliary(const ParamDeclaration& param, const Config& config) {
@@ -69,17 +66,15 @@ int UpdateGroups::find_or_add(const ParamDeclaration& param, const Config& confi
     if (groups_[i].name == group.name && groups_[i].decay == group.decay &&
         groups_[i].auxiliary == group.auxiliary)
       return i;
-  const optim::OptimizerOptions options = options_of(config, group);
-  group.options = options;
-  optim::check_options(options);
-  group.rule = &optim::rule_of(options);
-  group.learning_rate = options.learning_rate;
-  group.schedule.emplace(config.scheduler, group.learning_rate);
-  group.weight_decay = group.decay ? options.weight_decay : 0;
+  group.options = optim::options_of_rule(config.optimizer, group.auxiliary);
+  const auto own = config.zero_core.param_groups.find(group.name);
+  if (own != config.zero_core.param_groups.end()) replace_options(group, own->second);
+  optim::check_options(group.options);
+  if (!group.decay) group.options.weight_decay = 0;
+  group.rule = &optim::rule_of(group.options);
+  group.schedule.emplace(config.scheduler, group.options.learning_rate);
   // DeepSpeed's Muon does not offer its Adam's betas to schedules.
   group.cycles_betas = group.rule->betas && !optim::has_auxiliary_rule(config.optimizer);
-  const auto found = config.zero_core.param_groups.find(group.name);
-  if (found != config.zero_core.param_groups.end()) group.lr_scale = found->second.lr_scale;
   for (const std::string_view state : group.rule->states) {
     const auto known = std::find(state_names_.begin(), state_names_.end(), state);
     group.states.push_back(static_cast<int>(known - state_names_.begin()));
@@ -93,11 +88,11 @@ optim::StepScalars UpdateGroups::scalars(int index, optim::StepScalars common,
                                          std::optional<double> given_rate) const {
   const UpdateGroup& own = group(index);
   double rate = own.schedule->rate(common.step);
-  const bool in_proportion = own.learning_rate != learning_rate_ && learning_rate_ > 0;
-  if (given_rate)
-    rate = in_proportion ? *given_rate * own.learning_rate / learning_rate_ : *given_rate;
+  const double own_rate = own.options.learning_rate;
+  const bool in_proportion = own_rate != learning_rate_ && learning_rate_ > 0;
+  if (given_rate) rate = in_proportion ? *given_rate * own_rate / learning_rate_ : *given_rate;
   common.learning_rate = static_cast<float>(rate * own.lr_scale);
-  common.weight_decay = static_cast<float>(own.weight_decay);
+  common.weight_decay = static_cast<float>(own.options.weight_decay);
   if (own.cycles_betas) common.betas = own.schedule->betas(common.step);
   return common;
 }

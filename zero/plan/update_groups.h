@@ -20,11 +20,10 @@ struct UpdateGroup {
   std::string name;  // ParamOptions::group
   bool decay = true;
   bool auxiliary = false;           // the optimizer leaves it to its auxiliary rule
-  optim::OptimizerOptions options;  // of the rule
+  optim::OptimizerOptions options;  // of the rule; without weight decay where the group has none
   const optim::UpdateRule* rule = nullptr;
   std::optional<optim::LrSchedule> schedule;
-  double learning_rate = 0;  // from which the schedule starts
-  double lr_scale = 1, weight_decay = 0;
+  double lr_scale = 1;
   bool cycles_betas = false;  // the schedule may set them
   std::vector<int> states;    // the rule's, as indices into UpdateGroups::state_names()
 };
