@@ -21,14 +21,16 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       memory_(train_, agreement_, updates_),
       transfers_(train_, hidden_, agreement_),
       offload_(train_, agreement_),
-      checkpoints_(make_checkpoints()),
+      checkpoints_(with_memory_table(
+          runtime.ledger(),
+          [&] { return Checkpoints(runtime, train_.ranks, train_.config, snapshot_of(train_)); })),
       walker_(train_.plan.inputs, plan_streams(), clock_,
               {[this](const Instruction& i) { issue(i); },
                [this](int flat_unit) { scopes_.complete_gradients(flat_unit); }}),
       learner_(train_, walker_),
       scopes_({train_, guard_, walker_, learner_, hidden_, clock_, agreement_}),
       stepper_({train_, guard_, scopes_, transfers_, offload_, walker_, clock_, hidden_, updates_,
-                *checkpoints_, agreement_}),
+                checkpoints_, agreement_}),
       weights_(train_, guard_, transfers_, offload_) {
   // The program's own calls wait as long as the engine's.
   comm::CallTerms terms = runtime.ranks().terms();
@@ -38,15 +40,6 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   with_memory_table(runtime.ledger(), require_address_space);
   if (runtime.topology().local_rank == 0) notice_settings();
   updates_.fill_initial_states(*train_.store);
-}
-
-std::unique_ptr<Checkpoints> EngineCore::make_checkpoints() {
-  std::unique_ptr<Checkpoints> checkpoints;
-  with_memory_table(train_.runtime.ledger(), [&] {
-    checkpoints = std::make_unique<Checkpoints>(train_.runtime, train_.ranks, train_.config,
-                                                snapshot_of(train_));
-  });
-  return checkpoints;
 }
 
 PlanWalker::Streams EngineCore::plan_streams() const {
@@ -62,12 +55,12 @@ void EngineCore::issue(const Instruction& instruction) {
   const PlanStream stream = instruction.stream;
   if (stream == PlanStream::communication) {
     const bool reduces = instruction.op == Op::reduce || instruction.op == Op::reduce_late;
-    if (reduces && train_.arrays.residues().exist()) checkpoints_->precede_by_residue_copies();
+    if (reduces && train_.arrays.residues().exist()) checkpoints_.precede_by_residue_copies();
     return transfers_.issue(instruction);
   }
   if (stream == PlanStream::host) return stepper_.issue_on_host(instruction);
   if (instruction.op == Op::upload)
-    checkpoints_->precede_by_copies(instruction, *offload_.stream(stream));
+    checkpoints_.precede_by_copies(instruction, *offload_.stream(stream));
   offload_.issue(instruction);
 }
 
@@ -111,7 +104,7 @@ EngineCore::~EngineCore() {
   } catch (const std::exception&) {
     // The rank that makes another call throws it.
   }
-  checkpoints_->end(completes);
+  checkpoints_.end(completes);
   RuntimeCore& runtime = train_.runtime;
   try {
     // Work in flight uses the buffers; peers read them.
@@ -168,7 +161,7 @@ void EngineCore::require_step_border(const char* call) {
 
 void EngineCore::require_no_save(const char* call) {
   require_step_border(call);
-  checkpoints_->finish_pending();
+  checkpoints_.finish_pending();
 }
 
 EngineReport EngineCore::report() {

@@ -39,7 +39,7 @@ class EngineCore {
   Stepper& stepper() { return stepper_; }
   StepAgreement& agreement() { return agreement_; }
   Weights& weights() { return weights_; }
-  Checkpoints& checkpoints() { return *checkpoints_; }
+  Checkpoints& checkpoints() { return checkpoints_; }
   // The handles that Engine::units() shows.
   std::vector<Unit>& units() { return units_; }
 
@@ -60,7 +60,6 @@ class EngineCore {
   EngineReport report();
 
  private:
-  std::unique_ptr<Checkpoints> make_checkpoints();
   PlanWalker::Streams plan_streams() const;
   void issue(const Instruction& instruction);
   void share_memory();
@@ -77,7 +76,7 @@ class EngineCore {
   EngineMemory memory_;
   Transfers transfers_;
   OffloadStreams offload_;
-  std::unique_ptr<Checkpoints> checkpoints_;
+  Checkpoints checkpoints_;
   PlanWalker walker_;
   OrderLearner learner_;
   Scopes scopes_;

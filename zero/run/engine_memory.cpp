@@ -21,14 +21,6 @@ void require_address_space() {
                       byte_text(address_space_margin) + ": raise the limit (ulimit -v)");
 }
 
-void with_memory_table(const Ledger& ledger, const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const MemoryError& error) {
-    throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
-  }
-}
-
 EngineMemory::EngineMemory(TrainState& train, StepAgreement& agreement, Updates& updates)
     : train_(train), agreement_(agreement), updates_(updates) {
   Ledger& ledger = train.runtime.ledger();

@@ -3,9 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <string>
 
 #include "zero/base/arena.h"
+#include "zero/base/error.h"
 #include "zero/run/updates.h"
 #include "zero/state/train_state.h"
 
@@ -41,6 +42,13 @@ class EngineMemory {
 void require_address_space();
 
 // Adds the ledger's table to the MemoryError that the work throws.
-void with_memory_table(const Ledger& ledger, const std::function<void()>& work);
+template <class Work>
+auto with_memory_table(const Ledger& ledger, const Work& work) {
+  try {
+    return work();
+  } catch (const MemoryError& error) {
+    throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
+  }
+}
 
 }  // namespace zero::detail
