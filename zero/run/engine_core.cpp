@@ -3,7 +3,6 @@
 #include <exception>
 
 #include "zero/base/notice.h"
-#include "zero/run/engine_report.h"
 #include "zero/run/hybrid_advice.h"
 #include "zero/run/replicas.h"
 #include "zero/run/train_snapshot.h"
@@ -162,13 +161,6 @@ void EngineCore::require_step_border(const char* call) {
 void EngineCore::require_no_save(const char* call) {
   require_step_border(call);
   checkpoints_.finish_pending();
-}
-
-EngineReport EngineCore::report() {
-  guard_.require_same_call("Engine::report()");
-  stepper_.settle();
-  finish_work();
-  return gather_report({train_, clock_, transfers_.traffic(), memory_.baseline_bytes()});
 }
 
 }  // namespace zero::detail

@@ -57,9 +57,11 @@ class EngineCore {
   // Waits for all work in flight.
   void finish_work();
 
+  // engine_report.cpp. Every rank's figures, on every rank.
   EngineReport report();
 
  private:
+  std::vector<std::int64_t> report_words();
   PlanWalker::Streams plan_streams() const;
   void issue(const Instruction& instruction);
   void share_memory();

@@ -1,6 +1,7 @@
+// What an engine says of itself (Engine::report).
 #include <array>
 
-#include "zero/run/engine_report.h"
+#include "zero/run/engine_core.h"
 
 namespace zero::detail {
 
@@ -8,35 +9,6 @@ namespace {
 
 constexpr std::array file_directions = {"read", "write"};
 constexpr std::array<const char*, copy_directions> copy_names = {"to_host", "to_device"};
-
-// One rank's report as words: written by it, read by all.
-std::vector<std::int64_t> report_words(const ReportSources& sources) {
-  using Activity = StepClock::Activity;
-  TrainState& train = sources.train;
-  std::vector<std::int64_t> words{train.control_bytes(), sources.baseline_bytes,
-                                  proportional_set_size()};
-  for (const Activity activity :
-       {Activity::kernels, Activity::waiting, Activity::optimizer, Activity::other})
-    words.push_back(sources.clock.nanoseconds(activity));
-  for (std::size_t i = 0; i < comm::operation_count; ++i)
-    words.insert(words.end(),
-                 {sources.traffic.calls[i], sources.traffic.bytes_sent[i],
-                  sources.traffic.bytes_inside_node[i], sources.traffic.bytes_between_nodes[i]});
-  for (const Tier tier : {Tier::memory, Tier::host, Tier::pinned, Tier::file})
-    for (int i = 0; i < memory_category_count; ++i) {
-      const MemoryAccount& account =
-          train.runtime.ledger().account(static_cast<MemoryCategory>(i), tier);
-      words.insert(words.end(), {account.planned, account.current, account.peak});
-    }
-  const auto uses =
-      train.offload ? train.offload->file_uses() : std::array<offload::ChannelUse, 2>{};
-  for (const offload::ChannelUse& use : uses)
-    words.insert(words.end(), {use.bytes_read + use.bytes_written, use.busy_nanoseconds});
-  const auto copied =
-      train.offload ? train.offload->copied() : std::array<CopyTotal, copy_directions>{};
-  for (const CopyTotal& total : copied) words.insert(words.end(), {total.bytes, total.nanoseconds});
-  return words;
-}
 
 RankReport read_report(const TrainState& train, const std::int64_t* word) {
   const auto seconds = [](std::int64_t nanoseconds) {
@@ -67,15 +39,45 @@ RankReport read_report(const TrainState& train, const std::int64_t* word) {
 
 }  // namespace
 
-EngineReport gather_report(const ReportSources& sources) {
-  TrainState& train = sources.train;
-  const std::vector<std::int64_t> words = report_words(sources);
-  const std::vector<std::int64_t> all = train.ranks.gather_words("Engine::report", words);
+// One rank's report as words: written by it, read by all.
+std::vector<std::int64_t> EngineCore::report_words() {
+  using Activity = StepClock::Activity;
+  const comm::Traffic& traffic = transfers_.traffic();
+  std::vector<std::int64_t> words{train_.control_bytes(), memory_.baseline_bytes(),
+                                  proportional_set_size()};
+  for (const Activity activity :
+       {Activity::kernels, Activity::waiting, Activity::optimizer, Activity::other})
+    words.push_back(clock_.nanoseconds(activity));
+  for (std::size_t i = 0; i < comm::operation_count; ++i)
+    words.insert(words.end(), {traffic.calls[i], traffic.bytes_sent[i],
+                               traffic.bytes_inside_node[i], traffic.bytes_between_nodes[i]});
+  for (const Tier tier : {Tier::memory, Tier::host, Tier::pinned, Tier::file})
+    for (int i = 0; i < memory_category_count; ++i) {
+      const MemoryAccount& account =
+          train_.runtime.ledger().account(static_cast<MemoryCategory>(i), tier);
+      words.insert(words.end(), {account.planned, account.current, account.peak});
+    }
+  const auto uses =
+      train_.offload ? train_.offload->file_uses() : std::array<offload::ChannelUse, 2>{};
+  for (const offload::ChannelUse& use : uses)
+    words.insert(words.end(), {use.bytes_read + use.bytes_written, use.busy_nanoseconds});
+  const auto copied =
+      train_.offload ? train_.offload->copied() : std::array<CopyTotal, copy_directions>{};
+  for (const CopyTotal& total : copied) words.insert(words.end(), {total.bytes, total.nanoseconds});
+  return words;
+}
+
+EngineReport EngineCore::report() {
+  guard_.require_same_call("Engine::report()");
+  stepper_.settle();
+  finish_work();
+  const std::vector<std::int64_t> words = report_words();
+  const std::vector<std::int64_t> all = train_.ranks.gather_words("Engine::report", words);
   EngineReport report;
-  report.layout_hash = train.layout().hash;
-  report.parameter_count = train.model.total_elements();
-  for (int r = 0; r < train.rank_count(); ++r)
-    report.ranks.push_back(read_report(train, &all[r * words.size()]));
+  report.layout_hash = train_.layout().hash;
+  report.parameter_count = train_.model.total_elements();
+  for (int r = 0; r < train_.rank_count(); ++r)
+    report.ranks.push_back(read_report(train_, &all[r * words.size()]));
   return report;
 }
 
