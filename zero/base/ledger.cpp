@@ -30,6 +30,7 @@ void Ledger::take(MemoryCategory category, std::int64_t bytes, Tier tier) {
 
 void Ledger::give_back(MemoryCategory category, std::int64_t bytes, Tier tier) {
   accounts_[tier][category].current -= bytes;
+  accounts_[tier][category].planned -= bytes;
   if (tier == Tier::pinned) give_back(category, bytes, Tier::host);
 }
 

@@ -45,6 +45,7 @@ class Ledger {
  public:
   void plan(MemoryCategory category, std::int64_t bytes, Tier tier = Tier::memory);
   void take(MemoryCategory category, std::int64_t bytes, Tier tier = Tier::memory);
+  // What is given back is not planned any more either.
   void give_back(MemoryCategory category, std::int64_t bytes, Tier tier = Tier::memory);
   // Peaks count from now on.
   void restart_peaks();

@@ -17,10 +17,8 @@ CheckpointContext::CheckpointContext(RuntimeCore& runtime_core, Ranks& all_ranks
 
 CheckpointContext::~CheckpointContext() {
   Ledger& ledger = runtime.ledger();
-  for (const auto& [arena, tier] : memory) {
+  for (const auto& [arena, tier] : memory)
     ledger.give_back(MemoryCategory::checkpoints, arena.size(), tier);
-    ledger.plan(MemoryCategory::checkpoints, -arena.size(), tier);
-  }
 }
 
 std::span<std::byte> CheckpointContext::take_memory(std::int64_t bytes, bool pinned) {

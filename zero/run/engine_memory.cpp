@@ -72,9 +72,7 @@ EngineMemory::~EngineMemory() {
   updates_.give_back(ledger);
   train_.arrays.give_back(ledger);
   train_.buffers.give_back(ledger);
-  const std::int64_t rounding = exchanged_.size() - exchanged_.taken();
-  ledger.give_back(MemoryCategory::communication, rounding);
-  ledger.plan(MemoryCategory::communication, -rounding);
+  ledger.give_back(MemoryCategory::communication, exchanged_.size() - exchanged_.taken());
   if (train_.offload) train_.offload->give_back(ledger);
 }
 

@@ -95,7 +95,6 @@ void Transfers::reserve_staging() {
 
 void Transfers::give_back_staging() {
   train_.runtime.ledger().give_back(MemoryCategory::communication, staging_.size());
-  train_.runtime.ledger().plan(MemoryCategory::communication, -staging_.size());
 }
 
 void Transfers::issue(const Instruction& instruction) {

@@ -162,7 +162,6 @@ void Weights::dematerialize() noexcept {
     if (!slots_.empty()) train_.arrays.segment(id).whole = slots_[next++];
   slots_.clear();
   train_.runtime.ledger().give_back(MemoryCategory::parameters, full_model_.size());
-  train_.runtime.ledger().plan(MemoryCategory::parameters, -full_model_.size());
   full_model_ = Arena();
   guard_.enter(Phase::between_steps);
 }

@@ -22,10 +22,8 @@ void MemoryRequests::take(Arena& arena, Ledger& ledger) const {
 }
 
 void MemoryRequests::give_back(Ledger& ledger) const {
-  for (const Piece& piece : pieces_) {
+  for (const Piece& piece : pieces_)
     ledger.give_back(piece.category, Arena::rounded(piece.bytes), tier_);
-    ledger.plan(piece.category, -Arena::rounded(piece.bytes), tier_);
-  }
 }
 
 }  // namespace zero::detail
