@@ -3,9 +3,7 @@
 #include <exception>
 
 #include "zero/base/notice.h"
-#include "zero/run/hybrid_advice.h"
 #include "zero/run/replicas.h"
-#include "zero/run/train_snapshot.h"
 
 namespace zero::detail {
 
@@ -87,7 +85,7 @@ void EngineCore::notice_settings() const {
     warn_once(train_.offload->describe());
     for (const std::string& notice : train_.offload->notices()) warn_once(notice);
   }
-  if (const std::string advice = hybrid_advice(train_); !advice.empty()) warn_once(advice);
+  if (const std::string advice = hybrid_advice(); !advice.empty()) warn_once(advice);
   if (train_.plan.strict)
     warn_once(
         "strict mode: stage 3's rules hold at every stage, which costs time and memory; "

@@ -24,6 +24,9 @@
 
 namespace zero::detail {
 
+// What is trained, as checkpoints save and load it.
+std::unique_ptr<checkpoint::Snapshot> snapshot_of(TrainState& train);
+
 class EngineCore {
  public:
   EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config config);
@@ -66,6 +69,10 @@ class EngineCore {
   void issue(const Instruction& instruction);
   void share_memory();
   void notice_settings() const;
+  // What a hybrid strategy, and what wire formats would save where stage 3 runs on several nodes:
+  // one sentence on rank 0; nothing where the config has chosen, where one group per node cannot be
+  // made, or where nothing would be saved.
+  std::string hybrid_advice() const;
 
   const std::shared_ptr<EngineCore*> self_ = std::make_shared<EngineCore*>(this);
   const int exceptions_at_start_;

@@ -1,4 +1,4 @@
-#include "zero/run/hybrid_advice.h"
+#include "zero/run/engine_core.h"
 
 #include "zero/base/number_text.h"
 
@@ -48,17 +48,17 @@ Cost cost_of(const Model& model, const Config& config, const PlanRank& on) {
 
 }  // namespace
 
-std::string hybrid_advice(const TrainState& train) {
-  const comm::Topology& topology = train.runtime.topology();
+std::string EngineCore::hybrid_advice() const {
+  const comm::Topology& topology = train_.runtime.topology();
   const int on_node = topology.neighbours_per_node();
-  const PlanRank on{train.rank(), topology.size, train.policy().on_gpu, false, {}, on_node};
-  const Config& config = train.config;
-  const bool compressed = train.policy().wire.encodes();
+  const PlanRank on{train_.rank(), topology.size, train_.policy().on_gpu, false, {}, on_node};
+  const Config& config = train_.config;
+  const bool compressed = train_.policy().wire.encodes();
   const bool chosen =
-      config.zero_core.shard_group_size || train.policy().second_copy_ranks > 0 || compressed;
-  if (train.rank() != 0 || topology.node_count == 1 || on_node <= 1 || chosen ||
-      train.plan.strict || train.plan.configured.parameter != Placement::shard ||
-      train.policy().parameter_home != Home::device)
+      config.zero_core.shard_group_size || train_.policy().second_copy_ranks > 0 || compressed;
+  if (train_.rank() != 0 || topology.node_count == 1 || on_node <= 1 || chosen ||
+      train_.plan.strict || train_.plan.configured.parameter != Placement::shard ||
+      train_.policy().parameter_home != Home::device)
     return "";
   Config hybrid = config;
   hybrid.zero_core.reduce_group_size = 0;
@@ -69,9 +69,9 @@ std::string hybrid_advice(const TrainState& train) {
   encoded.zero_optimization.hpz_partition_size = on_node;
   encoded.zero_optimization.quantized_weights = true;
   encoded.zero_optimization.quantized_gradients = true;
-  const Cost now = cost_of(train.model, config, on), then = cost_of(train.model, hybrid, on);
+  const Cost now = cost_of(train_.model, config, on), then = cost_of(train_.model, hybrid, on);
   if (then.between_nodes >= now.between_nodes) return "";
-  const Cost fewer = cost_of(train.model, encoded, on);
+  const Cost fewer = cost_of(train_.model, encoded, on);
   const auto text = [](double bytes) { return byte_text(static_cast<std::int64_t>(bytes)); };
   return "a rank sends " + text(now.between_nodes) +
          " between nodes in a micro step and its update; with zero_core.shard_group_size \"node\" "

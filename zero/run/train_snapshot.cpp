@@ -1,4 +1,4 @@
-#include "zero/run/train_snapshot.h"
+#include "zero/run/engine_core.h"
 
 #include <algorithm>
 #include <array>
