@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/support/hybrid_rows.h"
+#include "tests/support/plan_traffic.h"
 #include "tests/support/toy_ranks.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/runtime/strict_mode.h"
@@ -157,10 +158,10 @@ TEST_CASE("second copies that groups share (hpZ) change no bit of stage 3") {
 }
 
 // Elements that one step gathers from shards and from second copies, and reduces, padding included.
-zero::detail::PlanTraffic traffic_of(const zero::Config& config, int ranks) {
+plan_traffic::Traffic traffic_of(const zero::Config& config, int ranks) {
   const zero::detail::EnginePlan plan(toy::describe({}).declared(), config,
                                       {0, ranks, false, zero::detail::strict_mode()});
-  return zero::detail::traffic_of(plan.steps.only, plan.layout);
+  return plan_traffic::of(plan.steps.only, plan.layout);
 }
 
 // Of fp32 values that are gathered or reduced over so many ranks.

@@ -47,7 +47,7 @@ PARTS = {
                   ["zero_test", "equivalence_mpi_n3", "api_tensor_parallel_2_n4", "zero_run_job", "comm_faults",
                    "faults_preemption", "faults_bad_input"]),
     "plan": (["zero/plan/*.cpp"], ["config_test", *ENGINE]),
-    "scopes": (["zero/run/scopes.cpp", "zero/run/order_learner.cpp", "zero/run/evaluator.cpp", "zero/run/engine.cpp",
+    "scopes": (["zero/run/scopes.cpp", "zero/run/order_learner.cpp", "zero/run/evaluations.cpp", "zero/run/engine.cpp",
                 "zero/run/engine_core.cpp"], [*ENGINE, "background_test"]),
     "transfers": (["zero/run/transfers.cpp", "zero/run/plan_walker.cpp", "zero/run/reduced_gradients.cpp",
                    "zero/run/weights.cpp"], ENGINE),

@@ -52,7 +52,7 @@ class Memory {
         parameters_(inputs.chunks.size(), 0),
         gradients_(std::size_t(inputs.gradient_slots.slots)),
         sums_(inputs.layout->flat_units.size()) {
-    for (std::size_t f = 0; f < sums_.size() && !inputs.gather_parameters; ++f)
+    for (std::size_t f = 0; f < sums_.size() && !inputs.policy->parameters_sharded; ++f)
       whole(int(f)) = {int(f), 0};
   }
 
@@ -188,7 +188,7 @@ class Memory {
   void gather(const Instruction& i, Moment now, bool ends) {
     const int f = i.target;
     // After the update in which it stands, or in the micro step before.
-    const int step = inputs_.gather_parameters ? now.step : now.step + 1;
+    const int step = inputs_.policy->parameters_sharded ? now.step : now.step + 1;
     if (inputs_.offload.shard_slot(f) >= 0)
       require(i, buffer(f) == Version{f, step});
     else
@@ -230,7 +230,7 @@ class Memory {
     const int flat = chunk(i.target).flat_unit;
     step_state(i, now, ends);
     if (!outside(i.target)) parameters_[c] = ends ? now.step + 1 : torn;
-    if (!inputs_.gather_parameters)
+    if (!inputs_.policy->parameters_sharded)
       whole(flat) = {flat, inputs_.gather_after_update ? torn : now.step + 1};
   }
   void store(const Instruction& i, Moment now, bool ends) {
@@ -281,8 +281,7 @@ std::string walk(const PlanInputs& inputs, const Walked& plans, const Ranking& r
     for (const bool ends : {false, true})
       stream.enqueue([&memory, i, now, ends](zero::Stream) { memory.access(i, now, ends); });
   };
-  PlanWalker walker(inputs, streams, clock,
-                    {give, [](const Instruction&) {}, [](int u) { return std::to_string(u); }});
+  PlanWalker walker(inputs, streams, clock, {give, [](int) {}});
   plan_walks::walk_steps(walker, plans, steps, now, give);
   for (zero::ExecutionStream* stream : streams) stream->synchronize();
   return memory.fault;

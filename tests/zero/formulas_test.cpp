@@ -5,6 +5,7 @@
 
 #include "comm/wire/codec.h"
 #include "tests/support/models.h"
+#include "tests/support/plan_traffic.h"
 #include "zero/base/ledger.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/state/state.h"
@@ -40,8 +41,7 @@ struct Planned {
 
 Planned planned(const zero::ModelSpec& spec, const zero::Config& config, int ranks) {
   const EnginePlan plan(spec.declared(), config, {ranks - 1, ranks});
-  const ModelState state(plan.layout, plan.inputs.parameter_slots, plan.inputs.gradient_slots,
-                         plan.policy);
+  const ModelState state(plan);
   Planned result;
   state.plan(result.ledger);
   return result;
@@ -239,7 +239,7 @@ TEST_CASE("elements gathered and reduced are those of the exact form") {
     else
       alone += flat.elements();
   }
-  const auto traffic = [&](const StepPlan& step) { return traffic_of(step, plan.layout); };
+  const auto traffic = [&](const StepPlan& step) { return plan_traffic::of(step, plan.layout); };
   constexpr int layers = 12;
   CHECK(traffic(plan.steps.only).gathered == tied + alone + (2 * layers - k) * block);
   CHECK(traffic(plan.steps.only).gathered / 1e6 == doctest::Approx(195.3).epsilon(0.001));

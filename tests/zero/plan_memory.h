@@ -41,7 +41,7 @@ class Memory {
       place_in_unit_.push_back(chunks_[std::size_t(chunk.flat_unit)]);
       ++chunks_[std::size_t(chunk.flat_unit)];
     }
-    for (std::size_t f = 0; f < versions_.size() && !inputs.gather_parameters; ++f)
+    for (std::size_t f = 0; f < versions_.size() && !inputs.policy->parameters_sharded; ++f)
       parameter_of(int(f)) = {int(f), 0};
   }
 
@@ -251,12 +251,12 @@ class Memory {
     const bool first = place_in_unit_[std::size_t(chunk)] == 0;
     if (inputs_.spread_after_update && first && spread_[std::size_t(f)] != before)
       complain(op, chunk, "comes before the last update has been spread");
-    if (!inputs_.gather_parameters) parameter_of(f) = {f, torn};
+    if (!inputs_.policy->parameters_sharded) parameter_of(f) = {f, torn};
   }
   void end_write(int chunk) {
     const int f = inputs_.chunks[std::size_t(chunk)].flat_unit;
     ++versions_[std::size_t(f)];
-    if (inputs_.gather_parameters) return;
+    if (inputs_.policy->parameters_sharded) return;
     parameter_of(f) = {f, inputs_.gather_after_update ? torn : versions_[std::size_t(f)]};
   }
   int gradient_slot(int f) const { return inputs_.gradient_slots.slot_of[std::size_t(f)]; }

@@ -118,7 +118,6 @@ EngineCore::~EngineCore() {
   }
   offload_.finish_quietly();
   hidden_.show_all();
-  transfers_.give_back_staging();
 }
 
 void EngineCore::require_settled(const char* call) {

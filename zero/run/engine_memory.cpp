@@ -22,7 +22,7 @@ void require_address_space() {
 }
 
 EngineMemory::EngineMemory(TrainState& train, StepAgreement& agreement, Updates& updates)
-    : train_(train), agreement_(agreement), updates_(updates) {
+    : train_(train) {
   Ledger& ledger = train.runtime.ledger();
   baseline_bytes_ = proportional_set_size();
   ledger.restart_peaks();
@@ -68,10 +68,6 @@ void EngineMemory::reserve_exchanged(std::int64_t bytes) {
 
 EngineMemory::~EngineMemory() {
   Ledger& ledger = train_.runtime.ledger();
-  agreement_.give_back(ledger);
-  updates_.give_back(ledger);
-  train_.arrays.give_back(ledger);
-  train_.buffers.give_back(ledger);
   ledger.give_back(MemoryCategory::communication, exchanged_.size() - exchanged_.taken());
   if (train_.offload) train_.offload->give_back(ledger);
 }

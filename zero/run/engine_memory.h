@@ -30,8 +30,6 @@ class EngineMemory {
   void reserve_exchanged(std::int64_t bytes);
 
   TrainState& train_;
-  StepAgreement& agreement_;
-  Updates& updates_;
   std::int64_t baseline_bytes_ = 0;
   Arena exchanged_;  // empty: its buffers lie in arena_ with the rest
   Arena arena_;

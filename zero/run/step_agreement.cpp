@@ -78,11 +78,6 @@ void StepAgreement::allocate(Arena& exchanged, Ledger& ledger) {
   pinned_requests_.take(pinned_arena_, ledger);
 }
 
-void StepAgreement::give_back(Ledger& ledger) const {
-  for (const auto* requests : {&device_requests_, &exchanged_requests_, &pinned_requests_})
-    requests->give_back(ledger);
-}
-
 void StepAgreement::set_scaler(const optim::LossScalerState& state) {
   StepDecision known;
   copy_and_wait(runtime_, &known, decision_, sizeof known);

@@ -47,7 +47,6 @@ class StepAgreement {
   void plan(Ledger& ledger) const;
   std::int64_t exchanged_bytes() const { return exchanged_requests_.bytes(); }
   void allocate(Arena& exchanged, Ledger& ledger);
-  void give_back(Ledger& ledger) const;
 
   // In the device's memory, by flat unit, for the errors of encodings; null where nothing measures
   // them.

@@ -86,15 +86,11 @@ void Transfers::reserve_staging() {
   if (Ranks* replicas = train_.replicas())
     stage(*replicas, wire.reduce, grid.replicas(), Portion::slice);
   if (bytes == 0) return;
-  Ledger& ledger = train_.runtime.ledger();
-  ledger.plan(MemoryCategory::communication, Arena::rounded(bytes));
+  staging_request_.add(MemoryCategory::communication, bytes, staging_memory_);
+  staging_request_.plan(train_.runtime.ledger());
   staging_ = train_.runtime.device().reserve(bytes, Arena::Sharing::private_memory,
                                              "the staging of sums in rank order");
-  ledger.take(MemoryCategory::communication, staging_.size());
-}
-
-void Transfers::give_back_staging() {
-  train_.runtime.ledger().give_back(MemoryCategory::communication, staging_.size());
+  staging_request_.take(staging_, train_.runtime.ledger());
 }
 
 void Transfers::issue(const Instruction& instruction) {

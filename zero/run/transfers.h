@@ -25,7 +25,6 @@ class Transfers {
   // Once the communicator knows the engine's memory: the staging that it needs beside the buffers
   // of the longest reduction.
   void reserve_staging();
-  void give_back_staging();
 
   // A gather, a reduction or an accumulation of the plan.
   void issue(const Instruction& instruction);
@@ -119,7 +118,9 @@ class Transfers {
   TrainState& train_;
   HiddenMemory& hidden_;
   const StepAgreement& agreement_;
+  MemoryRequests staging_request_;
   Arena staging_;
+  std::byte* staging_memory_ = nullptr;
   std::uint64_t issued_hash_ = 0;
   comm::Traffic traffic_;
 };

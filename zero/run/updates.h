@@ -34,7 +34,6 @@ class Updates {
   // Enters its bytes into the ledger's plan; then allocate() takes them.
   void plan(Ledger& ledger) const { requests_.plan(ledger); }
   void allocate(Ledger& ledger);
-  void give_back(Ledger& ledger) const { requests_.give_back(ledger); }
 
   // Before the first step, once the state has its memory.
   void fill_initial_states(StateStore& store) const;

@@ -15,13 +15,11 @@ namespace zero::detail {
 class Buffers {
  public:
   Buffers(RuntimeCore& runtime, const Model& model);
-  Buffers(const Buffers&) = delete;
 
   // Enters the bytes into the ledger's plan. Then allocate() takes them, on the rank's device, and
   // fills them with zeros.
   void plan(Ledger& ledger) const { requests_.plan(ledger); }
   void allocate(Ledger& ledger);
-  void give_back(Ledger& ledger) const { requests_.give_back(ledger); }
 
   // Index into Model::buffers; -1: there is none.
   int find(std::string_view name) const;

@@ -13,17 +13,18 @@ void MemoryRequests::plan(Ledger& ledger) const {
     ledger.plan(piece.category, Arena::rounded(piece.bytes), tier_);
 }
 
-void MemoryRequests::take(Arena& arena, Ledger& ledger) const {
+void MemoryRequests::take(Arena& arena, Ledger& ledger) {
   for (const Piece& piece : pieces_) {
     auto* memory = static_cast<std::byte*>(arena.take(piece.bytes));
     ledger.take(piece.category, Arena::rounded(piece.bytes), tier_);
     for (const auto& [offset, point_at] : piece.pointers) point_at(memory + offset);
   }
+  ledger_ = &ledger;
 }
 
-void MemoryRequests::give_back(Ledger& ledger) const {
+MemoryRequests::~MemoryRequests() {
   for (const Piece& piece : pieces_)
-    ledger.give_back(piece.category, Arena::rounded(piece.bytes), tier_);
+    if (ledger_ != nullptr) ledger_->give_back(piece.category, Arena::rounded(piece.bytes), tier_);
 }
 
 }  // namespace zero::detail

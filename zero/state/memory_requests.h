@@ -17,6 +17,9 @@ namespace zero::detail {
 class MemoryRequests {
  public:
   explicit MemoryRequests(Tier tier = Tier::memory) : tier_(tier) {}
+  // Gives back what was taken. The ledger outlives it.
+  ~MemoryRequests();
+  MemoryRequests(const MemoryRequests&) = delete;
 
   // A piece of its own; the pointer is set when the piece is taken.
   template <class T>
@@ -40,8 +43,7 @@ class MemoryRequests {
   std::int64_t bytes_of(int piece) const { return pieces_[piece].bytes; }
   void plan(Ledger& ledger) const;
   // In the order in which they were added.
-  void take(Arena& arena, Ledger& ledger) const;
-  void give_back(Ledger& ledger) const;
+  void take(Arena& arena, Ledger& ledger);
 
  private:
   struct Piece {
@@ -51,6 +53,7 @@ class MemoryRequests {
   };
 
   Tier tier_;
+  Ledger* ledger_ = nullptr;  // null until all is taken
   std::vector<Piece> pieces_;
 };
 

@@ -199,8 +199,6 @@ void OffloadTier::open_file(Ledger& ledger) {
 }
 
 void OffloadTier::give_back(Ledger& ledger) const {
-  for (const MemoryRequests* requests : {&copied_requests_, &kept_requests_, &device_requests_})
-    requests->give_back(ledger);
   for (const auto& [category, bytes] : in_file_) ledger.give_back(category, bytes, Tier::file);
 }
 

@@ -232,11 +232,6 @@ void ModelState::allocate(Arena& exchanged, Arena& resting, Ledger& ledger) {
   derive_pointers();
 }
 
-void ModelState::give_back(Ledger& ledger) const {
-  exchanged_.give_back(ledger);
-  resting_.give_back(ledger);
-}
-
 // Shards that are a part of a whole array, and masters that are the parameter itself.
 void ModelState::derive_pointers() {
   for (const SegmentId& id : layout_.segments()) {

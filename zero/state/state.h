@@ -92,7 +92,6 @@ class ModelState {
   std::int64_t resting_bytes() const { return resting_.bytes(); }
   // The same arena may serve for both.
   void allocate(Arena& exchanged, Arena& resting, Ledger& ledger);
-  void give_back(Ledger& ledger) const;
 
   const StatePolicy& policy() const { return policy_; }
   // Where gradients are cast for one piece of a reduction; null where none are.
