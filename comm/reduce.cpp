@@ -1,5 +1,7 @@
 #include "comm/reduce.h"
 
+#include <algorithm>
+
 #include "comm/bytes.h"
 #include "comm/grouped_tile.h"
 #include "comm/wire/cpu/kernels.h"

@@ -42,7 +42,7 @@ void OffloadStreams::enqueue(const Instruction& instruction, std::function<void(
       });
 }
 
-// Between the file and memory the micro step may have gone on when the work runs.
+// What moves between the file and memory may run when the micro step has gone on.
 void OffloadStreams::issue(const Instruction& instruction) {
   const PlanStream stream = instruction.stream;
   if (stream != PlanStream::inbound && stream != PlanStream::outbound)

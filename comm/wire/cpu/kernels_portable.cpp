@@ -11,9 +11,13 @@ using Portable = KernelSet<Portable32>;
 template <class T>
 void sum_as(const void* const* sources, int count, std::int64_t first, std::int64_t n, float* to) {
   const auto source = [&](int s) { return static_cast<const T*>(sources[s]) + first; };
-  const T *a = source(0), *b = count > 1 ? source(1) : nullptr;
-  for (std::int64_t i = 0; b == nullptr && i < n; ++i) to[i] = to_float(a[i]);
-  for (std::int64_t i = 0; b != nullptr && i < n; ++i) to[i] = to_float(a[i]) + to_float(b[i]);
+  const T* a = source(0);
+  if (count == 1) {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = to_float(a[i]);
+    return;
+  }
+  const T* b = source(1);
+  for (std::int64_t i = 0; i < n; ++i) to[i] = to_float(a[i]) + to_float(b[i]);
   for (int s = 2; s < count; ++s) {
     const T* next = source(s);
     for (std::int64_t i = 0; i < n; ++i) to[i] += to_float(next[i]);
@@ -32,7 +36,7 @@ void store(const float* from, std::int64_t count, void* to, DType dtype) {
   });
 }
 
-Kernels portable() {
+constexpr Kernels portable() {
   Kernels kernels = Portable::kernels;
   kernels.sum = sum;
   kernels.store = store;
@@ -41,7 +45,7 @@ Kernels portable() {
 
 }  // namespace
 
-const Kernels portable_kernels = portable();
+constinit const Kernels portable_kernels = portable();
 
 const Kernels& kernels([[maybe_unused]] SimdLevel level) {
 #if defined(__x86_64__)
