@@ -268,7 +268,7 @@ std::string walk(const PlanInputs& inputs, const Walked& plans, const Ranking& r
                  mock::Order order, std::uint64_t seed) {
   mock::Scheduler scheduler(order, seed);
   std::array<std::unique_ptr<mock::Stream>, plan_stream_count> made;
-  PlanWalker::Streams streams{};
+  plan_walks::Streams streams{};
   for (const PlanStream stream : ranking) {
     made[std::size_t(stream)] = std::make_unique<mock::Stream>(scheduler);
     streams[std::size_t(stream)] = made[std::size_t(stream)].get();
@@ -281,7 +281,7 @@ std::string walk(const PlanInputs& inputs, const Walked& plans, const Ranking& r
     for (const bool ends : {false, true})
       stream.enqueue([&memory, i, now, ends](zero::Stream) { memory.access(i, now, ends); });
   };
-  PlanWalker walker(inputs, streams, clock, {give, [](int) {}});
+  PlanWalker walker(inputs, plan_walks::lanes_of(streams, give), clock, [](int) {});
   plan_walks::walk_steps(walker, plans, steps, now, give);
   for (zero::ExecutionStream* stream : streams) stream->synchronize();
   return memory.fault;

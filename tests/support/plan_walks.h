@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,16 @@ class Turns {
 struct Moment {
   int step = 0, micro = 0;
 };
+
+using Streams = zero::detail::ByStream<zero::ExecutionStream*>;
+
+// The same function queues the instructions of all streams.
+inline PlanWalker::Lanes lanes_of(const Streams& streams,
+                                  const std::function<void(const Instruction&)>& issue) {
+  PlanWalker::Lanes lanes;
+  for (std::size_t s = 0; s < streams.size(); ++s) lanes[s] = {streams[s], issue};
+  return lanes;
+}
 
 // `queue` takes each compute instruction.
 template <class Queue>

@@ -76,7 +76,7 @@ std::string walk(const PlanInputs& inputs, const Step& step, mock::Order order,
   mock::Stream compute(scheduler), communication(scheduler);
   mock::Stream inbound(scheduler), outbound(scheduler), host(scheduler);
   mock::Stream copies_in(scheduler), copies_out(scheduler);
-  const PlanWalker::Streams streams = {&compute, &communication, &inbound,   &outbound,
+  const plan_walks::Streams streams = {&compute, &communication, &inbound,   &outbound,
                                        &host,    &copies_in,     &copies_out};
   Memory memory(inputs, step.empties_each);
   StepClock clock;
@@ -88,17 +88,15 @@ std::string walk(const PlanInputs& inputs, const Step& step, mock::Order order,
     if (i.op == Op::supply) return ++supplies[std::size_t(i.target)];
     return fills_slot(i.op) ? ++gathers[std::size_t(i.target)] : 0;
   };
-  PlanWalker walker(inputs, streams, clock,
-                    {[&](const Instruction& i) {
-                       // What takes time, at its start and at its end.
-                       const Action action{i.op, i.target};
-                       for (const int number = number_of(i); const bool ends : {false, true})
-                         streams[std::size_t(i.stream)]->enqueue(
-                             [&memory, action, now, number, ends](zero::Stream) {
-                               access(memory, action, {now, number, ends});
-                             });
-                     },
-                     [](int) {}});
+  // What takes time, at its start and at its end.
+  const auto give = [&](const Instruction& i) {
+    const Action action{i.op, i.target};
+    for (const int number = number_of(i); const bool ends : {false, true})
+      streams[std::size_t(i.stream)]->enqueue([&memory, action, now, number, ends](zero::Stream) {
+        access(memory, action, {now, number, ends});
+      });
+  };
+  PlanWalker walker(inputs, plan_walks::lanes_of(streams, give), clock, [](int) {});
   plan_walks::walk_steps(walker, plans, steps, now, [&](const Instruction& instruction) {
     const Action i{instruction.op, instruction.target};
     compute.enqueue([&memory, i, now, gathers](zero::Stream) {

@@ -16,14 +16,13 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       updates_(
           {runtime, train_.ranks, train_.update_group(), train_.plan, train_.arrays, agreement_}),
       memory_(train_, agreement_, updates_),
-      transfers_(train_, hidden_, agreement_),
-      offload_(train_, agreement_),
       checkpoints_(with_memory_table(
           runtime.ledger(),
           [&] { return Checkpoints(runtime, train_.ranks, train_.config, snapshot_of(train_)); })),
-      walker_(train_.plan.inputs, plan_streams(), clock_,
-              {[this](const Instruction& i) { issue(i); },
-               [this](int flat_unit) { scopes_.complete_gradients(flat_unit); }}),
+      transfers_(train_, hidden_, agreement_, checkpoints_),
+      offload_(train_, agreement_, checkpoints_),
+      walker_(train_.plan.inputs, plan_lanes(), clock_,
+              [this](int flat_unit) { scopes_.complete_gradients(flat_unit); }),
       learner_(train_, walker_),
       scopes_({train_, guard_, walker_, learner_, hidden_, clock_, agreement_}),
       stepper_({train_, guard_, scopes_, transfers_, offload_, walker_, clock_, hidden_, updates_,
@@ -39,26 +38,16 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   updates_.fill_initial_states(*train_.store);
 }
 
-PlanWalker::Streams EngineCore::plan_streams() const {
-  PlanWalker::Streams streams;
+PlanWalker::Lanes EngineCore::plan_lanes() {
+  PlanWalker::Lanes lanes;
   for (int s = 0; s < plan_stream_count; ++s)
-    streams[s] = offload_.stream(static_cast<PlanStream>(s));
-  streams[PlanStream::compute] = &train_.runtime.compute();
-  streams[PlanStream::communication] = &train_.runtime.communication();
-  return streams;
-}
-
-void EngineCore::issue(const Instruction& instruction) {
-  const PlanStream stream = instruction.stream;
-  if (stream == PlanStream::communication) {
-    const bool reduces = instruction.op == Op::reduce || instruction.op == Op::reduce_late;
-    if (reduces && train_.arrays.residues().exist()) checkpoints_.precede_by_residue_copies();
-    return transfers_.issue(instruction);
-  }
-  if (stream == PlanStream::host) return stepper_.issue_on_host(instruction);
-  if (instruction.op == Op::upload)
-    checkpoints_.precede_by_copies(instruction, *offload_.stream(stream));
-  offload_.issue(instruction);
+    lanes[s] = {offload_.stream(static_cast<PlanStream>(s)),
+                [this](const Instruction& i) { offload_.issue(i); }};
+  lanes[PlanStream::host].issue = [this](const Instruction& i) { stepper_.issue_on_host(i); };
+  lanes[PlanStream::compute] = {&train_.runtime.compute(), nullptr};
+  lanes[PlanStream::communication] = {&train_.runtime.communication(),
+                                      [this](const Instruction& i) { transfers_.issue(i); }};
+  return lanes;
 }
 
 void EngineCore::share_memory() {

@@ -65,8 +65,8 @@ class EngineCore {
 
  private:
   std::vector<std::int64_t> report_words();
-  PlanWalker::Streams plan_streams() const;
-  void issue(const Instruction& instruction);
+  // Who carries out the instructions of each stream.
+  PlanWalker::Lanes plan_lanes();
   void share_memory();
   void notice_settings() const;
   // What a hybrid strategy, and what wire formats would save where stage 3 runs on several nodes:
@@ -83,9 +83,9 @@ class EngineCore {
   StepAgreement agreement_;
   Updates updates_;
   EngineMemory memory_;
+  Checkpoints checkpoints_;
   Transfers transfers_;
   OffloadStreams offload_;
-  Checkpoints checkpoints_;
   PlanWalker walker_;
   OrderLearner learner_;
   Scopes scopes_;

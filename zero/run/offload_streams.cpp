@@ -6,8 +6,9 @@
 
 namespace zero::detail {
 
-OffloadStreams::OffloadStreams(TrainState& train, StepAgreement& agreement)
-    : train_(train), agreement_(agreement) {
+OffloadStreams::OffloadStreams(TrainState& train, StepAgreement& agreement,
+                               Checkpoints& checkpoints)
+    : train_(train), agreement_(agreement), checkpoints_(checkpoints) {
   const auto worker = [&](bool needed, const char* thread_name) {
     return needed ? train.runtime.create_stream(thread_name) : create_inline_stream();
   };
@@ -60,6 +61,8 @@ void OffloadStreams::issue(const Instruction& instruction) {
 
 // Between a GPU and host memory.
 void OffloadStreams::issue_copy(const Instruction& instruction) {
+  if (instruction.op == Op::upload)
+    checkpoints_.precede_by_copies(instruction, *streams_[instruction.stream]);
   const DeviceRange range(train_.runtime, instruction.op, unit_of(instruction));
   streams_[instruction.stream]->enqueue(
       [this, op = instruction.op, target = instruction.target](Stream stream) {

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "zero/base/stream.h"
+#include "zero/checkpoint/checkpoints.h"
 #include "zero/run/step_agreement.h"
 #include "zero/state/train_state.h"
 
@@ -16,7 +17,7 @@ namespace zero::detail {
 class OffloadStreams {
  public:
   // On a GPU the agreement hears of what fails here.
-  OffloadStreams(TrainState& train, StepAgreement& agreement);
+  OffloadStreams(TrainState& train, StepAgreement& agreement, Checkpoints& checkpoints);
 
   // Those of PlanStream; null for the others.
   ExecutionStream* stream(PlanStream stream) const { return streams_[stream].get(); }
@@ -43,6 +44,7 @@ class OffloadStreams {
 
   TrainState& train_;
   StepAgreement& agreement_;
+  Checkpoints& checkpoints_;
   ByStream<std::unique_ptr<ExecutionStream>> streams_;
 };
 

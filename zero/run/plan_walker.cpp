@@ -15,9 +15,9 @@ bool awaited_later(Op op, const ResourceAccess& access) {
 
 }  // namespace
 
-PlanWalker::PlanWalker(const PlanInputs& inputs, const Streams& streams, StepClock& clock,
-                       Hooks hooks)
-    : inputs_(inputs), hooks_(std::move(hooks)), streams_(streams), clock_(clock) {}
+PlanWalker::PlanWalker(const PlanInputs& inputs, Lanes lanes, StepClock& clock,
+                       std::function<void(int)> completed)
+    : inputs_(inputs), lanes_(std::move(lanes)), clock_(clock), completed_(std::move(completed)) {}
 
 std::shared_ptr<PlanWalker::Mark> PlanWalker::create_mark(PlanStream stream) {
   auto& spare = spare_[stream];
@@ -185,7 +185,7 @@ bool PlanWalker::leave(Op op, int target, std::int64_t scope) noexcept {
 void PlanWalker::settle() {
   for (const std::size_t i : ended_) {
     const Instruction& instruction = plan_->instructions[i];
-    for (const int flat : instruction.completes) hooks_.completed(flat);
+    for (const int flat : instruction.completes) completed_(flat);
     for (const ResourceAccess& access : instruction.accesses)
       if (awaited_later(instruction.op, access)) await_gradient(access.index);
     mark(i);
@@ -215,7 +215,7 @@ bool PlanWalker::pump(PlanStream stream) {
                                    [&](std::size_t earlier) { return done_[earlier] != 0; });
     if (!ready) break;
     for (const ResourceAccess& access : instruction.accesses) follow(stream, access);
-    hooks_.issue(instruction);
+    lanes_[stream].issue(instruction);
     mark(number);
   }
   return next_[stream] > before;

@@ -19,14 +19,17 @@ namespace zero::detail {
 
 class PlanWalker {
  public:
-  struct Hooks {
-    std::function<void(const Instruction&)> issue;  // queue an instruction of another stream
-    std::function<void(int)> completed;  // no later scope adds to the flat unit's gradient
+  // A stream, and who queues the plan's instructions to it; the program computes itself.
+  struct Lane {
+    ExecutionStream* stream = nullptr;
+    std::function<void(const Instruction&)> issue;
   };
+  using Lanes = ByStream<Lane>;
 
-  // The clock is charged for the waits, and for communication that runs inline.
-  using Streams = ByStream<ExecutionStream*>;
-  PlanWalker(const PlanInputs& inputs, const Streams& streams, StepClock& clock, Hooks hooks);
+  // The clock is charged for the waits, and for communication that runs inline. `completed` hears
+  // of flat units to whose gradients no later scope adds.
+  PlanWalker(const PlanInputs& inputs, Lanes lanes, StepClock& clock,
+             std::function<void(int)> completed);
   PlanWalker(const PlanWalker&) = delete;  // marks return to it
 
   void begin(const StepPlan& plan);
@@ -68,7 +71,7 @@ class PlanWalker {
   };
   using Point = std::shared_ptr<const Mark>;
 
-  ExecutionStream& at(PlanStream stream) const { return *streams_[stream]; }
+  ExecutionStream& at(PlanStream stream) const { return *lanes_[stream].stream; }
   // Makes what the stream is given from now on wait for what the access has to follow.
   void follow(PlanStream stream, const ResourceAccess& access);
   // Notes that the instruction has been given to its stream.
@@ -87,9 +90,9 @@ class PlanWalker {
   bool needs(std::size_t step, int flat_unit) const;
 
   const PlanInputs& inputs_;
-  Hooks hooks_;
-  Streams streams_;
+  const Lanes lanes_;
   StepClock& clock_;
+  const std::function<void(int)> completed_;
   // By stream: marks for reuse, and for each other stream the last mark that it has waited for; for
   // the stream itself, its own last mark.
   ByStream<std::vector<std::unique_ptr<Mark>>> spare_;

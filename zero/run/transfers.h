@@ -9,6 +9,7 @@
 
 #include "comm/communicator.h"
 #include "comm/wire/exchange.h"
+#include "zero/checkpoint/checkpoints.h"
 #include "zero/run/hidden_memory.h"
 #include "zero/run/step_agreement.h"
 #include "zero/state/array_exchange.h"
@@ -19,8 +20,9 @@ namespace zero::detail {
 
 class Transfers {
  public:
-  Transfers(TrainState& train, HiddenMemory& hidden, const StepAgreement& agreement)
-      : train_(train), hidden_(hidden), agreement_(agreement) {}
+  Transfers(TrainState& train, HiddenMemory& hidden, const StepAgreement& agreement,
+            Checkpoints& checkpoints)
+      : train_(train), hidden_(hidden), agreement_(agreement), checkpoints_(checkpoints) {}
 
   // Once the communicator knows the engine's memory: the staging that it needs beside the buffers
   // of the longest reduction.
@@ -118,6 +120,7 @@ class Transfers {
   TrainState& train_;
   HiddenMemory& hidden_;
   const StepAgreement& agreement_;
+  Checkpoints& checkpoints_;
   MemoryRequests staging_request_;
   Arena staging_;
   std::byte* staging_memory_ = nullptr;
