@@ -54,7 +54,7 @@ class Gradients {
   void edit(const std::function<void(ParamShard)>& change);
 
  private:
-  friend class Engine;
+  friend class detail::Stepper;
   explicit Gradients(detail::Stepper& stepper) : stepper_(stepper) {}
   detail::Stepper& stepper_;
 };

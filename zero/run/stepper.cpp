@@ -19,14 +19,14 @@ using optim::StepRequest;
 
 }  // namespace
 
-std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options, const Inspect& inspect) {
+std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options) {
   parts_.scopes.end_open_micro_step();
   parts_.guard.require(Phase::between_steps, "Engine::step()");
   parts_.scopes.end_accumulation(options.mean_over);
   std::shared_ptr<PendingStep> pending;
   parts_.guard.or_poison([&] {
     late_ = parts_.scopes.reduce_late();
-    pending = take_step(options, inspect);
+    pending = take_step(options);
     parts_.clock.stop();
     parts_.hidden.hide_all_parameters();
   });
@@ -36,8 +36,7 @@ std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options, const Ins
   return pending;
 }
 
-std::shared_ptr<PendingStep> Stepper::take_step(const StepOptions& options,
-                                                const Inspect& inspect) {
+std::shared_ptr<PendingStep> Stepper::take_step(const StepOptions& options) {
   settle(ahead(options));
   parts_.offload.check();
   TrainState& train = parts_.train;
@@ -47,7 +46,7 @@ std::shared_ptr<PendingStep> Stepper::take_step(const StepOptions& options,
   // Before the update, as gathers after it overwrite what has drifted.
   if (verifies(options))
     verify_replicas(train, "before the update of step " + std::to_string(train.step));
-  const std::shared_ptr<PendingStep> pending = agree(options, inspect);
+  const std::shared_ptr<PendingStep> pending = agree(options);
   parts_.walker.leave(Op::agree, 0);
   keep_residues();
   if (ahead(options) == 0) settle();
@@ -71,7 +70,7 @@ void Stepper::keep_residues() {
   });
 }
 
-std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options, const Inspect& inspect) {
+std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options) {
   if (ahead(options) == 0) gradients_.set_loss_scale(parts_.train.scaler.scale());
   gradients_edited_ = false;
   StepRequest request = request_of(options);
@@ -87,18 +86,19 @@ std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options, const In
     in_flight_.push_back(parts_.agreement.agree());
   }
   parts_.checkpoints.note_reported(parts_.train.step);
-  if (options.inspect) inspect_and_agree(inspect, request);
+  if (options.inspect) inspect_and_agree(options, request);
   return in_flight_.back();
 }
 
 // Shows the gradients and what the ranks would decide to the program; what it changes and decides
 // is agreed on once more.
-void Stepper::inspect_and_agree(const Inspect& inspect, StepRequest request) {
+void Stepper::inspect_and_agree(const StepOptions& options, StepRequest request) {
   PendingStep& step = *in_flight_.back();
   parts_.agreement.resolve(step);
   throw_if_ranks_differ(step.decision);
   request.preliminary = 0;
-  request.skip = inspect() == Decision::skip;
+  Gradients gradients(*this);
+  request.skip = options.inspect(gradients) == Decision::skip;
   request.norm = gradients_edited_ ? gradients_.squares_elsewhere(true) : optim::NormSum();
   parts_.agreement.begin_final(request, gradients_edited_);
   if (gradients_edited_) gradients_.queue_squares(parts_.agreement.own_vote());
@@ -292,10 +292,7 @@ void Gradients::edit(const std::function<void(ParamShard)>& change) {
 }
 
 StepTicket Engine::step(const StepOptions& options) {
-  return StepTicket(core_->stepper().step(options, [&] {
-    Gradients gradients(core_->stepper());
-    return options.inspect(gradients);
-  }));
+  return StepTicket(core_->stepper().step(options));
 }
 
 StepResult StepTicket::wait() const {

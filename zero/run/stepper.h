@@ -37,9 +37,7 @@ class Stepper {
   };
   explicit Stepper(const Parts& parts) : parts_(parts), gradients_(parts.train, parts.transfers) {}
 
-  using Inspect = std::function<Decision()>;
-  // `inspect` calls StepOptions::inspect, where there is one.
-  std::shared_ptr<PendingStep> step(const StepOptions& options, const Inspect& inspect);
+  std::shared_ptr<PendingStep> step(const StepOptions& options);
   // Reads the decisions of all steps in flight but the newest `keep`.
   void settle(std::size_t keep = 0);
 
@@ -63,10 +61,10 @@ class Stepper {
   optim::StepRequest request_of(const StepOptions& options) const;
   std::shared_ptr<const StepFactors> factors_of(const optim::StepRequest& request,
                                                 const StepOptions& options) const;
-  std::shared_ptr<PendingStep> take_step(const StepOptions& options, const Inspect& inspect);
-  std::shared_ptr<PendingStep> agree(const StepOptions& options, const Inspect& inspect);
+  std::shared_ptr<PendingStep> take_step(const StepOptions& options);
+  std::shared_ptr<PendingStep> agree(const StepOptions& options);
   void keep_residues();
-  void inspect_and_agree(const Inspect& inspect, optim::StepRequest request);
+  void inspect_and_agree(const StepOptions& options, optim::StepRequest request);
   // How many steps the host may be ahead of the device after this one.
   std::size_t ahead(const StepOptions& options) const {
     return on_host() || options.inspect ? 0 : 1;
