@@ -49,7 +49,7 @@ PARTS = {
     "plan": (["zero/plan/*.cpp"], ["config_test", *ENGINE]),
     "scopes": (["zero/run/scopes.cpp", "zero/run/order_learner.cpp", "zero/run/evaluations.cpp", "zero/run/engine.cpp",
                 "zero/run/engine_core.cpp"], [*ENGINE, "background_test"]),
-    "transfers": (["zero/run/transfers.cpp", "zero/run/plan_walker.cpp", "zero/run/reduced_gradients.cpp",
+    "transfers": (["zero/run/transfers.cpp", "zero/run/plan_walker.cpp", "zero/run/inspection.cpp",
                    "zero/run/weights.cpp"], ENGINE),
     "step": (["zero/run/stepper.cpp", "zero/run/step_agreement.cpp", "zero/run/updates.cpp", "zero/run/replicas.cpp",
               "optim/*.cpp", "optim/cpu/host_kernels.cpp"],

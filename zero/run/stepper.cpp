@@ -1,5 +1,6 @@
 #include "zero/run/stepper.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -71,15 +72,15 @@ void Stepper::keep_residues() {
 }
 
 std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options) {
-  if (ahead(options) == 0) gradients_.set_loss_scale(parts_.train.scaler.scale());
+  if (ahead(options) == 0) gradient_scale_ = parts_.train.scaler.scale();
   gradients_edited_ = false;
   StepRequest request = request_of(options);
   {
     const During optimizer(parts_.clock, StepClock::Activity::optimizer);
     // On its way to a file, nobody knew that a late sum was whole.
-    request.norm = gradients_.squares_elsewhere(on_host() && late_);
+    request.norm = squares_elsewhere(on_host() && late_);
     parts_.agreement.begin(request, factors_of(request, options));
-    gradients_.queue_squares(parts_.agreement.own_vote());
+    queue_squares();
   }
   {
     const During waiting(parts_.clock, StepClock::Activity::waiting);
@@ -88,6 +89,61 @@ std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options) {
   parts_.checkpoints.note_reported(parts_.train.step);
   if (options.inspect) inspect_and_agree(options, request);
   return in_flight_.back();
+}
+
+double Stepper::summands() const {
+  const TrainState& train = parts_.train;
+  const double ranks = train.config.gradient_allreduce_op == "sum" ? 1 : train.rank_count();
+  return ranks * train.losses;
+}
+
+double Stepper::inverse_gradient_scale() const {
+  return parts_.train.policy().precision.predivision / (summands() * gradient_scale_);
+}
+
+void Stepper::for_gradients(const std::function<void(const ArrayId&, const Segment&)>& each) const {
+  for (const SegmentId& id : parts_.train.layout().segments())
+    if (const Segment& segment = parts_.train.layout().segment(id); segment.trainable)
+      each({id, ArrayKind::gradient}, segment);
+}
+
+void Stepper::queue_squares() const {
+  TrainState& train = parts_.train;
+  optim::StepVote& vote = *parts_.agreement.own_vote();
+  for_gradients([&](const ArrayId& gradient, const Segment& segment) {
+    const Range own = train.policy().measured(segment);
+    const std::int64_t count = std::min(own.end, train.store->end_in_memory(gradient)) - own.begin;
+    if (count <= 0) return;
+    optim::NormSum* sum = train.policy().measures(segment) ? &vote.norm : &vote.uncounted;
+    train.runtime.compute().enqueue(
+        [&kernels = train.runtime.kernels(), from = train.store->address(gradient, own.begin),
+         dtype = train.store->dtype_of(gradient), count,
+         sum](Stream stream) { kernels.add_norm(from, dtype, count, sum, stream); });
+  });
+}
+
+optim::NormSum Stepper::squares_elsewhere(bool read_again) const {
+  TrainState& train = parts_.train;
+  optim::NormSum sum;
+  if (!read_again) return train.offload ? train.offload->take_squares() : sum;
+  for_gradients([&](const ArrayId& gradient, const Segment& segment) {
+    Range measured = train.policy().measured(segment);
+    measured.begin = std::max(measured.begin, train.store->end_in_memory(gradient));
+    optim::NormSum own;
+    if (!measured.empty()) add_squares(gradient, measured, own);
+    add_sum(train.policy().measures(segment) ? own : without_sum(own), sum);
+  });
+  return sum;
+}
+
+void Stepper::add_squares(const ArrayId& gradient, const Range& range, optim::NormSum& sum) const {
+  TrainState& train = parts_.train;
+  const DType dtype = train.store->dtype_of(gradient);
+  train.store->visit(gradient, range.begin, range.end,
+                     [&](std::int64_t, std::span<std::byte> part) {
+                       train.runtime.host_kernels().add_norm(
+                           part.data(), dtype, std::ssize(part) / size_of(dtype), &sum, {});
+                     });
 }
 
 // Shows the gradients and what the ranks would decide to the program; what it changes and decides
@@ -99,9 +155,9 @@ void Stepper::inspect_and_agree(const StepOptions& options, StepRequest request)
   request.preliminary = 0;
   Gradients gradients(*this);
   request.skip = options.inspect(gradients) == Decision::skip;
-  request.norm = gradients_edited_ ? gradients_.squares_elsewhere(true) : optim::NormSum();
+  request.norm = gradients_edited_ ? squares_elsewhere(true) : optim::NormSum();
   parts_.agreement.begin_final(request, gradients_edited_);
-  if (gradients_edited_) gradients_.queue_squares(parts_.agreement.own_vote());
+  if (gradients_edited_) queue_squares();
   const During waiting(parts_.clock, StepClock::Activity::waiting);
   parts_.agreement.agree_finally(step);
 }
@@ -124,7 +180,7 @@ StepRequest Stepper::request_of(const StepOptions& options) const {
   request.save_busy = news.busy;
   request.save_failed = news.failed;
   request.predivision = static_cast<double>(train.policy().precision.predivision);
-  request.summands = gradients_.summands();
+  request.summands = summands();
   request.scales_loss = train.scaler.dynamic();
   request.scaling = train.scaler.options();
   request.clipping = train.config.gradient_clipping;
@@ -205,7 +261,7 @@ void Stepper::note_decision(const PendingStep& step) {
   TrainState& train = parts_.train;
   const StepDecision& decision = step.decision;
   train.applied_steps = decision.applied_steps;
-  gradients_.set_loss_scale(static_cast<float>(decision.loss_scale));
+  gradient_scale_ = static_cast<float>(decision.loss_scale);
   report_error(step);
   parts_.checkpoints.note_news(step.number, {decision.save_busy != 0, decision.save_failed != 0});
   if (decision.non_finite > 0)
@@ -235,7 +291,7 @@ void Stepper::report_error(const PendingStep& step) {
 void Stepper::report_skip(const PendingStep& step) {
   TrainState& train = parts_.train;
   const bool mine = step.decision.first_non_finite_rank == train.rank();
-  const std::string where = mine && on_host() ? gradients_.locate_non_finite() : "";
+  const std::string where = mine && on_host() ? locate_non_finite() : "";
   const std::string what = where.empty() ? std::to_string(step.decision.non_finite) +
                                                " non-finite gradients, the first of them"
                                          : "non-finite gradient in " + where + ",";
@@ -258,9 +314,9 @@ void Stepper::adjust_loss_scale(bool overflow) {
   TrainState& train = parts_.train;
   train.scaler.update(overflow);
   const float scale = train.scaler.scale();
-  if (overflow && scale != gradients_.loss_scale() && train.rank() == 0)
+  if (overflow && scale != gradient_scale_ && train.rank() == 0)
     std::fprintf(stderr, "zero: the loss scale falls from %g to %g\n",
-                 static_cast<double>(gradients_.loss_scale()), static_cast<double>(scale));
+                 static_cast<double>(gradient_scale_), static_cast<double>(scale));
 }
 
 // On a GPU the host's scaler follows the decisions that it has read.
@@ -269,27 +325,9 @@ float Stepper::loss_scale() {
   return parts_.train.scaler.scale();
 }
 
-void Stepper::edit_gradients(const std::function<void(ParamShard)>& change) {
-  gradients_.edit(change);
-  gradients_edited_ = true;
-}
-
 }  // namespace zero::detail
 
 namespace zero {
-
-double Gradients::loss() const {
-  return stepper_.loss();
-}
-double Gradients::norm() const {
-  return stepper_.gradient_norm();
-}
-double Gradients::norm(std::string_view name) const {
-  return stepper_.gradient_norm(name);
-}
-void Gradients::edit(const std::function<void(ParamShard)>& change) {
-  stepper_.edit_gradients(change);
-}
 
 StepTicket Engine::step(const StepOptions& options) {
   return StepTicket(core_->stepper().step(options));

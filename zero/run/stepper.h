@@ -7,14 +7,16 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "optim/square_sum.h"
 #include "zero/checkpoint/checkpoints.h"
 #include "zero/run/offload_streams.h"
-#include "zero/run/reduced_gradients.h"
 #include "zero/run/scopes.h"
 #include "zero/run/step_agreement.h"
+#include "zero/run/transfers.h"
 #include "zero/run/updates.h"
 
 namespace zero::detail {
@@ -35,7 +37,7 @@ class Stepper {
     Checkpoints& checkpoints;
     StepAgreement& agreement;
   };
-  explicit Stepper(const Parts& parts) : parts_(parts), gradients_(parts.train, parts.transfers) {}
+  explicit Stepper(const Parts& parts) : parts_(parts) {}
 
   std::shared_ptr<PendingStep> step(const StepOptions& options);
   // Reads the decisions of all steps in flight but the newest `keep`.
@@ -48,11 +50,15 @@ class Stepper {
   // The host's part of the update of a chunk beside a GPU.
   void issue_on_host(const Instruction& instruction);
 
-  // While StepOptions::inspect runs.
+  // What gradients at rest are multiplied by, so that they are averages without a loss scale.
+  double inverse_gradient_scale() const;
+
+  // inspection.cpp; while StepOptions::inspect runs. The norm of one parameter's gradient is taken
+  // over all ranks: collective. Throws UsageError for a name without gradient.
   double loss() const { return in_flight_.back()->decision.loss; }
   double gradient_norm() const { return in_flight_.back()->decision.norm; }
-  double gradient_norm(std::string_view param) { return gradients_.norm(param); }
-  double inverse_gradient_scale() const { return gradients_.inverse_scale(); }
+  double gradient_norm(std::string_view param);
+  // Shows averages to the callback; what it leaves unchanged keeps its bits.
   void edit_gradients(const std::function<void(ParamShard)>& change);
 
  private:
@@ -64,6 +70,21 @@ class Stepper {
   std::shared_ptr<PendingStep> take_step(const StepOptions& options);
   std::shared_ptr<PendingStep> agree(const StepOptions& options);
   void keep_residues();
+  // How many gradients each at rest is the sum of.
+  double summands() const;
+  // Calls each(array, segment) for the gradients of all trainable segments.
+  void for_gradients(const std::function<void(const ArrayId&, const Segment&)>& each) const;
+  // Squares of the slice that this rank owns in the layout, at every stage, so that each element
+  // counts once. Queues what adds up those of gradients in the device's memory.
+  void queue_squares() const;
+  // Of gradients elsewhere: their squares were added up on the way there, unless they are to be
+  // read again.
+  optim::NormSum squares_elsewhere(bool read_again) const;
+  // Wherever they rest.
+  void add_squares(const ArrayId& gradient, const Range& range, optim::NormSum& sum) const;
+  std::vector<float> read_gradient(const ArrayId& gradient, const ParamRange& piece) const;
+  // "h.3.weight (element 17)", of this rank's.
+  std::string locate_non_finite() const;
   void inspect_and_agree(const StepOptions& options, optim::StepRequest request);
   // How many steps the host may be ahead of the device after this one.
   std::size_t ahead(const StepOptions& options) const {
@@ -78,7 +99,7 @@ class Stepper {
   void update(const Instruction& instruction);
 
   const Parts parts_;
-  ReducedGradients gradients_;
+  float gradient_scale_ = 1;  // the loss scale with which this step's gradients were made
   bool gradients_edited_ = false;
   bool error_reported_ = false;
   bool late_ = false;  // this step's gradients were whole only after its micro steps
