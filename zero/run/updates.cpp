@@ -28,22 +28,54 @@ void for_directions(const EnginePlan& plan, const MatrixBatch& batch, const Chun
 
 }  // namespace
 
-Updates::Updates(const Parts& parts) : parts_(parts), update_parts_(parts.plan, parts.state) {
+Updates::Updates(const Parts& parts) : parts_(parts) {
+  for (const Chunk& chunk : parts_.plan.inputs.chunks)
+    list_launches(chunk, launches_.emplace_back());
   constexpr MemoryCategory category = MemoryCategory::update_staging;
-  const std::int64_t ranges = std::ssize(update_parts_.ranges);
   requests_.add(category, sizeof(optim::NormSum), matrix_norm_);
-  requests_.add(category, ranges * sizeof(optim::GroupRange), device_ranges_);
-  requests_.add(category, ranges * sizeof(float), steps_);
+  requests_.add(category, std::ssize(ranges_) * sizeof(optim::GroupRange), device_ranges_);
+  requests_.add(category, std::ssize(ranges_) * sizeof(float), steps_);
+}
+
+void Updates::list_launches(const Chunk& chunk, std::vector<Launch>& launches) {
+  const SegmentBuffers& buffers = parts_.state.segment(chunk);
+  for (GroupRange run : buffers.runs) {
+    static_cast<Range&>(run) = intersection(run, buffers.range_of(chunk));
+    const optim::UpdateRule& rule = *parts_.plan.updates.group(run.group).rule;
+    if (run.empty() || rule.scope == optim::UpdateScope::whole_matrices) continue;
+    const bool follows = !launches.empty() && launches.back().range.end == run.begin;
+    if (!follows || launches.back().rule != rule.kind)
+      launches.push_back({rule.kind, run.group, run, static_cast<int>(ranges_.size())});
+    Launch& launch = launches.back();
+    launch.range.end = run.end;
+    add_ranges(launch, parts_.plan.layout.segment(chunk), run);
+    launch.range_count = static_cast<int>(ranges_.size()) - launch.first_range;
+  }
+}
+
+// A range of a rule that sees tensor norms reaches from one parameter to the next; padding lies
+// between them.
+void Updates::add_ranges(const Launch& launch, const Segment& segment, const GroupRange& run) {
+  const std::int64_t origin = launch.range.begin;
+  if (optim::rule_of(launch.rule).scope != optim::UpdateScope::tensor_norms) {
+    ranges_.push_back({run.end - origin, run.group, 0, run.end - origin});
+    return;
+  }
+  const auto params = params_in(*parts_.plan.inputs.model, segment, run);
+  if (params.empty()) ranges_.push_back({run.end - origin, run.group, 0, run.begin - origin});
+  for (std::size_t p = 0; p < params.size(); ++p) {
+    const std::int64_t end = p + 1 < params.size() ? params[p + 1].segment_begin : run.end;
+    ranges_.push_back({end - origin, run.group, params[p].param, params[p].range().end - origin});
+  }
 }
 
 void Updates::allocate(Ledger& ledger) {
   arena_ = parts_.runtime.device().reserve(requests_.bytes(), Arena::Sharing::private_memory,
                                            "ranges of updates");
   requests_.take(arena_, ledger);
-  const auto& ranges = update_parts_.ranges;
-  if (!ranges.empty())
-    copy_and_wait(parts_.runtime, device_ranges_, ranges.data(),
-                  std::ssize(ranges) * sizeof(optim::GroupRange));
+  if (!ranges_.empty())
+    copy_and_wait(parts_.runtime, device_ranges_, ranges_.data(),
+                  std::ssize(ranges_) * sizeof(optim::GroupRange));
 }
 
 void Updates::fill_initial_states(StateStore& store) const {
@@ -72,11 +104,11 @@ DeviceUpdate Updates::update_of(const ChunkView& chunk, const Range& range, int 
   return update;
 }
 
-DeviceUpdate Updates::update_of(const ChunkView& chunk, const UpdatePart& part) const {
-  DeviceUpdate update = update_of(chunk, part.range, part.group, parts_.agreement.factors());
-  update.ranges = device_ranges_ + part.first_range;
-  update.range_count = part.range_count;
-  update.steps = steps_ + part.first_range;
+DeviceUpdate Updates::update_of(const ChunkView& chunk, const Launch& launch) const {
+  DeviceUpdate update = update_of(chunk, launch.range, launch.group, parts_.agreement.factors());
+  update.ranges = device_ranges_ + launch.first_range;
+  update.range_count = launch.range_count;
+  update.steps = steps_ + launch.first_range;
   return update;
 }
 
@@ -87,10 +119,10 @@ optim::TensorSums* Updates::tensor_sums() const {
 
 template <class Each>
 void Updates::for_measured(const StateStore& store, const Each& each) const {
-  for (int chunk = 0; chunk < std::ssize(update_parts_.of_chunk); ++chunk)
-    for (const UpdatePart& part : update_parts_.of_chunk[chunk])
-      if (optim::rule_of(part.rule).scope == optim::UpdateScope::tensor_norms)
-        each(part.rule, update_of(store.view(chunk), part));
+  for (int chunk = 0; chunk < std::ssize(launches_); ++chunk)
+    for (const Launch& launch : launches_[chunk])
+      if (optim::rule_of(launch.rule).scope == optim::UpdateScope::tensor_norms)
+        each(launch.rule, update_of(store.view(chunk), launch));
 }
 
 void Updates::measure(const StateStore& store) {
@@ -140,8 +172,8 @@ void Updates::add_up_split_tensors(Ranks& model_parallel) {
 }
 
 void Updates::update(int chunk, const ChunkView& view, Transfers& transfers) {
-  for (const UpdatePart& part : update_parts_.of_chunk[chunk])
-    queue([rule = part.rule, update = update_of(view, part),
+  for (const Launch& launch : launches_[chunk])
+    queue([rule = launch.rule, update = update_of(view, launch),
            decision = parts_.agreement.decision()](DeviceKernels& kernels, Stream stream) {
       kernels.update(rule, update, decision, stream);
     });
@@ -150,11 +182,11 @@ void Updates::update(int chunk, const ChunkView& view, Transfers& transfers) {
 
 void Updates::update_on_host(int chunk, const ChunkView& view, const StepFactors& factors,
                              const optim::StepDecision& decision) const {
-  for (const UpdatePart& part : update_parts_.of_chunk[chunk]) {
-    DeviceUpdate update = update_of(view, part.range, part.group, factors.data());
-    update.ranges = update_parts_.ranges.data() + part.first_range;
-    update.range_count = part.range_count;
-    parts_.runtime.host_kernels().update(part.rule, update, &decision, {});
+  for (const Launch& launch : launches_[chunk]) {
+    DeviceUpdate update = update_of(view, launch.range, launch.group, factors.data());
+    update.ranges = ranges_.data() + launch.first_range;
+    update.range_count = launch.range_count;
+    parts_.runtime.host_kernels().update(launch.rule, update, &decision, {});
   }
 }
 

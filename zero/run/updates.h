@@ -7,12 +7,12 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "optim/device_kernels.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/run/step_agreement.h"
 #include "zero/run/transfers.h"
-#include "zero/run/update_parts.h"
 #include "zero/state/memory_requests.h"
 #include "zero/state/state_store.h"
 
@@ -47,10 +47,20 @@ class Updates {
                       const optim::StepDecision& decision) const;
 
  private:
+  // Elements of a chunk whose groups have one rule: what one launch updates.
+  struct Launch {
+    optim::RuleKind rule{};
+    int group = 0;  // one of them; all have the same states
+    Range range;
+    int first_range = 0;  // in ranges_
+    int range_count = 0;
+  };
+  void list_launches(const Chunk& chunk, std::vector<Launch>& launches);
+  void add_ranges(const Launch& launch, const Segment& segment, const GroupRange& run);
   optim::DeviceUpdate update_of(const ChunkView& chunk, const Range& range, int group,
                                 const float* factors) const;
   // With the factors of the latest agreement and the ranges in the device's memory.
-  optim::DeviceUpdate update_of(const ChunkView& chunk, const UpdatePart& part) const;
+  optim::DeviceUpdate update_of(const ChunkView& chunk, const Launch& launch) const;
   optim::TensorSums* tensor_sums() const;
   template <class Each>
   void for_measured(const StateStore& store, const Each& each) const;
@@ -66,7 +76,10 @@ class Updates {
   }
 
   const Parts parts_;
-  UpdateParts update_parts_;
+  std::vector<std::vector<Launch>> launches_;  // by chunk
+  // That belong to one group or one tensor: of all launches, one after another; each counts from
+  // the first element of its launch.
+  std::vector<optim::GroupRange> ranges_;
   MemoryRequests requests_;
   Arena arena_;
   optim::NormSum* matrix_norm_ = nullptr;  // of one matrix at a time
