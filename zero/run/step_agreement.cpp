@@ -29,16 +29,6 @@ StepAgreement::StepAgreement(RuntimeCore& runtime, Ranks& ranks, const EnginePla
   for (auto& event : decided_) event = runtime.compute().create_event();
 }
 
-StepAgreement::~StepAgreement() {
-  for (const auto& weak : pending_)
-    if (const auto step = weak.lock(); step && step->unresolved == this) try {
-        resolve(*step);
-      } catch (const std::exception&) {
-        // The ticket then says "skipped"; the failure was thrown where it happened.
-        step->unresolved = nullptr;
-      }
-}
-
 std::int64_t StepAgreement::upload_bytes() const {
   return Arena::rounded(sizeof(StepRequest)) +
          Arena::rounded(step_candidates * groups_ * most_factors * size_of(DType::fp32));
@@ -169,31 +159,16 @@ void StepAgreement::queue_agreement() {
   });
 }
 
-std::shared_ptr<PendingStep> StepAgreement::agree() {
-  const auto pending = std::make_shared<PendingStep>();
-  pending->number = step_;
-  std::erase_if(pending_, [](const auto& weak) { return weak.expired(); });
-  pending_.push_back(pending);
-  agree_finally(*pending);
-  return pending;
-}
-
-void StepAgreement::agree_finally(PendingStep& step) {
+void StepAgreement::agree() {
   queue_agreement();
   runtime_.compute().record(*decided_[step_ % ring_slots]);
-  step.unresolved = this;
 }
 
 void StepAgreement::note_failure(int exit_code) noexcept {
   std::atomic_ref(*pinned_failure_).store(exit_code);
 }
 
-void StepAgreement::resolve(PendingStep& step) {
-  if (step.unresolved == nullptr) return;
-  // What encodings have lost is the difference to the step before.
-  if (errors_ != nullptr)
-    for (const auto& weak : pending_)
-      if (const auto before = weak.lock(); before && before->number < step.number) resolve(*before);
+void StepAgreement::read(PendingStep& step) {
   const std::int64_t slot = step.number % ring_slots;
   decided_[slot]->synchronize();
   // A communicator that was ended lets its streams run on to a decision of skip, and a thread that
@@ -202,9 +177,9 @@ void StepAgreement::resolve(PendingStep& step) {
   check_();
   step.decision = *pinned_decisions_[slot];
   read_errors(step);
-  step.unresolved = nullptr;
 }
 
+// What encodings have lost is the difference to the step before.
 void StepAgreement::read_errors(PendingStep& step) {
   const auto relative = [](const comm::wire::ErrorSums& sums) {
     return sums.values > 0 ? std::sqrt(sums.difference / sums.values) : 0.0;

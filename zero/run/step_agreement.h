@@ -19,13 +19,13 @@
 
 namespace zero::detail {
 
-class StepAgreement;
+class Stepper;
 
 // One step that the device was asked to make; its ticket and the engine share it.
 struct PendingStep {
   std::int64_t number = 0;
-  StepAgreement* unresolved = nullptr;  // null once the decision has been read
-  optim::StepDecision decision;
+  Stepper* unresolved = nullptr;  // null once the decision has been read
+  optim::StepDecision decision = {};
   // Relative errors of this rank's encodings: of all, and of the flat unit with the largest.
   double compression_error = 0, largest_error = 0;
   int largest_error_unit = -1;
@@ -39,7 +39,6 @@ class StepAgreement {
   // `check` throws where something has failed that the outcome of a step depends on.
   StepAgreement(RuntimeCore& runtime, Ranks& ranks, const EnginePlan& plan,
                 std::function<void()> check);
-  ~StepAgreement();
   StepAgreement(const StepAgreement&) = delete;
 
   // Enters its bytes into the ledger's plan; then allocate() takes them. The votes that ranks
@@ -62,11 +61,10 @@ class StepAgreement {
   // The step's number decides which ring slot it takes; the step before last must be resolved.
   // Between begin() and agree() the norms of gradients are added to own_vote().
   void begin(const optim::StepRequest& request, std::shared_ptr<const StepFactors> factors);
-  std::shared_ptr<PendingStep> agree();
-  // After a preliminary vote that is resolved: the final one. Norms of changed gradients are to be
-  // added again, from nothing.
+  void agree();
+  // After a preliminary vote whose decision has been read: of the final one. Norms of changed
+  // gradients are to be added again, from nothing.
   void begin_final(const optim::StepRequest& request, bool gradients_changed);
-  void agree_finally(PendingStep& step);
 
   // Zeroed after every final decision. Norms of offloaded gradients are added to it before begin().
   optim::StepVote* own_vote() const { return own_vote_; }
@@ -84,8 +82,8 @@ class StepAgreement {
   // Called by any thread whose work beside the device has failed, before it lets go on what waits
   // for it. No rank applies a step that is agreed on afterwards.
   void note_failure(int exit_code) noexcept;
-  // Waits for the decision.
-  void resolve(PendingStep& step);
+  // Waits for the decision on a step, of which one after another is read.
+  void read(PendingStep& step);
 
  private:
   static constexpr int ring_slots = 2;
@@ -124,7 +122,6 @@ class StepAgreement {
   bool preliminary_ = false;  // the latest request
   std::shared_ptr<const StepFactors> factors_;
   std::unique_ptr<Event> decided_[ring_slots];
-  std::vector<std::weak_ptr<PendingStep>> pending_;
 };
 
 }  // namespace zero::detail

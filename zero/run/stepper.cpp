@@ -20,6 +20,15 @@ using optim::StepRequest;
 
 }  // namespace
 
+Stepper::~Stepper() {
+  for (const auto& step : in_flight_) try {
+      resolve(*step);
+    } catch (const std::exception&) {
+      // The ticket then says "skipped"; the failure was thrown where it happened.
+      step->unresolved = nullptr;
+    }
+}
+
 std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options) {
   parts_.scopes.end_open_micro_step();
   parts_.guard.require(Phase::between_steps, "Engine::step()");
@@ -84,7 +93,8 @@ std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options) {
   }
   {
     const During waiting(parts_.clock, StepClock::Activity::waiting);
-    in_flight_.push_back(parts_.agreement.agree());
+    parts_.agreement.agree();
+    in_flight_.push_back(std::make_shared<PendingStep>(PendingStep{request.step, this}));
   }
   parts_.checkpoints.note_reported(parts_.train.step);
   if (options.inspect) inspect_and_agree(options, request);
@@ -150,7 +160,7 @@ void Stepper::add_squares(const ArrayId& gradient, const Range& range, optim::No
 // is agreed on once more.
 void Stepper::inspect_and_agree(const StepOptions& options, StepRequest request) {
   PendingStep& step = *in_flight_.back();
-  parts_.agreement.resolve(step);
+  resolve(step);
   throw_if_ranks_differ(step.decision);
   request.preliminary = 0;
   Gradients gradients(*this);
@@ -159,7 +169,8 @@ void Stepper::inspect_and_agree(const StepOptions& options, StepRequest request)
   parts_.agreement.begin_final(request, gradients_edited_);
   if (gradients_edited_) queue_squares();
   const During waiting(parts_.clock, StepClock::Activity::waiting);
-  parts_.agreement.agree_finally(step);
+  parts_.agreement.agree();
+  step.unresolved = this;
 }
 
 bool Stepper::verifies(const StepOptions& options) const {
@@ -246,12 +257,20 @@ void Stepper::issue_on_host(const Instruction& instruction) {
       });
 }
 
+void Stepper::resolve(PendingStep& step) {
+  for (const auto& other : in_flight_) {
+    if (other->unresolved == nullptr || other->number > step.number) continue;
+    parts_.agreement.read(*other);
+    other->unresolved = nullptr;
+  }
+}
+
 // All ranks read the same decisions before the same step, so they know the same count of applied
 // steps.
 void Stepper::settle(std::size_t keep) {
   for (; in_flight_.size() > keep; in_flight_.pop_front()) {
     PendingStep& step = *in_flight_.front();
-    parts_.agreement.resolve(step);
+    resolve(step);
     throw_if_ranks_differ(step.decision);
     note_decision(step);
   }

@@ -38,8 +38,13 @@ class Stepper {
     StepAgreement& agreement;
   };
   explicit Stepper(const Parts& parts) : parts_(parts) {}
+  // Tickets may outlive it.
+  ~Stepper();
+  Stepper(const Stepper&) = delete;
 
   std::shared_ptr<PendingStep> step(const StepOptions& options);
+  // Reads the decision on a step, and before it those on the steps before.
+  void resolve(PendingStep& step);
   // Reads the decisions of all steps in flight but the newest `keep`.
   void settle(std::size_t keep = 0);
 
