@@ -1,6 +1,7 @@
 // The order in which the scopes of a pass open and close.
 #include <algorithm>
-#include <iterator>
+#include <functional>
+#include <numeric>
 
 #include "zero/plan/step_plan.h"
 
@@ -28,47 +29,6 @@ bool trains(const PlanInputs& inputs, int unit) {
   });
 }
 
-class BackwardOrder {
- public:
-  explicit BackwardOrder(const PlanInputs& inputs)
-      : inputs_(inputs),
-        ends_(ends_of(inputs)),
-        lowest_(std::distance(inputs.order.begin(),
-                              std::find_if(inputs.order.begin(), inputs.order.end(),
-                                           [&](int unit) { return trains(inputs, unit); }))) {}
-
-  std::vector<ScopeStep> steps() {
-    add(0, static_cast<int>(inputs_.order.size()));
-    return std::move(steps_);
-  }
-
- private:
-  // What lies within places [begin, end), the last scope first.
-  void add(int begin, int end) {
-    std::vector<int> outer;
-    for (int i = begin; i < end; i = ends_[i] + 1) outer.push_back(i);
-    for (auto i = outer.rbegin(); i != outer.rend(); ++i) {
-      if (ends_[*i] < lowest_) continue;
-      const std::size_t own = steps_.size();
-      steps_.push_back({op_at(*i), inputs_.order[*i]});
-      add(*i + 1, ends_[*i] + 1);
-      steps_[own].end = static_cast<int>(steps_.size()) - 1;
-    }
-  }
-
-  Op op_at(int place) const {
-    const int unit = inputs_.order[place];
-    const auto first = std::find(inputs_.order.begin(), inputs_.order.end(), unit);
-    const bool last_use = first - inputs_.order.begin() == place;
-    return last_use || inputs_.model->units[unit].repeats ? Op::backward : Op::forward;
-  }
-
-  const PlanInputs& inputs_;
-  const std::vector<int> ends_;
-  const std::ptrdiff_t lowest_;  // the first place that trains
-  std::vector<ScopeStep> steps_;
-};
-
 }  // namespace
 
 std::vector<ScopeStep> forward_steps(const PlanInputs& inputs, bool training) {
@@ -85,7 +45,25 @@ std::vector<ScopeStep> forward_steps(const PlanInputs& inputs, bool training) {
 }
 
 std::vector<ScopeStep> backward_steps(const PlanInputs& inputs) {
-  return BackwardOrder(inputs).steps();
+  const std::vector<int> ends = ends_of(inputs);
+  const auto place_of = [&](const auto& found) { return found - inputs.order.begin(); };
+  const auto lowest =
+      place_of(std::ranges::find_if(inputs.order, [&](int unit) { return trains(inputs, unit); }));
+  // What ends last in forward opens first; of scopes that end together the outermost.
+  std::vector<int> places(inputs.order.size());
+  std::iota(places.begin(), places.end(), 0);
+  std::ranges::stable_sort(places, std::greater(), [&](int place) { return ends[place]; });
+  std::erase_if(places, [&](int place) { return ends[place] < lowest; });
+  std::vector<ScopeStep> steps;
+  for (const int place : places) {
+    const int unit = inputs.order[place];
+    const bool last_use = place_of(std::ranges::find(inputs.order, unit)) == place;
+    const Op op = last_use || inputs.model->units[unit].repeats ? Op::backward : Op::forward;
+    // What lies within follows, as far as backward goes.
+    const auto end = std::min(steps.size() + ends[place] - place, places.size() - 1);
+    steps.push_back({op, unit, static_cast<int>(end)});
+  }
+  return steps;
 }
 
 }  // namespace zero::detail
