@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "optim/tensor_step.h"
 #include "zero/base/error.h"
 #include "zero/plan/plan_checker.h"
 
@@ -98,12 +99,8 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
     policy.inner_ranks = reduce_group_of(config.zero_core, node_ranks_of(on));
   place_gradients(plan, policy);
   policy.optimizer_states = plan.updates.state_names();
-  policy.group_of_param = plan.updates.group_of_param();
-  for (const UpdateGroup& group : plan.updates.groups())
-    policy.states_of_group.push_back(group.states);
   if (plan.updates.needs_tensor_norms())
-    policy.norm_words = 2 * words_per_norm * std::ssize(policy.group_of_param);
-  policy.matrix_staging = plan.matrices.staging(plan.matrices.member(on.rank));
+    policy.norm_words = optim::tensor_sum_words * std::ssize(plan.updates.group_of_param());
   return policy;
 }
 

@@ -8,13 +8,9 @@
 #include <vector>
 
 #include "zero/plan/layout.h"
-#include "zero/plan/matrix_plan.h"
 #include "zero/plan/precision.h"
 
 namespace zero::detail {
-
-// 64-bit words of the sums behind one norm of a tensor.
-inline constexpr std::int64_t words_per_norm = 12;
 
 // Which memory gradients are summed in, apart from where backward writes them.
 enum class Accumulator {
@@ -100,12 +96,8 @@ struct StatePolicy {
   Range measured(const Segment& segment) const {
     return optimizer_sharded() ? updated(segment) : slice(segment);
   }
-  // Optimizer states by name, and which of them the elements of each optimizer group have.
-  std::vector<std::string> optimizer_states;
-  std::vector<std::vector<int>> states_of_group;
-  std::vector<int> group_of_param;  // by index into Model::params; -1 for a frozen one
-  std::int64_t norm_words = 0;      // for rules that need tensor norms
-  MatrixStaging matrix_staging;     // for rules that need whole matrices
+  std::vector<std::string> optimizer_states;  // by name, of all optimizer groups
+  std::int64_t norm_words = 0;                // for rules that need tensor norms
 };
 
 }  // namespace zero::detail

@@ -113,7 +113,6 @@ DeviceUpdate Updates::update_of(const ChunkView& chunk, const Launch& launch) co
 }
 
 optim::TensorSums* Updates::tensor_sums() const {
-  static_assert(optim::tensor_sum_words == 2 * words_per_norm);
   return reinterpret_cast<optim::TensorSums*>(parts_.state.tensor_norms());
 }
 

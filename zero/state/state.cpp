@@ -22,6 +22,7 @@ ModelState::ModelState(const EnginePlan& plan)
     : layout_(plan.layout),
       policy_(plan.policy),
       offload_(plan.inputs.offload),
+      updates_(plan.updates),
       buffers_(layout_),
       residues_(layout_, policy_),
       shard_slots_(offload_.shard_slots) {
@@ -32,7 +33,7 @@ ModelState::ModelState(const EnginePlan& plan)
   request_parameters(plan.parameter_memory);
   request_gradients(plan.gradient_memory);
   request_optimizer();
-  request_staging();
+  request_staging(plan.matrices.staging(plan.matrices.member(policy_.rank)));
   request_wire_staging();
   residues_.request(resting_);
 }
@@ -153,9 +154,8 @@ void ModelState::request_optimizer() {
   }
 }
 
-void ModelState::request_staging() {
+void ModelState::request_staging(const MatrixStaging& matrices) {
   constexpr MemoryCategory category = MemoryCategory::update_staging;
-  const MatrixStaging& matrices = policy_.matrix_staging;
   exchanged_.add(category, policy_.norm_words * size_of(DType::int64), tensor_norms_);
   exchanged_.add(category, matrices.directions * size_of(DType::fp32), directions_);
   exchanged_.add(category, matrices.matrices * size_of(DType::fp32), matrices_);
@@ -254,7 +254,7 @@ void ModelState::derive_pointers() {
 
 void ModelState::add_run(SegmentBuffers& buffers, GroupRange run) const {
   run.state_begin.assign(policy_.optimizer_states.size(), -1);
-  for (const int state : policy_.states_of_group[run.group]) {
+  for (const int state : updates_.group(run.group).states) {
     run.state_begin[state] = buffers.state_counts[state];
     buffers.state_counts[state] += run.count();
   }
@@ -268,7 +268,7 @@ void ModelState::make_runs(const SegmentId& id) {
   if (!segment.trainable) return;
   GroupRange run{{own.updated.begin, own.updated.begin}, -1};
   for (std::size_t p = 0; p < segment.params.size(); ++p) {
-    const int group = policy_.group_of_param[segment.params[p].param];
+    const int group = updates_.group_of_param()[segment.params[p].param];
     const bool last = p + 1 == segment.params.size();
     const Range with_padding = {segment.params[p].offset,
                                 last ? segment.length : segment.params[p + 1].offset};
@@ -282,8 +282,8 @@ void ModelState::make_runs(const SegmentId& id) {
 }
 
 bool ModelState::has_state(int param, int state) const {
-  const int group = policy_.group_of_param[param];
-  return group >= 0 && std::ranges::count(policy_.states_of_group[group], state) > 0;
+  const int group = updates_.group_of_param()[param];
+  return group >= 0 && std::ranges::count(updates_.group(group).states, state) > 0;
 }
 
 DType SegmentBuffers::dtype_of(ArrayKind kind) const {

@@ -127,7 +127,7 @@ class ModelState {
   void request_parameters(const SlotAssignment& slots);
   void request_gradients(const SlotAssignment& slots);
   void request_optimizer();
-  void request_staging();
+  void request_staging(const MatrixStaging& matrices);
   void request_wire_staging();
   void derive_pointers();
   void add_run(SegmentBuffers& buffers, GroupRange run) const;
@@ -135,6 +135,7 @@ class ModelState {
   const Layout& layout_;
   const StatePolicy& policy_;
   const OffloadPlan& offload_;
+  const UpdateGroups& updates_;
   BySegment<SegmentBuffers> buffers_;
   MemoryRequests exchanged_, resting_;
   Residues residues_;
