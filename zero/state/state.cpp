@@ -33,8 +33,8 @@ ModelState::ModelState(const EnginePlan& plan)
   request_parameters(plan.parameter_memory);
   request_gradients(plan.gradient_memory);
   request_optimizer();
-  request_staging(plan.matrices.staging(plan.matrices.member(policy_.rank)));
-  request_wire_staging();
+  request_update_staging(plan.matrices.staging(plan.matrices.member(policy_.rank)));
+  request_exchange_staging();
   residues_.request(resting_);
 }
 
@@ -72,12 +72,6 @@ void ModelState::request_slots(MemoryCategory category, const SlotAssignment& sl
   }
 }
 
-// What is gathered in a wire format differs from the shard that it was encoded from, which the next
-// update may have to read and checkpoints hold.
-bool ModelState::has_own_shard(const SegmentId& id) const {
-  return policy_.parameters_sharded || layout_.segment(id).encoded;
-}
-
 // Buffers of offloaded shards come first in the arena, so that they start and end on pages, as
 // O_DIRECT demands.
 void ModelState::request_parameters(const SlotAssignment& slots) {
@@ -88,8 +82,11 @@ void ModelState::request_parameters(const SlotAssignment& slots) {
                 });
   for (int slot = 0; slot < offload_.shard_slots; ++slot)
     exchanged_.place(slot, 0, 0, shard_slots_[slot]);
+  // What is gathered in a wire format differs from the shard that it was encoded from, which the
+  // next update may have to read and checkpoints hold.
   for (const SegmentId& id : layout_.segments())
-    if (has_own_shard(id) && offload_.shard_slot(id.flat_unit) < 0)
+    if ((policy_.parameters_sharded || layout_.segment(id).encoded) &&
+        offload_.shard_slot(id.flat_unit) < 0)
       exchanged_.add(MemoryCategory::parameters,
                      buffers_[id].held.count() * size_of(buffers_[id].dtype), buffers_[id].shard);
   for (const SegmentId& id : layout_.segments())
@@ -154,71 +151,61 @@ void ModelState::request_optimizer() {
   }
 }
 
-void ModelState::request_staging(const MatrixStaging& matrices) {
+void ModelState::request_update_staging(const MatrixStaging& matrices) {
   constexpr MemoryCategory category = MemoryCategory::update_staging;
   exchanged_.add(category, policy_.norm_words * size_of(DType::int64), tensor_norms_);
   exchanged_.add(category, matrices.directions * size_of(DType::fp32), directions_);
   exchanged_.add(category, matrices.matrices * size_of(DType::fp32), matrices_);
   exchanged_.add(category, matrices.scratch * size_of(DType::fp32), matrix_scratch_);
-  const RankGrid& grid = layout_.grid;
-  std::int64_t bytes = 0, group_bytes = 0;
-  const auto stage = [&](int parts, std::int64_t elements, const SegmentBuffers& own) {
-    const std::int64_t piece = std::min(policy_.reduce_piece(parts), elements);
-    bytes = std::max(bytes, piece * parts * size_of(own.wire));
-  };
-  for (const SegmentId& id : layout_.segments()) {
-    const Segment& segment = layout_.segment(id);
-    const SegmentBuffers& own = buffers_[id];
-    if (!segment.trainable) continue;
-    const int inner = policy_.inner_ranks;
-    if (inner > 0) {
-      if (own.summand != own.wire) stage(inner, segment.slice, own);
-      if (own.sum != own.wire) stage(grid.ranks / inner, segment.slice, own);
-      continue;
-    }
-    if (own.summand != own.wire) stage(grid.shard_ranks, own.held.count(), own);
-    if (grid.replicas() > 1 && own.sum != own.wire) stage(grid.replicas(), segment.slice, own);
-    const bool sums_each_time = grid.replicas() > 1 && !policy_.sums_groups_last;
-    if (sums_each_time && (policy_.adds_group_sums || !own.sum_holds_wire()))
-      group_bytes = std::max(group_bytes, own.held.count() * size_of(own.wire));
-  }
-  if (bytes > 0) exchanged_.add(MemoryCategory::communication, bytes, staging_);
-  if (group_bytes > 0) exchanged_.add(MemoryCategory::communication, group_bytes, group_sums_);
 }
 
-void ModelState::request_wire_staging() {
+void ModelState::request_exchange_staging() {
   const RankGrid& grid = layout_.grid;
-  std::int64_t bytes = 0;
-  const comm::wire::Codec &inside = policy_.wire.reduce_inside, &between = policy_.wire.reduce;
-  const auto reduce = [&](const comm::wire::Codec& codec, int parts, std::int64_t elements,
-                          DType wire) {
-    const comm::wire::Cut cut{std::min(policy_.reduce_piece(parts), elements), elements, wire};
-    bytes = std::max(bytes, comm::wire::reduce_staging_bytes(codec, cut, parts));
-  };
+  const WireFormats& wire = policy_.wire;
+  std::int64_t cast_bytes = 0, group_bytes = 0, encoded_bytes = 0;
   for (const SegmentId& id : layout_.segments()) {
     const Segment& segment = layout_.segment(id);
     const SegmentBuffers& own = buffers_[id];
     const std::int64_t held = own.held.count();
-    const comm::wire::Cut cut{std::min(policy_.gather_piece(grid.shard_ranks), held), held,
-                              own.dtype};
-    if (segment.encoded)
-      bytes = std::max(bytes, gather_staging(policy_.wire, cut, grid.shard_ranks));
-    if (!segment.trainable) continue;
-    if (const int inner_ranks = policy_.inner_ranks; inner_ranks > 0) {
-      reduce(inside, inner_ranks, segment.slice, own.wire);
-      reduce(between, grid.ranks / inner_ranks, segment.slice, own.wire);
-    } else if (policy_.wire.reduces_in_hops) {
-      const int first = policy_.wire.hop_ranks;
-      const std::int64_t piece = std::min(policy_.reduce_piece(grid.shard_ranks), held);
-      bytes = std::max(bytes, comm::wire::two_hop_staging_bytes(
-                                  inside, between, {piece, held, first * held, own.wire}, first,
-                                  grid.shard_ranks / first));
-    } else {
-      reduce(inside, grid.shard_ranks, held, own.wire);
+    const auto encode = [&](std::int64_t bytes) { encoded_bytes = std::max(encoded_bytes, bytes); };
+    if (segment.encoded) {
+      const std::int64_t piece = std::min(policy_.gather_piece(grid.shard_ranks), held);
+      encode(gather_staging(wire, {piece, held, own.dtype}, grid.shard_ranks));
     }
-    if (grid.replicas() > 1) reduce(between, grid.replicas(), segment.slice, own.wire);
+    if (!segment.trainable) continue;
+    // The length of a piece of what lies in this dtype, which is cast where the wire has another.
+    const auto cast_piece = [&](int parts, std::int64_t elements, DType from) {
+      const std::int64_t piece = std::min(policy_.reduce_piece(parts), elements);
+      if (from != own.wire) cast_bytes = std::max(cast_bytes, piece * parts * size_of(own.wire));
+      return piece;
+    };
+    const auto reduce = [&](const comm::wire::Codec& codec, int parts, std::int64_t elements,
+                            DType from) {
+      const comm::wire::Cut cut{cast_piece(parts, elements, from), elements, own.wire};
+      encode(comm::wire::reduce_staging_bytes(codec, cut, parts));
+    };
+    if (const int inner = policy_.inner_ranks; inner > 0) {
+      reduce(wire.reduce_inside, inner, segment.slice, own.summand);
+      reduce(wire.reduce, grid.ranks / inner, segment.slice, own.sum);
+    } else if (const int first = wire.hop_ranks; wire.reduces_in_hops) {
+      const std::int64_t piece = cast_piece(grid.shard_ranks, held, own.summand);
+      encode(comm::wire::two_hop_staging_bytes(wire.reduce_inside, wire.reduce,
+                                               {piece, held, first * held, own.wire}, first,
+                                               grid.shard_ranks / first));
+    } else {
+      reduce(wire.reduce_inside, grid.shard_ranks, held, own.summand);
+    }
+    if (grid.replicas() == 1) continue;
+    reduce(wire.reduce, grid.replicas(), segment.slice, own.sum);
+    if (!policy_.sums_groups_last && (policy_.adds_group_sums || !own.sum_holds_wire()))
+      group_bytes = std::max(group_bytes, held * size_of(own.wire));
   }
-  if (bytes > 0) exchanged_.add(MemoryCategory::communication, bytes, wire_staging_);
+  const auto add = [&](std::int64_t bytes, std::byte*& staging) {
+    if (bytes > 0) exchanged_.add(MemoryCategory::communication, bytes, staging);
+  };
+  add(cast_bytes, staging_);
+  add(group_bytes, group_sums_);
+  add(encoded_bytes, wire_staging_);
 }
 
 void ModelState::plan(Ledger& ledger) const {

@@ -116,8 +116,6 @@ class ModelState {
   std::vector<std::span<std::byte>> shard_buffers() const;
 
  private:
-  // Whether the parameter shard is an array of its own, not a part of the whole parameter.
-  bool has_own_shard(const SegmentId& id) const;
   void set_dtypes(const SegmentId& id);
   void make_runs(const SegmentId& id);
   // Calls each(id, place) for the segments of flat units that have a slot; place(pointer, bytes)
@@ -127,8 +125,9 @@ class ModelState {
   void request_parameters(const SlotAssignment& slots);
   void request_gradients(const SlotAssignment& slots);
   void request_optimizer();
-  void request_staging(const MatrixStaging& matrices);
-  void request_wire_staging();
+  void request_update_staging(const MatrixStaging& matrices);
+  // For what ranks exchange of gradients and parameters: casts, group sums and encoded slices.
+  void request_exchange_staging();
   void derive_pointers();
   void add_run(SegmentBuffers& buffers, GroupRange run) const;
 
