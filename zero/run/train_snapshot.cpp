@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -98,18 +97,14 @@ class TrainSnapshot : public checkpoint::Snapshot {
   }
 
   void read(const ElementRange& range, std::span<std::byte> out) const override {
-    if (are_residues(range.parameter)) return read_residues(residues_of(range), out);
+    if (are_residues(range.parameter))
+      return copy_and_wait(train_.runtime, out.data(), residues_of(range).data(), std::ssize(out));
     if (const int buffer = buffer_of(range.parameter); buffer >= 0) {
       std::ranges::copy(train_.buffers.read(buffer), out.begin());
       return;
     }
-    std::byte* to = out.data();
     const std::int64_t begin = offset_of(range);
-    train_.store->visit(array_of(range), begin, begin + range.count,
-                        [&](std::int64_t, std::span<std::byte> part) {
-                          std::memcpy(to, part.data(), part.size());
-                          to += part.size();
-                        });
+    train_.store->read(array_of(range), begin, begin + range.count, out.data());
   }
 
   std::span<const std::byte> on_device(const ElementRange& range) const override {
@@ -227,14 +222,6 @@ class TrainSnapshot : public checkpoint::Snapshot {
   std::span<std::byte> residues_of(const ElementRange& range) const {
     constexpr auto width = static_cast<std::size_t>(size_of(DType::int64));
     return residues().kept().subspan(range.begin * width, range.count * width);
-  }
-
-  // Other threads do not queue work.
-  void read_residues(std::span<const std::byte> residues, std::span<std::byte> out) const {
-    if (train_.runtime.device().is_host())
-      std::ranges::copy(residues, out.begin());
-    else
-      copy_and_wait(train_.runtime, out.data(), residues.data(), std::ssize(out));
   }
 
   void clear_residues() const {

@@ -114,6 +114,7 @@ RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions opti
 }
 
 void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes) {
+  if (runtime.device().is_host()) return runtime.device().copy(to, from, bytes, {});
   runtime.compute().enqueue([&](Stream stream) { runtime.device().copy(to, from, bytes, stream); });
   runtime.compute().synchronize();
 }

@@ -100,7 +100,8 @@ class RuntimeCore {
   std::vector<comm::Communicator*> parts_;      // of the device's communicator
 };
 
-// Copies to, from or on the device, behind what its compute stream has to do, and waits.
+// Copies to, from or on the device, behind what its compute stream has to do, and waits. On a CPU
+// rank, where that stream's work is done at once, any thread may call it.
 void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes);
 
 // Throws as require_device().
