@@ -14,7 +14,7 @@ struct KernelSet {
   static void update(RuleKind rule, const float* factors, const UpdateArrays& arrays) {
     with_rule(rule, [&]<class Rule>() {
       const auto wide = factors_from<Rule, V>(factors);
-      with_type<V>(arrays.gradient_dtype, [&]<class Gradient>(const Gradient*) {
+      with_float_type(arrays.gradient_dtype, [&]<class Gradient>() {
         const auto* gradient = static_cast<const Gradient*>(arrays.gradient);
         const auto run = [&]<class Copy>(Copy* copy) {
           Update<V, Rule, Gradient, Copy>{gradient, arrays.master, arrays.state, copy}.run(
@@ -30,7 +30,7 @@ struct KernelSet {
   static void direct(RuleKind rule, const float* factors, const UpdateArrays& arrays,
                      float* directions) {
     const auto run = [&]<class Rule>() {
-      with_type<V>(arrays.gradient_dtype, [&]<class Gradient>(const Gradient*) {
+      with_float_type(arrays.gradient_dtype, [&]<class Gradient>() {
         Direct<V, Rule, Gradient>{static_cast<const Gradient*>(arrays.gradient), arrays.master,
                                   arrays.state, directions}
             .run(factors_from<Rule, V>(factors), arrays.count);
@@ -47,15 +47,15 @@ struct KernelSet {
 
   static std::int64_t add_squares(const void* gradient, DType dtype, std::int64_t count,
                                   std::int64_t* limbs) {
-    return with_type<V>(dtype, [&]<class T>(const T*) {
+    return with_float_type(dtype, [&]<class T>() {
       return add_block(SquareSum<V, T>{static_cast<const T*>(gradient), count}, limbs);
     });
   }
 
   static void accumulate(void* accumulated, DType dtype, const void* addend, DType addend_dtype,
                          std::int64_t count) {
-    with_type<V>(dtype, [&]<class To>(const To*) {
-      with_type<V>(addend_dtype, [&]<class From>(const From*) {
+    with_float_type(dtype, [&]<class To>() {
+      with_float_type(addend_dtype, [&]<class From>() {
         auto* to = static_cast<To*>(accumulated);
         const auto* from = static_cast<const From*>(addend);
         for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) {
@@ -67,7 +67,7 @@ struct KernelSet {
 
   static void divide(void* gradient, DType dtype, std::int64_t count, float divisor) {
     const V wide(divisor);
-    with_type<V>(dtype, [&]<class T>(const T*) {
+    with_float_type(dtype, [&]<class T>() {
       auto* data = static_cast<T*>(gradient);
       for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) {
         lanes.store(lanes.load(data + at) / wide, data + at);
@@ -77,8 +77,8 @@ struct KernelSet {
 
   static void cast(const void* from, DType from_dtype, void* to, DType to_dtype,
                    std::int64_t count) {
-    with_type<V>(from_dtype, [&]<class From>(const From*) {
-      with_type<V>(to_dtype, [&]<class To>(const To*) {
+    with_float_type(from_dtype, [&]<class From>() {
+      with_float_type(to_dtype, [&]<class To>() {
         const auto* source = static_cast<const From*>(from);
         auto* target = static_cast<To*>(to);
         for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) {

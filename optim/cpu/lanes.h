@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "zero/base/dtype.h"
-
 namespace zero::optim::cpu {
 
 template <class V>
@@ -45,14 +43,6 @@ template <class V, class Body>
 void for_vectors(std::int64_t at, std::int64_t end, const Body& body) {
   for (; at + V::lanes <= end; at += V::lanes) body(at, AllLanes<V>());
   if (at < end) body(at, SomeLanes<V>{end - at});
-}
-
-// Calls body(T{}) with the C++ type of a floating dtype.
-template <class V, class Body>
-auto with_type(DType dtype, const Body& body) {
-  if (dtype == DType::bf16) return body(static_cast<const bf16*>(nullptr));
-  if (dtype == DType::fp16) return body(static_cast<const fp16*>(nullptr));
-  return body(static_cast<const float*>(nullptr));
 }
 
 }  // namespace zero::optim::cpu

@@ -79,16 +79,13 @@ __device__ inline void store_lane(const float* from, T* to) {
 
 template <int elements = lane_elements>
 __device__ inline void load_lane(const void* from, DType dtype, std::int64_t at, float* to) {
-  if (dtype == DType::fp32) return load_lane<elements>(static_cast<const float*>(from) + at, to);
-  if (dtype == DType::bf16) return load_lane<elements>(static_cast<const bf16*>(from) + at, to);
-  load_lane<elements>(static_cast<const fp16*>(from) + at, to);
+  with_float_type(dtype,
+                  [&]<class T>() { load_lane<elements>(static_cast<const T*>(from) + at, to); });
 }
 
 template <int elements = lane_elements>
 __device__ inline void store_lane(const float* from, void* to, DType dtype, std::int64_t at) {
-  if (dtype == DType::fp32) return store_lane<elements>(from, static_cast<float*>(to) + at);
-  if (dtype == DType::bf16) return store_lane<elements>(from, static_cast<bf16*>(to) + at);
-  store_lane<elements>(from, static_cast<fp16*>(to) + at);
+  with_float_type(dtype, [&]<class T>() { store_lane<elements>(from, static_cast<T*>(to) + at); });
 }
 
 // Calls body(at) with the first element of every lane of the calling thread.
@@ -102,18 +99,12 @@ __device__ inline void for_lanes(std::int64_t count, const Body& body) {
 
 // An element of an array without alignment.
 __device__ inline float load_one(const void* from, DType dtype, std::int64_t at) {
-  if (dtype == DType::fp32) return static_cast<const float*>(from)[at];
-  if (dtype == DType::bf16) return to_float(static_cast<const bf16*>(from)[at]);
-  return to_float(static_cast<const fp16*>(from)[at]);
+  return with_float_type(dtype,
+                         [&]<class T>() { return to_float(static_cast<const T*>(from)[at]); });
 }
 
 __device__ inline void store_one(float value, void* to, DType dtype, std::int64_t at) {
-  if (dtype == DType::fp32)
-    static_cast<float*>(to)[at] = value;
-  else if (dtype == DType::bf16)
-    static_cast<bf16*>(to)[at] = from_float<bf16>(value);
-  else
-    static_cast<fp16*>(to)[at] = from_float<fp16>(value);
+  with_float_type(dtype, [&]<class T>() { static_cast<T*>(to)[at] = from_float<T>(value); });
 }
 
 // Calls body(at) for every element of the calling thread.

@@ -32,21 +32,13 @@ __global__ void __launch_bounds__(threads)
   sum.add_to(*to);
 }
 
-// Calls body(T{}) with the type of a floating dtype.
-template <class Body>
-void with_float_type(DType dtype, const Body& body) {
-  if (dtype == DType::bf16) return body(bf16{});
-  if (dtype == DType::fp16) return body(fp16{});
-  body(float{});
-}
-
 }  // namespace
 
 void launch_norm(const void* values, DType dtype, std::int64_t count, NormSum* sum, Stream stream) {
   const std::int64_t tiles = (count + norm_tile - 1) / norm_tile;
   if (tiles == 0) return;
   const int blocks = static_cast<int>(std::min<std::int64_t>(tiles, most_blocks));
-  with_float_type(dtype, [&]<class T>(T) {
+  with_float_type(dtype, [&]<class T>() {
     launch(Launch{"norm_kernel", dim3(blocks), threads, native(stream)}, norm_kernel<T>,
            static_cast<const T*>(values), count, sum);
   });

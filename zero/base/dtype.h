@@ -52,6 +52,14 @@ constexpr const char* name_of(DType dtype) {
   return "?";
 }
 
+// Calls body.template operator()<T>() with the C++ type of a floating dtype.
+template <class Body>
+constexpr auto with_float_type(DType dtype, const Body& body) {
+  if (dtype == DType::bf16) return body.template operator()<bf16>();
+  if (dtype == DType::fp16) return body.template operator()<fp16>();
+  return body.template operator()<float>();
+}
+
 // Without branches, so that loops over them vectorize. Inlined everywhere, because a caller may be
 // compiled for more instructions than the rest.
 [[gnu::always_inline]] constexpr float to_float(float value) {
