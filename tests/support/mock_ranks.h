@@ -65,7 +65,7 @@ inline zero::Runtime runtime_of(std::unique_ptr<zero::comm::World> world, Order 
   options.abort_job = options.catch_signals = false;
   options.threads = 1;
   return zero::Runtime(std::make_unique<zero::detail::RuntimeCore>(
-      std::make_unique<DrainingWorld>(std::move(world), scheduler), options,
+      std::make_unique<DrainingWorld>(std::move(world), scheduler), options, nullptr,
       std::move(accelerator)));
 }
 

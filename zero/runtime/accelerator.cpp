@@ -15,12 +15,17 @@ void require_device(const RuntimeOptions& options) {
 
 Accelerator create_accelerator(comm::World& world, const RuntimeOptions& options) {
   if (options.device != "cuda") return {};
-  Accelerator accelerator;
-  accelerator.device = create_gpu(world.topology().local_rank);
-  accelerator.kernels = optim::create_cuda_kernels();
-  accelerator.codec = comm::wire::create_cuda_codec();
-  if (world.topology().size > 1) accelerator.communicator = world.connect(*accelerator.device);
-  return accelerator;
+  try {
+    Accelerator accelerator;
+    accelerator.device = create_gpu(world.topology().local_rank);
+    accelerator.kernels = optim::create_cuda_kernels();
+    accelerator.codec = comm::wire::create_cuda_codec();
+    if (world.topology().size > 1) accelerator.communicator = world.connect(*accelerator.device);
+    return accelerator;
+  } catch (const Error& error) {
+    world.fail(error.what(), error.exit_code());
+    throw;
+  }
 }
 
 }  // namespace zero::detail

@@ -23,7 +23,8 @@ struct Accelerator {
 // TopologyError where this process lacks what it asks for.
 void require_device(const RuntimeOptions& options);
 
-// Collective over the world, unless it is the host.
+// Collective over the world, unless it is the host. A rank that finds no device of its own tells
+// the others.
 Accelerator create_accelerator(comm::World& world, const RuntimeOptions& options);
 
 }  // namespace zero::detail

@@ -73,26 +73,13 @@ comm::WorldOptions world_options(const RuntimeOptions& options) {
   return result;
 }
 
-namespace {
-
-// A rank that finds no device of its own tells the others.
-Accelerator accelerator_of(comm::World& world, const RuntimeOptions& options) {
-  try {
-    return create_accelerator(world, options);
-  } catch (const Error& error) {
-    world.fail(error.what(), error.exit_code());
-    throw;
-  }
-}
-
-}  // namespace
-
 RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options,
-                         std::unique_ptr<comm::World> model_parallel)
+                         std::unique_ptr<comm::World> model_parallel, Accelerator accelerator)
     : world_(std::move(world)),
       model_parallel_(std::move(model_parallel)),
       options_(std::move(options)),
-      accelerator_(accelerator_of(*world_, options_)),
+      accelerator_(accelerator.device ? std::move(accelerator)
+                                      : create_accelerator(*world_, options_)),
       ranks_(*this),
       exceptions_at_start_(std::uncaught_exceptions()) {
   if (model_parallel_ && model_parallel_->topology().size == 1) model_parallel_.reset();
@@ -100,16 +87,7 @@ RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions opti
     throw TopologyError(
         "zero::adopt() with a model-parallel group is for ranks on the CPU: device cuda takes the "
         "data-parallel group alone");
-  start_streams();
-}
-
-RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options,
-                         Accelerator accelerator)
-    : world_(std::move(world)),
-      options_(std::move(options)),
-      accelerator_(std::move(accelerator)),
-      ranks_(*this),
-      exceptions_at_start_(std::uncaught_exceptions()) {
+  start_pool();
   start_streams();
 }
 
@@ -136,14 +114,12 @@ void RuntimeCore::start_pool() {
 void RuntimeCore::start_streams() {
   if (!device().is_host())
     device().waits().describe(topology().rank, [this] { check_communicator(); });
-  start_pool();
-  const int fair_share = default_compute_threads(topology().local_size);
   compute_ = options_.stream.handle != nullptr ? device().borrow_stream(options_.stream)
                                                : device().create_stream(Device::Role::compute);
 
   const std::string executor = executor_of(options_);
   const bool any_thread = world_->communicates_from_any_thread();
-  const bool core_to_spare = pool_->threads() < fair_share;
+  const bool core_to_spare = pool_->threads() < default_compute_threads(topology().local_size);
   const bool worker =
       device().is_host() && any_thread &&
       (executor == "worker" || (executor == "auto" && core_to_spare && topology().size > 1));

@@ -19,9 +19,9 @@ namespace zero::detail {
 class RuntimeCore {
  public:
   // model_parallel: null, or the group over which parameters are split or replicated besides.
+  // accelerator: one without a device is made as the options say.
   RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options,
-              std::unique_ptr<comm::World> model_parallel = nullptr);
-  RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options, Accelerator accelerator);
+              std::unique_ptr<comm::World> model_parallel = nullptr, Accelerator accelerator = {});
   ~RuntimeCore();
 
   comm::World& world() { return *world_; }
