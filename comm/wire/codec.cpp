@@ -8,6 +8,7 @@
 #include "comm/bytes.h"
 #include "comm/grouped_tile.h"
 #include "comm/wire/cpu/kernels.h"
+#include "comm/wire/device_codec.h"
 #include "comm/wire/layout.h"
 #include "zero/base/error.h"
 
@@ -141,5 +142,15 @@ void decode_sum(const Codec& codec, const Sources& sources, const ReduceGroups& 
     kernels().store(sum, n, at(to, first * size_of(dtype)), dtype);
   }
 }
+
+const DeviceCodec host_codec{
+    [](const Codec& codec, const Elements& from, void* encoded, Stream) {
+      encode(codec, from, encoded);
+    },
+    [](const Codec& codec, const void* encoded, std::int64_t count, void* to, DType dtype, Stream) {
+      decode(codec, encoded, count, to, dtype);
+    },
+    [](const Codec& codec, const Sources& sources, const ReduceGroups& groups, std::int64_t count,
+       void* to, DType dtype, Stream) { decode_sum(codec, sources, groups, count, to, dtype); }};
 
 }  // namespace zero::comm::wire

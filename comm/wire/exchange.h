@@ -22,7 +22,7 @@ namespace zero::comm::wire {
 
 // The codec of the device that holds the buffers, and memory for encoded vectors.
 struct Workspace {
-  DeviceCodec& codec;
+  const DeviceCodec& codec;
   std::byte* staging;
   Stream stream = {};
   ErrorSums* errors = nullptr;  // to which those of all encodings are added, if it is there

@@ -3,7 +3,7 @@
 
 namespace zero::comm::wire {
 
-std::unique_ptr<DeviceCodec> create_cuda_codec() {
+const DeviceCodec& cuda_codec() {
   throw TopologyError("the codecs of wire formats for GPUs are missing: link ZeroCore::cuda");
 }
 

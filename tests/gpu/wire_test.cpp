@@ -14,7 +14,7 @@ namespace {
 struct Gpu {
   std::unique_ptr<Device> device = create_gpu(0);
   std::unique_ptr<ExecutionStream> stream = device->create_stream(Device::Role::compute);
-  std::unique_ptr<DeviceCodec> codec = create_cuda_codec();
+  const DeviceCodec* codec = &cuda_codec();
 
   gpu::OnDevice<unsigned char> put(const Bytes& bytes) { return {*device, *stream, bytes}; }
   void run(const std::function<void(Stream)>& work) { stream->enqueue(work); }

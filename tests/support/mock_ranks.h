@@ -59,7 +59,6 @@ inline zero::Runtime runtime_of(std::unique_ptr<zero::comm::World> world, Order 
   Scheduler& scheduler = device->scheduler();
   accelerator.device = std::move(device);
   accelerator.kernels = zero::optim::create_host_kernels();
-  accelerator.codec = zero::comm::wire::create_host_codec();
   if (world->topology().size > 1) accelerator.communicator = connect(*world);
   zero::RuntimeOptions options;
   options.abort_job = options.catch_signals = false;

@@ -19,7 +19,7 @@ Accelerator create_accelerator(comm::World& world, const RuntimeOptions& options
     Accelerator accelerator;
     accelerator.device = create_gpu(world.topology().local_rank);
     accelerator.kernels = optim::create_cuda_kernels();
-    accelerator.codec = comm::wire::create_cuda_codec();
+    accelerator.codec = &comm::wire::cuda_codec();
     if (world.topology().size > 1) accelerator.communicator = world.connect(*accelerator.device);
     return accelerator;
   } catch (const Error& error) {

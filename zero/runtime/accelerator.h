@@ -13,10 +13,10 @@
 namespace zero::detail {
 
 struct Accelerator {
-  std::unique_ptr<Device> device;                    // null: the host
-  std::unique_ptr<optim::DeviceKernels> kernels;     // of that device
-  std::unique_ptr<comm::wire::DeviceCodec> codec;    // likewise
-  std::unique_ptr<comm::Communicator> communicator;  // null where the rank is alone
+  std::unique_ptr<Device> device;                                  // null: the host
+  std::unique_ptr<optim::DeviceKernels> kernels;                   // of that device
+  const comm::wire::DeviceCodec* codec = &comm::wire::host_codec;  // for its memory
+  std::unique_ptr<comm::Communicator> communicator;                // null where the rank is alone
 };
 
 // Local, before the ranks meet: throws ConfigError for an unknown RuntimeOptions::device, and

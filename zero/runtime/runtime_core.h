@@ -34,9 +34,7 @@ class RuntimeCore {
   }
   optim::DeviceKernels& host_kernels() { return *host_kernels_; }
   // Of the device's memory.
-  comm::wire::DeviceCodec& codec() {
-    return accelerator_.codec ? *accelerator_.codec : *host_codec_;
-  }
+  const comm::wire::DeviceCodec& codec() const { return *accelerator_.codec; }
   ExecutionStream& compute() { return *compute_; }
   ExecutionStream& communication() { return *communication_; }
   // What `communicate` queues on the communication stream comes after what is queued for computing
@@ -94,7 +92,6 @@ class RuntimeCore {
   bool all_inline_ = false;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<optim::DeviceKernels> host_kernels_;
-  std::unique_ptr<comm::wire::DeviceCodec> host_codec_ = comm::wire::create_host_codec();
   std::unique_ptr<ExecutionStream> compute_, communication_;
   std::unique_ptr<Event> written_, exchanged_;  // of cross()
   std::vector<comm::Communicator*> parts_;      // of the device's communicator

@@ -300,87 +300,84 @@ concept HasBlocks = requires {
   typename F::Scale;
 };
 
-class CudaCodec final : public DeviceCodec {
- public:
-  void encode(const Codec& codec, const Elements& from, void* encoded, Stream stream) override {
-    if (from.feedback != nullptr) check_feedback(codec.format);
-    if (codec.format == Format::none) return copy(from, encoded, stream);
-    if (from.count == 0) return;
-    with_dtype(from.dtype, [&]<class T>(T) {
-      with_format(codec.format, [&]<class F>() {
-        encode_as<F>(codec, from, static_cast<const T*>(from.data), encoded, stream);
-      });
+void copy(const Elements& from, void* encoded, Stream stream) {
+  const auto bytes = static_cast<std::size_t>(from.count * size_of(from.dtype));
+  const auto all = static_cast<std::size_t>(filled(from.count * size_of(from.dtype)));
+  if (bytes == 0) return;
+  zero::cuda::check(cudaMemcpyAsync(encoded, from.data, bytes, cudaMemcpyDefault, native(stream)),
+                    "cudaMemcpyAsync");
+  zero::cuda::check(
+      cudaMemsetAsync(static_cast<std::uint8_t*>(encoded) + bytes, 0, all - bytes, native(stream)),
+      "cudaMemsetAsync");
+}
+
+template <class F, class T>
+void encode_as(const Codec& codec, const Elements& from, const T* elements, void* encoded,
+               Stream stream) {
+  const Padding padding = padding_of(codec, from.count, encoded);
+  const Encoded to = encoded_at(codec, encoded, from.count);
+  const std::int64_t blocks = block_count(codec, from.count);
+  const Size size{from.count, codec.block};
+  if constexpr (!HasBlocks<F>)
+    launch(over_warps("round_kernel", (from.count + lanes - 1) / lanes, stream), round_kernel<T>,
+           elements, from.count, reinterpret_cast<bf16*>(to.codes), padding);
+  else if (from.feedback == nullptr)
+    launch(over_warps("encode_kernel", blocks, stream), encode_kernel<F, T>, elements, size, to,
+           padding);
+  else
+    launch(over_warps("feedback_kernel", blocks, stream), feedback_kernel<F, T>, elements,
+           *from.feedback, size, to, padding);
+  if (from.errors != nullptr)
+    launch(over_warps("error_kernel", threads / lanes, stream), error_kernel<F, T>, elements,
+           Decoder<F>{to, codec.block}, from.count, from.errors);
+}
+
+void encode_on_gpu(const Codec& codec, const Elements& from, void* encoded, Stream stream) {
+  if (from.feedback != nullptr) check_feedback(codec.format);
+  if (codec.format == Format::none) return copy(from, encoded, stream);
+  if (from.count == 0) return;
+  with_dtype(from.dtype, [&]<class T>(T) {
+    with_format(codec.format, [&]<class F>() {
+      encode_as<F>(codec, from, static_cast<const T*>(from.data), encoded, stream);
     });
-  }
+  });
+}
 
-  void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to, DType dtype,
-              Stream stream) override {
-    if (count == 0) return;
-    if (codec.format == Format::none)
-      return zero::cuda::check(
-          cudaMemcpyAsync(to, encoded, static_cast<std::size_t>(count * size_of(dtype)),
-                          cudaMemcpyDefault, native(stream)),
-          "cudaMemcpyAsync");
-    with_dtype(dtype, [&]<class T>(T) {
-      with_format(codec.format, [&]<class F>() {
-        launch(over_warps("decode_kernel", (count + lanes - 1) / lanes, stream),
-               decode_kernel<F, T>, Decoder<F>{encoded_at(codec, encoded, count), codec.block},
-               count, static_cast<T*>(to));
-      });
+void decode_on_gpu(const Codec& codec, const void* encoded, std::int64_t count, void* to,
+                   DType dtype, Stream stream) {
+  if (count == 0) return;
+  if (codec.format == Format::none)
+    return zero::cuda::check(
+        cudaMemcpyAsync(to, encoded, static_cast<std::size_t>(count * size_of(dtype)),
+                        cudaMemcpyDefault, native(stream)),
+        "cudaMemcpyAsync");
+  with_dtype(dtype, [&]<class T>(T) {
+    with_format(codec.format, [&]<class F>() {
+      launch(over_warps("decode_kernel", (count + lanes - 1) / lanes, stream), decode_kernel<F, T>,
+             Decoder<F>{encoded_at(codec, encoded, count), codec.block}, count,
+             static_cast<T*>(to));
     });
-  }
+  });
+}
 
-  void decode_sum(const Codec& codec, const Sources& sources, const ReduceGroups& groups,
-                  std::int64_t count, void* to, DType dtype, Stream stream) override {
-    if (count == 0) return;
-    const SumOrder order{sources.stride, sources.count, groups};
-    with_dtype(dtype, [&]<class T>(T) {
-      with_format(codec.format, [&]<class F>() {
-        launch(over_warps("sum_kernel", (count + lanes - 1) / lanes, stream), sum_kernel<F, T>,
-               Decoder<F>{encoded_at(codec, sources.first, count), codec.block}, order, count,
-               static_cast<T*>(to));
-      });
+void decode_sum_on_gpu(const Codec& codec, const Sources& sources, const ReduceGroups& groups,
+                       std::int64_t count, void* to, DType dtype, Stream stream) {
+  if (count == 0) return;
+  const SumOrder order{sources.stride, sources.count, groups};
+  with_dtype(dtype, [&]<class T>(T) {
+    with_format(codec.format, [&]<class F>() {
+      launch(over_warps("sum_kernel", (count + lanes - 1) / lanes, stream), sum_kernel<F, T>,
+             Decoder<F>{encoded_at(codec, sources.first, count), codec.block}, order, count,
+             static_cast<T*>(to));
     });
-  }
-
- private:
-  static void copy(const Elements& from, void* encoded, Stream stream) {
-    const auto bytes = static_cast<std::size_t>(from.count * size_of(from.dtype));
-    const auto all = static_cast<std::size_t>(filled(from.count * size_of(from.dtype)));
-    if (bytes == 0) return;
-    zero::cuda::check(cudaMemcpyAsync(encoded, from.data, bytes, cudaMemcpyDefault, native(stream)),
-                      "cudaMemcpyAsync");
-    zero::cuda::check(cudaMemsetAsync(static_cast<std::uint8_t*>(encoded) + bytes, 0, all - bytes,
-                                      native(stream)),
-                      "cudaMemsetAsync");
-  }
-
-  template <class F, class T>
-  static void encode_as(const Codec& codec, const Elements& from, const T* elements, void* encoded,
-                        Stream stream) {
-    const Padding padding = padding_of(codec, from.count, encoded);
-    const Encoded to = encoded_at(codec, encoded, from.count);
-    const std::int64_t blocks = block_count(codec, from.count);
-    const Size size{from.count, codec.block};
-    if constexpr (!HasBlocks<F>)
-      launch(over_warps("round_kernel", (from.count + lanes - 1) / lanes, stream), round_kernel<T>,
-             elements, from.count, reinterpret_cast<bf16*>(to.codes), padding);
-    else if (from.feedback == nullptr)
-      launch(over_warps("encode_kernel", blocks, stream), encode_kernel<F, T>, elements, size, to,
-             padding);
-    else
-      launch(over_warps("feedback_kernel", blocks, stream), feedback_kernel<F, T>, elements,
-             *from.feedback, size, to, padding);
-    if (from.errors != nullptr)
-      launch(over_warps("error_kernel", threads / lanes, stream), error_kernel<F, T>, elements,
-             Decoder<F>{to, codec.block}, from.count, from.errors);
-  }
-};
+  });
+}
 
 }  // namespace
 
-std::unique_ptr<DeviceCodec> create_cuda_codec() {
-  return std::make_unique<CudaCodec>();
+const DeviceCodec& cuda_codec() {
+  static constexpr DeviceCodec codec{encode_on_gpu, decode_on_gpu, decode_sum_on_gpu};
+  return codec;
 }
 
 }  // namespace zero::comm::wire

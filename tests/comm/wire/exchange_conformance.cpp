@@ -165,7 +165,6 @@ void check_gather(Communicator& comm, const Case& c) {
   const Codec codec = c.codec(0);
   const Cut cut{c.count, c.step(), c.dtype};
   Marked staging(gather_staging_bytes(codec, cut, comm.size()));
-  const auto host = create_host_codec();
   Bytes whole = vector_of(c, 99, 0).bytes, expected = whole;
   const auto width = size_of(c.dtype);
   for (int r = 0; r < comm.size(); ++r) {
@@ -177,7 +176,7 @@ void check_gather(Communicator& comm, const Case& c) {
   std::byte* slice = at(whole.data(), comm.rank() * c.step() * width);
   std::memcpy(slice, own.bytes.data(), static_cast<std::size_t>(c.count * width));
   const std::int64_t before = bytes_sent(comm);
-  all_gather(comm, codec, slice, whole.data(), cut, {*host, staging.data()});
+  all_gather(comm, codec, slice, whole.data(), cut, {host_codec, staging.data()});
   require(whole == expected, "all_gather gives other values: " + c.text());
   require(staging.intact(), "all_gather exceeds its staging: " + c.text());
   require(bytes_sent(comm) - before == formula(codec, c, c.dtype, comm.size() - 1, 1),
@@ -201,14 +200,13 @@ void check_reduction(Communicator& inner, Communicator& outer, const Case& c) {
   const Hop hops[] = {{inner, c.codec(0), c.feeds_back ? &feedback[0] : nullptr},
                       {outer, c.codec(1), c.feeds_back ? &feedback[1] : nullptr}};
   Marked staging(two_hop_staging_bytes(c.codec(0), c.codec(1), grid, c.inner, c.outer));
-  const auto host = create_host_codec();
   Model model(c, s, q);
   for (int step = 0; step < (c.feeds_back ? 3 : 1); ++step) {
     const Elements own = vector_of(c, q * c.inner + s, step);
     Bytes sum(static_cast<std::size_t>(c.count * size_of(c.sum)));
     const std::int64_t before[] = {bytes_sent(inner), bytes_sent(outer)};
     reduce_scatter(hops[0], hops[1], own.bytes.data(), {sum.data(), c.sum}, grid,
-                   {*host, staging.data()});
+                   {host_codec, staging.data()});
     require(sum == optim::test::encode(model.next(step), c.sum), "another sum: " + c.text());
     require(staging.intact(), "the reduction exceeds its staging: " + c.text());
     const DType between = c.inner == 1 ? c.dtype : DType::fp32;

@@ -18,11 +18,10 @@ TEST_CASE("wire exchanges: threads get the sums and the bytes of a local evaluat
 
 TEST_CASE("wire exchanges: a reduction without a format has one dtype") {
   const auto world = create_single_world({});
-  const auto host = create_host_codec();
   bf16 summand;
   float sum = 0;
   CHECK_THROWS_AS(reduce_scatter({world->communicator(), Codec(Format::none)}, &summand,
-                                 {&sum, DType::fp32}, {1, 1, DType::bf16}, {*host, nullptr}),
+                                 {&sum, DType::fp32}, {1, 1, DType::bf16}, {host_codec, nullptr}),
                   UsageError);
 }
 
