@@ -30,20 +30,14 @@ __global__ void __launch_bounds__(threads) ordered_sum_kernel(OrderedSum sum) {
 
 void launch_ordered_sum(const OrderedSum& sum, Stream stream) {
   if (sum.count == 0) return;
+  if (sum.dtype == DType::int64)
+    throw UsageError("ordered sums on a GPU are of fp32, bf16 and fp16");
   const auto blocks =
       static_cast<unsigned>(std::min((sum.count + threads - 1) / threads, most_blocks));
   const zero::cuda::Launch how{"ordered_sum_kernel", dim3(blocks), threads,
                                zero::cuda::native(stream)};
-  switch (sum.dtype) {
-    case DType::fp32:
-      return zero::cuda::launch(how, ordered_sum_kernel<float>, sum);
-    case DType::bf16:
-      return zero::cuda::launch(how, ordered_sum_kernel<bf16>, sum);
-    case DType::fp16:
-      return zero::cuda::launch(how, ordered_sum_kernel<fp16>, sum);
-    case DType::int64:
-      throw UsageError("ordered sums on a GPU are of fp32, bf16 and fp16");
-  }
+  with_float_type(sum.dtype,
+                  [&]<class T>() { zero::cuda::launch(how, ordered_sum_kernel<T>, sum); });
 }
 
 }  // namespace zero::comm::cuda

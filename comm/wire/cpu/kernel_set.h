@@ -270,18 +270,10 @@ struct KernelSet {
     with_block_format(format, body);
   }
 
-  // Calls body() with a pointer of the elements' type.
-  template <class Body>
-  static void with_elements(const void* data, DType dtype, const Body& body) {
-    if (dtype == DType::bf16) return body(static_cast<const bf16*>(data));
-    if (dtype == DType::fp16) return body(static_cast<const fp16*>(data));
-    body(static_cast<const float*>(data));
-  }
-
   static void sum(const void* const* sources, int count, DType dtype, std::int64_t first,
                   std::int64_t n, float* to) {
-    with_elements(sources[0], dtype, [&]<class T>(const T* elements) {
-      for_groups(elements + first, n, [&](std::int64_t i, V total) {
+    with_float_type(dtype, [&]<class T>() {
+      for_groups(static_cast<const T*>(sources[0]) + first, n, [&](std::int64_t i, V total) {
         for (int s = 1; s < count; ++s) {
           const T* from = static_cast<const T*>(sources[s]) + first + i;
           total = add(total, n - i >= group ? V::load(from) : load_some(from, n - i));
@@ -294,15 +286,15 @@ struct KernelSet {
   static void encode(const Codec& codec, const void* from, DType dtype, std::int64_t count,
                      Encoded to) {
     with_format(codec.format, [&]<class F>() {
-      with_elements(from, dtype, [&]<class T>(const T* elements) {
-        encode_all<F>(codec.block, elements, count, to);
+      with_float_type(dtype, [&]<class T>() {
+        encode_all<F>(codec.block, static_cast<const T*>(from), count, to);
       });
     });
   }
 
   static void decode(const Codec& codec, Encoded from, std::int64_t count, void* to, DType dtype) {
     with_format(codec.format, [&]<class F>() {
-      with_elements(to, dtype, [&]<class T>(const T*) {
+      with_float_type(dtype, [&]<class T>() {
         decode_all<F>(codec.block, from, count, Store<T>{static_cast<T*>(to)});
       });
     });
@@ -314,7 +306,7 @@ struct KernelSet {
   }
 
   static void store(const float* from, std::int64_t count, void* to, DType dtype) {
-    with_elements(to, dtype, [&]<class T>(const T*) {
+    with_float_type(dtype, [&]<class T>() {
       const Store<T> rounding{static_cast<T*>(to)};
       for_groups(from, count,
                  [&](std::int64_t i, const V& elements) { rounding.put(elements, i, count - i); });
@@ -324,8 +316,8 @@ struct KernelSet {
   static void encode_with_feedback(const Codec& codec, const void* gradient, DType dtype,
                                    const Feedback& feedback, std::int64_t count, Encoded to) {
     with_block_format(codec.format, [&]<class F>() {
-      with_elements(gradient, dtype, [&]<class T>(const T* elements) {
-        feed_back<F>(codec.block, elements, feedback, count, to);
+      with_float_type(dtype, [&]<class T>() {
+        feed_back<F>(codec.block, static_cast<const T*>(gradient), feedback, count, to);
       });
     });
   }
@@ -336,8 +328,8 @@ struct KernelSet {
     const V zero = V::load(zeros);
     V lost = zero, squares = zero;
     const auto add_square = [](auto sum, auto a, auto b) { return sum + (a - b) * (a - b); };
-    with_elements(values, dtype, [&]<class T>(const T* elements) {
-      for_groups(elements, count, [&](std::int64_t i, const V& value) {
+    with_float_type(dtype, [&]<class T>() {
+      for_groups(static_cast<const T*>(values), count, [&](std::int64_t i, const V& value) {
         const std::int64_t n = count - i;
         const V back = n >= group ? V::load(decoded + i) : load_some(decoded + i, n);
         lost = combine(add_square, lost, value, back);

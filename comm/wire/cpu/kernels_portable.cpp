@@ -26,12 +26,11 @@ void sum_as(const void* const* sources, int count, std::int64_t first, std::int6
 
 void sum(const void* const* sources, int count, DType dtype, std::int64_t first, std::int64_t n,
          float* to) {
-  Portable::with_elements(sources[0], dtype,
-                          [&]<class T>(const T*) { sum_as<T>(sources, count, first, n, to); });
+  with_float_type(dtype, [&]<class T>() { sum_as<T>(sources, count, first, n, to); });
 }
 
 void store(const float* from, std::int64_t count, void* to, DType dtype) {
-  Portable::with_elements(to, dtype, [&]<class T>(const T*) {
+  with_float_type(dtype, [&]<class T>() {
     for (std::int64_t i = 0; i < count; ++i) static_cast<T*>(to)[i] = from_float<T>(from[i]);
   });
 }

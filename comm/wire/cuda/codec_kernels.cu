@@ -286,15 +286,6 @@ void with_format(Format format, const Body& body) {
   with_block_format(format, body);
 }
 
-// Calls body(T{}) with the type of a dtype.
-template <class Body>
-void with_dtype(DType dtype, const Body& body) {
-  check_elements(dtype);
-  if (dtype == DType::bf16) return body(bf16{});
-  if (dtype == DType::fp16) return body(fp16{});
-  body(float{});
-}
-
 template <class F>
 concept HasBlocks = requires {
   typename F::Scale;
@@ -336,7 +327,8 @@ void encode_on_gpu(const Codec& codec, const Elements& from, void* encoded, Stre
   if (from.feedback != nullptr) check_feedback(codec.format);
   if (codec.format == Format::none) return copy(from, encoded, stream);
   if (from.count == 0) return;
-  with_dtype(from.dtype, [&]<class T>(T) {
+  check_elements(from.dtype);
+  with_float_type(from.dtype, [&]<class T>() {
     with_format(codec.format, [&]<class F>() {
       encode_as<F>(codec, from, static_cast<const T*>(from.data), encoded, stream);
     });
@@ -351,7 +343,8 @@ void decode_on_gpu(const Codec& codec, const void* encoded, std::int64_t count, 
         cudaMemcpyAsync(to, encoded, static_cast<std::size_t>(count * size_of(dtype)),
                         cudaMemcpyDefault, native(stream)),
         "cudaMemcpyAsync");
-  with_dtype(dtype, [&]<class T>(T) {
+  check_elements(dtype);
+  with_float_type(dtype, [&]<class T>() {
     with_format(codec.format, [&]<class F>() {
       launch(over_warps("decode_kernel", (count + lanes - 1) / lanes, stream), decode_kernel<F, T>,
              Decoder<F>{encoded_at(codec, encoded, count), codec.block}, count,
@@ -364,7 +357,8 @@ void decode_sum_on_gpu(const Codec& codec, const Sources& sources, const ReduceG
                        std::int64_t count, void* to, DType dtype, Stream stream) {
   if (count == 0) return;
   const SumOrder order{sources.stride, sources.count, groups};
-  with_dtype(dtype, [&]<class T>(T) {
+  check_elements(dtype);
+  with_float_type(dtype, [&]<class T>() {
     with_format(codec.format, [&]<class F>() {
       launch(over_warps("sum_kernel", (count + lanes - 1) / lanes, stream), sum_kernel<F, T>,
              Decoder<F>{encoded_at(codec, sources.first, count), codec.block}, order, count,
