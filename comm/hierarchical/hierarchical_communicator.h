@@ -75,7 +75,7 @@ class HierarchicalCommunicator final : public HostCommunicator {
   void barrier_over(std::span<const int> members, int own_place);
 
   void check_header(const Header& theirs, const Header& own, int peer) const;
-  [[noreturn]] void throw_late(const std::vector<int>& late) const;
+  [[noreturn]] void throw_late(const std::set<int>& late) const;
   Requests requests() const { return Requests(comm_.get()); }
 
   // A sum of slices on its way: the vector that peers read, and the chunk that is worked on.

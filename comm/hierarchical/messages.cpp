@@ -59,7 +59,7 @@ void HierarchicalCommunicator::finish(Requests& requests) {
     if (!wait.pause()) throw_late(requests.waiting_for());
 }
 
-void HierarchicalCommunicator::throw_late(const std::vector<int>& late) const {
+void HierarchicalCommunicator::throw_late(const std::set<int>& late) const {
   std::string who;
   for (const int peer : late) {
     who += who.empty() ? "" : "; ";

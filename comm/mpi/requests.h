@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "comm/mpi/native.h"
@@ -27,18 +28,20 @@ class Requests {
   // The ranks whose messages have come since the last call; empty() when that was all.
   std::vector<int> test_received();
   bool empty() const { return requests_.empty(); }
-  // Ranks that we still wait for, each once.
-  std::vector<int> waiting_for() const;
+  // Ranks that we still wait for.
+  std::set<int> waiting_for() const;
 
  private:
-  void add(MPI_Request request, int peer, bool receives);
-  void clear();
+  struct Message {
+    int peer;
+    bool receives;
+  };
+
   void cancel() noexcept;
 
   MPI_Comm comm_;
   std::vector<MPI_Request> requests_;
-  std::vector<int> peers_;
-  std::vector<bool> receives_;
+  std::vector<Message> messages_;  // of the requests
 };
 
 }  // namespace zero::comm
