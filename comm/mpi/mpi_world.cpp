@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <numeric>
@@ -86,10 +87,7 @@ void MpiWorld::forsake_mpi() {
 void MpiWorld::open_plane() {
   const Topology& topology = places_.topology;
   FdMailbox mailbox;
-  std::vector<FdMailbox::Name> names(topology.local_size);
-  check_mpi(MPI_Allgather(mailbox.name().data(), sizeof(FdMailbox::Name), MPI_BYTE, names.data(),
-                          sizeof(FdMailbox::Name), MPI_BYTE, places_.node.get()),
-            "MPI_Allgather");
+  const auto names = gather_from_all(mailbox.name(), places_.node.get());
   std::shared_ptr<std::byte> memory;
   ControlPage* page = nullptr;
   if (topology.local_rank == 0) {
@@ -117,18 +115,14 @@ void MpiWorld::open_plane() {
 
 std::string MpiWorld::agreed_transport() const {
   const Topology& topology = places_.topology;
-  char own[16] = {};
-  options_.transport.copy(own, sizeof own - 1);
-  std::vector<char> all(topology.size * sizeof own);
-  check_mpi(
-      MPI_Allgather(own, sizeof own, MPI_CHAR, all.data(), sizeof own, MPI_CHAR, world_.get()),
-      "MPI_Allgather");
-  for (std::size_t r = 1; r < static_cast<std::size_t>(topology.size); ++r) {
-    const std::string first = all.data(), other = all.data() + r * sizeof own;
-    if (other != first)
-      throw TopologyError("rank 0 asks for transport " + first + ", rank " + std::to_string(r) +
-                          " for " + other + "; give all ranks the same option and ZERO_TRANSPORT");
-  }
+  std::array<char, 16> own{};
+  options_.transport.copy(own.data(), own.size() - 1);
+  const auto all = gather_from_all(own, world_.get());
+  for (std::size_t r = 1; r < all.size(); ++r)
+    if (all[r] != all[0])
+      throw TopologyError(std::string("rank 0 asks for transport ") + all[0].data() + ", rank " +
+                          std::to_string(r) + " for " + all[r].data() +
+                          "; give all ranks the same option and ZERO_TRANSPORT");
   if (options_.transport != "auto") return options_.transport;
   if (topology.size == 1) return "self";
   if (topology.node_count == 1) return "shm";
@@ -309,15 +303,11 @@ void agree_on_start(const StartProblem& own) {
     std::int32_t exit_code = 0;
     char text[508] = {};
   };
-  int rank = 0, ranks = 0;
+  int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   Message mine{own.exit_code, {}};
   own.text.copy(mine.text, sizeof mine.text - 1);
-  std::vector<Message> all(static_cast<std::size_t>(ranks));
-  check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE,
-                          MPI_COMM_WORLD),
-            "MPI_Allgather");
+  const auto all = gather_from_all(mine, MPI_COMM_WORLD);
   for (std::size_t r = 0; r < all.size(); ++r) {
     const auto& [exit_code, text] = all[r];
     if (exit_code == 0) continue;

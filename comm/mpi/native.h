@@ -5,6 +5,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "zero/base/error.h"
 
@@ -16,6 +17,17 @@ inline void check_mpi(int code, const char* what) {
   int length = 0;
   MPI_Error_string(code, text, &length);
   throw Error(std::string(what) + " failed: " + text);
+}
+
+// What each rank gives, by rank; of a type whose bytes may travel.
+template <class T>
+std::vector<T> gather_from_all(const T& own, MPI_Comm comm) {
+  int ranks = 0;
+  MPI_Comm_size(comm, &ranks);
+  std::vector<T> all(static_cast<std::size_t>(ranks));
+  check_mpi(MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, comm),
+            "MPI_Allgather");
+  return all;
 }
 
 inline bool mpi_is_up() {

@@ -43,9 +43,7 @@ Places find_places(MPI_Comm world) {
 
   int lowest = topology.rank;
   check_mpi(MPI_Bcast(&lowest, 1, MPI_INT, 0, node), "MPI_Bcast");
-  std::vector<int> lowest_of(topology.size);
-  check_mpi(MPI_Allgather(&lowest, 1, MPI_INT, lowest_of.data(), 1, MPI_INT, world),
-            "MPI_Allgather");
+  const std::vector<int> lowest_of = gather_from_all(lowest, world);
   std::map<int, int> number_of;
   topology.node_of.clear();
   for (int r = 0; r < topology.size; ++r) {
