@@ -221,7 +221,7 @@ bool MpiWorld::await_all_at_the_end() noexcept {
 
 // MPI_Finalize waits for all processes of the job, of which one may have been stopped since.
 void MpiWorld::limit_the_end() {
-  if (!session_->began() || !options_.abort_job) return;
+  if (!session_->finalizes() || !options_.abort_job) return;
   const milliseconds limit = communicator_->time_limit();
   try {
     end_limit_.emplace(limit, [plane = plane_, limit, rank = places_.topology.rank](int code) {
@@ -318,10 +318,11 @@ void agree_on_start(const StartProblem& own) {
   }
 }
 
-void limit_start(std::optional<ProcessTimeLimit>& start_limit, const WorldOptions& options) {
-  if (!options.abort_job) return;
+// From here until it goes; null where the program may not be ended.
+std::unique_ptr<ProcessTimeLimit> limit_start(const WorldOptions& options) {
+  if (!options.abort_job) return nullptr;
   mark_start(launched_rank());
-  start_limit.emplace(options.start_limit, [limit = options.start_limit](int code) {
+  const auto last_words = [limit = options.start_limit](int code) {
     const int rank = launched_rank();
     print_last_words(rank, rank, code,
                      "MPI did not come up on all ranks within " + duration_text(limit) +
@@ -329,17 +330,21 @@ void limit_start(std::optional<ProcessTimeLimit>& start_limit, const WorldOption
                          ", waits for the others; look for ranks that did not start, or that are "
                          "stopped, or raise the start limit (zero run --start-limit, "
                          "ZERO_START_LIMIT)");
-  });
+  };
+  return std::make_unique<ProcessTimeLimit>(options.start_limit, last_words);
 }
 
 }  // namespace
 
 std::unique_ptr<World> create_mpi_world(int& argc, char**& argv, const Launcher& launcher,
                                         const WorldOptions& options, const StartProblem& problem) {
-  std::optional<ProcessTimeLimit> start_limit;
-  limit_start(start_limit, options);
-  auto session = std::make_unique<MpiSession>(argc, argv);
-  if (session->began() && options.abort_job && launcher.found()) die_with_parent();
+  const auto start_limit = limit_start(options);
+  const bool begins = !mpi_initialized();
+  int provided = MPI_THREAD_SINGLE;
+  if (begins)
+    check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  auto session = std::make_unique<MpiSession>(begins);
+  if (begins && options.abort_job && launcher.found()) die_with_parent();
   int ranks = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   StartProblem own = problem;
@@ -356,9 +361,9 @@ std::unique_ptr<World> create_hosted_world(MPI_Comm data_parallel, const WorldOp
   WorldOptions chosen = options;
   chosen.start_limit = chosen_start_limit(options);
   chosen.transport = chosen_transport(options);
-  std::optional<ProcessTimeLimit> start_limit;
-  limit_start(start_limit, chosen);
-  return open(std::make_unique<MpiWorld>(std::make_unique<MpiSession>(), data_parallel, chosen));
+  const auto start_limit = limit_start(chosen);
+  return open(
+      std::make_unique<MpiWorld>(std::make_unique<MpiSession>(false), data_parallel, chosen));
 }
 
 }  // namespace zero::comm

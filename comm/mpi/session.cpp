@@ -19,18 +19,7 @@ bool mpi_initialized() {
   return begun != 0;
 }
 
-MpiSession::MpiSession(int& argc, char**& argv) {
-  int provided = MPI_THREAD_SINGLE;
-  if (!mpi_initialized()) {
-    check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
-    began_ = true;
-  } else {
-    MPI_Query_thread(&provided);
-  }
-  any_thread_ = provided == MPI_THREAD_MULTIPLE;
-}
-
-MpiSession::MpiSession() {
+MpiSession::MpiSession(bool finalizes) : finalizes_(finalizes) {
   if (!mpi_is_up()) throw UsageError("MPI is not initialized, or finalized already");
   int provided = MPI_THREAD_SINGLE;
   MPI_Query_thread(&provided);
@@ -38,7 +27,7 @@ MpiSession::MpiSession() {
 }
 
 MpiSession::~MpiSession() {
-  if (began_ && !forsaken_ && mpi_is_up()) MPI_Finalize();
+  if (finalizes_ && mpi_is_up()) MPI_Finalize();
 }
 
 ProcessTimeLimit::ProcessTimeLimit(std::chrono::milliseconds limit,

@@ -11,22 +11,19 @@ namespace zero::comm {
 
 class MpiSession {
  public:
-  // Initializes MPI unless the program has.
-  MpiSession(int& argc, char**& argv);
-  // MPI belongs to the program.
-  MpiSession();
-  // Finalizes, if it began MPI and forsake() was not called.
+  // finalizes: at its end, for MPI does not belong to the program.
+  explicit MpiSession(bool finalizes);
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
-  bool began() const { return began_; }
+  bool finalizes() const { return finalizes_; }
   bool any_thread() const { return any_thread_; }
   // Finalizing a broken job could wait for ever.
-  void forsake() { forsaken_ = true; }
+  void forsake() { finalizes_ = false; }
 
  private:
-  bool began_ = false, any_thread_ = false, forsaken_ = false;
+  bool finalizes_, any_thread_ = false;
 };
 
 // Ends the process with the code of StalledError when calls in which MPI itself may wait without a
