@@ -25,6 +25,7 @@ class NodeMap {
 
   int size() const { return static_cast<int>(node_of_.size()); }
   int nodes() const { return static_cast<int>(members_.size()); }
+  const std::vector<int>& node_of() const { return node_of_; }
   int node(int rank) const { return node_of_[rank]; }
   // Among the ranks of its node, in rank order.
   int local(int rank) const { return local_[rank]; }

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdio>
 #include <exception>
-#include <numeric>
 #include <optional>
 
 #include "comm/control_plane.h"
@@ -147,10 +146,7 @@ void MpiWorld::open_communicator() {
   if (transport == "self" && topology.size > 1)
     throw TopologyError("transport self is for one rank, but there are " +
                         std::to_string(topology.size));
-  Subgroup everyone;
-  everyone.parent_ranks.resize(topology.size);
-  std::iota(everyone.parent_ranks.begin(), everyone.parent_ranks.end(), 0);
-  everyone.group = {everyone.parent_ranks, topology.rank};
+  const Subgroup everyone{places_.everyone.world_ranks, places_.everyone};
   Mailboxes mailboxes{
       {}, std::vector<FdMailbox::Name>(everyone.parent_ranks.size()), options_.start_limit};
   const auto over_nodes = [&](const std::vector<int>& memory_of) {

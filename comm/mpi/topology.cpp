@@ -1,10 +1,12 @@
 #include "comm/mpi/topology.h"
 
 #include <cstdlib>
-#include <map>
+#include <numeric>
 #include <optional>
 #include <sstream>
 #include <string>
+
+#include "comm/hierarchical/node_map.h"
 
 namespace zero::comm {
 namespace {
@@ -38,22 +40,19 @@ Places find_places(MPI_Comm world) {
     check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, topology.rank, MPI_INFO_NULL, &node),
               "MPI_Comm_split_type");
   places.node = UniqueComm(node);
-  MPI_Comm_rank(node, &topology.local_rank);
-  MPI_Comm_size(node, &topology.local_size);
 
   int lowest = topology.rank;
   check_mpi(MPI_Bcast(&lowest, 1, MPI_INT, 0, node), "MPI_Bcast");
-  const std::vector<int> lowest_of = gather_from_all(lowest, world);
-  std::map<int, int> number_of;
-  topology.node_of.clear();
-  for (int r = 0; r < topology.size; ++r) {
-    const int first = lowest_of[r];
-    const auto [entry, added] = number_of.try_emplace(first, static_cast<int>(number_of.size()));
-    topology.node_of.push_back(entry->second);
-    if (first == lowest) places.local_ranks.push_back(r);
-  }
-  topology.node = number_of.at(lowest);
-  topology.node_count = static_cast<int>(number_of.size());
+  places.everyone.rank = topology.rank;
+  places.everyone.world_ranks.resize(topology.size);
+  std::iota(places.everyone.world_ranks.begin(), places.everyone.world_ranks.end(), 0);
+  const NodeMap map(places.everyone, gather_from_all(lowest, world));
+  topology.node_of = map.node_of();
+  topology.node = map.node(topology.rank);
+  topology.node_count = map.nodes();
+  places.local_ranks = map.members(topology.node);
+  topology.local_rank = map.local(topology.rank);
+  topology.local_size = static_cast<int>(places.local_ranks.size());
   return places;
 }
 
