@@ -67,36 +67,30 @@ void HierarchicalCommunicator::pass_on(const Exposure& exposure, const Holdings&
 void HierarchicalCommunicator::gather(const Call& call, bool with_headers, void* recv,
                                       std::int64_t span, const Layout& layout, std::int64_t width) {
   const std::int64_t chunk = message_bytes / width;
-  const std::int64_t chunks = chunks_of(layout.longest, chunk);
+  const std::int64_t chunks = map_.nodes() > 1 ? chunks_of(layout.longest, chunk) : 0;
   const Exposure exposure = expose(call, recv, span, span);
   const Header header = own_header(call);
-  Requests head = requests(), in[2] = {requests(), requests()}, sent[2] = {requests(), requests()};
+  Requests head = requests();
+  if (with_headers) exchange_headers(head, header);
   const auto piece = [&](int r, std::int64_t index) {
     return at(recv, (layout.first(r) + index * chunk) * width);
   };
-  const auto begin = [&](std::int64_t index) {
-    if (index == chunks) return;
-    finish(sent[index % 2]);
+  const auto post = [&](std::int64_t index, Requests& in, Requests& out) {
+    finish(out);
     for (const int client : clients_)
-      in[index % 2].receive(piece(client, index),
-                            chunk_count(layout.count(client), chunk, index) * width, client);
+      in.receive(piece(client, index), chunk_count(layout.count(client), chunk, index) * width,
+                 client);
     for (const int partner : partners_)
-      send(sent[index % 2], piece(rank(), index),
-           chunk_count(layout.count(rank()), chunk, index) * width, partner);
+      send(out, piece(rank(), index), chunk_count(layout.count(rank()), chunk, index) * width,
+           partner);
   };
-  if (with_headers) exchange_headers(head, header);
-  begin(0);
-  await_headers(head, header);
-  // The slices of this node are passed on while the first messages travel.
-  pass_on(exposure, own_slices_, recv, layout, {0, layout.longest}, width);
-  for (std::int64_t index = 0; index < chunks && map_.nodes() > 1; ++index) {
-    begin(index + 1);
-    finish(in[index % 2]);
+  const auto take = [&](std::int64_t index, Requests&) {
     pass_on(exposure, client_slices_, recv, layout,
             {index * chunk, chunk_count(layout.longest, chunk, index)}, width);
-  }
-  finish(sent[0]);
-  finish(sent[1]);
+  };
+  in_chunks(chunks, head, header, post, take, [&] {
+    pass_on(exposure, own_slices_, recv, layout, {0, layout.longest}, width);
+  });
   node_->await_readers(exposure);
 }
 
@@ -114,11 +108,15 @@ void HierarchicalCommunicator::do_broadcast(void* data, std::int64_t count, DTyp
   const int source = own_node() == root_node ? root : map_.partner(root, own_node());
   Exposure exposure{call, {}, 0};
   if (rank() == source) exposure = expose(call, data, bytes, bytes);
+  const std::int64_t chunks = chunks_of(bytes, message_bytes);
+  const auto first = [](std::int64_t index) { return index * message_bytes; };
+  const auto length = [&](std::int64_t index) { return chunk_count(bytes, message_bytes, index); };
+  const auto share = [&](std::int64_t index) {
+    share_on_node(exposure, data, first(index), length(index), source);
+  };
   if (rank() != source) {
-    for (std::int64_t first = 0;; first += message_bytes) {
-      share_on_node(exposure, data, first, std::min(message_bytes, bytes - first), source);
-      if (first + message_bytes >= bytes) return;
-    }
+    for (std::int64_t index = 0; index < chunks; ++index) share(index);
+    return;
   }
   Tree tree(map_.nodes(), root_node, own_node());
   const auto rank_on = [&](int node) {
@@ -126,9 +124,19 @@ void HierarchicalCommunicator::do_broadcast(void* data, std::int64_t count, DTyp
   };
   if (tree.parent >= 0) tree.parent = rank_on(tree.parent);
   for (int& child : tree.children) child = rank_on(child);
-  send_down(tree, own_header(call), data, bytes, [&](std::int64_t first, std::int64_t n) {
-    share_on_node(exposure, data, first, n, source);
-  });
+  const Header header = own_header(call);
+  Requests head = requests();
+  if (tree.parent >= 0) receive_header(head, tree.parent);
+  for (const int child : tree.children) send_header(head, header, child);
+  const auto post = [&](std::int64_t index, Requests& in, Requests&) {
+    if (tree.parent >= 0) in.receive(at(data, first(index)), length(index), tree.parent);
+  };
+  const auto take = [&](std::int64_t index, Requests& out) {
+    finish(out);
+    for (const int child : tree.children) send(out, at(data, first(index)), length(index), child);
+    share(index);
+  };
+  in_chunks(chunks, head, header, post, take);
   node_->await_readers(exposure);
 }
 
@@ -138,32 +146,29 @@ void HierarchicalCommunicator::do_all_to_all(const void* send, void* recv, const
   const Header header = own_header(call);
   const std::int64_t width = size_of(dtype), chunk = message_bytes / width;
   const std::int64_t chunks = chunks_of(counts.largest(), chunk);
-  Requests head = requests(), flights[2] = {requests(), requests()};
-  const auto begin = [&](std::int64_t index) {
+  const auto post = [&](std::int64_t index, Requests& in, Requests& out) {
+    finish(out);
     for (int step = 1; step < size(); ++step) {
       const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
       if (map_.node(from) != own_node())
-        flights[index % 2].receive(
-            at(recv, (counts.first_received(from, rank()) + index * chunk) * width),
-            chunk_count(counts(from, rank()), chunk, index) * width, from);
+        in.receive(at(recv, (counts.first_received(from, rank()) + index * chunk) * width),
+                   chunk_count(counts(from, rank()), chunk, index) * width, from);
       if (map_.node(to) != own_node())
-        this->send(flights[index % 2],
-                   at(send, (counts.first_sent(rank(), to) + index * chunk) * width),
+        this->send(out, at(send, (counts.first_sent(rank(), to) + index * chunk) * width),
                    chunk_count(counts(rank(), to), chunk, index) * width, to);
     }
   };
-  exchange_headers(head, header);
-  begin(0);
-  await_headers(head, header);
   const Exposure exposure =
       expose(call, send, counts.sent(rank()) * width, counts.largest() * size() * width);
-  node_->exchange(exposure, send, recv, counts, local_members());
-  for (const int from : local_members())
-    if (from != rank()) read_inside(counts(from, rank()) * width);
-  for (std::int64_t index = 0; index < chunks; ++index) {
-    if (index + 1 < chunks) begin(index + 1);
-    finish(flights[index % 2]);
-  }
+  const auto exchange_on_node = [&] {
+    node_->exchange(exposure, send, recv, counts, local_members());
+    for (const int from : local_members())
+      if (from != rank()) read_inside(counts(from, rank()) * width);
+  };
+  Requests head = requests();
+  exchange_headers(head, header);
+  in_chunks(
+      chunks, head, header, post, [](std::int64_t, Requests&) {}, exchange_on_node);
   node_->await_readers(exposure);
 }
 

@@ -67,10 +67,14 @@ class HierarchicalCommunicator final : public HostCommunicator {
   void finish(Requests& requests);
 
   void send(Requests& requests, const void* data, std::int64_t bytes, int to);
-  // A vector down a tree, chunk after chunk, so that all levels work at the same time.
-  // arrived(first byte, bytes) is called for each chunk.
-  void send_down(const Tree& tree, const Header& header, void* data, std::int64_t bytes,
-                 const std::function<void(std::int64_t, std::int64_t)>& arrived);
+  // Chunk after chunk, so that one is on its way while the one before is worked on: post(chunk, in,
+  // out) posts its messages, meanwhile() runs while the first ones travel, take(chunk, out) works
+  // on what has come. `head` holds the headers that go ahead.
+  using Post = std::function<void(std::int64_t, Requests& in, Requests& out)>;
+  using Take = std::function<void(std::int64_t, Requests& out)>;
+  void in_chunks(
+      std::int64_t chunks, Requests& head, const Header& header, const Post& post, const Take& take,
+      const std::function<void()>& meanwhile = [] {});
   // After round k everybody knows of the 2^(k+1) members before it.
   void barrier_over(std::span<const int> members, int own_place);
 

@@ -76,30 +76,18 @@ void HierarchicalCommunicator::send(Requests& requests, const void* data, std::i
   requests.send(data, bytes, to, tag_data);
 }
 
-void HierarchicalCommunicator::send_down(
-    const Tree& tree, const Header& header, void* data, std::int64_t bytes,
-    const std::function<void(std::int64_t, std::int64_t)>& arrived) {
-  Requests head = requests();
-  if (tree.parent >= 0) receive_header(head, tree.parent);
-  for (const int child : tree.children) send_header(head, header, child);
-
-  const std::int64_t chunks = chunks_of(bytes, message_bytes);
+void HierarchicalCommunicator::in_chunks(std::int64_t chunks, Requests& head, const Header& header,
+                                         const Post& post, const Take& take,
+                                         const std::function<void()>& meanwhile) {
   Requests in[2] = {requests(), requests()}, out[2] = {requests(), requests()};
-  const auto receive_chunk = [&](std::int64_t index) {
-    if (tree.parent >= 0 && index < chunks)
-      in[index % 2].receive(at(data, index * message_bytes),
-                            chunk_count(bytes, message_bytes, index), tree.parent);
-  };
-  receive_chunk(0);
+  if (chunks > 0) post(0, in[0], out[0]);
   await_headers(head, header);
+  meanwhile();
   for (std::int64_t index = 0; index < chunks; ++index) {
-    const std::int64_t first = index * message_bytes;
-    const std::int64_t n = chunk_count(bytes, message_bytes, index);
-    receive_chunk(index + 1);
+    const std::int64_t next = index + 1;
+    if (next < chunks) post(next, in[next % 2], out[next % 2]);
     finish(in[index % 2]);
-    finish(out[index % 2]);
-    for (const int child : tree.children) send(out[index % 2], at(data, first), n, child);
-    if (arrived) arrived(first, n);
+    take(index, out[index % 2]);
   }
   finish(out[0]);
   finish(out[1]);

@@ -128,34 +128,25 @@ void HierarchicalCommunicator::reduce(const Call& call, const void* data, std::i
   const std::int64_t width = size_of(dtype);
   prepare_staging();
   Reduction work{layout, data, expose(call, data, span, span), dtype, staging_size_ / width};
-  const std::int64_t chunks = chunks_of(layout.longest, work.chunk);
   const Header header = own_header(call);
-  Requests head = requests(), in[2] = {requests(), requests()}, sent[2] = {requests(), requests()};
+  const auto post = [&](std::int64_t index, Requests& in, Requests& sent) {
+    const std::int64_t own = chunk_count(layout.count(rank()), work.chunk, index) * width;
+    for (const int partner : partners_) {
+      const int node = map_.node(partner);
+      in.receive(incoming(node, index), plan_.items_of(node) * own, partner);
+    }
+    finish(sent);
+    if (!alone()) add_up(work, index);
+    for (std::size_t c = 0; c < clients_.size(); ++c)
+      send(sent, alone() ? work.values(clients_[c], index) : outgoing(c, index),
+           plan_.items_of(own_node()) * chunk_count(layout.count(clients_[c]), work.chunk, index) *
+               width,
+           clients_[c]);
+  };
+  Requests head = requests();
   exchange_headers(head, header);
-  for (std::int64_t index = 0; index <= chunks; ++index) {
-    if (index < chunks) {
-      const std::int64_t own = chunk_count(layout.count(rank()), work.chunk, index) * width;
-      for (const int partner : partners_) {
-        const int node = map_.node(partner);
-        in[index % 2].receive(incoming(node, index), plan_.items_of(node) * own, partner);
-      }
-      finish(sent[index % 2]);
-      if (!alone()) add_up(work, index);
-      for (std::size_t c = 0; c < clients_.size(); ++c)
-        send(sent[index % 2], alone() ? work.values(clients_[c], index) : outgoing(c, index),
-             plan_.items_of(own_node()) *
-                 chunk_count(layout.count(clients_[c]), work.chunk, index) * width,
-             clients_[c]);
-    }
-    if (index == 0) {
-      await_headers(head, header);
-      continue;
-    }
-    finish(in[(index - 1) % 2]);
-    complete(work, index - 1, out);
-  }
-  finish(sent[0]);
-  finish(sent[1]);
+  in_chunks(chunks_of(layout.longest, work.chunk), head, header, post,
+            [&](std::int64_t index, Requests&) { complete(work, index, out); });
   if (work.in_round) node_->close_round();
   node_->await_readers(work.exposure);
 }
