@@ -119,6 +119,9 @@ void add_sharding(RowList& rows) {
            acts("stage3_max_live_parameters", limits,
                 "stage 3: most gathered elements that prefetching may reach")
                .also("max_live_parameters"),
+           acts("stage3_max_reuse_distance", limits,
+                "stage 3: units used again within so many elements stay gathered")
+               .also("max_reuse_distance"),
            acts("stage3_param_persistence_threshold", counts,
                 "stage 3: parameters of at most so many elements stay gathered; not set: none")
                .also("param_persistence_threshold"),

@@ -123,10 +123,6 @@ void add_sharding_without_effect(RowList& rows) {
        boolean("stage3_use_all_reduce_for_fetch_params", "false", "fetch by all-reduce",
                "parameters are fetched by all-gather")
            .also("use_all_reduce_for_fetch_params"),
-       integer("stage3_max_reuse_distance", limits, "1000000000",
-               "units used again within so many elements stay gathered",
-               "a unit stays in its slot until another one takes its turn there")
-           .also("max_reuse_distance"),
        boolean("stage3_allgather_sequential", "false", "one all-gather per parameter",
                "a unit's parameters travel together")
            .also("allgather_sequential"),

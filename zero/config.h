@@ -76,6 +76,7 @@ struct ZeroOptions {
   // Stage 3; act only where the file sets them (elements).
   std::optional<std::int64_t> prefetch_bucket_size;
   std::optional<std::int64_t> max_live_parameters;
+  std::optional<std::int64_t> max_reuse_distance;
   std::optional<std::int64_t> param_persistence_threshold;
   std::optional<std::int64_t> model_persistence_threshold;
   std::int64_t mics_shard_size = -1;  // greater than 0: as CoreOptions::shard_group_size

@@ -33,6 +33,7 @@ constexpr std::string_view complete = R"({
     "allgather_bucket_size": 100000000,
     "stage3_prefetch_bucket_size": 5e7,
     "stage3_max_live_parameters": 1e9,
+    "max_reuse_distance": 1e8,
     "stage3_param_persistence_threshold": 1e5,
     "model_persistence_threshold": 0
   },
@@ -70,6 +71,7 @@ TEST_CASE("every key reaches its member") {
   CHECK(zero.allgather_bucket_size == 100'000'000);
   CHECK(zero.prefetch_bucket_size == 50'000'000);
   CHECK(zero.max_live_parameters == 1'000'000'000);
+  CHECK(zero.max_reuse_distance == 100'000'000);
   CHECK(zero.param_persistence_threshold == 100'000);
   CHECK(zero.model_persistence_threshold == 0);
   CHECK(config.optimizer.type == "AdamW");

@@ -37,7 +37,10 @@ std::vector<Variant> variants() {
       {"SHARD_GRAD_OP", stage3([](auto& c) { c.zero_core.reshard_after_forward = false; })},
       {"one slot", stage3([](auto& c) { c.zero_optimization.prefetch_bucket_size = 0; })},
       {"all slots", stage3([](auto& c) { c.zero_optimization.prefetch_bucket_size = 1'000'000; })},
-      {"three slots", stage3([](auto& c) { c.zero_optimization.prefetch_bucket_size = 1500; })},
+      {"three slots, no reuse", stage3([](auto& c) {
+         c.zero_optimization.prefetch_bucket_size = 1500;
+         c.zero_optimization.max_reuse_distance = 0;
+       })},
       {"persistent parameters",
        stage3([](auto& c) { c.zero_optimization.param_persistence_threshold = 20; })},
       {"small buckets", stage3([](auto& c) {

@@ -215,6 +215,7 @@ TEST_CASE("slot bytes at stage 3 do not depend on depth, with DeepSpeed's defaul
     if (default_keys) {
       config.zero_optimization.prefetch_bucket_size = 50'000'000;
       config.zero_optimization.max_live_parameters = 1'000'000'000;
+      config.zero_optimization.max_reuse_distance = 1'000'000'000;
       config.zero_optimization.param_persistence_threshold = 0;
     }
     const std::int64_t shallow = planned(models::describe({12, 768}), config, 4).slots();

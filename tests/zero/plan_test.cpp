@@ -27,6 +27,7 @@ zero::Config random_config(std::mt19937_64& draw) {
   zero::ZeroOptions& options = config.zero_optimization;
   if (draw() % 2) options.prefetch_bucket_size = static_cast<std::int64_t>(draw() % 6000);
   if (draw() % 2) options.max_live_parameters = static_cast<std::int64_t>(draw() % 6000);
+  if (draw() % 2) options.max_reuse_distance = static_cast<std::int64_t>(draw() % 3000);
   if (draw() % 2) options.param_persistence_threshold = static_cast<std::int64_t>(draw() % 300);
   return config;
 }
@@ -104,6 +105,25 @@ TEST_CASE("in backward the gather of unit i-1 stands before the reduction of uni
                plan.layout.flat_units[std::size_t(i.target)].name.substr(2);
   }
   CHECK(order == " AG3 RS5 AG2 RS4 AG1 RS3 AG0 RS2 RS1 RS0");
+}
+
+TEST_CASE("a unit is gathered again only beyond the reuse distance") {
+  const zero::ModelSpec spec = models::describe({6, 64, 100, 32});
+  const auto planned = [&](std::int64_t distance) {
+    zero::Config config = config_for(3);
+    config.zero_optimization.max_reuse_distance = distance;
+    return EnginePlan(spec.declared(), config, {0, 2});
+  };
+  const auto gathers = [&](std::int64_t distance) {
+    return std::ranges::count(planned(distance).steps.only.instructions, Op::gather,
+                              &Instruction::op);
+  };
+  // Between the last block's forward and its backward lies the head.
+  const EnginePlan plan = planned(0);
+  std::int64_t head = 0;
+  for (const int flat : plan.layout.needs_of_unit.back())
+    head += plan.layout.flat_unit(flat).elements();
+  CHECK(gathers(head - 1) == gathers(head) + 1);
 }
 
 TEST_CASE("gradients are averaged or summed, and nothing else") {

@@ -7,8 +7,9 @@ const std::vector<Difference> table = {
     // Values.
     {{"steps_per_print"}, "null, never", "10", "a run that shows nothing looks stalled"},
     {{"zero_optimization.stage3_prefetch_bucket_size",
-      "zero_optimization.stage3_max_live_parameters"},
-     "5e7, 1e9",
+      "zero_optimization.stage3_max_live_parameters",
+      "zero_optimization.stage3_max_reuse_distance"},
+     "5e7, 1e9, 1e9",
      "not set: two units",
      "the large defaults keep every block of a small model gathered, which is no stage 3"},
     {{"zero_optimization.stage3_param_persistence_threshold",

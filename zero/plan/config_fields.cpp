@@ -113,6 +113,7 @@ constexpr ConfigField fields[] = {
     {"zero_optimization.zero_quantized_nontrainable_weights",
      at<&ZeroOptions::quantized_nontrainable_weights>},
     {"zero_optimization.mics_shard_size", at<&ZeroOptions::mics_shard_size>},
+    {"zero_optimization.stage3_max_reuse_distance", at<&ZeroOptions::max_reuse_distance>},
     {"zero_optimization.stage3_param_persistence_threshold",
      at<&ZeroOptions::param_persistence_threshold>},
     {"zero_optimization.stage3_model_persistence_threshold",

@@ -116,6 +116,7 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Co
   const bool on_many = plan.grid.ranks > 1;
   inputs.gather_after_update = on_many && policy.optimizer_sharded() && !policy.parameters_sharded;
   inputs.spread_after_update = plan.grid.replicas() > 1 && policy.updates == Portion::slice;
+  inputs.max_reuse_distance = options.max_reuse_distance;
   Chunking chunking = make_chunking(plan.layout, policy, config);
   inputs.chunks = std::move(chunking.chunks);
   inputs.offload = std::move(chunking.offload);

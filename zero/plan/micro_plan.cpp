@@ -33,12 +33,23 @@ struct SlotContents {
 // at the end.
 std::vector<GatherRequest> gathers_of(const PlanInputs& inputs, const std::vector<ScopeStep>& steps,
                                       SlotContents& contents) {
+  const Layout& layout = *inputs.layout;
+  const auto elements_between = [&](int from_step, int to_step) {
+    std::int64_t elements = 0;
+    for (int step = from_step + 1; step < to_step; ++step)
+      for (const int flat : layout.needs_of_unit[steps[step].unit])
+        elements += layout.flat_unit(flat).elements();
+    return elements;
+  };
   std::vector<GatherRequest> requests;
   std::vector<int> last_use(contents.in_slot.size(), nobody);
   for (int step = 0; step < std::ssize(steps); ++step)
-    for (const int flat : inputs.layout->needs_of_unit[steps[step].unit]) {
+    for (const int flat : layout.needs_of_unit[steps[step].unit]) {
       const int slot = inputs.parameter_slots.slot_of[flat];
-      if (contents.in_slot[slot] != flat) {
+      const bool in_turn = layout.flat_unit(flat).residence == Residence::in_turn;
+      const bool too_far = inputs.max_reuse_distance && in_turn && last_use[slot] != nobody &&
+                           elements_between(last_use[slot], step) > *inputs.max_reuse_distance;
+      if (contents.in_slot[slot] != flat || too_far) {
         requests.push_back({flat, last_use[slot], contents.gathered[flat]});
         contents.gathered[flat] = true;
       }

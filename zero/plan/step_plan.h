@@ -147,6 +147,7 @@ struct PlanInputs {
            layout->flat_unit(flat_unit).residence != Residence::persistent;
   }
   bool spread_after_update = false;  // a group keeps shards, of which a rank updates a slice
+  std::optional<std::int64_t> max_reuse_distance;  // elements
 };
 
 int flat_unit_of(const Instruction& instruction, const std::vector<Chunk>& chunks);
