@@ -72,4 +72,4 @@ def hung(folder):
 launch.run_all([*((f"K{point}", lambda folder, point=point: killed_at(folder, point)) for point in range(10)),
                 ("a rank stopped while it writes", lambda folder: stopped_at(folder, "K1", 1)),
                 ("a file system that hangs", hung),
-                ("rank 0 stopped in the commit", lambda folder: stopped_at(folder, "K5", 0))])
+                ("rank 0 stopped in the commit", lambda folder: stopped_at(folder, "K5", 0))], at_once=4)

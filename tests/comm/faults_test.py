@@ -4,6 +4,7 @@ code and one message, and nothing stays behind.
 usage: faults_test.py MPIEXEC FAULT_PROGRAM
 """
 
+import concurrent.futures
 import glob
 import os
 import pathlib
@@ -31,7 +32,8 @@ class Job:
         self.output = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             [MPIEXEC, "--oversubscribe", *options, "-n", str(ranks), PROGRAM, scenario, transport, str(limit_ms)],
-            stdout=subprocess.PIPE, stderr=self.output, text=True)
+            stdout=subprocess.PIPE, stderr=self.output, text=True,
+            env={**os.environ, "ZERO_TEST_NODES": "0,0,1" if transport == "hierarchical" else ""})
         self.pids = {}
         Job.started.append(self)
 
@@ -252,22 +254,26 @@ def run_all():
     """How many tests failed."""
     os.environ["OMPI_ALLOW_RUN_AS_ROOT"] = os.environ["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     os.environ["OMPI_MCA_mpi_yield_when_idle"] = "1"
-    failed = 0
-    for transport in ("shm", "mpi", "hierarchical"):
-        os.environ["ZERO_TEST_NODES"] = "0,0,1" if transport == "hierarchical" else ""
-        for test in (all_is_well, one_rank_throws, a_rank_is_killed,
-                     a_rank_is_killed_and_the_launcher_does_nothing, a_rank_is_killed_while_another_computes,
-                     a_rank_is_stopped, a_rank_leaves, calls_differ, the_launcher_is_killed,
-                     a_rank_does_not_come_to_the_end):
-            begin = time.monotonic()
-            try:
-                test(transport)
-                result = "ok"
-            except AssertionError as error:
-                failed += 1
-                result = f"FAILED: {error}"
-            print(f"{transport} {test.__name__}: {result} ({time.monotonic() - begin:.1f} s)", flush=True)
-    return failed
+    tests = [(transport, test) for transport in ("shm", "mpi", "hierarchical")
+             for test in (all_is_well, one_rank_throws, a_rank_is_killed,
+                          a_rank_is_killed_and_the_launcher_does_nothing, a_rank_is_killed_while_another_computes,
+                          a_rank_is_stopped, a_rank_leaves, calls_differ, the_launcher_is_killed,
+                          a_rank_does_not_come_to_the_end)]
+    # Most of their time they wait.
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        return sum(pool.map(has_failed, tests))
+
+
+def has_failed(case):
+    transport, test = case
+    begin = time.monotonic()
+    try:
+        test(transport)
+        result = "ok"
+    except AssertionError as error:
+        result = f"FAILED: {error}"
+    print(f"{transport} {test.__name__}: {result} ({time.monotonic() - begin:.1f} s)", flush=True)
+    return result != "ok"
 
 
 main()

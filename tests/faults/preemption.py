@@ -225,7 +225,8 @@ def main():
         tests = TESTS + ISOLATED
     else:
         print("not tried, there are no mount namespaces: " + "; ".join(name for name, *_ in ISOLATED))
-    launch.run_all((name, lambda folder, test=test, rest=rest: test(folder, *rest)) for name, test, rest in tests)
+    launch.run_all(((name, lambda folder, test=test, rest=rest: test(folder, *rest)) for name, test, rest in tests),
+                   at_once=4)
 
 
 main()

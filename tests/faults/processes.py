@@ -161,7 +161,7 @@ def asked_rank(folder, number):
 
 def asked_rank_twice(folder):
     """The second signal does not wait for the step: that rank ends, and the job with it."""
-    job = Training(folder, 3, options=("--set", "gradient_accumulation_steps=5000"), ready=1)
+    job = Training(folder, 3, options=("--set", "gradient_accumulation_steps=2000"), ready=1)
     job.send(signal.SIGTERM, 1)
     time.sleep(0.2)
     job.send(signal.SIGTERM, 1)
@@ -222,5 +222,5 @@ TESTS = [
 ]
 
 
-launch.run_all((name, lambda folder, test=test, options=options: test(folder, **options))
-               for name, test, options in TESTS)
+launch.run_all(((name, lambda folder, test=test, options=options: test(folder, **options))
+                for name, test, options in TESTS), at_once=4)

@@ -3,6 +3,7 @@
 MPIEXEC and the program come from the command line of the test that imports this.
 """
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -24,18 +25,22 @@ class Failed(Exception):
     pass
 
 
-def run_all(tests):
-    """Runs each (name, test) in a folder of its own, prints what it returns, and ends the program: 1 if one failed."""
-    failures = 0
-    for name, test in tests:
+def run_all(tests, at_once=1):
+    """Runs each (name, test) in a folder of its own, prints what it returns, and ends the program: 1 if one failed.
+    Tests that mostly wait can run several `at_once`."""
+    def run(named):
+        name, test = named
         begin = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             try:
-                result = test(folder) or "ok"
+                result, failed = test(folder) or "ok", False
             except Failed as problem:
-                failures += 1
-                result = f"FAILED: {problem}"
+                result, failed = f"FAILED: {problem}", True
         print(f"{name}: {result} ({time.monotonic() - begin:.1f} s)", flush=True)
+        return failed
+
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        failures = sum(pool.map(run, tests))
     sys.exit(failures != 0)
 
 
