@@ -127,17 +127,8 @@ void Checkpoints::note_news(std::int64_t step, const SaveNews& news) {
     if (report.step == step) report.news = news;
 }
 
-void Checkpoints::precede_by_copies(const Instruction& instruction, ExecutionStream& stream) {
-  if (!pending_) return;
-  const bool changes_all = instruction.op == Op::measure;
-  pending_->precede_by_copies(
-      changes_all ? -1 : context_.snapshot->group_of_chunk(instruction.target), stream);
-}
-
-void Checkpoints::precede_by_residue_copies() {
-  if (pending_)
-    pending_->precede_by_copies(context_.snapshot->group_count() - 1,
-                                context_.runtime.communication());
+void Checkpoints::precede_by_copies(int group, ExecutionStream& stream) {
+  if (pending_) pending_->precede_by_copies(group, stream);
 }
 
 }  // namespace detail

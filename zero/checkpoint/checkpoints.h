@@ -13,7 +13,6 @@
 
 #include "zero/checkpoint/load.h"
 #include "zero/checkpoint/save.h"
-#include "zero/plan/step_plan.h"
 
 namespace zero::detail {
 
@@ -56,11 +55,9 @@ class Checkpoints {
   // Goes on with the pending save as all ranks' news of its phase say, up to this step.
   void advance(std::int64_t step);
 
-  // Before an instruction changes state that the pending save has yet to copy: the stream of a
-  // device is to wait for that, or the host waits.
-  void precede_by_copies(const Instruction& instruction, ExecutionStream& stream);
-  // The same before reductions that renew residues.
-  void precede_by_residue_copies();
+  // Before the state of a group of the snapshot changes (-1: of any), which the pending save may
+  // have yet to copy: the stream of a device is to wait for that, or the host waits.
+  void precede_by_copies(int group, ExecutionStream& stream);
 
  private:
   // Which phase of which save a step's vote was about.

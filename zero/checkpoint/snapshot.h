@@ -37,7 +37,6 @@ class Snapshot {
   // there are residues, they are the last group, which reductions change.
   virtual int group_count() const = 0;
   virtual int group_of(int parameter) const = 0;
-  virtual int group_of_chunk(int chunk) const = 0;
 
   // Whether any parameter has values that a failed load would spoil.
   virtual bool has_values() const = 0;

@@ -62,7 +62,8 @@ void OffloadStreams::issue(const Instruction& instruction) {
 // Between a GPU and host memory.
 void OffloadStreams::issue_copy(const Instruction& instruction) {
   if (instruction.op == Op::upload)
-    checkpoints_.precede_by_copies(instruction, *streams_[instruction.stream]);
+    checkpoints_.precede_by_copies(flat_unit_of(instruction, train_.plan.inputs.chunks),
+                                   *streams_[instruction.stream]);
   const DeviceRange range(train_.runtime, instruction.op, unit_of(instruction));
   streams_[instruction.stream]->enqueue(
       [this, op = instruction.op, target = instruction.target](Stream stream) {

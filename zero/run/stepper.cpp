@@ -233,12 +233,13 @@ void Stepper::update(const Instruction& instruction) {
   if (on_host()) maybe_delay();
   const During optimizer(parts_.clock, StepClock::Activity::optimizer);
   TrainState& train = parts_.train;
-  parts_.checkpoints.precede_by_copies(instruction, train.runtime.compute());
-  if (instruction.op == Op::measure) {
+  const bool changes_all = instruction.op == Op::measure;
+  const int flat_unit = changes_all ? -1 : flat_unit_of(instruction, train.plan.inputs.chunks);
+  parts_.checkpoints.precede_by_copies(flat_unit, train.runtime.compute());
+  if (changes_all) {
     const DeviceRange range(train.runtime, Op::measure, "all units");
     return parts_.updates.measure(*train.store);
   }
-  const int flat_unit = flat_unit_of(instruction, train.plan.inputs.chunks);
   const DeviceRange range(train.runtime, Op::update, train.layout().flat_unit(flat_unit).name);
   parts_.updates.update(instruction.target, train.store->view(instruction.target),
                         parts_.transfers);

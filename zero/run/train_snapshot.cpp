@@ -36,9 +36,6 @@ class TrainSnapshot : public checkpoint::Snapshot {
   bool readable_beside_steps() const override { return train_.store->readable_beside_steps(); }
   bool rests_on_device() const override { return !train_.offloads_beside_gpu(); }
   std::int64_t samples_per_step() const override { return train_.plan.batch.global; }
-  int group_of_chunk(int chunk) const override {
-    return train_.plan.inputs.chunks[chunk].flat_unit;
-  }
 
   Manifest describe(bool trainable_only) const override {
     Manifest m;
@@ -118,12 +115,10 @@ class TrainSnapshot : public checkpoint::Snapshot {
             static_cast<std::size_t>((end - begin) * size_of(train_.store->dtype_of(array)))};
   }
 
-  int group_count() const override {
-    return static_cast<int>(train_.layout().flat_units.size()) + (residues().exist() ? 1 : 0);
-  }
+  int group_count() const override { return train_.residue_group() + (residues().exist() ? 1 : 0); }
 
   int group_of(int parameter) const override {
-    if (are_residues(parameter)) return group_count() - 1;
+    if (are_residues(parameter)) return train_.residue_group();
     const bool changes = buffer_of(parameter) < 0 && train_.param(parameter).options.trainable;
     return changes ? train_.place(parameter).flat_unit : -1;
   }

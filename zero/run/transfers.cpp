@@ -98,7 +98,8 @@ void Transfers::issue(const Instruction& instruction) {
   count_as_issued(instruction.op, instruction.target, flat.elements());
   const DeviceRange range(train_.runtime, instruction.op, flat.name);
   const bool reduces = instruction.op == Op::reduce || instruction.op == Op::reduce_late;
-  if (reduces && train_.arrays.residues().exist()) checkpoints_.precede_by_residue_copies();
+  if (reduces && train_.arrays.residues().exist())
+    checkpoints_.precede_by_copies(train_.residue_group(), train_.runtime.communication());
   if (instruction.op == Op::gather)
     gather(instruction.target);
   else if (instruction.op == Op::regather)

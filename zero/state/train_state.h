@@ -39,6 +39,9 @@ struct TrainState {
   // "unit h.3": what messages call the transfers of a flat unit.
   const std::string& subject(int flat_unit) const { return subjects[flat_unit]; }
 
+  // A step changes the state of one group after the other, which saves keep to: flat units by their
+  // index, and behind them the residues.
+  int residue_group() const { return static_cast<int>(layout().flat_units.size()); }
   // The gradient that the current micro step leaves replaces what is at rest, or is added to it.
   bool replaces_gradients() const { return micro_step == 0 || !plan.sync_each(); }
 
