@@ -15,6 +15,7 @@ namespace zero {
 
 namespace detail {
 class EngineCore;
+enum class Op : std::uint8_t;
 
 // The engine behind a handle, which may outlive it.
 class EngineLink {
@@ -44,30 +45,27 @@ class Scope {
   }
 
  protected:
-  Scope(detail::EngineLink core, int unit, std::int64_t number)
-      : core_(std::move(core)), unit_(unit), number_(number) {}
+  Scope(detail::EngineLink core, detail::Op op, int unit);
   Scope(Scope&&) noexcept = default;
-  Scope& operator=(Scope&&) noexcept = default;
-  ~Scope() = default;
-  const void* raw(std::string_view name, DType dtype) const;
+  Scope& operator=(Scope&& other) noexcept;
+  ~Scope() { end(); }
 
   detail::EngineLink core_;
+  detail::Op op_;
   int unit_;
   std::int64_t number_;  // of all scopes that the engine has opened
+  int exceptions_at_entry_;
+
+ private:
+  void end() noexcept;
+  const void* raw(std::string_view name, DType dtype) const;
 };
 
 // Scopes of several units may overlap. Destructors record, they never wait or throw; assignment
 // ends the scope that is replaced.
 class [[nodiscard]] ForwardScope : public Scope {
- public:
-  ForwardScope(ForwardScope&&) noexcept = default;
-  ForwardScope& operator=(ForwardScope&& other) noexcept;
-  ~ForwardScope() { end(); }
-
- private:
   friend class Unit;
   using Scope::Scope;
-  void end() noexcept;
 };
 
 // Where a matrix product writes a gradient: beta 0 overwrites, beta 1 adds.
@@ -81,9 +79,6 @@ struct GradTarget {
 // exception, it sends nothing.
 class [[nodiscard]] BackwardScope : public Scope {
  public:
-  BackwardScope(BackwardScope&&) noexcept = default;
-  BackwardScope& operator=(BackwardScope&& other) noexcept;
-  ~BackwardScope() { end(); }
   // Zeroed at first use in a reduction period: kernels add.
   template <class T>
   T* grad(std::string_view name) {
@@ -99,10 +94,8 @@ class [[nodiscard]] BackwardScope : public Scope {
 
  private:
   friend class Unit;
-  BackwardScope(detail::EngineLink core, int unit, std::int64_t number);
-  void end() noexcept;
+  using Scope::Scope;
   void* raw_grad(std::string_view name, DType dtype, float* beta);
-  int exceptions_at_entry_;
 };
 
 class Unit {
@@ -178,7 +171,10 @@ class MicroSteps {
 class [[nodiscard]] Evaluation {
  public:
   Evaluation(Evaluation&&) noexcept = default;
-  Evaluation& operator=(Evaluation&& other) noexcept;
+  Evaluation& operator=(Evaluation other) noexcept {  // which ends what is replaced
+    std::swap(core_, other.core_);
+    return *this;
+  }
   ~Evaluation() { end(); }
   bool next(bool have_batch);
 
@@ -193,7 +189,10 @@ class [[nodiscard]] Evaluation {
 class [[nodiscard]] FullModel {
  public:
   FullModel(FullModel&&) noexcept = default;
-  FullModel& operator=(FullModel&& other) noexcept;
+  FullModel& operator=(FullModel other) noexcept {  // which ends what is replaced
+    std::swap(core_, other.core_);
+    return *this;
+  }
   ~FullModel() { end(); }
 
  private:

@@ -16,12 +16,6 @@ EngineCore& EngineLink::of(const char* handle) const {
 
 }  // namespace detail
 
-Evaluation& Evaluation::operator=(Evaluation&& other) noexcept {
-  if (this == &other) return *this;
-  end();
-  core_ = std::move(other.core_);
-  return *this;
-}
 void Evaluation::end() noexcept {
   if (detail::EngineCore* core = core_.get()) core->scopes().end_evaluation();
 }
@@ -29,12 +23,6 @@ bool Evaluation::next(bool have_batch) {
   return core_.of("evaluation").scopes().next_evaluation(have_batch);
 }
 
-FullModel& FullModel::operator=(FullModel&& other) noexcept {
-  if (this == &other) return *this;
-  end();
-  core_ = std::move(other.core_);
-  return *this;
-}
 void FullModel::end() noexcept {
   if (detail::EngineCore* core = core_.get()) core->weights().dematerialize();
 }

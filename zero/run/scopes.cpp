@@ -281,41 +281,36 @@ void Scopes::name_missing_losses() {
 
 namespace zero {
 
-const void* Scope::raw(std::string_view name, DType dtype) const {
-  return core_.of("scope").scopes().value(unit_, name, dtype);
-}
+Scope::Scope(detail::EngineLink core, detail::Op op, int unit)
+    : core_(std::move(core)),
+      op_(op),
+      unit_(unit),
+      number_(core_.of("unit").scopes().enter(op, unit)),
+      exceptions_at_entry_(std::uncaught_exceptions()) {}
 
-ForwardScope& ForwardScope::operator=(ForwardScope&& other) noexcept {
+Scope& Scope::operator=(Scope&& other) noexcept {
   if (this == &other) return *this;
   end();
-  Scope::operator=(std::move(other));
-  return *this;
-}
-
-void ForwardScope::end() noexcept {
-  if (detail::EngineCore* core = core_.get())
-    core->scopes().leave(detail::Op::forward, unit_, number_);
-}
-
-BackwardScope::BackwardScope(detail::EngineLink core, int unit, std::int64_t number)
-    : Scope(std::move(core), unit, number), exceptions_at_entry_(std::uncaught_exceptions()) {}
-
-BackwardScope& BackwardScope::operator=(BackwardScope&& other) noexcept {
-  if (this == &other) return *this;
-  end();
+  core_ = std::move(other.core_);
+  op_ = other.op_;
+  unit_ = other.unit_;
+  number_ = other.number_;
   exceptions_at_entry_ = other.exceptions_at_entry_;
-  Scope::operator=(std::move(other));
   return *this;
 }
 
-void BackwardScope::end() noexcept {
+void Scope::end() noexcept {
   detail::EngineCore* core = core_.get();
   if (core == nullptr) return;
-  if (std::uncaught_exceptions() > exceptions_at_entry_)
+  if (op_ == detail::Op::backward && std::uncaught_exceptions() > exceptions_at_entry_)
     core->guard().poison("the backward scope of unit " + core->train().model.units[unit_].name +
                          " was left by an exception");
   else
-    core->scopes().leave(detail::Op::backward, unit_, number_);
+    core->scopes().leave(op_, unit_, number_);
+}
+
+const void* Scope::raw(std::string_view name, DType dtype) const {
+  return core_.of("scope").scopes().value(unit_, name, dtype);
 }
 
 void* BackwardScope::raw_grad(std::string_view name, DType dtype, float* beta) {
@@ -327,11 +322,11 @@ std::string_view Unit::name() const {
 }
 
 ForwardScope Unit::forward() {
-  return {core_, index_, core_.of("unit").scopes().enter(detail::Op::forward, index_)};
+  return {core_, detail::Op::forward, index_};
 }
 
 BackwardScope Unit::backward() {
-  return {core_, index_, core_.of("unit").scopes().enter(detail::Op::backward, index_)};
+  return {core_, detail::Op::backward, index_};
 }
 
 bool MicroStep::last() const {
