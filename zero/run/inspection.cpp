@@ -45,7 +45,6 @@ void Stepper::edit_gradients(const std::function<void(ParamShard)>& change) {
   TrainState& train = parts_.train;
   const auto inverse = static_cast<float>(inverse_gradient_scale());
   for_gradients([&](const ArrayId& gradient, const Segment& segment) {
-    const DType dtype = train.store->dtype_of(gradient);
     for (const ParamRange& piece : train.own_params(segment)) {
       std::vector<float> raw = read_gradient(gradient, piece), values = raw;
       for (float& value : values) value *= inverse;
@@ -54,9 +53,7 @@ void Stepper::edit_gradients(const std::function<void(ParamShard)>& change) {
       change({declaration.name, declaration.shape, piece.param_begin, values});
       for (std::size_t i = 0; i < values.size(); ++i)
         if (std::memcmp(&values[i], &before[i], sizeof(float)) != 0) raw[i] = values[i] / inverse;
-      std::vector<std::byte> data(piece.count * size_of(dtype));
-      optim::cast(raw.data(), DType::fp32, data.data(), dtype, piece.count);
-      train.store->write(gradient, piece.segment_begin, data);
+      train.store->write(gradient, piece.segment_begin, DType::fp32, std::as_bytes(std::span(raw)));
     }
     if (train.policy().updates == Portion::shard) spread_to_replicas(train, gradient);
     parts_.transfers.spread_gradients(gradient);

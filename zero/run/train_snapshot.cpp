@@ -160,7 +160,9 @@ class TrainSnapshot : public checkpoint::Snapshot {
     if (const int buffer = buffer_of(range.parameter); buffer >= 0)
       return train_.buffers.write(buffer, range.begin, bytes);
     const ArrayId array = array_of(range);
-    const auto write = [&](const ArrayId& to) { write_as(to, offset_of(range), stored, bytes); };
+    const auto write = [&](const ArrayId& to) {
+      train_.store->write(to, offset_of(range), stored, bytes);
+    };
     if (!train_.arrays.segment(array).is_parameter(array.kind)) write(array);
     if (range.kind == 0) write({array, ArrayKind::parameter});
   }
@@ -283,22 +285,6 @@ class TrainSnapshot : public checkpoint::Snapshot {
       if (comparable && checkpoint::Digest{0, digests[p]} != *left_out[p]->left_out)
         throw LoadError(path + " was trained over other values of the frozen parameter " +
                         left_out[p]->name + " than this run has: load those first");
-    }
-  }
-
-  // Converted to the dtype of the array.
-  void write_as(const ArrayId& array, std::int64_t begin, DType stored,
-                std::span<const std::byte> bytes) {
-    StateStore& store = *train_.store;
-    const DType own = store.dtype_of(array);
-    if (stored == own) return store.write(array, begin, bytes);
-    const auto count = std::ssize(bytes) / size_of(stored);
-    std::array<std::byte, 1 << 16> rounded;
-    const std::int64_t most = std::ssize(rounded) / size_of(own);
-    for (std::int64_t done = 0; done < count; done += most) {
-      const std::int64_t part = std::min(count - done, most);
-      optim::cast(bytes.data() + done * size_of(stored), stored, rounded.data(), own, part);
-      store.write(array, begin + done, std::span(rounded).first(part * size_of(own)));
     }
   }
 

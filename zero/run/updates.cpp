@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "optim/gradient_norm.h"
 #include "optim/orthogonalize.h"
 
 namespace zero::detail {
@@ -87,10 +86,9 @@ void Updates::fill_initial_states(StateStore& store) const {
       const float initial = optim::initial_state(groups.group(run.group).options);
       if (initial == 0 || range.empty()) continue;
       const std::vector<float> values(range.count(), initial);
-      std::vector<std::byte> stored(range.count() * size_of(buffers.state_dtype));
-      optim::cast(values.data(), DType::fp32, stored.data(), buffers.state_dtype, range.count());
       for (const int state : groups.group(run.group).states)
-        store.write({chunk, ArrayKind::state, state}, range.begin, stored);
+        store.write({chunk, ArrayKind::state, state}, range.begin, DType::fp32,
+                    std::as_bytes(std::span(values)));
     }
   }
 }

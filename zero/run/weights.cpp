@@ -28,12 +28,10 @@ void Weights::fill_piece(const SegmentId& id, const ParamRange& piece, const Fil
                        "; the callback must write every value of its shard");
   const ArrayId parameter{id, ArrayKind::parameter}, master{id, ArrayKind::master};
   StateStore& store = *train_.store;
-  const DType dtype = store.dtype_of(parameter);
-  std::vector<std::byte> rounded(piece.count * size_of(dtype));
-  optim::cast(values.data(), DType::fp32, rounded.data(), dtype, piece.count);
-  store.write(parameter, piece.segment_begin, rounded);
-  if (train_.layout().segment(id).trainable && store.dtype_of(master) != dtype)
-    store.write(master, piece.segment_begin, std::as_bytes(std::span(values)));
+  const auto bytes = std::as_bytes(std::span(values));
+  store.write(parameter, piece.segment_begin, DType::fp32, bytes);
+  if (train_.layout().segment(id).trainable && store.dtype_of(master) != store.dtype_of(parameter))
+    store.write(master, piece.segment_begin, DType::fp32, bytes);
 }
 
 // Part by part, since what the callback fills is in no plan.

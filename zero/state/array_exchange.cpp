@@ -96,14 +96,15 @@ void spread_slices(TrainState& train, const SegmentId& id, std::byte* whole, DTy
 void spread_to_replicas(TrainState& train, const ArrayId& array) {
   if (train.replicas() == nullptr) return;
   const Segment& segment = train.layout().segment(array);
-  const std::int64_t width = size_of(train.store->dtype_of(array));
+  const DType dtype = train.store->dtype_of(array);
+  const std::int64_t width = size_of(dtype);
   const Range held = train.policy().shard(segment);
   std::vector<std::byte> values(held.count() * width);
   read_slice(train, array, held, values.data());
   gather_over_replicas(train, array, values.data());
   for (const ParamRange& piece : params_in(train.model, segment, held))
     if (train.store->holds(array, piece.param))
-      train.store->write(array, piece.segment_begin,
+      train.store->write(array, piece.segment_begin, dtype,
                          std::span(values).subspan((piece.segment_begin - held.begin) * width,
                                                    piece.count * width));
 }

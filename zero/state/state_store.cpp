@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "optim/gradient_norm.h"
 #include "zero/base/error.h"
 
 namespace zero::detail {
@@ -82,14 +83,21 @@ void StateStore::read(const ArrayId& array, std::int64_t begin, std::int64_t end
   });
 }
 
-void StateStore::write(const ArrayId& array, std::int64_t begin, std::span<const std::byte> from) {
-  const std::int64_t end = begin + std::ssize(from) / size_of(dtype_of(array));
+void StateStore::write(const ArrayId& array, std::int64_t begin, DType dtype,
+                       std::span<const std::byte> from) {
+  const std::int64_t count = std::ssize(from) / size_of(dtype);
+  std::vector<std::byte> converted;
+  if (const DType own = dtype_of(array); own != dtype) {
+    converted.resize(count * size_of(own));
+    optim::cast(from.data(), dtype, converted.data(), own, count);
+    from = converted;
+  }
   const auto in_arena = [&](std::byte* home, std::int64_t bytes) {
     copy_and_wait(runtime_, home, from.data(), bytes);
     if (tier_ != nullptr) tier_->note_written(array, begin, from.first(bytes));
     from = from.subspan(bytes);
   };
-  split(array, {begin, end}, Access::replace, in_arena,
+  split(array, {begin, begin + count}, Access::replace, in_arena,
         [&](std::int64_t, std::span<std::byte> part) {
           std::memcpy(part.data(), from.data(), part.size());
           from = from.subspan(part.size());

@@ -57,7 +57,9 @@ class StateStore {
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end,
              const PartVisitor& visitor);
   void read(const ArrayId& array, std::int64_t begin, std::int64_t end, std::byte* to);
-  void write(const ArrayId& array, std::int64_t begin, std::span<const std::byte> from);
+  // `from` has elements of that dtype, which are converted to the array's.
+  void write(const ArrayId& array, std::int64_t begin, DType dtype,
+             std::span<const std::byte> from);
 
   // This rank's elements below this position are kept in the arena.
   std::int64_t end_in_memory(const ArrayId& array) const;
