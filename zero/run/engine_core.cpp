@@ -24,7 +24,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       walker_(train_.plan.inputs, plan_lanes(), clock_,
               [this](int flat_unit) { scopes_.complete_gradients(flat_unit); }),
       learner_(train_, walker_),
-      scopes_({train_, guard_, walker_, learner_, hidden_, clock_, agreement_}),
+      scopes_(train_, guard_, walker_, learner_, hidden_, clock_, agreement_),
       stepper_({train_, guard_, scopes_, transfers_, offload_, walker_, clock_, hidden_, updates_,
                 checkpoints_, agreement_}),
       weights_(train_, guard_, transfers_, offload_) {

@@ -11,14 +11,15 @@
 
 namespace zero::detail {
 
-Scopes::Scopes(const Parts& parts)
-    : train_(parts.train),
-      guard_(parts.guard),
-      walker_(parts.walker),
-      learner_(parts.learner),
-      hidden_(parts.hidden),
-      clock_(parts.clock),
-      agreement_(parts.agreement),
+Scopes::Scopes(TrainState& train, CallGuard& guard, PlanWalker& walker, OrderLearner& learner,
+               HiddenMemory& hidden, StepClock& clock, StepAgreement& agreement)
+    : train_(train),
+      guard_(guard),
+      walker_(walker),
+      learner_(learner),
+      hidden_(hidden),
+      clock_(clock),
+      agreement_(agreement),
       touched_(train_.model.params.size(), 0),
       ever_touched_(train_.model.params.size(), 0),
       open_ranges_(2 * train_.model.units.size()) {}

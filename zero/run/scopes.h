@@ -24,16 +24,8 @@ namespace zero::detail {
 class Scopes {
  public:
   // All outlive it.
-  struct Parts {
-    TrainState& train;
-    CallGuard& guard;
-    PlanWalker& walker;
-    OrderLearner& learner;
-    HiddenMemory& hidden;
-    StepClock& clock;
-    StepAgreement& agreement;
-  };
-  explicit Scopes(const Parts& parts);
+  Scopes(TrainState& train, CallGuard& guard, PlanWalker& walker, OrderLearner& learner,
+         HiddenMemory& hidden, StepClock& clock, StepAgreement& agreement);
 
   // Returns the scope's number, by which it is left. A scope that is open no more (one that was
   // kept beyond its evaluation or its FullModel) ends without effect on others of its unit.
