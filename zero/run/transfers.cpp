@@ -114,16 +114,15 @@ void Transfers::issue(const Instruction& instruction) {
     reduce(instruction.target, train_.policy().accumulate_locally);
 }
 
-void Transfers::cast(const Typed<const std::byte>& from, const Typed<std::byte>& to,
-                     std::int64_t count, Stream stream) const {
+void Transfers::cast(const Typed& from, const Typed& to, std::int64_t count, Stream stream) const {
   if (from.dtype != to.dtype)
     train_.runtime.kernels().cast(from.data, from.dtype, to.data, to.dtype, count, stream);
   else if (from.data != to.data)
     train_.runtime.device().copy(to.data, from.data, count * size_of(to.dtype), stream);
 }
 
-void Transfers::assign_or_add(const Typed<std::byte>& sum, const Typed<const std::byte>& addend,
-                              std::int64_t count, bool first, Stream stream) const {
+void Transfers::assign_or_add(const Typed& sum, const Typed& addend, std::int64_t count, bool first,
+                              Stream stream) const {
   if (first) return cast(addend, sum, count, stream);
   train_.runtime.kernels().accumulate(sum.data, sum.dtype, addend.data, addend.dtype, count,
                                       stream);
@@ -206,7 +205,7 @@ void Transfers::add_to_group_sums(const SegmentId& id, const Residues::Use& use,
 void Transfers::reduce_group_sums(const SegmentId& id, const Residues::Use& use, const Hops& hops,
                                   Stream stream) {
   const SegmentBuffers& own = train_.arrays.segment(id);
-  const Typed<std::byte> sum{own.gradient_shard, own.sum};
+  const Typed sum{own.gradient_shard, own.sum};
   const std::int64_t slice = train_.layout().segment(id).slice;
   run({{own.group_sums, own.sum}, sum, slice, own.wire, train_.policy().wire.reduce},
       {id, Residues::second_hop, use}, {*hops.second}, stream);
@@ -284,8 +283,7 @@ Transfers::Reduction Transfers::reduction_over_groups(const SegmentId& id, bool 
   const Segment& segment = train_.layout().segment(id);
   const std::int64_t skipped = policy.slice_in_shard(segment);
   const bool lands = own.landing != nullptr;
-  const Typed<std::byte> rest = lands ? Typed<std::byte>{own.landing, own.wire}
-                                      : Typed<std::byte>{own.gradient_shard, own.sum};
+  const Typed rest = lands ? Typed{own.landing, own.wire} : Typed{own.gradient_shard, own.sum};
   Reduction reduction{rest,
                       {rest.data + skipped * size_of(rest.dtype), rest.dtype},
                       segment.slice,

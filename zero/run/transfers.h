@@ -13,7 +13,6 @@
 #include "zero/run/hidden_memory.h"
 #include "zero/run/step_agreement.h"
 #include "zero/state/array_exchange.h"
-#include "zero/state/gradient_sum.h"
 #include "zero/state/train_state.h"
 
 namespace zero::detail {
@@ -47,11 +46,15 @@ class Transfers {
   const comm::Traffic& traffic() const { return traffic_; }
 
  private:
+  struct Typed {
+    std::byte* data;
+    DType dtype;
+  };
   // The sum of an array over a group of ranks, each of which gets its part of it.
   struct Reduction {
-    Typed<std::byte> from;  // the array, whose parts lie in rank order
-    Typed<std::byte> to;    // this rank's part of the sum
-    std::int64_t part;      // elements
+    Typed from;         // the array, whose parts lie in rank order
+    Typed to;           // this rank's part of the sum
+    std::int64_t part;  // elements
     DType wire;
     comm::wire::Codec codec;     // in two hops, of the first
     float divisor = 1;           // of each summand, in the dtype of the wire
@@ -109,11 +112,10 @@ class Transfers {
     return agreement_.errors() != nullptr ? agreement_.errors() + flat_unit : nullptr;
   }
   // Of gradients where they lie, in the order of the stream.
-  void cast(const Typed<const std::byte>& from, const Typed<std::byte>& to, std::int64_t count,
-            Stream stream) const;
+  void cast(const Typed& from, const Typed& to, std::int64_t count, Stream stream) const;
   // Replaces the sum where the addend is its first.
-  void assign_or_add(const Typed<std::byte>& sum, const Typed<const std::byte>& addend,
-                     std::int64_t count, bool first, Stream stream) const;
+  void assign_or_add(const Typed& sum, const Typed& addend, std::int64_t count, bool first,
+                     Stream stream) const;
   Outgoing cast_for_wire(const Reduction& reduction, int parts, std::int64_t begin,
                          std::int64_t count, Stream stream);
 

@@ -7,7 +7,6 @@
 #include "zero/base/numa.h"
 #include "zero/base/number_text.h"
 #include "zero/base/time_limit.h"
-#include "zero/state/gradient_sum.h"
 
 namespace zero::detail {
 
@@ -35,6 +34,15 @@ offload::StoreOptions store_options(const Config& config) {
 constexpr EnumArray<ArrayKind, MemoryCategory, array_kinds> category_of{
     MemoryCategory::parameters, MemoryCategory::gradients, MemoryCategory::master_weights,
     MemoryCategory::optimizer_state};
+
+// What was reduced to a sum over micro steps, which the first replaces; in the dtype of the sum.
+void assign_or_add(const SegmentBuffers& own, std::byte* sum, const std::byte* reduced,
+                   std::int64_t count, bool first) {
+  if (first)
+    optim::cast(reduced, own.wire, sum, own.sum, count);
+  else
+    optim::accumulate_gradient(sum, own.sum, reduced, own.wire, count);
+}
 
 }  // namespace
 
@@ -331,7 +339,7 @@ void OffloadTier::spill(int flat_unit, bool first, bool last) {
   for (const SegmentId& id : layout().segments_of(flat_unit)) {
     const SegmentBuffers& own = state_.segment(id);
     if (layout().segment(id).trainable && own.resident > 0)
-      assign_or_add({own.gradient_shard, own.sum}, {own.landing, own.wire}, own.resident, first);
+      assign_or_add(own, own.gradient_shard, own.landing, own.resident, first);
   }
   for_moved(Op::spill, flat_unit, [&](const OffloadPart& part) { add_to_file(part, first, last); });
 }
@@ -342,8 +350,8 @@ void OffloadTier::add_to_file(const OffloadPart& part, bool first, bool last) {
   const Transfer read{Direction::read, part.extent, staging_};
   if (!first) write_->transfer({&read, 1});
   const std::int64_t skipped = part.range.begin - own.updated.begin;
-  assign_or_add({staging_, own.sum}, {own.landing + skipped * size_of(own.wire), own.wire},
-                part.range.count(), first);
+  assign_or_add(own, staging_, own.landing + skipped * size_of(own.wire), part.range.count(),
+                first);
   if (last) {
     optim::NormSum sum;
     optim::accumulate_norm(staging_, own.sum, part.range.count(), sum);
