@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,17 +28,18 @@ std::string number(std::int64_t value) {
   throw ConfigError((given.place.empty() ? "" : given.place + ": ") + message);
 }
 
-bool multiply(std::int64_t a, std::int64_t b, std::int64_t& product) {
-  return !__builtin_mul_overflow(a, b, &product);
+// Nothing where it does not fit in 64 bits.
+std::optional<std::int64_t> product(std::initializer_list<std::int64_t> factors) {
+  std::int64_t result = 1;
+  for (const std::int64_t factor : factors)
+    if (__builtin_mul_overflow(result, factor, &result)) return {};
+  return result;
 }
 
-std::int64_t product_of(const BatchOptions& given, std::int64_t steps, std::int64_t ranks) {
-  const std::int64_t micro = given.train_micro_batch_size_per_gpu;
-  std::int64_t product = 0;
-  if (!multiply(micro, steps, product) || !multiply(product, ranks, product))
-    fail(given, "the batch is too large: " + number(micro) + " x " + number(steps) + " x " +
-                    number(ranks) + " samples do not fit in 64 bits");
-  return product;
+// What is given of a rank's samples, apart from `ranks`: 1 stands for what is not.
+std::optional<std::int64_t> given_share(const BatchOptions& given, std::int64_t ranks) {
+  return product({std::max<std::int64_t>(given.train_micro_batch_size_per_gpu, 1),
+                  std::max<std::int64_t>(given.gradient_accumulation_steps, 1), ranks});
 }
 
 // The multiples of `share` next to `value`.
@@ -64,13 +67,11 @@ std::string divisors(std::int64_t value) {
 // What the given keys alone demand of the number of ranks: total = fixed x ranks x anything.
 std::string fitting_ranks(const BatchOptions& given) {
   const std::int64_t total = given.train_batch_size;
-  const std::int64_t micro = std::max<std::int64_t>(given.train_micro_batch_size_per_gpu, 1);
-  const std::int64_t steps = std::max<std::int64_t>(given.gradient_accumulation_steps, 1);
-  std::int64_t share = 0;
-  if (!multiply(micro, steps, share) || total % share != 0) return "no number of ranks";
+  const std::optional<std::int64_t> share = given_share(given, 1);
+  if (!share || total % *share != 0) return "no number of ranks";
   const bool all =
       given.train_micro_batch_size_per_gpu != 0 && given.gradient_accumulation_steps != 0;
-  return all ? number(total / share) + " ranks" : divisors(total / share) + " ranks";
+  return (all ? number(total / *share) : divisors(total / *share)) + " ranks";
 }
 
 [[noreturn]] void does_not_fit(const BatchOptions& given, const Resolution& r) {
@@ -78,15 +79,11 @@ std::string fitting_ranks(const BatchOptions& given) {
   const auto origin = [&](const char* key) {
     return std::string(key == r.derived ? " (derived)" : "");
   };
-  std::int64_t share = 0;
-  const std::int64_t micro = std::max<std::int64_t>(given.train_micro_batch_size_per_gpu, 1);
-  const std::int64_t steps = std::max<std::int64_t>(given.gradient_accumulation_steps, 1);
-  const bool countable = multiply(micro, steps, share) && multiply(share, r.ranks, share);
   std::string message = std::string(total_key) + " " + number(r.total) + " is not " + micro_key +
                         " " + number(r.micro) + origin(micro_key) + " x " + steps_key + " " +
                         number(r.steps) + origin(steps_key) + " x " + ranks;
-  if (countable)
-    message += "; what fits: " + std::string(total_key) + " " + neighbours(r.total, share) +
+  if (const std::optional<std::int64_t> share = given_share(given, r.ranks))
+    message += "; what fits: " + std::string(total_key) + " " + neighbours(r.total, *share) +
                " on " + ranks;
   message +=
       "; " + std::string(total_key) + " " + number(r.total) + " fits " + fitting_ranks(given);
@@ -120,7 +117,11 @@ Batch resolve_batch(const BatchOptions& options, int ranks) {
   Resolution r{total, micro, steps, ranks, ""};
   if (total == 0) {
     r.steps = std::max<std::int64_t>(steps, 1);
-    r.total = product_of(options, r.steps, ranks);
+    const std::optional<std::int64_t> samples = product({micro, r.steps, ranks});
+    if (!samples)
+      fail(options, "the batch is too large: " + number(micro) + " x " + number(r.steps) + " x " +
+                        number(ranks) + " samples do not fit in 64 bits");
+    r.total = *samples;
   } else if (micro == 0) {
     // DeepSpeed's floor division; what it drops shows up in the product below.
     r.steps = std::max<std::int64_t>(steps, 1);
@@ -130,10 +131,7 @@ Batch resolve_batch(const BatchOptions& options, int ranks) {
     r.steps = total / micro / ranks;
     r.derived = steps_key;
   }
-  std::int64_t product = 0;
-  const bool fits = multiply(r.micro, r.steps, product) && multiply(product, ranks, product) &&
-                    product == r.total && product > 0;
-  if (!fits) does_not_fit(options, r);
+  if (product({r.micro, r.steps, ranks}) != r.total) does_not_fit(options, r);
   return {r.micro, r.steps, r.total};
 }
 
