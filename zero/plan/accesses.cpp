@@ -10,21 +10,176 @@ class AccessTable {
  public:
   explicit AccessTable(const PlanInputs& inputs) : inputs_(inputs), offload_(inputs.offload) {}
 
-  std::vector<ResourceAccess> of(Op op, int target);
+  std::vector<ResourceAccess> of(Op op, int target) {
+    switch (target_of(op)) {
+      case Target::unit:
+        add_scope(op, target);
+        break;
+      case Target::all:
+        add_all(op);
+        break;
+      case Target::flat_unit:
+        add_transfer(op, target);
+        break;
+      case Target::chunk:
+        add_chunk(op, target);
+        break;
+    }
+    return std::move(accesses_);
+  }
 
  private:
-  void add_scope(Op op, int unit);
-  void add_all(Op op);
-  void add_transfer(Op op, int flat);
-  void add_chunk(Op op, int number);
-  void add_load(Op op, int number);
-  void add_update(int number);
-  void add_update_on_host(int number);
-  void add_fetch(Op op, int flat);
-  void add_spill(int flat);
-  void add_download(int flat);
-  void add_kept_whole(int flat);
-  void add_turns(const Chunk& chunk);
+  void add_scope(Op op, int unit) {
+    for (const int flat : inputs_.layout->needs_of_unit[unit]) {
+      read(Resource::parameter_slot, parameter_slot(flat));
+      if (op == Op::backward && gradient_slot(flat) >= 0)
+        write(Resource::gradient_slot, gradient_slot(flat));
+    }
+  }
+
+  // Between the ranks' agreement and the update the program may edit gradients
+  // (StepOptions::inspect), except on GPU ranks that update on the host.
+  void add_all(Op op) {
+    const bool edits = op == Op::agree && !offload_.updates_on_host;
+    if (op == Op::agree) write(Resource::decision, 0);
+    for (int f = 0; f < std::ssize(inputs_.layout->flat_units); ++f) {
+      accesses_.push_back({Resource::gradient_shard, f, edits});
+      if (op == Op::measure) read(Resource::parameter_shard, f);
+    }
+  }
+
+  void add_transfer(Op op, int flat) {
+    switch (op) {
+      case Op::gather:
+        if (offloads_parameters(flat))
+          read(Resource::shard_buffer, offload_.shard_slot(flat));
+        else
+          read(Resource::parameter_shard, flat);
+        if (inputs_.has_second_copy(flat)) write(Resource::second_copy, flat);
+        return write(Resource::parameter_slot, parameter_slot(flat));
+      case Op::regather:
+        read(Resource::second_copy, flat);
+        return write(Resource::parameter_slot, parameter_slot(flat));
+      case Op::spread:
+        return write(Resource::parameter_shard, flat);
+      case Op::reduce:
+      case Op::reduce_late:
+      case Op::accumulate:
+        write(Resource::gradient_slot, gradient_slot(flat));
+        if (!offload_.gradients) write(Resource::gradient_shard, flat);
+        return;
+      case Op::spill:
+        return add_spill(flat);
+      case Op::download:
+        return add_download(flat);
+      default:
+        return add_fetch(op, flat);
+    }
+  }
+
+  void add_chunk(Op op, int number) {
+    const Chunk& own = chunk(number);
+    switch (op) {
+      case Op::update:
+        return add_update(number);
+      case Op::update_on_host:
+        return add_update_on_host(number);
+      case Op::store:
+        read(Resource::state_slot, own.slot);
+        write(Resource::state, number);
+        if (offload_.moves_parameters(own)) write(Resource::parameters_outside, number);
+        if (!offload_.pipeline_write) write(Resource::writes_in_turn, 0);
+        return;
+      case Op::upload:
+        read(Resource::state_slot, own.slot);
+        write(Resource::parameter_shard, own.flat_unit);
+        return add_kept_whole(own.flat_unit);
+      default:
+        return add_load(op, number);
+    }
+  }
+
+  void add_load(Op op, int number) {
+    const Chunk& own = chunk(number);
+    write(Resource::state_slot, own.slot);
+    if (op == Op::load) {
+      read(Resource::state, number);
+      if (offload_.moves_parameters(own)) read(Resource::parameters_outside, number);
+      if (!offload_.pipeline_read) write(Resource::reads_in_turn, 0);
+      if (!offload_.pipeline_read && !offload_.pipeline_write) write(Resource::writes_in_turn, 0);
+    }
+    if (offload_.recalls(own) && (op == Op::recall || !own.ahead))
+      read(own.on_host ? Resource::gradient_in_file : Resource::gradient_shard, own.flat_unit);
+  }
+
+  void add_update(int number) {
+    const Chunk& own = chunk(number);
+    if (own.slot >= 0)
+      write(Resource::state_slot, own.slot);
+    else
+      write(Resource::state, number);
+    if (!offload_.recalls(own)) read(Resource::gradient_shard, own.flat_unit);
+    if (!offloads_parameters(own.flat_unit)) write(Resource::parameter_shard, own.flat_unit);
+    add_kept_whole(own.flat_unit);
+    add_turns(own);
+  }
+
+  void add_update_on_host(int number) {
+    const Chunk& own = chunk(number);
+    if (!offload_.recalls(own)) read(Resource::gradient_on_host, own.flat_unit);
+    read(Resource::decision, 0);
+    if (!own.state_in_file) write(Resource::state, number);
+    if (own.slot >= 0) write(Resource::state_slot, own.slot);
+    if (offloads_parameters(own.flat_unit) && !offload_.fetches(own.flat_unit))
+      write(Resource::parameters_outside, number);
+    add_turns(own);
+  }
+
+  void add_fetch(Op op, int flat) {
+    const int buffer = offload_.shard_slot(flat);
+    const bool fetches = offload_.fetches(flat);
+    if (op == Op::supply || !offload_.parameters_on_host) write(Resource::shard_buffer, buffer);
+    if (offload_.parameters_on_host && fetches)
+      accesses_.push_back({Resource::shard_staging, buffer, op == Op::fetch});
+    if (op == Op::supply && fetches) return;
+    for (int c = 0; c < std::ssize(inputs_.chunks); ++c)
+      if (chunk(c).flat_unit == flat) read(Resource::parameters_outside, c);
+  }
+
+  // From where the gradient was reduced to, or beside a GPU from the staging in host memory.
+  void add_spill(int flat) {
+    if (offload_.updates_on_host) {
+      read(Resource::gradient_staging, gradient_slot(flat));
+      return write(Resource::gradient_in_file, flat);
+    }
+    write(Resource::gradient_slot, gradient_slot(flat));
+    write(Resource::gradient_shard, flat);
+  }
+
+  // Gradients that leave were reduced to a slot, from which those of chunks that stay are moved.
+  void add_download(int flat) {
+    accesses_.push_back({Resource::gradient_shard, flat, offload_.gradients});
+    if (offload_.gradients) read(Resource::gradient_slot, gradient_slot(flat));
+    for (const Chunk& own : inputs_.chunks) {
+      if (own.flat_unit != flat || !own.on_host) continue;
+      if (offload_.recalls(own))
+        write(Resource::gradient_staging, gradient_slot(flat));
+      else
+        write(Resource::gradient_on_host, flat);
+    }
+  }
+
+  // Parameters that are kept whole lie in their slots.
+  void add_kept_whole(int flat) {
+    if (!inputs_.policy->parameters_sharded) write(Resource::parameter_slot, parameter_slot(flat));
+  }
+
+  // Where the config asks for it, no other chunk is read or written while this one is updated.
+  void add_turns(const Chunk& own) {
+    if (!offload_.passes_slot(own)) return;
+    if (!offload_.pipeline_read) write(Resource::reads_in_turn, 0);
+    if (!offload_.pipeline_write) write(Resource::writes_in_turn, 0);
+  }
 
   void read(Resource resource, int index) { accesses_.push_back({resource, index, false}); }
   void write(Resource resource, int index) { accesses_.push_back({resource, index, true}); }
@@ -37,176 +192,6 @@ class AccessTable {
   const OffloadPlan& offload_;
   std::vector<ResourceAccess> accesses_;
 };
-
-std::vector<ResourceAccess> AccessTable::of(Op op, int target) {
-  switch (target_of(op)) {
-    case Target::unit:
-      add_scope(op, target);
-      break;
-    case Target::all:
-      add_all(op);
-      break;
-    case Target::flat_unit:
-      add_transfer(op, target);
-      break;
-    case Target::chunk:
-      add_chunk(op, target);
-      break;
-  }
-  return std::move(accesses_);
-}
-
-void AccessTable::add_scope(Op op, int unit) {
-  for (const int flat : inputs_.layout->needs_of_unit[unit]) {
-    read(Resource::parameter_slot, parameter_slot(flat));
-    if (op == Op::backward && gradient_slot(flat) >= 0)
-      write(Resource::gradient_slot, gradient_slot(flat));
-  }
-}
-
-// Between the ranks' agreement and the update the program may edit gradients
-// (StepOptions::inspect), except on GPU ranks that update on the host.
-void AccessTable::add_all(Op op) {
-  const bool edits = op == Op::agree && !offload_.updates_on_host;
-  if (op == Op::agree) write(Resource::decision, 0);
-  for (int f = 0; f < std::ssize(inputs_.layout->flat_units); ++f) {
-    accesses_.push_back({Resource::gradient_shard, f, edits});
-    if (op == Op::measure) read(Resource::parameter_shard, f);
-  }
-}
-
-void AccessTable::add_transfer(Op op, int flat) {
-  switch (op) {
-    case Op::gather:
-      if (offloads_parameters(flat))
-        read(Resource::shard_buffer, offload_.shard_slot(flat));
-      else
-        read(Resource::parameter_shard, flat);
-      if (inputs_.has_second_copy(flat)) write(Resource::second_copy, flat);
-      return write(Resource::parameter_slot, parameter_slot(flat));
-    case Op::regather:
-      read(Resource::second_copy, flat);
-      return write(Resource::parameter_slot, parameter_slot(flat));
-    case Op::spread:
-      return write(Resource::parameter_shard, flat);
-    case Op::reduce:
-    case Op::reduce_late:
-    case Op::accumulate:
-      write(Resource::gradient_slot, gradient_slot(flat));
-      if (!offload_.gradients) write(Resource::gradient_shard, flat);
-      return;
-    case Op::spill:
-      return add_spill(flat);
-    case Op::download:
-      return add_download(flat);
-    default:
-      return add_fetch(op, flat);
-  }
-}
-
-void AccessTable::add_chunk(Op op, int number) {
-  const Chunk& own = chunk(number);
-  switch (op) {
-    case Op::update:
-      return add_update(number);
-    case Op::update_on_host:
-      return add_update_on_host(number);
-    case Op::store:
-      read(Resource::state_slot, own.slot);
-      write(Resource::state, number);
-      if (offload_.moves_parameters(own)) write(Resource::parameters_outside, number);
-      if (!offload_.pipeline_write) write(Resource::writes_in_turn, 0);
-      return;
-    case Op::upload:
-      read(Resource::state_slot, own.slot);
-      write(Resource::parameter_shard, own.flat_unit);
-      return add_kept_whole(own.flat_unit);
-    default:
-      return add_load(op, number);
-  }
-}
-
-void AccessTable::add_load(Op op, int number) {
-  const Chunk& own = chunk(number);
-  write(Resource::state_slot, own.slot);
-  if (op == Op::load) {
-    read(Resource::state, number);
-    if (offload_.moves_parameters(own)) read(Resource::parameters_outside, number);
-    if (!offload_.pipeline_read) write(Resource::reads_in_turn, 0);
-    if (!offload_.pipeline_read && !offload_.pipeline_write) write(Resource::writes_in_turn, 0);
-  }
-  if (offload_.recalls(own) && (op == Op::recall || !own.ahead))
-    read(own.on_host ? Resource::gradient_in_file : Resource::gradient_shard, own.flat_unit);
-}
-
-void AccessTable::add_update(int number) {
-  const Chunk& own = chunk(number);
-  if (own.slot >= 0)
-    write(Resource::state_slot, own.slot);
-  else
-    write(Resource::state, number);
-  if (!offload_.recalls(own)) read(Resource::gradient_shard, own.flat_unit);
-  if (!offloads_parameters(own.flat_unit)) write(Resource::parameter_shard, own.flat_unit);
-  add_kept_whole(own.flat_unit);
-  add_turns(own);
-}
-
-void AccessTable::add_update_on_host(int number) {
-  const Chunk& own = chunk(number);
-  if (!offload_.recalls(own)) read(Resource::gradient_on_host, own.flat_unit);
-  read(Resource::decision, 0);
-  if (!own.state_in_file) write(Resource::state, number);
-  if (own.slot >= 0) write(Resource::state_slot, own.slot);
-  if (offloads_parameters(own.flat_unit) && !offload_.fetches(own.flat_unit))
-    write(Resource::parameters_outside, number);
-  add_turns(own);
-}
-
-// Where the config asks for it, no other chunk is read or written while this one is updated.
-void AccessTable::add_turns(const Chunk& own) {
-  if (!offload_.passes_slot(own)) return;
-  if (!offload_.pipeline_read) write(Resource::reads_in_turn, 0);
-  if (!offload_.pipeline_write) write(Resource::writes_in_turn, 0);
-}
-
-void AccessTable::add_fetch(Op op, int flat) {
-  const int buffer = offload_.shard_slot(flat);
-  const bool fetches = offload_.fetches(flat);
-  if (op == Op::supply || !offload_.parameters_on_host) write(Resource::shard_buffer, buffer);
-  if (offload_.parameters_on_host && fetches)
-    accesses_.push_back({Resource::shard_staging, buffer, op == Op::fetch});
-  if (op == Op::supply && fetches) return;
-  for (int c = 0; c < std::ssize(inputs_.chunks); ++c)
-    if (chunk(c).flat_unit == flat) read(Resource::parameters_outside, c);
-}
-
-// From where the gradient was reduced to, or beside a GPU from the staging in host memory.
-void AccessTable::add_spill(int flat) {
-  if (offload_.updates_on_host) {
-    read(Resource::gradient_staging, gradient_slot(flat));
-    return write(Resource::gradient_in_file, flat);
-  }
-  write(Resource::gradient_slot, gradient_slot(flat));
-  write(Resource::gradient_shard, flat);
-}
-
-// Gradients that leave were reduced to a slot, from which those of chunks that stay are moved.
-void AccessTable::add_download(int flat) {
-  accesses_.push_back({Resource::gradient_shard, flat, offload_.gradients});
-  if (offload_.gradients) read(Resource::gradient_slot, gradient_slot(flat));
-  for (const Chunk& own : inputs_.chunks) {
-    if (own.flat_unit != flat || !own.on_host) continue;
-    if (offload_.recalls(own))
-      write(Resource::gradient_staging, gradient_slot(flat));
-    else
-      write(Resource::gradient_on_host, flat);
-  }
-}
-
-// Parameters that are kept whole lie in their slots.
-void AccessTable::add_kept_whole(int flat) {
-  if (!inputs_.policy->parameters_sharded) write(Resource::parameter_slot, parameter_slot(flat));
-}
 
 }  // namespace
 

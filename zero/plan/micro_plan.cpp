@@ -66,19 +66,106 @@ class PlanBuilder {
   PlanBuilder(const PlanInputs& inputs, std::optional<Op> reduction, bool last)
       : inputs_(inputs), reduction_(reduction), last_(last) {}
 
+  // Each step is preceded by the gathers that it needs, and then by those that later steps need, as
+  // far as their slots are free.
   StepPlan build(std::string name, const std::vector<ScopeStep>& steps,
-                 const std::vector<GatherRequest>& gathers);
-  StepPlan build_gathers(const std::vector<int>& flat_units);
-  StepPlan build_late_reductions();
+                 const std::vector<GatherRequest>& gathers) {
+    plan_.name = std::move(name);
+    auto gather = gathers.begin();
+    for (int step = 0; step < std::ssize(steps); ++step) {
+      for (; gather != gathers.end() && gather->freed_after < step; ++gather)
+        emit_gather(gather->flat_unit, gather->again);
+      if (step > 0) emit_reductions_after(steps, step - 1);
+      emit_scope(steps, step);
+    }
+    if (!steps.empty()) emit_reductions_after(steps, static_cast<int>(steps.size()) - 1);
+    emit_loads_ahead();
+    return finished();
+  }
+
+  StepPlan build_gathers(const std::vector<int>& flat_units) {
+    plan_.name = "gathers of a scope";
+    for (const int flat : flat_units) emit_gather(flat, false);
+    return finished();
+  }
+
+  StepPlan build_late_reductions() {
+    plan_.name = "late reductions";
+    for (int f = 0; f < std::ssize(inputs_.layout->flat_units); ++f)
+      if (inputs_.gradient_slots.slot_of[f] >= 0) emit_reduction(Op::reduce_late, f);
+    emit_loads_ahead();
+    return finished();
+  }
 
  private:
   void emit(Op op, int target) { detail::emit(plan_, inputs_, op, target); }
-  void emit_gather(int flat, bool again);
-  void emit_scope(const std::vector<ScopeStep>& steps, int step);
-  void emit_reductions_after(const std::vector<ScopeStep>& steps, int step);
-  void emit_reduction(Op op, int flat);
-  void emit_loads_ahead();
-  StepPlan finished();
+
+  // A fetch runs as far ahead of its gather as buffers are free. On a GPU rank it passes through a
+  // buffer in host memory, unless the shard is kept there.
+  void emit_gather(int flat, bool again) {
+    if (again && inputs_.has_second_copy(flat)) return emit(Op::regather, flat);
+    const OffloadPlan& offload = inputs_.offload;
+    if (offload.fetches(flat)) emit(Op::fetch, flat);
+    if (offload.parameters_on_host && offload.shard_slot(flat) >= 0) emit(Op::supply, flat);
+    emit(Op::gather, flat);
+  }
+
+  void emit_scope(const std::vector<ScopeStep>& steps, int step) {
+    const auto [op, unit, end] = steps[step];
+    scopes_.push_back(plan_.instructions.size());
+    emit(op, unit);
+    if (op != Op::backward) return;
+    for (const int flat : inputs_.layout->needs_of_unit[unit]) {
+      const std::vector<int>& users = inputs_.layout->flat_unit(flat).users;
+      const bool later =
+          std::any_of(steps.begin() + step + 1, steps.end(), [&](const ScopeStep& s) {
+            return s.op == Op::backward &&
+                   std::find(users.begin(), users.end(), s.unit) != users.end();
+          });
+      if (inputs_.gradient_slots.slot_of[flat] >= 0 && !later)
+        plan_.instructions.back().completes.push_back(flat);
+    }
+  }
+
+  // Of the scopes that have ended when this step has, the innermost first.
+  void emit_reductions_after(const std::vector<ScopeStep>& steps, int step) {
+    if (!reduction_) return;
+    for (int s = step; s >= 0; --s) {
+      if (steps[s].end != step) continue;
+      const std::vector<int> completed = plan_.instructions[scopes_[s]].completes;
+      for (const int flat : completed) emit_reduction(*reduction_, flat);
+    }
+  }
+
+  // Beside a GPU gradients stay in its memory until the last micro step has added its own; those
+  // that go to a file pass through host memory. On CPU ranks, gradients that go to a file go there
+  // in each micro step.
+  void emit_reduction(Op op, int flat) {
+    const OffloadPlan& offload = inputs_.offload;
+    emit(op, flat);
+    if (!offload.updates_on_host) {
+      if (offload.gradients && op != Op::reduce_late) emit(Op::spill, flat);
+      return;
+    }
+    if (!last_) return;
+    emit(Op::download, flat);
+    if (std::any_of(inputs_.chunks.begin(), inputs_.chunks.end(), [&](const Chunk& chunk) {
+          return chunk.flat_unit == flat && offload.recalls(chunk);
+        }))
+      emit(Op::spill, flat);
+  }
+
+  // Of the chunks that are first in their slots: nothing writes those before the ranks agree, and
+  // the micro step need not wait for them.
+  void emit_loads_ahead() {
+    for (int c = 0; c < std::ssize(inputs_.chunks) && last_; ++c)
+      if (inputs_.chunks[c].ahead) emit(Op::load, c);
+  }
+
+  StepPlan finished() {
+    derive_order(plan_);
+    return std::move(plan_);
+  }
 
   const PlanInputs& inputs_;
   std::optional<Op> reduction_;
@@ -86,102 +173,6 @@ class PlanBuilder {
   StepPlan plan_;
   std::vector<std::size_t> scopes_;  // by step: its instruction
 };
-
-// A fetch runs as far ahead of its gather as buffers are free. On a GPU rank it passes through a
-// buffer in host memory, unless the shard is kept there.
-void PlanBuilder::emit_gather(int flat, bool again) {
-  if (again && inputs_.has_second_copy(flat)) return emit(Op::regather, flat);
-  const OffloadPlan& offload = inputs_.offload;
-  if (offload.fetches(flat)) emit(Op::fetch, flat);
-  if (offload.parameters_on_host && offload.shard_slot(flat) >= 0) emit(Op::supply, flat);
-  emit(Op::gather, flat);
-}
-
-void PlanBuilder::emit_scope(const std::vector<ScopeStep>& steps, int step) {
-  const auto [op, unit, end] = steps[step];
-  scopes_.push_back(plan_.instructions.size());
-  emit(op, unit);
-  if (op != Op::backward) return;
-  for (const int flat : inputs_.layout->needs_of_unit[unit]) {
-    const std::vector<int>& users = inputs_.layout->flat_unit(flat).users;
-    const bool later = std::any_of(steps.begin() + step + 1, steps.end(), [&](const ScopeStep& s) {
-      return s.op == Op::backward && std::find(users.begin(), users.end(), s.unit) != users.end();
-    });
-    if (inputs_.gradient_slots.slot_of[flat] >= 0 && !later)
-      plan_.instructions.back().completes.push_back(flat);
-  }
-}
-
-// Of the scopes that have ended when this step has, the innermost first.
-void PlanBuilder::emit_reductions_after(const std::vector<ScopeStep>& steps, int step) {
-  if (!reduction_) return;
-  for (int s = step; s >= 0; --s) {
-    if (steps[s].end != step) continue;
-    const std::vector<int> completed = plan_.instructions[scopes_[s]].completes;
-    for (const int flat : completed) emit_reduction(*reduction_, flat);
-  }
-}
-
-// Beside a GPU gradients stay in its memory until the last micro step has added its own; those that
-// go to a file pass through host memory. On CPU ranks, gradients that go to a file go there in each
-// micro step.
-void PlanBuilder::emit_reduction(Op op, int flat) {
-  const OffloadPlan& offload = inputs_.offload;
-  emit(op, flat);
-  if (!offload.updates_on_host) {
-    if (offload.gradients && op != Op::reduce_late) emit(Op::spill, flat);
-    return;
-  }
-  if (!last_) return;
-  emit(Op::download, flat);
-  if (std::any_of(inputs_.chunks.begin(), inputs_.chunks.end(), [&](const Chunk& chunk) {
-        return chunk.flat_unit == flat && offload.recalls(chunk);
-      }))
-    emit(Op::spill, flat);
-}
-
-// Of the chunks that are first in their slots: nothing writes those before the ranks agree, and the
-// micro step need not wait for them.
-void PlanBuilder::emit_loads_ahead() {
-  for (int c = 0; c < std::ssize(inputs_.chunks) && last_; ++c)
-    if (inputs_.chunks[c].ahead) emit(Op::load, c);
-}
-
-StepPlan PlanBuilder::finished() {
-  derive_order(plan_);
-  return std::move(plan_);
-}
-
-// Each step is preceded by the gathers that it needs, and then by those that later steps need, as
-// far as their slots are free.
-StepPlan PlanBuilder::build(std::string name, const std::vector<ScopeStep>& steps,
-                            const std::vector<GatherRequest>& gathers) {
-  plan_.name = std::move(name);
-  auto gather = gathers.begin();
-  for (int step = 0; step < std::ssize(steps); ++step) {
-    for (; gather != gathers.end() && gather->freed_after < step; ++gather)
-      emit_gather(gather->flat_unit, gather->again);
-    if (step > 0) emit_reductions_after(steps, step - 1);
-    emit_scope(steps, step);
-  }
-  if (!steps.empty()) emit_reductions_after(steps, static_cast<int>(steps.size()) - 1);
-  emit_loads_ahead();
-  return finished();
-}
-
-StepPlan PlanBuilder::build_gathers(const std::vector<int>& flat_units) {
-  plan_.name = "gathers of a scope";
-  for (const int flat : flat_units) emit_gather(flat, false);
-  return finished();
-}
-
-StepPlan PlanBuilder::build_late_reductions() {
-  plan_.name = "late reductions";
-  for (int f = 0; f < std::ssize(inputs_.layout->flat_units); ++f)
-    if (inputs_.gradient_slots.slot_of[f] >= 0) emit_reduction(Op::reduce_late, f);
-  emit_loads_ahead();
-  return finished();
-}
 
 // What training or evaluation computes, in order.
 std::vector<ScopeStep> scope_steps(const PlanInputs& inputs, bool training) {

@@ -30,16 +30,70 @@ class PlanChecker {
         for (const int flat : inputs.layout->needs_of_unit[step.unit]) ++uses_of_pass_[flat];
   }
 
-  std::string run(const StepPlan& plan);
+  std::string run(const StepPlan& plan) {
+    for (const Instruction& instruction : plan.instructions) {
+      const PlanStream of = instruction.stream;
+      const auto stream = static_cast<std::size_t>(of);
+      Clock& clock = clocks_[of];
+      for (const ResourceAccess& access : instruction.accesses)
+        order_.for_earlier(access, [&](const Clock& earlier) { join(clock, earlier); });
+      if (const std::string fault = check_contents(instruction); !fault.empty())
+        return plan.name + ": " + fault;
+      for (const ResourceAccess& access : accesses_of(inputs_, instruction.op, instruction.target))
+        if (const std::string fault = check_access(access, stream); !fault.empty())
+          return plan.name + ": " + name(instruction) + " " + fault;
+      ++clock[of];
+      for (const ResourceAccess& access : instruction.accesses) order_.add(access, of, clock);
+    }
+    return "";
+  }
 
  private:
   struct History {
     Clock last_write{}, last_read{};
   };
 
-  std::string check_contents(const Instruction& instruction);
-  std::string check_access(const ResourceAccess& access, std::size_t stream);
-  std::string name(const Instruction& instruction) const;
+  std::string check_contents(const Instruction& instruction) {
+    const int target = instruction.target;
+    if (fills_slot(instruction.op)) {
+      contents_[inputs_.parameter_slots.slot_of[target]] = target;
+    } else if (instruction.op == Op::reduce || instruction.op == Op::accumulate) {
+      const int uses = std::exchange(backward_uses_[target], 0);
+      if (uses == 0 || uses % uses_of_pass_[target] != 0)
+        return name(instruction) + " stands before its last backward use";
+    } else if (target_of(instruction.op) == Target::unit) {
+      for (const int f : inputs_.layout->needs_of_unit[target]) {
+        if (inputs_.policy->parameters_sharded &&
+            contents_[inputs_.parameter_slots.slot_of[f]] != f)
+          return name(instruction) + " does not find " + inputs_.layout->flat_unit(f).name +
+                 " in its slot";
+        if (instruction.op == Op::backward) ++backward_uses_[f];
+      }
+    }
+    return "";
+  }
+
+  std::string check_access(const ResourceAccess& access, std::size_t stream) {
+    const Clock& clock = clocks_[stream];
+    History& history = histories_[{access.resource, access.index}];
+    bool ordered = true;
+    for (std::size_t other = 0; other < clock.size(); ++other)
+      if (other != stream)
+        ordered = ordered && clock[other] >= history.last_write[other] &&
+                  (!access.write || clock[other] >= history.last_read[other]);
+    (access.write ? history.last_write : history.last_read)[stream] = clock[stream] + 1;
+    if (ordered) return "";
+    return std::string("is not ordered after an earlier access to ") + name_of(access.resource) +
+           " " + std::to_string(access.index);
+  }
+
+  std::string name(const Instruction& instruction) const {
+    const std::string& unit =
+        target_of(instruction.op) == Target::unit
+            ? inputs_.model->units[instruction.target].name
+            : inputs_.layout->flat_unit(flat_unit_of(instruction, inputs_.chunks)).name;
+    return std::string(name_of(instruction.op)) + " of " + unit;
+  }
 
   const PlanInputs& inputs_;
   std::vector<int> contents_;
@@ -49,65 +103,6 @@ class PlanChecker {
   AccessHistory<Clock> order_;                             // by what instructions declare
   std::map<std::pair<Resource, int>, History> histories_;  // by what they really access
 };
-
-std::string PlanChecker::name(const Instruction& instruction) const {
-  const std::string& unit =
-      target_of(instruction.op) == Target::unit
-          ? inputs_.model->units[instruction.target].name
-          : inputs_.layout->flat_unit(flat_unit_of(instruction, inputs_.chunks)).name;
-  return std::string(name_of(instruction.op)) + " of " + unit;
-}
-
-std::string PlanChecker::check_contents(const Instruction& instruction) {
-  const int target = instruction.target;
-  if (fills_slot(instruction.op)) {
-    contents_[inputs_.parameter_slots.slot_of[target]] = target;
-  } else if (instruction.op == Op::reduce || instruction.op == Op::accumulate) {
-    const int uses = std::exchange(backward_uses_[target], 0);
-    if (uses == 0 || uses % uses_of_pass_[target] != 0)
-      return name(instruction) + " stands before its last backward use";
-  } else if (target_of(instruction.op) == Target::unit) {
-    for (const int f : inputs_.layout->needs_of_unit[target]) {
-      if (inputs_.policy->parameters_sharded && contents_[inputs_.parameter_slots.slot_of[f]] != f)
-        return name(instruction) + " does not find " + inputs_.layout->flat_unit(f).name +
-               " in its slot";
-      if (instruction.op == Op::backward) ++backward_uses_[f];
-    }
-  }
-  return "";
-}
-
-std::string PlanChecker::check_access(const ResourceAccess& access, std::size_t stream) {
-  const Clock& clock = clocks_[stream];
-  History& history = histories_[{access.resource, access.index}];
-  bool ordered = true;
-  for (std::size_t other = 0; other < clock.size(); ++other)
-    if (other != stream)
-      ordered = ordered && clock[other] >= history.last_write[other] &&
-                (!access.write || clock[other] >= history.last_read[other]);
-  (access.write ? history.last_write : history.last_read)[stream] = clock[stream] + 1;
-  if (ordered) return "";
-  return std::string("is not ordered after an earlier access to ") + name_of(access.resource) +
-         " " + std::to_string(access.index);
-}
-
-std::string PlanChecker::run(const StepPlan& plan) {
-  for (const Instruction& instruction : plan.instructions) {
-    const PlanStream of = instruction.stream;
-    const auto stream = static_cast<std::size_t>(of);
-    Clock& clock = clocks_[of];
-    for (const ResourceAccess& access : instruction.accesses)
-      order_.for_earlier(access, [&](const Clock& earlier) { join(clock, earlier); });
-    if (const std::string fault = check_contents(instruction); !fault.empty())
-      return plan.name + ": " + fault;
-    for (const ResourceAccess& access : accesses_of(inputs_, instruction.op, instruction.target))
-      if (const std::string fault = check_access(access, stream); !fault.empty())
-        return plan.name + ": " + name(instruction) + " " + fault;
-    ++clock[of];
-    for (const ResourceAccess& access : instruction.accesses) order_.add(access, of, clock);
-  }
-  return "";
-}
 
 }  // namespace
 
