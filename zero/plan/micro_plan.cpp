@@ -30,9 +30,10 @@ struct SlotContents {
 };
 
 // The gathers that the steps need where the slots have these contents at first, which become those
-// at the end.
+// at the end. Parameters that are kept whole need none.
 std::vector<GatherRequest> gathers_of(const PlanInputs& inputs, const std::vector<ScopeStep>& steps,
                                       SlotContents& contents) {
+  if (!inputs.policy->parameters_sharded) return {};
   const Layout& layout = *inputs.layout;
   const auto elements_between = [&](int from_step, int to_step) {
     std::int64_t elements = 0;
@@ -210,8 +211,7 @@ StepPlan make_pass(const PlanInputs& inputs, const Pass& pass, bool training,
   if (!pass.first) gathers_of(inputs, steps, contents);
   if (!training) contents.gathered.assign(contents.gathered.size(), false);
   if (!pass.first && training) reshard_after_micro_step(inputs, contents);
-  std::vector<GatherRequest> gathers;
-  if (inputs.policy->parameters_sharded) gathers = gathers_of(inputs, steps, contents);
+  const std::vector<GatherRequest> gathers = gathers_of(inputs, steps, contents);
   return PlanBuilder(inputs, reduction, pass.last).build(pass.name, steps, gathers);
 }
 
@@ -231,11 +231,8 @@ HalfPlans make_half_plans(const PlanInputs& inputs, bool sync_each, bool last) {
   const std::vector<ScopeStep> forward = forward_steps(inputs, true);
   const std::vector<ScopeStep> backward = backward_steps(inputs);
   SlotContents contents(inputs, false);
-  std::vector<GatherRequest> before, after;
-  if (inputs.policy->parameters_sharded) {
-    before = gathers_of(inputs, forward, contents);
-    after = gathers_of(inputs, backward, contents);
-  }
+  const std::vector<GatherRequest> before = gathers_of(inputs, forward, contents);
+  const std::vector<GatherRequest> after = gathers_of(inputs, backward, contents);
   const std::optional<Op> reduction = last ? Op::reduce : early_reduction(inputs, sync_each);
   return {PlanBuilder(inputs, std::nullopt, false).build("first forward", forward, before),
           PlanBuilder(inputs, reduction, last).build("first backward", backward, after)};
