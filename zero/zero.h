@@ -129,7 +129,8 @@ class SaveTicket {
 
  private:
   friend class Engine;
-  SaveTicket(detail::EngineLink core, std::shared_ptr<detail::PendingSave> save);
+  SaveTicket(detail::EngineLink core, std::shared_ptr<detail::PendingSave> save)
+      : core_(std::move(core)), save_(std::move(save)) {}
   detail::EngineLink core_;
   std::shared_ptr<detail::PendingSave> save_;
 };

@@ -27,9 +27,6 @@ void FullModel::end() noexcept {
   if (detail::EngineCore* core = core_.get()) core->weights().dematerialize();
 }
 
-SaveTicket::SaveTicket(detail::EngineLink core, std::shared_ptr<detail::PendingSave> save)
-    : core_(std::move(core)), save_(std::move(save)) {}
-
 bool SaveTicket::wait() const {
   detail::EngineCore& core = core_.of("save");
   if (!save_->is_finished()) core.require_step_border("SaveTicket::wait()");

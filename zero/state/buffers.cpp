@@ -24,22 +24,17 @@ void Buffers::allocate(Ledger& ledger) {
   runtime_.compute().synchronize();
 }
 
-int Buffers::find(std::string_view name) const {
-  const auto found = std::ranges::find(model_.buffers, name, &BufferDeclaration::name);
-  return found == model_.buffers.end() ? -1 : static_cast<int>(found - model_.buffers.begin());
-}
-
 void* Buffers::address(std::string_view name, DType dtype) const {
-  const int index = find(name);
-  if (index < 0) {
+  const auto found = std::ranges::find(model_.buffers, name, &BufferDeclaration::name);
+  if (found == model_.buffers.end()) {
     std::vector<std::string> names;
     for (const BufferDeclaration& buffer : model_.buffers) names.push_back(buffer.name);
     throw UsageError("no buffer is named \"" + std::string(name) + "\"" + hint_for(name, names));
   }
-  if (declared(index).dtype != dtype)
-    throw UsageError("buffer " + declared(index).name + " is " + name_of(declared(index).dtype) +
-                     ", but " + name_of(dtype) + " was asked for");
-  return addresses_[index];
+  if (found->dtype != dtype)
+    throw UsageError("buffer " + found->name + " is " + name_of(found->dtype) + ", but " +
+                     name_of(dtype) + " was asked for");
+  return addresses_[found - model_.buffers.begin()];
 }
 
 std::vector<std::byte> Buffers::read(int index) const {

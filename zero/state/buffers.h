@@ -21,13 +21,11 @@ class Buffers {
   void plan(Ledger& ledger) const { requests_.plan(ledger); }
   void allocate(Ledger& ledger);
 
-  // Index into Model::buffers; -1: there is none.
-  int find(std::string_view name) const;
-  // Its place in the device's memory. Throws UsageError for another dtype than the declared one,
-  // and for a name that no buffer has.
+  // A buffer's place in the device's memory. Throws UsageError for another dtype than the declared
+  // one, and for a name that no buffer has.
   void* address(std::string_view name, DType dtype) const;
 
-  // Copies all of one buffer to host memory, between steps.
+  // By index into Model::buffers. Copies all of one buffer to host memory, between steps.
   std::vector<std::byte> read(int index) const;
   // Replaces elements from `first` on.
   void write(int index, std::int64_t first, std::span<const std::byte> bytes);
