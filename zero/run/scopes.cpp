@@ -222,7 +222,7 @@ void* Scopes::gradient(int unit, std::string_view name, DType dtype, float* beta
   if (beta != nullptr)
     *beta = touched ? 1.f : 0.f;
   else if (!touched)
-    fill_zero(data, declaration.elements * size_of(dtype));
+    queue_zeros(train_.runtime, data, declaration.elements * size_of(dtype));
   touched = ever_touched_[index] = 1;
   return data;
 }
@@ -234,8 +234,8 @@ void Scopes::complete_gradients(int flat_unit) {
     const Segment& segment = train_.layout().segment(id);
     const SegmentBuffers& buffers = train_.arrays.segment(id);
     const auto zero = [&](std::int64_t begin, std::int64_t end) {
-      fill_zero(buffers.gradient_whole + begin * size_of(buffers.dtype),
-                (end - begin) * size_of(buffers.dtype));
+      queue_zeros(train_.runtime, buffers.gradient_whole + begin * size_of(buffers.dtype),
+                  (end - begin) * size_of(buffers.dtype));
     };
     std::int64_t filled = 0;
     for (const auto& [param, offset] : segment.params) {
@@ -244,14 +244,6 @@ void Scopes::complete_gradients(int flat_unit) {
     }
     zero(filled, segment.length);
   }
-}
-
-// On the compute stream.
-void Scopes::fill_zero(std::byte* data, std::int64_t bytes) {
-  if (bytes == 0) return;
-  train_.runtime.compute().enqueue([&device = train_.runtime.device(), data, bytes](Stream stream) {
-    device.fill_zero(data, bytes, stream);
-  });
 }
 
 void Scopes::name_unasked_gradients() {

@@ -81,7 +81,6 @@ class Scopes {
   void end_learning();
   int find_param(int unit, std::string_view name) const;
   const SegmentBuffers& buffers_of(int param, DType dtype) const;
-  void fill_zero(std::byte* data, std::int64_t bytes);
   bool anyone_has_batch(bool have_batch);
   void begin_evaluation_pass();
   void name_unasked_gradients();

@@ -86,7 +86,7 @@ const float* StepAgreement::factors() const {
 }
 
 void StepAgreement::begin_losses() {
-  queue([this](Stream stream) { runtime_.device().fill_zero(loss_sum_, sizeof(double), stream); });
+  queue_zeros(runtime_, loss_sum_, sizeof(double));
 }
 
 void StepAgreement::add_loss(const float* loss) {
@@ -113,10 +113,7 @@ void StepAgreement::begin(const StepRequest& request, std::shared_ptr<const Step
 
 void StepAgreement::begin_final(const StepRequest& request, bool gradients_changed) {
   upload(request);
-  if (gradients_changed)
-    queue([this](Stream stream) {
-      runtime_.device().fill_zero(own_vote_, sizeof(StepVote), stream);
-    });
+  if (gradients_changed) queue_zeros(runtime_, own_vote_, sizeof(StepVote));
 }
 
 // Brings together the votes of all ranks. An exchange that is cut off leaves votes of older steps,

@@ -224,9 +224,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
   void clear_residues() const {
     const std::span<std::byte> all = residues().kept();
     if (all.empty()) return;
-    train_.runtime.compute().enqueue([&device = train_.runtime.device(), all](Stream stream) {
-      device.fill_zero(all.data(), std::ssize(all), stream);
-    });
+    queue_zeros(train_.runtime, all.data(), std::ssize(all));
     train_.runtime.compute().synchronize();
   }
 

@@ -123,11 +123,9 @@ void Updates::for_measured(const StateStore& store, const Each& each) const {
 }
 
 void Updates::measure(const StateStore& store) {
-  const std::int64_t bytes = parts_.state.policy().norm_words * size_of(DType::int64);
   const optim::StepDecision* decision = parts_.agreement.decision();
-  queue([this, bytes](DeviceKernels&, Stream stream) {
-    parts_.runtime.device().fill_zero(tensor_sums(), bytes, stream);
-  });
+  queue_zeros(parts_.runtime, tensor_sums(),
+              parts_.state.policy().norm_words * size_of(DType::int64));
   for_measured(store, [&](optim::RuleKind rule, const DeviceUpdate& update) {
     queue([this, rule, update, decision](DeviceKernels& kernels, Stream stream) {
       kernels.measure(rule, update, tensor_sums(), decision, stream);

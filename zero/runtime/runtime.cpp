@@ -97,6 +97,13 @@ void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_
   runtime.compute().synchronize();
 }
 
+void queue_zeros(RuntimeCore& runtime, void* data, std::int64_t bytes) {
+  if (bytes > 0)
+    runtime.compute().enqueue([&device = runtime.device(), data, bytes](Stream stream) {
+      device.fill_zero(data, bytes, stream);
+    });
+}
+
 // Beside a device it serves what rests in host memory there.
 void RuntimeCore::start_pool() {
   const int fair_share = default_compute_threads(topology().local_size);

@@ -100,6 +100,8 @@ class RuntimeCore {
 // Copies to, from or on the device, behind what its compute stream has to do, and waits. On a CPU
 // rank, where that stream's work is done at once, any thread may call it.
 void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes);
+// Fills memory of the device with zeros in the order of its compute stream.
+void queue_zeros(RuntimeCore& runtime, void* data, std::int64_t bytes);
 
 // Throws as require_device().
 comm::WorldOptions world_options(const RuntimeOptions& options);

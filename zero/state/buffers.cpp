@@ -19,8 +19,7 @@ void Buffers::allocate(Ledger& ledger) {
   arena_ = runtime_.device().reserve(requests_.bytes(), Arena::Sharing::private_memory,
                                      "the units' buffers");
   requests_.take(arena_, ledger);
-  runtime_.compute().enqueue(
-      [this](Stream stream) { runtime_.device().fill_zero(arena_.data(), arena_.size(), stream); });
+  queue_zeros(runtime_, arena_.data(), arena_.size());
   runtime_.compute().synchronize();
 }
 
