@@ -132,7 +132,7 @@ void Engine::open_checkpoints(const std::string& directory) {
 }
 SaveTicket Engine::save_checkpoint(const std::string& directory, const SaveOptions& options) {
   const char* call = "Engine::save_checkpoint()";
-  core_->refuse_among_micro_steps(call);
+  core_->scopes().refuse_among_micro_steps(call);
   // The device's copies come behind its steps by themselves; what the host copies does not.
   if (core_->checkpoints().copies_behind_steps(options))
     core_->require_settled(call);

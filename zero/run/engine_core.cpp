@@ -126,13 +126,6 @@ void EngineCore::require_idle(const char* call) {
   finish_work();
 }
 
-void EngineCore::refuse_among_micro_steps(const char* call) const {
-  if (scopes_.among_micro_steps())
-    throw UsageError(
-        std::string(call) +
-        " was called among the micro steps of a step; it belongs after Engine::step()");
-}
-
 void EngineCore::verify_before_save() {
   if (train_.config.zero_core.verify_every == 0) return;
   guard_.or_poison(
@@ -140,7 +133,7 @@ void EngineCore::verify_before_save() {
 }
 
 void EngineCore::require_step_border(const char* call) {
-  refuse_among_micro_steps(call);
+  scopes_.refuse_among_micro_steps(call);
   require_idle(call);
 }
 

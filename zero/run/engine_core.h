@@ -53,7 +53,6 @@ class EngineCore {
   void require_idle(const char* call);
   void require_step_border(const char* call);
   void require_no_save(const char* call);
-  void refuse_among_micro_steps(const char* call) const;
   // Throws NumericError, and the engine has ended, where replicated parameters are not alike.
   void verify_before_save();
 

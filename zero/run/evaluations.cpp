@@ -9,10 +9,7 @@ void Scopes::begin_evaluation() {
   end_open_micro_step();
   guard_.require(Phase::between_steps, "Engine::evaluate()");
   train_.require_values("");
-  if (among_micro_steps())
-    throw UsageError(
-        "Engine::evaluate() was called among the micro steps of a step; call it after "
-        "Engine::step()");
+  refuse_among_micro_steps("Engine::evaluate()");
   guard_.enter(Phase::evaluation);
   evaluation_passes_ = 0;
 }

@@ -102,6 +102,13 @@ void Scopes::end_open_micro_step() {
   guard_.enter(Phase::between_steps);
 }
 
+void Scopes::refuse_among_micro_steps(const char* call) const {
+  if (guard_.phase() == Phase::micro_step || micro_steps_done_ != 0)
+    throw UsageError(
+        std::string(call) +
+        " was called among the micro steps of a step; it belongs after Engine::step()");
+}
+
 void Scopes::end_accumulation(std::optional<double> mean_over) {
   const bool in_loop = pass_ != no_loop;
   if (in_loop ? micro_steps_done_ != accumulation() : micro_steps_done_ == 0)

@@ -52,10 +52,8 @@ class Scopes {
 
   // Before calls that belong between micro steps.
   void end_open_micro_step();
-  // Whether a step has begun whose micro steps are not done.
-  bool among_micro_steps() const {
-    return guard_.phase() == Phase::micro_step || micro_steps_done_ != 0;
-  }
+  // Throws UsageError where a step has begun whose micro steps are not done.
+  void refuse_among_micro_steps(const char* call) const;
   // All micro steps are done; throws UsageError where they are not. Gradients are a mean over so
   // many losses, or over the micro steps. Says once what the program has left out.
   void end_accumulation(std::optional<double> mean_over);
