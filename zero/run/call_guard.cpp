@@ -12,7 +12,7 @@ void CallGuard::require(Phase phase, const char* call) {
 
 void CallGuard::check(Phase phase, const char* call) const {
   if (kept_) std::rethrow_exception(kept_);
-  if (failed()) throw UsageError(std::string(call) + " after a failure: " + failure_);
+  refuse_after_failure(call);
   static constexpr const char* names[] = {"between steps", "inside a micro step",
                                           "inside an evaluation", "while a FullModel lives",
                                           "while a FullModel lives"};
@@ -33,15 +33,9 @@ void CallGuard::poison(const std::string& reason) noexcept {
   if (failure_.empty()) failure_ = reason;
 }
 
-void CallGuard::poison_and_keep(std::exception_ptr error) noexcept {
-  kept_ = error;
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& known) {
-    poison(known.what());
-  } catch (...) {
-    poison("an unknown failure");
-  }
+void CallGuard::poison_and_keep(const std::exception& caught) noexcept {
+  kept_ = std::current_exception();
+  poison(caught.what());
 }
 
 }  // namespace zero::detail

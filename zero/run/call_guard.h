@@ -41,8 +41,8 @@ class CallGuard {
 
   // The step cannot be completed: every later call is refused, with this reason.
   void poison(const std::string& reason) noexcept;
-  // Likewise, where nothing can be thrown: the next call throws it.
-  void poison_and_keep(std::exception_ptr error) noexcept;
+  // Likewise, where it is caught and nothing can be thrown: the next call throws it.
+  void poison_and_keep(const std::exception& caught) noexcept;
   bool failed() const { return !failure_.empty(); }
 
   // Runs the work; what it throws ends the engine.

@@ -54,8 +54,8 @@ void Scopes::end_evaluation() noexcept {
   try {
     learner_.abandon();
     if (walker_.active()) walker_.abandon();
-  } catch (const std::exception&) {
-    guard_.poison_and_keep(std::current_exception());
+  } catch (const std::exception& error) {
+    guard_.poison_and_keep(error);
   }
 }
 
