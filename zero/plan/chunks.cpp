@@ -18,7 +18,7 @@ class ChunkMaker {
     for (int f = 0; f < std::ssize(layout_.flat_units); ++f) cut(f);
     if (policy_.optimizer_home != Home::device) place_states();
     assign_slots();
-    return std::move(result_);
+    return {std::move(chunks_), std::move(offload_)};
   }
 
  private:
@@ -30,7 +30,6 @@ class ChunkMaker {
   // rest in the file. Beside a GPU that memory is the host's, and all units leave the GPU.
   void place_parameters() {
     const OffloadParamOptions& options = config_.zero_optimization.offload_param;
-    OffloadPlan& offload = result_.offload;
     std::int64_t in_memory = 0, largest = 1;
     int count = 0;
     for (const FlatUnit& flat : layout_.flat_units) {
@@ -40,17 +39,17 @@ class ChunkMaker {
       const bool leaves = in_file || (policy_.on_gpu && shard > 0);
       if (!in_file) in_memory += shard;
       if (leaves) largest = std::max(largest, shard);
-      offload.shard_slot_of.push_back(leaves ? count++ : -1);
-      offload.shard_in_file.push_back(in_file);
-      offload.in_file |= in_file;
-      offload.parameters_on_host |= leaves && policy_.on_gpu;
+      offload_.shard_slot_of.push_back(leaves ? count++ : -1);
+      offload_.shard_in_file.push_back(in_file);
+      offload_.in_file |= in_file;
+      offload_.parameters_on_host |= leaves && policy_.on_gpu;
     }
     const std::int64_t buffers = std::max<std::int64_t>(1, options.buffer_count);
     const std::int64_t fitting = buffers * options.buffer_size / largest;
-    offload.shard_slots = static_cast<int>(
+    offload_.shard_slots = static_cast<int>(
         std::min<std::int64_t>(count, std::clamp<std::int64_t>(fitting, 1, buffers)));
-    for (int& slot : offload.shard_slot_of)
-      if (slot >= 0) slot %= offload.shard_slots;
+    for (int& slot : offload_.shard_slot_of)
+      if (slot >= 0) slot %= offload_.shard_slots;
   }
 
   // Bytes that pass through a slot for each element.
@@ -59,7 +58,7 @@ class ChunkMaker {
     const std::optional<DType> own = layout_.segment(id).dtype;
     const DType dtype = own.value_or(precision.compute);
     const bool on_host = updates_on_host();
-    const bool parameter = on_host || result_.offload.shard_slot(id.flat_unit) >= 0;
+    const bool parameter = on_host || offload_.shard_slot(id.flat_unit) >= 0;
     std::int64_t bytes = parameter ? size_of(dtype) : 0;
     if (policy_.optimizer_home == Home::device) return bytes;
     bytes += std::ssize(policy_.optimizer_states) * size_of(precision.state_of(dtype));
@@ -70,8 +69,7 @@ class ChunkMaker {
   }
 
   void cut(int flat_unit) {
-    std::vector<Chunk>& chunks = result_.chunks;
-    const auto before = chunks.size();
+    const auto before = chunks_.size();
     for (const SegmentId& id : layout_.trainable_of(flat_unit)) {
       const std::int64_t count = policy_.updated(layout_.segment(id)).count();
       const std::int64_t bytes = bytes_per_element(id);
@@ -81,59 +79,58 @@ class ChunkMaker {
                                                       chunk_alignment_elements *
                                                       chunk_alignment_elements);
       for (std::int64_t begin = 0; begin < count; begin += most)
-        chunks.push_back({id, begin, std::min(most, count - begin)});
+        chunks_.push_back({id, begin, std::min(most, count - begin)});
     }
-    if (chunks.size() > before) chunks.back().last_of_unit = true;
+    if (chunks_.size() > before) chunks_.back().last_of_unit = true;
   }
 
   // offload_optimizer.ratio keeps the first chunks on the device, and offload_cache_bytes keeps the
   // next ones out of the file.
   void place_states() {
-    OffloadPlan& offload = result_.offload;
-    offload.resident = BySegment<std::int64_t>(layout_);
-    const auto total = static_cast<double>(result_.chunks.size());
+    offload_.resident = BySegment<std::int64_t>(layout_);
+    const auto total = static_cast<double>(chunks_.size());
     const double ratio = config_.zero_optimization.offload_optimizer.ratio;
     auto stay = static_cast<std::int64_t>(std::floor((1 - ratio) * total));
     const bool to_file = policy_.optimizer_home == Home::file;
     std::int64_t cache = to_file ? config_.zero_core.offload_cache_bytes : 0;
-    for (Chunk& chunk : result_.chunks) {
+    for (Chunk& chunk : chunks_) {
       const bool leaves = --stay < 0;
       if (leaves) cache -= chunk.count * bytes_per_element(chunk);
       chunk.on_host = leaves && updates_on_host();
       chunk.streamed = leaves && policy_.steps_on_device;
       chunk.state_in_file = leaves && cache < 0 && to_file;
       const bool stays = !chunk.on_host && !chunk.streamed && !chunk.state_in_file;
-      offload.updates_on_host |= chunk.on_host;
-      offload.streams |= chunk.streamed;
-      offload.in_file |= chunk.state_in_file;
-      offload.gradients |= !stays && policy_.gradient_home != Home::device;
-      if (stays) offload.resident[chunk] += chunk.count;
+      offload_.updates_on_host |= chunk.on_host;
+      offload_.streams |= chunk.streamed;
+      offload_.in_file |= chunk.state_in_file;
+      offload_.gradients |= !stays && policy_.gradient_home != Home::device;
+      if (stays) offload_.resident[chunk] += chunk.count;
     }
   }
 
   // Chunks take turns in the slots: they are read, updated and written.
   void assign_slots() {
     const OffloadOptimizerOptions& options = config_.zero_optimization.offload_optimizer;
-    OffloadPlan& offload = result_.offload;
     int count = 0;
-    for (Chunk& chunk : result_.chunks)
-      if (offload.passes_slot(chunk) || offload.uploads(chunk)) chunk.slot = count++;
-    offload.state_slots = static_cast<int>(
+    for (Chunk& chunk : chunks_)
+      if (offload_.passes_slot(chunk) || offload_.uploads(chunk)) chunk.slot = count++;
+    offload_.state_slots = static_cast<int>(
         std::min<std::int64_t>(count, std::max<std::int64_t>(1, options.buffer_count - 1)));
-    offload.pipeline_read = options.pipeline_read.value_or(true);
-    offload.pipeline_write = options.pipeline_write.value_or(true);
-    for (Chunk& chunk : result_.chunks) {
+    offload_.pipeline_read = options.pipeline_read.value_or(true);
+    offload_.pipeline_write = options.pipeline_write.value_or(true);
+    for (Chunk& chunk : chunks_) {
       if (chunk.slot < 0) continue;
-      chunk.ahead =
-          offload.passes_slot(chunk) && offload.pipeline_read && chunk.slot < offload.state_slots;
-      chunk.slot %= offload.state_slots;
+      chunk.ahead = offload_.passes_slot(chunk) && offload_.pipeline_read &&
+                    chunk.slot < offload_.state_slots;
+      chunk.slot %= offload_.state_slots;
     }
   }
 
   const Layout& layout_;
   const StatePolicy& policy_;
   const Config& config_;
-  Chunking result_;
+  std::vector<Chunk> chunks_;
+  OffloadPlan offload_;
 };
 
 }  // namespace

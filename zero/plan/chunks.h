@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "zero/config.h"
@@ -81,11 +82,7 @@ struct OffloadPlan {
   bool recalls(const Chunk& chunk) const { return gradients && chunk.state_in_file; }
 };
 
-struct Chunking {
-  std::vector<Chunk> chunks;
-  OffloadPlan offload;
-};
-
+using Chunking = std::pair<std::vector<Chunk>, OffloadPlan>;
 Chunking make_chunking(const Layout& layout, const StatePolicy& policy, const Config& config);
 
 }  // namespace zero::detail

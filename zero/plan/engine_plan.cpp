@@ -1,6 +1,7 @@
 #include "zero/plan/engine_plan.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "optim/tensor_step.h"
 #include "zero/base/error.h"
@@ -117,9 +118,7 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Co
   inputs.gather_after_update = on_many && policy.optimizer_sharded() && !policy.parameters_sharded;
   inputs.spread_after_update = plan.grid.replicas() > 1 && policy.updates == Portion::slice;
   inputs.max_reuse_distance = options.max_reuse_distance;
-  Chunking chunking = make_chunking(plan.layout, policy, config);
-  inputs.chunks = std::move(chunking.chunks);
-  inputs.offload = std::move(chunking.offload);
+  std::tie(inputs.chunks, inputs.offload) = make_chunking(plan.layout, policy, config);
   const bool in_turn = policy.parameters_sharded && plan.placement.reshard_after_forward;
   inputs.parameter_slots =
       assign_slots(plan.layout, {in_turn ? two_in_turn : one_each, false,
