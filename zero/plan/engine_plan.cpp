@@ -17,10 +17,6 @@ int node_ranks_of(const PlanRank& on) {
   return on.node_ranks != 0 ? on.node_ranks : on.ranks;
 }
 
-RankGrid asked_grid(const Config& config, const PlanRank& on) {
-  return grid_for(config.zero_core, on.ranks, node_ranks_of(on));
-}
-
 Portion updated_portion(const EnginePlan& plan) {
   if (plan.placement.optimizer_across == Placement::shard) return Portion::slice;
   const bool sharded = plan.grid.ranks == 1 || plan.placement.optimizer == Placement::shard;
@@ -84,7 +80,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.parameters_sharded =
       plan.placement.parameter == Placement::shard &&
       (on.ranks > 1 || plan.strict || policy.parameter_home != Home::device);
-  policy.second_copy_ranks = second_copy_ranks(options, asked_grid(config, on));
+  policy.second_copy_ranks = second_copy_ranks(options, plan.asked);
   policy.updates = updated_portion(plan);
   if (on.ranks > 1) policy.reduce_bucket = options.reduce_bucket_size;
   policy.gather_bucket = options.allgather_bucket_size;
@@ -233,7 +229,7 @@ GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRan
   if (options.gradient_sync == GradientSync::automatic) return plan.placement.sync;
   if (options.gradient_sync != GradientSync::inner || plan.grid.replicas() > 1)
     return options.gradient_sync;
-  const int group = options.shard_group_size ? asked_grid(config, on).shard_ranks
+  const int group = options.shard_group_size ? plan.asked.shard_ranks
                                              : reduce_group_of(options, node_ranks_of(on));
   // One group is all of them; groups of one rank have nothing to sum inside.
   if (group >= on.ranks) return GradientSync::each;
@@ -261,9 +257,10 @@ void check_groups(const EnginePlan& plan) {
 EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank& on)
     : strict(on.strict),
       batch(resolve_batch(config.batch, on.ranks)),
-      configured(strategy_for(config.zero_optimization, config.zero_core, asked_grid(config, on))),
+      asked(grid_for(config.zero_core, on.ranks, node_ranks_of(on))),
+      configured(strategy_for(config.zero_optimization, config.zero_core, asked)),
       placement(strict ? strict_strategy(configured) : configured),
-      grid(without_groups_of_one(asked_grid(config, on))),
+      grid(asked.shard_ranks == 1 ? RankGrid{on.ranks, on.ranks} : asked),
       sync(sync_of(*this, config, on)),
       reduce_groups(reduce_groups_of(grid, config.zero_core)),
       wire(wire_formats_for(config, configured, grid, node_ranks_of(on))),

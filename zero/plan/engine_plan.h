@@ -36,7 +36,9 @@ struct EnginePlan {
 
   bool strict;
   Batch batch;
+  RankGrid asked;                  // by the config
   Strategy configured, placement;  // they differ only in strict mode
+  // As asked for, but groups of one rank divide nothing: what is sharded then is sharded over all.
   RankGrid grid;
   GradientSync sync;  // never automatic
   // Each micro step reduces gradients, if only inside groups, not the last alone.

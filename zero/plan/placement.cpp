@@ -98,8 +98,4 @@ int reduce_group_of(const CoreOptions& zero_core, int node_ranks) {
   return zero_core.reduce_group_size > 0 ? zero_core.reduce_group_size : node_ranks;
 }
 
-RankGrid without_groups_of_one(const RankGrid& grid) {
-  return grid.shard_ranks == 1 ? RankGrid{grid.ranks, grid.ranks} : grid;
-}
-
 }  // namespace zero::detail

@@ -44,7 +44,5 @@ RankGrid grid_for(const CoreOptions& zero_core, int ranks, int node_ranks);
 int second_copy_ranks(const ZeroOptions& zero_optimization, const RankGrid& asked);
 // The ranks whose sums are formed first: those of a node, unless the config says how many.
 int reduce_group_of(const CoreOptions& zero_core, int node_ranks);
-// Groups of one rank divide nothing: what is sharded then is sharded over all ranks.
-RankGrid without_groups_of_one(const RankGrid& grid);
 
 }  // namespace zero::detail
