@@ -56,7 +56,6 @@ OffloadTier::OffloadTier(RuntimeCore& runtime, const PlanInputs& inputs, const M
       chunk_parts_(inputs.chunks.size()),
       shard_parts_(*inputs.layout),
       shard_offsets_(*inputs.layout),
-      stagings_(beside_gpu() ? inputs.gradient_slots.slots : 1),
       copied_requests_(beside_gpu() ? Tier::pinned : Tier::memory),
       kept_requests_(pins_all_ ? Tier::pinned : Tier::host),
       copies_(runtime.device()) {
@@ -148,7 +147,8 @@ void OffloadTier::request_memory() {
     add_buffer(offload.state_slots * slot_bytes_, slots_);
   if (store_) {
     add_buffer(offload.shard_slots * shard_bytes_, shards_);
-    add_buffer(stagings_ * staging_bytes_, staging_);
+    // Beside a GPU, one for each gradient slot.
+    add_buffer((beside_gpu() ? inputs_.gradient_slots.slots : 1) * staging_bytes_, staging_);
     add_buffer(window_bytes_, window_);
   }
   const auto add_part = [&](OffloadPart& part, MemoryRequests& requests) {

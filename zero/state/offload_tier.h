@@ -114,7 +114,6 @@ class OffloadTier {
   BySegment<std::vector<OffloadPart>> shard_parts_;    // of parameters that leave the arena
   BySegment<std::int64_t> shard_offsets_;              // bytes in the buffer of the unit's shard
   std::int64_t slot_bytes_ = 0, shard_bytes_ = 0, staging_bytes_ = 0, window_bytes_ = 0;
-  int stagings_;  // beside a GPU, one for each gradient slot
   // Of what the GPU copies, of the rest, and of the GPU's.
   MemoryRequests copied_requests_, kept_requests_, device_requests_;
   Arena copied_arena_, kept_arena_, device_arena_;

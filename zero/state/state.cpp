@@ -24,8 +24,7 @@ ModelState::ModelState(const EnginePlan& plan)
       offload_(plan.inputs.offload),
       updates_(plan.updates),
       buffers_(layout_),
-      residues_(layout_, policy_),
-      shard_slots_(offload_.shard_slots) {
+      residues_(layout_, policy_) {
   for (const SegmentId& id : layout_.segments()) {
     set_dtypes(id);
     make_runs(id);
@@ -80,8 +79,6 @@ void ModelState::request_parameters(const SlotAssignment& slots) {
                   SegmentBuffers& own = buffers_[id];
                   place(own.shard, offload::aligned(own.held.count() * size_of(own.dtype)));
                 });
-  for (int slot = 0; slot < offload_.shard_slots; ++slot)
-    exchanged_.place(slot, 0, 0, shard_slots_[slot]);
   // What is gathered in a wire format differs from the shard that it was encoded from, which the
   // next update may have to read and checkpoints hold.
   for (const SegmentId& id : layout_.segments())
@@ -104,9 +101,10 @@ void ModelState::request_parameters(const SlotAssignment& slots) {
 }
 
 std::vector<std::span<std::byte>> ModelState::shard_buffers() const {
-  std::vector<std::span<std::byte>> buffers;
-  for (int slot = 0; slot < offload_.shard_slots; ++slot)
-    buffers.emplace_back(shard_slots_[slot], exchanged_.bytes_of(slot));
+  std::vector<std::span<std::byte>> buffers(offload_.shard_slots);
+  for (const SegmentId& id : layout_.segments())
+    if (const int slot = offload_.shard_slot(id.flat_unit); slot >= 0 && id.segment == 0)
+      buffers[slot] = {buffers_[id].shard, static_cast<std::size_t>(exchanged_.bytes_of(slot))};
   return buffers;
 }
 

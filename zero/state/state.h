@@ -138,7 +138,6 @@ class ModelState {
   BySegment<SegmentBuffers> buffers_;
   MemoryRequests exchanged_, resting_;
   Residues residues_;
-  std::vector<std::byte*> shard_slots_;
   std::byte *staging_ = nullptr, *group_sums_ = nullptr, *wire_staging_ = nullptr;
   std::int64_t* tensor_norms_ = nullptr;
   float *directions_ = nullptr, *matrices_ = nullptr, *matrix_scratch_ = nullptr;
