@@ -16,9 +16,7 @@ void Scopes::begin_evaluation() {
 
 bool Scopes::anyone_has_batch(bool have_batch) {
   if (!train_.policy().parameters_sharded) return have_batch;
-  const std::vector<std::int64_t> flags =
-      train_.ranks.gather_words("Evaluation::next", {have_batch ? 1 : 0});
-  return std::find(flags.begin(), flags.end(), 1) != flags.end();
+  return std::ranges::max(train_.ranks.gather_words("Evaluation::next", {have_batch})) > 0;
 }
 
 void Scopes::begin_evaluation_pass() {

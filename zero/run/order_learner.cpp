@@ -32,12 +32,8 @@ bool OrderLearner::leave(std::int64_t scope) noexcept {
 }
 
 std::int64_t OrderLearner::advance(std::int64_t wanted) {
-  std::int64_t next = wanted;
-  if (train_.collective()) {
-    const std::vector<std::int64_t> all =
-        train_.ranks.gather_words("the order of units in the first pass", {wanted});
-    next = *std::min_element(all.begin(), all.end());
-  }
+  const std::int64_t next =
+      std::ranges::min(train_.ranks.gather_words("the order of units in the first pass", {wanted}));
   if (next == nothing_more) return next;
   const auto unit = static_cast<int>(next);
   require_nesting(unit);

@@ -22,9 +22,8 @@ PlanRank plan_rank(RuntimeCore& runtime, Ranks& ranks) {
 
 // Of unequal nodes, the smallest group is one that every rank can follow.
 int ranks_of_node(Ranks& ranks) {
-  const std::vector<std::int64_t> sizes =
-      ranks.gather_words("start-up agreement on the reduce group", {ranks.topology().local_size});
-  return static_cast<int>(*std::min_element(sizes.begin(), sizes.end()));
+  return static_cast<int>(std::ranges::min(
+      ranks.gather_words("start-up agreement on the reduce group", {ranks.topology().local_size})));
 }
 
 }  // namespace
