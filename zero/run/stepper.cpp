@@ -241,8 +241,7 @@ void Stepper::update(const Instruction& instruction) {
     return parts_.updates.measure(*train.store);
   }
   const DeviceRange range(train.runtime, Op::update, train.layout().flat_unit(flat_unit).name);
-  parts_.updates.update(instruction.target, train.store->view(instruction.target),
-                        parts_.transfers);
+  parts_.updates.update(instruction.target, *train.store, parts_.transfers);
 }
 
 // The step may have gone on when the work runs; it is known by then whether the step is applied.
@@ -252,8 +251,7 @@ void Stepper::issue_on_host(const Instruction& instruction) {
                     decision = parts_.agreement.decision_on_host()] {
         const TrainState& train = parts_.train;
         const bool applies = decision->apply != 0;
-        if (applies)
-          parts_.updates.update_on_host(chunk, train.store->view(chunk), *factors, *decision);
+        if (applies) parts_.updates.update_on_host(chunk, *train.store, *factors, *decision);
         train.offload->round_parameters(chunk, applies);
       });
 }

@@ -14,11 +14,11 @@ namespace {
 // Calls each(matrix, range, directions) for this rank's ranges of the batch, in the order in which
 // they are sent.
 template <class Each>
-void for_directions(const EnginePlan& plan, const MatrixBatch& batch, const ChunkView& chunk,
+void for_directions(const EnginePlan& plan, const MatrixBatch& batch, const Range& chunk,
                     float* directions, const Each& each) {
   for (int owner = 0; owner < plan.matrices.members(); ++owner)
     for (const PlannedMatrix& matrix : batch.matrices) {
-      const Range own = intersection(matrix.range, chunk.range);
+      const Range own = intersection(matrix.range, chunk);
       if (matrix.owner != owner || own.empty()) continue;
       each(matrix, own, directions);
       directions += own.count();
@@ -93,17 +93,18 @@ void Updates::fill_initial_states(StateStore& store) const {
   }
 }
 
-DeviceUpdate Updates::update_of(const ChunkView& chunk, const Range& range, int group,
+DeviceUpdate Updates::update_of(const StateStore& store, int chunk, const Range& range, int group,
                                 const float* factors) const {
-  DeviceUpdate update = chunk.part(range, parts_.plan.updates.group(group).states);
+  DeviceUpdate update = store.update_of(chunk, range, parts_.plan.updates.group(group).states);
   update.factors = factors;
   update.groups = parts_.agreement.groups();
   update.group = group;
   return update;
 }
 
-DeviceUpdate Updates::update_of(const ChunkView& chunk, const Launch& launch) const {
-  DeviceUpdate update = update_of(chunk, launch.range, launch.group, parts_.agreement.factors());
+DeviceUpdate Updates::update_of(const StateStore& store, int chunk, const Launch& launch) const {
+  DeviceUpdate update =
+      update_of(store, chunk, launch.range, launch.group, parts_.agreement.factors());
   update.ranges = device_ranges_ + launch.first_range;
   update.range_count = launch.range_count;
   update.steps = steps_ + launch.first_range;
@@ -119,7 +120,7 @@ void Updates::for_measured(const StateStore& store, const Each& each) const {
   for (int chunk = 0; chunk < std::ssize(launches_); ++chunk)
     for (const Launch& launch : launches_[chunk])
       if (optim::rule_of(launch.rule).scope == optim::UpdateScope::tensor_norms)
-        each(launch.rule, update_of(store.view(chunk), launch));
+        each(launch.rule, update_of(store, chunk, launch));
 }
 
 void Updates::measure(const StateStore& store) {
@@ -166,19 +167,19 @@ void Updates::add_up_split_tensors(Ranks& model_parallel) {
     if (model.params[p].options.split) tensor_sums()[p] = *sum++;
 }
 
-void Updates::update(int chunk, const ChunkView& view, Transfers& transfers) {
+void Updates::update(int chunk, const StateStore& store, Transfers& transfers) {
   for (const Launch& launch : launches_[chunk])
-    queue([rule = launch.rule, update = update_of(view, launch),
+    queue([rule = launch.rule, update = update_of(store, chunk, launch),
            decision = parts_.agreement.decision()](DeviceKernels& kernels, Stream stream) {
       kernels.update(rule, update, decision, stream);
     });
-  update_matrices(view, transfers);
+  update_matrices(chunk, store, transfers);
 }
 
-void Updates::update_on_host(int chunk, const ChunkView& view, const StepFactors& factors,
+void Updates::update_on_host(int chunk, const StateStore& store, const StepFactors& factors,
                              const optim::StepDecision& decision) const {
   for (const Launch& launch : launches_[chunk]) {
-    DeviceUpdate update = update_of(view, launch.range, launch.group, factors.data());
+    DeviceUpdate update = update_of(store, chunk, launch.range, launch.group, factors.data());
     update.ranges = ranges_.data() + launch.first_range;
     update.range_count = launch.range_count;
     parts_.runtime.host_kernels().update(launch.rule, update, &decision, {});
@@ -197,25 +198,27 @@ void Updates::orthogonalize(const PlannedMatrix& matrix, float* values) {
 // Directions of a segment's matrices travel to the ranks that own them, are made orthogonal there,
 // and travel back. All is queued whether the step is applied or not: a step that is skipped moves
 // directions that nobody takes.
-void Updates::update_matrices(const ChunkView& chunk, Transfers& transfers) {
+void Updates::update_matrices(int number, const StateStore& store, Transfers& transfers) {
   const EnginePlan& plan = parts_.plan;
   const ModelState& state = parts_.state;
+  const Chunk& chunk = plan.inputs.chunks[number];
+  const Range own = state.segment(chunk).range_of(chunk);
   const optim::StepDecision* decision = parts_.agreement.decision();
   const float* factors = parts_.agreement.factors();
   const bool sharded = plan.matrices.sharded();
   const auto travel = [&](const float* from, float* to, const comm::PairCounts& counts) {
     parts_.runtime.cross([&] {
       transfers.queue_for_update(
-          chunk.id.flat_unit, [from, to, &counts](comm::Communicator& communicator, Stream stream) {
+          chunk.flat_unit, [from, to, &counts](comm::Communicator& communicator, Stream stream) {
             communicator.all_to_all(from, to, counts, DType::fp32, stream);
           });
     });
   };
-  for (const MatrixBatch& batch : plan.matrices.batches(chunk.id)) {
-    for_directions(plan, batch, chunk, state.directions(),
+  for (const MatrixBatch& batch : plan.matrices.batches(chunk)) {
+    for_directions(plan, batch, own, state.directions(),
                    [&](const PlannedMatrix& matrix, const Range& range, float* directions) {
-                     queue([update = update_of(chunk, range, matrix.group, factors), directions,
-                            decision](DeviceKernels& kernels, Stream stream) {
+                     queue([update = update_of(store, number, range, matrix.group, factors),
+                            directions, decision](DeviceKernels& kernels, Stream stream) {
                        kernels.direct(update, directions, decision, stream);
                      });
                    });
@@ -227,9 +230,9 @@ void Updates::update_matrices(const ChunkView& chunk, Transfers& transfers) {
       next += matrix.range.count();
     }
     if (sharded) travel(state.matrices(), state.directions(), batch.way_back);
-    for_directions(plan, batch, chunk, state.directions(),
+    for_directions(plan, batch, own, state.directions(),
                    [&](const PlannedMatrix& matrix, const Range& range, const float* directions) {
-                     DeviceUpdate update = update_of(chunk, range, matrix.group, factors);
+                     DeviceUpdate update = update_of(store, number, range, matrix.group, factors);
                      update.gradient = directions;
                      update.gradient_dtype = DType::fp32;
                      queue([update, scale = matrix.shape.scale, decision](DeviceKernels& kernels,

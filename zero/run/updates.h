@@ -41,9 +41,9 @@ class Updates {
   // Of the latest agreement. The first half of rules that need tensor norms, for all chunks.
   void measure(const StateStore& store);
   // Matrices travel by the transfers.
-  void update(int chunk, const ChunkView& view, Transfers& transfers);
+  void update(int chunk, const StateStore& store, Transfers& transfers);
   // Of a chunk in host memory beside a GPU, whose decision the host knows; on any thread.
-  void update_on_host(int chunk, const ChunkView& view, const StepFactors& factors,
+  void update_on_host(int chunk, const StateStore& store, const StepFactors& factors,
                       const optim::StepDecision& decision) const;
 
  private:
@@ -57,16 +57,16 @@ class Updates {
   };
   void list_launches(const Chunk& chunk, std::vector<Launch>& launches);
   void add_ranges(const Launch& launch, const Segment& segment, const GroupRange& run);
-  optim::DeviceUpdate update_of(const ChunkView& chunk, const Range& range, int group,
+  optim::DeviceUpdate update_of(const StateStore& store, int chunk, const Range& range, int group,
                                 const float* factors) const;
   // With the factors of the latest agreement and the ranges in the device's memory.
-  optim::DeviceUpdate update_of(const ChunkView& chunk, const Launch& launch) const;
+  optim::DeviceUpdate update_of(const StateStore& store, int chunk, const Launch& launch) const;
   optim::TensorSums* tensor_sums() const;
   template <class Each>
   void for_measured(const StateStore& store, const Each& each) const;
   void add_up_tensor_sums();
   void add_up_split_tensors(Ranks& model_parallel);
-  void update_matrices(const ChunkView& chunk, Transfers& transfers);
+  void update_matrices(int number, const StateStore& store, Transfers& transfers);
   void orthogonalize(const PlannedMatrix& matrix, float* values);
   // Queues work(kernels, stream) on the compute stream.
   template <class Work>

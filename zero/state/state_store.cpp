@@ -104,45 +104,33 @@ void StateStore::write(const ArrayId& array, std::int64_t begin, DType dtype,
         });
 }
 
-ChunkView StateStore::view(int number) const {
+optim::DeviceUpdate StateStore::update_of(int number, const Range& part,
+                                          const std::vector<int>& states_of_rule) const {
   const Chunk& chunk = chunks_[number];
   const SegmentBuffers& own = state_.segment(chunk);
-  const Range range = own.range_of(chunk);
   // In the chunk's slot, or else where it is kept in memory.
   const auto placed = [&](ArrayKind kind, int state = 0) {
+    const auto position = [&](std::int64_t element) {
+      return kind == ArrayKind::state ? own.state_position(state, element) : element;
+    };
+    const std::int64_t skipped = position(part.begin) - position(own.range_of(chunk).begin);
     std::byte* in_slot = tier_ != nullptr ? tier_->in_slot(number, kind, state) : nullptr;
-    if (in_slot != nullptr) return in_slot;
+    if (in_slot != nullptr) return in_slot + skipped * size_of(own.dtype_of(kind));
     if (kind == ArrayKind::gradient && !state_.policy().optimizer_sharded())
-      return own.sum_whole() + range.begin * size_of(own.sum);
-    return resident({chunk, kind, state}, range.begin);
+      return own.sum_whole() + part.begin * size_of(own.sum);
+    return resident({chunk, kind, state}, part.begin);
   };
-  ChunkView view{chunk, range, &own};
-  view.gradient = placed(ArrayKind::gradient);
-  std::byte* parameter = placed(ArrayKind::parameter);
-  view.parameter = own.has_master() ? parameter : nullptr;
-  view.master = own.has_master() ? placed(ArrayKind::master) : parameter;
-  for (int k = 0; k < std::ssize(own.states); ++k)
-    view.states.push_back(placed(ArrayKind::state, k));
-  return view;
-}
-
-optim::DeviceUpdate ChunkView::part(const Range& part,
-                                    const std::vector<int>& states_of_rule) const {
-  const SegmentBuffers& own = *buffers;
-  const std::int64_t skipped = part.begin - range.begin;
   optim::DeviceUpdate update;
   update.count = part.count();
-  update.gradient = gradient + skipped * size_of(own.sum);
+  update.gradient = placed(ArrayKind::gradient);
   update.gradient_dtype = own.sum;
-  update.master = master + skipped * size_of(own.master_dtype);
+  // The parameter is its own master where it has no 16-bit copy.
+  if (own.has_master()) update.parameter = placed(ArrayKind::parameter);
+  update.master = placed(own.has_master() ? ArrayKind::master : ArrayKind::parameter);
   update.master_dtype = own.master_dtype;
-  if (parameter != nullptr) update.parameter = parameter + skipped * size_of(own.dtype);
   update.parameter_dtype = own.dtype;
   void** state = update.states;
-  for (const int k : states_of_rule)
-    *state++ =
-        states[k] + (own.state_position(k, part.begin) - own.state_position(k, range.begin)) *
-                        size_of(own.state_dtype);
+  for (const int k : states_of_rule) *state++ = placed(ArrayKind::state, k);
   update.state_dtype = own.state_dtype;
   return update;
 }

@@ -19,21 +19,6 @@
 
 namespace zero::detail {
 
-// Where the update of a chunk finds its arrays; valid until that update ends.
-struct ChunkView {
-  SegmentId id;
-  Range range;
-  const SegmentBuffers* buffers = nullptr;
-  const std::byte* gradient = nullptr;
-  // The parameter is its own master where it has no 16-bit copy, which is null then.
-  std::byte *master = nullptr, *parameter = nullptr;
-  // By name; to the first element of the chunk that has the state.
-  std::vector<std::byte*> states = {};
-
-  // The arrays of some of its elements, whose rule has these states.
-  optim::DeviceUpdate part(const Range& part, const std::vector<int>& states_of_rule) const;
-};
-
 class StateStore {
  public:
   StateStore(RuntimeCore& runtime, const Layout& layout, ModelState& state,
@@ -69,8 +54,10 @@ class StateStore {
     return resident(array, at);
   }
 
-  // During the update of the chunk with this number.
-  ChunkView view(int chunk) const;
+  // The arrays of some elements of the chunk with this number, whose rule has these states. Valid
+  // during the update of the chunk.
+  optim::DeviceUpdate update_of(int chunk, const Range& part,
+                                const std::vector<int>& states_of_rule) const;
 
  private:
   std::byte* resident(const ArrayId& array, std::int64_t at) const;
