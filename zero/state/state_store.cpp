@@ -33,7 +33,7 @@ DType StateStore::dtype_of(const ArrayId& array) const {
   return state_.segment(array).dtype_of(array.kind);
 }
 
-std::byte* StateStore::resident(const ArrayId& array, std::int64_t at) const {
+std::byte* StateStore::address(const ArrayId& array, std::int64_t at) const {
   const SegmentBuffers& own = state_.segment(array);
   const std::int64_t in_shard = at - own.held.begin;
   switch (array.kind) {
@@ -58,7 +58,7 @@ void StateStore::split(const ArrayId& array, const Range& range, Access access,
                        const InArena& in_arena, const PartVisitor& visitor) {
   const std::int64_t border = std::clamp(end_in_memory(array), range.begin, range.end);
   if (range.begin < border)
-    in_arena(resident(array, range.begin), (border - range.begin) * size_of(dtype_of(array)));
+    in_arena(address(array, range.begin), (border - range.begin) * size_of(dtype_of(array)));
   if (border < range.end) tier_->visit(array, border, range.end, access, visitor);
 }
 
@@ -118,7 +118,7 @@ optim::DeviceUpdate StateStore::update_of(int number, const Range& part,
     if (in_slot != nullptr) return in_slot + skipped * size_of(own.dtype_of(kind));
     if (kind == ArrayKind::gradient && !state_.policy().optimizer_sharded())
       return own.sum_whole() + part.begin * size_of(own.sum);
-    return resident({chunk, kind, state}, part.begin);
+    return address({chunk, kind, state}, part.begin);
   };
   optim::DeviceUpdate update;
   update.count = part.count();

@@ -50,9 +50,7 @@ class StateStore {
   std::int64_t end_in_memory(const ArrayId& array) const;
 
   // Of element `at`, which is kept in the arena.
-  const std::byte* address(const ArrayId& array, std::int64_t at) const {
-    return resident(array, at);
-  }
+  std::byte* address(const ArrayId& array, std::int64_t at) const;
 
   // The arrays of some elements of the chunk with this number, whose rule has these states. Valid
   // during the update of the chunk.
@@ -60,7 +58,6 @@ class StateStore {
                                 const std::vector<int>& states_of_rule) const;
 
  private:
-  std::byte* resident(const ArrayId& array, std::int64_t at) const;
   // Calls in_arena(memory, bytes) for those of the elements that are kept there, then lets the tier
   // show the others.
   template <class InArena>
