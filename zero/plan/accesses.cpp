@@ -11,20 +11,11 @@ class AccessTable {
   explicit AccessTable(const PlanInputs& inputs) : inputs_(inputs), offload_(inputs.offload) {}
 
   std::vector<ResourceAccess> of(Op op, int target) {
-    switch (target_of(op)) {
-      case Target::unit:
-        add_scope(op, target);
-        break;
-      case Target::all:
-        add_all(op);
-        break;
-      case Target::flat_unit:
-        add_transfer(op, target);
-        break;
-      case Target::chunk:
-        add_chunk(op, target);
-        break;
-    }
+    const Target counts = target_of(op);
+    if (counts == Target::unit) add_scope(op, target);
+    if (counts == Target::all) add_all(op);
+    if (counts == Target::flat_unit) add_transfer(op, target);
+    if (counts == Target::chunk) add_chunk(op, target);
     return std::move(accesses_);
   }
 
