@@ -40,7 +40,7 @@ struct SomeLanes {
 // Calls body(at, lanes) for each vector of a range, of which `lanes` loads and stores what lies in
 // the range.
 template <class V, class Body>
-void for_vectors(std::int64_t at, std::int64_t end, const Body& body) {
+[[gnu::always_inline]] inline void for_vectors(std::int64_t at, std::int64_t end, const Body& body) {
   for (; at + V::lanes <= end; at += V::lanes) body(at, AllLanes<V>());
   if (at < end) body(at, SomeLanes<V>{end - at});
 }
