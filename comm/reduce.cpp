@@ -31,19 +31,23 @@ void sum_by_groups(std::span<const void* const> sources, const Ending& ending, v
                    std::int64_t count, DType dtype, SimdLevel level) {
   if (dtype == DType::int64) return integer_sum(sources, out, count);
   const wire::Kernels& kernels = wire::kernels(level);
+  const auto size = static_cast<int>(sources.size());
+  bool one_group = true;
+  for (int source = 0; source + 1 < size; ++source) one_group &= ending(source) == 0;
+  if (one_group) return kernels.sum(sources.data(), size, dtype, 0, count, out, dtype);
   GroupedTile<block> tile;
   alignas(64) float rounded[block];
   for (std::int64_t first = 0; first < count; first += block) {
     const std::int64_t n = std::min(block, count - first);
     const float* sum = tile.sum(
-        static_cast<int>(sources.size()), n, ending,
+        size, n, ending,
         [&](int begin, int end, float* to) {
-          kernels.sum(&sources[begin], end - begin, dtype, first, n, to);
+          kernels.sum(&sources[begin], end - begin, dtype, first, n, to, DType::fp32);
         },
         [&](float* partial) {
           const void* source = rounded;
           kernels.store(partial, n, rounded, dtype);
-          kernels.sum(&source, 1, dtype, 0, n, partial);
+          kernels.sum(&source, 1, dtype, 0, n, partial, DType::fp32);
         });
     kernels.store(sum, n, at(out, first * size_of(dtype)), dtype);
   }

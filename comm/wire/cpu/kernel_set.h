@@ -271,14 +271,17 @@ struct KernelSet {
   }
 
   static void sum(const void* const* sources, int count, DType dtype, std::int64_t first,
-                  std::int64_t n, float* to) {
+                  std::int64_t n, void* to, DType to_dtype) {
     with_float_type(dtype, [&]<class T>() {
-      for_groups(static_cast<const T*>(sources[0]) + first, n, [&](std::int64_t i, V total) {
-        for (int s = 1; s < count; ++s) {
-          const T* from = static_cast<const T*>(sources[s]) + first + i;
-          total = add(total, n - i >= group ? V::load(from) : load_some(from, n - i));
-        }
-        Store<float>{to}.put(total, i, n - i);
+      with_float_type(to_dtype, [&]<class To>() {
+        const Store<To> rounding{static_cast<To*>(to)};
+        for_groups(static_cast<const T*>(sources[0]) + first, n, [&](std::int64_t i, V total) {
+          for (int s = 1; s < count; ++s) {
+            const T* from = static_cast<const T*>(sources[s]) + first + i;
+            total = add(total, n - i >= group ? V::load(from) : load_some(from, n - i));
+          }
+          rounding.put(total, i, n - i);
+        });
       });
     });
   }

@@ -14,9 +14,9 @@ namespace zero::comm::wire {
 // Formats other than `none`.
 struct Kernels {
   // to[i] = the sum, in fp32 and in order, of element first + i of the sources, of which there is
-  // at least one.
+  // at least one. `to` may be one of them, if first is 0.
   void (*sum)(const void* const* sources, int count, DType dtype, std::int64_t first,
-              std::int64_t n, float* to);
+              std::int64_t n, void* to, DType to_dtype);
   void (*encode)(const Codec& codec, const void* from, DType dtype, std::int64_t count, Encoded to);
   void (*decode)(const Codec& codec, Encoded from, std::int64_t count, void* to, DType dtype);
   // sum += the decoded elements.

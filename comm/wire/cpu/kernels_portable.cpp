@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "comm/wire/cpu/kernel_set.h"
 #include "comm/wire/cpu/portable32.h"
 
@@ -24,15 +26,23 @@ void sum_as(const void* const* sources, int count, std::int64_t first, std::int6
   }
 }
 
-void sum(const void* const* sources, int count, DType dtype, std::int64_t first, std::int64_t n,
-         float* to) {
-  with_float_type(dtype, [&]<class T>() { sum_as<T>(sources, count, first, n, to); });
-}
-
 void store(const float* from, std::int64_t count, void* to, DType dtype) {
   with_float_type(dtype, [&]<class T>() {
     for (std::int64_t i = 0; i < count; ++i) static_cast<T*>(to)[i] = from_float<T>(from[i]);
   });
+}
+
+// By tiles, because the target may be one of the sources.
+void sum(const void* const* sources, int count, DType dtype, std::int64_t first, std::int64_t n,
+         void* to, DType to_dtype) {
+  constexpr std::int64_t size = 512;
+  float tile[size];
+  for (std::int64_t begin = 0; begin < n; begin += size) {
+    const std::int64_t part = std::min(size, n - begin);
+    with_float_type(dtype,
+                    [&]<class T>() { sum_as<T>(sources, count, first + begin, part, tile); });
+    store(tile, part, static_cast<std::byte*>(to) + begin * size_of(to_dtype), to_dtype);
+  }
 }
 
 constexpr Kernels portable() {
