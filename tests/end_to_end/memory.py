@@ -132,11 +132,23 @@ def watched(folder, ranks, arguments, counting=False, environment=None):
     return reports
 
 
+def own_memory_of_products():
+    """What is excepted from the watch: where oneDNN 2 has no kernels of its newer kind, as for AVX2, its older ones pack
+    operands into memory that they take themselves, whatever scratch memory the caller brings."""
+    for bf16 in ("false", "true"):
+        arguments = ["--model", "tiny", "--steps", 1, "--sequence-length", 200, "--set", f"bf16.enabled={bf16}"]
+        run = launch.train(MPIEXEC, PROGRAM, 1, arguments, environment={"ONEDNN_VERBOSE": "1"})
+        if ",gemm:" in run.printed:
+            return {"MALLOC_WATCH_EXCEPT": "libdnnl"}
+    return {}
+
+
 def steady(folder):
     """No request above 4 KiB after step 2."""
     length = ["--sequence-length", 200]
     loud = [report for report in watched(folder, 2, length, counting=True) if int(report.split()[1]) > 0]
     require(len(loud) == 2, "the watch sees nothing")
+    excepted = own_memory_of_products()
     runs = 0
     for model, stage, bf16, micro_steps, executor in (
             ("tiny", 0, False, 1, "inline"), ("tiny", 1, True, 3, "worker"), ("tiny", 2, False, 3, "worker"),
@@ -144,12 +156,13 @@ def steady(folder):
             ("llama-tiny", 3, True, 3, "inline")):
         keys = {"zero_optimization.stage": stage, "bf16.enabled": str(bf16).lower(),
                 "gradient_accumulation_steps": micro_steps, "train_micro_batch_size_per_gpu": 2}
-        reports = watched(folder, 2, ["--model", model, *length, *launch.settings(keys)], environment={"ZERO_EXECUTOR": executor})
+        reports = watched(folder, 2, ["--model", model, *length, *launch.settings(keys)],
+                          environment={"ZERO_EXECUTOR": executor, **excepted})
         require(len(reports) == 2, f"{len(reports)} reports")
         for report in reports:
             require(int(report.split()[1]) == 0, f"{model}, {keys}, {executor}: PID REQUESTS BYTES {report}")
         runs += 1
-    return f"no request above 4 KiB in steps 3 to 8 of {runs} runs"
+    return f"no request above 4 KiB in steps 3 to 8 of {runs} runs" + (", but for oneDNN's own" if excepted else "")
 
 
 TESTS = {"states": (states_by_formula, slots_and_depth), "resident": (resident,), "steady": (steady,), "gpt2": (gpt2,)}

@@ -3,7 +3,8 @@
 // The root writes its log lines; when it writes one that holds MALLOC_WATCH_FROM, counting begins
 // in all processes that share the file MALLOC_WATCH_STATE, and one with MALLOC_WATCH_UNTIL ends it.
 // At exit each process appends "PID count bytes" and the stack of the first requests to
-// MALLOC_WATCH_STATE.PID.
+// MALLOC_WATCH_STATE.PID. Requests of a library whose path holds MALLOC_WATCH_EXCEPT do not count.
+#include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -47,8 +48,17 @@ const char* setting(const char* name) {
   return value != nullptr ? value : "";
 }
 
-[[gnu::noinline]] void note(std::size_t bytes) {
+bool is_excepted(const void* caller) {
+  const char* library = setting("MALLOC_WATCH_EXCEPT");
+  Dl_info found;
+  return *library != '\0' && dladdr(caller, &found) != 0 &&
+         std::strstr(found.dli_fname, library) != nullptr;
+}
+
+// `caller` is where the function that was replaced returns to.
+[[gnu::noinline]] void note(std::size_t bytes, const void* caller) {
   if (bytes <= limit_bytes || watching == nullptr || watching->load() == 0 || inside) return;
+  if (is_excepted(caller)) return;
   inside = true;
   const long number = requests++;
   bytes_in_all += static_cast<long>(bytes);
@@ -98,39 +108,39 @@ void look_at(const void* data, std::size_t size) {
 extern "C" {
 
 void* malloc(std::size_t bytes) noexcept {
-  note(bytes);
+  note(bytes, __builtin_return_address(0));
   return __libc_malloc(bytes);
 }
 
 void* calloc(std::size_t count, std::size_t bytes) noexcept {
-  note(count * bytes);
+  note(count * bytes, __builtin_return_address(0));
   return __libc_calloc(count, bytes);
 }
 
 void* realloc(void* old, std::size_t bytes) noexcept {
-  note(bytes);
+  note(bytes, __builtin_return_address(0));
   return __libc_realloc(old, bytes);
 }
 
 void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
-  note(bytes);
+  note(bytes, __builtin_return_address(0));
   return __libc_memalign(alignment, bytes);
 }
 
 void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
-  note(bytes);
+  note(bytes, __builtin_return_address(0));
   return __libc_memalign(alignment, bytes);
 }
 
 int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) noexcept {
-  note(bytes);
+  note(bytes, __builtin_return_address(0));
   *result = __libc_memalign(alignment, bytes);
   return *result != nullptr ? 0 : ENOMEM;
 }
 
 void* mmap(void* hint, std::size_t bytes, int protection, int flags, int fd,
            off_t offset) noexcept {
-  note(bytes);
+  note(bytes, __builtin_return_address(0));
   const long result = syscall(SYS_mmap, hint, bytes, protection, flags, fd, offset);
   return reinterpret_cast<void*>(result);
 }
