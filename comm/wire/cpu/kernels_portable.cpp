@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "comm/wire/cpu/kernel_set.h"
-#include "comm/wire/cpu/portable32.h"
+#include "comm/wire/cpu/portable_codes.h"
 
 namespace zero::comm::wire {
 
