@@ -122,56 +122,48 @@ struct KernelSet {
     sink.put(V::template decode<F>(padded, value), i, SomeLanes{n - i});
   }
 
-  // Whole blocks. `block` may be a constant.
+  // Calls body(block), with a constant for the smallest blocks.
+  template <class Body>
+  [[gnu::always_inline]] static void with_block(std::int64_t block, const Body& body) {
+    if (block == group) return body(std::integral_constant<std::int64_t, group>{});
+    body(block);
+  }
+
   template <class F, class T, class Block>
-  [[gnu::always_inline]] static void encode_blocks(Block block, const T* from, std::int64_t blocks,
+  [[gnu::always_inline]] static void encode_blocks(Block block, const T* from, std::int64_t count,
                                                    const Encoded& to) {
-    if (blocks == 0) return;
+    const std::int64_t blocks = count / block;
     // A block is measured before the codes of the one before are written, so that neither waits.
-    Measure<F> next = measure<F>(from, block);
+    Measure<F> next = blocks > 0 ? measure<F>(from, block) : Measure<F>{};
     for (std::int64_t number = 0; number < blocks; ++number, from += block) {
       const Measure<F> own = next;
       scale_at<F>(to, number) = own.scale;
       if (number + 1 < blocks) next = measure<F>(from + block, block);
       write_codes(own, from, block, codes_at<F>(to, number * block));
     }
+    if (const std::int64_t end = blocks * block; end < count)
+      encode_block<F>(from, count - end, codes_at<F>(to, end), scale_at<F>(to, blocks));
   }
   template <class F, class Block, class Sink>
   [[gnu::always_inline]] static void decode_blocks(Block block, const Encoded& from,
-                                                   std::int64_t blocks, const Sink& sink) {
+                                                   std::int64_t count, const Sink& sink) {
+    const std::int64_t blocks = count / block;
     for (std::int64_t number = 0; number < blocks; ++number)
       decode_block<F>(codes_at<F>(from, number * block), scale_at<F>(from, number), block,
                       Sink{sink.to + number * block});
-  }
-
-  // Calls whole(block, blocks), with a constant for the smallest blocks, and then rest(first
-  // element, elements, number) where the last block is a short one.
-  template <class Whole, class Rest>
-  [[gnu::always_inline]] static void for_blocks(std::int64_t block, std::int64_t count,
-                                                const Whole& whole, const Rest& rest) {
-    const std::int64_t blocks = count / block, end = blocks * block;
-    if (block == group)
-      whole(std::integral_constant<std::int64_t, group>{}, blocks);
-    else
-      whole(block, blocks);
-    if (end < count) rest(end, count - end, blocks);
+    if (const std::int64_t end = blocks * block; end < count)
+      decode_block<F>(codes_at<F>(from, end), scale_at<F>(from, blocks), count - end,
+                      Sink{sink.to + end});
   }
 
   template <class F, class T>
   static void encode_all(std::int64_t block, const T* from, std::int64_t count, const Encoded& to) {
-    if constexpr (std::is_same_v<F, bf16>) {
-      auto* rounded = reinterpret_cast<bf16*>(to.codes);
+    if constexpr (std::is_same_v<F, bf16>)
       for_groups(count, [&](std::int64_t i, auto lanes) {
-        lanes.store(lanes.load(from + i), rounded + i);
+        lanes.store(lanes.load(from + i), reinterpret_cast<bf16*>(to.codes) + i);
       });
-    } else {
-      for_blocks(
-          block, count,
-          [&](auto size, std::int64_t blocks) { encode_blocks<F>(size, from, blocks, to); },
-          [&](std::int64_t first, std::int64_t n, std::int64_t number) {
-            encode_block<F>(from + first, n, codes_at<F>(to, first), scale_at<F>(to, number));
-          });
-    }
+    else
+      with_block(block, [&](auto size) { encode_blocks<F>(size, from, count, to); });
   }
 
   template <class F, class Sink>
@@ -182,13 +174,7 @@ struct KernelSet {
       for_groups(count,
                  [&](std::int64_t i, auto lanes) { sink.put(lanes.load(elements + i), i, lanes); });
     } else {
-      for_blocks(
-          block, count,
-          [&](auto size, std::int64_t blocks) { decode_blocks<F>(size, from, blocks, sink); },
-          [&](std::int64_t first, std::int64_t n, std::int64_t number) {
-            decode_block<F>(codes_at<F>(from, first), scale_at<F>(from, number), n,
-                            Sink{sink.to + first});
-          });
+      with_block(block, [&](auto size) { decode_blocks<F>(size, from, count, sink); });
     }
   }
 
@@ -282,14 +268,6 @@ struct KernelSet {
                 [&]<class F>() { decode_all<F>(codec.block, from, count, Add{sum}); });
   }
 
-  static void store(const float* from, std::int64_t count, void* to, DType dtype) {
-    with_float_type(dtype, [&]<class T>() {
-      for_groups(count, [&](std::int64_t i, auto lanes) {
-        lanes.store(lanes.load(from + i), static_cast<T*>(to) + i);
-      });
-    });
-  }
-
   static void encode_with_feedback(const Codec& codec, const void* gradient, DType dtype,
                                    const Feedback& feedback, std::int64_t count, Encoded to) {
     with_block_format(codec.format, [&]<class F>() {
@@ -320,8 +298,7 @@ struct KernelSet {
     }
   }
 
-  static constexpr Kernels kernels{sum,    encode, decode, decode_add, store, encode_with_feedback,
-                                   compare};
+  static constexpr Kernels kernels{sum, encode, decode, decode_add, encode_with_feedback, compare};
 };
 
 }  // namespace zero::comm::wire
