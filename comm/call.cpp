@@ -22,31 +22,6 @@ std::string posted_text(const PostedCall& posted) {
 
 }  // namespace
 
-bool Call::sums() const {
-  return operation == Operation::reduce_scatter || operation == Operation::all_reduce;
-}
-
-// A call has either groups or a root.
-std::uint64_t Call::packed() const {
-  std::uint64_t bits = static_cast<std::uint64_t>(operation) | static_cast<std::uint64_t>(dtype)
-                                                                   << 8;
-  if (!sums()) return bits | static_cast<std::uint64_t>(root) << 16;
-  for (int level = 0; level < ReduceGroups::most_levels; ++level)
-    bits |= static_cast<std::uint64_t>(groups.sizes[level] & 0xffff) << 16 * (level + 1);
-  return bits;
-}
-
-Call Call::unpack(std::uint64_t packed, std::int64_t count) {
-  Call call{static_cast<Operation>(packed & 0xff), static_cast<DType>(packed >> 8 & 0xff), count};
-  if (!call.sums()) {
-    call.root = static_cast<int>(packed >> 16);
-    return call;
-  }
-  for (int level = 0; level < ReduceGroups::most_levels; ++level)
-    call.groups.sizes[level] = static_cast<int>(packed >> 16 * (level + 1) & 0xffff);
-  return call;
-}
-
 std::string describe_call(Operation operation, std::string_view subject, std::int64_t sequence) {
   std::string text = name_of(operation);
   if (!subject.empty()) text.append(" of ").append(subject);

@@ -15,24 +15,20 @@ struct Call {
   DType dtype = DType::fp32;
   std::int64_t count = 0;
   int root = 0;
-  ReduceGroups groups = {};  // of sums
+  ReduceGroups groups = {};  // of sums, for what has no root
 
   bool operator==(const Call&) const = default;
-  bool sums() const;  // a call with groups, and without a root
-
-  // Reversible, for shared memory and messages; count travels beside it.
-  std::uint64_t packed() const;
-  static Call unpack(std::uint64_t packed, std::int64_t count);
 };
 
 // "reduce_scatter of unit h.3 (call 412)".
 std::string describe_call(Operation operation, std::string_view subject, std::int64_t sequence);
 
+// Its bytes travel through shared memory and messages.
 struct PostedCall {
   int world_rank = 0;
   Call call;
   std::int64_t sequence = 0;
-  std::string subject;
+  char subject[65] = {};  // cut
 };
 
 // Throws DisagreementError naming what both ranks called.

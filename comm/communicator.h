@@ -122,11 +122,6 @@ class Communicator {
   virtual void share(const Arena&) {}
   virtual void withdraw(const Arena&) {}
 
-  // Zeroed device memory that this transport reaches faster than any other, for arenas that will
-  // be shared; the arena has the size that was really taken. Empty where the transport has no such
-  // memory. Throws Error where the allocation fails; the caller may then share any other memory.
-  virtual Arena reserve(std::int64_t) { return {}; }
-
   // For transports whose calls only launch: throws the error that has ended this communicator
   // since.
   virtual void check() {}

@@ -25,10 +25,7 @@ ControlSlot& ControlPage::slot(int local_rank) {
 bool ControlPage::publish(const Cause& cause) {
   std::uint32_t expected = empty;
   if (!phase_.compare_exchange_strong(expected, writing, std::memory_order_acq_rel)) return false;
-  rank_.store(cause.rank, std::memory_order_relaxed);
-  exit_code_.store(cause.exit_code, std::memory_order_relaxed);
-  died_.store(cause.died ? 1 : 0, std::memory_order_relaxed);
-  message_.store(cause.message);
+  cause_ = cause;
   phase_.store(complete, std::memory_order_release);
   return true;
 }
@@ -39,8 +36,7 @@ std::optional<Cause> ControlPage::cause() const {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   if (phase_.load(std::memory_order_acquire) != complete)
     return Cause{0, 17, true, "a rank died while it reported its failure"};
-  return Cause{rank_.load(std::memory_order_relaxed), exit_code_.load(std::memory_order_relaxed),
-               died_.load(std::memory_order_relaxed) != 0, message_.load()};
+  return cause_;
 }
 
 }  // namespace zero::comm

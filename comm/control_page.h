@@ -7,17 +7,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
+#include <string_view>
 
 #include "comm/shared_text.h"
 
 namespace zero::comm {
 
+// Its bytes travel through shared memory and messages.
 struct Cause {
-  int rank = 0;
-  int exit_code = 0;
+  Cause() = default;
+  Cause(int failed_rank, int code, bool has_died, std::string_view text)
+      : rank(failed_rank), exit_code(code), died(has_died) {
+    text.copy(message, sizeof message - 1);
+  }
+
+  int rank = 0, exit_code = 0;
   bool died = false;  // the rank ended without reporting; another rank wrote the message
-  std::string message;
+  char message[4096] = {};
 };
 
 enum class RankState : std::uint32_t { starting, running, failing, left };
@@ -58,9 +64,7 @@ class ControlPage {
   int ranks_;
   alignas(128) std::atomic<std::uint32_t> phase_{empty};
   std::atomic<std::uint32_t> printed_{0};
-  std::atomic<std::int32_t> rank_{0}, exit_code_{0};
-  std::atomic<std::uint32_t> died_{0};
-  SharedText<4096> message_;
+  Cause cause_;  // written before the phase is complete, and not changed then
 };
 
 }  // namespace zero::comm

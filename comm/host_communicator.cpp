@@ -22,9 +22,15 @@ std::unique_ptr<Communicator> HostCommunicator::split(int color, int key) {
 }
 
 Call HostCommunicator::call_of(DType dtype, std::int64_t count, int root) const {
-  Call call{operation(), dtype, count, root};
-  if (call.sums()) call.groups = reduce_groups();
-  return call;
+  const bool sums =
+      operation() == Operation::reduce_scatter || operation() == Operation::all_reduce;
+  return {operation(), dtype, count, root, sums ? reduce_groups() : ReduceGroups()};
+}
+
+PostedCall HostCommunicator::posted(const Call& call) const {
+  PostedCall posted{group_.world_rank(), call, sequence()};
+  subject().copy(posted.subject, sizeof posted.subject - 1);
+  return posted;
 }
 
 std::vector<FdMailbox::Name> HostCommunicator::exchange_names(const FdMailbox& own) {

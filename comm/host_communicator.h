@@ -32,6 +32,8 @@ class HostCommunicator : public Communicator {
   int world_rank_of(int peer) const override { return group_.world_ranks[peer]; }
 
   Call call_of(DType dtype, std::int64_t count, int root = 0) const;
+  // What other ranks are told of this rank's call.
+  PostedCall posted(const Call& call) const;
   // Collective, within split() or share(): the mailboxes of all ranks.
   std::vector<FdMailbox::Name> exchange_names(const FdMailbox& own);
   // late: the ranks that are waited for, and what they do instead.

@@ -35,6 +35,10 @@ void sum_by_groups(std::span<const void* const> sources, const Ending& ending, v
   bool one_group = true;
   for (int source = 0; source + 1 < size; ++source) one_group &= ending(source) == 0;
   if (one_group) return kernels.sum(sources.data(), size, dtype, 0, count, out, dtype);
+  const auto convert = [&](const void* from, DType from_dtype, void* to, DType to_dtype,
+                           std::int64_t n) {
+    kernels.sum(&from, 1, from_dtype, 0, n, to, to_dtype);
+  };
   GroupedTile<block> tile;
   alignas(64) float rounded[block];
   for (std::int64_t first = 0; first < count; first += block) {
@@ -45,11 +49,10 @@ void sum_by_groups(std::span<const void* const> sources, const Ending& ending, v
           kernels.sum(&sources[begin], end - begin, dtype, first, n, to, DType::fp32);
         },
         [&](float* partial) {
-          const void* source = rounded;
-          kernels.store(partial, n, rounded, dtype);
-          kernels.sum(&source, 1, dtype, 0, n, partial, DType::fp32);
+          convert(partial, DType::fp32, rounded, dtype, n);
+          convert(rounded, dtype, partial, DType::fp32, n);
         });
-    kernels.store(sum, n, at(out, first * size_of(dtype)), dtype);
+    convert(sum, DType::fp32, at(out, first * size_of(dtype)), dtype, n);
   }
 }
 

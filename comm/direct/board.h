@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "comm/shared_text.h"
+#include "comm/call.h"
 
 namespace zero::comm {
 
@@ -25,12 +25,10 @@ struct Location {
   bool direct() const { return segment >= 0; }
 };
 
-// Atomics, because a rank that looks for a late peer may read while the peer writes.
 struct Posting {
-  std::atomic<std::uint64_t> call{0};
-  std::atomic<std::int64_t> count{0}, sequence{0}, stride{0}, segment{Location::nothing};
-  std::atomic<std::uint64_t> offset{0};
-  SharedText<64> subject;
+  PostedCall call;
+  std::int64_t stride = 0;
+  Location where;
 };
 
 struct Slot {

@@ -7,6 +7,7 @@
 #include "comm/reduce.h"
 #include "comm/slices.h"
 #include "comm/wait.h"
+#include "zero/base/error.h"
 
 namespace zero::comm {
 namespace {
@@ -24,6 +25,27 @@ DirectCommunicator::DirectCommunicator(Group group, std::shared_ptr<ControlPlane
 
 bool DirectCommunicator::is_small(std::int64_t exposed_bytes) const {
   return exposed_bytes <= std::min(eager_bytes, board_.half_bytes());
+}
+
+Location DirectCommunicator::locate(const void* data, std::int64_t bytes) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(segments_[i].own);
+    if (address < begin) continue;
+    const std::uint64_t offset = address - begin;
+    if (static_cast<std::int64_t>(offset) + bytes <= segments_[i].size)
+      return {static_cast<std::int64_t>(i), offset};
+  }
+  return {Location::bounce, 0};
+}
+
+const std::byte* DirectCommunicator::resolve(int peer, Location location) const {
+  const auto index = static_cast<std::size_t>(location.segment);
+  if (index >= segments_.size() || segments_[index].peers.empty())
+    throw UsageError("rank " + std::to_string(peer) + " uses a shared arena in " + describe() +
+                     " that this rank has withdrawn; withdraw it on all ranks at the same point");
+  const auto base = reinterpret_cast<std::uintptr_t>(segments_[index].peers[peer].get());
+  return reinterpret_cast<const std::byte*>(base + location.offset);
 }
 
 Location DirectCommunicator::place(const void* data, std::int64_t span_bytes,
@@ -51,29 +73,17 @@ std::byte* DirectCommunicator::begin_round() {
 }
 
 void DirectCommunicator::post(const Exposure& exposure) {
-  constexpr auto relaxed = std::memory_order_relaxed;
   Slot& own = board_.slot(rank());
-  Posting& posting = own.postings[round_ % 2];
-  posting.call.store(exposure.call.packed(), relaxed);
-  posting.count.store(exposure.call.count, relaxed);
-  posting.sequence.store(sequence(), relaxed);
-  posting.stride.store(exposure.stride, relaxed);
-  posting.segment.store(exposure.where.segment, relaxed);
-  posting.offset.store(exposure.where.offset, relaxed);
-  posting.subject.store(subject());
+  own.postings[round_ % 2] = {posted(exposure.call), exposure.stride, exposure.where};
   own.posted.store(round_, std::memory_order_release);
 }
 
 void DirectCommunicator::join() {
   await(&Slot::posted, round_);
   // Compared with rank 0, so that all ranks name the same pair.
-  const std::uint64_t first = posting(0).call.load(std::memory_order_relaxed);
-  for (int peer = 1; peer < size(); ++peer) {
-    if (posting(peer).call.load(std::memory_order_relaxed) != first ||
-        posting(peer).count.load(std::memory_order_relaxed) !=
-            posting(0).count.load(std::memory_order_relaxed))
-      throw_disagreement(posted_call(0), posted_call(peer));
-  }
+  const PostedCall& first = posting(0).call;
+  for (int peer = 1; peer < size(); ++peer)
+    if (posting(peer).call.call != first.call) throw_disagreement(first, posting(peer).call);
 }
 
 void DirectCommunicator::close_round() {
@@ -93,25 +103,15 @@ void DirectCommunicator::meet(const Call& call) {
 
 bool DirectCommunicator::any_bounced() const {
   for (int peer = 0; peer < size(); ++peer)
-    if (posting(peer).segment.load(std::memory_order_relaxed) == Location::bounce) return true;
+    if (posting(peer).where.bounced()) return true;
   return false;
 }
 
 const std::byte* DirectCommunicator::exposed(int peer, std::int64_t offset,
                                              std::int64_t in_bounce) const {
-  const Posting& posted = posting(peer);
-  const Location where{posted.segment.load(std::memory_order_relaxed),
-                       posted.offset.load(std::memory_order_relaxed)};
+  const Location where = posting(peer).where;
   if (where.bounced()) return board_.bounce(peer, round_) + in_bounce;
   return resolve(peer, where) + offset;
-}
-
-PostedCall DirectCommunicator::posted_call(int peer) const {
-  const Posting& posted = posting(peer);
-  return {world_rank_of(peer),
-          Call::unpack(posted.call.load(std::memory_order_relaxed),
-                       posted.count.load(std::memory_order_relaxed)),
-          posted.sequence.load(std::memory_order_relaxed), posted.subject.load()};
 }
 
 void DirectCommunicator::throw_late(std::uint64_t round, bool posted) const {
@@ -163,7 +163,7 @@ void DirectCommunicator::do_reduce_scatter(const void* send, void* recv, std::in
       },
       [&](std::int64_t first, std::int64_t n, std::int64_t) {
         for (int peer = 0; peer < size(); ++peer) {
-          const std::int64_t theirs = posting(peer).stride.load(std::memory_order_relaxed);
+          const std::int64_t theirs = posting(peer).stride;
           sources_[peer] =
               peer == rank() ? at(send, (rank() * stride + first) * width)
                              : exposed(peer, (rank() * theirs + first) * width, rank() * n * width);

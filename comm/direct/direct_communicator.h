@@ -1,7 +1,7 @@
 // Collectives among ranks that can read each other's memory: threads of a process, or processes of
 // a node with shared segments. Every rank reads its peers' buffers where they lie and does its own
 // part of a sum; buffers that peers cannot read go through the bounce area in chunks, and so do
-// small ones, which saves a wait. Derived classes say what is readable.
+// small ones, which saves a wait. Derived classes add the segments that are readable.
 #pragma once
 
 #include <algorithm>
@@ -21,9 +21,14 @@ class DirectCommunicator : public HostCommunicator {
 
   std::int64_t half_bytes() const { return board_.half_bytes(); }
 
-  // Where peers can read these bytes of ours; Location::bounce where they cannot.
-  virtual Location locate(const void* data, std::int64_t bytes) const = 0;
-  virtual const std::byte* resolve(int peer, Location location) const = 0;
+  // Memory of this rank that peers read in place, and theirs of the same number; those withdrawn
+  // are empty.
+  struct Segment {
+    const std::byte* own = nullptr;
+    std::int64_t size = 0;  // of what is readable: 0 for a private arena
+    std::vector<std::shared_ptr<std::byte>> peers;
+  };
+  std::vector<Segment> segments_;
 
   void do_all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
                      std::int64_t stride) override;
@@ -35,6 +40,10 @@ class DirectCommunicator : public HostCommunicator {
   void do_barrier() override { meet(call_of(DType::int64, 0)); }
 
  private:
+  // Where peers can read these bytes of ours; Location::bounce where they cannot.
+  Location locate(const void* data, std::int64_t bytes) const;
+  const std::byte* resolve(int peer, Location location) const;
+
   // Its ranks of one node are a group of this kind, in whose rounds it moves its own data.
   friend class HierarchicalCommunicator;
 
@@ -85,7 +94,6 @@ class DirectCommunicator : public HostCommunicator {
   bool is_small(std::int64_t exposed_bytes) const;
 
   const Posting& posting(int peer) const { return board_.slot(peer).postings[round_ % 2]; }
-  PostedCall posted_call(int peer) const;
   [[noreturn]] void throw_late(std::uint64_t round, bool posted) const;
 
   void await(std::atomic<std::uint64_t> Slot::*counter, std::uint64_t round);

@@ -69,7 +69,7 @@ void HierarchicalCommunicator::gather(const Call& call, bool with_headers, void*
   const std::int64_t chunk = message_bytes / width;
   const std::int64_t chunks = map_.nodes() > 1 ? chunks_of(layout.longest, chunk) : 0;
   const Exposure exposure = expose(call, recv, span, span);
-  const Header header = own_header(call);
+  const Header header = posted(call);
   Requests head = requests();
   if (with_headers) exchange_headers(head, header);
   const auto piece = [&](int r, std::int64_t index) {
@@ -124,7 +124,7 @@ void HierarchicalCommunicator::do_broadcast(void* data, std::int64_t count, DTyp
   };
   if (tree.parent >= 0) tree.parent = rank_on(tree.parent);
   for (int& child : tree.children) child = rank_on(child);
-  const Header header = own_header(call);
+  const Header header = posted(call);
   Requests head = requests();
   if (tree.parent >= 0) receive_header(head, tree.parent);
   for (const int child : tree.children) send_header(head, header, child);
@@ -143,7 +143,7 @@ void HierarchicalCommunicator::do_broadcast(void* data, std::int64_t count, DTyp
 void HierarchicalCommunicator::do_all_to_all(const void* send, void* recv, const PairCounts& counts,
                                              DType dtype) {
   const Call call = call_of(dtype, counts.summary());
-  const Header header = own_header(call);
+  const Header header = posted(call);
   const std::int64_t width = size_of(dtype), chunk = message_bytes / width;
   const std::int64_t chunks = chunks_of(counts.largest(), chunk);
   const auto post = [&](std::int64_t index, Requests& in, Requests& out) {
@@ -174,8 +174,16 @@ void HierarchicalCommunicator::do_all_to_all(const void* send, void* recv, const
 
 void HierarchicalCommunicator::do_barrier() {
   const Call call = call_of(DType::int64, 0);
+  const Header header = posted(call);
+  const int nodes = map_.nodes();
   node_->meet(call);
-  if (leads()) barrier_over(leaders_, own_node());
+  // After round k every leader knows of the 2^(k+1) leaders before it.
+  for (int distance = 1; leads() && distance < nodes; distance *= 2) {
+    Requests around = requests();
+    receive_header(around, leaders_[(own_node() - distance + nodes) % nodes]);
+    send_header(around, header, leaders_[(own_node() + distance) % nodes]);
+    finish(around, &header);
+  }
   node_->meet(call);
 }
 

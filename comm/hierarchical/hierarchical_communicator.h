@@ -52,19 +52,13 @@ class HierarchicalCommunicator final : public HostCommunicator {
  private:
   using Exposure = DirectCommunicator::Exposure;
   // Goes ahead of the data, so that a disagreement is found before anything is misread.
-  struct Header {
-    std::uint64_t call = 0;
-    std::int64_t count = 0, sequence = 0;
-    char subject[64] = {};
-  };
-  Header own_header(const Call& call) const;
-  // `header` must stay until await_headers() returns.
+  using Header = PostedCall;
+  // `header` must stay until finish() returns.
   void receive_header(Requests& requests, int from);
   void send_header(Requests& requests, const Header& header, int to);
   void exchange_headers(Requests& requests, const Header& header);
-  // Until all headers are here, and say the same as ours.
-  void await_headers(Requests& requests, const Header& own);
-  void finish(Requests& requests);
+  // Until all is done; headers, where these are requests of some, must say the same as ours.
+  void finish(Requests& requests, const Header* own_header = nullptr);
 
   void send(Requests& requests, const void* data, std::int64_t bytes, int to);
   // Chunk after chunk, so that one is on its way while the one before is worked on: post(chunk, in,
@@ -75,10 +69,7 @@ class HierarchicalCommunicator final : public HostCommunicator {
   void in_chunks(
       std::int64_t chunks, Requests& head, const Header& header, const Post& post, const Take& take,
       const std::function<void()>& meanwhile = [] {});
-  // After round k everybody knows of the 2^(k+1) members before it.
-  void barrier_over(std::span<const int> members, int own_place);
 
-  void check_header(const Header& theirs, const Header& own, int peer) const;
   [[noreturn]] void throw_late(const std::set<int>& late) const;
   Requests requests() const { return Requests(comm_.get()); }
 

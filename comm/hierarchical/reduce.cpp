@@ -128,7 +128,7 @@ void HierarchicalCommunicator::reduce(const Call& call, const void* data, std::i
   const std::int64_t width = size_of(dtype);
   prepare_staging();
   Reduction work{layout, data, expose(call, data, span, span), dtype, staging_size_ / width};
-  const Header header = own_header(call);
+  const Header header = posted(call);
   const auto post = [&](std::int64_t index, Requests& in, Requests& sent) {
     const std::int64_t own = chunk_count(layout.count(rank()), work.chunk, index) * width;
     for (const int partner : partners_) {
@@ -173,7 +173,7 @@ void HierarchicalCommunicator::reduce_small(const Call& call, void* data, DType 
     for (std::size_t i = 0; i < items.size(); ++i)
       sum_item(work, items[i], rank(), {0, call.count}, 0,
                own + static_cast<std::int64_t>(i) * bytes);
-    const Header header = own_header(call);
+    const Header header = posted(call);
     Requests head = requests(), around = requests();
     for (int step = 1; step < map_.nodes(); ++step) {
       const int node = (own_node() + step) % map_.nodes();
@@ -183,7 +183,7 @@ void HierarchicalCommunicator::reduce_small(const Call& call, void* data, DType 
       around.receive(of_node[node], plan_.items_of(node) * bytes, leader);
       send(around, own, plan_.items_of(own_node()) * bytes, leader);
     }
-    await_headers(head, header);
+    finish(head, &header);
     finish(around);
     for (std::size_t i = 0; i < plan_.sources.size(); ++i)
       sources_[i] = of_node[plan_.sources[i].node] + plan_.sources[i].item * bytes;
@@ -191,15 +191,8 @@ void HierarchicalCommunicator::reduce_small(const Call& call, void* data, DType 
                 dtype);
   }
   node_->close_round();
-  std::byte* bounce = node_->begin_round();
-  if (leads()) copy_bytes(bounce, data, bytes);
-  node_->post({call, {Location::bounce, 0}, 0});
-  node_->join();
-  if (!leads()) {
-    copy_bytes(data, node_->exposed(0, 0), bytes);
-    read_inside(bytes);
-  }
-  node_->close_round();
+  const Location where = leads() ? Location{Location::bounce, 0} : Location{};
+  share_on_node({call, where, 0}, data, 0, bytes, leaders_[own_node()]);
 }
 
 }  // namespace zero::comm

@@ -1,9 +1,17 @@
 #include "comm/mpi/notices.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 
 namespace zero::comm {
+namespace {
+
+// Of a notice: so that MPI sends it at once, whether or not the receiver looks for it.
+constexpr std::size_t most_text = 2047;
+
+}  // namespace
 
 Notices::Notices(UniqueComm comm, const Topology& topology, bool any_thread)
     : comm_(std::move(comm)),
@@ -18,12 +26,10 @@ void Notices::send(const Cause& cause) noexcept {
   if (remote_ranks_.empty() || !may_call_mpi() || !mpi_is_up()) return;
   try {
     const std::lock_guard lock(mutex_);
-    outgoing_.rank = cause.rank;
-    outgoing_.exit_code = cause.exit_code;
-    outgoing_.died = cause.died ? 1 : 0;
-    std::strncpy(outgoing_.text, cause.message.c_str(), sizeof outgoing_.text - 1);
+    outgoing_ = cause;
+    const std::size_t text = std::min(std::strlen(outgoing_.message), most_text);
     for (const int rank : remote_ranks_)
-      requests_.send(&outgoing_, sizeof outgoing_, rank, tag_notice);
+      requests_.send(&outgoing_, offsetof(Cause, message) + text, rank, tag_notice);
   } catch (const std::exception&) {
     // The ranks of other nodes are ended by the launcher.
   }
@@ -51,12 +57,11 @@ void Notices::poll(ControlPage& page) {
       MPI_Improbe(MPI_ANY_SOURCE, tag_notice, comm_.get(), &found, &message, MPI_STATUS_IGNORE),
       "MPI_Improbe");
   if (found == 0) return;
-  Message notice;
+  Cause notice;
   check_mpi(MPI_Mrecv(&notice, sizeof notice, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
-  notice.text[sizeof notice.text - 1] = '\0';
   // The node where it happened prints it.
   page.claim_print();
-  page.publish({notice.rank, notice.exit_code, notice.died != 0, notice.text});
+  page.publish(notice);
 }
 
 }  // namespace zero::comm

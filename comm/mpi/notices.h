@@ -28,11 +28,6 @@ class Notices {
   void forget() { comm_.forget(); }
 
  private:
-  struct Message {
-    std::int32_t rank = 0, exit_code = 0, died = 0;
-    char text[2048] = {};
-  };
-
   bool may_call_mpi() const { return any_thread_ || std::this_thread::get_id() == owner_; }
 
   UniqueComm comm_;
@@ -40,7 +35,7 @@ class Notices {
   bool any_thread_;
   std::thread::id owner_;
   std::mutex mutex_;
-  Message outgoing_;
+  Cause outgoing_;
   Requests requests_;
 };
 

@@ -57,13 +57,6 @@ class Api {
   virtual void destroy(Handle communicator) = 0;
   virtual void abort(Handle communicator) = 0;
 
-  // Whether NVLink's switches can multicast in memory of allocate(); else it is as any other.
-  virtual bool multicasts() = 0;
-  // Zeroed by what is on the default stream.
-  virtual void* allocate(std::int64_t bytes) = 0;
-  // What that has taken of the device.
-  virtual std::int64_t allocated_bytes(void* memory) = 0;
-  virtual void free(void* memory) = 0;
   // Lets the communicator use memory in place, until its registration is struck.
   virtual void* register_buffer(Handle communicator, void* data, std::int64_t bytes) = 0;
   virtual void deregister_buffer(Handle communicator, void* registration) = 0;

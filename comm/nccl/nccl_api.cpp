@@ -1,6 +1,5 @@
 // NCCL behind Api. The library is opened when it is first needed, so that programs start without
 // it.
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -13,7 +12,6 @@
 #include "comm/nccl/api.h"
 #include "zero/base/cuda/check.h"
 #include "zero/base/cuda/cuda_stream.h"
-#include "zero/base/cuda/driver.h"
 #include "zero/base/cuda/event_pool.h"
 #include "zero/base/error.h"
 
@@ -80,8 +78,6 @@ struct Functions {
   decltype(&ncclCommAbort) comm_abort = Symbol(library, "ncclCommAbort");
   decltype(&ncclCommRegister) comm_register = Symbol(library, "ncclCommRegister");
   decltype(&ncclCommDeregister) comm_deregister = Symbol(library, "ncclCommDeregister");
-  decltype(&ncclMemAlloc) mem_alloc = Symbol(library, "ncclMemAlloc");
-  decltype(&ncclMemFree) mem_free = Symbol(library, "ncclMemFree");
   decltype(&ncclGroupStart) group_start = Symbol(library, "ncclGroupStart");
   decltype(&ncclGroupEnd) group_end = Symbol(library, "ncclGroupEnd");
   decltype(&ncclSend) send = Symbol(library, "ncclSend");
@@ -92,13 +88,6 @@ struct Functions {
   decltype(&ncclAllReduce) all_reduce = Symbol(library, "ncclAllReduce");
   decltype(&ncclBroadcast) broadcast = Symbol(library, "ncclBroadcast");
 };
-
-// A function of the driver of the current GPU, or null.
-template <class Function>
-Function in_driver(const char* name) {
-  constexpr unsigned oldest_driver = 12010;  // with multicast
-  return reinterpret_cast<Function>(zero::cuda::find_in_driver(name, oldest_driver));
-}
 
 class Mark final : public Event {
  public:
@@ -196,33 +185,6 @@ class NcclApi final : public Api {
     check(f_.comm_abort(native(communicator)), "ncclCommAbort");
   }
 
-  bool multicasts() override {
-    const auto get_attribute = in_driver<decltype(&cuDeviceGetAttribute)>("cuDeviceGetAttribute");
-    int supported = 0;
-    return get_attribute != nullptr &&
-           get_attribute(&supported, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, device_) ==
-               CUDA_SUCCESS &&
-           supported != 0;
-  }
-  void* allocate(std::int64_t bytes) override {
-    void* memory = nullptr;
-    const ncclResult_t result = f_.mem_alloc(&memory, bytes);
-    if (result != ncclSuccess) static_cast<void>(cudaGetLastError());
-    check(result, "ncclMemAlloc");
-    zero::cuda::check(cudaMemsetAsync(memory, 0, bytes, native(Stream())), "cudaMemsetAsync");
-    return memory;
-  }
-  std::int64_t allocated_bytes(void* memory) override {
-    const auto address_range = in_driver<decltype(&cuMemGetAddressRange)>("cuMemGetAddressRange");
-    if (address_range == nullptr) throw Error("the driver has no cuMemGetAddressRange");
-    CUdeviceptr begin = 0;
-    std::size_t bytes = 0;
-    const CUresult result = address_range(&begin, &bytes, reinterpret_cast<CUdeviceptr>(memory));
-    if (result != CUDA_SUCCESS)
-      throw Error("cuMemGetAddressRange: error " + std::to_string(result) + " of the driver");
-    return static_cast<std::int64_t>(bytes);
-  }
-  void free(void* memory) override { check(f_.mem_free(memory), "ncclMemFree"); }
   void* register_buffer(Handle communicator, void* data, std::int64_t bytes) override {
     void* registration = nullptr;
     check(f_.comm_register(native(communicator), data, bytes, &registration), "ncclCommRegister");

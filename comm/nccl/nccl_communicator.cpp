@@ -1,12 +1,9 @@
 #include "comm/nccl/nccl_communicator.h"
 
-#include <cstdlib>
 #include <thread>
 
 #include "comm/bytes.h"
 #include "comm/call.h"
-#include "comm/slices.h"
-#include "zero/base/device_waits.h"
 #include "zero/base/error.h"
 
 namespace zero::comm::nccl {
@@ -58,16 +55,6 @@ void Connection::deregister_buffer(void* data) noexcept {
     api().deregister_buffer(handle(), registration);
   } catch (const std::exception&) {
     // The registration ends with the communicator.
-  }
-}
-
-void Connection::free(void* memory) noexcept {
-  deregister_buffer(memory);
-  if (guard_->leaked()) return;
-  try {
-    api().free(memory);
-  } catch (const std::exception&) {
-    // The process continues without this communicator.
   }
 }
 
@@ -200,36 +187,6 @@ void NcclCommunicator::share(const Arena& arena) {
 
 void NcclCommunicator::withdraw(const Arena& arena) {
   connection_->deregister_buffer(arena.data());
-}
-
-namespace {
-
-bool is_switched_off(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr && std::string_view(value) == "0";
-}
-
-}  // namespace
-
-Arena NcclCommunicator::reserve(std::int64_t bytes) {
-  Api& api = connection_->api();
-  if (bytes == 0 || is_switched_off("NCCL_NVLS_ENABLE") || is_switched_off("NCCL_CUMEM_ENABLE") ||
-      !api.multicasts())
-    return {};
-  void* allocated = api.allocate(bytes);
-  const auto zeroed = api.mark({});
-  DeviceWaits waits;
-  waits.describe(rank(), [this] { check(); });
-  waits.set_limit(time_limit());
-  waits.set_subject("zeroing of NCCL's memory");
-  // Where this throws, the device may still write to the memory, which is not freed then.
-  waits.await([&] { return zeroed->complete(); });
-  std::shared_ptr<void> memory(allocated,
-                               [connection = connection_](void* data) { connection->free(data); });
-  const std::int64_t taken = api.allocated_bytes(memory.get());
-  if (taken < bytes)
-    throw Error("NCCL took " + std::to_string(taken) + " bytes for " + std::to_string(bytes));
-  return {std::move(memory), taken};
 }
 
 }  // namespace zero::comm::nccl

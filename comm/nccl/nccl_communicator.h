@@ -32,8 +32,6 @@ class Connection {
   void register_buffer(void* data, std::int64_t bytes);
   // Nothing where it is not registered.
   void deregister_buffer(void* data) noexcept;
-  // Memory of Api::allocate(). It stays where a communicator that could not be ended may use it.
-  void free(void* memory) noexcept;
 
  private:
   GuardOptions options_;
@@ -56,8 +54,6 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key) override;
   void share(const Arena& arena) override;
   void withdraw(const Arena& arena) override;
-  // ncclMemAlloc's, which rounds up, by up to hundreds of MiB and not alike in all versions.
-  Arena reserve(std::int64_t bytes) override;
   void check() override { connection_->guard().check(); }
 
   std::int64_t staging_bytes(std::int64_t count, DType dtype) const override;

@@ -44,8 +44,7 @@ void ShmCommunicator::share(const Arena& arena) {
     if (peer != rank()) FdMailbox::send(names[peer], rank(), arena.fd(), time_limit());
   Segment segment;
   segment.own = arena.data();
-  segment.size = arena.size();
-  segment.readable = arena.fd() >= 0;
+  segment.size = arena.fd() >= 0 ? arena.size() : 0;
   segment.peers.resize(size());
   for (int i = 1; i < size(); ++i) {
     const FdMailbox::Message message = mailbox.receive(plane().get(), time_limit());
@@ -62,29 +61,6 @@ void ShmCommunicator::withdraw(const Arena& arena) {
   // Numbers of other segments stay as they are; peers use the same numbers.
   for (Segment& segment : segments_)
     if (segment.own == arena.data()) segment = Segment{};
-}
-
-Location ShmCommunicator::locate(const void* data, std::int64_t bytes) const {
-  const auto address = reinterpret_cast<std::uintptr_t>(data);
-  for (std::size_t i = 0; i < segments_.size(); ++i) {
-    const auto begin = reinterpret_cast<std::uintptr_t>(segments_[i].own);
-    if (!segments_[i].readable || address < begin) continue;
-    const std::uint64_t offset = address - begin;
-    if (static_cast<std::int64_t>(offset) + bytes <= segments_[i].size)
-      return {static_cast<std::int64_t>(i), offset};
-  }
-  return {Location::bounce, 0};
-}
-
-const std::byte* ShmCommunicator::resolve(int peer, Location location) const {
-  const auto index = static_cast<std::size_t>(location.segment);
-  const std::byte* base = index < segments_.size() && !segments_[index].peers.empty()
-                              ? segments_[index].peers[peer].get()
-                              : nullptr;
-  if (base == nullptr)
-    throw UsageError("rank " + std::to_string(peer) + " uses a shared arena in " + describe() +
-                     " that this rank has withdrawn; withdraw it on all ranks at the same point");
-  return base + location.offset;
 }
 
 std::unique_ptr<Communicator> ShmCommunicator::form(const Subgroup& part) {

@@ -21,20 +21,7 @@ class ShmCommunicator : public DirectCommunicator {
   void withdraw(const Arena& arena) override;
 
  protected:
-  Location locate(const void* data, std::int64_t bytes) const override;
-  const std::byte* resolve(int peer, Location location) const override;
   std::unique_ptr<Communicator> form(const Subgroup& part) override;
-
- private:
-  // One shared arena, and the peers' arenas that were shared with the same call.
-  struct Segment {
-    const std::byte* own = nullptr;
-    std::int64_t size = 0;
-    bool readable = false;  // not so for a private arena
-    std::vector<std::shared_ptr<std::byte>> peers;
-  };
-
-  std::vector<Segment> segments_;
 };
 
 // Who to reach how, while a group is made: the mailboxes of all ranks of the parent, by rank there.

@@ -16,15 +16,6 @@ Board create_thread_board(int ranks, std::int64_t half_bytes) {
   return Board::create(zeroed_pages(Board::bytes_for(ranks, half_bytes)), ranks, half_bytes);
 }
 
-Location ThreadCommunicator::locate(const void* data, std::int64_t) const {
-  if (!read_in_place_) return {Location::bounce, 0};
-  return {0, reinterpret_cast<std::uintptr_t>(data)};
-}
-
-const std::byte* ThreadCommunicator::resolve(int, Location location) const {
-  return reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(location.offset));
-}
-
 std::unique_ptr<Communicator> ThreadCommunicator::form(const Subgroup& part) {
   std::optional<Board> made;
   if (part.group.size() > 1 && part.group.rank == 0)
@@ -37,7 +28,7 @@ std::unique_ptr<Communicator> ThreadCommunicator::form(const Subgroup& part) {
   // The leader's pointer lives until everyone has copied it.
   do_barrier();
   if (!board) return nullptr;
-  return std::make_unique<ThreadCommunicator>(part.group, plane(), *board, read_in_place_);
+  return std::make_unique<ThreadCommunicator>(part.group, plane(), *board, !segments_.empty());
 }
 
 }  // namespace zero::comm

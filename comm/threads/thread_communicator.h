@@ -1,6 +1,7 @@
 // Ranks as threads of one process: peers' buffers are plain pointers.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -18,18 +19,16 @@ class ThreadCommunicator : public DirectCommunicator {
   // read_in_place: false where all data goes through the bounce area.
   ThreadCommunicator(Group group, std::shared_ptr<ControlPlane> plane, Board board,
                      bool read_in_place)
-      : DirectCommunicator(std::move(group), std::move(plane), std::move(board)),
-        read_in_place_(read_in_place) {}
+      : DirectCommunicator(std::move(group), std::move(plane), std::move(board)) {
+    constexpr std::int64_t all_memory = std::numeric_limits<std::int64_t>::max();
+    const std::vector<std::shared_ptr<std::byte>> same_addresses(size());
+    if (read_in_place) segments_.push_back({nullptr, all_memory, same_addresses});
+  }
 
   std::string_view transport() const override { return "threads"; }
 
  protected:
-  Location locate(const void* data, std::int64_t bytes) const override;
-  const std::byte* resolve(int peer, Location location) const override;
   std::unique_ptr<Communicator> form(const Subgroup& part) override;
-
- private:
-  bool read_in_place_;
 };
 
 }  // namespace zero::comm

@@ -103,7 +103,7 @@ Residue residue_at(const Codec& codec, void* residue, std::int64_t count, std::i
   return {part.codes, static_cast<float*>(part.scales)};
 }
 
-void encode(const Codec& codec, const Elements& from, void* encoded) {
+void encode(const Codec& codec, const Elements& from, void* encoded, Stream) {
   check_elements(from.dtype);
   if (from.feedback != nullptr) check_feedback(codec.format);
   if (codec.format == Format::none) {
@@ -118,20 +118,21 @@ void encode(const Codec& codec, const Elements& from, void* encoded) {
   zero_padding(codec, from.count, encoded);
 }
 
-void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to, DType dtype) {
+void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to, DType dtype,
+            Stream) {
   check_elements(dtype);
   if (codec.format == Format::none) return copy_bytes(to, encoded, count * size_of(dtype));
   kernels().decode(codec, encoded_at(codec, encoded, count), count, to, dtype);
 }
 
 void decode_sum(const Codec& codec, const Sources& sources, const ReduceGroups& groups,
-                std::int64_t count, void* to, DType dtype) {
+                std::int64_t count, void* to, DType dtype, Stream) {
   check_elements(dtype);
   GroupedTile<largest_block> sums;
   const std::int64_t tile = largest_block / codec.block * codec.block;
   for (std::int64_t first = 0; first < count; first += tile) {
     const std::int64_t n = std::min(tile, count - first);
-    const float* sum = sums.sum(
+    const void* sum = sums.sum(
         sources.count, n, [&](int source) { return groups.ending_with(source); },
         [&](int begin, int end, float* total) {
           for (int s = begin; s < end; ++s)
@@ -139,18 +140,10 @@ void decode_sum(const Codec& codec, const Sources& sources, const ReduceGroups& 
                        total);
         },
         [](float*) {});
-    kernels().store(sum, n, at(to, first * size_of(dtype)), dtype);
+    kernels().sum(&sum, 1, DType::fp32, 0, n, at(to, first * size_of(dtype)), dtype);
   }
 }
 
-const DeviceCodec host_codec{
-    [](const Codec& codec, const Elements& from, void* encoded, Stream) {
-      encode(codec, from, encoded);
-    },
-    [](const Codec& codec, const void* encoded, std::int64_t count, void* to, DType dtype, Stream) {
-      decode(codec, encoded, count, to, dtype);
-    },
-    [](const Codec& codec, const Sources& sources, const ReduceGroups& groups, std::int64_t count,
-       void* to, DType dtype, Stream) { decode_sum(codec, sources, groups, count, to, dtype); }};
+const DeviceCodec host_codec{encode, decode, decode_sum};
 
 }  // namespace zero::comm::wire

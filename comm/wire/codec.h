@@ -17,8 +17,8 @@
 //
 // An encoded vector is its codes, then its scales, each filled up with zeros to a multiple of 16
 // bytes. Elements are fp32, bf16 or fp16. Every SIMD level gives the same bits, and so does a GPU
-// (payloads of NaN excepted). Functions of this header run on the calling thread, take no memory,
-// and may run at the same time on other buffers.
+// (payloads of NaN excepted). Functions of this header run on the calling thread at once, whatever
+// stream is given, take no memory, and may run at the same time on other buffers.
 //
 // int8 weights and int4 gradients: ZeRO++, arXiv 2306.10209. mxfp8: OCP Microscaling Formats (MX)
 // Specification 1.0. Error feedback: LoCo, arXiv 2407.04480.
@@ -30,6 +30,7 @@
 #include "comm/reduce_groups.h"
 #include "zero/base/dtype.h"
 #include "zero/base/error.h"
+#include "zero/base/stream.h"
 
 namespace zero::comm::wire {
 
@@ -62,7 +63,8 @@ struct Codec {
 std::int64_t encoded_bytes(const Codec& codec, std::int64_t count, DType dtype);
 
 // `encoded` has encoded_bytes() bytes from an address that is a multiple of 16.
-void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to, DType dtype);
+void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to, DType dtype,
+            Stream stream = {});
 
 // Encoded vectors, `stride` bytes apart.
 struct Sources {
@@ -75,7 +77,7 @@ struct Sources {
 // comm/reduce.h, but rounded once, to `dtype`, at the end. The elements
 // of `none` are in fp32.
 void decode_sum(const Codec& codec, const Sources& sources, const ReduceGroups& groups,
-                std::int64_t count, void* to, DType dtype);
+                std::int64_t count, void* to, DType dtype, Stream stream = {});
 
 // What encodings of earlier steps have lost, as an int8 vector with the blocks of the codec. Zeros
 // are an empty residue.
@@ -120,6 +122,6 @@ struct Elements {
 // With a feedback encodes y = element + residue, and makes beta * residue + (1 - beta) * (y -
 // decoded y) the next residue, all in fp32. Where that is not finite somewhere in a block, the
 // residue of the block stays. The codec has a block format then.
-void encode(const Codec& codec, const Elements& from, void* encoded);
+void encode(const Codec& codec, const Elements& from, void* encoded, Stream stream = {});
 
 }  // namespace zero::comm::wire

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "optim/cpu/kernels.h"
-#include "optim/cpu/lanes.h"
 #include "optim/cpu/norm_kernel.h"
 #include "optim/cpu/product_kernel.h"
 #include "optim/cpu/update_kernel.h"
+#include "zero/base/simd/lanes.h"
 
 namespace zero::optim::cpu {
 
@@ -58,7 +58,7 @@ struct KernelSet {
       with_float_type(addend_dtype, [&]<class From>() {
         auto* to = static_cast<To*>(accumulated);
         const auto* from = static_cast<const From*>(addend);
-        for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) {
+        simd::for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) {
           lanes.store(lanes.load(to + at) + lanes.load(from + at), to + at);
         });
       });
@@ -69,7 +69,7 @@ struct KernelSet {
     const V wide(divisor);
     with_float_type(dtype, [&]<class T>() {
       auto* data = static_cast<T*>(gradient);
-      for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) {
+      simd::for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) {
         lanes.store(lanes.load(data + at) / wide, data + at);
       });
     });
@@ -81,7 +81,7 @@ struct KernelSet {
       with_float_type(to_dtype, [&]<class To>() {
         const auto* source = static_cast<const From*>(from);
         auto* target = static_cast<To*>(to);
-        for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) {
+        simd::for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) {
           lanes.store(lanes.load(source + at), target + at);
         });
       });

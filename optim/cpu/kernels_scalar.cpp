@@ -1,9 +1,9 @@
 #include "optim/cpu/kernel_set.h"
-#include "optim/cpu/scalar1.h"
+#include "zero/base/simd/scalar1.h"
 
 namespace zero::optim::cpu {
 
-const Kernels scalar_kernels = KernelSet<Scalar1>::kernels;
+const Kernels scalar_kernels = KernelSet<simd::Scalar1>::kernels;
 
 const Kernels& kernels([[maybe_unused]] SimdLevel level) {
 #if defined(__x86_64__)

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "optim/cpu/kernels.h"
-#include "optim/cpu/lanes.h"
+#include "zero/base/simd/lanes.h"
 
 namespace zero::optim::cpu {
 
@@ -22,15 +22,21 @@ struct SquareSum {
 
   template <class Body>
   void each(const Body& body) const {
-    for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) { body(lanes.load(from + at)); });
+    simd::for_vectors<V>(0, count,
+                         [&](std::int64_t at, auto lanes) { body(lanes.load(from + at)); });
   }
 
   MagnitudeRange range() const {
-    typename V::Range lanes;
-    each([&](const V& element) { lanes.include(element); });
+    using Bits = typename V::Bits;
+    Bits most{}, least = ~Bits{};
+    each([&](const V& element) {
+      const Bits magnitude = element.bits() & 0x7fffffffu, less = magnitude - 1;
+      most = magnitude > most ? magnitude : most;
+      least = less < least ? less : least;
+    });
     std::uint32_t largest[V::lanes], smallest[V::lanes];
-    std::memcpy(largest, &lanes.largest, sizeof largest);
-    std::memcpy(smallest, &lanes.smallest, sizeof smallest);
+    std::memcpy(largest, &most, sizeof largest);
+    std::memcpy(smallest, &least, sizeof smallest);
     MagnitudeRange range;
     for (int i = 0; i < V::lanes; ++i) {
       if (largest[i] > range.largest) range.largest = largest[i];

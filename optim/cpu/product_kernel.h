@@ -4,7 +4,7 @@
 #pragma once
 
 #include "optim/cpu/kernels.h"
-#include "optim/cpu/lanes.h"
+#include "zero/base/simd/lanes.h"
 
 namespace zero::optim::cpu {
 
@@ -87,14 +87,15 @@ struct ProductKernel {
 
   static V load(const float* from, std::int64_t at, std::int64_t width) {
     if (at >= width) return V(0.f);
-    return at + V::lanes <= width ? V::load(from + at) : SomeLanes<V>{width - at}.load(from + at);
+    return at + V::lanes <= width ? V::load(from + at)
+                                  : simd::SomeLanes<V>{width - at}.load(from + at);
   }
   static void store(const V& value, float* to, std::int64_t at, std::int64_t width) {
     if (at >= width) return;
     if (at + V::lanes <= width)
       value.store(to + at);
     else
-      SomeLanes<V>{width - at}.store(value, to + at);
+      simd::SomeLanes<V>{width - at}.store(value, to + at);
   }
 };
 

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "optim/cpu/kernels.h"
-#include "optim/cpu/lanes.h"
+#include "zero/base/simd/lanes.h"
 
 namespace zero::optim::cpu {
 
@@ -28,14 +28,14 @@ struct Update {
 
   template <Store store>
   void range(const Factors& factors, std::int64_t begin, std::int64_t end) const {
-    for_vectors<V>(begin, end, [&]<class Lanes>(std::int64_t at, Lanes lanes) {
+    simd::for_vectors<V>(begin, end, [&]<class Lanes>(std::int64_t at, Lanes lanes) {
       V parameter = lanes.load(master + at);
       V moments[Rule::states + 1];
       for (int i = 0; i < Rule::states; ++i) moments[i] = lanes.load(state[i] + at);
       Rule::apply(factors, lanes.load(gradient + at), parameter, moments);
       for (int i = 0; i < Rule::states; ++i) lanes.store(moments[i], state[i] + at);
       lanes.store(parameter, master + at);
-      if constexpr (copies && store == Store::streamed && std::is_same_v<Lanes, AllLanes<V>>)
+      if constexpr (copies && store == Store::streamed && std::is_same_v<Lanes, simd::AllLanes<V>>)
         parameter.stream(copy + at);
       else if constexpr (copies)
         lanes.store(parameter, copy + at);
@@ -70,7 +70,7 @@ struct Direct {
   float* directions;
 
   void run(const Factors& factors, std::int64_t count) const {
-    for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) {
+    simd::for_vectors<V>(0, count, [&](std::int64_t at, auto lanes) {
       V moments[Rule::states];
       for (int i = 0; i < Rule::states; ++i) moments[i] = lanes.load(state[i] + at);
       const V direction =

@@ -41,12 +41,11 @@ class FakeNccl : public nccl::Api {
   int polls_to_join = 3;
   // How often a thread other than the one that splits has asked meanwhile.
   std::atomic<int> asked_beside_split{0};
-  std::int64_t granularity = 0;  // of memory that multicasts; 0: there is none
-  bool refuses_memory = false, refuses_registration = false, takes_less = false;
+  bool refuses_registration = false;
 
-  // What it was asked for, in order: "allocate register deregister free destroy ".
+  // What it was asked for, in order: "register deregister destroy ".
   std::string calls;
-  std::int64_t allocated = 0, registered = 0;  // bytes
+  std::int64_t registered = 0;  // bytes
 
   void attach_thread() override {}
   int version() override { return number; }
@@ -89,23 +88,6 @@ class FakeNccl : public nccl::Api {
   void abort(nccl::Handle) override {
     ++aborts;
     while (abort_blocks) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  bool multicasts() override { return granularity > 0; }
-  void* allocate(std::int64_t bytes) override {
-    calls += "allocate ";
-    if (refuses_memory) throw Error("fake: no memory");
-    allocated = (bytes + granularity - 1) / granularity * granularity;
-    memory_ = Arena(allocated, Arena::Sharing::private_memory, "fake NCCL");
-    return memory_.data();
-  }
-  std::int64_t allocated_bytes(void*) override {
-    return allocated - (takes_less ? granularity : 0);
-  }
-  void free(void* memory) override {
-    if (memory != memory_.data()) throw Error("fake: freed what was not allocated");
-    calls += "free ";
-    allocated = 0;
-    memory_ = Arena();
   }
   void* register_buffer(nccl::Handle, void* data, std::int64_t bytes) override {
     calls += "register ";
@@ -209,7 +191,6 @@ class FakeNccl : public nccl::Api {
 
   Communicator& host_;
   std::vector<std::unique_ptr<Communicator>> made_;
-  Arena memory_;
   nccl::Handle split_ = nullptr;
   std::atomic<std::thread::id> splitter_{};
   std::atomic<int> polls_left_{0};

@@ -270,66 +270,43 @@ TEST_CASE("nccl: what the guard gave up is not destroyed, what is sound is") {
   });
 }
 
-TEST_CASE(
-    "nccl: memory of its own has the size that was taken, is struck before it goes, and goes "
-    "first") {
+TEST_CASE("nccl: what is registered is struck once, with its arena or with the communicator") {
   on_thread_ranks(2, [](World& world) {
     const auto api = std::make_shared<FakeNccl>(world.communicator());
     auto communicator = connected(world, api);
-    CHECK(communicator->reserve(1000).size() == 0);
-    api->granularity = 4096;
-    CHECK(communicator->reserve(0).size() == 0);
     for (const bool withdrawn : {true, false}) {
-      Arena arena = communicator->reserve(5000);
-      CHECK(arena.size() == 8192);
+      const Arena arena(8192, Arena::Sharing::private_memory, "a test");
       communicator->share(arena);
       CHECK(api->registered == 8192);
       if (withdrawn) communicator->withdraw(arena);
       if (!withdrawn) communicator.reset();
     }
-    CHECK(api->calls ==
-          "allocate register deregister free allocate register deregister free destroy destroy ");
+    CHECK(api->calls == "register deregister register deregister destroy destroy ");
   });
 }
 
-TEST_CASE(
-    "nccl: memory that is refused, or is less than asked for, is an error and stays nowhere") {
+TEST_CASE("nccl: memory whose registration is refused is used without it") {
   on_thread_ranks(1, [](World& world) {
     const auto api = std::make_shared<FakeNccl>(world.communicator());
     const auto communicator = connected(world, api);
-    api->granularity = 4096;
-    api->refuses_memory = true;
-    CHECK_THROWS_WITH_AS(communicator->reserve(4096), "fake: no memory", Error);
-    api->refuses_memory = false;
-    api->takes_less = true;
-    CHECK_THROWS_WITH_AS(communicator->reserve(4096), "NCCL took 0 bytes for 4096", Error);
-    CHECK(api->allocated == 0);
-    api->takes_less = false;
-    for (const char* name : {"NCCL_NVLS_ENABLE", "NCCL_CUMEM_ENABLE"}) {
-      setenv(name, "0", 1);
-      CHECK(communicator->reserve(1).size() == 0);
-      unsetenv(name);
-    }
     api->refuses_registration = true;
-    const Arena arena = communicator->reserve(4096);
+    const Arena arena(4096, Arena::Sharing::private_memory, "a test");
     CHECK_NOTHROW(communicator->share(arena));
     CHECK(api->registered == 0);
   });
 }
 
-TEST_CASE("nccl: memory stays where a communicator could not be ended") {
+TEST_CASE("nccl: nothing is struck where a communicator could not be ended") {
   on_thread_ranks(1, [](World& world) {
     Guarded guarded(world.communicator());
-    guarded.api->granularity = 4096;
     const auto connection = std::make_shared<nccl::Connection>(guarded.options(), nullptr);
     nccl::NcclCommunicator communicator(0, 1, connection);
-    {
-      const Arena arena = communicator.reserve(4096);
-      communicator.share(arena);
-      const nccl::Guard::Inside inside(connection->guard());
-      guarded.peer_failed = true;
-      wait_for([&] { return connection->guard().leaked(); });
-    }
-    CHECK(guarded.api->calls == "allocate register ");
+    const Arena arena(4096, Arena::Sharing::private_memory, "a test");
+    communicator.share(arena);
+    const nccl::Guard::Inside inside(connection->guard());
+    guarded.peer_failed = true;
+    wait_for([&] { return connection->guard().leaked(); });
+    communicator.withdraw(arena);
+    CHECK(guarded.api->calls == "register ");
   });
 }

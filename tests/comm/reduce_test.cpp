@@ -148,13 +148,4 @@ TEST_CASE("slices cover a vector beyond 2^31 elements") {
   }
 }
 
-TEST_CASE("a call survives packing") {
-  ReduceGroups nested = 16;
-  nested.sizes[1] = 4096, nested.sizes[2] = 40960;
-  const Call call{Operation::reduce_scatter, DType::fp16, std::int64_t{1} << 40, 0, nested};
-  CHECK(Call::unpack(call.packed(), call.count) == call);
-  const Call from_root{Operation::broadcast, DType::fp16, 5, 70000};
-  CHECK(Call::unpack(from_root.packed(), 5) == from_root);
-}
-
 }  // namespace zero::comm

@@ -30,7 +30,6 @@ class Arena {
 
   std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }
   std::int64_t size() const { return memory_ ? size_ : 0; }
-  std::int64_t taken() const { return taken_; }
   // The memfd of a shared arena, -1 for a private one. Owned by the arena.
   int fd() const { return fd_; }
 

@@ -1,6 +1,5 @@
 #include "zero/run/engine_memory.h"
 
-#include "zero/base/notice.h"
 #include "zero/base/number_text.h"
 
 namespace zero::detail {
@@ -31,15 +30,13 @@ EngineMemory::EngineMemory(TrainState& train, StepAgreement& agreement, Updates&
   if (train.offload) train.offload->plan(ledger);
   agreement.plan(ledger);
   updates.plan(ledger);
-  const std::int64_t exchanged = train.arrays.exchanged_bytes() + agreement.exchanged_bytes();
   with_memory_table(ledger, [&] {
-    reserve_exchanged(exchanged);
     arena_ = train.runtime.device().reserve(
-        train.arrays.resting_bytes() + (exchanged_.size() > 0 ? 0 : exchanged),
+        train.arrays.bytes() + agreement.exchanged_bytes(),
         train.collective() ? Arena::Sharing::node : Arena::Sharing::private_memory, "zero engine");
   });
-  train.arrays.allocate(shared_arena(), arena_, ledger);
-  agreement.allocate(shared_arena(), ledger);
+  train.arrays.allocate(arena_, ledger);
+  agreement.allocate(arena_, ledger);
   agreement.set_scaler(train.scaler.state());
   updates.allocate(ledger);
   with_memory_table(ledger, [&] {
@@ -48,28 +45,8 @@ EngineMemory::EngineMemory(TrainState& train, StepAgreement& agreement, Updates&
   });
 }
 
-// The transport may round the bytes up, which comes into the plan.
-void EngineMemory::reserve_exchanged(std::int64_t bytes) {
-  if (!train_.collective()) return;
-  Ledger& ledger = train_.runtime.ledger();
-  train_.ranks.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
-    try {
-      exchanged_ = communicator.reserve(bytes);
-      if (exchanged_.size() == 0) return;
-      ledger.plan(MemoryCategory::communication, exchanged_.size() - bytes);
-      ledger.take(MemoryCategory::communication, exchanged_.size() - bytes);
-    } catch (const Error& error) {
-      if (train_.runtime.topology().local_rank == 0)
-        warn_once(std::string(communicator.transport()) + " has no memory for us (" + error.what() +
-                  "); its buffers are the device's, which may cost it copies");
-    }
-  });
-}
-
 EngineMemory::~EngineMemory() {
-  Ledger& ledger = train_.runtime.ledger();
-  ledger.give_back(MemoryCategory::communication, exchanged_.size() - exchanged_.taken());
-  if (train_.offload) train_.offload->give_back(ledger);
+  if (train_.offload) train_.offload->give_back(train_.runtime.ledger());
 }
 
 }  // namespace zero::detail

@@ -1,5 +1,4 @@
-// All memory of an engine, taken at its start and given back at its end: the buffers that ranks
-// exchange, of the transport's own memory where it has any, and what rests in the arena.
+// All memory of an engine, taken at its start and given back at its end.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +21,13 @@ class EngineMemory {
   ~EngineMemory();
 
   // What peers may read in place.
-  Arena& shared_arena() { return exchanged_.size() > 0 ? exchanged_ : arena_; }
+  Arena& shared_arena() { return arena_; }
   // Of the process, before the engine took its own.
   std::int64_t baseline_bytes() const { return baseline_bytes_; }
 
  private:
-  void reserve_exchanged(std::int64_t bytes);
-
   TrainState& train_;
   std::int64_t baseline_bytes_ = 0;
-  Arena exchanged_;  // empty: its buffers lie in arena_ with the rest
   Arena arena_;
 };
 

@@ -34,7 +34,7 @@ ModelState::ModelState(const EnginePlan& plan)
   request_optimizer();
   request_update_staging(plan.matrices.staging(plan.matrices.member(policy_.rank)));
   request_exchange_staging();
-  residues_.request(resting_);
+  residues_.request(requests_);
 }
 
 void ModelState::set_dtypes(const SegmentId& id) {
@@ -59,12 +59,12 @@ template <class Each>
 void ModelState::request_slots(MemoryCategory category, const SlotAssignment& slots,
                                const Each& each) {
   std::vector<int> pieces;
-  for (int slot = 0; slot < slots.slots; ++slot) pieces.push_back(exchanged_.add(category));
+  for (int slot = 0; slot < slots.slots; ++slot) pieces.push_back(requests_.add(category));
   for (int f = 0; f < std::ssize(slots.slot_of); ++f) {
     if (slots.slot_of[f] < 0) continue;
     std::int64_t end = 0;
     const auto place = [&](std::byte*& pointer, std::int64_t bytes) {
-      exchanged_.place(pieces[slots.slot_of[f]], end, bytes, pointer);
+      requests_.place(pieces[slots.slot_of[f]], end, bytes, pointer);
       end += bytes;
     };
     for (const SegmentId& id : layout_.segments_of(f)) each(id, place);
@@ -84,14 +84,14 @@ void ModelState::request_parameters(const SlotAssignment& slots) {
   for (const SegmentId& id : layout_.segments())
     if ((policy_.parameters_sharded || layout_.segment(id).encoded) &&
         offload_.shard_slot(id.flat_unit) < 0)
-      exchanged_.add(MemoryCategory::parameters,
-                     buffers_[id].held.count() * size_of(buffers_[id].dtype), buffers_[id].shard);
+      requests_.add(MemoryCategory::parameters,
+                    buffers_[id].held.count() * size_of(buffers_[id].dtype), buffers_[id].shard);
   for (const SegmentId& id : layout_.segments())
     if (policy_.second_copy_ranks > 0 &&
         layout_.flat_unit(id.flat_unit).residence != Residence::persistent)
-      exchanged_.add(MemoryCategory::parameters,
-                     policy_.second_copy(layout_.segment(id)).count() * size_of(buffers_[id].dtype),
-                     buffers_[id].second_copy);
+      requests_.add(MemoryCategory::parameters,
+                    policy_.second_copy(layout_.segment(id)).count() * size_of(buffers_[id].dtype),
+                    buffers_[id].second_copy);
   request_slots(
       policy_.parameters_sharded ? MemoryCategory::parameter_slots : MemoryCategory::parameters,
       slots, [&](const SegmentId& id, const auto& place) {
@@ -104,7 +104,7 @@ std::vector<std::span<std::byte>> ModelState::shard_buffers() const {
   std::vector<std::span<std::byte>> buffers(offload_.shard_slots);
   for (const SegmentId& id : layout_.segments())
     if (const int slot = offload_.shard_slot(id.flat_unit); slot >= 0 && id.segment == 0)
-      buffers[slot] = {buffers_[id].shard, static_cast<std::size_t>(exchanged_.bytes_of(slot))};
+      buffers[slot] = {buffers_[id].shard, static_cast<std::size_t>(requests_.bytes_of(slot))};
   return buffers;
 }
 
@@ -114,14 +114,14 @@ void ModelState::request_gradients(const SlotAssignment& slots) {
     SegmentBuffers& own = buffers_[id];
     if (!segment.trainable) continue;
     if (policy_.accumulator == Accumulator::shard)
-      exchanged_.add(MemoryCategory::gradients,
-                     (offload_.gradients ? own.resident : own.held.count()) * size_of(own.sum),
-                     own.gradient_shard);
+      requests_.add(MemoryCategory::gradients,
+                    (offload_.gradients ? own.resident : own.held.count()) * size_of(own.sum),
+                    own.gradient_shard);
     if (policy_.inner_ranks > 0)
-      exchanged_.add(MemoryCategory::gradients,
-                     segment.length / policy_.inner_ranks * size_of(own.sum), own.group_sums);
+      requests_.add(MemoryCategory::gradients,
+                    segment.length / policy_.inner_ranks * size_of(own.sum), own.group_sums);
     if (policy_.accumulator == Accumulator::whole)
-      exchanged_.add(MemoryCategory::gradients, segment.length * size_of(own.sum), own.accumulated);
+      requests_.add(MemoryCategory::gradients, segment.length * size_of(own.sum), own.accumulated);
   }
   request_slots(
       policy_.gradients_whole ? MemoryCategory::gradients : MemoryCategory::gradient_slots, slots,
@@ -140,21 +140,21 @@ void ModelState::request_optimizer() {
     SegmentBuffers& own = buffers_[id];
     if (!layout_.segment(id).trainable) continue;
     if (own.has_master())
-      resting_.add(MemoryCategory::master_weights, own.resident * size_of(own.master_dtype),
-                   own.master);
+      requests_.add(MemoryCategory::master_weights, own.resident * size_of(own.master_dtype),
+                    own.master);
     for (int k = 0; k < std::ssize(own.states); ++k)
-      resting_.add(MemoryCategory::optimizer_state,
-                   std::min(own.state_counts[k], own.resident) * size_of(own.state_dtype),
-                   own.states[k]);
+      requests_.add(MemoryCategory::optimizer_state,
+                    std::min(own.state_counts[k], own.resident) * size_of(own.state_dtype),
+                    own.states[k]);
   }
 }
 
 void ModelState::request_update_staging(const MatrixStaging& matrices) {
   constexpr MemoryCategory category = MemoryCategory::update_staging;
-  exchanged_.add(category, policy_.norm_words * size_of(DType::int64), tensor_norms_);
-  exchanged_.add(category, matrices.directions * size_of(DType::fp32), directions_);
-  exchanged_.add(category, matrices.matrices * size_of(DType::fp32), matrices_);
-  exchanged_.add(category, matrices.scratch * size_of(DType::fp32), matrix_scratch_);
+  requests_.add(category, policy_.norm_words * size_of(DType::int64), tensor_norms_);
+  requests_.add(category, matrices.directions * size_of(DType::fp32), directions_);
+  requests_.add(category, matrices.matrices * size_of(DType::fp32), matrices_);
+  requests_.add(category, matrices.scratch * size_of(DType::fp32), matrix_scratch_);
 }
 
 void ModelState::request_exchange_staging() {
@@ -199,21 +199,15 @@ void ModelState::request_exchange_staging() {
       group_bytes = std::max(group_bytes, held * size_of(own.wire));
   }
   const auto add = [&](std::int64_t bytes, std::byte*& staging) {
-    if (bytes > 0) exchanged_.add(MemoryCategory::communication, bytes, staging);
+    if (bytes > 0) requests_.add(MemoryCategory::communication, bytes, staging);
   };
   add(cast_bytes, staging_);
   add(group_bytes, group_sums_);
   add(encoded_bytes, wire_staging_);
 }
 
-void ModelState::plan(Ledger& ledger) const {
-  exchanged_.plan(ledger);
-  resting_.plan(ledger);
-}
-
-void ModelState::allocate(Arena& exchanged, Arena& resting, Ledger& ledger) {
-  exchanged_.take(exchanged, ledger);
-  resting_.take(resting, ledger);
+void ModelState::allocate(Arena& arena, Ledger& ledger) {
+  requests_.take(arena, ledger);
   derive_pointers();
 }
 

@@ -84,14 +84,9 @@ class ModelState {
   explicit ModelState(const EnginePlan& plan);
 
   // Enters the bytes into the ledger's plan. Then allocate() takes them.
-  void plan(Ledger& ledger) const;
-  std::int64_t bytes() const { return exchanged_bytes() + resting_bytes(); }
-  // Of the buffers that ranks exchange, and of master weights and optimizer states, which no other
-  // rank reads.
-  std::int64_t exchanged_bytes() const { return exchanged_.bytes(); }
-  std::int64_t resting_bytes() const { return resting_.bytes(); }
-  // The same arena may serve for both.
-  void allocate(Arena& exchanged, Arena& resting, Ledger& ledger);
+  void plan(Ledger& ledger) const { requests_.plan(ledger); }
+  std::int64_t bytes() const { return requests_.bytes(); }
+  void allocate(Arena& arena, Ledger& ledger);
 
   const StatePolicy& policy() const { return policy_; }
   // Where gradients are cast for one piece of a reduction; null where none are.
@@ -136,7 +131,7 @@ class ModelState {
   const OffloadPlan& offload_;
   const UpdateGroups& updates_;
   BySegment<SegmentBuffers> buffers_;
-  MemoryRequests exchanged_, resting_;
+  MemoryRequests requests_;
   Residues residues_;
   std::byte *staging_ = nullptr, *group_sums_ = nullptr, *wire_staging_ = nullptr;
   std::int64_t* tensor_norms_ = nullptr;

@@ -7,6 +7,7 @@
 
 #include "comm/wire/block_codes.h"
 #include "comm/wire/cpu/kernels.h"
+#include "zero/base/simd/lanes.h"
 
 namespace zero::comm::wire {
 
@@ -16,58 +17,29 @@ struct KernelSet {
   // Bytes that are fetched before their turn: while a block is encoded, nothing else is read.
   static constexpr std::int64_t ahead = 4096;
 
-  // What op makes of the parts of vectors, which are floats or registers of some.
-  template <class Op, class... Vectors>
-  [[gnu::always_inline]] static V combine(const Op& op, const Vectors&... vectors) {
-    V result;
-    for (int p = 0; p < V::count; ++p) result.parts[p] = op(vectors.parts[p]...);
-    return result;
-  }
-  [[gnu::always_inline]] static V add(const V& a, const V& b) {
-    return combine([](auto x, auto y) { return x + y; }, a, b);
-  }
+  using AllLanes = simd::AllLanes<V>;
+  using SomeLanes = simd::SomeLanes<V>;
 
-  // n elements, then zeros.
-  template <class T>
-  struct Padded {
-    Padded(const T* from, std::int64_t n) {
-      std::memcpy(elements, from, static_cast<std::size_t>(n) * sizeof(T));
-    }
-    T elements[group] = {};
-  };
-  template <class T>
-  static V load_some(const T* from, std::int64_t n) {
-    return V::load(Padded<T>(from, n).elements);
-  }
-  template <class T>
-  static void store_some(const V& value, T* to, std::int64_t n) {
-    alignas(64) unsigned char padded[group * sizeof(T)];
-    value.store(reinterpret_cast<T*>(padded));
-    std::memcpy(to, padded, static_cast<std::size_t>(n) * sizeof(T));
-  }
-
-  // Calls body(i, V) for the groups of n elements.
-  template <class T, class Body>
-  [[gnu::always_inline]] static void for_groups(const T* from, std::int64_t n, const Body& body) {
-    std::int64_t i = 0;
-    for (; i + group <= n; i += group) body(i, V::load(from + i));
-    if (i < n) body(i, load_some(from + i, n - i));
+  // Calls body(i, lanes) for the groups of n elements.
+  template <class Body>
+  [[gnu::always_inline]] static void for_groups(std::int64_t n, const Body& body) {
+    simd::for_vectors<V>(0, n, body);
   }
 
   // What becomes of decoded elements.
   template <class T>
   struct Store {
     T* to;
-    [[gnu::always_inline]] void put(const V& value, std::int64_t i, std::int64_t n) const {
-      if (n >= group) return value.store(to + i);
-      store_some(value, to + i, n);
+    template <class Lanes>
+    [[gnu::always_inline]] void put(const V& value, std::int64_t i, Lanes lanes) const {
+      lanes.store(value, to + i);
     }
   };
   struct Add {
     float* to;
-    [[gnu::always_inline]] void put(const V& value, std::int64_t i, std::int64_t n) const {
-      if (n >= group) return add(V::load(to + i), value).store(to + i);
-      store_some(add(load_some(to + i, n), value), to + i, n);
+    template <class Lanes>
+    [[gnu::always_inline]] void put(const V& value, std::int64_t i, Lanes lanes) const {
+      lanes.store(lanes.load(to + i) + value, to + i);
     }
   };
 
@@ -95,8 +67,9 @@ struct KernelSet {
       maximum.include(x + i);
     }
     if (i < n) {
-      const Padded<T> rest(x + i, n - i);
-      maximum.include(rest.elements);
+      T rest[group] = {};
+      std::memcpy(rest, x + i, static_cast<std::size_t>((n - i) * size));
+      maximum.include(rest);
     }
     return maximum.bits();
   }
@@ -124,7 +97,7 @@ struct KernelSet {
       V::load(x + i).template write_codes<F>(measure.scaling, codes + bytes_of<F>(i));
     if (i == n) return;
     std::uint8_t padded[bytes_of<F>(group)];
-    load_some(x + i, n - i).template write_codes<F>(measure.scaling, padded);
+    SomeLanes{n - i}.load(x + i).template write_codes<F>(measure.scaling, padded);
     std::memcpy(codes + bytes_of<F>(i), padded, static_cast<std::size_t>(bytes_of<F>(n - i)));
   }
   template <class F, class T>
@@ -142,78 +115,66 @@ struct KernelSet {
     const float value = F::value_of(scale);
     std::int64_t i = 0;
     for (; i + group <= n; i += group)
-      sink.put(V::template decode<F>(codes + bytes_of<F>(i), value), i, group);
+      sink.put(V::template decode<F>(codes + bytes_of<F>(i), value), i, AllLanes());
     if (i == n) return;
     std::uint8_t padded[bytes_of<F>(group)] = {};
     std::memcpy(padded, codes + bytes_of<F>(i), static_cast<std::size_t>(bytes_of<F>(n - i)));
-    sink.put(V::template decode<F>(padded, value), i, n - i);
+    sink.put(V::template decode<F>(padded, value), i, SomeLanes{n - i});
   }
 
-  // Whole blocks. `block` may be a constant.
+  // Calls body(block), with a constant for the smallest blocks.
+  template <class Body>
+  [[gnu::always_inline]] static void with_block(std::int64_t block, const Body& body) {
+    if (block == group) return body(std::integral_constant<std::int64_t, group>{});
+    body(block);
+  }
+
   template <class F, class T, class Block>
-  [[gnu::always_inline]] static void encode_blocks(Block block, const T* from, std::int64_t blocks,
+  [[gnu::always_inline]] static void encode_blocks(Block block, const T* from, std::int64_t count,
                                                    const Encoded& to) {
-    if (blocks == 0) return;
+    const std::int64_t blocks = count / block;
     // A block is measured before the codes of the one before are written, so that neither waits.
-    Measure<F> next = measure<F>(from, block);
+    Measure<F> next = blocks > 0 ? measure<F>(from, block) : Measure<F>{};
     for (std::int64_t number = 0; number < blocks; ++number, from += block) {
       const Measure<F> own = next;
       scale_at<F>(to, number) = own.scale;
       if (number + 1 < blocks) next = measure<F>(from + block, block);
       write_codes(own, from, block, codes_at<F>(to, number * block));
     }
+    if (const std::int64_t end = blocks * block; end < count)
+      encode_block<F>(from, count - end, codes_at<F>(to, end), scale_at<F>(to, blocks));
   }
   template <class F, class Block, class Sink>
   [[gnu::always_inline]] static void decode_blocks(Block block, const Encoded& from,
-                                                   std::int64_t blocks, const Sink& sink) {
+                                                   std::int64_t count, const Sink& sink) {
+    const std::int64_t blocks = count / block;
     for (std::int64_t number = 0; number < blocks; ++number)
       decode_block<F>(codes_at<F>(from, number * block), scale_at<F>(from, number), block,
                       Sink{sink.to + number * block});
-  }
-
-  // Calls whole(block, blocks), with a constant for the smallest blocks, and then rest(first
-  // element, elements, number) where the last block is a short one.
-  template <class Whole, class Rest>
-  [[gnu::always_inline]] static void for_blocks(std::int64_t block, std::int64_t count,
-                                                const Whole& whole, const Rest& rest) {
-    const std::int64_t blocks = count / block, end = blocks * block;
-    if (block == group)
-      whole(std::integral_constant<std::int64_t, group>{}, blocks);
-    else
-      whole(block, blocks);
-    if (end < count) rest(end, count - end, blocks);
+    if (const std::int64_t end = blocks * block; end < count)
+      decode_block<F>(codes_at<F>(from, end), scale_at<F>(from, blocks), count - end,
+                      Sink{sink.to + end});
   }
 
   template <class F, class T>
   static void encode_all(std::int64_t block, const T* from, std::int64_t count, const Encoded& to) {
-    if constexpr (std::is_same_v<F, bf16>) {
-      const Store<bf16> rounding{reinterpret_cast<bf16*>(to.codes)};
-      for_groups(from, count,
-                 [&](std::int64_t i, const V& elements) { rounding.put(elements, i, count - i); });
-    } else {
-      for_blocks(
-          block, count,
-          [&](auto size, std::int64_t blocks) { encode_blocks<F>(size, from, blocks, to); },
-          [&](std::int64_t first, std::int64_t n, std::int64_t number) {
-            encode_block<F>(from + first, n, codes_at<F>(to, first), scale_at<F>(to, number));
-          });
-    }
+    if constexpr (std::is_same_v<F, bf16>)
+      for_groups(count, [&](std::int64_t i, auto lanes) {
+        lanes.store(lanes.load(from + i), reinterpret_cast<bf16*>(to.codes) + i);
+      });
+    else
+      with_block(block, [&](auto size) { encode_blocks<F>(size, from, count, to); });
   }
 
   template <class F, class Sink>
   static void decode_all(std::int64_t block, const Encoded& from, std::int64_t count,
                          const Sink& sink) {
     if constexpr (std::is_same_v<F, bf16>) {
-      for_groups(reinterpret_cast<const bf16*>(from.codes), count,
-                 [&](std::int64_t i, const V& elements) { sink.put(elements, i, count - i); });
+      const auto* elements = reinterpret_cast<const bf16*>(from.codes);
+      for_groups(count,
+                 [&](std::int64_t i, auto lanes) { sink.put(lanes.load(elements + i), i, lanes); });
     } else {
-      for_blocks(
-          block, count,
-          [&](auto size, std::int64_t blocks) { decode_blocks<F>(size, from, blocks, sink); },
-          [&](std::int64_t first, std::int64_t n, std::int64_t number) {
-            decode_block<F>(codes_at<F>(from, first), scale_at<F>(from, number), n,
-                            Sink{sink.to + first});
-          });
+      with_block(block, [&](auto size) { decode_blocks<F>(size, from, count, sink); });
     }
   }
 
@@ -247,18 +208,19 @@ struct KernelSet {
         std::memset(error, 0, static_cast<std::size_t>(n) * sizeof *error);
       else
         decode_block<Int8>(before.codes, *before.scales * unit, n, Store<float>{error});
-      for_groups(gradient + at, n, [&](std::int64_t i, const V& elements) {
-        add(elements, V::load(error + i)).store(wanted + i);
+      for_groups(n, [&](std::int64_t i, auto lanes) {
+        (lanes.load(gradient + at + i) + V::load(error + i)).store(wanted + i);
       });
       std::uint8_t* codes = codes_at<F>(to, at);
       encode_block<F>(wanted, n, codes, scale_at<F>(to, at / block));
       decode_block<F>(codes, scale_at<F>(to, at / block), n, Store<float>{next});
-      for_groups(next, n, [&](std::int64_t i, const V& decoded) {
+      for_groups(n, [&](std::int64_t i, auto lanes) {
         const auto residue = [&](auto before, auto y, auto back) {
           return next_residue(before, y, back, feedback.beta);
         };
-        const V residues = combine(residue, V::load(error + i), V::load(wanted + i), decoded);
-        Store<float>{next}.put(residues, i, n - i);
+        lanes.store(
+            V::combine(residue, V::load(error + i), V::load(wanted + i), lanes.load(next + i)),
+            next + i);
       });
       write_residue(next, n, before, after, feedback, unit);
     }
@@ -274,13 +236,11 @@ struct KernelSet {
                   std::int64_t n, void* to, DType to_dtype) {
     with_float_type(dtype, [&]<class T>() {
       with_float_type(to_dtype, [&]<class To>() {
-        const Store<To> rounding{static_cast<To*>(to)};
-        for_groups(static_cast<const T*>(sources[0]) + first, n, [&](std::int64_t i, V total) {
-          for (int s = 1; s < count; ++s) {
-            const T* from = static_cast<const T*>(sources[s]) + first + i;
-            total = add(total, n - i >= group ? V::load(from) : load_some(from, n - i));
-          }
-          rounding.put(total, i, n - i);
+        for_groups(n, [&](std::int64_t i, auto lanes) {
+          V total = lanes.load(static_cast<const T*>(sources[0]) + first + i);
+          for (int s = 1; s < count; ++s)
+            total = total + lanes.load(static_cast<const T*>(sources[s]) + first + i);
+          lanes.store(total, static_cast<To*>(to) + i);
         });
       });
     });
@@ -308,14 +268,6 @@ struct KernelSet {
                 [&]<class F>() { decode_all<F>(codec.block, from, count, Add{sum}); });
   }
 
-  static void store(const float* from, std::int64_t count, void* to, DType dtype) {
-    with_float_type(dtype, [&]<class T>() {
-      const Store<T> rounding{static_cast<T*>(to)};
-      for_groups(from, count,
-                 [&](std::int64_t i, const V& elements) { rounding.put(elements, i, count - i); });
-    });
-  }
-
   static void encode_with_feedback(const Codec& codec, const void* gradient, DType dtype,
                                    const Feedback& feedback, std::int64_t count, Encoded to) {
     with_block_format(codec.format, [&]<class F>() {
@@ -332,11 +284,10 @@ struct KernelSet {
     V lost = zero, squares = zero;
     const auto add_square = [](auto sum, auto a, auto b) { return sum + (a - b) * (a - b); };
     with_float_type(dtype, [&]<class T>() {
-      for_groups(static_cast<const T*>(values), count, [&](std::int64_t i, const V& value) {
-        const std::int64_t n = count - i;
-        const V back = n >= group ? V::load(decoded + i) : load_some(decoded + i, n);
-        lost = combine(add_square, lost, value, back);
-        squares = combine(add_square, squares, value, zero);
+      for_groups(count, [&](std::int64_t i, auto lanes) {
+        const V value = lanes.load(static_cast<const T*>(values) + i);
+        lost = V::combine(add_square, lost, value, lanes.load(decoded + i));
+        squares = V::combine(add_square, squares, value, zero);
       });
     });
     lost.store(lanes[0]);
@@ -347,8 +298,7 @@ struct KernelSet {
     }
   }
 
-  static constexpr Kernels kernels{sum,    encode, decode, decode_add, store, encode_with_feedback,
-                                   compare};
+  static constexpr Kernels kernels{sum, encode, decode, decode_add, encode_with_feedback, compare};
 };
 
 }  // namespace zero::comm::wire

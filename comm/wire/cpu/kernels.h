@@ -14,15 +14,13 @@ namespace zero::comm::wire {
 // Formats other than `none`.
 struct Kernels {
   // to[i] = the sum, in fp32 and in order, of element first + i of the sources, of which there is
-  // at least one. `to` may be one of them, if first is 0.
+  // at least one: of a single one, its conversion. `to` may be one of them, if first is 0.
   void (*sum)(const void* const* sources, int count, DType dtype, std::int64_t first,
               std::int64_t n, void* to, DType to_dtype);
   void (*encode)(const Codec& codec, const void* from, DType dtype, std::int64_t count, Encoded to);
   void (*decode)(const Codec& codec, Encoded from, std::int64_t count, void* to, DType dtype);
   // sum += the decoded elements.
   void (*decode_add)(const Codec& codec, Encoded from, std::int64_t count, float* sum);
-  // Rounds to the dtype.
-  void (*store)(const float* from, std::int64_t count, void* to, DType dtype);
   // encode() with a feedback: block formats alone.
   void (*encode_with_feedback)(const Codec& codec, const void* gradient, DType dtype,
                                const Feedback& feedback, std::int64_t count, Encoded to);

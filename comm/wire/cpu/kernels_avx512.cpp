@@ -1,4 +1,4 @@
-#include "comm/wire/cpu/avx512x32.h"
+#include "comm/wire/cpu/avx512_codes.h"
 #include "comm/wire/cpu/kernel_set.h"
 
 namespace zero::comm::wire {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "comm/wire/cpu/kernel_set.h"
-#include "comm/wire/cpu/portable32.h"
+#include "comm/wire/cpu/portable_codes.h"
 
 namespace zero::comm::wire {
 
@@ -35,6 +35,8 @@ void store(const float* from, std::int64_t count, void* to, DType dtype) {
 // By tiles, because the target may be one of the sources.
 void sum(const void* const* sources, int count, DType dtype, std::int64_t first, std::int64_t n,
          void* to, DType to_dtype) {
+  if (count == 1 && dtype == DType::fp32)
+    return store(static_cast<const float*>(sources[0]) + first, n, to, to_dtype);
   constexpr std::int64_t size = 512;
   float tile[size];
   for (std::int64_t begin = 0; begin < n; begin += size) {
@@ -48,7 +50,6 @@ void sum(const void* const* sources, int count, DType dtype, std::int64_t first,
 constexpr Kernels portable() {
   Kernels kernels = Portable::kernels;
   kernels.sum = sum;
-  kernels.store = store;
   return kernels;
 }
 

@@ -37,7 +37,8 @@ Result result_of(const Kernels& kernels, const Codec& codec, const std::vector<f
   kernels.decode(codec, r.sent.encoded(), n, r.narrow.data(), dtype);
   kernels.decode_add(codec, r.sent.encoded(), n, r.added.data());
   kernels.compare(elements.data(), dtype, r.decoded.data(), n, r.compared.data());
-  kernels.store(values.data(), n, r.stored.data(), dtype);
+  const void* source = values.data();
+  kernels.sum(&source, 1, DType::fp32, 0, n, r.stored.data(), dtype);
   const Residue residue{r.residue.codes.data(), reinterpret_cast<float*>(r.residue.scales.data())};
   Feedback feedback{.before = residue, .after = residue, .reset = true};
   for (int step = 0; step < 2 && codec.format != Format::bf16; ++step, feedback.reset = false)

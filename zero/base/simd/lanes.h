@@ -5,16 +5,16 @@
 #include <cstdint>
 #include <cstring>
 
-namespace zero::optim::cpu {
+namespace zero::simd {
 
 template <class V>
 struct AllLanes {
   template <class T>
-  V load(const T* from) const {
+  [[gnu::always_inline]] V load(const T* from) const {
     return V::load(from);
   }
   template <class T>
-  void store(const V& value, T* to) const {
+  [[gnu::always_inline]] void store(const V& value, T* to) const {
     value.store(to);
   }
 };
@@ -40,9 +40,10 @@ struct SomeLanes {
 // Calls body(at, lanes) for each vector of a range, of which `lanes` loads and stores what lies in
 // the range.
 template <class V, class Body>
-[[gnu::always_inline]] inline void for_vectors(std::int64_t at, std::int64_t end, const Body& body) {
+[[gnu::always_inline]] inline void for_vectors(std::int64_t at, std::int64_t end,
+                                               const Body& body) {
   for (; at + V::lanes <= end; at += V::lanes) body(at, AllLanes<V>());
   if (at < end) body(at, SomeLanes<V>{end - at});
 }
 
-}  // namespace zero::optim::cpu
+}  // namespace zero::simd

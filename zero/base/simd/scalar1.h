@@ -5,11 +5,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "optim/square_sum.h"
-#include "optim/update_rules.h"
 #include "zero/base/dtype.h"
 
-namespace zero::optim::cpu {
+namespace zero::simd {
 
 struct Scalar1 {
   static constexpr int lanes = 1;
@@ -17,6 +15,8 @@ struct Scalar1 {
 
   Scalar1() = default;
   explicit Scalar1(float from) : value(from) {}
+  using Bits = std::uint32_t;
+  Bits bits() const { return std::bit_cast<Bits>(value); }
 
   static Scalar1 load(const float* from) { return Scalar1(*from); }
   static Scalar1 load(const bf16* from) { return Scalar1(to_float(*from)); }
@@ -42,12 +42,11 @@ struct Scalar1 {
     return Scalar1(std::fma(a.value, b.value, c.value));
   }
   friend Scalar1 sqrt(Scalar1 a) { return Scalar1(std::sqrt(a.value)); }
-  friend Scalar1 sign(Scalar1 a) { return Scalar1(optim::sign(a.value)); }
-
-  // The largest magnitude as bits, and the smallest minus one, zero wrapping round to the largest.
-  struct Range : MagnitudeRange {
-    void include(Scalar1 element) { MagnitudeRange::include(element.value); }
-  };
+  // Of zero: zero.
+  friend Scalar1 sign(Scalar1 a) {
+    return Scalar1(
+        static_cast<float>(static_cast<int>(a.value > 0) - static_cast<int>(a.value < 0)));
+  }
 
   // Of half the lanes, where there are two; with + - *.
   using Doubles = double;
@@ -64,4 +63,4 @@ struct Scalar1 {
   };
 };
 
-}  // namespace zero::optim::cpu
+}  // namespace zero::simd

@@ -1,0 +1,38 @@
+// The registers and instructions of AVX2 with FMA and F16C, for vector.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace zero::simd {
+
+struct Avx2 {
+  static constexpr int lanes = 8;
+  using Floats = __m256;
+  using Integers = __m256i;
+  typedef std::uint32_t Bits [[gnu::vector_size(32)]];
+  typedef std::uint16_t Halves [[gnu::vector_size(32)]];
+  typedef std::int64_t Counts [[gnu::vector_size(32)]];
+  using Doubles = __m256d;
+  using Words = __m128i;  // of 16 bits, as many as there are lanes
+
+  static Floats all(float value) { return _mm256_set1_ps(value); }
+  static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+  static Floats sqrt(Floats value) { return _mm256_sqrt_ps(value); }
+  static Integers widen(Words words) { return _mm256_cvtepu16_epi32(words); }
+  static Words narrow(Integers values) {
+    return _mm_packus_epi32(_mm256_castsi256_si128(values), _mm256_extracti128_si256(values, 1));
+  }
+  static Floats from_fp16(Words words) { return _mm256_cvtph_ps(words); }
+  static Words to_fp16(Floats values) {
+    return _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  template <int part>
+  static Doubles doubles(Floats values) {
+    return _mm256_cvtps_pd(_mm256_extractf128_ps(values, part));
+  }
+  static void stream(void* to, Words words) { _mm_stream_si128(static_cast<Words*>(to), words); }
+};
+
+}  // namespace zero::simd

@@ -1,0 +1,36 @@
+// The registers and instructions of AVX-512 (F, BW, DQ, VL), for vector.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace zero::simd {
+
+struct Avx512 {
+  static constexpr int lanes = 16;
+  using Floats = __m512;
+  using Integers = __m512i;
+  typedef std::uint32_t Bits [[gnu::vector_size(64)]];
+  typedef std::uint16_t Halves [[gnu::vector_size(64)]];
+  typedef std::int64_t Counts [[gnu::vector_size(64)]];
+  using Doubles = __m512d;
+  using Words = __m256i;
+
+  static Floats all(float value) { return _mm512_set1_ps(value); }
+  static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+  static Floats sqrt(Floats value) { return _mm512_sqrt_ps(value); }
+  static Integers widen(Words words) { return _mm512_cvtepu16_epi32(words); }
+  static Words narrow(Integers values) { return _mm512_cvtepi32_epi16(values); }
+  static Floats from_fp16(Words words) { return _mm512_cvtph_ps(words); }
+  static Words to_fp16(Floats values) {
+    return _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  template <int part>
+  static Doubles doubles(Floats values) {
+    return _mm512_cvtps_pd(_mm512_extractf32x8_ps(values, part));
+  }
+  static void stream(void* to, Words words) { _mm256_stream_si256(static_cast<Words*>(to), words); }
+};
+
+}  // namespace zero::simd

@@ -1,0 +1,90 @@
+// Floats in one register of a SIMD level of x86-64, with members as in scalar1.h: arithmetic in the
+// compiler's language of vectors, and what that lacks by the instructions of the level.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "zero/base/dtype.h"
+
+namespace zero::simd {
+
+// Registers of any type from and to any address.
+template <class Register>
+[[gnu::always_inline]] inline Register read(const void* from) {
+  Register result;
+  std::memcpy(&result, from, sizeof result);
+  return result;
+}
+template <class Register>
+[[gnu::always_inline]] inline void write(void* to, Register value) {
+  std::memcpy(to, &value, sizeof value);
+}
+
+template <class Level>
+struct Vector {
+  static constexpr int lanes = Level::lanes;
+  using Floats = typename Level::Floats;
+  using Doubles = typename Level::Doubles;
+  using Words = typename Level::Words;
+  using Bits = typename Level::Bits;
+  Floats value;
+
+  Vector() = default;
+  explicit Vector(float from) : value(Level::all(from)) {}
+  explicit Vector(Floats from) : value(from) {}
+  Bits bits() const { return reinterpret_cast<Bits>(value); }
+
+  static Vector load(const float* from) { return Vector(read<Floats>(from)); }
+  static Vector load(const bf16* from) {
+    const auto wide = reinterpret_cast<Bits>(Level::widen(read<Words>(from)));
+    return Vector(reinterpret_cast<Floats>(wide << 16));
+  }
+  static Vector load(const fp16* from) { return Vector(Level::from_fp16(read<Words>(from))); }
+
+  Words narrow(const bf16*) const {
+    const Bits high = bits() >> 16;
+    const Bits rounded = (bits() + 0x7fffu + (high & 1u)) >> 16;
+    const Bits words = value == value ? rounded : high | 0x40u;
+    return Level::narrow(reinterpret_cast<typename Level::Integers>(words));
+  }
+  Words narrow(const fp16*) const { return Level::to_fp16(value); }
+  void store(float* to) const { write(to, value); }
+  template <class T>
+  void store(T* to) const {
+    write(to, narrow(to));
+  }
+  // Past the caches; `to` is aligned to the vector.
+  template <class T>
+  void stream(T* to) const {
+    Level::stream(to, narrow(to));
+  }
+  static void finish_streaming() { _mm_sfence(); }
+
+  friend Vector operator+(Vector a, Vector b) { return Vector(a.value + b.value); }
+  friend Vector operator*(Vector a, Vector b) { return Vector(a.value * b.value); }
+  friend Vector operator/(Vector a, Vector b) { return Vector(a.value / b.value); }
+  friend Vector fma(Vector a, Vector b, Vector c) {
+    return Vector(Level::fma(a.value, b.value, c.value));
+  }
+  friend Vector sqrt(Vector a) { return Vector(Level::sqrt(a.value)); }
+  friend Vector sign(Vector a) {
+    const Floats zero{}, one = Level::all(1);
+    return Vector((a.value > zero ? one : zero) - (a.value < zero ? one : zero));
+  }
+
+  static Doubles doubles(double from) { return Doubles{} + from; }
+  template <int part>
+  Doubles widen() const {
+    return Level::template doubles<part>(value);
+  }
+  struct Counts {
+    typename Level::Counts value{};
+    void add_bits(Doubles from) { value += reinterpret_cast<typename Level::Counts>(from); }
+    void decrement_where_greater(Doubles a, Doubles b) { value += a > b; }
+  };
+};
+
+}  // namespace zero::simd
