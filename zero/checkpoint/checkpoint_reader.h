@@ -21,8 +21,6 @@ inline constexpr std::int64_t read_buffer_bytes = 2 * chunk_bytes;
 // What the file begins with, as its digest in the manifest says.
 std::string read_shard_header(const Directory& checkpoint, const ManifestFile& file);
 
-struct Want;
-
 class CheckpointReader {
  public:
   using Sink = std::function<void(const ManifestFile& file, const ElementRange& range,
@@ -50,7 +48,7 @@ class CheckpointReader {
   void verify() const;
 
  private:
-  void read_wants(std::size_t number, const std::vector<Want>& wants, const Sink& sink) const;
+  void read_wants(std::size_t number, const std::vector<FileEntry>& wants, const Sink& sink) const;
 
   Directory directory_;
   Manifest manifest_;

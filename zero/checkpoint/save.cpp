@@ -37,23 +37,15 @@ std::string shard_name(int rank, int ranks) {
 
 std::vector<FileEntry> file_entries(const checkpoint::Snapshot& snapshot, const Manifest& manifest,
                                     int rank, bool trainable_only) {
-  std::vector<FileEntry> entries;
-  const auto add = [&](const ElementRange& range) {
-    entries.push_back({range, manifest.width_of(range)});
-  };
-  for (const ElementRange& range : snapshot.ranges_of(rank, trainable_only)) add(range);
+  std::vector<ElementRange> ranges = snapshot.ranges_of(rank, trainable_only);
   for (int p = 0; p < std::ssize(manifest.parameters); ++p)
     if (const auto& buffer = manifest.parameters[p];
         buffer.buffer && buffer.elements() > 0 && buffer.of_rank.value_or(0) == rank)
-      add({p, 0, 0, buffer.elements()});
+      ranges.push_back({p, 0, 0, buffer.elements()});
   // The widest first: every tensor is aligned to its elements.
-  std::ranges::stable_sort(entries, std::greater<>(), &FileEntry::width);
-  std::int64_t end = 0;
-  for (FileEntry& entry : entries) {
-    entry.begin = end;
-    end = entry.end();
-  }
-  return entries;
+  std::ranges::stable_sort(ranges, std::greater<>(),
+                           [&](const ElementRange& range) { return manifest.width_of(range); });
+  return entries_of(manifest, ranges);
 }
 
 bool saves_asynchronously(const Config& config) {
@@ -151,9 +143,7 @@ void PendingSave::begin(const SaveOptions& options) {
 
 void PendingSave::add_file(int of_rank, const std::vector<FileEntry>& entries) {
   if (entries.empty()) return;
-  std::vector<ElementRange> ranges;
-  for (const FileEntry& entry : entries) ranges.push_back(entry.range);
-  headers_.push_back(format_shard_header(manifest_, ranges));
+  headers_.push_back(format_shard_header(manifest_, entries));
   manifest_.files.push_back({.name = shard_name(of_rank, context_.rank_count()),
                              .bytes = std::ssize(headers_.back()) + entries.back().end()});
 }

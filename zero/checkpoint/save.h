@@ -16,14 +16,7 @@
 
 namespace zero::detail {
 
-// An entry of this rank's file, and its bytes of the file's data.
-struct FileEntry {
-  checkpoint::ElementRange range;
-  std::int64_t width;  // bytes of an element
-  std::int64_t begin = 0;
-
-  std::int64_t end() const { return begin + range.count * width; }
-};
+using checkpoint::FileEntry;
 
 // What the rank's file has; `manifest` describes the snapshot.
 std::vector<FileEntry> file_entries(const checkpoint::Snapshot& snapshot,
