@@ -48,19 +48,17 @@ void FileWork::start(RuntimeCore& runtime, std::function<void()> work) {
   join();
   calls_.refused = [this, &world = runtime.world()] { return cancelled_ || world.failed(); };
   done_ = total_ = 0;
-  busy_.store(true, std::memory_order_relaxed);
-  const Outcome started = attempt([&] {
-    worker_ = start_thread("files of a checkpoint", [this, work = std::move(work)] {
-      checkpoint::watch_own_calls(calls_);
-      own_ = attempt(work);
-      const std::lock_guard lock(mutex_);
-      busy_.store(false, std::memory_order_release);
-      ended_.notify_all();
-    });
+  std::packaged_task<Outcome()> task([this, work = std::move(work)] {
+    checkpoint::watch_own_calls(calls_);
+    return attempt(work);
   });
+  own_ = task.get_future();
+  const Outcome started =
+      attempt([&] { worker_ = start_thread("files of a checkpoint", std::move(task)); });
   if (started.code == 0) return;
-  own_ = started;
-  busy_.store(false, std::memory_order_release);
+  std::promise<Outcome> not_started;
+  not_started.set_value(started);
+  own_ = not_started.get_future();
 }
 
 void FileWork::join() {
@@ -76,11 +74,6 @@ void FileWork::got_on(std::int64_t bytes) {
   if (calls_.refused()) throw Error("the work on files was cancelled");
   done_.fetch_add(bytes, std::memory_order_relaxed);
   calls_.ended.fetch_add(1, std::memory_order_relaxed);
-}
-
-bool FileWork::await_end(milliseconds limit) {
-  std::unique_lock lock(mutex_);
-  return ended_.wait_for(lock, limit, [this] { return !busy(); });
 }
 
 // Where a rank does not come, its neighbours know from the round before what it was at.
