@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "zero/checkpoint/staged_writer.h"
+
 namespace zero {
 
 namespace detail {

@@ -223,8 +223,7 @@ class Load {
         own += read_shard_header(directory, saved_.files[i]);
     });
     if (outcome.code != 0) return outcome;
-    std::vector<std::string> texts = context_.ranks.gather_bytes(
-        what, std::as_bytes(std::span(own)), context_.ranks.gather_words(what, {std::ssize(own)}));
+    std::vector<std::string> texts = context_.ranks.gather_texts(what, own);
     for (std::size_t i = 0; i < saved_.files.size(); ++i) {
       std::string& text = texts[i % ranks];
       std::uint64_t length = 0;  // which each begins with

@@ -10,6 +10,7 @@
 
 #include "comm/call.h"
 #include "comm/environment.h"
+#include "zero/checkpoint/staged_writer.h"
 #include "zero/runtime/agreement.h"
 #include "zero/runtime/runtime_core.h"
 
@@ -102,8 +103,7 @@ void PendingSave::gather_rank_states(const std::string& own) {
     throw UsageError("SaveOptions::rank_state has " + std::to_string(largest) +
                      " bytes on some rank; it may have " + std::to_string(most) + " on each and " +
                      std::to_string(most_of_all) + " on all: keep larger things in files");
-  manifest_.rank_states =
-      context_.ranks.gather_bytes("the ranks' own states", std::as_bytes(std::span(own)), sizes);
+  manifest_.rank_states = context_.ranks.gather_texts("the ranks' own states", own);
 }
 
 // Rank 0 makes the temporary directory; all learn its name.
@@ -264,12 +264,13 @@ void PendingSave::gather_digests() {
   for (const std::int64_t own :
        ranks.gather_words("the digests of a save", {std::llround(seconds_ * 1e6)}))
     seconds_ = std::max(seconds_, static_cast<double>(own) / 1e6);
-  std::span<const std::byte> own;
-  if (!entries_.empty()) own = std::as_bytes(std::span(manifest_.files.front().chunks));
-  const std::vector<std::string> all = ranks.gather_bytes(
-      "the digests of a save", own, ranks.gather_words("the digests of a save", {std::ssize(own)}));
+  std::string_view own;
+  if (!entries_.empty()) {
+    const std::vector<checkpoint::Digest>& chunks = manifest_.files.front().chunks;
+    own = {reinterpret_cast<const char*>(chunks.data()), chunks.size() * sizeof chunks[0]};
+  }
   std::size_t number = 0;  // of the file, in rank order; ranks without data have none
-  for (const std::string& digests : all) {
+  for (const std::string& digests : ranks.gather_texts("the digests of a save", own)) {
     if (context_.rank() != 0 || digests.empty()) continue;
     ManifestFile& file = manifest_.files[number];
     file.chunks.resize(digests.size() / sizeof(checkpoint::Digest));

@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "zero/checkpoint/context.h"
-#include "zero/checkpoint/staged_writer.h"
+#include "zero/checkpoint/safetensors_file.h"
 #include "zero/zero.h"
 
 namespace zero::detail {
 
+class StagedWriter;
 using checkpoint::FileEntry;
 
 // What the rank's file has; `manifest` describes the snapshot.

@@ -85,17 +85,8 @@ void agree_on_values(Ranks& ranks, const Text& values) {
       "the comparison of " + values.begin()->first +
       (values.size() > 1 ? " and " + std::to_string(values.size() - 1) + " more values" : "");
   const std::string own = packed(values);
-  const std::vector<std::int64_t> words =
-      ranks.gather_words(subject, {std::bit_cast<std::int64_t>(hash_of(own)), std::ssize(own)});
-  std::vector<std::int64_t> sizes;
-  bool equal = true;
-  for (std::size_t i = 0; i < words.size(); i += 2) {
-    equal = equal && words[i] == words[0] && words[i + 1] == words[1];
-    sizes.push_back(words[i + 1]);
-  }
-  if (equal) return;
-  const std::vector<std::string> texts =
-      ranks.gather_bytes(subject, std::as_bytes(std::span(own)), sizes);
+  if (ranks.all_have(subject, own)) return;
+  const std::vector<std::string> texts = ranks.gather_texts(subject, own);
   // The values of every name, by rank; none where a rank lacks it.
   std::map<std::string, std::vector<std::optional<std::string>>> found;
   for (std::size_t rank = 0; rank < texts.size(); ++rank)

@@ -1,8 +1,10 @@
 #include "zero/runtime/ranks.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
+#include "zero/base/hash.h"
 #include "zero/runtime/runtime_core.h"
 
 namespace zero::detail {
@@ -133,11 +135,10 @@ std::vector<std::int64_t> Ranks::gather_words(std::string_view subject,
   return all;
 }
 
-std::vector<std::string> Ranks::gather_bytes(std::string_view subject,
-                                             std::span<const std::byte> own,
-                                             const std::vector<std::int64_t>& sizes) {
+std::vector<std::string> Ranks::gather_texts(std::string_view subject, std::string_view own) {
+  const std::vector<std::int64_t> sizes = gather_words(subject, {std::ssize(own)});
   std::vector<std::int64_t> words((std::ranges::max(sizes) + 7) / 8);
-  std::ranges::copy(own, std::as_writable_bytes(std::span(words)).begin());
+  own.copy(reinterpret_cast<char*>(words.data()), own.size());
   const std::vector<std::int64_t> all = gather_words(subject, words);
   const char* at = reinterpret_cast<const char*>(all.data());
   std::vector<std::string> texts;
@@ -146,6 +147,14 @@ std::vector<std::string> Ranks::gather_bytes(std::string_view subject,
     at += words.size() * sizeof(std::int64_t);
   }
   return texts;
+}
+
+bool Ranks::all_have(std::string_view subject, std::string_view text) {
+  const std::vector<std::int64_t> hashes =
+      gather_words(subject, {std::bit_cast<std::int64_t>(hash_of(text)), std::ssize(text)});
+  for (std::size_t i = 2; i < hashes.size(); ++i)
+    if (hashes[i] != hashes[i - 2]) return false;
+  return true;
 }
 
 std::string Ranks::broadcast_text(std::string_view subject, std::string text) {
