@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -32,11 +31,6 @@ std::string_view kind_of(int exit_code) {
   return "INTERNAL";
 }
 
-std::string host() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
-
 }  // namespace
 
 void print_last_words(int seen_by, int failed_rank, int exit_code,
@@ -46,10 +40,10 @@ void print_last_words(int seen_by, int failed_rank, int exit_code,
   if (wanted != nullptr && std::string_view(wanted) == "1")
     line += "{\"zerr\":" + json_text(kind_of(exit_code)) +
             ",\"rank\":" + std::to_string(failed_rank) + ",\"seen_by\":" + std::to_string(seen_by) +
-            ",\"host\":" + json_text(host()) + ",\"pid\":" + std::to_string(getpid()) +
+            ",\"host\":" + json_text(host_name()) + ",\"pid\":" + std::to_string(getpid()) +
             ",\"exit_code\":" + std::to_string(exit_code) + ",\"message\":" + json_text(text) +
             "}\n";
-  mark_code(exit_code);
+  mark("code", exit_code);
   // In one call, so that the lines of ranks do not mix.
   std::fputs(line.c_str(), stderr);
   std::fflush(nullptr);

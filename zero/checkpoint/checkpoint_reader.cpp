@@ -177,31 +177,11 @@ void CheckpointReader::read(int parameter, int kind, std::int64_t first,
        });
 }
 
-std::vector<std::byte> CheckpointReader::bytes(int parameter) const {
-  const ElementRange whole{parameter, 0, 0, manifest_.parameters[parameter].elements()};
-  const std::int64_t width = manifest_.width_of(whole);
-  std::vector<std::byte> all(whole.count * width);
-  read({whole},
-       [&](const ManifestFile&, const ElementRange& range, std::span<const std::byte> bytes) {
-         std::ranges::copy(bytes, all.begin() + range.begin * width);
-       });
-  return all;
-}
-
 void CheckpointReader::verify() const {
   std::vector<ElementRange> all;
   for (const Shard& shard : shards_)
     for (const FileEntry& entry : shard.entries) all.push_back(entry.range);
   read(std::move(all), [](const auto&, const auto&, const auto&) {});
-}
-
-std::string find_checkpoint(const std::string& path, const std::string& tag) {
-  const Directory root = Directory::open(path);
-  if (tag.empty() && (root.has(manifest_name) || root.has(manifest_digest_name)))
-    return root.path();
-  const auto choice = choose(path, tag);
-  if (!choice) throw LoadError(root.path() + ": there is no checkpoint in it");
-  return root.path() + "/" + choice->candidate.directory;
 }
 
 }  // namespace zero::checkpoint

@@ -42,8 +42,6 @@ class CheckpointReader {
   void read(std::vector<ElementRange> wanted, const Sink& sink) const;
   // Elements [first, first + values.size()) of a parameter (kind 0) or state, as fp32.
   void read(int parameter, int kind, std::int64_t first, std::span<float> values) const;
-  // All of a buffer or parameter as it is stored.
-  std::vector<std::byte> bytes(int parameter) const;
   // Every byte of every file.
   void verify() const;
 
@@ -56,9 +54,5 @@ class CheckpointReader {
   std::vector<std::byte> own_buffer_;
   std::span<std::byte> buffer_;
 };
-
-// `path` itself where it is a checkpoint, else the one in it with the tag (empty: the newest valid
-// one). Throws LoadError.
-std::string find_checkpoint(const std::string& path, const std::string& tag);
 
 }  // namespace zero::checkpoint

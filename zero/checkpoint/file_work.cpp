@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "comm/call.h"
-#include "comm/environment.h"
 #include "zero/base/last_words.h"
 #include "zero/base/number_text.h"
+#include "zero/base/text.h"
 #include "zero/base/thread.h"
 #include "zero/runtime/runtime_core.h"
 
@@ -162,7 +162,7 @@ std::string visibility_problem(FileWork& files, bool once, const std::function<v
       work();
       return "";
     } catch (const checkpoint::Unreadable& error) {
-      throw LoadError("host " + comm::host_name() + ": " + error.what());
+      throw LoadError("host " + host_name() + ": " + error.what());
     } catch (const LoadError& error) {
       if (Clock::now() >= give_up) return error.what();
       std::this_thread::sleep_for(milliseconds(50));
@@ -173,7 +173,7 @@ std::string visibility_problem(FileWork& files, bool once, const std::function<v
 void await_visible(const std::string& what, FileWork& files, const std::function<void()>& work) {
   const std::string problem = visibility_problem(files, false, work);
   if (!problem.empty())
-    throw TopologyError("host " + comm::host_name() + " does not see " + what + " (" + problem +
+    throw TopologyError("host " + host_name() + " does not see " + what + " (" + problem +
                         "): checkpoints need a directory that all hosts share");
 }
 

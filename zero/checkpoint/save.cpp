@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "comm/call.h"
-#include "comm/environment.h"
+#include "zero/base/text.h"
 #include "zero/checkpoint/staged_writer.h"
 #include "zero/runtime/agreement.h"
 #include "zero/runtime/runtime_core.h"
@@ -244,7 +244,7 @@ std::unique_ptr<checkpoint::SafetensorsWriter> PendingSave::create_file() {
     throw SaveError(problem +
                     "; the directory of the checkpoints was there when the save began, "
                     "and was removed or unmounted meanwhile (on host " +
-                    comm::host_name() + ")");
+                    host_name() + ")");
   return std::make_unique<checkpoint::SafetensorsWriter>(
       temporary->create(manifest_.files.front().name), headers_.front(), entries_.back().end());
 }

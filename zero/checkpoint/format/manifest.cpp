@@ -5,6 +5,7 @@
 #include <set>
 
 #include "zero/base/error.h"
+#include "zero/base/text.h"
 #include "zero/checkpoint/format/json.h"
 
 namespace zero::checkpoint {
@@ -181,11 +182,6 @@ void check_each(const std::string& path, const char* kind, const Manifest& manif
 }
 
 }  // namespace
-
-int Manifest::find(std::string_view name) const {
-  const auto found = std::ranges::find(parameters, name, &ManifestParameter::name);
-  return found == parameters.end() ? -1 : static_cast<int>(found - parameters.begin());
-}
 
 bool Manifest::has_residues_for(const Manifest& other) const {
   const auto same = [&](const char* term) {

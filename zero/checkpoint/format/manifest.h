@@ -77,7 +77,6 @@ struct Manifest {
   // What must be equal for a continued run to give equal bits.
   std::map<std::string, std::string> equality;
 
-  int find(std::string_view name) const;  // -1: none
   // Whether both have residues, of the same formats, ranks and layout.
   bool has_residues_for(const Manifest& other) const;
   // Whether the parameter has entries of this kind.
