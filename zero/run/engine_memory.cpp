@@ -69,7 +69,6 @@ void EngineMemory::reserve_exchanged(std::int64_t bytes) {
 EngineMemory::~EngineMemory() {
   Ledger& ledger = train_.runtime.ledger();
   ledger.give_back(MemoryCategory::communication, exchanged_.size() - exchanged_.taken());
-  if (train_.offload) train_.offload->give_back(ledger);
 }
 
 }  // namespace zero::detail
