@@ -61,15 +61,6 @@ void FileWork::start(RuntimeCore& runtime, std::function<void()> work) {
   own_ = not_started.get_future();
 }
 
-void FileWork::join() {
-  if (worker_.joinable()) worker_.join();
-}
-
-void FileWork::cancel() {
-  cancelled_ = true;
-  join();
-}
-
 void FileWork::got_on(std::int64_t bytes) {
   if (calls_.refused()) throw Error("the work on files was cancelled");
   done_.fetch_add(bytes, std::memory_order_relaxed);

@@ -33,9 +33,14 @@ class FileWork {
   // How the work went here, once it has been started; waits for it.
   const Outcome& own() const { return own_.get(); }
   // Waits for this rank's work alone.
-  void join();
+  void join() {
+    if (worker_.joinable()) worker_.join();
+  }
   // The same, and its next file call fails.
-  void cancel();
+  void cancel() {
+    cancelled_ = true;
+    join();
+  }
   // Collective: waits for the work of all ranks, whose outcome it returns. `what`: "the writing of
   // step-500". Rank 0 prints how far the slowest is.
   Outcome finish(RuntimeCore& runtime, Ranks& ranks, const std::string& what);

@@ -70,10 +70,6 @@ Saver::Saver(const std::string& directory)
   finish_replacement();
 }
 
-Saver::~Saver() {
-  abandon();
-}
-
 std::string Saver::holder() const {
   std::array<char, 300> text{};
   const ssize_t got = ::pread(lock_.get(), text.data(), text.size() - 1, 0);

@@ -103,7 +103,7 @@ class Saver {
  public:
   // Makes the directory where it is missing. Refused while another job holds the lock.
   explicit Saver(const std::string& directory);
-  ~Saver();
+  ~Saver() { abandon(); }
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 

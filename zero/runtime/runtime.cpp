@@ -160,11 +160,6 @@ std::string RuntimeCore::describe() {
          " per rank";
 }
 
-std::unique_ptr<ExecutionStream> RuntimeCore::create_stream(const std::string& thread_name) {
-  if (all_inline_ && device().is_host()) return create_inline_stream();
-  return device().create_worker(thread_name);
-}
-
 bool RuntimeCore::publish_failure(const std::string& reason, int exit_code) noexcept {
   failed_first_ = world_->fail(reason, exit_code) || failed_first_;
   if (model_parallel_) model_parallel_->fail(reason, exit_code);

@@ -198,15 +198,6 @@ bool Manifest::has(const ManifestParameter& parameter, int kind) const {
   return !own || std::ranges::find(*own, states[kind - 1]) != own->end();
 }
 
-const std::string& Manifest::dtype_of(const ElementRange& range) const {
-  const ManifestParameter& parameter = parameters[range.parameter];
-  return range.kind > 0 ? parameter.states_dtype : parameter.dtype;
-}
-
-std::int64_t Manifest::width_of(const ElementRange& range) const {
-  return bits_of(dtype_of(range)).value_or(0) / 8;
-}
-
 std::string Manifest::name_of(const ElementRange& range) const {
   return stem_of(*this, range.parameter, range.kind) + "@" + std::to_string(range.begin);
 }

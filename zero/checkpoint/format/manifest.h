@@ -81,8 +81,13 @@ struct Manifest {
   bool has_residues_for(const Manifest& other) const;
   // Whether the parameter has entries of this kind.
   bool has(const ManifestParameter& parameter, int kind) const;
-  const std::string& dtype_of(const ElementRange& range) const;
-  std::int64_t width_of(const ElementRange& range) const;  // bytes per element
+  const std::string& dtype_of(const ElementRange& range) const {
+    const ManifestParameter& parameter = parameters[range.parameter];
+    return range.kind > 0 ? parameter.states_dtype : parameter.dtype;
+  }
+  std::int64_t width_of(const ElementRange& range) const {  // bytes per element
+    return bits_of(dtype_of(range)).value_or(0) / 8;
+  }
   // "name@offset", "name:exp_avg@offset".
   std::string name_of(const ElementRange& range) const;
   std::int64_t data_bytes() const;  // of all parameters and states
