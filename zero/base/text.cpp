@@ -50,6 +50,15 @@ std::string to_hex(std::string_view bytes) {
   return hex;
 }
 
+std::string list_of(const std::vector<std::string>& items, std::size_t most,
+                    std::string_view separator) {
+  std::string list;
+  for (std::size_t i = 0; i < std::min(items.size(), most); ++i)
+    list.append(i > 0 ? separator : "").append(items[i]);
+  return items.size() > most ? list + " and " + std::to_string(items.size() - most) + " more"
+                             : list;
+}
+
 std::string host_name() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace zero {
 
@@ -21,6 +22,10 @@ std::string printable(std::string_view text, std::size_t limit = 80);
 
 // Lower-case hexadecimal digits, two per byte.
 std::string to_hex(std::string_view bytes);
+
+// "a, b and 3 more"
+std::string list_of(const std::vector<std::string>& items, std::size_t most,
+                    std::string_view separator = ", ");
 
 // Of this host, as the system calls it.
 std::string host_name();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "zero/base/error.h"
+#include "zero/base/text.h"
 #include "zero/checkpoint/store.h"
 
 namespace zero::checkpoint {
@@ -20,13 +21,6 @@ File open_shard(const Directory& checkpoint, const ManifestFile& file) {
                     std::to_string(file.bytes) +
                     (size < file.bytes ? ": cut short" : ": something was added"));
   return shard;
-}
-
-std::vector<std::string> read_headers(const Directory& checkpoint, const Manifest& manifest) {
-  std::vector<std::string> headers;
-  for (const ManifestFile& file : manifest.files)
-    headers.push_back(read_shard_header(checkpoint, file));
-  return headers;
 }
 
 std::string tensors_in(const Manifest& manifest, const Shard& shard, std::int64_t begin,
@@ -95,15 +89,15 @@ std::string read_shard_header(const Directory& checkpoint, const ManifestFile& f
 }
 
 CheckpointReader::CheckpointReader(const std::string& path)
-    : directory_(Directory::open(path)),
-      manifest_(reading(directory_, [this] { return read_manifest(directory_); })),
-      shards_(reading(directory_,
-                      [this] {
-                        return parse_shard_headers(this->path(), manifest_,
-                                                   read_headers(directory_, manifest_));
-                      })),
-      own_buffer_(read_buffer_bytes),
-      buffer_(own_buffer_) {}
+    : directory_(Directory::open(path)), own_buffer_(read_buffer_bytes), buffer_(own_buffer_) {
+  reading(directory_, [this] {
+    manifest_ = read_manifest(directory_);
+    std::vector<std::string> headers;
+    for (const ManifestFile& file : manifest_.files)
+      headers.push_back(read_shard_header(directory_, file));
+    shards_ = parse_shard_headers(this->path(), manifest_, headers);
+  });
+}
 
 CheckpointReader::CheckpointReader(const std::string& path, Manifest manifest,
                                    const std::vector<std::string>& headers,

@@ -78,12 +78,12 @@ std::vector<FileWork::Round> FileWork::exchange(Ranks& ranks, const std::string&
     std::memcpy(rounds.data(), all.data(), rounds.size() * sizeof(Round));
     return rounds;
   } catch (const StalledError& error) {
-    std::string heard;
+    std::vector<std::string> heard;
     for (std::size_t r = 0; r < before.size(); ++r)
-      if (before[r].busy)
-        heard +=
-            (heard.empty() ? "" : ", ") + ("rank " + std::to_string(r) + ": ") + before[r].text();
-    throw StalledError(error.what() + (heard.empty() ? "" : " (last heard of " + heard + ")"));
+      if (before[r].busy) heard.push_back("rank " + std::to_string(r) + ": " + before[r].text());
+    if (heard.empty()) throw;
+    throw StalledError(std::string(error.what()) + " (last heard of " +
+                       list_of(heard, heard.size()) + ")");
   }
 }
 
