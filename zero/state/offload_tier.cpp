@@ -166,21 +166,21 @@ void OffloadTier::plan(Ledger& ledger) const {
     requests->plan(ledger);
 }
 
-void OffloadTier::take_memory(Ledger& ledger) {
+void OffloadTier::open(Ledger& ledger) {
   Device& device = runtime_.device();
-  const PreferNumaNode near(device.numa_node());
   const std::string name = "optimizer state in host memory";
-  copied_arena_ = device.reserve_pinned(copied_requests_.bytes(), "the buffers of offload");
-  kept_arena_ = pins_all_ ? device.reserve_pinned(kept_requests_.bytes(), name)
-                          : Arena(kept_requests_.bytes(), Arena::Sharing::private_memory, name);
+  {
+    const PreferNumaNode near(device.numa_node());
+    copied_arena_ = device.reserve_pinned(copied_requests_.bytes(), "the buffers of offload");
+    kept_arena_ = pins_all_ ? device.reserve_pinned(kept_requests_.bytes(), name)
+                            : Arena(kept_requests_.bytes(), Arena::Sharing::private_memory, name);
+  }
   device_arena_ = device.reserve(device_requests_.bytes(), Arena::Sharing::private_memory,
                                  "slots of offloaded state");
   copied_requests_.take(copied_arena_, ledger);
   kept_requests_.take(kept_arena_, ledger);
   device_requests_.take(device_arena_, ledger);
-}
-
-void OffloadTier::open_file(Ledger& ledger) {
+  if (!store_) return;
   store_->open();
   file_requests_.take(ledger);
   // They lie in this order: slots, shards, staging, window. Reads use the first two, writes the

@@ -40,10 +40,7 @@ class OffloadTier {
   // Enters memory and file into the ledger's plan; open() takes them, once the state has its
   // memory.
   void plan(Ledger& ledger) const;
-  void open(Ledger& ledger) {
-    take_memory(ledger);
-    if (store_) open_file(ledger);
-  }
+  void open(Ledger& ledger);
   std::string describe() const;
   std::vector<std::string> notices() const {
     return store_ ? store_->notices() : std::vector<std::string>();
@@ -93,8 +90,6 @@ class OffloadTier {
   int add_extent(const OffloadPart& part);
   void place_shards();
   void request_memory();
-  void take_memory(Ledger& ledger);
-  void open_file(Ledger& ledger);
   void write_zeros();
 
   const OffloadPart* find(int chunk, ArrayKind kind, int state = 0) const;
