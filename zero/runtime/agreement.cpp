@@ -20,14 +20,12 @@ constexpr std::size_t longest_line = 511;
 std::string first_difference(const std::string& own, const std::string& root) {
   std::istringstream own_lines(own), root_lines(root);
   std::string own_line, root_line;
-  while (true) {
-    const bool has_own = static_cast<bool>(std::getline(own_lines, own_line));
-    const bool has_root = static_cast<bool>(std::getline(root_lines, root_line));
-    if (!has_own && !has_root) return "";
-    if (!has_own) own_line = "nothing more";
-    if (!has_root) root_line = "nothing more";
+  do {
+    if (!std::getline(own_lines, own_line)) own_line = "nothing more";
+    if (!std::getline(root_lines, root_line)) root_line = "nothing more";
     if (own_line != root_line) return "\"" + own_line + "\" where rank 0 has \"" + root_line + "\"";
-  }
+  } while (own_lines || root_lines);
+  return "";
 }
 
 const char* name_of(Differs what) {

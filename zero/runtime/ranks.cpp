@@ -157,16 +157,24 @@ bool Ranks::all_have(std::string_view subject, std::string_view text) {
   return true;
 }
 
-std::string Ranks::broadcast_text(std::string_view subject, std::string text) {
-  std::vector<std::int64_t> words{static_cast<std::int64_t>(text.size())};
-  exchange(subject, [&](comm::Communicator& c) { c.broadcast(words.data(), 1, DType::int64, 0); });
-  text.resize(static_cast<std::size_t>(words[0]));
-  words.assign((text.size() + 7) / 8, 0);
-  std::memcpy(words.data(), text.data(), text.size());
-  exchange(subject, [&](comm::Communicator& c) {
-    c.broadcast(words.data(), static_cast<std::int64_t>(words.size()), DType::int64, 0);
+void Ranks::broadcast(std::string_view subject, std::span<std::byte> bytes, int root) {
+  // Communicators move elements; what is left over travels in one of its own.
+  const std::size_t words = bytes.size() / sizeof(std::int64_t);
+  const std::span<std::byte> rest = bytes.subspan(words * sizeof(std::int64_t));
+  std::int64_t last = 0;
+  std::ranges::copy(rest, std::as_writable_bytes(std::span(&last, 1)).begin());
+  exchange(subject, [&](comm::Communicator& communicator) {
+    communicator.broadcast(bytes.data(), static_cast<std::int64_t>(words), DType::int64, root);
+    if (!rest.empty()) communicator.broadcast(&last, 1, DType::int64, root);
   });
-  std::memcpy(text.data(), words.data(), text.size());
+  if (!rest.empty()) std::memcpy(rest.data(), &last, rest.size());
+}
+
+std::string Ranks::broadcast_text(std::string_view subject, std::string text) {
+  std::int64_t size = std::ssize(text);
+  broadcast(subject, std::as_writable_bytes(std::span(&size, 1)), 0);
+  text.resize(static_cast<std::size_t>(size));
+  broadcast(subject, std::as_writable_bytes(std::span(text)), 0);
   return text;
 }
 

@@ -64,7 +64,8 @@ class Ranks {
   std::vector<std::string> gather_texts(std::string_view subject, std::string_view own);
   // Whether all ranks have the same text, by its hash.
   bool all_have(std::string_view subject, std::string_view text);
-  // The root's text on every rank.
+  // The bytes of one rank to all, and rank 0's text on every rank.
+  void broadcast(std::string_view subject, std::span<std::byte> bytes, int root);
   std::string broadcast_text(std::string_view subject, std::string text);
   // Sent by the control traffic of this caller.
   std::int64_t control_bytes() const { return control_bytes_; }
