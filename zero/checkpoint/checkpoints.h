@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 
-#include "zero/checkpoint/load.h"
 #include "zero/checkpoint/save.h"
 
 namespace zero::detail {
@@ -30,9 +29,9 @@ class Checkpoints {
 
   // Collective, between steps, with no save pending.
   void open(const std::string& directory) { context_.open(directory); }
-  std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag) {
-    return load_checkpoint(context_, directory, mode, tag);
-  }
+  // Rank 0 chooses a checkpoint, and every rank finds what it owns by name and element, whatever
+  // the world size and stage that saved. Throws what went wrong, on all ranks.
+  std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag);
   // The last resume() has failed when it had begun to change the state.
   bool spoiled() const { return context_.spoiled; }
   std::shared_ptr<PendingSave> save(const std::string& directory, const SaveOptions& options);

@@ -1,5 +1,4 @@
-#include "zero/checkpoint/load.h"
-
+// How an engine resumes.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -8,6 +7,7 @@
 
 #include "zero/base/text.h"
 #include "zero/checkpoint/checkpoint_reader.h"
+#include "zero/checkpoint/checkpoints.h"
 #include "zero/runtime/agreement.h"
 
 namespace zero::detail {
@@ -317,9 +317,9 @@ class Load {
 
 }  // namespace
 
-std::optional<Resumed> load_checkpoint(CheckpointContext& context, const std::string& directory,
-                                       Resume mode, const std::string& tag) {
-  return Load(context, directory, tag).resume(mode);
+std::optional<Resumed> Checkpoints::resume(const std::string& directory, Resume mode,
+                                           const std::string& tag) {
+  return Load(context_, directory, tag).resume(mode);
 }
 
 }  // namespace zero::detail
