@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 #include <thread>
 
@@ -15,20 +16,14 @@
 namespace zero {
 namespace {
 
-struct Kind {
-  int exit_code;
-  const char* name;
-};
-
-// The names of the exceptions in zero/base/error.h.
-constexpr Kind kinds[] = {
-    {10, "CONFIG"}, {11, "TOPOLOGY"}, {12, "DISAGREEMENT"}, {13, "MEMORY"},  {14, "SAVE"},
-    {15, "LOAD"},   {16, "NUMERIC"},  {17, "PEER_FAILED"},  {18, "STALLED"}, {19, "OFFLOAD"}};
+// The names of the exceptions in zero/base/error.h, by exit code.
+constexpr int first_code = 10;
+constexpr const char* kinds[] = {"CONFIG", "TOPOLOGY", "DISAGREEMENT", "MEMORY",  "SAVE",
+                                 "LOAD",   "NUMERIC",  "PEER_FAILED",  "STALLED", "OFFLOAD"};
 
 std::string_view kind_of(int exit_code) {
-  for (const Kind& kind : kinds)
-    if (kind.exit_code == exit_code) return kind.name;
-  return "INTERNAL";
+  const int number = exit_code - first_code;
+  return number >= 0 && number < std::ssize(kinds) ? kinds[number] : "INTERNAL";
 }
 
 }  // namespace
