@@ -65,12 +65,6 @@ std::string chosen_transport(const WorldOptions& options) {
                     name + "\"; it must be auto, self, shm, mpi or hierarchical");
 }
 
-std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
 void die_with_parent() {
   const pid_t parent = getppid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -33,8 +33,6 @@ std::chrono::milliseconds chosen_start_limit(const WorldOptions& options);
 // options.transport, or ZERO_TRANSPORT where that is set. Throws ConfigError for unknown names.
 std::string chosen_transport(const WorldOptions& options);
 
-std::string host_name();
-
 // This process is killed when its parent, the launcher, dies.
 void die_with_parent();
 

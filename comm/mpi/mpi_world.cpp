@@ -19,6 +19,7 @@
 #include "comm/watch.h"
 #include "zero/base/last_words.h"
 #include "zero/base/run_marks.h"
+#include "zero/base/text.h"
 
 namespace zero::comm {
 namespace {
@@ -317,7 +318,7 @@ void agree_on_start(const StartProblem& own) {
 // From here until it goes; null where the program may not be ended.
 std::unique_ptr<ProcessTimeLimit> limit_start(const WorldOptions& options) {
   if (!options.abort_job) return nullptr;
-  mark_start(launched_rank());
+  mark("start", launched_rank());
   const auto last_words = [limit = options.start_limit](int code) {
     const int rank = launched_rank();
     print_last_words(rank, rank, code,

@@ -33,12 +33,10 @@ struct Checkpoint {
     add("two", {{0, 1, 9, 6}, {1, 0, 0, 7}});
   }
   void add(const char* name, const std::vector<ElementRange>& ranges) {
-    entries.push_back(ranges);
-    headers.push_back(format_shard_header(manifest, ranges));
-    std::int64_t data = 0;
-    for (const ElementRange& range : ranges) data += range.count * manifest.width_of(range);
-    manifest.files.push_back(
-        {.name = name, .bytes = std::ssize(headers.back()) + data, .chunks = {Digest{}}});
+    entries.push_back(entries_of(manifest, ranges));
+    headers.push_back(format_shard_header(manifest, entries.back()));
+    const std::int64_t bytes = std::ssize(headers.back()) + entries.back().back().end();
+    manifest.files.push_back({.name = name, .bytes = bytes, .chunks = {Digest{}}});
   }
   // With a change of the first header.
   std::string refusal_of(const std::function<void(nlohmann::json&)>& change) {
@@ -50,7 +48,7 @@ struct Checkpoint {
   }
 
   Manifest manifest;
-  std::vector<std::vector<ElementRange>> entries;
+  std::vector<std::vector<FileEntry>> entries;
   std::vector<std::string> headers;
 };
 

@@ -94,10 +94,10 @@ class Original {
     m.sequence = saver.next_sequence();
     saver.begin(m.tag, m.save_id, 10'000);
     const Directory temporary = Directory::open(root_).child(temporary_name(m.tag, m.save_id));
-    for (const std::vector<ElementRange>& entries : files) {
+    for (const std::vector<ElementRange>& ranges : files) {
+      const std::vector<FileEntry> entries = entries_of(m, ranges);
       const std::string header = format_shard_header(m, entries);
-      std::int64_t bytes = 0;
-      for (const ElementRange& entry : entries) bytes += entry.count * m.width_of(entry);
+      const std::int64_t bytes = entries.back().end();
       ManifestFile file{.name = "shard-" + std::to_string(m.files.size() + 1),
                         .bytes = std::ssize(header) + bytes};
       SafetensorsWriter writer(temporary.create(file.name), header, bytes);

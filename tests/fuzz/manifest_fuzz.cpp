@@ -28,7 +28,7 @@ void read_as_header(std::string_view text) {
   try {
     const std::vector<Shard> shards = parse_shard_headers("input", manifest, {header});
     std::int64_t elements = 0;
-    for (const ElementRange& entry : shards.at(0).entries) elements += entry.count;
+    for (const FileEntry& entry : shards.at(0).entries) elements += entry.range.count;
     require(elements == 30);
   } catch (const zero::LoadError&) {
     // Refused.
@@ -44,19 +44,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         parse_manifest("input", std::string_view(reinterpret_cast<const char*>(data), size));
     const std::string text = format_manifest(manifest);
     require(format_manifest(parse_manifest("input", text)) == text);
-    std::vector<ElementRange> entries;
+    std::vector<ElementRange> ranges;
     for (int p = 0; p < static_cast<int>(manifest.parameters.size()); ++p)
       for (int kind = 0; kind <= static_cast<int>(manifest.states.size()); ++kind) {
         const std::int64_t elements = manifest.parameters[static_cast<std::size_t>(p)].elements();
         if (elements > 0 && elements < most_elements &&
             manifest.has(manifest.parameters[static_cast<std::size_t>(p)], kind))
-          entries.push_back({p, kind, 0, elements});
+          ranges.push_back({p, kind, 0, elements});
       }
     Manifest one = manifest;
+    const std::vector<FileEntry> entries = entries_of(one, ranges);
     const std::string header = format_shard_header(one, entries);
     one.files.assign(1, {.name = "one", .bytes = static_cast<std::int64_t>(header.size())});
-    for (const ElementRange& entry : entries)
-      one.files[0].bytes += entry.count * one.width_of(entry);
+    one.files[0].bytes += entries.empty() ? 0 : entries.back().end();
     one.files[0].chunks.resize(static_cast<std::size_t>(
         (one.files[0].bytes - static_cast<std::int64_t>(header.size()) + chunk_bytes - 1) /
         chunk_bytes));

@@ -15,6 +15,7 @@
 #include "tools/zero/model_export.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
+#include "zero/base/text.h"
 #include "zero/checkpoint/checkpoint_reader.h"
 #include "zero/checkpoint/store.h"
 
@@ -34,7 +35,7 @@ struct CheckpointOptions {
 };
 
 std::string joined(const std::vector<std::string>& words) {
-  return checkpoint::list_of(words, words.size());
+  return list_of(words, words.size());
 }
 
 // Control characters of a foreign file do not reach the terminal.
@@ -44,10 +45,22 @@ std::string printable(std::string text) {
   return text;
 }
 
+// `path` itself where it is a checkpoint, else the one in it with the tag (empty: the newest valid
+// one). Throws LoadError.
+std::string find_checkpoint(const std::string& path, const std::string& tag) {
+  using namespace checkpoint;
+  const Directory root = Directory::open(path);
+  if (tag.empty() && (root.has(manifest_name) || root.has(manifest_digest_name)))
+    return root.path();
+  const auto choice = choose(path, tag);
+  if (!choice) throw LoadError(root.path() + ": there is no checkpoint in it");
+  return root.path() + "/" + choice->candidate.directory;
+}
+
 // The checkpoint that the options name; of a directory of some, the newest that is still there.
 CheckpointReader open_checkpoint(const std::string& directory, const std::string& tag) {
   while (true) {
-    const std::string path = checkpoint::find_checkpoint(directory, tag);
+    const std::string path = find_checkpoint(directory, tag);
     try {
       return checkpoint::reading(path, [&] { return CheckpointReader(path); });
     } catch (const checkpoint::Retired& error) {
@@ -163,10 +176,17 @@ Difference compare(CheckpointReader& a, int in_a, int kind_a, CheckpointReader& 
   return difference;
 }
 
+// Of the parameter with this name; -1: there is none.
+int number_of(const Manifest& manifest, const std::string& name) {
+  const auto& all = manifest.parameters;
+  const auto found = std::ranges::find(all, name, &ManifestParameter::name);
+  return found == all.end() ? -1 : static_cast<int>(found - all.begin());
+}
+
 // Prints what differs; how many lines.
 int compare_parameter(CheckpointReader& a, CheckpointReader& b, std::size_t number) {
   const ManifestParameter& own = a.manifest().parameters[number];
-  const int in_a = static_cast<int>(number), in_b = b.manifest().find(own.name);
+  const int in_a = static_cast<int>(number), in_b = number_of(b.manifest(), own.name);
   const std::string name = printable(own.name);
   if (in_b < 0) {
     std::printf("%s: only in %s\n", name.c_str(), a.path().c_str());
@@ -190,7 +210,8 @@ int compare_parameter(CheckpointReader& a, CheckpointReader& b, std::size_t numb
     std::printf("%s: %s\n", name.c_str(), difference);
   };
   if (own.buffer || other.buffer) {
-    if (own.buffer != other.buffer || own.dtype != other.dtype || a.bytes(in_a) != b.bytes(in_b))
+    if (own.buffer != other.buffer || own.dtype != other.dtype ||
+        bytes_of(a, in_a) != bytes_of(b, in_b))
       remark("the buffers differ");
     return lines;
   }
@@ -229,7 +250,7 @@ void diff(const CheckpointOptions& options) {
   field("optimizer states", joined(left.states), joined(right.states));
   for (std::size_t p = 0; p < left.parameters.size(); ++p) lines += compare_parameter(a, b, p);
   for (const ManifestParameter& p : right.parameters)
-    if (left.find(p.name) < 0) {
+    if (number_of(left, p.name) < 0) {
       ++lines;
       std::printf("%s: only in %s\n", printable(p.name).c_str(), b.path().c_str());
     }

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "tools/zero/process.h"
+#include "zero/base/text.h"
 
 namespace zero::tool {
 namespace {
@@ -139,9 +140,7 @@ MachineFacts read_machine() {
 }
 
 std::vector<std::string> local_host_names() {
-  std::array<char, 256> buffer{};
-  gethostname(buffer.data(), buffer.size() - 1);
-  const std::string name = buffer.data();
+  const std::string name = host_name();
   return {"localhost", "127.0.0.1", "::1", name, name.substr(0, name.find('.'))};
 }
 

@@ -52,7 +52,7 @@ void write_as(ModelWriter& writer, std::span<const float> values) {
 void write_tensor(checkpoint::CheckpointReader& reader, int parameter, DType dtype,
                   ModelWriter& writer) {
   if (reader.manifest().parameters[static_cast<std::size_t>(parameter)].buffer)
-    return writer.write(reader.bytes(parameter));
+    return writer.write(bytes_of(reader, parameter));
   const std::int64_t elements =
       reader.manifest().parameters[static_cast<std::size_t>(parameter)].elements();
   std::vector<float> values;
@@ -91,6 +91,19 @@ std::vector<std::string> export_model(checkpoint::CheckpointReader& reader,
   ModelWriter writer(directory, tensors, max_file_bytes);
   for (const std::size_t p : order) write_tensor(reader, static_cast<int>(p), dtypes[p], writer);
   return writer.finish();
+}
+
+std::vector<std::byte> bytes_of(const checkpoint::CheckpointReader& reader, int parameter) {
+  using checkpoint::ElementRange;
+  const checkpoint::Manifest& manifest = reader.manifest();
+  const ElementRange whole{parameter, 0, 0,
+                           manifest.parameters[static_cast<std::size_t>(parameter)].elements()};
+  const std::int64_t width = manifest.width_of(whole);
+  std::vector<std::byte> all(static_cast<std::size_t>(whole.count * width));
+  reader.read({whole}, [&](const auto&, const ElementRange& range, auto bytes) {
+    std::ranges::copy(bytes, all.begin() + range.begin * width);
+  });
+  return all;
 }
 
 }  // namespace zero::tool

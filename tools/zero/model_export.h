@@ -16,4 +16,7 @@ std::vector<std::string> export_model(checkpoint::CheckpointReader& reader,
                                       const std::string& directory, const std::string& dtype,
                                       std::int64_t max_file_bytes);
 
+// All of a buffer or parameter as it is stored.
+std::vector<std::byte> bytes_of(const checkpoint::CheckpointReader& reader, int parameter);
+
 }  // namespace zero::tool

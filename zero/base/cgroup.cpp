@@ -39,9 +39,7 @@ std::int64_t reclaimable_bytes(const std::string& path, const Version& version) 
   std::ifstream file(path);
   std::int64_t sum = 0, value = 0;
   for (std::string name; file >> name >> value;)
-    if (std::find(version.reclaimable.begin(), version.reclaimable.end(), name) !=
-        version.reclaimable.end())
-      sum += value;
+    if (std::ranges::count(version.reclaimable, name) > 0) sum += value;
   return sum;
 }
 

@@ -2,10 +2,10 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 #include <thread>
 
@@ -16,25 +16,14 @@
 namespace zero {
 namespace {
 
-struct Kind {
-  int exit_code;
-  const char* name;
-};
-
-// The names of the exceptions in zero/base/error.h.
-constexpr Kind kinds[] = {
-    {10, "CONFIG"}, {11, "TOPOLOGY"}, {12, "DISAGREEMENT"}, {13, "MEMORY"},  {14, "SAVE"},
-    {15, "LOAD"},   {16, "NUMERIC"},  {17, "PEER_FAILED"},  {18, "STALLED"}, {19, "OFFLOAD"}};
+// The names of the exceptions in zero/base/error.h, by exit code.
+constexpr int first_code = 10;
+constexpr const char* kinds[] = {"CONFIG", "TOPOLOGY", "DISAGREEMENT", "MEMORY",  "SAVE",
+                                 "LOAD",   "NUMERIC",  "PEER_FAILED",  "STALLED", "OFFLOAD"};
 
 std::string_view kind_of(int exit_code) {
-  for (const Kind& kind : kinds)
-    if (kind.exit_code == exit_code) return kind.name;
-  return "INTERNAL";
-}
-
-std::string host() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+  const int number = exit_code - first_code;
+  return number >= 0 && number < std::ssize(kinds) ? kinds[number] : "INTERNAL";
 }
 
 }  // namespace
@@ -46,10 +35,10 @@ void print_last_words(int seen_by, int failed_rank, int exit_code,
   if (wanted != nullptr && std::string_view(wanted) == "1")
     line += "{\"zerr\":" + json_text(kind_of(exit_code)) +
             ",\"rank\":" + std::to_string(failed_rank) + ",\"seen_by\":" + std::to_string(seen_by) +
-            ",\"host\":" + json_text(host()) + ",\"pid\":" + std::to_string(getpid()) +
+            ",\"host\":" + json_text(host_name()) + ",\"pid\":" + std::to_string(getpid()) +
             ",\"exit_code\":" + std::to_string(exit_code) + ",\"message\":" + json_text(text) +
             "}\n";
-  mark_code(exit_code);
+  mark("code", exit_code);
   // In one call, so that the lines of ranks do not mix.
   std::fputs(line.c_str(), stderr);
   std::fflush(nullptr);

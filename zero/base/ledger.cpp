@@ -46,10 +46,6 @@ void Ledger::track(const std::string& what, std::int64_t bytes) {
   tracked = bytes;
 }
 
-const MemoryAccount& Ledger::account(MemoryCategory category, Tier tier) const {
-  return accounts_[tier][category];
-}
-
 MemoryAccount Ledger::total(Tier tier) const {
   MemoryAccount sum;
   for (const MemoryAccount& account : accounts_[tier]) {

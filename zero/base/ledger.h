@@ -52,7 +52,9 @@ class Ledger {
   // Replaces what the program itself tracks under this name (activations, say).
   void track(const std::string& what, std::int64_t bytes);
 
-  const MemoryAccount& account(MemoryCategory category, Tier tier = Tier::memory) const;
+  const MemoryAccount& account(MemoryCategory category, Tier tier = Tier::memory) const {
+    return accounts_[tier][category];
+  }
   MemoryAccount total(Tier tier = Tier::memory) const;
   // Tier by tier, one line per category that is in use.
   std::string table() const;

@@ -1,11 +1,19 @@
 // What a user should know once, on stderr. Any thread.
 #pragma once
 
+#include <cstdio>
+#include <mutex>
+#include <set>
 #include <string>
 
 namespace zero {
 
 // "zero: TEXT", unless this process has said the same before.
-void warn_once(const std::string& text);
+inline void warn_once(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (said.insert(text).second) std::fprintf(stderr, "zero: %s\n", text.c_str());
+}
 
 }  // namespace zero

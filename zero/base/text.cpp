@@ -1,5 +1,7 @@
 #include "zero/base/text.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 
@@ -10,12 +12,6 @@ namespace {
 // Of printable ASCII.
 bool is_plain(char c) {
   return c >= 0x20 && c < 0x7f;
-}
-
-std::string hexadecimal(char c) {
-  constexpr char digits[] = "0123456789abcdef";
-  const auto byte = static_cast<unsigned char>(c);
-  return {digits[byte / 16], digits[byte % 16]};
 }
 
 }  // namespace
@@ -42,9 +38,31 @@ std::string printable(std::string_view text, std::size_t limit) {
   std::string result;
   for (const char c : text) {
     if (result.size() >= limit) return result + "...";
-    result += is_plain(c) ? std::string(1, c) : "\\x" + hexadecimal(c);
+    result += is_plain(c) ? std::string(1, c) : "\\x" + to_hex({&c, 1});
   }
   return result;
+}
+
+std::string to_hex(std::string_view bytes) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string hex;
+  for (const unsigned char byte : bytes) hex += {digits[byte >> 4], digits[byte & 15]};
+  return hex;
+}
+
+std::string list_of(const std::vector<std::string>& items, std::size_t most,
+                    std::string_view separator) {
+  std::string list;
+  for (std::size_t i = 0; i < std::min(items.size(), most); ++i)
+    list.append(i > 0 ? separator : "").append(items[i]);
+  return items.size() > most ? list + " and " + std::to_string(items.size() - most) + " more"
+                             : list;
+}
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
 }
 
 std::string json_text(std::string_view text) {
@@ -54,7 +72,7 @@ std::string json_text(std::string_view text) {
     if (is_plain(c))
       result += c;
     else
-      result += (static_cast<unsigned char>(c) < 0x80 ? "\\u00" : "\\\\x") + hexadecimal(c);
+      result += (static_cast<unsigned char>(c) < 0x80 ? "\\u00" : "\\\\x") + to_hex({&c, 1});
   }
   return result + '"';
 }

@@ -7,15 +7,10 @@
 #include <utility>
 
 #include "zero/base/error.h"
+#include "zero/base/text.h"
 #include "zero/checkpoint/store.h"
 
 namespace zero::checkpoint {
-
-// What a file has of a wanted range, and its bytes of the data section.
-struct Want {
-  ElementRange range;
-  std::int64_t begin, end, width;
-};
 
 namespace {
 
@@ -28,34 +23,22 @@ File open_shard(const Directory& checkpoint, const ManifestFile& file) {
   return shard;
 }
 
-std::vector<std::string> read_headers(const Directory& checkpoint, const Manifest& manifest) {
-  std::vector<std::string> headers;
-  for (const ManifestFile& file : manifest.files)
-    headers.push_back(read_shard_header(checkpoint, file));
-  return headers;
-}
-
 std::string tensors_in(const Manifest& manifest, const Shard& shard, std::int64_t begin,
                        std::int64_t end) {
   std::vector<std::string> names;
-  std::int64_t data = 0;
-  for (const ElementRange& entry : shard.entries) {
-    const std::int64_t from = std::exchange(data, data + entry.count * manifest.width_of(entry));
-    if (from < end && data > begin) names.push_back(in_quotes(manifest.name_of(entry)));
-  }
+  for (const FileEntry& entry : shard.entries)
+    if (entry.begin < end && entry.end() > begin)
+      names.push_back(in_quotes(manifest.name_of(entry.range)));
   return list_of(names, 3);
 }
 
-// In the order of the data.
-std::vector<Want> find_in(const Manifest& manifest, const Shard& shard,
-                          const std::vector<ElementRange>& sorted) {
-  std::vector<Want> wants;
-  std::int64_t data = 0;  // where the entry begins
-  for (const ElementRange& entry : shard.entries) {
+// What a file has of the ranges, in the order of the data.
+std::vector<FileEntry> find_in(const Shard& shard, const std::vector<ElementRange>& sorted) {
+  std::vector<FileEntry> wants;
+  for (const auto& [entry, width, data] : shard.entries) {
     const auto key = [](const ElementRange& range) {
       return std::tuple(range.parameter, range.kind, range.end());
     };
-    const std::int64_t width = manifest.width_of(entry);
     auto range = std::ranges::upper_bound(
         sorted, std::tuple(entry.parameter, entry.kind, entry.begin), {}, key);
     for (; range != sorted.end() && range->parameter == entry.parameter &&
@@ -63,21 +46,20 @@ std::vector<Want> find_in(const Manifest& manifest, const Shard& shard,
          ++range) {
       const std::int64_t from = std::max(range->begin, entry.begin);
       const std::int64_t count = std::min(range->end(), entry.end()) - from;
-      const std::int64_t begin = data + (from - entry.begin) * width;
       wants.push_back(
-          {{entry.parameter, entry.kind, from, count}, begin, begin + count * width, width});
+          {{entry.parameter, entry.kind, from, count}, width, data + (from - entry.begin) * width});
     }
-    data += entry.count * width;
   }
   return wants;
 }
 
 // Numbers of the chunks that something is wanted of.
-std::vector<std::int64_t> chunks_of(const std::vector<Want>& wants) {
+std::vector<std::int64_t> chunks_of(const std::vector<FileEntry>& wants) {
   std::vector<std::int64_t> chunks;
-  for (const Want& want : wants) {
+  for (const FileEntry& want : wants) {
     const std::int64_t next = chunks.empty() ? 0 : chunks.back() + 1;
-    for (std::int64_t c = std::max(next, want.begin / chunk_bytes); c * chunk_bytes < want.end; ++c)
+    for (std::int64_t c = std::max(next, want.begin / chunk_bytes); c * chunk_bytes < want.end();
+         ++c)
       chunks.push_back(c);
   }
   return chunks;
@@ -107,15 +89,15 @@ std::string read_shard_header(const Directory& checkpoint, const ManifestFile& f
 }
 
 CheckpointReader::CheckpointReader(const std::string& path)
-    : directory_(Directory::open(path)),
-      manifest_(reading(directory_, [this] { return read_manifest(directory_); })),
-      shards_(reading(directory_,
-                      [this] {
-                        return parse_shard_headers(this->path(), manifest_,
-                                                   read_headers(directory_, manifest_));
-                      })),
-      own_buffer_(read_buffer_bytes),
-      buffer_(own_buffer_) {}
+    : directory_(Directory::open(path)), own_buffer_(read_buffer_bytes), buffer_(own_buffer_) {
+  reading(directory_, [this] {
+    manifest_ = read_manifest(directory_);
+    std::vector<std::string> headers;
+    for (const ManifestFile& file : manifest_.files)
+      headers.push_back(read_shard_header(directory_, file));
+    shards_ = parse_shard_headers(this->path(), manifest_, headers);
+  });
+}
 
 CheckpointReader::CheckpointReader(const std::string& path, Manifest manifest,
                                    const std::vector<std::string>& headers,
@@ -125,7 +107,7 @@ CheckpointReader::CheckpointReader(const std::string& path, Manifest manifest,
       shards_(parse_shard_headers(path, manifest_, headers)),
       buffer_(buffer) {}
 
-void CheckpointReader::read_wants(std::size_t number, const std::vector<Want>& wants,
+void CheckpointReader::read_wants(std::size_t number, const std::vector<FileEntry>& wants,
                                   const Sink& sink) const {
   const ManifestFile& file = manifest_.files[number];
   const std::int64_t header_bytes = shards_[number].header_bytes;
@@ -161,14 +143,14 @@ void CheckpointReader::read_wants(std::size_t number, const std::vector<Want>& w
                       tensors_in(manifest_, shards_[number], begin, end) + "): expected digest " +
                       expected.hex() + ", found " + found.hex());
     for (std::size_t w = first; w < wants.size() && wants[w].begin < end; ++w) {
-      const Want& want = wants[w];
-      const std::int64_t from = std::max(want.begin, begin), to = std::min(want.end, end);
+      const FileEntry& want = wants[w];
+      const std::int64_t from = std::max(want.begin, begin), to = std::min(want.end(), end);
       sink(file,
            {want.range.parameter, want.range.kind,
             want.range.begin + (from - want.begin) / want.width, (to - from) / want.width},
            bytes.subspan(from - begin, to - from));
     }
-    while (first < wants.size() && wants[first].end <= end) ++first;
+    while (first < wants.size() && wants[first].end() <= end) ++first;
   }
 }
 
@@ -176,7 +158,7 @@ void CheckpointReader::read(std::vector<ElementRange> wanted, const Sink& sink) 
   std::ranges::sort(wanted);
   reading(directory_, [&] {
     for (std::size_t i = 0; i < shards_.size(); ++i)
-      if (const std::vector<Want> wants = find_in(manifest_, shards_[i], wanted); !wants.empty())
+      if (const std::vector<FileEntry> wants = find_in(shards_[i], wanted); !wants.empty())
         read_wants(i, wants, sink);
   });
 }
@@ -189,31 +171,11 @@ void CheckpointReader::read(int parameter, int kind, std::int64_t first,
        });
 }
 
-std::vector<std::byte> CheckpointReader::bytes(int parameter) const {
-  const ElementRange whole{parameter, 0, 0, manifest_.parameters[parameter].elements()};
-  const std::int64_t width = manifest_.width_of(whole);
-  std::vector<std::byte> all(whole.count * width);
-  read({whole},
-       [&](const ManifestFile&, const ElementRange& range, std::span<const std::byte> bytes) {
-         std::ranges::copy(bytes, all.begin() + range.begin * width);
-       });
-  return all;
-}
-
 void CheckpointReader::verify() const {
   std::vector<ElementRange> all;
   for (const Shard& shard : shards_)
-    all.insert(all.end(), shard.entries.begin(), shard.entries.end());
+    for (const FileEntry& entry : shard.entries) all.push_back(entry.range);
   read(std::move(all), [](const auto&, const auto&, const auto&) {});
-}
-
-std::string find_checkpoint(const std::string& path, const std::string& tag) {
-  const Directory root = Directory::open(path);
-  if (tag.empty() && (root.has(manifest_name) || root.has(manifest_digest_name)))
-    return root.path();
-  const auto choice = choose(path, tag);
-  if (!choice) throw LoadError(root.path() + ": there is no checkpoint in it");
-  return root.path() + "/" + choice->candidate.directory;
 }
 
 }  // namespace zero::checkpoint

@@ -21,8 +21,6 @@ inline constexpr std::int64_t read_buffer_bytes = 2 * chunk_bytes;
 // What the file begins with, as its digest in the manifest says.
 std::string read_shard_header(const Directory& checkpoint, const ManifestFile& file);
 
-struct Want;
-
 class CheckpointReader {
  public:
   using Sink = std::function<void(const ManifestFile& file, const ElementRange& range,
@@ -44,13 +42,11 @@ class CheckpointReader {
   void read(std::vector<ElementRange> wanted, const Sink& sink) const;
   // Elements [first, first + values.size()) of a parameter (kind 0) or state, as fp32.
   void read(int parameter, int kind, std::int64_t first, std::span<float> values) const;
-  // All of a buffer or parameter as it is stored.
-  std::vector<std::byte> bytes(int parameter) const;
   // Every byte of every file.
   void verify() const;
 
  private:
-  void read_wants(std::size_t number, const std::vector<Want>& wants, const Sink& sink) const;
+  void read_wants(std::size_t number, const std::vector<FileEntry>& wants, const Sink& sink) const;
 
   Directory directory_;
   Manifest manifest_;
@@ -58,9 +54,5 @@ class CheckpointReader {
   std::vector<std::byte> own_buffer_;
   std::span<std::byte> buffer_;
 };
-
-// `path` itself where it is a checkpoint, else the one in it with the tag (empty: the newest valid
-// one). Throws LoadError.
-std::string find_checkpoint(const std::string& path, const std::string& tag);
 
 }  // namespace zero::checkpoint

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "zero/checkpoint/staged_writer.h"
+
 namespace zero {
 
 namespace detail {
@@ -94,10 +96,6 @@ bool Checkpoints::finish(PendingSave& save) {
   return conclude(save);
 }
 
-void Checkpoints::finish_pending() {
-  if (const std::shared_ptr<PendingSave> save = pending_) finish(*save);
-}
-
 SaveNews Checkpoints::own_news() const {
   if (!pending_) return {};
   const bool busy = pending_->work().busy();
@@ -105,30 +103,16 @@ SaveNews Checkpoints::own_news() const {
 }
 
 void Checkpoints::advance(std::int64_t step) {
-  std::optional<SaveNews> news;
-  for (; !reports_.empty() && reports_.front().step <= step; reports_.pop_front()) {
-    const Report& report = reports_.front();
-    if (report.save == pending_ && report.phase == report.save->phase()) news = report.news;
-  }
   const std::shared_ptr<PendingSave> save = pending_;
-  if (!save || !news || news->busy) return;
+  if (!save) return;
+  std::optional<SaveNews> news;
+  for (; !reports_.empty() && reports_.front().step <= step; reports_.pop_front())
+    if (reports_.front().phase == save->phase()) news = reports_.front().news;
+  if (!news || news->busy) return;
   save->advance(!news->failed);
   if (!save->is_finished()) return;
   pending_.reset();
   conclude(*save);
-}
-
-void Checkpoints::note_reported(std::int64_t step) {
-  if (pending_) reports_.push_back({step, pending_, pending_->phase(), {}});
-}
-
-void Checkpoints::note_news(std::int64_t step, const SaveNews& news) {
-  for (Report& report : reports_)
-    if (report.step == step) report.news = news;
-}
-
-void Checkpoints::precede_by_copies(int group, ExecutionStream& stream) {
-  if (pending_) pending_->precede_by_copies(group, stream);
 }
 
 }  // namespace detail

@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 
-#include "zero/checkpoint/load.h"
 #include "zero/checkpoint/save.h"
 
 namespace zero::detail {
@@ -30,9 +29,9 @@ class Checkpoints {
 
   // Collective, between steps, with no save pending.
   void open(const std::string& directory) { context_.open(directory); }
-  std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag) {
-    return load_checkpoint(context_, directory, mode, tag);
-  }
+  // Rank 0 chooses a checkpoint, and every rank finds what it owns by name and element, whatever
+  // the world size and stage that saved. Throws what went wrong, on all ranks.
+  std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag);
   // The last resume() has failed when it had begun to change the state.
   bool spoiled() const { return context_.spoiled; }
   std::shared_ptr<PendingSave> save(const std::string& directory, const SaveOptions& options);
@@ -42,7 +41,9 @@ class Checkpoints {
   // Collective: until the save is committed (true), or is known not to be: throws, or false where
   // training is to go on.
   bool finish(PendingSave& save);
-  void finish_pending();
+  void finish_pending() {
+    if (const std::shared_ptr<PendingSave> save = pending_) finish(*save);
+  }
   // At the engine's end: a save that was begun is finished, unless a failure brought that about.
   void end(bool completes) noexcept;
   double predicted_seconds() const { return context_.last_save_seconds; }
@@ -50,20 +51,26 @@ class Checkpoints {
   // For this rank's vote: how its part of the pending save stands.
   SaveNews own_news() const;
   // The step's vote has been given; its decision is known, on GPU ranks at a later step.
-  void note_reported(std::int64_t step);
-  void note_news(std::int64_t step, const SaveNews& news);
+  void note_reported(std::int64_t step) {
+    if (pending_) reports_.push_back({step, pending_->phase(), {}});
+  }
+  void note_news(std::int64_t step, const SaveNews& news) {
+    for (Report& report : reports_)
+      if (report.step == step) report.news = news;
+  }
   // Goes on with the pending save as all ranks' news of its phase say, up to this step.
   void advance(std::int64_t step);
 
   // Before the state of a group of the snapshot changes (-1: of any), which the pending save may
   // have yet to copy: the stream of a device is to wait for that, or the host waits.
-  void precede_by_copies(int group, ExecutionStream& stream);
+  void precede_by_copies(int group, ExecutionStream& stream) {
+    if (pending_) pending_->precede_by_copies(group, stream);
+  }
 
  private:
-  // Which phase of which save a step's vote was about.
+  // Which phase of the pending save a step's vote was about.
   struct Report {
     std::int64_t step;
-    std::shared_ptr<PendingSave> save;
     PendingSave::Phase phase;
     std::optional<SaveNews> news;
   };

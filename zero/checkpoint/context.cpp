@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "comm/environment.h"
+#include "zero/base/text.h"
 #include "zero/checkpoint/checkpoint_reader.h"
 #include "zero/runtime/agreement.h"
 #include "zero/runtime/runtime_core.h"
@@ -65,8 +65,8 @@ void CheckpointContext::open(const std::string& path) {
     saver.reset();
     // Of a directory that cannot be read nothing is damaged: it is no place to save to.
     raise({seen.code == LoadError::code ? SaveError::code : seen.code,
-           seen.text + " (rank 0 is on host " +
-               ranks.broadcast_text("rank 0's host", comm::host_name()) + ")"});
+           seen.text + " (rank 0 is on host " + ranks.broadcast_text("rank 0's host", host_name()) +
+               ")"});
   }
   directory = path;
 }

@@ -262,10 +262,6 @@ File Directory::open_file(const std::string& name) const {
   }
 }
 
-std::string Directory::read_text(const std::string& name, std::int64_t max_bytes) const {
-  return open_file(name).read_text(max_bytes);
-}
-
 bool Directory::is_at_its_path() const {
   struct stat own {
   }, there{};

@@ -92,6 +92,7 @@ class File {
   void bypass_cache() { bypasses_ = true; }
   // Appends. Short writes are continued and EINTR is tried again; nothing else is.
   void write(std::span<const std::byte> bytes);
+  std::int64_t written() const { return written_; }
   // Allocates the blocks now, so that a full file system is noticed here; does nothing where the
   // file system cannot.
   void reserve(std::int64_t bytes);
@@ -135,7 +136,9 @@ class Directory {
   // waited for a moment: a network file system may show it late.
   File open_file(const std::string& name) const;
   // LoadError beyond max_bytes.
-  std::string read_text(const std::string& name, std::int64_t max_bytes) const;
+  std::string read_text(const std::string& name, std::int64_t max_bytes) const {
+    return open_file(name).read_text(max_bytes);
+  }
 
   void make(const std::string& name) const;
   // SaveError if anything has that name.

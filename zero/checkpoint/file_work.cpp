@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "comm/call.h"
-#include "comm/environment.h"
 #include "zero/base/last_words.h"
 #include "zero/base/number_text.h"
+#include "zero/base/text.h"
 #include "zero/base/thread.h"
 #include "zero/runtime/runtime_core.h"
 
@@ -48,39 +48,23 @@ void FileWork::start(RuntimeCore& runtime, std::function<void()> work) {
   join();
   calls_.refused = [this, &world = runtime.world()] { return cancelled_ || world.failed(); };
   done_ = total_ = 0;
-  busy_.store(true, std::memory_order_relaxed);
-  const Outcome started = attempt([&] {
-    worker_ = start_thread("files of a checkpoint", [this, work = std::move(work)] {
-      checkpoint::watch_own_calls(calls_);
-      own_ = attempt(work);
-      const std::lock_guard lock(mutex_);
-      busy_.store(false, std::memory_order_release);
-      ended_.notify_all();
-    });
+  std::packaged_task<Outcome()> task([this, work = std::move(work)] {
+    checkpoint::watch_own_calls(calls_);
+    return attempt(work);
   });
+  own_ = task.get_future();
+  const Outcome started =
+      attempt([&] { worker_ = start_thread("files of a checkpoint", std::move(task)); });
   if (started.code == 0) return;
-  own_ = started;
-  busy_.store(false, std::memory_order_release);
-}
-
-void FileWork::join() {
-  if (worker_.joinable()) worker_.join();
-}
-
-void FileWork::cancel() {
-  cancelled_ = true;
-  join();
+  std::promise<Outcome> not_started;
+  not_started.set_value(started);
+  own_ = not_started.get_future();
 }
 
 void FileWork::got_on(std::int64_t bytes) {
   if (calls_.refused()) throw Error("the work on files was cancelled");
   done_.fetch_add(bytes, std::memory_order_relaxed);
   calls_.ended.fetch_add(1, std::memory_order_relaxed);
-}
-
-bool FileWork::await_end(milliseconds limit) {
-  std::unique_lock lock(mutex_);
-  return ended_.wait_for(lock, limit, [this] { return !busy(); });
 }
 
 // Where a rank does not come, its neighbours know from the round before what it was at.
@@ -94,12 +78,12 @@ std::vector<FileWork::Round> FileWork::exchange(Ranks& ranks, const std::string&
     std::memcpy(rounds.data(), all.data(), rounds.size() * sizeof(Round));
     return rounds;
   } catch (const StalledError& error) {
-    std::string heard;
+    std::vector<std::string> heard;
     for (std::size_t r = 0; r < before.size(); ++r)
-      if (before[r].busy)
-        heard +=
-            (heard.empty() ? "" : ", ") + ("rank " + std::to_string(r) + ": ") + before[r].text();
-    throw StalledError(error.what() + (heard.empty() ? "" : " (last heard of " + heard + ")"));
+      if (before[r].busy) heard.push_back("rank " + std::to_string(r) + ": " + before[r].text());
+    if (heard.empty()) throw;
+    throw StalledError(std::string(error.what()) + " (last heard of " +
+                       list_of(heard, heard.size()) + ")");
   }
 }
 
@@ -169,7 +153,7 @@ std::string visibility_problem(FileWork& files, bool once, const std::function<v
       work();
       return "";
     } catch (const checkpoint::Unreadable& error) {
-      throw LoadError("host " + comm::host_name() + ": " + error.what());
+      throw LoadError("host " + host_name() + ": " + error.what());
     } catch (const LoadError& error) {
       if (Clock::now() >= give_up) return error.what();
       std::this_thread::sleep_for(milliseconds(50));
@@ -180,7 +164,7 @@ std::string visibility_problem(FileWork& files, bool once, const std::function<v
 void await_visible(const std::string& what, FileWork& files, const std::function<void()>& work) {
   const std::string problem = visibility_problem(files, false, work);
   if (!problem.empty())
-    throw TopologyError("host " + comm::host_name() + " does not see " + what + " (" + problem +
+    throw TopologyError("host " + host_name() + " does not see " + what + " (" + problem +
                         "): checkpoints need a directory that all hosts share");
 }
 

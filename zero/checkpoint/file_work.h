@@ -7,10 +7,10 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
+#include <chrono>
 #include <cstdint>
 #include <functional>
-#include <mutex>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,13 +29,18 @@ class FileWork {
   // The work may throw; it must not communicate. Its file calls fail once a rank has failed: a
   // process that was stopped and runs again writes no more.
   void start(RuntimeCore& runtime, std::function<void()> work);
-  bool busy() const { return busy_.load(std::memory_order_acquire); }
-  // How the work went here; not while it is busy.
-  const Outcome& own() const { return own_; }
+  bool busy() const { return !await_end(std::chrono::milliseconds(0)); }
+  // How the work went here, once it has been started; waits for it.
+  const Outcome& own() const { return own_.get(); }
   // Waits for this rank's work alone.
-  void join();
+  void join() {
+    if (worker_.joinable()) worker_.join();
+  }
   // The same, and its next file call fails.
-  void cancel();
+  void cancel() {
+    cancelled_ = true;
+    join();
+  }
   // Collective: waits for the work of all ranks, whose outcome it returns. `what`: "the writing of
   // step-500". Rank 0 prints how far the slowest is.
   Outcome finish(RuntimeCore& runtime, Ranks& ranks, const std::string& what);
@@ -60,19 +65,18 @@ class FileWork {
  private:
   struct Round;
 
-  bool await_end(std::chrono::milliseconds limit);
+  bool await_end(std::chrono::milliseconds limit) const {
+    return own_.wait_for(limit) == std::future_status::ready;
+  }
   Outcome watch(Ranks& ranks, const std::string& what);
   std::vector<Round> exchange(Ranks& ranks, const std::string& what, std::int64_t quiet_ms,
                               const std::vector<Round>& before);
 
   std::thread worker_;
-  Outcome own_;
-  std::atomic<bool> busy_{false};
+  std::shared_future<Outcome> own_;
   std::atomic<bool> cancelled_{false};
   checkpoint::FileCalls calls_;
   std::atomic<std::int64_t> done_{0}, total_{0};
-  std::mutex mutex_;
-  std::condition_variable ended_;
 };
 
 // Run the work until it throws no LoadError, for as long as another host's new files may take to be

@@ -1,12 +1,13 @@
-#include "zero/checkpoint/load.h"
-
+// How an engine resumes.
 #include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "zero/base/text.h"
 #include "zero/checkpoint/checkpoint_reader.h"
+#include "zero/checkpoint/checkpoints.h"
 #include "zero/runtime/agreement.h"
 
 namespace zero::detail {
@@ -185,8 +186,7 @@ class Load {
         problems.push_back("the optimizer state " + state + " of this run's " + own_.optimizer +
                            " was not saved by " + saved_.optimizer);
     if (!problems.empty())
-      throw LoadError(path() + " does not fit the model:\n  " +
-                      checkpoint::list_of(problems, 20, "\n  "));
+      throw LoadError(path() + " does not fit the model:\n  " + list_of(problems, 20, "\n  "));
   }
 
   // What this rank has of parameters, states and residues, and all buffers, by the checkpoint's
@@ -223,8 +223,7 @@ class Load {
         own += read_shard_header(directory, saved_.files[i]);
     });
     if (outcome.code != 0) return outcome;
-    std::vector<std::string> texts = context_.ranks.gather_bytes(
-        what, std::as_bytes(std::span(own)), context_.ranks.gather_words(what, {std::ssize(own)}));
+    std::vector<std::string> texts = context_.ranks.gather_texts(what, own);
     for (std::size_t i = 0; i < saved_.files.size(); ++i) {
       std::string& text = texts[i % ranks];
       std::uint64_t length = 0;  // which each begins with
@@ -254,13 +253,12 @@ class Load {
 
   void notice_differences() const {
     if (context_.rank() != 0) return;
-    std::string differing;
+    std::vector<std::string> differing;
     for (const auto& [term, value] : saved_.equality) {
       const auto now = own_.equality.find(term);
       const bool same = now == own_.equality.end() || now->second == value;
       if (same || term == "layout_hash" || term == checkpoint::residue_term) continue;
-      differing +=
-          (differing.empty() ? "" : ", ") + term + " " + value + " (now " + now->second + ")";
+      differing.push_back(term + " " + value + " (now " + now->second + ")");
     }
     const std::string residues = own_.equality.contains(checkpoint::residue_term)
                                      ? own_.equality.at(checkpoint::residue_term)
@@ -270,7 +268,7 @@ class Load {
                    ": they start from zero");
     if (!differing.empty())
       print_notice(
-          saved_.tag + " was saved with " + differing +
+          saved_.tag + " was saved with " + list_of(differing, differing.size()) +
           ": all state is exact, but going on may differ in bits from the uninterrupted run");
     const std::int64_t samples = saved_.step * context_.snapshot->samples_per_step();
     if (saved_.samples != samples)
@@ -319,9 +317,9 @@ class Load {
 
 }  // namespace
 
-std::optional<Resumed> load_checkpoint(CheckpointContext& context, const std::string& directory,
-                                       Resume mode, const std::string& tag) {
-  return Load(context, directory, tag).resume(mode);
+std::optional<Resumed> Checkpoints::resume(const std::string& directory, Resume mode,
+                                           const std::string& tag) {
+  return Load(context_, directory, tag).resume(mode);
 }
 
 }  // namespace zero::detail

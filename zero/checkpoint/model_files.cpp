@@ -195,15 +195,4 @@ const TensorEntry* ModelReader::find(std::string_view name) const {
   return found == tensors_.end() ? nullptr : found->second.entry;
 }
 
-void ModelReader::read_bytes(std::string_view name, std::int64_t first,
-                             std::span<std::byte> bytes) const {
-  const Tensor& tensor = tensors_.find(name)->second;
-  tensor.file->read_bytes(*tensor.entry, first, bytes);
-}
-
-void ModelReader::read(std::string_view name, std::int64_t first, std::span<float> values) const {
-  const Tensor& tensor = tensors_.find(name)->second;
-  tensor.file->read(*tensor.entry, first, values);
-}
-
 }  // namespace zero::checkpoint

@@ -70,9 +70,15 @@ class ModelReader {
   // Null if there is none.
   const TensorEntry* find(std::string_view name) const;
   // Elements [first, first + values.size()) of a tensor that is there, as fp32.
-  void read(std::string_view name, std::int64_t first, std::span<float> values) const;
+  void read(std::string_view name, std::int64_t first, std::span<float> values) const {
+    const Tensor& tensor = tensors_.find(name)->second;
+    tensor.file->read(*tensor.entry, first, values);
+  }
   // Bytes of a tensor as it lies in its file, from its byte `first` on.
-  void read_bytes(std::string_view name, std::int64_t first, std::span<std::byte> bytes) const;
+  void read_bytes(std::string_view name, std::int64_t first, std::span<std::byte> bytes) const {
+    const Tensor& tensor = tensors_.find(name)->second;
+    tensor.file->read_bytes(*tensor.entry, first, bytes);
+  }
 
  private:
   struct Tensor {

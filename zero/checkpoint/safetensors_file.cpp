@@ -105,22 +105,17 @@ void SafetensorsReader::read(const TensorEntry& tensor, std::int64_t first,
 }
 
 SafetensorsWriter::SafetensorsWriter(File file, std::string_view header, std::int64_t data_bytes)
-    : file_(std::move(file)), expected_(data_bytes) {
+    : file_(std::move(file)), header_bytes_(std::ssize(header)), data_bytes_(data_bytes) {
   if (header.size() > max_header_bytes + length_bytes)
     throw SaveError(path() + ": the header would be larger than 64 MiB");
-  file_.reserve(std::ssize(header) + data_bytes);
+  file_.reserve(header_bytes_ + data_bytes);
   file_.write(std::as_bytes(std::span(header)));
   file_.bypass_cache();
 }
 
-void SafetensorsWriter::write(std::span<const std::byte> bytes) {
-  file_.write(bytes);
-  written_ += std::ssize(bytes);
-}
-
 void SafetensorsWriter::finish() {
-  if (written_ != expected_)
-    throw SaveError(path() + ": " + std::to_string(written_) + " of " + std::to_string(expected_) +
+  if (const std::int64_t written = file_.written() - header_bytes_; written != data_bytes_)
+    throw SaveError(path() + ": " + std::to_string(written) + " of " + std::to_string(data_bytes_) +
                     " bytes were written");
   file_.sync();
   file_.close();

@@ -49,13 +49,13 @@ class SafetensorsWriter {
   const std::string& path() const { return file_.path(); }
   // The data of the tensors, in their order, in any pieces; quickest where those are multiples of
   // direct_alignment, in memory too.
-  void write(std::span<const std::byte> bytes);
+  void write(std::span<const std::byte> bytes) { file_.write(bytes); }
   // Refused before all data is there. Syncs and closes the file.
   void finish();
 
  private:
   File file_;
-  std::int64_t expected_, written_ = 0;
+  std::int64_t header_bytes_, data_bytes_;
 };
 
 }  // namespace zero::checkpoint

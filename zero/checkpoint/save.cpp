@@ -7,9 +7,11 @@
 #include <functional>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "comm/call.h"
-#include "comm/environment.h"
+#include "zero/base/text.h"
+#include "zero/checkpoint/staged_writer.h"
 #include "zero/runtime/agreement.h"
 #include "zero/runtime/runtime_core.h"
 
@@ -37,23 +39,15 @@ std::string shard_name(int rank, int ranks) {
 
 std::vector<FileEntry> file_entries(const checkpoint::Snapshot& snapshot, const Manifest& manifest,
                                     int rank, bool trainable_only) {
-  std::vector<FileEntry> entries;
-  const auto add = [&](const ElementRange& range) {
-    entries.push_back({range, manifest.width_of(range)});
-  };
-  for (const ElementRange& range : snapshot.ranges_of(rank, trainable_only)) add(range);
+  std::vector<ElementRange> ranges = snapshot.ranges_of(rank, trainable_only);
   for (int p = 0; p < std::ssize(manifest.parameters); ++p)
     if (const auto& buffer = manifest.parameters[p];
         buffer.buffer && buffer.elements() > 0 && buffer.of_rank.value_or(0) == rank)
-      add({p, 0, 0, buffer.elements()});
+      ranges.push_back({p, 0, 0, buffer.elements()});
   // The widest first: every tensor is aligned to its elements.
-  std::ranges::stable_sort(entries, std::greater<>(), &FileEntry::width);
-  std::int64_t end = 0;
-  for (FileEntry& entry : entries) {
-    entry.begin = end;
-    end = entry.end();
-  }
-  return entries;
+  std::ranges::stable_sort(ranges, std::greater<>(),
+                           [&](const ElementRange& range) { return manifest.width_of(range); });
+  return entries_of(manifest, ranges);
 }
 
 bool saves_asynchronously(const Config& config) {
@@ -68,16 +62,15 @@ PendingSave::PendingSave(CheckpointContext& context, const std::string& director
                          const SaveOptions& options)
     : context_(context),
       directory_(directory),
-      keep_(options.keep),
-      asynchronous_(is_asynchronous(context.config, options)),
-      trainable_only_(options.trainable_only) {
-  agree_on_request(options);
+      options_(options),
+      asynchronous_(is_asynchronous(context.config, options)) {
+  agree_on_request();
   if (asynchronous_ && !saves_asynchronously(context_.config))
     throw UsageError(
         "an asynchronous save needs memory from the start on: set checkpoint.writer.decoupled or "
         "zero_core.async_staging_bytes in the config");
   context_.open(directory);
-  begin(options);
+  begin();
   prepare_writer();
   if (asynchronous_ && writer_) {
     if (context_.copies)
@@ -89,18 +82,20 @@ PendingSave::PendingSave(CheckpointContext& context, const std::string& director
   if (!asynchronous_) finish();
 }
 
-void PendingSave::agree_on_request(const SaveOptions& options) const {
-  std::string request = "directory " + directory_ + "\ntag " + options.tag + "\nkeep " +
-                        std::to_string(keep_) + "\n" + (asynchronous_ ? "asynchronous\n" : "");
-  for (const auto& [key, value] : options.client_state)
+void PendingSave::agree_on_request() const {
+  std::string request = "directory " + directory_ + "\ntag " + options_.tag + "\nkeep " +
+                        std::to_string(options_.keep) + "\n" +
+                        (asynchronous_ ? "asynchronous\n" : "");
+  for (const auto& [key, value] : options_.client_state)
     request += "client_state " + key + " = " + value + "\n";
-  if (trainable_only_) request += "trainable parameters only\n";
-  if (options.replace) request += "replaces a checkpoint of this tag\n";
+  if (options_.trainable_only) request += "trainable parameters only\n";
+  if (options_.replace) request += "replaces a checkpoint of this tag\n";
   agree_on_text(context_.ranks, "checkpoint request", request);
 }
 
 // The list stays empty where no rank has a state of its own.
-void PendingSave::gather_rank_states(const std::string& own) {
+void PendingSave::gather_rank_states() {
+  const std::string& own = options_.rank_state;
   constexpr std::int64_t most = 1 << 20, most_of_all = 64 << 20;
   const std::vector<std::int64_t> sizes =
       context_.ranks.gather_words("the ranks' own states", {std::ssize(own)});
@@ -110,20 +105,19 @@ void PendingSave::gather_rank_states(const std::string& own) {
     throw UsageError("SaveOptions::rank_state has " + std::to_string(largest) +
                      " bytes on some rank; it may have " + std::to_string(most) + " on each and " +
                      std::to_string(most_of_all) + " on all: keep larger things in files");
-  manifest_.rank_states =
-      context_.ranks.gather_bytes("the ranks' own states", std::as_bytes(std::span(own)), sizes);
+  manifest_.rank_states = context_.ranks.gather_texts("the ranks' own states", own);
 }
 
 // Rank 0 makes the temporary directory; all learn its name.
-void PendingSave::begin(const SaveOptions& options) {
+void PendingSave::begin() {
   const checkpoint::Snapshot& snapshot = *context_.snapshot;
-  manifest_ = snapshot.describe(trainable_only_);
-  manifest_.tag = options.tag.empty() ? "step-" + std::to_string(manifest_.step) : options.tag;
-  manifest_.client_state = options.client_state;
-  gather_rank_states(options.rank_state);
+  manifest_ = snapshot.describe(options_.trainable_only);
+  manifest_.tag = options_.tag.empty() ? "step-" + std::to_string(manifest_.step) : options_.tag;
+  manifest_.client_state = std::move(options_.client_state);
+  gather_rank_states();
   const bool root = context_.rank() == 0;
   const auto begin_on_root = [&] {
-    entries_ = file_entries(snapshot, manifest_, context_.rank(), trainable_only_);
+    entries_ = file_entries(snapshot, manifest_, context_.rank(), options_.trainable_only);
     if (!root) return;
     for (const FileEntry& entry : entries_)
       if (const auto& parameter = manifest_.parameters[entry.range.parameter];
@@ -136,13 +130,13 @@ void PendingSave::begin(const SaveOptions& options) {
     manifest_.sequence = context_.saver->next_sequence();
     std::int64_t bytes = 0;
     for (int r = 0; r < context_.rank_count(); ++r)
-      add_file(r, file_entries(snapshot, manifest_, r, trainable_only_));
+      add_file(r, file_entries(snapshot, manifest_, r, options_.trainable_only));
     for (const ManifestFile& file : manifest_.files) bytes += file.bytes;
     context_.saver->begin(manifest_.tag, manifest_.save_id, bytes,
                           context_.damaged.contains(directory_ + "/" + manifest_.tag)
                               ? checkpoint::Existing::set_aside
-                          : options.replace ? checkpoint::Existing::replace
-                                            : checkpoint::Existing::refuse);
+                          : options_.replace ? checkpoint::Existing::replace
+                                             : checkpoint::Existing::refuse);
   };
   agree_or_raise(context_.ranks, "the start of a save", attempt(begin_on_root));
   manifest_.save_id = context_.ranks.broadcast_text("the id of a save", manifest_.save_id);
@@ -151,9 +145,7 @@ void PendingSave::begin(const SaveOptions& options) {
 
 void PendingSave::add_file(int of_rank, const std::vector<FileEntry>& entries) {
   if (entries.empty()) return;
-  std::vector<ElementRange> ranges;
-  for (const FileEntry& entry : entries) ranges.push_back(entry.range);
-  headers_.push_back(format_shard_header(manifest_, ranges));
+  headers_.push_back(format_shard_header(manifest_, entries));
   manifest_.files.push_back({.name = shard_name(of_rank, context_.rank_count()),
                              .bytes = std::ssize(headers_.back()) + entries.back().end()});
 }
@@ -254,7 +246,7 @@ std::unique_ptr<checkpoint::SafetensorsWriter> PendingSave::create_file() {
     throw SaveError(problem +
                     "; the directory of the checkpoints was there when the save began, "
                     "and was removed or unmounted meanwhile (on host " +
-                    comm::host_name() + ")");
+                    host_name() + ")");
   return std::make_unique<checkpoint::SafetensorsWriter>(
       temporary->create(manifest_.files.front().name), headers_.front(), entries_.back().end());
 }
@@ -274,12 +266,13 @@ void PendingSave::gather_digests() {
   for (const std::int64_t own :
        ranks.gather_words("the digests of a save", {std::llround(seconds_ * 1e6)}))
     seconds_ = std::max(seconds_, static_cast<double>(own) / 1e6);
-  std::span<const std::byte> own;
-  if (!entries_.empty()) own = std::as_bytes(std::span(manifest_.files.front().chunks));
-  const std::vector<std::string> all = ranks.gather_bytes(
-      "the digests of a save", own, ranks.gather_words("the digests of a save", {std::ssize(own)}));
+  std::string_view own;
+  if (!entries_.empty()) {
+    const std::vector<checkpoint::Digest>& chunks = manifest_.files.front().chunks;
+    own = {reinterpret_cast<const char*>(chunks.data()), chunks.size() * sizeof chunks[0]};
+  }
   std::size_t number = 0;  // of the file, in rank order; ranks without data have none
-  for (const std::string& digests : all) {
+  for (const std::string& digests : ranks.gather_texts("the digests of a save", own)) {
     if (context_.rank() != 0 || digests.empty()) continue;
     ManifestFile& file = manifest_.files[number];
     file.chunks.resize(digests.size() / sizeof(checkpoint::Digest));
@@ -293,7 +286,7 @@ void PendingSave::commit() {
   // What is committed must be readable.
   parse_shard_headers(directory_ + "/" + manifest_.tag, manifest_, headers_);
   for (const std::string& notice : context_.saver->commit(manifest_)) print_notice(notice);
-  for (const std::string& notice : context_.saver->retain(keep_)) print_notice(notice);
+  for (const std::string& notice : context_.saver->retain(options_.keep)) print_notice(notice);
 }
 
 void PendingSave::advance(bool known_good) {
@@ -320,15 +313,6 @@ void PendingSave::advance(bool known_good) {
   // The layer that failed may speak of reading, memory or threads; to the caller it was a save.
   for (const int code : {LoadError::code, MemoryError::code, TopologyError::code, Error::code})
     if (outcome_.code == code) outcome_.code = SaveError::code;
-}
-
-void PendingSave::finish() {
-  while (!is_finished()) advance();
-}
-
-void PendingSave::cancel() {
-  finish_copies();
-  work_.cancel();
 }
 
 void PendingSave::precede_by_copies(int group, ExecutionStream& stream) {

@@ -11,19 +11,13 @@
 #include <vector>
 
 #include "zero/checkpoint/context.h"
-#include "zero/checkpoint/staged_writer.h"
+#include "zero/checkpoint/safetensors_file.h"
 #include "zero/zero.h"
 
 namespace zero::detail {
 
-// An entry of this rank's file, and its bytes of the file's data.
-struct FileEntry {
-  checkpoint::ElementRange range;
-  std::int64_t width;  // bytes of an element
-  std::int64_t begin = 0;
-
-  std::int64_t end() const { return begin + range.count * width; }
-};
+class StagedWriter;
+using checkpoint::FileEntry;
 
 // What the rank's file has; `manifest` describes the snapshot.
 std::vector<FileEntry> file_entries(const checkpoint::Snapshot& snapshot,
@@ -58,18 +52,23 @@ struct PendingSave {
   // Waits for this rank's work of the phase, and goes on where it went well on all ranks. Whether
   // it did is agreed on here, unless the ranks know.
   void advance(bool known_good = false);
-  void finish();
+  void finish() {
+    while (!is_finished()) advance();
+  }
   // At the engine's end: this rank's work stops.
-  void cancel();
+  void cancel() {
+    finish_copies();
+    work_.cancel();
+  }
 
   // Before the state of a group changes (-1: of any): what the stream is given from now on comes
   // behind its copies, where the device makes them; else waits for them. Throws StalledError.
   void precede_by_copies(int group, ExecutionStream& stream);
 
  private:
-  void agree_on_request(const SaveOptions& options) const;
-  void gather_rank_states(const std::string& own);
-  void begin(const SaveOptions& options);
+  void agree_on_request() const;
+  void gather_rank_states();
+  void begin();
   void add_file(int of_rank, const std::vector<FileEntry>& entries);
   void prepare_writer();
   void queue_copies();
@@ -83,8 +82,8 @@ struct PendingSave {
 
   CheckpointContext& context_;
   const std::string directory_;
-  const int keep_ = 0;
-  const bool asynchronous_ = false, trainable_only_ = false;
+  SaveOptions options_;
+  const bool asynchronous_ = false;
   std::vector<FileEntry> entries_;  // of this rank's file; empty: there is none
   // With all files on rank 0, elsewhere with this rank's; if it has one, it is the first.
   checkpoint::Manifest manifest_;

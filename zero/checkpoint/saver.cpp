@@ -62,19 +62,12 @@ Saver::Saver(const std::string& directory)
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0)
     refuse(errno == EWOULDBLOCK ? "another job saves here" + holder()
                                 : std::string("cannot be locked: ") + std::strerror(errno));
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  const std::string text =
-      std::string(host.data()) + ", process " + std::to_string(::getpid()) + "\n";
+  const std::string text = host_name() + ", process " + std::to_string(::getpid()) + "\n";
   if (::ftruncate(lock_.get(), 0) != 0 ||
       ::pwrite(lock_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
     // The lock holds without its text.
   }
   finish_replacement();
-}
-
-Saver::~Saver() {
-  abandon();
 }
 
 std::string Saver::holder() const {

@@ -5,6 +5,7 @@
 // whoever will change the state may wait for the copy.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -14,6 +15,8 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "zero/checkpoint/format/digest.h"
@@ -33,35 +36,126 @@ class StagedWriter {
   enum class Copying : std::uint8_t { in_turn, first, elsewhere };
 
   // The staging is a whole number of pieces, see staging_for().
-  StagedWriter(std::int64_t bytes, Source source, std::span<std::byte> staging, Copying copying);
+  StagedWriter(std::int64_t bytes, Source source, std::span<std::byte> staging, Copying copying)
+      : bytes_(bytes), source_(std::move(source)), staging_(staging), copying_(copying) {}
 
   // Bytes of staging that hold `wanted`.
-  static std::int64_t staging_for(std::int64_t wanted);
+  static std::int64_t staging_for(std::int64_t wanted) {
+    return (wanted + piece_bytes - 1) / piece_bytes * piece_bytes;
+  }
 
   // As far as the staging reaches, on the calling thread; run() goes on from there.
-  void copy_ahead();
+  void copy_ahead() {
+    while (has_room()) copy_piece();
+  }
   // Creates the file, writes it and returns its digests. Throws what goes wrong. `written` hears of
   // the bytes of each write.
   std::vector<checkpoint::Digest> run(const Create& create,
-                                      const std::function<void(std::int64_t)>& written);
-  // Any thread: the first `bytes` of the data lie in the staging.
-  void note_copied(std::int64_t bytes);
+                                      const std::function<void(std::int64_t)>& written) {
+    try {
+      const std::jthread copier([this] { copy_all(); });
+      try {
+        write_all(create, written);
+      } catch (...) {
+        fail(std::current_exception());
+      }
+    } catch (...) {
+      fail(std::current_exception());  // there is no thread
+    }
+    change([&] { ended_ = true; });
+    if (failure_) std::rethrow_exception(failure_);
+    return digester_.finish();
+  }
+  // Any thread: the first `bytes` of the data lie in the staging. Counts whole pieces, which are
+  // what is digested.
+  void note_copied(std::int64_t bytes) {
+    change([&] { copied_ = bytes == bytes_ ? bytes : bytes / piece_bytes * piece_bytes; });
+  }
   // Any thread: nothing more will be copied; run() throws the cause.
-  void fail(std::exception_ptr cause);
+  void fail(std::exception_ptr cause) {
+    change([&] {
+      if (!failure_) failure_ = std::move(cause);
+    });
+  }
   // Any thread: returns when the first `bytes` have been copied, or nothing will be copied any
   // more; false when for that long nothing was copied or written.
-  bool await_copy(std::int64_t bytes, std::chrono::milliseconds limit);
+  bool await_copy(std::int64_t bytes, std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    while (!ended_ && copied_ < bytes) {
+      const auto gets_on = [&, before = copied_ + digested_ + written_] {
+        return ended_ || copied_ + digested_ + written_ != before;
+      };
+      if (!advanced_.wait_for(lock, limit, gets_on)) return false;
+    }
+    return true;
+  }
 
  private:
+  // Small enough to be digested in cache.
+  static constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
+  // Of one write: the disk gets the next while the processor still copies, as long as they are
+  // long.
+  static constexpr std::int64_t longest_write = std::int64_t{4} << 20;
+
+  // Of what the mutex guards.
   template <class Change>
-  void change(Change&& apply);
-  std::span<std::byte> to_write() const;
-  bool has_room() const;
-  bool copies_next() const;
-  void copy_piece();
-  void copy_all();
-  void write_all(const Create& create, const std::function<void(std::int64_t)>& written);
-  std::span<std::byte> piece_at(std::int64_t offset) const;
+  void change(Change&& apply) {
+    {
+      const std::lock_guard lock(mutex_);
+      apply();
+    }
+    advanced_.notify_all();
+  }
+  std::span<std::byte> piece_at(std::int64_t offset) const {
+    return staging_.subspan(offset % std::ssize(staging_), std::min(piece_bytes, bytes_ - offset));
+  }
+  bool has_room() const {
+    return copying_ != Copying::elsewhere && copied_ < bytes_ &&
+           copied_ - written_ + std::min(piece_bytes, bytes_ - copied_) <= std::ssize(staging_);
+  }
+  // By the one thread that copies.
+  void copy_piece() {
+    const std::span<std::byte> piece = piece_at(copied_);
+    source_(copied_, piece);
+    change([&] { copied_ += std::ssize(piece); });
+  }
+  void copy_all() {
+    try {
+      while (digested_ < bytes_) {
+        std::unique_lock lock(mutex_);
+        advanced_.wait(lock, [this] { return failure_ || copied_ > digested_ || has_room(); });
+        if (failure_) return;
+        const bool copies = has_room() && (copying_ == Copying::first || copied_ == digested_);
+        lock.unlock();
+        if (copies) {
+          copy_piece();
+          continue;
+        }
+        const std::span<std::byte> piece = piece_at(digested_);
+        digester_.update(piece);
+        change([&] { digested_ += std::ssize(piece); });
+      }
+    } catch (...) {
+      fail(std::current_exception());
+    }
+  }
+  void write_all(const Create& create, const std::function<void(std::int64_t)>& written) {
+    const std::unique_ptr<checkpoint::SafetensorsWriter> file = create();
+    while (written_ < bytes_) {
+      std::unique_lock lock(mutex_);
+      advanced_.wait(lock, [this] { return failure_ || digested_ > written_; });
+      if (failure_) return;
+      // What is digested and lies in one stretch.
+      const std::int64_t at = written_ % std::ssize(staging_);
+      const std::span<std::byte> digested = staging_.subspan(
+          at, std::min({digested_ - written_, std::ssize(staging_) - at, longest_write}));
+      lock.unlock();
+      file->write(digested);
+      change([&] { written_ += std::ssize(digested); });
+      written(std::ssize(digested));
+    }
+    file->finish();
+  }
 
   const std::int64_t bytes_;
   const Source source_;

@@ -34,28 +34,23 @@ Manifest read_manifest(const Directory& checkpoint, std::string* text = nullptr)
 class Retired : public LoadError {
  public:
   explicit Retired(const std::string& path);
+  explicit Retired(const Directory& checkpoint) : Retired(checkpoint.path()) {}
 };
 
-// Whether nothing has this path any more.
+// Whether nothing has this path any more, or another directory than the one that is open.
 bool is_gone(const std::string& path);
-
-// Runs work that reads the checkpoint at `path`; its LoadError becomes Retired where that is gone.
-template <class Work>
-auto reading(const std::string& path, Work&& work) {
-  try {
-    return work();
-  } catch (const LoadError&) {
-    if (is_gone(path)) throw Retired(path);
-    throw;
-  }
+inline bool is_gone(const Directory& checkpoint) {
+  return !checkpoint.is_at_its_path();
 }
-// The same where another checkpoint has the path of the one that is being read.
-template <class Work>
-auto reading(const Directory& checkpoint, Work&& work) {
+
+// Runs work that reads the checkpoint, a path or an open directory; its LoadError becomes Retired
+// where that is gone.
+template <class Checkpoint, class Work>
+auto reading(const Checkpoint& checkpoint, Work&& work) {
   try {
     return work();
   } catch (const LoadError&) {
-    if (!checkpoint.is_at_its_path()) throw Retired(checkpoint.path());
+    if (is_gone(checkpoint)) throw Retired(checkpoint);
     throw;
   }
 }
@@ -103,7 +98,7 @@ class Saver {
  public:
   // Makes the directory where it is missing. Refused while another job holds the lock.
   explicit Saver(const std::string& directory);
-  ~Saver();
+  ~Saver() { abandon(); }
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 

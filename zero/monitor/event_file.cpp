@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "zero/base/error.h"
+#include "zero/base/text.h"
 
 namespace zero::detail {
 namespace {
@@ -55,10 +56,8 @@ double now() {
 }
 
 std::string file_name() {
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  return "events.out.tfevents." + std::to_string(static_cast<std::int64_t>(now())) + "." + host +
-         "." + std::to_string(getpid()) + ".0";
+  return "events.out.tfevents." + std::to_string(static_cast<std::int64_t>(now())) + "." +
+         host_name() + "." + std::to_string(getpid()) + ".0";
 }
 
 }  // namespace

@@ -20,8 +20,7 @@ void require_address_space() {
                       byte_text(address_space_margin) + ": raise the limit (ulimit -v)");
 }
 
-EngineMemory::EngineMemory(TrainState& train, StepAgreement& agreement, Updates& updates)
-    : train_(train) {
+EngineMemory::EngineMemory(TrainState& train, StepAgreement& agreement, Updates& updates) {
   Ledger& ledger = train.runtime.ledger();
   baseline_bytes_ = proportional_set_size();
   ledger.restart_peaks();
@@ -43,10 +42,6 @@ EngineMemory::EngineMemory(TrainState& train, StepAgreement& agreement, Updates&
     train.buffers.allocate(ledger);
     if (train.offload) train.offload->open(ledger);
   });
-}
-
-EngineMemory::~EngineMemory() {
-  if (train_.offload) train_.offload->give_back(train_.runtime.ledger());
 }
 
 }  // namespace zero::detail

@@ -1,4 +1,5 @@
-// All memory of an engine, taken at its start and given back at its end.
+// All memory of an engine, taken at its start and given back at its end, when work in flight has
+// ended and no peer reads the buffers.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,6 @@ class EngineMemory {
   // table.
   EngineMemory(TrainState& train, StepAgreement& agreement, Updates& updates);
   EngineMemory(const EngineMemory&) = delete;
-  // Work in flight has ended, and no peer reads the buffers.
-  ~EngineMemory();
 
   // What peers may read in place.
   Arena& shared_arena() { return arena_; }
@@ -26,7 +25,6 @@ class EngineMemory {
   std::int64_t baseline_bytes() const { return baseline_bytes_; }
 
  private:
-  TrainState& train_;
   std::int64_t baseline_bytes_ = 0;
   Arena arena_;
 };

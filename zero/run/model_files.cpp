@@ -6,8 +6,8 @@
 #include <functional>
 #include <sstream>
 
-#include "comm/environment.h"
 #include "zero/base/hash.h"
+#include "zero/base/text.h"
 #include "zero/checkpoint/file_work.h"
 #include "zero/checkpoint/format/digest.h"
 #include "zero/checkpoint/model_files.h"
@@ -35,7 +35,7 @@ constexpr std::int64_t hashed_bytes = std::int64_t{1} << 20;  // at a time
 std::int64_t identity_of(const std::string& path) {
   std::error_code unknown;
   const std::string place = std::filesystem::weakly_canonical(path, unknown).string();
-  return std::bit_cast<std::int64_t>(hash_of(comm::host_name() + ":" + place));
+  return std::bit_cast<std::int64_t>(hash_of(host_name() + ":" + place));
 }
 
 // One word per tensor: the sum over hashes of blocks, of which each of `readers` takes its share.

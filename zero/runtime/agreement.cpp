@@ -1,8 +1,6 @@
 #include "zero/runtime/agreement.h"
 
-#include <algorithm>
 #include <bit>
-#include <cstring>
 #include <sstream>
 
 #include "zero/base/error.h"
@@ -16,20 +14,18 @@ namespace {
 
 using optim::Differs;
 
-constexpr std::size_t message_words = 64;
+constexpr std::size_t longest_line = 511;
 
 // "its line, where the root has that line", or "" when the texts are equal.
 std::string first_difference(const std::string& own, const std::string& root) {
   std::istringstream own_lines(own), root_lines(root);
   std::string own_line, root_line;
-  while (true) {
-    const bool has_own = static_cast<bool>(std::getline(own_lines, own_line));
-    const bool has_root = static_cast<bool>(std::getline(root_lines, root_line));
-    if (!has_own && !has_root) return "";
-    if (!has_own) own_line = "nothing more";
-    if (!has_root) root_line = "nothing more";
+  do {
+    if (!std::getline(own_lines, own_line)) own_line = "nothing more";
+    if (!std::getline(root_lines, root_line)) root_line = "nothing more";
     if (own_line != root_line) return "\"" + own_line + "\" where rank 0 has \"" + root_line + "\"";
-  }
+  } while (own_lines || root_lines);
+  return "";
 }
 
 const char* name_of(Differs what) {
@@ -71,22 +67,15 @@ namespace {
 
 // The ranks whose text differs from the root's, with the first line that does; "" where none does.
 std::string find_differences(Ranks& ranks, const std::string& subject, const std::string& text) {
-  const std::vector<std::int64_t> hashes =
-      ranks.gather_words(subject, {std::bit_cast<std::int64_t>(hash_of(text))});
-  if (std::all_of(hashes.begin(), hashes.end(), [&](std::int64_t h) { return h == hashes[0]; }))
-    return "";
-  const std::string difference = first_difference(text, ranks.broadcast_text(subject, text));
-  std::vector<std::int64_t> message(message_words, 0);
-  std::memcpy(message.data(), difference.data(),
-              std::min(difference.size(), message_words * 8 - 1));
-  const std::vector<std::int64_t> messages = ranks.gather_words(subject, message);
+  if (ranks.all_have(subject, text)) return "";
+  const std::string own = first_difference(text, ranks.broadcast_text(subject, text));
+  const std::vector<std::string> lines = ranks.gather_texts(subject, own.substr(0, longest_line));
   std::string report;
   int listed = 0;
-  for (std::size_t rank = 0; rank < hashes.size(); ++rank) {
-    const char* line = reinterpret_cast<const char*>(&messages[rank * message_words]);
-    if (*line == '\0' || ++listed > 4) continue;
-    report += std::string(" ") + ranks.noun() + " " + std::to_string(rank) + " has " + line + ";";
-  }
+  for (std::size_t rank = 0; rank < lines.size(); ++rank)
+    if (!lines[rank].empty() && ++listed <= 4)
+      report += std::string(" ") + ranks.noun() + " " + std::to_string(rank) + " has " +
+                lines[rank] + ";";
   return report;
 }
 

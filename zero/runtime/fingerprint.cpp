@@ -6,9 +6,11 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include "zero/base/error.h"
 #include "zero/base/hash.h"
+#include "zero/base/text.h"
 
 namespace zero::detail {
 
@@ -29,17 +31,9 @@ std::string packed(const Text& values) {
 
 Text unpacked(const std::string& text) {
   Text values;
-  std::size_t at = 0;
-  const auto next = [&] {
-    const std::size_t end = text.find(end_of_text, at);
-    const std::string part = text.substr(at, end - at);
-    at = end + 1;
-    return part;
-  };
-  while (at < text.size()) {
-    const std::string name = next();
-    values[name] = next();
-  }
+  std::istringstream parts(text);
+  for (std::string name; std::getline(parts, name, end_of_text);)
+    std::getline(parts, values[name], end_of_text);
   return values;
 }
 
@@ -57,12 +51,9 @@ std::string text_of_hash(std::uint64_t hash) {
 }
 
 std::string list_of_ranks(const char* noun, const std::vector<std::size_t>& ranks) {
-  std::string list = noun + std::string(ranks.size() > 1 ? "s " : " ");
-  for (std::size_t i = 0; i < std::min(ranks.size(), most_listed_ranks); ++i)
-    list += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
-  if (ranks.size() > most_listed_ranks)
-    list += " and " + std::to_string(ranks.size() - most_listed_ranks) + " more";
-  return list;
+  std::vector<std::string> numbers;
+  for (const std::size_t rank : ranks) numbers.push_back(std::to_string(rank));
+  return noun + std::string(ranks.size() > 1 ? "s " : " ") + list_of(numbers, most_listed_ranks);
 }
 
 std::string who_has_what(const char* noun, const std::vector<std::string>& value_of_rank) {
@@ -85,17 +76,8 @@ void agree_on_values(Ranks& ranks, const Text& values) {
       "the comparison of " + values.begin()->first +
       (values.size() > 1 ? " and " + std::to_string(values.size() - 1) + " more values" : "");
   const std::string own = packed(values);
-  const std::vector<std::int64_t> words =
-      ranks.gather_words(subject, {std::bit_cast<std::int64_t>(hash_of(own)), std::ssize(own)});
-  std::vector<std::int64_t> sizes;
-  bool equal = true;
-  for (std::size_t i = 0; i < words.size(); i += 2) {
-    equal = equal && words[i] == words[0] && words[i + 1] == words[1];
-    sizes.push_back(words[i + 1]);
-  }
-  if (equal) return;
-  const std::vector<std::string> texts =
-      ranks.gather_bytes(subject, std::as_bytes(std::span(own)), sizes);
+  if (ranks.all_have(subject, own)) return;
+  const std::vector<std::string> texts = ranks.gather_texts(subject, own);
   // The values of every name, by rank; none where a rank lacks it.
   std::map<std::string, std::vector<std::optional<std::string>>> found;
   for (std::size_t rank = 0; rank < texts.size(); ++rank)

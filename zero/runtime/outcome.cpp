@@ -1,14 +1,14 @@
 #include "zero/runtime/outcome.h"
 
 #include <algorithm>
-#include <cstring>
+#include <set>
 #include <vector>
 
 namespace zero::detail {
 
 namespace {
 
-constexpr std::size_t most_text = 2000;
+constexpr std::size_t longest_text = 1999;
 
 template <class... Known>
 [[noreturn]] void raise_as(const Outcome& outcome) {
@@ -37,28 +37,21 @@ void raise(const Outcome& outcome) {
 
 Outcome agree_on_outcome(Ranks& ranks, const std::string& subject, const Outcome& own) {
   if (ranks.topology().size == 1) return own;
-  std::vector<std::int64_t> codes = ranks.gather_words(subject, {own.code});
-  if (std::all_of(codes.begin(), codes.end(), [](std::int64_t code) { return code == 0; }))
-    return {};
-  std::vector<std::int64_t> words(most_text / 8, 0);
-  std::memcpy(words.data(), own.text.data(), std::min(own.text.size(), most_text - 1));
-  const std::vector<std::int64_t> all = ranks.gather_words(subject, words);
+  const std::vector<std::int64_t> codes = ranks.gather_words(subject, {own.code});
+  if (std::ranges::count(codes, 0) == std::ssize(codes)) return {};
+  const std::vector<std::string> texts =
+      ranks.gather_texts(subject, own.text.substr(0, longest_text));
   Outcome joint;
-  std::vector<std::string> seen;
-  int more = 0;
+  std::set<std::string> seen;
   for (std::size_t rank = 0; rank < codes.size(); ++rank) {
     if (codes[rank] == 0) continue;
-    const std::string text = reinterpret_cast<const char*>(&all[rank * words.size()]);
     if (joint.code == 0) joint.code = static_cast<int>(codes[rank]);
-    if (std::find(seen.begin(), seen.end(), text) != seen.end()) continue;
-    seen.push_back(text);
-    if (seen.size() > 3)
-      ++more;
-    else
+    if (!seen.insert(texts[rank]).second) continue;
+    if (seen.size() <= 3)
       joint.text +=
-          (joint.text.empty() ? "" : "\n") + ("rank " + std::to_string(rank) + ": ") + text;
+          (joint.text.empty() ? "" : "\n") + ("rank " + std::to_string(rank) + ": ") + texts[rank];
   }
-  if (more > 0) joint.text += "\nand " + std::to_string(more) + " more";
+  if (seen.size() > 3) joint.text += "\nand " + std::to_string(seen.size() - 3) + " more";
   return joint;
 }
 

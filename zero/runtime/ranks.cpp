@@ -1,8 +1,10 @@
 #include "zero/runtime/ranks.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
+#include "zero/base/hash.h"
 #include "zero/runtime/runtime_core.h"
 
 namespace zero::detail {
@@ -133,11 +135,10 @@ std::vector<std::int64_t> Ranks::gather_words(std::string_view subject,
   return all;
 }
 
-std::vector<std::string> Ranks::gather_bytes(std::string_view subject,
-                                             std::span<const std::byte> own,
-                                             const std::vector<std::int64_t>& sizes) {
+std::vector<std::string> Ranks::gather_texts(std::string_view subject, std::string_view own) {
+  const std::vector<std::int64_t> sizes = gather_words(subject, {std::ssize(own)});
   std::vector<std::int64_t> words((std::ranges::max(sizes) + 7) / 8);
-  std::ranges::copy(own, std::as_writable_bytes(std::span(words)).begin());
+  own.copy(reinterpret_cast<char*>(words.data()), own.size());
   const std::vector<std::int64_t> all = gather_words(subject, words);
   const char* at = reinterpret_cast<const char*>(all.data());
   std::vector<std::string> texts;
@@ -148,16 +149,32 @@ std::vector<std::string> Ranks::gather_bytes(std::string_view subject,
   return texts;
 }
 
-std::string Ranks::broadcast_text(std::string_view subject, std::string text) {
-  std::vector<std::int64_t> words{static_cast<std::int64_t>(text.size())};
-  exchange(subject, [&](comm::Communicator& c) { c.broadcast(words.data(), 1, DType::int64, 0); });
-  text.resize(static_cast<std::size_t>(words[0]));
-  words.assign((text.size() + 7) / 8, 0);
-  std::memcpy(words.data(), text.data(), text.size());
-  exchange(subject, [&](comm::Communicator& c) {
-    c.broadcast(words.data(), static_cast<std::int64_t>(words.size()), DType::int64, 0);
+bool Ranks::all_have(std::string_view subject, std::string_view text) {
+  const std::vector<std::int64_t> hashes =
+      gather_words(subject, {std::bit_cast<std::int64_t>(hash_of(text)), std::ssize(text)});
+  for (std::size_t i = 2; i < hashes.size(); ++i)
+    if (hashes[i] != hashes[i - 2]) return false;
+  return true;
+}
+
+void Ranks::broadcast(std::string_view subject, std::span<std::byte> bytes, int root) {
+  // Communicators move elements; what is left over travels in one of its own.
+  const std::size_t words = bytes.size() / sizeof(std::int64_t);
+  const std::span<std::byte> rest = bytes.subspan(words * sizeof(std::int64_t));
+  std::int64_t last = 0;
+  std::ranges::copy(rest, std::as_writable_bytes(std::span(&last, 1)).begin());
+  exchange(subject, [&](comm::Communicator& communicator) {
+    communicator.broadcast(bytes.data(), static_cast<std::int64_t>(words), DType::int64, root);
+    if (!rest.empty()) communicator.broadcast(&last, 1, DType::int64, root);
   });
-  std::memcpy(text.data(), words.data(), text.size());
+  if (!rest.empty()) std::memcpy(rest.data(), &last, rest.size());
+}
+
+std::string Ranks::broadcast_text(std::string_view subject, std::string text) {
+  std::int64_t size = std::ssize(text);
+  broadcast(subject, std::as_writable_bytes(std::span(&size, 1)), 0);
+  text.resize(static_cast<std::size_t>(size));
+  broadcast(subject, std::as_writable_bytes(std::span(text)), 0);
   return text;
 }
 

@@ -60,10 +60,12 @@ class Ranks {
   // Every rank's words, in rank order.
   std::vector<std::int64_t> gather_words(std::string_view subject,
                                          const std::vector<std::int64_t>& own);
-  // Every rank's bytes, in rank order; `sizes` are those of all ranks.
-  std::vector<std::string> gather_bytes(std::string_view subject, std::span<const std::byte> own,
-                                        const std::vector<std::int64_t>& sizes);
-  // The root's text on every rank.
+  // Every rank's text, of any bytes, in rank order.
+  std::vector<std::string> gather_texts(std::string_view subject, std::string_view own);
+  // Whether all ranks have the same text, by its hash.
+  bool all_have(std::string_view subject, std::string_view text);
+  // The bytes of one rank to all, and rank 0's text on every rank.
+  void broadcast(std::string_view subject, std::span<std::byte> bytes, int root);
   std::string broadcast_text(std::string_view subject, std::string text);
   // Sent by the control traffic of this caller.
   std::int64_t control_bytes() const { return control_bytes_; }

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <thread>
 
@@ -160,11 +159,6 @@ std::string RuntimeCore::describe() {
          " per rank";
 }
 
-std::unique_ptr<ExecutionStream> RuntimeCore::create_stream(const std::string& thread_name) {
-  if (all_inline_ && device().is_host()) return create_inline_stream();
-  return device().create_worker(thread_name);
-}
-
 bool RuntimeCore::publish_failure(const std::string& reason, int exit_code) noexcept {
   failed_first_ = world_->fail(reason, exit_code) || failed_first_;
   if (model_parallel_) model_parallel_->fail(reason, exit_code);
@@ -270,16 +264,7 @@ void Runtime::broadcast(std::span<std::byte> bytes, int root) {
   if (root < 0 || root >= size())
     throw UsageError("Runtime::broadcast(): there is no rank " + std::to_string(root) + " among " +
                      std::to_string(size()));
-  // Communicators move elements; what is left over travels in one of its own.
-  const std::size_t words = bytes.size() / sizeof(std::int64_t);
-  const std::span<std::byte> rest = bytes.subspan(words * sizeof(std::int64_t));
-  std::int64_t last = 0;
-  if (!rest.empty()) std::memcpy(&last, rest.data(), rest.size());
-  core_->ranks().exchange("Runtime::broadcast", [&](comm::Communicator& communicator) {
-    communicator.broadcast(bytes.data(), static_cast<std::int64_t>(words), DType::int64, root);
-    if (!rest.empty()) communicator.broadcast(&last, 1, DType::int64, root);
-  });
-  if (!rest.empty()) std::memcpy(rest.data(), &last, rest.size());
+  core_->ranks().broadcast("Runtime::broadcast", bytes, root);
 }
 
 void Runtime::track(std::string_view what, std::int64_t bytes) {

@@ -49,7 +49,10 @@ class RuntimeCore {
   }
   ThreadPool& pool() { return *pool_; }
   // For work that mostly waits: a worker unless all is asked to run inline.
-  std::unique_ptr<ExecutionStream> create_stream(const std::string& thread_name);
+  std::unique_ptr<ExecutionStream> create_stream(const std::string& thread_name) {
+    if (all_inline_ && device().is_host()) return create_inline_stream();
+    return device().create_worker(thread_name);
+  }
   Ledger& ledger() { return ledger_; }
   // As the Runtime itself calls them; engines have their own.
   Ranks& ranks() { return ranks_; }

@@ -18,7 +18,11 @@ class MemoryRequests {
  public:
   explicit MemoryRequests(Tier tier = Tier::memory) : tier_(tier) {}
   // Gives back what was taken. The ledger outlives it.
-  ~MemoryRequests();
+  ~MemoryRequests() {
+    if (ledger_ == nullptr) return;
+    for (const Piece& piece : pieces_)
+      ledger_->give_back(piece.category, Arena::rounded(piece.bytes), tier_);
+  }
   MemoryRequests(const MemoryRequests&) = delete;
 
   // A piece of its own; the pointer is set when the piece is taken.
@@ -26,9 +30,9 @@ class MemoryRequests {
   void add(MemoryCategory category, std::int64_t bytes, T*& pointer) {
     place(add(category), 0, bytes, pointer);
   }
-  // An empty piece, which grows by what is placed in it. Returns its index.
-  int add(MemoryCategory category) {
-    pieces_.push_back({category, 0, {}});
+  // A piece, which grows by what is placed in it. Returns its index.
+  int add(MemoryCategory category, std::int64_t bytes = 0) {
+    pieces_.push_back({category, bytes, {}});
     return static_cast<int>(pieces_.size()) - 1;
   }
   template <class T>
@@ -39,11 +43,31 @@ class MemoryRequests {
                               [&pointer](std::byte* at) { pointer = reinterpret_cast<T*>(at); });
   }
 
-  std::int64_t bytes() const;  // of all pieces, each rounded up as the arena does it
+  // Of all pieces, each rounded up as the arena does it.
+  std::int64_t bytes() const {
+    std::int64_t total = 0;
+    for (const Piece& piece : pieces_) total += Arena::rounded(piece.bytes);
+    return total;
+  }
   std::int64_t bytes_of(int piece) const { return pieces_[piece].bytes; }
-  void plan(Ledger& ledger) const;
+  void plan(Ledger& ledger) const {
+    for (const Piece& piece : pieces_)
+      ledger.plan(piece.category, Arena::rounded(piece.bytes), tier_);
+  }
   // In the order in which they were added.
-  void take(Arena& arena, Ledger& ledger);
+  void take(Arena& arena, Ledger& ledger) {
+    for (const Piece& piece : pieces_) {
+      auto* memory = static_cast<std::byte*>(arena.take(piece.bytes));
+      for (const auto& [offset, point_at] : piece.pointers) point_at(memory + offset);
+    }
+    take(ledger);
+  }
+  // Of what lies in no arena.
+  void take(Ledger& ledger) {
+    for (const Piece& piece : pieces_)
+      ledger.take(piece.category, Arena::rounded(piece.bytes), tier_);
+    ledger_ = &ledger;
+  }
 
  private:
   struct Piece {

@@ -72,19 +72,13 @@ OffloadTier::OffloadTier(RuntimeCore& runtime, const PlanInputs& inputs, const M
   request_memory();
 }
 
-OffloadTier::~OffloadTier() = default;
-
-bool OffloadTier::keeps_shard(const SegmentId& id) const {
-  return inputs_.offload.shard_slot(id.flat_unit) >= 0;
-}
-
 int OffloadTier::add_extent(const OffloadPart& part) {
   static constexpr const char* names[] = {"the parameter shard", "the gradient", "master weights"};
   const ArrayKind kind = part.array.kind;
   const std::string what = kind == ArrayKind::state
                                ? state_.policy().optimizer_states[part.array.state]
                                : names[static_cast<int>(kind)];
-  in_file_[category_of[kind]] += aligned(part.bytes());
+  file_requests_.add(category_of[kind], aligned(part.bytes()));
   return store_->add(what + " of unit " + layout().flat_unit(part.array.flat_unit).name +
                          ", elements " + std::to_string(part.range.begin) + " to " +
                          std::to_string(part.range.end),
@@ -167,33 +161,28 @@ void OffloadTier::request_memory() {
 }
 
 void OffloadTier::plan(Ledger& ledger) const {
-  for (const MemoryRequests* requests : {&copied_requests_, &kept_requests_, &device_requests_})
+  for (const MemoryRequests* requests :
+       {&copied_requests_, &kept_requests_, &device_requests_, &file_requests_})
     requests->plan(ledger);
-  for (const auto& [category, bytes] : in_file_) ledger.plan(category, bytes, Tier::file);
 }
 
 void OffloadTier::open(Ledger& ledger) {
-  take_memory(ledger);
-  if (store_) open_file(ledger);
-}
-
-void OffloadTier::take_memory(Ledger& ledger) {
   Device& device = runtime_.device();
-  const PreferNumaNode near(device.numa_node());
   const std::string name = "optimizer state in host memory";
-  copied_arena_ = device.reserve_pinned(copied_requests_.bytes(), "the buffers of offload");
-  kept_arena_ = pins_all_ ? device.reserve_pinned(kept_requests_.bytes(), name)
-                          : Arena(kept_requests_.bytes(), Arena::Sharing::private_memory, name);
+  {
+    const PreferNumaNode near(device.numa_node());
+    copied_arena_ = device.reserve_pinned(copied_requests_.bytes(), "the buffers of offload");
+    kept_arena_ = pins_all_ ? device.reserve_pinned(kept_requests_.bytes(), name)
+                            : Arena(kept_requests_.bytes(), Arena::Sharing::private_memory, name);
+  }
   device_arena_ = device.reserve(device_requests_.bytes(), Arena::Sharing::private_memory,
                                  "slots of offloaded state");
   copied_requests_.take(copied_arena_, ledger);
   kept_requests_.take(kept_arena_, ledger);
   device_requests_.take(device_arena_, ledger);
-}
-
-void OffloadTier::open_file(Ledger& ledger) {
+  if (!store_) return;
   store_->open();
-  for (const auto& [category, bytes] : in_file_) ledger.take(category, bytes, Tier::file);
+  file_requests_.take(ledger);
   // They lie in this order: slots, shards, staging, window. Reads use the first two, writes the
   // first three.
   std::vector<std::span<std::byte>> read_buffers, write_buffers;
@@ -204,10 +193,6 @@ void OffloadTier::open_file(Ledger& ledger) {
   write_ = store_->create_channel(std::move(write_buffers));
   visit_ = store_->create_channel();
   if (!fast_init_) write_zeros();
-}
-
-void OffloadTier::give_back(Ledger& ledger) const {
-  for (const auto& [category, bytes] : in_file_) ledger.give_back(category, bytes, Tier::file);
 }
 
 std::string OffloadTier::describe() const {
@@ -229,10 +214,6 @@ std::string OffloadTier::describe() const {
          (offload.state_slots > 0 ? slots
                                   : std::to_string(offload.shard_slots) + " buffers of the GPU") +
          "; updates run on " + std::to_string(runtime_.pool().threads()) + " threads";
-}
-
-std::vector<std::string> OffloadTier::notices() const {
-  return store_ ? store_->notices() : std::vector<std::string>();
 }
 
 std::array<offload::ChannelUse, 2> OffloadTier::file_uses() const {
@@ -360,10 +341,6 @@ void OffloadTier::add_to_file(const OffloadPart& part, bool first, bool last) {
   }
   const Transfer write{Direction::write, part.extent, staging_};
   write_->transfer({&write, 1});
-}
-
-optim::NormSum OffloadTier::take_squares() {
-  return std::exchange(squares_, {});
 }
 
 // An update writes the parameters itself where they have master weights. A step that is skipped

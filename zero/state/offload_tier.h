@@ -13,10 +13,10 @@
 #pragma once
 
 #include <array>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "offload/block_store.h"
@@ -36,15 +36,15 @@ class OffloadTier {
   OffloadTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelState& state,
               const Config& config);
   OffloadTier(const OffloadTier&) = delete;
-  ~OffloadTier();
 
   // Enters memory and file into the ledger's plan; open() takes them, once the state has its
   // memory.
   void plan(Ledger& ledger) const;
   void open(Ledger& ledger);
-  void give_back(Ledger& ledger) const;
   std::string describe() const;
-  std::vector<std::string> notices() const;
+  std::vector<std::string> notices() const {
+    return store_ ? store_->notices() : std::vector<std::string>();
+  }
   bool beside_gpu() const { return inputs_.offload.beside_gpu(); }
 
   // What an instruction of the plan moves (offload_parts.h). The stream is that of copies.
@@ -57,7 +57,7 @@ class OffloadTier {
   // of the slot.
   void download(int flat_unit, optim::NormSum* sum, Stream stream);
   // The squares of the gradients that last spills have written since the last call.
-  optim::NormSum take_squares();
+  optim::NormSum take_squares() { return std::exchange(squares_, {}); }
   // Puts a chunk's parameters where upload or store takes them: after its update on the host the
   // new ones, or where the step was skipped the present ones.
   void round_parameters(int chunk, bool updated);
@@ -81,15 +81,15 @@ class OffloadTier {
  private:
   const Layout& layout() const { return *inputs_.layout; }
   const Chunk& chunk(int number) const { return inputs_.chunks[number]; }
-  bool keeps_shard(const SegmentId& id) const;
+  bool keeps_shard(const SegmentId& id) const {
+    return inputs_.offload.shard_slot(id.flat_unit) >= 0;
+  }
 
   void make_parts(int number, std::int64_t& staged);
   void make_shard(const SegmentId& id);
   int add_extent(const OffloadPart& part);
   void place_shards();
   void request_memory();
-  void take_memory(Ledger& ledger);
-  void open_file(Ledger& ledger);
   void write_zeros();
 
   const OffloadPart* find(int chunk, ArrayKind kind, int state = 0) const;
@@ -114,13 +114,12 @@ class OffloadTier {
   BySegment<std::vector<OffloadPart>> shard_parts_;    // of parameters that leave the arena
   BySegment<std::int64_t> shard_offsets_;              // bytes in the buffer of the unit's shard
   std::int64_t slot_bytes_ = 0, shard_bytes_ = 0, staging_bytes_ = 0, window_bytes_ = 0;
-  // Of what the GPU copies, of the rest, and of the GPU's.
-  MemoryRequests copied_requests_, kept_requests_, device_requests_;
+  // Of what the GPU copies, of the rest, of the GPU's, and of the file.
+  MemoryRequests copied_requests_, kept_requests_, device_requests_, file_requests_{Tier::file};
   Arena copied_arena_, kept_arena_, device_arena_;
   // The window is that of visits.
   std::byte *slots_ = nullptr, *shards_ = nullptr, *staging_ = nullptr, *window_ = nullptr;
-  std::unique_ptr<offload::BlockStore> store_;      // null where nothing is kept in a file
-  std::map<MemoryCategory, std::int64_t> in_file_;  // bytes
+  std::unique_ptr<offload::BlockStore> store_;  // null where nothing is kept in a file
   std::unique_ptr<offload::BlockStore::Channel> read_, write_, visit_;
   CopyMeter copies_;
   optim::NormSum squares_;

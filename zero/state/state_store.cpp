@@ -25,14 +25,6 @@ std::optional<ArrayId> StateStore::find(const SegmentId& id, std::string_view wh
   throw UsageError("Engine::read() knows " + known + ", not \"" + std::string(what) + "\"");
 }
 
-bool StateStore::holds(const ArrayId& array, int param) const {
-  return array.kind != ArrayKind::state || state_.has_state(param, array.state);
-}
-
-DType StateStore::dtype_of(const ArrayId& array) const {
-  return state_.segment(array).dtype_of(array.kind);
-}
-
 std::byte* StateStore::address(const ArrayId& array, std::int64_t at) const {
   const SegmentBuffers& own = state_.segment(array);
   const std::int64_t in_shard = at - own.held.begin;

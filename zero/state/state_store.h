@@ -28,10 +28,12 @@ class StateStore {
   // `what` is "value", "grad", "master" or the name of an optimizer state. Returns nothing where
   // the segment has no such array. Throws UsageError for an unknown name.
   std::optional<ArrayId> find(const SegmentId& id, std::string_view what) const;
-  DType dtype_of(const ArrayId& array) const;
+  DType dtype_of(const ArrayId& array) const { return state_.segment(array).dtype_of(array.kind); }
   // Whether the array has elements of this parameter of its segment: only some parameters may have
   // a given state.
-  bool holds(const ArrayId& array, int param) const;
+  bool holds(const ArrayId& array, int param) const {
+    return array.kind != ArrayKind::state || state_.has_state(param, array.state);
+  }
 
   // Whether another thread may read while a step runs, except for what is being updated.
   bool readable_beside_steps() const { return runtime_.device().is_host() && tier_ == nullptr; }

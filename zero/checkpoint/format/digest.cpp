@@ -9,6 +9,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "zero/base/text.h"
+
 namespace zero::checkpoint {
 namespace {
 
@@ -17,13 +19,6 @@ Digest from(const XXH128_hash_t& hash) {
 }
 
 }  // namespace
-
-std::string to_hex(std::string_view bytes) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string hex;
-  for (const unsigned char byte : bytes) hex += {digits[byte >> 4], digits[byte & 15]};
-  return hex;
-}
 
 std::optional<std::string> from_hex(std::string_view hex) {
   std::string bytes(hex.size() / 2, '\0');

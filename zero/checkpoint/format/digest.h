@@ -16,8 +16,7 @@ namespace zero::checkpoint {
 
 inline constexpr std::int64_t chunk_bytes = std::int64_t{4} << 20;
 
-// Lower-case hexadecimal digits, two per byte, and back; nothing where they are others.
-std::string to_hex(std::string_view bytes);
+// Bytes as to_hex() writes them; nothing where there are other characters.
 std::optional<std::string> from_hex(std::string_view hex);
 
 struct Digest {

@@ -20,10 +20,12 @@ using Json = nlohmann::json;
 
 // Shows each event of the parser after it has been checked, and keeps no value for which the
 // visitor returns false. Throws LoadError starting with `path`.
-void scan_json(const std::string& path, std::string_view text,
+Json scan_json(const std::string& path, std::string_view text,
                const Json::parser_callback_t& visitor);
-// A document, which must be an object.
-Json parse_json(const std::string& path, std::string_view text);
+// A document, with all of its values.
+inline Json parse_json(const std::string& path, std::string_view text) {
+  return scan_json(path, text, [](int, Json::parse_event_t, const Json&) { return true; });
+}
 
 // Throws UsageError where a text in it is not UTF-8; `what` says which.
 std::string dump(const Json& json, const std::string& what);

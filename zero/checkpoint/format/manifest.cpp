@@ -5,6 +5,7 @@
 #include <set>
 
 #include "zero/base/error.h"
+#include "zero/base/text.h"
 #include "zero/checkpoint/format/json.h"
 
 namespace zero::checkpoint {
@@ -143,7 +144,7 @@ ElementRange range_of(const std::string& path, const Manifest& manifest, const S
 std::string coverage_problem(const Manifest& manifest, const std::vector<Shard>& shards) {
   std::vector<ElementRange> ranges;
   for (const Shard& shard : shards)
-    ranges.insert(ranges.end(), shard.entries.begin(), shard.entries.end());
+    for (const FileEntry& entry : shard.entries) ranges.push_back(entry.range);
   std::sort(ranges.begin(), ranges.end());
   auto range = ranges.begin();
   for (int p = 0; p < std::ssize(manifest.parameters); ++p) {
@@ -182,11 +183,6 @@ void check_each(const std::string& path, const char* kind, const Manifest& manif
 
 }  // namespace
 
-int Manifest::find(std::string_view name) const {
-  const auto found = std::ranges::find(parameters, name, &ManifestParameter::name);
-  return found == parameters.end() ? -1 : static_cast<int>(found - parameters.begin());
-}
-
 bool Manifest::has_residues_for(const Manifest& other) const {
   const auto same = [&](const char* term) {
     const auto own = equality.find(term), others = other.equality.find(term);
@@ -200,15 +196,6 @@ bool Manifest::has(const ManifestParameter& parameter, int kind) const {
   if (!parameter.trainable) return false;
   const auto& own = parameter.states;
   return !own || std::ranges::find(*own, states[kind - 1]) != own->end();
-}
-
-const std::string& Manifest::dtype_of(const ElementRange& range) const {
-  const ManifestParameter& parameter = parameters[range.parameter];
-  return range.kind > 0 ? parameter.states_dtype : parameter.dtype;
-}
-
-std::int64_t Manifest::width_of(const ElementRange& range) const {
-  return bits_of(dtype_of(range)).value_or(0) / 8;
 }
 
 std::string Manifest::name_of(const ElementRange& range) const {
@@ -264,15 +251,23 @@ Manifest parse_manifest(const std::string& path, std::string_view text) {
   return manifest;
 }
 
-std::string format_shard_header(const Manifest& manifest,
-                                const std::vector<ElementRange>& entries) {
+std::vector<FileEntry> entries_of(const Manifest& manifest,
+                                  const std::vector<ElementRange>& ranges) {
+  std::vector<FileEntry> entries;
+  for (const ElementRange& range : ranges)
+    entries.push_back(
+        {range, manifest.width_of(range), entries.empty() ? 0 : entries.back().end()});
+  return entries;
+}
+
+std::string format_shard_header(const Manifest& manifest, const std::vector<FileEntry>& entries) {
   SafetensorsHeader header{{}, {{"format", format_word}, {"save_id", manifest.save_id}}};
-  std::int64_t end = 0;
-  for (const ElementRange& entry : entries) {
-    const std::int64_t begin = std::exchange(end, end + entry.count * manifest.width_of(entry));
-    header.tensors.push_back(
-        {manifest.name_of(entry), manifest.dtype_of(entry), {entry.count}, begin, end});
-  }
+  for (const FileEntry& entry : entries)
+    header.tensors.push_back({manifest.name_of(entry.range),
+                              manifest.dtype_of(entry.range),
+                              {entry.range.count},
+                              entry.begin,
+                              entry.end()});
   return format_header(header, data_alignment);
 }
 
@@ -296,8 +291,10 @@ std::vector<Shard> parse_shard_headers(const std::string& path, const Manifest& 
     if (chunks != data_bytes / chunk_bytes + (data_bytes % chunk_bytes != 0))
       throw LoadError(where + ": the manifest has " + std::to_string(chunks) +
                       " chunk digests for " + std::to_string(data_bytes) + " bytes");
+    std::vector<ElementRange> ranges;
     for (const TensorEntry& tensor : parsed.tensors)
-      shard.entries.push_back(range_of(where, manifest, stems, tensor));
+      ranges.push_back(range_of(where, manifest, stems, tensor));
+    shard.entries = entries_of(manifest, ranges);
   }
   if (const std::string wrong = coverage_problem(manifest, shards); !wrong.empty())
     throw LoadError(path + ": " + wrong);

@@ -77,13 +77,17 @@ struct Manifest {
   // What must be equal for a continued run to give equal bits.
   std::map<std::string, std::string> equality;
 
-  int find(std::string_view name) const;  // -1: none
   // Whether both have residues, of the same formats, ranks and layout.
   bool has_residues_for(const Manifest& other) const;
   // Whether the parameter has entries of this kind.
   bool has(const ManifestParameter& parameter, int kind) const;
-  const std::string& dtype_of(const ElementRange& range) const;
-  std::int64_t width_of(const ElementRange& range) const;  // bytes per element
+  const std::string& dtype_of(const ElementRange& range) const {
+    const ManifestParameter& parameter = parameters[range.parameter];
+    return range.kind > 0 ? parameter.states_dtype : parameter.dtype;
+  }
+  std::int64_t width_of(const ElementRange& range) const {  // bytes per element
+    return bits_of(dtype_of(range)).value_or(0) / 8;
+  }
   // "name@offset", "name:exp_avg@offset".
   std::string name_of(const ElementRange& range) const;
   std::int64_t data_bytes() const;  // of all parameters and states
@@ -95,14 +99,28 @@ Manifest parse_manifest(const std::string& path, std::string_view text);
 // The text of manifest.xxh3.
 std::string format_manifest_digest(std::string_view manifest);
 
+// Elements in a file, and their bytes of its data.
+struct FileEntry {
+  ElementRange range;
+  std::int64_t width;  // bytes of an element
+  std::int64_t begin;
+
+  std::int64_t end() const { return begin + range.count * width; }
+  bool operator==(const FileEntry&) const = default;
+};
+
+// Of the ranges, which lie one behind the other.
+std::vector<FileEntry> entries_of(const Manifest& manifest,
+                                  const std::vector<ElementRange>& ranges);
+
 // A file of tensors, as its header says; entries in the order of their data, without gaps.
 struct Shard {
   std::int64_t header_bytes = 0;  // the 8 bytes of the header's length included
-  std::vector<ElementRange> entries;
+  std::vector<FileEntry> entries;
 };
 
 // What a file with these entries begins with.
-std::string format_shard_header(const Manifest& manifest, const std::vector<ElementRange>& entries);
+std::string format_shard_header(const Manifest& manifest, const std::vector<FileEntry>& entries);
 // Of the headers of all files of the manifest, each checked against it; every element of every
 // parameter and state is there exactly once. Throws LoadError starting with `path`, that of the
 // checkpoint.

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "zero/base/enum_array.h"
 #include "zero/base/error.h"
 #include "zero/base/text.h"
 #include "zero/checkpoint/format/json.h"
@@ -89,10 +90,8 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 }
 
 std::string safetensors_name(DType dtype) {
-  return dtype == DType::fp32   ? "F32"
-         : dtype == DType::bf16 ? "BF16"
-         : dtype == DType::fp16 ? "F16"
-                                : "I64";
+  static constexpr EnumArray<DType, const char*, 4> names{"F32", "BF16", "F16", "I64"};
+  return names[dtype];
 }
 
 std::optional<DType> dtype_named(std::string_view dtype) {
@@ -184,15 +183,6 @@ void place_tensors(const std::string& path, std::vector<TensorEntry>& tensors) {
       throw UsageError(path + ": tensor " + in_quotes(tensor.name) + ": " + problem);
     tensor.end = end;
   }
-}
-
-std::string list_of(const std::vector<std::string>& items, std::size_t most,
-                    std::string_view separator) {
-  std::string list;
-  for (std::size_t i = 0; i < std::min(items.size(), most); ++i)
-    list.append(i > 0 ? separator : "").append(items[i]);
-  return items.size() > most ? list + " and " + std::to_string(items.size() - most) + " more"
-                             : list;
 }
 
 // Entry by entry, so that a hostile header takes no more memory than one of them.
