@@ -15,6 +15,7 @@
 #include "tools/zero/model_export.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
+#include "zero/base/text.h"
 #include "zero/checkpoint/checkpoint_reader.h"
 #include "zero/checkpoint/store.h"
 
@@ -34,7 +35,7 @@ struct CheckpointOptions {
 };
 
 std::string joined(const std::vector<std::string>& words) {
-  return checkpoint::list_of(words, words.size());
+  return list_of(words, words.size());
 }
 
 // Control characters of a foreign file do not reach the terminal.

@@ -34,6 +34,15 @@ std::string_view trimmed(std::string_view text, std::string_view blanks) {
   return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
 }
 
+std::string list_of(const std::vector<std::string>& items, std::size_t most,
+                    std::string_view separator) {
+  std::string list;
+  for (std::size_t i = 0; i < std::min(items.size(), most); ++i)
+    list.append(i > 0 ? separator : "").append(items[i]);
+  return items.size() > most ? list + " and " + std::to_string(items.size() - most) + " more"
+                             : list;
+}
+
 std::string file_size_advice(int error) {
   return error == EFBIG ? "; raise the limit of file sizes (ulimit -f)" : "";
 }

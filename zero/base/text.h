@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace zero {
 
@@ -18,6 +19,10 @@ std::string file_size_advice(int error);
 
 // For messages: control and non-ASCII characters escaped, cut when long.
 std::string printable(std::string_view text, std::size_t limit = 80);
+
+// "a, b and 3 more"
+std::string list_of(const std::vector<std::string>& items, std::size_t most,
+                    std::string_view separator = ", ");
 
 // A string of JSON, in its quotes. Bytes outside of ASCII, which need not be UTF-8, appear as \xNN.
 std::string json_text(std::string_view text);

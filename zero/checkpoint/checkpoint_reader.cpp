@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "zero/base/error.h"
+#include "zero/base/text.h"
 #include "zero/checkpoint/store.h"
 
 namespace zero::checkpoint {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "zero/base/text.h"
 #include "zero/checkpoint/checkpoint_reader.h"
 #include "zero/runtime/agreement.h"
 
@@ -185,8 +186,7 @@ class Load {
         problems.push_back("the optimizer state " + state + " of this run's " + own_.optimizer +
                            " was not saved by " + saved_.optimizer);
     if (!problems.empty())
-      throw LoadError(path() + " does not fit the model:\n  " +
-                      checkpoint::list_of(problems, 20, "\n  "));
+      throw LoadError(path() + " does not fit the model:\n  " + list_of(problems, 20, "\n  "));
   }
 
   // What this rank has of parameters, states and residues, and all buffers, by the checkpoint's

@@ -186,15 +186,6 @@ void place_tensors(const std::string& path, std::vector<TensorEntry>& tensors) {
   }
 }
 
-std::string list_of(const std::vector<std::string>& items, std::size_t most,
-                    std::string_view separator) {
-  std::string list;
-  for (std::size_t i = 0; i < std::min(items.size(), most); ++i)
-    list.append(i > 0 ? separator : "").append(items[i]);
-  return items.size() > most ? list + " and " + std::to_string(items.size() - most) + " more"
-                             : list;
-}
-
 // Entry by entry, so that a hostile header takes no more memory than one of them.
 SafetensorsHeader parse_header(const std::string& path, std::string_view json,
                                std::int64_t data_bytes) {

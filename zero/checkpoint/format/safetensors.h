@@ -62,10 +62,6 @@ std::string file_name_problem(std::string_view name);
 
 // For messages: in quotes, control and non-ASCII characters escaped, cut when long.
 std::string in_quotes(std::string_view name);
-// "a, b and 3 more"
-std::string list_of(const std::vector<std::string>& items, std::size_t most,
-                    std::string_view separator = ", ");
-
 // Sets begin and end of tensors that follow each other in this order. Throws UsageError, starting
 // with `path`, for entries that no reader would accept: declare wider dtypes first where sizes are
 // odd, for other readers need every tensor aligned to its element.
