@@ -203,8 +203,4 @@ std::optional<Betas> LrSchedule::betas(std::int64_t applied_step) const {
   return Betas{momentum, 0.99};
 }
 
-std::int64_t LrSchedule::iteration_of(std::int64_t applied_step) const {
-  return options_.last_batch_iteration + applied_step - 1;
-}
-
 }  // namespace zero::optim

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "optim/tensor_step.h"
 #include "zero/base/text.h"
@@ -27,12 +28,10 @@ Betas betas_of(const OptimizerOptions& options, const StepScalars& scalars) {
   return scalars.betas.value_or(Betas{options.beta1, options.beta2});
 }
 
-struct Corrections {
-  double first = 1, second = 1;
-};
-
-Corrections corrections(const OptimizerOptions& options, const Betas& betas, std::int64_t step) {
-  if (!options.bias_correction) return {};
+// Of the two moments.
+std::pair<double, double> corrections(const OptimizerOptions& options, const Betas& betas,
+                                      std::int64_t step) {
+  if (!options.bias_correction) return {1, 1};
   return {1 - power(betas.first, step), 1 - power(betas.second, step)};
 }
 
