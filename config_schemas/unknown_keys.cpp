@@ -4,6 +4,7 @@
 
 #include "config_schemas/resolve.h"
 #include "config_schemas/values.h"
+#include "zero/base/text.h"
 
 namespace zero::config_schemas {
 namespace {
@@ -29,7 +30,7 @@ class UnknownKeyCheck {
   std::vector<std::string> notices() {
     if (!ignored_.empty())
       notices_.push_back(
-          listed(ignored_) +
+          list_of(ignored_, most_named) +
           ": no effect here: DeepSpeed knows no such key either, and passes over it");
     return std::move(notices_);
   }
@@ -105,15 +106,6 @@ class UnknownKeyCheck {
       return effect_if(!asks_for_nothing(key, outcome.shown, resolution_.config));
     Config effective = resolution_.config;
     return effect_if(outcome.shown != show_value(key, "", effective));
-  }
-
-  static std::string listed(const std::vector<std::string>& names) {
-    std::string text;
-    for (std::size_t i = 0; i < std::min(names.size(), most_named); ++i)
-      text += (i == 0 ? "" : ", ") + names[i];
-    if (names.size() > most_named)
-      text += " and " + std::to_string(names.size() - most_named) + " more";
-    return text;
   }
 
   const Resolution& resolution_;

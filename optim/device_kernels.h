@@ -51,8 +51,7 @@ struct DeviceUpdate {
 };
 
 // A group's factors, for the candidate that the decision picked.
-template <class Decision>
-constexpr const float* factors_of_group(const DeviceUpdate& update, const Decision& decision,
+constexpr const float* factors_of_group(const DeviceUpdate& update, const StepDecision& decision,
                                         std::int64_t group) {
   return update.factors + (decision.candidate * update.groups + group) * most_factors;
 }
@@ -61,8 +60,8 @@ class DeviceKernels {
  public:
   virtual ~DeviceKernels() = default;
 
-  // As cast(), accumulate_gradient() and divide_gradient() of gradient_norm.h; counts are multiples
-  // of 128.
+  // As cast() and accumulate_gradient() of gradient_norm.h, and gradient = round(gradient /
+  // divisor) element by element; counts are multiples of 128.
   virtual void cast(const void* from, DType from_dtype, void* to, DType to_dtype,
                     std::int64_t count, Stream stream) = 0;
   virtual void accumulate(void* sum, DType dtype, const void* addend, DType addend_dtype,

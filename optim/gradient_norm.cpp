@@ -5,7 +5,6 @@
 #include <string>
 
 #include "optim/cpu/kernels.h"
-#include "optim/square_sum.h"
 #include "zero/base/error.h"
 
 namespace zero::optim {
@@ -36,11 +35,6 @@ void accumulate_gradient(void* accumulated, DType dtype, const void* addend, DTy
   check_floating(dtype, "accumulate_gradient");
   check_floating(addend_dtype, "accumulate_gradient");
   cpu::kernels().accumulate(accumulated, dtype, addend, addend_dtype, count);
-}
-
-void divide_gradient(void* gradient, DType dtype, std::int64_t count, float divisor) {
-  check_floating(dtype, "divide_gradient");
-  cpu::kernels().divide(gradient, dtype, count, divisor);
 }
 
 void cast(const void* from, DType from_dtype, void* to, DType to_dtype, std::int64_t count) {

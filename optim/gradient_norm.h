@@ -18,9 +18,6 @@ void accumulate_norm(const void* gradient, DType dtype, std::int64_t count, Norm
 void accumulate_gradient(void* accumulated, DType dtype, const void* addend, DType addend_dtype,
                          std::int64_t count);
 
-// gradient = round(gradient / divisor), element by element.
-void divide_gradient(void* gradient, DType dtype, std::int64_t count, float divisor);
-
 // to[i] = round(from[i]).
 void cast(const void* from, DType from_dtype, void* to, DType to_dtype, std::int64_t count);
 

@@ -59,43 +59,44 @@ class Cycle {
   explicit Cycle(const SchedulerOptions& options)
       : options_(options),
         first_(options.cycle_first_step_size),
-        second_(options.cycle_second_step_size.value_or(first_)),
-        first_stairs_(options.cycle_first_stair_count),
-        second_stairs_(options.cycle_second_stair_count.value_or(first_stairs_)) {}
+        length_(first_ + options.cycle_second_step_size.value_or(first_)) {}
 
   double rate(std::int64_t iteration) const {
-    const double least = options_.cycle_min_lr;
-    if (iteration < first_ + second_)
-      return least + (options_.cycle_max_lr - least) * height(iteration + 1);
-    if (options_.decay_step_size == 0) return least;
-    return least / (1 + options_.decay_lr_rate * decayed(iteration));
+    if (iteration < length_)
+      return between(options_.cycle_min_lr, options_.cycle_max_lr, iteration);
+    return options_.cycle_min_lr / growth(options_.decay_lr_rate, iteration);
   }
 
   double momentum(std::int64_t iteration) const {
-    const double most = options_.cycle_max_mom;
-    if (iteration < first_ + second_)
-      return most - (most - options_.cycle_min_mom) * height(iteration + 1);
-    if (options_.decay_step_size == 0) return most;
-    return most * (1 + options_.decay_mom_rate * decayed(iteration));
+    if (iteration < length_)
+      return between(options_.cycle_max_mom, options_.cycle_min_mom, iteration);
+    return options_.cycle_max_mom * growth(options_.decay_mom_rate, iteration);
   }
 
  private:
-  // In units of decay_step_size.
-  double decayed(std::int64_t iteration) const {
-    return static_cast<double>(iteration - first_ - second_ + 1) /
-           static_cast<double>(options_.decay_step_size);
+  // From `foot` to `top` of the cycle.
+  double between(double foot, double top, std::int64_t iteration) const {
+    return foot + (top - foot) * height(iteration + 1);
+  }
+
+  // Behind the cycle, by so much in each decay_step_size.
+  double growth(double rate, std::int64_t iteration) const {
+    if (options_.decay_step_size == 0) return 1;
+    return 1 + rate * (static_cast<double>(iteration - length_ + 1) /
+                       static_cast<double>(options_.decay_step_size));
   }
 
   // Between 0 and 1, of the step with this number in the cycle, counted from 1.
   double height(std::int64_t step) const {
-    const auto length = static_cast<double>(first_ + second_);
+    const std::int64_t stairs = options_.cycle_first_stair_count;
+    const auto length = static_cast<double>(length_);
     const double top = static_cast<double>(first_) / length;
     const double turns = 1 + static_cast<double>(step) / length;
     const double place = turns - std::floor(turns);
-    const std::int64_t within = step % (first_ + second_);
-    if (place <= top) return first_stairs_ > 0 ? stair(first_stairs_, within, first_) : place / top;
-    if (second_stairs_ > 0) return stair(second_stairs_, first_ + second_ - within, second_);
-    return (place - 1) / (top - 1);
+    const std::int64_t within = step % length_;
+    if (place <= top) return stairs > 0 ? stair(stairs, within, first_) : place / top;
+    const std::int64_t down = options_.cycle_second_stair_count.value_or(stairs);
+    return down > 0 ? stair(down, length_ - within, length_ - first_) : (place - 1) / (top - 1);
   }
 
   static double stair(std::int64_t count, std::int64_t step, std::int64_t steps) {
@@ -104,7 +105,7 @@ class Cycle {
   }
 
   const SchedulerOptions& options_;
-  std::int64_t first_, second_, first_stairs_, second_stairs_;
+  std::int64_t first_, length_;
 };
 
 double cycle_rate(const SchedulerOptions& options, double, std::int64_t iteration) {
@@ -200,10 +201,6 @@ std::optional<Betas> LrSchedule::betas(std::int64_t applied_step) const {
                       std::to_string(momentum) + " at step " + std::to_string(applied_step) +
                       "; expected a rate that keeps it below 1 to the end of training");
   return Betas{momentum, 0.99};
-}
-
-std::int64_t LrSchedule::iteration_of(std::int64_t applied_step) const {
-  return options_.last_batch_iteration + applied_step - 1;
 }
 
 }  // namespace zero::optim

@@ -27,7 +27,9 @@ class LrSchedule {
 
  private:
   // The scheduler's own count, from 0.
-  std::int64_t iteration_of(std::int64_t applied_step) const;
+  std::int64_t iteration_of(std::int64_t applied_step) const {
+    return options_.last_batch_iteration + applied_step - 1;
+  }
 
   SchedulerOptions options_;
   double optimizer_rate_;

@@ -21,40 +21,30 @@ void check_common(const OptimizerOptions& options, OptionProblems& problems) {
   problems.require_not_negative("eps", options.epsilon);
 }
 
-void check_sgd(const OptimizerOptions& options, OptionProblems& problems) {
-  problems.require_not_negative("momentum", options.momentum);
-  if (!options.nesterov) return;
-  problems.require(options.momentum > 0, "momentum", "more than 0 with nesterov", options.momentum);
-  problems.require(options.dampening == 0, "dampening", "0 with nesterov", options.dampening);
-}
-
-void check_adagrad(const OptimizerOptions& options, OptionProblems& problems) {
-  problems.require_not_negative("lr_decay", options.lr_decay);
-  problems.require_not_negative("initial_accumulator_value", options.initial_accumulator_value);
-}
-
-void check_lamb(const OptimizerOptions& options, OptionProblems& problems) {
-  problems.require_not_negative("min_coeff", options.min_coeff);
-  problems.require(options.max_coeff >= options.min_coeff, "max_coeff", "min_coeff or more",
-                   options.max_coeff);
-}
-
-void check_muon(const OptimizerOptions& options, OptionProblems& problems) {
-  problems.require(options.momentum >= 0 && options.momentum < 1, "momentum", "0 <= momentum < 1",
-                   options.momentum);
-  problems.require(options.ns_method == "gram" || options.ns_method == "standard", "ns_method",
-                   "gram or standard", options.ns_method);
-}
-
 // Of the options that one type alone has.
 void check_own(const std::string& type, const OptimizerOptions& options, OptionProblems& problems) {
-  if (type == "sgd") return check_sgd(options, problems);
-  if (type == "adagrad") return check_adagrad(options, problems);
-  if (type == "lamb") return check_lamb(options, problems);
-  if (type == "muon") return check_muon(options, problems);
-  if (type != "adamw" && type != "adam" && type != "lion")
+  if (type == "sgd") {
+    problems.require_not_negative("momentum", options.momentum);
+    if (!options.nesterov) return;
+    problems.require(options.momentum > 0, "momentum", "more than 0 with nesterov",
+                     options.momentum);
+    problems.require(options.dampening == 0, "dampening", "0 with nesterov", options.dampening);
+  } else if (type == "adagrad") {
+    problems.require_not_negative("lr_decay", options.lr_decay);
+    problems.require_not_negative("initial_accumulator_value", options.initial_accumulator_value);
+  } else if (type == "lamb") {
+    problems.require_not_negative("min_coeff", options.min_coeff);
+    problems.require(options.max_coeff >= options.min_coeff, "max_coeff", "min_coeff or more",
+                     options.max_coeff);
+  } else if (type == "muon") {
+    problems.require(options.momentum >= 0 && options.momentum < 1, "momentum", "0 <= momentum < 1",
+                     options.momentum);
+    problems.require(options.ns_method == "gram" || options.ns_method == "standard", "ns_method",
+                     "gram or standard", options.ns_method);
+  } else if (type != "adamw" && type != "adam" && type != "lion") {
     throw ConfigError("optimizer.type: unknown \"" + options.type +
                       "\"; expected AdamW, Adam, Lamb, Lion, Adagrad, SGD or Muon");
+  }
 }
 
 }  // namespace

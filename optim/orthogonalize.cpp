@@ -42,21 +42,18 @@ class Iteration {
   void by_gram() {
     auto [r, z, q, spare, other] = squares_;
     gram(r);
-    bool has_q = false;
     for (int step = 0; step < steps; ++step) {
       if (step == restart) {
         multiply(q, 0);
         gram(r);
-        has_q = false;
       }
       square_product(r, r, z, c, r, b);
-      if (has_q) {
-        square_product(z, q, spare, 1, q, a);
-        std::swap(q, spare);
-      } else {
+      if (step == 0 || step == restart) {
         kernels_.transpose(z, 1, rows_ * rows_, q, stream_);  // a copy
         kernels_.add_to_diagonal(q, rows_, a, stream_);
-        has_q = true;
+      } else {
+        square_product(z, q, spare, 1, q, a);
+        std::swap(q, spare);
       }
       if (step == steps - 1 || step + 1 == restart) continue;
       square_product(z, r, spare, 1, r, a);          // spare = a r + z r
@@ -72,23 +69,20 @@ class Iteration {
   static constexpr int square_count = 5;
 
   // out = x x^T
-  void gram(float* out) {
-    kernels_.product({x_, x_, out, rows_, cols_, true, 1, nullptr, 0}, rows_, stream_);
-  }
+  void gram(float* out) { product({x_, x_, out, rows_, cols_, true, 1, nullptr, 0}); }
 
   void square_product(const float* left, const float* right, float* out, float scale,
                       const float* add, float add_scale) {
-    kernels_.product({left, right, out, rows_, rows_, false, scale, add, add_scale}, rows_,
-                     stream_);
+    product({left, right, out, rows_, rows_, false, scale, add, add_scale});
   }
 
   // x = left x + add_scale x
   void multiply(const float* left, float add_scale) {
-    kernels_.product(
-        {left, x_, next_, cols_, rows_, false, 1, add_scale == 0 ? nullptr : x_, add_scale}, rows_,
-        stream_);
+    product({left, x_, next_, cols_, rows_, false, 1, add_scale == 0 ? nullptr : x_, add_scale});
     std::swap(x_, next_);
   }
+
+  void product(const Product& product) { kernels_.product(product, rows_, stream_); }
 
   std::int64_t rows_, cols_;
   DeviceKernels& kernels_;
@@ -125,8 +119,7 @@ void orthogonalize(DeviceKernels& kernels, RuleKind rule, const DeviceMatrix& ma
   const MatrixShape& shape = matrix.shape;
   const std::int64_t count = shape.rows * shape.cols;
   const bool tall = shape.rows > shape.cols;
-  const std::int64_t rows = std::min(shape.rows, shape.cols),
-                     cols = std::max(shape.rows, shape.cols);
+  const auto [rows, cols] = std::minmax(shape.rows, shape.cols);
   // A transposition of one row is a copy.
   const auto move = [&](const float* from, std::int64_t of_rows, std::int64_t of_cols, float* to) {
     kernels.transpose(from, tall ? of_rows : 1, tall ? of_cols : count, to, stream);

@@ -1,7 +1,11 @@
 #include "optim/rule_table.h"
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "optim/tensor_step.h"
 #include "zero/base/text.h"
@@ -24,111 +28,91 @@ Betas betas_of(const OptimizerOptions& options, const StepScalars& scalars) {
   return scalars.betas.value_or(Betas{options.beta1, options.beta2});
 }
 
-struct Corrections {
-  double first = 1, second = 1;
-};
-
-Corrections corrections(const OptimizerOptions& options, const Betas& betas, std::int64_t step) {
-  if (!options.bias_correction) return {};
+// Of the two moments.
+std::pair<double, double> corrections(const OptimizerOptions& options, const Betas& betas,
+                                      std::int64_t step) {
+  if (!options.bias_correction) return {1, 1};
   return {1 - power(betas.first, step), 1 - power(betas.second, step)};
 }
 
-AdamFactors<float> adam_factors(const OptimizerOptions& options, const StepScalars& scalars) {
+AdamFactors<double> adam_factors(const OptimizerOptions& options, const StepScalars& scalars) {
   const Betas betas = betas_of(options, scalars);
   const auto [first, second] = corrections(options, betas, scalars.step);
-  const double rate = scalars.learning_rate;
-  const double decay =
-      decouples_weight_decay(options) ? -rate * scalars.weight_decay : scalars.weight_decay;
+  const double rate = scalars.learning_rate, decay = scalars.weight_decay;
   return {.gradient_multiplier = scalars.gradient_multiplier,
-          .beta1 = static_cast<float>(betas.first),
-          .gradient_share = static_cast<float>(1 - betas.first),
-          .beta2 = static_cast<float>(betas.second),
-          .square_share = static_cast<float>(1 - betas.second),
-          .root_correction = static_cast<float>(1 / std::sqrt(second)),
-          .epsilon = static_cast<float>(options.epsilon),
-          .decay = static_cast<float>(decay),
-          .step = static_cast<float>(-rate / first)};
+          .beta1 = betas.first,
+          .gradient_share = 1 - betas.first,
+          .beta2 = betas.second,
+          .square_share = 1 - betas.second,
+          .root_correction = 1 / std::sqrt(second),
+          .epsilon = options.epsilon,
+          .decay = decouples_weight_decay(options) ? -rate * decay : decay,
+          .step = -rate / first};
 }
 
-SgdFactors<float> sgd_factors(const OptimizerOptions& options, const StepScalars& scalars) {
+SgdFactors<double> sgd_factors(const OptimizerOptions& options, const StepScalars& scalars) {
   const bool first = scalars.step == 1;
   return {.gradient_multiplier = scalars.gradient_multiplier,
           .weight_decay = scalars.weight_decay,
-          .keep = first ? 0.0f : static_cast<float>(options.momentum),
-          .take = first ? 1.0f : static_cast<float>(1 - options.dampening),
-          .momentum = static_cast<float>(options.momentum),
+          .keep = first ? 0 : options.momentum,
+          .take = first ? 1 : 1 - options.dampening,
+          .momentum = options.momentum,
           .step = -scalars.learning_rate};
 }
 
-LionFactors<float> lion_factors(const OptimizerOptions& options, const StepScalars& scalars) {
+LionFactors<double> lion_factors(const OptimizerOptions& options, const StepScalars& scalars) {
   const Betas betas = betas_of(options, scalars);
   const double rate = scalars.learning_rate;
   return {.gradient_multiplier = scalars.gradient_multiplier,
-          .beta1 = static_cast<float>(betas.first),
-          .gradient_share = static_cast<float>(1 - betas.first),
-          .beta2 = static_cast<float>(betas.second),
-          .momentum_share = static_cast<float>(1 - betas.second),
-          .decay = static_cast<float>(-rate * scalars.weight_decay),
-          .step = -scalars.learning_rate};
+          .beta1 = betas.first,
+          .gradient_share = 1 - betas.first,
+          .beta2 = betas.second,
+          .momentum_share = 1 - betas.second,
+          .decay = -rate * scalars.weight_decay,
+          .step = -rate};
 }
 
-AdagradFactors<float> adagrad_factors(const OptimizerOptions& options, const StepScalars& scalars) {
+AdagradFactors<double> adagrad_factors(const OptimizerOptions& options,
+                                       const StepScalars& scalars) {
   const double slowed = 1 + static_cast<double>(scalars.step - 1) * options.lr_decay;
   return {.gradient_multiplier = scalars.gradient_multiplier,
           .weight_decay = scalars.weight_decay,
-          .epsilon = static_cast<float>(options.epsilon),
-          .step = static_cast<float>(-scalars.learning_rate / slowed)};
+          .epsilon = options.epsilon,
+          .step = -scalars.learning_rate / slowed};
 }
 
-double lamb_rate(const OptimizerOptions& options, const StepScalars& scalars) {
-  const auto [first, second] = corrections(options, betas_of(options, scalars), scalars.step);
-  return scalars.learning_rate * std::sqrt(second) / first;
-}
-
-LambFactors<float> lamb_factors(const OptimizerOptions& options, const StepScalars& scalars) {
+LambFactors<double> lamb_factors(const OptimizerOptions& options, const StepScalars& scalars) {
   const Betas betas = betas_of(options, scalars);
+  const auto [first, second] = corrections(options, betas, scalars.step);
   return {.gradient_multiplier = scalars.gradient_multiplier,
-          .beta1 = static_cast<float>(betas.first),
-          .gradient_share = static_cast<float>(1 - betas.first),
-          .beta2 = static_cast<float>(betas.second),
-          .square_share = static_cast<float>(1 - betas.second),
-          .epsilon = static_cast<float>(options.epsilon),
+          .beta1 = betas.first,
+          .gradient_share = 1 - betas.first,
+          .beta2 = betas.second,
+          .square_share = 1 - betas.second,
+          .epsilon = options.epsilon,
           .weight_decay = scalars.weight_decay,
-          .step = static_cast<float>(-lamb_rate(options, scalars) * scalars.step_scale)};
+          .step = -(scalars.learning_rate * std::sqrt(second) / first) * scalars.step_scale};
 }
 
-MuonFactors<float> muon_factors(const OptimizerOptions& options, const StepScalars& scalars) {
+MuonFactors<double> muon_factors(const OptimizerOptions& options, const StepScalars& scalars) {
   const double rate = scalars.learning_rate;
   return {.gradient_multiplier = scalars.gradient_multiplier,
-          .momentum = static_cast<float>(options.momentum),
-          .gradient_share = static_cast<float>(1 - options.momentum),
-          .decay = static_cast<float>(-rate * scalars.weight_decay),
-          .step = static_cast<float>(-rate * scalars.step_scale)};
+          .momentum = options.momentum,
+          .gradient_share = 1 - options.momentum,
+          .decay = -rate * scalars.weight_decay,
+          .step = -rate * scalars.step_scale};
 }
 
-template <class Factors>
-void write(const Factors& values, float* factors) {
-  static_assert(sizeof values <= most_factors * sizeof(float));
-  std::memcpy(factors, &values, sizeof values);
-}
-
+// Behind the factors, for rules that see whole tensors: what their step is made from.
 template <auto factors_of>
-void write_plain(const OptimizerOptions& options, const StepScalars& scalars, float* factors) {
-  write(factors_of(options, scalars), factors);
-}
-
-void write_lamb(const OptimizerOptions& options, const StepScalars& scalars, float* factors) {
-  static_assert(sizeof(LambFactors<float>) <= tensor_step_at * sizeof(float));
-  static_assert(tensor_step_at + tensor_step_floats <= most_factors);
-  write(lamb_factors(options, scalars), factors);
-  write(TensorStep{lamb_rate(options, scalars), options.min_coeff, options.max_coeff},
-        factors + tensor_step_at);
-}
-
-void write_muon(const OptimizerOptions& options, const StepScalars& scalars, float* factors) {
-  static_assert(sizeof(MuonFactors<float>) <= tensor_step_at * sizeof(float));
-  write(muon_factors(options, scalars), factors);
-  write(TensorStep{scalars.learning_rate, 1, 1}, factors + tensor_step_at);
+void write(const OptimizerOptions& options, const StepScalars& scalars, float* factors) {
+  const auto values = factors_of(options, scalars);
+  constexpr std::size_t count = sizeof values / sizeof(double);
+  static_assert(count <= tensor_step_at && tensor_step_at + tensor_step_floats <= most_factors);
+  std::ranges::transform(std::bit_cast<std::array<double, count>>(values), factors,
+                         [](double value) { return static_cast<float>(value); });
+  const TensorStep step{-values.step, options.min_coeff, options.max_coeff};
+  std::memcpy(factors + tensor_step_at, &step, sizeof step);
 }
 
 using enum RuleKind;
@@ -137,17 +121,24 @@ constexpr bool yes = true, no = false;
 
 // In the order of RuleKind; betas, eps, momentum.
 const UpdateRule table[] = {
-    {adamw, "AdamW", elements, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write_plain<adam_factors>},
-    {adam, "Adam", elements, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write_plain<adam_factors>},
-    {sgd, "SGD", elements, {}, no, no, yes, write_plain<sgd_factors>},
-    {sgd_momentum, "SGD", elements, {"momentum_buffer"}, no, no, yes, write_plain<sgd_factors>},
-    {sgd_nesterov, "SGD", elements, {"momentum_buffer"}, no, no, yes, write_plain<sgd_factors>},
-    {lion, "Lion", elements, {"exp_avg"}, yes, no, no, write_plain<lion_factors>},
-    {adagrad, "Adagrad", elements, {"sum"}, no, yes, no, write_plain<adagrad_factors>},
-    {lamb, "Lamb", tensor_norms, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write_lamb},
-    {lamb_eps_inside, "Lamb", tensor_norms, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write_lamb},
-    {muon, "Muon", whole_matrices, {"momentum_buffer"}, no, no, yes, write_muon},
-    {muon_gram, "Muon", whole_matrices, {"momentum_buffer"}, no, no, yes, write_muon},
+    {adamw, "AdamW", elements, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write<adam_factors>},
+    {adam, "Adam", elements, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write<adam_factors>},
+    {sgd, "SGD", elements, {}, no, no, yes, write<sgd_factors>},
+    {sgd_momentum, "SGD", elements, {"momentum_buffer"}, no, no, yes, write<sgd_factors>},
+    {sgd_nesterov, "SGD", elements, {"momentum_buffer"}, no, no, yes, write<sgd_factors>},
+    {lion, "Lion", elements, {"exp_avg"}, yes, no, no, write<lion_factors>},
+    {adagrad, "Adagrad", elements, {"sum"}, no, yes, no, write<adagrad_factors>},
+    {lamb, "Lamb", tensor_norms, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write<lamb_factors>},
+    {lamb_eps_inside,
+     "Lamb",
+     tensor_norms,
+     {"exp_avg", "exp_avg_sq"},
+     yes,
+     yes,
+     no,
+     write<lamb_factors>},
+    {muon, "Muon", whole_matrices, {"momentum_buffer"}, no, no, yes, write<muon_factors>},
+    {muon_gram, "Muon", whole_matrices, {"momentum_buffer"}, no, no, yes, write<muon_factors>},
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 // The squares of gradients as exact integers: what optim/cpu/norm_kernel.h does with vectors, cut
-// into pieces that the threads of a block share on a device. Constexpr templates: host code and,
-// with --expt-relaxed-constexpr, device code. Compiled without contraction. Functions that vector
-// kernels call are static, so that no other file is linked with theirs, which are compiled for more
-// instructions.
+// into pieces that the threads of a block share on a device. All is constexpr: host code and, with
+// --expt-relaxed-constexpr, device code; what calls <cmath>, which is not, is a template. Compiled
+// without contraction. Functions that vector kernels call are static, so that no other file is
+// linked with theirs, which are compiled for more instructions.
 #pragma once
 
 #include <bit>
@@ -33,16 +33,14 @@ inline constexpr int norm_significand_bits<fp16> = 11;
 struct MagnitudeRange {
   std::uint32_t largest = 0, smallest = ~0u;
 
-  template <class F>
-  constexpr void include(F value) {
+  constexpr void include(float value) {
     const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(value) & 0x7fffffffu;
     if (magnitude > largest) largest = magnitude;
     if (magnitude - 1 < smallest) smallest = magnitude - 1;
   }
 };
 
-template <class F>
-constexpr bool is_finite_value(F value) {
+constexpr bool is_finite_value(float value) {
   return (std::bit_cast<std::uint32_t>(value) & 0x7fffffffu) < 0x7f800000u;
 }
 
@@ -72,8 +70,8 @@ static constexpr std::uint64_t shift_bits(int exponent) {
   return (static_cast<std::uint64_t>(52 + exponent + 1023) << 52) | (std::uint64_t{1} << 51);
 }
 
-template <int units, bool cut, class F>
-constexpr void add_square(F value, int lowest, std::uint64_t* counts) {
+template <int units, bool cut>
+constexpr void add_square(float value, int lowest, std::uint64_t* counts) {
   const auto wide = static_cast<double>(value);
   double rest = wide * wide;
   for (int k = units - 1; k >= 0; --k) {
@@ -100,9 +98,8 @@ static constexpr void with_units(const SquareUnits& units, const Body& body) {
 }
 
 // counts: the bits that `added` calls of add_square left in one unit.
-template <class Limb>
 static constexpr void add_unit(std::uint64_t counts, std::uint64_t added, int exponent,
-                               Limb* limbs) {
+                               std::int64_t* limbs) {
   const auto sum = static_cast<std::int64_t>(counts - added * shift_bits(exponent));
   const int position = exponent - norm_grid;
   const int limb = position / norm_limb_bits, shift = position % norm_limb_bits;
@@ -112,16 +109,14 @@ static constexpr void add_unit(std::uint64_t counts, std::uint64_t added, int ex
 }
 
 // Every limb but the last in [0, 2^40), whatever the signs before.
-template <class Limb>
-constexpr void carry_limbs(Limb* limbs) {
+constexpr void carry_limbs(std::int64_t* limbs) {
   for (int k = 0; k + 1 < norm_limb_count; ++k) {
     limbs[k + 1] += limbs[k] >> norm_limb_bits;
-    limbs[k] &= (Limb{1} << norm_limb_bits) - 1;
+    limbs[k] &= (std::int64_t{1} << norm_limb_bits) - 1;
   }
 }
 
-template <class Limb>
-constexpr int leading_zeros(Limb value) {
+constexpr int leading_zeros(std::uint64_t value) {
   int zeros = 64;
   for (; value > 0; value >>= 1) --zeros;
   return zeros;
@@ -163,8 +158,7 @@ constexpr NormSum without_sum(const NormSum& sum) {
 }
 
 // Limbs stay below 2^40, but for the last.
-template <class Sum>
-constexpr void add_sum(const NormSum& more, Sum& sum) {
+constexpr void add_sum(const NormSum& more, NormSum& sum) {
   for (int k = 0; k < norm_limb_count; ++k) sum.limbs[k] += more.limbs[k];
   carry_limbs(sum.limbs);
   sum.non_finite += more.non_finite;

@@ -1,7 +1,7 @@
 // Before every optimizer step the ranks vote: each says what it is about to do, and all decide by
 // the same votes whether the step is applied, with which learning rate, and what gradients are
 // multiplied by. A device (the host, or a GPU without the host waiting for it) carries this out;
-// votes and decision are plain words in its memory. Constexpr templates, as in update_rules.h.
+// votes and decision are plain words in its memory. Constexpr, as in square_sum.h.
 #pragma once
 
 #include <bit>
@@ -92,17 +92,15 @@ struct StepDecision {
 
 // Completes a vote, whose norms hold what is in the device's memory. device_loss: the sum of the
 // losses that the device itself was given.
-template <class Vote>
-constexpr void complete_vote(const StepRequest& request, double device_loss, Vote& vote) {
+constexpr void complete_vote(const StepRequest& request, double device_loss, StepVote& vote) {
   static_cast<StepNews&>(vote) = request;
   vote.loss = (request.loss + device_loss) / request.micro_steps;
   add_sum(request.norm, vote.norm);
   carry_limbs(vote.uncounted.limbs);
 }
 
-template <class Decision>
 constexpr void note_difference(Differs what, std::int64_t step, int rank, std::int64_t value,
-                               std::int64_t value_of_root, Decision& decision) {
+                               std::int64_t value_of_root, StepDecision& decision) {
   if (decision.differs != 0) return;
   decision.differs = static_cast<std::int64_t>(what);
   decision.differing_rank = rank;
@@ -111,9 +109,8 @@ constexpr void note_difference(Differs what, std::int64_t step, int rank, std::i
   decision.value_of_root = value_of_root;
 }
 
-template <class Decision>
 constexpr void compare_vote(const StepRequest& request, const StepVote& vote, const StepVote& root,
-                            int rank, Decision& decision) {
+                            int rank, StepDecision& decision) {
   const auto compare = [&](Differs what, auto value, auto of_root) {
     const auto bits = std::bit_cast<std::int64_t>(value);
     const auto bits_of_root = std::bit_cast<std::int64_t>(of_root);
@@ -134,9 +131,8 @@ constexpr void compare_vote(const StepRequest& request, const StepVote& vote, co
 // What the votes of all ranks come to: sums of the norms, the mean loss, and what any rank reports.
 // The first difference goes into the decision, and the first rank with gradients that are not
 // finite.
-template <class Decision>
 constexpr StepVote joint_vote(const StepVote* votes, int ranks, const StepRequest& request,
-                              Decision& decision) {
+                              StepDecision& decision) {
   StepVote joint = votes[0];
   joint.loss = 0;
   joint.norm = joint.uncounted = {};

@@ -1,6 +1,5 @@
 // How far rules that see whole tensors move each of them, found on the device: the sums behind two
-// norms, added up over ranks, and the step that follows from them. Constexpr templates, as in
-// update_rules.h.
+// norms, added up over ranks, and the step that follows from them. Constexpr, as in square_sum.h.
 #pragma once
 
 #include <array>
@@ -17,16 +16,15 @@ struct TensorSums {
 };
 inline constexpr int tensor_sum_words = sizeof(TensorSums) / 8;
 
-// Stored behind the factors of a rule that sees whole tensors.
+// Stored behind the factors of a rule, for those that see whole tensors.
 struct TensorStep {
   double rate = 0;
   double least = 0, most = 0;  // of the trust ratio
 };
-inline constexpr int tensor_step_at = 8;  // floats from the first factor
+inline constexpr int tensor_step_at = 10;  // floats from the first factor
 inline constexpr int tensor_step_floats = sizeof(TensorStep) / sizeof(float);
 
-template <class F>
-constexpr TensorStep tensor_step(const F* factors) {
+constexpr TensorStep tensor_step(const float* factors) {
   std::array<float, tensor_step_floats> floats{};
   for (int i = 0; i < tensor_step_floats; ++i) floats[i] = factors[tensor_step_at + i];
   return std::bit_cast<TensorStep>(floats);

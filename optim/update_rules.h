@@ -265,31 +265,21 @@ constexpr void with_tensor_rule(RuleKind kind, const Body& body) {
   body.template operator()<LambRule<true>>();
 }
 
-// Calls body.template operator()<Rule>(); for rules that see whole matrices with their last half.
+template <class... Rules>
+struct RuleList {};
+
+// In the order of RuleKind; of rules that see whole matrices the last half.
+using AllRules = RuleList<AdamRule<true>, AdamRule<false>, SgdRule<Momentum::none>,
+                          SgdRule<Momentum::plain>, SgdRule<Momentum::nesterov>, LionRule,
+                          AdagradRule, LambRule<false>, LambRule<true>, MuonStepRule, MuonStepRule>;
+
+// Calls body.template operator()<Rule>().
 template <class Body>
 constexpr void with_rule(RuleKind kind, const Body& body) {
-  switch (kind) {
-    case RuleKind::adamw:
-      return body.template operator()<AdamRule<true>>();
-    case RuleKind::adam:
-      return body.template operator()<AdamRule<false>>();
-    case RuleKind::sgd:
-      return body.template operator()<SgdRule<Momentum::none>>();
-    case RuleKind::sgd_momentum:
-      return body.template operator()<SgdRule<Momentum::plain>>();
-    case RuleKind::sgd_nesterov:
-      return body.template operator()<SgdRule<Momentum::nesterov>>();
-    case RuleKind::lion:
-      return body.template operator()<LionRule>();
-    case RuleKind::adagrad:
-      return body.template operator()<AdagradRule>();
-    case RuleKind::lamb:
-    case RuleKind::lamb_eps_inside:
-      return with_tensor_rule(kind, body);
-    case RuleKind::muon:
-    case RuleKind::muon_gram:
-      return body.template operator()<MuonStepRule>();
-  }
+  [&]<class... Rules>(RuleList<Rules...>) {
+    int number = 0;
+    ((static_cast<int>(kind) == number++ ? body.template operator()<Rules>() : void()), ...);
+  }(AllRules());
 }
 
 }  // namespace zero::optim

@@ -110,9 +110,7 @@ void for_ranges(RuleKind rule, const DeviceUpdate& update, const Elements& part,
 }
 
 int states_of(RuleKind rule) {
-  int states = 0;
-  with_rule(rule, [&]<class Rule>() { states = Rule::states; });
-  return states;
+  return static_cast<int>(rule_of(rule).states.size());
 }
 
 class HostKernels final : public DeviceKernels {
@@ -128,7 +126,7 @@ class HostKernels final : public DeviceKernels {
     accumulate_gradient(sum, dtype, addend, addend_dtype, count);
   }
   void divide(void* gradient, DType dtype, std::int64_t count, float divisor, Stream) override {
-    divide_gradient(gradient, dtype, count, divisor);
+    cpu::kernels().divide(gradient, dtype, count, divisor);
   }
   void add_loss(const float* loss, double* sum, Stream) override {
     *sum += static_cast<double>(*loss);
@@ -262,20 +260,18 @@ class HostKernels final : public DeviceKernels {
   // Directions are measured and not kept.
   void measure_part(RuleKind rule, const DeviceUpdate& update, const Elements& part,
                     const Factors& factors, TensorSums& sums) {
-    const auto measure_block = [&](const Elements& block, TensorSums& own) {
-      in_fp32(update, states_of(rule), block, [&](const cpu::UpdateArrays& arrays, std::int64_t) {
-        float directions[norm_tile];
-        accumulate_norm(arrays.master, DType::fp32, arrays.count, own.parameter);
-        cpu::kernels().direct(rule, factors.values, arrays, directions);
-        accumulate_norm(directions, DType::fp32, arrays.count, own.direction);
-      });
-    };
     by_threads<TensorSums>(
         part.count(),
         [&](std::int64_t begin, std::int64_t end, TensorSums& own) {
           for (std::int64_t at = begin; at < end; at += norm_tile)
-            measure_block(
-                {part.begin + at, part.begin + std::min<std::int64_t>(end, at + norm_tile)}, own);
+            in_fp32(update, states_of(rule),
+                    {part.begin + at, part.begin + std::min<std::int64_t>(end, at + norm_tile)},
+                    [&](const cpu::UpdateArrays& arrays, std::int64_t) {
+                      float directions[norm_tile];
+                      accumulate_norm(arrays.master, DType::fp32, arrays.count, own.parameter);
+                      cpu::kernels().direct(rule, factors.values, arrays, directions);
+                      accumulate_norm(directions, DType::fp32, arrays.count, own.direction);
+                    });
         },
         [&](const TensorSums& own) {
           add_sum(own.parameter, sums.parameter);

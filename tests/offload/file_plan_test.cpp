@@ -140,8 +140,7 @@ class Memory {
   Sum summed(int f, Moment now) const {
     Sum all;
     for (int micro = 0; micro < micro_steps_; ++micro)
-      for (const int user : inputs_.layout->flat_units[std::size_t(f)].users)
-        all.insert({now.step, micro, user});
+      for (const int user : plan_walks::users_of(inputs_, f)) all.insert({now.step, micro, user});
     return all;
   }
   Sum sum_of(int f) const {
@@ -172,7 +171,7 @@ class Memory {
   void reduce(const Instruction& i, Moment now, bool ends) {
     Gradient& g = gradient(i.target);
     Sum all;
-    for (const int user : inputs_.layout->flat_units[std::size_t(i.target)].users)
+    for (const int user : plan_walks::users_of(inputs_, i.target))
       all.insert({now.step, now.micro, user});
     require(i, g.flat == i.target && g.by == all);
     if (!ends) return;

@@ -54,6 +54,14 @@ struct Moment {
   int step = 0, micro = 0;
 };
 
+// The declared units that use a flat unit.
+inline std::vector<int> users_of(const PlanInputs& inputs, int flat_unit) {
+  std::vector<int> users;
+  for (int unit = 0; unit < std::ssize(inputs.layout->needs_of_unit); ++unit)
+    if (inputs.layout->needs(unit, flat_unit)) users.push_back(unit);
+  return users;
+}
+
 using Streams = zero::detail::ByStream<zero::ExecutionStream*>;
 
 // The same function queues the instructions of all streams.

@@ -75,7 +75,9 @@ TEST_CASE("a tied table and persistent parameters are flat units of their own") 
   const auto tied = find(Residence::held);
   REQUIRE(tied != layout.flat_units.end());
   CHECK(tied->name == "embed.wte");
-  CHECK(tied->users == std::vector<int>{0, 13});
+  const int number = static_cast<int>(tied - layout.flat_units.begin());
+  for (int unit = 0; unit < std::ssize(layout.needs_of_unit); ++unit)
+    CHECK(layout.needs(unit, number) == (unit == 0 || unit == 13));
   const auto persistent = find(Residence::persistent);
   REQUIRE(persistent != layout.flat_units.end());
   std::int64_t elements = 0;

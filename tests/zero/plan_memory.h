@@ -227,8 +227,7 @@ class Memory {
   Written written(int f, int first, Moment now) const {
     Written all;
     for (int micro = first; micro <= now.micro; ++micro)
-      for (const int user : inputs_.layout->flat_units[std::size_t(f)].users)
-        all.insert({now.step, micro, user});
+      for (const int user : plan_walks::users_of(inputs_, f)) all.insert({now.step, micro, user});
     return all;
   }
   void require_stepped(Op op, int chunk, Moment now) {

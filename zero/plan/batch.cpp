@@ -10,6 +10,8 @@
 namespace zero {
 namespace {
 
+using std::to_string;
+
 constexpr const char* total_key = "train_batch_size";
 constexpr const char* micro_key = "train_micro_batch_size_per_gpu";
 constexpr const char* steps_key = "gradient_accumulation_steps";
@@ -19,10 +21,6 @@ struct Resolution {
   std::int64_t ranks = 1;
   const char* derived = "";  // names of the keys that were not given
 };
-
-std::string number(std::int64_t value) {
-  return std::to_string(value);
-}
 
 [[noreturn]] void fail(const BatchOptions& given, const std::string& message) {
   throw ConfigError((given.place.empty() ? "" : given.place + ": ") + message);
@@ -45,23 +43,22 @@ std::optional<std::int64_t> given_share(const BatchOptions& given, std::int64_t 
 // The multiples of `share` next to `value`.
 std::string neighbours(std::int64_t value, std::int64_t share) {
   const std::int64_t below = value / share * share;
+  if (below == 0) return to_string(share);
   std::int64_t above = 0;
-  const bool has_above = !__builtin_add_overflow(below, share, &above);
-  if (below == 0 || !has_above) return number(below == 0 ? share : below);
-  return number(below) + " or " + number(above);
+  return to_string(below) +
+         (__builtin_add_overflow(below, share, &above) ? "" : " or " + to_string(above));
 }
 
 // "1, 2, 4": the divisors of `value`, the first few.
 std::string divisors(std::int64_t value) {
-  constexpr std::size_t most = 12;
+  constexpr int most = 12;
   constexpr std::int64_t farthest = 65536;
-  std::vector<std::int64_t> found;
-  for (std::int64_t d = 1; d <= std::min(value, farthest) && found.size() <= most; ++d)
-    if (value % d == 0) found.push_back(d);
   std::string text;
-  for (std::size_t i = 0; i < std::min(found.size(), most); ++i)
-    text += (i == 0 ? "" : ", ") + number(found[i]);
-  return found.size() > most ? text + ", ..." : text;
+  int found = 0;
+  for (std::int64_t d = 1; d <= std::min(value, farthest) && found <= most; ++d)
+    if (value % d == 0 && found++ <= most)
+      text += (found == 1 ? "" : ", ") + (found > most ? "..." : to_string(d));
+  return text;
 }
 
 // What the given keys alone demand of the number of ranks: total = fixed x ranks x anything.
@@ -71,28 +68,28 @@ std::string fitting_ranks(const BatchOptions& given) {
   if (!share || total % *share != 0) return "no number of ranks";
   const bool all =
       given.train_micro_batch_size_per_gpu != 0 && given.gradient_accumulation_steps != 0;
-  return (all ? number(total / *share) : divisors(total / *share)) + " ranks";
+  return (all ? to_string(total / *share) : divisors(total / *share)) + " ranks";
 }
 
 [[noreturn]] void does_not_fit(const BatchOptions& given, const Resolution& r) {
-  const std::string ranks = number(r.ranks) + (r.ranks == 1 ? " rank" : " ranks");
+  const std::string ranks = to_string(r.ranks) + (r.ranks == 1 ? " rank" : " ranks");
   const auto origin = [&](const char* key) {
     return std::string(key == r.derived ? " (derived)" : "");
   };
-  std::string message = std::string(total_key) + " " + number(r.total) + " is not " + micro_key +
-                        " " + number(r.micro) + origin(micro_key) + " x " + steps_key + " " +
-                        number(r.steps) + origin(steps_key) + " x " + ranks;
+  std::string message = std::string(total_key) + " " + to_string(r.total) + " is not " + micro_key +
+                        " " + to_string(r.micro) + origin(micro_key) + " x " + steps_key + " " +
+                        to_string(r.steps) + origin(steps_key) + " x " + ranks;
   if (const std::optional<std::int64_t> share = given_share(given, r.ranks))
     message += "; what fits: " + std::string(total_key) + " " + neighbours(r.total, *share) +
                " on " + ranks;
   message +=
-      "; " + std::string(total_key) + " " + number(r.total) + " fits " + fitting_ranks(given);
+      "; " + std::string(total_key) + " " + to_string(r.total) + " fits " + fitting_ranks(given);
   fail(given, message);
 }
 
 void check_given(const char* key, std::int64_t value) {
   if (value < 0)
-    throw ConfigError(std::string(key) + ": " + number(value) +
+    throw ConfigError(std::string(key) + ": " + to_string(value) +
                       " is out of range; allowed: an integer of at "
                       "least 1");
 }
@@ -107,24 +104,23 @@ Batch resolve_batch(const BatchOptions& options, int ranks) {
   check_given(micro_key, micro);
   check_given(steps_key, steps);
   if (ranks < 1)
-    throw UsageError("resolve_batch: the number of ranks must be at least 1, not " + number(ranks));
+    throw UsageError("resolve_batch: the number of ranks must be at least 1, not " +
+                     to_string(ranks));
   if (total == 0 && micro == 0)
     throw ConfigError(
         std::string("the batch size is not given: give ") + total_key + " or " + micro_key +
-        (steps == 0 ? "" : std::string(" beside ") + steps_key + " " + number(steps)) + " (" +
+        (steps == 0 ? "" : std::string(" beside ") + steps_key + " " + to_string(steps)) + " (" +
         total_key + " = " + micro_key + " x " + steps_key + " x ranks)");
 
-  Resolution r{total, micro, steps, ranks, ""};
+  Resolution r{total, micro, std::max<std::int64_t>(steps, 1), ranks, ""};
   if (total == 0) {
-    r.steps = std::max<std::int64_t>(steps, 1);
     const std::optional<std::int64_t> samples = product({micro, r.steps, ranks});
     if (!samples)
-      fail(options, "the batch is too large: " + number(micro) + " x " + number(r.steps) + " x " +
-                        number(ranks) + " samples do not fit in 64 bits");
+      fail(options, "the batch is too large: " + to_string(micro) + " x " + to_string(r.steps) +
+                        " x " + to_string(ranks) + " samples do not fit in 64 bits");
     r.total = *samples;
   } else if (micro == 0) {
     // DeepSpeed's floor division; what it drops shows up in the product below.
-    r.steps = std::max<std::int64_t>(steps, 1);
     r.micro = total / ranks / r.steps;
     r.derived = micro_key;
   } else if (steps == 0) {

@@ -13,10 +13,6 @@ namespace {
 
 constexpr int two_in_turn = 2, one_each = 0;  // slots of a class
 
-int node_ranks_of(const PlanRank& on) {
-  return on.node_ranks != 0 ? on.node_ranks : on.ranks;
-}
-
 Portion updated_portion(const EnginePlan& plan) {
   if (plan.placement.optimizer_across == Placement::shard) return Portion::slice;
   const bool sharded = plan.grid.ranks == 1 || plan.placement.optimizer == Placement::shard;
@@ -93,7 +89,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.sums_groups_last = groups && accumulates && plan.sync == GradientSync::inner;
   policy.adds_group_sums = groups && accumulates && plan.sync == GradientSync::each;
   if (!groups && accumulates && plan.sync == GradientSync::inner)
-    policy.inner_ranks = reduce_group_of(config.zero_core, node_ranks_of(on));
+    policy.inner_ranks = reduce_group_of(config.zero_core, on.neighbours());
   place_gradients(plan, policy);
   policy.optimizer_states = plan.updates.state_names();
   if (plan.updates.needs_tensor_norms())
@@ -168,6 +164,11 @@ void check_offload(const Config& config, const EnginePlan& plan) {
     require_path(options.offload_param.device, options.offload_param.nvme_path, "offload_param");
   if (!missing.empty())
     throw ConfigError(missing + " must be given with device nvme: a directory on a local disk");
+  if (plan.policy.parameter_home != Home::device &&
+      plan.placement.optimizer_across == Placement::shard)
+    throw ConfigError(
+        "zero_optimization.offload_param with zero_core.optimizer_over_all_ranks: new parameters "
+        "travel between groups, which needs them in memory; set one of the two to its default");
 }
 
 // Refuses what this version cannot offload from a GPU.
@@ -229,8 +230,8 @@ GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRan
   if (options.gradient_sync == GradientSync::automatic) return plan.placement.sync;
   if (options.gradient_sync != GradientSync::inner || plan.grid.replicas() > 1)
     return options.gradient_sync;
-  const int group = options.shard_group_size ? plan.asked.shard_ranks
-                                             : reduce_group_of(options, node_ranks_of(on));
+  const int group =
+      options.shard_group_size ? plan.asked.shard_ranks : reduce_group_of(options, on.neighbours());
   // One group is all of them; groups of one rank have nothing to sum inside.
   if (group >= on.ranks) return GradientSync::each;
   if (group == 1) return GradientSync::last;
@@ -244,26 +245,18 @@ GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRan
   return GradientSync::inner;
 }
 
-void check_groups(const EnginePlan& plan) {
-  if (plan.policy.parameter_home != Home::device &&
-      plan.placement.optimizer_across == Placement::shard)
-    throw ConfigError(
-        "zero_optimization.offload_param with zero_core.optimizer_over_all_ranks: new parameters "
-        "travel between groups, which needs them in memory; set one of the two to its default");
-}
-
 }  // namespace
 
 EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank& on)
     : strict(on.strict),
       batch(resolve_batch(config.batch, on.ranks)),
-      asked(grid_for(config.zero_core, on.ranks, node_ranks_of(on))),
+      asked(grid_for(config.zero_core, on.ranks, on.neighbours())),
       configured(strategy_for(config.zero_optimization, config.zero_core, asked)),
       placement(strict ? strict_strategy(configured) : configured),
       grid(asked.shard_ranks == 1 ? RankGrid{on.ranks, on.ranks} : asked),
       sync(sync_of(*this, config, on)),
       reduce_groups(reduce_groups_of(grid, config.zero_core)),
-      wire(wire_formats_for(config, configured, grid, node_ranks_of(on))),
+      wire(wire_formats_for(config, configured, grid, on.neighbours())),
       layout(make_layout(model, grid, config.zero_optimization, wire)),
       updates(model, config),
       matrices(model, layout, updates, on.ranks > 1 ? updated_portion(*this) : Portion::whole),
@@ -271,7 +264,6 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
   if (on.model_parallel.size > 1) check_split_matrices(model, updates);
   if (on.on_gpu) check_offload_of_gpu(config, *this);
   check_offload(config, *this);
-  check_groups(*this);
   inputs = make_plan_inputs(*this, model, config);
   check_chunks(*this, config.optimizer.type);
   parameter_memory = inputs.parameter_slots, gradient_memory = inputs.gradient_slots;
@@ -283,13 +275,12 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
   check_plans(inputs, steps);
 }
 
-HalfPlans EnginePlan::learn_order(std::vector<int> order, bool last) {
+StepPlan EnginePlan::learn_order(std::vector<int> order, bool last) {
   inputs.order = std::move(order);
   steps = make_step_plans(inputs, sync_each());
-  check_plans(inputs, steps);
   HalfPlans halves = make_half_plans(inputs, sync_each(), last);
-  check_half_plans(inputs, halves, steps);
-  return halves;
+  check_plans(inputs, steps, &halves);
+  return std::move(halves.backward);
 }
 
 }  // namespace zero::detail

@@ -23,6 +23,8 @@ struct PlanRank {
   bool strict = false;  // see zero/strict.h
   ModelParallel model_parallel = {};
   int node_ranks = 0;  // neighbours on each node; 0: all ranks are on one, -1: nodes are not alike
+
+  int neighbours() const { return node_ranks != 0 ? node_ranks : ranks; }
 };
 
 struct EnginePlan {
@@ -31,8 +33,8 @@ struct EnginePlan {
   EnginePlan& operator=(const EnginePlan&) = delete;
 
   // The first pass has shown the forward order, after its forward scopes: all plans are made anew.
-  // Returns those of the step's first micro step, which may be the `last` as well.
-  HalfPlans learn_order(std::vector<int> order, bool last);
+  // Returns what is left of the step's first micro step, which may be the `last` as well.
+  StepPlan learn_order(std::vector<int> order, bool last);
 
   bool strict;
   Batch batch;

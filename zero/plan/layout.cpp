@@ -115,14 +115,12 @@ Layout make_layout(const Model& model, const RankGrid& grid, const ZeroOptions& 
     for (const SegmentId& id : layout.segments_of(f))
       for (const auto& [param, offset] : layout.segment(id).params) {
         layout.place_of_param[param] = {id, offset};
-        flat.users.insert(flat.users.end(), users[param].begin(), users[param].end());
+        for (const int user : users[param]) {
+          std::vector<int>& needs = layout.needs_of_unit[user];
+          if (needs.empty() || needs.back() != f) needs.push_back(f);
+          flat.height = std::max(flat.height, heights[user]);
+        }
       }
-    std::sort(flat.users.begin(), flat.users.end());
-    flat.users.erase(std::unique(flat.users.begin(), flat.users.end()), flat.users.end());
-    for (const int user : flat.users) {
-      layout.needs_of_unit[user].push_back(f);
-      flat.height = std::max(flat.height, heights[user]);
-    }
   }
   layout.hash = hash_of(layout.describe(model));
   return layout;

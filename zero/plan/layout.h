@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <vector>
@@ -83,8 +84,7 @@ struct FlatUnit {
   std::string name;
   Residence residence = Residence::in_turn;
   std::vector<Segment> segments;
-  std::vector<int> users;  // declared units, in the order of their declaration
-  int height = 0;  // of its unit: 0 where no others lie within it, else above the highest of these
+  int height = 0;  // of its units: 0 where no others lie within it, else above the highest of these
 
   std::int64_t elements(bool trainable_only = false) const;  // with padding
   std::int64_t trainable_elements() const { return elements(true); }
@@ -106,6 +106,9 @@ struct Layout {
   const FlatUnit& flat_unit(int index) const { return flat_units[index]; }
   const Segment& segment(const SegmentId& id) const {
     return flat_units[id.flat_unit].segments[id.segment];
+  }
+  bool needs(int unit, int flat_unit) const {
+    return std::ranges::count(needs_of_unit[unit], flat_unit) > 0;
   }
   Range slice_of(const Segment& segment, int rank) const {
     return segment.part(Portion::slice, grid, rank);
@@ -137,6 +140,8 @@ class BySegment {
   T& operator[](const SegmentId& id) { return values_[id.flat_unit][id.segment]; }
   const T& operator[](const SegmentId& id) const { return values_[id.flat_unit][id.segment]; }
   bool empty() const { return values_.empty(); }
+  // In the order of Layout::segments().
+  auto all() const { return std::views::join(values_); }
 
  private:
   std::vector<std::vector<T>> values_;

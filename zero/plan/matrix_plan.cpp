@@ -1,6 +1,7 @@
 #include "zero/plan/matrix_plan.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace zero::detail {
 
@@ -14,11 +15,10 @@ void assign_owners(std::vector<PlannedMatrix>& matrices, std::vector<double>& wo
   };
   std::vector<PlannedMatrix*> order;
   for (PlannedMatrix& matrix : matrices) order.push_back(&matrix);
-  std::stable_sort(order.begin(), order.end(), [&](const PlannedMatrix* a, const PlannedMatrix* b) {
-    return cost(*a) > cost(*b);
-  });
+  std::ranges::stable_sort(order, std::greater(),
+                           [&](const PlannedMatrix* matrix) { return cost(*matrix); });
   for (PlannedMatrix* matrix : order) {
-    const auto least = std::min_element(work.begin(), work.end());
+    const auto least = std::ranges::min_element(work);
     matrix->owner = static_cast<int>(least - work.begin());
     *least += cost(*matrix);
   }
@@ -33,10 +33,9 @@ MatrixPlan::MatrixPlan(const Model& model, const Layout& layout, const UpdateGro
       members_(portion == Portion::slice   ? layout.grid.ranks
                : portion == Portion::shard ? layout.grid.shard_ranks
                                            : 1),
-      segments_(layout.segments().begin(), layout.segments().end()),
       batches_(layout) {
   std::vector<double> work(members_, 0);
-  for (const SegmentId& id : segments_) {
+  for (const SegmentId& id : layout.segments()) {
     std::vector<PlannedMatrix> matrices;
     for (const auto& [param, offset] : layout.segment(id).params) {
       const ParamDeclaration& declared = model.params[param];
@@ -68,14 +67,10 @@ void MatrixPlan::add(const SegmentId& id, const Layout& layout,
   batches_[id].push_back({std::move(matrices), counts, counts.reversed()});
 }
 
-bool MatrixPlan::empty() const {
-  return std::ranges::all_of(segments_, [&](const SegmentId& id) { return batches_[id].empty(); });
-}
-
 MatrixStaging MatrixPlan::staging(int member) const {
   MatrixStaging most;
-  for (const SegmentId& id : segments_)
-    for (const MatrixBatch& batch : batches_[id]) {
+  for (const Batches& batches : batches_.all())
+    for (const MatrixBatch& batch : batches) {
       most.directions = std::max(most.directions, batch.counts.sent(member));
       if (sharded()) most.matrices = std::max(most.matrices, batch.counts.received(member));
       for (const PlannedMatrix& matrix : batch.matrices)

@@ -51,16 +51,16 @@ class MatrixPlan {
     if (!sharded()) return 0;
     return portion_ == Portion::slice ? grid_.slice_of(rank) : grid_.in_group(rank);
   }
-  bool empty() const;
+  bool empty() const { return std::ranges::all_of(batches_.all(), &Batches::empty); }
 
  private:
+  using Batches = std::vector<MatrixBatch>;
   void add(const SegmentId& id, const Layout& layout, std::vector<PlannedMatrix> matrices);
 
   Portion portion_;
   RankGrid grid_;
   int members_;
-  std::vector<SegmentId> segments_;
-  BySegment<std::vector<MatrixBatch>> batches_;
+  BySegment<Batches> batches_;
 };
 
 }  // namespace zero::detail

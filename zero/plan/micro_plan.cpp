@@ -117,11 +117,9 @@ class PlanBuilder {
     emit(op, unit);
     if (op != Op::backward) return;
     for (const int flat : inputs_.layout->needs_of_unit[unit]) {
-      const std::vector<int>& users = inputs_.layout->flat_unit(flat).users;
       const bool later =
           std::any_of(steps.begin() + step + 1, steps.end(), [&](const ScopeStep& s) {
-            return s.op == Op::backward &&
-                   std::find(users.begin(), users.end(), s.unit) != users.end();
+            return s.op == Op::backward && inputs_.layout->needs(s.unit, flat);
           });
       if (inputs_.gradient_slots.slot_of[flat] >= 0 && !later)
         plan_.instructions.back().completes.push_back(flat);
@@ -150,7 +148,7 @@ class PlanBuilder {
     }
     if (!last_) return;
     emit(Op::download, flat);
-    if (std::any_of(inputs_.chunks.begin(), inputs_.chunks.end(), [&](const Chunk& chunk) {
+    if (std::ranges::any_of(inputs_.chunks, [&](const Chunk& chunk) {
           return chunk.flat_unit == flat && offload.recalls(chunk);
         }))
       emit(Op::spill, flat);
@@ -197,22 +195,23 @@ void reshard_after_micro_step(const PlanInputs& inputs, SlotContents& contents) 
   }
 }
 
-// The pass over all units that comes first, or one that follows another.
+// A pass over all units: the one that comes first, or one that follows another.
 struct Pass {
   const char* name;
   bool first, last;
+  bool training = true;
+  std::optional<Op> reduction = {};
 };
 
-StepPlan make_pass(const PlanInputs& inputs, const Pass& pass, bool training,
-                   std::optional<Op> reduction) {
-  const std::vector<ScopeStep> steps = scope_steps(inputs, training);
+StepPlan make_pass(const PlanInputs& inputs, const Pass& pass) {
+  const std::vector<ScopeStep> steps = scope_steps(inputs, pass.training);
   // An evaluation comes after an update, or at any time.
-  SlotContents contents(inputs, training && !pass.first);
+  SlotContents contents(inputs, pass.training && !pass.first);
   if (!pass.first) gathers_of(inputs, steps, contents);
-  if (!training) contents.gathered.assign(contents.gathered.size(), false);
-  if (!pass.first && training) reshard_after_micro_step(inputs, contents);
+  if (!pass.training) contents.gathered.assign(contents.gathered.size(), false);
+  if (!pass.first && pass.training) reshard_after_micro_step(inputs, contents);
   const std::vector<GatherRequest> gathers = gathers_of(inputs, steps, contents);
-  return PlanBuilder(inputs, reduction, pass.last).build(pass.name, steps, gathers);
+  return PlanBuilder(inputs, pass.reduction, pass.last).build(pass.name, steps, gathers);
 }
 
 // In micro steps but the last.
@@ -239,20 +238,16 @@ HalfPlans make_half_plans(const PlanInputs& inputs, bool sync_each, bool last) {
 }
 
 StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {
-  const auto micro_step = [&](const Pass& pass, std::optional<Op> reduction) {
-    return make_pass(inputs, pass, true, reduction);
-  };
   StepPlans plans;
   const std::optional<Op> early = early_reduction(inputs, sync_each);
-  plans.first = micro_step({"first micro step", true, false}, early);
-  plans.middle = micro_step({"middle micro step", false, false}, early);
-  plans.last = micro_step({"last micro step", false, true}, Op::reduce);
-  plans.only = micro_step({"only micro step", true, true}, Op::reduce);
+  plans.first = make_pass(inputs, {"first micro step", true, false, true, early});
+  plans.middle = make_pass(inputs, {"middle micro step", false, false, true, early});
+  plans.last = make_pass(inputs, {"last micro step", false, true, true, Op::reduce});
+  plans.only = make_pass(inputs, {"only micro step", true, true, true, Op::reduce});
   plans.late_reductions = PlanBuilder(inputs, std::nullopt, true).build_late_reductions();
   plans.update = make_update_plan(inputs);
-  plans.evaluation_first =
-      make_pass(inputs, {"first evaluation pass", true, false}, false, std::nullopt);
-  plans.evaluation_next = make_pass(inputs, {"evaluation pass", false, false}, false, std::nullopt);
+  plans.evaluation_first = make_pass(inputs, {"first evaluation pass", true, false, false});
+  plans.evaluation_next = make_pass(inputs, {"evaluation pass", false, false, false});
   return plans;
 }
 

@@ -9,7 +9,17 @@ namespace detail {
 
 namespace {
 
-std::int64_t checked_elements(const std::string& name, const Shape& shape) {
+// In checkpoints a state and an offset stand behind the name of a parameter, in 1024 bytes.
+constexpr std::size_t longest_name = 960;
+
+// Of a parameter or a buffer that is declared with this name.
+std::int64_t checked_elements(const Model& model, const std::string& name, const Shape& shape) {
+  if (name.size() > longest_name)
+    throw UsageError("the name " + name.substr(0, 100) + "... has " + std::to_string(name.size()) +
+                     " bytes; names of parameters and buffers, with the unit's before them, have "
+                     "at most " +
+                     std::to_string(longest_name) + ": shorten it");
+  if (model.declares(name)) throw UsageError("\"" + name + "\" is declared twice");
   std::int64_t elements = 1;
   for (const std::int64_t extent : shape) {
     if (extent < 0)
@@ -18,17 +28,6 @@ std::int64_t checked_elements(const std::string& name, const Shape& shape) {
       throw UsageError("parameter " + name + " has more elements than fit in 64 bits");
   }
   return elements;
-}
-
-// In checkpoints a state and an offset stand behind the name of a parameter, in 1024 bytes.
-constexpr std::size_t longest_name = 960;
-
-void check_length(const std::string& name) {
-  if (name.size() <= longest_name) return;
-  throw UsageError("the name " + name.substr(0, 100) + "... has " + std::to_string(name.size()) +
-                   " bytes; names of parameters and buffers, with the unit's before them, have at "
-                   "most " +
-                   std::to_string(longest_name) + ": shorten it");
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -61,42 +60,17 @@ bool fits(std::string_view text, std::string_view pattern) {
   return at != std::string_view::npos && fits(text.substr(at), pattern);
 }
 
-bool Model::declares(std::string_view global_name) const {
-  return find(global_name) >= 0 ||
-         std::ranges::count(buffers, global_name, &BufferDeclaration::name) > 0;
-}
-
-int Model::find(std::string_view global_name) const {
-  const auto found = index_of_param.find(global_name);
-  return found == index_of_param.end() ? -1 : found->second;
-}
-
 std::vector<int> Model::borrowed(int unit) const {
   const UnitDeclaration& declaration = units[unit];
   std::vector<int> indices;
   for (const std::string& name : declaration.borrowed_names) {
     const int index = find(name);
-    if (index < 0) {
-      std::vector<std::string> names;
-      for (const ParamDeclaration& param : params) names.push_back(param.name);
+    if (index < 0)
       throw UsageError("unit " + declaration.name + " uses \"" + name +
-                       "\", which no unit declares" + hint_for(name, names));
-    }
+                       "\", which no unit declares" + hint_among(params, name));
     if (params[index].unit != unit) indices.push_back(index);
   }
   return indices;
-}
-
-std::int64_t Model::total_elements() const {
-  std::int64_t total = 0;
-  for (const ParamDeclaration& param : params) total += param.elements;
-  return total;
-}
-
-bool Model::lies_within(int unit, int other) const {
-  for (int outer = units[unit].parent; outer >= 0; outer = units[outer].parent)
-    if (outer == other) return true;
-  return false;
 }
 
 std::string Model::describe() const {
@@ -139,10 +113,9 @@ std::string hint_for(std::string_view name, const std::vector<std::string>& cand
   std::size_t best_distance = std::max<std::size_t>(3, name.size() / 3 + 1);
   for (const std::string& candidate : candidates) {
     const std::size_t distance = edit_distance(name, candidate);
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = candidate;
-    }
+    if (distance >= best_distance) continue;
+    best_distance = distance;
+    best = candidate;
   }
   return best.empty() ? "" : "; did you mean \"" + best + "\"?";
 }
@@ -163,10 +136,10 @@ UnitSpec& ModelSpec::unit(const std::string& name) {
 }
 
 ModelSpec& ModelSpec::again(const std::string& unit) {
-  const auto found = model_->index_of_unit.find(unit);
-  if (found == model_->index_of_unit.end())
+  const int index = model_->find_unit(unit);
+  if (index < 0)
     throw UsageError("ModelSpec::again: no unit declared so far is named \"" + unit + "\"");
-  detail::UnitDeclaration& declaration = model_->units[found->second];
+  detail::UnitDeclaration& declaration = model_->units[index];
   if (declaration.fused)
     throw UsageError("ModelSpec::again: unit " + unit +
                      " is fused(), and runs backward where it runs forward: once in a pass");
@@ -176,7 +149,7 @@ ModelSpec& ModelSpec::again(const std::string& unit) {
                      model_->units[parent].name + ", and unit " + model_->units[before].name +
                      " before it does not");
   declaration.repeats = true;
-  model_->order.push_back(found->second);
+  model_->order.push_back(index);
   return *this;
 }
 
@@ -202,9 +175,7 @@ UnitSpec& UnitSpec::param(const std::string& name, Shape shape, ParamOptions opt
   detail::UnitDeclaration& unit = model_.units[index_];
   const std::string global = unit.global(name);
   if (name.empty()) throw UsageError("unit " + unit.name + ": a parameter needs a name");
-  detail::check_length(global);
-  if (model_.declares(global)) throw UsageError("\"" + global + "\" is declared twice");
-  const std::int64_t elements = detail::checked_elements(global, shape);
+  const std::int64_t elements = detail::checked_elements(model_, global, shape);
   const int index = static_cast<int>(model_.params.size());
   unit.params.push_back(index);
   model_.index_of_param.emplace(global, index);
@@ -214,12 +185,8 @@ UnitSpec& UnitSpec::param(const std::string& name, Shape shape, ParamOptions opt
 
 UnitSpec& UnitSpec::buffer(const std::string& name, Shape shape, DType dtype) {
   const std::string global = model_.units[index_].global(name);
-  const bool taken = model_.declares(global);
-  if (name.empty() || taken)
-    throw UsageError(taken ? "\"" + global + "\" is declared twice"
-                           : "a buffer of unit " + global + " needs a name");
-  detail::check_length(global);
-  const std::int64_t elements = detail::checked_elements(global, shape);
+  if (name.empty()) throw UsageError("a buffer of unit " + global + " needs a name");
+  const std::int64_t elements = detail::checked_elements(model_, global, shape);
   model_.buffers.push_back({global, std::move(shape), elements, dtype});
   return *this;
 }
@@ -236,17 +203,14 @@ UnitSpec& UnitSpec::fused() {
 
 UnitSpec& UnitSpec::within(const std::string& unit) {
   detail::UnitDeclaration& own = model_.units[index_];
-  const auto found = model_.index_of_unit.find(unit);
-  if (found == model_.index_of_unit.end() || found->second >= index_)
+  const int parent = model_.find_unit(unit);
+  if (parent < 0 || parent >= index_)
     throw UsageError("unit " + own.name + " lies within \"" + unit +
                      "\", which is not declared before it");
-  own.parent = found->second;
-  const auto around = [&](int previous) {
-    return previous == own.parent || model_.lies_within(previous, own.parent);
-  };
-  if (!around(index_ - 1))
+  own.parent = parent;
+  if (const int previous = index_ - 1; previous != parent && !model_.lies_within(previous, parent))
     throw UsageError("unit " + own.name + " lies within " + unit + ", but unit " +
-                     model_.units[index_ - 1].name +
+                     model_.units[previous].name +
                      " stands between them, which does not: declare units that lie within "
                      "another one directly behind it");
   return *this;

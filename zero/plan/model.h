@@ -1,7 +1,9 @@
 // The model as declared: units in forward order, parameters by global name.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -42,22 +44,39 @@ struct Model {
   std::vector<UnitDeclaration> units;
   std::vector<ParamDeclaration> params;
   std::vector<BufferDeclaration> buffers;
-  std::map<std::string, int, std::less<>> index_of_unit, index_of_param;
+  using Names = std::map<std::string, int, std::less<>>;
+  Names index_of_unit, index_of_param;
   std::vector<int> order;     // units in forward order; one that repeats stands there several times
   bool learns_order = false;  // the first pass decides the order
 
   // Whether a parameter or a buffer has this global name.
-  bool declares(std::string_view global_name) const;
-  // Index of the parameter with this global name, -1 if there is none.
-  int find(std::string_view global_name) const;
+  bool declares(std::string_view global_name) const {
+    return find(global_name) >= 0 ||
+           std::ranges::count(buffers, global_name, &BufferDeclaration::name) > 0;
+  }
+  // Index of the parameter with this global name, or of a unit; -1 if there is none.
+  int find(std::string_view global_name) const { return find_in(index_of_param, global_name); }
+  int find_unit(std::string_view name) const { return find_in(index_of_unit, name); }
   // Indices of the parameters that the unit borrows from others. Throws UsageError for a name that
   // no unit declares.
   std::vector<int> borrowed(int unit) const;
-  std::int64_t total_elements() const;
+  std::int64_t total_elements() const {
+    std::int64_t total = 0;
+    for (const ParamDeclaration& param : params) total += param.elements;
+    return total;
+  }
   // Whether the unit's scopes lie within those of `other`, at any depth.
-  bool lies_within(int unit, int other) const;
+  bool lies_within(int unit, int other) const {
+    for (int outer = units[unit].parent; outer >= 0; outer = units[outer].parent)
+      if (outer == other) return true;
+    return false;
+  }
   // One line per unit and parameter: compared over ranks.
   std::string describe() const;
+  static int find_in(const Names& names, std::string_view name) {
+    const auto found = names.find(name);
+    return found == names.end() ? -1 : found->second;
+  }
 };
 
 // Whether the text matches the pattern, in which * stands for any text.
@@ -69,5 +88,12 @@ std::string to_text(const Shape& shape);
 // For error messages: "; did you mean "x"?" with the nearest of the candidates, or "" when none is
 // near.
 std::string hint_for(std::string_view name, const std::vector<std::string>& candidates);
+// Likewise, among the names of units, parameters or buffers.
+template <class Declaration>
+std::string hint_among(const std::vector<Declaration>& declared, std::string_view name) {
+  std::vector<std::string> names;
+  std::ranges::transform(declared, std::back_inserter(names), &Declaration::name);
+  return hint_for(name, names);
+}
 
 }  // namespace zero::detail

@@ -114,17 +114,8 @@ std::string find_plan_fault(const PlanInputs& inputs,
   return "";
 }
 
-namespace {
-
-void check_sequence(const PlanInputs& inputs, const std::vector<const StepPlan*>& sequence) {
-  if (const std::string fault = find_plan_fault(inputs, sequence); !fault.empty())
-    throw std::logic_error("step plan: " + fault);
-}
-
-}  // namespace
-
-void check_plans(const PlanInputs& inputs, const StepPlans& plans) {
-  const std::vector<std::vector<const StepPlan*>> sequences = {
+void check_plans(const PlanInputs& inputs, const StepPlans& plans, const HalfPlans* halves) {
+  std::vector<std::vector<const StepPlan*>> sequences = {
       {&plans.only, &plans.update, &plans.only, &plans.update},
       {&plans.first, &plans.middle, &plans.late_reductions, &plans.update, &plans.first,
        &plans.late_reductions, &plans.update, &plans.only},
@@ -132,13 +123,14 @@ void check_plans(const PlanInputs& inputs, const StepPlans& plans) {
        &plans.last, &plans.update, &plans.only},
       {&plans.only, &plans.update, &plans.evaluation_first, &plans.evaluation_next,
        &plans.evaluation_next, &plans.only, &plans.update}};
-  for (const auto& sequence : sequences) check_sequence(inputs, sequence);
-}
-
-void check_half_plans(const PlanInputs& inputs, const HalfPlans& halves, const StepPlans& plans) {
-  check_sequence(inputs, {&halves.forward, &halves.backward, &plans.late_reductions, &plans.update,
-                          &plans.first, &plans.last, &plans.update});
-  check_sequence(inputs, {&halves.forward, &halves.backward, &plans.middle, &plans.last});
+  if (halves != nullptr) {
+    sequences.push_back({&halves->forward, &halves->backward, &plans.late_reductions, &plans.update,
+                         &plans.first, &plans.last, &plans.update});
+    sequences.push_back({&halves->forward, &halves->backward, &plans.middle, &plans.last});
+  }
+  for (const auto& sequence : sequences)
+    if (const std::string fault = find_plan_fault(inputs, sequence); !fault.empty())
+      throw std::logic_error("step plan: " + fault);
 }
 
 }  // namespace zero::detail

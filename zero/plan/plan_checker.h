@@ -13,8 +13,9 @@ namespace zero::detail {
 // The first fault found when the plans run one after another, or "" when there is none.
 std::string find_plan_fault(const PlanInputs& inputs, const std::vector<const StepPlan*>& sequence);
 
-// Checks the sequences that an engine can walk; throws std::logic_error with the fault.
-void check_plans(const PlanInputs& inputs, const StepPlans& plans);
-void check_half_plans(const PlanInputs& inputs, const HalfPlans& halves, const StepPlans& plans);
+// Checks the sequences that an engine can walk, also from the halves where its order was learned;
+// throws std::logic_error with the fault.
+void check_plans(const PlanInputs& inputs, const StepPlans& plans,
+                 const HalfPlans* halves = nullptr);
 
 }  // namespace zero::detail

@@ -11,20 +11,18 @@ namespace {
 
 // For each place of the forward order the last one that lies within its scope.
 std::vector<int> ends_of(const PlanInputs& inputs) {
-  const auto count = static_cast<int>(inputs.order.size());
-  std::vector<int> ends(inputs.order.size());
-  for (int i = 0; i < count; ++i) {
-    int end = i;
-    while (end + 1 < count && inputs.model->lies_within(inputs.order[end + 1], inputs.order[i]))
-      ++end;
-    ends[i] = end;
+  std::vector<int> ends;
+  for (auto place = inputs.order.begin(); place != inputs.order.end(); ++place) {
+    const auto outside = std::find_if_not(place + 1, inputs.order.end(), [&](int unit) {
+      return inputs.model->lies_within(unit, *place);
+    });
+    ends.push_back(static_cast<int>(outside - inputs.order.begin()) - 1);
   }
   return ends;
 }
 
 bool trains(const PlanInputs& inputs, int unit) {
-  const std::vector<int>& flats = inputs.layout->needs_of_unit[unit];
-  return std::any_of(flats.begin(), flats.end(), [&](int flat) {
+  return std::ranges::any_of(inputs.layout->needs_of_unit[unit], [&](int flat) {
     return inputs.layout->flat_unit(flat).trainable_elements() > 0;
   });
 }

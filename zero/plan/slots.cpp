@@ -14,9 +14,7 @@ std::vector<std::vector<int>> slot_classes(const Layout& layout,
                                            const std::vector<std::int64_t>& sizes,
                                            std::vector<int> order) {
   const auto height = [&](int f) { return layout.flat_unit(f).height; };
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return std::pair(height(a), -sizes[a]) < std::pair(height(b), -sizes[b]);
-  });
+  std::ranges::stable_sort(order, {}, [&](int f) { return std::pair(height(f), -sizes[f]); });
   std::vector<std::vector<int>> classes;
   for (const int f : order) {
     const int largest = classes.empty() ? -1 : classes.back().front();
@@ -24,7 +22,7 @@ std::vector<std::vector<int>> slot_classes(const Layout& layout,
       classes.emplace_back();
     classes.back().push_back(f);
   }
-  for (std::vector<int>& members : classes) std::sort(members.begin(), members.end());
+  for (std::vector<int>& members : classes) std::ranges::sort(members);
   return classes;
 }
 

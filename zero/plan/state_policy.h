@@ -27,12 +27,6 @@ enum class Home {
   file,    // in a file; beside a GPU it passes through host memory
 };
 
-// Elements per rank of one collective among so many, so that it moves at most `bucket` elements in
-// all.
-inline std::int64_t piece_elements(std::int64_t bucket, int ranks, std::int64_t alignment) {
-  return std::max(alignment, bucket / ranks / alignment * alignment);
-}
-
 struct StatePolicy {
   int rank = 0;
   RankGrid grid;
@@ -60,11 +54,14 @@ struct StatePolicy {
   }
   std::int64_t reduce_bucket = 0;  // elements of one reduction; 0 where nothing is reduced
   std::int64_t gather_bucket = 0;  // elements of one gather of parameters
+  // Elements per rank of one collective among so many, so that it moves at most the bucket in all.
   std::int64_t reduce_piece(int parts) const {
-    return reduce_bucket > 0 ? piece_elements(reduce_bucket, parts, wire.alignment()) : 0;
+    return reduce_bucket > 0 ? piece(reduce_bucket, parts) : 0;
   }
-  std::int64_t gather_piece(int parts) const {
-    return piece_elements(gather_bucket, parts, wire.alignment());
+  std::int64_t gather_piece(int parts) const { return piece(gather_bucket, parts); }
+  std::int64_t piece(std::int64_t bucket, int parts) const {
+    const std::int64_t alignment = wire.alignment();
+    return std::max(alignment, bucket / parts / alignment * alignment);
   }
   WireFormats wire;
   // Skipped steps are usual, since the loss scale is dynamic: residues are renewed apart, and

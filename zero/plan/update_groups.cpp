@@ -10,21 +10,20 @@ namespace {
 // What the config gives a group of its own, in the place of the optimizer's options.
 void replace_options(UpdateGroup& group, const ParamGroupOptions& own) {
   optim::OptimizerOptions& options = group.options;
-  const bool betas = own.betas.has_value(), eps = own.eps.has_value();
   const optim::UpdateRule& rule = optim::rule_of(options);
   const auto require = [&](bool holds, const char* key) {
     if (!holds)
       throw ConfigError("zero_core.param_groups." + group.name + "." + key + ": " + options.type +
                         " has no such parameter; remove it");
   };
-  require(!betas || rule.betas, "betas");
-  require(!eps || rule.eps, "eps");
+  require(!own.betas || rule.betas, "betas");
+  require(!own.eps || rule.eps, "eps");
   require(!own.momentum || rule.momentum, "momentum");
   options.learning_rate = own.lr.value_or(options.learning_rate);
   options.weight_decay = own.weight_decay.value_or(options.weight_decay);
   options.momentum = own.momentum.value_or(options.momentum);
   options.epsilon = own.eps.value_or(options.epsilon);
-  if (betas) std::tie(options.beta1, options.beta2) = *own.betas;
+  if (own.betas) std::tie(options.beta1, options.beta2) = *own.betas;
   group.lr_scale = own.lr_scale;
 }
 
@@ -46,15 +45,10 @@ UpdateGroups::UpdateGroups(const Model& model, const Config& config)
   for (const ParamDeclaration& param : model.params)
     group_of_param_.push_back(param.options.trainable ? find_or_add(param, config) : -1);
   for (const auto& [name, options] : config.zero_core.param_groups)
-    if (std::none_of(model.params.begin(), model.params.end(),
-                     [&name = name](const ParamDeclaration& p) { return p.options.group == name; }))
+    if (std::ranges::none_of(model.params, [&name = name](const ParamDeclaration& param) {
+          return param.options.group == name;
+        }))
       throw ConfigError("zero_core.param_groups." + name + ": no parameter of the model is in it");
-}
-
-bool UpdateGroups::needs_tensor_norms() const {
-  return std::any_of(groups_.begin(), groups_.end(), [](const UpdateGroup& group) {
-    return group.rule->scope == optim::UpdateScope::tensor_norms;
-  });
 }
 
 int UpdateGroups::find_or_add(const ParamDeclaration& param, const Config& config) {
@@ -76,7 +70,7 @@ int UpdateGroups::find_or_add(const ParamDeclaration& param, const Config& confi
   // DeepSpeed's Muon does not offer its Adam's betas to schedules.
   group.cycles_betas = group.rule->betas && !optim::has_auxiliary_rule(config.optimizer);
   for (const std::string_view state : group.rule->states) {
-    const auto known = std::find(state_names_.begin(), state_names_.end(), state);
+    const auto known = std::ranges::find(state_names_, state);
     group.states.push_back(static_cast<int>(known - state_names_.begin()));
     if (known == state_names_.end()) state_names_.emplace_back(state);
   }

@@ -4,6 +4,7 @@
 // config, equal on all ranks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -40,7 +41,11 @@ class UpdateGroups {
   // The states of all rules, in order of first use.
   const std::vector<std::string>& state_names() const { return state_names_; }
 
-  bool needs_tensor_norms() const;
+  bool needs_tensor_norms() const {
+    return std::ranges::any_of(groups_, [](const UpdateGroup& group) {
+      return group.rule->scope == optim::UpdateScope::tensor_norms;
+    });
+  }
 
   // The scheduled rate for parameters without a rate of their own.
   double learning_rate(std::int64_t applied_step) const { return schedule_.rate(applied_step); }

@@ -99,48 +99,38 @@ void choose_reduce(const Config& config, const Strategy& strategy, WireFormats& 
   formats.reduces_in_hops = true;
 }
 
-// The format inside a node of what travels as `between` from node to node.
-Codec inside_codec(const std::string& key, const std::string& given, const Codec& between,
-                   const WireOptions& options) {
-  if (given.empty()) return between;
-  const Codec inside = codec_of(format_of(key, given), options.block_size);
-  if (between.format == Format::none && inside.format != Format::none)
-    throw ConfigError(key + " is \"" + given +
-                      "\", and between nodes nothing is encoded: choose a format for that too, or "
-                      "leave the key out");
-  return inside;
-}
-
-// Whether an exchange over a shard group takes two hops because its formats differ: it does where
-// the group has several ranks of several nodes. Inside of one node, or with one rank of each, there
-// is one format, which is then `inside`.
-bool differ_in_hops(const std::string& key, const RankGrid& grid, int node_ranks,
-                    const Codec& between, Codec& inside) {
-  if (inside == between) return false;
-  if (node_ranks == 1) inside = between;
-  if (node_ranks == 1 || (node_ranks > 0 && node_ranks % grid.shard_ranks == 0)) return false;
-  if (node_ranks < 1 || grid.shard_ranks % node_ranks != 0)
-    throw ConfigError(key + " differs from the format between nodes, and " +
-                      std::to_string(grid.shard_ranks) +
-                      " ranks cannot be cut into equal nodes of neighbouring ranks: set "
-                      "zero_core.reduce_group_size to a divisor, or leave the key out");
-  return true;
-}
-
 void choose_hops(const Config& config, const RankGrid& grid, int node_ranks, WireFormats& formats) {
   const WireOptions& options = config.zero_core.wire;
   const int node = reduce_group_of(config.zero_core, node_ranks);
   const bool cut = node > 1 && node < grid.shard_ranks && grid.shard_ranks % node == 0;
-  const std::string gather = "zero_core.wire.gather_inside",
-                    reduce = "zero_core.wire.reduce_inside";
-  formats.gather_inside = inside_codec(gather, options.gather_inside, formats.gather, options);
-  formats.reduce_inside = inside_codec(reduce, options.reduce_inside, formats.reduce, options);
-  formats.gathers_in_hops =
-      differ_in_hops(gather, grid, node, formats.gather, formats.gather_inside);
+  // Chooses the format inside a node of what travels as `between` from node to node. Returns
+  // whether an exchange over a shard group takes two hops because the formats differ: it does where
+  // the group has several ranks of several nodes. Inside of one node, or with one rank of each,
+  // there is one format, which is then `inside`.
+  const auto differ = [&](const std::string& key, const std::string& given, const Codec& between,
+                          Codec& inside) {
+    inside = given.empty() ? between : codec_of(format_of(key, given), options.block_size);
+    if (between.format == Format::none && inside.format != Format::none)
+      throw ConfigError(key + " is \"" + given +
+                        "\", and between nodes nothing is encoded: choose a format for that too, "
+                        "or leave the key out");
+    if (inside == between) return false;
+    if (node == 1) inside = between;
+    if (node == 1 || (node > 0 && node % grid.shard_ranks == 0)) return false;
+    if (!cut)
+      throw ConfigError(key + " differs from the format between nodes, and " +
+                        std::to_string(grid.shard_ranks) +
+                        " ranks cannot be cut into equal nodes of neighbouring ranks: set "
+                        "zero_core.reduce_group_size to a divisor, or leave the key out");
+    return true;
+  };
+  formats.gathers_in_hops = differ("zero_core.wire.gather_inside", options.gather_inside,
+                                   formats.gather, formats.gather_inside);
   // Shard groups have two hops of their own: inside a group, and over the groups.
   const bool asked = formats.reduces_in_hops && cut && grid.replicas() == 1;
-  formats.reduces_in_hops =
-      differ_in_hops(reduce, grid, node, formats.reduce, formats.reduce_inside) || asked;
+  const bool differs = differ("zero_core.wire.reduce_inside", options.reduce_inside, formats.reduce,
+                              formats.reduce_inside);
+  formats.reduces_in_hops = differs || asked;
   formats.hop_ranks = formats.gathers_in_hops || formats.reduces_in_hops ? node : 0;
 }
 

@@ -6,6 +6,8 @@
 #include <exception>
 #include <string>
 
+#include "zero/base/error.h"
+#include "zero/runtime/agreement.h"
 #include "zero/runtime/ranks.h"
 
 namespace zero::detail {
@@ -32,17 +34,38 @@ class CallGuard {
   // Of a collective call ("Engine::step()"). Throws what an earlier failure left, or UsageError
   // when the call does not fit the phase; in strict mode DisagreementError where ranks make
   // different ones.
-  void require(Phase phase, const char* call);
+  void require(Phase phase, const char* call) {
+    check(phase, call);
+    require_same_call(call);
+  }
   // Likewise, without asking the other ranks.
-  void check(Phase phase, const char* call) const;
-  void require_same_call(const char* call);
+  void check(Phase phase, const char* call) const {
+    if (kept_) std::rethrow_exception(kept_);
+    refuse_after_failure(call);
+    static constexpr const char* names[] = {"between steps", "inside a micro step",
+                                            "inside an evaluation", "while a FullModel lives",
+                                            "while a FullModel lives"};
+    if (phase_ != phase)
+      throw UsageError(std::string(call) + " was called " + names[static_cast<int>(phase_)] +
+                       "; it belongs " + names[static_cast<int>(phase)]);
+  }
+  void require_same_call(const char* call) {
+    if (strict_ && ranks_.topology().size > 1) agree_on_call(ranks_, call);
+  }
   // Throws UsageError after a failure: "the micro step cannot end".
-  void refuse_after_failure(const char* what) const;
+  void refuse_after_failure(const char* what) const {
+    if (failed()) throw UsageError(std::string(what) + " after a failure: " + failure_);
+  }
 
   // The step cannot be completed: every later call is refused, with this reason.
-  void poison(const std::string& reason) noexcept;
+  void poison(const std::string& reason) noexcept {
+    if (failure_.empty()) failure_ = reason;
+  }
   // Likewise, where it is caught and nothing can be thrown: the next call throws it.
-  void poison_and_keep(const std::exception& caught) noexcept;
+  void poison_and_keep(const std::exception& caught) noexcept {
+    kept_ = std::current_exception();
+    poison(caught.what());
+  }
   bool failed() const { return !failure_.empty(); }
 
   // Runs the work; what it throws ends the engine.

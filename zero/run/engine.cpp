@@ -83,12 +83,9 @@ std::vector<Unit*> Engine::forward_order() {
 }
 Unit& Engine::unit(std::string_view name) {
   const detail::Model& model = core_->train().model;
-  if (const auto found = model.index_of_unit.find(name); found != model.index_of_unit.end())
-    return core_->units()[found->second];
-  std::vector<std::string> names;
-  for (const detail::UnitDeclaration& unit : model.units) names.push_back(unit.name);
+  if (const int index = model.find_unit(name); index >= 0) return core_->units()[index];
   throw UsageError("no unit is named \"" + std::string(name) + "\"" +
-                   detail::hint_for(name, names));
+                   detail::hint_among(model.units, name));
 }
 
 MicroSteps Engine::micro_steps() {

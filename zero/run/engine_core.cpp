@@ -109,37 +109,10 @@ EngineCore::~EngineCore() {
   hidden_.show_all();
 }
 
-void EngineCore::require_settled(const char* call) {
-  scopes_.end_open_micro_step();
-  guard_.require(Phase::between_steps, call);
-  stepper_.settle();
-}
-
-void EngineCore::finish_work() {
-  train_.runtime.communication().synchronize();
-  train_.runtime.compute().synchronize();
-  offload_.finish();
-}
-
-void EngineCore::require_idle(const char* call) {
-  require_settled(call);
-  finish_work();
-}
-
 void EngineCore::verify_before_save() {
   if (train_.config.zero_core.verify_every == 0) return;
   guard_.or_poison(
       [&] { verify_replicas(train_, "before a save after step " + std::to_string(train_.step)); });
-}
-
-void EngineCore::require_step_border(const char* call) {
-  scopes_.refuse_among_micro_steps(call);
-  require_idle(call);
-}
-
-void EngineCore::require_no_save(const char* call) {
-  require_step_border(call);
-  checkpoints_.finish_pending();
 }
 
 }  // namespace zero::detail

@@ -49,15 +49,32 @@ class EngineCore {
   // What a collective call between steps needs, each more than the one before; they throw as
   // CallGuard::require(). That every rank knows which steps were applied; that no work is in
   // flight; that no micro step of the next step has been run; that a pending save is finished.
-  void require_settled(const char* call);
-  void require_idle(const char* call);
-  void require_step_border(const char* call);
-  void require_no_save(const char* call);
+  void require_settled(const char* call) {
+    scopes_.end_open_micro_step();
+    guard_.require(Phase::between_steps, call);
+    stepper_.settle();
+  }
+  void require_idle(const char* call) {
+    require_settled(call);
+    finish_work();
+  }
+  void require_step_border(const char* call) {
+    scopes_.refuse_among_micro_steps(call);
+    require_idle(call);
+  }
+  void require_no_save(const char* call) {
+    require_step_border(call);
+    checkpoints_.finish_pending();
+  }
   // Throws NumericError, and the engine has ended, where replicated parameters are not alike.
   void verify_before_save();
 
   // Waits for all work in flight.
-  void finish_work();
+  void finish_work() {
+    train_.runtime.communication().synchronize();
+    train_.runtime.compute().synchronize();
+    offload_.finish();
+  }
 
   // engine_report.cpp. Every rank's figures, on every rank.
   EngineReport report();

@@ -14,22 +14,9 @@ void Scopes::begin_evaluation() {
   evaluation_passes_ = 0;
 }
 
-bool Scopes::anyone_has_batch(bool have_batch) {
-  if (!train_.policy().parameters_sharded) return have_batch;
-  return std::ranges::max(train_.ranks.gather_words("Evaluation::next", {have_batch})) > 0;
-}
-
-void Scopes::begin_evaluation_pass() {
-  const StepPlans& plans = train_.plan.steps;
-  const bool first = evaluation_passes_++ == 0;
-  if (learner_.waits())
-    learner_.begin();
-  else
-    walker_.begin(first ? plans.evaluation_first : plans.evaluation_next);
-}
-
 bool Scopes::next_evaluation(bool have_batch) {
   constexpr const char* call = "Evaluation::next()";
+  const StepPlans& plans = train_.plan.steps;
   guard_.check(Phase::evaluation, call);
   return guard_.or_poison([&] {
     do {
@@ -38,8 +25,16 @@ bool Scopes::next_evaluation(bool have_batch) {
       else
         walker_.finish();
       guard_.require_same_call(call);
-      if (!anyone_has_batch(have_batch)) return false;
-      begin_evaluation_pass();
+      const bool anyone_has_batch =
+          !train_.policy().parameters_sharded
+              ? have_batch
+              : std::ranges::max(train_.ranks.gather_words("Evaluation::next", {have_batch})) > 0;
+      if (!anyone_has_batch) return false;
+      const bool first = evaluation_passes_++ == 0;
+      if (learner_.waits())
+        learner_.begin();
+      else
+        walker_.begin(first ? plans.evaluation_first : plans.evaluation_next);
       if (!have_batch && !learner_.active()) walker_.walk_without_compute();
     } while (!have_batch);
     return true;

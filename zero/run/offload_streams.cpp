@@ -23,10 +23,6 @@ OffloadStreams::OffloadStreams(TrainState& train, StepAgreement& agreement,
   streams_[PlanStream::host] = worker(train.offloads_beside_gpu(), "zero-host");
 }
 
-const std::string& OffloadStreams::unit_of(const Instruction& instruction) const {
-  return train_.layout().flat_unit(flat_unit_of(instruction, train_.plan.inputs.chunks)).name;
-}
-
 void OffloadStreams::enqueue(const Instruction& instruction, std::function<void()> work) {
   streams_[instruction.stream]->enqueue(
       [this, op = instruction.op, unit = unit_of(instruction), work = std::move(work)](Stream) {
@@ -51,12 +47,11 @@ void OffloadStreams::issue(const Instruction& instruction) {
   OffloadTier* tier = train_.offload.get();
   const Op op = instruction.op;
   const int target = instruction.target;
-  if (op == Op::spill && !tier->beside_gpu())
-    enqueue(instruction, [=, first = train_.replaces_gradients(), last = train_.last_micro_step] {
-      tier->spill(target, first, last);
-    });
-  else
-    enqueue(instruction, [=] { tier->move(op, target); });
+  if (op != Op::spill || tier->beside_gpu())
+    return enqueue(instruction, [=] { tier->move(op, target); });
+  enqueue(instruction, [=, first = train_.replaces_gradients(), last = train_.last_micro_step] {
+    tier->spill(target, first, last);
+  });
 }
 
 // Between a GPU and host memory.
@@ -85,22 +80,12 @@ void OffloadStreams::fetch_shard(int flat_unit) {
   streams_[PlanStream::copies_in]->synchronize();
 }
 
-void OffloadStreams::finish() {
-  for (const auto& stream : streams_)
-    if (stream) stream->synchronize();
-}
-
 void OffloadStreams::finish_quietly() noexcept {
   for (const auto& stream : streams_) try {
       if (stream) stream->synchronize();
     } catch (const std::exception&) {
       // The failure has been thrown where it happened; what ended with the engine needs no file.
     }
-}
-
-void OffloadStreams::check() {
-  for (const auto& stream : streams_)
-    if (stream) stream->check();
 }
 
 }  // namespace zero::detail

@@ -32,15 +32,23 @@ class OffloadStreams {
   void fetch_shard(int flat_unit);
 
   // Waits for what the streams have been given.
-  void finish();
+  void finish() {
+    for (const auto& stream : streams_)
+      if (stream) stream->synchronize();
+  }
   // Likewise; what has failed on them was thrown elsewhere.
   void finish_quietly() noexcept;
   // Throws what has failed on them.
-  void check();
+  void check() {
+    for (const auto& stream : streams_)
+      if (stream) stream->check();
+  }
 
  private:
   void issue_copy(const Instruction& instruction);
-  const std::string& unit_of(const Instruction& instruction) const;
+  const std::string& unit_of(const Instruction& instruction) const {
+    return train_.layout().flat_unit(flat_unit_of(instruction, train_.plan.inputs.chunks)).name;
+  }
 
   TrainState& train_;
   StepAgreement& agreement_;

@@ -5,6 +5,8 @@
 #include <limits>
 #include <string>
 
+#include "zero/base/text.h"
+
 namespace zero::detail {
 
 namespace {
@@ -13,22 +15,11 @@ constexpr std::int64_t nothing_more = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
 
-void OrderLearner::begin() {
-  active_ = true;
-  order_.clear();
-  open_.clear();
-  contents_.assign(train_.plan.inputs.parameter_slots.slots, -1);
-}
-
 void OrderLearner::enter(int unit, std::int64_t scope) {
   train_.runtime.compute().synchronize();  // no kernel still reads a slot
   while (advance(unit) != unit) {
   }
   open_.push_back({unit, scope});
-}
-
-bool OrderLearner::leave(std::int64_t scope) noexcept {
-  return std::erase_if(open_, [&](const Open& open) { return open.scope == scope; }) > 0;
 }
 
 std::int64_t OrderLearner::advance(std::int64_t wanted) {
@@ -62,8 +53,7 @@ void OrderLearner::gather(int unit) {
     int& content = contents_[inputs.parameter_slots.slot_of[flat]];
     if (content == flat) continue;
     for (const Open& open : open_)
-      if (const std::vector<int>& held = train_.layout().needs_of_unit[open.unit];
-          std::find(held.begin(), held.end(), content) != held.end())
+      if (train_.layout().needs(open.unit, content))
         throw UsageError("forward of unit " + train_.model.units[unit].name +
                          " needs the slot of unit " + train_.model.units[open.unit].name +
                          ", whose scope is still open; close it first, or declare "
@@ -83,7 +73,7 @@ std::vector<int> OrderLearner::finish() {
   }
   const Model& model = train_.model;
   for (int unit = 0; unit < std::ssize(model.units); ++unit) {
-    if (std::find(order_.begin(), order_.end(), unit) != order_.end()) continue;
+    if (std::ranges::count(order_, unit) > 0) continue;
     const UnitDeclaration& declaration = model.units[unit];
     if (!declaration.optional && !declaration.fused)
       throw UsageError("the first pass ended without a forward scope of unit " + declaration.name +
@@ -92,7 +82,11 @@ std::vector<int> OrderLearner::finish() {
   }
   active_ = false;
   learned_ = true;
-  if (train_.rank() == 0 && order_ != model.order) say();
+  if (train_.rank() != 0 || order_ == model.order) return order_;
+  std::vector<std::string> names;
+  for (const int unit : order_) names.push_back(model.units[unit].name);
+  std::fprintf(stderr, "zero: units run in the order of the first pass: %s\n",
+               list_of(names, 12).c_str());
   return order_;
 }
 
@@ -111,16 +105,6 @@ void OrderLearner::insert_unused(int unit) {
   if (before != parent)
     while (place != order_.end() && model.lies_within(*place, before)) ++place;
   order_.insert(place, unit);
-}
-
-void OrderLearner::say() const {
-  constexpr int most_names = 12;
-  std::string names;
-  for (int i = 0; i < std::min<int>(most_names, static_cast<int>(order_.size())); ++i)
-    names += (i > 0 ? ", " : "") + train_.model.units[order_[i]].name;
-  if (std::ssize(order_) > most_names)
-    names += " and " + std::to_string(std::ssize(order_) - most_names) + " more";
-  std::fprintf(stderr, "zero: units run in the order of the first pass: %s\n", names.c_str());
 }
 
 }  // namespace zero::detail

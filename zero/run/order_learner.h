@@ -20,12 +20,19 @@ class OrderLearner {
   bool waits() const { return train_.model.learns_order && !learned_; }
   bool active() const { return active_; }
 
-  void begin();
+  void begin() {
+    active_ = true;
+    order_.clear();
+    open_.clear();
+    contents_.assign(train_.plan.inputs.parameter_slots.slots, -1);
+  }
   // Of a forward scope. Collective: where other ranks open other units, the one that was declared
   // first comes first, and this rank takes part in its gather.
   void enter(int unit, std::int64_t scope);
   // False where that scope is not open.
-  bool leave(std::int64_t scope) noexcept;
+  bool leave(std::int64_t scope) noexcept {
+    return std::erase_if(open_, [&](const Open& open) { return open.scope == scope; }) > 0;
+  }
   // This rank opens no more forward scopes. Collective: takes part in what others still open.
   // Returns the order, in which units that nobody opened stand where they were declared. Throws
   // UsageError where these are not optional.
@@ -39,7 +46,6 @@ class OrderLearner {
   void gather(int unit);
   void require_nesting(int unit) const;
   void insert_unused(int unit);
-  void say() const;
 
   TrainState& train_;
   PlanWalker& walker_;

@@ -1,6 +1,7 @@
 #include "zero/run/plan_walker.h"
 
 #include <algorithm>
+#include <span>
 
 #include "zero/base/error.h"
 
@@ -52,11 +53,6 @@ void PlanWalker::follow(PlanStream stream, const ResourceAccess& access) {
   });
 }
 
-std::string PlanWalker::describe(const Instruction& instruction) const {
-  return std::string(name_of(instruction.op)) + " of unit " +
-         inputs_.model->units[instruction.target].name;
-}
-
 void PlanWalker::begin(const StepPlan& plan) {
   plan_ = &plan;
   for (auto& steps : steps_) steps.clear();
@@ -70,22 +66,11 @@ void PlanWalker::begin(const StepPlan& plan) {
   done_.assign(plan.instructions.size(), 0);
 }
 
-const Instruction* PlanWalker::next_compute() const {
-  const std::vector<std::size_t>& steps = steps_[PlanStream::compute];
-  const std::size_t next = next_[PlanStream::compute];
-  return plan_ == nullptr || next == steps.size() ? nullptr : &plan_->instructions[steps[next]];
-}
-
-bool PlanWalker::is_optional(std::size_t instruction) const {
-  const Instruction& own = plan_->instructions[instruction];
-  return target_of(own.op) == Target::unit && inputs_.model->units[own.target].optional;
-}
-
 bool PlanWalker::may_come(Op op, int target) const {
   const std::vector<std::size_t>& steps = steps_[PlanStream::compute];
   for (std::size_t next = next_[PlanStream::compute]; next < steps.size(); ++next) {
-    if (plan_->instructions[steps[next]].is(op, target)) return true;
-    if (!is_optional(steps[next])) return false;
+    const Instruction& own = plan_->instructions[steps[next]];
+    if (own.is(op, target) || !is_optional(own)) return own.is(op, target);
   }
   return false;
 }
@@ -125,43 +110,13 @@ void PlanWalker::open_next(std::int64_t scope) {
   open_.push_back({steps_[PlanStream::compute][next_[PlanStream::compute]++], scope});
 }
 
-void PlanWalker::pass_over_next() {
-  const Instruction& next = *next_compute();
-  open_next(0);
-  leave(next.op, next.target);
-  settle();
-}
-
-void PlanWalker::await_gradient(int slot) {
-  const During waiting(clock_, StepClock::Activity::waiting);
-  follow(PlanStream::compute, {Resource::gradient_slot, slot, true});
-}
-
-bool PlanWalker::inside(Op op, int target) const {
-  return std::any_of(open_.begin(), open_.end(), [&](const Open& open) {
-    return plan_->instructions[open.step].is(op, target);
-  });
-}
-
-bool PlanWalker::needs(std::size_t step, int flat_unit) const {
-  const Instruction& instruction = plan_->instructions[step];
-  if (target_of(instruction.op) != Target::unit) return false;
-  const std::vector<int>& flats = inputs_.layout->needs_of_unit[instruction.target];
-  return std::find(flats.begin(), flats.end(), flat_unit) != flats.end();
-}
-
-bool PlanWalker::in_use(int flat_unit) const {
-  return std::any_of(open_.begin(), open_.end(),
-                     [&](const Open& open) { return needs(open.step, flat_unit); });
-}
-
 bool PlanWalker::replaced_before_use(int flat_unit) const {
   const std::vector<int>& slot_of = inputs_.parameter_slots.slot_of;
   // The first instruction of the stream that has not been issued and fits.
   const auto next = [&](PlanStream stream, const auto& fits) {
-    const auto begin = steps_[stream].begin() + static_cast<std::ptrdiff_t>(next_[stream]);
-    const auto found = std::find_if(begin, steps_[stream].end(), fits);
-    return found == steps_[stream].end() ? plan_->instructions.size() : *found;
+    const auto rest = std::span(steps_[stream]).subspan(next_[stream]);
+    const auto found = std::ranges::find_if(rest, fits);
+    return found == rest.end() ? plan_->instructions.size() : *found;
   };
   const std::size_t gather = next(PlanStream::communication, [&](std::size_t step) {
     const Instruction& instruction = plan_->instructions[step];
@@ -196,29 +151,22 @@ void PlanWalker::settle() {
 // Reads come first: a gather that runs inline blocks here, and reads should be under way by then.
 void PlanWalker::pump() {
   const During waiting(clock_, StepClock::Activity::waiting);
+  const auto done = [&](std::size_t number) { return done_[number] != 0; };
   bool progress = true;
   while (progress) {
     progress = false;
     for (const PlanStream stream :
          {PlanStream::host, PlanStream::inbound, PlanStream::copies_in, PlanStream::copies_out,
           PlanStream::outbound, PlanStream::communication})
-      progress |= pump(stream);
+      for (; next_[stream] < steps_[stream].size(); ++next_[stream], progress = true) {
+        const std::size_t number = steps_[stream][next_[stream]];
+        const Instruction& instruction = plan_->instructions[number];
+        if (!std::ranges::all_of(instruction.after, done)) break;
+        for (const ResourceAccess& access : instruction.accesses) follow(stream, access);
+        lanes_[stream].issue(instruction);
+        mark(number);
+      }
   }
-}
-
-bool PlanWalker::pump(PlanStream stream) {
-  const std::size_t before = next_[stream];
-  for (; next_[stream] < steps_[stream].size(); ++next_[stream]) {
-    const std::size_t number = steps_[stream][next_[stream]];
-    const Instruction& instruction = plan_->instructions[number];
-    const bool ready = std::all_of(instruction.after.begin(), instruction.after.end(),
-                                   [&](std::size_t earlier) { return done_[earlier] != 0; });
-    if (!ready) break;
-    for (const ResourceAccess& access : instruction.accesses) follow(stream, access);
-    lanes_[stream].issue(instruction);
-    mark(number);
-  }
-  return next_[stream] > before;
 }
 
 void PlanWalker::finish() {
@@ -228,24 +176,11 @@ void PlanWalker::finish() {
   if (!open_.empty())
     throw UsageError(describe(plan_->instructions[open_.front().step]) +
                      " is still open at the end of the micro step");
-  const std::vector<std::size_t>& steps = steps_[PlanStream::compute];
-  std::size_t& next = next_[PlanStream::compute];
-  while (next < steps.size() && is_optional(steps[next])) pass_over_next();
+  const Instruction* missing = next_compute();
+  for (; missing != nullptr && is_optional(*missing); missing = next_compute()) pass_over_next();
   pump();
-  if (const Instruction* missing = next_compute())
-    throw UsageError("the micro step ended before " + describe(*missing));
+  if (missing != nullptr) throw UsageError("the micro step ended before " + describe(*missing));
   plan_ = nullptr;
-}
-
-void PlanWalker::abandon() {
-  settle();
-  open_.clear();  // a scope may outlive its evaluation
-  plan_ = nullptr;
-}
-
-void PlanWalker::walk_without_compute() {
-  while (next_compute() != nullptr) pass_over_next();
-  finish();
 }
 
 }  // namespace zero::detail

@@ -3,6 +3,7 @@
 // and makes streams wait for each other where they access the same, also from one plan to the next.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -35,7 +36,11 @@ class PlanWalker {
   void begin(const StepPlan& plan);
   bool active() const { return plan_ != nullptr; }
   // The compute step that must come next, or null at the end of the plan.
-  const Instruction* next_compute() const;
+  const Instruction* next_compute() const {
+    const std::vector<std::size_t>& steps = steps_[PlanStream::compute];
+    const std::size_t next = next_[PlanStream::compute];
+    return plan_ == nullptr || next == steps.size() ? nullptr : &plan_->instructions[steps[next]];
+  }
 
   // Passes over optional steps, of which this rank does what concerns the others, and blocks the
   // compute stream until the step's parameters are there; the gradient slots of a backward scope
@@ -43,22 +48,38 @@ class PlanWalker {
   // order, or one that needs the slot of an open scope.
   // `scope` tells it from others of the same target that are open at the same time.
   void enter(Op op, int target, std::int64_t scope = 0);
-  void await_gradient(int slot);
+  void await_gradient(int slot) {
+    const During waiting(clock_, StepClock::Activity::waiting);
+    follow(PlanStream::compute, {Resource::gradient_slot, slot, true});
+  }
   // Records only: its effects come with the next call. False where that scope is not open.
   bool leave(Op op, int target, std::int64_t scope = 0) noexcept;
-  bool inside(Op op, int target) const;
+  bool inside(Op op, int target) const {
+    return std::ranges::any_of(
+        open_, [&](const Open& open) { return plan_->instructions[open.step].is(op, target); });
+  }
   bool inside_any() const { return !open_.empty(); }
   // Whether an open step uses the flat unit; and whether its slot is gathered into again before any
   // other step uses it, so that its contents are no longer needed.
-  bool in_use(int flat_unit) const;
+  bool in_use(int flat_unit) const {
+    return std::ranges::any_of(open_,
+                               [&](const Open& open) { return needs(open.step, flat_unit); });
+  }
   bool replaced_before_use(int flat_unit) const;
 
   // Issues the rest. Throws UsageError when compute steps are missing that are not optional.
   void finish();
   // Ends the plan early, when no rank goes on with it.
-  void abandon();
+  void abandon() {
+    settle();
+    open_.clear();  // a scope may outlive its evaluation
+    plan_ = nullptr;
+  }
   // Issues everything without computing: this rank serves the others' gathers.
-  void walk_without_compute();
+  void walk_without_compute() {
+    while (next_compute() != nullptr) pass_over_next();
+    finish();
+  }
 
  private:
   // A point in a stream, which others wait for.
@@ -77,17 +98,31 @@ class PlanWalker {
   // Notes that the instruction has been given to its stream.
   void mark(std::size_t instruction);
   std::shared_ptr<Mark> create_mark(PlanStream stream);
-  bool is_optional(std::size_t instruction) const;
+  bool is_optional(const Instruction& instruction) const {
+    return target_of(instruction.op) == Target::unit &&
+           inputs_.model->units[instruction.target].optional;
+  }
   // Whether the step comes next but for optional ones.
   bool may_come(Op op, int target) const;
   void open_next(std::int64_t scope);
-  void pass_over_next();
+  void pass_over_next() {
+    const Instruction& next = *next_compute();
+    open_next(0);
+    leave(next.op, next.target);
+    settle();
+  }
   void settle();
+  // Issues what is ready.
   void pump();
-  // Issues what is ready of one stream; true where there was something.
-  bool pump(PlanStream stream);
-  std::string describe(const Instruction& instruction) const;
-  bool needs(std::size_t step, int flat_unit) const;
+  std::string describe(const Instruction& instruction) const {
+    return std::string(name_of(instruction.op)) + " of unit " +
+           inputs_.model->units[instruction.target].name;
+  }
+  bool needs(std::size_t step, int flat_unit) const {
+    const Instruction& instruction = plan_->instructions[step];
+    return target_of(instruction.op) == Target::unit &&
+           inputs_.layout->needs(instruction.target, flat_unit);
+  }
 
   const PlanInputs& inputs_;
   const Lanes lanes_;

@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "zero/base/text.h"
 #include "zero/run/engine_core.h"
 #include "zero/state/array_exchange.h"
 
@@ -24,12 +25,6 @@ Scopes::Scopes(TrainState& train, CallGuard& guard, PlanWalker& walker, OrderLea
       ever_touched_(train_.model.params.size(), 0),
       open_ranges_(2 * train_.model.units.size()) {}
 
-const StepPlan& Scopes::plan_of_micro_step() const {
-  const StepPlans& plans = train_.plan.steps;
-  if (train_.micro_step == 0) return train_.last_micro_step ? plans.only : plans.first;
-  return train_.last_micro_step ? plans.last : plans.middle;
-}
-
 void Scopes::check_order(int index) const {
   if (micro_steps_done_ == accumulation())
     throw UsageError(
@@ -40,11 +35,6 @@ void Scopes::check_order(int index) const {
     throw UsageError("micro step " + std::to_string(index) + " was begun where micro step " +
                      std::to_string(micro_steps_done_) + " of " + std::to_string(accumulation()) +
                      " comes next; run every element of Engine::micro_steps(), in order");
-}
-
-void Scopes::begin_micro_step(int index, std::int64_t pass) {
-  if (guard_.phase() == Phase::micro_step && train_.micro_step == index && pass_ == pass) return;
-  start_micro_step(index, pass, index + 1 == accumulation());
 }
 
 int Scopes::begin_micro_step(bool last) {
@@ -86,8 +76,8 @@ void Scopes::start_micro_step(int index, std::int64_t pass, bool last) {
 
 void Scopes::end_learning() {
   if (!learner_.active()) return;
-  halves_ = train_.plan.learn_order(learner_.finish(), train_.last_micro_step);
-  walker_.begin(halves_.backward);
+  backward_ = train_.plan.learn_order(learner_.finish(), train_.last_micro_step);
+  walker_.begin(backward_);
 }
 
 void Scopes::end_open_micro_step() {
@@ -130,16 +120,6 @@ bool Scopes::reduce_late() {
   walker_.begin(train_.plan.steps.late_reductions);
   walker_.finish();
   return true;
-}
-
-void Scopes::set_loss(double mean) {
-  loss_given_ = true;
-  loss_sum_ += mean;
-}
-
-void Scopes::set_loss(const float* mean) {
-  loss_given_ = true;
-  agreement_.add_loss(mean);
 }
 
 std::int64_t Scopes::enter(Op op, int unit) {
@@ -255,17 +235,14 @@ void Scopes::complete_gradients(int flat_unit) {
 
 void Scopes::name_unasked_gradients() {
   if (std::exchange(unasked_named_, true) || train_.rank() != 0) return;
-  std::string names;
-  int count = 0;
-  for (int p = 0; p < std::ssize(train_.model.params); ++p) {
-    const ParamDeclaration& param = train_.param(p);
-    if (param.options.trainable && param.elements > 0 && !ever_touched_[p] && ++count <= 8)
-      names += (names.empty() ? "" : ", ") + param.name;
-  }
-  if (count > 0)
-    std::fprintf(stderr, "zero: no gradient was asked for of %s%s; it counts as zero\n",
-                 names.c_str(),
-                 count > 8 ? (" and " + std::to_string(count - 8) + " more").c_str() : "");
+  std::vector<std::string> names;
+  for (int p = 0; p < std::ssize(train_.model.params); ++p)
+    if (const ParamDeclaration& param = train_.param(p);
+        param.options.trainable && param.elements > 0 && !ever_touched_[p])
+      names.push_back(param.name);
+  if (!names.empty())
+    std::fprintf(stderr, "zero: no gradient was asked for of %s; it counts as zero\n",
+                 list_of(names, 8).c_str());
 }
 
 void Scopes::name_missing_losses() {

@@ -43,12 +43,21 @@ class Scopes {
 
   // Of a loop over Engine::micro_steps().
   std::int64_t begin_pass() { return ++passes_; }
-  void begin_micro_step(int index, std::int64_t pass);
+  void begin_micro_step(int index, std::int64_t pass) {
+    if (guard_.phase() == Phase::micro_step && train_.micro_step == index && pass_ == pass) return;
+    start_micro_step(index, pass, index + 1 == accumulation());
+  }
   // Outside of a loop; returns its index.
   int begin_micro_step(bool last);
-  void set_loss(double mean);
+  void set_loss(double mean) {
+    loss_given_ = true;
+    loss_sum_ += mean;
+  }
   // In the device's memory.
-  void set_loss(const float* mean);
+  void set_loss(const float* mean) {
+    loss_given_ = true;
+    agreement_.add_loss(mean);
+  }
 
   // Before calls that belong between micro steps.
   void end_open_micro_step();
@@ -73,14 +82,16 @@ class Scopes {
  private:
   int accumulation() const { return static_cast<int>(train_.plan.batch.accumulation); }
   const std::string& unit_name(int unit) const { return train_.model.units[unit].name; }
-  const StepPlan& plan_of_micro_step() const;
+  const StepPlan& plan_of_micro_step() const {
+    const StepPlans& plans = train_.plan.steps;
+    if (train_.micro_step == 0) return train_.last_micro_step ? plans.only : plans.first;
+    return train_.last_micro_step ? plans.last : plans.middle;
+  }
   void check_order(int index) const;
   void start_micro_step(int index, std::int64_t pass, bool last);
   void end_learning();
   int find_param(int unit, std::string_view name) const;
   const SegmentBuffers& buffers_of(int param, DType dtype) const;
-  bool anyone_has_batch(bool have_batch);
-  void begin_evaluation_pass();
   void name_unasked_gradients();
   void name_missing_losses();
 
@@ -94,7 +105,7 @@ class Scopes {
   static constexpr std::int64_t no_loop = -1;
   std::int64_t scopes_ = 0;             // opened so far
   std::int64_t passes_ = 0, pass_ = 0;  // begun, and the current one
-  HalfPlans halves_;                    // of the micro step that shows the order
+  StepPlan backward_;                   // of the micro step that shows the order
   int micro_steps_done_ = 0, evaluation_passes_ = 0;
   double loss_sum_ = 0;
   bool loss_given_ = false;  // in this micro step

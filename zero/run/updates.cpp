@@ -68,15 +68,6 @@ void Updates::add_ranges(const Launch& launch, const Segment& segment, const Gro
   }
 }
 
-void Updates::allocate(Ledger& ledger) {
-  arena_ = parts_.runtime.device().reserve(requests_.bytes(), Arena::Sharing::private_memory,
-                                           "ranges of updates");
-  requests_.take(arena_, ledger);
-  if (!ranges_.empty())
-    copy_and_wait(parts_.runtime, device_ranges_, ranges_.data(),
-                  std::ssize(ranges_) * sizeof(optim::GroupRange));
-}
-
 void Updates::fill_initial_states(StateStore& store) const {
   const UpdateGroups& groups = parts_.plan.updates;
   for (const Chunk& chunk : parts_.plan.inputs.chunks) {
@@ -111,33 +102,25 @@ DeviceUpdate Updates::update_of(const StateStore& store, int chunk, const Launch
   return update;
 }
 
-optim::TensorSums* Updates::tensor_sums() const {
-  return reinterpret_cast<optim::TensorSums*>(parts_.state.tensor_norms());
-}
-
-template <class Each>
-void Updates::for_measured(const StateStore& store, const Each& each) const {
+template <class Work>
+void Updates::queue_measured(const StateStore& store, const Work& work) {
   for (int chunk = 0; chunk < std::ssize(launches_); ++chunk)
     for (const Launch& launch : launches_[chunk])
       if (optim::rule_of(launch.rule).scope == optim::UpdateScope::tensor_norms)
-        each(launch.rule, update_of(store, chunk, launch));
+        queue([work, rule = launch.rule, update = update_of(store, chunk, launch)](
+                  DeviceKernels& kernels, Stream stream) { work(kernels, rule, update, stream); });
 }
 
 void Updates::measure(const StateStore& store) {
   const optim::StepDecision* decision = parts_.agreement.decision();
-  queue_zeros(parts_.runtime, tensor_sums(),
-              parts_.state.policy().norm_words * size_of(DType::int64));
-  for_measured(store, [&](optim::RuleKind rule, const DeviceUpdate& update) {
-    queue([this, rule, update, decision](DeviceKernels& kernels, Stream stream) {
-      kernels.measure(rule, update, tensor_sums(), decision, stream);
-    });
-  });
+  optim::TensorSums* sums = tensor_sums();
+  queue_zeros(parts_.runtime, sums, parts_.state.policy().norm_words * size_of(DType::int64));
+  queue_measured(store,
+                 [=](DeviceKernels& kernels, optim::RuleKind rule, const DeviceUpdate& update,
+                     Stream stream) { kernels.measure(rule, update, sums, decision, stream); });
   add_up_tensor_sums();
-  for_measured(store, [&](optim::RuleKind, const DeviceUpdate& update) {
-    queue([this, update, decision](DeviceKernels& kernels, Stream stream) {
-      kernels.take_steps(update, tensor_sums(), decision, stream);
-    });
-  });
+  queue_measured(store, [=](DeviceKernels& kernels, optim::RuleKind, const DeviceUpdate& update,
+                            Stream stream) { kernels.take_steps(update, sums, decision, stream); });
 }
 
 void Updates::add_up_tensor_sums() {

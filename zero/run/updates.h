@@ -33,7 +33,14 @@ class Updates {
 
   // Enters its bytes into the ledger's plan; then allocate() takes them.
   void plan(Ledger& ledger) const { requests_.plan(ledger); }
-  void allocate(Ledger& ledger);
+  void allocate(Ledger& ledger) {
+    arena_ = parts_.runtime.device().reserve(requests_.bytes(), Arena::Sharing::private_memory,
+                                             "ranges of updates");
+    requests_.take(arena_, ledger);
+    if (!ranges_.empty())
+      copy_and_wait(parts_.runtime, device_ranges_, ranges_.data(),
+                    std::ssize(ranges_) * sizeof(optim::GroupRange));
+  }
 
   // Before the first step, once the state has its memory.
   void fill_initial_states(StateStore& store) const;
@@ -61,9 +68,12 @@ class Updates {
                                 const float* factors) const;
   // With the factors of the latest agreement and the ranges in the device's memory.
   optim::DeviceUpdate update_of(const StateStore& store, int chunk, const Launch& launch) const;
-  optim::TensorSums* tensor_sums() const;
-  template <class Each>
-  void for_measured(const StateStore& store, const Each& each) const;
+  optim::TensorSums* tensor_sums() const {
+    return reinterpret_cast<optim::TensorSums*>(parts_.state.tensor_norms());
+  }
+  // Queues work(kernels, rule, update, stream) for each launch of a rule that sees tensor norms.
+  template <class Work>
+  void queue_measured(const StateStore& store, const Work& work);
   void add_up_tensor_sums();
   void add_up_split_tensors(Ranks& model_parallel);
   void update_matrices(int number, const StateStore& store, Transfers& transfers);

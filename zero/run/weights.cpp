@@ -53,15 +53,6 @@ void Weights::fill_where(const Fill& fill, const std::function<bool(int param)>&
   train_.replicas_checked = false;
 }
 
-void Weights::initialize(const Fill& fill) {
-  fill_where(fill, [](int) { return true; });
-}
-
-void Weights::initialize_rest(const Fill& fill) {
-  const std::vector<char> before = train_.has_values;
-  fill_where(fill, [&](int param) { return !before[param]; });
-}
-
 int Weights::find_param(std::string_view name, std::ptrdiff_t elements, const char* call) const {
   const int index = train_.model.find(name);
   if (index < 0) throw UsageError("no parameter is named \"" + std::string(name) + "\"");

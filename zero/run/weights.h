@@ -23,9 +23,14 @@ class Weights {
   Weights(TrainState& train, CallGuard& guard, Transfers& transfers, OffloadStreams& offload)
       : train_(train), guard_(guard), transfers_(transfers), offload_(offload) {}
 
-  void initialize(const Fill& fill);
+  void initialize(const Fill& fill) {
+    fill_where(fill, [](int) { return true; });
+  }
   // Those that have no values yet.
-  void initialize_rest(const Fill& fill);
+  void initialize_rest(const Fill& fill) {
+    const std::vector<char> before = train_.has_values;
+    fill_where(fill, [&](int param) { return !before[param]; });
+  }
   // model_files.cpp. Returns what the file lacks and may lack.
   std::vector<std::string> load(const std::string& file, const LoadOptions& options);
   void export_model(const std::string& directory, const ExportOptions& options);

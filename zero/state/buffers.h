@@ -41,11 +41,9 @@ class Buffers {
   // one, and for a name that no buffer has.
   void* address(std::string_view name, DType dtype) const {
     const auto found = std::ranges::find(model_.buffers, name, &BufferDeclaration::name);
-    if (found == model_.buffers.end()) {
-      std::vector<std::string> names;
-      for (const BufferDeclaration& buffer : model_.buffers) names.push_back(buffer.name);
-      throw UsageError("no buffer is named \"" + std::string(name) + "\"" + hint_for(name, names));
-    }
+    if (found == model_.buffers.end())
+      throw UsageError("no buffer is named \"" + std::string(name) + "\"" +
+                       hint_among(model_.buffers, name));
     if (found->dtype != dtype)
       throw UsageError("buffer " + found->name + " is " + name_of(found->dtype) + ", but " +
                        name_of(dtype) + " was asked for");
