@@ -13,11 +13,9 @@ namespace {
 using zero::comm::testing::FakeNccl;
 
 constexpr int ranks = 2, steps = 4;
-constexpr std::int64_t granularity = 1 << 16;
 const mock::Training training{{}, steps};
 
 struct Nccl {
-  std::function<void(FakeNccl&)> set_up;
   std::vector<std::shared_ptr<FakeNccl>> apis = std::vector<std::shared_ptr<FakeNccl>>(ranks);
 
   mock::Connect connect() {
@@ -25,7 +23,6 @@ struct Nccl {
       const int rank = world.topology().rank;
       auto& api = apis[static_cast<std::size_t>(rank)];
       api = std::make_shared<FakeNccl>(world.communicator());
-      set_up(*api);
       zero::comm::testing::FakeGpu gpu(rank);
       zero::comm::nccl::ConnectOptions options;
       options.load = [&api] { return api; };
@@ -60,7 +57,6 @@ toy::Trace train(const zero::Config& config, Nccl& nccl,
           CHECK(runtime.core().ledger().total(tier).planned == 0);
           CHECK(runtime.core().ledger().total(tier).current == 0);
         }
-        CHECK(api.allocated == 0);
         CHECK(api.registered == 0);
         if (runtime.is_root()) trace = std::move(own);
       },
@@ -70,50 +66,28 @@ toy::Trace train(const zero::Config& config, Nccl& nccl,
 
 }  // namespace
 
-TEST_CASE("buffers that ranks exchange lie in NCCL's memory, its rounding in the plan") {
+TEST_CASE("buffers that ranks exchange are registered with NCCL, and the plan has every byte") {
   for (const int stage : {0, 1, 2, 3}) {
     CAPTURE(stage);
-    Nccl nccl{[](FakeNccl& api) { api.granularity = granularity; }};
+    Nccl nccl;
     const toy::Trace trace =
         train(config_of(stage), nccl, [](zero::Runtime& runtime, FakeNccl& api) {
-          CHECK(api.allocated > 0);
-          CHECK(api.allocated % granularity == 0);
-          CHECK(api.registered == api.allocated);
+          CHECK(api.registered > 0);
           const zero::MemoryAccount total = runtime.core().ledger().total();
           CHECK(total.planned == total.current);
-          const auto& device = static_cast<mock::Device&>(runtime.core().device());
-          CHECK(total.current == api.allocated + device.reserved());
+          CHECK(total.current == static_cast<mock::Device&>(runtime.core().device()).reserved());
         });
     const toy::Trace expected = training.on_host(ranks, config_of(stage));
     CHECK(trace.losses == expected.losses);
     CHECK(trace.digest == expected.digest);
-    for (const auto& api : nccl.apis)
-      CHECK(api->calls == "allocate register deregister free destroy destroy ");
-  }
-}
-
-TEST_CASE("where NCCL has no memory, refuses it or takes too little, all is the device's") {
-  const toy::Trace expected = training.on_host(ranks, config_of(3));
-  for (const auto& set_up : std::initializer_list<std::function<void(FakeNccl&)>>{
-           [](FakeNccl&) {},
-           [](FakeNccl& api) { api.granularity = 4096, api.refuses_memory = true; },
-           [](FakeNccl& api) { api.granularity = 4096, api.takes_less = true; }}) {
-    Nccl nccl{set_up};
-    const toy::Trace trace = train(config_of(3), nccl, [](zero::Runtime& runtime, FakeNccl& api) {
-      CHECK(api.allocated == 0);
-      CHECK(api.registered > 0);  // of the device's
-      const zero::MemoryAccount total = runtime.core().ledger().total();
-      CHECK(total.planned == total.current);
-      CHECK(total.current == static_cast<mock::Device&>(runtime.core().device()).reserved());
-    });
-    CHECK(trace.digest == expected.digest);
+    for (const auto& api : nccl.apis) CHECK(api->calls == "register deregister destroy destroy ");
   }
 }
 
 TEST_CASE("payloads on devices cannot be verified, which is refused by name") {
   zero::Config config = config_of(1);
   config.zero_core.verify_comm = true;
-  Nccl nccl{[](FakeNccl&) {}};
+  Nccl nccl;
   CHECK(zero::tests::contains(zero::tests::refusal<zero::ConfigError>(
                                   [&] { train(config, nccl, [](zero::Runtime&, FakeNccl&) {}); }),
                               "zero_core.verify_comm"));
