@@ -245,10 +245,16 @@ class HostKernels final : public DeviceKernels {
   }
 
  private:
-  // Cuts [0, count) into one part for each thread, which adds to a sum of its own.
+  // Cuts [0, count) into one part for each thread, which adds to a sum of its own. What one thread
+  // has done before others are awake is not cut.
   template <class Sum, class Add, class Collect>
   void by_threads(std::int64_t count, const Add& add, const Collect& collect) {
     const std::int64_t threads = pool_.threads();
+    if (threads == 1 || count <= grain_elements) {
+      Sum sum;
+      add(0, count, sum);
+      return collect(sum);
+    }
     std::vector<Sum> sums(static_cast<std::size_t>(threads));
     pool_.run([&](int thread) {
       add(count * thread / threads, count * (thread + 1) / threads,

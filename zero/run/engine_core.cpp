@@ -35,7 +35,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   if (train_.collective()) share_memory();
   with_memory_table(runtime.ledger(), require_address_space);
   if (runtime.topology().local_rank == 0) notice_settings();
-  updates_.fill_initial_states(*train_.store);
+  updates_.prepare(*train_.store);
 }
 
 PlanWalker::Lanes EngineCore::plan_lanes() {

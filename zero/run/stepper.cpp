@@ -117,19 +117,26 @@ void Stepper::for_gradients(const std::function<void(const ArrayId&, const Segme
       each({id, ArrayKind::gradient}, segment);
 }
 
-void Stepper::queue_squares() const {
+std::vector<Stepper::Squares> Stepper::list_squares() const {
   TrainState& train = parts_.train;
   optim::StepVote& vote = *parts_.agreement.own_vote();
+  std::vector<Squares> squares;
   for_gradients([&](const ArrayId& gradient, const Segment& segment) {
     const Range own = train.policy().measured(segment);
     const std::int64_t count = std::min(own.end, train.store->end_in_memory(gradient)) - own.begin;
-    if (count <= 0) return;
-    optim::NormSum* sum = train.policy().measures(segment) ? &vote.norm : &vote.uncounted;
-    train.runtime.compute().enqueue(
-        [&kernels = train.runtime.kernels(), from = train.store->address(gradient, own.begin),
-         dtype = train.store->dtype_of(gradient), count,
-         sum](Stream stream) { kernels.add_norm(from, dtype, count, sum, stream); });
+    if (count > 0)
+      squares.push_back({train.store->address(gradient, own.begin), train.store->dtype_of(gradient),
+                         count, train.policy().measures(segment) ? &vote.norm : &vote.uncounted});
   });
+  return squares;
+}
+
+void Stepper::queue_squares() const {
+  RuntimeCore& runtime = parts_.train.runtime;
+  for (const Squares& own : squares_)
+    runtime.compute().enqueue([&kernels = runtime.kernels(), own](Stream stream) {
+      kernels.add_norm(own.gradient, own.dtype, own.count, own.sum, stream);
+    });
 }
 
 optim::NormSum Stepper::squares_elsewhere(bool read_again) const {
@@ -238,10 +245,10 @@ void Stepper::update(const Instruction& instruction) {
   parts_.checkpoints.precede_by_copies(flat_unit, train.runtime.compute());
   if (changes_all) {
     const DeviceRange range(train.runtime, Op::measure, "all units");
-    return parts_.updates.measure(*train.store);
+    return parts_.updates.measure();
   }
   const DeviceRange range(train.runtime, Op::update, train.layout().flat_unit(flat_unit).name);
-  parts_.updates.update(instruction.target, *train.store, parts_.transfers);
+  parts_.updates.update(instruction.target, parts_.transfers);
 }
 
 // The step may have gone on when the work runs; it is known by then whether the step is applied.
@@ -249,10 +256,9 @@ void Stepper::issue_on_host(const Instruction& instruction) {
   parts_.offload.enqueue(
       instruction, [this, chunk = instruction.target, factors = parts_.agreement.factors_on_host(),
                     decision = parts_.agreement.decision_on_host()] {
-        const TrainState& train = parts_.train;
         const bool applies = decision->apply != 0;
-        if (applies) parts_.updates.update_on_host(chunk, *train.store, *factors, *decision);
-        train.offload->round_parameters(chunk, applies);
+        if (applies) parts_.updates.update_on_host(chunk, *factors, *decision);
+        parts_.train.offload->round_parameters(chunk, applies);
       });
 }
 

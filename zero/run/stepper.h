@@ -37,7 +37,7 @@ class Stepper {
     Checkpoints& checkpoints;
     StepAgreement& agreement;
   };
-  explicit Stepper(const Parts& parts) : parts_(parts) {}
+  explicit Stepper(const Parts& parts) : parts_(parts), squares_(list_squares()) {}
   // Tickets may outlive it.
   ~Stepper();
   Stepper(const Stepper&) = delete;
@@ -80,7 +80,15 @@ class Stepper {
   // Calls each(array, segment) for the gradients of all trainable segments.
   void for_gradients(const std::function<void(const ArrayId&, const Segment&)>& each) const;
   // Squares of the slice that this rank owns in the layout, at every stage, so that each element
-  // counts once. Queues what adds up those of gradients in the device's memory.
+  // counts once: of gradients in the device's memory, and the sum of the vote that they are added
+  // to.
+  struct Squares {
+    const void* gradient;
+    DType dtype;
+    std::int64_t count;
+    optim::NormSum* sum;
+  };
+  std::vector<Squares> list_squares() const;
   void queue_squares() const;
   // Of gradients elsewhere: their squares were added up on the way there, unless they are to be
   // read again.
@@ -104,6 +112,7 @@ class Stepper {
   void update(const Instruction& instruction);
 
   const Parts parts_;
+  const std::vector<Squares> squares_;
   float gradient_scale_ = 1;  // the loss scale with which this step's gradients were made
   bool gradients_edited_ = false;
   bool error_reported_ = false;

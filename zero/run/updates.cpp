@@ -9,24 +9,6 @@ namespace zero::detail {
 using optim::DeviceKernels;
 using optim::DeviceUpdate;
 
-namespace {
-
-// Calls each(matrix, range, directions) for this rank's ranges of the batch, in the order in which
-// they are sent.
-template <class Each>
-void for_directions(const EnginePlan& plan, const MatrixBatch& batch, const Range& chunk,
-                    float* directions, const Each& each) {
-  for (int owner = 0; owner < plan.matrices.members(); ++owner)
-    for (const PlannedMatrix& matrix : batch.matrices) {
-      const Range own = intersection(matrix.range, chunk);
-      if (matrix.owner != owner || own.empty()) continue;
-      each(matrix, own, directions);
-      directions += own.count();
-    }
-}
-
-}  // namespace
-
 Updates::Updates(const Parts& parts) : parts_(parts) {
   for (const Chunk& chunk : parts_.plan.inputs.chunks)
     list_launches(chunk, launches_.emplace_back());
@@ -84,43 +66,64 @@ void Updates::fill_initial_states(StateStore& store) const {
   }
 }
 
-DeviceUpdate Updates::update_of(const StateStore& store, int chunk, const Range& range, int group,
-                                const float* factors) const {
+DeviceUpdate Updates::update_of(const StateStore& store, int chunk, const Range& range,
+                                int group) const {
   DeviceUpdate update = store.update_of(chunk, range, parts_.plan.updates.group(group).states);
-  update.factors = factors;
   update.groups = parts_.agreement.groups();
   update.group = group;
   return update;
 }
 
-DeviceUpdate Updates::update_of(const StateStore& store, int chunk, const Launch& launch) const {
-  DeviceUpdate update =
-      update_of(store, chunk, launch.range, launch.group, parts_.agreement.factors());
-  update.ranges = device_ranges_ + launch.first_range;
-  update.range_count = launch.range_count;
-  update.steps = steps_ + launch.first_range;
-  return update;
+// In the order in which directions are sent: by owner.
+std::vector<Updates::Direction> Updates::directions_of(const StateStore& store, int number,
+                                                       const MatrixBatch& batch) const {
+  const EnginePlan& plan = parts_.plan;
+  const Chunk& chunk = plan.inputs.chunks[number];
+  std::vector<Direction> directions;
+  float* values = parts_.state.directions();
+  for (int owner = 0; owner < plan.matrices.members(); ++owner)
+    for (const PlannedMatrix& matrix : batch.matrices) {
+      const Range own = intersection(matrix.range, parts_.state.segment(chunk).range_of(chunk));
+      if (matrix.owner != owner || own.empty()) continue;
+      directions.push_back({&matrix, update_of(store, number, own, matrix.group), values});
+      values += own.count();
+    }
+  return directions;
+}
+
+void Updates::prepare(StateStore& store) {
+  fill_initial_states(store);
+  for (int chunk = 0; chunk < std::ssize(launches_); ++chunk) {
+    for (Launch& launch : launches_[chunk]) {
+      launch.update = update_of(store, chunk, launch.range, launch.group);
+      launch.update.ranges = device_ranges_ + launch.first_range;
+      launch.update.range_count = launch.range_count;
+      launch.update.steps = steps_ + launch.first_range;
+    }
+    auto& batches = directions_.emplace_back();
+    for (const MatrixBatch& batch : parts_.plan.matrices.batches(parts_.plan.inputs.chunks[chunk]))
+      batches.push_back(directions_of(store, chunk, batch));
+  }
 }
 
 template <class Work>
-void Updates::queue_measured(const StateStore& store, const Work& work) {
-  for (int chunk = 0; chunk < std::ssize(launches_); ++chunk)
-    for (const Launch& launch : launches_[chunk])
+void Updates::queue_measured(const Work& work) {
+  for (const std::vector<Launch>& launches : launches_)
+    for (const Launch& launch : launches)
       if (optim::rule_of(launch.rule).scope == optim::UpdateScope::tensor_norms)
-        queue([work, rule = launch.rule, update = update_of(store, chunk, launch)](
+        queue([work, rule = launch.rule, update = with_factors(launch.update)](
                   DeviceKernels& kernels, Stream stream) { work(kernels, rule, update, stream); });
 }
 
-void Updates::measure(const StateStore& store) {
+void Updates::measure() {
   const optim::StepDecision* decision = parts_.agreement.decision();
   optim::TensorSums* sums = tensor_sums();
   queue_zeros(parts_.runtime, sums, parts_.state.policy().norm_words * size_of(DType::int64));
-  queue_measured(store,
-                 [=](DeviceKernels& kernels, optim::RuleKind rule, const DeviceUpdate& update,
+  queue_measured([=](DeviceKernels& kernels, optim::RuleKind rule, const DeviceUpdate& update,
                      Stream stream) { kernels.measure(rule, update, sums, decision, stream); });
   add_up_tensor_sums();
-  queue_measured(store, [=](DeviceKernels& kernels, optim::RuleKind, const DeviceUpdate& update,
-                            Stream stream) { kernels.take_steps(update, sums, decision, stream); });
+  queue_measured([=](DeviceKernels& kernels, optim::RuleKind, const DeviceUpdate& update,
+                     Stream stream) { kernels.take_steps(update, sums, decision, stream); });
 }
 
 void Updates::add_up_tensor_sums() {
@@ -150,21 +153,21 @@ void Updates::add_up_split_tensors(Ranks& model_parallel) {
     if (model.params[p].options.split) tensor_sums()[p] = *sum++;
 }
 
-void Updates::update(int chunk, const StateStore& store, Transfers& transfers) {
+void Updates::update(int chunk, Transfers& transfers) {
   for (const Launch& launch : launches_[chunk])
-    queue([rule = launch.rule, update = update_of(store, chunk, launch),
+    queue([rule = launch.rule, update = with_factors(launch.update),
            decision = parts_.agreement.decision()](DeviceKernels& kernels, Stream stream) {
       kernels.update(rule, update, decision, stream);
     });
-  update_matrices(chunk, store, transfers);
+  update_matrices(chunk, transfers);
 }
 
-void Updates::update_on_host(int chunk, const StateStore& store, const StepFactors& factors,
+void Updates::update_on_host(int chunk, const StepFactors& factors,
                              const optim::StepDecision& decision) const {
   for (const Launch& launch : launches_[chunk]) {
-    DeviceUpdate update = update_of(store, chunk, launch.range, launch.group, factors.data());
+    DeviceUpdate update = launch.update;
+    update.factors = factors.data();
     update.ranges = ranges_.data() + launch.first_range;
-    update.range_count = launch.range_count;
     parts_.runtime.host_kernels().update(launch.rule, update, &decision, {});
   }
 }
@@ -181,13 +184,11 @@ void Updates::orthogonalize(const PlannedMatrix& matrix, float* values) {
 // Directions of a segment's matrices travel to the ranks that own them, are made orthogonal there,
 // and travel back. All is queued whether the step is applied or not: a step that is skipped moves
 // directions that nobody takes.
-void Updates::update_matrices(int number, const StateStore& store, Transfers& transfers) {
+void Updates::update_matrices(int number, Transfers& transfers) {
   const EnginePlan& plan = parts_.plan;
   const ModelState& state = parts_.state;
   const Chunk& chunk = plan.inputs.chunks[number];
-  const Range own = state.segment(chunk).range_of(chunk);
   const optim::StepDecision* decision = parts_.agreement.decision();
-  const float* factors = parts_.agreement.factors();
   const bool sharded = plan.matrices.sharded();
   const auto travel = [&](const float* from, float* to, const comm::PairCounts& counts) {
     parts_.runtime.cross([&] {
@@ -197,14 +198,13 @@ void Updates::update_matrices(int number, const StateStore& store, Transfers& tr
           });
     });
   };
+  auto directions = directions_[number].begin();
   for (const MatrixBatch& batch : plan.matrices.batches(chunk)) {
-    for_directions(plan, batch, own, state.directions(),
-                   [&](const PlannedMatrix& matrix, const Range& range, float* directions) {
-                     queue([update = update_of(store, number, range, matrix.group, factors),
-                            directions, decision](DeviceKernels& kernels, Stream stream) {
-                       kernels.direct(update, directions, decision, stream);
-                     });
-                   });
+    for (const Direction& direction : *directions)
+      queue([update = with_factors(direction.update), values = direction.values, decision](
+                DeviceKernels& kernels, Stream stream) {
+        kernels.direct(update, values, decision, stream);
+      });
     if (sharded) travel(state.directions(), state.matrices(), batch.counts);
     float* next = sharded ? state.matrices() : state.directions();
     for (const PlannedMatrix& matrix : batch.matrices) {
@@ -213,16 +213,15 @@ void Updates::update_matrices(int number, const StateStore& store, Transfers& tr
       next += matrix.range.count();
     }
     if (sharded) travel(state.matrices(), state.directions(), batch.way_back);
-    for_directions(plan, batch, own, state.directions(),
-                   [&](const PlannedMatrix& matrix, const Range& range, const float* directions) {
-                     DeviceUpdate update = update_of(store, number, range, matrix.group, factors);
-                     update.gradient = directions;
-                     update.gradient_dtype = DType::fp32;
-                     queue([update, scale = matrix.shape.scale, decision](DeviceKernels& kernels,
-                                                                          Stream stream) {
-                       kernels.step_along(update, scale, decision, stream);
-                     });
-                   });
+    for (const Direction& direction : *directions++) {
+      DeviceUpdate update = with_factors(direction.update);
+      update.gradient = direction.values;
+      update.gradient_dtype = DType::fp32;
+      queue([update, scale = direction.matrix->shape.scale, decision](DeviceKernels& kernels,
+                                                                      Stream stream) {
+        kernels.step_along(update, scale, decision, stream);
+      });
+    }
   }
 }
 

@@ -42,15 +42,16 @@ class Updates {
                     std::ssize(ranges_) * sizeof(optim::GroupRange));
   }
 
-  // Before the first step, once the state has its memory.
-  void fill_initial_states(StateStore& store) const;
+  // Before the first step, once the state has its memory: fills it, and finds the arrays of all
+  // updates, which stay where they are.
+  void prepare(StateStore& store);
 
   // Of the latest agreement. The first half of rules that need tensor norms, for all chunks.
-  void measure(const StateStore& store);
+  void measure();
   // Matrices travel by the transfers.
-  void update(int chunk, const StateStore& store, Transfers& transfers);
+  void update(int chunk, Transfers& transfers);
   // Of a chunk in host memory beside a GPU, whose decision the host knows; on any thread.
-  void update_on_host(int chunk, const StateStore& store, const StepFactors& factors,
+  void update_on_host(int chunk, const StepFactors& factors,
                       const optim::StepDecision& decision) const;
 
  private:
@@ -61,22 +62,35 @@ class Updates {
     Range range;
     int first_range = 0;  // in ranges_
     int range_count = 0;
+    optim::DeviceUpdate update;  // with its ranges in the device's memory, without factors
+  };
+  // This rank's elements of a matrix, and the place of its direction among those that are sent.
+  struct Direction {
+    const PlannedMatrix* matrix = nullptr;
+    optim::DeviceUpdate update;  // without factors
+    float* values = nullptr;
   };
   void list_launches(const Chunk& chunk, std::vector<Launch>& launches);
   void add_ranges(const Launch& launch, const Segment& segment, const GroupRange& run);
-  optim::DeviceUpdate update_of(const StateStore& store, int chunk, const Range& range, int group,
-                                const float* factors) const;
-  // With the factors of the latest agreement and the ranges in the device's memory.
-  optim::DeviceUpdate update_of(const StateStore& store, int chunk, const Launch& launch) const;
+  void fill_initial_states(StateStore& store) const;
+  std::vector<Direction> directions_of(const StateStore& store, int chunk,
+                                       const MatrixBatch& batch) const;
+  optim::DeviceUpdate update_of(const StateStore& store, int chunk, const Range& range,
+                                int group) const;
+  // With the factors of the latest agreement.
+  optim::DeviceUpdate with_factors(optim::DeviceUpdate update) const {
+    update.factors = parts_.agreement.factors();
+    return update;
+  }
   optim::TensorSums* tensor_sums() const {
     return reinterpret_cast<optim::TensorSums*>(parts_.state.tensor_norms());
   }
   // Queues work(kernels, rule, update, stream) for each launch of a rule that sees tensor norms.
   template <class Work>
-  void queue_measured(const StateStore& store, const Work& work);
+  void queue_measured(const Work& work);
   void add_up_tensor_sums();
   void add_up_split_tensors(Ranks& model_parallel);
-  void update_matrices(int number, const StateStore& store, Transfers& transfers);
+  void update_matrices(int chunk, Transfers& transfers);
   void orthogonalize(const PlannedMatrix& matrix, float* values);
   // Queues work(kernels, stream) on the compute stream.
   template <class Work>
@@ -86,7 +100,8 @@ class Updates {
   }
 
   const Parts parts_;
-  std::vector<std::vector<Launch>> launches_;  // by chunk
+  std::vector<std::vector<Launch>> launches_;                    // by chunk
+  std::vector<std::vector<std::vector<Direction>>> directions_;  // by chunk and batch
   // That belong to one group or one tensor: of all launches, one after another; each counts from
   // the first element of its launch.
   std::vector<optim::GroupRange> ranges_;
