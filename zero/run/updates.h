@@ -62,7 +62,7 @@ class Updates {
     Range range;
     int first_range = 0;  // in ranges_
     int range_count = 0;
-    optim::DeviceUpdate update;  // with its ranges in the device's memory, without factors
+    optim::DeviceUpdate update = {};  // with its ranges in the device's memory, without factors
   };
   // This rank's elements of a matrix, and the place of its direction among those that are sent.
   struct Direction {
