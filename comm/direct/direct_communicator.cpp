@@ -31,7 +31,7 @@ Location DirectCommunicator::locate(const void* data, std::int64_t bytes) const 
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     const auto begin = reinterpret_cast<std::uintptr_t>(segments_[i].own);
-    if (address < begin) continue;
+    if (segments_[i].size == 0 || address < begin) continue;
     const std::uint64_t offset = address - begin;
     if (static_cast<std::int64_t>(offset) + bytes <= segments_[i].size)
       return {static_cast<std::int64_t>(i), offset};

@@ -13,7 +13,7 @@ struct Avx2 {
   using Integers = __m256i;
   typedef std::uint32_t Bits [[gnu::vector_size(32)]];
   typedef std::uint16_t Halves [[gnu::vector_size(32)]];
-  typedef std::int64_t Counts [[gnu::vector_size(32)]];
+  typedef std::uint64_t Counts [[gnu::vector_size(32)]];
   using Doubles = __m256d;
   using Words = __m128i;  // of 16 bits, as many as there are lanes
 

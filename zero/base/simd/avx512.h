@@ -13,7 +13,7 @@ struct Avx512 {
   using Integers = __m512i;
   typedef std::uint32_t Bits [[gnu::vector_size(64)]];
   typedef std::uint16_t Halves [[gnu::vector_size(64)]];
-  typedef std::int64_t Counts [[gnu::vector_size(64)]];
+  typedef std::uint64_t Counts [[gnu::vector_size(64)]];
   using Doubles = __m512d;
   using Words = __m256i;
 

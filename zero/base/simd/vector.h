@@ -81,9 +81,11 @@ struct Vector {
     return Level::template doubles<part>(value);
   }
   struct Counts {
-    typename Level::Counts value{};
+    typename Level::Counts value{};  // modulo 2^64
     void add_bits(Doubles from) { value += reinterpret_cast<typename Level::Counts>(from); }
-    void decrement_where_greater(Doubles a, Doubles b) { value += a > b; }
+    void decrement_where_greater(Doubles a, Doubles b) {
+      value += reinterpret_cast<typename Level::Counts>(a > b);
+    }
   };
 };
 
