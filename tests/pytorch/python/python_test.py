@@ -140,6 +140,33 @@ def failures():
     contains(alone.stderr, "was started by torchrun")
 
 
+def run_idioms(file, ranks):
+    """One JSON object for each idiom of idioms/FILE.py and stage; ends the test if one is neither right nor refused."""
+    with tempfile.TemporaryDirectory() as folder:
+        out, _ = run(ranks, folder, file, script="idioms/run.py", environment={"PYTHONPATH": f"{PACKAGE}:{HERE}"})
+    cells = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    if not cells:
+        raise SystemExit(f"idioms/{file}.py ran nothing")
+    wrong = [cell for cell in cells if not is_right(cell)]
+    if wrong:
+        raise SystemExit("\n".join(json.dumps(cell) for cell in wrong))
+    return cells
+
+
+def is_right(cell):
+    if cell["refusal"] is not None:
+        return cell["error"] is not None and cell["refusal"] in cell["error"]
+    return cell["error"] is None and cell["difference"] <= cell["tolerance"] and cell["equal_bits"]
+
+
+def idioms():
+    """Each idiom of a training script gives plain torch's numbers, or the error that its test names."""
+    for file in sorted(path.stem for path in (HERE / "idioms").glob("*.py")):
+        if file not in ("__init__", "harness", "run"):
+            for ranks in (1, 2, 3):
+                run_idioms(file, ranks)
+
+
 def as_deepspeed(ranks, *arguments):
     """Runs a script that imports deepspeed; returns what it printed."""
     done = subprocess.run(
