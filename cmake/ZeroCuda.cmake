@@ -1,6 +1,6 @@
 # CUDA, where it is wanted and there: each library folder then adds its cuda/ folder to one object library,
-# zero_cuda. Programs for GPUs link it, and its objects stand before what the libraries hold in their place
-# (no_cuda.cpp), so that all other programs link without the CUDA Toolkit. NCCL is loaded at run time; only
+# zero_cuda. Programs for GPUs link it, and its objects come before what the libraries hold in their place
+# (STAND_INS in ZeroTargets.cmake), so that all other programs link without the CUDA Toolkit. NCCL is loaded at run time; only
 # its header is needed here. Sets zero_has_cuda and zero_has_nccl.
 
 set(ZERO_CUDA AUTO CACHE STRING "The CUDA back end: AUTO (where nvcc is found), ON or OFF")

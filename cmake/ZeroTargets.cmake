@@ -33,11 +33,16 @@ function(zero_compile_at_once name)
   endif()
 endfunction()
 
-# zero_library(NAME SOURCES ... [COLD ...] PUBLIC ... PRIVATE ...): one static library per folder. COLD: sources
-# whose speed does not count, compiled with zero_cold_flags.
+# zero_library(NAME SOURCES ... [COLD ...] [STAND_INS ...] PUBLIC ... PRIVATE ...): one static library per folder.
+# COLD: sources whose speed does not count, compiled with zero_cold_flags. STAND_INS: what zero_cuda defines too, for
+# programs that do without it. Each is an object of its own in the library, whatever is compiled at once: the linker
+# takes such an object only for a program whose own objects, zero_cuda's among them, define none of its functions.
 function(zero_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;COLD;PUBLIC;PRIVATE" ${ARGN})
-  add_library(${name} STATIC ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "" "" "SOURCES;COLD;STAND_INS;PUBLIC;PRIVATE" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES} ${ARG_STAND_INS})
+  if(ARG_STAND_INS)
+    set_source_files_properties(${ARG_STAND_INS} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)

@@ -11,12 +11,12 @@ namespace zero::comm {
 #if defined(__x86_64__)
 namespace {
 
-constexpr std::int64_t line = 64, block = 4 * line;
+constexpr std::int64_t line = 64, batch = 4 * line;
 constexpr std::int64_t ahead = 4096;  // a page: its address is then known when its turn comes
 
 using Blocks = void (*)(std::byte* to, const std::byte* from, std::int64_t bytes);
 
-// `to` is aligned to a line, `bytes` a multiple of the block; prefetches may run past the end.
+// `to` is aligned to a line, `bytes` a multiple of the batch; prefetches may run past the end.
 void stream_sse2(std::byte* to, const std::byte* from, std::int64_t bytes) {
   for (std::int64_t i = 0; i < bytes; i += line) {
     _mm_prefetch(reinterpret_cast<const char*>(from) + i + ahead, _MM_HINT_T0);
@@ -33,8 +33,8 @@ void stream_sse2(std::byte* to, const std::byte* from, std::int64_t bytes) {
 
 [[gnu::target("avx512f")]] void stream_avx512(std::byte* to, const std::byte* from,
                                               std::int64_t bytes) {
-  for (std::int64_t i = 0; i < bytes; i += block)
-    for (std::int64_t k = i; k < i + block; k += line) {
+  for (std::int64_t i = 0; i < bytes; i += batch)
+    for (std::int64_t k = i; k < i + batch; k += line) {
       _mm_prefetch(reinterpret_cast<const char*>(from) + k + ahead, _MM_HINT_T0);
       _mm512_stream_si512(reinterpret_cast<__m512i*>(to + k), _mm512_loadu_si512(from + k));
     }
@@ -46,7 +46,7 @@ void copy_streaming(void* to, const void* from, std::int64_t bytes) {
   static const Blocks stream = simd_level() == SimdLevel::avx512 ? stream_avx512 : stream_sse2;
   const auto misaligned = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % line);
   const std::int64_t head = misaligned == 0 ? 0 : line - misaligned;
-  const std::int64_t middle = (bytes - head) / block * block;
+  const std::int64_t middle = (bytes - head) / batch * batch;
   std::memcpy(to, from, head);
   stream(at(to, head), at(from, head), middle);
   _mm_sfence();  // before the flag that tells others of it
