@@ -13,6 +13,7 @@
 #include "tests/checkpoint/engine_support.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
+#include "zero/checkpoint/format/manifest.h"
 #include "zero/checkpoint/model_files.h"
 
 namespace {
@@ -262,6 +263,79 @@ TEST_CASE("a checkpoint without its frozen parameters refuses another base") {
                        "other values of the frozen parameter l2.w"));
       }
     });
+}
+
+// As a converter writes it whose source names no frozen parameters.
+void forget_base(const TemporaryDirectory& directory, const std::string& checkpoint) {
+  const std::string file = checkpoint + "/manifest.json";
+  zero::checkpoint::Manifest manifest =
+      zero::checkpoint::parse_manifest(file, zero::tests::read_text(directory / file));
+  std::erase_if(manifest.parameters, [](const auto& p) { return p.left_out.has_value(); });
+  manifest.without_frozen = true;
+  const std::string text = zero::checkpoint::format_manifest(manifest);
+  directory.file(file, text);
+  directory.file(checkpoint + "/manifest.xxh3", zero::checkpoint::format_manifest_digest(text));
+}
+
+TEST_CASE("a checkpoint that names no frozen parameters goes on over the base that is loaded") {
+  const TemporaryDirectory directory;
+  const std::string folder = directory / "a";
+  std::uint64_t expected = 0;
+  zero::testing::run_ranks(2, [&](Runtime& runtime) {
+    Engine engine(runtime, adapted_model(), config_of(2));
+    engine.initialize(fill);
+    step(runtime, engine);
+    engine.save_checkpoint(folder, {.tag = "s", .trainable_only = true}).wait();
+    step(runtime, engine);
+    const std::uint64_t digest = engine.digest();
+    if (runtime.is_root()) expected = digest;
+  });
+  forget_base(directory, "a/s");
+  for (const int stage : {0, 1, 2, 3})
+    zero::testing::run_ranks(2, [&](Runtime& runtime) {
+      Engine engine(runtime, adapted_model(), config_of(stage));
+      CHECK(
+          contains(refusal<zero::LoadError>([&] { engine.resume(folder); }), "l0.w has no values"));
+      engine.initialize(fill);
+      engine.resume(folder);
+      step(runtime, engine);
+      const std::uint64_t digest = engine.digest();
+      if (runtime.is_root()) CHECK(digest == expected);
+    });
+  // Trained parameters have to be there.
+  zero::testing::run_ranks(2, [&](Runtime& runtime) {
+    zero::ModelSpec more = adapted_model();
+    more.unit("more").param("c", {4});
+    Engine engine(runtime, more, config_of(2));
+    engine.initialize(fill);
+    CHECK(contains(refusal<zero::LoadError>([&] { engine.resume(folder); }),
+                   "more.c is in the model, not in the checkpoint"));
+  });
+}
+
+TEST_CASE("a buffer of another precision is converted") {
+  const auto model_of = [](zero::DType dtype) {
+    zero::ModelSpec model;
+    model.unit("u").param("p", {5}).buffer("mean", {3}, dtype);
+    return model;
+  };
+  const TemporaryDirectory directory;
+  zero::testing::run_ranks(2, [&](Runtime& runtime) {
+    Engine engine(runtime, model_of(zero::DType::fp32), config_of(2));
+    engine.initialize(fill);
+    std::fill_n(engine.buffer<float>("u.mean"), 3, 1.25f);
+    engine.save_checkpoint(directory / "fp32").wait();
+    Engine narrow(runtime, model_of(zero::DType::bf16), config_of(2));
+    narrow.resume(directory / "fp32");
+    CHECK(narrow.buffer<zero::bf16>("u.mean")[2].bits == 0x3fa0);
+    narrow.save_checkpoint(directory / "bf16").wait();
+    Engine wide(runtime, model_of(zero::DType::fp32), config_of(2));
+    wide.resume(directory / "bf16");
+    CHECK(wide.buffer<float>("u.mean")[2] == 1.25f);
+    Engine counts(runtime, model_of(zero::DType::int64), config_of(2));
+    CHECK(contains(refusal<zero::LoadError>([&] { counts.resume(directory / "fp32"); }),
+                   "the buffer u.mean has dtype F32, the model's I64"));
+  });
 }
 
 TEST_CASE("an export of what is trained alone is an adapter's file") {

@@ -124,7 +124,8 @@ void inspect(const CheckpointOptions& options) {
   for (std::size_t i = 0; i < m.files.size(); ++i)
     std::printf("file        %s  %" PRId64 " bytes, %zu tensors\n", m.files[i].name.c_str(),
                 m.files[i].bytes, reader.shards()[i].entries.size());
-  std::printf("parameters  %" PRId64 " trained, %" PRId64 " frozen\n\n", trained, frozen);
+  std::printf("parameters  %" PRId64 " trained, %" PRId64 " frozen%s\n\n", trained, frozen,
+              m.without_frozen ? "; saved without frozen ones and their digests" : "");
   std::printf("%-*s  %-6s %-8s %12s  shape\n", static_cast<int>(width), "parameter", "stored",
               "kind", "elements");
   for (const ManifestParameter& p : m.parameters)

@@ -147,7 +147,7 @@ class Load {
     if (was.shape != now.shape)
       problems.push_back(was.name + " has shape " + checkpoint::shape_text(was.shape) +
                          ", the model has " + checkpoint::shape_text(now.shape));
-    if (was.buffer && was.dtype != now.dtype)
+    if (was.buffer && was.dtype != now.dtype && (was.dtype == "I64" || now.dtype == "I64"))
       problems.push_back("the buffer " + was.name + " has dtype " + was.dtype + ", the model's " +
                          now.dtype);
     if (was.trainable != now.trainable)
@@ -164,15 +164,30 @@ class Load {
     }
   }
 
+  // The frozen parameters of the model that the checkpoint was saved without, unnamed.
+  std::vector<std::string> base() const {
+    std::vector<std::string> names;
+    const std::set<int> found(number_of_.begin(), number_of_.end());
+    for (int p = 0; p < std::ssize(own_.parameters); ++p)
+      if (saved_.without_frozen && !found.contains(p) && !own_.parameters[p].trainable &&
+          !own_.parameters[p].buffer)
+        names.push_back(own_.parameters[p].name);
+    return names;
+  }
+
   void check_fit() const {
     std::vector<std::string> problems;
     // What only one of checkpoint and model has.
     const std::set<int> found(number_of_.begin(), number_of_.end());
+    const std::vector<std::string> frozen = base();
+    const auto is_base = [&](const ManifestParameter& own) {
+      return !own.buffer && std::ranges::find(frozen, own.name) != frozen.end();
+    };
     for (int i = 0; i < std::ssize(number_of_); ++i)
       if (number_of_[i] < 0 && !saved_.parameters[i].of_rank)
         problems.push_back(saved_.parameters[i].name + " is in the checkpoint, not in the model");
     for (int p = 0; p < std::ssize(own_.parameters); ++p)
-      if (!found.contains(p) && !own_.parameters[p].of_rank)
+      if (!found.contains(p) && !own_.parameters[p].of_rank && !is_base(own_.parameters[p]))
         problems.push_back((own_.parameters[p].buffer ? "the buffer " : "") +
                            own_.parameters[p].name + " is in the model, not in the checkpoint");
     for (int i = 0; i < std::ssize(number_of_); ++i)
@@ -192,13 +207,14 @@ class Load {
   // What this rank has of parameters, states and residues, and all buffers, by the checkpoint's
   // numbers.
   std::vector<ElementRange> wanted_ranges() const {
-    std::vector<int> saved_number(own_.parameters.size()), saved_kind(kind_of_.size());
+    std::vector<int> saved_number(own_.parameters.size(), -1), saved_kind(kind_of_.size());
     for (int i = 0; i < std::ssize(number_of_); ++i)
       if (number_of_[i] >= 0) saved_number[number_of_[i]] = i;
     for (int k = 0; k < std::ssize(kind_of_); ++k) saved_kind[kind_of_[k]] = k;
     std::vector<ElementRange> ranges;
     for (ElementRange range : context_.snapshot->ranges_of(context_.rank(), false)) {
       range.parameter = saved_number[range.parameter];
+      if (range.parameter < 0) continue;  // of the base
       range.kind = saved_kind[range.kind];
       if (saved_.has(saved_.parameters[range.parameter], range.kind)) ranges.push_back(range);
     }
@@ -270,6 +286,10 @@ class Load {
       print_notice(
           saved_.tag + " was saved with " + list_of(differing, differing.size()) +
           ": all state is exact, but going on may differ in bits from the uninterrupted run");
+    if (const std::vector<std::string> frozen = base(); !frozen.empty())
+      print_notice(saved_.tag + " has neither values nor digests of the frozen parameters " +
+                   list_of(frozen, 3) +
+                   ": they keep the values that this run gave them, unchecked");
     const std::int64_t samples = saved_.step * context_.snapshot->samples_per_step();
     if (saved_.samples != samples)
       print_notice(saved_.tag + " was saved after " + std::to_string(saved_.samples) +

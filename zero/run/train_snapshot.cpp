@@ -158,7 +158,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
       return copy_and_wait(train_.runtime, residues_of(range).data(), bytes.data(),
                            std::ssize(bytes));
     if (const int buffer = buffer_of(range.parameter); buffer >= 0)
-      return train_.buffers.write(buffer, range.begin, bytes);
+      return write_buffer(buffer, range, stored, bytes);
     const ArrayId array = array_of(range);
     const auto write = [&](const ArrayId& to) {
       train_.store->write(to, offset_of(range), stored, bytes);
@@ -263,6 +263,13 @@ class TrainSnapshot : public checkpoint::Snapshot {
     return train_.place(range.parameter).offset + range.begin;
   }
 
+  void require_base(const std::string& path, int param) const {
+    if (!train_.has_values[param])
+      throw LoadError(path + " was saved without its frozen parameters, and " +
+                      train_.param(param).name +
+                      " has no values: call Engine::load_weights() for them before resume()");
+  }
+
   // What the checkpoint does without must be what it was trained over.
   void check_frozen(const std::string& path, const Manifest& saved) const {
     std::vector<const ManifestParameter*> left_out(train_.model.params.size(), nullptr);
@@ -270,10 +277,13 @@ class TrainSnapshot : public checkpoint::Snapshot {
       const int p = parameter.left_out ? train_.model.find(parameter.name) : -1;
       if (p < 0) continue;
       left_out[p] = &parameter;
-      if (!train_.has_values[p])
-        throw LoadError(path + " was saved without its frozen parameters, and " + parameter.name +
-                        " has no values: call Engine::load_weights() for them before resume()");
+      require_base(path, p);
     }
+    for (int p = 0; saved.without_frozen && p < std::ssize(left_out); ++p)
+      if (!train_.param(p).options.trainable &&
+          std::ranges::find(saved.parameters, train_.param(p).name, &ManifestParameter::name) ==
+              saved.parameters.end())
+        require_base(path, p);
     if (std::ranges::count(left_out, nullptr) == std::ssize(left_out)) return;
     const std::vector<std::uint64_t> digests =
         value_digests(train_, [&](int p) { return left_out[p] != nullptr; });
@@ -284,6 +294,18 @@ class TrainSnapshot : public checkpoint::Snapshot {
         throw LoadError(path + " was trained over other values of the frozen parameter " +
                         left_out[p]->name + " than this run has: load those first");
     }
+  }
+
+  // Another precision is converted, as that of parameters is.
+  void write_buffer(int buffer, const ElementRange& range, DType stored,
+                    std::span<const std::byte> bytes) {
+    const DType dtype = train_.model.buffers[buffer].dtype;
+    if (dtype == stored) return train_.buffers.write(buffer, range.begin, bytes);
+    std::vector<float> values(range.count);
+    std::vector<std::byte> converted(range.count * size_of(dtype));
+    optim::cast(bytes.data(), stored, values.data(), DType::fp32, range.count);
+    optim::cast(values.data(), DType::fp32, converted.data(), dtype, range.count);
+    train_.buffers.write(buffer, range.begin, converted);
   }
 
   // To all ranks that hold the state besides its owner: replicas, or where the optimizer is not

@@ -60,6 +60,7 @@ constexpr auto manifest_fields = [](auto& io, auto& manifest) {
   io("applied_steps", manifest.applied_steps);
   io("skipped_in_a_row", manifest.skipped_in_a_row);
   io("samples", manifest.samples);
+  io.optional("without_frozen", manifest.without_frozen);
   io("optimizer/type", manifest.optimizer);
   io("optimizer/states", manifest.states);
   io("scheduler/type", manifest.scheduler);

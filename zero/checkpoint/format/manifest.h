@@ -66,6 +66,8 @@ struct Manifest {
   std::string save_id, tag;
   std::int64_t sequence = 0;  // of saves into this directory: orders them, whatever the clock says
   std::int64_t step = 0, applied_steps = 0, skipped_in_a_row = 0, samples = 0;
+  // Saved without frozen parameters, by a program that keeps no digests of them either.
+  bool without_frozen = false;
   std::string optimizer, scheduler;
   std::vector<std::string> states;
   std::vector<ManifestParameter> parameters;
