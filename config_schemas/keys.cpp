@@ -278,7 +278,7 @@ void add_core(RowList& rows) {
             "(HFSDP)"),
        acts("reduce_group_size", ranks,
             "ranks whose sums are formed first; \"node\": the ranks of one node; [4, 8]: groups of "
-            "4, then of 8, each of a multiple of the ranks of the one before"),
+            "4, then of 8, each larger than the one before and a multiple of it"),
        acts("deterministic",
             "on GPUs: sums in rank order instead of NCCL's own, for equal bits at every stage; "
             "CPU ranks always have them"),

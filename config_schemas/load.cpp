@@ -1,10 +1,7 @@
 #include "config_schemas/load.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <map>
 
@@ -15,6 +12,7 @@
 #include "config_schemas/resolve.h"
 #include "config_schemas/values.h"
 #include "zero/base/error.h"
+#include "zero/base/input_file.h"
 
 namespace zero::config_schemas {
 namespace {
@@ -239,21 +237,7 @@ Config parse_config(std::string_view text, const std::string& file, const Text& 
 }
 
 std::string read_config_file(const std::string& file) {
-  const auto fail = [&](const std::string& why) { throw ConfigError(file + ": " + why); };
-  std::error_code error;
-  const auto status = std::filesystem::status(file, error);
-  if (error) fail("cannot be read: " + std::string(std::strerror(error.value())));
-  if (is_directory(status)) fail("is a directory; a JSON file is needed");
-  // Never open a FIFO: that would wait for a writer.
-  if (!is_regular_file(status)) fail("is not a regular file; a JSON file is needed");
-  errno = 0;
-  std::ifstream input(file, std::ios::binary);
-  // One byte more than is allowed, so that the parser refuses what is larger.
-  std::string text(max_document_bytes + 1, '\0');
-  input.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!input.is_open() || input.bad()) fail("cannot be read: " + std::string(std::strerror(errno)));
-  text.resize(static_cast<std::size_t>(input.gcount()));
-  return text;
+  return read_input_file({file, file, max_document_bytes >> 20, "a JSON file"});
 }
 
 std::string path_of(const ParsedValue& given) {

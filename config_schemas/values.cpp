@@ -217,8 +217,8 @@ struct Setter {
     members.wider->clear();
     if (node.kind != Node::Kind::array) return store_group_size(*members.innermost);
     const std::string nested =
-        "is not an array of groups, each of a multiple of the ranks of the "
-        "one before";
+        "is not an array of groups, each larger than the one before and a "
+        "multiple of it";
     for (const Member& member : node.members) {
       int size = 0;
       const Setter element{key, member.value};

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "examples/gpt/model_config.h"
+#include "tools/options/number_options.h"
 #include "zero/zero.h"
 
 namespace gpt {
@@ -45,12 +46,12 @@ void declare_config(CLI::App& app, Parsed& p) {
   app.add_option("--deepspeed", p.deepspeed, "The same; alone, without a file, it changes nothing")
       ->type_name("FILE")
       ->expected(0, 1);
-  app.add_option("--stage", p.stage, "ZeRO stage, 0 to 3: --set zero_optimization.stage=N");
+  zero::add_number(app, "--stage", p.stage, "ZeRO stage: --set zero_optimization.stage=N");
   app.add_option("--set", p.settings, "path=value: any key of the config; may be repeated")
       ->type_name("PATH=VALUE")
       ->expected(1)
       ->take_all();
-  app.add_option("--seed", p.seed, "Of start values and data: --set seed=S");
+  zero::add_number(app, "--seed", p.seed, "Of start values and data: --set seed=S");
 }
 
 void declare_model(CLI::App& app, Options& o) {
@@ -65,19 +66,17 @@ void declare_model(CLI::App& app, Options& o) {
       ->take_all();
   app.add_option("--token-dtype", o.token_type, "auto, text, uint16 or uint32")
       ->capture_default_str();
-  app.add_option("--steps", o.steps, "Optimizer steps")->capture_default_str();
-  app.add_option("--sequence-length", o.sequence_length,
-                 "Tokens of a sample; default: the model's context, at most 2048");
+  zero::add_number(app, "--steps", o.steps, "Optimizer steps")->capture_default_str();
+  zero::add_number(app, "--sequence-length", o.sequence_length,
+                   "Tokens of a sample; default: the model's context, at most 2048");
   app.add_option("--init", o.init_file,
                  "Start from this Hugging Face model: a safetensors file, an index of some, or "
                  "their directory")
       ->type_name("PATH");
   app.add_option("--save-model", o.save_directory, "Write the result as a Hugging Face model")
       ->type_name("DIR");
-  app.add_option("--max-shard-size", o.max_shard_bytes,
-                 "Of --save-model: several files of at most this size, such as 5GB")
-      ->transform(CLI::AsSizeValue(true))
-      ->type_name("SIZE");
+  zero::add_number(app, "--max-shard-size", o.max_shard_bytes,
+                   "Of --save-model: several files of at most this size, such as 5GB");
 }
 
 void declare_checkpoints(CLI::App& app, Options& o) {
@@ -88,11 +87,11 @@ void declare_checkpoints(CLI::App& app, Options& o) {
                  "auto (the newest checkpoint, if there is one), a tag, or none")
       ->type_name("TAG")
       ->capture_default_str();
-  app.add_option("--save-every", o.save_every, "Save every N steps too")->type_name("N");
-  app.add_option("--save-minutes", o.save_minutes, "Save when the last one is M minutes old, too")
-      ->type_name("M");
-  app.add_option("--keep", o.keep, "Remove all but the newest N checkpoints; default: keep all")
-      ->type_name("N");
+  zero::add_number(app, "--save-every", o.save_every, "Save every N steps too");
+  zero::add_number(app, "--save-minutes", o.save_minutes,
+                   "Save when the last one is N minutes old, too");
+  zero::add_number(app, "--keep", o.keep,
+                   "Remove all but the newest N checkpoints; default: keep all");
   app.add_flag("--overwrite-later", o.overwrite_later,
                "With --resume none or a tag: move later checkpoints aside, to .trash-*");
 }
@@ -105,10 +104,10 @@ void declare_run(CLI::App& app, Parsed& p) {
                  "Train the same steps at each of these stages and compare: 0,1,2,3,grad_op,\n"
                  "3+nvme (the last with offload to a file; 3+cpu on GPUs: to host memory)")
       ->type_name("LIST");
-  app.add_option("--plan", o.planned_ranks,
-                 "Only say what each of N ranks would hold, at the config's stage or at those of\n"
-                 "--compare-stages; with --device cuda on GPUs, which need not be there")
-      ->type_name("N");
+  zero::add_number(
+      app, "--plan", o.planned_ranks,
+      "Only say what each of N ranks would hold, at the config's stage or at those of\n"
+      "--compare-stages; with --device cuda on GPUs, which need not be there");
   app.add_option("--report", o.report_directory,
                  "With --compare-stages or --plan: write report.html, report.md and report.json")
       ->type_name("DIR");
@@ -121,11 +120,10 @@ void declare_run(CLI::App& app, Parsed& p) {
       ->type_name("FILE");
   app.add_flag("--separate-products", o.separate_products,
                "On GPUs: do not join the products of queries, keys and values, nor of gate and up");
-  app.add_option("--start-limit", o.start_limit,
-                 "Seconds until all ranks have come up; ZERO_START_LIMIT wins")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--threads", o.threads,
-                 "Compute threads of a rank; default: the node's cores, shared");
+  zero::add_number(app, "--start-limit", o.start_limit,
+                   "Seconds until all ranks have come up; ZERO_START_LIMIT wins");
+  zero::add_number(app, "--threads", o.threads,
+                   "Compute threads of a rank; default: the node's cores, shared");
   app.add_flag(
       "--recompute", o.recompute,
       "Keep only each block's input for backward: less memory, up to a third more arithmetic");
@@ -136,14 +134,10 @@ void declare(CLI::App& app, Parsed& parsed) {
   declare_model(app, parsed.options);
   declare_checkpoints(app, parsed.options);
   declare_run(app, parsed);
+  zero::refuse_empty_values(app);
 }
 
 void check(const Options& options) {
-  const auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
-    if (value < least)
-      throw zero::ConfigError(std::string(name) + " " + std::to_string(value) + ": must be " +
-                              std::to_string(least) + " or more");
-  };
   if (options.device != "cpu" && options.device != "cuda" && options.device != "auto")
     throw zero::ConfigError("--device " + options.device + ": expected cpu, cuda or auto");
   if (!options.product_file.empty() && options.device == "cpu")
@@ -153,14 +147,6 @@ void check(const Options& options) {
   if (options.separate_products && options.device == "cpu")
     throw zero::ConfigError(
         "--separate-products is for GPUs, and products on CPUs always are: leave it out");
-  at_least("--plan", options.planned_ranks, 0);
-  at_least("--steps", options.steps, 0);
-  at_least("--sequence-length", options.sequence_length, 0);
-  at_least("--threads", options.threads, 0);
-  at_least("--save-every", options.save_every, 0);
-  at_least("--keep", options.keep, 0);
-  at_least("--max-shard-size", options.max_shard_bytes, 0);
-  if (!(options.save_minutes >= 0)) throw zero::ConfigError("--save-minutes must be 0 or more");
   const bool asks = options.resume != "auto" || options.save_every > 0 ||
                     options.save_minutes > 0 || options.keep > 0 || options.overwrite_later;
   if (asks && options.checkpoint_directory.empty())

@@ -40,7 +40,8 @@ EDGES = {
     "tests": FOLDERS,
     # And the public headers:
     "pytorch": ("tools/report",),
-    "examples": ("tools/report", "pytorch/module.h", "zero/base/simd.h"),
+    "examples": ("tools/options", "tools/report", "pytorch/module.h", "zero/base/input_file.h", "zero/base/simd.h",
+                 "zero/checkpoint/model_directory.h"),
 }
 ON_PUBLIC_HEADERS = ("pytorch", "examples")
 JSON_FOLDERS = ("config_schemas", "zero/checkpoint/format", "tools", "examples", "tests")

@@ -1,5 +1,6 @@
 #include "tools/report/json.h"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -189,13 +190,21 @@ std::string json_of(const Comparison& comparison) {
 }
 
 Comparison comparison_of(const std::string& json, const std::string& source) {
+  const auto refuse = [&](const std::string& problem) {
+    throw ConfigError(source + " is no report.json of train_gpt --report: " + problem);
+  };
   try {
     return parse(Json::parse(json));
-  } catch (const Json::exception& error) {
-    throw ConfigError(source + " is no report.json of train_gpt --report: " + error.what());
+  } catch (const Json::parse_error& error) {
+    const auto before = static_cast<std::ptrdiff_t>(std::min(error.byte, json.size()));
+    refuse("it is not valid JSON, from line " +
+           std::to_string(1 + std::count(json.begin(), json.begin() + before, '\n')) + " on");
+  } catch (const Json::exception&) {
+    refuse("a value is missing, or of another type than such a report has");
   } catch (const std::invalid_argument& error) {
-    throw ConfigError(source + " is no report.json of train_gpt --report: " + error.what());
+    refuse(error.what());
   }
+  return {};  // not reached
 }
 
 }  // namespace zero::report

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/options/number_options.h"
 #include "tools/zero/commands.h"
 #include "tools/zero/model_export.h"
 #include "zero/base/error.h"
@@ -286,11 +287,8 @@ void add_checkpoint(CLI::App& app) {
   exported->add_option("OUTPUT", options->output, "Directory to write to")->required();
   exported->add_option("--dtype", options->dtype,
                        "fp32, bf16 or fp16 (default: what the run computed in)");
-  exported
-      ->add_option("--max-shard-size", options->max_file_bytes,
-                   "Several files of at most this size, such as 500MB or 5GB (default: one file)")
-      ->transform(CLI::AsSizeValue(true))
-      ->type_name("SIZE");
+  add_number(*exported, "--max-shard-size", options->max_file_bytes,
+             "Several files of at most this size, such as 500MB or 5GB (default: one file)");
   add(*command, "diff", "Which parameters differ between two; exit code 1 if any", options, diff)
       ->add_option("OTHER", options->other, "The checkpoint to compare with")
       ->required();

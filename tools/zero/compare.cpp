@@ -1,8 +1,6 @@
 // zero compare: the table over the runs and plans of one or more reports.
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,9 +11,12 @@
 #include "tools/report/table.h"
 #include "tools/zero/commands.h"
 #include "zero/base/error.h"
+#include "zero/base/input_file.h"
 
 namespace zero::tool {
 namespace {
+
+constexpr std::size_t largest_report_mebibytes = 1024;
 
 struct CompareOptions {
   std::vector<std::string> reports;
@@ -32,10 +33,9 @@ report::Comparison read_report(const std::string& given) {
       throw ConfigError("directory " + given +
                         " has no report.json; expected the directory that --report wrote to");
   }
-  std::ifstream in(file, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in.is_open() || in.bad()) throw ConfigError(file + " cannot be read");
-  return report::comparison_of(text, file);
+  return report::comparison_of(read_input_file({file, file, largest_report_mebibytes,
+                                                "the report.json of train_gpt --report"}),
+                               file);
 }
 
 template <class Named>

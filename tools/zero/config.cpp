@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "tools/options/number_options.h"
 #include "tools/zero/commands.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
@@ -66,18 +67,17 @@ PlannedRun ConfigOptions::planned_run() const {
 }
 
 void add_file_options(CLI::App& command, ConfigOptions& options) {
-  command.add_option("--world-size", options.ranks, "Number of ranks")
-      ->check(CLI::Range(1, most_ranks));
+  add_number(command, "--world-size", options.ranks, "Number of ranks");
   command.add_option("--model,--params", options.model,
                      "Parameters of the model, and its layers: 124M, 7e9, 7Bx32");
   command.add_option("--set", options.settings, "One value instead of the file's, as PATH=VALUE")
       ->allow_extra_args(false);
-  command.add_option("--hidden-size", options.values.hidden_size,
-                     "Of the model, where the file says \"auto\"");
-  command.add_option("--total-steps", options.values.total_steps,
-                     "Optimizer steps, where the file says \"auto\"");
-  command.add_option("--micro-batch", options.values.micro_batch_size,
-                     "Samples per rank and micro step, where the file says \"auto\"");
+  add_number(command, "--hidden-size", options.values.hidden_size,
+             "Of the model, where the file says \"auto\"");
+  add_number(command, "--total-steps", options.values.total_steps,
+             "Optimizer steps, where the file says \"auto\"");
+  add_number(command, "--micro-batch", options.values.micro_batch_size,
+             "Samples per rank and micro step, where the file says \"auto\"");
 }
 
 void print_pairs(const char* title, const Pairs& rows) {

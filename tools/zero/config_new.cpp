@@ -4,6 +4,7 @@
 #include <fstream>
 #include <memory>
 
+#include "tools/options/number_options.h"
 #include "tools/zero/config.h"
 #include "tools/zero/explanation.h"
 #include "zero/base/error.h"
@@ -61,6 +62,9 @@ void print_meanings(const Loaded& loaded) {
 }
 
 void write_new(const NewOptions& options) {
+  if (options.warmup_steps >= options.total_steps)
+    throw ConfigError("--warmup-steps " + std::to_string(options.warmup_steps) +
+                      ": expected fewer than --total-steps " + std::to_string(options.total_steps));
   const std::string text = options.text();
   const Loaded loaded = load_text(text, "new config", {}, {});  // what is written can be read
   if (options.file.empty()) {
@@ -79,18 +83,17 @@ void add_config_new(CLI::App& config) {
   auto options = std::make_shared<NewOptions>();
   CLI::App* command = config.add_subcommand("new", "Write a config to start from");
   command->add_option("FILE", options->file, "Where to; default: to the terminal");
-  command->add_option("--stage", options->stage, "ZeRO stage")
-      ->check(CLI::Range(0, 3))
-      ->capture_default_str();
+  add_number(*command, "--stage", options->stage, "ZeRO stage")->capture_default_str();
   command->add_flag("--bf16", options->bf16, "Compute in bfloat16");
-  command->add_option("--micro-batch", options->micro_batch, "Samples per rank and micro step")
+  add_number(*command, "--micro-batch", options->micro_batch, "Samples per rank and micro step")
       ->capture_default_str();
-  command->add_option("--accumulation", options->accumulation, "Micro steps per step")
+  add_number(*command, "--accumulation", options->accumulation, "Micro steps per step")
       ->capture_default_str();
-  command->add_option("--lr", options->learning_rate, "Learning rate")->capture_default_str();
-  command->add_option("--warmup-steps", options->warmup_steps, "Steps of warmup")
+  add_number(*command, "--lr", options->learning_rate, "Learning rate")->capture_default_str();
+  add_number(*command, "--warmup-steps", options->warmup_steps, "Steps of warmup")
       ->capture_default_str();
-  command->add_option("--total-steps", options->total_steps, "Steps in all")->capture_default_str();
+  add_number(*command, "--total-steps", options->total_steps, "Steps in all")
+      ->capture_default_str();
   command->callback([options] { write_new(*options); });
 }
 

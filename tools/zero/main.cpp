@@ -3,8 +3,31 @@
 #include <exception>
 #include <string>
 
+#include "tools/options/number_options.h"
 #include "tools/zero/commands.h"
 #include "zero/base/error.h"
+#include "zero/base/text.h"
+
+// A word that is no command is named: CLI11 speaks of missing ones.
+void check_command(CLI::App& app, int argc, char** argv) {
+  CLI::App* parent = &app;
+  std::string given;
+  for (int at = 1; at < argc && parent->get_require_subcommand_min() > 0; ++at) {
+    const std::string word = argv[at];
+    if (word.starts_with('-')) return;
+    const auto found =
+        parent->get_subcommands([&](const CLI::App* command) { return command->check_name(word); });
+    if (found.empty()) {
+      std::string names;
+      for (const CLI::App* command : parent->get_subcommands({}))
+        names += (names.empty() ? "" : ", ") + command->get_name();
+      throw zero::ConfigError("unknown command " + given + zero::printable(word) +
+                              "; expected one of " + names + "; see zero " + given + "--help");
+    }
+    parent = found.front();
+    given += word + " ";
+  }
+}
 
 int main(int argc, char** argv) {
   try {
@@ -15,10 +38,8 @@ int main(int argc, char** argv) {
     zero::tool::add_checkpoint(app);
     zero::tool::add_compare(app);
     zero::tool::add_run(app);
-    const std::string word = argc > 1 ? argv[1] : "-";
-    const auto named = [&](const CLI::App* command) { return command->check_name(word); };
-    if (word[0] != '-' && app.get_subcommands(named).empty())
-      throw zero::ConfigError("unknown command " + word + "; see zero --help");
+    zero::refuse_empty_values(app);
+    check_command(app, argc, argv);
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

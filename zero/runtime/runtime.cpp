@@ -64,6 +64,11 @@ comm::WorldOptions world_options(const RuntimeOptions& options) {
   if (!(options.start_limit_seconds > 0))
     throw ConfigError("RuntimeOptions::start_limit_seconds is " +
                       shortest_text(options.start_limit_seconds) + "; it must be above 0");
+  constexpr int most_threads = 1024;
+  if (options.threads < 0 || options.threads > most_threads)
+    throw ConfigError("RuntimeOptions::threads (train_gpt --threads) is " +
+                      std::to_string(options.threads) + "; expected 0 to " +
+                      std::to_string(most_threads) + " (0: the node's cores, shared)");
   comm::WorldOptions result;
   result.transport = options.transport;
   result.start_limit = time_limit_of(options.start_limit_seconds);

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "zero/base/error.h"
+#include "zero/base/input_file.h"
 
 namespace gpt::cuda {
 namespace {
@@ -45,11 +46,7 @@ ProductChoices choices_of(const std::string& text, const std::string& source) {
 
 ProductChoices read(const std::string& file) {
   if (!std::filesystem::exists(file)) return {};
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in || !text) throw zero::ConfigError("--product-file " + file + " cannot be read");
-  return choices_of(text.str(), file);
+  return choices_of(zero::read_input_file({file, "--product-file " + file, 16}), file);
 }
 
 // Beside it, and renamed: a run that is killed leaves no half of a file.

@@ -1,0 +1,120 @@
+#include "tools/options/number_options.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string_view>
+
+#include "zero/base/error.h"
+#include "zero/base/number_text.h"
+#include "zero/base/text.h"
+
+namespace zero {
+namespace {
+
+enum class Kind : std::uint8_t { whole, real, bytes };
+
+struct Row {
+  std::string_view option;
+  Kind kind;
+  double least;
+  std::uint64_t most;
+  const char* remark = "";
+};
+
+constexpr std::uint64_t most_ranks = 1 << 20, most_threads = 1024, most_steps = 1'000'000'000'000,
+                        most_samples = 1'000'000'000, most_seconds = 1'000'000'000,
+                        most_minutes = 10'000'000, most_bytes = std::uint64_t{1} << 50,
+                        most_tokens = 1 << 30, largest = std::numeric_limits<std::uint64_t>::max();
+
+constexpr std::array<Row, 19> rows = {
+    {{"--ranks", Kind::whole, 1, most_ranks},
+     {"--world-size", Kind::whole, 1, most_ranks},
+     {"--plan", Kind::whole, 1, most_ranks, " ranks"},
+     {"--stage", Kind::whole, 0, 3, " (zero_optimization.stage)"},
+     {"--seed", Kind::whole, 0, largest},
+     {"--steps", Kind::whole, 0, most_steps},
+     {"--total-steps", Kind::whole, 1, most_steps},
+     {"--warmup-steps", Kind::whole, 0, most_steps},
+     {"--sequence-length", Kind::whole, 0, most_tokens, " (0: the model's context)"},
+     {"--hidden-size", Kind::whole, 1, most_tokens},
+     {"--micro-batch", Kind::whole, 1, most_samples},
+     {"--accumulation", Kind::whole, 1, most_samples},
+     {"--threads", Kind::whole, 0, most_threads, " (0: the node's cores, shared)"},
+     {"--save-every", Kind::whole, 0, most_steps, " (0: after the last step alone)"},
+     {"--save-minutes", Kind::real, 0, most_minutes, " (0: never for that)"},
+     {"--keep", Kind::whole, 0, most_steps, " (0: all)"},
+     {"--start-limit", Kind::real, 0.001, most_seconds, " of seconds"},
+     {"--lr", Kind::real, 0, 1'000'000},
+     {"--max-shard-size", Kind::bytes, 1, most_bytes}}};
+
+const Row& row_of(const std::string& names) {
+  const std::string name = names.substr(names.rfind(',') + 1);
+  for (const Row& row : rows)
+    if (row.option == name) return row;
+  throw std::logic_error("number_options.cpp has no range of " + name);
+}
+
+std::string range_of(const Row& row) {
+  return shortest_text(row.least) + " to " + std::to_string(row.most);
+}
+
+[[noreturn]] void refuse(const Row& row, const std::string& text) {
+  const std::string expected = row.kind == Kind::whole ? "a whole number from " + range_of(row)
+                               : row.kind == Kind::real
+                                   ? "a number from " + range_of(row)
+                                   : "a size of " + range_of(row) + " bytes, such as 500MB";
+  throw ConfigError(std::string(row.option) + " " + printable(text) + ": expected " + expected +
+                    row.remark);
+}
+
+template <class Number>
+bool parse(const std::string& text, Number& value) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end;
+}
+
+bool is_in_range(const Row& row, const std::string& text) {
+  if (row.kind == Kind::real) {
+    double value = 0;
+    return parse(text, value) && value >= row.least && value <= static_cast<double>(row.most);
+  }
+  std::uint64_t value = 0;
+  return parse(text, value) && value >= static_cast<std::uint64_t>(row.least) && value <= row.most;
+}
+
+// "5GB" becomes a number of bytes; what is no size stays.
+std::string bytes_of(std::string text) {
+  const CLI::AsSizeValue as_size(true);
+  if (text.starts_with('-') || !as_size(text).empty()) return "";
+  return text;
+}
+
+}  // namespace
+
+void check_number(CLI::Option& option, const std::string& names) {
+  const Row& row = row_of(names);
+  const auto read = [&row](std::string& text) {
+    const std::string number = row.kind == Kind::bytes ? bytes_of(text) : text;
+    if (!is_in_range(row, number)) refuse(row, text);
+    text = number;
+    return std::string();
+  };
+  option.type_name(row.kind == Kind::bytes ? "SIZE" : "N");
+  option.transform(CLI::Validator(read, range_of(row), "range"));
+}
+
+void refuse_empty_values(CLI::App& app) {
+  const auto read = [](std::string& text) {
+    return std::string(text.empty() ? "is empty; expected a value" : "");
+  };
+  for (CLI::Option* option : app.get_options())
+    if (option->get_expected_max() > 0) option->check(CLI::Validator(read, "", "not empty"));
+  for (CLI::App* command : app.get_subcommands({})) refuse_empty_values(*command);
+}
+
+}  // namespace zero

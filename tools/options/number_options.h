@@ -1,0 +1,25 @@
+// Numbers on the command lines of `zero` and train_gpt. Each option that takes one has a row in the
+// table of number_options.cpp: its kind and its range. Text that is no such number, or is out of
+// range, is a ConfigError that names the option, the text and the range.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace zero {
+
+// Throws std::logic_error if the table has no row of this name ("-n,--ranks" is "--ranks").
+void check_number(CLI::Option& option, const std::string& names);
+
+template <class Number>
+CLI::Option* add_number(CLI::App& app, const std::string& names, Number& value,
+                        const std::string& help) {
+  CLI::Option* option = app.add_option(names, value, help);
+  check_number(*option, names);
+  return option;
+}
+
+// Values that are empty are refused, of all options of the command and of its subcommands.
+void refuse_empty_values(CLI::App& app);
+
+}  // namespace zero

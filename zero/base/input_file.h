@@ -1,0 +1,21 @@
+// Small files that people write or name: read at once, never without a limit, and never from what
+// is no regular file, which could wait or go on for ever.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace zero {
+
+struct InputFile {
+  std::string path;
+  std::string name;  // the subject of messages: the path, or an option and the path
+  std::size_t most_mebibytes = 1;
+  const char* wanted = "a file";  // for the message on a directory
+};
+
+// Throws ConfigError: the file does not exist, cannot be read, is a directory, a device or a pipe,
+// or has more bytes than expected.
+std::string read_input_file(const InputFile& file);
+
+}  // namespace zero
