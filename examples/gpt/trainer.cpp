@@ -11,6 +11,7 @@
 #include "examples/gpt/same_on_all_ranks.h"
 #include "examples/gpt/task.h"
 #include "examples/gpt/training_loop.h"
+#include "zero/checkpoint/model_directory.h"
 #include "zero/monitor/monitor.h"
 
 namespace gpt {
@@ -98,6 +99,7 @@ void tell_what_is_not_saved(const zero::Runtime& runtime, const zero::Engine& en
 // Before the first step, not after the last.
 void check_save_directory(const zero::Runtime& runtime, const std::string& directory) {
   if (directory.empty() || !runtime.is_root()) return;
+  zero::check_model_directory(directory);
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error)

@@ -8,6 +8,8 @@
 #include <set>
 
 #include "zero/base/error.h"
+#include "zero/checkpoint/format/manifest.h"
+#include "zero/checkpoint/model_directory.h"
 
 namespace zero::checkpoint {
 namespace {
@@ -47,14 +49,30 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   return weight_map;
 }
 
+// A checkpoint that the directory is, or is in; empty: none.
+std::string checkpoint_around(const std::string& directory) {
+  std::error_code unknown;
+  fs::path path = fs::weakly_canonical(directory, unknown);
+  for (; !path.empty(); path = path.parent_path()) {
+    if (fs::exists(path / manifest_name, unknown) &&
+        fs::exists(path / manifest_digest_name, unknown))
+      return path.string();
+    if (path == path.parent_path()) break;
+  }
+  return "";
+}
+
+// Made if it is not there, through a link if it is one.
+Directory model_directory(const std::string& directory) {
+  check_model_directory(directory);
+  return Directory::make_path(fs::weakly_canonical(directory).string());
+}
+
 }  // namespace
 
-// Through a link, if the directory is one.
 ModelWriter::ModelWriter(const std::string& directory, const std::vector<TensorEntry>& tensors,
                          std::int64_t max_file_bytes)
-    : path_(directory),
-      directory_(Directory::make_path(fs::weakly_canonical(directory).string())),
-      files_(1) {
+    : path_(directory), directory_(model_directory(directory)), files_(1) {
   std::int64_t filled = 0;
   for (const TensorEntry& tensor : tensors) {
     std::string ignored;  // place_tensors() finds it
@@ -196,3 +214,15 @@ const TensorEntry* ModelReader::find(std::string_view name) const {
 }
 
 }  // namespace zero::checkpoint
+
+namespace zero {
+
+void check_model_directory(const std::string& directory) {
+  const std::string around = checkpoint::checkpoint_around(directory);
+  if (!around.empty())
+    throw ConfigError("the model cannot be written to " + directory + ": " + around +
+                      " is a checkpoint, which later saves with --keep remove as a whole; choose a "
+                      "directory outside of it");
+}
+
+}  // namespace zero
