@@ -1,6 +1,8 @@
 #include "examples/gpt/memory_plan.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "examples/gpt/model_spec.h"
 #include "examples/gpt/sharding_remarks.h"
@@ -12,10 +14,33 @@
 namespace gpt {
 namespace {
 
+std::int64_t total(const std::vector<zero::MemoryUse>& uses) {
+  std::int64_t bytes = 0;
+  for (const zero::MemoryUse& use : uses) bytes += use.planned;
+  return bytes;
+}
+
+// Ranks hold almost the same, so of very many ranks these are spread over all, the first and the
+// last among them.
+constexpr int most_planned_ranks = 256;
+
+// Of the rank that holds the most.
+zero::MemoryPlan largest_plan(const Task& task, const Options& options) {
+  const zero::ModelSpec model = describe(task.model);
+  const int last = options.planned_ranks - 1, looked_at = std::min(last, most_planned_ranks);
+  zero::MemoryPlan largest;
+  for (int i = 0; i <= looked_at; ++i) {
+    const auto rank = static_cast<int>(std::int64_t{last} * i / std::max(looked_at, 1));
+    zero::MemoryPlan plan = zero::plan_memory(model, task.config, options.planned_ranks,
+                                              options.device == "cuda", rank);
+    if (i == 0 || total(plan.memory) > total(largest.memory)) largest = std::move(plan);
+  }
+  return largest;
+}
+
 zero::report::Variant variant_of(const std::string& name, const Task& task,
                                  const Options& options) {
-  const zero::MemoryPlan plan = zero::plan_memory(describe(task.model), task.config,
-                                                  options.planned_ranks, options.device == "cuda");
+  const zero::MemoryPlan plan = largest_plan(task, options);
   zero::report::Variant variant;
   variant.name = name;
   variant.ran = false;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "examples/gpt/memory_plan.h"
+#include "examples/gpt/model_spec.h"
 #include "examples/gpt/stage_comparison.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
@@ -334,7 +335,32 @@ TEST_CASE("a plan needs no ranks, no GPU and no directory, and its reports agree
   options.overrides["zero_optimization.stage"] = "1";
   CHECK(gpt::memory_plan(options).variants.front().name == "stage 1");
   CHECK(parse({"--plan", "8", "--report", "out"}).planned_ranks == 8);
-  CHECK(contains(error({"--plan", "-1"}), "--plan -1: must be 0 or more"));
+  CHECK(contains(error({"--plan", "-1"}), "--plan -1: expected a whole number from 1 to 1048576"));
+}
+
+TEST_CASE("a plan is that of the rank that holds the most") {
+  const TemporaryDirectory folder;
+  int first_rank_is_smaller = 0;
+  for (const char* optimizer : {"AdamW", "Muon"})
+    for (const int ranks : {2, 3, 5}) {
+      gpt::Options options = small_comparison(folder / "report");
+      options.compared.clear();
+      options.planned_ranks = ranks;
+      options.overrides = {{"optimizer.type", optimizer}, {"zero_optimization.stage", "3"}};
+      const gpt::Task task = gpt::resolve(options);
+      const auto planned_on = [&](int rank) {
+        std::int64_t bytes = 0;
+        const auto plan =
+            zero::plan_memory(gpt::describe(task.model), task.config, ranks, false, rank);
+        for (const zero::MemoryUse& use : plan.memory) bytes += use.planned;
+        return bytes;
+      };
+      std::int64_t most = 0;
+      for (int rank = 0; rank < ranks; ++rank) most = std::max(most, planned_on(rank));
+      CHECK(gpt::memory_plan(options).variants.front().planned() == most);
+      first_rank_is_smaller += planned_on(0) < most;
+    }
+  CHECK(first_rank_is_smaller > 0);
 }
 
 // A GPT-2 of small blocks, to be planned.
