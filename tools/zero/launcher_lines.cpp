@@ -121,13 +121,13 @@ void LauncherLines::end_line(std::string& shown) {
       known_ = false;
     }
   } else if (first_of_block && !is_rule(line_)) {
-    known_ = std::any_of(of_failures.begin(), of_failures.end(),
-                         [&](std::string_view text) { return line_.starts_with(text); });
+    known_ = !all_ && std::any_of(of_failures.begin(), of_failures.end(),
+                                  [&](std::string_view text) { return line_.starts_with(text); });
     block_ += line_;
     if (!known_) shown += std::exchange(block_, "");
   } else if (is_rule(line_)) {
     shown += std::exchange(block_, line_);
-  } else if (is_on_messages(line_)) {
+  } else if (!all_ && is_on_messages(line_)) {
     kept_ += line_;
   } else if (!may_continue_dropped()) {
     shown += line_;
@@ -143,13 +143,15 @@ void LauncherLines::take_word_of_ranks(std::string_view text, std::string& shown
     text.remove_prefix(mark.size());
     const int number = std::atoi(text.data() + text.find(' '));
     if (text.starts_with("start ")) started_.insert(number);
+    if (text.starts_with("stoppable ")) stoppable_.insert(number);
+    if (text.starts_with("goes-on ")) stop_ignored_ = true;
     if (text.starts_with("code ") && !exit_code_) exit_code_ = number;
     return;
   }
   const bool follows = text.find(": stopped because rank ") != std::string_view::npos;
   start_failed_ = start_failed_ || text.find(": MPI did not come up") != std::string_view::npos;
-  dropping_ = cause_said_ || follows;
-  if (follows && follower_.empty()) follower_ = line_;
+  dropping_ = !all_ && (cause_said_ || follows);
+  if (dropping_ && follows && follower_.empty()) follower_ = line_;
   if (dropping_) return;
   cause_said_ = true;
   shown += line_;

@@ -2,8 +2,8 @@
 // that says why: they are held back while they may be of no use, and shown if the job did not say
 // its cause itself. Where several hosts each name a cause, the first one is shown, and of those
 // that only speak of another rank's failure none, if there is a better one. What the ranks tell
-// `zero run` itself (zero/base/run_marks.h) is kept here. All else passes as it comes. Pure: nothing
-// here reads, writes or waits.
+// `zero run` itself (zero/base/run_marks.h) is kept here. All else passes as it comes. Pure:
+// nothing here reads, writes or waits.
 #pragma once
 
 #include <optional>
@@ -15,6 +15,8 @@ namespace zero::tool {
 
 class LauncherLines {
  public:
+  // `all`: nothing is left out but what ranks tell `zero run` itself.
+  explicit LauncherLines(bool all = false) : all_(all) {}
   // Of the job's standard error: what of it to show now.
   std::string pass(std::string_view bytes);
   // Nothing came for a moment: what was held until it is known what it is.
@@ -30,6 +32,10 @@ class LauncherLines {
   bool start_failed() const { return start_failed_; }
   // Those that have come to the start.
   const std::set<int>& started() const { return started_; }
+  // Those that a signal asks to stop at their next step.
+  const std::set<int>& stoppable() const { return stoppable_; }
+  // A rank goes on with its steps after it was told to stop.
+  bool stop_ignored() const { return stop_ignored_; }
   // The job has ended, or goes on after all: Open MPI's lines where they are all that there is.
   std::string settle();
 
@@ -49,8 +55,9 @@ class LauncherLines {
   std::string kept_;
   std::string follower_;   // the first line that only speaks of another rank's failure
   bool dropping_ = false;  // of a cause that is not shown: its other lines are not either
-  bool cause_said_ = false, start_failed_ = false;
-  std::set<int> started_;
+  const bool all_;
+  bool cause_said_ = false, start_failed_ = false, stop_ignored_ = false;
+  std::set<int> started_, stoppable_;
   std::optional<int> exit_code_;
 };
 

@@ -34,6 +34,8 @@ constexpr milliseconds look{250}, launcher_grace{5000}, farewell{2500};
 // Where no rank is seen on this machine: those of other machines may still take leave.
 constexpr milliseconds unseen_grace{15'000};
 
+constexpr int stopped_saved = 20, stopped_unsaved = 21;  // of train_gpt; see docs/exit-codes.md
+
 void write_all(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
@@ -69,6 +71,8 @@ class Supervisor {
   void after_silence();
   void name_missing();
   void end_launcher_when_due();
+  void pass_on(int number);
+  void ask_to_stop_when_possible();
   [[noreturn]] void end();
 
   const int ranks_;
@@ -83,6 +87,8 @@ class Supervisor {
   Clock::time_point left_since_{};  // of the ranks here, after a cause; 0: not yet
   bool seen_here_ = false;          // ranks
   bool missing_named_ = false, asked_to_end_ = false, killed_ = false;
+  int stop_number_ = 0;  // of the signal that asked for a stop; 0: none
+  bool stop_sent_ = false, job_ended_by_signal_ = false;
 };
 
 // What the child cannot do reaches the parent as an errno; a successful exec closes the pipe.
@@ -148,6 +154,7 @@ void Supervisor::watch() {
       seen_here_ = !ranks_among(descendants_of(child_)).empty();
     if (lines_.start_failed() && !missing_named_) name_missing();
     if (lines_.cause_said() && !ended_) end_launcher_when_due();
+    if (stop_number_ != 0 && !ended_) ask_to_stop_when_possible();
   }
 }
 
@@ -217,13 +224,45 @@ void Supervisor::take_signal() {
     if (!ended_ && waitpid(child_, &status_, WNOHANG) == child_) ended_ = true;
     return;
   }
-  if (number != SIGPIPE && !ended_ && !is_from_terminal(signal)) kill(child_, number);
+  if (number != SIGPIPE && !ended_ && !is_from_terminal(signal)) pass_on(number);
   if (number == SIGTSTP) raise(SIGSTOP);
+}
+
+// Open MPI ends its ranks a second after SIGTERM or SIGINT. SIGUSR2 reaches them, and asks those of
+// ZeroCore to stop at their next step, as SIGTERM does; so it goes to them first.
+void Supervisor::pass_on(int number) {
+  const bool ends = number == SIGTERM || number == SIGINT;
+  const bool first = stop_number_ == 0;
+  if (ends && first && !lines_.started().empty()) {
+    stop_number_ = number;
+    return;
+  }
+  job_ended_by_signal_ = job_ended_by_signal_ || ends;
+  kill(child_, number);
+}
+
+// SIGUSR2 would end ranks that are still in MPI's start.
+void Supervisor::ask_to_stop_when_possible() {
+  if (!stop_sent_ && std::ssize(lines_.stoppable()) == ranks_) {
+    stop_sent_ = true;
+    write_all(
+        "zero run: the ranks are asked to stop after this step; a second signal ends them at "
+        "once\n");
+    kill(child_, SIGUSR2);
+  }
+  if (!lines_.stop_ignored() || job_ended_by_signal_) return;
+  write_all("zero run: the program goes on with its steps: its ranks are ended now\n");
+  job_ended_by_signal_ = true;
+  kill(child_, stop_number_);
 }
 
 void Supervisor::end() {
   write_all(lines_.settle());
   if (asked_to_end_ && lines_.exit_code()) _exit(*lines_.exit_code());
+  // mpirun has a code of its own then: nothing was saved.
+  const bool saved = WIFEXITED(status_) && WEXITSTATUS(status_) == stopped_saved;
+  if (stop_number_ != 0 && job_ended_by_signal_ && !lines_.exit_code() && !saved)
+    _exit(stopped_unsaved);
   if (WIFEXITED(status_)) _exit(WEXITSTATUS(status_));
   // As the launcher ended, without a core of its own.
   const rlimit none{0, 0};

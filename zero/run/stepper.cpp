@@ -1,9 +1,11 @@
 #include "zero/run/stepper.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <utility>
 
+#include "zero/base/run_marks.h"
 #include "zero/run/engine_core.h"
 #include "zero/run/replicas.h"
 #include "zero/runtime/agreement.h"
@@ -17,6 +19,9 @@ constexpr std::int64_t most_skips_in_a_row = 50;
 using optim::step_candidates;
 using optim::StepDecision;
 using optim::StepRequest;
+
+// Signals stop the process, whatever number of engines it has.
+std::atomic<bool> told_to_stop = false, goes_on_said = false;
 
 }  // namespace
 
@@ -32,6 +37,7 @@ Stepper::~Stepper() {
 std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options) {
   parts_.scopes.end_open_micro_step();
   parts_.guard.require(Phase::between_steps, "Engine::step()");
+  if (told_to_stop && !goes_on_said.exchange(true)) mark("goes-on", parts_.train.rank());
   parts_.scopes.end_accumulation(options.mean_over);
   std::shared_ptr<PendingStep> pending;
   parts_.guard.or_poison([&] {
@@ -361,6 +367,7 @@ StepResult StepTicket::wait() const {
   if (pending_->unresolved != nullptr) pending_->unresolved->resolve(*pending_);
   const optim::StepDecision& decision = pending_->decision;
   detail::throw_if_ranks_differ(decision);
+  if (decision.stop_requested != 0) detail::told_to_stop = true;
   return {pending_->number,
           decision.loss,
           decision.norm,

@@ -11,6 +11,7 @@
 #include "zero/base/notice.h"
 #include "zero/base/numa.h"
 #include "zero/base/number_text.h"
+#include "zero/base/run_marks.h"
 #include "zero/base/time_limit.h"
 #include "zero/runtime/fingerprint.h"
 #include "zero/runtime/outcome.h"
@@ -143,6 +144,7 @@ void RuntimeCore::start_streams() {
   if (options_.catch_signals) {
     ignore_system_signals();
     for (const int number : {SIGTERM, SIGINT, SIGUSR2}) std::signal(number, on_stop_signal);
+    if (options_.abort_job) mark("stoppable", topology().rank);
   }
 }
 
