@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "zero/base/error.h"
+#include "tools/zero/scheduler.h"
 
 namespace zero::tool {
 namespace {
@@ -137,42 +137,56 @@ TEST_CASE("launchers are told apart by their version text") {
   CHECK(identify_launcher("m", "Intel(R) MPI Library for Linux* OS").kind == LauncherKind::other);
 }
 
-TEST_CASE("hostfiles") {
-  const auto hosts = parse_hostfile("# cluster\nnode1 slots=4 max_slots=8\n\n user@me  # head\n",
-                                    LauncherKind::open_mpi, {"localhost", "me"});
-  REQUIRE(hosts.size() == 2);
-  CHECK(hosts[0].name == "node1");
-  CHECK(hosts[0].slots == 4);
-  CHECK_FALSE(hosts[0].local);
-  CHECK(hosts[1].local);
-  CHECK_FALSE(hosts[1].slots.has_value());
-
-  const auto hydra_hosts =
-      parse_hostfile("node1:4\nlocalhost\n", LauncherKind::hydra, {"localhost"});
-  CHECK(hydra_hosts[0].name == "node1");
-  CHECK(hydra_hosts[0].slots == 4);
-  CHECK(hydra_hosts[1].local);
+TEST_CASE("other hosts get the variables that programs need everywhere, and what -x names") {
+  CHECK(needed_everywhere({"HOME=/", "ZERO_STRICT=1", "OMP_NUM_THREADS=2", "PATH=a:b", "PATHS=c",
+                           "PYTHONPATH=d", "LD_LIBRARY_PATH=e", "OMPI_MCA_x=1"}) ==
+        std::vector<std::string>{"LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PATH", "PYTHONPATH",
+                                 "ZERO_STRICT"});
+  LaunchRequest job = request(2);
+  job.hostfile = "hosts";
+  job.hosts = {{"a", 1}, {"b", 1}};
+  job.forwarded = {"OMP_NUM_THREADS", "ZERO_STRICT"};
+  job.exports = {"MINE", "ZERO_STRICT=0"};
+  CHECK(line(job, eight_cores(), open_mpi_4) ==
+        "mpirun -n 2 --hostfile hosts --bind-to none -x MINE -x ZERO_STRICT=0 -x OMP_NUM_THREADS "
+        "prog "
+        "--a 'b c'");
+  // Hydra hands the whole environment on.
+  CHECK(line(job, eight_cores(), hydra) ==
+        "mpirun -n 2 -f hosts -bind-to none -genv ZERO_STRICT 0 prog --a 'b c'");
+  job.exports.clear();
+  job.launcher_arguments = {"-x", "OMP_NUM_THREADS=3"};
+  CHECK(
+      line(job, eight_cores(), open_mpi_4) ==
+      "mpirun -n 2 --hostfile hosts --bind-to none -x ZERO_STRICT -x OMP_NUM_THREADS=3 prog --a 'b "
+      "c'");
+  job.hosts = {{"localhost", 2, true}};
+  job.launcher_arguments.clear();
+  CHECK(line(job, eight_cores(), open_mpi_4).find("-x") == std::string::npos);
 }
 
-TEST_CASE("faulty hostfiles are refused with the line") {
-  const auto refused = [](const std::string& text, LauncherKind kind, const std::string& message) {
-    try {
-      parse_hostfile(text, kind, {});
-    } catch (const ConfigError& error) {
-      CHECK(std::string(error.what()) == message);
-      return;
-    }
-    FAIL("accepted: " << text);
-  };
-  refused("# nothing\n", LauncherKind::open_mpi, "the hostfile names no host");
-  refused("a\nb slots=x\n", LauncherKind::open_mpi,
-          "hostfile line 2: \"x\" is not a number of slots; expected 1 or more");
-  refused("a slots=0\n", LauncherKind::open_mpi,
-          "hostfile line 1: \"0\" is not a number of slots; expected 1 or more");
-  refused("a:4\n", LauncherKind::open_mpi,
-          "hostfile line 1: Open MPI writes slots as \"a slots=4\"");
-  refused("a slots=4\n", LauncherKind::hydra,
-          "hostfile line 1: this launcher writes slots as \"a:4\"");
+TEST_CASE("names of hosts with dots are kept whole") {
+  LaunchRequest job = request(2);
+  job.hostfile = "hosts";
+  job.hosts = {{"a.example", 1}, {"10.0.0.2", 1}};
+  CHECK(line(job, eight_cores(), open_mpi_4) ==
+        "mpirun -n 2 --hostfile hosts --bind-to none --mca orte_keep_fqdn_hostnames 1 prog --a 'b "
+        "c'");
+  job.hosts.erase(job.hosts.begin());
+  CHECK(line(job, eight_cores(), open_mpi_4).find("fqdn") == std::string::npos);
+}
+
+TEST_CASE("an allocation's slots are known as far as the scheduler tells them") {
+  MachineFacts facts = eight_cores();
+  facts.scheduler = "Slurm";
+  facts.scheduler_slots = slots_of_tasks("2(x3),1");
+  CHECK(facts.scheduler_slots == 7);
+  CHECK(line(request(7), facts, open_mpi_4) == "mpirun -n 7 --bind-to none prog --a 'b c'");
+  CHECK(line(request(8), facts, open_mpi_4) ==
+        "mpirun -n 8 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 prog --a 'b c'");
+  for (const char* wrong :
+       {"", "x", "2(x", "2(x3", "0", "2,", "2(x0)", "-1", "99999999999", "1048576(x9)"})
+    CHECK_MESSAGE(!slots_of_tasks(wrong), wrong);
 }
 
 TEST_CASE("the printed line can be pasted into a shell") {

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -51,6 +52,36 @@ class Jobs(unittest.TestCase):
         code, _, err = run(TRAIN_GPT, "--threads", "1", "--steps", "1000000", "--set", "steps_per_print=1", after=kill_one)
         self.assertNotEqual(code, 0)
         self.assertRegex(err, r"\Azero: rank \d: [^\n]+\Z")
+
+    def test_a_training_that_is_stopped_saves_and_says_so(self):
+        def stop(process):
+            while "step 2/" not in process.stdout.readline():
+                self.assertIsNone(process.poll())
+            process.terminate()
+
+        train = (TRAIN_GPT, "--threads", "1", "--steps", "1000000", "--sequence-length", "16", "--set", "steps_per_print=1")
+        with tempfile.TemporaryDirectory() as folder:
+            code, _, err = run(*train, "--checkpoint", folder, after=stop)
+            self.assertEqual(code, 20, err)
+            self.assertTrue(any(name.startswith("step-") for name in os.listdir(folder)))
+        code, _, err = run(*train, after=stop)
+        self.assertEqual(code, 21, err)
+        self.assertIn("nothing saved after step", err)
+
+    def test_hostfiles_as_people_have_them_start(self):
+        """What is planned is what Open MPI then does."""
+        own = subprocess.run(["hostname", "-I"], capture_output=True, text=True).stdout.split()[:1]
+        for text in ("# two workers\r\nlocalhost slots=2\r\n\r\n", "localhost\nlocalhost\n", "localhost slots = 2\n",
+                     "127.0.1.1 slots=2\n", "[::1] slots=2\n", "localhost slots=1\n127.0.0.1 slots=1\n", *own):
+            with self.subTest(text=text), tempfile.NamedTemporaryFile("w", newline="") as file:
+                file.write(text)
+                file.flush()
+                done = subprocess.run([ZERO, "run", "-n", "4", "--hostfile", file.name, "sh", "-c", "echo $OMPI_COMM_WORLD_SIZE"],
+                                      capture_output=True, text=True, timeout=60)
+                if "slots=1" in text:
+                    self.assertEqual(done.returncode, 10, done.stderr)
+                    continue
+                self.assertEqual((done.returncode, done.stdout), (0, "4\n4\n4\n4\n"), done.stderr)
 
     def missing(self, *command, late):
         """Rank 1 does something else before it comes to MPI's start."""

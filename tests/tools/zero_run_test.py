@@ -97,8 +97,102 @@ class ZeroRun(unittest.TestCase):
     def test_hostfiles(self):
         self.write("mpirun", OPEN_MPI)
         self.refused(10, "hostfile missing", "run", "-n", "2", "--hostfile", "missing", "echo")
-        self.write("hosts", "node1:4\n", 0o644)
-        self.refused(10, "node1 slots=4", "run", "-n", "2", "--hostfile", "hosts", "echo")
+        for text, message in (("node1:4\n", "hosts:1: Open MPI writes slots as \"node1 slots=4\""),
+                              ("localhost slots=2\nlocalhost lots=2\n", "hosts:2: \"lots=2\" is unknown"),
+                              ("localhost slots=2\nlocalhost slots=2\n", "hosts:2: localhost is listed in line 1 already"),
+                              ("localhost slots=2\n\n\nlocalhost slots = 2\n", "hosts:4: localhost is listed in line 1")):
+            self.write("hosts", text, 0o644)
+            self.refused(10, message, "run", "-n", "2", "--hostfile", "hosts", "echo")
+
+    def test_the_launcher_gets_the_hosts_of_the_plan(self):
+        self.write("mpirun", """#!/bin/sh
+if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit 0; fi
+while [ "$1" != --hostfile ]; do shift; done
+cat "$2"; cat "$2"
+""")
+        name = os.uname().nodename
+        for text, handed in (("# a\nlocalhost slots=2\n", "# a\nlocalhost slots=2\n"),
+                             ("# two workers\r\nlocalhost slots=2\r\n\r\n", "localhost slots=2\n"),
+                             ("localhost\nlocalhost\n", "localhost slots=2\n"),
+                             ("localhost slots = 3", "localhost slots=3\n"),
+                             (f"{name}\n127.0.1.1\n", f"{name} slots=2\n"),
+                             ("[::1] slots=2\n", "localhost slots=2\n")):
+            with self.subTest(text=text):
+                self.write("hosts", text, 0o644)
+                result = self.zero("run", "-n", "2", "--hostfile", "hosts", "echo")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual(result.stdout, 2 * handed)
+                dry = self.zero("run", "-n", "2", "--hostfile", "hosts", "--dry-run", "echo").stdout
+                if handed == text:
+                    self.assertTrue(dry.startswith("mpirun -n 2 --hostfile hosts "), dry)
+                    continue
+                # A shell that runs what is printed gives the launcher the same.
+                again = subprocess.run(["sh", "-c", dry], capture_output=True, text=True, cwd=self.folder.name,
+                                       env={"PATH": self.folder.name + ":/usr/bin:/bin"})
+                self.assertEqual(again.stdout, 2 * handed, dry)
+                self.assertEqual(os.listdir(self.folder.name).count("zero-hosts"), 1)
+                os.remove(os.path.join(self.folder.name, "zero-hosts"))
+
+    def test_a_host_that_means_nothing(self):
+        self.write("mpirun", OPEN_MPI)
+        self.write("hosts", "localhost slots=1\nno-such-host.invalid slots=1\n", 0o644)
+        arguments = ("run", "-n", "2", "--hostfile", "hosts", "echo")
+        self.refused(11, "hosts:2: host no-such-host.invalid cannot be found", *arguments)
+        dry = self.zero(*arguments[:-1], "--dry-run", "echo")  # may be for another cluster
+        self.assertEqual(dry.returncode, 0)
+        self.assertIn("host no-such-host.invalid cannot be found here", dry.stderr)
+        self.assertIn(" --hostfile hosts ", dry.stdout)
+        # Other agents than ssh have names of their own.
+        self.assertEqual(self.zero(*arguments, OMPI_MCA_plm_rsh_agent="agent").returncode, 42)
+
+    def test_a_schedulers_variables_without_the_scheduler(self):
+        self.write("mpirun", OPEN_MPI)
+        slurm = {"SLURM_JOB_ID": "4711", "SLURM_NODELIST": "n001", "SLURM_TASKS_PER_NODE": "1"}
+        self.refused(11, "no srun in PATH", "run", "-n", "2", "echo", **slurm)
+        self.refused(11, "`unset SLURM_JOB_ID SLURM_NODELIST SLURM_TASKS_PER_NODE` starts on this machine",
+                     "run", "-n", "1", "--dry-run", "echo", **slurm)
+        self.refused(11, "PBS_NODEFILE does not exist here", "run", "-n", "2", "echo", PBS_JOBID="1", PBS_NODEFILE="none")
+        self.write("srun", "#!/bin/sh\n")
+        result = self.zero("run", "-n", "2", "--dry-run", "echo", **slurm)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("2 ranks on 1 slot: oversubscribed", result.stderr)
+        self.assertIn("hosts and slots come from Slurm", result.stderr)
+        self.write("nodes", "localhost\nlocalhost\n", 0o644)
+        result = self.zero("run", "-n", "2", "--dry-run", "echo", PBS_JOBID="1", PBS_NODEFILE="nodes")
+        self.assertIn("'localhost slots=2'", result.stdout)
+
+    def test_other_hosts_get_the_variables(self):
+        self.write("mpirun", OPEN_MPI)
+        self.write("hosts", "192.0.2.77 slots=2\n", 0o644)
+        self.write("ssh", "#!/bin/sh\n")
+        result = self.zero("run", "-n", "2", "--hostfile", "hosts", "-x", "MINE", "-x", "YOURS=1", "echo", ZERO_STRICT="1",
+                           OMP_NUM_THREADS="2", MINE="x", OTHER="y")
+        self.assertEqual(result.returncode, 42, result.stderr)
+        for name in ("MINE", "YOURS=1", "ZERO_STRICT", "OMP_NUM_THREADS", "PATH", "ZERO_RUN_MARKS"):
+            self.assertEqual(result.stdout.count(f"<-x><{name}>"), 1, result.stdout)
+        self.assertNotIn("OTHER", result.stdout)
+        here = self.zero("run", "-n", "2", "echo", ZERO_STRICT="1")
+        self.assertNotIn("<-x>", here.stdout)
+
+    def test_a_signal_asks_ranks_of_ours_to_stop_in_order(self):
+        """SIGTERM asks ranks that say they can, by SIGUSR2; a second one, and a program that goes on, ends them."""
+        ready = "".join(f"echo zero: mark: {word} {rank} >&2; " for word in ("start", "stoppable") for rank in (0, 1))
+        wait = "echo ready; while :; do sleep 0.05; done\n"
+        process = self.job(f"trap 'exit 20' USR2; trap 'exit 1' TERM; {ready}{wait}")
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        process.terminate()
+        self.assertIn("the ranks are asked to stop after this step", process.communicate(timeout=60)[1])
+        self.assertEqual(process.returncode, 20)
+        for again in ("process.terminate()", "goes-on"):
+            goes_on = "echo zero: mark: goes-on 0 >&2" if again == "goes-on" else ":"
+            process = self.job(f"trap 'echo asked; {goes_on}' USR2; trap 'exit 1' TERM; {ready}{wait}")
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            process.terminate()
+            self.assertEqual(process.stdout.readline(), "asked\n")
+            if again != "goes-on":
+                process.terminate()
+            process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 21)
 
     def test_dry_run_prints_only(self):
         self.write("mpirun", OPEN_MPI)

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <sstream>
-
-#include "zero/base/error.h"
+#include <set>
 
 namespace zero::tool {
 namespace {
@@ -18,24 +16,27 @@ struct Fit {
   int cores_per_rank = 0;  // 0: leave the ranks unbound
 };
 
+bool is_elsewhere(const Host& host) {
+  return !host.local;
+}
+
 int slots_on(const Host& host, const MachineFacts& machine) {
   return host.slots.value_or(host.local ? machine.cores : 0);
 }
 
 Fit fit(const LaunchRequest& request, const MachineFacts& machine) {
   const auto& hosts = request.hosts;
-  const bool all_local = std::all_of(hosts.begin(), hosts.end(), [](auto& h) { return h.local; });
-  const bool here = all_local && (!hosts.empty() || machine.scheduler.empty());
+  const bool here = !leaves_this_machine(request, machine);
   const bool known =
-      here || (!hosts.empty() &&
-               std::all_of(hosts.begin(), hosts.end(), [](auto& h) { return h.local || h.slots; }));
+      std::all_of(hosts.begin(), hosts.end(), [](auto& h) { return h.local || h.slots; });
   Fit result;
   if (known) {
-    int slots = hosts.empty() ? machine.cores : 0;
+    int slots = 0;
     for (const Host& host : hosts) slots += slots_on(host, machine);
     result.slots = slots;
-    result.beyond_slots = request.ranks > slots;
   }
+  if (hosts.empty()) result.slots = here ? std::optional(machine.cores) : machine.scheduler_slots;
+  result.beyond_slots = result.slots && request.ranks > *result.slots;
   const int usable = std::min(machine.cores, machine.granted_cores);
   const bool crowded_here = std::any_of(hosts.begin(), hosts.end(), [&](auto& host) {
     return host.local && std::min(slots_on(host, machine), request.ranks) > usable;
@@ -63,20 +64,56 @@ void note_fit(const Fit& fit, const LaunchRequest& request, const MachineFacts& 
   else if (fit.crowded)
     plan.notes.push_back("more ranks than the " + plural(usable, "core") + " they may use here" +
                          yields);
-  if (request.hosts.empty() && !machine.scheduler.empty())
-    plan.notes.push_back("hosts and slots come from " + machine.scheduler);
+  if (!machine.scheduler.empty())
+    plan.notes.push_back("hosts and slots come from " +
+                         (request.hosts.empty() ? machine.scheduler : "the hostfile"));
+  for (const Host& host : request.hosts)
+    if (!host.slots && kind == LauncherKind::open_mpi)
+      plan.notes.push_back("hosts without slots, such as " + host.name +
+                           ", get as many ranks as they have cores");
 }
 
 using Words = std::vector<std::string>;
+
+std::string name_of_variable(const std::string& given) {
+  return given.substr(0, given.find('='));
+}
+
+// What the command sets already is left alone: Open MPI refuses two values.
+void add_exports(const LaunchRequest& request, bool elsewhere, LauncherKind kind, Words& command) {
+  std::set<std::string> named;
+  for (std::size_t i = 0; i + 1 < request.launcher_arguments.size(); ++i)
+    if (request.launcher_arguments[i] == "-x")
+      named.insert(name_of_variable(request.launcher_arguments[i + 1]));
+  const auto add = [&](const std::string& given) {
+    if (!named.insert(name_of_variable(given)).second) return;
+    const std::size_t equals = given.find('=');
+    // Hydra hands the whole environment on.
+    if (kind == LauncherKind::open_mpi)
+      command.insert(command.end(), {"-x", given});
+    else if (equals != std::string::npos)
+      command.insert(command.end(), {"-genv", given.substr(0, equals), given.substr(equals + 1)});
+  };
+  for (const std::string& given : request.exports) add(given);
+  if (elsewhere && kind == LauncherKind::open_mpi)
+    for (const std::string& name : request.forwarded) add(name);
+}
+
+// Open MPI cuts the names of hosts at their first dot, unless it is an address.
+bool has_dotted_name(const LaunchRequest& request) {
+  return std::any_of(request.hosts.begin(), request.hosts.end(), [](const Host& host) {
+    return is_elsewhere(host) && host.name.find('.') != std::string::npos &&
+           host.name.find_first_not_of("0123456789.") != std::string::npos;
+  });
+}
 
 void append(Words& command, const Words& words) {
   command.insert(command.end(), words.begin(), words.end());
 }
 
-void add_open_mpi(const Fit& fit, const MachineFacts& machine, const Launcher& launcher, bool here,
-                  LaunchPlan& plan) {
+void add_open_mpi(const Fit& fit, const LaunchRequest& request, const MachineFacts& machine,
+                  bool prrte, LaunchPlan& plan) {
   Words& command = plan.command;
-  const bool prrte = launcher.major >= 5;
   if (machine.root) append(command, {"--allow-run-as-root"});
   if (fit.beyond_slots)
     append(command, prrte ? Words{"--map-by", "slot:OVERSUBSCRIBE"} : Words{"--oversubscribe"});
@@ -93,7 +130,10 @@ void add_open_mpi(const Fit& fit, const MachineFacts& machine, const Launcher& l
         "processes may not read each other's memory here (a container, or ptrace is "
         "restricted): messages are copied twice");
   }
-  if (here && !machine.remote_shell && !prrte) {
+  if (has_dotted_name(request))
+    append(command, prrte ? Words{"--prtemca", "prte_keep_fqdn_hostnames", "1"}
+                          : Words{"--mca", "orte_keep_fqdn_hostnames", "1"});
+  if (!leaves_this_machine(request, machine) && !machine.remote_shell && !prrte) {
     append(command, {"--mca", "plm", "isolated"});
     plan.notes.push_back("no ssh or rsh here: this machine only");
   }
@@ -104,64 +144,40 @@ void add_hydra(const Fit& fit, Words& command) {
                                                       : std::string("none")});
 }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
-// The slots that one word of a hostfile gives, if it gives any: "slots=4", or Hydra's ":4".
-std::optional<int> positive(const std::string& digits, int line) {
-  int value = 0;
-  const char* end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, value);
-  if (error != std::errc() || stop != end || value < 1)
-    throw ConfigError("hostfile line " + std::to_string(line) + ": \"" + digits +
-                      "\" is not a number of slots; expected 1 or more");
-  return value;
-}
-
-Host parse_host(std::istringstream& words, LauncherKind kind, int line) {
-  Host host;
-  words >> host.name;
-  const auto colon = host.name.find(':');
-  const bool one_colon =
-      colon != std::string::npos && host.name.find(':', colon + 1) == std::string::npos;
-  if (one_colon && kind == LauncherKind::open_mpi)
-    throw ConfigError("hostfile line " + std::to_string(line) + ": Open MPI writes slots as \"" +
-                      host.name.substr(0, colon) + " slots=" + host.name.substr(colon + 1) + "\"");
-  if (one_colon) {
-    host.slots = positive(host.name.substr(colon + 1), line);
-    host.name.resize(colon);
-  }
-  for (std::string word; words >> word;) {
-    if (lower(word).rfind("slots=", 0) != 0) continue;
-    if (kind != LauncherKind::open_mpi)
-      throw ConfigError("hostfile line " + std::to_string(line) +
-                        ": this launcher writes slots as \"" + host.name + ":" + word.substr(6) +
-                        "\"");
-    host.slots = positive(word.substr(6), line);
-  }
-  return host;
-}
-
 }  // namespace
+
+bool leaves_this_machine(const LaunchRequest& request, const MachineFacts& machine) {
+  if (request.hosts.empty()) return !machine.scheduler.empty();
+  return std::any_of(request.hosts.begin(), request.hosts.end(), is_elsewhere);
+}
+
+std::vector<std::string> needed_everywhere(const std::vector<std::string>& environment) {
+  const std::set<std::string> paths{"PATH", "LD_LIBRARY_PATH", "PYTHONPATH"};
+  std::set<std::string> names;
+  for (const std::string& entry : environment) {
+    const std::string name = name_of_variable(entry);
+    if (name.starts_with("ZERO_") || name.starts_with("OMP_") || paths.contains(name))
+      names.insert(name);
+  }
+  return {names.begin(), names.end()};
+}
 
 LaunchPlan plan_launch(const LaunchRequest& request, const MachineFacts& machine,
                        const Launcher& launcher) {
   const Fit ranks = fit(request, machine);
-  const bool here = request.hosts.empty() && machine.scheduler.empty();
   LaunchPlan plan;
   plan.command = {launcher.path, "-n", std::to_string(request.ranks)};
   const bool hydra = launcher.kind == LauncherKind::hydra;
   if (!request.hostfile.empty())
     append(plan.command, {hydra ? "-f" : "--hostfile", request.hostfile});
   note_fit(ranks, request, machine, launcher.kind, plan);
-  if (launcher.kind == LauncherKind::open_mpi) add_open_mpi(ranks, machine, launcher, here, plan);
+  if (launcher.kind == LauncherKind::open_mpi)
+    add_open_mpi(ranks, request, machine, launcher.major >= 5, plan);
   if (hydra) add_hydra(ranks, plan.command);
   if (launcher.kind == LauncherKind::other)
     plan.notes.push_back(launcher.path +
                          " is neither Open MPI's nor MPICH's: binding is left to its defaults");
+  add_exports(request, leaves_this_machine(request, machine), launcher.kind, plan.command);
   append(plan.command, request.launcher_arguments);
   plan.command.push_back(request.program);
   append(plan.command, request.arguments);
@@ -181,25 +197,6 @@ Launcher identify_launcher(const std::string& path, std::string_view version_tex
     launcher.kind = LauncherKind::other;
   }
   return launcher;
-}
-
-std::vector<Host> parse_hostfile(const std::string& text, LauncherKind kind,
-                                 const std::vector<std::string>& local_names) {
-  std::vector<Host> hosts;
-  std::istringstream lines(text);
-  int number = 0;
-  for (std::string line; std::getline(lines, line);) {
-    ++number;
-    line.resize(std::min(line.size(), line.find('#')));
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    std::istringstream words(line);
-    Host host = parse_host(words, kind, number);
-    const std::string name = host.name.substr(host.name.find('@') + 1);
-    host.local = std::find(local_names.begin(), local_names.end(), name) != local_names.end();
-    hosts.push_back(host);
-  }
-  if (hosts.empty()) throw ConfigError("the hostfile names no host");
-  return hosts;
 }
 
 std::string quote_command(const std::vector<std::string>& command) {

@@ -116,14 +116,6 @@ bool can_read_other_memory() {
   return can;
 }
 
-std::string find_scheduler() {
-  const std::array<std::pair<const char*, const char*>, 3> marks = {
-      {{"SLURM_JOB_ID", "Slurm"}, {"PBS_JOBID", "PBS"}, {"LSB_JOBID", "LSF"}}};
-  for (const auto& [variable, name] : marks)
-    if (std::getenv(variable) != nullptr) return name;
-  return "";
-}
-
 }  // namespace
 
 MachineFacts read_machine() {
@@ -135,12 +127,11 @@ MachineFacts read_machine() {
   facts.root = geteuid() == 0;
   facts.cross_memory = can_read_other_memory();
   facts.remote_shell = !find_in_path("ssh").empty() || !find_in_path("rsh").empty();
-  facts.scheduler = find_scheduler();
   return facts;
 }
 
 std::vector<std::string> local_host_names() {
-  const std::string name = host_name();
+  const std::string name = lower_case(host_name());
   return {"localhost", "127.0.0.1", "::1", name, name.substr(0, name.find('.'))};
 }
 

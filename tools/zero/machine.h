@@ -10,7 +10,8 @@ namespace zero::tool {
 
 MachineFacts read_machine();
 
-// The names that mean this machine in a hostfile.
+// The names that mean this machine in a hostfile, in lower case; its addresses and aliases are for
+// host_lookup.h.
 std::vector<std::string> local_host_names();
 
 // Whole CPUs that a cgroup's quota pays for, rounded up; "max 100000" (version 2) and "-1" (version

@@ -1,19 +1,25 @@
 // zero run: prints the mpirun line that fits this machine, and runs it.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
+#include <filesystem>
 #include <memory>
-#include <sstream>
 
-#include "config_schemas/keys.h"
+#include "tools/options/number_options.h"
 #include "tools/zero/commands.h"
+#include "tools/zero/host_lookup.h"
 #include "tools/zero/launcher.h"
 #include "tools/zero/machine.h"
 #include "tools/zero/process.h"
+#include "tools/zero/scheduler.h"
 #include "tools/zero/supervise.h"
 #include "zero/base/error.h"
+#include "zero/base/input_file.h"
 #include "zero/base/number_text.h"
 #include "zero/base/run_marks.h"
 
@@ -55,8 +61,9 @@ void check_program(const std::string& program) {
     const std::string hint = is_program("./" + program) ? "; ./" + program + " exists" : "";
     throw ConfigError("program " + program + " is not in PATH" + hint);
   }
-  std::ifstream file(program);
-  throw ConfigError(program + (file ? " is not an executable file" : " does not exist"));
+  std::error_code unknown;
+  const bool exists = std::filesystem::exists(program, unknown);
+  throw ConfigError(program + (exists ? " is not an executable file" : " does not exist"));
 }
 
 std::string find_launcher(const std::string& wanted) {
@@ -80,12 +87,70 @@ Launcher ask_launcher(const std::string& path) {
   return identify_launcher(path, version.text);
 }
 
-std::string read_file(const std::string& file) {
-  std::ifstream stream(file);
-  std::ostringstream text;
-  if (!stream || !(text << stream.rdbuf()))
-    throw ConfigError("hostfile " + file + " is missing, unreadable or empty");
-  return text.str();
+// Ranks are started by ssh unless something else was chosen, whose hosts may have names of its own.
+bool starts_by_ssh(const LaunchRequest& request, const std::string& scheduler) {
+  for (const char* variable : {"OMPI_MCA_plm_rsh_agent", "OMPI_MCA_orte_rsh_agent",
+                               "OMPI_MCA_pls_rsh_agent", "OMPI_MCA_plm", "PRTE_MCA_plm_ssh_agent",
+                               "PRTE_MCA_plm", "HYDRA_LAUNCHER", "HYDRA_BOOTSTRAP"})
+    if (std::getenv(variable) != nullptr) return false;
+  const auto chooses = [](const std::string& word) {
+    return word.find("rsh_agent") != std::string::npos ||
+           word.find("ssh_agent") != std::string::npos || word == "plm" ||
+           word.find("-launcher") != std::string::npos;
+  };
+  return scheduler.empty() && std::ranges::none_of(request.launcher_arguments, chooses);
+}
+
+// The lines that the launcher gets instead of the file, if it would read the file in another way
+// than the plan.
+std::vector<std::string> read_hosts(LaunchRequest& request, const MachineFacts& machine,
+                                    LauncherKind kind, bool dry_run) {
+  if (request.hostfile.empty()) return {};
+  const bool by_ssh = starts_by_ssh(request, machine.scheduler);
+  const std::string text =
+      read_input_file({request.hostfile, "hostfile " + request.hostfile, 16, "a list of hosts"});
+  // A plan may be for a cluster that is not reached from here.
+  const auto look_up = [&](const std::string& name) {
+    HostPlace place = place_of(name, by_ssh);
+    if (!dry_run || place.problem.empty()) return place;
+    std::fprintf(stderr,
+                 "zero run: host %s cannot be found here: %s; a run would end with code %d\n",
+                 name.c_str(), place.problem.c_str(), TopologyError::code);
+    return HostPlace{};
+  };
+  request.hosts = parse_hostfile({text, request.hostfile, kind, machine.cores}, look_up);
+  const auto far = std::ranges::find(request.hosts, false, &Host::local);
+  if (by_ssh && !machine.remote_shell && !dry_run && far != request.hosts.end())
+    throw TopologyError("host " + far->name +
+                        " is another machine, and there is no ssh here to start ranks on it: "
+                        "install ssh (apt install openssh-client)");
+  std::vector<std::string> lines = hostfile_lines(request.hosts, kind);
+  return says_the_same(text, lines) ? std::vector<std::string>() : lines;
+}
+
+constexpr const char* written_hostfile = "zero-hosts";  // in the line that is printed
+
+// As the path of a file that ends with this process and its launcher.
+std::string hand_over(const std::vector<std::string>& lines) {
+  const int file = memfd_create(written_hostfile, 0);
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  if (file < 0 || write(file, text.data(), text.size()) != std::ssize(text))
+    throw TopologyError(std::string("cannot hold the list of hosts in memory: ") +
+                        std::strerror(errno));
+  return "/dev/fd/" + std::to_string(file);
+}
+
+// A shell can run what is printed; what is executed has the hosts in memory.
+std::string printed(const std::vector<std::string>& command,
+                    const std::vector<std::string>& lines) {
+  std::string text;
+  if (!lines.empty()) {
+    std::vector<std::string> words{"printf", "%s\\n"};
+    words.insert(words.end(), lines.begin(), lines.end());
+    text = quote_command(words) + " >" + written_hostfile + "\n";
+  }
+  return text + quote_command(command);
 }
 
 // Under Open MPI, ranks on other machines have only those variables that are named.
@@ -95,29 +160,54 @@ std::vector<std::string> with_marks(std::vector<std::string> command, bool elsew
   return command;
 }
 
+void read_environment(LaunchRequest& request) {
+  for (const std::string& given : request.exports)
+    if (given.empty() || given.front() == '=' ||
+        (given.find('=') == std::string::npos && std::getenv(given.c_str()) == nullptr))
+      throw ConfigError(
+          "-x " + given + ": " +
+          (given.empty() || given.front() == '='
+               ? "expected NAME, or NAME=VALUE"
+               : "this variable is not set here; expected one that is, or NAME=VALUE"));
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+  request.forwarded = needed_everywhere(environment);
+  std::erase(request.forwarded, run_marks_variable);
+}
+
+void add_allocation(LaunchRequest& request, LauncherKind kind, MachineFacts& machine) {
+  const bool chosen =
+      std::getenv("OMPI_MCA_plm") != nullptr ||
+      std::ranges::find(request.launcher_arguments, "plm") != request.launcher_arguments.end();
+  const Scheduler scheduler = read_scheduler(kind != LauncherKind::other && !chosen);
+  machine.scheduler = scheduler.name;
+  machine.scheduler_slots = scheduler.slots;
+  if (request.hostfile.empty()) request.hostfile = scheduler.hostfile;
+}
+
 void run(RunOptions options) {
   LaunchRequest& request = options.request;
   refuse_nesting();
   check_program(request.program);
   const Launcher launcher = ask_launcher(find_launcher(options.launcher));
-  if (!request.hostfile.empty())
-    request.hosts = parse_hostfile(read_file(request.hostfile), launcher.kind, local_host_names());
-  const MachineFacts machine = read_machine();
-  const bool elsewhere = !request.hosts.empty() || !machine.scheduler.empty();
+  MachineFacts machine = read_machine();
+  add_allocation(request, launcher.kind, machine);
+  const std::vector<std::string> hosts =
+      read_hosts(request, machine, launcher.kind, options.dry_run);
+  if (!hosts.empty()) request.hostfile = written_hostfile;
   if (options.start_limit > 0)
     setenv("ZERO_START_LIMIT", shortest_text(options.start_limit).c_str(), 1);
-  if (std::getenv("ZERO_START_LIMIT") != nullptr && elsewhere &&
-      launcher.kind == LauncherKind::open_mpi)
-    request.launcher_arguments.insert(request.launcher_arguments.begin(),
-                                      {"-x", "ZERO_START_LIMIT"});
-  const LaunchPlan plan = plan_launch(request, machine, launcher);
+  read_environment(request);
+  LaunchPlan plan = plan_launch(request, machine, launcher);
   for (const std::string& note : plan.notes) std::fprintf(stderr, "zero run: %s\n", note.c_str());
-  std::fprintf(options.dry_run ? stdout : stderr, "%s\n", quote_command(plan.command).c_str());
+  std::fprintf(options.dry_run ? stdout : stderr, "%s\n", printed(plan.command, hosts).c_str());
   if (options.dry_run) return;
   std::fflush(nullptr);
-  LauncherLines lines;
-  if (launcher.kind == LauncherKind::open_mpi && !options.verbose)
-    supervise(with_marks(plan.command, elsewhere), request.ranks, lines);
+  if (!hosts.empty()) *std::ranges::find(plan.command, written_hostfile) = hand_over(hosts);
+  LauncherLines lines(options.verbose);
+  if (launcher.kind == LauncherKind::open_mpi)
+    supervise(with_marks(plan.command, leaves_this_machine(request, machine)), request.ranks,
+              lines);
   else
     become(plan.command);
   throw TopologyError("cannot start " + plan.command.front() + ": " + std::strerror(errno));
@@ -133,11 +223,10 @@ void add_run(CLI::App& app) {
   command->footer(
       "What follows PROGRAM is the program's own. The line is printed before it is executed;\n"
       "Open MPI's parameters can also be set as OMPI_MCA_name=value in the environment.");
-  command->add_option("-n,--ranks", options->request.ranks, "Number of ranks")
-      ->required()
-      ->check(CLI::Range(1, config_schemas::most_ranks));
+  add_number(*command, "-n,--ranks", options->request.ranks, "Number of ranks")->required();
   command->add_option("--hostfile", options->request.hostfile,
-                      "Hosts, one a line (Open MPI: \"node1 slots=8\"; MPICH: \"node1:8\")");
+                      "Hosts, one a line (Open MPI: \"node1 slots=8\"; MPICH: \"node1:8\"), or one "
+                      "line for each rank");
   command->add_option("--launcher", options->launcher,
                       "Launcher to use (default: mpirun, else mpiexec)");
   command
@@ -146,9 +235,13 @@ void add_run(CLI::App& app) {
           "One more argument for the launcher; may be repeated, as --launcher-arg=--verbose")
       ->allow_extra_args(false);
   command
-      ->add_option("--start-limit", options->start_limit,
-                   "Seconds until all ranks have come up (ZERO_START_LIMIT; default: 120)")
-      ->check(CLI::PositiveNumber);
+      ->add_option(
+          "-x", options->request.exports,
+          "A variable for ranks on other hosts, NAME or NAME=VALUE; may be repeated. ZERO_*, "
+          "OMP_*, PATH, LD_LIBRARY_PATH and PYTHONPATH need no -x")
+      ->allow_extra_args(false);
+  add_number(*command, "--start-limit", options->start_limit,
+             "Seconds until all ranks have come up (ZERO_START_LIMIT; default: 120)");
   command->add_flag("--dry-run", options->dry_run, "Only print the line");
   command->add_flag("--verbose", options->verbose,
                     "Show what Open MPI itself says of a failure, also where a rank has said why");

@@ -1,0 +1,113 @@
+"""What people type at `zero` and train_gpt: numbers out of range, empty values, files that are none.
+
+usage: arguments_test.py ZERO TRAIN_GPT
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ZERO, TRAIN_GPT = sys.argv[1:3]
+COMMANDS = [[], ["run"], ["config"], ["config", "check"], ["config", "explain"], ["config", "new"], ["checkpoint"],
+            ["checkpoint", "inspect"], ["checkpoint", "verify"], ["checkpoint", "export"], ["checkpoint", "diff"], ["compare"]]
+SMALL = ["--model", "tiny", "--sequence-length", "8", "--threads", "1"]
+
+
+def call(*command, environment=None):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, errors="replace", timeout=60,
+                          env={**os.environ, "ZERO_STRICT": "0", **(environment or {})})
+
+
+class Arguments(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def refused(self, text, *command, code=10, **keywords):
+        with self.subTest(command=command[1:]):
+            done = call(*command, **keywords)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(text, done.stderr)
+            self.assertNotIn("json.exception", done.stderr)
+
+    def test_every_number_has_a_range(self):
+        for program, command in [(ZERO, command) for command in COMMANDS] + [(TRAIN_GPT, [])]:
+            done = call(program, *command, "--help")
+            self.assertEqual(done.returncode, 0)
+            self.assertNotRegex(done.stdout, r"\b(INT|UINT|FLOAT)\b", f"{command}: an option without a row of number_options.cpp")
+            for option in re.findall(r"(?m)^ +(?:-\w, *)?(--[a-z-]+) (?:N|SIZE)\b", done.stdout):
+                for value in ("nan", "-1", "99999999999999999999"):
+                    self.refused(f"{option} {value}: expected a", program, *command, *self.needed(command), f"{option}={value}")
+
+    def needed(self, command):
+        """Words without which the command is refused for want of them."""
+        return {"check": ["none.json"], "explain": ["none.json"], "export": ["none", "out"]}.get(command[-1] if command else "", [])
+
+    def test_numbers_of_train_gpt(self):
+        for option, value, rest in (("--seed", "-1", "whole number from 0 to 18446744073709551615"),
+                                    ("--seed", "18446744073709551616", "whole number from 0 to 18446744073709551615"),
+                                    ("--plan", "0", "whole number from 1 to 1048576 ranks"),
+                                    ("--plan", "1048577", "whole number from 1 to 1048576 ranks"),
+                                    ("--threads", "100000", "whole number from 0 to 1024"),
+                                    ("--start-limit", "0", "number from 0.001 to 1000000000 of seconds"),
+                                    ("--max-shard-size", "-5", "size of 1 to 1125899906842624 bytes, such as 500MB")):
+            self.refused(f"{option} {value}: expected a {rest}", TRAIN_GPT, *SMALL, option, value)
+        self.refused("--checkpoint: is empty; expected a value", TRAIN_GPT, *SMALL, "--checkpoint", "")
+
+    def test_commands_and_empty_values(self):
+        self.refused("unknown command checkpoint foo; expected one of inspect, verify, export, diff; see zero checkpoint --help",
+                     ZERO, "checkpoint", "foo")
+        self.refused("unknown command config chekc; expected one of check, explain, new", ZERO, "config", "chekc")
+        self.refused("DIR: is empty; expected a value", ZERO, "checkpoint", "inspect", "")
+        self.refused("--tag: is empty; expected a value", ZERO, "checkpoint", "verify", "c", "--tag", "")
+        self.refused("-x NO_SUCH_VARIABLE: this variable is not set here", ZERO, "run", "-n", "1", "-x", "NO_SUCH_VARIABLE", "true")
+
+    def test_a_new_config_that_could_not_be_used(self):
+        self.refused("--warmup-steps 2000: expected fewer than --total-steps 10",
+                     ZERO, "config", "new", "--warmup-steps", "2000", "--total-steps", "10")
+        self.refused("--lr nan: expected a number from 0", ZERO, "config", "new", "--lr", "nan")
+
+    def test_nested_groups_are_named_as_they_have_to_be(self):
+        config = self.folder / "c.json"
+        config.write_text('{"train_batch_size": 8, "zero_core": {"reduce_group_size": [2, 2]}}')
+        self.refused("each larger than the one before and a multiple of it", ZERO, "config", "check", config)
+
+    def test_files_that_are_none(self):
+        fifo, large = self.folder / "fifo", self.folder / "large"
+        os.mkfifo(fifo)
+        large.write_bytes(b"")
+        os.truncate(large, 3 << 30)  # of a hole
+        readers = ([ZERO, "compare"], [ZERO, "config", "check"], [ZERO, "run", "-n", "1", "--dry-run", "--hostfile"])
+        for reader in readers:
+            tail = ["true"] if "run" in reader else []
+            self.refused("not a regular file", *reader, "/dev/zero", *tail)
+            self.refused("not a regular file", *reader, fifo, *tail)
+            self.refused("is larger than", *reader, large, *tail)
+            self.refused("cannot be read: No such file", *reader, self.folder / "none.json", *tail)
+        for reader in readers[1:]:
+            self.refused("is a directory", *reader, self.folder, *(["true"] if "run" in reader else []))
+        broken = self.folder / "report.json"
+        broken.write_text('{"format": "zero-comparison",\n"version": }')
+        self.refused("is no report.json of train_gpt --report: it is not valid JSON, from line 2 on", ZERO, "compare", broken)
+        broken.write_text('{"format": "zero-comparison", "version": 1}')
+        self.refused("a value is missing, or of another type", ZERO, "compare", broken)
+
+    def test_a_model_is_not_written_into_a_checkpoint(self):
+        checkpoints = self.folder / "c"
+        done = call(TRAIN_GPT, *SMALL, "--steps", "1", "--checkpoint", checkpoints)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for inside in (checkpoints / "step-1", checkpoints / "step-1" / "model"):
+            self.refused("step-1 is a checkpoint, which later saves with --keep remove", ZERO, "checkpoint", "export",
+                         checkpoints, inside)
+            self.assertFalse(inside.name == "model" and inside.exists())
+            self.refused("step-1 is a checkpoint", TRAIN_GPT, *SMALL, "--steps", "1", "--save-model", inside)
+        self.assertEqual(call(ZERO, "checkpoint", "export", checkpoints, checkpoints / "model").returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,23 @@
+// The scheduler's allocation that this process runs in, from the variables that it sets.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace zero::tool {
+
+struct Scheduler {
+  std::string name;      // "Slurm", "PBS", "LSF"; empty: none
+  std::string hostfile;  // where it lists its hosts, if it does
+  std::optional<int> slots;
+};
+
+// Throws TopologyError if the variables are there and what they speak of is not: a container has
+// inherited them. `starts_by_itself`: Slurm's srun starts the launcher's helpers.
+Scheduler read_scheduler(bool starts_by_itself);
+
+// The sum of "2(x3),1": 7. Empty if it is no such list.
+std::optional<int> slots_of_tasks(std::string_view tasks_per_node);
+
+}  // namespace zero::tool
