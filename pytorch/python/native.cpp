@@ -194,14 +194,19 @@ class Model {
 // Each kind of zero::Error as a class of its own, with the exit code that a process would end with.
 void declare_errors(py::module_& module) {
   static py::exception<Error> base(module, "Error", PyExc_RuntimeError);
-  const auto derive = [&](const char* name) {
-    return PyErr_NewException((std::string("zerocore.") + name).c_str(), base.ptr(), nullptr);
+  // Errors that the Python package raises itself have no instance of ours with a code.
+  const auto derive = [&](const char* name, int code) {
+    PyObject* kind =
+        PyErr_NewException((std::string("zerocore.") + name).c_str(), base.ptr(), nullptr);
+    py::handle(kind).attr("exit_code") = code;
+    return kind;
   };
-  static PyObject* const usage = derive("UsageError");
-  static PyObject* const config = derive("ConfigError");
-  static PyObject* const peer = derive("PeerFailed");
-  static PyObject* const disagreement = derive("DisagreementError");
-  static PyObject* const stalled = derive("StalledError");
+  base.attr("exit_code") = Error::code;
+  static PyObject* const usage = derive("UsageError", UsageError::code);
+  static PyObject* const config = derive("ConfigError", ConfigError::code);
+  static PyObject* const peer = derive("PeerFailed", PeerFailed::code);
+  static PyObject* const disagreement = derive("DisagreementError", DisagreementError::code);
+  static PyObject* const stalled = derive("StalledError", StalledError::code);
   module.attr("UsageError") = py::handle(usage);
   module.attr("ConfigError") = py::handle(config);
   module.attr("PeerFailed") = py::handle(peer);

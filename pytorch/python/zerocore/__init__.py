@@ -39,7 +39,7 @@ from ._native import (  # noqa: E402
     UsageError,
 )
 from .comparison import compare_stages  # noqa: E402
-from .distributed import init_distributed  # noqa: E402
+from .distributed import explain_missing_ranks, init_distributed  # noqa: E402
 from .engine import Engine  # noqa: E402
 from .initialize import add_config_arguments, initialize  # noqa: E402
 from .ranks import ranks  # noqa: E402
@@ -50,6 +50,7 @@ from .utils import (  # noqa: E402
     safe_set_full_fp32_param,
 )
 
+explain_missing_ranks()
 __version__ = "0.1.0"
 __all__ = [
     "ConfigError", "DisagreementError", "Engine", "Error", "PeerFailed", "StalledError", "UsageError",

@@ -4,15 +4,19 @@ import functools
 import inspect
 import os
 import socket
+import sys
 
 import torch.distributed as dist
 
-from . import evaluation
+from . import _native, evaluation
 from .ranks import ranks, text_of_root
 
 _COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "barrier",
                 "broadcast", "broadcast_object_list", "gather", "gather_object", "reduce", "reduce_scatter",
                 "reduce_scatter_tensor", "scatter", "scatter_object_list")
+
+
+_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_port=None, verbose=True, timeout=None,
@@ -21,17 +25,21 @@ def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_por
     if not dist.is_initialized():
         export_ranks()
         more = {} if timeout is None else {"timeout": timeout}
-        dist.init_process_group("gloo", **more)
+        try:
+            dist.init_process_group("gloo", **more)
+        except dist.DistNetworkError as error:
+            raise _native.ConfigError(
+                f"zerocore.init_distributed: the ranks do not meet at MASTER_ADDR {os.environ['MASTER_ADDR']}, MASTER_PORT "
+                f"{os.environ['MASTER_PORT']}: {error}; unset both, and the ranks choose a free port themselves") from None
 
 
 def export_ranks():
-    """Puts into the environment what torchrun and DeepSpeed's launcher put there. Collective."""
+    """Puts into the environment what torchrun and DeepSpeed's launcher put there. The ranks of MPI win over what is there.
+    Collective."""
     job = ranks()
     os.environ.update(RANK=str(job.rank), LOCAL_RANK=str(job.local_rank), WORLD_SIZE=str(job.size),
                       LOCAL_WORLD_SIZE=str(job.local_size))
-    address, port = _rendezvous(job)
-    os.environ.setdefault("MASTER_ADDR", address)
-    os.environ.setdefault("MASTER_PORT", str(port))
+    _export_rendezvous(job)
     for name in _COLLECTIVES:
         if not hasattr(getattr(dist, name), "ends_evaluations"):
             setattr(dist, name, _after_evaluation(getattr(dist, name)))
@@ -51,14 +59,78 @@ def _after_evaluation(collective):
     return call
 
 
-def _rendezvous(job):
-    """A port of the root's host that is free now."""
-    def address():
-        with socket.socket() as listener:
-            listener.bind(("", 0))
-            port = listener.getsockname()[1]
-        host = "127.0.0.1" if job.local_size == job.size else socket.gethostname()
-        return f"{host} {port}"
+_exported = None  # (MASTER_ADDR, MASTER_PORT) that this module has chosen
 
-    host, port = text_of_root(job, address).split()
-    return host, int(port)
+
+def _export_rendezvous(job):
+    global _exported
+    given = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    if given == _exported:
+        return
+    problem, remark, address, port = text_of_root(job, lambda: "\n".join(_rendezvous(job, *given))).split("\n")
+    if problem:
+        raise _native.ConfigError(problem)
+    if remark and job.rank == 0:
+        print(f"zerocore: {remark}", file=sys.stderr, flush=True)
+    _exported = address, port
+    os.environ.update(MASTER_ADDR=address, MASTER_PORT=port)
+
+
+def _rendezvous(job, address, port):
+    """Where the ranks meet: what is wrong, a remark, the address, the port. Rank 0 decides, for it is the one that
+    listens. A variable that was left behind by another launcher must not make gloo wait for a host that is not there."""
+    one_host = job.local_size == job.size
+    own_name = socket.gethostname()
+    own = "127.0.0.1" if one_host else own_name
+    here = not address or address in ("127.0.0.1", "localhost", "::1", own_name) or (not one_host and _can_listen_at(address))
+    if not here:
+        why = "all ranks are on this host" if one_host else f"it is no address of rank 0's host, {own_name}"
+        free = _free_port()
+        return "", f"MASTER_ADDR {address} is not used, since {why}: the ranks meet at {own}:{free}", own, free
+    if not port:
+        return "", "", address if address and not one_host else own, _free_port()
+    problem = _problem_of_port(port)
+    return problem, "", address or own, port
+
+
+def _can_listen_at(address):
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as listener:
+            listener.bind(place)
+    except OSError:
+        return False
+    return True
+
+
+def _problem_of_port(port):
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        return f"MASTER_PORT is {port!r}; expected a port from 1 to 65535, or unset it: the ranks take a free one"
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("", int(port)))
+            listener.listen()
+        except OSError as error:
+            return (f"MASTER_PORT {port} cannot be used on rank 0's host, {socket.gethostname()}: {error.strerror}; another "
+                    "job may have it: unset MASTER_PORT, and the ranks take a free one, or set another")
+    return ""
+
+
+def _free_port():
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        return str(listener.getsockname()[1])
+
+
+def explain_missing_ranks():
+    """Scripts for other launchers read LOCAL_RANK before anything has put it there: the error says what to do."""
+    before = sys.excepthook
+
+    def hook(kind, error, traceback):
+        before(kind, error, traceback)
+        if kind is KeyError and error.args and error.args[0] in _VARIABLES:
+            print(f"zerocore: mpirun does not set {error.args[0]}: start the script with `python -m zerocore.as_deepspeed "
+                  "script.py`, or call zerocore.init_distributed() before this line", file=sys.__stderr__, flush=True)
+
+    sys.excepthook = hook

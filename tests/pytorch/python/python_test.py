@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -165,6 +166,31 @@ def idioms():
         if file not in ("__init__", "harness", "run"):
             for ranks in (1, 2, 3):
                 run_idioms(file, ranks)
+
+
+def rendezvous():
+    """torch's variables from elsewhere: too early, stale, or taken."""
+    stale = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "job-master-0.example", "MASTER_PORT": "23456"}
+    out, err = run(2, "init", environment=stale, script="rendezvous.py")
+    met = re.findall(r"met 2 ranks at 127\.0\.0\.1:(\d+)", out)
+    if len(met) != 2 or met[0] != met[1] or met[0] == "23456":
+        raise SystemExit(out + err)
+    if err.count(f"MASTER_ADDR job-master-0.example is not used, since all ranks are on this host: the ranks meet at "
+                 f"127.0.0.1:{met[0]}") != 1:
+        raise SystemExit(err)
+    with socket.socket() as other_job:
+        other_job.bind(("", 0))
+        port = str(other_job.getsockname()[1])
+        other_job.listen()
+        err = run(2, "init", environment={"MASTER_PORT": port}, expect=10, script="rendezvous.py")[1]
+        contains(err, f"MASTER_PORT {port} cannot be used", "Address already in use", "unset MASTER_PORT")
+    out, err = run(2, "init", environment={"MASTER_ADDR": "localhost", "MASTER_PORT": port}, script="rendezvous.py")
+    contains(out, f"met 2 ranks at localhost:{port}")
+    contains(run(2, "init", environment={"MASTER_PORT": "x"}, expect=10, script="rendezvous.py")[1], "MASTER_PORT is 'x'")
+    contains(run(2, "early", expect=None, script="rendezvous.py")[1],
+             "mpirun does not set LOCAL_RANK", "python -m zerocore.as_deepspeed")
+    out = as_deepspeed(2, str(HERE / "rendezvous.py"), "parsed")
+    contains(out, "local rank 0 of 0", "local rank 1 of 1")
 
 
 def as_deepspeed(ranks, *arguments):

@@ -4,6 +4,8 @@
 is an error that says so. torch.distributed gets a gloo group, because scripts ask it for ranks; the engine never uses
 it."""
 
+import argparse
+import functools
 import importlib.util
 import os
 import pathlib
@@ -20,8 +22,27 @@ def install():
         raise ImportError("deepspeed was imported before zerocore.as_deepspeed.install()")
     sys.path.insert(0, str(pathlib.Path(__file__).parent / "shim"))
     export_ranks()
+    _give_local_rank()
     if importlib.util.find_spec("accelerate") is not None:
         _let_accelerate_see_cpu_ranks()
+
+
+def _give_local_rank():
+    """DeepSpeed's launcher adds --local_rank to a script's arguments. Here a parser that has this option gets it, and
+    scripts without it are not told of an argument that they do not know."""
+    parse = argparse.ArgumentParser.parse_known_args
+    names = ("--local_rank", "--local-rank")
+
+    @functools.wraps(parse)
+    def parse_known_args(self, args=None, namespace=None):
+        given = sys.argv[1:] if args is None else list(args)
+        name = next((name for name in names if name in self._option_string_actions), None)
+        is_given = any(word.split("=")[0] in names for word in given)
+        if name is not None and args is None and not is_given:
+            args = [f"{name}={os.environ['LOCAL_RANK']}", *given]
+        return parse(self, args, namespace)
+
+    argparse.ArgumentParser.parse_known_args = parse_known_args
 
 
 def _let_accelerate_see_cpu_ranks():
