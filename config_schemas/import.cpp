@@ -64,6 +64,7 @@ bool read_section(Importer& import, ProblemList& problems, const Member& member)
     if (!why.empty() && !value.members.empty()) import.result.effects.push_back({member.key, why});
     if (!why.empty()) return true;
     if (scope == Scope::fsdp && !value.members.empty()) import.fsdp.seen = true;
+    if (scope == Scope::fsdp && import.fsdp.at.line == 0) import.fsdp.at = value.position;
     read(import, problems, value, scope, member.key);
   } else if (value.kind != Node::Kind::null) {
     problems.add(value.position, member.key + ": must be a section with keys of its own");
@@ -116,8 +117,9 @@ Imported import_config(const Node& root, ProblemList& problems) {
   import.fsdp.key = words != nullptr ? "fsdp" : "distributed_type";
   if (words != nullptr || type != nullptr)
     import.fsdp.at = (words != nullptr ? words : type)->position;
-  import.fsdp.off = words != nullptr && (words->text.empty() || truth_of(*words) == false) &&
-                    words->members.empty();
+  import.fsdp.off =
+      words != nullptr && words->members.empty() &&
+      (words->text.empty() || words->kind == Node::Kind::array || truth_of(*words) == false);
   import.fsdp.seen = import.distributed_type == "FSDP" || (words != nullptr && !import.fsdp.off);
   read(import, problems, root, type != nullptr ? Scope::accelerate : Scope::trainer, "");
   const Node* settings = find_value(root, "deepspeed_config");

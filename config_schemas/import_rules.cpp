@@ -76,8 +76,9 @@ std::string processes(Importer& import, const Node& node) {
 // An axis of parallelism_config; 1 is none.
 std::int64_t axis(Importer& import, const Node& node) {
   const std::int64_t size = node.kind == Node::Kind::null ? 1 : count_of(node).value_or(0);
-  if (size < 1) import.refuse(node, shown(node) + " is not a number of ranks, 1 or more");
-  return std::max<std::int64_t>(1, size);
+  if (size >= 1 && size <= most_ranks) return size;
+  import.refuse(node, shown(node) + " is not a number of ranks, 1 or more");
+  return 1;
 }
 
 template <int which>
