@@ -10,6 +10,8 @@
 namespace zero::config_schemas {
 namespace {
 
+constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+
 // Why a document cannot be read.
 struct Fault {
   Position position;
@@ -363,7 +365,7 @@ class Reader {
 };
 
 Document parse(std::string_view text, Node (Reader::*read)()) {
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   Document document;
   if (const Fault fault = unsuitable(text); !fault.text.empty()) {
     document.problems = {{fault.position, fault.text}};
@@ -408,6 +410,17 @@ Document parse_document(std::string_view text) {
 
 Document parse_value(std::string_view text) {
   return parse(text, &Reader::single_value);
+}
+
+bool begins_with_bracket(std::string_view text) {
+  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
+  try {
+    Scanner scanner(text);
+    scanner.skip_blanks();
+    return scanner.peek() == '{' || scanner.peek() == '[';
+  } catch (const Fault&) {
+    return true;  // a comment that never ends: whoever reads JSON says so
+  }
 }
 
 }  // namespace zero::config_schemas

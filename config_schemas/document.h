@@ -26,9 +26,11 @@ constexpr const char* too_deep = "nested deeper than 32 levels";
 constexpr const char* too_long_string = "a string is longer than 64 KiB";
 constexpr const char* has_nul = "contains a NUL byte: not a text file";
 
-// Counted from 1, columns in characters. Line 0: not from a file.
+// Counted from 1, columns in characters. Line 0: not from a file. `file`: 0, or what
+// ProblemList::add_file() returned.
 struct Position {
   std::int64_t line = 0, column = 0;
+  int file = 0;
 };
 
 struct Problem {
@@ -73,8 +75,10 @@ Problem duplicate_key(const std::string& key, Position position, std::int64_t fi
 Document parse_document(std::string_view text);
 // One value, as it may stand in a document.
 Document parse_value(std::string_view text);
-// One YAML document within the same limits; no aliases. Without yaml-cpp (no_yaml.cpp) a problem
-// that says so.
+// One YAML document within the same limits; no aliases. Scalars mean what they mean in YAML 1.1.
+// Without yaml-cpp (no_yaml.cpp) a problem that says so.
 Document parse_yaml(std::string_view text);
+// Whether the text begins with a bracket, as JSON does, behind blanks and comments.
+bool begins_with_bracket(std::string_view text);
 
 }  // namespace zero::config_schemas

@@ -1,6 +1,7 @@
 #include "config_schemas/import.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "config_schemas/importer.h"
 #include "config_schemas/values.h"
@@ -8,30 +9,63 @@
 namespace zero::config_schemas {
 namespace {
 
+constexpr std::pair<std::string_view, Scope> sections[] = {
+    {"fsdp_config", Scope::fsdp},
+    {"deepspeed_config", Scope::plugin},
+    {"parallelism_config", Scope::parallelism}};
+
 const Node* find_value(const Node& object, std::string_view key) {
   const Member* member = find_member(object, key);
   return member == nullptr ? nullptr : &member->value;
 }
 
+// The Trainer writes the names of these sections without their prefix.
+std::string full_name(Scope scope, const std::string& key) {
+  const std::string prefix = scope == Scope::fsdp          ? "fsdp_"
+                             : scope == Scope::parallelism ? "parallelism_config_"
+                                                           : "";
+  return key.starts_with(prefix) ? key : prefix + key;
+}
+
 const Rule* find_rule(Scope scope, const std::string& key) {
-  // The Trainer writes fsdp_config's names without the prefix.
-  const std::string full = scope == Scope::fsdp && !key.starts_with("fsdp_") ? "fsdp_" + key : key;
+  const std::string full = full_name(scope, key);
   const auto found = std::ranges::find_if(
       rules(), [&](const Rule& rule) { return rule.scope == scope && rule.key == full; });
   return found == rules().end() ? nullptr : &*found;
 }
 
+const Node* find_named(const Node& section, Scope scope, std::string_view full) {
+  for (const Member& member : section.members)
+    if (full_name(scope, member.key) == full) return &member.value;
+  return nullptr;
+}
+
 void read(Importer& import, ProblemList& problems, const Node& section, Scope scope,
           const std::string& path);
 
-// A section inside of the document; another name of a file for deepspeed_config.
+// Why a section is not read; empty: it is.
+std::string unread(const Importer& import, Scope scope) {
+  const std::string& type = import.distributed_type;
+  if (scope == Scope::fsdp && import.fsdp.off) return "no effect: fsdp is off";
+  if (type.empty() || scope == Scope::parallelism) return "";
+  if (type == (scope == Scope::fsdp ? "FSDP" : "DEEPSPEED")) return "";
+  return "no effect: distributed_type is " + printable(type);
+}
+
+// A section inside of the document.
 bool read_section(Importer& import, ProblemList& problems, const Member& member) {
-  const bool fsdp = member.key == "fsdp_config";
-  if (!fsdp && member.key != "deepspeed_config") return false;
+  const auto found = std::ranges::find(sections, std::string_view(member.key),
+                                       &std::pair<std::string_view, Scope>::first);
+  if (found == std::ranges::end(sections)) return false;
+  const Scope scope = found->second;
   const Node& value = member.value;
   if (value.kind == Node::Kind::object) {
-    if (fsdp && !value.members.empty()) import.fsdp.seen = true;
-    read(import, problems, value, fsdp ? Scope::fsdp : Scope::plugin, member.key);
+    const std::string why = unread(import, scope);
+    if (!why.empty() && !value.members.empty()) import.result.effects.push_back({member.key, why});
+    if (!why.empty()) return true;
+    if (scope == Scope::fsdp && !value.members.empty()) import.fsdp.seen = true;
+    if (scope == Scope::fsdp && import.fsdp.at.line == 0) import.fsdp.at = value.position;
+    read(import, problems, value, scope, member.key);
   } else if (value.kind != Node::Kind::null) {
     problems.add(value.position, member.key + ": must be a section with keys of its own");
   }
@@ -50,8 +84,16 @@ void read(Importer& import, ProblemList& problems, const Node& section, Scope sc
       continue;
     }
     import.key = full;
+    import.fills_in = scope != Scope::plugin;
+    if (!rule->today.empty() && find_named(section, scope, rule->today) != nullptr) {
+      problems.add(member.position, printable(full) + ": is an old name of " +
+                                        std::string(rule->today) +
+                                        ", which is given too; keep that");
+      continue;
+    }
     std::string effect = rule->apply == nullptr ? "" : rule->apply(import, member.value);
     if (effect.empty()) effect = rule->effect;
+    if (!rule->today.empty()) effect += "; an old name of " + std::string(rule->today);
     import.result.effects.push_back({printable(full), effect});
   }
 }
@@ -69,19 +111,24 @@ bool is_foreign(const Node& root) {
 
 Imported import_config(const Node& root, ProblemList& problems) {
   Importer import(problems);
-  import.result.root = {Node::Kind::object, root.position, "{", {}};
   const Node* type = find_value(root, "distributed_type");
   const Node* words = find_value(root, "fsdp");
-  import.fsdp.seen = (type != nullptr && upper_case(type->text) == "FSDP") ||
-                     (words != nullptr && truth_of(*words) != false && words->text != "");
+  if (type != nullptr) import.distributed_type = upper_case(type->text);
+  import.fsdp.key = words != nullptr ? "fsdp" : "distributed_type";
+  if (words != nullptr || type != nullptr)
+    import.fsdp.at = (words != nullptr ? words : type)->position;
+  import.fsdp.off =
+      words != nullptr && words->members.empty() &&
+      (words->text.empty() || words->kind == Node::Kind::array || truth_of(*words) == false);
+  import.fsdp.seen = import.distributed_type == "FSDP" || (words != nullptr && !import.fsdp.off);
   read(import, problems, root, type != nullptr ? Scope::accelerate : Scope::trainer, "");
-  const bool plugin = type != nullptr && upper_case(type->text) == "DEEPSPEED";
   const Node* settings = find_value(root, "deepspeed_config");
   const bool staged = settings != nullptr && find_value(*settings, "zero_stage") != nullptr;
-  if (plugin && !staged && import.result.config_file.empty())
+  if (import.distributed_type == "DEEPSPEED" && !staged && import.result.config_file.empty()) {
+    const std::string effect = import.set_number("zero_optimization.stage", root, 2);
     import.result.effects.push_back(
-        {"deepspeed_config.zero_stage",
-         import.set_number("zero_optimization.stage", root, 2) + ", Accelerate's default"});
+        {"deepspeed_config.zero_stage", effect + ", Accelerate's default"});
+  }
   import.finish();
   return std::move(import.result);
 }
@@ -104,22 +151,8 @@ std::string upper_case(std::string_view text) {
 }
 
 std::string Importer::set(const std::string& path, const Node& value) {
-  Node* node = &result.root;
-  std::string_view rest = path;
-  for (auto dot = rest.find('.'); dot != std::string_view::npos; dot = rest.find('.')) {
-    const std::string name(rest.substr(0, dot));
-    const auto found = std::ranges::find(node->members, name, &Member::key);
-    if (found == node->members.end())
-      node = &node->members
-                  .emplace_back(
-                      Member{name, value.position, {Node::Kind::object, value.position, "{", {}}})
-                  .value;
-    else
-      node = &found->value;
-    rest.remove_prefix(dot + 1);
-  }
-  std::erase_if(node->members, [&](const Member& member) { return member.key == rest; });
-  node->members.push_back({std::string(rest), value.position, value});
+  std::erase_if(result.values, [&](const ImportedValue& other) { return other.path == path; });
+  result.values.push_back({path, value, key, result.effects.size(), fills_in});
   return path + " " + (value.kind == Node::Kind::string ? printable(value.text) : shown(value));
 }
 
@@ -136,11 +169,35 @@ std::string Importer::set_number(const std::string& path, const Node& at, std::i
 }
 
 void Importer::refuse(const Node& at, const std::string& message) {
-  problems_.add(at.position, printable(key) + ": " + message);
+  refuse(at.position, message);
+}
+
+void Importer::refuse(Position at, const std::string& message) {
+  problems_.add(at, printable(key) + ": " + message);
+}
+
+void Importer::check_mesh() {
+  if (mesh.replicas > 1 && mesh.shards == 1)
+    refuse(mesh.at, "dp_replicate_size " + std::to_string(mesh.replicas) +
+                        " leaves FSDP nothing to shard over; give dp_shard_size too, or "
+                        "distributed_type MULTI_GPU for data parallelism");
+  const std::int64_t ranks = mesh.replicas * mesh.shards;
+  if (ranks > 1 && processes > 0 && ranks != processes)
+    refuse(mesh.at, "dp_replicate_size " + std::to_string(mesh.replicas) + " x dp_shard_size " +
+                        std::to_string(mesh.shards) + " are " + std::to_string(ranks) +
+                        " ranks, but num_processes is " + std::to_string(processes));
 }
 
 void Importer::finish() {
+  key = "parallelism_config";
+  fills_in = true;
+  if (fsdp.seen) check_mesh();
+  key = fsdp.key;
   if (!fsdp.seen) return;
+  if (!result.config_file.empty() || result.config) {
+    refuse(fsdp.at, "FSDP and DeepSpeed exclude each other; keep one of them");
+    return;
+  }
   Node at;
   at.position = fsdp.at;
   const bool sharded = fsdp.strategy != "NO_SHARD";
@@ -148,8 +205,10 @@ void Importer::finish() {
                                              fsdp.strategy != "HYBRID_SHARD_ZERO2");
   set_number("zero_optimization.stage", at, sharded ? 3 : 0);
   if (sharded && !reshard) set_truth("zero_core.reshard_after_forward", at, false);
-  if (fsdp.strategy.starts_with("HYBRID_SHARD"))
-    set("zero_core.shard_group_size", {Node::Kind::string, at.position, "node", {}});
+  if (sharded && mesh.replicas > 1)
+    set_number("zero_core.shard_group_size", {Node::Kind::null, mesh.at, "", {}}, mesh.shards);
+  else if (fsdp.strategy.starts_with("HYBRID_SHARD"))
+    set_text("zero_core.shard_group_size", at, "node");
   if (sharded && !fsdp.prefetch) set_number("zero_optimization.stage3_prefetch_bucket_size", at, 0);
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 
 #include "config_schemas/importer.h"
 #include "config_schemas/values.h"
@@ -9,6 +10,7 @@ namespace {
 constexpr std::string_view launcher = "the launcher's: zero run and mpirun decide";
 constexpr std::string_view units = "no effect: the program declares its units";
 constexpr std::string_view always = "no effect: always so";
+constexpr std::string_view program = "the training program's: it is not read here";
 
 template <const char* const& path>
 std::string copy(Importer& import, const Node& node) {
@@ -21,6 +23,14 @@ std::string refuse_if_given(Importer& import, const Node& node) {
                      (node.kind == Node::Kind::array && node.members.empty());
   if (!empty) import.refuse(node, shown(node) + " is not supported by this version; remove it");
   return "";
+}
+
+std::optional<std::int64_t> count_of(const Node& node) {
+  std::int64_t value = 0;
+  const char* end_of_text = node.text.data() + node.text.size();
+  const auto [end, error] = std::from_chars(node.text.data(), end_of_text, value);
+  if (error != std::errc() || end != end_of_text) return std::nullopt;
+  return value;
 }
 
 bool as_truth(Importer& import, const Node& node) {
@@ -47,12 +57,45 @@ std::string mixed_precision(Importer& import, const Node& node) {
   if (dtype == "bf16") return import.set_truth("bf16.enabled", node, true);
   if (dtype == "fp16") return import.set_truth("fp16.enabled", node, true);
   if (dtype != "no" && truth_of(node) != false)
-    import.refuse(node, shown(node) + " is not supported by this version; allowed: no, bf16");
+    import.refuse(node, shown(node) + " is not supported by this version; allowed: no, bf16, fp16");
   return "fp32";
 }
 
-std::string processes(Importer&, const Node& node) {
+// Of files before mixed_precision.
+std::string old_fp16(Importer& import, const Node& node) {
+  if (!as_truth(import, node)) return "fp32";
+  import.result.fp16 = true;
+  return import.set_truth("fp16.enabled", node, true);
+}
+
+std::string processes(Importer& import, const Node& node) {
+  import.processes = std::max<std::int64_t>(0, count_of(node).value_or(0));
   return "start so many ranks: zero run -n " + printable(node.text);
+}
+
+// An axis of parallelism_config; 1 is none.
+std::int64_t axis(Importer& import, const Node& node) {
+  const std::int64_t size = node.kind == Node::Kind::null ? 1 : count_of(node).value_or(0);
+  if (size >= 1 && size <= most_ranks) return size;
+  import.refuse(node, shown(node) + " is not a number of ranks, 1 or more");
+  return 1;
+}
+
+template <int which>
+std::string data_axis(Importer& import, const Node& node) {
+  const std::int64_t size = axis(import, node);
+  (which == 0 ? import.mesh.replicas : import.mesh.shards) = size;
+  import.mesh.at = node.position;
+  if (import.fsdp.seen) return "";
+  return size == 1 ? "as always" : "no effect: acts with FSDP only";
+}
+
+std::string other_axis(Importer& import, const Node& node) {
+  if (axis(import, node) > 1)
+    import.refuse(node, shown(node) +
+                            " is not supported: every rank is a data-parallel rank, and counts as "
+                            "one in the batch; write 1");
+  return "as always";
 }
 
 std::string strategy(Importer& import, const Node& node) {
@@ -63,6 +106,7 @@ std::string strategy(Importer& import, const Node& node) {
   if (name.size() == 1 && name[0] >= '1' && name[0] <= '5') name = by_number[name[0] - '0'];
   import.fsdp.strategy = name;
   import.fsdp.at = node.position;
+  import.fsdp.key = import.key;
   if (name == "FULL_SHARD") return "zero_optimization.stage 3";
   if (name == "SHARD_GRAD_OP")
     return "zero_optimization.stage 3, zero_core.reshard_after_forward false";
@@ -79,15 +123,17 @@ std::string strategy(Importer& import, const Node& node) {
 std::string reshard(Importer& import, const Node& node) {
   const bool number = node.kind == Node::Kind::number;
   const auto truth = number ? std::nullopt : truth_of(node);
+  if (truth || number) {
+    import.fsdp.at = node.position;
+    import.fsdp.key = import.key;
+  }
   if (truth) {
     import.fsdp.reshard = *truth;
-    import.fsdp.at = node.position;
     return std::string("zero_optimization.stage 3, zero_core.reshard_after_forward ") +
            (*truth ? "true" : "false");
   }
   if (!number) return strategy(import, node);  // Accelerate takes version 1's names here
   import.fsdp.reshard = true;
-  import.fsdp.at = node.position;
   return "zero_optimization.stage 3, " +
          import.set("zero_optimization.zero_hpz_partition_size", node);
 }
@@ -143,7 +189,7 @@ std::string plugin_file(Importer& import, const Node& node) {
 
 std::string trainer_deepspeed(Importer& import, const Node& node) {
   if (node.kind != Node::Kind::object) return plugin_file(import, node);
-  for (const Member& member : node.members) import.result.root.members.push_back(member);
+  import.result.config = node;
   return "read as it is";
 }
 
@@ -182,7 +228,7 @@ std::vector<Rule> accelerate_rules() {
       {Scope::accelerate, "mixed_precision", "bf16.enabled or fp16.enabled", mixed_precision},
       {Scope::accelerate, "num_processes", "the number of ranks to start", processes},
       {Scope::accelerate, "megatron_lm_config", "refused", refuse_if_given},
-      {Scope::accelerate, "parallelism_config", "refused", refuse_if_given},
+      {Scope::accelerate, "fp16", "fp16.enabled", old_fp16},
       {Scope::accelerate, "fp8_config", "refused", refuse_if_given},
   };
   for (const auto key : {"compute_environment",
@@ -198,6 +244,7 @@ std::vector<Rule> accelerate_rules() {
                          "tpu_env",
                          "tpu_name",
                          "tpu_zone",
+                         "tpu_vm",
                          "tpu_use_cluster",
                          "tpu_use_sudo",
                          "use_cpu",
@@ -226,10 +273,14 @@ std::vector<Rule> fsdp_rules() {
       {Scope::fsdp, "fsdp_backward_prefetch",
        "BACKWARD_PRE: as always; BACKWARD_POST, NO_PREFETCH: stage3_prefetch_bucket_size 0",
        backward_prefetch},
+      {Scope::fsdp, "fsdp_backward_prefetch_policy", "", backward_prefetch,
+       "fsdp_backward_prefetch"},
       {Scope::fsdp, "fsdp_offload_params", "offload_optimizer.device and offload_param.device cpu",
        offload_params},
+      {Scope::fsdp, "fsdp_cpu_offload", "the same, under the Trainer's name", offload_params},
       {Scope::fsdp, "fsdp_auto_wrap_policy", units},
       {Scope::fsdp, "fsdp_transformer_layer_cls_to_wrap", units},
+      {Scope::fsdp, "fsdp_transformer_cls_names_to_wrap", units},
       {Scope::fsdp, "fsdp_min_num_params", units},
       {Scope::fsdp, "fsdp_forward_prefetch", always},
       {Scope::fsdp, "fsdp_limit_all_gathers", always},
@@ -239,10 +290,40 @@ std::vector<Rule> fsdp_rules() {
       {Scope::fsdp, "fsdp_state_dict_type", "no effect: a saved model is always whole"},
       {Scope::fsdp, "fsdp_activation_checkpointing",
        "no effect: the model decides what it computes again"},
+      {Scope::fsdp, "fsdp_activation_checkpointing_offload",
+       "no effect: the model decides what it computes again, and where it keeps the inputs"},
       {Scope::fsdp, "fsdp_ignored_modules", "refused", refuse_if_given},
       {Scope::fsdp, "fsdp_ignored_params", "refused", refuse_if_given},
+      {Scope::fsdp, "fsdp_mixed_precision_policy", "refused", refuse_if_given},
       {Scope::fsdp, "fsdp_xla", "refused", refuse_if_given},
+      {Scope::fsdp, "fsdp_xla_fsdp_v2", "refused", refuse_if_given},
+      {Scope::fsdp, "fsdp_xla_fsdp_settings", "refused", refuse_if_given},
+      {Scope::fsdp, "fsdp_xla_fsdp_grad_ckpt", "refused", refuse_if_given},
   };
+}
+
+std::vector<Rule> parallelism_rules() {
+  constexpr std::string_view replicas =
+      "above 1, with FSDP: zero_core.shard_group_size is dp_shard_size (HYBRID_SHARD)";
+  constexpr std::string_view shards =
+      "with FSDP: the ranks of a shard group; with one of them, all";
+  constexpr std::string_view refused = "refused above 1";
+  constexpr std::string_view other = "no effect: acts with the axes that are refused";
+  constexpr Scope scope = Scope::parallelism;
+  std::vector<Rule> rules = {
+      {scope, "parallelism_config_dp_replicate_size", replicas, data_axis<0>},
+      {scope, "parallelism_config_dp_shard_size", shards, data_axis<1>},
+      {scope, "parallelism_config_tp_size", refused, other_axis},
+      {scope, "parallelism_config_cp_size", refused, other_axis},
+      {scope, "parallelism_config_sp_size", refused, other_axis}};
+  for (const auto key :
+       {"parallelism_config_cp_backend", "parallelism_config_cp_comm_strategy",
+        "parallelism_config_sp_backend", "parallelism_config_sp_seq_length",
+        "parallelism_config_sp_seq_length_is_variable", "parallelism_config_sp_attn_implementation",
+        "parallelism_config_tp_handler", "parallelism_config_cp_handler",
+        "parallelism_config_sp_handler"})
+    rules.push_back({scope, key, other});
+  return rules;
 }
 
 std::vector<Rule> plugin_rules() {
@@ -269,7 +350,7 @@ std::vector<Rule> plugin_rules() {
 }
 
 std::vector<Rule> trainer_rules() {
-  return {
+  std::vector<Rule> rules = {
       {Scope::trainer, "fsdp", "words: a strategy as above, offload; auto_wrap has no effect",
        trainer_fsdp},
       {Scope::trainer, "deepspeed", "read as it is, or the file that it names", trainer_deepspeed},
@@ -285,6 +366,37 @@ std::vector<Rule> trainer_rules() {
       {Scope::trainer, "adam_epsilon", epsilon_path, copy<epsilon_path>},
       {Scope::trainer, "seed", seed_path, copy<seed_path>},
   };
+  // They change no step of the optimizer; those that do are not left to the program in silence.
+  for (const auto key : {"output_dir",
+                         "run_name",
+                         "report_to",
+                         "num_train_epochs",
+                         "max_steps",
+                         "per_device_eval_batch_size",
+                         "eval_strategy",
+                         "eval_steps",
+                         "save_strategy",
+                         "save_steps",
+                         "save_total_limit",
+                         "save_safetensors",
+                         "logging_dir",
+                         "logging_strategy",
+                         "logging_steps",
+                         "logging_first_step",
+                         "log_level",
+                         "disable_tqdm",
+                         "do_train",
+                         "do_eval",
+                         "do_predict",
+                         "overwrite_output_dir",
+                         "resume_from_checkpoint",
+                         "dataloader_num_workers",
+                         "dataloader_pin_memory",
+                         "remove_unused_columns",
+                         "push_to_hub",
+                         "hub_model_id"})
+    rules.push_back({Scope::trainer, key, program});
+  return rules;
 }
 
 }  // namespace
@@ -292,7 +404,7 @@ std::vector<Rule> trainer_rules() {
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> table = [] {
     std::vector<Rule> result;
-    for (auto part : {accelerate_rules, fsdp_rules, plugin_rules, trainer_rules})
+    for (auto part : {accelerate_rules, fsdp_rules, parallelism_rules, plugin_rules, trainer_rules})
       for (const Rule& rule : part()) result.push_back(rule);
     return result;
   }();
@@ -301,7 +413,10 @@ const std::vector<Rule>& rules() {
 
 std::vector<ImportRule> import_rules() {
   std::vector<ImportRule> result;
-  for (const Rule& rule : rules()) result.push_back({rule.key, rule.effect});
+  for (const Rule& rule : rules())
+    result.push_back({rule.key, rule.today.empty()
+                                    ? std::string(rule.effect)
+                                    : "an old name of `" + std::string(rule.today) + "`"});
   return result;
 }
 

@@ -19,27 +19,41 @@ class Importer {
   std::string set_truth(const std::string& path, const Node& at, bool truth);
   std::string set_number(const std::string& path, const Node& at, std::int64_t number);
   void refuse(const Node& at, const std::string& message);
+  void refuse(Position at, const std::string& message);
 
   // Several FSDP keys together decide on the stage.
   struct Fsdp {
     bool seen = false;
+    bool off = false;             // the Trainer's switch
     std::string strategy;         // upper case, without "HYBRID_SHARD_ZERO2"'s underscore
     std::optional<bool> reshard;  // version 2
     bool prefetch = true;
     Position at;
+    std::string key;  // that decided
   };
   Fsdp fsdp;
+  // The axes of parallelism_config.
+  struct Mesh {
+    std::int64_t replicas = 1, shards = 1;
+    Position at;
+  };
+  Mesh mesh;
+  std::int64_t processes = 0;    // 0: not given
+  std::string distributed_type;  // upper case; empty: a Trainer's file
   Imported result;
-  std::string key;  // being read, for messages
+  std::string key;        // being read, for messages
+  bool fills_in = false;  // of the values that it sets
 
   // Converts the strategy to a stage, after all keys are read.
   void finish();
 
  private:
+  void check_mesh();
+
   ProblemList& problems_;
 };
 
-enum class Scope : std::uint8_t { accelerate, fsdp, plugin, trainer };
+enum class Scope : std::uint8_t { accelerate, fsdp, parallelism, plugin, trainer };
 
 struct Rule {
   Scope scope;
@@ -47,6 +61,7 @@ struct Rule {
   std::string_view effect;  // always this one, or the documentation of `apply`
   // Returns the effect to print; empty: the fixed one.
   std::string (*apply)(Importer&, const Node&) = nullptr;
+  std::string_view today = {};  // the present name of an old one
 };
 
 const std::vector<Rule>& rules();

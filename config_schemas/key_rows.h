@@ -58,6 +58,7 @@ struct Row : Key {
   Row under(std::string_view key) const { return with(&Key::switched_by, key); }
   Row in_any_case() const { return with(&Key::any_case, true); }
   Row or_null() const { return with(&Key::nullable, true); }
+  Row or_list_of_one() const { return with(&Key::list_of_one, true); }
   Row or_auto() const { return with(&Key::auto_is_absent, true); }
   Row strictly() const { return with(&Key::strict, true); }
   Row needed() const { return with(&Key::required, true); }

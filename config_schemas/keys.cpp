@@ -39,7 +39,7 @@ void add_general(RowList& rows) {
 }
 
 void add_precision(RowList& rows) {
-  rows.in("fp16", {section("16-bit parameters and gradients (half)"),
+  rows.in("fp16", {section("16-bit parameters and gradients (half)").or_null(),
                    acts("enabled", "compute in fp16 with fp32 master weights and a scaled loss"),
                    acts("loss_scale", {.low = 0, .high = largest_scale},
                         "factor of the loss; 0: found while training"),
@@ -220,24 +220,29 @@ void add_scheduler(RowList& rows) {
       {section("parameters of the type"),
        acts("last_batch_iteration", {.low = -1, .high = many},
             "the step at which the schedule starts"),
-       acts("warmup_min_lr", rates, "rate at the start"),
+       acts("warmup_min_lr", rates, "rate at the start").or_list_of_one(),
        acts("warmup_max_lr", rates,
             "rate after warmup; null: the optimizer's; not set: so too for WarmupLR, 0.001 "
             "for WarmupDecayLR")
-           .or_null(),
+           .or_null()
+           .or_list_of_one(),
        acts("warmup_num_steps", positive_counts, "warmup steps; 1 acts like 2").strictly(),
        acts("warmup_type", Names{"log", "linear"}, "shape of the warmup"),
        acts("total_num_steps", positive_counts, "step at which the decay ends; required").needed(),
        acts("warmup_min_ratio", rates, "share of the optimizer's rate at the start"),
        acts("cos_min_ratio", rates, "share of the optimizer's rate at the end"),
-       acts("lr_range_test_min_lr", positive_rates, "rate at the start"),
+       acts("lr_range_test_min_lr", positive_rates, "rate at the start").or_list_of_one(),
        acts("lr_range_test_step_size", positive_counts, "steps of one interval"),
        acts("lr_range_test_step_rate", signed_rates,
             "growth per interval, in multiples of the first rate"),
        acts("lr_range_test_staircase", "constant within an interval")});
   rows.in("scheduler.params",
-          {acts("cycle_min_lr", rates, "rate at both ends of the cycle; required").needed(),
-           acts("cycle_max_lr", rates, "rate at the top of the cycle; required").needed(),
+          {acts("cycle_min_lr", rates, "rate at both ends of the cycle; required")
+               .needed()
+               .or_list_of_one(),
+           acts("cycle_max_lr", rates, "rate at the top of the cycle; required")
+               .needed()
+               .or_list_of_one(),
            acts("decay_lr_rate", rates, "decay rate after the cycle; 0: none"),
            acts("decay_step_size", counts, "steps of that decay; 0: none"),
            acts("cycle_first_step_size", positive_counts, "steps of the rising half"),
@@ -250,8 +255,9 @@ void add_scheduler(RowList& rows) {
                .or_null(),
            acts("cycle_momentum", "move the first beta against the rate; the second is 0.99 then"),
            acts("cycle_min_mom", below_one,
-                "least momentum, at the top of the cycle and in the first step"),
-           acts("cycle_max_mom", below_one, "most momentum"),
+                "least momentum, at the top of the cycle and in the first step")
+               .or_list_of_one(),
+           acts("cycle_max_mom", below_one, "most momentum").or_list_of_one(),
            acts("decay_mom_rate", signed_rates,
                 "growth of the momentum after the cycle, per decay_step_size; 0: none")});
 }

@@ -68,6 +68,7 @@ struct Key {
   bool nullable = false;                            // null is the same as absent
   bool infinity_is_null = false;                    // "inf" is the same as null
   bool strict = false;          // DeepSpeed takes no other type, nor strings and 1e3 for an integer
+  bool list_of_one = false;     // DeepSpeed takes a list here, of a value for each group
   bool auto_is_absent = false;  // of a section: "auto" is the same as absent
   std::span<const std::string_view> belongs_to = {};  // the optimizers or schedules that have it
   bool required = false;                              // by the types that have it

@@ -6,9 +6,7 @@ namespace {
 
 void add_general_without_effect(RowList& rows) {
   rows.in("",
-          {integer("sequence_parallel_size", ranks, "1", "ranks that share a sequence",
-                   "every rank is a data-parallel rank, and counts as one in the batch"),
-           integer("data_parallel_size", ranks, "1", "data-parallel ranks",
+          {integer("data_parallel_size", ranks, "1", "data-parallel ranks",
                    "the number of started ranks decides"),
            boolean("use_data_before_expert_parallelism", "false", "order of ranks in expert groups",
                    "acts with expert parallelism only"),
@@ -76,9 +74,15 @@ void add_precision_without_effect(RowList& rows) {
   rows.in("", "older releases passed over it; DeepSpeed 0.19 refuses the key",
           {any("bf16.auto_cast", never_read), any("fp16.opt_level", never_read),
            any("fp16.fp16_scale_tolerance", never_read)});
-  rows.in("data_types", "models have no buffers here",
-          {choice("buffer_dtype", dtype_names, "null", "dtype of buffers").or_null(),
-           any("keep_in_fp32_modules", "buffers that stay in fp32").with(&Key::initial, "auto")});
+  rows.in("data_types",
+          "buffers of PyTorch modules keep their dtype anyway, unless buffer_dtype says another; "
+          "C++ programs have none",
+          {choice("buffer_dtype", dtype_names, "null",
+                  "dtype of the floating-point buffers of PyTorch modules",
+                  "Python casts the buffers of a module by it; a C++ program has none")
+               .or_null(),
+           any("keep_in_fp32_modules", "buffers that stay in fp32; excludes buffer_dtype")
+               .with(&Key::initial, "auto")});
   rows.in("torch_autocast", "acts with torch_autocast.enabled only",
           {boolean("enabled", "false", "cast per operation",
                    "about PyTorch's operations: kernels compute in the dtype of the parameters, "
@@ -221,9 +225,7 @@ void add_checkpoint_without_effect(RowList& rows) {
 }
 
 void add_models_without_effect(RowList& rows) {
-  constexpr std::string_view all_data =
-      "every rank is a data-parallel rank, and counts as one in the batch; stage 3 takes the "
-      "memory of large tensors off it";
+  constexpr std::string_view all_data = "acts with tensor_parallel.autotp_size above 1 only";
   rows.in(
       "activation_checkpointing",
       "the model decides what it computes again; DeepSpeed's engine does not read it either",
@@ -235,10 +237,7 @@ void add_models_without_effect(RowList& rows) {
        boolean("synchronize_checkpoint_boundary", "false", "synchronize at each checkpoint"),
        boolean("profile", "false", "measure the recomputation")});
   rows.in("tensor_parallel", "acts with tensor parallelism only",
-          {integer("autotp_size", {.low = 0, .high = most_ranks}, "0", "ranks that share a tensor",
-                   all_data)
-               .harmless({"1"}),
-           block("tensor_parallel", "tensor parallelism", all_data).also("tp").or_auto(),
+          {block("tensor_parallel", "tensor parallelism", all_data).also("tp").or_auto(),
            boolean("tp_overlap_comm", "false", "overlap communication with computation"),
            any("preset_model", "known models"),
            any("partition_config", "how tensors are partitioned"), any("dtype", "dtype of modules"),

@@ -126,8 +126,15 @@ std::vector<Entry> entries_of(const Resolution& resolution, const Conversions& c
   return entries;
 }
 
-bool is_yaml(const std::string& file) {
-  return file.ends_with(".yaml") || file.ends_with(".yml");
+// By the name of the file; where that does not say it, by the text: JSON begins with a bracket.
+bool is_yaml(const std::string& file, std::string_view text) {
+  const auto named = [&](std::initializer_list<const char*> endings) {
+    return std::ranges::any_of(endings, [&](auto ending) { return file.ends_with(ending); });
+  };
+  if (named({".yaml", ".yml"})) return true;
+  if (named({".json", ".hjson"}) || begins_with_bracket(text)) return false;
+  const Document document = parse_yaml(text);
+  return document.readable && document.root.kind == Node::Kind::object;
 }
 
 bool exists(const std::string& file) {
@@ -149,20 +156,8 @@ struct Input {
   Purpose purpose;
 };
 
-Loaded load_document(const Input& input, bool may_be_foreign);
-
-// Loads the DeepSpeed config that an Accelerate or Trainer file names.
-Loaded load_named(const Input& input, const Imported& imported) {
-  const std::string file = find_named(imported.config_file, input.file);
-  const std::string text = read_config_file(file);
-  TrainerValues values = input.values;
-  values.fp16 = values.fp16 || imported.fp16;
-  values.bf16 = values.bf16 || imported.bf16;
-  return load_document({text, file, input.overrides, values, input.purpose}, false);
-}
-
-Loaded load_native(const Input& input, Node& root, ProblemList& problems) {
-  Conversions conversions;
+Loaded load_native(const Input& input, Node& root, ProblemList& problems,
+                   Conversions conversions = {}) {
   convert_old_keys(root, conversions, problems);
   apply_overrides(root, input.overrides, problems);
   convert_old_keys(root, conversions, problems);
@@ -176,30 +171,78 @@ Loaded load_native(const Input& input, Node& root, ProblemList& problems) {
   return {resolution.config, entries_of(resolution, conversions, problems), {}};
 }
 
+// The text as it is written; reports what stands in the way, and throws if it cannot be read.
+Node read_document(std::string_view text, const std::string& file, ProblemList& problems) {
+  Document document = is_yaml(file, text) ? parse_yaml(text) : parse_document(text);
+  for (const Problem& problem : document.problems) problems.add(problem.position, problem.text);
+  if (!document.readable) problems.throw_if_any();
+  return std::move(document.root);
+}
+
+void set_file(Node& node, int file) {
+  node.position.file = file;
+  for (Member& member : node.members) {
+    member.position.file = file;
+    set_file(member.value, file);
+  }
+}
+
+// The DeepSpeed config that an Accelerate or Trainer file names.
+Node read_named(const std::string& name, const std::string& by, ProblemList& problems) {
+  const std::string file = find_named(name, by);
+  ProblemList own(file);
+  Node root = read_document(read_config_file(file), file, own);
+  own.throw_if_any();
+  if (is_foreign(root))
+    throw ConfigError(file + ": is named as a DeepSpeed config, but is an Accelerate file");
+  set_file(root, problems.add_file(file));
+  return root;
+}
+
+// Values that act otherwise than their keys say alone, because of the config beside them or of
+// overrides.
+void correct_effects(Imported& imported, const Loaded& loaded) {
+  for (const ImportedValue& value : imported.values) {
+    const auto entry = std::ranges::find(loaded.entries, value.path, &Entry::path);
+    const bool overridden = entry != loaded.entries.end() && entry->source == Source::override;
+    if (overridden && value.effect < imported.effects.size())
+      imported.effects[value.effect].effect = value.path + " " + entry->value + ", an override";
+  }
+  const Config& config = loaded.config;
+  if (imported.bf16 || imported.fp16 || !(config.bf16_enabled || config.fp16_enabled)) return;
+  const std::string acts = config.bf16_enabled ? "bf16.enabled" : "fp16.enabled";
+  const auto entry = std::ranges::find(loaded.entries, acts, &Entry::path);
+  for (ImportedKey& key : imported.effects)
+    if (key.effect == "fp32") key.effect = acts + " true, by " + entry->place;
+}
+
 Loaded load_foreign(const Input& input, const Node& root, ProblemList& problems) {
   Imported imported = import_config(root, problems);
-  Loaded loaded;
-  if (imported.config_file.empty()) {
-    loaded = load_native(input, imported.root, problems);
-  } else {
+  if (!imported.config_file.empty()) {
     problems.throw_if_any();
-    loaded = load_named(input, imported);
+    imported.config = read_named(imported.config_file, input.file, problems);
   }
+  Node config;
+  Conversions conversions;
+  if (imported.config) {
+    config = *imported.config;
+    convert_old_keys(config, conversions, problems);
+    merge(config, imported, problems);
+  } else {
+    config = config_of(imported, root.position);
+  }
+  Input native = input;
+  if (imported.fp16 || imported.bf16) {
+    native.values.fp16 = imported.fp16;
+    native.values.bf16 = imported.bf16;
+  }
+  Loaded loaded = load_native(native, config, problems, std::move(conversions));
+  correct_effects(imported, loaded);
   std::vector<std::string> notices;
   for (const auto& [key, effect] : imported.effects) notices.push_back(key + ": " + effect);
   loaded.config.notices.insert(loaded.config.notices.begin(), notices.begin(), notices.end());
   loaded.imported = std::move(imported.effects);
   return loaded;
-}
-
-Loaded load_document(const Input& input, bool may_be_foreign) {
-  ProblemList problems(input.file);
-  Document document = is_yaml(input.file) ? parse_yaml(input.text) : parse_document(input.text);
-  for (const Problem& problem : document.problems) problems.add(problem.position, problem.text);
-  if (!document.readable) problems.throw_if_any();
-  if (!is_foreign(document.root)) return load_native(input, document.root, problems);
-  if (may_be_foreign) return load_foreign(input, document.root, problems);
-  throw ConfigError(input.file + ": is named as a DeepSpeed config, but is an Accelerate file");
 }
 
 }  // namespace
@@ -223,7 +266,11 @@ const char* name_of(Source source) {
 
 Loaded load_text(std::string_view text, const std::string& file, const Text& overrides,
                  const TrainerValues& values, Purpose purpose) {
-  return load_document({text, file, overrides, values, purpose}, true);
+  const Input input{text, file, overrides, values, purpose};
+  ProblemList problems(file);
+  Node root = read_document(text, file, problems);
+  return is_foreign(root) ? load_foreign(input, root, problems)
+                          : load_native(input, root, problems);
 }
 
 Loaded load_file(const std::string& file, const Text& overrides, const TrainerValues& values,

@@ -38,8 +38,9 @@ struct Loaded {
 // training program knows: its number of steps.
 enum class Purpose : std::uint8_t { run, check };
 
-// `file` stands in messages; a name that ends in .yaml or .yml says that the text is YAML, and
-// files that the text names are looked for beside it. Throws ConfigError with all problems at once.
+// `file` stands in messages. A name that ends in .yaml or .yml says that the text is YAML, one in
+// .json that it is JSON; else a text without an opening bracket may be YAML. Files that the text
+// names are looked for beside it. Throws ConfigError with all problems at once.
 Loaded load_text(std::string_view text, const std::string& file, const Text& overrides,
                  const TrainerValues& values, Purpose purpose = Purpose::run);
 Loaded load_file(const std::string& file, const Text& overrides, const TrainerValues& values,

@@ -21,6 +21,11 @@ std::string advice(const Guess& guess, const std::string& path) {
 
 }  // namespace
 
+int ProblemList::add_file(std::string file) {
+  files_.push_back(std::move(file));
+  return static_cast<int>(files_.size()) - 1;
+}
+
 void ProblemList::add(Position position, std::string text) {
   if (problems_.size() < most_kept)
     problems_.push_back({position, std::move(text)});
@@ -40,7 +45,8 @@ void ProblemList::unknown_key(Position position, const std::string& path, const 
 
 std::string ProblemList::place(Position at) const {
   if (at.line == 0) return "override";
-  return file_ + ":" + std::to_string(at.line) + ":" + std::to_string(at.column);
+  return files_[static_cast<std::size_t>(at.file)] + ":" + std::to_string(at.line) + ":" +
+         std::to_string(at.column);
 }
 
 void ProblemList::throw_if_any() const {
@@ -48,7 +54,7 @@ void ProblemList::throw_if_any() const {
   std::vector<Problem> sorted = problems_;
   std::ranges::stable_sort(sorted, {}, [](const Problem& problem) {
     const Position& at = problem.position;
-    return std::tuple(at.line == 0, at.line, at.column);  // overrides last
+    return std::tuple(at.line == 0, at.file, at.line, at.column);  // overrides last
   });
   std::string message;
   for (const Problem& problem : sorted) {
@@ -57,7 +63,7 @@ void ProblemList::throw_if_any() const {
     message += place(at) + ": " + problem.text;
   }
   if (not_kept_ > 0)
-    message += "\n" + file_ + ": and " + std::to_string(not_kept_) + " more problems";
+    message += "\n" + files_.front() + ": and " + std::to_string(not_kept_) + " more problems";
   throw ConfigError(message);
 }
 

@@ -11,7 +11,10 @@ namespace zero::config_schemas {
 
 class ProblemList {
  public:
-  explicit ProblemList(std::string file) : file_(std::move(file)) {}
+  explicit ProblemList(std::string file) : files_{std::move(file)} {}
+
+  // Another file that positions may lie in; returns its number for Position::file.
+  int add_file(std::string file);
 
   void add(Position position, std::string text);
   void unknown_key(Position position, const std::string& path);
@@ -19,11 +22,11 @@ class ProblemList {
   void unknown_key(Position position, const std::string& path, const Guess& guess);
   // "ds_config.json:3:14"
   std::string place(Position position) const;
-  // A ConfigError with one line per problem, in the order of the file.
+  // A ConfigError with one line per problem, in the order of the files.
   void throw_if_any() const;
 
  private:
-  std::string file_;
+  std::vector<std::string> files_;
   std::vector<Problem> problems_;
   std::size_t not_kept_ = 0;
 };

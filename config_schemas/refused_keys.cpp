@@ -6,6 +6,17 @@
 namespace zero::config_schemas {
 namespace {
 
+constexpr std::string_view every_rank =
+    "ranks that share work would count as one in the batch, but every rank is a data-parallel rank "
+    "here; write 1, and fit the batch to it";
+
+// Without accumulation each step() ends one.
+bool accumulates_nothing(const Config& config, std::string_view) {
+  const BatchOptions& batch = config.batch;
+  return batch.gradient_accumulation_steps == 1 ||
+         (batch.gradient_accumulation_steps == 0 && batch.train_batch_size == 0);
+}
+
 // DeepSpeed also requires that data_types.param_dtype repeats the dtype of the model.
 bool is_model_dtype(const Config& config, std::string_view shown) {
   std::string name = lower_case(shown);
@@ -57,9 +68,14 @@ void add_unsupported(RowList& rows) {
   static constexpr std::string_view muon[] = {"Muon"};
   rows.in(
       "",
-      {boolean("managed_gradient_accumulation", "true",
-               "whether the engine finds the accumulation boundary",
-               "not supported by this version: the engine counts micro steps itself; remove it"),
+      {boolean("managed_gradient_accumulation", "true", "false: each step() ends an accumulation",
+               "the engine counts micro steps itself; write gradient_accumulation_steps 1, with "
+               "which each step() ends one, or in Python call set_gradient_accumulation_boundary()")
+           .with(&Key::already_so, accumulates_nothing),
+       integer("tensor_parallel.autotp_size", {.low = 0, .high = most_ranks}, "0",
+               "ranks that share a tensor", every_rank)
+           .harmless({"1"}),
+       integer("sequence_parallel_size", ranks, "1", "ranks that share a sequence", every_rank),
        choice("data_types.param_dtype", dtype_names, "null", "dtype of parameters",
               "must be what fp16.enabled and bf16.enabled say; remove it")
            .or_null()

@@ -5,6 +5,7 @@
 
 #include "config_schemas/auto_values.h"
 #include "config_schemas/values.h"
+#include "optim/lr_schedule.h"
 #include "zero/base/error.h"
 #include "zero/plan/placement.h"
 
@@ -14,6 +15,10 @@ namespace {
 constexpr std::string_view defaults_key = "zero_core.deepspeed_defaults";
 constexpr std::array<std::string_view, 2> cosine_rates{"scheduler.params.warmup_min_lr",
                                                        "scheduler.params.warmup_max_lr"};
+
+// Steps that a run of unknown length may well have.
+constexpr std::int64_t longest_run = 1'000'000;
+constexpr double cycled_beta2 = 0.99;
 
 bool is_placeholder(const ParsedValue& given) {
   return is_auto(*given.node) && !takes_auto(*given.key);
@@ -45,6 +50,7 @@ class Resolver {
     check_required();
     check_batch();
     check_nesterov();
+    check_momentum();
     note_optimizer();
     check_precision();
     read_shard_group();
@@ -232,6 +238,27 @@ class Resolver {
                   nesterov->path + ": needs momentum greater than 0 and dampening 0");
   }
 
+  bool cycles_betas() const {
+    return config_.scheduler.type == "OneCycle" && config_.scheduler.cycle_momentum &&
+           !optim::has_auxiliary_rule(config_.optimizer) && optim::has_betas(config_.optimizer);
+  }
+
+  // A run must not end where the momentum reaches 1. How many steps a run has, only its program
+  // may know.
+  void check_momentum() {
+    const ParsedValue* rate = find(given_, "scheduler.params.decay_mom_rate");
+    if (rate == nullptr || !rate->usable || !cycles_betas()) return;
+    const auto step = optim::first_step_without_momentum(config_.scheduler);
+    if (!step || (values_.total_steps && *values_.total_steps < *step)) return;
+    const std::string text = rate->path + ": raises the momentum to 1 at step " +
+                             std::to_string(*step) + ", where averages diverge; ";
+    if (!values_.total_steps && (circumstances_.purpose == Purpose::check || *step > longest_run))
+      config_.notices.push_back(text + "a run of so many steps is refused");
+    else
+      problems_.add(rate->node->position,
+                    text + "allowed: a rate that keeps it below 1 to the end of training, or 0");
+  }
+
   void check_precision() {
     const ParsedValue* bf16 = find(given_, "bf16.enabled");
     if (bf16 != nullptr && config_.fp16_enabled && config_.bf16_enabled)
@@ -242,6 +269,7 @@ class Resolver {
         !config_.bf16_master_weights_and_grads)
       problems_.add(states->node->position,
                     states->path + ": needs bf16.bf16_master_weights_and_grads; set that to true");
+    check_buffers();
     if (!config_.fp16_enabled) return;
     try {
       const optim::LossScaler checked(config_.loss_scale);
@@ -250,6 +278,17 @@ class Resolver {
       const ParsedValue* key = find(given_, problem.substr(0, problem.find(':')));
       if (key != nullptr && key->usable) problems_.add(key->node->position, problem);
     }
+  }
+
+  void check_buffers() {
+    const ParsedValue* dtype = find(given_, "data_types.buffer_dtype");
+    if (dtype == nullptr || !dtype->usable || dtype->shown == "null") return;
+    const ParsedValue* kept = find(given_, "data_types.keep_in_fp32_modules");
+    if (kept != nullptr && !kept->node->members.empty())
+      problems_.add(kept->node->position,
+                    kept->path +
+                        ": excludes data_types.buffer_dtype, which casts all buffers; "
+                        "keep one of them");
   }
 
   // MiCS is DeepSpeed's name for shard groups.
@@ -270,7 +309,13 @@ class Resolver {
     const optim::OptimizerOptions& optimizer = config_.optimizer;
     const bool muon = optim::has_auxiliary_rule(optimizer);
     const bool cycles = config_.scheduler.type == "OneCycle" && config_.scheduler.cycle_momentum;
-    if (cycles && (muon || !optim::has_betas(optimizer)))
+    const ParsedValue* betas = find(given_, "optimizer.params.betas");
+    if (cycles_betas() && betas != nullptr && betas->usable && optimizer.beta2 != cycled_beta2)
+      config_.notices.push_back(
+          betas->path +
+          ": has no effect: scheduler.params.cycle_momentum moves the first beta and "
+          "sets the second to 0.99, as in DeepSpeed; false keeps them");
+    if (cycles && !cycles_betas())
       config_.notices.push_back(
           "scheduler.params.cycle_momentum: switched off, as in DeepSpeed, as " + optimizer.type +
           " has no betas for schedules");

@@ -186,6 +186,10 @@ struct Setter {
   }
 
   std::string store_number(double& member) const {
+    if (key.list_of_one && node.kind == Node::Kind::array)
+      return wrong(key, node,
+                   "with a value for each group is not supported: groups take shares of one "
+                   "schedule, by zero_core.param_groups.NAME.lr_scale");
     const auto value = to_number(key, node);
     if (!value) return wrong(key, node, "is not a number");
     if (!contains(key.range, *value)) return wrong(key, node, "is out of range");
@@ -351,6 +355,8 @@ bool is_quoted(const Key& key, const Node& node) {
 }
 
 Outcome set_value(const Key& key, const std::string& name, const Node& node, Config& config) {
+  if (key.list_of_one && node.kind == Node::Kind::array && node.members.size() == 1)
+    return set_value(key, name, node.members[0].value, config);
   Outcome outcome = read_value(key, name, node, config);
   const auto number = to_number(key, node);
   const bool out_of_range = number && is_numeric(key) && !contains(key.range, *number);
@@ -401,6 +407,7 @@ std::string allowed_values(const Key& key) {
   }
   if (key.strict && key.type == Type::integer) text += ", written without point or exponent";
   if (key.infinity_is_null) text += ", \"inf\"";
+  if (key.list_of_one) text += ", alone or as a list of one";
   return key.nullable ? text + ", or null" : text;
 }
 

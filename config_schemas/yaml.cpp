@@ -5,7 +5,9 @@
 #include <yaml-cpp/mark.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <map>
 #include <sstream>
 #include <string>
@@ -29,6 +31,62 @@ bool is_one_of(std::string_view text, std::initializer_list<std::string_view> wo
   return false;
 }
 
+bool has_only(std::string_view text, std::string_view characters) {
+  return text.find_first_not_of(characters) == std::string_view::npos;
+}
+
+// YAML 1.1 allows underscores among digits.
+std::string without_underscores(std::string_view text) {
+  std::string result(text);
+  std::erase(result, '_');
+  return result;
+}
+
+// "1f" of base 16 in decimal; empty if the text is no such number.
+std::string in_decimal(std::string_view text, int base) {
+  const std::string digits = without_underscores(text);
+  std::uint64_t value = 0;
+  const char* end_of_text = digits.data() + digits.size();
+  const auto [end, error] = std::from_chars(digits.data(), end_of_text, value, base);
+  return error == std::errc() && end == end_of_text ? std::to_string(value) : "";
+}
+
+// "1:30:00" as seconds, which is what YAML 1.1 makes of it; empty if the text is no such number.
+std::string in_seconds(std::string_view text) {
+  std::uint64_t value = 0;
+  for (bool first = true; !text.empty(); first = false) {
+    const std::size_t colon = std::min(text.find(':'), text.size());
+    const std::string part = in_decimal(text.substr(0, colon), 10);
+    text.remove_prefix(std::min(colon + 1, text.size()));
+    if (part.empty() || part.size() > (first ? 9 : 2) || (!first && part > "59" && part.size() > 1))
+      return "";
+    value = value * 60 + std::stoull(part);
+  }
+  return std::to_string(value);
+}
+
+// An unsigned number of YAML 1.1 as JSON writes it, also 1e-5, which YAML 1.2 has. Empty if the
+// text is none.
+std::string unsigned_number(std::string_view text) {
+  if (text.empty() || !has_only(text.substr(0, 1), "0123456789.")) return "";
+  if (text.starts_with("0x")) return in_decimal(text.substr(2), 16);
+  if (text.starts_with("0b")) return in_decimal(text.substr(2), 2);
+  if (text.size() > 1 && text[0] == '0' && has_only(text, "01234567_")) return in_decimal(text, 8);
+  if (text[0] != '0' && text.find(':') != std::string_view::npos) return in_seconds(text);
+  const std::string plain = without_underscores(text);
+  double value = 0;
+  const char* end_of_text = plain.data() + plain.size();
+  const auto [end, error] = std::from_chars(plain.data(), end_of_text, value);
+  return error == std::errc() && end == end_of_text ? plain : "";
+}
+
+std::string number_of(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  if (negative || text.starts_with('+')) text.remove_prefix(1);
+  const std::string number = unsigned_number(text);
+  return number.empty() || !negative ? number : "-" + number;
+}
+
 // What a plain scalar means in YAML 1.1, which Python writes.
 Node scalar_node(const std::string& text, Position at) {
   if (is_one_of(text, {"", "~", "null", "Null", "NULL"})) return {Node::Kind::null, at, "null", {}};
@@ -36,12 +94,11 @@ Node scalar_node(const std::string& text, Position at) {
     return {Node::Kind::boolean, at, "true", {}};
   if (is_one_of(text, {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"}))
     return {Node::Kind::boolean, at, "false", {}};
-  double value = 0;
-  const char* begin = text.data() + (text[0] == '+' ? 1 : 0);
-  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), value);
-  const bool digits = text.find_first_of("0123456789") != std::string::npos;
-  const bool number = error == std::errc() && end == text.data() + text.size() && digits;
-  return {number ? Node::Kind::number : Node::Kind::string, at, text, {}};
+  if (is_one_of(text, {".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"}))
+    return {Node::Kind::string, at, "inf", {}};  // as it is written in JSON
+  const std::string number = number_of(text);
+  if (number.empty()) return {Node::Kind::string, at, text, {}};
+  return {Node::Kind::number, at, number, {}};
 }
 
 // Builds the tree from the parser's events; throws Refusal.

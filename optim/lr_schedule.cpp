@@ -61,6 +61,8 @@ class Cycle {
         first_(options.cycle_first_step_size),
         length_(first_ + options.cycle_second_step_size.value_or(first_)) {}
 
+  std::int64_t length() const { return length_; }
+
   double rate(std::int64_t iteration) const {
     if (iteration < length_)
       return between(options_.cycle_min_lr, options_.cycle_max_lr, iteration);
@@ -169,6 +171,20 @@ const Type& type_of(const SchedulerOptions& options) {
 }
 
 }  // namespace
+
+std::optional<std::int64_t> first_step_without_momentum(const SchedulerOptions& options) {
+  const bool grows = options.decay_step_size > 0 && options.decay_mom_rate > 0;
+  if (options.type != "OneCycle" || !options.cycle_momentum || !grows) return std::nullopt;
+  const Cycle cycle(options);
+  const double behind = std::ceil((1 / options.cycle_max_mom - 1) / options.decay_mom_rate *
+                                  static_cast<double>(options.decay_step_size));
+  const double last = static_cast<double>(cycle.length() - 1) + behind;
+  if (!(last < 0x1p52)) return std::nullopt;  // infinite where the most momentum is 0
+  auto iteration = static_cast<std::int64_t>(last);
+  while (cycle.momentum(iteration) < 1) ++iteration;  // the quotients above are rounded
+  while (iteration > cycle.length() && cycle.momentum(iteration - 1) >= 1) --iteration;
+  return std::max<std::int64_t>(2, iteration + 1 - options.last_batch_iteration);
+}
 
 LrSchedule::LrSchedule(const SchedulerOptions& options, double optimizer_rate)
     : options_(options), optimizer_rate_(optimizer_rate) {

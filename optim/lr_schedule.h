@@ -35,4 +35,8 @@ class LrSchedule {
   double optimizer_rate_;
 };
 
+// The first step for which LrSchedule::betas() throws, if there is one: OneCycle's decay_mom_rate
+// raises the momentum to 1.
+std::optional<std::int64_t> first_step_without_momentum(const SchedulerOptions& options);
+
 }  // namespace zero::optim

@@ -22,6 +22,7 @@ struct ConfigKey {
     supported,  // only these values; it may be missing
     fixed,      // the same, and the first of them is written
     kept,       // passes from file to file as it is
+    ignored,
   };
   using Json = nlohmann::json;
 
@@ -58,6 +59,10 @@ inline ConfigKey fixed(const std::string& name, std::vector<nlohmann::json> valu
 }
 inline ConfigKey kept(const std::string& name) {
   return {.kind = ConfigKey::Kind::kept, .name = name};
+}
+
+inline ConfigKey ignored(const std::string& name) {
+  return {.kind = ConfigKey::Kind::ignored, .name = name};
 }
 
 // Problems are the reader's.

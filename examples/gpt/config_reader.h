@@ -24,6 +24,7 @@ class ConfigReader {
 
   // Whether the key is there and not null.
   bool has(const std::string& key) const;
+  // Everywhere null is the same as a missing key.
   // 1 where it is missing or wrong.
   std::int64_t dimension(const std::string& key, std::int64_t largest = largest_dimension);
   // The fallback stands for a missing key. A positive number, and one that must be there.
@@ -36,6 +37,9 @@ class ConfigReader {
 
   // These keys as they are in the file, for those that only pass through.
   Json copy(const std::vector<std::string>& keys) const;
+
+  // All that are not null.
+  std::vector<std::string> keys() const;
 
   // The key may be absent; otherwise it must hold one of the values.
   void require(const std::string& key, const std::vector<Json>& allowed);

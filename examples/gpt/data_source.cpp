@@ -58,6 +58,7 @@ class FileData : public DataSource {
       check_vocabulary(256, vocabulary_, "text, whose tokens are bytes,");
     check_length();
     order_.emplace((total_ - 1) / length_, options.seed);
+    for (const TokenFile& file : files_) check_begin_and_end(file);
   }
 
   // Neighbouring samples share a token: the last target of one is the first input of the next.
@@ -88,10 +89,30 @@ class FileData : public DataSource {
   std::string describe() const override {
     return std::to_string(total_) + " tokens in " + std::to_string(files_.size()) +
            (files_.size() == 1 ? " file of " : " files of ") + files_.front().kind() + ", " +
-           std::to_string((total_ - 1) / length_) + " samples an epoch";
+           std::to_string((total_ - 1) / length_) + " samples an epoch" + remark();
   }
 
  private:
+  // Tokens outside of the vocabulary end a run before its first step, where the ends of a file have
+  // them.
+  void check_begin_and_end(const TokenFile& file) const {
+    std::vector<std::int32_t> tokens(
+        static_cast<std::size_t>(std::min<std::int64_t>(4096, file.tokens())));
+    for (const std::int64_t place : {std::int64_t{0}, file.tokens() - std::ssize(tokens)}) {
+      file.read(place, tokens);
+      check_tokens(file, place, tokens);
+    }
+  }
+
+  std::string remark() const {
+    const bool narrow = std::ranges::any_of(files_, [](const TokenFile& file) {
+      return file.is_guessed() && file.type() == TokenType::uint16;
+    });
+    if (!narrow || vocabulary_ <= 65536) return "";
+    return "; 16 bits by the name alone, though the model's vocabulary needs more: --token-dtype "
+           "says which";
+  }
+
   // A hash of blocks spread evenly over the file, the first and the last among them: of all of a
   // small file.
   static std::string sampled_content(const TokenFile& file) {

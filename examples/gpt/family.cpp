@@ -19,6 +19,15 @@ const Family& family_of(const ModelConfig& config) {
   return **found;
 }
 
+std::vector<std::string> names_of_keys(const Family& family) {
+  std::vector<std::string> names = family.more_keys;
+  for (const ConfigKey& key : family.keys) {
+    names.push_back(key.name);
+    if (!key.other_name.empty()) names.push_back(key.other_name);
+  }
+  return names;
+}
+
 nlohmann::json json_of(const ModelConfig& config) {
   const Family& family = family_of(config);
   nlohmann::json json = write_keys(family.keys, config);

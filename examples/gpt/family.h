@@ -16,6 +16,7 @@ struct Family {
   std::string model_type, class_name;  // Hugging Face's
   std::vector<ModelConfig> presets;
   std::vector<ConfigKey> keys;
+  std::vector<std::string> more_keys;  // that `check` reads
   // What no row of the table can say, when the keys are read and when they are written.
   void (*check)(ConfigReader& reader, ModelConfig& config);
   void (*complete)(const ModelConfig& config, nlohmann::json& json);
@@ -29,6 +30,8 @@ const Family& olmo2_family();
 
 const std::vector<const Family*>& families();
 const Family& family_of(const ModelConfig& config);
+// Of config.json, that the family reads.
+std::vector<std::string> names_of_keys(const Family& family);
 
 // Of transformers' config.json.
 nlohmann::json json_of(const ModelConfig& config);

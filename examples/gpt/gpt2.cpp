@@ -17,7 +17,10 @@ std::vector<ConfigKey> keys() {
           fixed("activation_function", {"gelu_new", "gelu_pytorch_tanh"}),
           fixed("tie_word_embeddings", {true}), fixed("scale_attn_weights", {true}),
           supported("scale_attn_by_inverse_layer_idx", {false}),
-          supported("reorder_and_upcast_attn", {false}), supported("add_cross_attention", {false})};
+          supported("reorder_and_upcast_attn", {false}), supported("add_cross_attention", {false}),
+          supported("attention_bias", {true}), supported("mlp_bias", {true}),
+          supported("hidden_act", {"gelu_new", "gelu_pytorch_tanh"}),
+          supported("position_embedding_type", {"absolute"})};
 }
 
 void check(ConfigReader& reader, ModelConfig& config) {
@@ -25,11 +28,17 @@ void check(ConfigReader& reader, ModelConfig& config) {
     reader.problem("n_embd " + std::to_string(config.channels) + " must be a multiple of n_head " +
                    std::to_string(config.heads));
   reader.require("n_inner", {nullptr, 4 * config.channels});
+  // Transformers takes these names for the same things.
+  reader.require("hidden_size", {config.channels});
+  reader.require("num_hidden_layers", {config.layers});
+  reader.require("num_attention_heads", {config.heads});
+  reader.require("max_position_embeddings", {config.context});
   // Every published GPT-2 has these keys, so they are no reason to refuse one.
   std::string found;
   const nlohmann::json dropout = reader.copy({"attn_pdrop", "embd_pdrop", "resid_pdrop"});
   for (const auto& [key, value] : dropout.items())
-    if (value != 0) found += (found.empty() ? "" : ", ") + key + " " + value.dump();
+    if (!value.is_null() && value != 0)
+      found += (found.empty() ? "" : ", ") + key + " " + value.dump();
   if (!found.empty())
     config.notices.push_back(config.name + ": " + found +
                              ": no effect, this trainer has no dropout");
@@ -66,18 +75,21 @@ Architecture gpt2(const ModelConfig& config) {
 }  // namespace
 
 const Family& gpt2_family() {
-  static const Family family = {.model_type = "gpt2",
-                                .class_name = "GPT2LMHeadModel",
-                                .presets = {{"tiny", 2, 2, 64, 0, 256},
-                                            {"mini", 4, 4, 128, 0, 256},
-                                            {"gpt2", 12, 12, 768, 50257, 1024},
-                                            {"gpt2-medium", 24, 16, 1024, 50257, 1024},
-                                            {"gpt2-large", 36, 20, 1280, 50257, 1024},
-                                            {"gpt2-xl", 48, 25, 1600, 50257, 1024}},
-                                .keys = keys(),
-                                .check = check,
-                                .complete = complete,
-                                .architecture = gpt2};
+  static const Family family = {
+      .model_type = "gpt2",
+      .class_name = "GPT2LMHeadModel",
+      .presets = {{"tiny", 2, 2, 64, 0, 256},
+                  {"mini", 4, 4, 128, 0, 256},
+                  {"gpt2", 12, 12, 768, 50257, 1024},
+                  {"gpt2-medium", 24, 16, 1024, 50257, 1024},
+                  {"gpt2-large", 36, 20, 1280, 50257, 1024},
+                  {"gpt2-xl", 48, 25, 1600, 50257, 1024}},
+      .keys = keys(),
+      .more_keys = {"n_inner", "attn_pdrop", "embd_pdrop", "resid_pdrop", "hidden_size",
+                    "num_hidden_layers", "num_attention_heads", "max_position_embeddings"},
+      .check = check,
+      .complete = complete,
+      .architecture = gpt2};
   return family;
 }
 

@@ -65,6 +65,7 @@ const Family& llama_family() {
       .keys = llama_keys(1e-6, {optional_dimension("num_key_value_heads", &C::key_heads),
                                 flag("attention_bias", &C::attention_bias, false),
                                 flag("mlp_bias", &C::mlp_bias, false)}),
+      .more_keys = keys_of_check_llama(),
       .check = check_llama,
       .complete = complete_llama,
       .architecture = llama};
@@ -79,8 +80,12 @@ const Family& qwen2_family() {
           {"qwen2-0.5b", 24, 14, 896, 151936, 131072, 1e-6, 0.02, "qwen2", 2, 64, 4864},
           {.theta = 1e6})},
       // Where the number of heads is missing, Qwen2Config has a default that is nobody's wish.
-      .keys = llama_keys(1e-6, {dimension("num_key_value_heads", &ModelConfig::key_heads),
-                                fixed("use_sliding_window", {false})}),
+      .keys = llama_keys(1e-6,
+                         {dimension("num_key_value_heads", &ModelConfig::key_heads),
+                          fixed("use_sliding_window", {false}), supported("attention_bias", {true}),
+                          // Without use_sliding_window they have no effect.
+                          ignored("sliding_window"), ignored("max_window_layers")}),
+      .more_keys = keys_of_check_llama(),
       .check = check_llama,
       .complete = complete_llama,
       .architecture = qwen2};

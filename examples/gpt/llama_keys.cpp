@@ -48,6 +48,9 @@ std::vector<ConfigKey> llama_keys(double epsilon, const std::vector<ConfigKey>& 
       dimension("num_attention_heads", &C::heads),
       optional_dimension("head_dim", &C::head_channels),
       fixed("hidden_act", {"silu", "swish"}),  // two names of one function
+      supported("hidden_activation", {"silu", "swish"}),
+      supported("activation_function", {"silu", "swish"}),
+      supported("position_embedding_type", {"rope", "rotary"}),
       fixed("attention_dropout", {0.0, nullptr}),
       supported("quantization_config", {nullptr}),
       supported("original_max_position_embeddings", {nullptr}),  // it belongs into rope_scaling
@@ -56,6 +59,10 @@ std::vector<ConfigKey> llama_keys(double epsilon, const std::vector<ConfigKey>& 
       kept("pad_token_id")};
   keys.insert(keys.end(), more.begin(), more.end());
   return keys;
+}
+
+std::vector<std::string> keys_of_check_llama() {
+  return {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "layer_types"};
 }
 
 void check_llama(ConfigReader& reader, ModelConfig& config) {

@@ -12,6 +12,7 @@ namespace gpt {
 std::vector<ConfigKey> llama_keys(double epsilon, const std::vector<ConfigKey>& more);
 // Heads, and rotary embedding.
 void check_llama(ConfigReader& reader, ModelConfig& config);
+std::vector<std::string> keys_of_check_llama();
 void complete_llama(const ModelConfig& config, nlohmann::json& json);
 
 }  // namespace gpt

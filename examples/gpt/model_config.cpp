@@ -11,6 +11,7 @@
 
 #include "examples/gpt/config_reader.h"
 #include "examples/gpt/family.h"
+#include "examples/gpt/foreign_keys.h"
 #include "zero/zero.h"
 
 namespace gpt {
@@ -39,7 +40,8 @@ const Family& family_named(const Json& model_type, const std::string& file) {
 ModelConfig from_json(const Json& json, const std::string& file) {
   if (!json.is_object()) throw zero::ConfigError(file + " must hold a JSON object");
   // Files without a model_type were GPT-2's before there was another family.
-  const Family& family = family_named(json.value("model_type", Json("gpt2")), file);
+  const Json type = json.value("model_type", Json());
+  const Family& family = family_named(type.is_null() ? Json("gpt2") : type, file);
   ModelConfig config;
   config.name = file;
   config.model_type = family.model_type;
@@ -47,6 +49,7 @@ ModelConfig from_json(const Json& json, const std::string& file) {
   ConfigReader reader(json, problems);
   read_keys(family.keys, reader, config);
   family.check(reader, config);
+  check_foreign_keys(names_of_keys(family), reader, config);
   if (!problems.empty())
     throw zero::ConfigError(file + " is no model that this trainer can train:" + problems);
   return config;

@@ -49,6 +49,7 @@ const Family& olmo2_family() {
       .presets = {one_billion()},
       .keys = llama_keys(1e-5, {optional_dimension("num_key_value_heads", &C::key_heads),
                                 flag("attention_bias", &C::attention_bias, false)}),
+      .more_keys = keys_of_check_llama(),
       .check = check_llama,
       .complete = complete_llama,
       .architecture = olmo2};

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "examples/gpt/token_statistics.h"
 #include "zero/zero.h"
 
 namespace gpt {
@@ -18,22 +19,13 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "token files are little-endian");
 
-constexpr std::int64_t header_bytes = 1024;
-
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw zero::ConfigError("--data " + path + ": " + why);
 }
 
-std::int64_t size_of_token(TokenType type) {
-  return type == TokenType::uint32 ? 4 : type == TokenType::uint16 ? 2 : 1;
+const char* name_of(TokenType type) {
+  return type == TokenType::uint32 ? "uint32" : type == TokenType::uint16 ? "uint16" : "uint8";
 }
-
-struct LlmcKind {
-  std::int32_t magic, version;
-  TokenType type;
-};
-constexpr LlmcKind llmc_kinds[] = {{20240520, 1, TokenType::uint16},
-                                   {20240801, 7, TokenType::uint32}};
 
 }  // namespace
 
@@ -58,7 +50,8 @@ TokenFile::TokenFile(const std::string& path, TokenType type) : path_(path) {
 TokenFile::TokenFile(TokenFile&& other) noexcept
     : path_(std::move(other.path_)),
       type_(other.type_),
-      has_header_(other.has_header_),
+      header_(std::move(other.header_)),
+      guessed_(other.guessed_),
       tokens_(other.tokens_),
       fd_(std::exchange(other.fd_, -1)),
       bytes_(other.bytes_) {}
@@ -95,41 +88,58 @@ void TokenFile::read_bytes(std::int64_t first, std::span<std::byte> out) const {
 }
 
 void TokenFile::recognise(TokenType type) {
+  std::vector<std::byte> begin(std::min(longest_header, static_cast<std::size_t>(bytes_)));
+  read_bytes(0, begin);
+  if (const auto header = read_header(begin, path_)) return take(*header, type);
   type_ = type;
-  if (type != TokenType::bytes && recognise_header()) return;
-  if (type == TokenType::automatic) {
-    const bool is_uint16 = path_.ends_with(".bin") || path_.ends_with(".u16");
-    type_ = is_uint16                 ? TokenType::uint16
-            : path_.ends_with(".u32") ? TokenType::uint32
-                                      : TokenType::bytes;
-    if (type_ == TokenType::bytes) check_text();
+  if (const auto index = type_in_index(path_)) {
+    type_ = *index;
+    if (type != TokenType::automatic && type != type_)
+      refuse(path_, "the index beside it says " + kind() + ", --token-dtype says otherwise");
   }
+  if (type_ == TokenType::automatic) guess();
   const std::int64_t size = size_of_token(type_);
   if (bytes_ % size != 0)
     refuse(path_, "holds " + std::to_string(bytes_) + " bytes, no multiple of the " +
                       std::to_string(size) + " bytes of a " + kind().substr(0, 6) +
                       " token; give the right --token-dtype");
   tokens_ = bytes_ / size;
+  if (guessed_ && type_ == TokenType::uint16) check_uint16();
 }
 
-// True and everything set, if the file begins as llm.c's data files do.
-bool TokenFile::recognise_header() {
-  if (bytes_ < header_bytes) return false;
-  std::int32_t header[3];
-  read_bytes(0, std::as_writable_bytes(std::span(header)));
-  for (const LlmcKind& kind : llmc_kinds) {
-    if (header[0] != kind.magic || header[1] != kind.version) continue;
-    const TokenType wanted = std::exchange(type_, kind.type);
-    has_header_ = true;
-    tokens_ = (bytes_ - header_bytes) / size_of_token(type_);
-    if (wanted != TokenType::automatic && wanted != type_)
-      refuse(path_, "its header says " + this->kind() + ", --token-dtype says otherwise");
-    if (header[2] != tokens_ || (bytes_ - header_bytes) % size_of_token(type_) != 0)
-      refuse(path_, "its header says " + std::to_string(header[2]) + " tokens, its size " +
-                        std::to_string(tokens_) + "; the file is incomplete or damaged");
-    return true;
+void TokenFile::take(const TokenHeader& header, TokenType type) {
+  header_ = header;
+  type_ = header.type;
+  const std::int64_t size = size_of_token(type_), rest = bytes_ - header.bytes;
+  tokens_ = rest / size;
+  if (type != TokenType::automatic && type != type_)
+    refuse(path_, "its header says " + kind() + ", --token-dtype says otherwise");
+  if (header.tokens != tokens_ || rest % size != 0)
+    refuse(path_, "its header says " + std::to_string(header.tokens) + " tokens, its size " +
+                      std::to_string(tokens_) + "; the file is incomplete or damaged");
+}
+
+void TokenFile::guess() {
+  const bool is_uint16 = path_.ends_with(".bin") || path_.ends_with(".u16");
+  guessed_ = is_uint16 || path_.ends_with(".u32");
+  type_ = is_uint16 ? TokenType::uint16 : guessed_ ? TokenType::uint32 : TokenType::bytes;
+  if (type_ == TokenType::bytes) check_text();
+}
+
+// Looks at blocks that are spread evenly over the file.
+void TokenFile::check_uint16() const {
+  constexpr std::int64_t most_blocks = 16, block = 4096;
+  const std::int64_t blocks = std::min(most_blocks, (tokens_ + block - 1) / block);
+  std::vector<std::uint16_t> sample;
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const std::int64_t last = std::max<std::int64_t>(0, tokens_ - block) / 4 * 4;
+    const std::int64_t first = blocks > 1 ? last * b / (blocks - 1) / 4 * 4 : 0;
+    const auto count = static_cast<std::size_t>(std::min(block, tokens_ - first)) / 4 * 4;
+    sample.resize(sample.size() + count);
+    read_bytes(first * 2, std::as_writable_bytes(std::span(sample).last(count)));
   }
-  return false;
+  const std::string doubt = doubt_of_uint16(sample);
+  if (!doubt.empty()) refuse(path_, doubt);
 }
 
 void TokenFile::check_text() const {
@@ -143,9 +153,8 @@ void TokenFile::check_text() const {
 }
 
 std::string TokenFile::kind() const {
-  if (is_text()) return "text";
-  return std::string(type_ == TokenType::uint32 ? "uint32" : "uint16") + " tokens" +
-         (has_header_ ? " (llm.c)" : "");
+  if (is_text()) return header_ ? "uint8 tokens (" + header_->writer + ")" : "text";
+  return std::string(name_of(type_)) + " tokens" + (header_ ? " (" + header_->writer + ")" : "");
 }
 
 void TokenFile::read(std::int64_t first, std::span<std::int32_t> out) const {
@@ -153,7 +162,7 @@ void TokenFile::read(std::int64_t first, std::span<std::int32_t> out) const {
   // The file's bytes come to the end of `out`: widened from the front, none is overwritten before
   // it is used.
   const std::span<std::byte> bytes = std::as_writable_bytes(out).last(out.size() * size);
-  read_bytes((has_header_ ? header_bytes : 0) + first * size_of_token(type_), bytes);
+  read_bytes((header_ ? header_->bytes : 0) + first * size_of_token(type_), bytes);
   for (std::size_t i = 0; i < out.size(); ++i) {
     std::uint32_t value = 0;
     std::memcpy(&value, bytes.data() + i * size, size);

@@ -4,19 +4,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
-namespace gpt {
+#include "examples/gpt/token_header.h"
 
-enum class TokenType { automatic, bytes, uint16, uint32 };
+namespace gpt {
 
 // "auto", "uint8" (or "text"), "uint16", "uint32". Throws ConfigError.
 TokenType parse_token_type(const std::string& name);
 
-// With TokenType::automatic the kind is recognised: llm.c's header (1024 bytes, magic 20240520 for
-// uint16, 20240801 for uint32), else the extension (.bin and .u16: uint16 as nanoGPT writes it;
-// .u32: uint32), else text. Throws ConfigError naming the file and what is wrong with it.
+// The header of llm.c or NumPy says the kind of a file, else Megatron's index beside it. Where
+// there is none, and `type` is automatic, the extension says it (.bin and .u16: uint16 as nanoGPT
+// writes it, unless the tokens speak against it; .u32: uint32), else it is text. Throws ConfigError
+// naming the file and what is wrong with it.
 class TokenFile {
  public:
   TokenFile(const std::string& path, TokenType type);
@@ -29,6 +31,8 @@ class TokenFile {
   std::int64_t tokens() const { return tokens_; }
   // "text", "uint16 tokens (llm.c)", ...
   std::string kind() const;
+  // Whether only the name of the file says its type.
+  bool is_guessed() const { return guessed_; }
   // Tokens [first, first + out.size()). Values of 2^31 and more come out negative. Throws
   // ConfigError where the file has become shorter or cannot be read.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
@@ -37,12 +41,15 @@ class TokenFile {
   void open();
   void read_bytes(std::int64_t first, std::span<std::byte> out) const;
   void recognise(TokenType type);
-  bool recognise_header();
+  void take(const TokenHeader& header, TokenType type);
+  void guess();
   void check_text() const;
+  void check_uint16() const;
 
   std::string path_;
   TokenType type_ = TokenType::bytes;
-  bool has_header_ = false;
+  std::optional<TokenHeader> header_;
+  bool guessed_ = false;
   std::int64_t tokens_ = 0;
   int fd_ = -1;
   std::int64_t bytes_ = 0;

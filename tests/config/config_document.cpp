@@ -46,8 +46,11 @@ or in the editor's settings.
   closing bracket; keys and strings without quotes (such a string goes on to the end of its line). Names that
   start with `_` are comments too. Strings of several lines (`'''`) are not read.
 * A key given twice is refused, at any depth. At most 1 MiB, 32 levels, 10,000 keys.
+* YAML, if the name ends in `.yaml` or `.yml`, or has no ending that says JSON and the text does not begin with a
+  bracket. Its plain values mean what they mean in YAML 1.1: `no` is false, `500_000_000` a number. No aliases.
 * Integers may be written `5e8` or `16.0`. Numbers may be strings, as loaders of YAML make one of `1e-5`; in the
-  sections where DeepSpeed refuses unknown keys truth values may too. A notice names them.
+  sections where DeepSpeed refuses unknown keys truth values may too. A notice names them. Rates and momenta of
+  schedules may be lists of one; a list of rates by group is refused, as groups take shares of one schedule.
 * Every number has a range; one outside of it is refused. A key that DeepSpeed takes unread and that has no effect
   here may have a value of any type.
 * All problems come in one message, each with line, column, path and what is allowed.
@@ -166,7 +169,15 @@ std::string import_table() {
       "keys become DeepSpeed's,\nand `zero config check` prints what each became. YAML is read "
       "where "
       "the library was built with yaml-cpp.\nNames are shown in Accelerate's form; the Trainer's "
-      "lack the `fsdp_`.\n\n| key | effect |\n|---|---|\n";
+      "lack the `fsdp_` and `parallelism_config_`.\n\n"
+      "A DeepSpeed config that the file names (`deepspeed_config_file`, `deepspeed`) or holds is "
+      "read with the file as one:\n`mixed_precision` switches its `bf16` or `fp16` on where it "
+      "leaves that out or says `\"auto\"`, and so do a Trainer's arguments.\nWhat contradicts it "
+      "is "
+      "refused, and so are keys that Accelerate would pass over beside it, each with both places; "
+      "keys that\nrepeat it are fine. `mixed_precision: no` leaves the choice to the named "
+      "config.\n\n"
+      "| key | effect |\n|---|---|\n";
   for (const ImportRule& rule : import_rules())
     text += "| `" + std::string(rule.key) + "` | " + cell(rule.effect) + " |\n";
   return text;

@@ -194,6 +194,188 @@ TEST_CASE("a named DeepSpeed file is found beside the Accelerate file; its auto 
                        doctest::Contains("ds.json:1:33: zero_optimization.stage"), ConfigError);
 }
 
+namespace {
+
+// An Accelerate file that names a DeepSpeed config, and that config.
+class Pair {
+ public:
+  Pair(const std::string& accelerate, const std::string& deepspeed) {
+    directory_.file("ds.json", deepspeed);
+    file_ = directory_.file("a.json", R"({"distributed_type": "DEEPSPEED", )" + accelerate + "}");
+  }
+
+  Loaded load(const Text& overrides = {}) const { return load_file(file_, overrides, {}); }
+  std::string refused() const {
+    try {
+      load();
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+ private:
+  TemporaryDirectory directory_;
+  std::string file_;
+};
+
+std::string naming(const std::string& more = "") {
+  return R"("deepspeed_config": {"deepspeed_config_file": "ds.json")" + more + "}";
+}
+
+const std::string precision = R"(, "mixed_precision": )";
+
+}  // namespace
+
+TEST_CASE("mixed_precision switches the named config's block on where that leaves it open") {
+  for (const char* config : {R"({"zero_optimization": {"stage": 2}})", R"({"bf16": null})",
+                             R"({"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}})",
+                             R"({"bf16": {"enabled": true}, "fp16": {"enabled": false}})",
+                             R"({"bfloat16": {"enabled": "auto"}})"}) {
+    CAPTURE(config);
+    const Loaded loaded = Pair(naming() + precision + "\"bf16\"", config).load();
+    CHECK(loaded.config.bf16_enabled);
+    CHECK_FALSE(loaded.config.fp16_enabled);
+    CHECK(effect(loaded, "mixed_precision") == "bf16.enabled true");
+  }
+  const Loaded fp16 =
+      Pair(naming() + precision + "\"fp16\"", R"({"bf16": {"enabled": "auto"}})").load();
+  CHECK(fp16.config.fp16_enabled);
+  CHECK_FALSE(fp16.config.bf16_enabled);
+  CHECK(effect(fp16, "mixed_precision") == "fp16.enabled true");
+  // "no" is the default, and leaves the choice to the config.
+  const Loaded no = Pair(naming() + precision + "\"no\"", R"({"bf16": {"enabled": true}})").load();
+  CHECK(no.config.bf16_enabled);
+  CHECK(has(effect(no, "mixed_precision"), "bf16.enabled true, by "));
+  CHECK(has(effect(no, "mixed_precision"), "ds.json:1:22"));
+}
+
+TEST_CASE("what contradicts the named config is refused, with both places") {
+  const struct {
+    std::string accelerate, deepspeed, first, second;
+  } cases[] = {
+      {precision + "\"bf16\"", R"({"fp16": {"enabled": true}})",
+       "mixed_precision: means bf16.enabled, but", "fp16.enabled true ("},
+      {precision + "\"fp16\"", R"({"bf16": {"enabled": "True"}})",
+       "mixed_precision: means fp16.enabled, but", "bf16.enabled \"True\" ("},
+      {precision + "\"bf16\"", R"({"bf16": {"enabled": false}})",
+       "mixed_precision: means bf16.enabled, but", "bf16.enabled false ("},
+  };
+  for (const auto& c : cases) {
+    const std::string message = Pair(naming() + c.accelerate, c.deepspeed).refused();
+    CAPTURE(message);
+    CHECK(has(message, c.first));
+    CHECK(has(message, c.second));
+    CHECK(has(message, "a.json:1:"));
+    CHECK(has(message, "ds.json:1:"));
+  }
+  const std::string config = R"({"zero_optimization": {"stage": 2}, "gradient_clipping": "auto"})";
+  const auto with = [&](const std::string& key) { return Pair(naming(", " + key), config); };
+  CHECK(
+      has(with(R"("zero_stage": 3)").refused(),
+          "deepspeed_config.zero_stage: means zero_optimization.stage 3, but the DeepSpeed config "
+          "beside it says zero_optimization.stage 2 ("));
+  CHECK(has(with(R"("gradient_accumulation_steps": 4)").refused(),
+            "has no gradient_accumulation_steps, and Accelerate would pass over the key here"));
+  CHECK(has(with(R"("offload_optimizer_device": "cpu")").refused(),
+            "has no zero_optimization.offload"));
+  CHECK(with(R"("zero_stage": "2")").load().config.zero_optimization.stage == 2);
+  CHECK(with(R"("gradient_clipping": 0.25)").load().config.gradient_clipping == 0.25);
+  CHECK(with(R"("gradient_accumulation_steps": 1, "offload_optimizer_device": "none")")
+            .refused()
+            .empty());
+  CHECK(
+      has(Pair(naming(), "{\"seed\": 1,\n \"seed\": 2}").refused(), "ds.json:2:2: duplicate key"));
+}
+
+TEST_CASE("effects say what acts, also under overrides and beside other types") {
+  const Pair pair(naming() + precision + "\"bf16\"", R"({"zero_optimization": {"stage": 2}})");
+  const Loaded loaded = pair.load({{"bf16.enabled", "false"}});
+  CHECK_FALSE(loaded.config.bf16_enabled);
+  CHECK(effect(loaded, "mixed_precision") == "bf16.enabled false, an override");
+  const Loaded other = load(R"({"distributed_type": "MULTI_GPU",
+      "deepspeed_config": {"deepspeed_config_file": "none.json"},
+      "fsdp_config": {"fsdp_sharding_strategy": "FULL_SHARD"}})",
+                            "a.json");
+  CHECK(other.config.zero_optimization.stage == 0);
+  CHECK(effect(other, "deepspeed_config") == "no effect: distributed_type is MULTI_GPU");
+  CHECK(effect(other, "fsdp_config") == "no effect: distributed_type is MULTI_GPU");
+}
+
+TEST_CASE("older names and current ones of FSDP") {
+  const auto fsdp = [](const std::string& settings) { return load(with_fsdp(settings), "a.json"); };
+  const Loaded old = fsdp(R"("fsdp_backward_prefetch_policy": "BACKWARD_POST")");
+  CHECK(old.config.zero_optimization.prefetch_bucket_size == 0);
+  CHECK(has(effect(old, "fsdp_config.fsdp_backward_prefetch_policy"),
+            "; an old name of fsdp_backward_prefetch"));
+  CHECK(has(refused(with_fsdp(R"("fsdp_backward_prefetch_policy": "BACKWARD_PRE",
+                                "fsdp_backward_prefetch": "BACKWARD_POST")"),
+                    "a.json"),
+            "is an old name of fsdp_backward_prefetch, which is given too"));
+  const Loaded now = load(R"({"fsdp": true, "fsdp_config": {"version": 2, "cpu_offload": true,
+      "reshard_after_forward": false, "activation_checkpointing": true, "min_num_params": 0,
+      "xla": false, "xla_fsdp_v2": false, "xla_fsdp_grad_ckpt": false, "xla_fsdp_settings": {}}})",
+                          "args.json");
+  CHECK(now.config.zero_optimization.stage == 3);
+  CHECK_FALSE(now.config.zero_core.reshard_after_forward);
+  CHECK(now.config.zero_optimization.offload_param.device == OffloadDevice::cpu);
+  CHECK(has(refused(R"({"fsdp": true, "fsdp_config": {"xla": true}})", "args.json"),
+            "fsdp_config.xla: true is not supported"));
+  const Loaded off =
+      load(R"({"fsdp": false, "fsdp_config": {"reshard_after_forward": true}})", "args.json");
+  CHECK(off.config.zero_optimization.stage == 0);
+  CHECK(effect(off, "fsdp_config") == "no effect: fsdp is off");
+  CHECK(has(effect(fsdp(R"("fsdp_version": 2, "fsdp_activation_checkpointing_offload": true)"),
+                   "fsdp_config.fsdp_activation_checkpointing_offload"),
+            "no effect"));
+  CHECK(load(R"({"distributed_type": "NO", "fp16": true})", "a.json").config.fp16_enabled);
+}
+
+TEST_CASE("the data axes of parallelism_config are shard groups, other axes are refused") {
+  const auto mesh = [](const std::string& axes, const std::string& more = "") {
+    return R"({"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2}, )" + more +
+           R"("parallelism_config": {)" + axes + "}}";
+  };
+  const std::string prefix = "\"parallelism_config_";
+  const Loaded hybrid = load(mesh(prefix + R"(dp_replicate_size": 2, )" + prefix +
+                                      R"(dp_shard_size": 4, )" + prefix + R"(tp_size": 1)",
+                                  R"("num_processes": 8, )"),
+                             "a.json");
+  CHECK(hybrid.config.zero_optimization.stage == 3);
+  CHECK(hybrid.config.zero_core.shard_group_size == 4);
+  CHECK_FALSE(load(mesh(R"("dp_shard_size": 8)"), "a.json").config.zero_core.shard_group_size);
+  CHECK(
+      has(refused(mesh(R"("dp_replicate_size": 2, "dp_shard_size": 4)", R"("num_processes": 4, )"),
+                  "a.json"),
+          "are 8 ranks, but num_processes is 4"));
+  CHECK(has(refused(mesh(R"("dp_replicate_size": 2)"), "a.json"), "leaves FSDP nothing to shard"));
+  for (const char* axis : {"tp_size", "cp_size", "sp_size"}) {
+    CAPTURE(axis);
+    CHECK(has(refused(mesh("\"" + std::string(axis) + "\": 2"), "a.json"),
+              "parallelism_config." + std::string(axis) + ": 2 is not supported: every rank"));
+  }
+  CHECK(has(refused(mesh(R"("dp_shard_size": 0)"), "a.json"), "0 is not a number of ranks"));
+  CHECK(has(refused(mesh(R"("ep_size": 2)"), "a.json"), "parallelism_config.ep_size: is not read"));
+}
+
+TEST_CASE("a Trainer's arguments beside the DeepSpeed config that they hold or name") {
+  const auto trainer = [](const std::string& config, const std::string& more) {
+    return R"({"deepspeed": )" + config + ", " + more + "}";
+  };
+  const std::string open = R"({"bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 1}})";
+  const Loaded loaded =
+      load(trainer(open, R"("bf16": true, "learning_rate": 0.25, "output_dir": "x")"), "args.json");
+  CHECK(loaded.config.bf16_enabled);
+  CHECK(loaded.config.optimizer.learning_rate == 0.25);
+  CHECK(loaded.config.zero_optimization.stage == 1);
+  CHECK(has(
+      refused(trainer(R"({"optimizer": {"type": "AdamW", "params": {"lr": 0.5}}})",
+                      R"("learning_rate": 0.25)"),
+              "args.json"),
+      "learning_rate: means optimizer.params.lr 0.25, but the DeepSpeed config beside it says"));
+  CHECK(has(refused(trainer(open, R"("fsdp": "full_shard")"), "args.json"), "exclude each other"));
+}
+
 TEST_CASE("a Trainer's arguments") {
   const auto config = [](const char* text) { return load(text, "args.json").config; };
   CHECK(config(R"({"fsdp": "full_shard auto_wrap"})").zero_optimization.stage == 3);
@@ -217,6 +399,44 @@ TEST_CASE("a Trainer's arguments") {
             "lr_scheduler_type: is not read"));
 }
 
+TEST_CASE("numbers of YAML 1.1") {
+  if (!reads_yaml()) return;
+  const struct {
+    const char *text, *value;
+  } cases[] = {{"500_000_000", "500000000"},
+               {"+5", "5"},
+               {"-1_0.5", "-10.5"},
+               {"0x1F", "31"},
+               {"0b101", "5"},
+               {"017", "15"},
+               {"1:30", "90"},
+               {"1:00:01", "3601"},
+               {"5e8", "5e8"},
+               {".5", ".5"},
+               {"-0", "-0"},
+               {"1_000.5e-3", "1000.5e-3"}};
+  for (const auto& c : cases) {
+    CAPTURE(c.text);
+    const Document document = parse_yaml("a: " + std::string(c.text));
+    REQUIRE(document.root.members.size() == 1);
+    CHECK(document.root.members[0].value.kind == Node::Kind::number);
+    CHECK(document.root.members[0].value.text == c.value);
+  }
+  for (const char* text : {"_5", "0x", "10.0.0.1", "1:90", "1e", "x_1", "--5", "nan", "1-2", "."}) {
+    CAPTURE(text);
+    const Document document = parse_yaml("a: " + std::string(text));
+    REQUIRE(document.root.members.size() == 1);
+    CHECK(document.root.members[0].value.kind == Node::Kind::string);
+  }
+  const Config config = load(
+                            "zero_optimization: {stage: 2, reduce_bucket_size: 500_000}\n"
+                            "steps_per_print: .inf\n",
+                            "ds.yaml")
+                            .config;
+  CHECK(config.zero_optimization.reduce_bucket_size == 500'000);
+  CHECK(config.steps_per_print == 0);
+}
+
 TEST_CASE("YAML: types, places, and what is not read") {
   if (!reads_yaml()) return;
   const Document document = parse_yaml("a: 1e-5\nb: [yes, 'no', ~, x y]\nc:\n  d: -3\n");
@@ -233,6 +453,18 @@ TEST_CASE("YAML: types, places, and what is not read") {
 
   CHECK(load("train_batch_size: 8\nzero_optimization: {stage: 2}\n", "ds.yml")
             .config.zero_optimization.stage == 2);
+  // Without a name that says it, the text does.
+  for (const char* name : {"config", "", "accelerate"}) {
+    CAPTURE(name);
+    CHECK(load("# mine\nzero_optimization:\n  stage: 2\n", name).config.zero_optimization.stage ==
+          2);
+    CHECK(load("\xef\xbb\xbf{# mine\nzero_optimization: {stage: 2,},}", name)
+              .config.zero_optimization.stage == 2);
+    CHECK(load("/* mine */ {\"seed\": 2}", name).config.seed == 2);
+  }
+  CHECK(load("seed: 2, steps_per_print: 3", "ds.json").config.seed == 2);  // Hjson
+  CHECK(has(refused("zero_optimization:\n  stage: 9\n", "config"),
+            "config:2:10: zero_optimization.stage"));
   CHECK(has(refused("a: &x [1]\nb: *x\n"), "accelerate.yaml:2:4: aliases"));
   CHECK(has(refused("seed: 1\nseed: 2\n"), "duplicate key \"seed\", first given in line 1"));
   CHECK(has(refused("a: [1\nb: }"), "not valid YAML"));

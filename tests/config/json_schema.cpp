@@ -90,6 +90,8 @@ Json value_schema(const Key& key) {
   if (!any.empty() && may_be_auto(key)) any.push_back({{"const", "auto"}});
   if (!any.empty() && key.nullable) any.push_back({{"type", "null"}});
   if (key.infinity_is_null) any.push_back({{"const", "inf"}});
+  if (key.list_of_one && any.size() > 0)
+    any.push_back({{"type", "array"}, {"items", any.front()}, {"minItems", 1}, {"maxItems", 1}});
   Json schema = Json::object();
   schema["description"] = description(key);
   if (key.status == Status::replaced) schema["deprecated"] = true;

@@ -64,6 +64,18 @@ TEST_CASE("what asks for something that is missing is refused, what asks for not
        "it is written gradient_clipping", R"("gradient_clipping": 1.0)"},
       {R"("managed_gradient_accumulation": false)", "the engine counts micro steps itself",
        R"("managed_gradient_accumulation": true)"},
+      {R"("managed_gradient_accumulation": false, "gradient_accumulation_steps": 2)",
+       "write gradient_accumulation_steps 1",
+       R"("managed_gradient_accumulation": false, "gradient_accumulation_steps": 1)"},
+      // Ranks that share work change the batch.
+      {R"("tensor_parallel": {"autotp_size": 4})",
+       "tensor_parallel.autotp_size: 4 is refused: ranks that share work would count as one",
+       R"("tensor_parallel": {"autotp_size": 1})"},
+      {R"("sequence_parallel_size": 2)", "sequence_parallel_size: 2 is refused: ranks that share",
+       R"("sequence_parallel_size": 1)"},
+      {R"("data_types": {"buffer_dtype": "bf16", "keep_in_fp32_modules": ["e_score"]})",
+       "keep_in_fp32_modules: excludes data_types.buffer_dtype",
+       R"("data_types": {"buffer_dtype": null, "keep_in_fp32_modules": "auto"})"},
   };
   for (const auto& c : cases) {
     CAPTURE(c.refused);
@@ -89,10 +101,12 @@ TEST_CASE("what another way to the same result asks for is a notice with the alt
        "zenflow: no effect here: every step applies the whole gradient",
        R"("zero_optimization": {"zenflow": null})"},
       {R"("datastates_ckpt": null)", "checkpoint.writer.decoupled", R"("datastates_ckpt": false)"},
-      {R"("tensor_parallel": {"autotp_size": 4})", "counts as one in the batch; stage 3",
-       R"("tensor_parallel": {"autotp_size": 1})"},
-      {R"("sequence_parallel_size": 2)", "every rank is a data-parallel rank",
-       R"("sequence_parallel_size": 1)"},
+      {R"("data_types": {"keep_in_fp32_modules": ["norm"]})", "keep their dtype anyway",
+       R"("data_types": {"keep_in_fp32_modules": "auto"})"},
+      {R"("data_types": {"buffer_dtype": "torch.bfloat16"})",
+       "data_types.buffer_dtype \"torch.bfloat16\": no effect here: Python casts the buffers of a "
+       "module by it; a C++ program has none",
+       R"("data_types": {"buffer_dtype": null})"},
       {R"("hybrid_engine": {"enabled": true})", "generates text", R"("hybrid_engine": {})"},
       {R"("zero_optimization": {"compute_grad_norm": false})", "the norm is always taken",
        R"("zero_optimization": {"compute_grad_norm": true})"},
@@ -424,4 +438,79 @@ TEST_CASE("OneCycle and LRRangeTest reach their members") {
             "scheduler.params.cycle_max_lr: must be given for OneCycle"));
   CHECK(parse(R"({"scheduler": {"type": "LRRangeTest", "params": {"lr_range_test_step_size": 7}}})")
             .scheduler.lr_range_test_step_size == 7);
+}
+
+namespace {
+
+std::string one_cycle(const std::string& params, const std::string& more = "") {
+  return with_batch(R"("scheduler": {"type": "OneCycle", "params": {"cycle_first_step_size": 2,
+                       "cycle_min_lr": 0, "cycle_max_lr": 1)" +
+                    params + "}}" + more);
+}
+
+}  // namespace
+
+TEST_CASE("rates and momenta may be lists of one, as DeepSpeed takes them") {
+  const auto scheduler =
+      parse(with_batch(R"("scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": [1e-4],
+                         "cycle_max_lr": ["1e-2"], "cycle_min_mom": [0.5], "cycle_max_mom": [0.6]}})"))
+          .scheduler;
+  CHECK(scheduler.cycle_min_lr == 1e-4);
+  CHECK(scheduler.cycle_max_lr == 1e-2);
+  CHECK(scheduler.cycle_min_mom == 0.5);
+  CHECK(scheduler.cycle_max_mom == 0.6);
+  const auto warmup = [](const char* value) {
+    return with_batch(R"("scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": )" +
+                      std::string(value) + "}}");
+  };
+  CHECK(parse(warmup("[0.5]")).scheduler.warmup_max_lr == 0.5);
+  CHECK(parse(warmup("[null]")).scheduler.warmup_max_lr == std::nullopt);
+  CHECK(has(refusal(warmup("[0.5, 0.25]")),
+            "an array with a value for each group is not supported: groups take shares"));
+  CHECK(has(refusal(warmup("[]")), "for each group is not supported"));
+  CHECK(has(refusal(warmup("[[0.5, 1]]")), "is not supported"));
+  CHECK(has(refusal(R"({"gradient_clipping": [1.0]})"), "an array is not a number"));
+}
+
+TEST_CASE("a momentum that will reach 1 is refused before the first step") {
+  const std::string grows = R"(, "decay_step_size": 1, "decay_mom_rate": 0.1)";
+  TrainerValues values;
+  values.total_steps = 6;  // a cycle of 4 steps, then 0.99 in step 6
+  CHECK(notices(one_cycle(grows), values).empty());
+  values.total_steps = 7;
+  const auto refused = [&](const std::string& text) {
+    try {
+      parse(text, {}, values);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(has(refused(one_cycle(grows)),
+            "scheduler.params.decay_mom_rate: raises the momentum to 1 at step 7"));
+  values.total_steps.reset();  // of a run of unknown length
+  CHECK(has(refused(one_cycle(grows)), "at step 7, where averages diverge; allowed: a rate that"));
+  CHECK(has(notices(one_cycle(R"(, "decay_step_size": 1, "decay_mom_rate": 1e-9)")),
+            "a run of so many steps is refused"));
+  for (const char* fine :
+       {R"(, "decay_step_size": 1, "decay_mom_rate": -0.1)",
+        R"(, "decay_step_size": 0, "decay_mom_rate": 0.1)",
+        R"(, "decay_step_size": 1, "decay_mom_rate": 0.1, "cycle_momentum": false)"}) {
+    CAPTURE(fine);
+    CHECK(notices(one_cycle(fine)).empty());
+  }
+  CHECK(has(notices(one_cycle(grows, R"(, "optimizer": {"type": "SGD"})")), "switched off"));
+}
+
+TEST_CASE("OneCycle's second beta is said aloud where the file has another") {
+  const auto betas = [](const char* values) {
+    return R"(, "optimizer": {"type": "AdamW", "params": {"betas": )" + std::string(values) + "}}";
+  };
+  CHECK(
+      has(notices(one_cycle("", betas("[0.9, 0.95]"))),
+          "optimizer.params.betas: has no effect: scheduler.params.cycle_momentum moves the first "
+          "beta and sets the second to 0.99"));
+  CHECK(notices(one_cycle("", betas("[0.9, 0.99]"))).empty());
+  CHECK(notices(one_cycle(R"(, "cycle_momentum": false)", betas("[0.9, 0.95]"))).empty());
+  CHECK(notices(one_cycle("")).empty());
 }

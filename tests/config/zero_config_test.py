@@ -99,6 +99,40 @@ def check_keys():
     assert facts["type"] == "integer" and facts["allowed"] == "an integer from 1 to 1e+09, or null", facts
 
 
+def check_accelerate(file, folder):
+    """One document of an Accelerate file and the DeepSpeed config that it names: what is printed acts."""
+    file("named.json", {"zero_optimization": {"stage": 2}})
+    file("half.json", {"zero_optimization": {"stage": 2}, "fp16": {"enabled": True}})
+
+    def accelerate(name, deepspeed, **keys):
+        return file(name, {"distributed_type": "DEEPSPEED", "deepspeed_config": deepspeed, "num_processes": 2, **keys})
+
+    def explained(path, *names):
+        values = json.loads(run("explain", path, "--json"))["values"]
+        return [values[name]["value"] for name in names]
+
+    # Named by another folder than the working one.
+    assert os.path.abspath(folder) != os.getcwd()
+    path = accelerate("noblock.json", {"deepspeed_config_file": "named.json"}, mixed_precision="bf16")
+    text = run("check", path)
+    has(text, "mixed_precision", "bf16.enabled true")
+    assert explained(path, "bf16.enabled", "zero_optimization.stage") == [True, 2]
+    path = accelerate("contra.json", {"deepspeed_config_file": "half.json"}, mixed_precision="bf16")
+    has(run("check", path, code=10), "contra.json:1:", "mixed_precision: means bf16.enabled, but", "half.json:1:")
+    path = accelerate("keys.json", {"deepspeed_config_file": "half.json", "zero_stage": 3, "gradient_clipping": 0.5})
+    has(run("check", path, code=10), "deepspeed_config.zero_stage: means zero_optimization.stage 3, but",
+        "deepspeed_config.gradient_clipping: means gradient_clipping 0.5, but")
+
+    text = ("distributed_type: FSDP\ndowncast_bf16: no\nfsdp_config:\n  fsdp_backward_prefetch_policy: BACKWARD_PRE\n"
+            "  fsdp_sharding_strategy: 2\nmixed_precision: no\n")
+    yaml = file("fsdp.yaml", text)
+    result = subprocess.run([ZERO, "config", "check", yaml], capture_output=True, text=True, timeout=60)
+    if "no yaml-cpp" in result.stderr:
+        return
+    for path in (yaml, file("fsdp", text)):  # without an ending the text says that it is YAML
+        has(run("check", path), "an old name of fsdp_backward_prefetch", "zero_core.reshard_after_forward false", "fp32")
+
+
 def check_new(folder):
     new = os.path.join(folder, "new.json")
     text = run("new", new, "--stage", "3", "--bf16", "--micro-batch", "2", "--lr", "0.000123456789")
@@ -179,6 +213,7 @@ def main():
         check_plans(file)
         check_batches(file)
         check_keys()
+        check_accelerate(file, folder)
         check_new(folder)
     print("ok")
 

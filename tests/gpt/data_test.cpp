@@ -1,12 +1,15 @@
 // Token files of every kind, the order of samples, the built-in source and what is refused.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "examples/gpt/data_source.h"
@@ -86,6 +89,150 @@ TEST_CASE("unusable files are refused by name") {
                  "incomplete"));
   CHECK(contains(open(folder / "cut.bin", TokenType::uint32), "--token-dtype says otherwise"));
   CHECK(contains(open("/dev/null"), "not a regular file"));
+}
+
+// As numpy.save() writes it, with 128 bytes of header.
+std::string npy(const std::string& type, const std::string& shape, const std::string& data,
+                const std::string& fortran = "False", char version = 1) {
+  std::string dict =
+      "{'descr': '" + type + "', 'fortran_order': " + fortran + ", 'shape': " + shape + ", }";
+  const std::size_t fixed = version == 1 ? 10 : 12;
+  dict.resize(128 - fixed - 1, ' ');
+  dict += '\n';
+  const auto length = static_cast<std::uint32_t>(dict.size());
+  std::string size(reinterpret_cast<const char*>(&length), version == 1 ? 2 : 4);
+  return "\x93NUMPY" + std::string{version, '\0'} + size + dict + data;
+}
+
+// Of a tokenizer with this many tokens, the same on every machine.
+template <class T>
+std::vector<T> random_tokens(std::size_t count, std::uint32_t vocabulary) {
+  std::mt19937 random(1);
+  std::vector<T> tokens(count);
+  for (T& token : tokens) token = static_cast<T>(random() % vocabulary);
+  return tokens;
+}
+
+template <class T>
+std::string swapped_bytes(const std::vector<T>& values) {
+  std::string bytes = bytes_of(values);
+  for (std::size_t i = 0; i < bytes.size(); i += sizeof(T))
+    std::reverse(bytes.begin() + static_cast<std::ptrdiff_t>(i),
+                 bytes.begin() + static_cast<std::ptrdiff_t>(i + sizeof(T)));
+  return bytes;
+}
+
+TEST_CASE("NumPy arrays are read behind their header, or refused by their type") {
+  const TemporaryDirectory folder;
+  const auto open = [&](const std::string& content, TokenType type = TokenType::automatic) {
+    const std::string path = folder.file("shard.npy", content);
+    return refusal<zero::ConfigError>([&] { TokenFile(path, type); });
+  };
+  for (const char version : {1, 2})
+    for (const TokenType type : {TokenType::automatic, TokenType::uint16}) {
+      const TokenFile file(
+          folder.file("a.npy", npy("<u2", "(5,)", bytes_of(small), "False", version)), type);
+      CHECK(file.kind() == "uint16 tokens (NumPy)");
+      CHECK(all_tokens(file) == expected);
+    }
+  CHECK(all_tokens(TokenFile(folder.file("b.bin", npy("<i4", "(1, 5)", bytes_of(wide))),
+                             TokenType::automatic)) == expected);
+  CHECK(open(npy("|u1", "(3,)", "abc")) == "");
+  const std::string u2 = npy("<u2", "(5,)", bytes_of(small));
+  CHECK(contains(open(u2, TokenType::uint32),
+                 "its header says uint16 tokens (NumPy), --token-dtype"));
+  CHECK(contains(open(u2, TokenType::bytes), "--token-dtype says otherwise"));
+  CHECK(contains(open(npy("<i8", "(5,)", std::string(40, 'x'))),
+                 "is a NumPy array of type '<i8'; expected '<u2' or '<u4'"));
+  CHECK(contains(open(npy(">u2", "(5,)", bytes_of(small)), TokenType::uint16), "of type '>u2'"));
+  CHECK(contains(open(npy("<u2", "(6,)", bytes_of(small))),
+                 "says 6 tokens, its size 5; the file is"));
+  CHECK(contains(open(npy("<u2", "(2, 2)", bytes_of(small), "True")), "Fortran's order"));
+  CHECK(contains(open(npy("<u2", "x", bytes_of(small))), "without a shape"));
+  CHECK(contains(open(npy("<u2", "(99999999999, 99999999999)", "")), "without a shape"));
+  CHECK(contains(open(u2.substr(0, 60)), "ends inside its header"));
+}
+
+TEST_CASE("archives and indices are refused by what they are, whatever --token-dtype says") {
+  const TemporaryDirectory folder;
+  const std::pair<std::string, const char*> kinds[] = {
+      {"PK\x03\x04", "a zip archive (.npz or .pt)"},
+      {"PAR1", "a Parquet file"},
+      {"\x1f\x8b\x08", "compressed by gzip"},
+      {"\x28\xb5\x2f\xfd", "compressed by zstd"},
+      {std::string("MMIDIDX\0\0", 9), "give the .bin beside it"}};
+  for (const auto& [magic, what] : kinds)
+    for (const TokenType type : {TokenType::automatic, TokenType::uint16}) {
+      CAPTURE(what);
+      const std::string path = folder.file("data", magic + std::string(100, '\0'));
+      CHECK(contains(refusal<zero::ConfigError>([&] { TokenFile(path, type); }), what));
+    }
+  CHECK(TokenFile(folder.file("t.txt", "PAR1 is text"), TokenType::automatic).is_text());
+}
+
+TEST_CASE("Megatron's index says the type of the .bin beside it") {
+  const TemporaryDirectory folder;
+  const auto index = [&](char code) {
+    folder.file("data.idx",
+                std::string("MMIDIDX\0\0", 9) + std::string("\1\0\0\0\0\0\0\0", 8) + code);
+  };
+  const auto open = [&](TokenType type = TokenType::automatic) {
+    return refusal<zero::ConfigError>([&] { TokenFile(folder / "data.bin", type); });
+  };
+  folder.file("data.bin", bytes_of(wide));
+  index(4);
+  CHECK(all_tokens(TokenFile(folder / "data.bin", TokenType::automatic)) == expected);
+  CHECK(contains(open(TokenType::uint16), "the index beside it says uint32 tokens"));
+  index(5);
+  CHECK(contains(open(), "data.idx says int64; expected uint16 or int32"));
+  folder.file("data.bin", bytes_of(small));
+  index(8);
+  CHECK(all_tokens(TokenFile(folder / "data.bin", TokenType::automatic)) == expected);
+}
+
+TEST_CASE("tokens that speak against the type of the file's name are refused, with the option") {
+  const TemporaryDirectory folder;
+  const auto open = [&](const std::string& content, TokenType type = TokenType::automatic) {
+    const std::string path = folder.file("data.bin", content);
+    return refusal<zero::ConfigError>([&] { TokenFile(path, type); });
+  };
+  const auto ids = random_tokens<std::uint16_t>(20000, 50000);
+  CHECK(open(bytes_of(ids)) == "");
+  CHECK(open(bytes_of(random_tokens<std::uint16_t>(20000, 65536))) == "");
+  CHECK(open(bytes_of(random_tokens<std::uint16_t>(20000, 300))) == "");
+  for (const std::uint32_t vocabulary : {256u, 50257u, 128256u, 256000u}) {
+    CAPTURE(vocabulary);
+    const std::string content = bytes_of(random_tokens<std::uint32_t>(20000, vocabulary));
+    CHECK(contains(open(content), "it holds 32-bit tokens; give --token-dtype uint32"));
+    CHECK(open(content, TokenType::uint32) == "");
+    CHECK(open(content, TokenType::uint16) == "");  // the user's word
+    CHECK(contains(open(swapped_bytes(random_tokens<std::uint32_t>(20000, vocabulary))),
+                   "32-bit big-endian"));
+    CHECK(contains(open(bytes_of(random_tokens<std::uint64_t>(20000, vocabulary))), "64-bit"));
+  }
+  CHECK(contains(open(swapped_bytes(ids)), "it is big-endian; numpy.fromfile(FILE, '>u2')"));
+  std::string text;
+  while (text.size() < 5000) text += "The quick brown fox jumps over the lazy dog.\n";
+  CHECK(contains(open(text.substr(0, 5000)), "it is text; give --token-dtype text"));
+}
+
+TEST_CASE("tokens outside of the vocabulary end a run before its first step") {
+  const TemporaryDirectory folder;
+  auto ids = random_tokens<std::uint16_t>(20000, 50000);
+  ids.back() = 50300;
+  const auto open = [&](std::int64_t vocabulary) {
+    return refusal<zero::ConfigError>([&] {
+      gpt::open_data(
+          {{folder.file("data.bin", bytes_of(ids))}, TokenType::automatic, 8, vocabulary, 1});
+    });
+  };
+  CHECK(contains(open(50257), "token 19999 is 50300, outside the model's vocabulary of 50257"));
+  CHECK(open(50304) == "");
+  const auto describe = [&](TokenType type) {
+    return gpt::open_data({{folder / "data.bin"}, type, 8, 128256, 1})->describe();
+  };
+  CHECK(contains(describe(TokenType::automatic), "16 bits by the name alone"));
+  CHECK(!contains(describe(TokenType::uint16), "by the name alone"));
 }
 
 TEST_CASE("a file that becomes shorter while it is read is named") {

@@ -190,6 +190,91 @@ TEST_CASE("scaling of rotary embeddings that is not supported is refused by name
   CHECK(contains(error(changed({{"rope_theta", -1}})), "rope_theta must be a positive number"));
 }
 
+TEST_CASE("null is absent for every key") {
+  for (const char* type : {"llama", "qwen2", "olmo2"}) {
+    json config = changed({{"model_type", type}});
+    const json plain = written(load(config));
+    for (const char* key :
+         {"rms_norm_eps", "initializer_range", "tie_word_embeddings", "head_dim", "hidden_act",
+          "attention_dropout", "attention_bias", "mlp_bias", "rope_theta", "rope_scaling",
+          "rope_parameters", "partial_rotary_factor", "layer_types", "sliding_window",
+          "use_sliding_window", "quantization_config", "final_logit_softcapping", "my_key"})
+      config[key] = nullptr;
+    INFO(type);
+    CHECK(written(load(config)) == plain);
+    CHECK(load(config).notices.empty());
+    config["hidden_size"] = nullptr;
+    CHECK(contains(error(config), "hidden_size is missing"));
+  }
+  const json gpt2 = {{"model_type", nullptr},
+                     {"n_layer", 2},
+                     {"n_head", 2},
+                     {"n_embd", 8},
+                     {"vocab_size", 9},
+                     {"n_positions", nullptr},
+                     {"n_ctx", 16},
+                     {"layer_norm_epsilon", nullptr},
+                     {"tie_word_embeddings", nullptr},
+                     {"activation_function", nullptr},
+                     {"attn_pdrop", nullptr}};
+  CHECK(load(gpt2).context == 16);
+  CHECK(load(gpt2).norm_epsilon == 1e-5);
+  CHECK(load(gpt2).notices.empty());
+  const json scaling = {
+      {"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", nullptr}, {"beta_fast", nullptr}};
+  CHECK(load(changed({{"rope_scaling", scaling}})).rope.factor == 2);
+}
+
+TEST_CASE("keys that change the arithmetic are refused, others pass with a notice") {
+  const std::pair<const char*, json> refused[] = {{"final_logit_softcapping", 30.0},
+                                                  {"attn_logit_softcapping", 50.0},
+                                                  {"residual_multiplier", 0.22},
+                                                  {"attention_multiplier", 0.01},
+                                                  {"logits_scaling", 8.0},
+                                                  {"rotary_pct", 0.25},
+                                                  {"num_local_experts", 8},
+                                                  {"clip_qkv", 8.0},
+                                                  {"sliding_window", 128},
+                                                  {"use_sliding_window", true},
+                                                  {"hidden_activation", "gelu"},
+                                                  {"no_rope_layers", {1, 0}},
+                                                  {"lm_head_bias", true},
+                                                  {"is_encoder_decoder", true},
+                                                  {"use_qk_norm", true},
+                                                  {"partial_rotary_factor", 0.5},
+                                                  {"pruned_heads", {{"0", {1}}}}};
+  for (const auto& [key, value] : refused) {
+    INFO(key);
+    CHECK(contains(error(changed({{key, value}})), std::string(key) + " is " + value.dump()));
+  }
+  CHECK(
+      contains(error(changed({{"mlp_bias", true}, {"model_type", "olmo2"}})), "mlp_bias is true"));
+  const json harmless = {
+      {"residual_multiplier", 1},  {"num_experts", 0},     {"sliding_window", 4096},
+      {"use_qk_norm", false},      {"rotary_pct", 1.0},    {"architectures", {"X"}},
+      {"torch_dtype", "bfloat16"}, {"_name_or_path", "x"}, {"use_cache", true}};
+  CHECK(load(changed(harmless)).notices.empty());
+  const auto notices = load(changed({{"pretraining_tp", 2}, {"my\nkey", 1}})).notices;
+  REQUIRE(notices.size() == 1);
+  CHECK(contains(notices[0], ": \"my\\nkey\", pretraining_tp: no effect, no keys of llama"));
+  // As every published Qwen2 has it.
+  CHECK(load(changed({{"model_type", "qwen2"},
+                      {"use_sliding_window", false},
+                      {"sliding_window", 128},
+                      {"max_window_layers", 2}}))
+            .notices.empty());
+  const json gpt2 = {
+      {"n_layer", 2}, {"n_head", 2}, {"n_embd", 8}, {"vocab_size", 9}, {"n_positions", 16}};
+  CHECK(contains(error(changed({{"hidden_size", 16}}, gpt2)),
+                 "hidden_size is 16; this trainer supports 8"));
+  CHECK(contains(error(changed({{"attention_bias", false}}, gpt2)), "attention_bias is false"));
+  CHECK(load(changed({{"summary_type", "cls_index"},
+                      {"task_specific_params", {{"a", 1}}},
+                      {"hidden_size", 8}},
+                     gpt2))
+            .notices.empty());
+}
+
 TEST_CASE("start values have the config's deviation, and norms are 1") {
   const gpt::ModelConfig model = load(changed({{"initializer_range", 0.05}}));
   zero::ThreadPool pool(1);

@@ -34,7 +34,7 @@ EDGES = {
                  "zero/checkpoint", "comm", "optim", "offload"),
     "zero/monitor": ("zero", "zero/base"),
     "config_schemas": ("zero", "zero/base", "zero/plan/config_fields.h", "zero/plan/placement.h",
-                       "comm/reduce_groups.h", "comm/wire/codec.h", "optim/options.h",
+                       "comm/reduce_groups.h", "comm/wire/codec.h", "optim/lr_schedule.h", "optim/options.h",
                        "optim/loss_scaler.h"),
     "tools": FOLDERS,
     "tests": FOLDERS,

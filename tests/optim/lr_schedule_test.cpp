@@ -180,6 +180,33 @@ TEST_CASE("OneCycle moves the first beta against the rate") {
   CHECK(has(problem(options), "cycle_max_mom"));
 }
 
+TEST_CASE("OneCycle: the first step whose momentum would be 1") {
+  SchedulerOptions options;
+  options.type = "OneCycle";
+  CHECK(!first_step_without_momentum(options));
+  options.decay_step_size = 7;
+  for (const double rate : {0.1, 0.03, 1.0 / 3, 5.0, 1e-4})
+    for (const double most : {0.9, 0.99, 0.5})
+      for (const std::int64_t last : {-1, 0, 3, 40})
+        for (const std::optional<std::int64_t> second : {std::optional<std::int64_t>(), {5}}) {
+          CAPTURE(rate);
+          CAPTURE(most);
+          CAPTURE(last);
+          options.cycle_first_step_size = 10;
+          options.cycle_second_step_size = second;
+          options.decay_mom_rate = rate;
+          options.cycle_max_mom = most;
+          options.last_batch_iteration = last;
+          const auto step = first_step_without_momentum(options);
+          REQUIRE(step);
+          const LrSchedule schedule(options, 0.1);
+          CHECK_THROWS_AS(schedule.betas(*step), ConfigError);
+          if (*step > 2) CHECK_NOTHROW(schedule.betas(*step - 1));
+        }
+  options.cycle_max_mom = 0;
+  CHECK(!first_step_without_momentum(options));
+}
+
 TEST_CASE("OneCycle: unusable options") {
   SchedulerOptions options;
   options.type = "OneCycle";
