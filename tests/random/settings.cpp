@@ -152,7 +152,7 @@ bool allowed(const Terms& terms, const Row& row) {
   const int group = row.shard_group;
   const bool in_groups = group > 1 && group < terms.ranks;
   const bool replicates = row.stage == 0 || (group == 1 && !row.optimizer_over_all_ranks);
-  if (terms.ranks > 1 && terms.gathers_encoded && replicates) return false;
+  if (terms.gathers_encoded && replicates) return false;
   if (terms.stage3_alone && (row.stage < 3 || group == 1)) return false;
   if (in_groups && std::ranges::count(terms.groups, group) == 0) return false;
   if (syncs_inside(terms) && inner_ranks(terms, row) != terms.inner) return false;
