@@ -134,6 +134,24 @@ TEST_CASE("every optimizer under hybrid strategies") {
   }
 }
 
+TEST_CASE("hybrid strategies: units that are reduced in several segments") {
+  // A group's sums wait for those of the others where they are added to earlier ones, and where the
+  // wire has more bits than the sum. ZeRO++'s keys encode the matrices of a unit alone.
+  for (const int accumulation : {1, 2}) {
+    CAPTURE(accumulation);
+    zero::Config config = toy::config(3, {}, accumulation);
+    config.bf16_enabled = true;
+    config.zero_core.gradient_sync = zero::GradientSync::each;
+    config.zero_optimization.quantized_weights = true;
+    if (accumulation == 1) config.communication_data_type = zero::DType::fp32;
+    const toy::Trace expected = toy::train_ranks(4, hybrid::with_sums_of(config, 2), steps);
+    for (const Row& row : rows) {
+      CAPTURE(std::string(row.name));
+      CHECK(toy::train_ranks(4, in_groups(config, row, 2), steps, "worker") == expected);
+    }
+  }
+}
+
 TEST_CASE("second copies that groups share (hpZ) change no bit of stage 3") {
   for (const bool bf16 : {false, true})
     for (const int accumulation : {1, 3}) {

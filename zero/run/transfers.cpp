@@ -264,7 +264,7 @@ Transfers::Reduction Transfers::reduction_in_group(const SegmentId& id, bool fir
                       policy.precision.predivision,
                       first};
   std::byte* landing = own.landing;
-  if (landing == nullptr && waits_for_groups(own, first)) landing = train_.arrays.group_sums();
+  if (landing == nullptr && waits_for_groups(own, first)) landing = train_.arrays.group_sum(id);
   if (landing != nullptr) {
     reduction.to = {landing, own.wire};
     reduction.replaces = true;
@@ -291,7 +291,7 @@ Transfers::Reduction Transfers::reduction_over_groups(const SegmentId& id, bool 
                       policy.wire.reduce};
   reduction.replaces = replaces || lands;
   if (!lands && waits_for_groups(own, replaces))
-    reduction.from = {train_.arrays.group_sums(), own.wire};
+    reduction.from = {train_.arrays.group_sum(id), own.wire};
   if ((last || lands) && policy.updates == Portion::shard) reduction.whole = rest.data;
   return reduction;
 }

@@ -160,7 +160,7 @@ void ModelState::request_update_staging(const MatrixStaging& matrices) {
 void ModelState::request_exchange_staging() {
   const RankGrid& grid = layout_.grid;
   const WireFormats& wire = policy_.wire;
-  std::int64_t cast_bytes = 0, group_bytes = 0, encoded_bytes = 0;
+  std::int64_t cast_bytes = 0, encoded_bytes = 0;
   for (const SegmentId& id : layout_.segments()) {
     const Segment& segment = layout_.segment(id);
     const SegmentBuffers& own = buffers_[id];
@@ -193,17 +193,31 @@ void ModelState::request_exchange_staging() {
     } else {
       reduce(wire.reduce_inside, grid.shard_ranks, held, own.summand);
     }
-    if (grid.replicas() == 1) continue;
-    reduce(wire.reduce, grid.replicas(), segment.slice, own.sum);
-    if (!policy_.sums_groups_last && (policy_.adds_group_sums || !own.sum_holds_wire()))
-      group_bytes = std::max(group_bytes, held * size_of(own.wire));
+    if (grid.replicas() > 1) reduce(wire.reduce, grid.replicas(), segment.slice, own.sum);
   }
   const auto add = [&](std::int64_t bytes, std::byte*& staging) {
     if (bytes > 0) requests_.add(MemoryCategory::communication, bytes, staging);
   };
   add(cast_bytes, staging_);
-  add(group_bytes, group_sums_);
+  add(place_group_sums(), group_sums_);
   add(encoded_bytes, wire_staging_);
+}
+
+// All segments of a unit are reduced inside the group before any of them is over the groups.
+std::int64_t ModelState::place_group_sums() {
+  if (layout_.grid.replicas() == 1 || policy_.sums_groups_last) return 0;
+  std::int64_t most = 0;
+  for (int flat_unit = 0; flat_unit < std::ssize(layout_.flat_units); ++flat_unit) {
+    std::int64_t bytes = 0;
+    for (const SegmentId& id : layout_.trainable_of(flat_unit)) {
+      SegmentBuffers& own = buffers_[id];
+      if (!policy_.adds_group_sums && own.sum_holds_wire()) continue;
+      own.group_sum_at = bytes;
+      bytes += own.held.count() * size_of(own.wire);
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 void ModelState::allocate(Arena& arena, Ledger& ledger) {

@@ -41,6 +41,7 @@ struct SegmentBuffers {
   std::byte* accumulated = nullptr;     // the whole sum over micro steps, where there is one
   std::byte* gradient_shard = nullptr;  // this rank's reduced shard; may be a part of either
   std::byte* group_sums = nullptr;      // StatePolicy::inner_ranks: of one slice for each group
+  std::int64_t group_sum_at = 0;        // bytes: ModelState::group_sum()
   // Where a shard that is offloaded is reduced to, in the dtype of the wire; else null.
   std::byte* landing = nullptr;
   Range held;  // what `shard` and `gradient_shard` hold of the segment
@@ -95,7 +96,9 @@ class ModelState {
   std::byte* wire_staging() const { return wire_staging_; }
   const Residues& residues() const { return residues_; }
   // Where a group's sums wait for those of the other groups, if not at rest.
-  std::byte* group_sums() const { return group_sums_; }
+  std::byte* group_sum(const SegmentId& id) const {
+    return group_sums_ + buffers_[id].group_sum_at;
+  }
   SegmentBuffers& segment(const SegmentId& id) { return buffers_[id]; }
   const SegmentBuffers& segment(const SegmentId& id) const { return buffers_[id]; }
   // Staging of the update: the sums behind the norms of each parameter and of its direction, and
@@ -123,6 +126,9 @@ class ModelState {
   void request_update_staging(const MatrixStaging& matrices);
   // For what ranks exchange of gradients and parameters: casts, group sums and encoded slices.
   void request_exchange_staging();
+  // Gives each segment its place among the group sums of its unit. Returns the bytes of the
+  // largest.
+  std::int64_t place_group_sums();
   void derive_pointers();
   void add_run(SegmentBuffers& buffers, GroupRange run) const;
 
