@@ -21,11 +21,15 @@ SAVED_STATE = pathlib.Path(__file__).resolve().parents[2] / "pytorch/python/zero
 PLAIN = (type(None), bool, int, float, complex, str, bytes, pathlib.PurePath, datetime.date, datetime.timedelta,
          torch.dtype, torch.device, numpy.generic, numpy.ndarray)
 LEFT_OUT = object()
+DEEPEST = 100  # an object may contain itself
 
 
 def kept(value, path, left):
     """The value without what cannot be read, which goes into `left` as (path, kind). A sequence is kept as a whole or
     not at all, since places in it have a meaning."""
+    if path.count(".") + path.count("[") > DEEPEST:
+        left.append((path, "nested too deep"))
+        return LEFT_OUT
     if isinstance(value, pickles.NumpyArray) and value.numpy is not None:
         return value.numpy
     if isinstance(value, pickles.Namespace):
@@ -36,7 +40,7 @@ def kept(value, path, left):
         before = len(left)
         items = [kept(item, f"{path}[{index}]", left) for index, item in enumerate(value)]
         return items_of(type(value), items) if len(left) == before else LEFT_OUT
-    if isinstance(value, PLAIN) or torch.is_tensor(value):
+    if isinstance(value, PLAIN) or torch.is_tensor(value) and value.layout == torch.strided and not value.is_quantized:
         return value
     left.append((path, kind_of(value)))
     return LEFT_OUT

@@ -75,6 +75,14 @@ def find(path, tag):
            (f"; name one with --tag, of {listed(tags)}" if tags else "; name one with --tag, or the folder that has it"))
 
 
+def read(folder, optimizer):
+    try:
+        return Checkpoint(folder, optimizer)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        refuse(f"{folder}: is damaged, or laid out as no release that is known ({type(error).__name__}: {error}); "
+               "DeepSpeed's ds_to_universal may make a universal checkpoint of it, which converts too")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("deepspeed", type=pathlib.Path, help="DeepSpeed's directory, or the folder of one tag")
@@ -87,7 +95,7 @@ def main():
     arguments = parser.parse_args()
     if any("=" not in rename for rename in arguments.rename):
         parser.error("--rename wants OLD=NEW")
-    checkpoint = Checkpoint(find(arguments.deepspeed, arguments.tag), arguments.optimizer)
+    checkpoint = read(find(arguments.deepspeed, arguments.tag), arguments.optimizer)
     checkpoint.parameters = renamed(checkpoint.parameters, [rename.split("=", 1) for rename in arguments.rename])
     tag = f"step-{checkpoint.step}"
     output.write(checkpoint, arguments.output, tag)

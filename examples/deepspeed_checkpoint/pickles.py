@@ -92,6 +92,16 @@ class Function:
         raise pickle.UnpicklingError("the state of a function is set")
 
 
+def value_or_unread(call, name):
+    """What a client state may be made of: what cannot be made is left out like any other object."""
+    def made(*arguments):
+        try:
+            return call(*arguments)
+        except Exception:  # whatever the arguments of a pickle lead to
+            return unread(*name.rsplit(".", 1))()
+    return Function(made)
+
+
 class NumpyType:
     """A numpy.dtype of plain numbers; `numpy` is None for any other."""
 
@@ -99,7 +109,7 @@ class NumpyType:
         self.numpy = numpy.dtype(code) if isinstance(code, str) and code[:1] in "biuf" and code[1:].isdigit() else None
 
     def __setstate__(self, state):
-        if self.numpy is not None and state[1] in "<>":
+        if self.numpy is not None and isinstance(state, tuple) and state[1:2] in (("<",), (">",)):
             self.numpy = self.numpy.newbyteorder(state[1])
 
 
@@ -110,16 +120,19 @@ class NumpyArray:
     numpy = None
 
     def __setstate__(self, state):
-        _, shape, of_type, is_fortran, data = state
-        if isinstance(of_type, NumpyType) and of_type.numpy is not None and isinstance(data, bytes):
-            order = "F" if is_fortran else "C"
-            self.numpy = numpy.frombuffer(data, dtype=of_type.numpy).reshape(shape, order=order)
+        try:
+            _, shape, of_type, is_fortran, data = state
+            if of_type.numpy is None:
+                return
+            self.numpy = numpy.frombuffer(data, of_type.numpy).reshape(shape, order="F" if is_fortran else "C")
+        except (TypeError, ValueError, AttributeError):
+            self.numpy = None
 
 
-def numpy_scalar(of_type, data=b""):
-    if isinstance(of_type, NumpyType) and of_type.numpy is not None and isinstance(data, bytes):
-        return numpy.frombuffer(data, dtype=of_type.numpy)[0]
-    return unread("numpy", "generic")()
+def numpy_scalar(of_type, data):
+    if of_type.numpy is None:
+        raise TypeError("no plain number")
+    return numpy.frombuffer(data, of_type.numpy)[0]
 
 
 def rebuilt_with_attributes(function, _, arguments, __):
@@ -131,7 +144,9 @@ KNOWN = {
     "argparse.Namespace": Namespace,
     **{f"pathlib.{name}": PosixPath for name in ("PosixPath", "PurePosixPath")},
     **{f"pathlib.{name}": WindowsPath for name in ("WindowsPath", "PureWindowsPath")},
-    **{f"datetime.{kind.__name__}": Function(kind) for kind in (datetime.datetime, datetime.date, datetime.timedelta)},
+    **{name: value_or_unread(kind, name) for name, kind in {
+        "datetime.datetime": datetime.datetime, "datetime.date": datetime.date,
+        "datetime.timedelta": datetime.timedelta}.items()},
     "torch.Size": torch.Size,
     "torch.device": torch.device,
     "torch._utils._rebuild_tensor": Function(torch._utils._rebuild_tensor),
@@ -141,7 +156,8 @@ KNOWN = {
     "torch._tensor._rebuild_from_type_v2": Function(rebuilt_with_attributes),
     "_codecs.encode": Function(lambda text, encoding="latin1": text.encode("latin1")),
     "numpy.dtype": NumpyType,
-    **{f"numpy.{core}.multiarray.scalar": Function(numpy_scalar) for core in ("core", "_core")},
+    **{f"numpy.{core}.multiarray.scalar": value_or_unread(numpy_scalar, "numpy.generic")
+       for core in ("core", "_core")},
     **{f"numpy.{core}.multiarray._reconstruct": Function(lambda *_: NumpyArray()) for core in ("core", "_core")},
     **{f"{builtins}.{kind.__name__}": kind for builtins in ("builtins", "__builtin__") for kind in (set, frozenset)},
 }

@@ -7,6 +7,7 @@ usage: edited_test.py CONVERT DATA        with a python3 that has torch, numpy a
 import argparse
 import collections
 import contextlib
+import datetime
 import enum
 import hashlib
 import importlib.util
@@ -169,18 +170,24 @@ class Edited(unittest.TestCase):
 
     def test_what_cannot_be_read_is_left_out_and_nothing_is_run(self):
         mark = self.folder / "mark"
+        loop = {}
+        loop["self"] = loop
         for protocol, is_zip in ((2, True), (4, True), (2, False)):
             copy = self.copy()
             self.edit(copy, MODEL, lambda state: state.update(
                 bad=Attack(mark), inside={"good": 1, "kind": Kind.ONE}, layer=torch.nn.Linear(2, 2), cls=Kind,
-                noise=numpy.array(["text"]), counted=collections.Counter("aab")),
+                noise=numpy.array(["text"]), counted=collections.Counter("aab"), word=numpy.str_("a"),
+                when=datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc), loop=loop, sparse=torch.eye(2).to_sparse()),
                 pickle_protocol=protocol, _use_new_zipfile_serialization=is_zip)
             output, said = self.converts(copy)
             self.has_values_of("stage1", output)
             for words in ("bad (posix.system)", "inside.kind (__main__.Kind)", "layer (torch.nn.modules.linear.Linear)",
-                          "cls (__main__.Kind)", "noise (numpy.ndarray)", "counted (collections.Counter)"):
+                          "cls (__main__.Kind)", "word (numpy.generic)", "when (datetime.datetime)", "nested too deep",
+                          "sparse (", "noise (numpy.ndarray)", "counted (collections.Counter)"):
                 self.assertIn(words, said)
-            self.assertEqual(self.client_state(output), {"inside": {"good": 1}})
+            state = self.client_state(output)
+            self.assertEqual(set(state), {"inside", "loop"})
+            self.assertEqual(state["inside"], {"good": 1})
         self.assertFalse(mark.exists())
 
     def named(self, name, kind="stage1"):
@@ -275,6 +282,14 @@ class Edited(unittest.TestCase):
         state = saved_state.from_bytes((output / "program_state").read_bytes())
         self.assertEqual(state["lr_scheduler"], {"last_epoch": 5, "_last_lr": [0.1]})
         self.assertEqual(state["global_steps"], 5)
+
+    def test_damage_is_named(self):
+        for change in (lambda state: state.update(module=Attack(self.folder / "mark")),
+                       lambda state: state.update(param_shapes=5), lambda state: state.pop("global_steps")):
+            copy = self.copy()
+            self.edit(copy, MODEL, change)
+            self.refused(copy, "global_step5: ")
+        self.assertFalse((self.folder / "mark").exists())
 
     def test_ways_to_name_a_checkpoint(self):
         copy = self.copy()
