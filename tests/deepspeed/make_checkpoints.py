@@ -2,17 +2,24 @@
 
 Needs torch, transformers, numpy and deepspeed 0.19.8:
 
-    DS_ACCELERATOR=cpu python3 tests/deepspeed/make_checkpoints.py tests/data/deepspeed
+    DS_ACCELERATOR=cpu python3 tests/deepspeed/make_checkpoints.py tests/data/deepspeed [KIND ...]
 
 For each kind two CPU ranks train a small GPT-2 for 5 steps, save, and train for 10 more. Stored: the checkpoints (that
 of stage 2 also as a universal one), the model's config, the four samples that each step sees, the losses of the 10
-steps, and digests of all that was saved, as DeepSpeed itself gives it out.
+steps, and digests of all that was saved, as DeepSpeed itself gives it out. The kinds of ODD are of the model in
+odd_model.py, on more ranks, with the client state of client_state(). With names of kinds, only those are written.
 """
+
+import argparse
+import collections
+import datetime
+import enum
 
 import hashlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import subprocess
 import sys
@@ -30,6 +37,11 @@ KINDS = {
     "bf16-stage2": (2, {**BF16, "frozen": ["transformer.wpe.weight", "transformer.h.1.ln_2.bias"]}),
     "frozen-stage1": (1, {"frozen": ["transformer.wpe.weight", "transformer.h.0.mlp.c_fc.weight"]}),
     "bf16-stage3": (3, {**BF16, "frozen": ["transformer.wte.weight", "transformer.h.0.attn.c_attn.bias"]})}
+# ranks, stage, changes of the config; "frozen" as above, and left out of what is saved.
+ODD = {
+    "odd-stage1": (3, 1, {}), "odd-stage2": (12, 2, {}), "odd-stage3": (3, 3, {}), "odd-bf16-stage3": (3, 3, BF16),
+    "lora-stage1": (2, 1, {"frozen": ["base.weight"]}), "lora-stage2": (2, 2, {"frozen": ["base.weight"]}),
+    "lora-stage3": (2, 3, {"frozen": ["base.weight"]})}
 MODEL = {"model_type": "gpt2", "vocab_size": VOCABULARY, "n_positions": SEQUENCE, "n_embd": 12, "n_layer": 2,
          "n_head": 3, "activation_function": "gelu_new"}
 
@@ -122,24 +134,84 @@ def train(kind, folder):
         torch.distributed.all_reduce(mean)
         losses.append(mean.item() / RANKS)
     if rank == 0:
-        pathlib.Path(folder, "losses.json").write_text(json.dumps(losses[SAVED:]) + "\n")
-        pathlib.Path(folder, "digests.json").write_text(json.dumps(saved, indent=1) + "\n")
+        store(folder, losses, saved)
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+def client_state():
+    """What trainers store, from what any reader takes to what none can."""
+    return {"epoch": 3, "best": 0.25, "name": "run", "done": False, "nothing": None,
+            "nested": {"list": [1, 2.5, "three"], "deep": {"on": True}},
+            "args": argparse.Namespace(lr=1e-3, layers=[1, 2]), "score": numpy.float64(1.5), "count": numpy.int32(7),
+            "array": numpy.arange(3), "numpy_random": numpy.random.RandomState(5).get_state(),
+            "python_random": random.Random(5).getstate(), "folder": pathlib.PurePosixPath("/runs/a"),
+            "color": Color.RED, "window": collections.deque([1, 2], maxlen=4), "when": datetime.datetime(2026, 1, 2),
+            "counts": collections.defaultdict(int, {"a": 1}), "part": slice(1, 2), "mixed": [1, Color.RED, 3]}
+
+
+def train_odd(kind, folder):
+    """One rank."""
+    ranks, stage, changes = ODD[kind]
+    import deepspeed
+    import odd_model
+    import torch
+    import torch.distributed
+    torch.set_num_threads(1)
+    deepspeed.init_distributed(dist_backend="gloo")
+    rank = torch.distributed.get_rank()
+    frozen = changes.get("frozen", ())
+    model = odd_model.make(frozen)
+    changes = {key: value for key, value in changes.items() if key != "frozen"}
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=odd_model.groups(model),
+                                      config=odd_model.config(ranks, stage, **changes))
+    tokens = odd_model.batch(rank, ranks)
+    losses = []
+    for step in range(SAVED + MORE):
+        if step == SAVED:
+            engine.save_checkpoint(folder, tag=f"global_step{SAVED}", client_state=client_state(),
+                                   exclude_frozen_parameters=bool(frozen))
+            saved = digests(engine, ["exp_avg", "exp_avg_sq"])
+            saved = {name: value for name, value in saved.items() if name not in frozen}
+            saved.update((name, sha256(buffer)) for name, buffer in model.named_buffers() if name != "mask")
+        loss = odd_model.loss_of(engine, tokens)
+        engine.backward(loss)
+        engine.step()
+        mean = loss.detach().clone()
+        torch.distributed.all_reduce(mean)
+        losses.append(mean.item() / ranks)
+    if rank == 0:
+        store(folder, losses, saved)
+
+
+def store(folder, losses, saved):
+    pathlib.Path(folder, "losses.json").write_text(json.dumps(losses[SAVED:]) + "\n")
+    pathlib.Path(folder, "digests.json").write_text(json.dumps(saved, indent=1) + "\n")
 
 
 def start(kind, folder):
+    count = ODD[kind][0] if kind in ODD else RANKS
     ranks = [subprocess.Popen([sys.executable, __file__, "--rank", kind, folder], env={
-        **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29541", "DS_ACCELERATOR": "cpu"}) for rank in range(RANKS)]
+        **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29541", "DS_ACCELERATOR": "cpu"}) for rank in range(count)]
     if any([process.wait() for process in ranks]):
         sys.exit(f"{kind} failed")
 
 
+def write(kind, folder):
+    shutil.rmtree(folder / kind, ignore_errors=True)
+    start(kind, str(folder / kind))
+    # The scripts that DeepSpeed puts next to its checkpoints are none of ours.
+    for script in (folder / kind).glob("zero_to_*.py"):
+        script.unlink()
+
+
 def main(folder):
     shutil.rmtree(folder, ignore_errors=True)
-    for kind in KINDS:
-        start(kind, str(folder / kind))
-        # The script that DeepSpeed puts beside its checkpoints is none of ours.
-        (folder / kind / "zero_to_fp32.py").unlink(missing_ok=True)
+    for kind in (*KINDS, *ODD):
+        write(kind, folder)
     universal = folder / "universal"
     subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",
                     str(folder / "stage2" / f"global_step{SAVED}"), "--output_folder",
@@ -157,6 +229,9 @@ def main(folder):
 
 if __name__ == "__main__":
     if sys.argv[1] == "--rank":
-        train(sys.argv[2], sys.argv[3])
+        (train_odd if sys.argv[2] in ODD else train)(sys.argv[2], sys.argv[3])
+    elif sys.argv[2:]:
+        for asked in sys.argv[2:]:
+            write(asked, pathlib.Path(sys.argv[1]).absolute())
     else:
         main(pathlib.Path(sys.argv[1]).absolute())

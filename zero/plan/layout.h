@@ -6,9 +6,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <ranges>
 #include <span>
 #include <string>
 #include <vector>
@@ -134,17 +134,25 @@ class BySegment {
  public:
   BySegment() = default;
   explicit BySegment(const Layout& layout) {
-    for (const FlatUnit& flat : layout.flat_units) values_.emplace_back(flat.segments.size());
+    std::size_t count = 0;
+    for (const FlatUnit& flat : layout.flat_units) {
+      first_.push_back(count);
+      count += flat.segments.size();
+    }
+    values_ = std::vector<T>(count);
   }
 
-  T& operator[](const SegmentId& id) { return values_[id.flat_unit][id.segment]; }
-  const T& operator[](const SegmentId& id) const { return values_[id.flat_unit][id.segment]; }
+  T& operator[](const SegmentId& id) { return values_[first_[id.flat_unit] + id.segment]; }
+  const T& operator[](const SegmentId& id) const {
+    return values_[first_[id.flat_unit] + id.segment];
+  }
   bool empty() const { return values_.empty(); }
   // In the order of Layout::segments().
-  auto all() const { return std::views::join(values_); }
+  const std::vector<T>& all() const { return values_; }
 
  private:
-  std::vector<std::vector<T>> values_;
+  std::vector<std::size_t> first_;  // value of each flat unit
+  std::vector<T> values_;
 };
 
 // The elements of one parameter that lie in a given range of its segment.
