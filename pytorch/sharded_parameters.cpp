@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <ranges>
@@ -107,7 +108,7 @@ void ShardedParameters::attach(Runtime& runtime, Engine& engine) {
   for (std::size_t i = 0; i < unit_names_.size(); ++i)
     scopes_.units()[i].unit = &engine.unit(unit_names_[i]);
   broadcast_initial(runtime);
-  initialize(engine);
+  if (is_complete()) initialize_rest();
   bind_buffers(engine);
   set_hooks();
 }
@@ -129,25 +130,30 @@ void ShardedParameters::broadcast_initial(Runtime& runtime) {
   for (const at::Tensor& tensor : tensors) runtime.broadcast(bytes_of(tensor));
 }
 
-void ShardedParameters::initialize(Engine& engine) {
-  std::map<std::string_view, at::Tensor*> initial;
-  bool complete = true;
-  for (UnitScopes::UnitState& unit : scopes_.units())
-    for (ManagedParameter& parameter : unit.parameters)
-      if (parameter.initial().defined())
-        initial.emplace(parameter.name(), &parameter.initial());
-      else
-        complete = false;
-  if (!complete && initial.empty()) return;
-  if (!complete)
-    throw UsageError("some parameters have values and some have not: declare all of them, or none");
-  engine.initialize([&](ParamShard shard) {
+bool ShardedParameters::is_complete() const {
+  return std::ranges::all_of(scopes_.units(), [](const UnitScopes::UnitState& unit) {
+    return std::ranges::all_of(unit.parameters,
+                               [](const ManagedParameter& p) { return p.initial().defined(); });
+  });
+}
+
+void ShardedParameters::initialize_rest() {
+  std::map<std::string_view, const at::Tensor*> initial;
+  for (const UnitScopes::UnitState& unit : scopes_.units())
+    for (const ManagedParameter& parameter : unit.parameters)
+      if (parameter.initial().defined()) initial.emplace(parameter.name(), &parameter.initial());
+  engine_->initialize_rest([&](ParamShard shard) {
     const auto count = static_cast<std::int64_t>(shard.values.size());
-    const at::Tensor part =
-        initial.at(shard.name)->view({-1}).narrow(0, shard.begin, count).to(at::kFloat);
+    const auto found = initial.find(shard.name);
+    if (found == initial.end()) {
+      std::ranges::fill(shard.values, 0.0F);
+      return;
+    }
+    const at::Tensor part = found->second->view({-1}).narrow(0, shard.begin, count).to(at::kFloat);
     std::memcpy(shard.values.data(), part.const_data_ptr(), shard.values.size_bytes());
   });
-  for (auto& [name, values] : initial) values->reset();
+  for (UnitScopes::UnitState& unit : scopes_.units())
+    for (ManagedParameter& parameter : unit.parameters) parameter.initial().reset();
   settle();
 }
 

@@ -47,8 +47,11 @@ class ShardedParameters final : private StorageOwner {
 
   ModelSpec spec() const;
   // Collective. Moves the root's values into the engine, and frees torch's. Where the
-  // declarations have no values, the program gives them to the engine before the first pass.
+  // declarations have no values, the program gives them to the engine before the first pass; where
+  // some have none, initialize_rest() follows.
   void attach(Runtime& runtime, Engine& engine);
+  // Gives the parameters that have no values yet in the engine those that were declared, or zeros.
+  void initialize_rest();
 
   // Collective. Training passes are micro steps. Further ones before a backward belong to the same
   // micro step.
@@ -93,7 +96,7 @@ class ShardedParameters final : private StorageOwner {
   void set_hooks();
   void remove_hook(const at::Tensor& tensor) const;
   void broadcast_initial(Runtime& runtime);
-  void initialize(Engine& engine);
+  bool is_complete() const;
   void bind_buffers(Engine& engine);
 
   std::vector<StorageUse> uses_;  // by unit; parameters point to them

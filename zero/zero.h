@@ -102,6 +102,7 @@ struct Resumed {
   // SaveOptions::rank_state of each rank that saved, in rank order; empty where none had any. A
   // rank takes its own where there are as many ranks now.
   std::vector<std::string> rank_states = {};
+  std::string program_state = "";  // SaveOptions::program_state, on all ranks
 };
 
 struct SaveOptions {
@@ -110,6 +111,8 @@ struct SaveOptions {
   // This rank's own: any bytes, at most 1 MiB, such as the state of its random generator and where
   // its data loader stands.
   std::string rank_state = "";
+  // Rank 0's: any bytes, of any size, which the checkpoint holds in a file of their own.
+  std::string program_state = "";
   // Without the frozen parameters, whose digests are kept: before resume() the program gives them
   // their values, and others than those are refused.
   bool trainable_only = false;

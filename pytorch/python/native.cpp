@@ -9,7 +9,9 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstdlib>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -152,11 +154,11 @@ class Model {
 
   bool saves_in_background() const { return engine_->config().checkpoint.decoupled; }
   // One in the background is finished by a later call, unless it is waited for.
-  bool save(const std::string& directory, const std::string& tag, const Text& client_state,
+  bool save(const std::string& directory, const std::string& tag, const py::bytes& state,
             const py::bytes& rank_state, bool trainable_only, bool waits) {
     SaveOptions options;
     options.tag = tag;
-    options.client_state = client_state;
+    options.program_state = state;
     options.rank_state = rank_state;
     options.trainable_only = trainable_only;
     options.replace = true;  // as DeepSpeed does
@@ -170,9 +172,15 @@ class Model {
     parameters_->settle();
     return resumed;
   }
-  std::vector<std::string> load_weights(const std::string& path, const std::string& allow_missing) {
+  // `names`: of parameters whose names in the file are others.
+  std::vector<std::string> load_weights(const std::string& path, const std::string& allow_missing,
+                                        const std::map<std::string, std::string>& names) {
     LoadOptions options;
     options.allow_missing = allow_missing;
+    options.name_in_file = [&](std::string_view name) {
+      const auto found = names.find(std::string(name));
+      return found == names.end() ? std::string(name) : found->second;
+    };
     std::vector<std::string> missing = engine_->load_weights(path, options);
     parameters_->settle();
     return missing;
@@ -268,6 +276,8 @@ void declare_model(py::module_& module) {
       .def_readonly("step", &Resumed::step)
       .def_readonly("tag", &Resumed::tag)
       .def_readonly("client_state", &Resumed::client_state)
+      .def_property_readonly(
+          "program_state", [](const Resumed& resumed) { return py::bytes(resumed.program_state); })
       .def_property_readonly("rank_states", [](const Resumed& resumed) {
         py::list states;
         for (const std::string& state : resumed.rank_states) states.append(py::bytes(state));
@@ -308,12 +318,14 @@ void declare_model(py::module_& module) {
           },
           Unlocked())
       .def("saves_in_background", &Model::saves_in_background)
-      .def("save", &Model::save, py::arg("directory"), py::arg("tag"), py::arg("client_state"),
+      .def("save", &Model::save, py::arg("directory"), py::arg("tag"), py::arg("state"),
            py::arg("rank_state"), py::arg("trainable_only"), py::arg("waits"))
       .def("finish_save", &Model::finish_save, Unlocked())
       .def("resume", &Model::resume, py::arg("directory"), py::arg("tag"), Unlocked())
       .def("load_weights", &Model::load_weights, py::arg("path"), py::arg("allow_missing"),
-           Unlocked())
+           py::arg("names"), Unlocked())
+      .def(
+          "initialize_rest", [](Model& m) { m.parameters().initialize_rest(); }, Unlocked())
       .def("export_model", &Model::export_model, py::arg("directory"), py::arg("max_file_bytes"),
            Unlocked())
       .def(
@@ -350,6 +362,20 @@ PYBIND11_MODULE(_native, module) {
   // A tensor that has a shape and no values: for a module whose weights come from a file.
   module.def("without_memory", [](const std::vector<std::int64_t>& shape, at::ScalarType dtype) {
     return at::from_blob(nullptr, shape, at::TensorOptions(dtype));
+  });
+  // The memory of zero.Init's parameters, whose tensors and views of them stay: they have none,
+  // with what an access is then told, or that of another tensor, which loses it.
+  module.def("free_memory", [](const at::Tensor& tensor, std::optional<std::string> message) {
+    c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+    storage->clear_data_ptr_access_error_msg_();
+    storage->set_data_ptr_noswap(at::DataPtr(nullptr, tensor.device()));
+    if (message) storage->release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(message));
+  });
+  module.def("give_memory", [](const at::Tensor& tensor, const at::Tensor& values) {
+    c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+    storage->clear_data_ptr_access_error_msg_();
+    storage->set_data_ptr_noswap(values.storage().unsafeGetStorageImpl()->set_data_ptr(
+        at::DataPtr(nullptr, tensor.device())));
   });
   py::class_<PyParameter>(module, "Parameter")
       .def(py::init<std::string, std::vector<at::Tensor>, at::ScalarType, bool, bool, bool,

@@ -122,6 +122,9 @@ void inspect(const CheckpointOptions& options) {
     std::printf("client      %s = %s\n", printable(key).c_str(),
                 printable(value.substr(0, 200)).c_str());
   if (!m.rank_states.empty()) std::printf("rank states of %zu ranks\n", m.rank_states.size());
+  if (m.program_state_digest)
+    std::printf("file        %s  %" PRId64 " bytes, the program's own state\n",
+                checkpoint::program_state_name, m.program_state_bytes);
   for (std::size_t i = 0; i < m.files.size(); ++i)
     std::printf("file        %s  %" PRId64 " bytes, %zu tensors\n", m.files[i].name.c_str(),
                 m.files[i].bytes, reader.shards()[i].entries.size());

@@ -88,6 +88,20 @@ std::string read_shard_header(const Directory& checkpoint, const ManifestFile& f
   return header;
 }
 
+std::string read_program_state(const Directory& checkpoint, const Manifest& manifest) {
+  if (!manifest.program_state_digest) return "";
+  const File file = checkpoint.open_file(program_state_name);
+  if (file.size() != manifest.program_state_bytes)
+    throw LoadError(file.path() + ": has " + std::to_string(file.size()) +
+                    " bytes, the manifest says " + std::to_string(manifest.program_state_bytes));
+  std::string bytes = file.read_text(manifest.program_state_bytes);
+  const Digest found = digest_of(bytes);
+  if (found != *manifest.program_state_digest)
+    throw LoadError(file.path() + " is damaged: expected digest " +
+                    manifest.program_state_digest->hex() + ", found " + found.hex());
+  return bytes;
+}
+
 CheckpointReader::CheckpointReader(const std::string& path)
     : directory_(Directory::open(path)), own_buffer_(read_buffer_bytes), buffer_(own_buffer_) {
   reading(directory_, [this] {
@@ -176,6 +190,7 @@ void CheckpointReader::verify() const {
   for (const Shard& shard : shards_)
     for (const FileEntry& entry : shard.entries) all.push_back(entry.range);
   read(std::move(all), [](const auto&, const auto&, const auto&) {});
+  reading(directory_, [this] { read_program_state(directory_, manifest_); });
 }
 
 }  // namespace zero::checkpoint

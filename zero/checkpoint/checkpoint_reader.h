@@ -21,6 +21,9 @@ inline constexpr std::int64_t read_buffer_bytes = 2 * chunk_bytes;
 // What the file begins with, as its digest in the manifest says.
 std::string read_shard_header(const Directory& checkpoint, const ManifestFile& file);
 
+// The file of that name, checked against its digest; empty if there is none.
+std::string read_program_state(const Directory& checkpoint, const Manifest& manifest);
+
 class CheckpointReader {
  public:
   using Sink = std::function<void(const ManifestFile& file, const ElementRange& range,

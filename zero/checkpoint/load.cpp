@@ -39,7 +39,8 @@ class Load {
       const bool seen = outcome.code == 0;
       if (seen) outcome = load();
       if (outcome.code == 0)
-        return Resumed{saved_.step, saved_.tag, saved_.client_state, saved_.rank_states};
+        return Resumed{saved_.step, saved_.tag, saved_.client_state, saved_.rank_states,
+                       std::move(program_state_)};
       mode = Resume::must_exist;  // there was one: this run does not begin anew
       if (was_retired()) {
         const checkpoint::Retired retired(path());
@@ -237,6 +238,7 @@ class Load {
       const checkpoint::Directory directory = checkpoint::Directory::open(path());
       for (std::size_t i = context_.rank(); i < saved_.files.size(); i += ranks)
         own += read_shard_header(directory, saved_.files[i]);
+      program_state_ = checkpoint::read_program_state(directory, saved_);
     });
     if (outcome.code != 0) return outcome;
     std::vector<std::string> texts = context_.ranks.gather_texts(what, own);
@@ -329,6 +331,7 @@ class Load {
   std::string document_, name_;
   Manifest saved_;
   std::vector<std::string> headers_;
+  std::string program_state_;
   std::vector<ElementRange> wanted_;
   Manifest own_;                // of the model
   std::vector<int> number_of_;  // the model's parameter by the checkpoint's number; -1: none

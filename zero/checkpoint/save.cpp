@@ -128,7 +128,8 @@ void PendingSave::begin() {
       throw UsageError("Engine::save_checkpoint(): the tag \"" + manifest_.tag + "\" " + wrong);
     manifest_.save_id = checkpoint::make_save_id();
     manifest_.sequence = context_.saver->next_sequence();
-    std::int64_t bytes = 0;
+    std::int64_t bytes = std::ssize(options_.program_state);
+    note_program_state();
     for (int r = 0; r < context_.rank_count(); ++r)
       add_file(r, file_entries(snapshot, manifest_, r, options_.trainable_only));
     for (const ManifestFile& file : manifest_.files) bytes += file.bytes;
@@ -234,7 +235,7 @@ void PendingSave::read_data(std::int64_t offset, std::span<std::byte> out) const
   }
 }
 
-std::unique_ptr<checkpoint::SafetensorsWriter> PendingSave::create_file() {
+checkpoint::Directory PendingSave::open_temporary() {
   const std::string name = checkpoint::temporary_name(manifest_.tag, manifest_.save_id);
   std::optional<checkpoint::Directory> temporary;
   // All hosts have seen this directory when it was opened: what is not there has vanished. Rank 0
@@ -247,11 +248,39 @@ std::unique_ptr<checkpoint::SafetensorsWriter> PendingSave::create_file() {
                     "; the directory of the checkpoints was there when the save began, "
                     "and was removed or unmounted meanwhile (on host " +
                     host_name() + ")");
+  return *std::move(temporary);
+}
+
+std::unique_ptr<checkpoint::SafetensorsWriter> PendingSave::create_file() {
   return std::make_unique<checkpoint::SafetensorsWriter>(
-      temporary->create(manifest_.files.front().name), headers_.front(), entries_.back().end());
+      open_temporary().create(manifest_.files.front().name), headers_.front(),
+      entries_.back().end());
+}
+
+// Rank 0's, so that the manifest has its digest.
+void PendingSave::note_program_state() {
+  if (options_.program_state.empty()) return;
+  manifest_.program_state_bytes = std::ssize(options_.program_state);
+  manifest_.program_state_digest = checkpoint::digest_of(options_.program_state);
+}
+
+void PendingSave::write_program_state() {
+  if (!manifest_.program_state_digest) return;
+  constexpr std::size_t longest_write = std::size_t{4} << 20;
+  work_.expect(manifest_.program_state_bytes);
+  checkpoint::File file = open_temporary().create(checkpoint::program_state_name);
+  const std::span<const std::byte> all = std::as_bytes(std::span(options_.program_state));
+  for (std::size_t at = 0; at < all.size(); at += longest_write) {
+    const auto part = all.subspan(at, std::min(longest_write, all.size() - at));
+    file.write(part);
+    work_.got_on(std::ssize(part));
+  }
+  file.sync();
+  file.close();
 }
 
 void PendingSave::write_file() {
+  write_program_state();
   if (!writer_) return;
   const auto start = Clock::now();
   work_.expect(entries_.back().end());

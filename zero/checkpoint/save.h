@@ -75,7 +75,10 @@ struct PendingSave {
   void finish_copies() noexcept;
   void copy(const FileEntry& entry, std::int64_t skipped, std::span<std::byte> out) const;
   void read_data(std::int64_t offset, std::span<std::byte> out) const;
+  checkpoint::Directory open_temporary();
   std::unique_ptr<checkpoint::SafetensorsWriter> create_file();
+  void note_program_state();
+  void write_program_state();
   void write_file();
   void gather_digests();
   void commit();

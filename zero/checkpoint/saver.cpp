@@ -59,10 +59,14 @@ Saver::Saver(const std::string& directory)
   };
   if (lock_.get() < 0)
     refuse("cannot be written to (" + std::string(lock_name) + "): " + std::strerror(errno));
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0)
-    refuse(errno == EWOULDBLOCK ? "another job saves here" + holder()
-                                : std::string("cannot be locked: ") + std::strerror(errno));
-  const std::string text = host_name() + ", process " + std::to_string(::getpid()) + "\n";
+  const std::string own = host_name() + ", process " + std::to_string(::getpid());
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) refuse(std::string("cannot be locked: ") + std::strerror(errno));
+    if (holder() == " (host " + own + ")")
+      refuse("another engine of this process saves here: give each engine a folder of its own");
+    refuse("another job saves here" + holder());
+  }
+  const std::string text = own + "\n";
   if (::ftruncate(lock_.get(), 0) != 0 ||
       ::pwrite(lock_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
     // The lock holds without its text.

@@ -1,13 +1,158 @@
-"""save_checkpoint(save_latest=False): checkpoints that load_checkpoint() takes by their tag alone."""
+"""What an engine saves beside its weights, and checkpoints that load_checkpoint() takes by their tag alone
+(save_checkpoint(save_latest=False))."""
 
+import base64
 import contextlib
+import hashlib
+import io
+import json
 import os
+import random
+import sys
 
-from . import _native
+import torch
+
+from . import _native, saved_state
 from .ranks import text_of_root
 
 _LIST = ".not-latest"  # tags, one in a line, in the folder of the checkpoints
 _LATEST = "latest"
+
+
+def text_of(tag, default):
+    """A tag of any type is its text, as with DeepSpeed."""
+    if tag is None:
+        return default
+    text = str(tag)
+    if not text:
+        raise _native.UsageError('the tag is an empty text: leave the tag out ("global_stepN" then, and the newest '
+                                 "checkpoint in load_checkpoint()), or name one")
+    return text
+
+
+def bytes_of(state, job):
+    """The engine's state for its checkpoint, equal on all ranks but for the client's, of which rank 0's is kept.
+    Collective; raises on all ranks where one has what cannot be saved."""
+    problem = ""
+    try:
+        data = saved_state.to_bytes(state, "")
+        digests = _digests(state)
+    except saved_state.Unsavable as error:
+        problem = str(error)
+    _agree_on(problem, job)
+    if job.size > 1:
+        _tell_differences(digests, job)
+    if job.rank == 0:
+        for notice in saved_state.notices_on(state, ""):
+            _notice(notice)
+    return data if job.rank == 0 else b""
+
+
+def _agree_on(problem, job):
+    """Raises on all ranks where one has a problem."""
+    if job.sum(1.0 if problem else 0.0):
+        raise _native.UsageError(f"save_checkpoint: {problem or 'another rank has an error, and says which'}")
+
+
+def _digests(state):
+    client = state["client_state"]
+    parts = {f"client_state[{key!r}]": value for key, value in client.items()} if isinstance(client, dict) else {
+        "client_state": client}
+    parts.update((key, value) for key, value in state.items() if key != "client_state")
+    return {name: hashlib.blake2b(saved_state.to_bytes(value, name), digest_size=8).hexdigest()
+            for name, value in parts.items()}
+
+
+def _tell_differences(digests, job):
+    of_root = json.loads(text_of_root(job, lambda: json.dumps(digests)))
+    differing = {name for name in {*of_root, *digests} if of_root.get(name) != digests.get(name)}
+    if not job.sum(float(len(differing))):
+        return
+    names = [name for name in list(of_root)[:64] if job.sum(float(name in differing))]
+    if job.rank == 0:
+        _notice(f"the ranks gave save_checkpoint() different states; rank 0's is stored: {', '.join(names) or 'client_state'}")
+
+
+def state_of(resumed):
+    """What bytes_of() was given, from a checkpoint; also from one that an earlier version saved as a pickle, of which
+    only what needs no code is read."""
+    if resumed.program_state:
+        return saved_state.from_bytes(resumed.program_state, _notice)
+    if "state" in resumed.client_state:  # of the converter of DeepSpeed's checkpoints
+        return saved_state.from_text(resumed.client_state["state"], _notice)
+    if "python" in resumed.client_state:
+        return _of_pickle(base64.b64decode(resumed.client_state["python"]), "the client_state", resumed.tag)
+    return {}
+
+
+def _of_pickle(data, what, tag):
+    try:
+        return torch.load(io.BytesIO(data), weights_only=True)
+    except Exception as error:  # noqa: BLE001: torch raises many kinds
+        raise _native.UsageError(
+            f"{what} in {tag} was saved by an earlier zerocore as a pickle, and has values that only code can load; "
+            f"load the checkpoint with the version that saved it, and save it again with plain values ({error})") from None
+
+
+def random_states(device):
+    """This rank's, as bytes."""
+    states = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if "numpy" in sys.modules:
+        states["numpy"] = sys.modules["numpy"].random.get_state(legacy=False)
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return saved_state.to_bytes(states, "random states")
+
+
+def restore_random(resumed, job, device):
+    """With as many ranks as saved, each goes on with its own streams. Otherwise each rank takes streams of its own, made
+    from the saved ones; those of numpy and of Python that were the same on all ranks stay so."""
+    saved = [_random_of(data, resumed.tag) for data in resumed.rank_states]
+    saved = [states for states in saved if states]
+    if not saved:
+        return
+    if len(saved) == job.size:
+        _set_random(saved[job.rank], device)
+        return
+    if job.rank == 0:
+        _notice(f"{resumed.tag} was saved on {len(saved)} ranks, and has the states of as many random generators; "
+                f"{job.size} ranks go on, each with a stream of its own made from them: dropout masks and the like "
+                "differ from those of an uninterrupted run")
+    mine = saved[job.rank % len(saved)]
+    seed = int.from_bytes(hashlib.blake2b(
+        bytes(mine["torch"].tolist()) + f"{job.rank} of {job.size}".encode(), digest_size=7).digest(), "little")
+    torch.manual_seed(seed)
+    for name, reseed in (("python", random.seed), ("numpy", _seed_numpy)):
+        if len({saved_state.to_bytes(states.get(name), name) for states in saved}) == 1:
+            _set_random({name: mine.get(name)}, device)
+        else:
+            reseed(seed)
+
+
+def _random_of(data, tag):
+    if not data:
+        return None
+    return _of_pickle(data, "the random state", tag) if data[:2] == b"PK" else saved_state.from_bytes(data, _notice)
+
+
+def _set_random(states, device):
+    if states.get("torch") is not None:
+        torch.set_rng_state(states["torch"])
+    if states.get("cuda") is not None and device.type == "cuda":
+        torch.cuda.set_rng_state(states["cuda"], device)
+    if states.get("python") is not None:
+        random.setstate(states["python"])
+    if states.get("numpy") is not None and "numpy" in sys.modules:
+        sys.modules["numpy"].random.set_state(states["numpy"])
+
+
+def _seed_numpy(seed):
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+
+
+def _notice(text):
+    print(f"zero: {text}", flush=True)
 
 
 def is_listed(directory, tag, job):
@@ -15,8 +160,19 @@ def is_listed(directory, tag, job):
     return bool(text_of_root(job, lambda: "listed" if tag in _listed(directory) else ""))
 
 
-def before_save(directory, tag, save_latest):
-    """On rank 0. Returns what after_save() needs. The tag is listed before its checkpoint is there."""
+def before_save(directory, tag, save_latest, job):
+    """Returns what after_save() needs. The tag is listed before its checkpoint is there. Collective."""
+    latest, problem = None, ""
+    if job.rank == 0:
+        try:
+            latest = _list_ahead(directory, tag, save_latest)
+        except (OSError, ValueError) as error:
+            problem = str(error)
+    _agree_on(problem, job)
+    return latest
+
+
+def _list_ahead(directory, tag, save_latest):
     latest = _read(directory, _LATEST)
     if not save_latest and tag not in _listed(directory) and (latest or "").strip() != tag:
         os.makedirs(directory, exist_ok=True)
@@ -65,3 +221,28 @@ def _replace(directory, name, text):
     with open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(temporary, os.path.join(directory, name))
+
+
+def read_weights(directory, tag=None, trained_only=False):
+    """{name: tensor} of a checkpoint's master weights, frozen parameters and buffers, in one process; the newest
+    checkpoint, if no tag is given. Floating-point values are fp32."""
+    directory = os.fspath(directory)
+    if tag is None:
+        tags = _native.list_checkpoints(directory)
+        if not tags:
+            raise _native.UsageError(f"{directory}: there is no checkpoint")
+        tag = tags[0]
+    folder = os.path.join(directory, str(tag))
+    with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
+        manifest = json.load(file)
+    whole = {}
+    for about in manifest["parameters"]:
+        if "left_out" not in about and "of_rank" not in about and (about["trainable"] or not trained_only):
+            kind = torch.float32 if about["dtype"] in ("F32", "BF16", "F16") else saved_state.dtype_named(about["dtype"])
+            whole[about["name"]] = torch.empty(about["shape"], dtype=kind)
+    for file in manifest["files"]:
+        for name, part in saved_state.tensors_in(os.path.join(folder, file["name"])):
+            owner, _, offset = name.rpartition("@")
+            if owner in whole:
+                whole[owner].view(-1)[int(offset):int(offset) + part.numel()] = part
+    return whole

@@ -1,16 +1,14 @@
 """The engine as DeepSpeed's users know it: an nn.Module that trains the model it holds."""
 
-import base64
 import contextlib
 import functools
-import io
 import os
 import weakref
 
 import torch
 from torch import nn
 
-from . import _native, checkpoints
+from . import _native, checkpoints, construction, weights
 from .compiled import CompiledModules, refuse_compiled
 from .evaluation import Evaluation
 from .ranks import register
@@ -52,6 +50,8 @@ class Engine(nn.Module):
         self._held = [(owner, name, parameter) for submodule in module.modules() for owner in [submodule._parameters]
                       for name, parameter in owner.items() if parameter is not None]
         self._compiled = CompiledModules(module, units_around)
+        self._without_values = set()  # names of parameters
+        self._slices = {}  # of what zero.Init constructed, until they are in the native engine
         self._lent = set()  # ids of the parameters that GatheredParameters holds whole
         self._in_forward = False
         self._evaluation = Evaluation(native, ranks, type(module).__name__, sharded)
@@ -116,6 +116,12 @@ class Engine(nn.Module):
         return result
 
     def _check_parameters(self):
+        if self._without_values:
+            names = [name for name in self._names.values() if name in self._without_values]
+            raise _native.UsageError(
+                f"{len(names)} parameters have no values, {', '.join(names[:3])} among them: the module was constructed on "
+                "the meta device. Give them values before the first pass: engine.load_weights(), "
+                "engine.load_checkpoint() or engine.initialize_rest()")
         for owner, name, parameter in self._held:
             if owner.get(name) is not parameter:
                 raise _native.UsageError(
@@ -281,22 +287,19 @@ class Engine(nn.Module):
         """Any stage and number of ranks loads it; without save_latest, by its tag alone. Under
         checkpoint.writer.decoupled it returns before it is written: later steps, the next save or load and the
         engine's end finish it, and raise what went wrong. Collective."""
-        save_dir, tag = str(save_dir), tag or f"global_step{self.global_steps}"
+        save_dir, tag = str(save_dir), checkpoints.text_of(tag, f"global_step{self.global_steps}")
         state = {"global_steps": self.global_steps, "micro_steps": self.micro_steps,
-                 "skipped_steps": self.skipped_steps, "client_state": client_state or {},
+                 "skipped_steps": self.skipped_steps, "client_state": {} if client_state is None else client_state,
                  "lr_scheduler": self.lr_scheduler.state_dict() if self.lr_scheduler is not None else None}
-        random = {"torch": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            random["cuda"] = torch.cuda.get_rng_state(self.device)
-        random = _to_bytes(random)
         root = self._ranks.rank == 0
-        with self._guarded("save_checkpoint"):
+        with self._between_steps("save_checkpoint"):
+            state = checkpoints.bytes_of(state, self._ranks)
             self.native.finish_save()
             # What changes behind the commit is known after it alone.
             waits = self.native.saves_in_background() and (
                 not save_latest or checkpoints.is_listed(save_dir, tag, self._ranks))
-            latest = checkpoints.before_save(save_dir, tag, save_latest) if root else None
-            saved = self.native.save(save_dir, tag, {"python": base64.b64encode(_to_bytes(state)).decode()}, random,
+            latest = checkpoints.before_save(save_dir, tag, save_latest, self._ranks)
+            saved = self.native.save(save_dir, tag, state, checkpoints.random_states(self.device),
                                      exclude_frozen_parameters, waits)
             if root and saved:
                 checkpoints.after_save(save_dir, tag, save_latest, latest)
@@ -311,30 +314,67 @@ class Engine(nn.Module):
         if not load_optimizer_states or load_module_only or custom_load_fn is not None:
             raise _native.UsageError("load_checkpoint loads all of a checkpoint; for weights alone there is "
                                      "load_weights(), which reads safetensors")
-        with self._guarded("load_checkpoint"):
+        tag = checkpoints.text_of(tag, None)
+        with self._between_steps("load_checkpoint"):
             self.native.finish_save()
-            tag = tag or checkpoints.tag_to_load(str(load_dir), self._ranks)
+            if tag is None:
+                tag = checkpoints.tag_to_load(str(load_dir), self._ranks)
             resumed = self.native.resume(str(load_dir), tag) if tag is not None else None
         if resumed is None:
             return None, None
-        state = _from_bytes(base64.b64decode(resumed.client_state["python"])) if "python" in resumed.client_state else {}
+        state = checkpoints.state_of(resumed)
         self.global_steps = state.get("global_steps", resumed.step)
         self.micro_steps = state.get("micro_steps", self.global_steps * self._accumulation)
         self.skipped_steps = state.get("skipped_steps", 0)
         if load_lr_scheduler_states and state.get("lr_scheduler") and self.lr_scheduler is not None:
             self.lr_scheduler.load_state_dict(state["lr_scheduler"])
-        if len(resumed.rank_states) == self._ranks.size and resumed.rank_states[self._ranks.rank]:
-            random = _from_bytes(resumed.rank_states[self._ranks.rank])
-            torch.set_rng_state(random["torch"])
-            if "cuda" in random and self.device.type == "cuda":
-                torch.cuda.set_rng_state(random["cuda"], self.device)
+        self._without_values, self._slices = set(), {}
+        checkpoints.restore_random(resumed, self._ranks, self.device)
         self.loaded_checkpoint_tag = resumed.tag
         return f"{load_dir}/{resumed.tag}", state.get("client_state", {})
 
-    def load_weights(self, path, allow_missing=""):
-        """Safetensors, of which each rank reads its own elements. Returns the names that the file lacks."""
+    def take_values(self, without_values, slices):
+        """At the start: names of the parameters without values, and what zero.Init constructed. Collective."""
+        self._without_values, self._slices = without_values, slices
+        if slices and not without_values:
+            self._fill(slices)
+
+    def _fill(self, names):
+        """Parameters that have no values in the native engine get those of the module. Collective."""
+        self.native.initialize_rest()
+        slices, self._slices = self._slices, {}
+        for name, (parameter, own) in slices.items():
+            if name in names:
+                self.write(parameter, construction.whole_values(parameter, own))
+            own.part = None
+
+    def initialize_rest(self, fill):
+        """`fill(name, tensor)` gives its values to each parameter that has none: the module was constructed on the meta
+        device, and a file that load_weights() has read lacks it. Rank 0's values are taken. Collective."""
+        names, self._without_values = self._without_values, set()
+        self._fill(self._slices)
+        for name, parameter in self.module.named_parameters():
+            if name in names:
+                values = torch.zeros(parameter.shape)
+                with torch.no_grad():
+                    fill(name, values)
+                self._ranks.broadcast(values)
+                self.write(parameter, values)
+
+    def load_weights(self, path, allow_missing="", name_in_file=None):
+        """Safetensors, of which each rank reads its own elements. Returns the names that the file lacks, which keep
+        the values of the module.
+
+        `name_in_file`: a function from a parameter's name to its name in the file, or a dict of texts and what stands
+        for them there; by default, names of a model with adapters of peft are found in a file without them."""
+        names = weights.names_in_file(self.module, path, name_in_file, self._ranks)
         with self._guarded("load_weights"):
-            return self.native.load_weights(str(path), allow_missing)
+            missing = self.native.load_weights(str(path), allow_missing, names)
+        was_incomplete = bool(self._without_values)
+        self._without_values &= set(missing)
+        if was_incomplete and not self._without_values:
+            self._fill(missing)
+        return missing
 
     def export_model(self, directory, max_file_bytes=0):
         """Safetensors of Hugging Face, with one unit in memory at a time. Collective."""
@@ -394,14 +434,29 @@ class Engine(nn.Module):
         finally:
             self.native = self._evaluation = None
 
-    # After an exception the ranks may differ: nothing else is sent.
-
     @contextlib.contextmanager
-    def _guarded(self, what, evaluates=False):
+    def _between_steps(self, what):
+        """A save or a load, of which all ranks see the same errors. The native engine says whether its state is still
+        sound: after most of them it is, and the program may go on."""
+        self._refuse_after_failure(what)
+        self._evaluation.end()
+        try:
+            yield
+        except (_native.PeerFailed, _native.StalledError) as error:
+            self._failure = f"{type(error).__name__}: {error}"
+            raise
+
+    def _refuse_after_failure(self, what):
         if self._failure is not None:
             raise _native.UsageError(
                 f"{what} was called after an earlier call had failed, and the ranks may differ since; end the job "
                 f"and resume from a checkpoint. The failure was: {self._failure}")
+
+    # After an exception the ranks may differ: nothing else is sent.
+
+    @contextlib.contextmanager
+    def _guarded(self, what, evaluates=False):
+        self._refuse_after_failure(what)
         try:
             if not evaluates:
                 self._evaluation.end()
@@ -450,13 +505,3 @@ def _make_passes(module, engine):
         return call(*args, **kwargs) if engine is None else engine._run(call, args, kwargs)
 
     module.forward = forward
-
-
-def _to_bytes(state):
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()
-
-
-def _from_bytes(data):
-    return torch.load(io.BytesIO(data), weights_only=False)

@@ -7,7 +7,7 @@ import weakref
 
 import torch
 
-from . import _native, evaluation, optimizers, units
+from . import _native, construction, evaluation, optimizers, units
 from .engine import Engine
 from .ranks import ranks
 from .zero import leave_meta
@@ -30,7 +30,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     job = ranks()
     evaluation.end_all()
     document, name = read_config(args, config if config is not None else config_params)
-    leave_meta(model)
+    without_values, slices = leave_meta(model), construction.take_slices(model)
     client = _client_optimizer(optimizer, model, model_parameters)
     if model_parameters is not None:
         model_parameters = list(model_parameters)
@@ -54,6 +54,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     for buffer in model.buffers():
         if buffer.device != engine.device:  # no checkpoint has it, so the engine has left it where it was
             buffer.data = buffer.data.to(engine.device)
+    engine.take_values(without_values, slices)
     engine.lr_scheduler = _scheduler(lr_scheduler, own, engine)
     if training_data is not None:
         engine.training_dataloader = engine.deepspeed_io(training_data, collate_fn=collate_fn)

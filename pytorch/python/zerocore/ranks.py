@@ -17,9 +17,10 @@ def ranks():
     """The ranks of this job; the first call starts MPI. A script without mpirun is one rank."""
     global _ranks
     if _ranks is None:
-        _refuse_torchrun()
+        _refuse_other_launchers()
         device = _chosen_device()
         _ranks = _native.Ranks(sys.argv, device)
+        _check_size(_ranks.size)
         if device == "cuda":
             torch.cuda.set_device(_ranks.gpu)
         _tell_others_of_errors()
@@ -46,13 +47,25 @@ def register(engine):
 
 
 def text_of_root(job, make):
-    """What make() returns on rank 0, a text of at most 4096 bytes, on all ranks. Collective."""
-    message = torch.zeros(4096, dtype=torch.uint8)
+    """What make() returns on rank 0, on all ranks; what it raises is raised on all of them. Collective."""
+    error, text = None, b""
     if job.rank == 0:
-        text = make().encode()
-        message[:len(text)] = torch.tensor(list(text), dtype=torch.uint8)
+        try:
+            text = b"+" + make().encode()
+        except (_native.Error, OSError, ValueError) as raised:
+            error, text = raised, f"-{raised}".encode()
+    size = torch.tensor([len(text)])
+    job.broadcast(size)
+    message = torch.zeros(max(1, int(size)), dtype=torch.uint8)
+    if text:
+        message[:] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     job.broadcast(message)
-    return bytes(message.tolist()).rstrip(b"\0").decode()
+    if error is not None:
+        raise error
+    text = bytes(message[:int(size)].tolist()).decode()
+    if text.startswith("-"):
+        raise _native.UsageError(f"rank 0: {text[1:]}")
+    return text[1:]
 
 
 def _end():
@@ -67,12 +80,40 @@ def _end():
     _ranks.end()
 
 
-def _refuse_torchrun():
-    started_by_mpi = any(name in os.environ for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"))
-    if "TORCHELASTIC_RUN_ID" in os.environ and not started_by_mpi:
+# By the variable in which a launcher says how many processes it has started.
+_MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_OTHER_SIZES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+
+
+def _refuse_other_launchers():
+    """Processes that do not know each other's MPI would each train alone."""
+    if any(name in os.environ for name in (*_MPI_SIZES, "PMIX_RANK")):
+        return
+    size = max((_number(name) for name in _OTHER_SIZES))
+    if size <= 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
+        return
+    launcher = ("torchrun" if "TORCHELASTIC_RUN_ID" in os.environ else
+                "the deepspeed launcher" if "CROSS_SIZE" in os.environ else
+                "srun" if _number("SLURM_STEP_NUM_TASKS") > 1 else "another launcher than mpirun (WORLD_SIZE is set)")
+    if any(name.startswith("ACCELERATE_") for name in os.environ):
+        launcher = f"accelerate launch ({launcher})"
+    raise _native.UsageError(
+        f"this script was started by {launcher}, as one of {max(size, 1)} processes that do not know each other's MPI, and "
+        "each would train alone: start it with `mpirun -n N python script.py` or `zero run -n N python script.py` (with "
+        "`python -m zerocore.as_deepspeed script.py` where it imports deepspeed), or under Slurm with srun --mpi=pmix")
+
+
+def _check_size(size):
+    started = max(_number(name) for name in _MPI_SIZES)
+    if size == 1 and started > 1:
         raise _native.UsageError(
-            "this script was started by torchrun, whose processes do not know each other's MPI: "
-            "start it with `mpirun -n N python script.py` or `zero run -n N python script.py`")
+            f"mpirun has started {started} processes, and this one is alone: it is of another MPI than the one zerocore was "
+            "built with, so that each process would train alone; start it with the mpirun of that MPI (`zero doctor`)")
+
+
+def _number(name):
+    text = os.environ.get(name, "")
+    return int(text) if text.isdigit() else 0
 
 
 def _tell_others_of_errors():

@@ -1,19 +1,11 @@
 """deepspeed.zero: access to whole parameters between passes."""
 
 import contextlib
-import enum
 
 import torch
 
-from . import _native
-
-
-class ZeroParamStatus(enum.Enum):
-    """As a parameter's ds_status, which scripts of DeepSpeed's ask before they gather it."""
-
-    AVAILABLE = 1
-    NOT_AVAILABLE = 2
-    INFLIGHT = 3
+from . import _native, construction
+from .construction import ZeroParamStatus
 
 
 class GatheredParameters(contextlib.AbstractContextManager):
@@ -22,12 +14,19 @@ class GatheredParameters(contextlib.AbstractContextManager):
 
     def __init__(self, params, modifier_rank=None, fwd_module=None, enabled=True):
         one = isinstance(params, torch.Tensor)
-        self._params = ([params] if one else list(params)) if enabled else []
+        params = ([params] if one else list(params)) if enabled else []
+        self._params = list({id(each): each for each in params}.values())
         self._modifier_rank = modifier_rank
+        self._slices = []  # of parameters that zero.Init constructed and that have no engine yet
         self._gathered = []  # (parameter, its whole values, its own tensor, its status)
 
     def __enter__(self):
         for parameter in self._params:
+            own = construction.slice_of(parameter)
+            if own is not None:
+                own.hold()
+                self._slices.append(own)
+                continue
             if not hasattr(parameter, "_zerocore_engine") and not parameter.is_meta:
                 continue  # in no engine, and whole
             engine = _engine_of(parameter)
@@ -53,48 +52,47 @@ class GatheredParameters(contextlib.AbstractContextManager):
                 values = changed.to(values.dtype).contiguous()
                 engine._ranks.broadcast(values, self._modifier_rank)
                 engine.write(parameter, values)
-        self._gathered = []
+        for own in self._slices:
+            own.let_go(self._modifier_rank if kind is None else None)
+        self._gathered, self._slices = [], []
         return False
 
 
 class Init(contextlib.AbstractContextManager):
-    """A model that is constructed inside never has more than one parameter in memory. Its weights come from
-    engine.load_weights() or a checkpoint: the values of its constructor are dropped. Buffers keep theirs."""
+    """A model that is constructed inside keeps the values of its constructor, of which each rank holds a slice: one
+    parameter at a time is whole. What the constructor does with a parameter later (torch.nn.init, copy_(), `.data`)
+    acts on its whole values; so does GatheredParameters, inside and afterwards. Rank 0's values are those of all ranks.
+    `module`: one that is constructed already. Collective; ranks construct the same model."""
 
-    def __init__(self, *args, enabled=True, **kwargs):
+    def __init__(self, module=None, *args, enabled=True, **kwargs):
         self._enabled = enabled
+        if enabled and module is not None:
+            construction.cut_all(module)
 
     def __enter__(self):
         if self._enabled:
-            self._register = torch.nn.Module.register_parameter
-            torch.nn.Module.register_parameter = _register_on_meta(self._register)
+            construction.begin()
         return self
 
     def __exit__(self, *error):
         if self._enabled:
-            torch.nn.Module.register_parameter = self._register
+            construction.end(failed=error[0] is not None)
         return False
 
 
-def _register_on_meta(register):
-    def on_meta(module, name, parameter):
-        register(module, name, parameter)
-        if parameter is not None and not parameter.is_meta:
-            module._parameters[name] = torch.nn.Parameter(parameter.to("meta"), parameter.requires_grad)
-    return on_meta
-
-
 def leave_meta(model):
-    """Parameters on the meta device become ones without memory, which the engine fills."""
-    replaced = {}
-    for module in model.modules():
+    """Parameters on the meta device become ones without memory, which the engine fills. Returns their names."""
+    replaced, names = {}, set()
+    for path, module in model.named_modules():
         for name, parameter in module._parameters.items():
             if parameter is None or not parameter.is_meta:
                 continue
             if id(parameter) not in replaced:
                 empty = _native.without_memory(list(parameter.shape), parameter.dtype)
                 replaced[id(parameter)] = (parameter, torch.nn.Parameter(empty, parameter.requires_grad))
+                names.add(f"{path}.{name}" if path else name)
             module._parameters[name] = replaced[id(parameter)][1]
+    return names
 
 
 def _engine_of(parameter):

@@ -76,6 +76,16 @@ def checkpoints():
         run(2, "latest", folder)
     with tempfile.TemporaryDirectory() as folder:
         run(2, "background", folder)
+    with tempfile.TemporaryDirectory() as folder:
+        run(2, "tags", folder, script="saving.py")
+    with tempfile.TemporaryDirectory() as folder:
+        contains(run(2, "client_state", folder, script="saving.py")[0], "client_state['rank']", "rank 0's is stored",
+                 "client_state['counter'] is a Counter")
+    for ranks in (1, 3):
+        with tempfile.TemporaryDirectory() as folder:
+            run(2, "random_at_other_size", folder, "saves", script="saving.py")
+            contains(run(ranks, "random_at_other_size", folder, "loads", script="saving.py")[0],
+                     "was saved on 2 ranks")
 
 
 def offload():

@@ -67,6 +67,8 @@ constexpr auto manifest_fields = [](auto& io, auto& manifest) {
   io.objects("parameters", "parameter", manifest.parameters, parameter_fields);
   io.objects("files", "file", manifest.files, file_fields);
   io("client_state", manifest.client_state);
+  io.optional("program_state/bytes", manifest.program_state_bytes);
+  io.optional("program_state/digest", manifest.program_state_digest);
   io.optional("loss_scaler", manifest.loss_scaler);
   io("config", manifest.config);
   io("equality", manifest.equality);

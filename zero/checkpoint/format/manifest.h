@@ -21,6 +21,7 @@ inline constexpr std::int64_t manifest_schema = 2;
 inline constexpr const char* residue_term = "error_feedback";
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr const char* manifest_digest_name = "manifest.xxh3";
+inline constexpr const char* program_state_name = "program_state";  // a file
 inline constexpr std::int64_t max_manifest_bytes = std::int64_t{256} << 20;
 // Of the data of a file of tensors, so that it may bypass the page cache.
 inline constexpr std::size_t data_alignment = 4096;
@@ -73,7 +74,10 @@ struct Manifest {
   std::vector<ManifestParameter> parameters;
   std::vector<ManifestFile> files;
   std::map<std::string, std::string> client_state;
-  std::vector<std::string> rank_states;            // any bytes, by rank; empty: there are none
+  std::vector<std::string> rank_states;  // any bytes, by rank; empty: there are none
+  // Of the file program_state, if there is one.
+  std::int64_t program_state_bytes = 0;
+  std::optional<Digest> program_state_digest;
   std::map<std::string, std::string> loss_scaler;  // state of a dynamic one; else empty
   std::string config;                              // the resolved one, a line per value
   // What must be equal for a continued run to give equal bits.

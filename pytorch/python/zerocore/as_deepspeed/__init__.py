@@ -46,14 +46,20 @@ def _give_local_rank():
 
 
 def _let_accelerate_see_cpu_ranks():
-    """Without a GPU, accelerate finds no backend for DeepSpeed, and takes each rank for a job of its own."""
+    """Without a GPU, accelerate finds no backend, and takes each rank for a job of its own; whether DeepSpeed is asked
+    for may show later than its first state."""
     from accelerate.state import PartialState
+    from accelerate.utils import DistributedType
 
     prepare = PartialState._prepare_backend
 
     def prepare_backend(self, *args, **kwargs):
         backend, kind = prepare(self, *args, **kwargs)
-        if backend is None and os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true":
+        if backend is None and int(os.environ["WORLD_SIZE"]) > 1:
+            backend = "gloo"
+            if os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() != "true":
+                kind = DistributedType.MULTI_CPU
+        elif backend is None and os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true":
             backend = "gloo"
         return backend, kind
 

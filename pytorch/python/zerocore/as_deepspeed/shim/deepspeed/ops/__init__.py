@@ -1,4 +1,4 @@
 from .._missing import refuse_missing
-from . import adagrad, adam
+from . import adagrad, adam, lion
 
 __getattr__ = refuse_missing(__name__)

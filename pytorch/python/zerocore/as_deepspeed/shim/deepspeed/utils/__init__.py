@@ -1,20 +1,38 @@
-import logging
+import contextlib
 
+import torch
 from zerocore.utils import (  # noqa: F401
     safe_get_full_fp32_param, safe_get_full_grad, safe_get_full_optimizer_state, safe_set_full_fp32_param,
 )
 
 from .._missing import refuse_missing
-from . import groups
+from ..runtime.dataloader import RepeatingLoader
+from . import groups, logging, zero_to_fp32
+from .logging import log_dist, logger
 
 __getattr__ = refuse_missing(__name__)
-logger = logging.getLogger("DeepSpeed")
 
 
-def log_dist(message, ranks=None, level=logging.INFO):
-    from zerocore import ranks as job
-    if not ranks or job().rank in ranks or -1 in ranks:
-        logger.log(level, message)
+class OnDevice(contextlib.AbstractContextManager):
+    """A model that is constructed inside has its parameters on that device, which may be "meta"."""
+
+    def __init__(self, dtype=None, device="meta", enabled=True):
+        self._enabled, self._dtype = enabled, dtype
+        self._device = torch.device(device)
+
+    def __enter__(self):
+        if self._enabled:
+            self._before = torch.get_default_dtype()
+            if self._dtype is not None:
+                torch.set_default_dtype(self._dtype)
+            self._device.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        if self._enabled:
+            self._device.__exit__(*error)
+            torch.set_default_dtype(self._before)
+        return False
 
 
 def set_z3_leaf_modules(model, leaf_module_classes):

@@ -1,4 +1,8 @@
+from zerocore.construction import ZeroParamStatus  # noqa: F401
+from zerocore.zero import GatheredParameters  # noqa: F401
+
 from ..._missing import refuse_missing
+from ...zero import Init, register_external_parameter, unwrap_model_for_generation  # noqa: F401
 from . import partition_parameters
 
 __getattr__ = refuse_missing(__name__)

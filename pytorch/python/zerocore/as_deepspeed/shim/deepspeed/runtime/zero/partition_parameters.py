@@ -1,5 +1,15 @@
-from zerocore.zero import GatheredParameters, Init, ZeroParamStatus  # noqa: F401
+import torch
+from zerocore.construction import ZeroParamStatus  # noqa: F401
+from zerocore.zero import GatheredParameters  # noqa: F401
 
 from ..._missing import refuse_missing
+from ...accelerator import get_accelerator  # noqa: F401
+from ...zero import Init, register_external_parameter, unregister_external_parameter  # noqa: F401
 
 __getattr__ = refuse_missing(__name__)
+_orig_torch_arange = torch.arange
+
+
+def zero_wrapper_for_fp_tensor_constructor(function, *args, **kwargs):
+    """What transformers replaces inside of zero.Init, which here changes no dtype of what is constructed."""
+    return function

@@ -1,0 +1,259 @@
+"""Parameters before their engine is made: inside of zero.Init each rank holds a slice of each.
+
+A parameter keeps its tensor, and with it views and ties; only its storage has memory or none. torch's functions pass a
+mode (torch.overrides.TorchFunctionMode), which gathers the parameters among their arguments; those that were touched
+before are cut into slices again, as far as they do not fit into a small budget."""
+
+import enum
+import weakref
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from . import _native, ranks
+
+KEPT_BYTES = 1 << 20  # of small parameters that stay whole, besides the one in use
+_AT_REST = ("ZeroCore: this parameter was constructed inside of zero.Init, and each rank holds a slice of it: gather it by "
+            "zerocore.zero.GatheredParameters, or give its model to zerocore.initialize() first")
+# Of a tensor's attributes, those that lead to its values; and of functions, those that do not.
+_VALUES = {"data", "T", "mT", "H", "mH", "real", "imag"}
+_NO_VALUES = {"size", "dim", "ndimension", "numel", "nelement", "stride", "element_size", "is_floating_point", "is_complex",
+              "is_contiguous", "is_signed", "requires_grad_", "register_hook", "register_post_accumulate_grad_hook",
+              "get_device", "storage_offset", "is_pinned", "is_shared", "untyped_storage", "__hash__", "__len__",
+              "retain_grad", "has_names", "is_tensor", "is_storage", "is_same_size"}
+_stack = []  # of (Slices, mode, what register_parameter was)
+
+
+class ZeroParamStatus(enum.Enum):
+    """As a parameter's ds_status, which scripts of DeepSpeed's ask before they gather it."""
+
+    AVAILABLE = 1
+    NOT_AVAILABLE = 2
+    INFLIGHT = 3
+
+
+class Slice:
+    """A parameter's share on this rank. Whole while it is open."""
+
+    def __init__(self, parameter):
+        self.parameter = weakref.ref(parameter)
+        self.part = None  # of the flat values, on this rank; None while the parameter has never been cut
+        self.whole = True
+        self.holders = 0  # GatheredParameters blocks around it
+
+    def open(self):
+        """Collective where it is closed."""
+        if not self.whole:
+            parameter = self.parameter()
+            _native.give_memory(parameter, _gathered(self.part)[:parameter.numel()].clone())
+            self._is_whole(True)
+
+    def cut(self, root=0):
+        """This rank's part of rank `root`'s values, which all ranks have then. Collective where it is open."""
+        parameter, job = self.parameter(), ranks.ranks()
+        if not self.whole:
+            return
+        values = _of_its_own(parameter)
+        job.broadcast(values, root)
+        length = -(-parameter.numel() // job.size)
+        self.part = torch.zeros(length, dtype=parameter.dtype)
+        here = values.reshape(-1)[job.rank * length:(job.rank + 1) * length]
+        self.part[:here.numel()] = here
+        parameter.ds_shape, parameter.ds_numel = parameter.shape, parameter.numel()
+
+    def free(self):
+        """What changed since it was cut is dropped."""
+        if self.whole and self.parameter().numel() > 0:
+            _native.free_memory(self.parameter(), _AT_REST)
+            self._is_whole(False)
+
+    def _is_whole(self, whole):
+        self.whole = whole
+        self.parameter().ds_status = ZeroParamStatus.AVAILABLE if whole else ZeroParamStatus.NOT_AVAILABLE
+
+
+    def hold(self):
+        """Whole until let_go(). Collective."""
+        with without_mode():
+            if self.holders == 0:
+                self.cut()  # what was done before stays, whatever the block does
+            self.open()
+            self.holders += 1
+
+    def let_go(self, root):
+        """Takes over the values of rank `root`, or none. Collective."""
+        with without_mode():
+            if root is not None:
+                self.cut(root)
+            self.holders -= 1
+            if self.holders == 0:
+                self.free()
+
+
+def _gathered(part):
+    """The parts of all ranks, one after another. Collective."""
+    job = ranks.ranks()
+    flat = torch.empty(part.numel() * job.size, dtype=part.dtype)
+    for rank, target in enumerate(flat.split(part.numel()) if part.numel() else ()):
+        if rank == job.rank:
+            target.copy_(part)
+        job.broadcast(target, rank)
+    return flat
+
+
+def _of_its_own(parameter):
+    """The values, in a storage that the parameter has alone and fills."""
+    data = parameter.detach()
+    if not data.is_contiguous() or data.untyped_storage().nbytes() != data.numel() * data.element_size():
+        data = data.contiguous().clone()
+        parameter.data = data
+    return data
+
+
+class Slices:
+    """The parameters of one zero.Init block. Those that are open are closed in the order of their last use."""
+
+    def __init__(self):
+        self._open = {}  # id -> Slice, the last used at the end
+
+    def take(self, parameter):
+        if slice_of(parameter) is None and parameter.layout == torch.strided and not parameter.is_meta:
+            parameter._zerocore_slice = Slice(parameter)
+            parameter.ds_status = ZeroParamStatus.AVAILABLE
+            parameter.ds_id, parameter.ds_shape, parameter.ds_numel = id(parameter), parameter.shape, parameter.numel()
+            self.use([parameter])
+
+    def use(self, parameters):
+        for parameter in parameters:
+            slice_of(parameter).open()
+            self._open.pop(id(parameter), None)
+            self._open[id(parameter)] = slice_of(parameter)
+
+    def keep_to_budget(self, in_use):
+        kept = 0
+        for key, each in reversed(list(self._open.items())):
+            parameter = each.parameter()
+            if parameter is None or each.holders:
+                del self._open[key]
+                continue
+            kept += parameter.numel() * parameter.element_size()
+            if key not in in_use and kept > KEPT_BYTES:
+                del self._open[key]
+                each.cut()
+                each.free()
+
+    def close_all(self):
+        for each in self._open.values():
+            if each.parameter() is not None and not each.holders:
+                each.cut()
+                each.free()
+        self._open = {}
+
+
+class _Touch(TorchFunctionMode):
+    """Inside of zero.Init a function sees whole parameters."""
+
+    def __init__(self, slices):
+        super().__init__()
+        self._slices = slices
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        touched = []
+        if _sees_values(function):
+            touched = [each for each in _tensors((args, kwargs or {})) if slice_of(each) is not None]
+            self._slices.use(touched)
+        result = function(*args, **(kwargs or {}))
+        if touched:
+            self._slices.keep_to_budget({id(each) for each in touched})
+        return result
+
+
+def _sees_values(function):
+    name = getattr(function, "__name__", "")
+    if name in ("__get__", "__set__"):
+        return getattr(getattr(function, "__self__", None), "__name__", "") in _VALUES
+    return name not in _NO_VALUES
+
+
+def _tensors(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _tensors(each)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+
+
+def slice_of(parameter):
+    """Its Slice, where it was constructed inside of zero.Init and has no engine yet; else None."""
+    return parameter.__dict__.get("_zerocore_slice") if isinstance(parameter, torch.nn.Parameter) else None
+
+
+def begin():
+    """A zero.Init block; one inside of another has nothing to do."""
+    register = torch.nn.Module.register_parameter
+    if _stack:
+        _stack.append(None)
+        return
+    ranks.ranks()
+    slices = Slices()
+    mode = _Touch(slices)
+
+    def register_and_take(module, name, parameter):
+        register(module, name, parameter)
+        if parameter is not None:
+            with without_mode():
+                slices.take(parameter)
+                slices.keep_to_budget({id(parameter)})
+
+    torch.nn.Module.register_parameter = register_and_take
+    mode.__enter__()
+    _stack.append((slices, mode, register))
+
+
+def end(failed):
+    block = _stack.pop()
+    if block is None:
+        return
+    slices, mode, register = block
+    mode.__exit__(None, None, None)
+    torch.nn.Module.register_parameter = register
+    if not failed:  # else the ranks may be at different places
+        slices.close_all()
+
+
+def without_mode():
+    """For what the package itself does with parameters, which sees them as they are."""
+    return torch._C.DisableTorchFunction()
+
+
+def cut_all(module):
+    """As if zero.Init had been around its constructor."""
+    slices = Slices()
+    with without_mode():
+        for parameter in module.parameters():
+            slices.take(parameter)
+        slices.close_all()
+
+
+def take_slices(model):
+    """{name: (parameter, its Slice)} of what zero.Init constructed; the parameters have no memory, and no slice, then."""
+    taken = {}
+    for name, parameter in model.named_parameters():
+        own = slice_of(parameter)
+        if own is None:
+            continue
+        if own.holders:
+            raise _native.UsageError(f"zerocore.initialize: parameter {name} is gathered by zero.GatheredParameters; "
+                                     "leave the block first")
+        own.cut()
+        _native.free_memory(parameter, None)
+        del parameter._zerocore_slice
+        taken[name] = (parameter, own)
+    return taken
+
+
+def whole_values(parameter, own):
+    """Of a parameter that take_slices() took. Collective."""
+    return _gathered(own.part)[:parameter.numel()].view(parameter.shape)

@@ -1,0 +1,95 @@
+"""Names of parameters in files of weights."""
+
+import json
+import os
+
+from . import _native
+from .ranks import text_of_root
+
+# What peft puts into the names of a model that it adds adapters to.
+_OF_PEFT = {"base_model.model.": "", ".base_layer.": ".", ".original_module.": "."}
+
+
+def names_in_file(module, path, rule, job):
+    """{name: name in the file} of the parameters whose names there are others. Rank 0 looks at the file for ties: under
+    which of its names a shared parameter is there. Collective."""
+    if rule is None and hasattr(module, "peft_config"):
+        rule = _OF_PEFT
+    if isinstance(rule, dict):
+        rule = _replacing(rule)
+    by_tensor = {}
+    for name, tensor in (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)):
+        by_tensor.setdefault(id(tensor), []).append(name)
+    there = {own[0]: [name if rule is None else rule(name) for name in own] for own in by_tensor.values()}
+    names = {name: own[0] for name, own in there.items()}
+    ties = {name: own for name, own in there.items() if len(own) > 1}
+    if ties:
+        names.update(json.loads(text_of_root(job, lambda: json.dumps(_chosen(ties, str(path))))))
+    return {name: there for name, there in names.items() if name != there}
+
+
+def _replacing(rule):
+    def name_in_file(name):
+        for text, there in rule.items():
+            name = name.replace(text, there)
+        return name
+    return name_in_file
+
+
+def _chosen(ties, path):
+    """Of each shared parameter, the name that the file has; where it has several, their values are equal."""
+    tensors = _tensors(path)
+    chosen = {}
+    for own_name, names in ties.items():
+        there = [name for name in dict.fromkeys(names) if name in tensors]
+        for other in there[1:]:
+            if not _equal(tensors[there[0]], tensors[other]):
+                raise _native.UsageError(
+                    f"{path} has {there[0]} and {other} with different values, and they are one parameter of the model: "
+                    "untie them in the model (tie_word_embeddings=False), or remove one of them from the file")
+        if there:
+            chosen[own_name] = there[0]
+    return chosen
+
+
+def _tensors(path):
+    """{name: (file, dtype, shape, first byte, end)}; empty where it is no safetensors, which the engine then says."""
+    try:
+        return {name: place for file in _files(path) for name, place in _header(file)}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _files(path):
+    if not os.path.isdir(path):
+        return [path]
+    index = os.path.join(path, "model.safetensors.index.json")
+    if not os.path.exists(index):
+        return [os.path.join(path, "model.safetensors")]
+    with open(index, encoding="utf-8") as file:
+        return [os.path.join(path, name) for name in sorted(set(json.load(file)["weight_map"].values()))]
+
+
+def _header(path):
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(min(size, 64 << 20)))
+    for name, about in header.items():
+        if name != "__metadata__":
+            begin, end = about["data_offsets"]
+            yield name, (path, about["dtype"], about["shape"], 8 + size + begin, 8 + size + end)
+
+
+def _equal(here, there):
+    if here[1:3] != there[1:3]:
+        return False
+    (name, *_, begin, end), (other_name, *_, other, _) = here, there
+    with open(name, "rb") as one, open(other_name, "rb") as two:
+        one.seek(begin)
+        two.seek(other)
+        while begin < end:
+            count = min(4 << 20, end - begin)
+            if one.read(count) != two.read(count):
+                return False
+            begin += count
+    return True
