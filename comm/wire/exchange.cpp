@@ -136,7 +136,7 @@ class TwoHops {
       if (is_plain(outer_)) partial += q * grid_.count * size_of(grid_.dtype);
       sum_first(inner, q, summands, received, partial, workspace);
       if (!is_plain(outer_))
-        encode_slice(outer, {partial, partial_dtype(), grid_.count}, q, sent, workspace);
+        encode_slice(outer, {partial, grid_.dtype, grid_.count}, q, sent, workspace);
     }
     if (is_plain(outer_)) {
       check_plain_sum(sum, grid_.dtype);
@@ -153,16 +153,13 @@ class TwoHops {
  private:
   std::int64_t inner_bytes() const { return encoded_bytes(inner_, grid_.count, grid_.dtype); }
   std::int64_t outer_bytes() const {
-    return is_plain(outer_) ? 0 : encoded_bytes(outer_, grid_.count, partial_dtype());
+    return is_plain(outer_) ? 0 : encoded_bytes(outer_, grid_.count, grid_.dtype);
   }
   std::int64_t first_bytes() const {
     return is_plain(inner_) ? 0 : inner_ranks_ * outer_ranks_ * inner_bytes();
   }
-  DType partial_dtype() const {
-    return is_plain(inner_) || is_plain(outer_) ? grid_.dtype : DType::fp32;
-  }
   std::int64_t partial_bytes() const {
-    return filled((is_plain(outer_) ? outer_ranks_ : 1) * grid_.count * size_of(partial_dtype()));
+    return filled((is_plain(outer_) ? outer_ranks_ : 1) * grid_.count * size_of(grid_.dtype));
   }
   const void* slice(const void* summands, std::int64_t inner, std::int64_t outer) const {
     const std::int64_t first = inner * grid_.inner_stride + outer * grid_.outer_stride;
@@ -187,8 +184,7 @@ class TwoHops {
                                                grid_.dtype, grid_.inner_stride, workspace.stream);
     workspace.codec.decode_sum(
         inner_, {received + q * inner_bytes(), outer_ranks_ * inner_bytes(), inner_ranks_},
-        inner.communicator.reduce_groups(), grid_.count, partial, partial_dtype(),
-        workspace.stream);
+        inner.communicator.reduce_groups(), grid_.count, partial, grid_.dtype, workspace.stream);
   }
 
   const Codec& inner_;

@@ -90,11 +90,11 @@ std::int64_t two_hop_staging_bytes(const Codec& inner, const Codec& outer, const
                                    int inner_ranks, int outer_ranks);
 // The same over two groups (qgZ of ZeRO++): all-to-all and sum inside the inner group, then the
 // sums, encoded once more, over the outer group, whose members have the same rank in their inner
-// groups. Sums between the hops are in fp32; next to a hop with `none` they are in the dtype of the
-// summands. A group of one rank makes no hop, and its format is not used (of two such groups, the
-// inner one makes its hop). Slices of the first hop, and so its residues, are in the order of the
-// inner group's ranks, then of the outer group's; those of the second hop in the order of the outer
-// group's.
+// groups. Sums between the hops are rounded to the dtype of the summands, so that two calls, one
+// for each group, with the sums kept between them give the same bits. A group of one rank makes no
+// hop, and its format is not used (of two such groups, the inner one makes its hop). Slices of the
+// first hop, and so its residues, are in the order of the inner group's ranks, then of the outer
+// group's; those of the second hop in the order of the outer group's.
 void reduce_scatter(const Hop& inner, const Hop& outer, const void* summands, const Sum& sum,
                     const Grid& grid, const Workspace& workspace);
 
