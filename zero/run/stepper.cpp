@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "zero/base/hash.h"
+#include "zero/base/number_text.h"
 #include "zero/run/engine_core.h"
 #include "zero/run/replicas.h"
 #include "zero/runtime/agreement.h"
@@ -17,6 +19,23 @@ constexpr std::int64_t most_skips_in_a_row = 50;
 using optim::step_candidates;
 using optim::StepDecision;
 using optim::StepRequest;
+
+std::string text_of(const ValuesByGroup& given) {
+  std::string text;
+  for (const auto& [name, values] : given) {
+    const auto add = [&](const char* what, std::optional<double> value) {
+      if (value) text += what + (" of group " + name) + ": " + shortest_text(*value) + "\n";
+    };
+    add("learning rate", values.learning_rate);
+    add("weight decay", values.weight_decay);
+    add("eps", values.eps);
+    add("momentum", values.momentum);
+    if (!values.betas) continue;
+    add("first beta", values.betas->first);
+    add("second beta", values.betas->second);
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -32,6 +51,7 @@ Stepper::~Stepper() {
 std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options) {
   parts_.scopes.end_open_micro_step();
   parts_.guard.require(Phase::between_steps, "Engine::step()");
+  parts_.train.plan.updates.check(options.groups);
   parts_.scopes.end_accumulation(options.mean_over);
   std::shared_ptr<PendingStep> pending;
   parts_.guard.or_poison([&] {
@@ -94,7 +114,8 @@ std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options) {
   {
     const During waiting(parts_.clock, StepClock::Activity::waiting);
     parts_.agreement.agree();
-    in_flight_.push_back(std::make_shared<PendingStep>(PendingStep{request.step, this}));
+    in_flight_.push_back(std::make_shared<PendingStep>(
+        PendingStep{request.step, this, text_of(options.groups)}));
   }
   parts_.checkpoints.note_reported(parts_.train.step);
   if (options.inspect) inspect_and_agree(options, request);
@@ -168,7 +189,7 @@ void Stepper::add_squares(const ArrayId& gradient, const Range& range, optim::No
 void Stepper::inspect_and_agree(const StepOptions& options, StepRequest request) {
   PendingStep& step = *in_flight_.back();
   resolve(step);
-  throw_if_ranks_differ(step.decision);
+  refuse_differences(step);
   request.preliminary = 0;
   Gradients gradients(*this);
   request.skip = options.inspect(gradients) == Decision::skip;
@@ -194,6 +215,7 @@ StepRequest Stepper::request_of(const StepOptions& options) const {
   request.micro_steps = train.losses;
   request.stop_requested = train.runtime.stop_requested();
   request.inspects = request.preliminary = static_cast<bool>(options.inspect);
+  if (!options.groups.empty()) request.groups_hash = hash_of(text_of(options.groups));
   const SaveNews news = parts_.checkpoints.own_news();
   request.save_busy = news.busy;
   request.save_failed = news.failed;
@@ -216,13 +238,10 @@ std::shared_ptr<const StepFactors> Stepper::factors_of(const StepRequest& reques
   const int groups = parts_.agreement.groups();
   auto factors = std::make_shared<StepFactors>(step_candidates * groups * optim::most_factors);
   for (int candidate = 0; candidate < step_candidates; ++candidate)
-    for (int group = 0; group < std::ssize(updates.groups()); ++group) {
-      optim::StepScalars common;
-      common.step = request.first_applied + candidate;
-      const UpdateGroup& own = updates.group(group);
-      own.rule->write(own.options, updates.scalars(group, common, options.learning_rate),
-                      factors->data() + (candidate * groups + group) * optim::most_factors);
-    }
+    for (int group = 0; group < std::ssize(updates.groups()); ++group)
+      updates.write_factors(group, request.first_applied + candidate, options.learning_rate,
+                            options.groups,
+                            factors->data() + (candidate * groups + group) * optim::most_factors);
   return factors;
 }
 
@@ -276,9 +295,14 @@ void Stepper::settle(std::size_t keep) {
   for (; in_flight_.size() > keep; in_flight_.pop_front()) {
     PendingStep& step = *in_flight_.front();
     resolve(step);
-    throw_if_ranks_differ(step.decision);
+    refuse_differences(step);
     note_decision(step);
   }
+}
+
+void Stepper::refuse_differences(const PendingStep& step) const {
+  name_differing_values(parts_.train.ranks, step.decision, step.values);
+  throw_if_ranks_differ(step.decision);
 }
 
 void Stepper::note_decision(const PendingStep& step) {
@@ -343,6 +367,11 @@ void Stepper::adjust_loss_scale(bool overflow) {
                  static_cast<double>(gradient_scale_), static_cast<double>(scale));
 }
 
+GroupValues Stepper::next_values(std::string_view group) {
+  settle();
+  return parts_.train.plan.updates.values(group, parts_.train.applied_steps + 1);
+}
+
 // On a GPU the host's scaler follows the decisions that it has read.
 float Stepper::loss_scale() {
   if (parts_.train.scaler.dynamic()) settle();
@@ -352,6 +381,10 @@ float Stepper::loss_scale() {
 }  // namespace zero::detail
 
 namespace zero {
+
+GroupValues Engine::next_values(std::string_view group) {
+  return core_->stepper().next_values(group);
+}
 
 StepTicket Engine::step(const StepOptions& options) {
   return StepTicket(core_->stepper().step(options));
