@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "config_schemas/import.h"
 #include "config_schemas/legacy.h"
@@ -204,7 +205,41 @@ Loaded load_document(const Input& input, bool may_be_foreign) {
   throw ConfigError(input.file + ": is named as a DeepSpeed config, but is an Accelerate file");
 }
 
+// As JSON has it; numbers as they are written.
+void append_json(const Node& node, std::string& json) {
+  using Kind = Node::Kind;
+  if (node.kind == Kind::string) json += nlohmann::json(node.text).dump();
+  if (node.kind == Kind::null) json += "null";
+  if (node.kind == Kind::boolean || node.kind == Kind::number) json += node.text;
+  if (node.kind != Kind::object && node.kind != Kind::array) return;
+  const bool object = node.kind == Kind::object;
+  json += object ? '{' : '[';
+  for (const Member& member : node.members) {
+    if (&member != &node.members.front()) json += ", ";
+    if (object) json += nlohmann::json(member.key).dump() + ": ";
+    append_json(member.value, json);
+  }
+  json += object ? '}' : ']';
+}
+
 }  // namespace
+
+std::string as_json(std::string_view text, const std::string& file) {
+  ProblemList problems(file);
+  const Document document = is_yaml(file) ? parse_yaml(text) : parse_document(text);
+  for (const Problem& problem : document.problems) problems.add(problem.position, problem.text);
+  Imported imported;
+  const bool foreign = document.readable && is_foreign(document.root);
+  if (foreign) imported = import_config(document.root, problems);
+  problems.throw_if_any();
+  if (!imported.config_file.empty()) {
+    const std::string named = find_named(imported.config_file, file);
+    return as_json(read_config_file(named), named);
+  }
+  std::string json;
+  append_json(foreign ? imported.root : document.root, json);
+  return json;
+}
 
 const char* name_of(Source source) {
   switch (source) {
@@ -275,6 +310,14 @@ namespace zero {
 
 Config parse_config(const std::string& json, const std::string& name, const Text& overrides) {
   return config_schemas::parse_config(json, name, overrides);
+}
+
+std::string config_as_json(const std::string& file) {
+  return config_schemas::as_json(config_schemas::read_config_file(file), file);
+}
+
+std::string config_as_json(const std::string& text, const std::string& name) {
+  return config_schemas::as_json(text, name);
 }
 
 Config load_config(const std::string& file, const Text& overrides) {

@@ -27,8 +27,8 @@ struct StepNews {
   std::int64_t stop_requested = 0;
   // Of a checkpoint that is written behind the steps: this rank is at it, or could not do it.
   std::int64_t save_busy = 0, save_failed = 0;
-  std::int64_t inspects = 0;  // StepOptions::inspect is set, so that a second vote follows
-  std::int64_t skip = 0;      // it decided so
+  std::int64_t inspects = 0;      // StepOptions::inspect is set, so that a second vote follows
+  std::int64_t skip = 0;          // it decided so
   std::uint64_t groups_hash = 0;  // of the values that it gives optimizer groups; 0: none
 };
 

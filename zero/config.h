@@ -212,6 +212,11 @@ Config load_config(const std::string& file, const Text& overrides, const Trainer
 // The same of JSON that is in memory; `name` stands for it in messages.
 Config parse_config(const std::string& json, const std::string& name, const Text& overrides = {});
 
+// What a file or a text says, as plain JSON, for programs with keys of their own in it. Of an
+// Accelerate or Trainer file: the DeepSpeed config that it means.
+std::string config_as_json(const std::string& file);
+std::string config_as_json(const std::string& text, const std::string& name);
+
 // Every value by path, sorted, one "path = value" a line: compared over ranks and written to logs.
 std::string describe(const Config& config);
 

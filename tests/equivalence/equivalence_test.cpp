@@ -63,8 +63,8 @@ std::vector<Variant> placements() {
   return chosen;
 }
 
-void compare_all(int ranks, const zero::Config& base,
-                 const std::vector<Variant>& with = variants(), const toy::Dims& d = {}) {
+void compare_all(int ranks, const zero::Config& base, const std::vector<Variant>& with = variants(),
+                 const toy::Dims& d = {}) {
   const toy::Trace expected = toy::train_ranks(ranks, base, steps, "inline", d);
   CHECK(expected.losses.size() == steps);
   CHECK(*std::min_element(expected.losses.begin(), expected.losses.end()) <

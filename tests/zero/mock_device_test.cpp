@@ -113,8 +113,7 @@ TEST_CASE("values that a step gives groups reach a device that is a step behind"
       const zero::Config config = toy::config(stage, {});
       const toy::Trace expected = changing.on_host(ranks, config);
       CHECK(expected.digest != training.on_host(ranks, config).digest);
-      changing.compare(ranks, expected, config,
-                       {mock::Order::compute_first, mock::Order::random});
+      changing.compare(ranks, expected, config, {mock::Order::compute_first, mock::Order::random});
     }
 }
 

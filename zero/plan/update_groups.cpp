@@ -199,4 +199,21 @@ GroupValues UpdateGroups::values(std::string_view name, std::int64_t applied_ste
   return all;
 }
 
+std::string text_of(const ValuesByGroup& given) {
+  std::string text;
+  for (const auto& [name, values] : given) {
+    const auto add = [&](const char* what, std::optional<double> value) {
+      if (value) text += what + (" of group " + name) + ": " + shortest_text(*value) + "\n";
+    };
+    add("learning rate", values.learning_rate);
+    add("weight decay", values.weight_decay);
+    add("eps", values.eps);
+    add("momentum", values.momentum);
+    if (!values.betas) continue;
+    add("first beta", values.betas->first);
+    add("second beta", values.betas->second);
+  }
+  return text;
+}
+
 }  // namespace zero::detail

@@ -30,6 +30,9 @@ struct UpdateGroup {
   std::vector<int> states;    // the rule's, as indices into UpdateGroups::state_names()
 };
 
+// One value a line, to compare over ranks.
+std::string text_of(const ValuesByGroup& given);
+
 class UpdateGroups {
  public:
   // Throws ConfigError for a group without parameters or with values its rule does not take.

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "zero/base/hash.h"
-#include "zero/base/number_text.h"
 #include "zero/run/engine_core.h"
 #include "zero/run/replicas.h"
 #include "zero/runtime/agreement.h"
@@ -19,23 +18,6 @@ constexpr std::int64_t most_skips_in_a_row = 50;
 using optim::step_candidates;
 using optim::StepDecision;
 using optim::StepRequest;
-
-std::string text_of(const ValuesByGroup& given) {
-  std::string text;
-  for (const auto& [name, values] : given) {
-    const auto add = [&](const char* what, std::optional<double> value) {
-      if (value) text += what + (" of group " + name) + ": " + shortest_text(*value) + "\n";
-    };
-    add("learning rate", values.learning_rate);
-    add("weight decay", values.weight_decay);
-    add("eps", values.eps);
-    add("momentum", values.momentum);
-    if (!values.betas) continue;
-    add("first beta", values.betas->first);
-    add("second beta", values.betas->second);
-  }
-  return text;
-}
 
 }  // namespace
 
@@ -114,8 +96,8 @@ std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options) {
   {
     const During waiting(parts_.clock, StepClock::Activity::waiting);
     parts_.agreement.agree();
-    in_flight_.push_back(std::make_shared<PendingStep>(
-        PendingStep{request.step, this, text_of(options.groups)}));
+    in_flight_.push_back(
+        std::make_shared<PendingStep>(PendingStep{request.step, this, text_of(options.groups)}));
   }
   parts_.checkpoints.note_reported(parts_.train.step);
   if (options.inspect) inspect_and_agree(options, request);
