@@ -219,7 +219,7 @@ def _class_of(client):
         raise _native.UsageError(f"optimizer {_path_of(kind)} is not one of the engine's: {_ADVICE}")
     for method in ("step", "_init_group"):
         if inspect.unwrap(getattr(kind, method, None) or len) is not inspect.unwrap(getattr(base, method, None) or len):
-            raise _native.UsageError(f"optimizer {_path_of(kind)} is a {base.__name__} with its own {method}(), which "
+            raise _native.UsageError(f"optimizer {_path_of(kind)} has a {method}() in place of {base.__name__}'s, which "
                                      f"the engine would not call: {_ADVICE}")
     return base, known[base]
 

@@ -243,7 +243,7 @@ def refused_optimizer(name, make, text):
 
 
 refused_optimizer("look_alike", AdamW, "optimizer idioms.optimizers.AdamW is not one of the engine's")
-refused_optimizer("own_step", Clamping, "Clamping is a AdamW with its own step()")
+refused_optimizer("own_step", Clamping, "Clamping has a step() in place of AdamW's")
 refused_optimizer("nadam", torch.optim.NAdam, "NAdam is not one of the engine's")
 refused_optimizer("amsgrad", lambda p: torch.optim.AdamW(p, amsgrad=True), "amsgrad of group 0 is True")
 refused_optimizer("maximize", lambda p: torch.optim.SGD(p, maximize=True), "maximize of group 0 is True")
