@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "config_schemas/import.h"
 #include "config_schemas/legacy.h"
@@ -216,21 +217,22 @@ void correct_effects(Imported& imported, const Loaded& loaded) {
     if (key.effect == "fp32") key.effect = acts + " true, by " + entry->place;
 }
 
+// The DeepSpeed config that an Accelerate or Trainer file stands for, alone or together with the one that it names.
+Node config_of_foreign(Imported& imported, const Node& root, const std::string& file,
+                       Conversions& conversions, ProblemList& problems) {
+  if (imported.config_file.empty()) return config_of(imported, root.position);
+  problems.throw_if_any();
+  imported.config = read_named(imported.config_file, file, problems);
+  Node config = *imported.config;
+  convert_old_keys(config, conversions, problems);
+  merge(config, imported, problems);
+  return config;
+}
+
 Loaded load_foreign(const Input& input, const Node& root, ProblemList& problems) {
   Imported imported = import_config(root, problems);
-  if (!imported.config_file.empty()) {
-    problems.throw_if_any();
-    imported.config = read_named(imported.config_file, input.file, problems);
-  }
-  Node config;
   Conversions conversions;
-  if (imported.config) {
-    config = *imported.config;
-    convert_old_keys(config, conversions, problems);
-    merge(config, imported, problems);
-  } else {
-    config = config_of(imported, root.position);
-  }
+  Node config = config_of_foreign(imported, root, input.file, conversions, problems);
   Input native = input;
   if (imported.fp16 || imported.bf16) {
     native.values.fp16 = imported.fp16;
@@ -245,7 +247,38 @@ Loaded load_foreign(const Input& input, const Node& root, ProblemList& problems)
   return loaded;
 }
 
+// As JSON has it; numbers as they are written.
+void append_json(const Node& node, std::string& json) {
+  using Kind = Node::Kind;
+  if (node.kind == Kind::string) json += nlohmann::json(node.text).dump();
+  if (node.kind == Kind::null) json += "null";
+  if (node.kind == Kind::boolean || node.kind == Kind::number) json += node.text;
+  if (node.kind != Kind::object && node.kind != Kind::array) return;
+  const bool object = node.kind == Kind::object;
+  json += object ? '{' : '[';
+  for (const Member& member : node.members) {
+    if (&member != &node.members.front()) json += ", ";
+    if (object) json += nlohmann::json(member.key).dump() + ": ";
+    append_json(member.value, json);
+  }
+  json += object ? '}' : ']';
+}
+
 }  // namespace
+
+std::string as_json(std::string_view text, const std::string& file) {
+  ProblemList problems(file);
+  Node root = read_document(text, file, problems);
+  if (is_foreign(root)) {
+    Imported imported = import_config(root, problems);
+    Conversions conversions;
+    root = config_of_foreign(imported, root, file, conversions, problems);
+  }
+  problems.throw_if_any();
+  std::string json;
+  append_json(root, json);
+  return json;
+}
 
 const char* name_of(Source source) {
   switch (source) {
@@ -306,6 +339,14 @@ namespace zero {
 
 Config parse_config(const std::string& json, const std::string& name, const Text& overrides) {
   return config_schemas::parse_config(json, name, overrides);
+}
+
+std::string config_as_json(const std::string& file) {
+  return config_schemas::as_json(config_schemas::read_config_file(file), file);
+}
+
+std::string config_as_json(const std::string& text, const std::string& name) {
+  return config_schemas::as_json(text, name);
 }
 
 Config load_config(const std::string& file, const Text& overrides) {

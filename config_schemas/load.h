@@ -49,6 +49,10 @@ Loaded load_file(const std::string& file, const Text& overrides, const TrainerVa
 Config parse_config(std::string_view text, const std::string& file, const Text& overrides = {},
                     const TrainerValues& values = {});
 
+// The document alone as JSON, without comments; of an Accelerate or Trainer file the DeepSpeed
+// config that it means or names. Throws as above where the document cannot be read.
+std::string as_json(std::string_view text, const std::string& file);
+
 // The whole of a regular file of at most the size that parse_config takes; never blocks on a FIFO
 // or device. Throws ConfigError.
 std::string read_config_file(const std::string& file);

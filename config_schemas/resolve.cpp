@@ -7,6 +7,7 @@
 #include "config_schemas/values.h"
 #include "optim/lr_schedule.h"
 #include "zero/base/error.h"
+#include "zero/base/number_text.h"
 #include "zero/plan/placement.h"
 
 namespace zero::config_schemas {
@@ -71,6 +72,7 @@ class Resolver {
     if (config_.scheduler.type == "WarmupDecayLR" && !config_.scheduler.warmup_max_lr)
       config_.scheduler.warmup_max_lr = config_.optimizer.learning_rate;
     set_torch_decay();
+    config_.optimizer_given = is_given("optimizer.type") || is_given("optimizer.params.lr");
     // With Muon, lr also holds for the parameters that Adam updates, unless adam_lr is given.
     if (optim::has_auxiliary_rule(config_.optimizer) && !is_given("optimizer.params.adam_lr") &&
         is_given("optimizer.params.lr"))
@@ -319,6 +321,11 @@ class Resolver {
       config_.notices.push_back(
           "scheduler.params.cycle_momentum: switched off, as in DeepSpeed, as " + optimizer.type +
           " has no betas for schedules");
+    else if (cycles && optimizer.beta2 != 0.99)
+      config_.notices.push_back(
+          "scheduler.params.cycle_momentum: gives the second beta the value 0.99 in all steps, as "
+          "in DeepSpeed, in place of " +
+          shortest_text(optimizer.beta2) + "; false leaves the betas alone");
     const bool sharded =
         detail::strategy_for(config_.zero_optimization, config_.zero_core).optimizer ==
         detail::Placement::shard;

@@ -27,8 +27,9 @@ struct StepNews {
   std::int64_t stop_requested = 0;
   // Of a checkpoint that is written behind the steps: this rank is at it, or could not do it.
   std::int64_t save_busy = 0, save_failed = 0;
-  std::int64_t inspects = 0;  // StepOptions::inspect is set, so that a second vote follows
-  std::int64_t skip = 0;      // it decided so
+  std::int64_t inspects = 0;      // StepOptions::inspect is set, so that a second vote follows
+  std::int64_t skip = 0;          // it decided so
+  std::uint64_t groups_hash = 0;  // of the values that it gives optimizer groups; 0: none
 };
 
 // One rank's part of the agreement. 64-bit words alone, too.
@@ -67,7 +68,8 @@ enum class Differs : std::int64_t {
   inspects,
   skip,
   applied_steps,
-  failed
+  failed,
+  groups
 };
 
 // In the device's memory from step to step; a copy goes to the host after each.
@@ -124,6 +126,7 @@ constexpr void compare_vote(const StepRequest& request, const StepVote& vote, co
   compare(Differs::collectives, vote.issued_hash, root.issued_hash);
   for (int c = 0; c < step_candidates; ++c)
     compare(Differs::learning_rate, vote.learning_rates[c], root.learning_rates[c]);
+  compare(Differs::groups, vote.groups_hash, root.groups_hash);
   compare(Differs::inspects, vote.inspects, root.inspects);
   compare(Differs::skip, vote.skip, root.skip);
 }

@@ -103,6 +103,15 @@ struct ParamGroupOptions {
   std::optional<std::pair<double, double>> betas = {};
 };
 
+// What an optimizer group has in one step. The rate is final: neither a schedule nor lr_scale
+// changes it.
+struct GroupValues {
+  std::optional<double> learning_rate = {}, weight_decay = {}, eps = {}, momentum = {};
+  std::optional<std::pair<double, double>> betas = {};
+};
+// By ParamOptions::group; "" for parameters of no group.
+using ValuesByGroup = std::map<std::string, GroupValues>;
+
 // Formats in which fewer bytes travel between ranks: "none", "bf16", "fp8_e4m3", "mxfp8", "int8" or
 // "int4", see docs/wire-formats.md.
 struct WireOptions {
@@ -161,6 +170,7 @@ struct Config {
   CheckpointOptions checkpoint;
   AioOptions aio;
   optim::OptimizerOptions optimizer;
+  bool optimizer_given = false;  // by the file; else these are the defaults
   optim::SchedulerOptions scheduler;
   double gradient_clipping = 1.0;  // global L2 norm; 0 or less: off
   bool fp16_enabled = false, bf16_enabled = false;
@@ -201,6 +211,11 @@ Config load_config(const std::string& file, const Text& overrides, const Trainer
 
 // The same of JSON that is in memory; `name` stands for it in messages.
 Config parse_config(const std::string& json, const std::string& name, const Text& overrides = {});
+
+// What a file or a text says, as plain JSON, for programs with keys of their own in it. Of an
+// Accelerate or Trainer file: the DeepSpeed config that it means.
+std::string config_as_json(const std::string& file);
+std::string config_as_json(const std::string& text, const std::string& name);
 
 // Every value by path, sorted, one "path = value" a line: compared over ranks and written to logs.
 std::string describe(const Config& config);

@@ -70,6 +70,11 @@ struct StepOptions {
   std::function<Decision(Gradients&)> inspect = {};
   // Compare replicated parameters over ranks before this update, at any step. On all ranks or none.
   bool verify_replicas = false;
+  // In place of what config and schedule say for these groups, in this step; equal on all ranks.
+  // Where the optimizer leaves some of a group's parameters to another rule (Muon), the rate is the
+  // matrices', and that of the others keeps its proportion to it. StepResult::learning_rate does
+  // not come from here.
+  ValuesByGroup groups = {};
 };
 
 struct StepResult {
@@ -223,6 +228,9 @@ class Engine {
   // what is missing.
   MicroStep begin_micro_step(bool last = false);
   StepTicket step(const StepOptions& = {});
+  // What the next step that is applied has for a group unless its StepOptions say otherwise: each
+  // value that the group's rule has. Waits for the steps in flight.
+  GroupValues next_values(std::string_view group = "");
   Evaluation evaluate();
   // States its bytes, and throws when they do not fit. -1: on every rank.
   FullModel materialize(int only_rank = -1);

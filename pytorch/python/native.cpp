@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "pytorch/python/comparison.h"
+#include "pytorch/python/config.h"
 #include "pytorch/sharded_parameters.h"
 #include "pytorch/tensor_device.h"
 #include "zero/zero.h"
@@ -109,13 +110,11 @@ class Ranks {
 
 class Model {
  public:
-  Model(std::shared_ptr<Ranks> ranks, std::vector<PyUnit> units, const std::string& config,
-        const std::string& config_name)
+  Model(std::shared_ptr<Ranks> ranks, std::vector<PyUnit> units, const Config& config)
       : ranks_(std::move(ranks)),
         parameters_(std::make_unique<ShardedParameters>(declarations_of(std::move(units)),
                                                         tensor_device(ranks_->runtime()))) {
-    engine_ = std::make_unique<Engine>(ranks_->runtime(), parameters_->spec(),
-                                       parse_config(config, config_name));
+    engine_ = std::make_unique<Engine>(ranks_->runtime(), parameters_->spec(), config);
     parameters_->attach(ranks_->runtime(), *engine_);
   }
 
@@ -125,9 +124,11 @@ class Model {
   float loss_scale() { return parameters_->micro_step().loss_scale(); }
   void note_loss(double mean) { parameters_->micro_step().loss(mean); }
 
-  StepResult step(std::optional<double> learning_rate, double mean_over) {
+  StepResult step(std::optional<double> learning_rate, const ValuesByGroup& groups,
+                  double mean_over) {
     StepOptions options;
     options.learning_rate = learning_rate;
+    options.groups = groups;
     options.mean_over = mean_over;
     return parameters_->step(options).wait();
   }
@@ -284,14 +285,13 @@ void declare_model(py::module_& module) {
         return states;
       });
   py::class_<Model>(module, "Model")
-      .def(py::init([](std::shared_ptr<Ranks> ranks, const py::list& units,
-                       const std::string& config, const std::string& config_name) {
+      .def(py::init([](std::shared_ptr<Ranks> ranks, const py::list& units, const Config& config) {
              std::vector<PyUnit> all;
              for (const py::handle unit : units) all.push_back(unit.cast<PyUnit>());
              const py::gil_scoped_release unlocked;
-             return std::make_unique<Model>(std::move(ranks), std::move(all), config, config_name);
+             return std::make_unique<Model>(std::move(ranks), std::move(all), config);
            }),
-           py::arg("ranks"), py::arg("units"), py::arg("config"), py::arg("config_name"))
+           py::arg("ranks"), py::arg("units"), py::arg("config"))
       .def(
           "begin_forward",
           [](Model& m, bool training, bool last) { m.parameters().begin_forward(training, last); },
@@ -302,7 +302,12 @@ void declare_model(py::module_& module) {
       .def("note_loss", &Model::note_loss, Unlocked())
       .def(
           "end_backward", [](Model& m) { m.parameters().end_backward(); }, Unlocked())
-      .def("step", &Model::step, py::arg("learning_rate"), py::arg("mean_over"), Unlocked())
+      .def("step", &Model::step, py::arg("learning_rate"), py::arg("groups"), py::arg("mean_over"),
+           Unlocked())
+      .def(
+          "next_values",
+          [](Model& m, const std::string& group) { return m.engine().next_values(group); },
+          py::arg("group"), Unlocked())
       .def(
           "abandon", [](Model& m) { m.parameters().abandon(); }, Unlocked())
       .def(
@@ -333,8 +338,6 @@ void declare_model(py::module_& module) {
       .def(
           "report", [](Model& m) { return m.engine().report(); }, Unlocked())
       .def("memory_table", [](Model& m) { return m.engine().memory_table(); })
-      .def("describe_config", [](Model& m) { return describe(m.engine().config()); })
-      .def("notices", [](Model& m) { return m.engine().config().notices; })
       .def("batch",
            [](Model& m) {
              const Batch batch = m.engine().batch();
@@ -396,6 +399,7 @@ PYBIND11_MODULE(_native, module) {
         return tags;
       },
       Unlocked());
+  declare_config(module);  // before what takes its classes
   declare_comparison(module);
   declare_ranks(module);
   declare_model(module);

@@ -312,3 +312,20 @@ TEST_CASE("the dtypes of a run and its loss scale") {
   CHECK_FALSE(none.grad_accum_dtype);
   CHECK(none.loss_scale.initial_scale_power == 16);
 }
+
+TEST_CASE("a config as plain JSON, for a program's own keys") {
+  CHECK(config_as_json(R"(# of mine
+{ "stage": 2, "name": "a\u00e9\"b", /* both */ "list": [1e5, true, null,], })",
+                       "config") == R"({"stage": 2, "name": "aé\"b", "list": [1e5, true, null]})");
+  CHECK_THROWS_WITH_AS(config_as_json("{\"a\": 1,\n \"a\": 2}", "mine.json"),
+                       doctest::Contains("mine.json:2:2"), ConfigError);
+  const TemporaryDirectory directory;
+  const std::string file =
+      directory.file("own.json", R"({"fsdp": "full_shard", "per_device_train_batch_size": 3})");
+  CHECK(has(config_as_json(file), "\"stage\": 3"));
+}
+
+TEST_CASE("whether the optimizer is the file's") {
+  CHECK_FALSE(parse("{}").optimizer_given);
+  CHECK(parse(R"({"optimizer": {"type": "AdamW"}})").optimizer_given);
+}

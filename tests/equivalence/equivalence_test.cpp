@@ -63,9 +63,9 @@ std::vector<Variant> placements() {
   return chosen;
 }
 
-void compare_all(int ranks, const zero::Config& base,
-                 const std::vector<Variant>& with = variants()) {
-  const toy::Trace expected = toy::train_ranks(ranks, base, steps);
+void compare_all(int ranks, const zero::Config& base, const std::vector<Variant>& with = variants(),
+                 const toy::Dims& d = {}) {
+  const toy::Trace expected = toy::train_ranks(ranks, base, steps, "inline", d);
   CHECK(expected.losses.size() == steps);
   CHECK(*std::min_element(expected.losses.begin(), expected.losses.end()) <
         expected.losses.front());
@@ -74,7 +74,7 @@ void compare_all(int ranks, const zero::Config& base,
     CAPTURE(ranks);
     zero::Config config = base;
     variant.change(config);
-    const toy::Trace trace = toy::train_ranks(ranks, config, steps, variant.executor);
+    const toy::Trace trace = toy::train_ranks(ranks, config, steps, variant.executor, d);
     CHECK(trace.losses == expected.losses);
     CHECK(trace.norms == expected.norms);
     CHECK(trace.digest == expected.digest);
@@ -125,6 +125,12 @@ TEST_CASE("every optimizer, with groups of their own") {
       config.bf16_enabled = ranks % 2 == 0;
       compare_all(ranks, config, placements());
     }
+}
+
+TEST_CASE("values that steps give groups, with a rate of 0 in every second one") {
+  const toy::Dims changing{.options_of = toy::values_by_group};
+  for (const int ranks : {1, 2, 3, 4})
+    compare_all(ranks, toy::config(0, {}), placements(), changing);
 }
 
 TEST_CASE("random delays around every instruction") {

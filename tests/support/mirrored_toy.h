@@ -113,7 +113,7 @@ Trace mirrored_train_in(zero::Runtime& runtime, const Dims& d, const zero::Confi
       load_samples(d, a, base + (micro.index() * runtime.size() + runtime.rank()) * d.batch);
       micro.loss(mirrored_micro_step<T>(runtime, engine, d, a, micro.loss_scale()));
     }
-    const zero::StepResult r = engine.step().wait();
+    const zero::StepResult r = engine.step(d.options(engine.step_count())).wait();
     trace.losses.push_back(r.loss);
     trace.norms.push_back(r.grad_norm);
     trace.scales.push_back(r.loss_scale);

@@ -15,7 +15,26 @@ namespace toy {
 
 struct Dims {
   int vocabulary = 29, channels = 18, blocks = 5, batch = 3;
+  // What training gives the step after so many; null: nothing.
+  zero::StepOptions (*options_of)(std::int64_t steps) = nullptr;
+
+  zero::StepOptions options(std::int64_t steps) const {
+    return options_of == nullptr ? zero::StepOptions() : options_of(steps);
+  }
 };
+
+// Values by group that change from step to step, also to 0 and back.
+inline zero::StepOptions values_by_group(std::int64_t steps) {
+  const auto s = static_cast<double>(steps);
+  zero::StepOptions options;
+  options.learning_rate = 0.01 / (1 + s);
+  options.groups["biases"] = {.learning_rate = steps % 2 == 0 ? 0.0 : 0.02,
+                              .weight_decay = 0.1 * s,
+                              .eps = 1e-8 * (1 + s),
+                              .betas = std::pair(0.9 / (1 + s), 0.99)};
+  options.groups[""] = {.weight_decay = 0.3 / (1 + s)};
+  return options;
+}
 
 // The parameter that block `block` borrows from the block after it.
 inline std::string next_norm(int block) {
@@ -269,7 +288,7 @@ Trace train(zero::Runtime& runtime, const Dims& d, const zero::Config& config, i
       load_samples(d, a, base + (micro.index() * runtime.size() + runtime.rank()) * d.batch);
       micro.loss(micro_step<T>(engine, d, a, micro.loss_scale()));
     }
-    const zero::StepResult r = engine.step().wait();
+    const zero::StepResult r = engine.step(d.options(engine.step_count())).wait();
     trace.losses.push_back(r.loss);
     trace.norms.push_back(r.grad_norm);
     trace.scales.push_back(r.loss_scale);

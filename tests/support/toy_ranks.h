@@ -8,14 +8,14 @@ namespace toy {
 
 // What the root saw.
 inline Trace train_ranks(int ranks, const zero::Config& config, int steps,
-                         const char* executor = "inline") {
+                         const char* executor = "inline", const Dims& d = {}) {
   Trace trace;
   zero::RuntimeOptions options;
   options.executor = executor;
   zero::testing::run_ranks(
       ranks,
       [&](zero::Runtime& runtime) {
-        Trace own = train(runtime, {}, config, steps);
+        Trace own = train(runtime, d, config, steps);
         if (runtime.is_root()) trace = std::move(own);
       },
       options);

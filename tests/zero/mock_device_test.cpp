@@ -106,6 +106,17 @@ TEST_CASE("Lamb and Muon have the CPU's bits on a device, and so have groups of 
       }
 }
 
+TEST_CASE("values that a step gives groups reach a device that is a step behind") {
+  const mock::Training changing{{.options_of = toy::values_by_group}, steps};
+  for (const int ranks : {1, 3})
+    for (const int stage : {0, 1, 3}) {
+      const zero::Config config = toy::config(stage, {});
+      const toy::Trace expected = changing.on_host(ranks, config);
+      CHECK(expected.digest != training.on_host(ranks, config).digest);
+      changing.compare(ranks, expected, config, {mock::Order::compute_first, mock::Order::random});
+    }
+}
+
 TEST_CASE("master weights and states of 16 bits have the CPU's bits on a device, by every rule") {
   const auto config_of = [](const char* type, int stage, int variant) {
     zero::Config config = toy::config(stage, {});

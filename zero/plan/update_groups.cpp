@@ -1,7 +1,11 @@
 #include "zero/plan/update_groups.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <tuple>
+
+#include "zero/base/number_text.h"
 
 namespace zero::detail {
 
@@ -25,6 +29,47 @@ void replace_options(UpdateGroup& group, const ParamGroupOptions& own) {
   options.epsilon = own.eps.value_or(options.epsilon);
   if (own.betas) std::tie(options.beta1, options.beta2) = *own.betas;
   group.lr_scale = own.lr_scale;
+}
+
+// Those of the options and of the step that the program gives in their place.
+void replace_values(const UpdateGroup& group, const GroupValues& given,
+                    optim::OptimizerOptions& options, optim::StepScalars& scalars) {
+  if (given.learning_rate)
+    scalars.learning_rate = static_cast<float>(*given.learning_rate * group.proportion);
+  if (given.weight_decay && group.decay)
+    scalars.weight_decay = static_cast<float>(*given.weight_decay);
+  if (given.betas) scalars.betas = optim::Betas{given.betas->first, given.betas->second};
+  options.epsilon = given.eps.value_or(options.epsilon);
+  options.momentum = given.momentum.value_or(options.momentum);
+}
+
+void check_ranges(const std::string& name, const GroupValues& given) {
+  const auto require = [&](const char* option, std::optional<double> value, double below) {
+    if (value && !(*value >= 0 && *value < below))
+      throw UsageError("StepOptions::groups: the " + (option + (" of group \"" + name)) + "\" is " +
+                       shortest_text(*value) + "; expected a number from 0, below " +
+                       shortest_text(below));
+  };
+  constexpr double most = std::numeric_limits<float>::max();
+  require("learning rate", given.learning_rate, most);
+  require("weight decay", given.weight_decay, most);
+  require("eps", given.eps, most);
+  require("momentum", given.momentum, std::nextafter(1.0, 2.0));
+  if (!given.betas) return;
+  require("first beta", given.betas->first, 1);
+  require("second beta", given.betas->second, 1);
+}
+
+// SGD has a buffer for its momentum, or none, from the start to the end.
+void check_momentum(const UpdateGroup& group, double given) {
+  const bool has_buffer = group.options.momentum > 0;
+  if (!group.rule->momentum || group.rule->scope != optim::UpdateScope::elements ||
+      (given > 0) == has_buffer)
+    return;
+  throw UsageError("StepOptions::groups: the momentum of group \"" + group.name + "\" is " +
+                   shortest_text(given) + ", and was " + shortest_text(group.options.momentum) +
+                   " at the start: SGD takes memory for it at the start or never, so a group's "
+                   "momentum is 0 in all steps or in none");
 }
 
 bool belongs_to_auxiliary(const ParamDeclaration& param, const Config& config) {
@@ -66,6 +111,10 @@ int UpdateGroups::find_or_add(const ParamDeclaration& param, const Config& confi
   optim::check_options(group.options);
   if (!group.decay) group.options.weight_decay = 0;
   group.rule = &optim::rule_of(group.options);
+  const double main_rate = own != config.zero_core.param_groups.end() && own->second.lr
+                               ? *own->second.lr
+                               : optim::options_of_rule(config.optimizer, false).learning_rate;
+  group.proportion = main_rate > 0 ? group.options.learning_rate / main_rate : 1;
   group.schedule.emplace(config.scheduler, group.options.learning_rate);
   // DeepSpeed's Muon does not offer its Adam's betas to schedules.
   group.cycles_betas = group.rule->betas && !optim::has_auxiliary_rule(config.optimizer);
@@ -89,6 +138,82 @@ optim::StepScalars UpdateGroups::scalars(int index, optim::StepScalars common,
   common.weight_decay = static_cast<float>(own.options.weight_decay);
   if (own.cycles_betas) common.betas = own.schedule->betas(common.step);
   return common;
+}
+
+void UpdateGroups::write_factors(int index, std::int64_t applied_step,
+                                 std::optional<double> given_rate, const ValuesByGroup& given,
+                                 float* factors) const {
+  const UpdateGroup& own = group(index);
+  optim::OptimizerOptions options = own.options;
+  optim::StepScalars common;
+  common.step = applied_step;
+  optim::StepScalars step = scalars(index, common, given_rate);
+  if (const auto values = given.find(own.name); values != given.end())
+    replace_values(own, values->second, options, step);
+  own.rule->write(options, step, factors);
+}
+
+void UpdateGroups::check(const ValuesByGroup& given) const {
+  for (const auto& [name, values] : given) {
+    bool any = false, betas = false, eps = false, momentum = false;
+    for (const UpdateGroup& group : groups_) {
+      if (group.name != name) continue;
+      any = true;
+      betas |= group.rule->betas, eps |= group.rule->eps, momentum |= group.rule->momentum;
+      if (values.momentum) check_momentum(group, *values.momentum);
+    }
+    const auto require = [&name = name](bool holds, const std::string& what) {
+      if (!holds) throw UsageError("StepOptions::groups: group \"" + name + "\" has no " + what);
+    };
+    require(any, "parameters");
+    require(betas || !values.betas, "betas: its rule takes none");
+    require(eps || !values.eps, "eps: its rule takes none");
+    require(momentum || !values.momentum, "momentum: its rule takes none");
+    check_ranges(name, values);
+  }
+}
+
+// Where the group has two rules, what both have is the main one's.
+GroupValues UpdateGroups::values(std::string_view name, std::int64_t applied_step) const {
+  GroupValues all;
+  const auto add = [](auto& value, bool has, const auto& own) {
+    if (has && !value) value = own;
+  };
+  for (const bool auxiliary : {false, true})
+    for (int i = 0; i < std::ssize(groups_); ++i) {
+      const UpdateGroup& own = groups_[i];
+      if (own.name != name || own.auxiliary != auxiliary) continue;
+      const optim::Betas betas =
+          own.cycles_betas ? own.schedule->betas(applied_step)
+                                 .value_or(optim::Betas{own.options.beta1, own.options.beta2})
+                           : optim::Betas{own.options.beta1, own.options.beta2};
+      add(all.learning_rate, true, own.schedule->rate(applied_step) * own.lr_scale);
+      add(all.weight_decay, own.decay, own.options.weight_decay);
+      add(all.eps, own.rule->eps, own.options.epsilon);
+      add(all.momentum, own.rule->momentum, own.options.momentum);
+      add(all.betas, own.rule->betas, std::pair(betas.first, betas.second));
+    }
+  if (!all.learning_rate)
+    throw UsageError("Engine::next_values(): group \"" + std::string(name) +
+                     "\" has no parameters");
+  return all;
+}
+
+std::string text_of(const ValuesByGroup& given) {
+  std::string text;
+  for (const auto& [name, values] : given) {
+    const auto add = [&](const char* what, std::optional<double> value) {
+      if (value) text += what + (" of group " + name) + ": " + shortest_text(*value) + "\n";
+    };
+    add("learning rate", values.learning_rate);
+    add("weight decay", values.weight_decay);
+    add("eps", values.eps);
+    add("momentum", values.momentum);
+    if (!values.betas) continue;
+    add("first beta", values.betas->first);
+    add("second beta", values.betas->second);
+  }
+  return text;
 }
 
 }  // namespace zero::detail

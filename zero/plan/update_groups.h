@@ -25,9 +25,13 @@ struct UpdateGroup {
   const optim::UpdateRule* rule = nullptr;
   std::optional<optim::LrSchedule> schedule;
   double lr_scale = 1;
+  double proportion = 1;      // its rate over that of the optimizer's main rule in this group
   bool cycles_betas = false;  // the schedule may set them
   std::vector<int> states;    // the rule's, as indices into UpdateGroups::state_names()
 };
+
+// One value a line, to compare over ranks.
+std::string text_of(const ValuesByGroup& given);
 
 class UpdateGroups {
  public:
@@ -53,6 +57,14 @@ class UpdateGroups {
   // a rate of its own keeps its proportion to the optimizer's rate.
   optim::StepScalars scalars(int group, optim::StepScalars common,
                              std::optional<double> given_rate) const;
+  // The factors of the applied step with this number, given a rate for all and values by group.
+  void write_factors(int group, std::int64_t applied_step, std::optional<double> given_rate,
+                     const ValuesByGroup& given, float* factors) const;
+  // Throws UsageError for a group without parameters, for values that its rules do not take, and
+  // for those out of range.
+  void check(const ValuesByGroup& given) const;
+  // Of the applied step with this number; throws UsageError for a group without parameters.
+  GroupValues values(std::string_view group, std::int64_t applied_step) const;
 
  private:
   int find_or_add(const ParamDeclaration& param, const Config& config);

@@ -25,6 +25,7 @@ class Stepper;
 struct PendingStep {
   std::int64_t number = 0;
   Stepper* unresolved = nullptr;  // null once the decision has been read
+  std::string values = "";        // that this rank gave optimizer groups, one a line
   optim::StepDecision decision = {};
   // Relative errors of this rank's encodings: of all, and of the flat unit with the largest.
   double compression_error = 0, largest_error = 0;

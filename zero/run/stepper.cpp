@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "zero/base/hash.h"
 #include "zero/base/run_marks.h"
 #include "zero/run/engine_core.h"
 #include "zero/run/replicas.h"
@@ -38,6 +39,7 @@ std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options) {
   parts_.scopes.end_open_micro_step();
   parts_.guard.require(Phase::between_steps, "Engine::step()");
   if (told_to_stop && !goes_on_said.exchange(true)) mark("goes-on", parts_.train.rank());
+  parts_.train.plan.updates.check(options.groups);
   parts_.scopes.end_accumulation(options.mean_over);
   std::shared_ptr<PendingStep> pending;
   parts_.guard.or_poison([&] {
@@ -100,7 +102,8 @@ std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options) {
   {
     const During waiting(parts_.clock, StepClock::Activity::waiting);
     parts_.agreement.agree();
-    in_flight_.push_back(std::make_shared<PendingStep>(PendingStep{request.step, this}));
+    in_flight_.push_back(
+        std::make_shared<PendingStep>(PendingStep{request.step, this, text_of(options.groups)}));
   }
   parts_.checkpoints.note_reported(parts_.train.step);
   if (options.inspect) inspect_and_agree(options, request);
@@ -174,7 +177,7 @@ void Stepper::add_squares(const ArrayId& gradient, const Range& range, optim::No
 void Stepper::inspect_and_agree(const StepOptions& options, StepRequest request) {
   PendingStep& step = *in_flight_.back();
   resolve(step);
-  throw_if_ranks_differ(step.decision);
+  refuse_differences(step);
   request.preliminary = 0;
   Gradients gradients(*this);
   request.skip = options.inspect(gradients) == Decision::skip;
@@ -200,6 +203,7 @@ StepRequest Stepper::request_of(const StepOptions& options) const {
   request.micro_steps = train.losses;
   request.stop_requested = train.runtime.stop_requested();
   request.inspects = request.preliminary = static_cast<bool>(options.inspect);
+  if (!options.groups.empty()) request.groups_hash = hash_of(text_of(options.groups));
   const SaveNews news = parts_.checkpoints.own_news();
   request.save_busy = news.busy;
   request.save_failed = news.failed;
@@ -222,13 +226,10 @@ std::shared_ptr<const StepFactors> Stepper::factors_of(const StepRequest& reques
   const int groups = parts_.agreement.groups();
   auto factors = std::make_shared<StepFactors>(step_candidates * groups * optim::most_factors);
   for (int candidate = 0; candidate < step_candidates; ++candidate)
-    for (int group = 0; group < std::ssize(updates.groups()); ++group) {
-      optim::StepScalars common;
-      common.step = request.first_applied + candidate;
-      const UpdateGroup& own = updates.group(group);
-      own.rule->write(own.options, updates.scalars(group, common, options.learning_rate),
-                      factors->data() + (candidate * groups + group) * optim::most_factors);
-    }
+    for (int group = 0; group < std::ssize(updates.groups()); ++group)
+      updates.write_factors(group, request.first_applied + candidate, options.learning_rate,
+                            options.groups,
+                            factors->data() + (candidate * groups + group) * optim::most_factors);
   return factors;
 }
 
@@ -282,9 +283,14 @@ void Stepper::settle(std::size_t keep) {
   for (; in_flight_.size() > keep; in_flight_.pop_front()) {
     PendingStep& step = *in_flight_.front();
     resolve(step);
-    throw_if_ranks_differ(step.decision);
+    refuse_differences(step);
     note_decision(step);
   }
+}
+
+void Stepper::refuse_differences(const PendingStep& step) const {
+  name_differing_values(parts_.train.ranks, step.decision, step.values);
+  throw_if_ranks_differ(step.decision);
 }
 
 void Stepper::note_decision(const PendingStep& step) {
@@ -349,6 +355,11 @@ void Stepper::adjust_loss_scale(bool overflow) {
                  static_cast<double>(gradient_scale_), static_cast<double>(scale));
 }
 
+GroupValues Stepper::next_values(std::string_view group) {
+  settle();
+  return parts_.train.plan.updates.values(group, parts_.train.applied_steps + 1);
+}
+
 // On a GPU the host's scaler follows the decisions that it has read.
 float Stepper::loss_scale() {
   if (parts_.train.scaler.dynamic()) settle();
@@ -358,6 +369,10 @@ float Stepper::loss_scale() {
 }  // namespace zero::detail
 
 namespace zero {
+
+GroupValues Engine::next_values(std::string_view group) {
+  return core_->stepper().next_values(group);
+}
 
 StepTicket Engine::step(const StepOptions& options) {
   return StepTicket(core_->stepper().step(options));

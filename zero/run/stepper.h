@@ -49,6 +49,7 @@ class Stepper {
   void settle(std::size_t keep = 0);
 
   float loss_scale();
+  GroupValues next_values(std::string_view group);
   // A checkpoint has given the train state's scaler another state.
   void note_restored_scaler() { parts_.agreement.set_scaler(parts_.train.scaler.state()); }
 
@@ -103,6 +104,8 @@ class Stepper {
   std::size_t ahead(const StepOptions& options) const {
     return on_host() || options.inspect ? 0 : 1;
   }
+  // Throws DisagreementError where the ranks have found one.
+  void refuse_differences(const PendingStep& step) const;
   void note_decision(const PendingStep& step);
   void report_error(const PendingStep& step);
   void report_skip(const PendingStep& step);

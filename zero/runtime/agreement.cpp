@@ -36,12 +36,14 @@ const char* name_of(Differs what) {
                                           "StepOptions::inspect",
                                           "the decision of StepOptions::inspect",
                                           "count of applied steps",
-                                          "?"};
+                                          "?",
+                                          "the values of optimizer groups (a hash)"};
   return names[static_cast<std::int64_t>(what)];
 }
 
 std::string text_of(Differs what, std::int64_t value) {
-  if (what == Differs::collectives) return text_of_hash(std::bit_cast<std::uint64_t>(value));
+  if (what == Differs::collectives || what == Differs::groups)
+    return text_of_hash(std::bit_cast<std::uint64_t>(value));
   if (what == Differs::learning_rate) return shortest_text(std::bit_cast<double>(value));
   if (what == Differs::inspects) return value != 0 ? "one" : "none";
   if (what == Differs::skip) return value != 0 ? "skip" : "apply";
@@ -94,6 +96,18 @@ void agree_on_call(Ranks& ranks, const std::string& call) {
   if (found.empty()) return;
   throw DisagreementError("ranks make different calls at one time:" + found +
                           " these calls are collective: every rank makes them, in the same order");
+}
+
+void name_differing_values(Ranks& ranks, const optim::StepDecision& decision,
+                           const std::string& values) {
+  if (static_cast<Differs>(decision.differs) != Differs::groups) return;
+  const std::string step = std::to_string(decision.differing_step);
+  const std::string found =
+      find_differences(ranks, "agreement on the values of groups before step " + step, values);
+  if (found.empty()) return;
+  throw DisagreementError("before step " + step + " " + ranks.noun() +
+                          "s give optimizer groups different values:" + found +
+                          " give the same values on every rank");
 }
 
 void decide_over_model(Ranks& ranks, std::span<const optim::StepVote> votes,

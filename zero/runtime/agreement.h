@@ -23,6 +23,11 @@ void agree_on_call(Ranks& ranks, const std::string& call);
 // "model-parallel rank") and values; PeerFailed where a rank has failed.
 void throw_if_ranks_differ(const optim::StepDecision& decision, const char* noun = "rank");
 
+// The same where the decision holds that values of optimizer groups differ, with the first line
+// that does of `values`, one value a line. Collective over ranks that have taken the decision.
+void name_differing_values(Ranks& ranks, const optim::StepDecision& decision,
+                           const std::string& values);
+
 // Data-parallel groups that hold parts of one model decide together: the norm, what is finite, and
 // requests to stop span all of them. From the votes of this group's ranks; collective over the
 // model-parallel group. Throws as above.

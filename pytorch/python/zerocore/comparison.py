@@ -1,6 +1,5 @@
 """zerocore.compare_stages(): the same steps from the same start at each stage, and what each of them costs."""
 
-import copy
 import ctypes
 import gc
 import json
@@ -9,7 +8,8 @@ import time
 import torch
 
 from . import _native
-from .initialize import initialize, read_config
+from .config import find
+from .initialize import initialize
 from .ranks import ranks
 
 
@@ -48,7 +48,7 @@ def compare_stages(make_model, batches, stages=("0", "1", "2", "3", "grad_op"), 
         if variant.of_gpu and ranks().gpu < 0:
             raise _native.ConfigError(f"compare_stages: {variant.name} needs GPUs: CPU ranks keep their state in host "
                                       "memory anyway, so it would be the stage without offload again; leave it out")
-    return _Comparing(make_model, list(batches), variants, read_config(None, config or {})[0], loss or _loss_of, report,
+    return _Comparing(make_model, list(batches), variants, find(None, config or {}), loss or _loss_of, report,
                       seed, arguments).run()
 
 
@@ -63,9 +63,10 @@ def _loss_of(output, batch):
 
 
 class _Comparing:
-    def __init__(self, make_model, batches, variants, document, loss, folder, seed, arguments):
+    def __init__(self, make_model, batches, variants, config, loss, folder, seed, arguments):
         self.make_model, self.batches, self.variants = make_model, batches, variants
-        self.document, self.loss, self.seed, self.arguments = document, loss, seed, arguments
+        self.config, self.loss, self.seed, self.arguments = config, loss, seed, arguments
+        self.settings = config.read()
         self.job = ranks()
         self.folder = folder if self.job.rank == 0 else None
         self.report = _native.Comparison()
@@ -93,16 +94,10 @@ class _Comparing:
             self.report.write(str(self.folder))
 
     def config_of(self, variant):
-        document = copy.deepcopy(self.document)
-        for path, value in variant.overrides.items():
-            *sections, key = path.split(".")
-            section = document
-            for name in sections:
-                section = section.setdefault(name, {})
-            section[key] = value if value in ("none", "cpu", "nvme") else json.loads(value)
-        # Its default depends on the stage, and decides bits.
-        document["zero_core"].setdefault("gradient_sync", "each")
-        return document
+        overrides = dict(variant.overrides)
+        if self.settings.gradient_sync == "automatic":  # it depends on the stage, and decides bits
+            overrides.setdefault("zero_core.gradient_sync", "each")
+        return self.config.with_overrides(overrides)
 
     def trained(self, variant, rehearses=False):
         gc.collect()
@@ -146,7 +141,7 @@ class _Comparing:
     def describe(self, engine, model, count):
         settings = _native.CommonSettings(
             type(model).__name__, engine.native.report().parameter_count, self.job.size, count, count // 5,
-            engine.config["zero_core"]["gradient_sync"] == "each")
+            self.settings.gradient_sync in ("automatic", "each"))
         self.report.begin(settings, [variant.name for variant in self.variants])
         self.report.facts = [("ranks", self.job.describe()), *settings.facts(),
                              ("program", f"zerocore with torch {torch.__version__}")]

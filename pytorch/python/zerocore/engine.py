@@ -11,6 +11,7 @@ from torch import nn
 from . import _native, checkpoints, construction, weights
 from .compiled import CompiledModules, refuse_compiled
 from .evaluation import Evaluation
+from .progress import Progress
 from .ranks import register
 from .zero import ZeroParamStatus
 
@@ -18,7 +19,7 @@ from .zero import ZeroParamStatus
 class Engine(nn.Module):
     """Made by zerocore.initialize(). Attributes that it does not have are the model's."""
 
-    def __init__(self, module, native, ranks, document, optimizer, follows_rate, units_around):
+    def __init__(self, module, native, ranks, settings, config_source, optimizer, units_around, others=()):
         super().__init__()
         self.module = module
         self.optimizer = optimizer
@@ -26,8 +27,10 @@ class Engine(nn.Module):
         self.training_dataloader = None
         self.native = native
         self._ranks = ranks
-        self._document = document
-        self._follows_rate = follows_rate
+        self._settings = settings
+        self._config_source = config_source
+        self._progress = Progress(settings, ranks.rank == 0)
+        self._scaled = False  # this micro step's loss was multiplied by the loss scale
         self._failure = None
         self._boundary = None  # as set_gradient_accumulation_boundary() says
         self._boundary_of_this_step = False
@@ -38,10 +41,10 @@ class Engine(nn.Module):
         self.skipped_steps = 0
         self.loaded_checkpoint_tag = None
         self.tput_timer = _NoTimer()
-        self._names = {id(parameter): name for name, parameter in module.named_parameters()}
+        self._names = {id(parameter): name for name, parameter in [*module.named_parameters(), *others]}
         sharded = self._rests_sharded()
         at_rest = ZeroParamStatus.NOT_AVAILABLE if sharded else ZeroParamStatus.AVAILABLE
-        for index, parameter in enumerate(module.parameters()):
+        for index, parameter in enumerate([*module.parameters(), *(parameter for _, parameter in others)]):
             parameter.ds_id = index
             parameter.ds_shape = parameter.shape
             parameter.ds_numel = parameter.numel()
@@ -59,7 +62,7 @@ class Engine(nn.Module):
             _make_passes(submodule, self)
         register(self)
         if ranks.rank == 0:
-            for notice in native.notices():
+            for notice in settings.notices:
                 print(f"zero: {notice}", flush=True)
 
     def __getattr__(self, name):
@@ -133,6 +136,7 @@ class Engine(nn.Module):
     def scale(self, loss):
         """For `engine.scale(loss).backward()` in place of engine.backward(loss)."""
         with self._guarded("scale"):
+            self._scaled = True
             self.native.note_loss(float(loss.detach()))
             factor = self.native.loss_scale()
         return loss if factor == 1 else loss * factor
@@ -150,21 +154,38 @@ class Engine(nn.Module):
     def step(self, lr_kwargs=None):
         """Updates the weights at the end of an accumulation; before that it counts micro steps."""
         boundary = self.is_gradient_accumulation_boundary()
+        self._refuse_unscaled()
+        if boundary:
+            self._refuse_missing_metrics(lr_kwargs)
+            rate, groups = self.optimizer.given()
+            rates = self.optimizer.rates()
         self.micro_steps += 1
         if not boundary:
             return
         with self._guarded("step"):
-            rate = self.optimizer.rate() if self._follows_rate else None
-            self._result = self.native.step(rate, float(self._accumulation))
+            self._result = self.native.step(rate, groups, float(self._accumulation))
         self._boundary_of_this_step = False
         self.global_steps += 1
-        if self._result.skipped:
-            self.skipped_steps += 1
-        elif self._follows_rate and hasattr(self.lr_scheduler, "step"):
-            self.lr_scheduler.step(**(lr_kwargs or {}))
-        if not self._follows_rate:
-            for group, scale in zip(self.optimizer.param_groups, self.optimizer.scales()):
-                group["lr"] = self._result.learning_rate * scale
+        self.skipped_steps += self._result.skipped
+        self.optimizer.note_step(self._result.skipped)
+        self._progress.note_step(self._result, self.global_samples, rates, self.skipped_steps)
+        if not self._result.skipped:
+            self.optimizer.follow(self.native)
+            if self.lr_scheduler is not None:
+                self.lr_scheduler.step(**(lr_kwargs or {}))
+
+    def _refuse_unscaled(self):
+        if self._settings.scales_loss and not self._scaled:
+            raise _native.UsageError("fp16: the loss of this micro step was not multiplied by the loss scale, so its "
+                                     "gradients are too small: call engine.backward(loss), or "
+                                     "engine.scale(loss).backward(), in place of loss.backward()")
+        self._scaled = False
+
+    def _refuse_missing_metrics(self, lr_kwargs):
+        if isinstance(self.lr_scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) and "metrics" not in (lr_kwargs or {}):
+            raise _native.UsageError("the ReduceLROnPlateau that zerocore.initialize() was given takes a step in each "
+                                     "engine.step(), which needs engine.step(lr_kwargs={\"metrics\": loss}); to step it "
+                                     "after each epoch instead, do not give it to initialize(), and call its step(loss)")
 
     def is_gradient_accumulation_boundary(self):
         if self._boundary is not None:
@@ -190,15 +211,14 @@ class Engine(nn.Module):
     def zero_grad(self, set_to_none=True):
         """Gradients are the engine's, and zero after each step."""
 
-    def follow_optimizer_rate(self):
-        self._follows_rate = True
-
     # Figures.
 
     def get_lr(self):
-        if self._follows_rate or self._result is None:
-            return [group["lr"] for group in self.optimizer.param_groups]
-        return [self._result.learning_rate * scale for scale in self.optimizer.scales()]
+        """Of each group, in the next step."""
+        return self.optimizer.rates()
+
+    def get_mom(self):
+        return [group.get("betas", group.get("momentum")) for group in self.optimizer.param_groups]
 
     def get_global_grad_norm(self):
         return None if self._result is None else self._result.grad_norm
@@ -213,7 +233,8 @@ class Engine(nn.Module):
 
     @property
     def config(self):
-        return self._document
+        """The config as a dict: what the program gave, or else what its file or text says."""
+        return self._config_source.as_dict()
 
     @property
     def device(self):
@@ -245,19 +266,22 @@ class Engine(nn.Module):
         return self._accumulation
 
     def zero_optimization_stage(self):
-        return int(self._document.get("zero_optimization", {}).get("stage", 0))
+        return self._settings.stage
 
     def zero_optimization(self):
         return self.zero_optimization_stage() > 0
 
     def fp16_enabled(self):
-        return self._document.get("fp16", {}).get("enabled") is True
+        return self._settings.fp16
 
     def bfloat16_enabled(self):
-        return any(self._document.get(name, {}).get("enabled") is True for name in ("bf16", "bfloat16"))
+        return self._settings.bf16
 
     def gradient_clipping(self):
-        return float(self._document.get("gradient_clipping", 1.0))
+        return self._settings.gradient_clipping
+
+    def steps_per_print(self):
+        return self._settings.steps_per_print
 
     def memory_table(self):
         return self.native.memory_table()
@@ -290,6 +314,7 @@ class Engine(nn.Module):
         save_dir, tag = str(save_dir), checkpoints.text_of(tag, f"global_step{self.global_steps}")
         state = {"global_steps": self.global_steps, "micro_steps": self.micro_steps,
                  "skipped_steps": self.skipped_steps, "client_state": {} if client_state is None else client_state,
+                 "param_groups": self.optimizer.groups_to_save(),
                  "lr_scheduler": self.lr_scheduler.state_dict() if self.lr_scheduler is not None else None}
         root = self._ranks.rank == 0
         with self._between_steps("save_checkpoint"):
@@ -326,6 +351,9 @@ class Engine(nn.Module):
         self.global_steps = state.get("global_steps", resumed.step)
         self.micro_steps = state.get("micro_steps", self.global_steps * self._accumulation)
         self.skipped_steps = state.get("skipped_steps", 0)
+        if "param_groups" in state:
+            self.optimizer.load_groups(state["param_groups"])
+        self.optimizer.follow(self.native)
         if load_lr_scheduler_states and state.get("lr_scheduler") and self.lr_scheduler is not None:
             self.lr_scheduler.load_state_dict(state["lr_scheduler"])
         self._without_values, self._slices = set(), {}

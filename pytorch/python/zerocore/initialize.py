@@ -1,13 +1,10 @@
 """zerocore.initialize(): DeepSpeed's arguments, our engine."""
 
-import copy
-import json
-import os
 import weakref
 
 import torch
 
-from . import _native, construction, evaluation, optimizers, units
+from . import _native, config as configs, construction, evaluation, optimizers, units
 from .engine import Engine
 from .ranks import ranks
 from .zero import leave_meta
@@ -29,33 +26,31 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
                                  "from Python")
     job = ranks()
     evaluation.end_all()
-    document, name = read_config(args, config if config is not None else config_params)
+    source = configs.find(args, config if config is not None else config_params)
+    settings = source.read()
     without_values, slices = leave_meta(model), construction.take_slices(model)
-    client = _client_optimizer(optimizer, model, model_parameters)
     if model_parameters is not None:
         model_parameters = list(model_parameters)
-    groups = {}
+    client = _client_optimizer(optimizer, model, model_parameters)
+    groups = client.param_groups if client is not None else optimizers.as_groups(model_parameters)
+    _freeze_others(model, [p for group in groups for p in group["params"]] if groups else model_parameters)
+    own, names, others = _optimizer(settings, model, client, groups)
+    scheduler = _scheduler(lr_scheduler, own, client, settings)
     if client is not None:
-        own, section = optimizers.replace(client)
-        groups = optimizers.group_names(client.param_groups)
-        document["optimizer"] = section["optimizer"]
-        _add_groups(document, section["zero_core"]["param_groups"])
-    elif any(isinstance(parameter, dict) for parameter in model_parameters or []):
-        _add_groups(document, optimizers.configured_groups(model_parameters, document))
-        groups = optimizers.group_names(model_parameters)
-    _freeze_others(model, groups or model_parameters)
-    compute = _compute_dtype(document)
-    declared, around = units.declare(model, unit_policy, compute, lambda _, p: (groups.get(id(p), ""), True))
-    native = _native.Model(job, declared, json.dumps(document), name)
-    if client is None:
-        trained = [p for p in model.parameters() if p.requires_grad]
-        own = optimizers.EngineOptimizer(model_parameters if groups else trained, {"lr": _configured_rate(native)})
-    engine = Engine(model, native, job, document, own, client is not None, around)
+        optimizers.configure(settings, own, client)
+    if settings.seed != 1234:
+        settings.note("seed: has no effect in Python: initial values and the order of data are the script's, by "
+                      "torch.manual_seed() and its sampler")
+    declared, around = units.declare(model, unit_policy, _compute_dtype(settings), lambda _, p: (names.get(id(p), ""), True),
+                                     others)
+    native = _native.Model(job, declared, settings)
+    own.follow(native)
+    engine = Engine(model, native, job, settings, source, own, around, others)
     for buffer in model.buffers():
         if buffer.device != engine.device:  # no checkpoint has it, so the engine has left it where it was
             buffer.data = buffer.data.to(engine.device)
     engine.take_values(without_values, slices)
-    engine.lr_scheduler = _scheduler(lr_scheduler, own, engine)
+    engine.lr_scheduler = ConfigScheduler(engine) if settings.scheduler_type else scheduler
     if training_data is not None:
         engine.training_dataloader = engine.deepspeed_io(training_data, collate_fn=collate_fn)
     return engine, own, engine.training_dataloader, engine.lr_scheduler
@@ -69,25 +64,6 @@ def add_config_arguments(parser):
     return parser
 
 
-def read_config(args, config):
-    if config is None:
-        config = getattr(args, "deepspeed_config", None)
-    if config is None:
-        raise _native.ConfigError("zerocore.initialize: no config: give config= a dict or the path of a JSON file, "
-                                  "or args with deepspeed_config")
-    if isinstance(config, dict):
-        document = copy.deepcopy(config)
-        if document.get("steps_per_print") == float("inf"):  # accelerate's way to say never
-            document["steps_per_print"] = 0
-        return document, "config"
-    path = os.fspath(config)
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file), path
-    except (OSError, ValueError) as error:
-        raise _native.ConfigError(f"{path}: {error}") from None
-
-
 def _client_optimizer(optimizer, model, model_parameters):
     if optimizer is None or isinstance(optimizer, torch.optim.Optimizer):
         return optimizer
@@ -97,43 +73,68 @@ def _client_optimizer(optimizer, model, model_parameters):
                              "of torch, or a callable that makes one")
 
 
-def _add_groups(document, groups):
-    document.setdefault("zero_core", {}).setdefault("param_groups", {}).update(groups)
+def _optimizer(settings, model, client, groups):
+    """(the engine's optimizer, the group's name by the id of each parameter, [(name, parameter)] of those in the
+    groups that are not the model's)."""
+    inside = {id(parameter) for parameter in model.parameters()}
+    if groups is None:
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        return optimizers.of_config(settings, [{"params": trained}], ["" if trained else None]), {}, []
+    names = optimizers.names_of(groups)
+    if client is not None:
+        own = optimizers.of_client(client, names, bool(settings.scheduler_type))
+    else:
+        optimizers.configured_groups(settings, groups, names)
+        own = optimizers.of_config(settings, groups, names)
+    by_id, others = {}, []
+    for name, group in zip(names, groups):
+        for parameter in group["params"]:
+            by_id[id(parameter)] = name or ""
+            if id(parameter) not in inside and parameter.requires_grad:
+                _refuse_owned(parameter)
+                others.append((f"criterion.{len(others)}", parameter))
+    return own, by_id, others
+
+
+def _refuse_owned(parameter):
+    reference = getattr(parameter, "_zerocore_engine", None)
+    engine = reference() if reference is not None else None
+    if engine is not None and engine.native is not None:
+        raise _native.UsageError(f"zerocore.initialize: the optimizer's groups have {engine.name_of(parameter)} of the "
+                                 f"engine of a {type(engine.module).__name__}, which trains it already: give each engine "
+                                 "an optimizer of its own parameters")
 
 
 def _freeze_others(model, chosen):
-    """As in DeepSpeed, only the parameters that were given are trained: a list of them, or a dict by their ids."""
+    """As in DeepSpeed, only the parameters that were given are trained."""
     if chosen is None:
         return
-    kept = set(chosen) if isinstance(chosen, dict) else {id(parameter) for parameter in chosen}
+    kept = {id(parameter) for parameter in chosen}
     for parameter in model.parameters():
         if id(parameter) not in kept:
             parameter.requires_grad_(False)
 
 
-def _compute_dtype(document):
-    def on(section):
-        return document.get(section, {}).get("enabled") is True
-    return torch.bfloat16 if on("bf16") or on("bfloat16") else torch.float16 if on("fp16") else torch.float32
+def _compute_dtype(settings):
+    return torch.bfloat16 if settings.bf16 else torch.float16 if settings.fp16 else torch.float32
 
 
-def _configured_rate(native):
-    for line in native.describe_config().splitlines():
-        path, _, value = line.partition(" = ")
-        if path == "optimizer.params.lr":
-            return float(value)
-    return 1e-3
-
-
-def _scheduler(scheduler, optimizer, engine):
+def _scheduler(scheduler, own, client, settings):
+    """The program's scheduler, which acts by writing into the groups; None if there is none, or the config has one."""
     if scheduler is None:
-        return ConfigScheduler(engine)
+        return None
+    if settings.scheduler_type:
+        settings.note(f"lr_scheduler: what initialize() was given does not act: the config has the scheduler "
+                      f"{settings.scheduler_type}, which goes before it, as in DeepSpeed")
+        return None
     if callable(scheduler) and not hasattr(scheduler, "step"):
-        scheduler = scheduler(optimizer)
-    followed = getattr(scheduler, "optimizer", optimizer)
-    if followed is not optimizer:
-        scheduler.optimizer = optimizer
-    engine.follow_optimizer_rate()
+        return scheduler(own)
+    followed = getattr(scheduler, "optimizer", own)
+    if followed is not own and followed is not client:
+        raise _native.UsageError(
+            f"zerocore.initialize: lr_scheduler is a {type(scheduler).__name__} over another optimizer than the engine's, "
+            "so its rates would have no effect: give initialize() its optimizer too, or give a callable that makes the "
+            "scheduler from the engine's optimizer")
     return scheduler
 
 
@@ -142,6 +143,10 @@ class ConfigScheduler:
 
     def __init__(self, engine):
         self._engine = weakref.ref(engine)
+
+    @property
+    def optimizer(self):
+        return self._engine().optimizer
 
     def step(self, *args, **kwargs):
         """The engine takes the next rate in each step that it applies."""

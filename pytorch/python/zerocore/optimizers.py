@@ -1,42 +1,162 @@
-"""A client's optimizer becomes the engine's: its type and groups, by the config's names."""
+"""A client's optimizer and the engine's: the groups are the client's, and the engine does the step.
+
+What the groups say before a step goes into it, whoever has written it there."""
+
+import functools
+import inspect
+import math
+import sys
+import warnings
 
 import torch
 
 from . import _native
 
-# Classes of torch and of DeepSpeed, and the config's type for each.
-_TYPES = {"Adam": "Adam", "AdamW": "AdamW", "SGD": "SGD", "Adagrad": "Adagrad", "FusedAdam": "Adam",
-          "DeepSpeedCPUAdam": "Adam", "DeepSpeedCPUAdagrad": "Adagrad"}
-_OPTIONS = {"Adam": ("betas", "eps", "weight_decay"), "AdamW": ("betas", "eps", "weight_decay"),
-            "SGD": ("momentum", "weight_decay"), "Adagrad": ("eps", "weight_decay")}
+# Optimizers by module and name, and the engine's type for each. A class is known by identity.
+_CLASSES = {
+    ("torch.optim", "Adam"): "Adam", ("torch.optim", "AdamW"): "Adam", ("torch.optim", "SGD"): "SGD",
+    ("torch.optim", "Adagrad"): "Adagrad",
+    ("deepspeed.ops.adam", "FusedAdam"): "Adam", ("deepspeed.ops.adam", "DeepSpeedCPUAdam"): "Adam",
+    ("deepspeed.ops.adagrad", "DeepSpeedCPUAdagrad"): "Adagrad",
+    ("deepspeed.ops.lion", "FusedLion"): "Lion", ("deepspeed.ops.lion", "DeepSpeedCPULion"): "Lion",
+    ("deepspeed.ops.lamb", "FusedLamb"): "Lamb",
+    ("apex.optimizers", "FusedAdam"): "Adam", ("apex.optimizers", "FusedSGD"): "SGD",
+}
+# What a group has of its own, in each step.
+_VALUES = {"adam": ("lr", "betas", "eps", "weight_decay"), "adamw": ("lr", "betas", "eps", "weight_decay"),
+           "lamb": ("lr", "betas", "eps", "weight_decay"), "lion": ("lr", "betas", "weight_decay"),
+           "adagrad": ("lr", "eps", "weight_decay"), "sgd": ("lr", "momentum", "weight_decay"),
+           "muon": ("lr", "momentum", "betas", "eps", "weight_decay")}
+# What all groups have in common, from the start to the end.
+_COMMON = {"adam": ("bias_correction",), "sgd": ("dampening", "nesterov"), "lion": (),
+           "adagrad": ("lr_decay", "initial_accumulator_value"),
+           "lamb": ("bias_correction", "max_coeff", "min_coeff", "eps_inside_sqrt")}
 # What the engine does in one way only.
-_FIXED = {"amsgrad": False, "maximize": False, "nesterov": False, "dampening": 0, "lr_decay": 0,
-          "initial_accumulator_value": 0}
+_FIXED = {"amsgrad": False, "maximize": False, "max_grad_norm": 0, "wd_after_momentum": False}
+# How the client would compute its step; the engine has its own way.
+_WITHOUT_EFFECT = {"foreach", "fused", "capturable", "differentiable", "set_grad_none", "decoupled_weight_decay"}
+_ADVICE = ('use one of torch.optim\'s Adam, AdamW, SGD or Adagrad, or name one in the config ("optimizer": {"type": ...}; '
+           "Lamb, Lion and Muon are there too)")
 
 
 class EngineOptimizer(torch.optim.Optimizer):
-    """The optimizer as schedulers and scripts see it: its groups and their rates. The engine does the step.
+    """The optimizer that initialize() returns. Its groups are the dicts of the client's optimizer."""
 
-    Rates that a scheduler or the program sets in `param_groups` act in the next step."""
+    def __init__(self, source, kind, names, configured, scheduled):
+        """`names`: of each group in the engine, None if it trains nothing. The values of the groups are the config's
+        (`configured`), and its schedule writes them (`scheduled`), until the program does."""
+        self._source = source
+        super().__init__(source.param_groups, source.defaults)
+        self.overflow = False  # whether the last step was skipped, as accelerate asks
+        self._kind, self._keys = kind.lower(), _VALUES[kind.lower()]
+        self._names = names
+        self._counts = [len(group["params"]) for group in source.param_groups]
+        self._configured, self._scheduled = configured or scheduled, scheduled
+        self._written = None  # what the engine has written into each group
+        self._has_momentum = [bool(group.get("momentum")) for group in source.param_groups]
+        self._constant = [_constants(group) for group in source.param_groups]
+        source.add_param_group = self.add_param_group = _refuse_group
 
-    def __init__(self, groups, defaults):
-        super().__init__(groups, defaults)
-        base = _rate(self.param_groups[0])
-        self._scales = [_rate(group) / base if base else 1.0 for group in self.param_groups]
+    @property
+    def param_groups(self):
+        return self._source.param_groups  # another list after the client's load_state_dict()
 
-    def scales(self):
-        """The groups' rates over that of the first one, which stay as they are."""
-        return self._scales
+    @param_groups.setter
+    def param_groups(self, groups):
+        """torch's constructor sets them; they are the client's."""
 
-    def rate(self):
-        """The first group's rate; those of the others follow from it."""
-        rate = float(self.param_groups[0]["lr"])
-        for index, (group, scale) in enumerate(zip(self.param_groups, self._scales)):
-            if abs(float(group["lr"]) - rate * scale) > 1e-6 * rate * scale + 1e-30:
-                raise _native.UsageError(
-                    f"the learning rate of optimizer group {index} is {group['lr']}, and was {scale} times that "
-                    f"of group 0, which is {rate}: the engine keeps the ratio of the groups' rates")
-        return rate
+    def add_param_group(self, group):
+        """torch's constructor adds the groups; they are the client's."""
+
+    def given(self):
+        """(a rate or None, the values of groups by name) that the next step gets."""
+        self._check()
+        values = [None if name is None else self._values_of(index, group)
+                  for index, (name, group) in enumerate(zip(self._names, self.param_groups))]
+        if values == self._written or not any(values):
+            return None, {}
+        rate = next(value["lr"] for value in values if value)
+        return rate, {name: _native.GroupValues(**value) for name, value in zip(self._names, values) if value}
+
+    def _values_of(self, index, group):
+        values = {}
+        for key in self._keys:
+            if key not in group:
+                continue
+            try:
+                value = tuple(map(float, group[key])) if key == "betas" else float(group[key])
+                numbers = value if key == "betas" else (value,)
+                below = 1 if key == "betas" else 1 + 1e-9 if key == "momentum" else math.inf
+                sound = len(numbers) == (2 if key == "betas" else 1) and all(0 <= n < below for n in numbers)
+            except (TypeError, ValueError):
+                sound = False
+            if not sound:
+                raise _native.UsageError(f"{key} of optimizer group {index} is {group[key]!r}; expected "
+                                         f"{'two numbers from 0, below 1' if key == 'betas' else 'a number from 0'}")
+            values[key] = value
+        if self._kind == "sgd" and (values["momentum"] > 0) != self._has_momentum[index]:
+            raise _native.UsageError(f"momentum of optimizer group {index} is {values['momentum']}: SGD takes memory for "
+                                     "it at zerocore.initialize() or never, so a group's momentum is 0 in all steps or "
+                                     "in none")
+        return values
+
+    def _check(self):
+        """What cannot change after initialize() has not."""
+        if [len(group["params"]) for group in self.param_groups] != self._counts:
+            raise _native.UsageError("the parameters of the optimizer's groups are others than they were at "
+                                     "zerocore.initialize(), whose memory is laid out for those; to let some start "
+                                     'later, give their group "lr" 0 until then')
+        for index, (group, before) in enumerate(zip(self.param_groups, self._constant)):
+            for key, value in _constants(group).items():
+                if before.get(key, value) != value:
+                    raise _native.UsageError(f"{key} of optimizer group {index} is {value}, and was {before[key]} at "
+                                             "zerocore.initialize(); the engine keeps it")
+        _refuse_hooks(self._source)
+        _refuse_hooks(self)
+
+    def follow(self, native):
+        """Writes the values of the config and its schedule for the next step into the groups."""
+        if not self._configured or self._written is not None and not self._scheduled:
+            return
+        written = []
+        for index, (name, group) in enumerate(zip(self._names, self.param_groups)):
+            if name is None:
+                written.append(None)
+                continue
+            values = {key: value for key, value in native.next_values(name).items().items() if key in self._keys}
+            before = self._written[index] if self._written else {}
+            group.update({key: value for key, value in values.items()
+                          if self._scheduled and key == "lr" or before.get(key) != value})
+            written.append(values)
+        self._written = written
+
+    def note_step(self, skipped):
+        """For schedulers, which ask whether the optimizer has stepped before them."""
+        self.overflow = skipped
+        self._opt_called = self._source._opt_called = True
+
+    def rates(self):
+        return [float(group["lr"]) for group in self.param_groups]
+
+    def groups_to_save(self):
+        """What load_groups() takes back: all that the program has set, as numbers, texts and lists."""
+        saved = []
+        for index, group in enumerate(self.param_groups):
+            own = self._written[index] if self._written else None
+            saved.append({key: _plain(value) for key, value in group.items()
+                          if key != "params" and _plain(value) is not None and not (own and own.get(key) == value)})
+        return saved
+
+    def load_groups(self, saved):
+        if len(saved) != len(self.param_groups):
+            raise _native.UsageError(f"the checkpoint has {len(saved)} optimizer groups, and the optimizer has "
+                                     f"{len(self.param_groups)}; give initialize() the groups of the saved run")
+        for group, values in zip(self.param_groups, saved):
+            for key, value in values.items():
+                if isinstance(group.get(key), torch.Tensor):
+                    group[key].fill_(value)
+                else:
+                    group[key] = tuple(value) if isinstance(value, list) else value
 
     def step(self, closure=None):
         raise _native.UsageError("call engine.step(): the state of the optimizer is the engine's")
@@ -45,76 +165,168 @@ class EngineOptimizer(torch.optim.Optimizer):
         """Gradients are the engine's, and zero after each step."""
 
     def state_dict(self):
-        return {"param_groups": [{k: v for k, v in group.items() if k != "params"} for group in self.param_groups]}
+        warnings.warn("zerocore: state_dict() of the engine's optimizer has its groups, and no moments: these are in "
+                      "engine.save_checkpoint()", stacklevel=2)
+        return super().state_dict()
 
     def load_state_dict(self, state):
-        for group, saved in zip(self.param_groups, state["param_groups"]):
-            group.update(saved)
+        if state.get("state"):
+            raise _native.UsageError("load_state_dict() of the engine's optimizer takes its groups; moments come from "
+                                     "engine.load_checkpoint()")
+        self.load_groups([{key: value for key, value in group.items() if key != "params"}
+                          for group in state["param_groups"]])
 
 
-def _rate(group):
-    return float(group.get("initial_lr", group["lr"]))
+def _refuse_group(group):
+    raise _native.UsageError("add_param_group() after zerocore.initialize(): the engine's memory is laid out for the "
+                             'groups that it was given; give it all groups, with "lr" 0 for those that start later')
 
 
-def replace(client):
-    """The engine's optimizer with the groups of a client's, and its part of the config."""
-    kind = type(client).__name__
-    if kind not in _TYPES:
-        raise _native.UsageError(
-            f"optimizer {kind} is not one of the engine's: use one of {', '.join(sorted(_TYPES))}, or name one "
-            'in the config ("optimizer": {"type": ...})')
+def _refuse_hooks(optimizer):
+    for kind in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+        if getattr(optimizer, kind, None):
+            raise _native.UsageError(f"the optimizer has a hook of register{kind.removesuffix('s')[len('_optimizer'):]}"
+                                     "(), which nobody would call: the engine does the step; call the function next to "
+                                     "engine.step()")
+
+
+def _constants(group):
+    return {key: group[key] for key in (*_FIXED, "dampening", "nesterov", "lr_decay", "initial_accumulator_value",
+                                        "decoupled_weight_decay", "bias_correction") if key in group}
+
+
+def _plain(value):
+    """A value of a group as JSON has it, or None."""
+    if isinstance(value, torch.Tensor):
+        return value.item() if value.numel() == 1 else None
+    if isinstance(value, (list, tuple)):
+        items = [_plain(item) for item in value]
+        return None if any(item is None for item in items) else items
+    return value if isinstance(value, (bool, int, float, str)) else None
+
+
+@functools.lru_cache
+def _found(module, name):
+    return getattr(sys.modules[module], name, None)
+
+
+def _class_of(client):
+    """(the known class that the client's is or behaves like, the engine's type)."""
+    known = {_found(module, name): kind for (module, name), kind in _CLASSES.items() if module in sys.modules}
+    kind = type(client)
+    base = next((cls for cls in kind.__mro__ if cls in known), None)
+    if base is None:
+        raise _native.UsageError(f"optimizer {_path_of(kind)} is not one of the engine's: {_ADVICE}")
+    for method in ("step", "_init_group"):
+        if inspect.unwrap(getattr(kind, method, None) or len) is not inspect.unwrap(getattr(base, method, None) or len):
+            raise _native.UsageError(f"optimizer {_path_of(kind)} has a {method}() in place of {base.__name__}'s, which "
+                                     f"the engine would not call: {_ADVICE}")
+    return base, known[base]
+
+
+def _path_of(kind):
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _check_options(client, kind):
+    name = _path_of(type(client))
+    _refuse_hooks(client)
+    own = {*_VALUES[kind.lower()], *_COMMON[kind.lower()], *_FIXED, *_WITHOUT_EFFECT}
     for index, group in enumerate(client.param_groups):
-        for option, value in _FIXED.items():
-            if group.get(option, value) != value:
-                raise _native.UsageError(f"optimizer {kind}: {option} of group {index} is {group[option]}; "
-                                         f"the engine has {value}")
-    groups = [{key: value for key, value in group.items()} for group in client.param_groups]
-    optimizer = EngineOptimizer(groups, dict(client.defaults))
-    name = _TYPES[kind]
-    params = {"lr": _rate(client.param_groups[0]), **_options(client.param_groups[0], name)}
-    if name == "Adam":
-        params["adam_w_mode"] = bool(getattr(client, "adam_w_mode", kind != "Adam"))
-    section = {"optimizer": {"type": name, "params": params}}
-    names = [f"group{index}" for index in range(len(groups))]
-    section["zero_core"] = {"param_groups": {
-        group_name: {"lr_scale": scale, **_options(group, name)}
-        for group_name, group, scale in zip(names, client.param_groups, optimizer.scales())}}
-    return optimizer, section
+        for option in client.defaults:
+            if option not in own:
+                raise _native.UsageError(f"optimizer {name} has the option {option}, which the engine does not know: "
+                                         f"{_ADVICE}")
+            if option in _FIXED and group[option] != _FIXED[option]:
+                raise _native.UsageError(f"optimizer {name}: {option} of group {index} is {group[option]}; the engine "
+                                         f"has {_FIXED[option]}")
+            first = client.param_groups[0]
+            if option in (*_COMMON[kind.lower()], "decoupled_weight_decay") and group[option] != first[option]:
+                raise _native.UsageError(f"optimizer {name}: {option} of group {index} is {group[option]}, and of "
+                                         f"group 0 {first[option]}; the engine has one for all groups")
 
 
-def _options(group, name):
-    values = {key: group[key] for key in _OPTIONS.get(name, ("weight_decay",)) if key in group}
+def of_client(client, names, scheduled):
+    """The engine's optimizer over a client's. names[i] is that of group i in the engine, or None."""
+    _, kind = _class_of(client)
+    _check_options(client, kind)
+    return EngineOptimizer(client, kind, names, False, scheduled)
+
+
+def configure(settings, optimizer, client):
+    """Puts a client's optimizer and its groups into the config."""
+    base, kind = _class_of(client)
+    groups = client.param_groups
+    first = next((group for group, name in zip(groups, optimizer._names) if name), groups[0])
+    options = {**_options(first, kind), **{key: first[key] for key in _COMMON[kind.lower()] if key in first}}
+    if kind == "Adam":
+        decoupled = first.get("decoupled_weight_decay", base is _found("torch.optim", "AdamW"))
+        options["adam_w_mode"] = bool(getattr(client, "adam_w_mode", decoupled))
+    if kind == "Lamb":
+        options["eps_inside_sqrt"] = getattr(client, "eps_mode", 1) == 0
+    if settings.optimizer_given:
+        settings.note(f"optimizer: the config's {settings.optimizer_type} does not act, as initialize() was given "
+                      f"{_path_of(type(client))}")
+    settings.use_optimizer(kind, options)
+    for group, name in zip(groups, optimizer._names):
+        if name is not None:
+            _add_group(settings, name, _options(group, kind), options["lr"])
+
+
+def _options(group, kind):
+    """A group's values, from which a step's begin to count."""
+    values = {key: group[key] for key in _VALUES[kind.lower()] if key in group}
+    values["lr"] = float(group["lr"])
     if "betas" in values:
-        values["betas"] = [float(beta) for beta in values["betas"]]
-    return values
+        values["betas"] = tuple(map(float, values["betas"]))
+    return {key: value if key == "betas" else float(value) for key, value in values.items()}
 
 
-def configured_groups(groups, document):
+def _add_group(settings, name, values, base):
+    """Under the config's schedule a group's rate is a share of the scheduled one."""
+    scale = 1.0
+    if "lr" in values and settings.scheduler_type and base > 0:
+        scale = values.pop("lr") / base
+    settings.add_group(name, scale, _native.GroupValues(**values))
+
+
+def configured_groups(settings, groups, names):
     """The groups of model_parameters under the config's optimizer: what a group does not say is the optimizer's."""
-    section = document.get("optimizer", {})
-    name = _TYPES.get(section.get("type", "AdamW"), section.get("type"))
-    known = ("lr", *_OPTIONS.get(name, ("weight_decay",)))
-    base = section.get("params", {}).get("lr", 1e-3)
-    named = {}
-    for index, group in enumerate(groups):
+    kind = settings.optimizer_type
+    known = _VALUES[kind.lower()]
+    for index, (group, name) in enumerate(zip(groups, names)):
+        unknown = [key for key in group if key not in ("params", "name", "initial_lr", *known)]
+        if unknown:
+            raise _native.UsageError(f"zerocore.initialize: group {index} of model_parameters has the option "
+                                     f"{unknown[0]}; under {kind} a group has {', '.join(known)}")
+        if name is not None:
+            values = {key: group[key] for key in known if key in group}
+            if "betas" in values:
+                values["betas"] = tuple(map(float, values["betas"]))
+            _add_group(settings, name, {k: v if k == "betas" else float(v) for k, v in values.items()},
+                       settings.learning_rate)
+
+
+def of_config(settings, groups, names):
+    """The engine's optimizer under the config's: the groups get their values by follow()."""
+    kind = settings.optimizer_type
+    defaults = {key: value for key, value in settings.optimizer_values.items().items() if key in _VALUES[kind.lower()]}
+    return EngineOptimizer(torch.optim.Optimizer(groups, defaults), kind, names, True, bool(settings.scheduler_type))
+
+
+def as_groups(model_parameters):
+    """model_parameters as a list of groups; None if it is no list of dicts."""
+    if not any(isinstance(entry, dict) for entry in model_parameters or []):
+        return None
+    for index, group in enumerate(model_parameters):
         if not isinstance(group, dict):
             raise _native.UsageError("zerocore.initialize: model_parameters is a list of parameters, or of groups "
                                      f"(dicts with params); its entry {index} is a {type(group).__name__}")
         group["params"] = [group["params"]] if isinstance(group["params"], torch.Tensor) else list(group["params"])
-        unknown = [key for key in group if key not in ("params", "name", *known)]
-        if unknown:
-            raise _native.UsageError(f"zerocore.initialize: group {index} of model_parameters has the option "
-                                     f"{unknown[0]}; under {name} a group has {', '.join(known)}")
-        scale = 1.0
-        if "lr" in group:
-            if isinstance(base, str) or not base:
-                raise _native.UsageError(f"zerocore.initialize: group {index} of model_parameters has the learning rate "
-                                         f"{group['lr']}, and optimizer.params.lr is {base}: give it a number above 0")
-            scale = float(group["lr"]) / float(base)
-        named[f"group{index}"] = {"lr_scale": scale, **_options(group, name)}
-    return named
+    return model_parameters
 
 
-def group_names(groups):
-    """id of a parameter -> the name of its group."""
-    return {id(parameter): f"group{index}" for index, group in enumerate(groups) for parameter in group["params"]}
+def names_of(groups):
+    """The name of each group in the engine, None of one that trains nothing."""
+    return [f"group{index}" if any(p.requires_grad for p in group["params"]) else None
+            for index, group in enumerate(groups)]

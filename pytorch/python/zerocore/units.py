@@ -65,11 +65,13 @@ class _Collector:
         return a
 
 
-def declare(module, policy, compute_dtype, group_of):
+def declare(module, policy, compute_dtype, group_of, others=()):
     """The module's units for the engine, and by the id of each parameter its unit and those around it, innermost
     first. Floating-point parameters and buffers take the compute dtype.
 
-    `group_of(name, parameter)` gives (optimizer group or "", whether weight decay applies)."""
+    `group_of(name, parameter)` gives (optimizer group or "", whether weight decay applies). `others` are (name,
+    parameter) of what is trained and lies in no module of the model, as a criterion's: they keep their dtype, in the
+    root unit."""
     collector = _Collector(policy)
     collector.visit(module, "", 0, 0)
     parameters = [[] for _ in collector.names]
@@ -79,12 +81,18 @@ def declare(module, policy, compute_dtype, group_of):
         parameters[unit].append(_native.Parameter(
             name=name, tensors=[parameter], dtype=dtype,
             converted=dtype != compute_dtype, trainable=parameter.requires_grad, decay=decay, group=group))
+    for name, parameter in others:
+        group, decay = group_of(name, parameter)
+        parameters[0].append(_native.Parameter(
+            name=name, tensors=[parameter], dtype=parameter.dtype, converted=parameter.dtype != compute_dtype,
+            trainable=True, decay=decay, group=group))
     buffers = [[] for _ in collector.names]
     for unit, name, buffer, owner, own_name in collector.buffers:
         if buffer.is_floating_point() and buffer.dtype in _COMPUTE and buffer.dtype != compute_dtype:
             buffer.data = buffer.data.to(compute_dtype)
         buffers[unit].append((name, buffer))
     around = {key: collector.around(unit) for key, (unit, _, _) in collector.parameters.items()}
+    around.update({id(parameter): [0] for _, parameter in others})
     return _without_empty(collector.names, collector.parents, parameters, buffers), around
 
 

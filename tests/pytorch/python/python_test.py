@@ -203,6 +203,13 @@ def rendezvous():
     contains(out, "local rank 0 of 0", "local rank 1 of 1")
 
 
+def configs():
+    """The config in all forms, and what it asks to be told."""
+    with tempfile.TemporaryDirectory() as folder:
+        out, _ = run(1, folder, script="configs.py", environment={"PYTHONPATH": f"{PACKAGE}:{HERE}"})
+    contains(out, "zero: step 2 | loss ", "zero: step 4 | loss ", "| rate 0.5 |", "wall_clock_breakdown")
+
+
 def as_deepspeed(ranks, *arguments):
     """Runs a script that imports deepspeed; returns what it printed."""
     done = subprocess.run(
@@ -294,23 +301,32 @@ def trainer():
         return
     script = str(HERE / "trainer_deepspeed.py")
     first = None
-    for ranks, stage in ((2, "0"), (2, "2"), (2, "3")):
+    for ranks, stage, own in ((2, "0", ()), (2, "2", ()), (2, "3", ()), (1, "2", ("cosine",))):
         with tempfile.TemporaryDirectory() as folder:
-            out = as_deepspeed(ranks, script, stage, folder)
+            out = as_deepspeed(ranks, script, stage, folder, *own)
             result = re.findall(r"result \[.*\] [\d.]+", out)
             model = pathlib.Path(folder, "model/model.safetensors").read_bytes()
             if len(result) != 1:
                 raise SystemExit(out)
             first = first or (result, model)
-            if (result, model) != first:
+            if not own and (result, model) != first:
                 raise SystemExit(f"stage {stage}: {result}, not {first[0]}, or another model")
-            if stage != "3":
+            if stage != "3" and not own:
                 continue
             shutil.rmtree(f"{folder}/checkpoint-8")
             shutil.rmtree(f"{folder}/model")
-            as_deepspeed(ranks, script, stage, folder, "resume")
+            as_deepspeed(ranks, script, stage, folder, "resume", *own)
             if pathlib.Path(folder, "model/model.safetensors").read_bytes() != model:
                 raise SystemExit("the resumed run ended with another model")
+
+
+def accelerate():
+    """A loop of accelerate's with a scheduler that it does not give to the engine: the rates of plain torch."""
+    if not (has("transformers") and has("accelerate")):
+        print("SKIPPED: transformers or accelerate is not installed")
+        return
+    for stage in ("1", "3"):
+        contains(as_deepspeed(1, str(HERE / "accelerate_deepspeed.py"), stage), "Finished Training")
 
 
 def installed():

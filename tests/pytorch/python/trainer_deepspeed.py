@@ -1,5 +1,5 @@
-"""Hugging Face's Trainer with a DeepSpeed config: trainer_deepspeed.py STAGE FOLDER [resume]. Nothing in it knows
-ZeroCore."""
+"""Hugging Face's Trainer with a DeepSpeed config: trainer_deepspeed.py STAGE FOLDER [resume] [cosine]. Nothing in it
+knows ZeroCore. With cosine the schedule is the Trainer's, else the config's."""
 
 import sys
 
@@ -16,7 +16,7 @@ class Sequences(torch.utils.data.Dataset):
         return {"input_ids": tokens, "labels": tokens}
 
 
-def main(stage, folder, resume):
+def main(stage, folder, resume, cosine):
     torch.manual_seed(7)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=97, n_positions=32, n_embd=24, n_layer=2, n_head=3, bos_token_id=0,
                                        eos_token_id=0))
@@ -30,9 +30,12 @@ def main(stage, folder, resume):
         "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto",
                                                      "warmup_num_steps": "auto"}},
     }
+    own = {"lr_scheduler_type": "cosine", "warmup_steps": 2} if cosine else {}
+    if cosine:
+        del config["scheduler"]
     arguments = TrainingArguments(folder, deepspeed=config, per_device_train_batch_size=2, learning_rate=1e-3,
                                   gradient_accumulation_steps=2, num_train_epochs=1, logging_steps=2, save_steps=4,
-                                  report_to=[])
+                                  report_to=[], **own)
     trainer = Trainer(model=model, args=arguments, train_dataset=Sequences(), eval_dataset=Sequences())
     trainer.train(resume_from_checkpoint=resume or None)
     evaluation = trainer.evaluate()["eval_loss"]
@@ -42,4 +45,4 @@ def main(stage, folder, resume):
         print("result", losses, evaluation)
 
 
-main(int(sys.argv[1]), sys.argv[2], sys.argv[3:] == ["resume"])
+main(int(sys.argv[1]), sys.argv[2], "resume" in sys.argv, "cosine" in sys.argv)

@@ -1,0 +1,155 @@
+#include "pytorch/python/config.h"
+
+#include <pybind11/stl.h>
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "zero/monitor/monitor.h"
+#include "zero/zero.h"
+
+namespace zero::pytorch {
+
+namespace {
+
+namespace py = pybind11;
+using optim::OptimizerOptions;
+
+const char* name_of(GradientSync sync) {
+  switch (sync) {
+    case GradientSync::each:
+      return "each";
+    case GradientSync::last:
+      return "last";
+    case GradientSync::inner:
+      return "inner";
+    default:
+      return "automatic";
+  }
+}
+
+// Replaces a member where the program has a value for it.
+template <class T>
+void take(const py::dict& given, const char* name, T& member) {
+  if (given.contains(name)) member = given[name].cast<T>();
+}
+
+// The program's optimizer in the place of the file's: options by the names of torch.
+void use_optimizer(Config& config, const std::string& type, const py::dict& given) {
+  OptimizerOptions options = optim::default_options(type);
+  options.type = type;
+  std::pair betas(options.beta1, options.beta2);
+  take(given, "lr", options.learning_rate);
+  take(given, "weight_decay", options.weight_decay);
+  take(given, "betas", betas);
+  take(given, "eps", options.epsilon);
+  take(given, "adam_w_mode", options.adam_w_mode);
+  take(given, "bias_correction", options.bias_correction);
+  take(given, "momentum", options.momentum);
+  take(given, "dampening", options.dampening);
+  take(given, "nesterov", options.nesterov);
+  take(given, "lr_decay", options.lr_decay);
+  take(given, "initial_accumulator_value", options.initial_accumulator_value);
+  take(given, "max_coeff", options.max_coeff);
+  take(given, "min_coeff", options.min_coeff);
+  take(given, "eps_inside_sqrt", options.eps_inside_sqrt);
+  std::tie(options.beta1, options.beta2) = betas;
+  config.optimizer = options;
+}
+
+void declare_values(py::module_& module) {
+  py::class_<GroupValues>(module, "GroupValues")
+      .def(py::init([](std::optional<double> lr, std::optional<double> weight_decay,
+                       std::optional<double> eps, std::optional<double> momentum,
+                       std::optional<std::pair<double, double>> betas) {
+             return GroupValues{lr, weight_decay, eps, momentum, betas};
+           }),
+           py::arg("lr") = py::none(), py::arg("weight_decay") = py::none(),
+           py::arg("eps") = py::none(), py::arg("momentum") = py::none(),
+           py::arg("betas") = py::none())
+      .def("items", [](const GroupValues& values) {
+        py::dict items;
+        const auto add = [&](const char* name, const auto& value) {
+          if (value) items[name] = *value;
+        };
+        add("lr", values.learning_rate);
+        add("weight_decay", values.weight_decay);
+        add("eps", values.eps);
+        add("momentum", values.momentum);
+        add("betas", values.betas);
+        return items;
+      });
+}
+
+void declare_monitor(py::module_& module) {
+  py::class_<Monitor>(module, "Monitor")
+      .def(py::init<const Config&, bool>(), py::arg("config"), py::arg("is_root"))
+      .def(
+          "write",
+          [](Monitor& monitor, std::int64_t samples, const StepResult& step) {
+            monitor.write(
+                {samples, step.loss, step.learning_rate, static_cast<double>(step.loss_scale)});
+          },
+          py::arg("samples"), py::arg("step"));
+}
+
+}  // namespace
+
+void declare_config(py::module_& module) {
+  py::class_<Config>(module, "Config")
+      .def_static(
+          "of_file",
+          [](const std::string& path, const Text& overrides) {
+            return load_config(path, overrides);
+          },
+          py::arg("path"), py::arg("overrides") = Text())
+      .def_static("of_text", &parse_config, py::arg("text"), py::arg("name"),
+                  py::arg("overrides") = Text())
+      .def_static("file_as_json", py::overload_cast<const std::string&>(&config_as_json))
+      .def_static("text_as_json",
+                  py::overload_cast<const std::string&, const std::string&>(&config_as_json))
+      .def("use_optimizer", &use_optimizer, py::arg("type"), py::arg("options"))
+      .def(
+          "add_group",
+          [](Config& config, const std::string& name, double lr_scale, const GroupValues& own) {
+            config.zero_core.param_groups[name] = {lr_scale, own.weight_decay, own.learning_rate,
+                                                   own.eps,  own.momentum,     own.betas};
+          },
+          py::arg("name"), py::arg("lr_scale"), py::arg("values"))
+      .def("note",
+           [](Config& config, const std::string& notice) { config.notices.push_back(notice); })
+      .def_property_readonly("stage", [](const Config& c) { return c.zero_optimization.stage; })
+      .def_property_readonly("reshards",
+                             [](const Config& c) { return c.zero_core.reshard_after_forward; })
+      .def_property_readonly("gradient_sync",
+                             [](const Config& c) { return name_of(c.zero_core.gradient_sync); })
+      .def_property_readonly("optimizer_type", [](const Config& c) { return c.optimizer.type; })
+      .def_property_readonly(
+          "learning_rate",
+          [](const Config& c) { return optim::options_of_rule(c.optimizer, false).learning_rate; })
+      .def_property_readonly("optimizer_values",
+                             [](const Config& c) {
+                               const OptimizerOptions& o = c.optimizer;
+                               return GroupValues{optim::options_of_rule(o, false).learning_rate,
+                                                  o.weight_decay, o.epsilon, o.momentum,
+                                                  std::pair(o.beta1, o.beta2)};
+                             })
+      .def_property_readonly("scheduler_type", [](const Config& c) { return c.scheduler.type; })
+      // fp16 of which something but 1 is the loss scale.
+      .def_property_readonly(
+          "scales_loss",
+          [](const Config& c) { return c.fp16_enabled && (c.loss_scale.loss_scale != 1); })
+      .def_readonly("optimizer_given", &Config::optimizer_given)
+      .def_readonly("fp16", &Config::fp16_enabled)
+      .def_readonly("bf16", &Config::bf16_enabled)
+      .def_readonly("gradient_clipping", &Config::gradient_clipping)
+      .def_readonly("steps_per_print", &Config::steps_per_print)
+      .def_readonly("seed", &Config::seed)
+      .def_readonly("notices", &Config::notices);
+  declare_values(module);
+  declare_monitor(module);
+}
+
+}  // namespace zero::pytorch

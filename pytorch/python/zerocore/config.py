@@ -1,0 +1,86 @@
+"""The config as initialize() was given it, in any form, for the library's reader: nothing is decided here."""
+
+import base64
+import binascii
+import collections.abc
+import copy
+import dataclasses
+import json
+import os
+
+from . import _native
+
+
+@dataclasses.dataclass
+class Source:
+    """A file by its path, or else JSON by its text and the name that messages give it."""
+
+    path: str | None = None
+    text: str = ""
+    name: str = ""
+    overrides: dict = dataclasses.field(default_factory=dict)  # values as text, by the paths of keys
+    given: dict | None = None  # the program's own dict
+
+    def read(self):
+        if self.path is not None:
+            return _native.Config.of_file(self.path, self.overrides)
+        return _native.Config.of_text(self.text, self.name, self.overrides)
+
+    def as_dict(self):
+        if self.given is None:
+            self.given = json.loads(_native.Config.text_as_json(self.text, self.name) if self.path is None
+                                    else _native.Config.file_as_json(self.path))
+        return self.given
+
+    def with_overrides(self, overrides):
+        return dataclasses.replace(self, overrides={**self.overrides, **overrides})
+
+
+def find(args, config):
+    """The config that the arguments of initialize() name: a path, JSON, its base64, a dict, or OmegaConf's."""
+    name = "config"
+    if config is None:
+        config, name = getattr(args, "deepspeed_config", None), "args.deepspeed_config"
+    if config is None:
+        raise _native.ConfigError("zerocore.initialize: no config: give config= a dict or the path of a JSON file, "
+                                  "or args with deepspeed_config")
+    if isinstance(config, Source):
+        return config
+    if isinstance(config, collections.abc.Mapping):
+        plain = _plain(config, name)
+        return Source(text=json.dumps(plain), name=name, given=plain)
+    if not isinstance(config, (str, os.PathLike)):
+        raise _native.ConfigError(f"zerocore.initialize: {name} is a {type(config).__name__}; expected a path, a "
+                                  "dict, or JSON as text")
+    path = os.fspath(config)
+    if isinstance(config, os.PathLike) or os.path.exists(path):
+        return Source(path=path, name=path)
+    text = path if path.lstrip("\ufeff \t\r\n").startswith("{") else _decoded(path)
+    return Source(path=path, name=path) if text is None else Source(text=text, name=name)
+
+
+def _decoded(text):
+    """The text that base64 stands for, as launchers hand a config over; None if it is none."""
+    try:
+        decoded = base64.urlsafe_b64decode(text.encode()).decode()
+    except (binascii.Error, UnicodeError):
+        return None
+    return decoded if decoded.lstrip("\ufeff \t\r\n").startswith("{") else None
+
+
+def _plain(value, path):
+    """Mappings of any kind (OmegaConf's DictConfig too) as dicts, and what JSON has."""
+    if isinstance(value, collections.abc.Mapping):
+        return {str(key): _plain(value[key], f"{path}.{key}") for key in value}
+    if isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes)):
+        return [_plain(item, path) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:  # a number of numpy or torch
+        value = value.item()
+    if value == float("inf") and path.endswith(".steps_per_print"):  # accelerate's way to say never
+        return 0
+    if value is None or isinstance(value, (bool, int, str)) or isinstance(value, float) and value - value == 0:
+        return copy.copy(value)
+    raise _native.ConfigError(f"{path}: {value!r} of type {type(value).__name__} is no value of a config; expected a "
+                              "finite number, a text, true or false, null, a list or a dict")

@@ -1,0 +1,126 @@
+"""One rank of a test of configs in all forms: `configs.py FOLDER`. Each form must mean the same in Python as in the
+library, and problems must be named with the user's own line."""
+
+import argparse
+import base64
+import json
+import pathlib
+import sys
+
+import torch
+
+import zerocore
+from idioms.harness import Net
+
+FOLDER = pathlib.Path(sys.argv[1])
+PLAIN = {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}, "bf16": {"enabled": "true"},
+         "gradient_clipping": "auto", "steps_per_print": 0}
+COMMENTED = """# a comment
+{
+  "train_micro_batch_size_per_gpu": 2,  // another
+  "zero_optimization": {"stage": 2,},
+  /* and one more */
+  "bf16": {"enabled": true},
+  "steps_per_print": 0,
+}
+"""
+
+
+def check(config, args=None, stage=2, dtype=torch.bfloat16, clipping=1.0):
+    engine, _, _, scheduler = zerocore.initialize(args=args, model=Net(), config=config)
+    found = (engine.zero_optimization_stage(), engine.head.weight.dtype, engine.gradient_clipping(),
+             engine.bfloat16_enabled(), scheduler)
+    assert found == (stage, dtype, clipping, dtype == torch.bfloat16, None), found
+    engine.backward(engine(torch.randn(2, 9, dtype=dtype)).float().mean())
+    engine.step()
+    assert isinstance(engine.config, dict)
+    engine.destroy()
+    return engine.config
+
+
+def refused(config, *parts):
+    try:
+        zerocore.initialize(model=Net(), config=config)
+    except zerocore.ConfigError as error:
+        assert error.exit_code == 10, error.exit_code
+        for part in parts:
+            assert part in str(error), f"{part} is not in: {error}"
+        return
+    raise AssertionError(f"{config} was taken")
+
+
+def write(name, text):
+    (FOLDER / name).write_text(text, encoding="utf-8")
+    return FOLDER / name
+
+
+class Mapping:
+    """What OmegaConf's DictConfig has of a dict: no dict, but a mapping of mappings."""
+
+    def __new__(cls, values):
+        import collections.abc
+
+        class View(collections.abc.Mapping):
+            def __getitem__(self, key):
+                return Mapping(values[key]) if isinstance(values[key], dict) else values[key]
+
+            def __iter__(self):
+                return iter(values)
+
+            def __len__(self):
+                return len(values)
+        return View()
+
+
+def forms():
+    check(PLAIN)
+    assert check(dict(PLAIN)) == PLAIN
+    check(Mapping(PLAIN))
+    commented = write("commented.json", COMMENTED)
+    assert check(commented)["zero_optimization"] == {"stage": 2}
+    check(str(commented))
+    check(None, argparse.Namespace(deepspeed_config=str(commented)))
+    check(write("bom.json", "\ufeff" + json.dumps(PLAIN)))
+    check(COMMENTED)
+    check(json.dumps(PLAIN))
+    check(base64.urlsafe_b64encode(COMMENTED.encode()).decode())
+    write("named.json", COMMENTED)
+    yaml = ("distributed_type: DEEPSPEED\nmixed_precision: bf16\n"
+            "deepspeed_config:\n  deepspeed_config_file: named.json\n")
+    assert check(write("accelerate.yaml", yaml))["bf16"] == {"enabled": True}
+    check(write("fsdp.yaml", "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n"),
+          stage=3, dtype=torch.float32)
+
+
+def values():
+    fp32 = {"stage": 0, "dtype": torch.float32}
+    batch = {"train_micro_batch_size_per_gpu": 2, "steps_per_print": float("inf")}
+    check({**batch, "bf16": None, "fp16": None}, **fp32)
+    check({**batch, "zero_optimization": True}, stage=1, dtype=torch.float32)
+    check({**batch, "zero_optimization": False}, **fp32)
+    check({**batch, "zero_optimization": {"stage": "3.0"}, "bf16": {"enabled": 1}}, stage=3)
+    check({**batch, "gradient_clipping": "0.5"}, clipping=0.5, **fp32)
+    twice = '{\n  "train_micro_batch_size_per_gpu": 2,\n  "seed": 1,\n  "seed": 2\n}'
+    refused(write("twice.json", twice), "twice.json:4:3", "seed", "line 3")
+    refused(twice, "config:4:3")
+    refused(write("unknown.json", '{\n  "train_micro_batch_size_per_gpu": 2,\n\n  "fp61": {}\n}'), "unknown.json:4:3", "fp61")
+    refused(str(FOLDER / "missing.json"), "missing.json: cannot be read: No such file")
+    refused({**batch, "seed": torch.zeros(3)}, "config.seed", "is no value of a config")
+
+
+def monitors():
+    batch = {"train_micro_batch_size_per_gpu": 2, "steps_per_print": 2, "wall_clock_breakdown": True,
+             "csv_monitor": {"enabled": True, "output_path": str(FOLDER / "csv"), "job_name": "job"},
+             "optimizer": {"type": "AdamW", "params": {"lr": 0.5}}}
+    engine, *_ = zerocore.initialize(model=Net(), config=batch)
+    for _ in range(4):
+        engine.backward(engine(torch.randn(2, 9)).mean())
+        engine.step()
+    if engine.global_rank == 0:
+        rates = (FOLDER / "csv" / "job" / "Train_Samples_lr.csv").read_text().splitlines()
+        assert len(rates) == 5 and rates[-1].endswith("0.5"), rates
+
+
+forms()
+values()
+monitors()

@@ -1,0 +1,383 @@
+"""The groups are the client's: rates and options that anybody writes there act in the next step."""
+
+import os
+import warnings
+
+import torch
+from torch.optim import lr_scheduler as schedules
+
+from idioms.harness import idiom
+
+
+def two_groups(net, first=1e-2, second=1e-3):
+    return [{"params": list(net.blocks.parameters()), "lr": first},
+            {"params": [*net.inp.parameters(), *net.head.parameters()], "lr": second}]
+
+
+def rate_of(job, engine):
+    """The rate that the last step ran with."""
+    return job.optimizer_rate if job.plain else engine.last_step.learning_rate
+
+
+def train(job, engine, steps, between=lambda step: None):
+    """Steps, with their first groups' rates; between(step) is called after each."""
+    rates = []
+    for step in range(steps):
+        job.optimizer_rate = float(engine.optimizer.param_groups[0]["lr"])
+        job.micro_steps(engine)
+        rates.append(rate_of(job, engine))
+        between(step)
+    return rates
+
+
+def result(job, engine, rates):
+    return {"rates": torch.tensor(rates), **job.values(engine)}
+
+
+@idiom("a scheduler over the client's own optimizer, stepped by hand", accumulation=2)
+def client_scheduler(job):
+    net = job.net()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    scheduler = schedules.LambdaLR(optimizer, lambda step: 0.5 ** step)
+    engine = job.start(net, optimizer)
+    late = schedules.MultiplicativeLR(optimizer, lambda step: 0.9)  # another one, made after initialize
+    return result(job, engine, train(job, engine, 4, lambda step: (scheduler if step < 2 else late).step()))
+
+
+@idiom("rates written into the client's groups, and into the returned optimizer's")
+def written_rates(job):
+    net = job.net()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    engine = job.start(net, optimizer)
+
+    def write(step):
+        for group in (optimizer if step % 2 else engine.optimizer).param_groups:
+            group["lr"] = 1e-2 * 0.3 ** step
+    return result(job, engine, train(job, engine, 4, write))
+
+
+def configured(job, net, parameters=None, **more):
+    """The config's optimizer, AdamW; its twin with plain torch."""
+    if job.plain:
+        groups = parameters or list(net.parameters())
+        return job.start(net, torch.optim.AdamW(groups, lr=1e-2, weight_decay=0.1))
+    import zerocore
+    section = {"type": "AdamW", "params": {"lr": 1e-2, "weight_decay": 0.1}}
+    engine, *_ = zerocore.initialize(model=net, model_parameters=parameters, config=job.config(optimizer=section, **more))
+    job.engines.append(engine)
+    return engine
+
+
+@idiom("the config's optimizer, and a scheduler over the returned one")
+def scheduler_over_returned(job):
+    engine = configured(job, job.net())
+    scheduler = schedules.CosineAnnealingLR(engine.optimizer, T_max=10)
+    rates = train(job, engine, 4, lambda step: scheduler.step())
+    return result(job, engine, rates)
+
+
+@idiom("the config's optimizer, and rates written into engine.optimizer")
+def rates_over_configured(job):
+    engine = configured(job, job.net())
+
+    def write(step):
+        for group in engine.optimizer.param_groups:
+            group.update(lr=1e-3 * (step + 1), weight_decay=0.1 * step, betas=(0.9 / (1 + step), 0.95))
+    return result(job, engine, train(job, engine, 4, write))
+
+
+@idiom("the config's optimizer with the script's groups, the first of which has a rate of 0 at first")
+def configured_groups(job):
+    net = job.net()
+    engine = configured(job, net, two_groups(net, 0.0, 1e-2))
+    before = engine.read(net.blocks[0][0].weight).clone()
+    rates = train(job, engine, 2)
+    assert torch.equal(engine.read(net.blocks[0][0].weight), before)
+    assert [group["lr"] for group in engine.optimizer.param_groups] == [0.0, 1e-2]
+    engine.optimizer.param_groups[0]["lr"] = 1e-3
+    return result(job, engine, rates + train(job, engine, 2))
+
+
+@idiom("a backbone that thaws: a rate of 0 in some steps, ratios that change")
+def thawing(job):
+    net = job.net()
+    optimizer = torch.optim.AdamW(two_groups(net), weight_decay=0.1)
+    scheduler = schedules.LambdaLR(optimizer, [lambda step: float(step >= 2), lambda step: 1.0])
+    engine = job.start(net, optimizer, scheduler)
+    return result(job, engine, train(job, engine, 4))
+
+
+SCHEDULERS = {
+    "one_cycle": lambda o: schedules.OneCycleLR(o, max_lr=[1e-2, 3e-2], total_steps=12),
+    "cyclic": lambda o: schedules.CyclicLR(o, 1e-3, 1e-2, step_size_up=3),
+    "sequential": lambda o: schedules.SequentialLR(
+        o, [schedules.LinearLR(o, 0.1, total_iters=3), schedules.CosineAnnealingLR(o, 7)], milestones=[3]),
+    "chained": lambda o: schedules.ChainedScheduler([schedules.ExponentialLR(o, 0.9), schedules.LinearLR(o, 0.5, total_iters=4)]),
+    "warm_restarts": lambda o: schedules.CosineAnnealingWarmRestarts(o, 3),
+    "step": lambda o: schedules.StepLR(o, 2),
+    "exponential": lambda o: schedules.ExponentialLR(o, 0.5),
+    "warmup": lambda o: schedules.LambdaLR(o, lambda step: min(1.0, step / 4)),
+}
+
+
+def with_scheduler(kind, momentum=False):
+    def script(job):
+        net = job.net()
+        groups = two_groups(net)
+        optimizer = torch.optim.SGD(groups, momentum=0.9) if momentum else torch.optim.AdamW(groups, weight_decay=0.1)
+        scheduler = SCHEDULERS[kind](optimizer)
+        engine = job.start(net, optimizer, scheduler)
+        return result(job, engine, train(job, engine, 6))
+    script.__name__ = f"{kind}_{'sgd' if momentum else 'adamw'}"
+    return script
+
+
+for kind in SCHEDULERS:
+    idiom(f"{kind.replace('_', ' ')} schedule")(with_scheduler(kind))
+for kind in ("one_cycle", "cyclic"):
+    idiom(f"{kind.replace('_', ' ')} schedule, with SGD's momentum")(with_scheduler(kind, momentum=True))
+
+
+@idiom("ReduceLROnPlateau, by engine.step(lr_kwargs=...)")
+def plateau_by_engine(job):
+    net = job.net()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    scheduler = schedules.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+    engine = job.start(net, optimizer, scheduler)
+    rates = []
+    for metric in (1.0, 2.0, 3.0, 0.5):
+        job.optimizer_rate = optimizer.param_groups[0]["lr"]
+        engine.backward(job.loss(engine))
+        engine.step(lr_kwargs={"metrics": metric})
+        rates.append(rate_of(job, engine))
+    return result(job, engine, rates)
+
+
+@idiom("ReduceLROnPlateau, stepped by hand")
+def plateau_by_hand(job):
+    net = job.net()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    scheduler = schedules.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+    engine = job.start(net, optimizer)
+    return result(job, engine, train(job, engine, 4, lambda step: scheduler.step(float(step))))
+
+
+@idiom("ReduceLROnPlateau given to initialize, and no metrics", against_torch=False,
+       refused='engine.step(lr_kwargs={"metrics": loss})')
+def plateau_without_metrics(job):
+    net = job.net()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    engine = job.start(net, optimizer, schedules.ReduceLROnPlateau(optimizer))
+    job.micro_steps(engine)
+
+
+@idiom("weight decay, betas and eps that change from step to step")
+def changing_options(job):
+    net = job.net()
+    optimizer = torch.optim.AdamW(two_groups(net), weight_decay=0.1)
+    engine = job.start(net, optimizer)
+
+    def write(step):
+        first, second = engine.optimizer.param_groups
+        first["weight_decay"] = 0.4 + 0.1 * step
+        second["betas"], second["eps"] = (0.9 - 0.1 * step, 0.99), 1e-6
+    return result(job, engine, train(job, engine, 5, write))
+
+
+def subclass_of(base):
+    class Mine(base):
+        """It changes nothing."""
+    return Mine
+
+
+OPTIMIZERS = {
+    "adam_decoupled": lambda p: torch.optim.Adam(p, lr=1e-3, weight_decay=0.1, decoupled_weight_decay=True),
+    "adam": lambda p: torch.optim.Adam(p, lr=1e-3, weight_decay=0.1),
+    "rate_as_tensor": lambda p: torch.optim.Adam(p, lr=torch.tensor(1e-3)),
+    "fused": lambda p: torch.optim.AdamW(p, lr=1e-3, fused=True),
+    "not_foreach": lambda p: torch.optim.AdamW(p, lr=1e-3, foreach=False),
+    "subclass": lambda p: subclass_of(torch.optim.AdamW)(p, lr=1e-3, weight_decay=0.1),
+    "nesterov": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9, nesterov=True, weight_decay=0.1),
+    "dampening": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9, dampening=0.5),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=1e-2, lr_decay=0.1, initial_accumulator_value=0.01, weight_decay=0.1),
+}
+
+
+def with_optimizer(kind):
+    def script(job):
+        net = job.net()
+        engine = job.start(net, OPTIMIZERS[kind](list(net.parameters())))
+        return result(job, engine, train(job, engine, 5))
+    script.__name__ = f"optimizer_{kind}"
+    return script
+
+
+for kind in OPTIMIZERS:
+    idiom(f"client's optimizer: {kind.replace('_', ' ')}")(with_optimizer(kind))
+
+
+class AdamW(torch.optim.Optimizer):
+    """Another rule under a known name."""
+
+    def __init__(self, params, lr=1e-3):
+        super().__init__(params, {"lr": lr, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0})
+
+
+class Clamping(torch.optim.AdamW):
+    def step(self, closure=None):
+        return super().step(closure)
+
+
+def hooked(params):
+    optimizer = torch.optim.AdamW(params)
+    optimizer.register_step_pre_hook(lambda *arguments: None)
+    return optimizer
+
+
+def refused_optimizer(name, make, text):
+    def script(job):
+        net = job.net()
+        job.start(net, make(list(net.parameters())))
+    script.__name__ = f"refused_{name}"
+    idiom(f"refused optimizer: {name.replace('_', ' ')}", against_torch=False, refused=text)(script)
+
+
+refused_optimizer("look_alike", AdamW, "optimizer idioms.optimizers.AdamW is not one of the engine's")
+refused_optimizer("own_step", Clamping, "Clamping has a step() in place of AdamW's")
+refused_optimizer("nadam", torch.optim.NAdam, "NAdam is not one of the engine's")
+refused_optimizer("amsgrad", lambda p: torch.optim.AdamW(p, amsgrad=True), "amsgrad of group 0 is True")
+refused_optimizer("maximize", lambda p: torch.optim.SGD(p, maximize=True), "maximize of group 0 is True")
+refused_optimizer("step_hook", hooked, "a hook of register_step_pre_hook()")
+
+
+@idiom("an empty group, as LoRA leaves of the Trainer's groups")
+def empty_group(job):
+    net = job.net()
+    groups = [{"params": [], "weight_decay": 0.0}, {"params": list(net.parameters())}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-2)
+    scheduler = schedules.LambdaLR(optimizer, lambda step: 0.5 ** step)
+    engine = job.start(net, optimizer, scheduler)
+    return result(job, engine, train(job, engine, 3))
+
+
+class Centers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.centers = torch.nn.Parameter(torch.linspace(-1, 1, 5))
+
+    def forward(self, prediction, target):
+        return (prediction - target).pow(2).mean() + 0.1 * (prediction - self.centers).pow(2).mean()
+
+
+@idiom("a criterion with parameters of its own, in the client's groups")
+def criterion(job):
+    net, centers = job.net(), Centers()
+    engine = job.start(net, torch.optim.AdamW([*net.parameters(), *centers.parameters()], lr=1e-2))
+    for _ in range(5):
+        x, y = job.batch()
+        engine.backward(centers(engine(x), y))
+        engine.step()
+    values = engine.read(centers.centers)
+    assert (values - torch.linspace(-1, 1, 5)).abs().max() > 1e-3
+    return {"centers": values, **job.values(engine)}
+
+
+@idiom("a group that is added after initialize", against_torch=False, refused="add_param_group() after zerocore.initialize()")
+def added_group(job):
+    net = job.net()
+    optimizer = torch.optim.AdamW(net.blocks.parameters(), lr=1e-2)
+    job.start(net, optimizer)
+    optimizer.add_param_group({"params": list(net.head.parameters())})
+
+
+@idiom("a refused value leaves the engine usable")
+def refused_value(job):
+    net = job.net()
+    engine = job.start(net, torch.optim.AdamW(net.parameters(), lr=1e-2))
+    engine.backward(job.loss(engine))
+    if not job.plain:
+        engine.optimizer.param_groups[0]["lr"] = -1.0
+        try:
+            engine.step()
+            raise AssertionError("a rate of -1 was taken")
+        except RuntimeError as error:
+            assert "lr of optimizer group 0 is -1.0" in str(error), error
+        engine.optimizer.param_groups[0]["lr"] = 1e-2
+    engine.step()
+    job.micro_steps(engine)
+    return job.values(engine)
+
+
+@idiom("torch's warning of a scheduler before its optimizer, which would be false")
+def no_false_warning(job):
+    net = job.net()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    scheduler = schedules.StepLR(optimizer, 2)
+    engine = job.start(net, optimizer)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        train(job, engine, 3, lambda step: scheduler.step())
+    assert not [w for w in seen if "lr_scheduler" in str(w.message)], [str(w.message) for w in seen]
+    return job.values(engine)
+
+
+RESUMED = (*SCHEDULERS, "by_hand")
+
+
+def resumed(kind):
+    """Three steps, a save, three more; and these again by a new engine that loads. With plain torch: six steps."""
+    def make(job):
+        net = job.net()
+        optimizer = torch.optim.AdamW(two_groups(net), weight_decay=0.1)
+        scheduler = None if kind == "by_hand" else SCHEDULERS[kind](optimizer)
+        return job.start(net, optimizer, scheduler)
+
+    def script(job):
+        engine = make(job)
+        rates = train(job, engine, 3)
+        if kind == "by_hand":
+            engine.optimizer.param_groups[1].update(lr=2.5e-3, weight_decay=0.3)
+        if job.plain:
+            return result(job, engine, rates + train(job, engine, 3))
+        folder = os.path.join(job.folder, kind)
+        engine.save_checkpoint(folder)
+        batches = job._batches
+        rates += train(job, engine, 3)
+        digest = engine.digest()
+        engine.destroy()
+        again, job._batches = make(job), batches
+        again.load_checkpoint(folder)
+        resumed_rates = train(job, again, 3)
+        assert resumed_rates == rates[3:], f"{resumed_rates}, not {rates[3:]}"
+        assert again.digest() == digest
+        return result(job, again, rates)
+    script.__name__ = f"resumed_{kind}"
+    return script
+
+
+for kind in RESUMED:
+    idiom(f"a resume with a {kind.replace('_', ' ')} schedule", stages=(0, 3))(resumed(kind))
+
+
+@idiom("loss.backward() by hand under fp16, whose loss scale it lacks", dtype="fp16", against_torch=False,
+       refused="engine.scale(loss).backward()")
+def unscaled_backward(job):
+    engine = job.start(job.net())
+    job.loss(engine).backward()
+    engine.step()
+
+
+@idiom("the optimizer's state_dict() and load_state_dict(), which carry the groups")
+def state_of_groups(job):
+    net = job.net()
+    optimizer = torch.optim.AdamW(two_groups(net), weight_decay=0.1)
+    engine = job.start(net, optimizer)
+    saved = engine.optimizer.state_dict()
+    train(job, engine, 2)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    if job.plain:
+        saved["state"] = optimizer.state_dict()["state"]
+    engine.optimizer.load_state_dict(saved)
+    assert [group["lr"] for group in engine.optimizer.param_groups] == [1e-2, 1e-3]
+    return result(job, engine, train(job, engine, 2))

@@ -1,0 +1,131 @@
+// Values that a program gives optimizer groups in one step.
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/toy_model.h"
+#include "zero/testing.h"
+
+namespace {
+
+const toy::Dims dims;
+
+std::string failure_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const zero::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+zero::StepResult run_step(zero::Runtime& runtime, zero::Engine& engine,
+                          const zero::StepOptions& options = {}) {
+  toy::Activations a = toy::make_activations(dims);
+  for (zero::MicroStep micro : engine.micro_steps()) {
+    toy::load_samples(dims, a, (engine.step_count() * 8 + runtime.rank()) * dims.batch);
+    micro.loss(toy::micro_step<float>(engine, dims, a, micro.loss_scale()));
+  }
+  return engine.step(options).wait();
+}
+
+std::vector<float> read(zero::Engine& engine, const char* name, const char* what, int size) {
+  std::vector<float> values(static_cast<std::size_t>(size));
+  engine.read(name, what, values);
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("a step gives a group values as the config does, and a rate of 0 stops it") {
+  zero::Runtime runtime = zero::Runtime::single();
+  zero::Config plain = toy::config(0, dims), config = plain;
+  config.zero_core.param_groups["biases"] = {
+      .lr = 0.02, .eps = 1e-3, .betas = std::pair(0.5, 0.75)};
+  zero::StepOptions given;
+  given.groups["biases"] = {.learning_rate = 0.02, .eps = 1e-3, .betas = std::pair(0.5, 0.75)};
+  const auto digest_of = [&](const zero::Config& c, const zero::StepOptions& options) {
+    zero::Engine engine(runtime, toy::describe(dims), c);
+    engine.initialize(toy::fill);
+    for (int s = 0; s < 3; ++s) run_step(runtime, engine, options);
+    return engine.digest();
+  };
+  CHECK(digest_of(config, {}) == digest_of(plain, given));
+  zero::Engine engine(runtime, toy::describe(dims), config);
+  engine.initialize(toy::fill);
+  run_step(runtime, engine, given);
+  const auto bias = read(engine, "block.1.bias", "value", dims.channels);
+  given.groups["biases"].learning_rate = 0;
+  CHECK(run_step(runtime, engine, given).learning_rate == 0.01);
+  CHECK(read(engine, "block.1.bias", "value", dims.channels) == bias);
+}
+
+TEST_CASE("values that a step cannot give a group are refused by name") {
+  zero::Runtime runtime = zero::Runtime::single();
+  const auto refusal = [&](const char* type, const char* group, const zero::GroupValues& values) {
+    zero::Config config = toy::config(0, dims);
+    config.optimizer = zero::optim::default_options(type);
+    zero::Engine engine(runtime, toy::describe(dims), config);
+    engine.initialize(toy::fill);
+    return failure_of([&] {
+      zero::StepOptions options;
+      options.groups[group] = values;
+      run_step(runtime, engine, options);
+    });
+  };
+  CHECK(contains(refusal("AdamW", "norms", {}), "group \"norms\" has no parameters"));
+  CHECK(contains(refusal("SGD", "biases", {.betas = std::pair(0.5, 0.5)}), "has no betas"));
+  CHECK(contains(refusal("AdamW", "biases", {.momentum = 0.5}), "has no momentum"));
+  CHECK(contains(refusal("Lion", "biases", {.eps = 0.5}), "has no eps"));
+  CHECK(contains(refusal("SGD", "biases", {.momentum = 0.5}), "is 0.5, and was 0 at the start"));
+  CHECK(contains(refusal("AdamW", "biases", {.learning_rate = -1}), "learning rate of group"));
+  CHECK(contains(refusal("AdamW", "biases", {.betas = std::pair(0.5, 1.0)}), "second beta"));
+  CHECK(refusal("Muon", "", {.momentum = 0.5, .betas = std::pair(0.5, 0.5)}) == "");
+}
+
+TEST_CASE("what the next step has for a group is what the schedule says after applied steps") {
+  zero::Runtime runtime = zero::Runtime::single();
+  zero::Config config = toy::config(0, dims);
+  config.zero_core.param_groups["biases"].lr_scale = 0.5;
+  config.scheduler.type = "OneCycle";
+  config.scheduler.cycle_min_lr = 0.01, config.scheduler.cycle_max_lr = 0.03;
+  config.scheduler.cycle_first_step_size = 4;
+  zero::Engine engine(runtime, toy::describe(dims), config);
+  engine.initialize(toy::fill);
+  for (int s = 0; s < 3; ++s) {
+    const zero::GroupValues next = engine.next_values(), biases = engine.next_values("biases");
+    CHECK(*biases.learning_rate == *next.learning_rate * 0.5);
+    CHECK(*next.weight_decay == 0.1);
+    CHECK(*biases.weight_decay == 0);
+    CHECK(next.betas->second == 0.99);
+    CHECK_FALSE(next.momentum.has_value());
+    CHECK(run_step(runtime, engine).learning_rate == *next.learning_rate);
+  }
+  CHECK_THROWS_WITH_AS(engine.next_values("norms"), doctest::Contains("\"norms\""),
+                       zero::UsageError);
+}
+
+TEST_CASE("ranks that give a group different values stop, and name the option and the group") {
+  CHECK_THROWS_WITH_AS(
+      zero::testing::run_ranks(
+          2,
+          [](zero::Runtime& runtime) {
+            zero::Engine engine(runtime, toy::describe(dims), toy::config(1, dims));
+            engine.initialize(toy::fill);
+            zero::StepOptions options;
+            options.groups["biases"] = {.learning_rate = 0.5,
+                                        .weight_decay = 0.25 * (1 + runtime.rank())};
+            run_step(runtime, engine, options);
+          }),
+      doctest::Contains("before step 1 ranks give optimizer groups different values: rank 1 has "
+                        "\"weight decay of group biases: 0.5\" where rank 0 has \"weight decay of "
+                        "group biases: 0.25\""),
+      zero::DisagreementError);
+}
