@@ -45,8 +45,10 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         groups = optimizers.group_names(model_parameters)
     _freeze_others(model, groups or model_parameters)
     compute = _compute_dtype(document)
-    declared, around = units.declare(model, unit_policy, compute, lambda _, p: (groups.get(id(p), ""), True))
+    declared, around = units.declare(model, unit_policy, compute, lambda _, p: (groups.get(id(p), ""), True),
+                                     _buffer_dtype(document))
     native = _native.Model(job, declared, json.dumps(document), name)
+    units.bind_bytes(model, job.rank)
     if client is None:
         trained = [p for p in model.parameters() if p.requires_grad]
         own = optimizers.EngineOptimizer(model_parameters if groups else trained, {"lr": _configured_rate(native)})
@@ -114,6 +116,14 @@ def _compute_dtype(document):
     def on(section):
         return document.get(section, {}).get("enabled") is True
     return torch.bfloat16 if on("bf16") or on("bfloat16") else torch.float16 if on("fp16") else torch.float32
+
+
+def _buffer_dtype(document):
+    """Not set: buffers keep their own."""
+    name = (document.get("data_types") or {}).get("buffer_dtype")
+    kinds = {"fp32": torch.float32, "float": torch.float32, "fp16": torch.float16, "half": torch.float16,
+             "bf16": torch.bfloat16}
+    return None if name is None else kinds.get(name) or getattr(torch, name.removeprefix("torch."))
 
 
 def _configured_rate(native):
