@@ -49,7 +49,11 @@ DType dtype_of_tensor(const std::string& name, at::ScalarType type) {
   const std::optional<DType> dtype = engine_dtype(type);
   if (!dtype || *dtype == DType::int64)
     throw UsageError("parameter " + name + " is of type " + c10::toString(type) +
-                     "; the engine trains fp32, bf16 and fp16: convert it with module->to()");
+                     "; the engine trains fp32, bf16 and fp16" +
+                     (at::isComplexType(type)
+                          ? ": train its real and imaginary parts as one parameter with a last "
+                            "dimension of 2, and take torch.view_as_complex() of it"
+                          : ": convert it with to(), or make it a buffer"));
   return *dtype;
 }
 
@@ -147,13 +151,20 @@ void ManagedParameter::check_unchanged() const {
   for (const at::Tensor& tensor : tensors_) {
     if (tensor.storage().unsafeGetStorageImpl() != &storage())
       throw UsageError("parameter " + name_ +
-                       " was given other memory after the module was sharded (set_data(), or "
-                       "module->to()): convert and load before; later values come by "
-                       "Engine::load_weights() or resume()");
+                       " was given other memory after it had become the engine's (an assignment to "
+                       ".data, or the module's to(), half() or the like): convert and load before; "
+                       "later values come by copy_() or load_state_dict(), which write to the "
+                       "memory that it has, or by load_weights() or a checkpoint");
     if (tensor.requires_grad() && !trainable())
       throw UsageError("parameter " + name_ +
-                       " was frozen when the module was sharded and requires a gradient now: "
+                       " was frozen when it became the engine's and requires a gradient now: "
                        "choose what is trained before");
+    if (!tensor.requires_grad() && trainable())
+      throw UsageError("parameter " + name_ +
+                       " was trained when it became the engine's and is frozen now "
+                       "(requires_grad is false): its momentum and weight decay would go on. "
+                       "Freeze it before, or let it require a gradient and give its group the "
+                       "learning rate 0");
   }
 }
 
@@ -161,8 +172,8 @@ void ManagedParameter::hold_storage() {
   if (use_of(storage()) != use_) rest();
 }
 
-bool ManagedParameter::has_gradient() const {
-  return std::ranges::any_of(tensors_, [](const at::Tensor& t) { return t.grad().defined(); });
+bool ManagedParameter::has_gradient(const at::Tensor& tensor) const {
+  return tensor.grad().defined() && !tensor.grad().is_same(aside_);
 }
 
 void ManagedParameter::move_gradient(const at::Tensor& tensor, BackwardScope& scope) const {
@@ -186,6 +197,27 @@ void ManagedParameter::move_gradient(const at::Tensor& tensor, BackwardScope& sc
   else
     sum.add_(gradient);
   tensor.mutable_grad().reset();
+}
+
+void ManagedParameter::set_gradient_aside(const at::Tensor& tensor) {
+  if (!aside_.defined()) {
+    aside_ = tensor_at(nullptr, tensor.sizes(), tensor.scalar_type(), device_);
+    aside_.storage().unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
+        "ZeroCore: the gradient of parameter " + name_ +
+        " is in its engine until the step, which unscales, averages and clips it: clip by "
+        "gradient_clipping in the config, take the norm of engine.get_global_grad_norm() after the "
+        "step and the gradient of zerocore.safe_get_full_grad(), change it in a hook "
+        "(register_hook), and clear it by engine.zero_grad()");
+  }
+  tensor.mutable_grad() = aside_;
+}
+
+ManagedParameter::Aside ManagedParameter::take_gradient_back(const at::Tensor& tensor) const {
+  at::Tensor& gradient = tensor.mutable_grad();
+  if (!gradient.defined()) return Aside::cleared;
+  if (!gradient.is_same(aside_)) return Aside::replaced;
+  gradient.reset();
+  return Aside::there;
 }
 
 const void* resident_address(Engine& engine, const ManagedParameter& parameter) {

@@ -84,7 +84,16 @@ class ManagedParameter {
   // Moves the gradient of one of the tensors into the engine, and drops torch's. Throws UsageError
   // for gradients that the engine cannot take.
   void move_gradient(const at::Tensor& tensor, BackwardScope& scope) const;
-  bool has_gradient() const;
+  // Of the tensor, in torch, and not what stands for one.
+  bool has_gradient(const at::Tensor& tensor) const;
+
+  // Between the passes of a step torch's gradients are the engine's. What stands for one meanwhile
+  // has no memory, so that its use is an error that says where gradients are.
+  void set_gradient_aside(const at::Tensor& tensor);
+  // What the program has made of it since.
+  enum class Aside { there, cleared, replaced };
+  Aside take_gradient_back(const at::Tensor& tensor) const;
+  bool has_storage(const c10::StorageImpl& other) const { return &storage() == &other; }
 
  private:
   void adopt_storage(const at::Tensor& first, bool has_values);
@@ -97,7 +106,7 @@ class ManagedParameter {
   ParamOptions options_;
   at::Device device_;
   c10::Storage storage_;
-  at::Tensor initial_;
+  at::Tensor initial_, aside_;
   const void* resident_ = nullptr;
   const StorageUse* use_ = nullptr;
 };

@@ -49,7 +49,7 @@ void ShardedModule::backward(const at::Tensor& loss) {
   guarded("backward", [&] {
     MicroStep& micro = parameters_->micro_step();
     micro.loss(loss.item<double>());
-    const float scale = micro.loss_scale();
+    const float scale = parameters_->loss_scale();
     if (scale == 1)
       loss.backward();
     else

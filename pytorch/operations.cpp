@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <array>
+#include <string_view>
+#include <vector>
 
 namespace zero::pytorch {
 
@@ -32,6 +34,19 @@ class Uses {
     for (const c10::IValue& element : value.toListRef())
       if (element.isTensor()) look_at(element.toTensor());
   }
+  static void tell_of_writes(const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.has_storage()) return;
+    c10::StorageImpl& storage =
+        *tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    if (const StorageUse* use = use_of(storage)) use->owner->before_write(use->unit, storage);
+  }
+  static void tell_of_writes(const c10::IValue& value) {
+    if (value.isTensor()) return tell_of_writes(value.toTensor());
+    if (!value.isList()) return;
+    for (const c10::IValue& element : value.toListRef())
+      if (element.isTensor()) tell_of_writes(element.toTensor());
+  }
+  bool any() const { return count_ > 0; }
   void tell() const {
     for (int i = 0; i < count_; ++i) uses_[i].owner->before_use(uses_[i].unit);
   }
@@ -42,21 +57,34 @@ class Uses {
 };
 
 thread_local int outermost_task = -1;
+thread_local std::vector<StorageOwner*> watchers;
 
 // In a checkpoint the nested backward has a task of its own; the first one since none was seen is
 // the outermost.
 void note_task() {
   const int task = torch::autograd::get_current_graph_task_id();
-  if (task == -1)
+  if (task == -1) {
     outermost_task = -1;
-  else if (outermost_task == -1)
+  } else if (outermost_task == -1) {
     outermost_task = task;
+    for (StorageOwner* owner : watchers) owner->backward_begins();
+  }
+}
+
+// By its name: operations that change their first argument end in "_", and nothing is copied to
+// find that out.
+bool writes_to_first(const char* name) {
+  const std::string_view all(name);
+  return all.ends_with('_') && !all.ends_with("__") && all != "aten::requires_grad_" &&
+         all != "aten::detach_";
 }
 
 std::unique_ptr<at::ObserverContext> before_operation(const at::RecordFunction& operation) {
   note_task();
   Uses uses;
   for (const c10::IValue& input : operation.inputs()) uses.look_at(input);
+  if (!uses.any()) return nullptr;
+  if (writes_to_first(operation.name())) Uses::tell_of_writes(operation.inputs()[0]);
   uses.tell();
   return nullptr;
 }
@@ -73,13 +101,17 @@ const StorageUse* use_of(c10::StorageImpl& storage) {
   return storage._mutable_data_ptr_no_checks().cast_context<StorageUse>(&free_nothing);
 }
 
-Observation::Observation()
-    : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(&before_operation)
+Observation::Observation(StorageOwner& owner)
+    : owner_(owner),
+      handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(&before_operation)
                                              .needsInputs(true)
-                                             .scopes({at::RecordScope::FUNCTION}))) {}
+                                             .scopes({at::RecordScope::FUNCTION}))) {
+  watchers.push_back(&owner);
+}
 
 Observation::~Observation() {
   at::removeCallback(handle_);
+  std::erase(watchers, &owner_);
 }
 
 std::optional<int> running_backward() {

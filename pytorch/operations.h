@@ -19,6 +19,10 @@ namespace zero::pytorch {
 class StorageOwner {
  public:
   virtual void before_use(int unit) noexcept = 0;
+  // A backward pass runs its first operation, on whatever tensors; while an Observation lives.
+  virtual void backward_begins() noexcept = 0;
+  // Before an operation that writes to one.
+  virtual void before_write(int unit, const c10::StorageImpl& storage) noexcept = 0;
 
  protected:
   ~StorageOwner() = default;
@@ -40,13 +44,14 @@ const StorageUse* use_of(c10::StorageImpl& storage);
 // settings to another thread. It ends on the thread that made it.
 class Observation {
  public:
-  Observation();
+  explicit Observation(StorageOwner& owner);
   ~Observation();
   Observation(const Observation&) = delete;
   Observation& operator=(const Observation&) = delete;
   bool on_this_thread() const { return std::this_thread::get_id() == thread_; }
 
  private:
+  StorageOwner& owner_;
   std::thread::id thread_ = std::this_thread::get_id();
   std::uint64_t handle_;
 };

@@ -35,19 +35,23 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-// Autograd keeps one for each tensor, in the tensor.
+// Autograd keeps one for each tensor, in the tensor. Hooks that the program had there come first.
 class ShardedParameters::GradientHook final : public torch::autograd::PostAccumulateGradHook {
  public:
-  GradientHook(ShardedParameters& owner, int unit, int parameter)
-      : owner_(owner), unit_(unit), parameter_(parameter) {}
+  using Before = std::unique_ptr<torch::autograd::PostAccumulateGradHook>;
+  GradientHook(ShardedParameters& owner, int unit, int parameter, Before before)
+      : owner_(owner), unit_(unit), parameter_(parameter), before_(std::move(before)) {}
   void operator()(const at::Tensor& tensor) override {
+    if (before_) (*before_)(tensor);
     owner_.gradient_arrived(unit_, parameter_, tensor);
   }
   bool is_of(const ShardedParameters& owner) const { return &owner_ == &owner; }
+  Before take_before() { return std::move(before_); }
 
  private:
   ShardedParameters& owner_;
   int unit_, parameter_;
+  Before before_;
 };
 
 ShardedParameters::ShardedParameters(std::vector<UnitDeclaration> units, at::Device device)
@@ -77,9 +81,9 @@ ShardedParameters::~ShardedParameters() {
 void ShardedParameters::remove_hook(const at::Tensor& tensor) const {
   const auto* autograd = torch::autograd::impl::get_autograd_meta(tensor);
   if (autograd == nullptr) return;
-  const auto* hook = dynamic_cast<const GradientHook*>(autograd->post_acc_grad_hooks_.get());
+  auto* hook = dynamic_cast<GradientHook*>(autograd->post_acc_grad_hooks_.get());
   if (hook != nullptr && hook->is_of(*this))
-    torch::autograd::impl::set_post_acc_grad_hooks(tensor, nullptr);
+    torch::autograd::impl::set_post_acc_grad_hooks(tensor, hook->take_before());
 }
 
 ModelSpec ShardedParameters::spec() const {
@@ -98,11 +102,13 @@ ModelSpec ShardedParameters::spec() const {
     for (const BufferState& buffer : buffers_[i])
       unit.buffer(buffer.name.substr(prefix), buffer.tensor.sizes().vec(), buffer.dtype);
   }
-  spec.learn_order();
+  spec.any_order();
+  spec.any_micro_steps();
   return spec;
 }
 
 void ShardedParameters::attach(Runtime& runtime, Engine& engine) {
+  runtime_ = &runtime;
   engine_ = &engine;
   stream_ = runtime.stream();
   for (std::size_t i = 0; i < unit_names_.size(); ++i)
@@ -111,6 +117,8 @@ void ShardedParameters::attach(Runtime& runtime, Engine& engine) {
   if (is_complete()) initialize_rest();
   bind_buffers(engine);
   set_hooks();
+  written_.assign(unit_names_.size(), 0);
+  observe();  // what the program writes between passes is seen too
 }
 
 void ShardedParameters::broadcast_initial(Runtime& runtime) {
@@ -179,16 +187,23 @@ void ShardedParameters::set_hooks() {
       ManagedParameter& parameter = units[u].parameters[p];
       parameter.observe(uses_[u]);
       if (!parameter.trainable()) continue;
-      for (const at::Tensor& tensor : parameter.tensors())
-        torch::autograd::impl::set_post_acc_grad_hooks(tensor,
-                                                       std::make_unique<GradientHook>(*this, u, p));
+      for (const at::Tensor& tensor : parameter.tensors()) {
+        auto before = std::move(
+            torch::autograd::impl::materialize_autograd_meta(tensor)->post_acc_grad_hooks_);
+        // That of an engine which has had the module before.
+        if (auto* other = dynamic_cast<GradientHook*>(before.get())) before = other->take_before();
+        torch::autograd::impl::set_post_acc_grad_hooks(
+            tensor, std::make_unique<GradientHook>(*this, u, p, std::move(before)));
+      }
     }
 }
 
 void ShardedParameters::settle() {
   for (UnitScopes::UnitState& unit : scopes_.units())
     for (ManagedParameter& parameter : unit.parameters) {
-      parameter.reside(resident_address(*engine_, parameter));
+      const void* address = resident_address(*engine_, parameter);
+      parameter.reside(address);
+      rests_whole_ = address != nullptr;
       if (settled_) return;  // it waits for all; addresses stay
     }
   settled_ = true;
@@ -201,7 +216,7 @@ void ShardedParameters::lend(const std::string& name, const std::optional<at::Te
       if (values)
         parameter.bind(values->mutable_data_ptr());
       else
-        parameter.rest();
+        scopes_.bind(unit, parameter);
     }
 }
 
@@ -214,29 +229,35 @@ void ShardedParameters::check_stream() const {
 }
 
 void ShardedParameters::observe() {
-  if (!observation_ || !observation_->on_this_thread()) observation_.emplace();
+  if (!observation_ || !observation_->on_this_thread()) observation_.emplace(static_cast<StorageOwner&>(*this));
 }
 
 void ShardedParameters::begin_forward(bool training, bool last) {
   rethrow();
   check_stream();
-  const bool between_passes = pass_ == Pass::none;
-  for (UnitScopes::UnitState& unit : scopes_.units())
-    for (ManagedParameter& parameter : unit.parameters) {
-      parameter.check_unchanged();
-      if (between_passes) parameter.hold_storage();
-    }
+  if (pass_ == Pass::training && had_backward_) end_backward();
+  check_unchanged();
+  if (pass_ == Pass::none)
+    for (UnitScopes::UnitState& unit : scopes_.units())
+      for (ManagedParameter& parameter : unit.parameters) parameter.hold_storage();
   observe();
   if (!settled_) settle();
-  if (had_backward_) end_backward();
   if (!training) {
+    scopes_.begin_evaluation();
     evaluation_.emplace(engine_->evaluate());
     evaluation_->next(true);
-    scopes_.begin();
-    pass_ = Pass::evaluation;
+    around_ = std::exchange(pass_, Pass::evaluation);
   } else if (pass_ != Pass::training) {
+    if (!has_graph_) adopt_changes();
     begin_micro_step(last);
   }
+  has_graph_ = has_graph_ || training;
+  in_call_ = true;
+}
+
+void ShardedParameters::check_unchanged() const {
+  for (const UnitScopes::UnitState& unit : scopes_.units())
+    for (const ManagedParameter& parameter : unit.parameters) parameter.check_unchanged();
 }
 
 void ShardedParameters::begin_micro_step(bool last) {
@@ -248,19 +269,34 @@ void ShardedParameters::begin_micro_step(bool last) {
 
 void ShardedParameters::end_forward() {
   rethrow();
+  in_call_ = false;
   if (pass_ != Pass::evaluation) return;
-  scopes_.close_all();
+  scopes_.end_evaluation();
   evaluation_->next(false);
   evaluation_.reset();
-  pass_ = Pass::none;
+  pass_ = std::exchange(around_, Pass::none);
 }
 
 MicroStep& ShardedParameters::micro_step() {
+  if (pass_ == Pass::none && has_graph_) begin_micro_step(false);
   if (pass_ != Pass::training)
     throw UsageError(
         "backward was called before a training pass of forward(): in eval() mode, or without "
         "gradients, a pass keeps nothing for it");
   return *micro_step_;
+}
+
+float ShardedParameters::loss_scale() {
+  scaled_ = true;
+  return micro_step().loss_scale();
+}
+
+// A loss of which the program has not taken the scale would leave gradients that are too small.
+void ShardedParameters::check_loss_scale() {
+  if (std::exchange(scaled_, false) || micro_step_->loss_scale() == 1) return;
+  throw UsageError(
+      "fp16: backward was called on a loss without the engine's loss scale: call "
+      "engine.backward(loss), or engine.scale(loss).backward()");
 }
 
 void ShardedParameters::before_use(int unit) noexcept {
@@ -272,36 +308,85 @@ void ShardedParameters::before_use(int unit) noexcept {
   }
 }
 
+// Torch would add to what stands for gradients.
+void ShardedParameters::backward_begins() noexcept {
+  if (kept_ || aside_.empty() || pass_ == Pass::evaluation) return;
+  try {
+    if (had_backward_) end_backward();
+    take_gradients_back();
+  } catch (...) {
+    kept_ = std::current_exception();
+  }
+}
+
+void ShardedParameters::before_write(int unit, const c10::StorageImpl& storage) noexcept {
+  if (kept_) return;
+  try {
+    write(unit, storage);
+  } catch (...) {
+    kept_ = std::current_exception();
+  }
+}
+
 void ShardedParameters::use(int unit) {
-  if (pass_ == Pass::none) return;
-  if (running_backward()) {
+  if (running_backward() && (pass_ != Pass::none || has_graph_)) {
     follow_backward();
-  } else if (scopes_.in_backward()) {
-    return;  // after backward, before the next pass: the parameter is at rest
+  } else if (pass_ == Pass::none) {
+    return;
+  } else if (scopes_.in_backward() && pass_ == Pass::training) {
+    if (!in_call_) return;  // after backward, before the next pass: the parameter is at rest
+    // A pass that runs a backward inside of itself goes on.
+    end_backward();
+    begin_micro_step(false);
   }
   if (pass_ != Pass::none) scopes_.open(unit);
+}
+
+// What a pass writes would be lost where the parameter is gathered again, and kept where it rests
+// whole.
+void ShardedParameters::write(int unit, const c10::StorageImpl& storage) {
+  if (!in_call_ && !running_backward()) {
+    written_[unit] = 1;
+    return;
+  }
+  for (const ManagedParameter& parameter : scopes_.units()[unit].parameters)
+    if (parameter.has_storage(storage))
+      throw UsageError("parameter " + parameter.name() +
+                       " was written to inside of a forward or backward pass (by a hook, "
+                       "Embedding(max_norm), or the module itself), which not every stage keeps: "
+                       "write to it between steps, on all ranks alike, or compute the changed "
+                       "values without writing to the parameter");
 }
 
 // Finds out where backward stands, also where the program called it without the wrapper.
 void ShardedParameters::follow_backward() {
   const std::optional<int> running = running_backward();
-  if (pass_ != Pass::training || backward_ == running) return;
-  if (backward_) {
-    // A second backward over one forward: a micro step of its own, in which forward comes to no
-    // unit.
-    end_backward();
-    begin_micro_step(false);
-  }
+  if (pass_ == Pass::evaluation || (pass_ == Pass::training && backward_ == running)) return;
+  // A further backward over what forward has shown is a micro step of its own, in which forward
+  // comes to no unit.
+  if (backward_) end_backward();
+  if (pass_ == Pass::none) begin_micro_step(false);
+  check_loss_scale();
   backward_ = running;
   had_backward_ = true;
   scopes_.begin_backward();
 }
 
+// Torch would carry on what is thrown as an error of its own.
 void ShardedParameters::gradient_arrived(int unit, int parameter, const at::Tensor& tensor) {
   rethrow();
-  if (pass_ != Pass::training)
-    throw UsageError("a gradient of parameter " +
-                     scopes_.units()[unit].parameters[parameter].name() +
+  try {
+    take_gradient(unit, parameter, tensor);
+  } catch (...) {
+    kept_ = std::current_exception();
+    throw;
+  }
+}
+
+void ShardedParameters::take_gradient(int unit, int parameter, const at::Tensor& tensor) {
+  ManagedParameter& own = scopes_.units()[unit].parameters[parameter];
+  if (pass_ != Pass::training && !has_graph_)
+    throw UsageError("a gradient of parameter " + own.name() +
                      " arrived outside of a training pass: forward() comes first, in train() mode");
   follow_backward();
   if (in_nested_backward()) {
@@ -309,16 +394,45 @@ void ShardedParameters::gradient_arrived(int unit, int parameter, const at::Tens
     // A checkpoint's own backward brings a part of the gradient; torch adds up the parts.
     if (scopes_.more_uses_follow(unit)) return;
   }
-  scopes_.units()[unit].parameters[parameter].move_gradient(tensor,
-                                                            scopes_.open_for_gradients(unit));
+  if (!tensor.grad().defined()) return;
+  own.move_gradient(tensor, scopes_.open_for_gradients(unit));
+  const bool whole = !in_nested_backward();
+  if (whole) own.set_gradient_aside(tensor);
+  const auto known = [&](const Gradient& other) { return other.tensor.is_same(tensor); };
+  if (whole || std::ranges::none_of(aside_, known)) aside_.push_back({&own, tensor, whole});
+}
+
+void ShardedParameters::take_gradients_back() {
+  std::vector<Gradient> aside = std::exchange(aside_, {});
+  const ManagedParameter *there = nullptr, *cleared = nullptr;
+  for (const Gradient& gradient : aside) {
+    const auto state = gradient.parameter->take_gradient_back(gradient.tensor);
+    if (state == ManagedParameter::Aside::replaced)
+      throw UsageError("the gradient of parameter " + gradient.parameter->name() +
+                       " was set by the program, and the engine has its own: change it in a hook "
+                       "(register_hook), or clear all gradients by engine.zero_grad()");
+    (state == ManagedParameter::Aside::there ? there : cleared) = gradient.parameter;
+  }
+  if (cleared == nullptr) return;
+  if (there != nullptr)
+    throw UsageError("the gradient of parameter " + cleared->name() +
+                     " was cleared by the program, and that of " + there->name() +
+                     " was not: gradients are forgotten all together, by engine.zero_grad()");
+  if (!in_call_) scopes_.close_all();
+  engine_->drop_gradients();
 }
 
 void ShardedParameters::move_late_gradients() {
+  const auto has_come = [&](const at::Tensor& tensor) {
+    return std::ranges::any_of(aside_, [&](const Gradient& other) {
+      return other.is_aside && other.tensor.is_same(tensor);
+    });
+  };
   auto& units = scopes_.units();
   for (int u = static_cast<int>(units.size()); u-- > 0;)
     for (const ManagedParameter& parameter : units[u].parameters)
       for (const at::Tensor& tensor : parameter.tensors())
-        if (parameter.trainable() && tensor.grad().defined())
+        if (parameter.trainable() && parameter.has_gradient(tensor) && !has_come(tensor))
           parameter.move_gradient(tensor, scopes_.open_for_gradients(u));
 }
 
@@ -328,24 +442,60 @@ void ShardedParameters::end_backward() {
   scopes_.close_all();
   backward_.reset();
   had_backward_ = false;
-  pass_ = Pass::none;
+  if (pass_ == Pass::training) pass_ = Pass::none;
+  // Torch's own stay away until the step, so that nobody takes their absence for zero.
+  for (Gradient& gradient : aside_)
+    if (!std::exchange(gradient.is_aside, true))
+      gradient.parameter->set_gradient_aside(gradient.tensor);
+}
+
+void ShardedParameters::come_to_rest() {
+  if (pass_ != Pass::training || in_call_ || running_backward()) return;
+  if (had_backward_)
+    end_backward();
+  else
+    scopes_.close_all();
 }
 
 StepTicket ShardedParameters::step(StepOptions options) {
   end_backward();
+  take_gradients_back();
+  adopt_changes();
   micro_step_.reset();
-  observation_.reset();
+  has_graph_ = scaled_ = false;
   StepTicket ticket = engine_->step(options);
   settle();
   return ticket;
 }
 
+bool ShardedParameters::drop_gradients() {
+  come_to_rest();
+  for (const Gradient& gradient : std::exchange(aside_, {}))
+    gradient.parameter->take_gradient_back(gradient.tensor);
+  return engine_->drop_gradients();
+}
+
+void ShardedParameters::adopt_changes() {
+  if (!rests_whole_) return;
+  std::int64_t written = std::ranges::count(written_, 1);
+  Runtime& runtime = *runtime_;
+  if (runtime.size() > 1) runtime.sum(std::span(&written, 1));
+  if (written == 0) return;
+  std::vector<std::int64_t> units(written_.begin(), written_.end());
+  runtime.sum(std::span(units));
+  for (std::size_t u = 0; u < units.size(); ++u)
+    if (units[u] > 0)
+      for (const ManagedParameter& parameter : scopes_.units()[u].parameters)
+        engine_->adopt(parameter.name());
+  std::ranges::fill(written_, 0);
+}
+
 void ShardedParameters::abandon() noexcept {
-  scopes_.close_all();
+  scopes_.end_evaluation();
   evaluation_.reset();
   micro_step_.reset();
-  observation_.reset();
-  pass_ = Pass::none;
+  in_call_ = false;
+  pass_ = around_ = Pass::none;
 }
 
 void ShardedParameters::rethrow() {

@@ -53,15 +53,30 @@ class ShardedParameters final : private StorageOwner {
   // Gives the parameters that have no values yet in the engine those that were declared, or zeros.
   void initialize_rest();
 
-  // Collective. Training passes are micro steps. Further ones before a backward belong to the same
-  // micro step.
+  // Collective; an evaluation only where parameters rest as shards. Training passes are micro
+  // steps. Further ones before a backward belong to the same micro step; an evaluation may come
+  // between a pass and its backward.
   void begin_forward(bool training, bool last);
   void end_forward();
-  // Of the micro step that runs.
+  // Of the micro step that runs, or of one that begins with a further backward over the graphs of
+  // this step.
   MicroStep& micro_step();
+  // By which the program multiplies a loss before its backward.
+  float loss_scale();
   // Backward has returned: what is open closes, and the next pass is another micro step.
   void end_backward();
   StepTicket step(StepOptions options);
+  // Forgets the gradients of the step so far; says whether there were any. Collective.
+  bool drop_gradients();
+  // Throws UsageError where the program has given a parameter other memory, frozen it, or begun to
+  // train it.
+  void check_unchanged() const;
+  // Before calls of the engine that are collective: closes what a pass has left open, unless it is
+  // inside of it.
+  void come_to_rest();
+  // Collective. The engine takes over what the program has written to parameters outside of passes:
+  // the same on all ranks, else it throws DisagreementError.
+  void adopt_changes();
 
   // After an exception has left a pass: ends its scopes, which send nothing.
   void abandon() noexcept;
@@ -76,6 +91,11 @@ class ShardedParameters final : private StorageOwner {
 
  private:
   class GradientHook;
+  struct Gradient {
+    ManagedParameter* parameter;
+    at::Tensor tensor;
+    bool is_aside;  // else its backward may bring more
+  };
   struct BufferState {
     std::string name;
     at::Tensor tensor;
@@ -85,11 +105,18 @@ class ShardedParameters final : private StorageOwner {
   enum class Pass { none, training, evaluation };
 
   void before_use(int unit) noexcept override;
+  void before_write(int unit, const c10::StorageImpl& storage) noexcept override;
+  void backward_begins() noexcept override;
   void use(int unit);
+  void write(int unit, const c10::StorageImpl& storage);
+  void take_gradient(int unit, int parameter, const at::Tensor& tensor);
   void gradient_arrived(int unit, int parameter, const at::Tensor& tensor);
   void follow_backward();
   void begin_micro_step(bool last);
   void move_late_gradients();
+  // What stands for gradients goes; where the program has cleared it, the gradients are forgotten.
+  void take_gradients_back();
+  void check_loss_scale();
   void observe();
   void check_stream() const;
 
@@ -105,14 +132,21 @@ class ShardedParameters final : private StorageOwner {
   Stream stream_;  // of the engine's compute, where that is torch's too
   std::vector<std::string> unit_names_;
   std::vector<std::vector<BufferState>> buffers_;  // by unit
+  Runtime* runtime_ = nullptr;
   Engine* engine_ = nullptr;
   std::optional<Observation> observation_;
   Pass pass_ = Pass::none;
   std::optional<MicroStep> micro_step_;
   std::optional<Evaluation> evaluation_;
+  Pass around_ = Pass::none;     // the evaluation that runs
   std::optional<int> backward_;  // autograd's number of the pass that runs
   bool had_backward_ = false;    // in this micro step
-  bool settled_ = false;
+  bool in_call_ = false;         // of the module
+  bool has_graph_ = false;       // a training pass has come since the step
+  bool scaled_ = false;          // the program has taken the loss scale for the next backward
+  std::vector<Gradient> aside_;  // what stands for gradients in torch
+  std::vector<char> written_;    // by unit, by the program, outside of passes
+  bool settled_ = false, rests_whole_ = false;
   std::exception_ptr kept_;
 };
 

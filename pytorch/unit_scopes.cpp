@@ -42,7 +42,9 @@ void UnitScopes::open_one(int unit) {
   UnitState& state = units_[unit];
   if (state.is_open()) return;
   if (state.parent >= 0) open_one(state.parent);
-  if (!in_backward_) {
+  if (evaluates_) {
+    state.forward.emplace(state.unit->forward());
+  } else if (!in_backward_) {
     ++state.forward_visits;
     state.forward.emplace(state.unit->forward());
   } else if (++state.backward_visits < state.forward_visits) {
@@ -51,9 +53,16 @@ void UnitScopes::open_one(int unit) {
     open_backward_scope(state);
   }
   open_.push_back(unit);
-  for (ManagedParameter& parameter : state.parameters)
-    parameter.bind(state.forward ? address_in(*state.forward, parameter)
-                                 : address_in(*state.backward, parameter));
+  for (ManagedParameter& parameter : state.parameters) bind(state, parameter);
+}
+
+void UnitScopes::bind(UnitState& state, ManagedParameter& parameter) {
+  if (state.forward)
+    parameter.bind(address_in(*state.forward, parameter));
+  else if (state.backward)
+    parameter.bind(address_in(*state.backward, parameter));
+  else
+    parameter.rest();
 }
 
 void UnitScopes::open_backward_scope(UnitState& state) {

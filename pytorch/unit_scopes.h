@@ -31,6 +31,15 @@ class UnitScopes {
 
   // A pass begins, with its forward.
   void begin();
+  // An evaluation, around which another pass may go on: its visits do not count.
+  void begin_evaluation() {
+    close_all();
+    evaluates_ = true;
+  }
+  void end_evaluation() {
+    close_all();
+    evaluates_ = false;
+  }
   bool in_backward() const { return in_backward_; }
   // Closes what forward has left open.
   void begin_backward();
@@ -41,6 +50,8 @@ class UnitScopes {
   // Of a unit that forward came to several times: whether backward has yet to come here again.
   bool more_uses_follow(int unit) const;
   void close_all();
+  // Where the parameter's memory is now: in the unit's scope, or at rest.
+  static void bind(UnitState& state, ManagedParameter& parameter);
 
  private:
   bool is_around(int outer, int unit) const;
@@ -51,7 +62,7 @@ class UnitScopes {
 
   std::vector<UnitState> units_;
   std::vector<int> open_;  // in the order of opening
-  bool in_backward_ = false;
+  bool in_backward_ = false, evaluates_ = false;
 };
 
 }  // namespace zero::pytorch

@@ -78,6 +78,17 @@ class ModelSpec {
   // came k times has, in backward, forward() scopes for the first k - 1 of its uses, and its
   // backward() scope, with the whole gradient, at the last.
   ModelSpec& learn_order();
+  // As learn_order(), and later passes may open units in other orders, more often, and forward
+  // again after backward; Engine::evaluate(), saves and reads may come among micro steps. A pass
+  // that leaves the order goes on in step with the other ranks, which costs it an exchange for each
+  // scope and a gather that nothing overlaps; where ranks differ, those that keep to the order take
+  // part when their micro step ends. Where parameters are sharded, or each micro step reduces, that
+  // is asked in one small exchange for each micro step. All units are UnitSpec::optional().
+  ModelSpec& any_order();
+  // A step takes any number of micro steps from Engine::begin_micro_step(), also with
+  // gradient_accumulation_steps of 1, and after one that was said to be the last where each of them
+  // reduces. The memory for their sum is planned as for 2 or more.
+  ModelSpec& any_micro_steps();
   // Puts the parameters declared so far whose global names fit into an optimizer group, as
   // ParamOptions::group does; * stands for any characters ("h.*.ln_*").
   ModelSpec& group(std::string_view pattern, const std::string& name);

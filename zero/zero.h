@@ -231,6 +231,10 @@ class Engine {
   // What the next step that is applied has for a group unless its StepOptions say otherwise: each
   // value that the group's rule has. Waits for the steps in flight.
   GroupValues next_values(std::string_view group = "");
+  // Forgets the gradients of this step's micro steps so far; says whether there were any. A forward
+  // pass that waits for its backward stays, as the first micro step. All ranks do so at the same
+  // place, or the next step says that they differ.
+  bool drop_gradients();
   Evaluation evaluate();
   // States its bytes, and throws when they do not fit. -1: on every rank.
   FullModel materialize(int only_rank = -1);
@@ -245,9 +249,18 @@ class Engine {
   // The whole tensor of "value", "grad", "master" or a state ("exp_avg", ...) of a parameter, as
   // fp32.
   void read(std::string_view name, std::string_view what, std::span<float> whole);
+  // The gradient of a parameter, averaged and unscaled, before clipping: among the micro steps of a
+  // step of what they have summed so far, over `mean_over` of them (not given: over those that
+  // came); else of the last step. Not among micro steps with gradient_sync "inner".
+  void read_gradient(std::string_view name, std::span<float> whole,
+                     std::optional<double> mean_over = {});
   // Gives a parameter other values, equal on all ranks; its master weights follow, its optimizer
   // states stay.
   void write(std::string_view name, std::span<const float> whole);
+  // Takes over what the program has written to a parameter that rests whole, through resident() or
+  // what it has of that memory: its master weights follow, but for elements that they round to.
+  // Throws DisagreementError where ranks hold different values.
+  void adopt(std::string_view name);
   // A hash of all weights, master weights and optimizer states by name and element, whatever the
   // stage.
   std::uint64_t digest();
@@ -261,6 +274,11 @@ class Engine {
   std::string memory_table() const;
   // As long as the last save took on the slowest rank; 0: there was none yet.
   double predicted_save_seconds() const;
+  // Whether each micro step reduces its gradients over all ranks, so that more of them may come
+  // after one that was said to be the last.
+  bool reduces_each_micro_step() const;
+  // An error has ended the engine: it refuses further work.
+  bool failed() const;
 
  private:
   void* raw_buffer(std::string_view name, DType dtype);

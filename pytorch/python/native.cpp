@@ -18,6 +18,7 @@
 
 #include "pytorch/python/comparison.h"
 #include "pytorch/python/config.h"
+#include "pytorch/python/words.h"
 #include "pytorch/sharded_parameters.h"
 #include "pytorch/tensor_device.h"
 #include "zero/zero.h"
@@ -121,7 +122,7 @@ class Model {
   ShardedParameters& parameters() { return *parameters_; }
   Engine& engine() { return *engine_; }
 
-  float loss_scale() { return parameters_->micro_step().loss_scale(); }
+  float loss_scale() { return parameters_->loss_scale(); }
   void note_loss(double mean) { parameters_->micro_step().loss(mean); }
 
   StepResult step(std::optional<double> learning_rate, const ValuesByGroup& groups,
@@ -139,7 +140,23 @@ class Model {
     });
   }
   // Takes part in one evaluation pass of the other ranks.
-  void join_evaluation() { engine_->evaluate().next(false); }
+  void join_evaluation() {
+    parameters_->come_to_rest();
+    engine_->evaluate().next(false);
+  }
+  // Before a collective call other than a pass or a step.
+  void come_to_rest() {
+    parameters_->come_to_rest();
+    parameters_->adopt_changes();
+  }
+
+  at::Tensor read_gradient(const std::string& name, const std::vector<std::int64_t>& shape,
+                           double mean_over) {
+    at::Tensor whole = at::empty(shape, at::kFloat);
+    engine_->read_gradient(name, {whole.mutable_data_ptr<float>(), std::size_t(whole.numel())},
+                           mean_over);
+    return whole;
+  }
 
   at::Tensor read(const std::string& name, const std::string& what,
                   const std::vector<std::int64_t>& shape) {
@@ -223,7 +240,7 @@ void declare_errors(py::module_& module) {
   module.attr("StalledError") = py::handle(stalled);
   py::register_exception_translator([](std::exception_ptr thrown) {
     const auto raise = [](py::handle kind, const Error& error) {
-      py::object instance = py::reinterpret_borrow<py::object>(kind)(error.what());
+      py::object instance = py::reinterpret_borrow<py::object>(kind)(in_python(error.what()));
       instance.attr("exit_code") = error.exit_code();
       PyErr_SetObject(kind.ptr(), instance.ptr());
     };
@@ -314,6 +331,15 @@ void declare_model(py::module_& module) {
           "rethrow", [](Model& m) { m.parameters().rethrow(); }, Unlocked())
       .def("is_resident", &Model::is_resident, py::arg("name"), py::arg("dtype"), Unlocked())
       .def("join_evaluation", &Model::join_evaluation, Unlocked())
+      .def("come_to_rest", &Model::come_to_rest, Unlocked())
+      .def(
+          "drop_gradients", [](Model& m) { return m.parameters().drop_gradients(); }, Unlocked())
+      .def(
+          "check_unchanged", [](Model& m) { m.parameters().check_unchanged(); }, Unlocked())
+      .def("failed", [](Model& m) { return m.engine().failed(); })
+      .def("reduces_each_micro_step", [](Model& m) { return m.engine().reduces_each_micro_step(); })
+      .def("read_gradient", &Model::read_gradient, py::arg("name"), py::arg("shape"),
+           py::arg("mean_over"), Unlocked())
       .def("read", &Model::read, py::arg("name"), py::arg("what"), py::arg("shape"), Unlocked())
       .def("write", &Model::write, py::arg("name"), py::arg("values"), Unlocked())
       .def(

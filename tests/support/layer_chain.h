@@ -23,6 +23,7 @@ using Launch = std::function<void(std::function<void()>)>;
 struct Declaration {
   std::vector<std::string> layers = {"a", "b", "c", "d"};
   bool nested = true, optional = false, learns = false;
+  bool free = false;                    // any order of optional units, any number of micro steps
   std::vector<std::string> order = {};  // with repetitions; empty: the layers
 };
 
@@ -41,6 +42,7 @@ inline zero::ModelSpec describe(const Declaration& declared) {
   for (const std::string& name : declared.order)
     if (++uses[name] > 1) model.again(name);
   if (declared.learns) model.learn_order();
+  if (declared.free) model.any_order().any_micro_steps();
   return model;
 }
 

@@ -27,7 +27,7 @@ DType wire_of(const Precision& precision, const Layout& layout) {
 // Over one rank nothing is sharded, except in strict mode; what remains to choose is when gradients
 // are summed.
 void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
-  const bool accumulates = plan.batch.accumulation > 1;
+  const bool accumulates = plan.accumulates;
   const bool adds_shards = accumulates && plan.sync_each();
   const bool adds_wholes = accumulates && !plan.sync_each();
   const bool gradient_sharded =
@@ -85,7 +85,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
       plan.wire.feedback && config.fp16_enabled && config.loss_scale.loss_scale == 0;
   policy.measures_errors = plan.wire.encodes() && config.zero_core.wire.max_error;
   const bool groups = plan.grid.replicas() > 1;
-  const bool accumulates = plan.batch.accumulation > 1;
+  const bool accumulates = plan.accumulates;
   policy.sums_groups_last = groups && accumulates && plan.sync == GradientSync::inner;
   policy.adds_group_sums = groups && accumulates && plan.sync == GradientSync::each;
   if (!groups && accumulates && plan.sync == GradientSync::inner)
@@ -225,9 +225,18 @@ comm::ReduceGroups reduce_groups_of(const RankGrid& grid, const CoreOptions& opt
   return groups;
 }
 
+// With a micro step in most steps, and more in some: a sum of shards is the smallest, and on one
+// rank backward adds to what it has written.
+GradientSync sync_of_one(const EnginePlan& plan, const Config& config, const PlanRank& on) {
+  const bool stays = config.zero_optimization.offload_optimizer.device == OffloadDevice::none;
+  return on.ranks == 1 && stays && !plan.strict ? GradientSync::last : GradientSync::each;
+}
+
 GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRank& on) {
   const CoreOptions& options = config.zero_core;
-  if (options.gradient_sync == GradientSync::automatic) return plan.placement.sync;
+  if (options.gradient_sync == GradientSync::automatic)
+    return plan.accumulates && plan.batch.accumulation == 1 ? sync_of_one(plan, config, on)
+                                                            : plan.placement.sync;
   if (options.gradient_sync != GradientSync::inner || plan.grid.replicas() > 1)
     return options.gradient_sync;
   const int group =
@@ -254,6 +263,7 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
       configured(strategy_for(config.zero_optimization, config.zero_core, asked)),
       placement(strict ? strict_strategy(configured) : configured),
       grid(asked.shard_ranks == 1 ? RankGrid{on.ranks, on.ranks} : asked),
+      accumulates(batch.accumulation > 1 || model.any_micro_steps),
       sync(sync_of(*this, config, on)),
       reduce_groups(reduce_groups_of(grid, config.zero_core)),
       wire(wire_formats_for(config, configured, grid, on.neighbours())),
@@ -271,6 +281,12 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
     parameter_memory = assign_slots(layout, {one_each, false});
     gradient_memory = assign_slots(layout, {one_each, true});
   }
+  steps = make_step_plans(inputs, sync_each());
+  check_plans(inputs, steps);
+}
+
+void EnginePlan::change_order(std::vector<int> order) {
+  inputs.order = std::move(order);
   steps = make_step_plans(inputs, sync_each());
   check_plans(inputs, steps);
 }

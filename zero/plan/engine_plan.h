@@ -35,6 +35,8 @@ struct EnginePlan {
   // The first pass has shown the forward order, after its forward scopes: all plans are made anew.
   // Returns what is left of the step's first micro step, which may be the `last` as well.
   StepPlan learn_order(std::vector<int> order, bool last);
+  // Later passes have another order: all plans are made anew, between micro steps.
+  void change_order(std::vector<int> order);
 
   bool strict;
   Batch batch;
@@ -42,6 +44,7 @@ struct EnginePlan {
   Strategy configured, placement;  // they differ only in strict mode
   // As asked for, but groups of one rank divide nothing: what is sharded then is sharded over all.
   RankGrid grid;
+  bool accumulates;   // a step may have several micro steps
   GradientSync sync;  // never automatic
   // Each micro step reduces gradients, if only inside groups, not the last alone.
   bool sync_each() const { return sync != GradientSync::last; }

@@ -90,6 +90,13 @@ class PlanBuilder {
     return finished();
   }
 
+  StepPlan build_reductions(const std::vector<int>& flat_units) {
+    plan_.name = "reductions of a scope";
+    for (const int flat : flat_units)
+      if (reduction_) emit_reduction(*reduction_, flat);
+    return finished();
+  }
+
   StepPlan build_late_reductions() {
     plan_.name = "late reductions";
     for (int f = 0; f < std::ssize(inputs_.layout->flat_units); ++f)
@@ -211,7 +218,10 @@ StepPlan make_pass(const PlanInputs& inputs, const Pass& pass) {
   if (!pass.training) contents.gathered.assign(contents.gathered.size(), false);
   if (!pass.first && pass.training) reshard_after_micro_step(inputs, contents);
   const std::vector<GatherRequest> gathers = gathers_of(inputs, steps, contents);
-  return PlanBuilder(inputs, pass.reduction, pass.last).build(pass.name, steps, gathers);
+  StepPlan plan = PlanBuilder(inputs, pass.reduction, pass.last).build(pass.name, steps, gathers);
+  if (pass.training)
+    plan.forward_scopes = static_cast<int>(forward_steps(inputs, pass.training).size());
+  return plan;
 }
 
 // In micro steps but the last.
@@ -224,6 +234,12 @@ std::optional<Op> early_reduction(const PlanInputs& inputs, bool sync_each) {
 
 StepPlan make_gather_plan(const PlanInputs& inputs, const std::vector<int>& flat_units) {
   return PlanBuilder(inputs, std::nullopt, false).build_gathers(flat_units);
+}
+
+StepPlan make_reduction_plan(const PlanInputs& inputs, bool sync_each,
+                             const std::vector<int>& flat_units) {
+  return PlanBuilder(inputs, early_reduction(inputs, sync_each), false)
+      .build_reductions(flat_units);
 }
 
 HalfPlans make_half_plans(const PlanInputs& inputs, bool sync_each, bool last) {

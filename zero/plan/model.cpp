@@ -158,6 +158,20 @@ ModelSpec& ModelSpec::learn_order() {
   return *this;
 }
 
+ModelSpec& ModelSpec::any_order() {
+  for (const detail::UnitDeclaration& unit : model_->units)
+    if (!unit.optional)
+      throw UsageError("ModelSpec::any_order: unit " + unit.name +
+                       " is not optional; declare it UnitSpec::optional()");
+  model_->learns_order = model_->any_order = true;
+  return *this;
+}
+
+ModelSpec& ModelSpec::any_micro_steps() {
+  model_->any_micro_steps = true;
+  return *this;
+}
+
 ModelSpec& ModelSpec::group(std::string_view pattern, const std::string& name) {
   bool found = false;
   for (detail::ParamDeclaration& param : model_->params) {

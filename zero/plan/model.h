@@ -48,6 +48,8 @@ struct Model {
   Names index_of_unit, index_of_param;
   std::vector<int> order;     // units in forward order; one that repeats stands there several times
   bool learns_order = false;  // the first pass decides the order
+  bool any_order = false;     // later passes may leave it
+  bool any_micro_steps = false;  // whatever the config's accumulation is
 
   // Whether a parameter or a buffer has this global name.
   bool declares(std::string_view global_name) const {

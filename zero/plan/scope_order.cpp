@@ -64,4 +64,55 @@ std::vector<ScopeStep> backward_steps(const PlanInputs& inputs) {
   return steps;
 }
 
+void insert_missing(const Model& model, std::vector<int>& order) {
+  for (int unit = 0; unit < std::ssize(model.units); ++unit) {
+    if (std::ranges::count(order, unit) > 0) continue;
+    const int parent = model.units[unit].parent;
+    int before = unit - 1;
+    while (before >= 0 && before != parent && model.units[before].parent != parent)
+      before = model.units[before].parent;
+    if (before < 0) {
+      order.insert(order.begin(), unit);
+      continue;
+    }
+    auto place = std::find(order.rbegin(), order.rend(), before).base();
+    if (before != parent)
+      while (place != order.end() && model.lies_within(*place, before)) ++place;
+    order.insert(place, unit);
+  }
+}
+
+bool is_nested(const Model& model, const std::vector<int>& order) {
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const int parent = model.units[order[i]].parent;
+    if (parent < 0) continue;
+    if (i == 0 || (order[i - 1] != parent && !model.lies_within(order[i - 1], parent)))
+      return false;
+  }
+  return true;
+}
+
+std::vector<int> merged_order(const std::vector<int>& a, const std::vector<int>& b) {
+  const std::size_t rows = a.size() + 1, columns = b.size() + 1;
+  // Of the rests of both, from a place in each: the length of what they have in common.
+  std::vector<int> common(rows * columns, 0);
+  const auto at = [&](std::size_t i, std::size_t j) -> int& { return common[i * columns + j]; };
+  for (std::size_t i = a.size(); i-- > 0;)
+    for (std::size_t j = b.size(); j-- > 0;)
+      at(i, j) = a[i] == b[j] ? at(i + 1, j + 1) + 1 : std::max(at(i + 1, j), at(i, j + 1));
+  std::vector<int> merged;
+  std::size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (a[i] == b[j])
+      merged.push_back(a[i]), ++i, ++j;
+    else if (at(i + 1, j) >= at(i, j + 1))
+      merged.push_back(a[i++]);
+    else
+      merged.push_back(b[j++]);
+  }
+  merged.insert(merged.end(), a.begin() + i, a.end());
+  merged.insert(merged.end(), b.begin() + j, b.end());
+  return merged;
+}
+
 }  // namespace zero::detail

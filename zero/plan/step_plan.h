@@ -122,6 +122,7 @@ struct Instruction {
 struct StepPlan {
   std::string name;
   std::vector<Instruction> instructions;
+  int forward_scopes = 0;  // of a micro step: before its backward
 };
 
 // Sets Instruction::after from the accesses.
@@ -166,6 +167,14 @@ std::vector<ScopeStep> forward_steps(const PlanInputs& inputs, bool training);
 // that has something to train.
 std::vector<ScopeStep> backward_steps(const PlanInputs& inputs);
 
+// Adds the units that an order lacks where they were declared: behind the unit that was declared
+// before it within the same one, else directly behind that one.
+void insert_missing(const Model& model, std::vector<int>& order);
+// Whether a unit that lies within another one comes directly behind that, or behind others within.
+bool is_nested(const Model& model, const std::vector<int>& order);
+// The shortest order from which both follow by leaving units out.
+std::vector<int> merged_order(const std::vector<int>& a, const std::vector<int>& b);
+
 struct StepPlans {
   // Micro steps by their position in a step. They `reduce` where gradients are synchronized in
   // them, and `accumulate` where gradients are summed apart from where backward writes them.
@@ -183,6 +192,9 @@ struct HalfPlans {
 };
 // Gathers of flat units that a scope needs at once.
 StepPlan make_gather_plan(const PlanInputs& inputs, const std::vector<int>& flat_units);
+// What becomes of flat units' gradients in a micro step that no plan foresees.
+StepPlan make_reduction_plan(const PlanInputs& inputs, bool sync_each,
+                             const std::vector<int>& flat_units);
 HalfPlans make_half_plans(const PlanInputs& inputs, bool sync_each, bool last);
 StepPlan make_update_plan(const PlanInputs& inputs);
 

@@ -54,8 +54,10 @@ void Engine::load_weights(const std::string& file,
   load_weights(file, LoadOptions{.name_in_file = name_in_file});
 }
 std::vector<std::string> Engine::load_weights(const std::string& file, const LoadOptions& options) {
-  core_->require_no_save("Engine::load_weights()");
-  return core_->weights().load(file, options);
+  core_->require_changeable("Engine::load_weights()");
+  std::vector<std::string> missing = core_->weights().load(file, options);
+  core_->scopes().note_new_values();
+  return missing;
 }
 void* Engine::raw_buffer(std::string_view name, DType dtype) {
   return core_->train().buffers.address(name, dtype);
@@ -94,6 +96,12 @@ MicroSteps Engine::micro_steps() {
 MicroStep Engine::begin_micro_step(bool last) {
   return {core_->link(), core_->scopes().begin_micro_step(last)};
 }
+bool Engine::drop_gradients() {
+  core_->guard().refuse_after_failure("Engine::drop_gradients() was called");
+  const bool had_some = core_->scopes().drop_gradients();
+  if (had_some) core_->transfers().note_dropped();
+  return had_some;
+}
 Evaluation Engine::evaluate() {
   core_->scopes().begin_evaluation();
   return Evaluation(core_->link());
@@ -114,9 +122,30 @@ void Engine::read(std::string_view name, std::string_view what, std::span<float>
   const double scale = what == "grad" ? core_->stepper().inverse_gradient_scale() : 1;
   core_->weights().read(name, what, whole, static_cast<float>(scale));
 }
+void Engine::read_gradient(std::string_view name, std::span<float> whole,
+                           std::optional<double> mean_over) {
+  core_->require_idle("Engine::read_gradient()");
+  const detail::TrainState& train = core_->train();
+  const int pending = core_->scopes().ended_micro_steps();
+  if (pending == 0) return read(name, "grad", whole);
+  if (train.last_micro_step || train.plan.sync == GradientSync::each)
+    return core_->weights().read(
+        name, "grad", whole, static_cast<float>(core_->stepper().pending_scale(mean_over, true)));
+  if (train.plan.sync != GradientSync::last)
+    throw UsageError(
+        "Engine::read_gradient() was called among micro steps, and zero_core.gradient_sync "
+        "\"inner\" sums gradients over all ranks in the last one alone: read it after the step");
+  core_->weights().read_unreduced_gradient(
+      name, whole, static_cast<float>(core_->stepper().pending_scale(mean_over, false)));
+}
+void Engine::adopt(std::string_view name) {
+  core_->require_changeable("Engine::adopt()");
+  core_->weights().adopt(name);
+}
 void Engine::write(std::string_view name, std::span<const float> whole) {
-  core_->require_no_save("Engine::write()");
+  core_->require_changeable("Engine::write()");
   core_->weights().write(name, whole);
+  core_->scopes().note_new_values();
 }
 std::uint64_t Engine::digest() {
   core_->require_idle("Engine::digest()");
@@ -129,7 +158,7 @@ void Engine::open_checkpoints(const std::string& directory) {
 }
 SaveTicket Engine::save_checkpoint(const std::string& directory, const SaveOptions& options) {
   const char* call = "Engine::save_checkpoint()";
-  core_->scopes().refuse_among_micro_steps(call);
+  if (!core_->train().model.any_order) core_->scopes().refuse_among_micro_steps(call);
   // The device's copies come behind its steps by themselves; what the host copies does not.
   if (core_->checkpoints().copies_behind_steps(options))
     core_->require_settled(call);
@@ -170,6 +199,12 @@ std::int64_t Engine::step_count() const {
 }
 DType Engine::compute_dtype() const {
   return core_->train().policy().precision.compute;
+}
+bool Engine::reduces_each_micro_step() const {
+  return core_->train().plan.sync == GradientSync::each;
+}
+bool Engine::failed() const {
+  return core_->guard().failed();
 }
 std::string Engine::memory_table() const {
   return core_->train().runtime.ledger().table();

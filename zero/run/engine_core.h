@@ -41,6 +41,7 @@ class EngineCore {
   Scopes& scopes() { return scopes_; }
   Stepper& stepper() { return stepper_; }
   StepAgreement& agreement() { return agreement_; }
+  Transfers& transfers() { return transfers_; }
   Weights& weights() { return weights_; }
   Checkpoints& checkpoints() { return checkpoints_; }
   // The handles that Engine::units() shows.
@@ -49,9 +50,13 @@ class EngineCore {
   // What a collective call between steps needs, each more than the one before; they throw as
   // CallGuard::require(). That every rank knows which steps were applied; that no work is in
   // flight; that no micro step of the next step has been run; that a pending save is finished.
+  // Where the order of calls is free, a forward pass may be under way in the first two.
   void require_settled(const char* call) {
-    scopes_.end_open_micro_step();
-    guard_.require(Phase::between_steps, call);
+    scopes_.come_to_rest();
+    if (guard_.phase() == Phase::micro_step)
+      guard_.require(Phase::micro_step, call);
+    else
+      guard_.require(Phase::between_steps, call);
     stepper_.settle();
   }
   void require_idle(const char* call) {
@@ -61,6 +66,19 @@ class EngineCore {
   void require_step_border(const char* call) {
     scopes_.refuse_among_micro_steps(call);
     require_idle(call);
+  }
+  // Before values change among micro steps, where the order of calls is free and nothing has been
+  // read ahead of the update.
+  void require_changeable(const char* call) {
+    const bool free =
+        train_.model.any_order && !train_.offloads_to_file() && !train_.offloads_beside_gpu();
+    if (!free) return require_no_save(call);
+    require_idle(call);
+    if (scopes_.inside_any())
+      throw UsageError(
+          std::string(call) +
+          " was called inside of a forward or backward pass; it belongs before or after");
+    checkpoints_.finish_pending();
   }
   void require_no_save(const char* call) {
     require_step_border(call);

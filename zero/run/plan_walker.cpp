@@ -18,7 +18,11 @@ bool awaited_later(Op op, const ResourceAccess& access) {
 
 PlanWalker::PlanWalker(const PlanInputs& inputs, Lanes lanes, StepClock& clock,
                        std::function<void(int)> completed)
-    : inputs_(inputs), lanes_(std::move(lanes)), clock_(clock), completed_(std::move(completed)) {}
+    : inputs_(inputs),
+      lanes_(std::move(lanes)),
+      clock_(clock),
+      completed_(std::move(completed)),
+      contents_(inputs.parameter_slots.slots, -1) {}
 
 std::shared_ptr<PlanWalker::Mark> PlanWalker::create_mark(PlanStream stream) {
   auto& spare = spare_[stream];
@@ -53,11 +57,15 @@ void PlanWalker::follow(PlanStream stream, const ResourceAccess& access) {
   });
 }
 
+void PlanWalker::list_steps() {
+  for (auto& steps : steps_) steps.clear();
+  for (std::size_t i = 0; i < plan_->instructions.size(); ++i)
+    steps_[plan_->instructions[i].stream].push_back(i);
+}
+
 void PlanWalker::begin(const StepPlan& plan) {
   plan_ = &plan;
-  for (auto& steps : steps_) steps.clear();
-  for (std::size_t i = 0; i < plan.instructions.size(); ++i)
-    steps_[plan.instructions[i].stream].push_back(i);
+  list_steps();
   next_ = {};
   open_.clear();
   ended_.clear();
@@ -164,9 +172,54 @@ void PlanWalker::pump() {
         if (!std::ranges::all_of(instruction.after, done)) break;
         for (const ResourceAccess& access : instruction.accesses) follow(stream, access);
         lanes_[stream].issue(instruction);
+        if (fills_slot(instruction.op))
+          contents_[inputs_.parameter_slots.slot_of[instruction.target]] = instruction.target;
         mark(number);
       }
   }
+}
+
+void PlanWalker::finish_forward() {
+  settle();
+  pump();
+  while (in_forward() && next_[PlanStream::compute] < std::size_t(plan_->forward_scopes)) {
+    if (!is_optional(*next_compute()))
+      throw UsageError("forward ended before " + describe(*next_compute()));
+    pass_over_next();
+  }
+  pump();
+}
+
+std::vector<PlanWalker::OpenScope> PlanWalker::take_open() {
+  settle();
+  std::vector<OpenScope> taken;
+  for (const Open& open : open_) {
+    const Instruction& instruction = plan_->instructions[open.step];
+    taken.push_back({instruction.op, instruction.target, open.scope});
+  }
+  for (; !open_.empty(); open_.pop_back()) ended_.push_back(open_.back().step);  // inner ones first
+  return taken;
+}
+
+PlanWalker::Paused PlanWalker::pause() {
+  Paused paused{plan_, next_, std::move(done_), contents_};
+  plan_ = nullptr;
+  return paused;
+}
+
+void PlanWalker::resume(Paused&& paused) {
+  if (inputs_.policy->parameters_sharded) {
+    std::vector<int> held;
+    for (const int flat : paused.contents)
+      if (flat >= 0) held.push_back(flat);
+    const StepPlan gathers = make_gather_plan(inputs_, held);
+    begin(gathers);
+    finish();
+  }
+  plan_ = paused.plan;
+  list_steps();
+  next_ = paused.next;
+  done_ = std::move(paused.done);
 }
 
 void PlanWalker::finish() {

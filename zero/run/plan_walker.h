@@ -67,6 +67,36 @@ class PlanWalker {
   }
   bool replaced_before_use(int flat_unit) const;
 
+  // Whether a step of the program does not come next, nor after optional ones alone.
+  bool leaves_plan(Op op, int target) const { return active() && !may_come(op, target); }
+  bool in_forward() const {
+    return active() && next_[PlanStream::compute] <= std::size_t(plan_->forward_scopes);
+  }
+  // Passes over the rest of forward, so that all ranks have issued the same.
+  void finish_forward();
+  struct OpenScope {
+    Op op;
+    int target;
+    std::int64_t scope;
+  };
+  // Ends the open steps for the plan, in the order of their opening; the program's scopes go on.
+  std::vector<OpenScope> take_open();
+
+  // A plan that is left for another one, and goes on later.
+  struct Paused {
+    const StepPlan* plan = nullptr;
+    ByStream<std::size_t> next{};
+    std::vector<char> done;
+    std::vector<int> contents;
+  };
+  Paused pause();
+  // Gathers again what slots held, where parameters are sharded.
+  void resume(Paused&& paused);
+  // By parameter slot: the flat unit that lies there, or -1.
+  const std::vector<int>& contents() const { return contents_; }
+  // Parameters have changed.
+  void forget_contents() { contents_.assign(contents_.size(), -1); }
+
   // Issues the rest. Throws UsageError when compute steps are missing that are not optional.
   void finish();
   // Ends the plan early, when no rank goes on with it.
@@ -124,6 +154,8 @@ class PlanWalker {
            inputs_.layout->needs(instruction.target, flat_unit);
   }
 
+  void list_steps();
+
   const PlanInputs& inputs_;
   const Lanes lanes_;
   StepClock& clock_;
@@ -145,6 +177,7 @@ class PlanWalker {
   };
   std::vector<Open> open_;          // entered compute steps
   std::vector<std::size_t> ended_;  // left, not settled
+  std::vector<int> contents_;       // by parameter slot
 };
 
 }  // namespace zero::detail

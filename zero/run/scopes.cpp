@@ -21,25 +21,28 @@ Scopes::Scopes(TrainState& train, CallGuard& guard, PlanWalker& walker, OrderLea
       hidden_(hidden),
       clock_(clock),
       agreement_(agreement),
+      free_(train, walker, [this](int flat) { complete_and_forget(flat); }),
+      free_evaluation_(train, walker, [](int) {}),
       touched_(train_.model.params.size(), 0),
       ever_touched_(train_.model.params.size(), 0),
       open_ranges_(2 * train_.model.units.size()) {}
 
 void Scopes::check_order(int index) const {
-  if (micro_steps_done_ == accumulation())
+  const int done = ended_micro_steps();
+  if (done == accumulation())
     throw UsageError(
         "Engine::micro_steps() was begun again before Engine::step(): call step() once, after " +
         (accumulation() == 1 ? "the micro step"
                              : "all " + std::to_string(accumulation()) + " micro steps"));
-  if (index != micro_steps_done_)
+  if (index != done)
     throw UsageError("micro step " + std::to_string(index) + " was begun where micro step " +
-                     std::to_string(micro_steps_done_) + " of " + std::to_string(accumulation()) +
+                     std::to_string(done) + " of " + std::to_string(accumulation()) +
                      " comes next; run every element of Engine::micro_steps(), in order");
 }
 
 int Scopes::begin_micro_step(bool last) {
-  const int index = micro_steps_done_ + (guard_.phase() == Phase::micro_step ? 1 : 0);
-  start_micro_step(index, no_loop, last || accumulation() == 1);
+  const int index = ended_micro_steps() + (guard_.phase() == Phase::micro_step ? 1 : 0);
+  start_micro_step(index, no_loop, last || !train_.plan.accumulates);
   return index;
 }
 
@@ -47,7 +50,8 @@ void Scopes::start_micro_step(int index, std::int64_t pass, bool last) {
   end_open_micro_step();
   guard_.require(Phase::between_steps, "a micro step");
   train_.require_values("");
-  if (index > 0 && train_.last_micro_step && pass == no_loop)
+  const bool after_last = index > 0 && train_.last_micro_step && pass == no_loop;
+  if (after_last && (!train_.model.any_micro_steps || train_.plan.sync != GradientSync::each))
     throw UsageError(accumulation() == 1
                          ? "Engine::begin_micro_step() was called again before Engine::step(), "
                            "and gradient_accumulation_steps is 1; set it to 2 or more"
@@ -56,27 +60,38 @@ void Scopes::start_micro_step(int index, std::int64_t pass, bool last) {
   if (pass != no_loop) check_order(index);
   check_replicas(train_);
   if (index == 0) {
-    loss_sum_ = 0;
-    losses_missing_ = 0;
-    agreement_.begin_losses();
+    begin_losses();
+    more_after_last_ = false;
     clock_.start();
   }
+  more_after_last_ = more_after_last_ || after_last;
   if (index == 0 || train_.plan.sync_each() || train_.policy().accumulate_locally)
     std::fill(touched_.begin(), touched_.end(), char{0});
   pass_ = pass;
   train_.micro_step = index;
   train_.last_micro_step = last;
   loss_given_ = false;
+  micro_loss_ = 0;
+  forward_.clear();
   guard_.enter(Phase::micro_step);
   if (learner_.waits())
     learner_.begin();
   else
     walker_.begin(plan_of_micro_step());
+  slots_changed_ = false;
+}
+
+void Scopes::begin_losses() {
+  loss_sum_ = 0;
+  losses_missing_ = 0;
+  free_micro_steps_ = 0;
+  agreement_.begin_losses();
 }
 
 void Scopes::end_learning() {
   if (!learner_.active()) return;
   backward_ = train_.plan.learn_order(learner_.finish(), train_.last_micro_step);
+  used_order_ = learner_.used();
   walker_.begin(backward_);
 }
 
@@ -84,8 +99,16 @@ void Scopes::end_open_micro_step() {
   if (guard_.phase() != Phase::micro_step) return;
   guard_.refuse_after_failure("the micro step cannot end");
   guard_.or_poison([&] {
+    resume_micro_step();
     end_learning();
-    walker_.finish();
+    if (free_.active())
+      end_free_micro_step();
+    else
+      walker_.finish();
+    while (agrees_on_leaving() && someone_leaves(false)) {
+      begin_free_micro_step();
+      end_free_micro_step();
+    }
   });
   if (!loss_given_) ++losses_missing_;
   ++micro_steps_done_;
@@ -101,21 +124,22 @@ void Scopes::refuse_among_micro_steps(const char* call) const {
 
 void Scopes::end_accumulation(std::optional<double> mean_over) {
   const bool in_loop = pass_ != no_loop;
-  if (in_loop ? micro_steps_done_ != accumulation() : micro_steps_done_ == 0)
-    throw UsageError("Engine::step() was called after " + std::to_string(micro_steps_done_) +
-                     " of " + std::to_string(accumulation()) +
+  const int done = ended_micro_steps();
+  if (in_loop ? done != accumulation() : done == 0)
+    throw UsageError("Engine::step() was called after " + std::to_string(done) + " of " +
+                     std::to_string(accumulation()) +
                      " micro steps; run every element of Engine::micro_steps()");
   if (mean_over && !(*mean_over > 0 && std::isfinite(*mean_over)))
     throw UsageError("StepOptions::mean_over is " + std::to_string(*mean_over) +
                      "; expected a positive number");
-  train_.losses = mean_over.value_or(micro_steps_done_);
-  micro_steps_done_ = 0;
+  train_.losses = mean_over.value_or(done);
+  micro_steps_done_ = free_micro_steps_ = 0;
   name_unasked_gradients();
   name_missing_losses();
 }
 
 bool Scopes::reduce_late() {
-  if (train_.last_micro_step) return false;
+  if (train_.last_micro_step) return more_after_last_;
   train_.last_micro_step = true;
   walker_.begin(train_.plan.steps.late_reductions);
   walker_.finish();
@@ -136,11 +160,18 @@ std::int64_t Scopes::enter(Op op, int unit) {
                      " was called outside Engine::micro_steps()" +
                      (op == Op::forward ? " and Engine::evaluate()" : ""));
   guard_.or_poison([&] {
+    if (phase == Phase::micro_step) resume_micro_step();
     if (op == Op::backward) end_learning();
-    if (learner_.active())
+    if (!learner_.active() && !free_pass().active() && train_.model.any_order &&
+        walker_.leaves_plan(op, unit))
+      leave_plan();
+    if (free_pass().active())
+      free_pass().enter(op, unit, scope);
+    else if (learner_.active())
       learner_.enter(unit, scope);
     else
       walker_.enter(op, unit, scope);
+    if (op == Op::forward && phase == Phase::micro_step) forward_.push_back(unit);
     for (const int f : train_.layout().needs_of_unit[unit]) hidden_.show_parameters(f);
     open_ranges_[2 * unit + (op == Op::backward)].emplace(train_.runtime, op, unit_name(unit));
     clock_.turn_to(StepClock::Activity::kernels);
@@ -150,11 +181,14 @@ std::int64_t Scopes::enter(Op op, int unit) {
 
 void Scopes::leave(Op op, int unit, std::int64_t scope) noexcept {
   if (guard_.full_model_lives()) return;
-  const bool learning = learner_.active();
-  if (!(learning ? learner_.leave(scope) : walker_.leave(op, unit, scope))) return;
+  const bool planned = !free_pass().active() && !learner_.active();
+  const bool was_open = planned                ? walker_.leave(op, unit, scope)
+                        : free_pass().active() ? free_pass().leave(scope)
+                                               : learner_.leave(scope);
+  if (!was_open) return;
   open_ranges_[2 * unit + (op == Op::backward)].reset();
-  if (!learning) hidden_.hide_parameters(unit, walker_);
-  if (!walker_.inside_any()) clock_.turn_to(StepClock::Activity::other);
+  if (planned) hidden_.hide_parameters(unit, walker_);
+  if (!inside_any()) clock_.turn_to(StepClock::Activity::other);
 }
 
 int Scopes::find_param(int unit, std::string_view name) const {
@@ -197,7 +231,9 @@ void* Scopes::gradient(int unit, std::string_view name, DType dtype, float* beta
   const ParamDeclaration& declaration = train_.param(index);
   if (!declaration.options.trainable)
     throw UsageError("parameter " + declaration.name + " is frozen and has no gradient");
-  if (!walker_.inside(Op::backward, unit))
+  const bool inside =
+      free_.active() ? free_.inside(Op::backward, unit) : walker_.inside(Op::backward, unit);
+  if (!inside)
     throw UsageError("the gradient of " + declaration.name +
                      " was asked for outside a backward scope");
   const Place& place = train_.place(index);
@@ -246,12 +282,15 @@ void Scopes::name_unasked_gradients() {
 }
 
 void Scopes::name_missing_losses() {
-  if (losses_missing_ == 0 || train_.rank() != 0 || std::exchange(missing_loss_named_, true))
-    return;
+  const int missing = losses_missing_, of = train_.micro_step + 1;
+  if (missing == 0 || train_.rank() != 0 || std::exchange(missing_loss_named_, true)) return;
   std::fprintf(stderr,
-               "zero: MicroStep::loss() was not called in %d of the %d micro steps of step %lld: "
-               "they count as 0 in the loss that is reported\n",
-               losses_missing_, train_.micro_step + 1, static_cast<long long>(train_.step + 1));
+               train_.model.any_order
+                   ? "zero: backward of %d of the %d passes of step %lld came without the engine's "
+                     "backward() or scale(): their losses count as 0 in the loss that is reported\n"
+                   : "zero: MicroStep::loss() was not called in %d of the %d micro steps of step "
+                     "%lld: they count as 0 in the loss that is reported\n",
+               missing, of, static_cast<long long>(train_.step + 1));
 }
 
 }  // namespace zero::detail

@@ -12,6 +12,7 @@
 
 #include "zero/run/call_guard.h"
 #include "zero/run/device_range.h"
+#include "zero/run/free_pass.h"
 #include "zero/run/hidden_memory.h"
 #include "zero/run/order_learner.h"
 #include "zero/run/plan_walker.h"
@@ -52,6 +53,7 @@ class Scopes {
   void set_loss(double mean) {
     loss_given_ = true;
     loss_sum_ += mean;
+    micro_loss_ += mean;
   }
   // In the device's memory.
   void set_loss(const float* mean) {
@@ -61,13 +63,27 @@ class Scopes {
 
   // Before calls that belong between micro steps.
   void end_open_micro_step();
+  // Before other collective calls: ends a micro step whose backward has begun, unless a scope is
+  // open. One that is in its forward goes on afterwards, if the order of calls is free.
+  void come_to_rest();
+  // Parameters have changed: what lies in slots is gathered again.
+  void note_new_values();
+  // Forgets the gradients of the micro steps so far; says whether there were any. A forward that
+  // has been run keeps its place, as the first of its step.
+  bool drop_gradients();
+  // Micro steps of this step that have ended so far.
+  int ended_micro_steps() const { return micro_steps_done_ - free_micro_steps_; }
   // Throws UsageError where a step has begun whose micro steps are not done.
   void refuse_among_micro_steps(const char* call) const;
   // All micro steps are done; throws UsageError where they are not. Gradients are a mean over so
   // many losses, or over the micro steps. Says once what the program has left out.
   void end_accumulation(std::optional<double> mean_over);
+  bool inside_any() const {
+    if (free_pass().active()) return free_pass().inside_any();
+    return learner_.active() ? learner_.inside_any() : walker_.inside_any();
+  }
   // Reduces what a last micro step would have, where none was known to be it; says whether that was
-  // so.
+  // so, or more micro steps have come after it.
   bool reduce_late();
   // Passes of forward scopes without gradients. Throws UsageError where a step has begun.
   void begin_evaluation();
@@ -84,11 +100,41 @@ class Scopes {
   const std::string& unit_name(int unit) const { return train_.model.units[unit].name; }
   const StepPlan& plan_of_micro_step() const {
     const StepPlans& plans = train_.plan.steps;
-    if (train_.micro_step == 0) return train_.last_micro_step ? plans.only : plans.first;
+    if (train_.micro_step == 0 || slots_changed_)
+      return train_.last_micro_step ? plans.only : plans.first;
     return train_.last_micro_step ? plans.last : plans.middle;
   }
+  // Whether it is agreed at the end of each micro step who has left the plan.
+  bool agrees_on_leaving() const {
+    return train_.model.any_order && train_.collective() &&
+           (train_.policy().parameters_sharded || train_.plan.sync_each());
+  }
+  // Evaluation without a plan and without the other ranks.
+  bool evaluates_alone() const {
+    return train_.model.any_order && !train_.policy().parameters_sharded;
+  }
+  FreePass& free_pass() { return guard_.phase() == Phase::evaluation ? free_evaluation_ : free_; }
+  const FreePass& free_pass() const {
+    return guard_.phase() == Phase::evaluation ? free_evaluation_ : free_;
+  }
+  // Whether no scope of the micro step's backward has been opened.
+  bool in_forward() const;
+  bool next_evaluation_of_all(bool have_batch);
+  void begin_evaluation_pass();
+  void end_evaluation_pass();
+  bool someone_leaves(bool self);
+  void leave_plan();
+  void leave_micro_plan();
+  void leave_evaluation_plan();
+  void begin_free_micro_step();
+  void end_free_micro_step();
+  void adopt_order(const std::vector<int>& shown);
+  void pause_micro_step();
+  void resume_micro_step();
+  void complete_and_forget(int flat_unit);
   void check_order(int index) const;
   void start_micro_step(int index, std::int64_t pass, bool last);
+  void begin_losses();
   void end_learning();
   int find_param(int unit, std::string_view name) const;
   const SegmentBuffers& buffers_of(int param, DType dtype) const;
@@ -102,14 +148,25 @@ class Scopes {
   HiddenMemory& hidden_;
   StepClock& clock_;
   StepAgreement& agreement_;
+  FreePass free_, free_evaluation_;
+  std::optional<PlanWalker::Paused> paused_;  // the micro step, while an evaluation runs
+  bool resumes_micro_step_ = false;           // after the evaluation
+  bool slots_changed_ = false;   // since the micro step before: they hold what no plan foresees
+  std::vector<int> forward_;     // units that this rank has opened in the plan's forward
+  std::vector<int> used_order_;  // as passes have shown it, without units that none has used
+  int free_micro_steps_ = 0;     // of this step: what micro steps have left behind
+  bool more_after_last_ =
+      false;  // a micro step has come after the one that was said to be the last
   static constexpr std::int64_t no_loop = -1;
+  // Beside 0 and 1, which say whether a rank has a batch.
+  static constexpr std::int64_t leaves_evaluation_plan_ = 2;
   std::int64_t scopes_ = 0;             // opened so far
   std::int64_t passes_ = 0, pass_ = 0;  // begun, and the current one
   StepPlan backward_;                   // of the micro step that shows the order
   int micro_steps_done_ = 0, evaluation_passes_ = 0;
-  double loss_sum_ = 0;
-  bool loss_given_ = false;  // in this micro step
-  int losses_missing_ = 0;   // in this step
+  double loss_sum_ = 0, micro_loss_ = 0;  // of the step and of its last micro step so far
+  bool loss_given_ = false;               // in this micro step
+  int losses_missing_ = 0;                // in this step
   bool missing_loss_named_ = false, unasked_named_ = false;
   std::vector<char> touched_;       // by parameter: its gradient was asked for in this period
   std::vector<char> ever_touched_;  // by parameter

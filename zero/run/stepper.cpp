@@ -46,6 +46,7 @@ std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options) {
     late_ = parts_.scopes.reduce_late();
     pending = take_step(options);
     parts_.clock.stop();
+    parts_.walker.forget_contents();
     parts_.hidden.hide_all_parameters();
   });
   // The step stands, whatever has become of a save. All ranks have read the same decisions.
@@ -120,6 +121,13 @@ double Stepper::inverse_gradient_scale() const {
   return parts_.train.policy().precision.predivision / (summands() * gradient_scale_);
 }
 
+double Stepper::pending_scale(std::optional<double> mean_over, bool reduced) {
+  const TrainState& train = parts_.train;
+  const double ranks = train.config.gradient_allreduce_op == "sum" ? 1 : train.rank_count();
+  const double over = mean_over.value_or(parts_.scopes.ended_micro_steps());
+  return (reduced ? train.policy().precision.predivision : 1) / (ranks * over * loss_scale());
+}
+
 void Stepper::for_gradients(const std::function<void(const ArrayId&, const Segment&)>& each) const {
   for (const SegmentId& id : parts_.train.layout().segments())
     if (const Segment& segment = parts_.train.layout().segment(id); segment.trainable)
@@ -151,7 +159,8 @@ void Stepper::queue_squares() const {
 optim::NormSum Stepper::squares_elsewhere(bool read_again) const {
   TrainState& train = parts_.train;
   optim::NormSum sum;
-  if (!read_again) return train.offload ? train.offload->take_squares() : sum;
+  const optim::NormSum written = train.offload ? train.offload->take_squares() : sum;
+  if (!read_again) return written;
   for_gradients([&](const ArrayId& gradient, const Segment& segment) {
     Range measured = train.policy().measured(segment);
     measured.begin = std::max(measured.begin, train.store->end_in_memory(gradient));

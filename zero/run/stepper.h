@@ -58,6 +58,9 @@ class Stepper {
 
   // What gradients at rest are multiplied by, so that they are averages without a loss scale.
   double inverse_gradient_scale() const;
+  // The same among micro steps: of a mean over so many, of gradients that have been reduced or of
+  // this rank's own.
+  double pending_scale(std::optional<double> mean_over, bool reduced);
 
   // inspection.cpp; while StepOptions::inspect runs. The norm of one parameter's gradient is taken
   // over all ranks: collective. Throws UsageError for a name without gradient.

@@ -148,12 +148,13 @@ void Transfers::add_up(int flat_unit, bool first, Stream stream) {
 // The micro step may have gone on when the work runs.
 void Transfers::reduce(int flat_unit, bool adds_up) {
   const bool first = train_.replaces_gradients(), last = train_.last_micro_step;
+  const bool begins_sum = train_.micro_step == 0;
   if (train_.policy().inner_ranks > 0) return reduce_inside_groups(flat_unit, first, last);
   const Residues::Use use = use_of_residues(first);
   transfer_in_hops(
       train_.policy().wire.reduces_in_hops, flat_unit,
-      [this, flat_unit, first, last, adds_up, use](const Hops* hops, Stream stream) {
-        if (adds_up) add_up(flat_unit, false, stream);
+      [this, flat_unit, first, last, adds_up, begins_sum, use](const Hops* hops, Stream stream) {
+        if (adds_up) add_up(flat_unit, begins_sum, stream);
         for (const SegmentId id : train_.layout().trainable_of(flat_unit)) {
           const SegmentBuffers& buffers = train_.arrays.segment(id);
           if (hops != nullptr)

@@ -39,6 +39,8 @@ class Transfers {
   void queue_for_update(int flat_unit, Ranks::Transfer operation);
   // After a change of reduced gradients on their owners: to the ranks that hold all of them.
   void spread_gradients(const SegmentId& id);
+  // Gradients that had been reduced count no more; all ranks do this between the same transfers.
+  void note_dropped() { count_as_issued(Op::agree, -1, 0); }
   // A rolling hash of all that was issued, which ranks compare before each step.
   std::uint64_t issued_hash() const { return issued_hash_; }
 

@@ -71,6 +71,65 @@ void Weights::write(std::string_view name, std::span<const float> whole) {
       [&](int param) { return param == index; });
 }
 
+void Weights::adopt(std::string_view name) {
+  const int index = train_.model.find(name);
+  if (index < 0) throw UsageError("no parameter is named \"" + std::string(name) + "\"");
+  if (train_.policy().parameters_sharded)
+    throw UsageError("parameter " + std::string(name) +
+                     " rests as a shard, which the program cannot have written to");
+  const Place& place = train_.place(index);
+  compare_values(index);
+  const ArrayId parameter{place, ArrayKind::parameter}, master{place, ArrayKind::master};
+  const Segment& segment = train_.layout().segment(place);
+  StateStore& store = *train_.store;
+  if (!segment.trainable || store.dtype_of(master) == store.dtype_of(parameter)) return;
+  for (const ParamRange& piece : train_.own_params(segment))
+    if (piece.param == index) adopt_piece(place, piece);
+  spread_parameters(train_, place);
+  train_.replicas_checked = false;
+}
+
+void Weights::adopt_piece(const SegmentId& id, const ParamRange& piece) {
+  const ArrayId parameter{id, ArrayKind::parameter}, master{id, ArrayKind::master};
+  StateStore& store = *train_.store;
+  const DType dtype = store.dtype_of(parameter);
+  const std::int64_t width = size_of(dtype), begin = piece.segment_begin;
+  std::vector<std::byte> value(piece.count * width), rounded(piece.count * width);
+  std::vector<float> now(piece.count), own(piece.count);
+  store.read(parameter, begin, begin + piece.count, value.data());
+  std::vector<std::byte> raw(piece.count * size_of(store.dtype_of(master)));
+  store.read(master, begin, begin + piece.count, raw.data());
+  optim::cast(raw.data(), store.dtype_of(master), own.data(), DType::fp32, piece.count);
+  optim::cast(own.data(), DType::fp32, rounded.data(), dtype, piece.count);
+  if (rounded == value) return;
+  optim::cast(value.data(), dtype, now.data(), DType::fp32, piece.count);
+  for (std::int64_t i = 0; i < piece.count; ++i)
+    if (!std::equal(&value[i * width], &value[i * width] + width, &rounded[i * width]))
+      own[i] = now[i];
+  store.write(master, begin, DType::fp32, std::as_bytes(std::span(own)));
+}
+
+// Of a parameter that rests whole.
+void Weights::compare_values(int param) {
+  if (!train_.collective()) return;
+  const Place& place = train_.place(param);
+  const SegmentBuffers& buffers = train_.arrays.segment(place);
+  std::vector<std::byte> bytes(train_.param(param).elements * size_of(buffers.dtype));
+  copy_and_wait(train_.runtime, bytes.data(), buffers.whole + place.offset * size_of(buffers.dtype),
+                std::ssize(bytes));
+  const auto hash =
+      std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  const std::vector<std::int64_t> all =
+      train_.ranks.gather_words("Engine::adopt", {static_cast<std::int64_t>(hash)});
+  for (int r = 1; r < std::ssize(all); ++r)
+    if (all[r] != all[0])
+      throw DisagreementError(
+          "parameter " + train_.param(param).name + " was written to by the program, and rank " +
+          std::to_string(r) +
+          " has other values than rank 0: write the same on all ranks, or let one rank's values go "
+          "to all of them (zero.GatheredParameters(..., modifier_rank=0), Engine::write())");
+}
+
 void Weights::read(std::string_view name, std::string_view what, std::span<float> whole,
                    float scale) {
   const int index = find_param(name, std::ssize(whole), "Engine::read()");
@@ -87,6 +146,25 @@ void Weights::read(std::string_view name, std::string_view what, std::span<float
               declaration.elements);
   if (scale != 1)
     for (float& value : whole) value *= scale;
+}
+
+void Weights::read_unreduced_gradient(std::string_view name, std::span<float> whole, float scale) {
+  const int index = find_param(name, std::ssize(whole), "Engine::read_gradient()");
+  const ParamDeclaration& declaration = train_.param(index);
+  if (!declaration.options.trainable)
+    throw UsageError("parameter " + declaration.name + " is frozen and has no grad");
+  const Place& place = train_.place(index);
+  const SegmentBuffers& own = train_.arrays.segment(place);
+  std::vector<std::byte> values(declaration.elements * size_of(own.summand));
+  copy_and_wait(train_.runtime, values.data(), own.summands() + place.offset * size_of(own.summand),
+                std::ssize(values));
+  optim::cast(values.data(), own.summand, whole.data(), DType::fp32, declaration.elements);
+  if (train_.collective())
+    train_.ranks.exchange("the gradient of " + declaration.name,
+                          [&](comm::Communicator& communicator) {
+                            communicator.all_reduce(whole.data(), std::ssize(whole), DType::fp32);
+                          });
+  for (float& value : whole) value *= scale;
 }
 
 std::uint64_t Weights::digest() {

@@ -37,6 +37,10 @@ class Weights {
 
   // All of one array of a parameter ("value", "grad", "master", "exp_avg", ...), times `scale`.
   void read(std::string_view name, std::string_view what, std::span<float> whole, float scale);
+  // The sum over all ranks of what each of them has summed up over micro steps, times `scale`.
+  void read_unreduced_gradient(std::string_view name, std::span<float> whole, float scale);
+  // Engine::adopt().
+  void adopt(std::string_view name);
   // Values of a parameter, and its master weights.
   void write(std::string_view name, std::span<const float> whole);
   std::uint64_t digest();
@@ -49,6 +53,8 @@ class Weights {
   // Of the parameters that are wanted, this rank's slices; then to wherever copies are.
   void fill_where(const Fill& fill, const std::function<bool(int param)>& wanted);
   void fill_piece(const SegmentId& id, const ParamRange& piece, const Fill& fill);
+  void adopt_piece(const SegmentId& id, const ParamRange& piece);
+  void compare_values(int param);
   void copy_full_model(bool holds);
   // Throws UsageError for an unknown name, or another number of elements than it has.
   int find_param(std::string_view name, std::ptrdiff_t elements, const char* call) const;

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from . import _native
+from .units import is_in_engine
 
 
 def refuse_compiled(name):
@@ -41,7 +42,7 @@ class CompiledModules:
 
     def _innermost(self, module):
         """A parameter of the unit in which the module lies."""
-        parameters = list(module.parameters())
+        parameters = list(filter(is_in_engine, module.parameters()))
         if not parameters:
             return None
         innermost = max(parameters, key=lambda parameter: len(self._unit_of[id(parameter)]))

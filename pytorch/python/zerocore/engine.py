@@ -1,7 +1,6 @@
 """The engine as DeepSpeed's users know it: an nn.Module that trains the model it holds."""
 
 import contextlib
-import functools
 import os
 import weakref
 
@@ -11,8 +10,10 @@ from torch import nn
 from . import _native, checkpoints, construction, weights
 from .compiled import CompiledModules, refuse_compiled
 from .evaluation import Evaluation
+from .passes import Link, Tree, make_passes
 from .progress import Progress
 from .ranks import register
+from .units import is_in_engine
 from .zero import ZeroParamStatus
 
 
@@ -32,6 +33,7 @@ class Engine(nn.Module):
         self._progress = Progress(settings, ranks.rank == 0)
         self._scaled = False  # this micro step's loss was multiplied by the loss scale
         self._failure = None
+        self._said_dropped = False
         self._boundary = None  # as set_gradient_accumulation_boundary() says
         self._boundary_of_this_step = False
         self._micro, self._accumulation, self._global = native.batch()
@@ -49,20 +51,23 @@ class Engine(nn.Module):
             parameter.ds_shape = parameter.shape
             parameter.ds_numel = parameter.numel()
             parameter.ds_status = at_rest
-            parameter._zerocore_engine = weakref.ref(self)
-        self._held = [(owner, name, parameter) for submodule in module.modules() for owner in [submodule._parameters]
-                      for name, parameter in owner.items() if parameter is not None]
+            if is_in_engine(parameter):
+                parameter._zerocore_engine = Link(self)
+        self._tree = Tree(module)
         self._compiled = CompiledModules(module, units_around)
         self._without_values = set()  # names of parameters
         self._slices = {}  # of what zero.Init constructed, until they are in the native engine
         self._lent = set()  # ids of the parameters that GatheredParameters holds whole
         self._in_forward = False
         self._evaluation = Evaluation(native, ranks, type(module).__name__, sharded)
-        for submodule in _callable_alone(module, native.unit_names()):
-            _make_passes(submodule, self)
+        make_passes(module, native.unit_names(), self)
+        self._reduces_each = native.reduces_each_micro_step()
+        _clear_by(optimizer, self)
         register(self)
         if ranks.rank == 0:
             for notice in settings.notices:
+                if "data_types.buffer_dtype" in notice:
+                    continue  # it acts here
                 print(f"zero: {notice}", flush=True)
 
     def __getattr__(self, name):
@@ -75,7 +80,7 @@ class Engine(nn.Module):
             return getattr(modules["module"], name)
 
     def _rests_sharded(self):
-        largest = max(self.module.parameters(), key=torch.Tensor.numel)
+        largest = max(filter(is_in_engine, self.module.parameters()), key=torch.Tensor.numel)
         return self.zero_optimization_stage() == 3 or not self.native.is_resident(self.name_of(largest), largest.dtype)
 
     def train(self, mode=True):
@@ -104,8 +109,11 @@ class Engine(nn.Module):
                 return call(*args, **kwargs)
             raise _native.UsageError("a forward pass inside of zero.GatheredParameters is an evaluation with all "
                                      "parameters of the model gathered; leave the block first")
+        self._check_values()
+        self._tree.check(type(self.module).__name__)
+        if self._failure is None:
+            self.native.check_unchanged()
         with self._guarded("forward", evaluates=not training):
-            self._check_parameters()
             self._compiled.open_before_calls()
             self._in_forward = True
             try:
@@ -118,20 +126,13 @@ class Engine(nn.Module):
                 self._in_forward = False
         return result
 
-    def _check_parameters(self):
+    def _check_values(self):
         if self._without_values:
             names = [name for name in self._names.values() if name in self._without_values]
             raise _native.UsageError(
                 f"{len(names)} parameters have no values, {', '.join(names[:3])} among them: the module was constructed on "
                 "the meta device. Give them values before the first pass: engine.load_weights(), "
                 "engine.load_checkpoint() or engine.initialize_rest()")
-        for owner, name, parameter in self._held:
-            if owner.get(name) is not parameter:
-                raise _native.UsageError(
-                    f"parameter {self.name_of(parameter)} of {type(self.module).__name__} was replaced by another tensor "
-                    "after zerocore.initialize() (torch.func.functional_call, or an assignment to the module): the "
-                    "engine has its own values, so call the module itself, and give it other values by "
-                    "zero.GatheredParameters or engine.write()")
 
     def scale(self, loss):
         """For `engine.scale(loss).backward()` in place of engine.backward(loss)."""
@@ -200,7 +201,7 @@ class Engine(nn.Module):
     def _surely_last(self):
         """Who sets the boundary may do it after forward(): what was said in an earlier step says nothing."""
         if self._boundary is None:
-            return self.is_gradient_accumulation_boundary()
+            return self._reduces_each and self.is_gradient_accumulation_boundary()
         return self._boundary and self._boundary_of_this_step
 
     @contextlib.contextmanager
@@ -209,7 +210,15 @@ class Engine(nn.Module):
         yield
 
     def zero_grad(self, set_to_none=True):
-        """Gradients are the engine's, and zero after each step."""
+        """Forgets the gradients of this step's backward passes so far, on all ranks: after step() there are none. A
+        forward pass that waits for its backward stays. Setting all p.grad to None (zero_grad() of the model or of
+        torch's optimizer) does the same, at the next call. Collective where there is something to forget."""
+        with self._guarded("zero_grad"):
+            if self.native.drop_gradients() and self._accumulation > 1 and not self._said_dropped:
+                self._said_dropped = True
+                if self._ranks.rank == 0:
+                    print("zero: zero_grad() was called among the micro steps of a step, whose gradients so far are "
+                          "forgotten", flush=True)
 
     # Figures.
 
@@ -288,7 +297,7 @@ class Engine(nn.Module):
 
     def digest(self):
         """A hash of all weights, master weights and optimizer states, whatever the stage."""
-        with self._guarded("digest"):
+        with self._guarded("digest", settles=True):
             return self.native.digest()
 
     # Weights and checkpoints.
@@ -297,13 +306,28 @@ class Engine(nn.Module):
         return self._names[id(parameter)]
 
     def read(self, parameter, what="value"):
-        """The whole of "value", "grad", "master" or an optimizer's state ("exp_avg", ...) as fp32. Collective."""
-        with self._guarded("read"):
+        """The whole of "value", "grad", "master" or an optimizer's state ("exp_avg", ...) as fp32. Collective. Between
+        backward() and step() a gradient is that of the micro steps so far, averaged over ranks and micro steps and
+        without a loss scale; afterwards that of the last step."""
+        if not is_in_engine(parameter):
+            return self._read_bytes(parameter, what)
+        with self._guarded("read", settles=True):
+            if what == "grad":
+                return self.native.read_gradient(self.name_of(parameter), list(parameter.shape),
+                                                 float(self._accumulation)).to(parameter.device)
             return self.native.read(self.name_of(parameter), what, list(parameter.shape)).to(parameter.device)
+
+    def _read_bytes(self, parameter, what):
+        if what != "value":
+            raise _native.UsageError(f"parameter {self.name_of(parameter)} holds bytes and is frozen: it has no {what}")
+        return parameter.detach().clone()
 
     def write(self, parameter, values):
         """Gives a parameter other values, which are equal on all ranks. Collective."""
-        with self._guarded("write"):
+        if not is_in_engine(parameter):
+            parameter.data.copy_(values)
+            return
+        with self._guarded("write", settles=True):
             self.native.write(self.name_of(parameter), values)
 
     def save_checkpoint(self, save_dir, tag=None, client_state=None, save_latest=True,
@@ -317,7 +341,7 @@ class Engine(nn.Module):
                  "param_groups": self.optimizer.groups_to_save(),
                  "lr_scheduler": self.lr_scheduler.state_dict() if self.lr_scheduler is not None else None}
         root = self._ranks.rank == 0
-        with self._between_steps("save_checkpoint"):
+        with self._guarded("save_checkpoint", settles=True):
             state = checkpoints.bytes_of(state, self._ranks)
             self.native.finish_save()
             # What changes behind the commit is known after it alone.
@@ -340,7 +364,8 @@ class Engine(nn.Module):
             raise _native.UsageError("load_checkpoint loads all of a checkpoint; for weights alone there is "
                                      "load_weights(), which reads safetensors")
         tag = checkpoints.text_of(tag, None)
-        with self._between_steps("load_checkpoint"):
+        with self._guarded("load_checkpoint", settles=True):
+            self.native.drop_gradients()
             self.native.finish_save()
             if tag is None:
                 tag = checkpoints.tag_to_load(str(load_dir), self._ranks)
@@ -396,7 +421,7 @@ class Engine(nn.Module):
         `name_in_file`: a function from a parameter's name to its name in the file, or a dict of texts and what stands
         for them there; by default, names of a model with adapters of peft are found in a file without them."""
         names = weights.names_in_file(self.module, path, name_in_file, self._ranks)
-        with self._guarded("load_weights"):
+        with self._guarded("load_weights", settles=True):
             missing = self.native.load_weights(str(path), allow_missing, names)
         was_incomplete = bool(self._without_values)
         self._without_values &= set(missing)
@@ -406,7 +431,7 @@ class Engine(nn.Module):
 
     def export_model(self, directory, max_file_bytes=0):
         """Safetensors of Hugging Face, with one unit in memory at a time. Collective."""
-        with self._guarded("export_model"):
+        with self._guarded("export_model", settles=True):
             self.native.export_model(str(directory), max_file_bytes)
 
     def zero_gather_16bit_weights_on_model_save(self):
@@ -463,33 +488,21 @@ class Engine(nn.Module):
             self.native = self._evaluation = None
 
     @contextlib.contextmanager
-    def _between_steps(self, what):
-        """A save or a load, of which all ranks see the same errors. The native engine says whether its state is still
-        sound: after most of them it is, and the program may go on."""
-        self._refuse_after_failure(what)
-        self._evaluation.end()
-        try:
-            yield
-        except (_native.PeerFailed, _native.StalledError) as error:
-            self._failure = f"{type(error).__name__}: {error}"
-            raise
-
-    def _refuse_after_failure(self, what):
+    def _guarded(self, what, evaluates=False, settles=False):
+        """`settles`: a collective call other than a pass or a step, before which what is open closes."""
         if self._failure is not None:
             raise _native.UsageError(
                 f"{what} was called after an earlier call had failed, and the ranks may differ since; end the job "
                 f"and resume from a checkpoint. The failure was: {self._failure}")
-
-    # After an exception the ranks may differ: nothing else is sent.
-
-    @contextlib.contextmanager
-    def _guarded(self, what, evaluates=False):
-        self._refuse_after_failure(what)
         try:
             if not evaluates:
                 self._evaluation.end()
+            if settles:
+                self.native.come_to_rest()
             yield
         except BaseException as error:
+            if self._stays_sound(what, error):
+                raise
             self._failure = f"{type(error).__name__}: {error}"
             self._evaluation.drop()
             if self.native is None:
@@ -497,6 +510,32 @@ class Engine(nn.Module):
             self.native.abandon()
             self.native.rethrow()  # what went wrong before torch noticed
             raise
+
+    def _stays_sound(self, what, error):
+        """A call that all ranks refuse alike, before it has changed anything, leaves the engine as it was."""
+        ends = (_native.PeerFailed, _native.DisagreementError, _native.StalledError)
+        return (what not in ("forward", "backward") and isinstance(error, _native.Error) and not isinstance(error, ends)
+                and self.native is not None and not self.native.failed())
+
+    def __deepcopy__(self, memo):
+        raise _native.UsageError("an engine cannot be copied: copy engine.module, at stage 3 inside of "
+                                 "zero.GatheredParameters(engine.parameters())")
+
+    def __reduce_ex__(self, protocol):
+        raise _native.UsageError("an engine cannot be pickled: save engine.module or its state_dict(), at stage 3 inside "
+                                 "of zero.GatheredParameters(engine.parameters()), or call save_checkpoint()")
+
+
+def _clear_by(optimizer, engine):
+    """zero_grad() of an optimizer that leaves torch's gradients alone is the engine's."""
+    if type(optimizer).zero_grad is not torch.optim.Optimizer.zero_grad:
+        reference = weakref.ref(engine)
+
+        def zero_grad(set_to_none=True):
+            if reference() is not None:
+                reference().zero_grad()
+
+        optimizer.zero_grad = zero_grad
 
 
 class _NoTimer:
@@ -512,24 +551,3 @@ class _NoTimer:
         pass
 
 
-def _callable_alone(model, unit_names):
-    """The model, and what lies around its units: generate() of transformers calls an encoder by itself."""
-    paths = {""}
-    for name in unit_names:
-        parts = name.split(".")
-        paths.update(".".join(parts[:count]) for count in range(1, len(parts)))
-    around = [model.get_submodule(path) for path in sorted(paths)]
-    return [module for module in around if not isinstance(module, (nn.ModuleList, nn.ModuleDict))]
-
-
-def _make_passes(module, engine):
-    call, name = module.forward, type(module).__name__
-    reference = weakref.ref(engine)
-
-    @functools.wraps(call)
-    def forward(*args, **kwargs):
-        refuse_compiled(name)
-        engine = reference()
-        return call(*args, **kwargs) if engine is None else engine._run(call, args, kwargs)
-
-    module.forward = forward

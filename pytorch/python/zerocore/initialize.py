@@ -42,8 +42,9 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         settings.note("seed: has no effect in Python: initial values and the order of data are the script's, by "
                       "torch.manual_seed() and its sampler")
     declared, around = units.declare(model, unit_policy, _compute_dtype(settings), lambda _, p: (names.get(id(p), ""), True),
-                                     others)
+                                     others, _buffer_dtype(source.as_dict()))
     native = _native.Model(job, declared, settings)
+    units.bind_bytes(model, job.rank)
     own.follow(native)
     engine = Engine(model, native, job, settings, source, own, around, others)
     for buffer in model.buffers():
@@ -117,6 +118,14 @@ def _freeze_others(model, chosen):
 
 def _compute_dtype(settings):
     return torch.bfloat16 if settings.bf16 else torch.float16 if settings.fp16 else torch.float32
+
+
+def _buffer_dtype(document):
+    """Not set: buffers keep their own."""
+    name = (document.get("data_types") or {}).get("buffer_dtype")
+    kinds = {"fp32": torch.float32, "float": torch.float32, "fp16": torch.float16, "half": torch.float16,
+             "bf16": torch.bfloat16}
+    return None if name is None else kinds.get(name) or getattr(torch, name.removeprefix("torch."))
 
 
 def _scheduler(scheduler, own, client, settings):

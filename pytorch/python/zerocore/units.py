@@ -1,5 +1,7 @@
 """Which modules become units: what is gathered and freed together."""
 
+import collections
+
 import torch
 from torch import nn
 
@@ -65,35 +67,106 @@ class _Collector:
         return a
 
 
-def declare(module, policy, compute_dtype, group_of, others=()):
+def declare(module, policy, compute_dtype, group_of, others=(), buffer_dtype=None):
     """The module's units for the engine, and by the id of each parameter its unit and those around it, innermost
-    first. Floating-point parameters and buffers take the compute dtype.
+    first. Floating-point parameters take the compute dtype; buffers keep their own, or take `buffer_dtype`.
 
     `group_of(name, parameter)` gives (optimizer group or "", whether weight decay applies). `others` are (name,
     parameter) of what is trained and lies in no module of the model, as a criterion's: they keep their dtype, in the
     root unit."""
     collector = _Collector(policy)
     collector.visit(module, "", 0, 0)
+    _refuse_unfit(module)
     parameters = [[] for _ in collector.names]
+    buffers = [[] for _ in collector.names]
     for unit, name, parameter in collector.parameters.values():
+        if _holds_bytes(parameter):
+            buffers[unit].append((name + ".bytes", _as_words(parameter)))
+            continue
         dtype = compute_dtype if parameter.is_floating_point() else parameter.dtype
         group, decay = group_of(name, parameter)
+        if parameter.requires_grad and parameter._post_accumulate_grad_hooks is None:
+            parameter._post_accumulate_grad_hooks = collections.OrderedDict()  # those that come later join ours
         parameters[unit].append(_native.Parameter(
             name=name, tensors=[parameter], dtype=dtype,
             converted=dtype != compute_dtype, trainable=parameter.requires_grad, decay=decay, group=group))
     for name, parameter in others:
         group, decay = group_of(name, parameter)
+        if parameter._post_accumulate_grad_hooks is None:
+            parameter._post_accumulate_grad_hooks = collections.OrderedDict()
         parameters[0].append(_native.Parameter(
             name=name, tensors=[parameter], dtype=parameter.dtype, converted=parameter.dtype != compute_dtype,
             trainable=True, decay=decay, group=group))
-    buffers = [[] for _ in collector.names]
     for unit, name, buffer, owner, own_name in collector.buffers:
-        if buffer.is_floating_point() and buffer.dtype in _COMPUTE and buffer.dtype != compute_dtype:
-            buffer.data = buffer.data.to(compute_dtype)
+        if buffer_dtype is not None and buffer.is_floating_point() and buffer.dtype in _COMPUTE:
+            buffer.data = buffer.data.to(buffer_dtype)
         buffers[unit].append((name, buffer))
     around = {key: collector.around(unit) for key, (unit, _, _) in collector.parameters.items()}
     around.update({id(parameter): [0] for _, parameter in others})
     return _without_empty(collector.names, collector.parents, parameters, buffers), around
+
+
+def is_in_engine(parameter):
+    """Others are bytes, which stay whole with the module."""
+    return not hasattr(parameter, "_zerocore_words")
+
+
+def bind_bytes(module, rank):
+    """Once the engine has the words: parameters that hold bytes lie in their memory."""
+    bound = {}
+    for name, parameter in module.named_parameters():
+        words = getattr(parameter, "_zerocore_words", None)
+        if words is not None:
+            width = parameter.element_size()
+            parameter.data = words.view(torch.uint8)[:parameter.numel() * width].view(parameter.dtype).view(parameter.shape)
+            bound[name] = parameter.numel() * width
+    if bound and rank == 0:
+        names = ", ".join(list(bound)[:4]) + (", ..." if len(bound) > 4 else "")
+        print(f"zero: {len(bound)} frozen parameters hold bytes rather than numbers ({names}): each rank keeps them whole, "
+              f"{sum(bound.values())} bytes", flush=True)
+
+
+def _holds_bytes(parameter):
+    """Integers, and 16-bit or 32-bit numbers that are none: quantized weights, which travel unchanged."""
+    if parameter.requires_grad or parameter.is_meta or parameter.is_complex() or parameter.numel() == 0:
+        return False
+    if not parameter.is_floating_point():
+        return True
+    return parameter.dtype in _COMPUTE and bool(parameter.detach().isnan().any())
+
+
+def _as_words(parameter):
+    values = parameter.detach().contiguous().view(-1).view(torch.uint8)
+    words = torch.zeros((values.numel() + 7) // 8, dtype=torch.int64)
+    words.view(torch.uint8)[:values.numel()] = values.cpu()
+    parameter._zerocore_words = words
+    return words
+
+
+def _refuse_unfit(module):
+    """What no stage could keep, by name."""
+    for name, submodule in module.named_modules():
+        if isinstance(submodule, (nn.Embedding, nn.EmbeddingBag)) and submodule.max_norm is not None:
+            raise _native.UsageError(
+                f"{name} is an {type(submodule).__name__} with max_norm, which writes to its weight in forward, on each "
+                "rank other rows: leave max_norm out, and scale what it returns, or its weight between steps")
+    ends = {}
+    for name, parameter in module.named_parameters():
+        if parameter.is_meta or parameter.numel() == 0 or parameter.layout != torch.strided:
+            continue
+        if any(stride == 0 and size > 1 for size, stride in zip(parameter.shape, parameter.stride())):
+            raise _native.UsageError(f"parameter {name} is expanded: several of its elements are one in memory, which no "
+                                     "optimizer can train; give it memory of its own with .clone()")
+        begin = parameter.data_ptr()
+        if begin == 0:
+            continue
+        last = sum((size - 1) * stride for size, stride in zip(parameter.shape, parameter.stride()))
+        ends[name] = (begin, begin + (last + 1) * parameter.element_size())
+    in_order = sorted(ends.items(), key=lambda item: item[1])
+    for (first, (_, end)), (second, (begin, _)) in zip(in_order, in_order[1:]):
+        if begin < end:
+            raise _native.UsageError(f"parameters {first} and {second} share memory, and are two parameters: let them be one "
+                                     "(module.b = module.a), or give each its own memory with .clone()")
 
 
 def _without_empty(names, parents, parameters, buffers):

@@ -1,0 +1,110 @@
+"""What an engine puts into a model: passes in place of forward(), and links from parameters. A copy of the model, by
+deepcopy() or pickle, has none of it: it is a plain module."""
+
+import copy
+import functools
+import types
+import weakref
+
+from torch import nn
+
+from . import _native
+from .compiled import refuse_compiled
+
+
+class Link:
+    """From a parameter to its engine; called, it returns the engine or None."""
+
+    def __init__(self, engine):
+        self._reference = weakref.ref(engine)
+
+    def __call__(self):
+        return self._reference()
+
+    def __deepcopy__(self, memo):
+        return None
+
+    def __reduce__(self):
+        return _nothing, ()
+
+
+def _nothing():
+    return None
+
+
+class Pass:
+    """The module's forward(), as a pass of the engine while that lives."""
+
+    def __init__(self, module, engine):
+        self._module = weakref.ref(module)
+        self._own = module.__dict__.get("forward")  # what the program has put there
+        self._call = module.forward
+        self._name = type(module).__name__
+        self._engine = weakref.ref(engine)
+        functools.update_wrapper(self, self._call)
+
+    def __call__(self, *args, **kwargs):
+        refuse_compiled(self._name)
+        engine = self._engine()
+        return self._call(*args, **kwargs) if engine is None else engine._run(self._call, args, kwargs)
+
+    def __deepcopy__(self, memo):
+        module = self._module()
+        copied = memo.get(id(module))
+        if self._own is not None or copied is None:
+            return copy.deepcopy(self._own if self._own is not None else self._call, memo)
+        return types.MethodType(type(copied).forward, copied)
+
+    def __reduce__(self):
+        if self._own is not None:
+            return _itself, (self._own,)
+        return getattr, (self._module(), "forward")
+
+
+def _itself(value):
+    return value
+
+
+def make_passes(model, unit_names, engine):
+    """Of the model, and of what lies around its units: generate() of transformers calls an encoder by itself."""
+    paths = {""}
+    for name in unit_names:
+        parts = name.split(".")
+        paths.update(".".join(parts[:count]) for count in range(1, len(parts)))
+    for path in sorted(paths):
+        module = model.get_submodule(path)
+        if not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+            module.forward = Pass(module, engine)
+
+
+class Tree:
+    """The model's parameters as they were declared, so that a later change is noticed."""
+
+    def __init__(self, model):
+        self._model = model
+        self._held = [(module._parameters, name, parameter) for module in model.modules()
+                      for name, parameter in module._parameters.items() if parameter is not None]
+        self._names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self._sizes = self._list_sizes()
+
+    def _list_sizes(self):
+        return [(module._parameters, len(module._parameters), module._modules, len(module._modules))
+                for module in self._model.modules()]
+
+    def check(self, model_name):
+        for owner, name, parameter in self._held:
+            if owner.get(name) is not parameter:
+                raise _native.UsageError(
+                    f"parameter {self._names[id(parameter)]} of {model_name} was replaced by another tensor "
+                    "after zerocore.initialize() (torch.func.functional_call, or an assignment to the module): the "
+                    "engine has its own values, so call the module itself, and give it other values by "
+                    "zero.GatheredParameters or engine.write()")
+        if all(len(parameters) == count and len(modules) == children
+               for parameters, count, modules, children in self._sizes):
+            return
+        for name, parameter in self._model.named_parameters():
+            if id(parameter) not in self._names:
+                raise _native.UsageError(
+                    f"parameter {name} was added to {model_name} after zerocore.initialize(), and would never be "
+                    "trained: add it before (adapters too), and make the engine then")
+        self._sizes = self._list_sizes()

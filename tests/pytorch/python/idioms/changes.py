@@ -1,0 +1,260 @@
+"""Changes from outside of the engine: values, hooks, copies, buffers, and what a parameter is."""
+
+import copy
+import io
+
+import torch
+from torch import nn
+
+from idioms.harness import Net, idiom
+
+BELOW_3 = (0, 1, 2)
+
+
+def changed(job, change):
+    engine = job.start(job.net())
+    for _ in range(2):
+        change(engine.module)
+        job.micro_steps(engine)
+    return job.values(engine)
+
+
+@idiom("load_state_dict() between steps", stages=BELOW_3)
+def loaded(job):
+    return changed(job, lambda module: module.load_state_dict(job.net(5).to(next(module.parameters()).dtype).state_dict()))
+
+
+@idiom("weights that are clamped, masked and set between steps", stages=BELOW_3)
+def clamped(job):
+    def change(module):
+        module.head.weight.data.clamp_(-0.1, 0.1)
+        with torch.no_grad():
+            module.inp.weight.mul_(0.5)
+            module.blocks[0][0].weight[0] = 0
+        nn.init.zeros_(module.head.bias)
+    return changed(job, change)
+
+
+@idiom("weights that are set between steps, in bf16", dtype="bf16", stages=BELOW_3, against_torch=False)
+def set_in_bf16(job):
+    engine = job.start(job.net())
+    job.micro_steps(engine)
+    with torch.no_grad():
+        engine.module.head.weight.copy_(torch.full((5, 18), 0.375))
+    master = engine.read(engine.module.head.weight, "master")
+    assert master.eq(0.375).all(), master
+    engine.step  # a step moves on from there
+    job.micro_steps(engine)
+    value = engine.read(engine.module.head.weight)
+    assert (value - 0.375).abs().max() < 0.01, value
+    return job.values(engine)
+
+
+@idiom("weights that differ between the ranks", least_ranks=2, stages=BELOW_3, against_torch=False,
+       refused="head.weight was written to by the program, and rank 1 has other values")
+def set_differently(job):
+    engine = job.start(job.net())
+    engine.module.head.weight.data.fill_(float(job.rank))
+    job.micro_steps(engine)
+
+
+@idiom("a hook that writes to weights in forward", refused="inside of a forward or backward pass")
+def masked_in_forward(job):
+    net = job.net()
+    net.head.register_forward_pre_hook(lambda module, _: module.weight.data.mul_(0.5) and None)
+    engine = job.start(net)
+    job.micro_steps(engine)
+
+
+@idiom("Embedding(max_norm)", refused="max_norm")
+def max_norm(job):
+    class Table(Net):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(7, 9, max_norm=1.0)
+    job.start(job.net(1, Table))
+    return {}
+
+
+@idiom("parameters frozen after initialize", refused="is frozen now")
+def frozen_later(job):
+    engine = job.start(job.net())
+    job.micro_steps(engine)
+    engine.module.blocks[1].requires_grad_(False)
+    job.micro_steps(engine)
+    return job.values(engine)
+
+
+@idiom("parameters that are added after initialize", refused="was added")
+def added_later(job):
+    engine = job.start(job.net())
+    engine.module.extra = nn.Linear(3, 3)
+    job.micro_steps(engine)
+    return {}
+
+
+@idiom("two parameters over one memory", refused="share memory")
+def one_memory(job):
+    class Sharing(Net):
+        def __init__(self):
+            super().__init__()
+            self.other = nn.Parameter(self.inp.weight.data[:4])
+    job.start(job.net(1, Sharing))
+    return {}
+
+
+@idiom("hooks on gradients, before and after initialize", accumulation=2)
+def hooks(job):
+    net = job.net()
+    calls = []
+
+    def halve(parameter):
+        calls.append(parameter.grad.norm().item())
+
+    net.head.weight.register_hook(lambda gradient: gradient * 0.5)
+    net.inp.weight.register_post_accumulate_grad_hook(halve)
+    engine = job.start(net)
+    net.blocks[0][0].weight.register_hook(lambda gradient: gradient * 2)
+    net.inp.bias.register_post_accumulate_grad_hook(halve)
+    job.micro_steps(engine, 2)
+    return {"calls": len(calls), **job.values(engine)}
+
+
+@idiom("a hook that changes a gradient when it has arrived")
+def changing_hook(job):
+    net = job.net()
+    net.inp.weight.register_post_accumulate_grad_hook(lambda parameter: parameter.grad.mul_(0.5) and None)
+    engine = job.start(net, torch.optim.SGD(net.parameters(), lr=0.1))
+    net.head.weight.register_post_accumulate_grad_hook(lambda parameter: parameter.grad.mul_(0.25) and None)
+    job.micro_steps(engine, 2)
+    return job.values(engine)
+
+
+def copied(job, make):
+    engine = job.start(job.net())
+    job.micro_steps(engine, 2)
+    other = make(engine.module)
+    job.micro_steps(engine, 2)
+    with torch.no_grad():
+        return {"output": other(torch.ones(2, 9)), **{name: p.detach() for name, p in other.named_parameters()}}
+
+
+@idiom("deepcopy() of the model", stages=BELOW_3)
+def deep_copied(job):
+    return copied(job, lambda module: copy.deepcopy(copy.deepcopy(module)))
+
+
+@idiom("AveragedModel of the model", stages=BELOW_3)
+def averaged(job):
+    return copied(job, torch.optim.swa_utils.AveragedModel)
+
+
+@idiom("torch.save() of the model", stages=BELOW_3)
+def saved_whole(job):
+    def save(module):
+        file = io.BytesIO()
+        torch.save(module, file)
+        file.seek(0)
+        return torch.load(file, weights_only=False)
+    return copied(job, save)
+
+
+@idiom("deepcopy() of the model at stage 3", stages=(3,), least_ranks=2, refused="GatheredParameters")
+def deep_copied_sharded(job):
+    return copied(job, copy.deepcopy)
+
+
+@idiom("deepcopy() of the model inside of GatheredParameters")
+def deep_copied_gathered(job):
+    def gathered(module):
+        if job.plain:
+            return copy.deepcopy(module)
+        import zerocore
+        with zerocore.zero.GatheredParameters(list(module.parameters())):
+            return copy.deepcopy(module)
+    return copied(job, gathered)
+
+
+class Counting(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.tensor(1000.0))
+        self.register_buffer("scale", torch.arange(4096, dtype=torch.float32))
+
+    def forward(self, x):
+        self.count += 1
+        return super().forward(x)
+
+
+@idiom("fp32 buffers under bf16", dtype="bf16", against_torch=False)
+def buffers(job):
+    engine = job.start(job.net(1, Counting))
+    job.micro_steps(engine, 10)
+    module = engine.module
+    assert module.count.dtype == torch.float32 and module.count.item() == 1010, module.count
+    assert torch.equal(module.scale, torch.arange(4096, dtype=torch.float32))
+    return {"count": module.count}
+
+
+class Quantized(Net):
+    def __init__(self):
+        super().__init__()
+        self.q = nn.Parameter(torch.randint(0, 255, (5, 18), dtype=torch.uint8), requires_grad=False)
+        self.on = nn.Parameter(torch.tensor([True, False, True]), requires_grad=False)
+        patterns = torch.arange(-32768, 32768, dtype=torch.int32).to(torch.int16)
+        self.stored = nn.Parameter(patterns.view(torch.bfloat16), requires_grad=False)
+
+    def forward(self, x):
+        hidden = self.inp(x)
+        weights = (self.q.float() / 255 - 0.5).to(hidden.dtype)
+        return self.head(hidden) + nn.functional.linear(hidden, weights) * self.on.sum()
+
+
+@idiom("frozen integers, and bytes stored as bf16")
+def quantized(job):
+    net = job.net(1, Quantized)
+    before = {name: p.detach().clone() for name, p in net.named_parameters() if not p.requires_grad}
+    engine = job.start(net)
+    job.micro_steps(engine, 2)
+    for name, parameter in engine.module.named_parameters():
+        if not parameter.requires_grad:
+            assert parameter.dtype == before[name].dtype and torch.equal(
+                parameter.detach().view(-1).view(torch.uint8), before[name].view(-1).view(torch.uint8)), name
+    return {name: engine.read(p) for name, p in engine.module.named_parameters() if p.requires_grad}
+
+
+@idiom("complex parameters", refused="view_as_complex")
+def complex_parameter(job):
+    class Rotating(Net):
+        def __init__(self):
+            super().__init__()
+            self.c = nn.Parameter(torch.randn(3, dtype=torch.complex64))
+
+        def forward(self, x):
+            return super().forward(x) * self.c.abs().sum()
+    engine = job.start(job.net(1, Rotating))
+    job.micro_steps(engine)
+    return {}
+
+
+class Odd(Net):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(0.5))
+        self.none = nn.Parameter(torch.zeros(0, 3))
+        self.strided = nn.Parameter(torch.randn(18, 5).t())
+        self.pairs = nn.Parameter(torch.randn(3, 5, 2))
+
+    def forward(self, x):
+        hidden = self.inp(x) + self.none.sum()
+        for block in self.blocks:
+            hidden = block(hidden)
+        turned = torch.view_as_complex(self.pairs).abs().sum()
+        return (self.head(hidden) + nn.functional.linear(hidden, self.strided)) * self.scale * turned
+
+
+@idiom("0-dim, empty, strided and complex-viewed parameters")
+def odd_parameters(job):
+    engine = job.start(job.net(1, Odd))
+    job.micro_steps(engine, 2)
+    return {name: value for name, value in job.values(engine).items() if value.numel() > 0}

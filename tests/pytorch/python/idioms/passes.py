@@ -1,0 +1,295 @@
+"""Orders of calls: passes, evaluations, saves and reads in places where plain torch has them."""
+
+import torch
+from torch import nn
+
+from idioms.harness import Net, idiom
+
+
+def consistency(job, engine, second, with_grad=False):
+    """A loss whose target comes from another pass of the same model."""
+    x, y = job.batch()
+    if second == "before":
+        with torch.no_grad():
+            other = engine(y.repeat(1, 2)[:, :9])
+        prediction = engine(x)
+    else:
+        prediction = engine(x)
+        if second == "eval":
+            engine.module.eval() if job.plain else engine.eval()
+        with torch.no_grad():
+            other = engine(y.repeat(1, 2)[:, :9])
+        if second == "eval":
+            engine.module.train() if job.plain else engine.train()
+    return nn.functional.mse_loss(prediction, y) + nn.functional.mse_loss(prediction, other)
+
+
+def train_with(job, second, steps=3):
+    engine = job.start(job.net())
+    for _ in range(steps * job.idiom.accumulation):
+        engine.backward(consistency(job, engine, second))
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("a pass under no_grad between forward and backward")
+def no_grad_between(job):
+    return train_with(job, "train")
+
+
+@idiom("an evaluation between forward and backward, with accumulation", accumulation=2)
+def evaluation_between(job):
+    return train_with(job, "eval")
+
+
+@idiom("a pass under no_grad before each micro-batch", accumulation=2)
+def no_grad_before(job):
+    return train_with(job, "before")
+
+
+@idiom("evaluation, saves and reads among micro-batches", accumulation=4)
+def among_micro_steps(job):
+    engine = job.start(job.net())
+    kept = []
+    for micro in range(8):
+        loss = job.loss(engine)
+        if micro == 2 and not job.plain:
+            kept.append(engine.read(engine.module.head.weight).sum())
+        engine.backward(loss)
+        if micro % 4 == 1 and not job.plain:
+            engine.save_checkpoint(job.folder, tag=f"at{micro}")
+            engine.digest()
+            import zerocore
+            with zerocore.zero.GatheredParameters(engine.module.head.weight):
+                kept.append(engine.module.head.weight.detach().sum())
+        if micro % 4 == 2:
+            x, _ = job.batch()
+            with torch.no_grad():
+                engine(x)
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("two backwards of one forward")
+def two_backwards(job):
+    engine = job.start(job.net())
+    for _ in range(3):
+        x, y = job.batch()
+        prediction = engine(x)
+        engine.backward(nn.functional.mse_loss(prediction, y), retain_graph=True)
+        engine.backward(prediction.abs().mean())
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("several forwards and backwards before one step")
+def several_before_step(job):
+    engine = job.start(job.net())
+    for _ in range(3):
+        for _ in range(3):
+            engine.backward(job.loss(engine))
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("two forwards, two backwards in the other order")
+def other_order(job):
+    engine = job.start(job.net())
+    for _ in range(3):
+        first, second = job.loss(engine), job.loss(engine)
+        engine.backward(second)
+        engine.backward(first)
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("more forwards before a backward than in the first step")
+def more_forwards_later(job):
+    engine = job.start(job.net())
+    for forwards in (1, 3, 2, 1):
+        engine.backward(sum(job.loss(engine) for _ in range(forwards)))
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("a forward whose backward never comes")
+def forward_alone(job):
+    engine = job.start(job.net())
+    for step in range(4):
+        job.loss(engine)
+        if step % 2:
+            job.loss(engine)
+        engine.backward(job.loss(engine))
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("loss.backward() by hand")
+def backward_by_hand(job):
+    engine = job.start(job.net())
+    for _ in range(3):
+        job.loss(engine).backward()
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("zero_grad() forgets what was accumulated", accumulation=2)
+def zero_grad(job):
+    engine = job.start(job.net())
+    for step in range(3):
+        engine.backward(job.loss(engine))
+        engine.zero_grad()
+        for _ in range(2):
+            engine.backward(job.loss(engine))
+            engine.step()
+    return job.values(engine)
+
+
+@idiom("zero_grad() of torch's kind, between forward and backward")
+def zero_grad_of_model(job):
+    engine = job.start(job.net())
+    for step in range(3):
+        engine.backward(job.loss(engine))
+        loss = job.loss(engine)
+        engine.module.zero_grad()
+        engine.backward(loss)
+        engine.step()
+    return job.values(engine)
+
+
+class Generator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 9))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def adversaries(job, accumulation):
+    """A GAN as in DeepSpeedExamples: G's loss goes through D, whose zero_grad() clears what that leaves."""
+    discriminator = job.start(job.net(2), accumulation=accumulation)
+    generator = job.start(job.net(3, Generator), accumulation=1)
+
+    def judged(x, value):
+        return (discriminator(x).mean(1) - value).pow(2).mean()
+
+    results = {}
+    for step in range(3):
+        x, z = job.batch()
+        discriminator.zero_grad()
+        discriminator.backward(judged(x, 1))
+        if accumulation == 2:
+            discriminator.step()
+        discriminator.backward(judged(generator(z).detach(), 0))
+        discriminator.step()
+        generator.zero_grad()
+        generator.backward(judged(generator(z), 1))
+        generator.step()
+    discriminator.zero_grad()
+    results = {f"d.{name}": value for name, value in job.values(discriminator).items()}
+    results.update({f"g.{name}": value for name, value in job.values(generator).items()})
+    return results
+
+
+@idiom("a GAN of two engines")
+def gan(job):
+    return adversaries(job, 1)
+
+
+@idiom("a GAN of two engines, with accumulation in one of them", accumulation=1)
+def gan_accumulated(job):
+    return adversaries(job, 2)
+
+
+class Modalities(nn.Module):
+    """Uses its vision part for batches with images alone, between others that were declared before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.text = nn.ModuleList([nn.Linear(9, 18), nn.Linear(18, 18)])
+        self.head = nn.Linear(18, 5)
+        self.vision = nn.ModuleList([nn.Linear(9, 18), nn.Linear(18, 18)])
+
+    def forward(self, x, image=None):
+        hidden = self.text[0](x)
+        if image is not None:
+            hidden = hidden + self.vision[1](self.vision[0](image).relu())
+        return self.head(self.text[1](hidden.relu()))
+
+
+def mixed(job, has_image):
+    net = job.net(4, Modalities)
+    engine = job.start(net, torch.optim.SGD(net.parameters(), lr=0.1))
+    for step in range(5):
+        x, y = job.batch()
+        image = x.flip(1) if has_image(step) else None
+        engine.backward(nn.functional.mse_loss(engine(x, image), y))
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("units that come for the first time in a later pass")
+def late_units(job):
+    return mixed(job, lambda step: step in (1, 3, 4))
+
+
+@idiom("units that come for the first time in a later pass, on one rank")
+def late_units_on_one_rank(job):
+    return mixed(job, lambda step: step > 0 and (step + job.rank) % 3 == 1)
+
+
+@idiom("gradients read between backward and step", accumulation=2)
+def gradient_before_step(job):
+    engine = job.start(job.net())
+    results = {}
+    for micro in range(4):
+        engine.backward(job.loss(engine))
+        if micro % 2:
+            for name, parameter in engine.module.named_parameters():
+                results[f"{micro}.{name}"] = engine.read(parameter, "grad")
+        engine.step()
+    return results
+
+
+@idiom("gradients read between backward and step, under fp16", dtype="fp16", tolerance=2e-3,
+       config={"fp16": {"enabled": True, "loss_scale": 1024}})
+def gradient_before_step_fp16(job):
+    engine = job.start(job.net())
+    engine.backward(job.loss(engine))
+    return {name: engine.read(parameter, "grad") for name, parameter in engine.module.named_parameters()}
+
+
+@idiom("weights in the loss outside of forward")
+def penalty(job):
+    engine = job.start(job.net())
+    for _ in range(3):
+        loss = job.loss(engine) + 1e-2 * sum(p.pow(2).sum() for p in engine.module.head.parameters())
+        engine.backward(loss)
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("clipping by hand", refused={stage: "gradient_clipping" for stage in (0, 1, 2, 3, "SHARD_GRAD_OP")})
+def clipped_by_hand(job):
+    engine = job.start(job.net())
+    engine.backward(job.loss(engine))
+    torch.nn.utils.clip_grad_norm_(engine.module.parameters(), 0.1)
+    engine.step()
+    return job.values(engine)
+
+
+@idiom("a refused call leaves the engine usable")
+def usable_after_refusal(job):
+    engine = job.start(job.net())
+    job.micro_steps(engine)
+    if not job.plain:
+        import zerocore
+        for refused in (lambda: engine.read(engine.module.head.weight, "nothing"), engine.step):
+            try:
+                refused()
+            except zerocore.UsageError:
+                continue
+            raise AssertionError("nothing was refused")
+    job.micro_steps(engine)
+    return job.values(engine)

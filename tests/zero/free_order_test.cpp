@@ -1,0 +1,230 @@
+// Models whose passes may come in any order, and any number of times before a step.
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <vector>
+
+#include "tests/support/layer_chain.h"
+#include "tests/support/refusal.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/toy_model.h"
+#include "zero/plan/step_plan.h"
+#include "zero/testing.h"
+
+namespace {
+
+using Calls = std::vector<std::string>;
+using zero::tests::contains;
+using zero::tests::refusal;
+
+const Calls all = {"a", "b", "c", "d"};
+
+zero::Config config_of(int stage, zero::GradientSync sync, int accumulation) {
+  zero::Config config = toy::config(stage, {}, accumulation);
+  config.zero_core.gradient_sync = sync;
+  config.zero_core.time_limit_seconds = 60;
+  return config;
+}
+
+void at_once(std::function<void()> kernel) {
+  kernel();
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  std::uint64_t digest = 0;
+  bool operator==(const Outcome&) const = default;
+};
+
+class Loop {
+ public:
+  Loop(zero::Runtime& runtime, zero::Engine& engine) : runtime_(runtime), engine_(engine) {}
+
+  int rank() const { return runtime_.rank(); }
+  zero::Engine& engine() { return engine_; }
+  // A micro step; forward is what it is given, and backward may be left out.
+  void micro_step(const Calls& calls, bool last = false, bool backward = true,
+                  const std::function<void()>& between = {}) {
+    zero::MicroStep micro = engine_.begin_micro_step(last);
+    chain::Pass pass(engine_, at_once, true);
+    micro.loss(*pass.forward(calls, 0.1f * static_cast<float>(1 + rank() + ++batches_)));
+    if (between) between();
+    if (backward) pass.backward();
+  }
+  void evaluate(const Calls& calls) {
+    zero::Evaluation pass = engine_.evaluate();
+    pass.next(true);
+    chain::Pass(engine_, at_once, true).forward(calls, 0.3f);
+    pass.next(false);
+  }
+  void step() { losses_.push_back(engine_.step({.mean_over = 1}).wait().loss); }
+  std::vector<double> losses() const { return losses_; }
+
+ private:
+  zero::Runtime& runtime_;
+  zero::Engine& engine_;
+  int batches_ = 0;
+  std::vector<double> losses_;
+};
+
+using Script = std::function<void(Loop&)>;
+
+Outcome run(int ranks, const zero::Config& config, const Script& script) {
+  Outcome outcome;
+  zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
+    chain::Declaration declared;
+    declared.optional = declared.free = true;
+    zero::Engine engine(runtime, chain::describe(declared), config);
+    engine.initialize(chain::fill);
+    Loop loop(runtime, engine);
+    script(loop);
+    const std::uint64_t digest = engine.digest();
+    if (runtime.is_root()) outcome = {loop.losses(), digest};
+  });
+  return outcome;
+}
+
+// The script has equal bits at all stages, and those of `plain`, which does the same without it.
+void check_equal(const Script& script, const Script& plain, int accumulation = 1) {
+  for (const int ranks : {1, 2, 3})
+    for (const zero::GradientSync sync : {zero::GradientSync::each, zero::GradientSync::last}) {
+      const Outcome first = run(ranks, config_of(0, sync, accumulation), plain);
+      for (const int stage : {0, 1, 2, 3}) {
+        CAPTURE(ranks);
+        CAPTURE(stage);
+        CAPTURE(static_cast<int>(sync));
+        CHECK(run(ranks, config_of(stage, sync, accumulation), script) == first);
+      }
+    }
+}
+
+void check_equal(const Script& script, int accumulation = 1) {
+  check_equal(script, script, accumulation);
+}
+
+}  // namespace
+
+TEST_CASE("evaluations, reads, saves and writes among micro steps change nothing") {
+  const zero::tests::TemporaryDirectory directory;
+  const auto script = [&](bool disturbed) {
+    return [&, disturbed](Loop& loop) {
+      std::vector<float> whole(chain::width);
+      const auto look = [&] {
+        if (!disturbed) return;
+        loop.evaluate({"a", "b", "d"});
+        loop.evaluate({"d", "a"});
+        loop.engine().read("b.w", "value", whole);
+        loop.engine().write("b.w", whole);
+        loop.engine().save_checkpoint(directory.path().string(), {.replace = true}).wait();
+      };
+      for (int step = 0; step < 3; ++step) {
+        for (int micro = 0; micro < 3; ++micro) {
+          loop.micro_step(all, false, true, look);
+          look();
+        }
+        loop.step();
+      }
+    };
+  };
+  check_equal(script(true), script(false), 3);
+}
+
+TEST_CASE("micro steps that leave the order, on some ranks or on all") {
+  check_equal([](Loop& loop) {
+    loop.micro_step({"a", "d"});
+    loop.step();
+    loop.micro_step({"a", "c", "d"});  // for the first time
+    loop.step();
+    loop.micro_step(loop.rank() == 1 ? Calls{"d", "b", "a"} : Calls{"a", "d"});
+    loop.micro_step(loop.rank() == 0 ? Calls{"c", "c", "a"} : Calls{"b"});
+    loop.step();
+    for (int again = 0; again < 2; ++again) {
+      loop.micro_step({"a", "b", "a", "b", "d"});
+      loop.step();
+    }
+  });
+}
+
+TEST_CASE("a pass that leaves the order has the bits of one that follows it") {
+  const auto script = [](bool learned) {
+    return [learned](Loop& loop) {
+      loop.micro_step(learned ? Calls{"a", "b", "c", "d"} : Calls{"a", "d"}, false, false);
+      loop.engine().drop_gradients();
+      for (int step = 0; step < 2; ++step) {
+        loop.micro_step({"a", "c", "d"});
+        loop.step();
+      }
+    };
+  };
+  check_equal(script(false), script(true));
+}
+
+TEST_CASE("several micro steps and several forwards before a step of one") {
+  check_equal([](Loop& loop) {
+    for (int step = 0; step < 2; ++step) {
+      loop.micro_step(all);
+      loop.micro_step(all);
+      loop.micro_step({"b"});
+      loop.step();
+      loop.micro_step(all, false, false);  // its backward never comes
+      loop.micro_step(all);
+      loop.step();
+    }
+  });
+}
+
+TEST_CASE("dropped gradients do not come back, and the forward that waits keeps its place") {
+  const auto script = [](bool drops) {
+    return [drops](Loop& loop) {
+      for (int step = 0; step < 2; ++step) {
+        const auto forget = [&] { CHECK(loop.engine().drop_gradients() == drops); };
+        if (drops) {
+          loop.micro_step(all);
+          loop.micro_step({"d", "c"});
+        } else {
+          loop.micro_step({}, false, false), loop.micro_step({}, false, false);
+          loop.engine().drop_gradients();
+        }
+        loop.micro_step(all, false, true, forget);
+        loop.step();
+      }
+    };
+  };
+  for (const int ranks : {1, 2})
+    for (const int stage : {0, 1, 2, 3}) {
+      CAPTURE(ranks);
+      CAPTURE(stage);
+      const auto config = config_of(stage, zero::GradientSync::each, 1);
+      CHECK(run(ranks, config, script(true)) == run(ranks, config, script(false)));
+    }
+}
+
+TEST_CASE("gradients among micro steps are averaged over them and the ranks") {
+  for (const zero::GradientSync sync : {zero::GradientSync::each, zero::GradientSync::last})
+    for (const int stage : {0, 1, 2, 3}) {
+      run(2, config_of(stage, sync, 2), [&](Loop& loop) {
+        std::vector<float> early(chain::width), late(chain::width);
+        loop.micro_step(all);
+        loop.micro_step(all);
+        loop.engine().read_gradient("b.w", early, 2);
+        loop.engine().step({.mean_over = 2});
+        loop.engine().read_gradient("b.w", late);
+        for (int i = 0; i < chain::width; ++i)
+          CHECK(early[i] == doctest::Approx(late[i]).epsilon(1e-6));
+      });
+    }
+}
+
+TEST_CASE("orders merge to the shortest one that holds both") {
+  using Order = std::vector<int>;
+  CHECK(zero::detail::merged_order({0, 1, 2}, {0, 3, 2}).size() == 4);
+  CHECK(zero::detail::merged_order({0, 1, 2}, {0, 1, 2, 0, 1, 2}) == Order{0, 1, 2, 0, 1, 2});
+  CHECK(zero::detail::merged_order({}, {2, 1}) == Order{2, 1});
+  CHECK(zero::detail::merged_order({2, 1}, {2, 1}) == Order{2, 1});
+}
+
+TEST_CASE("an order is free for optional units alone") {
+  zero::ModelSpec model;
+  model.unit("a").param("w", {3});
+  CHECK(contains(refusal<zero::UsageError>([&] { model.any_order(); }), "unit a is not optional"));
+}
