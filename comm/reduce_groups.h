@@ -63,14 +63,16 @@ inline std::string text_of(const ReduceGroups& groups) {
   return text;
 }
 
-// The sum of value(rank) over the ranks [begin, end): of groups by groups, each rounded by round().
+// The sum of value(rank), one element or several of a type with operator+, over the ranks [begin, end): of groups by
+// groups, each rounded by round().
 template <int level = ReduceGroups::most_levels, class Value, class Round>
-constexpr float grouped_sum(const ReduceGroups& groups, int begin, int end, const Value& value,
-                            const Round& round) {
+constexpr auto grouped_sum(const ReduceGroups& groups, int begin, int end, const Value& value,
+                           const Round& round) {
+  using Sum = decltype(value(begin));
   const int size = groups.ranks_at(level, end - begin);
-  float total = 0;
+  Sum total{};
   for (int first = begin; first < end; first += size) {
-    float part = 0;
+    Sum part{};
     if constexpr (level > 0) {
       const int last = first + size < end ? first + size : end;
       part = round(grouped_sum<level - 1>(groups, first, last, value, round));

@@ -113,4 +113,8 @@ if ((code == 77)); then
   "$bin/gpu_test" | head -n 1
   exit 77
 fi
+if ((code == 11)); then  # a driver that is too old
+  "$bin/gpu_test"
+  exit 11
+fi
 ZERO_GPU_PROGRAMS=$bin exec python3 tests/gpu/run_queue.py "${queue[@]}"

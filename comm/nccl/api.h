@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -76,6 +77,31 @@ class Api {
   virtual void copy(void* to, const void* from, std::int64_t bytes, Stream stream) = 0;
   // Complete when the stream has run all that was launched into it so far; any thread may ask.
   virtual std::unique_ptr<Event> mark(Stream stream) = 0;
+};
+
+// A group of NCCL's calls, which are launched together by end(). NCCL counts open groups by thread: one that an
+// exception left open would keep all later calls of the thread from being launched, so the destructor ends it.
+class CallGroup {
+ public:
+  explicit CallGroup(Api& api) : api_(api) { api_.group_start(); }
+  ~CallGroup() {
+    if (ended_) return;
+    try {
+      api_.group_end();
+    } catch (const std::exception&) {
+      // The error that left the group open is thrown already.
+    }
+  }
+  CallGroup(const CallGroup&) = delete;
+  CallGroup& operator=(const CallGroup&) = delete;
+  void end() {
+    ended_ = true;
+    api_.group_end();
+  }
+
+ private:
+  Api& api_;
+  bool ended_ = false;
 };
 
 // Throws TopologyError where this program or this machine has no NCCL, or one that is too old.

@@ -70,7 +70,8 @@ std::unique_ptr<Communicator> connect(Communicator& host, Device& device,
   guard.api = api;
   guard.check_peers = options.check_peers;
   guard.may_exit = options.abort_job;
-  guard.exit = [](int code) {
+  guard.exit = [rank = host.rank()](int code, const std::string& cause) {
+    std::fprintf(stderr, "zero: rank %d: %s\n", rank, cause.c_str());
     std::fflush(nullptr);
     _exit(code);
   };

@@ -17,10 +17,19 @@ Guard::~Guard() {
   thread_.join();
 }
 
-void Guard::launched(std::string what, std::unique_ptr<Event> ended,
-                     std::chrono::milliseconds limit) {
+void Guard::announce(std::string what, std::chrono::milliseconds limit) {
   const std::lock_guard lock(mutex_);
-  operations_.push_back({std::move(what), std::move(ended), Clock::now(), limit});
+  operations_.push_back({std::move(what), nullptr, Clock::now(), limit});
+}
+
+void Guard::launched(std::unique_ptr<Event> ended) {
+  const std::lock_guard lock(mutex_);
+  operations_.back().ended = std::move(ended);
+}
+
+void Guard::forget() {
+  const std::lock_guard lock(mutex_);
+  operations_.pop_back();
 }
 
 void Guard::check() const {
@@ -32,7 +41,8 @@ void Guard::check() const {
 // The limit counts from the end of the operation before: what waits in a stream has not begun.
 void Guard::look() {
   const std::lock_guard lock(mutex_);
-  while (!operations_.empty() && operations_.front().ended->complete()) {
+  while (!operations_.empty() && operations_.front().ended &&
+         operations_.front().ended->complete()) {
     operations_.pop_front();
     if (!operations_.empty()) operations_.front().start = Clock::now();
   }
@@ -60,17 +70,18 @@ void Guard::run() {
       const std::lock_guard asking(asking_);
       look();
     } catch (const PeerFailed& error) {
-      return end(std::current_exception(), error.exit_code());
+      return end(std::current_exception(), error);
     } catch (const StalledError& error) {
-      return end(std::current_exception(), error.exit_code());
+      return end(std::current_exception(), error);
     } catch (const std::exception& error) {
-      return end(std::make_exception_ptr(PeerFailed(error.what(), Error::code)), Error::code);
+      const PeerFailed failed(error.what(), Error::code);
+      return end(std::make_exception_ptr(failed), failed);
     }
     std::this_thread::sleep_for(options_.tick);
   }
 }
 
-void Guard::end(std::exception_ptr failure, int exit_code) {
+void Guard::end(std::exception_ptr failure, const zero::Error& cause) {
   {
     const std::lock_guard lock(mutex_);
     failure_ = std::move(failure);
@@ -97,7 +108,7 @@ void Guard::end(std::exception_ptr failure, int exit_code) {
     }
   }
   leaked_ = true;
-  if (options_.may_exit) options_.exit(exit_code);
+  if (options_.may_exit) options_.exit(cause.exit_code(), cause.what());
 }
 
 }  // namespace zero::comm::nccl

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "comm/nccl/api.h"
+#include "zero/base/error.h"
 
 namespace zero::comm::nccl {
 
@@ -23,9 +24,12 @@ struct GuardOptions {
   Handle communicator = nullptr;
   // Throws PeerFailed where another rank has published a first cause; any thread.
   std::function<void()> check_peers = [] {};
-  // Ends the process where abort() blocks; false: it may not, and the handle is leaked.
+  // Calls on the communicator return only when NCCL has carried them out on the host, as those of a split part do.
+  bool blocking = false;
+  // Ends the process, after printing the cause, if abort() blocks or a thread does not come back from NCCL. If
+  // may_exit is false, the handle is leaked instead.
   bool may_exit = true;
-  std::function<void(int exit_code)> exit;
+  std::function<void(int exit_code, const std::string& cause)> exit;
   std::chrono::milliseconds abort_limit{5'000};
   std::chrono::milliseconds tick{20};
 };
@@ -58,8 +62,13 @@ class Guard {
   // alone may ask. The guard does not as long as this lives, and the holder looks after peers.
   std::unique_lock<std::mutex> asking_alone() { return std::unique_lock(asking_); }
 
-  // What was launched; `ended` tells when it has run.
-  void launched(std::string what, std::unique_ptr<Event> ended, std::chrono::milliseconds limit);
+  // Called before an operation is launched: its limit holds inside NCCL's call too, which connects to peers at the
+  // first use and blocks meanwhile. launched() then gives its event, or forget() takes it back. The calls of one
+  // communicator come from one thread at a time.
+  void announce(std::string what, std::chrono::milliseconds limit);
+  // `ended` is complete when the announced operation has run.
+  void launched(std::unique_ptr<Event> ended);
+  void forget();
   // Throws what ended the communicator.
   void check() const;
   bool failed() const { return failed_; }
@@ -71,7 +80,7 @@ class Guard {
   using Clock = std::chrono::steady_clock;
   struct Operation {
     std::string what;
-    std::unique_ptr<Event> ended;
+    std::unique_ptr<Event> ended;  // null until it is launched
     Clock::time_point start;
     std::chrono::milliseconds limit;
   };
@@ -80,7 +89,7 @@ class Guard {
   // Throws what ends the communicator: PeerFailed, which NCCL's own failures are too, or
   // StalledError.
   void look();
-  void end(std::exception_ptr failure, int exit_code);
+  void end(std::exception_ptr failure, const zero::Error& cause);
 
   GuardOptions options_;
   std::atomic<int> inside_{0};

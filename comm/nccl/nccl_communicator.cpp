@@ -58,29 +58,53 @@ void Connection::deregister_buffer(void* data) noexcept {
   }
 }
 
+namespace {
+
+// A call that ends on the host, under the guard's limit.
+class Announced {
+ public:
+  Announced(Guard& guard, std::string what, std::chrono::milliseconds limit) : guard_(guard) {
+    guard_.announce(std::move(what), limit);
+  }
+  ~Announced() { guard_.forget(); }
+  Announced(const Announced&) = delete;
+
+ private:
+  Guard& guard_;
+};
+
+}  // namespace
+
 NcclCommunicator::NcclCommunicator(int rank, int size, std::shared_ptr<Connection> connection)
     : Communicator(rank, size), connection_(std::move(connection)) {}
 
 template <class Call>
 void NcclCommunicator::launch(const Call& call) {
-  {
-    const Guard::Inside inside(connection_->guard());
-    call(connection_->api(), Target{connection_->handle(), stream()});
+  Guard& guard = connection_->guard();
+  guard.announce(describe(), time_limit());
+  try {
+    {
+      const Guard::Inside inside(guard);
+      call(connection_->api(), Target{connection_->handle(), stream()});
+    }
+    guard.launched(connection_->api().mark(stream()));
+  } catch (...) {
+    guard.forget();
+    throw;
   }
-  connection_->guard().launched(describe(), connection_->api().mark(stream()), time_limit());
 }
 
 void NcclCommunicator::exchange(const void* send, std::int64_t send_stride, void* recv,
                                 std::int64_t recv_stride, std::int64_t count, DType dtype) {
   const std::int64_t width = size_of(dtype);
   launch([&](Api& api, const Target& to) {
-    api.group_start();
+    CallGroup group(api);
     for (int peer = 0; peer < size(); ++peer) {
       if (peer == rank()) continue;
       api.send({at(send, peer * send_stride * width), nullptr, count, dtype}, peer, to);
       api.receive({nullptr, at(recv, peer * recv_stride * width), count, dtype}, peer, to);
     }
-    api.group_end();
+    group.end();
   });
   const std::byte* own = at(send, rank() * send_stride * width);
   std::byte* place = at(recv, rank() * recv_stride * width);
@@ -98,10 +122,10 @@ void NcclCommunicator::do_reduce_scatter(const void* send, void* recv, std::int6
   if (sums_in_order(dtype)) return reduce_in_order(send, recv, count, dtype, stride);
   launch([&](Api& api, const Target& to) {
     if (stride == count) return api.reduce_scatter({send, recv, count, dtype}, to);
-    api.group_start();
+    CallGroup group(api);
     for (int root = 0; root < size(); ++root)
       api.reduce({at(send, root * stride * size_of(dtype)), recv, count, dtype}, root, to);
-    api.group_end();
+    group.end();
   });
 }
 
@@ -141,13 +165,13 @@ void NcclCommunicator::do_all_to_all(const void* send, void* recv, const PairCou
   const auto out = [&](int peer) { return at(send, counts.first_sent(rank(), peer) * width); };
   const auto in = [&](int peer) { return at(recv, counts.first_received(peer, rank()) * width); };
   launch([&](Api& api, const Target& to) {
-    api.group_start();
+    CallGroup group(api);
     for (int peer = 0; peer < size(); ++peer) {
       if (peer == rank()) continue;
       api.send({out(peer), nullptr, counts(rank(), peer), dtype}, peer, to);
       api.receive({nullptr, in(peer), counts(peer, rank()), dtype}, peer, to);
     }
-    api.group_end();
+    group.end();
   });
   connection_->api().copy(in(rank()), out(rank()), counts(rank(), rank()) * width, stream());
 }
@@ -162,13 +186,17 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   Guard& guard = connection_->guard();
   GuardOptions options = connection_->options();
   {
-    const auto alone = guard.asking_alone();
+    // A blocking parent is split inside begin_split(): the guard looks after peers and the limit meanwhile.
+    std::unique_lock<std::mutex> alone;
+    if (!options.blocking) alone = guard.asking_alone();
+    const Announced announced(guard, "the split of an NCCL communicator", time_limit());
     const Guard::Inside inside(guard);
     api.begin_split(connection_->handle(), color, key);
     await_progress(api, connection_->handle(), time_limit(), "the split of an NCCL communicator",
                    options.check_peers);
     options.communicator = api.finish_split(connection_->handle());
   }
+  options.blocking = true;
   const auto [part_rank, part_size] = api.place(options.communicator);
   auto part = std::make_unique<NcclCommunicator>(
       part_rank, part_size, std::make_shared<Connection>(std::move(options), connection_));

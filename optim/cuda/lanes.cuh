@@ -10,16 +10,18 @@
 #include <type_traits>
 
 #include "zero/base/cuda/cuda_stream.h"
+#include "zero/base/cuda/lanes.cuh"
 #include "zero/base/cuda/launch.h"
 #include "zero/base/dtype.h"
 
 namespace zero::optim::cuda {
 
 inline constexpr int threads = 256;
-inline constexpr int lane_elements =
-    8;  // per thread and access: 32 bytes of fp32, 16 of a 16-bit type
 inline constexpr int most_blocks = 2048;
 
+using zero::cuda::lane_elements;
+using zero::cuda::load_lane;
+using zero::cuda::store_lane;
 using zero::cuda::Launch;
 using zero::cuda::launch;
 using zero::cuda::native;
@@ -36,45 +38,6 @@ void launch_over(const char* name, std::int64_t items, Stream stream, void (*ker
 // One thread.
 inline Launch once(const char* name, Stream stream) {
   return {name, dim3(1), 1, native(stream)};
-}
-
-template <int elements = lane_elements>
-__device__ inline void load_lane(const float* from, float* to) {
-  for (int i = 0; i < elements; i += 4) {
-    const float4 part = *reinterpret_cast<const float4*>(from + i);
-    to[i] = part.x, to[i + 1] = part.y, to[i + 2] = part.z, to[i + 3] = part.w;
-  }
-}
-
-template <int elements = lane_elements>
-__device__ inline void store_lane(const float* from, float* to) {
-  for (int i = 0; i < elements; i += 4)
-    *reinterpret_cast<float4*>(to + i) =
-        make_float4(from[i], from[i + 1], from[i + 2], from[i + 3]);
-}
-
-// Of 16-bit elements, as one access.
-template <int elements>
-struct alignas(2 * elements) LaneWords {
-  unsigned words[elements / 2];
-};
-
-template <int elements = lane_elements, class T>
-__device__ inline void load_lane(const T* from, float* to) {
-  const auto packed = *reinterpret_cast<const LaneWords<elements>*>(from);
-  for (int i = 0; i < elements / 2; ++i) {
-    to[2 * i] = to_float(T{static_cast<std::uint16_t>(packed.words[i] & 0xffffu)});
-    to[2 * i + 1] = to_float(T{static_cast<std::uint16_t>(packed.words[i] >> 16)});
-  }
-}
-
-template <int elements = lane_elements, class T>
-__device__ inline void store_lane(const float* from, T* to) {
-  LaneWords<elements> packed;
-  for (int i = 0; i < elements / 2; ++i)
-    packed.words[i] = from_float<T>(from[2 * i]).bits |
-                      (static_cast<unsigned>(from_float<T>(from[2 * i + 1]).bits) << 16);
-  *reinterpret_cast<LaneWords<elements>*>(to) = packed;
 }
 
 template <int elements = lane_elements>

@@ -42,6 +42,9 @@ class FakeNccl : public nccl::Api {
   // How often a thread other than the one that splits has asked meanwhile.
   std::atomic<int> asked_beside_split{0};
   bool refuses_registration = false;
+  bool refuses_sends = false;
+  std::atomic<bool> split_blocks{false};  // until it is reset
+  int open_groups = 0;
 
   // What it was asked for, in order: "register deregister destroy ".
   std::string calls;
@@ -61,6 +64,7 @@ class FakeNccl : public nccl::Api {
     return keep(host_.split(0, rank));
   }
   void begin_split(nccl::Handle parent, int color, int key) override {
+    while (split_blocks) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     polls_left_ = polls_to_join;
     splitter_ = std::this_thread::get_id();
     split_ = keep(of(parent).split(color, key));
@@ -103,10 +107,10 @@ class FakeNccl : public nccl::Api {
   void group_start() override {
     sends_.assign(static_cast<std::size_t>(host_.size()), {});
     receives_ = sends_;
-    grouped_ = true;
+    ++open_groups;
   }
   void group_end() override {
-    grouped_ = false;
+    --open_groups;
     if (group_ == nullptr) return;
     Communicator& all = *std::exchange(group_, nullptr);
     const auto ranks = static_cast<std::size_t>(all.size());
@@ -184,7 +188,8 @@ class FakeNccl : public nccl::Api {
   }
   void note(std::vector<Piece>& pieces, void* data, const nccl::Vector& v, int peer,
             nccl::Handle handle) {
-    if (!grouped_) throw Error("fake: sends and receives to all peers stand in one group");
+    if (refuses_sends) throw Error("fake: no sends");
+    if (open_groups != 1) throw Error("fake: sends and receives to all peers stand in one group");
     group_ = &of(handle);
     pieces[peer] = {data, static_cast<std::size_t>(v.count * size_of(v.dtype))};
   }
@@ -194,7 +199,6 @@ class FakeNccl : public nccl::Api {
   nccl::Handle split_ = nullptr;
   std::atomic<std::thread::id> splitter_{};
   std::atomic<int> polls_left_{0};
-  bool grouped_ = false;
   std::vector<Piece> sends_, receives_;
   Communicator* group_ = nullptr;
 };

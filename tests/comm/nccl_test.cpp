@@ -142,7 +142,10 @@ struct Guarded {
       if (peer_failed) throw PeerFailed("rank 1: out of luck", 13);
     };
     o.may_exit = may_exit;
-    o.exit = [this](int code) { exit_code = code; };
+    o.exit = [this](int code, const std::string& why) {
+      cause = why;
+      exit_code = code;
+    };
     o.abort_limit = milliseconds(50);
     o.tick = milliseconds(1);
     return o;
@@ -150,6 +153,7 @@ struct Guarded {
 
   std::shared_ptr<FakeNccl> api;
   std::atomic<bool> peer_failed{false};
+  std::string cause;  // before exit_code
   std::atomic<int> exit_code{0};
 };
 
@@ -160,8 +164,10 @@ TEST_CASE("nccl: an operation that does not end is aborted at the limit and name
     Guarded guarded(world.communicator());
     guarded.api->events_complete = false;
     nccl::Guard guard(guarded.options());
-    guard.launched("all_gather of unit h.3 (call 7)", guarded.api->mark({}), milliseconds(30));
-    guard.launched("reduce_scatter of unit h.4 (call 8)", guarded.api->mark({}), milliseconds(30));
+    for (const char* what : {"all_gather of unit h.3 (call 7)", "reduce_scatter of unit h.4 (call 8)"}) {
+      guard.announce(what, milliseconds(30));
+      guard.launched(guarded.api->mark({}));
+    }
     wait_for([&] { return guard.aborted(); });
     CHECK_THROWS_WITH_AS(guard.check(), doctest::Contains("all_gather of unit h.3 (call 7) and 1 "),
                          StalledError);
@@ -198,6 +204,49 @@ TEST_CASE("nccl: a split ends when a peer has failed") {
     });
     CHECK_THROWS_WITH_AS(joined.split(0, 0), "rank 1: out of luck", PeerFailed);
     peer.join();
+  });
+}
+
+TEST_CASE("nccl: a call that does not return ends the process at the limit, with its name") {
+  on_thread_ranks(1, [](World& world) {
+    Guarded guarded(world.communicator());
+    nccl::Guard guard(guarded.options(true));
+    guard.announce("all_gather of unit h.3 (call 1)", milliseconds(30));
+    const nccl::Guard::Inside inside(guard);
+    wait_for([&] { return guarded.exit_code != 0; });
+    CHECK(guarded.cause.find("all_gather of unit h.3 (call 1)") != std::string::npos);
+    CHECK(guarded.exit_code == StalledError::code);
+  });
+}
+
+TEST_CASE("nccl: the split of a blocking communicator ends when a peer has failed") {
+  on_thread_ranks(1, [](World& world) {
+    Guarded guarded(world.communicator());
+    guarded.api->split_blocks = true;
+    nccl::GuardOptions options = guarded.options(true);
+    options.communicator = guarded.api->begin_join(guarded.api->make_id(), 1, 0);
+    options.blocking = true;
+    auto connection = std::make_shared<nccl::Connection>(options, nullptr);
+    nccl::NcclCommunicator part(0, 1, connection);
+    part.set_time_limit(milliseconds(60'000));
+    std::thread splitting([&] { CHECK_THROWS(part.split(0, 0)); });
+    guarded.peer_failed = true;
+    wait_for([&] { return guarded.exit_code == 13; });
+    CHECK(guarded.cause == "rank 1: out of luck");
+    guarded.api->split_blocks = false;
+    splitting.join();
+  });
+}
+
+TEST_CASE("nccl: a failure between two calls of a group leaves no group open") {
+  on_thread_ranks(2, [](World& world) {
+    const auto api = std::make_shared<FakeNccl>(world.communicator());
+    const auto communicator = connected(world, api);
+    api->refuses_sends = true;
+    std::vector<float> send(4), recv(4);
+    CHECK_THROWS_AS(communicator->all_to_all(send.data(), recv.data(), 2, DType::fp32), Error);
+    CHECK(api->open_groups == 0);
+    CHECK_NOTHROW(communicator->check());
   });
 }
 

@@ -95,7 +95,8 @@ void check_head(std::int64_t rows, std::int64_t vocabulary) {
       CHECK(distance(result.dnorm, expected.dnorm) < off);
       CHECK(distance(result.dclassifier, expected.dclassifier) < off);
     }
-    CHECK(whole.loss == parts.loss);
+    // cuBLASLt may take another kernel for other shapes, which adds up in another order.
+    CHECK(whole.loss == doctest::Approx(parts.loss).epsilon(off));
     std::size_t other = 0;
     for (std::size_t i = 0; i < whole.dclassifier.size(); ++i)
       other += zero::to_float(whole.dclassifier[i]) != zero::to_float(parts.dclassifier[i]);

@@ -6,10 +6,13 @@
 #include "comm/wire/device_codec.h"
 #include "tests/comm/wire/vectors.h"
 #include "tests/gpu/device_memory.h"
+#include "tests/gpu/elements.h"
 #include "zero/base/gpu.h"
 
 namespace zero::comm::wire::testing {
 namespace {
+
+using gpu::same_elements;
 
 struct Gpu {
   std::unique_ptr<Device> device = create_gpu(0);
@@ -19,23 +22,6 @@ struct Gpu {
   gpu::OnDevice<unsigned char> put(const Bytes& bytes) { return {*device, *stream, bytes}; }
   void run(const std::function<void(Stream)>& work) { stream->enqueue(work); }
 };
-
-// Payloads of NaN may differ.
-bool same_elements(const Bytes& a, const Bytes& b, DType dtype) {
-  const auto values = [&](const Bytes& bytes) {
-    const auto width = static_cast<std::size_t>(size_of(dtype));
-    std::vector<float> all(bytes.size() / width);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      std::uint16_t half = 0;
-      if (width == 4) std::memcpy(&all[i], &bytes[4 * i], 4);
-      if (width == 2) std::memcpy(&half, &bytes[2 * i], 2);
-      if (dtype == DType::bf16) all[i] = to_float(bf16{half});
-      if (dtype == DType::fp16) all[i] = to_float(fp16{half});
-    }
-    return all;
-  };
-  return same_bits(values(a), values(b));
-}
 
 void compare(Gpu& g, const Codec& codec, const Named& input, DType dtype) {
   INFO(name_of(codec.format) << ", blocks of " << codec.block << ", " << name_of(dtype) << ", "

@@ -56,3 +56,16 @@ TEST_CASE("the environment overrides what Linux says is free") {
   CHECK(available_memory() > std::int64_t{1} << 40);
   unsetenv("ZERO_AVAILABLE_GIB");
 }
+
+TEST_CASE("a driver that is too old is named with the version that is needed") {
+  CHECK_FALSE(driver_is_too_old());
+  use_old_driver(true);
+  CHECK(gpu_count() == 0);
+  CHECK(driver_is_too_old());
+  CHECK_THROWS_WITH_AS(create_gpu(0),
+                       "device cuda: the NVIDIA driver of this machine is for CUDA 12.4, and this "
+                       "program needs CUDA 13.0: install driver 580 or newer, or use device cpu",
+                       TopologyError);
+  use_old_driver(false);
+  CHECK_NOTHROW(create_gpu(0));
+}

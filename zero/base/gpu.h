@@ -11,6 +11,10 @@ namespace zero {
 // GPUs that this process sees; 0 without a driver.
 int gpu_count() noexcept;
 
+// Whether there is a driver of NVIDIA's that is too old for the CUDA runtime of this program: gpu_count() is 0 then, and
+// create_gpu() names both versions.
+bool driver_is_too_old() noexcept;
+
 // GPU number `local_rank` modulo gpu_count(), which becomes the calling thread's current one.
 // Throws TopologyError, in one line, where there is none.
 std::unique_ptr<Device> create_gpu(int local_rank);

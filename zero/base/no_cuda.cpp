@@ -7,6 +7,10 @@ int gpu_count() noexcept {
   return 0;
 }
 
+bool driver_is_too_old() noexcept {
+  return false;
+}
+
 std::unique_ptr<Device> create_gpu(int) {
   throw TopologyError(
       "device cuda: this program was linked without the CUDA back end; build with ZERO_CUDA=ON "

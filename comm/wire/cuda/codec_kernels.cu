@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "comm/cuda/lane.cuh"
 #include "comm/wire/block_codes.h"
 #include "comm/wire/device_codec.h"
 #include "comm/wire/layout.h"
@@ -15,6 +16,7 @@
 namespace zero::comm::wire {
 namespace {
 
+using comm::cuda::Lane;
 using zero::cuda::Launch;
 using zero::cuda::launch;
 using zero::cuda::native;
@@ -27,6 +29,11 @@ Launch over_warps(const char* name, std::int64_t work, Stream stream) {
   const std::int64_t blocks = (work * lanes + threads - 1) / threads;
   return {name, dim3(static_cast<unsigned>(std::min(blocks, most_blocks))), threads,
           native(stream)};
+}
+
+// One thread for each lane of so many elements, or for every so many.
+Launch over_lanes(const char* name, std::int64_t count, Stream stream) {
+  return over_warps(name, (count + Lane::size * lanes - 1) / (Lane::size * lanes), stream);
 }
 
 struct Size {
@@ -186,14 +193,44 @@ __global__ void __launch_bounds__(threads)
   });
 }
 
-// What element i of an encoded vector stands for.
+// Quotients of lane numbers by the lanes of a block, by one product: exact for numbers below 2^64 / divisor (Granlund and
+// Montgomery, "Division by invariant integers using multiplication").
+struct BlockOfLane {
+  unsigned long long reciprocal;  // 2^64 / lanes of a block, rounded up
+  explicit BlockOfLane(std::int64_t block)
+      : reciprocal(~0ull / static_cast<unsigned long long>(block / Lane::size) + 1) {}
+  __device__ std::int64_t operator()(std::int64_t lane) const {
+    return static_cast<std::int64_t>(__umul64hi(static_cast<unsigned long long>(lane), reciprocal));
+  }
+};
+
+// Codes of a lane, as one access.
+template <int bytes>
+struct alignas(bytes) LaneCodes {
+  std::uint8_t codes[bytes];
+};
+
+// What the elements of an encoded vector stand for. Blocks are multiples of 32 elements, so that a lane lies in one.
 template <class F>
 struct Decoder {
   Encoded from;
-  std::int64_t block;
+  BlockOfLane block_of;
+  Decoder(const Encoded& from, std::int64_t block) : from(from), block_of(block) {}
+
+  __device__ float scale_of(std::int64_t lane) const {
+    return F::value_of(static_cast<const typename F::Scale*>(from.scales)[block_of(lane)]);
+  }
   __device__ float operator()(std::int64_t i) const {
-    const auto scale = static_cast<const typename F::Scale*>(from.scales)[i / block];
-    return F::value_of(scale) * F::unit(code_at<F>(from.codes, i));
+    return scale_of(i / Lane::size) * F::unit(code_at<F>(from.codes, i));
+  }
+  // The elements from i on, a multiple of Lane::size.
+  __device__ Lane lane(std::int64_t i) const {
+    constexpr int bytes = Lane::size * F::bits / 8;
+    const auto own = *reinterpret_cast<const LaneCodes<bytes>*>(from.codes + i * F::bits / 8);
+    const float scale = scale_of(i / Lane::size);
+    Lane lane;
+    for (int k = 0; k < Lane::size; ++k) lane.values[k] = scale * F::unit(code_at<F>(own.codes, k));
+    return lane;
   }
 };
 // Formats that have no blocks.
@@ -203,9 +240,15 @@ requires requires(T element) {
 }
 struct Decoder<T> {
   Encoded from;
-  std::int64_t block;
+  Decoder(const Encoded& from, std::int64_t) : from(from) {}
+
   __device__ float operator()(std::int64_t i) const {
     return to_float(reinterpret_cast<const T*>(from.codes)[i]);
+  }
+  __device__ Lane lane(std::int64_t i) const {
+    Lane lane;
+    zero::cuda::load_lane(reinterpret_cast<const T*>(from.codes) + i, lane.values);
+    return lane;
   }
 };
 
@@ -224,10 +267,22 @@ __global__ void __launch_bounds__(threads)
   for_elements(count, [&](std::int64_t i) { to[i] = from_float<bf16>(to_float(from[i])); });
 }
 
+// Writes lane(i) to whole lanes of `to`, and element(i) to the rest; to all elements if `to` is not aligned.
+template <class T, class LaneAt, class ElementAt>
+__device__ void write_lanes(T* to, std::int64_t count, const LaneAt& lane, const ElementAt& element) {
+  const std::int64_t in_lanes = zero::cuda::is_aligned(to) ? count / Lane::size * Lane::size : 0;
+  for_elements(in_lanes / Lane::size, [&](std::int64_t number) {
+    zero::cuda::store_lane(lane(number * Lane::size).values, to + number * Lane::size);
+  });
+  for_elements(count - in_lanes, [&](std::int64_t i) {
+    to[in_lanes + i] = from_float<T>(element(in_lanes + i));
+  });
+}
+
 template <class F, class T>
 __global__ void __launch_bounds__(threads)
     decode_kernel(Decoder<F> from, std::int64_t count, T* to) {
-  for_elements(count, [&](std::int64_t i) { to[i] = from_float<T>(from(i)); });
+  write_lanes(to, count, [&](std::int64_t i) { return from.lane(i); }, from);
 }
 
 // One block, so that the order of the sums does not depend on how blocks are scheduled.
@@ -266,16 +321,23 @@ struct SumOrder {
 template <class F, class T>
 __global__ void __launch_bounds__(threads)
     sum_kernel(Decoder<F> first, SumOrder order, std::int64_t count, T* to) {
-  for_elements(count, [&](std::int64_t i) {
-    const auto source = [&](int s) {
-      Decoder<F> from = first;
-      from.from.codes += s * order.stride;
-      from.from.scales = static_cast<std::uint8_t*>(from.from.scales) + s * order.stride;
-      return from(i);
-    };
-    const auto exact = [](float sum) { return sum; };
-    to[i] = from_float<T>(grouped_sum(order.groups, 0, order.sources, source, exact));
-  });
+  const auto source = [&](int s) {
+    Decoder<F> from = first;
+    from.from.codes += s * order.stride;
+    from.from.scales = static_cast<std::uint8_t*>(from.from.scales) + s * order.stride;
+    return from;
+  };
+  const auto exact = [](const auto& sum) { return sum; };
+  write_lanes(
+      to, count,
+      [&](std::int64_t i) {
+        const auto lane = [&](int s) { return source(s).lane(i); };
+        return grouped_sum(order.groups, 0, order.sources, lane, exact);
+      },
+      [&](std::int64_t i) {
+        const auto element = [&](int s) { return source(s)(i); };
+        return grouped_sum(order.groups, 0, order.sources, element, exact);
+      });
 }
 
 // Calls body<F>() with the type of a format; `none` is fp32.
@@ -320,7 +382,7 @@ void encode_as(const Codec& codec, const Elements& from, const T* elements, void
            *from.feedback, size, to, padding);
   if (from.errors != nullptr)
     launch(over_warps("error_kernel", threads / lanes, stream), error_kernel<F, T>, elements,
-           Decoder<F>{to, codec.block}, from.count, from.errors);
+           Decoder<F>(to, codec.block), from.count, from.errors);
 }
 
 void encode_on_gpu(const Codec& codec, const Elements& from, void* encoded, Stream stream) {
@@ -346,8 +408,8 @@ void decode_on_gpu(const Codec& codec, const void* encoded, std::int64_t count, 
   check_elements(dtype);
   with_float_type(dtype, [&]<class T>() {
     with_format(codec.format, [&]<class F>() {
-      launch(over_warps("decode_kernel", (count + lanes - 1) / lanes, stream), decode_kernel<F, T>,
-             Decoder<F>{encoded_at(codec, encoded, count), codec.block}, count,
+      launch(over_lanes("decode_kernel", count, stream), decode_kernel<F, T>,
+             Decoder<F>(encoded_at(codec, encoded, count), codec.block), count,
              static_cast<T*>(to));
     });
   });
@@ -360,8 +422,8 @@ void decode_sum_on_gpu(const Codec& codec, const Sources& sources, const ReduceG
   check_elements(dtype);
   with_float_type(dtype, [&]<class T>() {
     with_format(codec.format, [&]<class F>() {
-      launch(over_warps("sum_kernel", (count + lanes - 1) / lanes, stream), sum_kernel<F, T>,
-             Decoder<F>{encoded_at(codec, sources.first, count), codec.block}, order, count,
+      launch(over_lanes("sum_kernel", count, stream), sum_kernel<F, T>,
+             Decoder<F>(encoded_at(codec, sources.first, count), codec.block), order, count,
              static_cast<T*>(to));
     });
   });

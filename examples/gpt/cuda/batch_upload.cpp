@@ -4,8 +4,8 @@
 
 namespace gpt::cuda {
 
-void BatchUpload::Unlock::operator()(std::int32_t* values) const {
-  static_cast<void>(cudaHostUnregister(values));
+void BatchUpload::Release::operator()(std::int32_t* values) const {
+  static_cast<void>(cudaFreeHost(values));
 }
 
 void BatchUpload::Destroy::operator()(CUevent_st* event) const {
@@ -13,13 +13,10 @@ void BatchUpload::Destroy::operator()(CUevent_st* event) const {
 }
 
 BatchUpload::BatchUpload(std::int64_t rows, cudaStream_t stream)
-    : rows_(rows),
-      stream_(stream),
-      host_(static_cast<std::int64_t>(stages) * 2 * rows),
-      device_(2 * rows) {
-  check(cudaHostRegister(host_.data(), host_.bytes(), cudaHostRegisterPortable),
-        "cudaHostRegister");
-  locked_.reset(host_.data());
+    : rows_(rows), stream_(stream), device_(2 * rows) {
+  void* host = nullptr;
+  check(cudaHostAlloc(&host, stages * device_.bytes(), cudaHostAllocPortable), "cudaHostAlloc");
+  host_.reset(static_cast<std::int32_t*>(host));
   for (auto& copied : copied_) {
     cudaEvent_t event = nullptr;
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
@@ -35,7 +32,7 @@ BatchUpload::~BatchUpload() {
 void BatchUpload::upload(const MicroBatch& batch) {
   const std::size_t stage = next_++ % stages;
   const cudaEvent_t copied = copied_[stage].get();
-  std::int32_t* values = host_.data() + static_cast<std::int64_t>(stage) * 2 * rows_;
+  std::int32_t* values = host_.get() + static_cast<std::int64_t>(stage) * 2 * rows_;
   check(cudaEventSynchronize(copied), "cudaEventSynchronize");  // at once if never recorded
   std::copy(batch.tokens.begin(), batch.tokens.end(), values);
   std::copy(batch.targets.begin(), batch.targets.end(), values + rows_);

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "examples/gpt/buffer.h"
 #include "examples/gpt/cuda/device_buffer.h"
 #include "examples/gpt/micro_batch.h"
 
@@ -30,7 +29,7 @@ class BatchUpload {
  private:
   static constexpr std::size_t stages = 4;
 
-  struct Unlock {
+  struct Release {
     void operator()(std::int32_t* values) const;
   };
   struct Destroy {
@@ -39,8 +38,8 @@ class BatchUpload {
 
   std::int64_t rows_;
   cudaStream_t stream_;
-  Buffer<std::int32_t> host_;  // [stages, 2, rows]
-  std::unique_ptr<std::int32_t, Unlock> locked_;
+  // [stages, 2, rows]. CUDA allocates it: some drivers and containers refuse to lock memory of the program's.
+  std::unique_ptr<std::int32_t, Release> host_;
   std::array<std::unique_ptr<CUevent_st, Destroy>, stages> copied_;
   std::size_t next_ = 0;
   DeviceBuffer<std::int32_t> device_;

@@ -14,8 +14,8 @@ inline void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
   const std::string text =
       std::string(call) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error);
+  static_cast<void>(cudaGetLastError());  // otherwise the next launch would report it once more
   if (error != cudaErrorMemoryAllocation) throw zero::Error(text);
-  static_cast<void>(cudaGetLastError());  // or the next launch would report it once more
   throw zero::MemoryError(text);
 }
 

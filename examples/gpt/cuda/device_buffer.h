@@ -36,7 +36,9 @@ class DeviceBuffer {
 
  private:
   struct Release {
-    void operator()(T* data) const { static_cast<void>(cudaFree(data)); }
+    void operator()(T* data) const {
+      if (cudaFree(data) != cudaSuccess) static_cast<void>(cudaGetLastError());
+    }
   };
 
   std::unique_ptr<T, Release> data_;

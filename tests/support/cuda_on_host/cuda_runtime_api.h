@@ -98,9 +98,13 @@ void refuse_records(bool refuse);
 void pass_time(float milliseconds);
 // Whether host memory is refused to be registered from now on.
 void refuse_registration(bool refuse);
+// Whether the driver is from now on one for CUDA 12.4, while the runtime is 13.0.
+void use_old_driver(bool old);
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 
-// Knows cuStreamWaitValue32, which blocks the caller here.
+// Knows cuStreamWaitValue32, which blocks the caller here, and cuStreamWriteValue32.
 enum cudaDriverEntryPointQueryResult {
   cudaDriverEntryPointSuccess = 0,
   cudaDriverEntryPointSymbolNotFound = 1,

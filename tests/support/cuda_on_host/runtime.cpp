@@ -31,7 +31,15 @@ int wait_for_value(cudaStream_t, unsigned long long address, std::uint32_t value
   return 0;
 }
 
-std::atomic<bool> holding{false}, refusing_records{false}, refusing_registration{false};
+std::atomic<bool> holding{false}, refusing_records{false}, refusing_registration{false},
+    old_driver{false};
+
+// A device that is held does not come to the write.
+int write_value(cudaStream_t, unsigned long long address, std::uint32_t value, unsigned) {
+  if (!holding)
+    std::atomic_ref(*reinterpret_cast<std::uint32_t*>(address)).store(value, std::memory_order_release);
+  return 0;
+}
 
 void refuse_to_wait(const char* call) {
   if (!holding) return;
@@ -65,7 +73,16 @@ cudaError_t cudaGetLastError() {
   return error;
 }
 
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = old_driver ? 12040 : 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
 cudaError_t cudaGetDeviceCount(int* count) {
+  if (old_driver) return noted(cudaErrorInsufficientDriver);
   *count = device_count;
   return cudaSuccess;
 }
@@ -207,6 +224,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 void hold_devices(bool hold) {
   holding = hold;
 }
+void use_old_driver(bool old) {
+  old_driver = old;
+}
 void refuse_registration(bool refuse) {
   refusing_registration = refuse;
 }
@@ -226,8 +246,11 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned,
                                              unsigned long long,
                                              cudaDriverEntryPointQueryResult* result) {
-  const bool known = std::strcmp(symbol, "cuStreamWaitValue32") == 0;
-  *function = known ? reinterpret_cast<void*>(wait_for_value) : nullptr;
-  *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  const bool waits = std::strcmp(symbol, "cuStreamWaitValue32") == 0;
+  const bool writes = std::strcmp(symbol, "cuStreamWriteValue32") == 0;
+  *function = waits    ? reinterpret_cast<void*>(wait_for_value)
+              : writes ? reinterpret_cast<void*>(write_value)
+                       : nullptr;
+  *result = waits || writes ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }

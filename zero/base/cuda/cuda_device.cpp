@@ -134,7 +134,37 @@ int gpu_count() noexcept {
   return 0;
 }
 
+namespace {
+
+// The oldest driver that runs a CUDA runtime of this major version (CUDA Toolkit release notes, table 2).
+const char* driver_for(int runtime) {
+  return runtime >= 13000 ? "580" : runtime >= 12000 ? "525" : "450";
+}
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string old_driver_text() {
+  int driver = 0, runtime = 0;
+  static_cast<void>(cudaDriverGetVersion(&driver));
+  static_cast<void>(cudaRuntimeGetVersion(&runtime));
+  return "device cuda: the NVIDIA driver of this machine is for CUDA " + version_text(driver) +
+         ", and this program needs CUDA " + version_text(runtime) + ": install driver " +
+         driver_for(runtime) + " or newer, or use device cpu";
+}
+
+}  // namespace
+
+bool driver_is_too_old() noexcept {
+  int count = 0;
+  const cudaError_t state = cudaGetDeviceCount(&count);
+  if (state != cudaSuccess) static_cast<void>(cudaGetLastError());
+  return state == cudaErrorInsufficientDriver;
+}
+
 std::unique_ptr<Device> create_gpu(int local_rank) {
+  if (driver_is_too_old()) throw TopologyError(old_driver_text());
   int count = 0;
   const cudaError_t state = cudaGetDeviceCount(&count);
   if (state != cudaSuccess || count == 0) {

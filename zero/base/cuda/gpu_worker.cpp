@@ -9,31 +9,40 @@
 #include "zero/base/cuda/check.h"
 #include "zero/base/cuda/cuda_stream.h"
 #include "zero/base/cuda/driver.h"
-#include "zero/base/cuda/event_pool.h"
 #include "zero/base/error.h"
 
 namespace zero::cuda {
 
 namespace {
 
-// Of the driver, which is not linked: CUresult, CUstream, CUdeviceptr.
-using WaitValue = int (*)(cudaStream_t, unsigned long long, std::uint32_t, unsigned);
-constexpr unsigned at_least = 0;  // CU_STREAM_WAIT_VALUE_GEQ, cyclic
+// cuStreamWaitValue32 and cuStreamWriteValue32 of the driver, which is not linked. Arguments: CUstream, CUdeviceptr,
+// the value, flags; result: CUresult. Flags of 0 mean "greater or equal, cyclic" (CU_STREAM_WAIT_VALUE_GEQ) and a write
+// after all earlier writes of the stream (CU_STREAM_WRITE_VALUE_DEFAULT).
+using ValueCall = int (*)(cudaStream_t, unsigned long long, std::uint32_t, unsigned);
 
-WaitValue find_wait_value() {
-  void* function = find_in_driver("cuStreamWaitValue32", 12000);
+ValueCall find_value_call(const char* name) {
+  void* function = find_in_driver(name, 12000);
   if (function == nullptr)
-    throw TopologyError(
-        "offload beside a GPU needs cuStreamWaitValue32, which this driver lacks: update it to "
-        "CUDA 12 or newer");
-  return reinterpret_cast<WaitValue>(function);
+    throw TopologyError(std::string("offload on GPU ranks needs ") + name +
+                        ", which this driver lacks: update it to CUDA 12 or newer");
+  return reinterpret_cast<ValueCall>(function);
+}
+
+void call(ValueCall function, const char* name, cudaStream_t stream, unsigned long long address,
+          std::uint32_t value) {
+  if (const int error = function(stream, address, value, 0); error != 0)
+    throw TopologyError(std::string(name) + ": the driver refuses it (CUresult " +
+                        std::to_string(error) + "), and offload on GPU ranks needs it");
 }
 
 void wait_for_value(cudaStream_t stream, unsigned long long address, std::uint32_t value) {
-  static const WaitValue wait_value = find_wait_value();
-  if (const int error = wait_value(stream, address, value, at_least); error != 0)
-    throw TopologyError("cuStreamWaitValue32: the driver refuses to wait for memory (CUresult " +
-                        std::to_string(error) + "), which offload beside a GPU needs");
+  static const ValueCall wait = find_value_call("cuStreamWaitValue32");
+  call(wait, "cuStreamWaitValue32", stream, address, value);
+}
+
+void write_value(cudaStream_t stream, unsigned long long address, std::uint32_t value) {
+  static const ValueCall write = find_value_call("cuStreamWriteValue32");
+  call(write, "cuStreamWriteValue32", stream, address, value);
 }
 
 // In page-locked memory that the GPU reads; zero at first.
@@ -109,6 +118,7 @@ class GpuWorker final : public ExecutionStream {
       : waits_(waits),
         shadow_(create_stream(false, waits)),
         counters_(waits),
+        reached_(counters_.take()),
         worker_(thread_name, &waits) {
     int device = 0;
     zero::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
@@ -116,7 +126,8 @@ class GpuWorker final : public ExecutionStream {
     worker_.enqueue(
         [device](Stream) { zero::cuda::check(cudaSetDevice(device), "cudaSetDevice"); });
     // Said at start rather than in the first step.
-    wait_for_value(cuda::native(shadow_->native()), counters_.take().address, 0);
+    wait_for_value(cuda::native(shadow_->native()), reached_.address, 0);
+    write_value(cuda::native(shadow_->native()), reached_.address, 0);
   }
 
   const char* kind() const override { return worker_.kind(); }
@@ -125,18 +136,20 @@ class GpuWorker final : public ExecutionStream {
   }
   void enqueue(Work work) override { worker_.enqueue(std::move(work)); }
   void record(Event& event) override { static_cast<CountedEvent&>(event).record(); }
-  // An event of the GPU may be recorded again before the thread comes to it: a stream that does
-  // nothing else waits for the point that is recorded now, and records one that is the thread's
-  // alone.
+  // An event of the GPU may be recorded again before the thread comes to it: the shadow stream, which does nothing else,
+  // waits for the point that is recorded now, and then writes the number of this wait to memory. The thread polls that
+  // word and not the event, since a call of CUDA may block on the driver's locks while another thread of the program
+  // waits inside the driver for work that waits for this thread.
   void wait(Event& event) override {
     if (dynamic_cast<WorkerEvent*>(&event) != nullptr) return worker_.wait(event);
     if (event.complete()) return event.synchronize();
     shadow_->wait(event);
-    const cudaEvent_t reached = events_.take();
-    zero::cuda::check(cudaEventRecord(reached, cuda::native(shadow_->native())), "cudaEventRecord");
-    enqueue([this, reached](Stream) {
-      waits_.await([reached] { return zero::cuda::reached(reached); });
-      events_.give_back(reached);
+    write_value(cuda::native(shadow_->native()), reached_.address, ++awaited_);
+    enqueue([this, number = awaited_](Stream) {
+      waits_.await([this, number] {
+        const auto written = std::atomic_ref(*reached_.word).load(std::memory_order_acquire);
+        return static_cast<std::int32_t>(written - number) >= 0;
+      });
     });
   }
   void synchronize() override { worker_.synchronize(); }
@@ -146,7 +159,8 @@ class GpuWorker final : public ExecutionStream {
   DeviceWaits& waits_;
   std::unique_ptr<ExecutionStream> shadow_;
   Counters counters_;
-  EventPool events_;
+  Counters::Counter reached_;   // the last of the thread's waits whose event the GPU has reached
+  std::uint32_t awaited_ = 0;   // the waits so far
   WorkerStream worker_;  // ends first
 };
 

@@ -1,7 +1,8 @@
 // A host thread among the streams of a GPU: it reads and writes files, and updates in host memory,
-// in an order that events give. It waits for the GPU on its own thread, between looks at an event
-// asleep; the GPU waits for it by cuStreamWaitValue32 on a counter in page-locked memory that the
-// thread raises, behind a failure too. So neither the program's thread nor CUDA's callback thread
+// in an order that events give. It waits for the GPU on its own thread, polling a word in page-locked
+// memory that the GPU writes (cuStreamWriteValue32); the GPU waits for it by cuStreamWaitValue32 on a
+// counter in such memory that the thread raises, after a failure too. While it waits, the thread calls
+// nothing of CUDA's. So neither the program's thread nor CUDA's callback thread
 // ever waits. What threads wait for, on either side, has the device's time limit.
 //
 // CUDA does not see these waits, and streams may share a hardware queue, in which a wait holds back
