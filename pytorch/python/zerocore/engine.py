@@ -69,7 +69,14 @@ class Engine(nn.Module):
             modules = self.__dict__.get("_modules", {})
             if "module" not in modules:
                 raise
-            return getattr(modules["module"], name)
+            module = modules["module"]
+            try:
+                return getattr(module, name)
+            except AttributeError:
+                if name.startswith("__") or name in dir(type(module)):
+                    raise  # of a property of the model, which says why
+                raise AttributeError(f"zerocore's engine, as DeepSpeed's DeepSpeedEngine, has no attribute {name!r}, and "
+                                     f"its model, a {type(module).__name__}, has none either") from None
 
     def _rests_sharded(self):
         largest = max(self.module.parameters(), key=torch.Tensor.numel)
@@ -95,7 +102,7 @@ class Engine(nn.Module):
         """The module's own forward as a pass of the engine, whether the engine or the module was called."""
         if self._in_forward:
             return call(*args, **kwargs)
-        training = self.module.training and torch.is_grad_enabled()
+        training = self.module.training and torch.is_grad_enabled() and self.optimizer is not None
         if self._lent:
             if not training and len(self._lent) == len(self._names):
                 return call(*args, **kwargs)
@@ -132,6 +139,7 @@ class Engine(nn.Module):
 
     def scale(self, loss):
         """For `engine.scale(loss).backward()` in place of engine.backward(loss)."""
+        self._refuse_without_optimizer("backward")
         with self._guarded("scale"):
             self.native.note_loss(float(loss.detach()))
             factor = self.native.loss_scale()
@@ -149,6 +157,7 @@ class Engine(nn.Module):
 
     def step(self, lr_kwargs=None):
         """Updates the weights at the end of an accumulation; before that it counts micro steps."""
+        self._refuse_without_optimizer("step")
         boundary = self.is_gradient_accumulation_boundary()
         self.micro_steps += 1
         if not boundary:
@@ -165,6 +174,12 @@ class Engine(nn.Module):
         if not self._follows_rate:
             for group, scale in zip(self.optimizer.param_groups, self.optimizer.scales()):
                 group["lr"] = self._result.learning_rate * scale
+
+    def _refuse_without_optimizer(self, what):
+        if self.optimizer is None:
+            raise _native.UsageError(
+                f"engine.{what}: this engine of {type(self.module).__name__} has no optimizer, and evaluates only; name one "
+                'in the config ("optimizer": {"type": ...}), or give initialize() one')
 
     def is_gradient_accumulation_boundary(self):
         if self._boundary is not None:
@@ -424,6 +439,20 @@ class Engine(nn.Module):
                 dataset, num_replicas=self._ranks.size, rank=self._ranks.rank, shuffle=True)
         return torch.utils.data.DataLoader(dataset, batch_size=batch_size or self._micro, sampler=sampler,
                                            collate_fn=collate_fn, drop_last=True)
+
+    def save_fp16_model(self, save_dir, save_filename="pytorch_model.bin"):
+        return self.save_16bit_model(save_dir, save_filename)
+
+    def empty_partition_cache(self):
+        """Nothing stays gathered between passes."""
+
+    @property
+    def dp_world_size(self):
+        return self._ranks.size
+
+    @property
+    def mp_world_size(self):
+        return 1
 
     def destroy(self):
         """Ends the engine, and with it the parameters' memory. Collective; the end of the script does it too."""

@@ -20,8 +20,8 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     """Returns (engine, optimizer, dataloader, lr_scheduler), as deepspeed.initialize does.
 
     The optimizer comes from the config, or is a client's (torch's Adam, AdamW, SGD, Adagrad, or DeepSpeed's
-    classes of these), or a callable that makes one from the parameters; the scheduler likewise. Without either,
-    AdamW. `unit_policy(name, module, parent, lists_around)` says which modules are gathered as a whole."""
+    classes of these), or a callable that makes one from the parameters; the scheduler likewise. Without either, the
+    engine evaluates, and has neither gradients nor states. `unit_policy(name, module, parent, lists_around)` says which modules are gathered as a whole."""
     if model is None:
         raise _native.UsageError("zerocore.initialize: model is missing")
     if mpu is not None or mesh_param is not None:
@@ -34,6 +34,9 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     client = _client_optimizer(optimizer, model, model_parameters)
     if model_parameters is not None:
         model_parameters = list(model_parameters)
+    evaluates = client is None and document.get("optimizer") is None
+    if evaluates:
+        model.requires_grad_(False)
     groups = {}
     if client is not None:
         own, section = optimizers.replace(client)
@@ -47,7 +50,9 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     compute = _compute_dtype(document)
     declared, around = units.declare(model, unit_policy, compute, lambda _, p: (groups.get(id(p), ""), True))
     native = _native.Model(job, declared, json.dumps(document), name)
-    if client is None:
+    if evaluates:
+        own = None
+    elif client is None:
         trained = [p for p in model.parameters() if p.requires_grad]
         own = optimizers.EngineOptimizer(model_parameters if groups else trained, {"lr": _configured_rate(native)})
     engine = Engine(model, native, job, document, own, client is not None, around)
@@ -126,6 +131,8 @@ def _configured_rate(native):
 
 
 def _scheduler(scheduler, optimizer, engine):
+    if optimizer is None:
+        return None
     if scheduler is None:
         return ConfigScheduler(engine)
     if callable(scheduler) and not hasattr(scheduler, "step"):
