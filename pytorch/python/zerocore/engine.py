@@ -62,7 +62,8 @@ class Engine(nn.Module):
         self._evaluation = Evaluation(native, ranks, type(module).__name__, sharded)
         make_passes(module, native.unit_names(), self)
         self._reduces_each = native.reduces_each_micro_step()
-        _clear_by(optimizer, self)
+        if optimizer is not None:
+            _clear_by(optimizer, self)
         register(self)
         if ranks.rank == 0:
             for notice in settings.notices:
@@ -77,7 +78,14 @@ class Engine(nn.Module):
             modules = self.__dict__.get("_modules", {})
             if "module" not in modules:
                 raise
-            return getattr(modules["module"], name)
+            module = modules["module"]
+            try:
+                return getattr(module, name)
+            except AttributeError:
+                if name.startswith("__") or name in dir(type(module)):
+                    raise  # of a property of the model, which says why
+                raise AttributeError(f"zerocore's engine, as DeepSpeed's DeepSpeedEngine, has no attribute {name!r}, and "
+                                     f"its model, a {type(module).__name__}, has none either") from None
 
     def _rests_sharded(self):
         largest = max(filter(is_in_engine, self.module.parameters()), key=torch.Tensor.numel)
@@ -103,7 +111,7 @@ class Engine(nn.Module):
         """The module's own forward as a pass of the engine, whether the engine or the module was called."""
         if self._in_forward:
             return call(*args, **kwargs)
-        training = self.module.training and torch.is_grad_enabled()
+        training = self.module.training and torch.is_grad_enabled() and self.optimizer is not None
         if self._lent:
             if not training and len(self._lent) == len(self._names):
                 return call(*args, **kwargs)
@@ -136,6 +144,7 @@ class Engine(nn.Module):
 
     def scale(self, loss):
         """For `engine.scale(loss).backward()` in place of engine.backward(loss)."""
+        self._refuse_without_optimizer("backward")
         with self._guarded("scale"):
             self._scaled = True
             self.native.note_loss(float(loss.detach()))
@@ -154,6 +163,7 @@ class Engine(nn.Module):
 
     def step(self, lr_kwargs=None):
         """Updates the weights at the end of an accumulation; before that it counts micro steps."""
+        self._refuse_without_optimizer("step")
         boundary = self.is_gradient_accumulation_boundary()
         self._refuse_unscaled()
         if boundary:
@@ -187,6 +197,12 @@ class Engine(nn.Module):
             raise _native.UsageError("the ReduceLROnPlateau that zerocore.initialize() was given takes a step in each "
                                      "engine.step(), which needs engine.step(lr_kwargs={\"metrics\": loss}); to step it "
                                      "after each epoch instead, do not give it to initialize(), and call its step(loss)")
+
+    def _refuse_without_optimizer(self, what):
+        if self.optimizer is None:
+            raise _native.UsageError(
+                f"engine.{what}: this engine of {type(self.module).__name__} has no optimizer, and evaluates only; name one "
+                'in the config ("optimizer": {"type": ...}), or give initialize() one')
 
     def is_gradient_accumulation_boundary(self):
         if self._boundary is not None:
@@ -224,7 +240,7 @@ class Engine(nn.Module):
 
     def get_lr(self):
         """Of each group, in the next step."""
-        return self.optimizer.rates()
+        return [] if self.optimizer is None else self.optimizer.rates()
 
     def get_mom(self):
         return [group.get("betas", group.get("momentum")) for group in self.optimizer.param_groups]
@@ -338,7 +354,7 @@ class Engine(nn.Module):
         save_dir, tag = str(save_dir), checkpoints.text_of(tag, f"global_step{self.global_steps}")
         state = {"global_steps": self.global_steps, "micro_steps": self.micro_steps,
                  "skipped_steps": self.skipped_steps, "client_state": {} if client_state is None else client_state,
-                 "param_groups": self.optimizer.groups_to_save(),
+                 "param_groups": self.optimizer.groups_to_save() if self.optimizer is not None else [],
                  "lr_scheduler": self.lr_scheduler.state_dict() if self.lr_scheduler is not None else None}
         root = self._ranks.rank == 0
         with self._guarded("save_checkpoint", settles=True):
@@ -376,9 +392,10 @@ class Engine(nn.Module):
         self.global_steps = state.get("global_steps", resumed.step)
         self.micro_steps = state.get("micro_steps", self.global_steps * self._accumulation)
         self.skipped_steps = state.get("skipped_steps", 0)
-        if "param_groups" in state:
-            self.optimizer.load_groups(state["param_groups"])
-        self.optimizer.follow(self.native)
+        if self.optimizer is not None:
+            if "param_groups" in state:
+                self.optimizer.load_groups(state["param_groups"])
+            self.optimizer.follow(self.native)
         if load_lr_scheduler_states and state.get("lr_scheduler") and self.lr_scheduler is not None:
             self.lr_scheduler.load_state_dict(state["lr_scheduler"])
         self._without_values, self._slices = set(), {}
@@ -477,6 +494,20 @@ class Engine(nn.Module):
                 dataset, num_replicas=self._ranks.size, rank=self._ranks.rank, shuffle=True)
         return torch.utils.data.DataLoader(dataset, batch_size=batch_size or self._micro, sampler=sampler,
                                            collate_fn=collate_fn, drop_last=True)
+
+    def save_fp16_model(self, save_dir, save_filename="pytorch_model.bin"):
+        return self.save_16bit_model(save_dir, save_filename)
+
+    def empty_partition_cache(self):
+        """Nothing stays gathered between passes."""
+
+    @property
+    def dp_world_size(self):
+        return self._ranks.size
+
+    @property
+    def mp_world_size(self):
+        return 1
 
     def destroy(self):
         """Ends the engine, and with it the parameters' memory. Collective; the end of the script does it too."""

@@ -17,8 +17,8 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     """Returns (engine, optimizer, dataloader, lr_scheduler), as deepspeed.initialize does.
 
     The optimizer comes from the config, or is a client's (torch's Adam, AdamW, SGD, Adagrad, or DeepSpeed's
-    classes of these), or a callable that makes one from the parameters; the scheduler likewise. Without either,
-    AdamW. `unit_policy(name, module, parent, lists_around)` says which modules are gathered as a whole."""
+    classes of these), or a callable that makes one from the parameters; the scheduler likewise. Without either, the
+    engine evaluates, and has neither gradients nor states. `unit_policy(name, module, parent, lists_around)` says which modules are gathered as a whole."""
     if model is None:
         raise _native.UsageError("zerocore.initialize: model is missing")
     if mpu is not None or mesh_param is not None:
@@ -32,10 +32,15 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     if model_parameters is not None:
         model_parameters = list(model_parameters)
     client = _client_optimizer(optimizer, model, model_parameters)
-    groups = client.param_groups if client is not None else optimizers.as_groups(model_parameters)
-    _freeze_others(model, [p for group in groups for p in group["params"]] if groups else model_parameters)
-    own, names, others = _optimizer(settings, model, client, groups)
-    scheduler = _scheduler(lr_scheduler, own, client, settings)
+    evaluates = client is None and source.as_dict().get("optimizer") is None
+    if evaluates:
+        model.requires_grad_(False)
+        own, names, others, scheduler = None, {}, [], None
+    else:
+        groups = client.param_groups if client is not None else optimizers.as_groups(model_parameters)
+        _freeze_others(model, [p for group in groups for p in group["params"]] if groups else model_parameters)
+        own, names, others = _optimizer(settings, model, client, groups)
+        scheduler = _scheduler(lr_scheduler, own, client, settings)
     if client is not None:
         optimizers.configure(settings, own, client)
     if settings.seed != 1234:
@@ -45,13 +50,14 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
                                      others, _buffer_dtype(source.as_dict()))
     native = _native.Model(job, declared, settings)
     units.bind_bytes(model, job.rank)
-    own.follow(native)
+    if own is not None:
+        own.follow(native)
     engine = Engine(model, native, job, settings, source, own, around, others)
     for buffer in model.buffers():
         if buffer.device != engine.device:  # no checkpoint has it, so the engine has left it where it was
             buffer.data = buffer.data.to(engine.device)
     engine.take_values(without_values, slices)
-    engine.lr_scheduler = ConfigScheduler(engine) if settings.scheduler_type else scheduler
+    engine.lr_scheduler = ConfigScheduler(engine) if settings.scheduler_type and own is not None else scheduler
     if training_data is not None:
         engine.training_dataloader = engine.deepspeed_io(training_data, collate_fn=collate_fn)
     return engine, own, engine.training_dataloader, engine.lr_scheduler

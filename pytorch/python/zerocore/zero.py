@@ -15,7 +15,7 @@ class GatheredParameters(contextlib.AbstractContextManager):
     def __init__(self, params, modifier_rank=None, fwd_module=None, enabled=True):
         one = isinstance(params, torch.Tensor)
         params = ([params] if one else list(params)) if enabled else []
-        self._params = list({id(each): each for each in params}.values())
+        self._params = list({id(each): each for each in params if each is not None}.values())  # a missing bias is None
         self._modifier_rank = modifier_rank
         self._slices = []  # of parameters that zero.Init constructed and that have no engine yet
         self._gathered = []  # (parameter, its whole values, its own tensor, its status)
