@@ -243,7 +243,8 @@ class Engine(nn.Module):
         return [] if self.optimizer is None else self.optimizer.rates()
 
     def get_mom(self):
-        return [group.get("betas", group.get("momentum")) for group in self.optimizer.param_groups]
+        groups = [] if self.optimizer is None else self.optimizer.param_groups
+        return [group.get("betas", group.get("momentum")) for group in groups]
 
     def get_global_grad_norm(self):
         return None if self._result is None else self._result.grad_norm
