@@ -104,7 +104,7 @@ void add_sharding(RowList& rows) {
                 "gather the frozen matrices of repeated units as int8")
                .with(&Key::sharded_parameters_only, true),
            acts("zero_quantized_gradients",
-                "reduce gradients as int4, inside groups of zero_core.reduce_group_size ranks and "
+                "reduce gradients as int4, inside groups of zero_core.inner_group_size ranks and "
                 "then over these groups (qgZ)")
                .with(&Key::sharded_parameters_only, true),
            acts("zeropp_loco_param.err_beta", unit_interval, loco_beta)
@@ -115,19 +115,24 @@ void add_sharding(RowList& rows) {
            acts("allgather_bucket_size", counts, "elements per all-gather of parameters"),
            acts("stage3_prefetch_bucket_size", counts,
                 "stage 3: elements gathered ahead; not set: one unit")
-               .also("prefetch_bucket_size"),
+               .also("prefetch_bucket_size")
+               .with(&Key::sharded_parameters_only, true),
            acts("stage3_max_live_parameters", limits,
                 "stage 3: most gathered elements that prefetching may reach")
-               .also("max_live_parameters"),
+               .also("max_live_parameters")
+               .with(&Key::sharded_parameters_only, true),
            acts("stage3_max_reuse_distance", limits,
                 "stage 3: units used again within so many elements stay gathered")
-               .also("max_reuse_distance"),
+               .also("max_reuse_distance")
+               .with(&Key::sharded_parameters_only, true),
            acts("stage3_param_persistence_threshold", counts,
                 "stage 3: parameters of at most so many elements stay gathered; not set: none")
-               .also("param_persistence_threshold"),
+               .also("param_persistence_threshold")
+               .with(&Key::sharded_parameters_only, true),
            acts("stage3_model_persistence_threshold", limits,
                 "stage 3: most elements that stay gathered in all")
-               .also("model_persistence_threshold")});
+               .also("model_persistence_threshold")
+               .with(&Key::sharded_parameters_only, true)});
 }
 
 void add_offload(RowList& rows) {
@@ -272,7 +277,7 @@ void add_core(RowList& rows) {
             "SHARD_GRAD_OP)"),
        acts("gradient_sync", Names{"each", "last", "inner"},
             "reduce gradients after each micro step or after the last; inner: after each inside "
-            "groups of shard_group_size, else reduce_group_size ranks, after the last over them; "
+            "groups of shard_group_size, else inner_group_size ranks, after the last over them; "
             "not set: last at stages 0 and 1, each at 2 "
             "and 3, inner with shard groups"),
        acts("shard_group_size", ranks,
@@ -285,6 +290,10 @@ void add_core(RowList& rows) {
        acts("reduce_group_size", ranks,
             "ranks whose sums are formed first; \"node\": the ranks of one node; [4, 8]: groups of "
             "4, then of 8, each larger than the one before and a multiple of it"),
+       acts("inner_group_size", ranks,
+            "ranks of the groups inside which gradient_sync inner and zero_quantized_gradients sum "
+            "first, one of reduce_group_size; null: the largest of these, or the shard group")
+           .or_null(),
        acts("deterministic",
             "on GPUs: sums in rank order instead of NCCL's own, for equal bits at every stage; "
             "CPU ranks always have them"),

@@ -89,7 +89,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.sums_groups_last = groups && accumulates && plan.sync == GradientSync::inner;
   policy.adds_group_sums = groups && accumulates && plan.sync == GradientSync::each;
   if (!groups && accumulates && plan.sync == GradientSync::inner)
-    policy.inner_ranks = reduce_group_of(config.zero_core, on.neighbours());
+    policy.inner_ranks = plan.inner_group;
   place_gradients(plan, policy);
   policy.optimizer_states = plan.updates.state_names();
   if (plan.updates.needs_tensor_norms())
@@ -239,11 +239,11 @@ GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRan
                                                             : plan.placement.sync;
   if (options.gradient_sync != GradientSync::inner || plan.grid.replicas() > 1)
     return options.gradient_sync;
-  const int group =
-      options.shard_group_size ? plan.asked.shard_ranks : reduce_group_of(options, on.neighbours());
-  // One group is all of them; groups of one rank have nothing to sum inside.
+  const int group = options.shard_group_size ? plan.asked.shard_ranks : plan.inner_group;
+  // One group is all of them; groups of one rank have nothing to sum inside. One micro step has
+  // nothing to add up, whatever the groups.
   if (group >= on.ranks) return GradientSync::each;
-  if (group == 1) return GradientSync::last;
+  if (group == 1 || !plan.accumulates) return GradientSync::last;
   if (group < 1 || on.ranks % group != 0)
     throw ConfigError(
         "zero_core.gradient_sync inner sums in groups of zero_core.reduce_group_size "
@@ -252,6 +252,22 @@ GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRan
         " ranks cannot be cut into equal ones: set it to a divisor, or choose "
         "\"each\" or \"last\"");
   return GradientSync::inner;
+}
+
+// At rows that keep parameters whole, all of them stay gathered anyway.
+ZeroOptions layout_options(const ZeroOptions& given, const Strategy& configured) {
+  ZeroOptions options = given;
+  if (configured.parameter != Placement::shard) options.param_persistence_threshold.reset();
+  return options;
+}
+
+void check_inner_group(const Config& config, const EnginePlan& plan) {
+  if (config.zero_core.inner_group_size && plan.grid.replicas() == 1 &&
+      config.zero_core.gradient_sync != GradientSync::inner &&
+      !config.zero_optimization.quantized_gradients)
+    throw ConfigError(
+        "zero_core.inner_group_size has no effect without zero_core.gradient_sync \"inner\" or "
+        "zero_optimization.zero_quantized_gradients: set one of these, or leave the key out");
 }
 
 }  // namespace
@@ -264,16 +280,19 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
       placement(strict ? strict_strategy(configured) : configured),
       grid(asked.shard_ranks == 1 ? RankGrid{on.ranks, on.ranks} : asked),
       accumulates(batch.accumulation > 1 || model.any_micro_steps),
-      sync(sync_of(*this, config, on)),
       reduce_groups(reduce_groups_of(grid, config.zero_core)),
       wire(wire_formats_for(config, configured, grid, on.neighbours())),
-      layout(make_layout(model, grid, config.zero_optimization, wire)),
+      inner_group(
+          inner_group_of(config.zero_core, grid, on.neighbours(), wire.reduces_otherwise_inside())),
+      sync(sync_of(*this, config, on)),
+      layout(make_layout(model, grid, layout_options(config.zero_optimization, configured), wire)),
       updates(model, config),
       matrices(model, layout, updates, on.ranks > 1 ? updated_portion(*this) : Portion::whole),
       policy(make_state_policy(*this, config, on)) {
   if (on.model_parallel.size > 1) check_split_matrices(model, updates);
   if (on.on_gpu) check_offload_of_gpu(config, *this);
   check_offload(config, *this);
+  check_inner_group(config, *this);
   inputs = make_plan_inputs(*this, model, config);
   check_chunks(*this, config.optimizer.type);
   parameter_memory = inputs.parameter_slots, gradient_memory = inputs.gradient_slots;
