@@ -219,6 +219,9 @@ class Engine {
   // reductions overlap the backward pass; where none was said to be the last, step() makes up for
   // what is missing.
   MicroStep begin_micro_step(bool last = false);
+  // Ends a micro step whose backward has begun, as the next call would; a forward pass that waits
+  // for its backward stays open. Before the program exchanges something of its own among passes.
+  void settle();
   StepTicket step(const StepOptions& = {});
   // Forgets the gradients of this step's micro steps so far; says whether there were any. A forward
   // pass that waits for its backward stays, as the first micro step. All ranks do so at the same
