@@ -214,6 +214,8 @@ class Quantized(Net):
 
     def forward(self, x):
         hidden = self.inp(x)
+        for block in self.blocks:
+            hidden = block(hidden)
         weights = (self.held.q.float() / 255 - 0.5).to(hidden.dtype)
         return self.head(hidden) + nn.functional.linear(hidden, weights) * self.held.on.sum()
 
@@ -236,10 +238,11 @@ def complex_parameter(job):
     class Rotating(Net):
         def __init__(self):
             super().__init__()
-            self.c = nn.Parameter(torch.randn(3, dtype=torch.complex64))
+            self.held = nn.Module()
+            self.held.c = nn.Parameter(torch.randn(3, dtype=torch.complex64))
 
         def forward(self, x):
-            return super().forward(x) * self.c.abs().sum()
+            return super().forward(x) * self.held.c.abs().sum()
     engine = job.start(job.net(1, Rotating))
     job.micro_steps(engine)
     return {}
