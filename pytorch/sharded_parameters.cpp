@@ -477,6 +477,7 @@ bool ShardedParameters::drop_gradients() {
 
 void ShardedParameters::adopt_changes() {
   if (!rests_whole_) return;
+  engine_->settle();  // ranks that differ in a pass meet at its end
   std::int64_t written = std::ranges::count(written_, 1);
   Runtime& runtime = *runtime_;
   if (runtime.size() > 1) runtime.sum(std::span(&written, 1));

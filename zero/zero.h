@@ -227,6 +227,9 @@ class Engine {
   // reductions overlap the backward pass; where none was said to be the last, step() makes up for
   // what is missing.
   MicroStep begin_micro_step(bool last = false);
+  // Ends a micro step whose backward has begun, as the next call would; a forward pass that waits
+  // for its backward stays open. Before the program exchanges something of its own among passes.
+  void settle();
   StepTicket step(const StepOptions& = {});
   // What the next step that is applied has for a group unless its StepOptions say otherwise: each
   // value that the group's rule has. Waits for the steps in flight.

@@ -96,6 +96,9 @@ MicroSteps Engine::micro_steps() {
 MicroStep Engine::begin_micro_step(bool last) {
   return {core_->link(), core_->scopes().begin_micro_step(last)};
 }
+void Engine::settle() {
+  core_->scopes().come_to_rest();
+}
 bool Engine::drop_gradients() {
   core_->guard().refuse_after_failure("Engine::drop_gradients() was called");
   const bool had_some = core_->scopes().drop_gradients();

@@ -43,7 +43,6 @@ def set_in_bf16(job):
         engine.module.head.weight.copy_(torch.full((5, 18), 0.375))
     master = engine.read(engine.module.head.weight, "master")
     assert master.eq(0.375).all(), master
-    engine.step  # a step moves on from there
     job.micro_steps(engine)
     value = engine.read(engine.module.head.weight)
     assert (value - 0.375).abs().max() < 0.01, value
@@ -61,7 +60,11 @@ def set_differently(job):
 @idiom("a hook that writes to weights in forward", refused="inside of a forward or backward pass")
 def masked_in_forward(job):
     net = job.net()
-    net.head.register_forward_pre_hook(lambda module, _: module.weight.data.mul_(0.5) and None)
+
+    def mask(module, _):
+        module.weight.data.mul_(0.5)
+
+    net.head.register_forward_pre_hook(mask)
     engine = job.start(net)
     job.micro_steps(engine)
 
@@ -123,9 +126,13 @@ def hooks(job):
 @idiom("a hook that changes a gradient when it has arrived")
 def changing_hook(job):
     net = job.net()
-    net.inp.weight.register_post_accumulate_grad_hook(lambda parameter: parameter.grad.mul_(0.5) and None)
+
+    def halve(parameter):
+        parameter.grad.mul_(0.5)
+
+    net.inp.weight.register_post_accumulate_grad_hook(halve)
     engine = job.start(net, torch.optim.SGD(net.parameters(), lr=0.1))
-    net.head.weight.register_post_accumulate_grad_hook(lambda parameter: parameter.grad.mul_(0.25) and None)
+    net.head.weight.register_post_accumulate_grad_hook(halve)
     job.micro_steps(engine, 2)
     return job.values(engine)
 
@@ -199,15 +206,18 @@ def buffers(job):
 class Quantized(Net):
     def __init__(self):
         super().__init__()
-        self.q = nn.Parameter(torch.randint(0, 255, (5, 18), dtype=torch.uint8), requires_grad=False)
-        self.on = nn.Parameter(torch.tensor([True, False, True]), requires_grad=False)
+        self.held = nn.Module()  # after the others, whose dtype is that of the batches
+        self.held.q = nn.Parameter(torch.randint(0, 255, (5, 18), dtype=torch.uint8), requires_grad=False)
+        self.held.on = nn.Parameter(torch.tensor([True, False, True]), requires_grad=False)
         patterns = torch.arange(-32768, 32768, dtype=torch.int32).to(torch.int16)
-        self.stored = nn.Parameter(patterns.view(torch.bfloat16), requires_grad=False)
+        self.held.stored = nn.Parameter(patterns.view(torch.bfloat16), requires_grad=False)
 
     def forward(self, x):
         hidden = self.inp(x)
-        weights = (self.q.float() / 255 - 0.5).to(hidden.dtype)
-        return self.head(hidden) + nn.functional.linear(hidden, weights) * self.on.sum()
+        for block in self.blocks:
+            hidden = block(hidden)
+        weights = (self.held.q.float() / 255 - 0.5).to(hidden.dtype)
+        return self.head(hidden) + nn.functional.linear(hidden, weights) * self.held.on.sum()
 
 
 @idiom("frozen integers, and bytes stored as bf16")
@@ -228,10 +238,11 @@ def complex_parameter(job):
     class Rotating(Net):
         def __init__(self):
             super().__init__()
-            self.c = nn.Parameter(torch.randn(3, dtype=torch.complex64))
+            self.held = nn.Module()
+            self.held.c = nn.Parameter(torch.randn(3, dtype=torch.complex64))
 
         def forward(self, x):
-            return super().forward(x) * self.c.abs().sum()
+            return super().forward(x) * self.held.c.abs().sum()
     engine = job.start(job.net(1, Rotating))
     job.micro_steps(engine)
     return {}
