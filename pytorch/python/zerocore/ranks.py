@@ -20,7 +20,6 @@ def ranks():
         _refuse_other_launchers()
         device = _chosen_device()
         _ranks = _native.Ranks(sys.argv, device)
-        _check_size(_ranks.size)
         if device == "cuda":
             torch.cuda.set_device(_ranks.gpu)
         _tell_others_of_errors()
@@ -101,14 +100,6 @@ def _refuse_other_launchers():
         f"this script was started by {launcher}, as one of {max(size, 1)} processes that do not know each other's MPI, and "
         "each would train alone: start it with `mpirun -n N python script.py` or `zero run -n N python script.py` (with "
         "`python -m zerocore.as_deepspeed script.py` where it imports deepspeed), or under Slurm with srun --mpi=pmix")
-
-
-def _check_size(size):
-    started = max(_number(name) for name in _MPI_SIZES)
-    if size == 1 and started > 1:
-        raise _native.UsageError(
-            f"mpirun has started {started} processes, and this one is alone: it is of another MPI than the one zerocore was "
-            "built with, so that each process would train alone; start it with the mpirun of that MPI (`zero doctor`)")
 
 
 def _number(name):

@@ -150,6 +150,14 @@ def failures():
     alone = subprocess.run([PYTHON, str(HERE / "rank.py"), "refused", "nothing"], capture_output=True, text=True,
                            env={**os.environ, "PYTHONPATH": PACKAGE, **torchrun})
     contains(alone.stderr, "was started by torchrun")
+    for launched, part in (({"WORLD_SIZE": "2", "CROSS_SIZE": "1"}, "was started by the deepspeed launcher, as one of 2"),
+                           ({"SLURM_STEP_NUM_TASKS": "4"}, "was started by srun, as one of 4"),
+                           ({"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_SIZE says 2 ranks, but MPI sees 1")):
+        alone = subprocess.run([PYTHON, str(HERE / "rank.py"), "refused", "nothing"], capture_output=True, text=True,
+                               env={**os.environ, "PYTHONPATH": PACKAGE, **launched})
+        if alone.returncode == 0:
+            raise SystemExit(f"a training of one rank began under {launched}")
+        contains(alone.stderr, part)
 
 
 def run_idioms(file, ranks):
@@ -239,7 +247,9 @@ def deepspeed_scripts():
     missing = subprocess.run(
         [PYTHON, "-W", "ignore", "-c", "import zerocore.as_deepspeed as a; a.install(); import deepspeed; "
          "deepspeed.PipelineModule"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PACKAGE})
-    contains(missing.stderr, "deepspeed.PipelineModule: zerocore.as_deepspeed does not have this name")
+    contains(missing.stderr, "deepspeed.PipelineModule: zerocore.as_deepspeed refuses this name",
+             "there is no pipeline parallelism")
+    contains(as_deepspeed(1, str(HERE / "names_deepspeed.py")), "every name")
 
 
 def equal_at_stages(script, pattern, arguments_of):
