@@ -257,8 +257,8 @@ TEST_CASE(
   const Saved saved = save_at_three(4, config, directory / "saved", false);
   const std::string folder = directory / "saved/step-3";
   std::ifstream in(folder + "/manifest.json");
-  checkpoint::Manifest manifest =
-      checkpoint::parse_manifest(folder, {std::istreambuf_iterator<char>(in), {}});
+  const std::string saved_text{std::istreambuf_iterator<char>(in), {}};
+  checkpoint::Manifest manifest = checkpoint::parse_manifest(folder, saved_text);
   for (checkpoint::ManifestParameter& parameter : manifest.parameters)
     parameter.residues_at.clear();
   const std::string text = checkpoint::format_manifest(manifest);
