@@ -104,7 +104,7 @@ void add_sharding(RowList& rows) {
                 "gather the frozen matrices of repeated units as int8")
                .with(&Key::sharded_parameters_only, true),
            acts("zero_quantized_gradients",
-                "reduce gradients as int4, inside groups of zero_core.reduce_group_size ranks and "
+                "reduce gradients as int4, inside groups of zero_core.inner_group_size ranks and "
                 "then over these groups (qgZ)")
                .with(&Key::sharded_parameters_only, true),
            acts("zeropp_loco_param.err_beta", unit_interval, loco_beta)
@@ -266,7 +266,7 @@ void add_core(RowList& rows) {
             "SHARD_GRAD_OP)"),
        acts("gradient_sync", Names{"each", "last", "inner"},
             "reduce gradients after each micro step or after the last; inner: after each inside "
-            "groups of shard_group_size, else reduce_group_size ranks, after the last over them; "
+            "groups of shard_group_size, else inner_group_size ranks, after the last over them; "
             "not set: last at stages 0 and 1, each at 2 "
             "and 3, inner with shard groups"),
        acts("shard_group_size", ranks,
@@ -279,6 +279,10 @@ void add_core(RowList& rows) {
        acts("reduce_group_size", ranks,
             "ranks whose sums are formed first; \"node\": the ranks of one node; [4, 8]: groups of "
             "4, then of 8, each of a multiple of the ranks of the one before"),
+       acts("inner_group_size", ranks,
+            "ranks of the groups inside which gradient_sync inner and zero_quantized_gradients sum "
+            "first, one of reduce_group_size; null: the largest of these, or the shard group")
+           .or_null(),
        acts("deterministic",
             "on GPUs: sums in rank order instead of NCCL's own, for equal bits at every stage; "
             "CPU ranks always have them"),

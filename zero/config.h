@@ -122,9 +122,12 @@ struct CoreOptions {
   GradientSync gradient_sync = GradientSync::automatic;
   // Ranks that stage 3 shards over (HYBRID_SHARD, MiCS); 0: "node", those of one node; absent: all
   std::optional<std::int64_t> shard_group_size;
-  bool optimizer_over_all_ranks = false;    // though parameters are sharded in groups (HFSDP)
-  int reduce_group_size = 0;                // 0: "node", the ranks of one node
-  std::vector<int> wider_reduce_groups;     // each of a multiple of the ranks of the one before
+  bool optimizer_over_all_ranks = false;  // though parameters are sharded in groups (HFSDP)
+  int reduce_group_size = 0;              // 0: "node", the ranks of one node
+  std::vector<int> wider_reduce_groups;   // each of a multiple of the ranks of the one before
+  // One of these, in which a reduction that is cut in two sums first; absent: the shard group, or
+  // the largest of them.
+  std::optional<std::int64_t> inner_group_size;
   bool deterministic = false;               // GPUs: sums in rank order, not NCCL's
   double time_limit_seconds = 600;          // of every wait for other ranks, see docs/config.md
   std::string deepspeed_defaults = "0.19";  // or "0.14": whose defaults the file was written for

@@ -75,6 +75,41 @@ TEST_CASE("likewise on eight ranks, whose sums are formed in nested groups") {
     }
 }
 
+TEST_CASE("gradient_sync inner in nested groups sums in those of the shard groups first") {
+  zero::Config nested = hybrid::with_sums_of(toy::config(3, {}, 3), 2);
+  nested.zero_core.wider_reduce_groups = {4};
+  nested.zero_core.gradient_sync = zero::GradientSync::inner;
+  nested.bf16_enabled = true;
+  nested.grad_accum_dtype = zero::DType::fp32;
+  toy::Trace traces[2];
+  for (const int group : {4, 2}) {
+    CAPTURE(group);
+    zero::Config stage = nested;
+    if (group == 2) stage.zero_core.inner_group_size = group;  // the default is the largest
+    const toy::Trace expected = traces[group == 2] = toy::train_ranks(8, stage, nested_steps);
+    stage.zero_core.inner_group_size = group;
+    for (const int number : {0, 2}) {
+      CAPTURE(number);
+      stage.zero_optimization.stage = number;
+      CHECK(toy::train_ranks(8, stage, nested_steps, "worker") == expected);
+    }
+    for (const Row& row : rows) {
+      CAPTURE(std::string(row.name));
+      zero::Config config = in_groups(nested, row, group);
+      config.zero_core.reduce_group_size = 2;
+      CHECK(toy::train_ranks(8, config, nested_steps) == expected);
+    }
+  }
+  CHECK(traces[0] != traces[1]);
+}
+
+TEST_CASE("gradient_sync inner that has nothing to add up needs no groups") {
+  zero::Config config = hybrid::with_sums_of(toy::config(2, {}), 2);
+  const toy::Trace expected = toy::train_ranks(3, config, nested_steps);
+  config.zero_core.gradient_sync = zero::GradientSync::inner;
+  CHECK(toy::train_ranks(3, config, nested_steps) == expected);
+}
+
 TEST_CASE("likewise with three micro steps, synchronized in each or in the last") {
   for (const auto sync : {zero::GradientSync::each, zero::GradientSync::last})
     for (const bool bf16 : {false, true}) {
@@ -246,6 +281,31 @@ TEST_CASE("groups that do not divide the ranks, or contradict each other, are na
            c.zero_core.gradient_sync = zero::GradientSync::inner;
            c.zero_core.reduce_group_size = 3;
          });
+  refuse("zero_core.inner_group_size is 3, and sums are formed in the groups of", [](auto& c) {
+    c.zero_core.gradient_sync = zero::GradientSync::inner;
+    c.zero_core.reduce_group_size = 2;
+    c.zero_core.inner_group_size = 3;
+  });
+  refuse("zero_core.inner_group_size is 4, and gradients are summed in shard groups of 2 ranks",
+         [](auto& c) {
+           c.zero_core.shard_group_size = 2;
+           c.zero_core.inner_group_size = 4;
+         });
+  refuse(
+      "zero_core.inner_group_size is 4, and gradients are summed in nodes of 2 ranks first, as "
+      "zero_core.wire.reduce_inside differs",
+      [](auto& c) {
+        c.zero_core.gradient_sync = zero::GradientSync::inner;
+        c.zero_core.reduce_group_size = 2;
+        c.zero_core.wider_reduce_groups = {4};
+        c.zero_core.inner_group_size = 4;
+        c.zero_core.wire.reduce = "int8";
+        c.zero_core.wire.reduce_inside = "none";
+      });
+  refuse("zero_core.inner_group_size has no effect without zero_core.gradient_sync", [](auto& c) {
+    c.zero_core.reduce_group_size = 2;
+    c.zero_core.inner_group_size = 2;
+  });
   refuse("zero_core.reduce_group_size is 4, and zero_core.shard_group_size 2", [](auto& c) {
     c.zero_core.shard_group_size = 2;
     c.zero_core.reduce_group_size = 4;

@@ -109,7 +109,10 @@ void sum_in_groups(const ListText& list, std::vector<StageVariant>& variants) {
     group = own->second;
   }
   if (group.empty()) return;
-  for (StageVariant& variant : variants) variant.overrides["zero_core.reduce_group_size"] = group;
+  for (StageVariant& variant : variants) {
+    variant.overrides["zero_core.reduce_group_size"] = group;
+    variant.overrides["zero_core.inner_group_size"] = "null";
+  }
 }
 
 // A list that offloads compares it with none; else that is for the config to say.

@@ -180,6 +180,7 @@ constexpr ConfigField fields[] = {
     {"zero_core.reshard_after_forward", at<&CoreOptions::reshard_after_forward>},
     {"zero_core.gradient_sync", at<&CoreOptions::gradient_sync>},
     {"zero_core.reduce_group_size", reduce_groups, any, "node"},
+    {"zero_core.inner_group_size", at<&CoreOptions::inner_group_size>},
     {"zero_core.shard_group_size", at<&CoreOptions::shard_group_size>, any, "node"},
     {"zero_core.optimizer_over_all_ranks", at<&CoreOptions::optimizer_over_all_ranks>},
     {"zero_core.deterministic", at<&CoreOptions::deterministic>},

@@ -89,7 +89,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.sums_groups_last = groups && accumulates && plan.sync == GradientSync::inner;
   policy.adds_group_sums = groups && accumulates && plan.sync == GradientSync::each;
   if (!groups && accumulates && plan.sync == GradientSync::inner)
-    policy.inner_ranks = reduce_group_of(config.zero_core, on.neighbours());
+    policy.inner_ranks = plan.inner_group;
   place_gradients(plan, policy);
   policy.optimizer_states = plan.updates.state_names();
   if (plan.updates.needs_tensor_norms())
@@ -230,11 +230,11 @@ GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRan
   if (options.gradient_sync == GradientSync::automatic) return plan.placement.sync;
   if (options.gradient_sync != GradientSync::inner || plan.grid.replicas() > 1)
     return options.gradient_sync;
-  const int group =
-      options.shard_group_size ? plan.asked.shard_ranks : reduce_group_of(options, on.neighbours());
-  // One group is all of them; groups of one rank have nothing to sum inside.
+  const int group = options.shard_group_size ? plan.asked.shard_ranks : plan.inner_group;
+  // One group is all of them; groups of one rank have nothing to sum inside. One micro step has
+  // nothing to add up, whatever the groups.
   if (group >= on.ranks) return GradientSync::each;
-  if (group == 1) return GradientSync::last;
+  if (group == 1 || plan.batch.accumulation == 1) return GradientSync::last;
   if (group < 1 || on.ranks % group != 0)
     throw ConfigError(
         "zero_core.gradient_sync inner sums in groups of zero_core.reduce_group_size "
@@ -243,6 +243,15 @@ GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRan
         " ranks cannot be cut into equal ones: set it to a divisor, or choose "
         "\"each\" or \"last\"");
   return GradientSync::inner;
+}
+
+void check_inner_group(const Config& config, const EnginePlan& plan) {
+  if (config.zero_core.inner_group_size && plan.grid.replicas() == 1 &&
+      config.zero_core.gradient_sync != GradientSync::inner &&
+      !config.zero_optimization.quantized_gradients)
+    throw ConfigError(
+        "zero_core.inner_group_size has no effect without zero_core.gradient_sync \"inner\" or "
+        "zero_optimization.zero_quantized_gradients: set one of these, or leave the key out");
 }
 
 }  // namespace
@@ -254,9 +263,11 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
       configured(strategy_for(config.zero_optimization, config.zero_core, asked)),
       placement(strict ? strict_strategy(configured) : configured),
       grid(asked.shard_ranks == 1 ? RankGrid{on.ranks, on.ranks} : asked),
-      sync(sync_of(*this, config, on)),
       reduce_groups(reduce_groups_of(grid, config.zero_core)),
       wire(wire_formats_for(config, configured, grid, on.neighbours())),
+      inner_group(
+          inner_group_of(config.zero_core, grid, on.neighbours(), wire.reduces_otherwise_inside())),
+      sync(sync_of(*this, config, on)),
       layout(make_layout(model, grid, config.zero_optimization, wire)),
       updates(model, config),
       matrices(model, layout, updates, on.ranks > 1 ? updated_portion(*this) : Portion::whole),
@@ -264,6 +275,7 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
   if (on.model_parallel.size > 1) check_split_matrices(model, updates);
   if (on.on_gpu) check_offload_of_gpu(config, *this);
   check_offload(config, *this);
+  check_inner_group(config, *this);
   inputs = make_plan_inputs(*this, model, config);
   check_chunks(*this, config.optimizer.type);
   parameter_memory = inputs.parameter_slots, gradient_memory = inputs.gradient_slots;

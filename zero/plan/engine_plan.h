@@ -42,12 +42,13 @@ struct EnginePlan {
   Strategy configured, placement;  // they differ only in strict mode
   // As asked for, but groups of one rank divide nothing: what is sharded then is sharded over all.
   RankGrid grid;
-  GradientSync sync;  // never automatic
-  // Each micro step reduces gradients, if only inside groups, not the last alone.
-  bool sync_each() const { return sync != GradientSync::last; }
   // Of sums over all ranks; none where they are those of a node.
   comm::ReduceGroups reduce_groups;
   WireFormats wire;
+  int inner_group;    // inner_group_of()
+  GradientSync sync;  // never automatic
+  // Each micro step reduces gradients, if only inside groups, not the last alone.
+  bool sync_each() const { return sync != GradientSync::last; }
   Layout layout;
   UpdateGroups updates;
   MatrixPlan matrices;

@@ -1,7 +1,9 @@
 #include "zero/plan/placement.h"
 
+#include <algorithm>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "zero/base/error.h"
 
@@ -96,6 +98,31 @@ int second_copy_ranks(const ZeroOptions& zero_optimization, const RankGrid& aske
 
 int reduce_group_of(const CoreOptions& zero_core, int node_ranks) {
   return zero_core.reduce_group_size > 0 ? zero_core.reduce_group_size : node_ranks;
+}
+
+int inner_group_of(const CoreOptions& zero_core, const RankGrid& grid, int node_ranks,
+                   bool formats_differ) {
+  const int node = reduce_group_of(zero_core, node_ranks);
+  const std::vector<int>& wider = zero_core.wider_reduce_groups;
+  int largest = node;
+  for (const int size : wider)
+    if (size < grid.ranks) largest = size;
+  const bool groups = grid.replicas() > 1;
+  const int chosen = groups ? grid.shard_ranks : formats_differ ? node : largest;
+  if (!zero_core.inner_group_size) return chosen;
+  const std::int64_t given = *zero_core.inner_group_size;
+  const std::string key = "zero_core.inner_group_size is " + std::to_string(given);
+  if ((groups || formats_differ) && given != chosen)
+    throw ConfigError(key + ", and gradients are summed in " +
+                      (groups ? "shard groups of " : "nodes of ") + std::to_string(chosen) +
+                      " ranks first" +
+                      (groups ? "" : ", as zero_core.wire.reduce_inside differs from reduce") +
+                      ": give this value, or leave the key out");
+  if (given != node && std::ranges::count(wider, given) == 0 && !groups)
+    throw ConfigError(key +
+                      ", and sums are formed in the groups of zero_core.reduce_group_size, which "
+                      "has no such number: give one of those, or leave the key out");
+  return static_cast<int>(given);
 }
 
 }  // namespace zero::detail

@@ -42,7 +42,13 @@ RankGrid grid_for(const CoreOptions& zero_core, int ranks, int node_ranks);
 // The ranks that share a second copy of gathered parameters (ZeRO++'s hpZ); 0 where there is none.
 // Throws ConfigError where they do not divide the ranks, or where shard groups are asked for too.
 int second_copy_ranks(const ZeroOptions& zero_optimization, const RankGrid& asked);
-// The ranks whose sums are formed first: those of a node, unless the config says how many.
+// The ranks that count as a node, whose sums are formed first: the config may say how many.
 int reduce_group_of(const CoreOptions& zero_core, int node_ranks);
+// The ranks of the groups inside which a reduction that is cut in two, in time (gradient_sync
+// inner) or by a second encoding (qgZ), sums first: those of a shard group if there are replicas;
+// else those that the config names, so that a stage can sum as shard groups do. Formats that differ
+// inside a node cut at the node. Throws ConfigError if a reduction does not sum in such groups.
+int inner_group_of(const CoreOptions& zero_core, const RankGrid& grid, int node_ranks,
+                   bool formats_differ);
 
 }  // namespace zero::detail

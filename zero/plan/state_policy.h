@@ -75,8 +75,9 @@ struct StatePolicy {
   // up what its group sums of the slices of the ranks that have its number in their groups, and the
   // last micro step sums these over the groups. 0: there are no such groups.
   int inner_ranks = 0;
-  // Ranks of the first hop of what goes in two.
-  int hop_ranks() const { return inner_ranks > 0 ? inner_ranks : wire.hop_ranks; }
+  // Ranks of the groups inside which gradients are summed first, in one reduction or in several; 0:
+  // a reduction is one sum over the shard group.
+  int first_sum_ranks() const { return inner_ranks > 0 ? inner_ranks : wire.reduce_hop; }
   Home parameter_home = Home::device, gradient_home = Home::device, optimizer_home = Home::device;
   bool in_file() const { return optimizer_home == Home::file || parameter_home == Home::file; }
   // What rests in host memory beside a GPU is updated by the GPU.

@@ -84,19 +84,21 @@ void choose_gather(const Config& config, const Strategy& strategy, WireFormats& 
   formats.gather = codec_of(int8 ? Format::int8 : format, options.block_size);
 }
 
+bool asks_for_qgz(const Config& config, const Strategy& strategy) {
+  return config.zero_optimization.quantized_gradients && strategy.parameter == Placement::shard;
+}
+
 void choose_reduce(const Config& config, const Strategy& strategy, WireFormats& formats) {
   const WireOptions& options = config.zero_core.wire;
   const std::string key = "zero_core.wire.reduce";
   const Format format = format_of(key, options.reduce);
   formats.reduce = codec_of(format, options.block_size);
-  if (!config.zero_optimization.quantized_gradients || strategy.parameter != Placement::shard)
-    return;
+  if (!asks_for_qgz(config, strategy)) return;
   if (format != Format::none)
     throw ConfigError(key + " is \"" + options.reduce +
                       "\", and zero_optimization.zero_quantized_gradients chooses int4 and two "
                       "hops: leave one of them out");
   formats.reduce = codec_of(Format::int4, options.block_size);
-  formats.reduces_in_hops = true;
 }
 
 void choose_hops(const Config& config, const RankGrid& grid, int node_ranks, WireFormats& formats) {
@@ -124,14 +126,21 @@ void choose_hops(const Config& config, const RankGrid& grid, int node_ranks, Wir
                         "zero_core.reduce_group_size to a divisor, or leave the key out");
     return true;
   };
-  formats.gathers_in_hops = differ("zero_core.wire.gather_inside", options.gather_inside,
-                                   formats.gather, formats.gather_inside);
-  // Shard groups have two hops of their own: inside a group, and over the groups.
-  const bool asked = formats.reduces_in_hops && cut && grid.replicas() == 1;
-  const bool differs = differ("zero_core.wire.reduce_inside", options.reduce_inside, formats.reduce,
+  const bool gathers = differ("zero_core.wire.gather_inside", options.gather_inside, formats.gather,
+                              formats.gather_inside);
+  if (gathers) formats.gather_hop = node;
+  const bool reduces = differ("zero_core.wire.reduce_inside", options.reduce_inside, formats.reduce,
                               formats.reduce_inside);
-  formats.reduces_in_hops = differs || asked;
-  formats.hop_ranks = formats.gathers_in_hops || formats.reduces_in_hops ? node : 0;
+  if (reduces) formats.reduce_hop = node;
+}
+
+// qgZ takes two hops wherever groups cut the ranks. Shard groups have two of their own: inside a
+// group, and over the groups.
+void choose_hops_of_qgz(const Config& config, const Strategy& strategy, const RankGrid& grid,
+                        int node_ranks, WireFormats& formats) {
+  if (!asks_for_qgz(config, strategy) || grid.replicas() > 1 || formats.reduce_hop > 0) return;
+  const int group = inner_group_of(config.zero_core, grid, node_ranks, false);
+  if (group > 1 && group < grid.ranks && grid.ranks % group == 0) formats.reduce_hop = group;
 }
 
 // Once the formats are chosen.
@@ -170,6 +179,7 @@ WireFormats wire_formats_for(const Config& config, const Strategy& strategy, con
   choose_gather(config, strategy, formats);
   choose_reduce(config, strategy, formats);
   choose_hops(config, grid, node_ranks, formats);
+  choose_hops_of_qgz(config, strategy, grid, node_ranks, formats);
   choose_feedback(config, strategy, formats);
   return grid.ranks > 1 ? formats : WireFormats();
 }

@@ -27,12 +27,13 @@ struct WireFormats {
   // Which parameters are gathered in it: all trainable ones; or of units that repeat, those of two
   // or more dimensions that are trainable, or frozen.
   bool gathers_trainable = false, gathers_matrices = false, gathers_frozen_matrices = false;
-  // Ranks of a node, or of the group that counts as one: an exchange in two hops goes inside these
-  // groups, and between their ranks of equal numbers. Both divide a shard group.
-  int hop_ranks = 0;
-  bool gathers_in_hops = false, reduces_in_hops = false;
+  // Ranks of the groups inside which the first of two hops goes; the other one goes between their
+  // ranks of equal numbers. Both divide a shard group. 0: there is one hop.
+  int gather_hop = 0, reduce_hop = 0;
   std::optional<ErrorFeedback> feedback;  // of reductions in formats with blocks
 
+  // Whether gradients travel inside a node in another format than between nodes.
+  bool reduces_otherwise_inside() const { return reduce_inside != reduce; }
   bool encodes_gather(const Model& model, int param, bool persistent) const;
   bool encodes() const {
     return gather.format != comm::wire::Format::none || reduce.format != comm::wire::Format::none;

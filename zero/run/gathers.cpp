@@ -5,8 +5,7 @@ namespace zero::detail {
 
 void Transfers::gather(int flat_unit) {
   transfer_in_hops(
-      train_.policy().wire.gathers_in_hops, flat_unit,
-      [this, flat_unit](const Hops* hops, Stream stream) {
+      train_.gather_hops(), flat_unit, [this, flat_unit](const Hops* hops, Stream stream) {
         hidden_.show_parameters(flat_unit);
         for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
           const Segment& segment = train_.layout().segment(id);

@@ -63,6 +63,7 @@ std::string EngineCore::hybrid_advice() const {
   Config hybrid = config;
   hybrid.zero_core.reduce_group_size = 0;
   hybrid.zero_core.wider_reduce_groups.clear();
+  hybrid.zero_core.inner_group_size.reset();
   Config encoded = hybrid;
   hybrid.zero_core.shard_group_size = 0;
   hybrid.zero_core.optimizer_over_all_ranks = true;

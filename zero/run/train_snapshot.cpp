@@ -223,6 +223,8 @@ class TrainSnapshot : public checkpoint::Snapshot {
 
   void clear_residues() const {
     const std::span<std::byte> all = residues().kept();
+    if (batch.accumulation > 1 && train_.plan.sync == GradientSync::inner)
+      terms["inner_group_size"] = std::to_string(train_.plan.inner_group);
     if (all.empty()) return;
     queue_zeros(train_.runtime, all.data(), std::ssize(all));
     train_.runtime.compute().synchronize();

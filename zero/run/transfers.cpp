@@ -26,12 +26,11 @@ void Transfers::transfer(Ranks& ranks, int flat_unit, Work work) {
       });
 }
 
-void Transfers::transfer_in_hops(bool two, int flat_unit, Work work) {
-  if (!two) return transfer(train_.shard_group(), flat_unit, std::move(work));
-  train_.first_hop()->communicate_with(
-      *train_.second_hop(),
-      [this, flat_unit, work = std::move(work)](comm::Communicator& first,
-                                                comm::Communicator& second, Stream stream) {
+void Transfers::transfer_in_hops(const HopRanks* hops, int flat_unit, Work work) {
+  if (hops == nullptr) return transfer(train_.shard_group(), flat_unit, std::move(work));
+  hops->first->communicate_with(
+      *hops->second, [this, flat_unit, work = std::move(work)](
+                         comm::Communicator& first, comm::Communicator& second, Stream stream) {
         exchange({first, &second}, flat_unit, work, stream);
       });
 }
@@ -74,12 +73,13 @@ void Transfers::reserve_staging() {
     });
   };
   const RankGrid& grid = train_.plan.grid;
+  const HopRanks* const hops = train_.reduce_hops();
   if (const int inner = policy.inner_ranks; inner > 0) {
-    stage(*train_.first_hop(), wire.reduce_inside, inner, Portion::slice);
-    stage(*train_.second_hop(), wire.reduce, grid.ranks / inner, Portion::slice);
-  } else if (wire.reduces_in_hops) {
-    stage(*train_.first_hop(), wire.reduce_inside, grid.shard_ranks, Portion::shard);
-    stage(*train_.second_hop(), wire.reduce, grid.shard_ranks, Portion::shard);
+    stage(*hops->first, wire.reduce_inside, inner, Portion::slice);
+    stage(*hops->second, wire.reduce, grid.ranks / inner, Portion::slice);
+  } else if (hops != nullptr) {
+    stage(*hops->first, wire.reduce_inside, grid.shard_ranks, Portion::shard);
+    stage(*hops->second, wire.reduce, grid.shard_ranks, Portion::shard);
   } else {
     stage(train_.shard_group(), wire.reduce_inside, grid.shard_ranks, Portion::shard);
   }
@@ -151,7 +151,7 @@ void Transfers::reduce(int flat_unit, bool adds_up) {
   if (train_.policy().inner_ranks > 0) return reduce_inside_groups(flat_unit, first, last);
   const Residues::Use use = use_of_residues(first);
   transfer_in_hops(
-      train_.policy().wire.reduces_in_hops, flat_unit,
+      train_.reduce_hops(), flat_unit,
       [this, flat_unit, first, last, adds_up, use](const Hops* hops, Stream stream) {
         if (adds_up) add_up(flat_unit, false, stream);
         for (const SegmentId id : train_.layout().trainable_of(flat_unit)) {
@@ -173,7 +173,7 @@ void Transfers::reduce(int flat_unit, bool adds_up) {
 
 void Transfers::reduce_inside_groups(int flat_unit, bool first, bool last) {
   const Residues::Use use = use_of_residues(first), late = use_of_residues(true);
-  transfer_in_hops(true, flat_unit,
+  transfer_in_hops(train_.reduce_hops(), flat_unit,
                    [this, flat_unit, use, late, last](const Hops* hops, Stream stream) {
                      for (const SegmentId id : train_.layout().trainable_of(flat_unit)) {
                        add_to_group_sums(id, use, *hops, stream);
@@ -229,7 +229,7 @@ void Transfers::reduce_late(int flat_unit) {
   if (!train_.plan.sync_each()) return reduce(flat_unit, false);
   if (train_.policy().inner_ranks > 0)
     return transfer_in_hops(
-        true, flat_unit,
+        train_.reduce_hops(), flat_unit,
         [this, flat_unit, use = use_of_residues(true)](const Hops* hops, Stream stream) {
           for (const SegmentId id : train_.layout().trainable_of(flat_unit))
             reduce_group_sums(id, use, *hops, stream);

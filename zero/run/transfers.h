@@ -77,8 +77,8 @@ class Transfers {
   // of their bytes; without hops where this rank is alone.
   using Work = std::function<void(const Hops*, Stream)>;
   void transfer(Ranks& ranks, int flat_unit, Work work);
-  // For exchanges over the shard group, in one hop or in two.
-  void transfer_in_hops(bool two, int flat_unit, Work work);
+  // For exchanges over the shard group, in two hops where they are given.
+  void transfer_in_hops(const HopRanks* hops, int flat_unit, Work work);
   void exchange(const Hops& hops, int flat_unit, const Work& work, Stream stream);
   void count_as_issued(Op op, int flat_unit, std::int64_t elements);
   void accumulate(int flat_unit);

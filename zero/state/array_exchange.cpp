@@ -122,9 +122,9 @@ void spread_parameters(TrainState& train, const SegmentId& id) {
   }
   const std::string_view subject = train.subject(id.flat_unit);
   if (!train.policy().parameters_sharded) {
-    if (train.policy().wire.gathers_in_hops)
-      train.first_hop()->exchange_with(
-          *train.second_hop(), subject,
+    if (const auto* hops = train.gather_hops())
+      hops->first->exchange_with(
+          *hops->second, subject,
           [&](comm::Communicator& first, comm::Communicator& second, Stream stream) {
             gather_parameters(train, {first, &second}, stream, id);
           });

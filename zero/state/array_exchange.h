@@ -35,7 +35,7 @@ void all_gather(const TrainState& train, const Hops& hops, Stream stream, const 
 
 // Shards of a segment's parameters to the whole on every rank of the shard group, in the segment's
 // wire format. A rank's own shard passes through the format too. In two hops where the plan says so
-// (WireFormats::gathers_in_hops). `errors`: as in a Workspace.
+// (WireFormats::gather_hop). `errors`: as in a Workspace.
 void gather_parameters(const TrainState& train, const Hops& hops, Stream stream,
                        const SegmentId& id, comm::wire::ErrorSums* errors = nullptr);
 

@@ -4,10 +4,8 @@ namespace zero::detail {
 
 namespace {
 
-// Sums are formed inside groups of hop_ranks() ranks and then over these, in one reduction or in
-// several.
 bool in_hops(const StatePolicy& policy) {
-  return policy.inner_ranks > 0 || policy.wire.reduces_in_hops;
+  return policy.first_sum_ranks() > 0;
 }
 
 }  // namespace
@@ -24,7 +22,7 @@ Residues::Residues(const Layout& layout, const StatePolicy& policy)
     auto& exchanges = exchanges_[id];
     add(exchanges[inside], wire.reduce_inside, grid.shard_ranks, shard);
     if (in_hops(policy))
-      add(exchanges[second_hop], wire.reduce, grid.shard_ranks / policy.hop_ranks(), shard);
+      add(exchanges[second_hop], wire.reduce, grid.shard_ranks / policy.first_sum_ranks(), shard);
     if (grid.replicas() > 1)
       add(exchanges[over_groups], wire.reduce, grid.replicas(), segment.slice);
   }
@@ -65,7 +63,7 @@ std::string Residues::describe() const {
   };
   const std::string hops = in_hops(policy_)
                                ? " in two hops, with " + text(wire.reduce_inside) + " inside " +
-                                     std::to_string(policy_.hop_ranks()) + " of them"
+                                     std::to_string(policy_.first_sum_ranks()) + " of them"
                                : "";
   return text(wire.reduce) + " over " + std::to_string(policy_.grid.ranks) +
          " ranks in groups of " + std::to_string(policy_.grid.shard_ranks) + hops;

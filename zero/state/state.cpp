@@ -11,9 +11,9 @@ namespace {
 
 // Of a gather of encoded slices, over so many ranks.
 std::int64_t gather_staging(const WireFormats& wire, const comm::wire::Cut& cut, int ranks) {
-  if (!wire.gathers_in_hops) return gather_staging_bytes(wire.gather_inside, cut, ranks);
-  return std::max(gather_staging_bytes(wire.gather, cut, ranks / wire.hop_ranks),
-                  gather_staging_bytes(wire.gather_inside, cut, wire.hop_ranks));
+  if (wire.gather_hop == 0) return gather_staging_bytes(wire.gather_inside, cut, ranks);
+  return std::max(gather_staging_bytes(wire.gather, cut, ranks / wire.gather_hop),
+                  gather_staging_bytes(wire.gather_inside, cut, wire.gather_hop));
 }
 
 }  // namespace
@@ -185,7 +185,7 @@ void ModelState::request_exchange_staging() {
     if (const int inner = policy_.inner_ranks; inner > 0) {
       reduce(wire.reduce_inside, inner, segment.slice, own.summand);
       reduce(wire.reduce, grid.ranks / inner, segment.slice, own.sum);
-    } else if (const int first = wire.hop_ranks; wire.reduces_in_hops) {
+    } else if (const int first = wire.reduce_hop; first > 0) {
       const std::int64_t piece = cast_piece(grid.shard_ranks, held, own.summand);
       encode(comm::wire::two_hop_staging_bytes(wire.reduce_inside, wire.reduce,
                                                {piece, held, first * held, own.wire}, first,

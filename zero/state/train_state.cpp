@@ -75,12 +75,20 @@ void TrainState::agree_at_start() {
   if (plan.grid.replicas() > 1) split_ranks();
   if (const int sharing = policy().second_copy_ranks; sharing > 0)
     second_copies_ = ranks.split("the start of second copies", rank() / sharing, rank() % sharing);
-  if (const int hop = policy().hop_ranks(); hop > 0) {
-    const int number = plan.grid.group(rank()) * hop + rank() % hop;
-    first_hop_ = ranks.split("the start of exchanges in nodes", rank() / hop, rank() % hop);
-    second_hop_ = ranks.split("the start of exchanges over nodes", number, rank() / hop);
-    second_hop_->set_reduce_groups(terms.reduce_groups.over(hop));
-  }
+  const int sums = policy().first_sum_ranks(), gathers = policy().wire.gather_hop;
+  if (sums > 0) reduce_hops_ = split_in_hops(sums);
+  if (gathers > 0 && gathers != sums) gather_hops_ = split_in_hops(gathers);
+}
+
+HopRanks TrainState::split_in_hops(int first_ranks) {
+  const int group = rank() / first_ranks, number = rank() % first_ranks;
+  const comm::ReduceGroups& groups = ranks.terms().reduce_groups;
+  HopRanks hops{ranks.split("the start of exchanges in groups", group, number),
+                ranks.split("the start of exchanges over groups",
+                            plan.grid.group(rank()) * first_ranks + number, group)};
+  hops.first->set_reduce_groups(groups.within(first_ranks));
+  hops.second->set_reduce_groups(groups.over(first_ranks));
+  return hops;
 }
 
 void TrainState::split_ranks() {
@@ -97,7 +105,8 @@ void TrainState::split_ranks() {
 
 void TrainState::for_groups(const std::function<void(Ranks&)>& each) {
   for (Ranks* group : {&ranks, shard_group_.get(), replicas_.get(), by_slice_.get(),
-                       second_copies_.get(), first_hop_.get(), second_hop_.get()})
+                       second_copies_.get(), reduce_hops_.first.get(), reduce_hops_.second.get(),
+                       gather_hops_.first.get(), gather_hops_.second.get()})
     if (group != nullptr) each(*group);
 }
 

@@ -20,6 +20,12 @@
 
 namespace zero::detail {
 
+// Whom exchanges in two hops go over: the ranks of a group, and those that have the same number in
+// their groups.
+struct HopRanks {
+  std::unique_ptr<Ranks> first, second;
+};
+
 struct TrainState {
   // Collective: throws DisagreementError where ranks were given another config or model.
   TrainState(RuntimeCore& runtime, const ModelSpec& spec, Config config);
@@ -56,10 +62,12 @@ struct TrainState {
   Ranks& shard_group() { return shard_group_ ? *shard_group_ : ranks; }
   Ranks* replicas() { return replicas_.get(); }
   Ranks& second_copy_group() { return *second_copies_; }  // where there are second copies
-  // Of exchanges in two hops: the ranks of a node, and those that have the same number in theirs;
-  // null where there is one hop.
-  Ranks* first_hop() { return first_hop_.get(); }
-  Ranks* second_hop() { return second_hop_.get(); }
+  // Null if gradients, or parameters, travel in one hop.
+  const HopRanks* reduce_hops() const { return reduce_hops_.first ? &reduce_hops_ : nullptr; }
+  const HopRanks* gather_hops() const {
+    if (policy().wire.gather_hop == 0) return nullptr;
+    return gather_hops_.first ? &gather_hops_ : &reduce_hops_;
+  }
   Ranks& update_group() {
     if (policy().updates != Portion::slice) return shard_group();
     return by_slice_ ? *by_slice_ : ranks;
@@ -91,10 +99,11 @@ struct TrainState {
  private:
   void agree_at_start();
   void split_ranks();
+  HopRanks split_in_hops(int first_ranks);
 
   // Where there are replicas; the third where matrices travel between owners of slices.
   std::unique_ptr<Ranks> shard_group_, replicas_, by_slice_, second_copies_;
-  std::unique_ptr<Ranks> first_hop_, second_hop_;
+  HopRanks reduce_hops_, gather_hops_;  // gathers over the groups of reductions use their ranks
 };
 
 }  // namespace zero::detail
