@@ -72,6 +72,9 @@ struct EngineReport {
   std::vector<RankReport> ranks;
   std::uint64_t layout_hash = 0;
   std::int64_t parameter_count = 0;  // trainable and frozen, without padding
+  // What travels encoded between ranks (docs/wire-formats.md); empty: nothing. Runs can have equal
+  // bits only if these are equal.
+  std::string encodings = "";
 };
 
 }  // namespace zero

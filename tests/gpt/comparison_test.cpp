@@ -258,6 +258,51 @@ TEST_CASE("wire formats are compared by their losses, and need not have the bits
   CHECK(sent(0, "all_to_all") < sent(1, "reduce_scatter"));
 }
 
+TEST_CASE("formats of the file: rows that encode otherwise are compared among themselves alone") {
+  const TemporaryDirectory folder;
+  gpt::Options options = small_comparison(folder / "report");
+  options.overrides["gradient_accumulation_steps"] = "2";
+  options.overrides["zero_core.wire.reduce"] = "int8";
+  options.compared = zero::report::parse_stage_list("0,3,hybrid/2,hfsdp/2");
+  const nlohmann::json report = run(options, 4, 0);
+  CHECK(report.at("bits_equal") == true);
+  const auto& variants = report.at("variants");
+  for (const int variant : {0, 1}) CHECK(variants[variant].at("encoded") == false);
+  CHECK(variants[0].at("digest") == variants[1].at("digest"));
+  for (const int variant : {2, 3}) {
+    CHECK(variants[variant].at("encoded") == true);
+    CHECK(contains(variants[variant].at("encodings"), "then int8 in blocks of 256 of sums of 2"));
+  }
+  CHECK(variants[2].at("digest") == variants[3].at("digest"));
+  CHECK(variants[2].at("digest") != variants[0].at("digest"));
+  std::ifstream page(options.report_directory + "/report.md");
+  const std::string text{std::istreambuf_iterator<char>(page), {}};
+  CHECK_MESSAGE(contains(text,
+                         "hybrid/2 encodes gradients as int8 in blocks of 256 of each rank, "
+                         "then int8 in blocks of 256 of sums of 2 ranks, and stage 0 "
+                         "gradients as int8 in blocks of 256 of each rank, so its bits may "
+                         "differ"),
+                text);
+  // Both hops are those of the groups, at every row.
+  options.overrides["zero_core.gradient_sync"] = "inner";
+  const nlohmann::json inner = run(options, 4, 0);
+  for (const int variant : {0, 1, 2, 3})
+    CHECK(inner.at("variants")[variant].at("encoded") == false);
+}
+
+TEST_CASE("keys of the file that encode at stage 3 alone do not make stage 0 differ") {
+  const TemporaryDirectory folder;
+  gpt::Options options = small_comparison(folder / "report");
+  options.overrides["bf16.enabled"] = "true";
+  options.overrides["zero_optimization.zero_quantized_gradients"] = "true";
+  options.compared = zero::report::parse_stage_list("0,3,hybrid/2");
+  const nlohmann::json report = run(options, 4, 0);
+  const auto& variants = report.at("variants");
+  CHECK(variants[0].at("encoded") == false);
+  for (const int variant : {1, 2}) CHECK(variants[variant].at("encoded") == true);
+  CHECK(variants[1].at("digest") == variants[2].at("digest"));
+}
+
 TEST_CASE("one gradient_sync holds for all stages, and a given one is kept") {
   const TemporaryDirectory folder;
   gpt::Options options = small_comparison(folder / "report");

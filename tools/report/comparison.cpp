@@ -122,10 +122,23 @@ const Variant& reference_of(const std::vector<Variant>& runs) {
   return plain == runs.end() ? runs.front() : *plain;
 }
 
+bool encodes_otherwise(const std::vector<Variant>& runs, const Variant& variant) {
+  return variant.encoded || variant.encodings != reference_of(runs).encodings;
+}
+
+const Variant& peer_of(const std::vector<Variant>& runs, const Variant& variant) {
+  if (!encodes_otherwise(runs, variant)) return reference_of(runs);
+  const auto same = std::find_if(runs.begin(), runs.end(), [&](const Variant& other) {
+    return encodes_otherwise(runs, other) && other.encodings == variant.encodings;
+  });
+  // Reports of older versions do not say how an encoded run encodes.
+  return same == runs.end() || variant.encodings.empty() ? variant : *same;
+}
+
 bool bits_equal(const Comparison& comparison) {
   const std::vector<Variant> runs = runs_of(comparison).variants;
   return std::all_of(runs.begin(), runs.end(), [&](const Variant& variant) {
-    return variant.encoded || first_difference(reference_of(runs), variant).empty();
+    return first_difference(peer_of(runs, variant), variant).empty();
   });
 }
 

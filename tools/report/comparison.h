@@ -66,8 +66,9 @@ struct Variant {
   StepTime time;
   double tokens_per_second = 0;  // median of the measured steps
   std::vector<Step> steps;
-  std::uint64_t digest = 0;  // of all weights, master weights and moments
-  // It sends less in wire formats than the others: its bits may differ from theirs.
+  std::uint64_t digest = 0;    // of all weights, master weights and moments
+  std::string encodings = {};  // EngineReport::encodings
+  // It sends less in wire formats than the others because the list says so: its bits may differ.
   bool encoded = false;
   double compression_error = 0;  // relative, mean over steps; 0: it was not measured
 
@@ -102,10 +103,15 @@ bool nothing_ran(const Comparison& comparison);
 
 // The first that is not encoded, else the first.
 const Variant& reference_of(const std::vector<Variant>& runs);
+// Whether it encodes otherwise than reference_of(), by the list or by what the config makes of its
+// row, so that its bits may differ.
+bool encodes_otherwise(const std::vector<Variant>& runs, const Variant& variant);
+// The run whose bits it must have: the reference, or the first that encodes as it does.
+const Variant& peer_of(const std::vector<Variant>& runs, const Variant& variant);
 // The first thing in which the other's bits differ ("step 3: loss 2.5 (4004...), not ..."), empty
 // where all are equal: every loss, gradient norm, skipped step, weight and moment.
 std::string first_difference(const Variant& reference, const Variant& other);
-// Of the variants that ran and are not encoded.
+// Of the variants that ran: those of each are the bits of peer_of().
 bool bits_equal(const Comparison& comparison);
 
 // Categories and operations that any variant uses, in their order.

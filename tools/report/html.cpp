@@ -146,8 +146,10 @@ std::string time_lead(const Comparison& comparison) {
 
 std::string loss_lead(const Comparison& comparison) {
   if (comparison.variants.size() == 1) return "Of " + comparison.variants.front().name + ".";
-  const bool encoded = std::any_of(comparison.variants.begin(), comparison.variants.end(),
-                                   [](const Variant& variant) { return variant.encoded; });
+  const std::vector<Variant> runs = runs_of(comparison).variants;
+  const bool encoded = std::any_of(runs.begin(), runs.end(), [&](const Variant& variant) {
+    return encodes_otherwise(runs, variant);
+  });
   return bits_equal(comparison) && !encoded
              ? "One curve: the variants have the same losses to the last bit."
              : "Variants with the same losses to the last bit share a curve.";

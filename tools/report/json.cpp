@@ -78,7 +78,8 @@ Json variant_json(const Variant& variant, const Comparison& runs) {
       variant.ran ? first_difference(reference_of(runs.variants), variant) : "";
   return {{"name", variant.name},
           {"ran", variant.ran},
-          {"encoded", variant.encoded},
+          {"encoded", variant.ran && encodes_otherwise(runs.variants, variant)},
+          {"encodings", variant.encodings},
           {"compression_error", finite(variant.compression_error)},
           {"bits_equal", variant.ran ? Json(difference.empty()) : Json(nullptr)},
           {"first_difference", difference},
@@ -109,6 +110,7 @@ Variant parse_variant(const Json& json, bool plans) {
   variant.name = json.at("name");
   variant.ran = json.value("ran", !plans);
   variant.encoded = json.value("encoded", false);
+  variant.encodings = json.value("encodings", "");
   const Json error = json.value("compression_error", Json());
   if (error.is_number()) variant.compression_error = error;
   variant.resident = json.at("resident_bytes");

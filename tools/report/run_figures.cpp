@@ -104,6 +104,7 @@ Variant figures_of(const MeasuredRun& run) {
   variant.name = run.name;
   variant.digest = run.digest;
   variant.encoded = run.encoded;
+  variant.encodings = run.after_all.encodings;
   variant.tokens_per_second = median_rate(run);
   const double measured_steps = steps - static_cast<double>(run.warm_up);
   variant.time = step_time(run, measured_steps);

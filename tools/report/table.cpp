@@ -166,7 +166,8 @@ void add_bits(Builder& builder, const Comparison& comparison) {
   builder.row(whole, "bits equal", [&](const Variant& v) {
     if (!v.ran) return "";
     if (first_difference(reference_of(runs.variants), v).empty()) return "yes";
-    return v.encoded ? "encoded" : "NO";
+    const bool as_promised = first_difference(peer_of(runs.variants, v), v).empty();
+    return encodes_otherwise(runs.variants, v) && as_promised ? "encoded" : "NO";
   });
 }
 

@@ -12,9 +12,18 @@ std::string names_of(const std::vector<Variant>& variants, bool ran) {
   return names;
 }
 
-// What an encoded run's last loss is worth beside the reference's.
+std::string encodings_of(const Variant& variant) {
+  return variant.encodings.empty() ? "nothing" : variant.encodings;
+}
+
+// Says how the last loss of a run that encodes otherwise compares with the reference's.
 std::string loss_sentence(const Variant& reference, const Variant& encoded) {
-  const std::string begin = encoded.name + " sends less in wire formats, so its bits may differ";
+  const std::string begin =
+      encoded.name +
+      (reference.encodings.empty() ? " sends less in wire formats"
+                                   : " encodes " + encodings_of(encoded) + ", and " +
+                                         reference.name + " " + encodings_of(reference)) +
+      ", so its bits may differ";
   if (reference.encoded || reference.steps.empty() || encoded.steps.empty()) return begin + ".";
   const double expected = reference.steps.back().loss, loss = encoded.steps.back().loss;
   const double percents = 100 * (loss - expected) / expected;
@@ -22,23 +31,23 @@ std::string loss_sentence(const Variant& reference, const Variant& encoded) {
          reference.name + " (" + (percents >= 0 ? "+" : "") + fixed(percents, 2) + " %).";
 }
 
-// Which of several runs differ and where, or what their equality rests on.
+// Adds which of several runs differ and where, or what their equality rests on.
 void add_bits(const std::vector<Variant>& runs, std::vector<std::string>& sentences) {
   const Variant& reference = reference_of(runs);
   const std::size_t before = sentences.size();
   std::size_t plain = 0;
   for (const Variant& variant : runs) {
-    if (variant.encoded) continue;
-    ++plain;
-    if (const std::string found = first_difference(reference, variant); !found.empty())
-      sentences.push_back(variant.name + " differs from " + reference.name + " at " + found + ".");
+    if (!encodes_otherwise(runs, variant)) ++plain;
+    const Variant& peer = peer_of(runs, variant);
+    if (const std::string found = first_difference(peer, variant); !found.empty())
+      sentences.push_back(variant.name + " differs from " + peer.name + " at " + found + ".");
   }
   if (sentences.size() == before && plain > 1)
     sentences.push_back("Bits equal: all " + std::to_string(reference.steps.size()) +
                         " losses and gradient norms, and the digest of weights and moments, " +
                         hexadecimal(reference.digest) + ".");
   for (const Variant& variant : runs)
-    if (variant.encoded) sentences.push_back(loss_sentence(reference, variant));
+    if (encodes_otherwise(runs, variant)) sentences.push_back(loss_sentence(reference, variant));
 }
 
 void add_absent(const Comparison& comparison, const std::vector<Variant>& runs,

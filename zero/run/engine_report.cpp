@@ -1,6 +1,7 @@
 // What an engine says of itself (Engine::report).
 #include <array>
 
+#include "zero/plan/encodings.h"
 #include "zero/run/engine_core.h"
 
 namespace zero::detail {
@@ -76,6 +77,7 @@ EngineReport EngineCore::report() {
   EngineReport report;
   report.layout_hash = train_.layout().hash;
   report.parameter_count = train_.model.total_elements();
+  report.encodings = describe_encodings(train_.policy());
   for (int r = 0; r < train_.rank_count(); ++r)
     report.ranks.push_back(read_report(train_, &all[r * words.size()]));
   return report;

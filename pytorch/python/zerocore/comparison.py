@@ -22,7 +22,7 @@ class Comparison:
     @property
     def equal(self):
         """Whether all stages have equal bits: each loss, gradient norm and skipped step, and the digest of all
-        weights and optimizer states. Those that send less in wire formats do not count."""
+        weights and optimizer states. Those that encode otherwise are compared with each other alone."""
         return self._native.bits_equal()
 
     @property
