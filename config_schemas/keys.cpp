@@ -115,19 +115,24 @@ void add_sharding(RowList& rows) {
            acts("allgather_bucket_size", counts, "elements per all-gather of parameters"),
            acts("stage3_prefetch_bucket_size", counts,
                 "stage 3: elements gathered ahead; not set: one unit")
-               .also("prefetch_bucket_size"),
+               .also("prefetch_bucket_size")
+               .with(&Key::sharded_parameters_only, true),
            acts("stage3_max_live_parameters", limits,
                 "stage 3: most gathered elements that prefetching may reach")
-               .also("max_live_parameters"),
+               .also("max_live_parameters")
+               .with(&Key::sharded_parameters_only, true),
            acts("stage3_max_reuse_distance", limits,
                 "stage 3: units used again within so many elements stay gathered")
-               .also("max_reuse_distance"),
+               .also("max_reuse_distance")
+               .with(&Key::sharded_parameters_only, true),
            acts("stage3_param_persistence_threshold", counts,
                 "stage 3: parameters of at most so many elements stay gathered; not set: none")
-               .also("param_persistence_threshold"),
+               .also("param_persistence_threshold")
+               .with(&Key::sharded_parameters_only, true),
            acts("stage3_model_persistence_threshold", limits,
                 "stage 3: most elements that stay gathered in all")
-               .also("model_persistence_threshold")});
+               .also("model_persistence_threshold")
+               .with(&Key::sharded_parameters_only, true)});
 }
 
 void add_offload(RowList& rows) {

@@ -2,9 +2,14 @@
 // formats, whose layouts differ.
 #include <doctest/doctest.h>
 
+#include <fstream>
+#include <string>
+#include <vector>
+
 #include "tests/checkpoint/engine_support.h"
 #include "tests/support/stderr_of.h"
 #include "tests/support/temporary_directory.h"
+#include "zero/checkpoint/format/manifest.h"
 
 namespace {
 
@@ -166,4 +171,119 @@ TEST_CASE("residues that a checkpoint lacks or has for other exchanges start fro
   CHECK(lines("saved", 2, fed_back(3, "int8")).find("int8") != std::string::npos);
   CHECK(!lines("plain", 2, fed_back(3, "int4")).empty());
   CHECK(lines("saved", 2, plain).empty());
+}
+
+namespace {
+
+// Resumes on four ranks, goes on to the fifth step, and returns what was said of residues.
+std::string notice_on_resuming(const Config& config, const std::string& from, toy::Trace& rest,
+                               const std::string& save_again = "") {
+  const std::string text = stderr_of([&] {
+    with_engine(4, config, [&](Runtime& runtime, Engine& engine) {
+      REQUIRE(engine.resume(from));
+      if (!save_again.empty()) engine.save_checkpoint(save_again).wait();
+      const toy::Trace trace = train_until(runtime, engine, 5);
+      if (runtime.is_root()) rest = trace;
+    });
+  });
+  const std::size_t at = text.find("residues of error feedback");
+  return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+}
+
+Config keeping_small(Config config, std::int64_t threshold) {
+  config.zero_optimization.param_persistence_threshold = threshold;
+  return config;
+}
+
+// Schedules and groups in which residues are of other sums.
+std::vector<Config> ways_to_feed_back() {
+  std::vector<Config> ways{fed_back(3, "int4"), fed_back(3, "mxfp8"), fed_back(3, "int4", true)};
+  for (Config& way : ways) way.zero_core.wire.block_size = 32;
+  ways.push_back(ways.back());
+  ways.back().batch.gradient_accumulation_steps = 2;
+  ways.back().zero_core.gradient_sync = zero::GradientSync::inner;
+  for (const bool over_all : {false, true}) {
+    ways.push_back(ways[0]);
+    ways.back().zero_core.shard_group_size = 2;
+    ways.back().zero_core.optimizer_over_all_ranks = over_all;
+  }
+  return ways;
+}
+
+}  // namespace
+
+TEST_CASE("residues go on where small parameters stay gathered now, or no more") {
+  int number = 0;
+  for (const Config& way : ways_to_feed_back()) {
+    CAPTURE(number++);
+    const TemporaryDirectory directory;
+    const Saved saved = save_at_three(4, way, directory / "saved", false);
+    const Saved kept = save_at_three(4, keeping_small(way, 20), directory / "kept", false);
+    CHECK(kept.rest == saved.rest);
+    for (const char* from : {"saved", "kept"})
+      for (const std::int64_t threshold : {0, 8, 20}) {
+        CAPTURE(std::string(from));
+        CAPTURE(threshold);
+        toy::Trace rest;
+        CHECK(notice_on_resuming(keeping_small(way, threshold), directory / from, rest).empty());
+        CHECK(rest == saved.rest);
+      }
+  }
+}
+
+TEST_CASE(
+    "residues go on where other parameters are encoded, and at a stage that keeps them whole") {
+  const TemporaryDirectory directory;
+  const Config config = keeping_small(fed_back(3, "int4"), 20);
+  const Saved saved = save_at_three(4, config, directory / "saved", false);
+  toy::Trace rest;
+  CHECK(notice_on_resuming(keeping_small(fed_back(2, "int4"), 20), directory / "saved", rest)
+            .empty());
+  CHECK(rest == saved.rest);
+  Config gathers = config;
+  gathers.zero_core.wire.gather = "int8";
+  CHECK(notice_on_resuming(gathers, directory / "saved", rest, directory / "again").empty());
+  CHECK(rest != saved.rest);
+  CHECK(notice_on_resuming(config, directory / "again", rest).empty());
+  CHECK(rest == saved.rest);
+}
+
+TEST_CASE(
+    "residues whose layout an older checkpoint does not describe start from zero, and that is "
+    "said") {
+  namespace checkpoint = zero::checkpoint;
+  const TemporaryDirectory directory;
+  const Config config = fed_back(3, "int4");
+  const Saved saved = save_at_three(4, config, directory / "saved", false);
+  const std::string folder = directory / "saved/step-3";
+  std::ifstream in(folder + "/manifest.json");
+  const std::string saved_text{std::istreambuf_iterator<char>(in), {}};
+  checkpoint::Manifest manifest = checkpoint::parse_manifest(folder, saved_text);
+  for (checkpoint::ManifestParameter& parameter : manifest.parameters)
+    parameter.residues_at.clear();
+  const std::string text = checkpoint::format_manifest(manifest);
+  std::ofstream(folder + "/manifest.json") << text;
+  std::ofstream(folder + "/manifest.xxh3") << checkpoint::format_manifest_digest(text);
+  toy::Trace rest;
+  CHECK(notice_on_resuming(config, directory / "saved", rest).empty());
+  CHECK(rest == saved.rest);
+  CHECK(
+      notice_on_resuming(keeping_small(config, 20), directory / "saved", rest) ==
+      "residues of error feedback for another layout of the parameters, and does not say how they "
+      "lie there: they start from zero");
+  CHECK(rest != saved.rest);
+}
+
+TEST_CASE("residues of two hops in one reduction are not those of two reductions") {
+  const TemporaryDirectory directory;
+  Config config = fed_back(3, "int4", true);
+  config.batch.gradient_accumulation_steps = 2;
+  config.zero_core.gradient_sync = zero::GradientSync::each;
+  save_at_three(4, config, directory / "saved", false);
+  config.zero_core.gradient_sync = zero::GradientSync::inner;
+  toy::Trace rest;
+  CHECK(notice_on_resuming(config, directory / "saved", rest) ==
+        "residues of error feedback for int4 in blocks of 256 over 4 ranks in groups of 4 in two "
+        "hops, with int4 in blocks of 256 inside 2 of them, the second once per step: they start "
+        "from zero");
 }

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "tests/support/models.h"
+#include "zero/plan/engine_plan.h"
 #include "zero/plan/slots.h"
+#include "zero/state/state.h"
 
 using namespace zero::detail;
 
@@ -60,6 +63,25 @@ TEST_CASE("the layout does not depend on stage or precision, and its hash sees n
   const zero::ModelSpec spec = models::describe(models::gpt2);
   CHECK(make_layout(spec.declared(), {4, 4}, {}).hash ==
         make_layout(spec.declared(), {4, 4}, stage3).hash);
+}
+
+TEST_CASE("a threshold for small parameters acts on rows that shard parameters alone") {
+  const auto planned = [](int stage, int group, std::int64_t threshold) {
+    zero::Config config;
+    config.batch.train_micro_batch_size_per_gpu = 1;
+    config.zero_optimization.stage = stage;
+    config.zero_optimization.param_persistence_threshold = threshold;
+    if (group > 0) config.zero_core.shard_group_size = group;
+    const zero::ModelSpec spec = models::describe(models::gpt2);
+    const EnginePlan plan(spec.declared(), config, {0, 4});
+    return std::pair(plan.layout.hash, ModelState(plan).bytes());
+  };
+  for (const int stage : {0, 1, 2}) {
+    CAPTURE(stage);
+    CHECK(planned(stage, 0, 3072) == planned(stage, 0, 0));
+  }
+  CHECK(planned(3, 1, 3072) == planned(3, 1, 0));  // shard groups of one rank hold all
+  for (const int group : {0, 2}) CHECK(planned(3, group, 3072) != planned(3, group, 0));
 }
 
 TEST_CASE("a tied table and persistent parameters are flat units of their own") {

@@ -144,6 +144,7 @@ class Load {
   void add_misfits(int number, std::vector<std::string>& problems) const {
     const ManifestParameter& was = saved_.parameters[number];
     const ManifestParameter& now = own_.parameters[number_of_[number]];
+    if (was.of_rank) return;  // their length follows from the layout
     if (was.shape != now.shape)
       problems.push_back(was.name + " has shape " + checkpoint::shape_text(was.shape) +
                          ", the model has " + checkpoint::shape_text(now.shape));
@@ -202,8 +203,14 @@ class Load {
       range.kind = saved_kind[range.kind];
       if (saved_.has(saved_.parameters[range.parameter], range.kind)) ranges.push_back(range);
     }
+    for (ElementRange range : context_.snapshot->residues_laid_otherwise()) {
+      range.parameter = saved_number[range.parameter];
+      ranges.push_back(range);
+    }
+    const bool moves = !saved_.lays_residues_as(own_);
     for (int i = 0; i < std::ssize(saved_.parameters); ++i) {
       const ManifestParameter& parameter = saved_.parameters[i];
+      if (parameter.of_rank && moves) continue;
       const bool own = parameter.of_rank.value_or(context_.rank()) == context_.rank();
       if (parameter.buffer && number_of_[i] >= 0 && own)
         ranges.push_back({i, 0, 0, parameter.elements()});
@@ -251,6 +258,18 @@ class Load {
     });
   }
 
+  void notice_residues() const {
+    const auto own = own_.equality.find(checkpoint::residue_term),
+               saved = saved_.equality.find(checkpoint::residue_term);
+    if (own == own_.equality.end() || saved_.has_residues_for(own_)) return;
+    const bool alike = saved != saved_.equality.end() && saved->second == own->second;
+    print_notice(saved_.tag +
+                 (alike ? " has residues of error feedback for another layout of the "
+                          "parameters, and does not say how they lie there"
+                        : " has no residues of error feedback for " + own->second) +
+                 ": they start from zero");
+  }
+
   void notice_differences() const {
     if (context_.rank() != 0) return;
     std::vector<std::string> differing;
@@ -260,12 +279,7 @@ class Load {
       if (same || term == "layout_hash" || term == checkpoint::residue_term) continue;
       differing.push_back(term + " " + value + " (now " + now->second + ")");
     }
-    const std::string residues = own_.equality.contains(checkpoint::residue_term)
-                                     ? own_.equality.at(checkpoint::residue_term)
-                                     : "";
-    if (!residues.empty() && !saved_.has_residues_for(own_))
-      print_notice(saved_.tag + " has no residues of error feedback for " + residues +
-                   ": they start from zero");
+    notice_residues();
     if (!differing.empty())
       print_notice(
           saved_.tag + " was saved with " + list_of(differing, differing.size()) +

@@ -43,6 +43,9 @@ class Snapshot {
   // Throws LoadError, beginning with `path`, where this model cannot go on from the checkpoint
   // though its parameters and states fit; collective.
   virtual void check(const std::string& path, const Manifest& saved) = 0;
+  // What this rank needs of all ranks' residues, by their numbers in describe(), where those of the
+  // checkpoint that was checked are laid otherwise than this model's.
+  virtual std::vector<ElementRange> residues_laid_otherwise() const = 0;
   // Throws LoadError, beginning with `file`, for values of dtype `stored` that the config refuses.
   // Any thread.
   virtual void check_values(const std::string& file, const ElementRange& range, DType stored,

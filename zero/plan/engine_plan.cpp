@@ -245,6 +245,13 @@ GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRan
   return GradientSync::inner;
 }
 
+// At rows that keep parameters whole, all of them stay gathered anyway.
+ZeroOptions layout_options(const ZeroOptions& given, const Strategy& configured) {
+  ZeroOptions options = given;
+  if (configured.parameter != Placement::shard) options.param_persistence_threshold.reset();
+  return options;
+}
+
 void check_inner_group(const Config& config, const EnginePlan& plan) {
   if (config.zero_core.inner_group_size && plan.grid.replicas() == 1 &&
       config.zero_core.gradient_sync != GradientSync::inner &&
@@ -268,7 +275,7 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
       inner_group(
           inner_group_of(config.zero_core, grid, on.neighbours(), wire.reduces_otherwise_inside())),
       sync(sync_of(*this, config, on)),
-      layout(make_layout(model, grid, config.zero_optimization, wire)),
+      layout(make_layout(model, grid, layout_options(config.zero_optimization, configured), wire)),
       updates(model, config),
       matrices(model, layout, updates, on.ranks > 1 ? updated_portion(*this) : Portion::whole),
       policy(make_state_policy(*this, config, on)) {

@@ -1,6 +1,7 @@
 // Which rank owns which elements: a pure integer function of (names, shapes, grid of ranks), the
-// same at every stage and precision. Parameters that travel together lie in one flat segment, which
-// is cut into as many slices as there are ranks. Every parameter start and every slice is a
+// same at every stage and precision, except for small parameters that stay gathered on rows that
+// shard parameters. Parameters that travel together lie in one flat segment, which is cut into as
+// many slices as there are ranks. Every parameter start and every slice is a
 // multiple of 128 elements, and of the blocks of a wire format. A rank owns one slice: it saves and
 // loads it. Whether it holds more of an array, its shard of a group or all of it, StatePolicy says.
 #pragma once

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "zero/plan/config_fields.h"
 #include "zero/run/scaler_record.h"
 #include "zero/state/array_exchange.h"
+#include "zero/state/residue_moves.h"
 
 namespace zero::detail {
 
@@ -129,10 +131,28 @@ class TrainSnapshot : public checkpoint::Snapshot {
 
   void check(const std::string& path, const Manifest& saved) override {
     check_frozen(path, saved);
-    restores_residues_ = saved.has_residues_for(describe(false));
+    const Manifest own = describe(false);
+    restores_residues_ = saved.has_residues_for(own);
+    residue_moves_.clear();
+    if (restores_residues_ && !saved.lays_residues_as(own))
+      residue_moves_ = moves_from(path, saved);
     scaler_.reset();
     if (train_.scaler.dynamic() && !saved.loss_scaler.empty())
       scaler_ = scaler_state_from(path, saved.loss_scaler);
+  }
+
+  std::vector<ElementRange> residues_laid_otherwise() const override {
+    constexpr std::int64_t width = size_of(DType::int64);
+    std::vector<ElementRange> ranges;
+    for (const ResidueMove& move : residue_moves_) {
+      const std::int64_t begin = move.from / width, end = (move.from_end() + width - 1) / width;
+      const int number = residues_number(move.from_rank);
+      if (!ranges.empty() && ranges.back().parameter == number && begin <= ranges.back().end())
+        ranges.back().count = std::max(ranges.back().end(), end) - ranges.back().begin;
+      else
+        ranges.push_back({number, 0, begin, end - begin});
+    }
+    return ranges;
   }
 
   void check_values(const std::string& file, const ElementRange& range, DType stored,
@@ -154,9 +174,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
   }
 
   void write(const ElementRange& range, DType stored, std::span<const std::byte> bytes) override {
-    if (are_residues(range.parameter))
-      return copy_and_wait(train_.runtime, residues_of(range).data(), bytes.data(),
-                           std::ssize(bytes));
+    if (are_residues(range.parameter)) return write_residues(range, bytes);
     if (const int buffer = buffer_of(range.parameter); buffer >= 0)
       return train_.buffers.write(buffer, range.begin, bytes);
     const ArrayId array = array_of(range);
@@ -205,6 +223,8 @@ class TrainSnapshot : public checkpoint::Snapshot {
         {"master_dtype", name_of(train_.policy().precision.master)},
         {"state_dtype", name_of(train_.policy().precision.state)},
         {"layout_hash", checkpoint::Digest{0, train_.plan.layout.hash}.hex().substr(16)}};
+    if (batch.accumulation > 1 && train_.plan.sync == GradientSync::inner)
+      terms["inner_group_size"] = std::to_string(train_.plan.inner_group);
     if (residues().exist()) terms[checkpoint::residue_term] = residues().describe();
     return terms;
   }
@@ -215,6 +235,39 @@ class TrainSnapshot : public checkpoint::Snapshot {
     return buffer_of(parameter) >= std::ssize(train_.model.buffers);
   }
 
+  int residues_number(int rank) const {
+    return static_cast<int>(train_.model.params.size() + train_.model.buffers.size()) + rank;
+  }
+
+  // The moves from residues as the checkpoint lays them. Throws LoadError where these lie outside.
+  std::vector<ResidueMove> moves_from(const std::string& path, const Manifest& saved) const {
+    std::vector<SavedPlace> places;
+    std::int64_t bytes = std::numeric_limits<std::int64_t>::max();  // of the shortest
+    for (const ManifestParameter& parameter : saved.parameters) {
+      if (parameter.of_rank) bytes = std::min(bytes, parameter.elements() * size_of(DType::int64));
+      if (const auto& at = parameter.residues_at; parameter.trainable)
+        places.push_back({train_.model.find(parameter.name), at[0], at[1], at[2]});
+    }
+    const auto saved_layout = layout_of(train_.model, train_.layout().grid, places);
+    if (!saved_layout || Residues(*saved_layout, train_.policy()).bytes() > bytes)
+      throw LoadError(path + ": the manifest's residues_at lie outside of the saved residues");
+    return residue_moves(train_.model, train_.policy(), *saved_layout, train_.layout());
+  }
+
+  void write_residues(const ElementRange& range, std::span<const std::byte> bytes) const {
+    if (residue_moves_.empty())
+      return copy_and_wait(train_.runtime, residues_of(range).data(), bytes.data(),
+                           std::ssize(bytes));
+    const std::int64_t begin = range.begin * size_of(DType::int64), end = begin + std::ssize(bytes);
+    const int rank = range.parameter - residues_number(0);
+    for (const ResidueMove& move : residue_moves_) {
+      const std::int64_t from = std::max(begin, move.from), to = std::min(end, move.from_end());
+      if (move.from_rank == rank && from < to)
+        copy_and_wait(train_.runtime, residues().kept().data() + move.to + (from - move.from),
+                      bytes.data() + (from - begin), to - from);
+    }
+  }
+
   // Of this rank.
   std::span<std::byte> residues_of(const ElementRange& range) const {
     constexpr auto width = static_cast<std::size_t>(size_of(DType::int64));
@@ -223,8 +276,6 @@ class TrainSnapshot : public checkpoint::Snapshot {
 
   void clear_residues() const {
     const std::span<std::byte> all = residues().kept();
-    if (batch.accumulation > 1 && train_.plan.sync == GradientSync::inner)
-      terms["inner_group_size"] = std::to_string(train_.plan.inner_group);
     if (all.empty()) return;
     queue_zeros(train_.runtime, all.data(), std::ssize(all));
     train_.runtime.compute().synchronize();
@@ -240,12 +291,21 @@ class TrainSnapshot : public checkpoint::Snapshot {
         checkpoint::safetensors_name(described.trainable ? buffers.master_dtype : buffers.dtype);
     if (!described.trainable) return described;
     described.states_dtype = checkpoint::safetensors_name(buffers.state_dtype);
+    if (residues().exist()) described.residues_at = residues_at(param);
     const std::vector<std::string>& all = train_.policy().optimizer_states;
     std::vector<std::string> own;
     for (std::size_t k = 0; k < all.size(); ++k)
       if (train_.arrays.has_state(param, k)) own.push_back(all[k]);
     if (own.size() < all.size()) described.states = own;
     return described;
+  }
+
+  // As in ManifestParameter.
+  std::vector<std::int64_t> residues_at(int param) const {
+    const Place& place = train_.place(param);
+    const auto segments = train_.layout().segments();
+    return {std::ranges::find(segments, SegmentId(place)) - segments.begin(),
+            train_.layout().segment(place).slice, place.offset};
   }
 
   // Of a buffer, its index, which goes on with the residues of the ranks; -1: it is a parameter.
@@ -323,6 +383,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
   // Samples that were seen before this step: by the run that was resumed.
   std::int64_t samples_before_ = 0, samples_before_step_ = 0;
   std::optional<optim::LossScalerState> scaler_;  // of the checkpoint that was checked
+  std::vector<ResidueMove> residue_moves_;        // where that lays them otherwise
   bool restores_residues_ = false;                // that checkpoint has those of this run
 };
 

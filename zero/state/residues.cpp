@@ -1,5 +1,7 @@
 #include "zero/state/residues.h"
 
+#include "comm/wire/layout.h"
+
 namespace zero::detail {
 
 namespace {
@@ -11,7 +13,7 @@ bool in_hops(const StatePolicy& policy) {
 }  // namespace
 
 Residues::Residues(const Layout& layout, const StatePolicy& policy)
-    : policy_(policy), exchanges_(layout) {
+    : layout_(layout), policy_(policy), exchanges_(layout) {
   const WireFormats& wire = policy.wire;
   if (!wire.feedback) return;
   const RankGrid& grid = layout.grid;
@@ -56,6 +58,39 @@ std::optional<comm::wire::SliceFeedback> Residues::feedback(const SegmentId& id,
                                    .reset = use.resets};
 }
 
+std::vector<Residues::Slice> Residues::slices(const SegmentId& id, int exchange, int rank) const {
+  std::vector<Slice> slices;
+  const std::int64_t stride = exchanges_[id][exchange].stride;
+  if (exchanges_[id][exchange].elements == 0) return slices;
+  const RankGrid& grid = layout_.grid;
+  const int first = policy_.first_sum_ranks(), groups = first > 0 ? grid.shard_ranks / first : 1;
+  const int number = grid.in_group(rank);
+  // Slice `at` of the residue is slice or shard `of` of the segment.
+  const auto add = [&](std::int64_t at, std::int64_t of) {
+    slices.push_back({{of * stride, (of + 1) * stride}, at * stride});
+  };
+  // The first of two hops that are one reduction sends in the order of
+  // comm::wire::reduce_scatter().
+  const bool by_hop = policy_.wire.reduce_hop > 0 && policy_.inner_ranks == 0;
+  if (exchange == inside)
+    for (int to = 0; to < grid.shard_ranks; ++to)
+      add(by_hop ? to % first * groups + to / first : to, to);
+  if (exchange == second_hop)
+    for (int group = 0; group < groups; ++group) add(group, group * first + number % first);
+  if (exchange == over_groups)
+    for (int group = 0; group < grid.replicas(); ++group)
+      add(group, number * grid.replicas() + group);
+  return slices;
+}
+
+Residues::Place Residues::place(const SegmentId& id, int exchange, std::int64_t element) const {
+  const Exchange& own = exchanges_[id][exchange];
+  const comm::wire::Codec codes = comm::wire::residue_codec(codec(exchange));
+  return {own.offset + comm::wire::code_bytes(codes.format, element),
+          own.offset + comm::wire::filled(comm::wire::code_bytes(codes.format, own.elements)) +
+              element / codes.block * comm::wire::scale_bytes(codes.format)};
+}
+
 std::string Residues::describe() const {
   const WireFormats& wire = policy_.wire;
   const auto text = [](const comm::wire::Codec& codec) {
@@ -65,8 +100,11 @@ std::string Residues::describe() const {
                                ? " in two hops, with " + text(wire.reduce_inside) + " inside " +
                                      std::to_string(policy_.first_sum_ranks()) + " of them"
                                : "";
+  // The same hops in one reduction keep their residues in another order.
+  const std::string apart =
+      policy_.inner_ranks > 0 && wire.reduce_hop > 0 ? ", the second once per step" : "";
   return text(wire.reduce) + " over " + std::to_string(policy_.grid.ranks) +
-         " ranks in groups of " + std::to_string(policy_.grid.shard_ranks) + hops;
+         " ranks in groups of " + std::to_string(policy_.grid.shard_ranks) + hops + apart;
 }
 
 }  // namespace zero::detail

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "comm/wire/exchange.h"
 #include "zero/plan/layout.h"
@@ -24,6 +25,7 @@ class Residues {
 
   void request(MemoryRequests& requests);
   bool exist() const { return bytes_ > 0; }
+  std::int64_t bytes() const { return bytes_; }
   // What the next step starts from.
   std::span<std::byte> kept() const { return {kept_, static_cast<std::size_t>(bytes_)}; }
   // What the step leaves if it is applied; null where its reductions renew the array itself.
@@ -36,13 +38,29 @@ class Residues {
   };
   // The exchanges of a reduction: inside the shard group or, in two hops, inside a node; the second
   // of these hops; over the groups.
-  static constexpr int inside = 0, second_hop = 1, over_groups = 2;
+  static constexpr int inside = 0, second_hop = 1, over_groups = 2, exchange_count = 3;
   // Nothing where the format of the exchange has no blocks.
   std::optional<comm::wire::SliceFeedback> feedback(const SegmentId& id, int exchange,
                                                     const Use& use) const;
 
   // What residues are of, besides the layout.
   std::string describe() const;
+
+  // Elements of a segment that a rank sends to one other in an exchange, and where they begin in
+  // the residues of the exchange.
+  struct Slice {
+    Range elements;
+    std::int64_t begin = 0;
+  };
+  std::vector<Slice> slices(const SegmentId& id, int exchange, int rank) const;
+  // Where the block of an element of these residues is, in bytes of the array.
+  struct Place {
+    std::int64_t codes = 0, scales = 0;
+  };
+  Place place(const SegmentId& id, int exchange, std::int64_t element) const;
+  const comm::wire::Codec& codec(int exchange) const {
+    return exchange == inside ? policy_.wire.reduce_inside : policy_.wire.reduce;
+  }
 
  private:
   struct Exchange {
@@ -51,6 +69,7 @@ class Residues {
   void add(Exchange& exchange, const comm::wire::Codec& codec, std::int64_t slices,
            std::int64_t stride);
 
+  const Layout& layout_;
   const StatePolicy& policy_;
   BySegment<std::array<Exchange, 3>> exchanges_;
   std::int64_t bytes_ = 0;

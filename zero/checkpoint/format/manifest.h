@@ -41,6 +41,9 @@ struct ManifestParameter {
   std::optional<std::int64_t> of_rank = {};
   // Of a frozen parameter that the checkpoint does without: the digest of its values, as stored.
   std::optional<Digest> left_out = {};
+  // Where residues lay what is trained: the number of its segment, elements of a slice of that, and
+  // its first element there. Empty where there are no residues.
+  std::vector<std::int64_t> residues_at = {};
 
   std::int64_t elements() const { return elements_of(shape); }
 };
@@ -77,8 +80,10 @@ struct Manifest {
   // What must be equal for a continued run to give equal bits.
   std::map<std::string, std::string> equality;
 
-  // Whether both have residues, of the same formats, ranks and layout.
+  // Whether both have residues, of the same formats and ranks, and this one's can be laid as the
+  // other's are; whether they are laid so already.
   bool has_residues_for(const Manifest& other) const;
+  bool lays_residues_as(const Manifest& other) const;
   // Whether the parameter has entries of this kind.
   bool has(const ManifestParameter& parameter, int kind) const;
   const std::string& dtype_of(const ElementRange& range) const {
