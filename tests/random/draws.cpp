@@ -20,12 +20,14 @@ bool is_refusal(int exit_code) {
 // Runs jobs, and collects what is wrong with them.
 class Checker {
  public:
-  // Compares with `expected`, if given.
-  Outcome run(const std::string& name, const Job& job, const Outcome* expected) {
+  // Compares with the first of these that has encoded the same sums.
+  Outcome run(const std::string& name, const Job& job, const std::vector<Outcome>& others) {
     Outcome outcome = random_draws::run(job);
     ++verdict.runs;
     std::string problem = outcome.problem;
-    if (problem.empty() && expected != nullptr)
+    const auto expected = std::ranges::find(others, outcome.encodings, &Outcome::encodings);
+    verdict.alone += !others.empty() && expected == others.end();
+    if (problem.empty() && expected != others.end())
       problem =
           difference(expected->before, outcome.before) + difference(expected->rest, outcome.rest);
     if (!problem.empty()) add(name + ": " + problem, outcome);
@@ -51,24 +53,24 @@ void check_any(const Draw& draw, Verdict& verdict) {
 }
 
 void check_equal(const Draw& draw, const std::string& saved, Checker& checker) {
-  const Outcome first = checker.run(
-      "setting 0",
-      {draw.terms, draw.settings.front(), {}, draw.resuming.empty() ? std::string() : saved},
-      nullptr);
-  for (std::size_t i = 1; i < draw.settings.size(); ++i)
-    checker.run("setting " + std::to_string(i), {draw.terms, draw.settings[i]}, &first);
+  std::vector<Outcome> outcomes;
+  for (std::size_t i = 0; i < draw.settings.size(); ++i)
+    outcomes.push_back(checker.run(
+        "setting " + std::to_string(i),
+        {draw.terms, draw.settings[i], {}, i == 0 && !draw.resuming.empty() ? saved : ""},
+        outcomes));
   if (!checker.verdict.problem.empty()) return;
-  Outcome expected;
-  expected.rest = first.rest;
+  const std::uint64_t digest = outcomes.front().before.digest;
+  // What resumes on the same ranks goes on as the first did; on others, as one of themselves.
+  outcomes.resize(draw.other_ranks ? 0 : 1);
+  for (Outcome& outcome : outcomes) outcome.before = {};
   const Terms& terms = draw.other_ranks.value_or(draw.terms);
   for (std::size_t i = 0; i < draw.resuming.size(); ++i) {
     const std::string name = "resuming setting " + std::to_string(i);
-    const bool is_first_there = draw.other_ranks && i == 0;
-    const Outcome outcome =
-        checker.run(name, {terms, draw.resuming[i], saved}, is_first_there ? nullptr : &expected);
-    if (is_first_there) expected.rest = outcome.rest;
-    if (outcome.exit_code == 0 && outcome.loaded != first.before.digest)
+    const Outcome outcome = checker.run(name, {terms, draw.resuming[i], saved}, outcomes);
+    if (outcome.exit_code == 0 && outcome.loaded != digest)
       checker.add(name + ": what it has loaded is not what was saved", outcome);
+    outcomes.push_back(outcome);
   }
 }
 

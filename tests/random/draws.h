@@ -23,10 +23,10 @@ struct Draw {
 Draw make_draw(std::uint64_t seed, std::uint64_t number, const std::string& directory);
 
 struct Verdict {
-  std::string problem;  // empty where all is as it should be
-  int exit_code = 0;    // of a run that the problem ended
-  int runs = 0;
-  bool refused = false;  // as a setting without sense may be
+  std::string problem;      // empty where all is as it should be
+  int exit_code = 0;        // of a run that the problem ended
+  int runs = 0, alone = 0;  // of these, such as encode otherwise than all before them
+  bool refused = false;     // as a setting without sense may be
 };
 
 // Uses the directory, and leaves nothing in it.

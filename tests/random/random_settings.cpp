@@ -110,7 +110,7 @@ void print(const Draw& draw) {
 
 // What has been drawn so far.
 struct Totals {
-  int draws = 0, runs = 0, resuming = 0, any = 0, refused = 0, failed = 0;
+  int draws = 0, runs = 0, alone = 0, resuming = 0, any = 0, refused = 0, failed = 0;
 };
 
 void check_one(const std::string& again, const Draw& draw, bool shrinks, const std::string& folder,
@@ -118,6 +118,7 @@ void check_one(const std::string& again, const Draw& draw, bool shrinks, const s
   const Verdict verdict = check(draw, folder);
   ++totals.draws;
   totals.runs += verdict.runs;
+  totals.alone += verdict.alone;
   totals.resuming += !draw.resuming.empty();
   totals.any += draw.any;
   totals.refused += verdict.refused;
@@ -162,9 +163,9 @@ int main(int argc, char** argv) {
     }
   }
   std::printf(
-      "seed %llu: %d draws (%d resume, %d of any keys, %d of these refused), %d runs, %d failed, "
-      "%.0f s\n",
+      "seed %llu: %d draws (%d resume, %d of any keys, %d of these refused), %d runs (%d encode "
+      "otherwise than the others), %d failed, %.0f s\n",
       static_cast<unsigned long long>(arguments.seed), totals.draws, totals.resuming, totals.any,
-      totals.refused, totals.runs, totals.failed, seconds());
+      totals.refused, totals.runs, totals.alone, totals.failed, seconds());
   return totals.failed > 0 ? 1 : 0;
 }

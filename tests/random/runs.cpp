@@ -125,6 +125,7 @@ void run_rank(zero::Runtime& runtime, const Job& job, const zero::Config& config
   if (save) save->wait();
   const zero::EngineReport report = engine.report();
   if (!runtime.is_root()) return;
+  own.encodings = report.encodings;
   own.problem = check_memory(job, config, report);
   outcome = own;
 }

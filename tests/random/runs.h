@@ -20,6 +20,7 @@ struct Outcome {
   toy::Trace before;         // up to saved_step, of a run from the start
   std::uint64_t loaded = 0;  // the digest of what was loaded
   toy::Trace rest;           // from saved_step to last_step
+  std::string encodings;     // what travels encoded: runs that differ here have bits of their own
   std::string problem;       // what ended the run, or a rank whose memory is not that of its plan
   int exit_code = 0;         // of what ended the run
   std::string printed;       // to standard error

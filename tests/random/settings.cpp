@@ -41,10 +41,11 @@ std::vector<int> draw_groups(Dice& dice, int ranks) {
   return groups;
 }
 
-// Ranks that sum each micro step among themselves.
-int inner_ranks(const Terms& terms, const Row& row) {
-  if (row.shard_group > 0) return row.shard_group;
-  return terms.groups.empty() ? terms.ranks : std::min(terms.groups.front(), terms.ranks);
+// Whether the row can sum each micro step inside groups of so many ranks.
+bool sums_inside(const Terms& terms, const Row& row, int ranks) {
+  if (row.shard_group > 0) return row.shard_group == ranks;
+  if (terms.groups.empty()) return ranks == terms.ranks;
+  return std::ranges::count(terms.groups, ranks) > 0;
 }
 
 bool syncs_inside(const Terms& terms) {
@@ -155,7 +156,7 @@ bool allowed(const Terms& terms, const Row& row) {
   if (terms.gathers_encoded && replicates) return false;
   if (terms.stage3_alone && (row.stage < 3 || group == 1)) return false;
   if (in_groups && std::ranges::count(terms.groups, group) == 0) return false;
-  if (syncs_inside(terms) && inner_ranks(terms, row) != terms.inner) return false;
+  if (syncs_inside(terms) && !sums_inside(terms, row, terms.inner)) return false;
   const int node = terms.groups.empty() ? terms.ranks : terms.groups.front();
   if (terms.inside == Terms::Inside::in_node) return in_groups && node % group == 0;
   if (terms.inside == Terms::Inside::over_nodes)
@@ -207,6 +208,8 @@ void set_row(Dice& dice, const Terms& terms, const Row& row, Text& keys) {
         {"", "node", std::to_string(terms.ranks), std::to_string(terms.ranks + (larger ? 3 : 0))});
   }
   if (!said_by_row || dice.one_in(2)) set(keys, core + "reduce_group_size", groups);
+  if (syncs_inside(terms) && !terms.groups.empty() && row.shard_group == 0)
+    keys[core + "inner_group_size"] = std::to_string(terms.inner);
 }
 
 void set_sizes(Dice& dice, const Terms& terms, Text& keys) {
