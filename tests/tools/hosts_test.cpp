@@ -65,7 +65,8 @@ TEST_CASE("hostfiles as people have them are handed over in one form") {
 }
 
 TEST_CASE("a file that the launcher reads like the plan is handed over itself") {
-  CHECK(says_the_same("# a\nnode1 slots=4  # b\n\nnode2 slots=2", {"node1 slots=4", "node2 slots=2"}));
+  CHECK(says_the_same("# a\nnode1 slots=4  # b\n\nnode2 slots=2",
+                      {"node1 slots=4", "node2 slots=2"}));
   CHECK_FALSE(says_the_same("node1 slots=4\r\n", {"node1 slots=4"}));
   CHECK_FALSE(says_the_same("node1\nnode1\n", {"node1 slots=2"}));
   CHECK_FALSE(says_the_same("node1 slots=4\n", {"node1 slots=4", "node2 slots=4"}));
@@ -80,13 +81,15 @@ TEST_CASE("faulty hostfiles are refused with file, line and what is expected") {
   CHECK(refused("a:4\n") == "hostfile hosts:1: Open MPI writes slots as \"a slots=4\"");
   CHECK(refused("a slots=4\n", LauncherKind::hydra) ==
         "hostfile hosts:1: this launcher writes slots as \"a:4\"");
-  CHECK(refused("localhost slots=2\nlocalhost lots=2\n") ==
-        "hostfile hosts:2: \"lots=2\" is unknown; expected NAME, or NAME slots=N (also max_slots=N, "
-        "user=NAME)");
+  CHECK(
+      refused("localhost slots=2\nlocalhost lots=2\n") ==
+      "hostfile hosts:2: \"lots=2\" is unknown; expected NAME, or NAME slots=N (also max_slots=N, "
+      "user=NAME)");
   CHECK(refused("a b\n").starts_with("hostfile hosts:1: \"b\" is unknown"));
-  CHECK(refused("localhost slots=2\n\n\nlocalhost slots = 2\n") ==
-        "hostfile hosts:4: localhost is listed in line 1 already, and slots are given: expected one "
-        "line with all of its slots, or one line without slots for each rank");
+  CHECK(
+      refused("localhost slots=2\n\n\nlocalhost slots = 2\n") ==
+      "hostfile hosts:4: localhost is listed in line 1 already, and slots are given: expected one "
+      "line with all of its slots, or one line without slots for each rank");
   CHECK(refused("a\na slots=2\n").starts_with("hostfile hosts:2: a is listed in line 1 already"));
   CHECK(refused("localhost slots=2\nme slots=2\n")
             .starts_with("hostfile hosts:2: me is listed in line 1 already, as localhost, and"));
@@ -97,13 +100,15 @@ TEST_CASE("faulty hostfiles are refused with file, line and what is expected") {
   CHECK(refused("fe80::2 slots=2\n").starts_with("hostfile hosts:1: fe80::2: Open MPI does not"));
   for (const char* name : {"^a", "\"a\"", "+n0", "-x", "a,b", "slots=2", "@", "[::1", "[::1]4"})
     CHECK(refused(name).starts_with("hostfile hosts:1: \""));
-  CHECK(refused<TopologyError>("a\nnowhere slots=2\n") ==
-        "hostfile hosts:2: host nowhere cannot be found: Name or service not known; check the name, "
-        "or give the host's address");
+  CHECK(
+      refused<TopologyError>("a\nnowhere slots=2\n") ==
+      "hostfile hosts:2: host nowhere cannot be found: Name or service not known; check the name, "
+      "or give the host's address");
 }
 
 TEST_CASE("this machine is known by each of its names and addresses") {
-  for (const std::string& name : local_host_names()) CHECK_MESSAGE(place_of(name, true).local, name);
+  for (const std::string& name : local_host_names())
+    CHECK_MESSAGE(place_of(name, true).local, name);
   CHECK(place_of(host_name(), true).local);
   CHECK(place_of("LOCALHOST", true).local);
   for (const char* address : {"127.0.0.1", "127.0.1.1", "127.9.9.9"})

@@ -90,7 +90,11 @@ bool is_in_range(const Row& row, const std::string& text) {
 // "5GB" becomes a number of bytes; what is no size stays.
 std::string bytes_of(std::string text) {
   const CLI::AsSizeValue as_size(true);
-  if (text.starts_with('-') || !as_size(text).empty()) return "";
+  try {
+    if (text.starts_with('-') || !as_size(text).empty()) return "";
+  } catch (const CLI::ValidationError&) {  // an unknown unit
+    return "";
+  }
   return text;
 }
 

@@ -16,7 +16,7 @@ struct Host {
   std::string name;
   std::optional<int> slots;  // none: the launcher counts the host's cores
   bool local = false;        // this machine, by whatever name
-  std::string user;          // of the remote shell; empty: one's own
+  std::string user = {};     // of the remote shell; empty: one's own
   int line = 0;              // of the hostfile
 };
 
