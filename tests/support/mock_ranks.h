@@ -181,7 +181,7 @@ toy::Trace train_until(zero::Runtime& runtime, zero::Engine& engine, const toy::
       launch([&d, &a, first] { toy::load_samples(d, a, first); });
       queue_micro_step<T>(engine, d, a, micro, &loss, launch);
     }
-    const zero::StepTicket ticket = engine.step();
+    const zero::StepTicket ticket = engine.step(d.options(engine.step_count()));
     if (previous) note();
     previous = ticket;
   }

@@ -55,7 +55,7 @@ def find(args, config):
     path = os.fspath(config)
     if isinstance(config, os.PathLike) or os.path.exists(path):
         return Source(path=path, name=path)
-    text = path if path.lstrip("\ufeff \t\r\n").startswith("{") else _decoded(path)
+    text = path if "{" in path else _decoded(path)
     return Source(path=path, name=path) if text is None else Source(text=text, name=name)
 
 
@@ -65,7 +65,7 @@ def _decoded(text):
         decoded = base64.urlsafe_b64decode(text.encode()).decode()
     except (binascii.Error, UnicodeError):
         return None
-    return decoded if decoded.lstrip("\ufeff \t\r\n").startswith("{") else None
+    return decoded if "{" in decoded else None
 
 
 def _plain(value, path):
@@ -78,7 +78,7 @@ def _plain(value, path):
         return os.fspath(value)
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:  # a number of numpy or torch
         value = value.item()
-    if value == float("inf") and path.endswith(".steps_per_print"):  # accelerate's way to say never
+    if isinstance(value, float) and value == float("inf") and path.endswith(".steps_per_print"):  # accelerate's way to say never
         return 0
     if value is None or isinstance(value, (bool, int, str)) or isinstance(value, float) and value - value == 0:
         return copy.copy(value)

@@ -73,7 +73,8 @@ class EngineOptimizer(torch.optim.Optimizer):
         self._check()
         values = [None if name is None else self._values_of(index, group)
                   for index, (name, group) in enumerate(zip(self._names, self.param_groups))]
-        if values == self._written or not any(values):
+        grouped = any(self._names)  # one without a name is the whole model under the config's optimizer
+        if not any(values) or values == self._written and not grouped:
             return None, {}
         rate = next(value["lr"] for value in values if value)
         return rate, {name: _native.GroupValues(**value) for name, value in zip(self._names, values) if value}
@@ -216,7 +217,7 @@ def _class_of(client):
     kind = type(client)
     base = next((cls for cls in kind.__mro__ if cls in known), None)
     if base is None:
-        raise _native.UsageError(f"optimizer {_path_of(kind)} is not one of the engine's: {_ADVICE}")
+        raise _native.UsageError(f"optimizer {kind.__name__} is not one of the engine's, but {_path_of(kind)}: {_ADVICE}")
     for method in ("step", "_init_group"):
         if inspect.unwrap(getattr(kind, method, None) or len) is not inspect.unwrap(getattr(base, method, None) or len):
             raise _native.UsageError(f"optimizer {_path_of(kind)} has a {method}() in place of {base.__name__}'s, which "

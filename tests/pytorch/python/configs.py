@@ -95,7 +95,7 @@ def forms():
 def values():
     fp32 = {"stage": 0, "dtype": torch.float32}
     batch = {"train_micro_batch_size_per_gpu": 2, "steps_per_print": float("inf")}
-    check({**batch, "bf16": None, "fp16": None}, **fp32)
+    check({**batch, "bf16": None}, **fp32)
     check({**batch, "zero_optimization": True}, stage=1, dtype=torch.float32)
     check({**batch, "zero_optimization": False}, **fp32)
     check({**batch, "zero_optimization": {"stage": "3.0"}, "bf16": {"enabled": 1}}, stage=3)

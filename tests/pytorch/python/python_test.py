@@ -144,7 +144,7 @@ def failures():
         contains(run(2, "fails", where, expect=None)[1], part)
     run(2, "fails", "order")  # another order on one rank is none
     contains(run(1, "refused", "optimizer", expect=None)[1], "optimizer RMSprop is not one of the engine's")
-    contains(run(1, "refused", "option", expect=None)[1], "nesterov of group 0 is True")
+    contains(run(1, "refused", "option", expect=None)[1], "amsgrad of group 0 is True")
     contains(run(1, "refused", "config", expect=10)[1], "train_batch_sise")
     torchrun = {"TORCHELASTIC_RUN_ID": "none"}
     alone = subprocess.run([PYTHON, str(HERE / "rank.py"), "refused", "nothing"], capture_output=True, text=True,

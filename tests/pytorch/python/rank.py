@@ -470,7 +470,7 @@ def refused(what):
     if what == "optimizer":
         zerocore.initialize(model=model, config=config("1"), optimizer=torch.optim.RMSprop(model.parameters()))
     if what == "option":
-        zerocore.initialize(model=model, config=config("1"), optimizer=torch.optim.SGD(model.parameters(), 0.1, 0.9, nesterov=True))
+        zerocore.initialize(model=model, config=config("1"), optimizer=torch.optim.AdamW(model.parameters(), amsgrad=True))
     if what == "compiled":
         engine, *_ = zerocore.initialize(model=torch.compile(model, backend="eager"), config=config("3"))
         models.make("tied")[1](engine)

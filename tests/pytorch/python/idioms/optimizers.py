@@ -242,7 +242,7 @@ def refused_optimizer(name, make, text):
     idiom(f"refused optimizer: {name.replace('_', ' ')}", against_torch=False, refused=text)(script)
 
 
-refused_optimizer("look_alike", AdamW, "optimizer idioms.optimizers.AdamW is not one of the engine's")
+refused_optimizer("look_alike", AdamW, "optimizer AdamW is not one of the engine's, but idioms.optimizers.AdamW")
 refused_optimizer("own_step", Clamping, "Clamping has a step() in place of AdamW's")
 refused_optimizer("nadam", torch.optim.NAdam, "NAdam is not one of the engine's")
 refused_optimizer("amsgrad", lambda p: torch.optim.AdamW(p, amsgrad=True), "amsgrad of group 0 is True")
