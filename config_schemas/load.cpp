@@ -220,9 +220,11 @@ void correct_effects(Imported& imported, const Loaded& loaded) {
 // The DeepSpeed config that an Accelerate or Trainer file stands for, alone or together with the one that it names.
 Node config_of_foreign(Imported& imported, const Node& root, const std::string& file,
                        Conversions& conversions, ProblemList& problems) {
-  if (imported.config_file.empty()) return config_of(imported, root.position);
-  problems.throw_if_any();
-  imported.config = read_named(imported.config_file, file, problems);
+  if (!imported.config_file.empty()) {
+    problems.throw_if_any();
+    imported.config = read_named(imported.config_file, file, problems);
+  }
+  if (!imported.config) return config_of(imported, root.position);
   Node config = *imported.config;
   convert_old_keys(config, conversions, problems);
   merge(config, imported, problems);

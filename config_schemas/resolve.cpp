@@ -7,7 +7,6 @@
 #include "config_schemas/values.h"
 #include "optim/lr_schedule.h"
 #include "zero/base/error.h"
-#include "zero/base/number_text.h"
 #include "zero/plan/placement.h"
 
 namespace zero::config_schemas {
@@ -321,11 +320,6 @@ class Resolver {
       config_.notices.push_back(
           "scheduler.params.cycle_momentum: switched off, as in DeepSpeed, as " + optimizer.type +
           " has no betas for schedules");
-    else if (cycles && optimizer.beta2 != 0.99)
-      config_.notices.push_back(
-          "scheduler.params.cycle_momentum: gives the second beta the value 0.99 in all steps, as "
-          "in DeepSpeed, in place of " +
-          shortest_text(optimizer.beta2) + "; false leaves the betas alone");
     const bool sharded =
         detail::strategy_for(config_.zero_optimization, config_.zero_core).optimizer ==
         detail::Placement::shard;

@@ -132,7 +132,15 @@ def _holds_bytes(parameter):
         return False
     if not parameter.is_floating_point():
         return True
-    return parameter.dtype in _COMPUTE and bool(parameter.detach().isnan().any())
+    return parameter.dtype in _COMPUTE and _has_memory(parameter) and bool(parameter.detach().isnan().any())
+
+
+def _has_memory(parameter):
+    """Not the parameters of a model that was constructed without values, or that another engine shards."""
+    try:
+        return parameter.untyped_storage().data_ptr() != 0
+    except RuntimeError:
+        return False
 
 
 def _as_words(parameter):

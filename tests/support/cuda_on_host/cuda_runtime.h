@@ -59,7 +59,8 @@ T __shfl_xor_sync(unsigned, T value, int lanes_apart) {
   return static_cast<T>(cuda_on_host::exchanged(value, lanes_apart));
 }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
-  return static_cast<unsigned long long>((static_cast<unsigned __int128>(a) * b) >> 64);
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<unsigned long long>((static_cast<Wide>(a) * b) >> 64);
 }
 inline float __shfl_xor_sync(unsigned, float value, int lanes_apart) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(
