@@ -44,6 +44,7 @@ class FakeNccl : public nccl::Api {
   bool refuses_registration = false;
   bool refuses_sends = false;
   std::atomic<bool> split_blocks{false};  // until it is reset
+  std::atomic<bool> splitting{false};     // a thread has come to begin_split()
   int open_groups = 0;
 
   // What it was asked for, in order: "register deregister destroy ".
@@ -64,6 +65,7 @@ class FakeNccl : public nccl::Api {
     return keep(host_.split(0, rank));
   }
   void begin_split(nccl::Handle parent, int color, int key) override {
+    splitting = true;
     while (split_blocks) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     polls_left_ = polls_to_join;
     splitter_ = std::this_thread::get_id();

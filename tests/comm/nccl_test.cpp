@@ -230,6 +230,7 @@ TEST_CASE("nccl: the split of a blocking communicator ends when a peer has faile
     nccl::NcclCommunicator part(0, 1, connection);
     part.set_time_limit(milliseconds(60'000));
     std::thread splitting([&] { CHECK_THROWS(part.split(0, 0)); });
+    wait_for([&] { return guarded.api->splitting.load(); });
     guarded.peer_failed = true;
     wait_for([&] { return guarded.exit_code == 13; });
     CHECK(guarded.cause == "rank 1: out of luck");

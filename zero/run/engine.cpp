@@ -99,6 +99,12 @@ MicroStep Engine::begin_micro_step(bool last) {
 void Engine::settle() {
   core_->scopes().come_to_rest();
 }
+GroupValues Engine::next_values(std::string_view group) {
+  return core_->stepper().next_values(group);
+}
+StepTicket Engine::step(const StepOptions& options) {
+  return StepTicket(core_->stepper().step(options));
+}
 bool Engine::drop_gradients() {
   core_->guard().refuse_after_failure("Engine::drop_gradients() was called");
   const bool had_some = core_->scopes().drop_gradients();

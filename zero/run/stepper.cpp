@@ -379,14 +379,6 @@ float Stepper::loss_scale() {
 
 namespace zero {
 
-GroupValues Engine::next_values(std::string_view group) {
-  return core_->stepper().next_values(group);
-}
-
-StepTicket Engine::step(const StepOptions& options) {
-  return StepTicket(core_->stepper().step(options));
-}
-
 StepResult StepTicket::wait() const {
   if (pending_->unresolved != nullptr) pending_->unresolved->resolve(*pending_);
   const optim::StepDecision& decision = pending_->decision;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
-#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -11,9 +10,9 @@
 
 #include "optim/gradient_norm.h"
 #include "zero/plan/config_fields.h"
+#include "zero/run/saved_residues.h"
 #include "zero/run/scaler_record.h"
 #include "zero/state/array_exchange.h"
-#include "zero/state/residue_moves.h"
 
 namespace zero::detail {
 
@@ -33,7 +32,7 @@ std::string cpu_type() {
 
 class TrainSnapshot : public checkpoint::Snapshot {
  public:
-  explicit TrainSnapshot(TrainState& train) : train_(train) {}
+  explicit TrainSnapshot(TrainState& train) : train_(train), residues_(train) {}
 
   bool readable_beside_steps() const override { return train_.store->readable_beside_steps(); }
   bool rests_on_device() const override { return !train_.offloads_beside_gpu(); }
@@ -97,7 +96,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
 
   void read(const ElementRange& range, std::span<std::byte> out) const override {
     if (are_residues(range.parameter))
-      return copy_and_wait(train_.runtime, out.data(), residues_of(range).data(), std::ssize(out));
+      return copy_and_wait(train_.runtime, out.data(), residues_.part(range).data(), std::ssize(out));
     if (const int buffer = buffer_of(range.parameter); buffer >= 0) {
       std::ranges::copy(train_.buffers.read(buffer), out.begin());
       return;
@@ -107,7 +106,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
   }
 
   std::span<const std::byte> on_device(const ElementRange& range) const override {
-    if (are_residues(range.parameter)) return residues_of(range);
+    if (are_residues(range.parameter)) return residues_.part(range);
     const ArrayId array = array_of(range);
     const std::int64_t begin = offset_of(range);
     const std::int64_t end =
@@ -131,28 +130,14 @@ class TrainSnapshot : public checkpoint::Snapshot {
 
   void check(const std::string& path, const Manifest& saved) override {
     check_frozen(path, saved);
-    const Manifest own = describe(false);
-    restores_residues_ = saved.has_residues_for(own);
-    residue_moves_.clear();
-    if (restores_residues_ && !saved.lays_residues_as(own))
-      residue_moves_ = moves_from(path, saved);
+    residues_.check(path, saved, describe(false));
     scaler_.reset();
     if (train_.scaler.dynamic() && !saved.loss_scaler.empty())
       scaler_ = scaler_state_from(path, saved.loss_scaler);
   }
 
   std::vector<ElementRange> residues_laid_otherwise() const override {
-    constexpr std::int64_t width = size_of(DType::int64);
-    std::vector<ElementRange> ranges;
-    for (const ResidueMove& move : residue_moves_) {
-      const std::int64_t begin = move.from / width, end = (move.from_end() + width - 1) / width;
-      const int number = residues_number(move.from_rank);
-      if (!ranges.empty() && ranges.back().parameter == number && begin <= ranges.back().end())
-        ranges.back().count = std::max(ranges.back().end(), end) - ranges.back().begin;
-      else
-        ranges.push_back({number, 0, begin, end - begin});
-    }
-    return ranges;
+    return residues_.laid_otherwise();
   }
 
   void check_values(const std::string& file, const ElementRange& range, DType stored,
@@ -174,7 +159,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
   }
 
   void write(const ElementRange& range, DType stored, std::span<const std::byte> bytes) override {
-    if (are_residues(range.parameter)) return write_residues(range, bytes);
+    if (are_residues(range.parameter)) return residues_.write(range, bytes);
     if (const int buffer = buffer_of(range.parameter); buffer >= 0)
       return write_buffer(buffer, range, stored, bytes);
     const ArrayId array = array_of(range);
@@ -190,7 +175,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
       spread_parameters(train_, id);
       spread_states(id);
     }
-    if (!restores_residues_) clear_residues();
+    residues_.clear_unless_restored();
     train_.step = saved.step;
     train_.applied_steps = saved.applied_steps;
     train_.skipped_in_a_row = saved.skipped_in_a_row;
@@ -235,52 +220,6 @@ class TrainSnapshot : public checkpoint::Snapshot {
     return buffer_of(parameter) >= std::ssize(train_.model.buffers);
   }
 
-  int residues_number(int rank) const {
-    return static_cast<int>(train_.model.params.size() + train_.model.buffers.size()) + rank;
-  }
-
-  // The moves from residues as the checkpoint lays them. Throws LoadError where these lie outside.
-  std::vector<ResidueMove> moves_from(const std::string& path, const Manifest& saved) const {
-    std::vector<SavedPlace> places;
-    std::int64_t bytes = std::numeric_limits<std::int64_t>::max();  // of the shortest
-    for (const ManifestParameter& parameter : saved.parameters) {
-      if (parameter.of_rank) bytes = std::min(bytes, parameter.elements() * size_of(DType::int64));
-      if (const auto& at = parameter.residues_at; parameter.trainable)
-        places.push_back({train_.model.find(parameter.name), at[0], at[1], at[2]});
-    }
-    const auto saved_layout = layout_of(train_.model, train_.layout().grid, places);
-    if (!saved_layout || Residues(*saved_layout, train_.policy()).bytes() > bytes)
-      throw LoadError(path + ": the manifest's residues_at lie outside of the saved residues");
-    return residue_moves(train_.model, train_.policy(), *saved_layout, train_.layout());
-  }
-
-  void write_residues(const ElementRange& range, std::span<const std::byte> bytes) const {
-    if (residue_moves_.empty())
-      return copy_and_wait(train_.runtime, residues_of(range).data(), bytes.data(),
-                           std::ssize(bytes));
-    const std::int64_t begin = range.begin * size_of(DType::int64), end = begin + std::ssize(bytes);
-    const int rank = range.parameter - residues_number(0);
-    for (const ResidueMove& move : residue_moves_) {
-      const std::int64_t from = std::max(begin, move.from), to = std::min(end, move.from_end());
-      if (move.from_rank == rank && from < to)
-        copy_and_wait(train_.runtime, residues().kept().data() + move.to + (from - move.from),
-                      bytes.data() + (from - begin), to - from);
-    }
-  }
-
-  // Of this rank.
-  std::span<std::byte> residues_of(const ElementRange& range) const {
-    constexpr auto width = static_cast<std::size_t>(size_of(DType::int64));
-    return residues().kept().subspan(range.begin * width, range.count * width);
-  }
-
-  void clear_residues() const {
-    const std::span<std::byte> all = residues().kept();
-    if (all.empty()) return;
-    queue_zeros(train_.runtime, all.data(), std::ssize(all));
-    train_.runtime.compute().synchronize();
-  }
-
   ManifestParameter describe_parameter(int param) const {
     const ParamDeclaration& declaration = train_.param(param);
     const SegmentBuffers& buffers = train_.arrays.segment(train_.place(param));
@@ -291,21 +230,13 @@ class TrainSnapshot : public checkpoint::Snapshot {
         checkpoint::safetensors_name(described.trainable ? buffers.master_dtype : buffers.dtype);
     if (!described.trainable) return described;
     described.states_dtype = checkpoint::safetensors_name(buffers.state_dtype);
-    if (residues().exist()) described.residues_at = residues_at(param);
+    if (residues().exist()) described.residues_at = residues_.at(param);
     const std::vector<std::string>& all = train_.policy().optimizer_states;
     std::vector<std::string> own;
     for (std::size_t k = 0; k < all.size(); ++k)
       if (train_.arrays.has_state(param, k)) own.push_back(all[k]);
     if (own.size() < all.size()) described.states = own;
     return described;
-  }
-
-  // As in ManifestParameter.
-  std::vector<std::int64_t> residues_at(int param) const {
-    const Place& place = train_.place(param);
-    const auto segments = train_.layout().segments();
-    return {std::ranges::find(segments, SegmentId(place)) - segments.begin(),
-            train_.layout().segment(place).slice, place.offset};
   }
 
   // Of a buffer, its index, which goes on with the residues of the ranks; -1: it is a parameter.
@@ -405,8 +336,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
   // Samples that were seen before this step: by the run that was resumed.
   std::int64_t samples_before_ = 0, samples_before_step_ = 0;
   std::optional<optim::LossScalerState> scaler_;  // of the checkpoint that was checked
-  std::vector<ResidueMove> residue_moves_;        // where that lays them otherwise
-  bool restores_residues_ = false;                // that checkpoint has those of this run
+  SavedResidues residues_;
 };
 
 }  // namespace
