@@ -160,7 +160,9 @@ bool driver_is_too_old() noexcept {
   int count = 0;
   const cudaError_t state = cudaGetDeviceCount(&count);
   if (state != cudaSuccess) static_cast<void>(cudaGetLastError());
-  return state == cudaErrorInsufficientDriver;
+  int driver = 0;  // stays 0 without a driver, which CUDA reports as an old one
+  static_cast<void>(cudaDriverGetVersion(&driver));
+  return state == cudaErrorInsufficientDriver && driver > 0;
 }
 
 std::unique_ptr<Device> create_gpu(int local_rank) {
