@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "zero/base/error.h"
 
@@ -31,15 +33,18 @@ Values parse(std::vector<std::string> arguments) {
   return values;
 }
 
-std::string refused(const std::string& option, const std::string& text) {
+std::string refused(const std::vector<std::string>& arguments) {
   try {
-    parse({option + "=" + text});
+    parse(arguments);
   } catch (const ConfigError& error) {
     return error.what();
   } catch (const CLI::ParseError& error) {
     return std::string("CLI11: ") + error.what();
   }
   return "accepted";
+}
+std::string refused(const std::string& option, const std::string& text) {
+  return refused({option + "=" + text});
 }
 
 TEST_CASE("numbers in their ranges") {
@@ -59,15 +64,18 @@ TEST_CASE("what is no such number, or out of range, is refused with option, text
     CHECK(refused("--seed", text).starts_with("--seed "));
   CHECK(refused("--steps", "-1") == "--steps -1: expected a whole number from 0 to 1000000000000");
   CHECK(refused("--steps", "1000000000001").starts_with("--steps 1000000000001: expected"));
-  for (const char* text : {"-5", "0", "5 apples", "99999999999GB", "-5GB", "nan", "GB"})
-    CHECK(refused("--max-shard-size", text).starts_with(std::string("--max-shard-size ") + text));
+  for (const char* text : {"-5", "0", "5 apples", "99999999999GB", "-5GB", "nan", "GB"}) {
+    const std::string message = refused("--max-shard-size", text);
+    CAPTURE(message);
+    CHECK(message.starts_with(std::string("--max-shard-size ") + text));
+  }
   for (const char* text : {"nan", "inf", "-1e-4", "1e7", "x"})
     CHECK(refused("--lr", text) ==
           std::string("--lr ") + text + ": expected a number from 0 to 1000000");
 }
 
 TEST_CASE("values that are empty are refused, and options without a row in the table are found") {
-  CHECK(refused("--text", "") == "CLI11: --text: is empty; expected a value");
+  CHECK(refused({"--text", ""}) == "CLI11: --text: is empty; expected a value");
   CLI::App app;
   int value = 0;
   CHECK_THROWS_AS(add_number(app, "--unknown", value, ""), std::logic_error);

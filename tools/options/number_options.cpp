@@ -91,8 +91,9 @@ bool is_in_range(const Row& row, const std::string& text) {
 std::string bytes_of(std::string text) {
   const CLI::AsSizeValue as_size(true);
   try {
-    if (text.starts_with('-') || !as_size(text).empty()) return "";
-  } catch (const CLI::ValidationError&) {  // an unknown unit
+    if (text.empty() || text.front() < '0' || text.front() > '9' || !as_size(text).empty())
+      return "";
+  } catch (const CLI::Error&) {  // an unknown unit, or no number
     return "";
   }
   return text;
