@@ -16,8 +16,6 @@ constexpr std::string_view defaults_key = "zero_core.deepspeed_defaults";
 constexpr std::array<std::string_view, 2> cosine_rates{"scheduler.params.warmup_min_lr",
                                                        "scheduler.params.warmup_max_lr"};
 
-// Steps that a run of unknown length may well have.
-constexpr std::int64_t longest_run = 1'000'000;
 constexpr double cycled_beta2 = 0.99;
 
 bool is_placeholder(const ParsedValue& given) {
@@ -244,8 +242,7 @@ class Resolver {
            !optim::has_auxiliary_rule(config_.optimizer) && optim::has_betas(config_.optimizer);
   }
 
-  // A run must not end where the momentum reaches 1. How many steps a run has, only its program
-  // may know.
+  // Refuses a run that is known to be so long that the momentum reaches 1 in it.
   void check_momentum() {
     const ParsedValue* rate = find(given_, "scheduler.params.decay_mom_rate");
     if (rate == nullptr || !rate->usable || !cycles_betas()) return;
@@ -253,8 +250,8 @@ class Resolver {
     if (!step || (values_.total_steps && *values_.total_steps < *step)) return;
     const std::string text = rate->path + ": raises the momentum to 1 at step " +
                              std::to_string(*step) + ", where averages diverge; ";
-    if (!values_.total_steps && (circumstances_.purpose == Purpose::check || *step > longest_run))
-      config_.notices.push_back(text + "a run of so many steps is refused");
+    if (!values_.total_steps)
+      config_.notices.push_back(text + "a run of so many steps ends there with an error");
     else
       problems_.add(rate->node->position,
                     text + "allowed: a rate that keeps it below 1 to the end of training, or 0");
