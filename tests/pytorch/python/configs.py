@@ -27,7 +27,9 @@ COMMENTED = """# a comment
 
 
 def check(config, args=None, stage=2, dtype=torch.bfloat16, clipping=1.0):
-    engine, _, _, scheduler = zerocore.initialize(args=args, model=Net(), config=config)
+    net = Net()
+    engine, _, _, scheduler = zerocore.initialize(args=args, model=net, config=config,
+                                                  optimizer=torch.optim.AdamW(net.parameters()))
     found = (engine.zero_optimization_stage(), engine.head.weight.dtype, engine.gradient_clipping(),
              engine.bfloat16_enabled(), scheduler)
     assert found == (stage, dtype, clipping, dtype == torch.bfloat16, None), found

@@ -105,7 +105,8 @@ def random_at_other_size(folder, saves):
         return
     engine.load_checkpoint(folder)
     drawn = torch.rand(1).item()
-    assert abs(zerocore.ranks().sum(drawn) - drawn * engine.world_size) > 1e-6, "ranks share one stream"
+    alike = abs(zerocore.ranks().sum(drawn) - drawn * engine.world_size) <= 1e-6
+    assert engine.world_size == 1 or not alike, "ranks share one stream"
     own = random.random()
     assert zerocore.ranks().sum(own) == own * engine.world_size
     say("drawn")
